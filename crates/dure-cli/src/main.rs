@@ -1,0 +1,2 @@
+//! The `dure` command.
+fn main() {}

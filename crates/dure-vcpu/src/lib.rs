@@ -1,0 +1,1 @@
+//! dure-vcpu
