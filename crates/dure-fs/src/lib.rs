@@ -1,1 +1,1 @@
-//! dure-fs
+//! dure-fs (its modules join as the layers below land).

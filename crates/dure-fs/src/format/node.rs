@@ -1,0 +1,222 @@
+//! Node images: a header and granules, each granule with its version in front.
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::error::{Error, Result};
+use crate::units::{BLOCK_BYTES, BlockNo, Nid};
+
+/// "NODE".
+pub const MAGIC: u32 = 0x4544_4f4e;
+/// Bytes of [`NodeHeaderV1`].
+pub const HEADER_BYTES: usize = 64;
+/// Bytes of the version in front of each granule.
+pub const VERSION_BYTES: usize = 8;
+/// No kind of node has more granules.
+pub const GRANULES_MAX: usize = 8;
+
+/// What a node holds. The codes are persistent and never reused.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum NodeKind {
+    /// Eight inodes.
+    Inode,
+    /// Eight hash buckets of a directory.
+    Bucket,
+    /// 5 x 64 slots of a file's block map.
+    Leaf,
+    /// 7 x 64 nids of a file's block map.
+    Index,
+    /// A piece of an extended attribute stream or a long symlink.
+    Blob,
+    /// Orphan and intent slots of a partition.
+    Orphan,
+}
+
+impl NodeKind {
+    /// All kinds.
+    pub const ALL: [NodeKind; 6] = [
+        NodeKind::Inode,
+        NodeKind::Bucket,
+        NodeKind::Leaf,
+        NodeKind::Index,
+        NodeKind::Blob,
+        NodeKind::Orphan,
+    ];
+
+    /// Persistent number; 0 is no node.
+    #[must_use]
+    pub fn code(self) -> u8 {
+        match self {
+            NodeKind::Inode => 1,
+            NodeKind::Bucket => 2,
+            NodeKind::Leaf => 3,
+            NodeKind::Index => 4,
+            NodeKind::Blob => 5,
+            NodeKind::Orphan => 6,
+        }
+    }
+
+    /// From the persistent number.
+    #[must_use]
+    pub fn from_code(code: u8) -> Option<NodeKind> {
+        NodeKind::ALL.into_iter().find(|kind| kind.code() == code)
+    }
+
+    /// Granules of such a node.
+    #[must_use]
+    pub const fn granules(self) -> usize {
+        match self {
+            NodeKind::Inode | NodeKind::Bucket => 8,
+            NodeKind::Leaf => 5,
+            NodeKind::Index | NodeKind::Orphan => 7,
+            NodeKind::Blob => 1,
+        }
+    }
+
+    /// Payload bytes of each granule, version not counted.
+    #[must_use]
+    pub const fn payload(self) -> usize {
+        match self {
+            NodeKind::Inode | NodeKind::Bucket => 496,
+            NodeKind::Leaf => 768,
+            NodeKind::Index | NodeKind::Orphan => 512,
+            NodeKind::Blob => 4024,
+        }
+    }
+
+    /// Offset of granule `index`'s version in the image.
+    #[must_use]
+    pub const fn offset(self, index: usize) -> usize {
+        HEADER_BYTES + index * (VERSION_BYTES + self.payload())
+    }
+}
+const _: () = {
+    let mut i = 0;
+    while i < NodeKind::ALL.len() {
+        let kind = NodeKind::ALL[i];
+        assert!(kind.offset(kind.granules()) <= BLOCK_BYTES);
+        assert!(kind.granules() <= GRANULES_MAX);
+        i += 1;
+    }
+};
+
+/// Start of every node image.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+pub struct NodeHeaderV1 {
+    /// [`MAGIC`].
+    pub magic: U32,
+    /// CRC32C of the image with this field zero, seeded by the volume.
+    pub crc: U32,
+    /// The node.
+    pub nid: U64,
+    /// Own block.
+    pub address: U64,
+    /// The checkpoint that wrote it.
+    pub checkpoint: U64,
+    /// [`NodeKind::code`].
+    pub kind: u8,
+    /// Number of granules.
+    pub granules: u8,
+    /// Written zero.
+    pub reserved: U16,
+    /// Written zero.
+    pub reserved2: [u8; 28],
+}
+const _: () = assert!(size_of::<NodeHeaderV1>() == HEADER_BYTES);
+/// The current version.
+pub type NodeHeader = NodeHeaderV1;
+
+/// A parsed, verified image: versions and payloads.
+#[derive(Debug, Clone)]
+pub struct NodeImage {
+    /// What it holds.
+    pub kind: NodeKind,
+    /// Version of each granule.
+    pub versions: Vec<u64>,
+    /// Payload of each granule.
+    pub payloads: Vec<Box<[u8]>>,
+}
+
+impl NodeImage {
+    /// An image with zero payloads, all granules at `version`.
+    #[must_use]
+    pub fn fresh(kind: NodeKind, version: u64) -> NodeImage {
+        let zero = || vec![0; kind.payload()].into_boxed_slice();
+        NodeImage {
+            kind,
+            versions: vec![version; kind.granules()],
+            payloads: (0..kind.granules()).map(|_| zero()).collect(),
+        }
+    }
+
+    /// The bytes to write to `address`.
+    ///
+    /// # Panics
+    /// If `block` is not one block long.
+    pub fn seal(&self, block: &mut [u8], nid: Nid, address: BlockNo, checkpoint: u64, seed: u32) {
+        assert_eq!(block.len(), BLOCK_BYTES, "a node image is one block");
+        assert_eq!(self.versions.len(), self.kind.granules());
+        block.fill(0);
+        for (index, (version, payload)) in self.versions.iter().zip(&self.payloads).enumerate() {
+            let at = self.kind.offset(index);
+            block[at..at + VERSION_BYTES].copy_from_slice(&version.to_le_bytes());
+            block[at + VERSION_BYTES..][..payload.len()].copy_from_slice(payload);
+        }
+        let mut header = NodeHeader {
+            magic: U32::new(MAGIC),
+            crc: U32::new(0),
+            nid: U64::new(nid.0),
+            address: U64::new(address.0),
+            checkpoint: U64::new(checkpoint),
+            kind: self.kind.code(),
+            granules: u8::try_from(self.kind.granules()).expect("at most 8"),
+            reserved: U16::new(0),
+            reserved2: [0; 28],
+        };
+        block[..HEADER_BYTES].copy_from_slice(header.as_bytes());
+        header.crc = U32::new(crc32c::crc32c_append(seed, block));
+        block[..HEADER_BYTES].copy_from_slice(header.as_bytes());
+    }
+
+    /// Parses and verifies the image of `nid` read from `address`.
+    ///
+    /// # Errors
+    /// `Corrupt`, naming the field and the block.
+    pub fn open(block: &[u8], nid: Nid, address: BlockNo, seed: u32) -> Result<NodeImage> {
+        let at = address.0;
+        let header = NodeHeader::read_from_bytes(&block[..HEADER_BYTES]).expect("64 bytes");
+        Error::expect_eq("node magic", at, u64::from(MAGIC), u64::from(header.magic.get()))?;
+        let mut zeroed = header;
+        zeroed.crc = U32::new(0);
+        let sum = crc32c::crc32c_append(
+            crc32c::crc32c_append(seed, zeroed.as_bytes()),
+            &block[HEADER_BYTES..],
+        );
+        Error::expect_eq("node checksum", at, u64::from(header.crc.get()), u64::from(sum))?;
+        Error::expect_eq("node id", at, nid.0, header.nid.get())?;
+        Error::expect_eq("node address", at, at, header.address.get())?;
+        let kind = NodeKind::from_code(header.kind).ok_or(Error::Corrupt {
+            what: "node kind".into(),
+            at,
+            want: 1,
+            got: u64::from(header.kind),
+        })?;
+        let want = crate::units::to_u64(kind.granules());
+        Error::expect_eq("node granule count", at, want, u64::from(header.granules))?;
+        let mut image = NodeImage { kind, versions: Vec::new(), payloads: Vec::new() };
+        for index in 0..kind.granules() {
+            let start = kind.offset(index);
+            let version = U64::read_from_bytes(&block[start..start + 8]).expect("8 bytes");
+            image.versions.push(version.get());
+            image.payloads.push(block[start + 8..][..kind.payload()].into());
+        }
+        Ok(image)
+    }
+
+    /// The greatest version of any granule.
+    #[must_use]
+    pub fn version_max(&self) -> u64 {
+        self.versions.iter().copied().max().expect("every node has granules")
+    }
+}

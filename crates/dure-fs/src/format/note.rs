@@ -1,0 +1,47 @@
+//! Notes: the journal records whose meaning is the file system's.
+
+use zerocopy::little_endian::{U16, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Note kind: a life of a node begins. Payload [`LifeV1`].
+pub const NEW_NODE: u8 = 1;
+/// Note kind: a life of a node ends. Payload [`LifeV1`].
+pub const FREE_NODE: u8 = 2;
+/// Note kind: blocks were allocated for, or freed from, slots. Payload [`BlocksV1`].
+pub const BLOCKS: u8 = 3;
+
+/// Begin or end of a node's life.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+pub struct LifeV1 {
+    /// The node.
+    pub nid: U64,
+    /// Version of all its granules from here on; greater than any before.
+    pub version: U64,
+    /// [`super::node::NodeKind::code`].
+    pub kind: u8,
+    /// Written zero.
+    pub reserved: [u8; 7],
+}
+/// The current version.
+pub type Life = LifeV1;
+
+/// `count` blocks from `first` belong, or belonged, to the slots from `slot` on of one granule. Liveness
+/// is decided by what the slots say in the recovered state.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+pub struct BlocksV1 {
+    /// The first block.
+    pub first: U64,
+    /// Owner of the slots: an inode node or a leaf node.
+    pub nid: U64,
+    /// How many blocks.
+    pub count: U16,
+    /// The granule.
+    pub granule: u8,
+    /// First slot in the granule.
+    pub slot: u8,
+}
+/// The current version.
+pub type Blocks = BlocksV1;
+const _: () = assert!(size_of::<BlocksV1>() == 20);

@@ -1,0 +1,155 @@
+//! The superblock: what mkfs decided and nothing ever changes. Two copies, in the first and the last
+//! block of the volume; each is valid by itself (magic, checksum, own address).
+
+use zerocopy::little_endian::{I64, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::feature;
+use crate::error::{Error, Result};
+use crate::units::BLOCK_BYTES;
+
+/// "DUREVOL" and the format's major version in the last byte.
+pub const MAGIC: [u8; 8] = *b"DUREVOL1";
+/// Format version written by this code.
+pub const VERSION: u32 = 1;
+/// Entries of the device table.
+pub const DEVICES_MAX: usize = 16;
+
+/// One medium of the volume.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+pub struct DeviceEntryV1 {
+    /// Identity of the medium; the volume's own uuid for the first.
+    pub uuid: [u8; 16],
+    /// 1 = block device or image file; 2 = NVM (reserved).
+    pub kind: U32,
+    /// NUMA node it is attached to.
+    pub numa_node: U32,
+    /// First block in the volume's linear space.
+    pub first_block: U64,
+    /// Its length in blocks.
+    pub blocks: U64,
+    /// Written zero, checked zero.
+    pub reserved: [u8; 24],
+}
+const _: () = assert!(size_of::<DeviceEntryV1>() == 64);
+
+/// The superblock. All block numbers are absolute; "pairs" are slotted pairs of two blocks.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+pub struct SuperBlockV1 {
+    /// [`MAGIC`].
+    pub magic: [u8; 8],
+    /// CRC32C of the block with this field zero.
+    pub crc: U32,
+    /// [`VERSION`].
+    pub version: U32,
+    /// Own block number (0, or the last block).
+    pub address: U64,
+    /// Identity of the volume.
+    pub uuid: [u8; 16],
+    /// UTF-8, zero padded.
+    pub label: [u8; 64],
+    /// Seconds since 1970.
+    pub created: I64,
+    /// May be ignored.
+    pub compat: U64,
+    /// Unknown bits: read only.
+    pub ro_compat: U64,
+    /// Unknown bits: refuse.
+    pub incompat: U64,
+    /// 4096.
+    pub block_bytes: U32,
+    /// Blocks in a segment, a power of two, 32..=512.
+    pub segment_blocks: U32,
+    /// Blocks of the volume, this copy and the last included.
+    pub total_blocks: U64,
+    /// Journals, and allocation partitions.
+    pub journals: U32,
+    /// Used entries of `devices`.
+    pub device_count: U32,
+    /// First block of the volume header's pair.
+    pub volume_header: U64,
+    /// First block of the checkpoint pack pairs.
+    pub pack: U64,
+    /// First block of the journal header pairs.
+    pub journal_headers: U64,
+    /// First block of the NAT pairs.
+    pub nat: U64,
+    /// First block of the SIT pairs.
+    pub sit: U64,
+    /// First block of the segment summary pairs.
+    pub summary: U64,
+    /// First block of the main area; segments lie from here.
+    pub main: U64,
+    /// Number of checkpoint pack pairs.
+    pub pack_pairs: U32,
+    /// Number of NAT pairs.
+    pub nat_pairs: U32,
+    /// Number of SIT pairs.
+    pub sit_pairs: U32,
+    /// Summary pairs per segment.
+    pub summary_pairs: U32,
+    /// Number of segments.
+    pub segments: U32,
+    /// Seed of every other checksum of the volume.
+    pub crc_seed: U32,
+    /// Seed of the directory hash.
+    pub hash_seed: U64,
+    /// The media.
+    pub devices: [DeviceEntryV1; DEVICES_MAX],
+    /// Written zero, checked zero.
+    pub reserved: [u8; 2824],
+}
+const _: () = assert!(size_of::<SuperBlockV1>() == BLOCK_BYTES);
+
+/// The current version.
+pub type SuperBlock = SuperBlockV1;
+
+impl SuperBlock {
+    /// The bytes of the copy that lives in block `address`, checksum included.
+    #[must_use]
+    pub fn seal(mut self, address: u64) -> [u8; BLOCK_BYTES] {
+        self.address = U64::new(address);
+        self.crc = U32::new(0);
+        self.crc = U32::new(crc32c::crc32c(self.as_bytes()));
+        let mut block = [0; BLOCK_BYTES];
+        block.copy_from_slice(self.as_bytes());
+        block
+    }
+
+    /// Reads a copy found at block `address`.
+    ///
+    /// # Errors
+    /// `NotDure` when the magic is not there, `Corrupt` when checksum, address or reserved bytes are
+    /// wrong, `Unsupported` for a newer version or unknown incompatible features.
+    pub fn open(block: &[u8], address: u64) -> Result<SuperBlock> {
+        let (sb, _) = SuperBlock::read_from_prefix(block).map_err(|_| Error::NotDure)?;
+        if sb.magic[..7] != MAGIC[..7] {
+            return Err(Error::NotDure);
+        }
+        if sb.magic != MAGIC || sb.version.get() > VERSION {
+            return Err(Error::Unsupported {
+                what: format!("format version {}", sb.version.get().max(2)),
+            });
+        }
+        let mut zeroed = sb;
+        zeroed.crc = U32::new(0);
+        let got = crc32c::crc32c(zeroed.as_bytes());
+        Error::expect_eq("superblock checksum", address, u64::from(sb.crc.get()), u64::from(got))?;
+        Error::expect_eq("superblock address", address, address, sb.address.get())?;
+        let unknown = sb.incompat.get() & !feature::INCOMPAT_KNOWN;
+        if unknown != 0 {
+            return Err(Error::Unsupported { what: format!("incompatible features {unknown:#x}") });
+        }
+        let dirt = sb.reserved.iter().filter(|&&byte| byte != 0).count();
+        Error::expect_eq("superblock reserved bytes", address, 0, crate::units::to_u64(dirt))?;
+        Ok(sb)
+    }
+
+    /// Whether this version may write to the volume.
+    #[must_use]
+    pub fn writable(&self) -> bool {
+        self.ro_compat.get() & !feature::RO_COMPAT_KNOWN == 0
+    }
+}

@@ -1,0 +1,328 @@
+//! Where everything lies on a volume: a pure function of its size and the number of journals, fixed by
+//! mkfs in the superblock.
+//!
+//! ```text
+//! 0 | 1 free | 2,3 volume header | pack pairs | journal header pairs | NAT | SIT | summaries | main ... | last: superblock 2
+//! ```
+//! The main area starts at a multiple of the segment size.
+
+use zerocopy::little_endian::{I64, U32, U64};
+
+use crate::error::{Error, Result};
+use crate::format::superblock::{DEVICES_MAX, DeviceEntryV1, MAGIC, SuperBlock, VERSION};
+use crate::format::{nat, sit, summary, volume};
+use crate::units::{BLOCK_BYTES_U64, BlockNo, SegNo};
+
+/// Smallest volume.
+pub const VOLUME_BLOCKS_MIN: u64 = 1024;
+/// Most journals a volume can have; a mark has ten bits for them.
+pub const JOURNALS_MAX: u32 = 1000;
+
+/// What mkfs decides.
+#[derive(Debug, Clone)]
+pub struct FormatOptions {
+    /// Journals and allocation partitions, 1..=1000; `None`: the larger of 16 and the cores, less on a
+    /// small volume.
+    pub journals: Option<u32>,
+    /// UTF-8 label, at most 64 bytes.
+    pub label: String,
+    /// Blocks in a segment, a power of two in 32..=512; `None`: by the volume's size.
+    pub segment_blocks: Option<u32>,
+    /// Identity; `None`: random.
+    pub uuid: Option<[u8; 16]>,
+}
+
+impl Default for FormatOptions {
+    fn default() -> Self {
+        FormatOptions { journals: None, label: String::new(), segment_blocks: None, uuid: None }
+    }
+}
+
+/// A validated superblock in plain numbers. No public constructor but [`Layout::plan`] and
+/// [`Layout::from_superblock`].
+#[derive(Debug, Clone)]
+pub struct Layout {
+    /// The superblock it came from.
+    pub superblock: SuperBlock,
+    /// Blocks of the volume.
+    pub total_blocks: u64,
+    /// Blocks in a segment.
+    pub segment_blocks: u32,
+    /// Segments in the main area.
+    pub segments: u32,
+    /// Journals, and partitions.
+    pub journals: u32,
+    /// Volume header pair.
+    pub volume_header: u64,
+    /// Checkpoint pack pairs: first block, count.
+    pub pack: u64,
+    /// Number of pack pairs.
+    pub pack_pairs: u32,
+    /// Journal header pairs.
+    pub journal_headers: u64,
+    /// NAT pairs.
+    pub nat: u64,
+    /// Number of NAT pairs.
+    pub nat_pairs: u32,
+    /// SIT pairs.
+    pub sit: u64,
+    /// Number of SIT pairs.
+    pub sit_pairs: u32,
+    /// Summary pairs.
+    pub summary: u64,
+    /// Summary pairs per segment.
+    pub summary_pairs: u32,
+    /// First block of segment 0.
+    pub main: u64,
+    /// Seed of checksums.
+    pub crc_seed: u32,
+    /// Seed of the directory hash.
+    pub hash_seed: u64,
+}
+
+impl Layout {
+    /// Plans a volume of `blocks` blocks on a machine with `cores` cores.
+    ///
+    /// # Errors
+    /// `TooSmall`, `BadOption`.
+    pub fn plan(blocks: u64, options: &FormatOptions, cores: u32) -> Result<Layout> {
+        if blocks < VOLUME_BLOCKS_MIN {
+            return Err(Error::TooSmall { what: "a volume", have: blocks, need: VOLUME_BLOCKS_MIN });
+        }
+        if options.label.len() > 64 {
+            return Err(Error::BadOption { option: "label", why: "longer than 64 bytes".into() });
+        }
+        let segment_blocks = segment_blocks_for(blocks, options.segment_blocks)?;
+        let room = blocks / u64::from(segment_blocks);
+        let journals = journals_for(room, options.journals, cores)?;
+        let nat_pairs = blocks.div_ceil(4).div_ceil(nat::ENTRIES).max(u64::from(journals));
+        let summary_pairs = u64::from(segment_blocks.div_ceil(summary::ENTRIES));
+        let pack_pairs = nat_pairs.div_ceil(volume::PACK_BITS);
+        let sit_pairs = room.div_ceil(u64::from(sit::ENTRIES));
+        let volume_header = 2;
+        let pack = volume_header + 2;
+        let journal_headers = pack + 2 * pack_pairs;
+        let nat = journal_headers + 2 * u64::from(journals);
+        let sit = nat + 2 * nat_pairs;
+        let summary = sit + 2 * sit_pairs;
+        let main = (summary + 2 * summary_pairs * room).next_multiple_of(u64::from(segment_blocks));
+        let segments = (blocks - 1).saturating_sub(main) / u64::from(segment_blocks);
+        let need = u64::from(journals) * 3 + 4;
+        if segments < need {
+            let need = main + need * u64::from(segment_blocks) + 1;
+            return Err(Error::TooSmall { what: "a volume with that many journals", have: blocks, need });
+        }
+        let small = |value: u64| u32::try_from(value).map_err(|_| too_large(blocks));
+        let uuid = options.uuid.unwrap_or_else(random_uuid);
+        let mut label = [0; 64];
+        label[..options.label.len()].copy_from_slice(options.label.as_bytes());
+        let mut superblock = SuperBlock {
+            magic: MAGIC,
+            crc: U32::ZERO,
+            version: U32::new(VERSION),
+            address: U64::ZERO,
+            uuid,
+            label,
+            created: I64::new(dure_sync::clock::wall().secs),
+            compat: U64::ZERO,
+            ro_compat: U64::ZERO,
+            incompat: U64::ZERO,
+            block_bytes: U32::new(4096),
+            segment_blocks: U32::new(segment_blocks),
+            total_blocks: U64::new(blocks),
+            journals: U32::new(journals),
+            device_count: U32::new(1),
+            volume_header: U64::new(volume_header),
+            pack: U64::new(pack),
+            journal_headers: U64::new(journal_headers),
+            nat: U64::new(nat),
+            sit: U64::new(sit),
+            summary: U64::new(summary),
+            main: U64::new(main),
+            pack_pairs: U32::new(small(pack_pairs)?),
+            nat_pairs: U32::new(small(nat_pairs)?),
+            sit_pairs: U32::new(small(sit_pairs)?),
+            summary_pairs: U32::new(small(summary_pairs)?),
+            segments: U32::new(small(segments)?),
+            crc_seed: U32::new(crc32c::crc32c(&uuid)),
+            hash_seed: U64::new(xxhash_rust::xxh3::xxh3_64(&uuid)),
+            devices: [DeviceEntryV1 {
+                uuid: [0; 16],
+                kind: U32::ZERO,
+                numa_node: U32::ZERO,
+                first_block: U64::ZERO,
+                blocks: U64::ZERO,
+                reserved: [0; 24],
+            }; DEVICES_MAX],
+            reserved: [0; 2824],
+        };
+        superblock.devices[0].uuid = uuid;
+        superblock.devices[0].kind = U32::new(1);
+        superblock.devices[0].blocks = U64::new(blocks);
+        Layout::from_superblock(superblock)
+    }
+
+    /// Checks that the superblock's numbers fit together.
+    ///
+    /// # Errors
+    /// `Corrupt`, naming the first field that does not fit.
+    pub fn from_superblock(superblock: SuperBlock) -> Result<Layout> {
+        let layout = Layout {
+            superblock,
+            total_blocks: superblock.total_blocks.get(),
+            segment_blocks: superblock.segment_blocks.get(),
+            segments: superblock.segments.get(),
+            journals: superblock.journals.get(),
+            volume_header: superblock.volume_header.get(),
+            pack: superblock.pack.get(),
+            pack_pairs: superblock.pack_pairs.get(),
+            journal_headers: superblock.journal_headers.get(),
+            nat: superblock.nat.get(),
+            nat_pairs: superblock.nat_pairs.get(),
+            sit: superblock.sit.get(),
+            sit_pairs: superblock.sit_pairs.get(),
+            summary: superblock.summary.get(),
+            summary_pairs: superblock.summary_pairs.get(),
+            main: superblock.main.get(),
+            crc_seed: superblock.crc_seed.get(),
+            hash_seed: superblock.hash_seed.get(),
+        };
+        layout.validate()?;
+        Ok(layout)
+    }
+
+    fn validate(&self) -> Result<()> {
+        let ok = |what: &str, holds: bool, got: u64| {
+            if holds {
+                return Ok(());
+            }
+            Err(Error::Corrupt { what: format!("superblock: {what}"), at: 0, want: 0, got })
+        };
+        let segment = u64::from(self.segment_blocks);
+        ok("block size", self.superblock.block_bytes.get() == 4096, 0)?;
+        ok(
+            "segment size",
+            self.segment_blocks.is_power_of_two() && (32..=512).contains(&self.segment_blocks),
+            segment,
+        )?;
+        ok("journals", (1..=JOURNALS_MAX).contains(&self.journals), u64::from(self.journals))?;
+        let mut end = 0;
+        for (what, start, blocks) in [
+            ("volume header", self.volume_header, 2),
+            ("checkpoint pack", self.pack, 2 * u64::from(self.pack_pairs)),
+            ("journal headers", self.journal_headers, 2 * u64::from(self.journals)),
+            ("NAT", self.nat, 2 * u64::from(self.nat_pairs)),
+            ("SIT", self.sit, 2 * u64::from(self.sit_pairs)),
+            (
+                "summaries",
+                self.summary,
+                2 * u64::from(self.summary_pairs) * u64::from(self.segments),
+            ),
+            ("main area", self.main, u64::from(self.segments) * segment),
+        ] {
+            ok(what, start >= end && start >= 2 && blocks > 0, start)?;
+            end = start.checked_add(blocks).unwrap_or(u64::MAX);
+            ok(what, end < self.total_blocks, end)?;
+        }
+        ok("main area alignment", self.main.is_multiple_of(segment), self.main)?;
+        let sit_entries = u64::from(self.sit_pairs) * u64::from(sit::ENTRIES);
+        ok("SIT size", sit_entries >= u64::from(self.segments), sit_entries)?;
+        let summary_entries = self.summary_pairs.saturating_mul(summary::ENTRIES);
+        ok("summary size", summary_entries >= self.segment_blocks, u64::from(summary_entries))?;
+        let pack_bits = u64::from(self.pack_pairs) * volume::PACK_BITS;
+        ok("pack size", pack_bits >= u64::from(self.nat_pairs), pack_bits)?;
+        ok("devices", self.superblock.device_count.get() == 1, 0)
+    }
+
+    /// First block of segment `segment`.
+    #[must_use]
+    pub fn segment_start(&self, segment: SegNo) -> BlockNo {
+        assert!(segment.0 < self.segments, "segment {} of {}", segment.0, self.segments);
+        BlockNo(self.main + u64::from(segment.0) * u64::from(self.segment_blocks))
+    }
+
+    /// The segment of a block and its place there; `None` outside the main area.
+    #[must_use]
+    pub fn locate(&self, block: BlockNo) -> Option<(SegNo, u32)> {
+        let offset = block.0.checked_sub(self.main)?;
+        let segment = u32::try_from(offset / u64::from(self.segment_blocks)).ok()?;
+        let index = u32::try_from(offset % u64::from(self.segment_blocks)).ok()?;
+        (segment < self.segments).then_some((SegNo(segment), index))
+    }
+
+    /// Number of nids the NAT can hold.
+    #[must_use]
+    pub fn nids(&self) -> u64 {
+        u64::from(self.nat_pairs) * nat::ENTRIES
+    }
+
+    /// First block of NAT pair `index`.
+    #[must_use]
+    pub fn nat_pair(&self, index: u64) -> u64 {
+        self.nat + 2 * index
+    }
+
+    /// First block of SIT pair `index`.
+    #[must_use]
+    pub fn sit_pair(&self, index: u32) -> u64 {
+        self.sit + 2 * u64::from(index)
+    }
+
+    /// First block of the `n`-th summary pair of `segment`.
+    #[must_use]
+    pub fn summary_pair(&self, segment: SegNo, n: u32) -> u64 {
+        self.summary + 2 * (u64::from(segment.0) * u64::from(self.summary_pairs) + u64::from(n))
+    }
+
+    /// First block of journal `index`'s header pair.
+    #[must_use]
+    pub fn journal_header(&self, index: u32) -> u64 {
+        self.journal_headers + 2 * u64::from(index)
+    }
+
+    /// Bytes of the volume.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.total_blocks * BLOCK_BYTES_U64
+    }
+}
+
+fn too_large(blocks: u64) -> Error {
+    Error::BadOption { option: "size", why: format!("{blocks} blocks are more than a volume can have") }
+}
+
+/// 2 MiB segments where the volume has room for 256 of them, smaller ones down to 128 KiB below.
+fn segment_blocks_for(blocks: u64, wish: Option<u32>) -> Result<u32> {
+    if let Some(wish) = wish {
+        if wish.is_power_of_two() && (32..=512).contains(&wish) {
+            return Ok(wish);
+        }
+        let why = format!("{wish} is not a power of two from 32 to 512");
+        return Err(Error::BadOption { option: "segment_blocks", why });
+    }
+    let mut segment = 512_u32;
+    while segment > 32 && blocks / u64::from(segment) < 256 {
+        segment /= 2;
+    }
+    Ok(segment)
+}
+
+/// Each journal needs a log segment and its partition two open ones: together at most an eighth of the
+/// volume unless the caller insists.
+fn journals_for(segments: u64, wish: Option<u32>, cores: u32) -> Result<u32> {
+    if let Some(wish) = wish {
+        if (1..=JOURNALS_MAX).contains(&wish) {
+            return Ok(wish);
+        }
+        let why = format!("{wish} is not in 1..={JOURNALS_MAX}");
+        return Err(Error::BadOption { option: "journals", why });
+    }
+    let room = u32::try_from(segments / 8 / 3).unwrap_or(JOURNALS_MAX);
+    Ok(cores.max(16).min(room.max(1)).min(JOURNALS_MAX))
+}
+
+fn random_uuid() -> [u8; 16] {
+    let mut bytes = [0; 16];
+    dure_sync::random::fill(&mut bytes);
+    uuid::Builder::from_random_bytes(bytes).into_uuid().into_bytes()
+}

@@ -1,0 +1,25 @@
+//! Lock ranks of dure-fs: a thread takes locks in ascending rank only. `docs/locking.md` has the whole
+//! table; dure-sync checks it in debug builds and in simulation.
+
+/// Directories that change their parent: one such rename at a time.
+pub const RENAME: u8 = 40;
+/// The one checkpoint at a time.
+pub const CHECKPOINT: u8 = 45;
+/// Write-back, truncate and allocation of one inode; held over I/O.
+pub const WRITEBACK: u8 = 50;
+/// One inode's state; several in ascending inode number.
+pub const INODE: u8 = 60;
+/// A core's list of inodes with dirty pages.
+pub const DIRTY_LIST: u8 = 70;
+/// One shard of the inode cache.
+pub const INODE_SHARD: u8 = 80;
+/// One shard of the node cache.
+pub const NODE_SHARD: u8 = 90;
+/// One granule; several in ascending (nid, index).
+pub const GRANULE: u8 = 100;
+/// One NAT pair in memory.
+pub const NAT_PAIR: u8 = 110;
+/// One allocation partition.
+pub const PARTITION: u8 = 120;
+/// One segment's bitmaps and summary.
+pub const SEGMENT: u8 = 130;
