@@ -1,1 +1,66 @@
-//! dure-sync
+//! The facade through which dure reaches every lock, atomic, thread, clock and random number.
+//!
+//! **Problem.** One source has to run on the real machine at full speed, under a model checker
+//! that explores memory orderings, and in a deterministic simulation of many cores. That works
+//! only if no other crate touches `std::sync`, `std::thread`, a clock or a random number itself.
+//!
+//! **Structure.** A *backend* supplies atomics, one sleeping primitive ([`futex`]), threads,
+//! clocks, randomness and the current core. Everything else ([`Mutex`], [`RwLock`], [`Condvar`],
+//! [`OnceLock`], [`PerCore`], [`Counter`]) is written once on top of that, so that each backend
+//! runs the same lock code. The cfg `dure_backend` chooses: absent is the real machine, `"loom"`
+//! the model checker, `"sim"` the deterministic executor of `dure-vcpu`.
+//!
+//! **Invariants.** Locks have ranks (docs/locking.md): a thread takes them in rising order, which
+//! is asserted in debug builds and in the simulation, and costs nothing in a release build. An
+//! uncontended lock and unlock are one atomic read-modify-write each. Locks do not poison: a
+//! panic is a bug, and the layer that catches it stops the volume.
+//!
+//! **Crash.** Nothing here reaches a medium, so nothing here survives a crash.
+//!
+//! ```
+//! use dure_sync::{Arc, Mutex, thread};
+//!
+//! let total: Arc<Mutex<10, u64>> = Arc::new(Mutex::new(0));
+//! let other = Arc::clone(&total);
+//! let worker = thread::spawn("worker", move || *other.lock() += 1);
+//! *total.lock() += 1;
+//! worker.join().expect("the worker does not panic");
+//! assert_eq!(*total.lock(), 2);
+//! ```
+
+#[macro_use]
+mod macros;
+
+mod arc;
+mod backend;
+mod cache_padded;
+mod condvar;
+mod core_id;
+mod counter;
+mod mutex;
+mod once;
+mod per_core;
+mod rank;
+mod rwlock;
+mod scope;
+
+pub mod atomic;
+pub mod clock;
+pub mod futex;
+pub mod random;
+pub mod thread;
+
+pub use arc::{Arc, Weak};
+pub use cache_padded::CachePadded;
+pub use condvar::Condvar;
+pub use core_id::{CoreId, core_count, current_core};
+pub use counter::Counter;
+pub use mutex::{Mutex, MutexGuard};
+pub use once::{LazyLock, Once, OnceLock};
+pub use per_core::PerCore;
+pub use rank::Held;
+pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+pub use backend::TaskLocal;
+#[doc(hidden)]
+pub use backend::task_local_parts;

@@ -1,0 +1,234 @@
+//! The real machine.
+//!
+//! **Problem.** The facade must cost nothing in the product. **Structure.** Atomics and
+//! thread-locals are re-exports; the futex, clocks, affinity and random numbers are system calls.
+//! **Invariants.** No allocation and no lock in any function called by a lock.
+//! **Crash.** Nothing is kept.
+
+use std::any::Any;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use rustix::thread::futex;
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+use crate::clock::Timestamp;
+use crate::futex::WaitOutcome;
+
+pub(crate) use super::rseq::current_core_index;
+pub(crate) use std::sync::Arc as BackendArc;
+pub(crate) use std::sync::Weak as BackendWeak;
+#[doc(hidden)]
+pub use std::thread_local as task_local_parts;
+
+/// A static of which every task has its own value; declared by `task_local!`.
+pub type TaskLocal<T> = std::thread::LocalKey<T>;
+
+pub(crate) mod atomic {
+    pub use std::sync::atomic::{
+        AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
+        fence,
+    };
+}
+
+use atomic::AtomicU32;
+
+/// Whether lock ranks are checked in this build.
+pub(crate) const RANKS_CHECKED: bool = cfg!(debug_assertions);
+
+/// Bookkeeping beside the data of a lock; the real machine needs none.
+#[derive(Debug, Default)]
+pub(crate) struct Shadow;
+
+impl Shadow {
+    pub(crate) const fn new() -> Self {
+        Self
+    }
+
+    /// The holder may now read the data at `_data`, or stops doing so.
+    #[inline]
+    pub(crate) fn read<T>(&self, _data: *const T) {}
+
+    /// The holder may now write the data at `_data`, or stops doing so.
+    #[inline]
+    pub(crate) fn write<T>(&self, _data: *const T) {}
+}
+
+/// A counter of references to the object at `_object` is about to change.
+#[inline]
+pub(crate) fn reference_counted<T: ?Sized>(_object: *const T) {}
+
+fn mask_bits(mask: u32) -> NonZeroU32 {
+    NonZeroU32::new(mask).expect("callers pass the constants of crate::futex, none is zero")
+}
+
+/// Sleeps while `word` holds `expected`; may return early.
+pub(crate) fn futex_wait(
+    word: &AtomicU32,
+    expected: u32,
+    mask: u32,
+    timeout: Option<Duration>,
+) -> WaitOutcome {
+    let deadline = timeout.and_then(deadline_after);
+    let slept = futex::wait_bitset(
+        word,
+        futex::Flags::PRIVATE,
+        expected,
+        deadline.as_ref(),
+        mask_bits(mask),
+    );
+    match slept {
+        Err(rustix::io::Errno::TIMEDOUT) => WaitOutcome::TimedOut,
+        Err(rustix::io::Errno::AGAIN) => WaitOutcome::Changed,
+        // A signal is an early return, which every caller handles as a wake-up.
+        Ok(()) | Err(rustix::io::Errno::INTR) => WaitOutcome::Woken,
+        Err(error) => panic!("futex wait on a valid word failed: {error}"),
+    }
+}
+
+/// The monotonic instant `timeout` from now; none if the clock cannot express it (no deadline).
+fn deadline_after(timeout: Duration) -> Option<Timespec> {
+    let now = clock_gettime(ClockId::Monotonic);
+    let nanos = now.tv_nsec + i64::from(timeout.subsec_nanos());
+    let secs = now
+        .tv_sec
+        .checked_add(i64::try_from(timeout.as_secs()).ok()?)?;
+    Some(Timespec {
+        tv_sec: secs.checked_add(nanos / 1_000_000_000)?,
+        tv_nsec: nanos % 1_000_000_000,
+    })
+}
+
+/// Wakes up to `count` sleepers of `word` whose mask meets `mask`; says how many.
+pub(crate) fn futex_wake(word: &AtomicU32, count: u32, mask: u32) -> u32 {
+    // The kernel takes a signed count.
+    let count = count.min(i32::MAX.unsigned_abs());
+    let woken = futex::wake_bitset(word, futex::Flags::PRIVATE, count, mask_bits(mask))
+        .expect("waking on a valid word cannot fail");
+    u32::try_from(woken).expect("the kernel wakes no more than asked")
+}
+
+/// A started thread.
+pub(crate) type BackendJoin<T> = std::thread::JoinHandle<T>;
+
+/// Starts a thread.
+pub(crate) fn spawn<T: Send + 'static>(
+    name: &str,
+    core: Option<usize>,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> BackendJoin<T> {
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(move || {
+            if let Some(core) = core {
+                pin_to(core);
+            }
+            body()
+        })
+        .unwrap_or_else(|error| panic!("cannot start thread {name:?}: {error}"))
+}
+
+/// Waits for the end of a thread.
+pub(crate) fn join<T>(handle: BackendJoin<T>) -> Result<T, Box<dyn Any + Send>> {
+    handle.join()
+}
+
+/// Whether the thread has ended.
+pub(crate) fn is_finished<T>(handle: &BackendJoin<T>) -> bool {
+    handle.is_finished()
+}
+
+/// Gives up the rest of the time slice.
+pub(crate) fn yield_now() {
+    std::thread::yield_now();
+}
+
+/// Sleeps for at least `duration`.
+pub(crate) fn sleep(duration: Duration) {
+    std::thread::sleep(duration);
+}
+
+/// One turn of a spin loop.
+#[inline]
+pub(crate) fn spin_hint() {
+    std::hint::spin_loop();
+}
+
+/// A number no other thread of this process has had.
+pub(crate) fn current_id() -> u64 {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    std::thread_local! {
+        // Relaxed: only distinctness matters, and it comes from the read-modify-write.
+        static ID: u64 = NEXT.fetch_add(1, Ordering::Relaxed);
+    }
+    ID.with(|id| *id)
+}
+
+/// Binds the calling thread to a core; says whether the kernel agreed.
+pub(crate) fn pin_to(core: usize) -> bool {
+    let mut set = rustix::thread::CpuSet::new();
+    if core >= rustix::thread::CpuSet::MAX_CPU {
+        return false;
+    }
+    set.set(core);
+    rustix::thread::sched_setaffinity(None, &set).is_ok()
+}
+
+/// One more than the highest core number this machine can ever have.
+pub(crate) fn core_count() -> usize {
+    use std::sync::OnceLock;
+    static COUNT: OnceLock<usize> = OnceLock::new();
+    *COUNT.get_or_init(|| {
+        std::fs::read_to_string("/sys/devices/system/cpu/possible")
+            .ok()
+            .and_then(|list| parse_last_core(&list))
+            .map_or_else(online_cores, |last| last + 1)
+    })
+}
+
+fn online_cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// The last number of a kernel core list such as `0-3,8-11`.
+pub(crate) fn parse_last_core(list: &str) -> Option<usize> {
+    list.trim().rsplit([',', '-']).next()?.parse().ok()
+}
+
+/// Nanoseconds of a clock that never goes back.
+pub(crate) fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    let secs = u64::try_from(now.tv_sec).expect("the monotonic clock starts at zero");
+    let nanos = u64::try_from(now.tv_nsec).expect("nanoseconds of a second are positive");
+    secs * 1_000_000_000 + nanos
+}
+
+fn timestamp(clock: ClockId) -> Timestamp {
+    let now = clock_gettime(clock);
+    Timestamp {
+        secs: now.tv_sec,
+        nanos: u32::try_from(now.tv_nsec).expect("nanoseconds of a second fit"),
+    }
+}
+
+/// The time of day.
+pub(crate) fn wall() -> Timestamp {
+    timestamp(ClockId::Realtime)
+}
+
+/// The time of day as of the last timer tick.
+pub(crate) fn wall_coarse() -> Timestamp {
+    timestamp(ClockId::RealtimeCoarse)
+}
+
+/// Fills `bytes` from the kernel's generator.
+pub(crate) fn random_fill(mut bytes: &mut [u8]) {
+    while !bytes.is_empty() {
+        match rustix::rand::getrandom(&mut *bytes, rustix::rand::GetRandomFlags::empty()) {
+            Ok(count) => bytes = &mut bytes[count..],
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => panic!("the kernel gives no random numbers: {error}"),
+        }
+    }
+}

@@ -1,0 +1,434 @@
+//! Shared and exclusive access on one word.
+//!
+//! **Problem.** Many readers at once, or one writer, and a writer that is waiting gets its turn.
+//! **Structure.** The word holds the number of readers, a bit for the writer and a bit each for
+//! sleeping readers and sleeping writers; both sleep on this word, told apart by a futex mask.
+//! **Invariants.** No reader enters while a writer sleeps, so writers do not starve; a releaser
+//! that frees the lock prefers a writer. A task sleeps only after it set its waiting bit, and the
+//! bit is cleared only by the releaser that then wakes: no wake-up is lost. Uncontended, each
+//! operation is one read-modify-write. **Crash.** Nothing is kept.
+
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+
+use crate::atomic::{AtomicU32, Ordering};
+use crate::backend::{self, Shadow};
+use crate::futex::{READERS, WRITERS};
+use crate::rank::{self, Held, Order};
+
+const READER: u32 = 1;
+const READERS_MASK: u32 = (1 << 29) - 1;
+const READERS_WAIT: u32 = 1 << 29;
+const WRITERS_WAIT: u32 = 1 << 30;
+const WRITER: u32 = 1 << 31;
+
+/// Turns of spinning before sleeping: about a microsecond, the cost of two context switches.
+const SPIN_TURNS: u32 = 40;
+
+const _: () = assert!(READERS_MASK & (READERS_WAIT | WRITERS_WAIT | WRITER) == 0);
+
+fn readers(state: u32) -> u32 {
+    state & READERS_MASK
+}
+
+fn is_free(state: u32) -> bool {
+    state & (READERS_MASK | WRITER) == 0
+}
+
+/// Readers stay out while a writer has the lock or sleeps for it.
+fn admits_reader(state: u32) -> bool {
+    state & (WRITER | WRITERS_WAIT) == 0 && readers(state) < READERS_MASK
+}
+
+/// A reader-writer lock of rank `RANK` around a `T`.
+pub struct RwLock<const RANK: u8, T> {
+    /// Written by every taker and releaser. Acquire on taking pairs with Release on releasing and
+    /// publishes `data`.
+    state: AtomicU32,
+    shadow: Shadow,
+    /// Readable while READERS_MASK of `state` is not zero, owned by the setter of WRITER.
+    data: UnsafeCell<T>,
+}
+
+// SAFETY: readers share `&T`, so `T: Sync`; writers receive the data, so `T: Send`.
+unsafe impl<const RANK: u8, T: Send + Sync> Sync for RwLock<RANK, T> {}
+// SAFETY: moving the lock moves its data.
+unsafe impl<const RANK: u8, T: Send> Send for RwLock<RANK, T> {}
+
+impl<const RANK: u8, T> RwLock<RANK, T> {
+    const_unless_loom! {
+        /// A free lock around `data`.
+        pub fn new(data: T) -> Self {
+            Self { state: AtomicU32::new(0), shadow: Shadow::new(), data: UnsafeCell::new(data) }
+        }
+    }
+
+    /// Takes shared access, sleeping while a writer has or awaits the lock.
+    ///
+    /// # Panics
+    /// In debug builds and in the simulation, if this task holds a lock of the same or a higher
+    /// rank.
+    #[inline]
+    pub fn read(&self) -> RwLockReadGuard<'_, RANK, T> {
+        rank::check(RANK, Order::Rising);
+        self.read_unchecked()
+    }
+
+    /// Takes shared access although locks of the same rank may be held: the caller promises that
+    /// all tasks take locks of this rank in one documented order.
+    ///
+    /// # Panics
+    /// In debug builds and in the simulation, if this task holds a lock of a higher rank.
+    #[inline]
+    pub fn read_ordered(&self) -> RwLockReadGuard<'_, RANK, T> {
+        rank::check(RANK, Order::Promised);
+        self.read_unchecked()
+    }
+
+    /// Takes exclusive access, sleeping while others have the lock.
+    ///
+    /// # Panics
+    /// In debug builds and in the simulation, if this task holds a lock of the same or a higher
+    /// rank.
+    #[inline]
+    pub fn write(&self) -> RwLockWriteGuard<'_, RANK, T> {
+        rank::check(RANK, Order::Rising);
+        self.write_unchecked()
+    }
+
+    /// Takes exclusive access although locks of the same rank may be held: the caller promises
+    /// that all tasks take locks of this rank in one documented order.
+    ///
+    /// # Panics
+    /// In debug builds and in the simulation, if this task holds a lock of a higher rank.
+    #[inline]
+    pub fn write_ordered(&self) -> RwLockWriteGuard<'_, RANK, T> {
+        rank::check(RANK, Order::Promised);
+        self.write_unchecked()
+    }
+
+    /// Takes shared access if that needs no waiting.
+    pub fn try_read(&self) -> Option<RwLockReadGuard<'_, RANK, T>> {
+        // Relaxed: a first guess, confirmed by the exchange.
+        let mut state = self.state.load(Ordering::Relaxed);
+        while admits_reader(state) {
+            match self.enter(state, state + READER) {
+                Ok(()) => return Some(self.read_guard()),
+                Err(now) => state = now,
+            }
+        }
+        None
+    }
+
+    /// Takes exclusive access if that needs no waiting.
+    pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, RANK, T>> {
+        // Relaxed: a first guess, confirmed by the exchange.
+        let mut state = self.state.load(Ordering::Relaxed);
+        while is_free(state) {
+            match self.enter(state, state | WRITER) {
+                Ok(()) => return Some(self.write_guard()),
+                Err(now) => state = now,
+            }
+        }
+        None
+    }
+
+    /// The data, for the sole owner of the lock.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.data.get_mut()
+    }
+
+    /// The data; the lock is gone.
+    pub fn into_inner(self) -> T {
+        self.data.into_inner()
+    }
+
+    /// One step into the lock.
+    #[inline]
+    fn enter(&self, from: u32, to: u32) -> Result<(), u32> {
+        // Acquire: pairs with the Release in `unlock_read` and `unlock_write`.
+        self.state
+            .compare_exchange_weak(from, to, Ordering::Acquire, Ordering::Relaxed)
+            .map(|_| ())
+    }
+
+    #[inline]
+    fn read_unchecked(&self) -> RwLockReadGuard<'_, RANK, T> {
+        // Relaxed: a first guess, confirmed by the exchange.
+        let state = self.state.load(Ordering::Relaxed);
+        if !admits_reader(state) || self.enter(state, state + READER).is_err() {
+            self.read_contended();
+        }
+        self.read_guard()
+    }
+
+    #[cold]
+    fn read_contended(&self) {
+        // Spinning ends early when somebody already sleeps: then the wait is a long one.
+        let mut state = self.spin(|state| state & WRITER == 0 || state & READERS_WAIT != 0);
+        loop {
+            if admits_reader(state) {
+                match self.enter(state, state + READER) {
+                    Ok(()) => return,
+                    Err(now) => state = now,
+                }
+                continue;
+            }
+            assert!(
+                readers(state) < READERS_MASK,
+                "more than 500 million readers"
+            );
+            let marked = state | READERS_WAIT;
+            if state != marked && !self.mark(&mut state, marked) {
+                continue;
+            }
+            backend::futex_wait(&self.state, marked, READERS, None);
+            state = self.spin(|state| state & WRITER == 0 || state & READERS_WAIT != 0);
+        }
+    }
+
+    #[inline]
+    fn write_unchecked(&self) -> RwLockWriteGuard<'_, RANK, T> {
+        if self.enter(0, WRITER).is_err() {
+            self.write_contended();
+        }
+        self.write_guard()
+    }
+
+    #[cold]
+    fn write_contended(&self) {
+        let mut state = self.spin(|state| is_free(state) || state & WRITERS_WAIT != 0);
+        // Once this task has slept, its releaser cleared WRITERS_WAIT on its behalf, although
+        // other writers may sleep as well: the bit is set again with the lock.
+        let mut others_wait = 0;
+        loop {
+            if is_free(state) {
+                match self.enter(state, state | WRITER | others_wait) {
+                    Ok(()) => return,
+                    Err(now) => state = now,
+                }
+                continue;
+            }
+            let marked = state | WRITERS_WAIT;
+            if state != marked && !self.mark(&mut state, marked) {
+                continue;
+            }
+            others_wait = WRITERS_WAIT;
+            backend::futex_wait(&self.state, marked, WRITERS, None);
+            state = self.spin(|state| is_free(state) || state & WRITERS_WAIT != 0);
+        }
+    }
+
+    /// Sets a waiting bit; on failure `state` is the new value.
+    fn mark(&self, state: &mut u32, marked: u32) -> bool {
+        // Relaxed: the bit publishes nothing; the releaser reads it by its own exchange.
+        match self
+            .state
+            .compare_exchange(*state, marked, Ordering::Relaxed, Ordering::Relaxed)
+        {
+            Ok(_) => true,
+            Err(now) => {
+                *state = now;
+                false
+            }
+        }
+    }
+
+    /// Waits a little until `done`; returns the last value seen.
+    fn spin(&self, done: impl Fn(u32) -> bool) -> u32 {
+        let mut turns = SPIN_TURNS;
+        loop {
+            // Relaxed: only a hint, the taking itself is an Acquire.
+            let seen = self.state.load(Ordering::Relaxed);
+            if done(seen) || turns == 0 {
+                return seen;
+            }
+            backend::spin_hint();
+            turns -= 1;
+        }
+    }
+
+    #[inline]
+    fn read_guard(&self) -> RwLockReadGuard<'_, RANK, T> {
+        rank::acquired(RANK);
+        self.shadow.read(self.data.get());
+        RwLockReadGuard {
+            lock: self,
+            held: Held::new(),
+            _not_send: PhantomData,
+        }
+    }
+
+    #[inline]
+    fn write_guard(&self) -> RwLockWriteGuard<'_, RANK, T> {
+        rank::acquired(RANK);
+        self.shadow.write(self.data.get());
+        RwLockWriteGuard {
+            lock: self,
+            held: Held::new(),
+            _not_send: PhantomData,
+        }
+    }
+
+    #[inline]
+    fn unlock_read(&self) {
+        self.shadow.read(self.data.get());
+        rank::released(RANK);
+        // Release: the next writer, by its Acquire, comes after our reads.
+        let state = self.state.fetch_sub(READER, Ordering::Release) - READER;
+        debug_assert_eq!(state & WRITER, 0, "readers and a writer at once");
+        if is_free(state) && state & (READERS_WAIT | WRITERS_WAIT) != 0 {
+            self.wake(state);
+        }
+    }
+
+    #[inline]
+    fn unlock_write(&self) {
+        self.shadow.write(self.data.get());
+        rank::released(RANK);
+        // Release: pairs with the Acquire of the next taker; publishes the data.
+        let state = self.state.fetch_and(!WRITER, Ordering::Release) & !WRITER;
+        debug_assert_eq!(readers(state), 0, "readers and a writer at once");
+        if state & (READERS_WAIT | WRITERS_WAIT) != 0 {
+            self.wake(state);
+        }
+    }
+
+    /// Wakes one writer, else all readers. `state` is free, with waiting bits. Whoever changes it
+    /// meanwhile has taken the lock or set another bit; in the first case waking is its duty.
+    #[cold]
+    fn wake(&self, mut state: u32) {
+        debug_assert!(is_free(state), "only a free lock wakes");
+        if state == WRITERS_WAIT && self.mark(&mut state, 0) {
+            backend::futex_wake(&self.state, 1, WRITERS);
+            return;
+        }
+        // If the mark failed, a reader may have begun to wait; anything else took the lock.
+        if state == READERS_WAIT | WRITERS_WAIT {
+            if !self.mark(&mut state, READERS_WAIT) {
+                return;
+            }
+            if backend::futex_wake(&self.state, 1, WRITERS) > 0 {
+                return;
+            }
+            // The writer was not asleep yet and has seen the word change. Readers must not wait
+            // for it.
+            state = READERS_WAIT;
+        }
+        if state == READERS_WAIT && self.mark(&mut state, 0) {
+            backend::futex_wake(&self.state, u32::MAX, READERS);
+        }
+    }
+}
+
+impl<const RANK: u8, T: Default> Default for RwLock<RANK, T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+impl<const RANK: u8, T: fmt::Debug> fmt::Debug for RwLock<RANK, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("RwLock");
+        out.field("rank", &RANK);
+        match self.try_read() {
+            Some(guard) => out.field("data", &*guard).finish(),
+            None => out.field("data", &format_args!("<locked>")).finish(),
+        }
+    }
+}
+
+/// Shared access to the data of an [`RwLock`]; ends when dropped.
+#[must_use = "the lock is released at once if the guard is not kept"]
+pub struct RwLockReadGuard<'a, const RANK: u8, T> {
+    lock: &'a RwLock<RANK, T>,
+    held: Held<RANK>,
+    /// Ranks are counted per task, so a guard stays with the task that took it.
+    _not_send: PhantomData<*const ()>,
+}
+
+/// Exclusive access to the data of an [`RwLock`]; ends when dropped.
+#[must_use = "the lock is released at once if the guard is not kept"]
+pub struct RwLockWriteGuard<'a, const RANK: u8, T> {
+    lock: &'a RwLock<RANK, T>,
+    held: Held<RANK>,
+    /// Ranks are counted per task, so a guard stays with the task that took it.
+    _not_send: PhantomData<*const ()>,
+}
+
+// SAFETY: a shared guard gives no more than `&T`.
+unsafe impl<const RANK: u8, T: Sync> Sync for RwLockReadGuard<'_, RANK, T> {}
+// SAFETY: a shared guard gives no more than `&T`.
+unsafe impl<const RANK: u8, T: Sync> Sync for RwLockWriteGuard<'_, RANK, T> {}
+
+impl<const RANK: u8, T> RwLockReadGuard<'_, RANK, T> {
+    /// Evidence that a lock of this rank is held (shared).
+    #[inline]
+    pub fn held(&self) -> &Held<RANK> {
+        &self.held
+    }
+}
+
+impl<const RANK: u8, T> RwLockWriteGuard<'_, RANK, T> {
+    /// Evidence that a lock of this rank is held (exclusive).
+    #[inline]
+    pub fn held(&self) -> &Held<RANK> {
+        &self.held
+    }
+}
+
+impl<const RANK: u8, T> Deref for RwLockReadGuard<'_, RANK, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: this guard is counted as a reader, so nobody writes while it lives.
+        unsafe { &*self.lock.data.get() }
+    }
+}
+
+impl<const RANK: u8, T> Deref for RwLockWriteGuard<'_, RANK, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: this guard proves exclusive access, and the borrow of the guard limits it.
+        unsafe { &*self.lock.data.get() }
+    }
+}
+
+impl<const RANK: u8, T> DerefMut for RwLockWriteGuard<'_, RANK, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: this guard proves exclusive access, and the borrow of the guard limits it.
+        unsafe { &mut *self.lock.data.get() }
+    }
+}
+
+impl<const RANK: u8, T> Drop for RwLockReadGuard<'_, RANK, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.lock.unlock_read();
+    }
+}
+
+impl<const RANK: u8, T> Drop for RwLockWriteGuard<'_, RANK, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.lock.unlock_write();
+    }
+}
+
+impl<const RANK: u8, T: fmt::Debug> fmt::Debug for RwLockReadGuard<'_, RANK, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RwLockReadGuard").field(&**self).finish()
+    }
+}
+
+impl<const RANK: u8, T: fmt::Debug> fmt::Debug for RwLockWriteGuard<'_, RANK, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RwLockWriteGuard").field(&**self).finish()
+    }
+}

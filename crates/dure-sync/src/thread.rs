@@ -1,0 +1,97 @@
+//! Threads, real or virtual.
+//!
+//! **Problem.** A simulated run owns all threads. **Structure.** Named threads, optionally bound
+//! to a core; scoped threads that may borrow. **Invariants.** A [`scope`] ends only after all its
+//! threads have ended. **Crash.** Nothing is kept.
+
+use std::any::Any;
+use std::fmt;
+use std::time::Duration;
+
+use crate::{CoreId, backend};
+
+pub use crate::scope::{Scope, ScopedJoinHandle, scope};
+
+/// What a thread that panicked left behind.
+pub type Panic = Box<dyn Any + Send + 'static>;
+
+/// A started thread.
+pub struct JoinHandle<T> {
+    inner: backend::BackendJoin<T>,
+}
+
+impl<T> JoinHandle<T> {
+    /// Waits until the thread has ended, and returns its result.
+    ///
+    /// # Errors
+    /// What the thread panicked with.
+    pub fn join(self) -> Result<T, Panic> {
+        backend::join(self.inner)
+    }
+
+    /// Whether the thread has ended.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        backend::is_finished(&self.inner)
+    }
+}
+
+impl<T> fmt::Debug for JoinHandle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JoinHandle").finish_non_exhaustive()
+    }
+}
+
+/// Starts a thread.
+///
+/// # Panics
+/// If the system cannot start another thread.
+pub fn spawn<T: Send + 'static>(
+    name: &str,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> JoinHandle<T> {
+    JoinHandle {
+        inner: backend::spawn(name, None, body),
+    }
+}
+
+/// Starts a thread bound to `core`; unbound if the machine lacks that core or forbids its use.
+///
+/// # Panics
+/// If the system cannot start another thread.
+pub fn spawn_on<T: Send + 'static>(
+    name: &str,
+    core: CoreId,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> JoinHandle<T> {
+    JoinHandle {
+        inner: backend::spawn(name, Some(core.index()), body),
+    }
+}
+
+/// Gives up the rest of the time slice.
+pub fn yield_now() {
+    backend::yield_now();
+}
+
+/// Sleeps for at least `duration`.
+pub fn sleep(duration: Duration) {
+    backend::sleep(duration);
+}
+
+/// One turn of a spin loop. Every such loop has one, or simulated time would stand still.
+#[inline]
+pub fn spin_hint() {
+    backend::spin_hint();
+}
+
+/// A number that tells this thread from all others of the process.
+#[must_use]
+pub fn current_id() -> u64 {
+    backend::current_id()
+}
+
+/// Binds the calling thread to `core`; says whether that was possible.
+pub fn pin_to(core: CoreId) -> bool {
+    backend::pin_to(core.index())
+}
