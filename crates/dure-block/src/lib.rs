@@ -1,1 +1,65 @@
-//! dure-block
+//! The block layer: requests, queues, tags and devices.
+//!
+//! **Problem.** On many cores the block layer stops scaling where cores meet: one submission
+//! queue, too few request tags, one flush after the other. And a file system can be shown to
+//! survive crashes only if every write and flush can be recorded, reordered, lost and torn.
+//!
+//! **Structure.**
+//! * [`Device`]: what stores blocks. [`ram`], [`null`] and `file` store them, the *decorators*
+//!   `record`, `fault` and `overlay` change what a device does. A device is asked either
+//!   synchronously with borrowed memory ([`Device::execute`]: no allocation, no other thread) or
+//!   asynchronously with owned memory ([`Device::submit`]).
+//! * [`Queue`]: what the upper layers use. It bounds the requests in flight by tags, splits long
+//!   requests, coalesces flushes, counts, and stamps each request with the letters of blktrace.
+//! * `crash`: every state a recorded device may be in after a power cut.
+//!
+//! **Invariants.**
+//! * A completed write may be lost until a flush that *started after its completion* has
+//!   succeeded. [`Queue::flush`] never returns on behalf of a flush that was already under way.
+//! * An error is told to everyone it concerns and nothing is retried.
+//! * Completions run on the core of the caller that waits: there is no thread in this crate.
+//! * Cores share no line on the data path except that of a stolen tag.
+//!
+//! **Crash.** After a power cut, what was flushed is there; of the writes since, any subset is,
+//! and a write of several blocks may be torn between blocks or 512-byte sectors.
+//!
+//! ```
+//! use dure_block::ram::RamDevice;
+//! use dure_block::{BLOCK_BYTES, Lba, Queue, QueueConfig, WriteFlags, share};
+//!
+//! let queue = Queue::new(share(RamDevice::new("ram0", 256)), QueueConfig::default());
+//! queue.write(Lba::new(7), &[0x42; BLOCK_BYTES], WriteFlags::NONE)?;
+//! queue.flush()?;
+//! let mut block = [0; BLOCK_BYTES];
+//! queue.read(Lba::new(7), &mut block)?;
+//! assert_eq!(block, [0x42; BLOCK_BYTES]);
+//! # Ok::<(), dure_block::Error>(())
+//! ```
+
+mod bio;
+mod buf;
+mod device;
+mod error;
+mod queue;
+mod request;
+
+pub use bio::{Bio, Lba, Op, WriteFlags};
+pub use buf::BlockBuf;
+pub use device::{Device, DeviceInfo, Io, Poll, null, ram, record, share};
+pub use error::{Error, OsError, Result};
+pub use queue::{Counters, FlushPolicy, Phases, Queue, QueueConfig, Ticket, Trace, TraceRecord};
+pub use request::{Completion, Request, Slot, Stamps};
+
+/// The size of a block: the unit of every address and length in this crate.
+pub const BLOCK_BYTES: usize = 4096;
+
+const _: () = assert!(BLOCK_BYTES.is_power_of_two() && BLOCK_BYTES == 4096);
+
+/// Bytes as whole blocks; the caller has checked that they are whole.
+pub(crate) fn blocks_of(bytes: usize) -> u64 {
+    debug_assert!(
+        bytes.is_multiple_of(BLOCK_BYTES),
+        "{bytes} bytes are not whole blocks"
+    );
+    u64::try_from(bytes / BLOCK_BYTES).expect("a usize fits in 64 bits")
+}

@@ -1,0 +1,204 @@
+//! Devices: what stores blocks.
+//!
+//! | device | stores | use |
+//! |---|---|---|
+//! | [`null`] | nothing | the cost of the layers above |
+//! | [`ram`] | in memory, sparse | tests, the simulator, in-memory volumes |
+//! | [`record`] | in the device below | crash states: keeps a log of writes and flushes |
+//!
+//! **Problem.** The layers above must run unchanged on a real disk, in memory, and on a device
+//! that fails or loses writes on purpose. **Structure.** One object-safe trait with a
+//! synchronous entry (borrowed memory) and an asynchronous one (owned memory); a device needs
+//! only the first. A decorator owns the device below it. **Invariants.** The queue has checked
+//! range and length before a device is called. **Crash.** See each device.
+
+use std::fmt::Debug;
+
+use dure_sync::Arc;
+
+use crate::{Lba, Op, Request, Result, Slot, WriteFlags, blocks_of};
+
+pub mod null;
+pub mod ram;
+pub mod record;
+
+/// What a device is and can do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// Its name in messages.
+    pub name: String,
+    /// Its size in blocks.
+    pub blocks: u64,
+    /// Whether seeks cost time.
+    pub rotational: bool,
+    /// Whether completed writes can be lost before a flush. Without such a cache the queue
+    /// completes flushes itself.
+    pub volatile_cache: bool,
+    /// Whether writes are refused.
+    pub read_only: bool,
+    /// Longest request; the queue splits longer ones.
+    pub max_blocks_per_request: u64,
+    /// Memory aligned to this is used as it is, other memory is copied first.
+    pub memory_alignment: usize,
+    /// Longest aligned write that a power cut cannot tear; 0 = only a 512-byte sector is safe.
+    pub atomic_write_blocks: u64,
+    /// Whether a discard frees anything.
+    pub discard: bool,
+}
+
+impl DeviceInfo {
+    /// A device in memory: no cache, no limits.
+    #[must_use]
+    pub fn in_memory(name: &str, blocks: u64) -> Self {
+        Self {
+            name: name.to_owned(),
+            blocks,
+            rotational: false,
+            volatile_cache: false,
+            read_only: false,
+            max_blocks_per_request: u64::MAX,
+            memory_alignment: 1,
+            atomic_write_blocks: 1,
+            discard: true,
+        }
+    }
+}
+
+/// A synchronous request with borrowed memory.
+#[derive(Debug)]
+pub enum Io<'a> {
+    /// Fills `out`, a whole number of blocks.
+    Read {
+        /// First block.
+        lba: Lba,
+        /// Where the data goes.
+        out: &'a mut [u8],
+    },
+    /// Writes `parts` one behind the other; each is a whole number of blocks.
+    Write {
+        /// First block.
+        lba: Lba,
+        /// The data.
+        parts: &'a [&'a [u8]],
+        /// [`WriteFlags::FUA`] or nothing; the queue has done the preflush.
+        flags: WriteFlags,
+    },
+    /// Makes all writes that completed before the call durable.
+    Flush,
+    /// Makes blocks read as zeroes.
+    Discard {
+        /// First block.
+        lba: Lba,
+        /// Number of blocks.
+        blocks: u64,
+    },
+}
+
+impl Io<'_> {
+    /// The operation.
+    #[must_use]
+    pub fn op(&self) -> Op {
+        match self {
+            Self::Read { .. } => Op::Read,
+            Self::Write { .. } => Op::Write,
+            Self::Flush => Op::Flush,
+            Self::Discard { .. } => Op::Discard,
+        }
+    }
+
+    /// The first block; 0 for a flush.
+    #[must_use]
+    pub fn lba(&self) -> Lba {
+        match self {
+            Self::Read { lba, .. } | Self::Write { lba, .. } | Self::Discard { lba, .. } => *lba,
+            Self::Flush => Lba::new(0),
+        }
+    }
+
+    /// The number of blocks.
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        match self {
+            Self::Read { out, .. } => blocks_of(out.len()),
+            Self::Write { parts, .. } => blocks_of(parts.iter().map(|part| part.len()).sum()),
+            Self::Flush => 0,
+            Self::Discard { blocks, .. } => *blocks,
+        }
+    }
+}
+
+/// How [`Device::poll`] looks for completions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Poll {
+    /// Takes what is there.
+    Ready,
+    /// Waits for one if a request submitted by this core is under way.
+    One,
+}
+
+/// Something that stores blocks.
+pub trait Device: Send + Sync + Debug {
+    /// What it is and can do; never changes.
+    fn info(&self) -> &DeviceInfo;
+
+    /// Carries `io` out on the caller's core and returns when it is complete.
+    ///
+    /// # Errors
+    /// What the device says. After a failed write the content of its blocks is unknown, after a
+    /// failed flush that of every block written since the last good one.
+    fn execute(&self, io: Io<'_>) -> Result<()>;
+
+    /// Takes a request; it completes through [`Request::complete`], now or later. The device may
+    /// hold it back until [`Device::kick`].
+    fn submit(&self, request: Request) {
+        request.run_on(self);
+    }
+
+    /// Starts all requests that were held back.
+    fn kick(&self) {}
+
+    /// Runs completions on this core; returns how many.
+    fn poll(&self, mode: Poll) -> usize {
+        let _ = mode;
+        0
+    }
+
+    /// Returns when the request of `slot`, which was submitted to this device, is complete.
+    fn wait(&self, slot: &Slot) {
+        slot.sleep();
+    }
+}
+
+impl<D: Device + ?Sized> Device for Arc<D> {
+    fn info(&self) -> &DeviceInfo {
+        (**self).info()
+    }
+
+    fn execute(&self, io: Io<'_>) -> Result<()> {
+        (**self).execute(io)
+    }
+
+    fn submit(&self, request: Request) {
+        (**self).submit(request);
+    }
+
+    fn kick(&self) {
+        (**self).kick();
+    }
+
+    fn poll(&self, mode: Poll) -> usize {
+        (**self).poll(mode)
+    }
+
+    fn wait(&self, slot: &Slot) {
+        (**self).wait(slot);
+    }
+}
+
+/// Shares a device, for example with a [`crate::Queue`]. To keep a reference of the concrete
+/// type, share an `Arc` of it: `share(Arc::clone(&ram))`.
+#[must_use]
+pub fn share(device: impl Device + 'static) -> Arc<dyn Device> {
+    let boxed: Box<dyn Device> = Box::new(device);
+    Arc::from(boxed)
+}

@@ -1,0 +1,314 @@
+//! A decorator that keeps a log of every write, flush and discard.
+//!
+//! **Problem.** To test every crash, one must know for each instant which writes had been
+//! submitted, which had completed, and which a flush had made durable. **Structure.** Each event
+//! (submission, completion) takes the next *step* of the log. Asynchronous requests are held
+//! until their submitter waits for them, so that a write whose completion nobody awaited is
+//! visibly incomplete when a flush passes. **Invariants.** Steps are dense and start at 1; the
+//! content of a write is copied at submission. **Crash.** `crash` cuts the log at a step.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use dure_sync::{Arc, Mutex};
+
+use crate::ram::SharedBlock;
+use crate::{
+    BLOCK_BYTES, Bio, Device, DeviceInfo, Io, Lba, Op, Poll, Request, Result, Slot, WriteFlags,
+};
+
+/// What one entry did to the medium.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Wrote blocks.
+    Write {
+        /// First block.
+        lba: Lba,
+        /// The content, block by block.
+        data: Vec<SharedBlock>,
+        /// Whether it was durable on completion.
+        fua: bool,
+    },
+    /// Made the writes durable that had completed when it was submitted.
+    Flush,
+    /// Made blocks zeroes.
+    Discard {
+        /// First block.
+        lba: Lba,
+        /// Number of blocks.
+        blocks: u64,
+    },
+}
+
+impl Effect {
+    /// Number of blocks it changes.
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        match self {
+            Self::Write { data, .. } => u64::try_from(data.len()).expect("fits in 64 bits"),
+            Self::Flush => 0,
+            Self::Discard { blocks, .. } => *blocks,
+        }
+    }
+}
+
+/// How a recorded request ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// It had not completed when the log was read.
+    InFlight,
+    /// It completed at this step.
+    Completed(u64),
+    /// It failed at this step: anything may have happened to its blocks.
+    Failed(u64),
+}
+
+/// One write, flush or discard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// What it did.
+    pub effect: Effect,
+    /// The step of its submission.
+    pub submitted: u64,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+impl Entry {
+    /// Whether it completed well at or before `step`.
+    #[must_use]
+    pub fn completed_by(&self, step: u64) -> bool {
+        matches!(self.outcome, Outcome::Completed(at) if at <= step)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Log {
+    step: u64,
+    entries: Vec<Entry>,
+}
+
+/// What was written, in order.
+#[derive(Debug, Default)]
+pub struct RecordLog {
+    log: Mutex<232, Log>,
+}
+
+impl RecordLog {
+    /// The last step taken. What the caller was promised so far must hold in every state that a
+    /// crash at or after this step leaves.
+    #[must_use]
+    pub fn step(&self) -> u64 {
+        self.log.lock().step
+    }
+
+    /// A copy of the entries, in order of submission; the data is shared.
+    #[must_use]
+    pub fn entries(&self) -> Vec<Entry> {
+        self.log.lock().entries.clone()
+    }
+
+    fn submit(&self, effect: Effect) -> usize {
+        let mut log = self.log.lock();
+        log.step += 1;
+        let submitted = log.step;
+        log.entries.push(Entry {
+            effect,
+            submitted,
+            outcome: Outcome::InFlight,
+        });
+        log.entries.len() - 1
+    }
+
+    fn complete(&self, index: usize, result: &Result<()>) {
+        let mut log = self.log.lock();
+        log.step += 1;
+        let step = log.step;
+        let entry = &mut log.entries[index];
+        assert_eq!(entry.outcome, Outcome::InFlight, "a request completes once");
+        entry.outcome = match result {
+            Ok(()) => Outcome::Completed(step),
+            Err(_) => Outcome::Failed(step),
+        };
+    }
+}
+
+/// Which flushes are lost: reported as done, but neither done nor recorded.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum LostFlushes {
+    /// None: an honest device.
+    #[default]
+    None,
+    /// All of them. A canary: crash tests must fail on such a device.
+    All,
+    /// Only this one, counted from 1.
+    Nth(u64),
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    /// Asynchronous requests that nobody has waited for, with their log entries.
+    requests: VecDeque<(Request, Option<usize>)>,
+    flushes: u64,
+}
+
+/// The decorator.
+pub struct RecordDevice {
+    inner: Arc<dyn Device>,
+    info: DeviceInfo,
+    log: Arc<RecordLog>,
+    lost: LostFlushes,
+    held: Mutex<225, Held>,
+}
+
+impl RecordDevice {
+    /// Records what is done to `inner`.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Device>) -> Self {
+        Self::with_lost_flushes(inner, LostFlushes::None)
+    }
+
+    /// As [`RecordDevice::new`], but loses flushes.
+    #[must_use]
+    pub fn with_lost_flushes(inner: Arc<dyn Device>, lost: LostFlushes) -> Self {
+        let mut info = inner.info().clone();
+        // The recorded device promises nothing but flushes and sectors.
+        info.volatile_cache = true;
+        info.atomic_write_blocks = 0;
+        let log = Arc::new(RecordLog::default());
+        Self {
+            inner,
+            info,
+            log,
+            lost,
+            held: Mutex::new(Held::default()),
+        }
+    }
+
+    /// The log, which outlives the device.
+    #[must_use]
+    pub fn log(&self) -> Arc<RecordLog> {
+        Arc::clone(&self.log)
+    }
+
+    fn loses_this_flush(&self) -> bool {
+        let mut held = self.held.lock();
+        held.flushes += 1;
+        match self.lost {
+            LostFlushes::None => false,
+            LostFlushes::All => true,
+            LostFlushes::Nth(number) => held.flushes == number,
+        }
+    }
+
+    fn finish(&self, (mut request, entry): (Request, Option<usize>)) {
+        if request.bio().op() == Op::Flush && entry.is_none() {
+            return request.complete(Ok(()));
+        }
+        if let Some(index) = entry {
+            let log = self.log();
+            request.on_complete(move |_, result| log.complete(index, result));
+        }
+        request.run_on(&*self.inner);
+    }
+}
+
+fn shared_blocks<'a>(parts: impl Iterator<Item = &'a [u8]>) -> Vec<SharedBlock> {
+    parts
+        .flat_map(|part| part.chunks_exact(BLOCK_BYTES))
+        .map(SharedBlock::new)
+        .collect()
+}
+
+fn effect_of_io(io: &Io<'_>) -> Option<Effect> {
+    Some(match io {
+        Io::Read { .. } => return None,
+        Io::Write { lba, parts, flags } => Effect::Write {
+            lba: *lba,
+            data: shared_blocks(parts.iter().copied()),
+            fua: flags.contains(WriteFlags::FUA),
+        },
+        Io::Flush => Effect::Flush,
+        Io::Discard { lba, blocks } => Effect::Discard {
+            lba: *lba,
+            blocks: *blocks,
+        },
+    })
+}
+
+fn effect_of_bio(bio: &Bio) -> Option<Effect> {
+    Some(match bio.op() {
+        Op::Read => return None,
+        Op::Write => Effect::Write {
+            lba: bio.lba(),
+            data: shared_blocks(bio.segments().iter().map(crate::BlockBuf::as_slice)),
+            fua: bio.flags().contains(WriteFlags::FUA),
+        },
+        Op::Flush => Effect::Flush,
+        Op::Discard => Effect::Discard {
+            lba: bio.lba(),
+            blocks: bio.blocks(),
+        },
+    })
+}
+
+impl Device for RecordDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn execute(&self, io: Io<'_>) -> Result<()> {
+        let Some(effect) = effect_of_io(&io) else {
+            return self.inner.execute(io);
+        };
+        if effect == Effect::Flush && self.loses_this_flush() {
+            return Ok(());
+        }
+        let index = self.log.submit(effect);
+        let result = self.inner.execute(io);
+        self.log.complete(index, &result);
+        result
+    }
+
+    fn submit(&self, request: Request) {
+        let effect = effect_of_bio(request.bio())
+            .filter(|effect| *effect != Effect::Flush || !self.loses_this_flush());
+        let entry = effect.map(|effect| self.log.submit(effect));
+        self.held.lock().requests.push_back((request, entry));
+    }
+
+    fn poll(&self, mode: Poll) -> usize {
+        // Whoever looks for completions makes the oldest request complete.
+        let (Poll::Ready | Poll::One) = mode;
+        let first = self.held.lock().requests.pop_front();
+        first.map_or(0, |request| {
+            self.finish(request);
+            1
+        })
+    }
+
+    fn wait(&self, slot: &Slot) {
+        let mine = {
+            let mut held = self.held.lock();
+            let index = held
+                .requests
+                .iter()
+                .position(|(request, _)| request.is_for(slot));
+            index.and_then(|index| held.requests.remove(index))
+        };
+        match mine {
+            Some(request) => self.finish(request),
+            None => slot.sleep(),
+        }
+    }
+}
+
+impl fmt::Debug for RecordDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecordDevice")
+            .field("inner", &self.inner)
+            .field("lost", &self.lost)
+            .field("step", &self.log.step())
+            .finish_non_exhaustive()
+    }
+}

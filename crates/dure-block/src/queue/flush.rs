@@ -1,0 +1,133 @@
+//! The compound flush: concurrent callers share one device flush, never one that is too early.
+//!
+//! **Problem.** A flush costs more than all other requests together, so callers must share; but
+//! a flush that is under way when a caller arrives may have passed the caller's writes already.
+//! **Structure.** Flushes are numbered as they start. A caller needs the next number to start.
+//! Whoever finds no flush running starts that number itself, for everybody who needs it: there
+//! is no flush thread. **Invariants.** A caller returns only on the result of a flush that
+//! *started* after its call; a failed flush fails everybody who shares it, exactly once each;
+//! at most one flush of a queue runs. **Crash.** A caller that got `Ok` finds after the crash
+//! every write that completed before its call:
+//!
+//! ```text
+//! A: write a ... flush 1 starts .................... ends
+//! B:                    write b ... call             (flush 1 does not cover b: crash loses b)
+//!                                                    flush 2 starts ... ends, B returns
+//! ```
+
+use std::collections::BTreeMap;
+
+use dure_sync::{Condvar, Mutex};
+
+use crate::{Error, Result};
+
+/// How [`crate::Queue::flush`] shares device flushes.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum FlushPolicy {
+    /// Callers share the next flush to start (the default).
+    #[default]
+    Compound,
+    /// Each caller flushes by itself: the baseline.
+    Separate,
+    /// **Loses data.** Callers share the flush that is running. Here only so that tests can
+    /// show that they notice.
+    CanarySharesRunning,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Number of the last flush that started.
+    started: u64,
+    /// Whether flush `started` is still running.
+    running: bool,
+    /// Callers that need flush `started + 1`, its leader to be included.
+    next_sharers: u64,
+    /// Failed flushes, with the number of sharers that have not been told yet.
+    failed: BTreeMap<u64, (Error, u64)>,
+}
+
+impl State {
+    fn is_finished(&self, number: u64) -> bool {
+        number < self.started || (number == self.started && !self.running)
+    }
+
+    /// The result of a finished flush, for one of its sharers.
+    fn take_result(&mut self, number: u64) -> Result<()> {
+        assert!(self.is_finished(number), "the flush has finished");
+        let Some((error, untold)) = self.failed.get_mut(&number) else {
+            return Ok(());
+        };
+        let error = error.clone();
+        *untold -= 1;
+        if *untold == 0 {
+            self.failed.remove(&number);
+        }
+        Err(error)
+    }
+}
+
+/// Shares flushes of one device.
+#[derive(Debug)]
+pub(crate) struct FlushGate {
+    policy: FlushPolicy,
+    state: Mutex<200, State>,
+    finished: Condvar,
+}
+
+impl FlushGate {
+    pub(crate) fn new(policy: FlushPolicy) -> Self {
+        Self {
+            policy,
+            state: Mutex::new(State::default()),
+            finished: Condvar::new(),
+        }
+    }
+
+    /// Returns when a flush that started after this call has finished. `device_flush` runs on
+    /// this core, with no lock held, if this caller is the one to start it.
+    pub(crate) fn flush(&self, device_flush: impl FnOnce() -> Result<()>) -> Result<()> {
+        if self.policy == FlushPolicy::Separate {
+            return device_flush();
+        }
+        let mut state = self.state.lock();
+        if self.policy == FlushPolicy::CanarySharesRunning && state.running {
+            let number = state.started;
+            while !state.is_finished(number) {
+                state = self.finished.wait(state);
+            }
+            return Ok(());
+        }
+        let number = state.started + 1;
+        state.next_sharers += 1;
+        while state.running || state.started >= number {
+            if state.is_finished(number) {
+                return state.take_result(number);
+            }
+            state = self.finished.wait(state);
+        }
+        // Nothing is running and our flush has not started: start it for all who need it.
+        assert_eq!(state.started + 1, number, "flushes start in order");
+        state.started = number;
+        state.running = true;
+        let sharers = std::mem::take(&mut state.next_sharers);
+        assert!(sharers > 0, "the leader is a sharer");
+        drop(state);
+
+        let result = device_flush();
+
+        let mut state = self.state.lock();
+        assert!(
+            state.running && state.started == number,
+            "one flush runs at a time"
+        );
+        state.running = false;
+        if let Err(error) = &result
+            && sharers > 1
+        {
+            state.failed.insert(number, (error.clone(), sharers - 1));
+        }
+        drop(state);
+        self.finished.notify_all();
+        result
+    }
+}

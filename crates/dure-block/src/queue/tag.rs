@@ -1,0 +1,162 @@
+//! Tags: the bound on requests in flight.
+//!
+//! **Problem.** A device takes a limited number of requests; on many cores a shared free list of
+//! tags is the bottleneck, and a waiter that is forgotten hangs the machine. **Structure.** Bits
+//! of padded words; each core starts at a word of its own and steals from the others when it is
+//! empty. Waiters sleep on a sequence number that every release bumps while there are waiters.
+//! **Invariants.** A tag has one owner. No waiter is lost: a waiter announces itself, then looks
+//! at all words, then sleeps; a releaser frees the bit, then looks for waiters; one of the two
+//! sees the other. **Crash.** Nothing is kept.
+
+use std::time::Duration;
+
+use dure_sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use dure_sync::{CachePadded, CoreId, core_count, futex};
+
+/// The number of a request in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Tag(u32);
+
+impl Tag {
+    pub(crate) const fn number(self) -> u32 {
+        self.0
+    }
+}
+
+/// How long a waiter sleeps before it polls the device again: completions of requests whose
+/// submitters do something else must be found by somebody.
+const POLL_INTERVAL: Duration = Duration::from_micros(200);
+
+/// The tags of one hardware queue.
+#[derive(Debug)]
+pub(crate) struct TagSet {
+    /// Bit set = tag free. Written by takers (Acquire: they see what the last owner of the tag
+    /// did) and by releasers (Release).
+    words: Box<[CachePadded<AtomicU64>]>,
+    /// Tasks between announcing that they wait and having a tag.
+    waiters: CachePadded<AtomicU32>,
+    /// Bumped by a release that sees waiters; what waiters sleep on.
+    released: CachePadded<AtomicU32>,
+    nr_requests: u32,
+    /// Words per core, as a fraction: core c starts at word c * words / cores.
+    cores: usize,
+}
+
+const WORD_TAGS: u32 = 64;
+
+impl TagSet {
+    pub(crate) fn new(nr_requests: u32) -> Self {
+        assert!(
+            (1..=1 << 20).contains(&nr_requests),
+            "1 to 2^20 tags, not {nr_requests}"
+        );
+        let cores = core_count();
+        let per_core = u32::try_from(cores).unwrap_or(u32::MAX).min(nr_requests);
+        let words = per_core.max(nr_requests.div_ceil(WORD_TAGS));
+        let words = (0..words)
+            .map(|word| {
+                let tags = nr_requests / words + u32::from(word < nr_requests % words);
+                assert!(
+                    (1..=WORD_TAGS).contains(&tags),
+                    "each word holds 1 to 64 tags"
+                );
+                CachePadded::new(AtomicU64::new(u64::MAX >> (WORD_TAGS - tags)))
+            })
+            .collect();
+        Self {
+            words,
+            waiters: CachePadded::new(AtomicU32::new(0)),
+            released: CachePadded::new(AtomicU32::new(0)),
+            nr_requests,
+            cores,
+        }
+    }
+
+    pub(crate) fn nr_requests(&self) -> u32 {
+        self.nr_requests
+    }
+
+    /// Tags in use, at this moment.
+    pub(crate) fn in_flight(&self) -> u32 {
+        // Relaxed: statistics.
+        let free: u32 = self
+            .words
+            .iter()
+            .map(|w| w.load(Ordering::Relaxed).count_ones())
+            .sum();
+        self.nr_requests - free
+    }
+
+    fn first_word(&self, core: CoreId) -> usize {
+        (core.index() % self.cores) * self.words.len() / self.cores
+    }
+
+    /// Takes a free tag, the core's own first.
+    #[inline]
+    pub(crate) fn try_take(&self, core: CoreId) -> Option<Tag> {
+        let count = self.words.len();
+        let first = self.first_word(core);
+        (0..count).find_map(|step| {
+            let index = first + step;
+            self.take_from(if index < count { index } else { index - count })
+        })
+    }
+
+    #[inline]
+    fn take_from(&self, index: usize) -> Option<Tag> {
+        let word = &self.words[index];
+        // SeqCst: orders this look at the words after the announcement in `waiters`; see `wait`.
+        let mut free = word.load(Ordering::SeqCst);
+        while free != 0 {
+            let bit = free.trailing_zeros();
+            // Acquire: pairs with the Release in `release`; the former owner is done.
+            match word.compare_exchange_weak(
+                free,
+                free & (free - 1),
+                Ordering::Acquire,
+                Ordering::SeqCst,
+            ) {
+                Ok(_) => {
+                    let word = u32::try_from(index).expect("at most 2^20 words");
+                    return Some(Tag(word * WORD_TAGS + bit));
+                }
+                Err(now) => free = now,
+            }
+        }
+        None
+    }
+
+    /// Takes a tag, waiting for one as long as it takes. `poll` runs completions and says how
+    /// many there were.
+    pub(crate) fn wait(&self, core: CoreId, mut poll: impl FnMut() -> usize) -> Tag {
+        // SeqCst: either we see the bit that a releaser frees, or it sees that we wait.
+        self.waiters.fetch_add(1, Ordering::SeqCst);
+        let tag = loop {
+            let seen = self.released.load(Ordering::SeqCst);
+            if let Some(tag) = self.try_take(core) {
+                break tag;
+            }
+            if poll() == 0 {
+                futex::wait(&self.released, seen, Some(POLL_INTERVAL));
+            }
+        };
+        // Relaxed: a releaser that still sees us wakes nobody or somebody else for nothing.
+        self.waiters.fetch_sub(1, Ordering::Relaxed);
+        tag
+    }
+
+    /// Gives a tag back.
+    #[inline]
+    pub(crate) fn release(&self, tag: Tag) {
+        let index = usize::try_from(tag.0 / WORD_TAGS).expect("32 bits fit in a usize");
+        let bit = 1 << (tag.0 % WORD_TAGS);
+        // SeqCst: Release for the next owner, and ordered before the look for waiters.
+        let before = self.words[index].fetch_or(bit, Ordering::SeqCst);
+        assert_eq!(before & bit, 0, "tag {} was released twice", tag.0);
+        // SeqCst: see `wait`.
+        if self.waiters.load(Ordering::SeqCst) > 0 {
+            self.released.fetch_add(1, Ordering::SeqCst);
+            futex::wake(&self.released, 1);
+        }
+    }
+}

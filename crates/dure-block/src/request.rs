@@ -1,0 +1,313 @@
+//! An asynchronous request on its way through a device, and the slot its completion lands in.
+//!
+//! **Problem.** The memory of a request belongs to the device until it completes; the submitter
+//! may be anywhere meanwhile. **Structure.** [`Request`] owns a [`Bio`] and goes by value from
+//! the queue to the device; completing it moves the bio into the [`Slot`] that the submitter's
+//! ticket shares. **Invariants.** A request completes exactly once: dropping one completes it
+//! with [`Error::Abandoned`], so that nobody waits for ever. Its tag is free when the submitter
+//! learns of the completion. **Crash.** Nothing is kept.
+
+use std::fmt;
+
+use dure_sync::atomic::{AtomicU32, Ordering};
+use dure_sync::{Arc, Mutex, clock, futex};
+
+use crate::device::Device;
+use crate::queue::{Context, Tag};
+use crate::{Bio, BlockBuf, Error, Io, Op, Result, WriteFlags};
+
+/// When a request passed each stage, in nanoseconds of the monotonic clock; 0 = not stamped.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Stamps {
+    /// Q: the queue was asked.
+    pub queued_ns: u64,
+    /// G: it got a tag.
+    pub tagged_ns: u64,
+    /// I: it was inserted into the hardware queue.
+    pub inserted_ns: u64,
+    /// D: the device was told.
+    pub dispatched_ns: u64,
+    /// C: it completed.
+    pub completed_ns: u64,
+}
+
+/// A request that completed.
+#[derive(Debug)]
+pub struct Completion {
+    /// The caller's value from [`Bio::with_cookie`].
+    pub cookie: u64,
+    /// How it went.
+    pub result: Result<()>,
+    /// The memory of the bio.
+    pub segments: Vec<BlockBuf>,
+    /// The stages it passed; all zero unless the queue traces.
+    pub stamps: Stamps,
+}
+
+impl Completion {
+    /// The memory, if the request succeeded.
+    ///
+    /// # Errors
+    /// The error of the request.
+    pub fn into_segments(self) -> Result<Vec<BlockBuf>> {
+        self.result.map(|()| self.segments)
+    }
+}
+
+const PENDING: u32 = 0;
+const SLEEPING: u32 = 1;
+const DONE: u32 = 2;
+
+/// Where a completion lands. Devices use it to wait ([`Slot::sleep`]) and to find their own
+/// bookkeeping again ([`Slot::hint`]).
+#[derive(Debug)]
+pub struct Slot {
+    /// Written by the completer (`DONE`, after `completion`) and by a waiter (`SLEEPING`).
+    /// Publishes `completion`.
+    state: AtomicU32,
+    /// Written by the device in `submit`, read by the same device in `wait`.
+    hint: AtomicU32,
+    completion: Mutex<234, Option<Completion>>,
+}
+
+impl Slot {
+    fn new() -> Self {
+        Self {
+            state: AtomicU32::new(PENDING),
+            hint: AtomicU32::new(0),
+            completion: Mutex::new(None),
+        }
+    }
+
+    /// Whether the request has completed.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        // Acquire: pairs with the Release in `fill`; publishes the completion.
+        self.state.load(Ordering::Acquire) == DONE
+    }
+
+    /// What the device noted with [`Request::set_hint`].
+    #[must_use]
+    pub fn hint(&self) -> u32 {
+        // Relaxed: the ticket that leads here was handed out after the device stored the hint.
+        self.hint.load(Ordering::Relaxed)
+    }
+
+    /// Sleeps until the request completes, for devices whose completions come by themselves.
+    pub fn sleep(&self) {
+        while !self.is_done() {
+            // Relaxed: only says that somebody sleeps; the futex compares again.
+            let _ = self.state.compare_exchange(
+                PENDING,
+                SLEEPING,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+            futex::wait(&self.state, SLEEPING, None);
+        }
+    }
+
+    fn fill(&self, completion: Completion) {
+        let previous = self.completion.lock().replace(completion);
+        assert!(previous.is_none(), "a request completes once");
+        // Release: pairs with the Acquire in `is_done`; publishes the completion.
+        if self.state.swap(DONE, Ordering::Release) == SLEEPING {
+            futex::wake(&self.state, u32::MAX);
+        }
+    }
+
+    pub(crate) fn take(&self) -> Completion {
+        assert!(self.is_done(), "a completion is taken after it arrived");
+        self.completion
+            .lock()
+            .take()
+            .expect("the ticket is the only taker")
+    }
+}
+
+/// Called with the result of a request before its submitter learns of it.
+type Observer = Box<dyn FnOnce(&Bio, &Result<()>) + Send>;
+
+struct Inner {
+    bio: Bio,
+    tag: Tag,
+    stamps: Stamps,
+    traced: bool,
+    context: Arc<Context>,
+    slot: Arc<Slot>,
+    observers: Vec<Observer>,
+}
+
+/// An asynchronous request in the hands of a device.
+pub struct Request {
+    /// Present until completion.
+    inner: Option<Inner>,
+}
+
+impl Request {
+    pub(crate) fn new(
+        bio: Bio,
+        tag: Tag,
+        stamps: Option<Stamps>,
+        context: Arc<Context>,
+    ) -> (Self, Arc<Slot>) {
+        let slot = Arc::new(Slot::new());
+        let inner = Inner {
+            bio,
+            tag,
+            traced: stamps.is_some(),
+            stamps: stamps.unwrap_or_default(),
+            context,
+            slot: Arc::clone(&slot),
+            observers: Vec::new(),
+        };
+        (Self { inner: Some(inner) }, slot)
+    }
+
+    fn inner(&self) -> &Inner {
+        self.inner.as_ref().expect("present until completion")
+    }
+
+    fn inner_mut(&mut self) -> &mut Inner {
+        self.inner.as_mut().expect("present until completion")
+    }
+
+    /// What is asked.
+    #[must_use]
+    pub fn bio(&self) -> &Bio {
+        &self.inner().bio
+    }
+
+    /// The memory, for a device that fills or reads it until it completes the request.
+    pub fn segments_mut(&mut self) -> &mut [BlockBuf] {
+        &mut self.inner_mut().bio.segments
+    }
+
+    /// Notes something for the device's own `wait`.
+    pub fn set_hint(&self, hint: u32) {
+        // Relaxed: see `Slot::hint`.
+        self.inner().slot.hint.store(hint, Ordering::Relaxed);
+    }
+
+    /// Whether this is the request whose completion lands in `slot`.
+    #[must_use]
+    pub fn is_for(&self, slot: &Slot) -> bool {
+        std::ptr::eq(Arc::as_ptr(&self.inner().slot), slot)
+    }
+
+    /// Stamps D: the device below is being told now.
+    pub fn dispatched(&mut self) {
+        let inner = self.inner_mut();
+        if inner.traced {
+            inner.stamps.dispatched_ns = clock::monotonic_ns();
+        }
+    }
+
+    /// Has `observer` called when the request completes; the last added is called first.
+    pub fn on_complete(&mut self, observer: impl FnOnce(&Bio, &Result<()>) + Send + 'static) {
+        self.inner_mut().observers.push(Box::new(observer));
+    }
+
+    /// Carries the request out on `device` now, on this core, and completes it.
+    pub fn run_on(mut self, device: &(impl Device + ?Sized)) {
+        self.dispatched();
+        let result = execute_bio(device, &mut self.inner_mut().bio);
+        self.complete(result);
+    }
+
+    /// Completes the request: frees its tag, then tells the submitter.
+    pub fn complete(mut self, result: Result<()>) {
+        self.complete_now(result);
+    }
+
+    fn complete_now(&mut self, result: Result<()>) {
+        let Some(mut inner) = self.inner.take() else {
+            return;
+        };
+        for observer in inner.observers.drain(..).rev() {
+            observer(&inner.bio, &result);
+        }
+        if inner.traced {
+            inner.stamps.completed_ns = clock::monotonic_ns();
+            inner.context.trace(&inner.bio, inner.tag, inner.stamps);
+        }
+        inner
+            .context
+            .completed(inner.bio.op, inner.bio.blocks(), &result);
+        inner.context.release(inner.tag);
+        inner.slot.fill(Completion {
+            cookie: inner.bio.cookie,
+            result,
+            segments: inner.bio.segments,
+            stamps: inner.stamps,
+        });
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        if let Some(inner) = &self.inner {
+            let error = Error::Abandoned {
+                device: inner.context.device_name().to_owned(),
+                op: inner.bio.op,
+                lba: inner.bio.lba,
+                blocks: inner.bio.blocks(),
+            };
+            self.complete_now(Err(error));
+        }
+    }
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.inner {
+            Some(inner) => f
+                .debug_struct("Request")
+                .field("bio", &inner.bio)
+                .field("tag", &inner.tag)
+                .field("stamps", &inner.stamps)
+                .finish_non_exhaustive(),
+            None => f.write_str("Request(completed)"),
+        }
+    }
+}
+
+/// Carries a bio out synchronously, segment by segment where the device has no vectored form.
+fn execute_bio(device: &(impl Device + ?Sized), bio: &mut Bio) -> Result<()> {
+    match bio.op {
+        Op::Read => {
+            let mut lba = bio.lba;
+            for segment in &mut bio.segments {
+                let blocks = u64::try_from(segment.blocks()).expect("a usize fits in 64 bits");
+                device.execute(Io::Read {
+                    lba,
+                    out: segment.as_mut_slice(),
+                })?;
+                lba = lba.offset(blocks);
+            }
+            Ok(())
+        }
+        Op::Write => {
+            let flags = bio.flags.without(WriteFlags::PREFLUSH);
+            if let [segment] = bio.segments.as_slice() {
+                let parts = [segment.as_slice()];
+                return device.execute(Io::Write {
+                    lba: bio.lba,
+                    parts: &parts,
+                    flags,
+                });
+            }
+            let parts: Vec<&[u8]> = bio.segments.iter().map(BlockBuf::as_slice).collect();
+            device.execute(Io::Write {
+                lba: bio.lba,
+                parts: &parts,
+                flags,
+            })
+        }
+        Op::Flush => device.execute(Io::Flush),
+        Op::Discard => device.execute(Io::Discard {
+            lba: bio.lba,
+            blocks: bio.discard_blocks,
+        }),
+    }
+}
