@@ -71,7 +71,7 @@ pub struct InodeV1 {
     /// Height of the block map: 1 = the root is a leaf.
     pub map_height: U32,
     /// Written zero, checked zero.
-    pub reserved: [u8; 44],
+    pub reserved: [u8; 68],
     /// 24 slots, or a symlink's target.
     pub body: [u8; BODY_BYTES],
 }
