@@ -1,1 +1,3 @@
-//! dure-sim
+//! What verifies dure: models, generators and checkers. Nothing of the product depends on it.
+
+pub mod model;

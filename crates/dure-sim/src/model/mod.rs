@@ -1,0 +1,27 @@
+//! An in-memory model of a POSIX file system, to compare dure with.
+//!
+//! **Problem.** A test of a file system needs to know the right answer to every call, also to the
+//! strange ones. **Structure.** `data` is the content of a file, `node` and `store` are inodes
+//! and what may be done to them, `path` and `permission` are what their names say, [`ModelFs`] puts a
+//! call together from them. `operation` is a call as data.
+//! **Invariants.** The code is as simple as it can be: maps and vectors, no
+//! caches, no locks; it follows Linux where POSIX leaves a choice. It shares no code with dure.
+//! **Crash.** The model has none; a crash test keeps a clone of it from the last sync.
+
+mod calls;
+mod data;
+mod node;
+mod open;
+mod operation;
+mod path;
+mod permission;
+mod store;
+#[cfg(test)]
+mod tests;
+
+pub use calls::ModelFs;
+pub use data::{Data, PAGE, SIZE_MAX};
+pub use node::{AllocateKind, Body, Kind, New, Node, RenameKind, XattrKind};
+pub use operation::{Answer, Flags, Operation, Outcome, SLOTS, Stat, Step, Whence, agree, pattern};
+pub use permission::Who;
+pub use store::{NAME_MAX, ROOT, Result, Store};
