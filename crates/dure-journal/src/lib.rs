@@ -1,1 +1,109 @@
-//! dure-journal
+//! The journal: per-core logs of deltas, chained by marks.
+//!
+//! **Problem.** One running and one committing transaction for a whole file system make every core
+//! wait for every other. With a log per core they do not meet; but then a crash may keep one
+//! core's changes and lose those of another core on which they were built.
+//!
+//! **Structure.**
+//! * [`Handle`]: one atomic operation. Its records are private until [`Handle::join`] appends them
+//!   to its core's journal and gives it a number. It carries *marks*: the last writers of all it
+//!   wrote, and of all it read to decide.
+//! * [`Journal::commit`]: the caller is the committer. It takes the closure of what it needs over
+//!   marks, writes a prefix of each journal in the closure, one contiguous *transaction* each, and
+//!   flushes once.
+//! * [`recovery`]: reads all logs, keeps the greatest set of complete transactions that is closed
+//!   under marks.
+//! * [`Journal::cut`], [`Journal::commit_cut`], [`Journal::checkpoint_done`]: how a checkpoint,
+//!   which is the file system's, gives log space back.
+//! * [`Settle`]: what happens when handles have become *valid*: durable, with all they depend on.
+//! * [`format`](mod@format): the bytes on the medium, and slotted pairs for everybody.
+//!
+//! **Invariants.**
+//! * A handle survives wholly or not at all, and only with everything its marks name.
+//! * What `commit` has returned for survives every crash.
+//! * Cores that use different journals and different granules share no written line in `begin`,
+//!   [`Handle`] and `join`.
+//! * A failed log write, header write or flush stops the journal; nothing is retried.
+//! * What the tail has passed is valid, and durable elsewhere.
+//!
+//! **Crash.** Of the writes since the last flush any subset may be on the medium. A transaction
+//! whose checksum, epoch, sequence and place do not all hold ends the scan of its log; one whose
+//! marks lead to nothing is skipped. Recovery writes nothing here: a new epoch in the volume
+//! header empties all logs at once.
+//!
+//! ```
+//! use dure_block::ram::RamDevice;
+//! use dure_block::{Lba, Queue, QueueConfig, share};
+//! use dure_journal::recovery::{LogLayout, scan, write_fresh_headers};
+//! use dure_journal::{GranuleId, Journal, JournalConfig, Nid, Order, RingStart, Rules, Settle};
+//! use dure_sync::{Arc, CoreId};
+//!
+//! struct Nothing;
+//! impl Settle for Nothing {
+//!     type Effect = ();
+//!     fn settle(&self, _: Vec<()>) {}
+//! }
+//!
+//! let queue = Queue::new(share(RamDevice::new("ram0", 64)), QueueConfig::default());
+//! let ring = RingStart {
+//!     header: Lba::new(0),
+//!     generation: 1,
+//!     segments: vec![Lba::new(16), Lba::new(24)],
+//! };
+//! write_fresh_headers(&queue, 7, 8, &[ring.clone()])?;
+//! let config = JournalConfig {
+//!     epoch: 1,
+//!     first_number: 1,
+//!     order: Order::PerCore,
+//!     seed: 7,
+//!     segment_blocks: 8,
+//!     journals: vec![ring],
+//!     rules: Rules::default(),
+//! };
+//! let journal = Journal::start(Arc::clone(&queue), Arc::new(Nothing), config)?;
+//! let mut handle = journal.begin(CoreId::new(0), 100)?;
+//! handle.delta(GranuleId { nid: Nid(3), index: 0 }, 1, 0, b"hello");
+//! let mark = handle.join();
+//! journal.commit(&[mark])?;
+//! assert!(journal.is_valid(mark));
+//!
+//! // After a crash:
+//! let layout = LogLayout {
+//!     seed: 7,
+//!     segment_blocks: 8,
+//!     first_number: 1,
+//!     device_blocks: 64,
+//!     headers: vec![Lba::new(0)],
+//!     rules: Rules::default(),
+//! };
+//! let scan = scan(&queue, &layout, 1, 1)?;
+//! assert_eq!(scan.transactions().len(), 1);
+//! assert_eq!(scan.survivors(), [true]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod checkpoint;
+mod closure;
+mod commit;
+mod counters;
+mod error;
+pub mod format;
+mod handle;
+mod ids;
+mod journal;
+mod log;
+pub mod recovery;
+mod ring;
+mod rules;
+mod space;
+mod units;
+mod valid;
+
+pub use commit::Cut;
+pub use counters::{Counters, Usage};
+pub use error::{BeginError, CommitError, Error, Result, StopCause, StopReason};
+pub use handle::Handle;
+pub use ids::{GranuleId, JournalId, Mark, Nid};
+pub use journal::{Journal, JournalConfig, Order, RingStart, Settle};
+#[doc(hidden)]
+pub use rules::Rules;

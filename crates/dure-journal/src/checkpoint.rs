@@ -1,0 +1,209 @@
+//! Tails, headers and growth: how log space comes back.
+//!
+//! **Problem.** The log is finite, and what its tail has passed can never be read again.
+//! **Structure.** [`Journal::checkpoint_done`] moves the tails of all journals behind a cut,
+//! writes the headers that changed, flushes once, and only then frees segments.
+//! [`Journal::grow`] lists a new segment in the header before it is used. **Invariants.** The lock
+//! over headers is held from a header write to the flush behind it.
+//!
+//! **Crash.** Before the flush: old or new header, both describe a log whose content is still
+//! there. After it: the segments before the new tail are named by nobody.
+
+use dure_block::{BlockBuf, Lba, WriteFlags};
+
+use crate::commit::Cut;
+use crate::error::{Error, Result, StopCause, StopReason};
+use crate::format::{JournalHeader, SEGMENTS_MAX, TailPosition};
+use crate::ids::JournalId;
+use crate::journal::{HeaderState, Journal, Settle};
+use crate::log::{CoreLog, Writer};
+use crate::space::segment_bytes_usable;
+
+impl<S: Settle> Journal<S> {
+    /// Moves the tails behind the cut. The caller has committed the cut, and everything its
+    /// handles changed is durable elsewhere.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`], now or because a header could not be written.
+    ///
+    /// # Panics
+    /// If a handle of the cut is not valid.
+    pub fn checkpoint_done(&self, cut: &Cut, checkpoint: u64) -> Result<()> {
+        self.check_headers()?;
+        let mut headers = self.headers.lock();
+        let mut moved: Vec<(JournalId, TailPosition)> = Vec::new();
+        for log in &self.logs {
+            let state = &mut headers[log.id.index()];
+            let writer = log.writer.lock();
+            let Some(tail) = tail_behind(&writer, log, cut.last(log.id)) else {
+                continue;
+            };
+            state.checkpoint = checkpoint;
+            let header = self.header(log, &writer, tail, state, writer.ring.segments().to_vec());
+            drop(writer);
+            self.write_header(log.id, state, &header)?;
+            moved.push((log.id, tail));
+        }
+        if moved.is_empty() {
+            return Ok(());
+        }
+        // Crash scenario without this flush: the log space is written again while the durable
+        // header still has its tail there; the scan finds a younger transaction at the tail, or a
+        // torn one, and ends before everything that counts.
+        if self.rules.header_flush {
+            self.flush_headers()?;
+        }
+        for (journal, tail) in moved {
+            self.release_before(self.log(journal), tail);
+        }
+        Ok(())
+    }
+
+    /// Frees what is before `tail`. A header with that tail is durable.
+    fn release_before(&self, log: &CoreLog<S::Effect>, tail: TailPosition) {
+        let usable = i64::from(segment_bytes_usable(self.segment_blocks));
+        let mut writer = log.writer.lock();
+        while writer
+            .placed
+            .front()
+            .is_some_and(|placed| placed.at.sequence < tail.sequence)
+        {
+            writer.placed.pop_front();
+        }
+        writer.tail = tail;
+        let released = writer.ring.release_before(tail.segment);
+        log.joined.lock().room += i64::from(released) * usable;
+    }
+
+    /// Adds the segment at `segment` to the ring of `journal`. When it returns, the header that
+    /// lists it is durable and the space can be used.
+    ///
+    /// # Errors
+    /// [`Error::RingFull`] if the header can list no more; [`Error::Stopped`].
+    pub fn grow(&self, journal: JournalId, segment: Lba) -> Result<()> {
+        self.check_headers()?;
+        let mut headers = self.headers.lock();
+        let state = &mut headers[journal.index()];
+        let log = self.log(journal);
+        let header = {
+            let writer = log.writer.lock();
+            let mut segments = writer.ring.segments().to_vec();
+            if segments.len() == SEGMENTS_MAX {
+                return Err(Error::RingFull(journal));
+            }
+            segments.push(segment);
+            self.header(log, &writer, writer.tail, state, segments)
+        };
+        self.write_header(journal, state, &header)?;
+        // Crash scenario without this flush: a committed transaction stands in a segment that the
+        // durable header does not list, and the scan never looks there.
+        self.flush_headers()?;
+        let usable = i64::from(segment_bytes_usable(self.segment_blocks));
+        log.writer.lock().ring.add(segment);
+        log.joined.lock().room += usable;
+        Ok(())
+    }
+
+    fn header(
+        &self,
+        log: &CoreLog<S::Effect>,
+        writer: &Writer,
+        tail: TailPosition,
+        state: &HeaderState,
+        segments: Vec<Lba>,
+    ) -> JournalHeader {
+        assert!(
+            tail.sequence >= writer.tail.sequence,
+            "a tail never moves back"
+        );
+        JournalHeader {
+            epoch: self.epoch,
+            journal: log.id,
+            generation: state.generation + 1,
+            segment_blocks: self.segment_blocks,
+            tail,
+            durable_upto: log.reached.durable(),
+            checkpoint: state.checkpoint,
+            segments,
+        }
+    }
+
+    fn write_header(
+        &self,
+        journal: JournalId,
+        state: &mut HeaderState,
+        header: &JournalHeader,
+    ) -> Result<()> {
+        let mut block = BlockBuf::zeroed(1);
+        let at = header.seal(block.as_mut_slice(), state.pair, self.seed);
+        state.generation = header.generation;
+        self.log(journal).writer.lock().counters.headers += 1;
+        match self.queue.write(at, block.as_slice(), WriteFlags::NONE) {
+            Ok(()) => Ok(()),
+            Err(error) => self.stop_headers(Some(journal), Some(at), &error),
+        }
+    }
+
+    fn flush_headers(&self) -> Result<()> {
+        self.counters.flushes.add(1);
+        match self.queue.flush() {
+            Ok(()) => Ok(()),
+            Err(error) => self.stop_headers(None, None, &error),
+        }
+    }
+
+    fn stop_headers(
+        &self,
+        journal: Option<JournalId>,
+        at: Option<Lba>,
+        error: &dure_block::Error,
+    ) -> Result<()> {
+        let cause = if at.is_some() {
+            StopCause::HeaderWrite
+        } else {
+            StopCause::Flush
+        };
+        self.stop(StopReason {
+            cause,
+            journal,
+            at,
+            detail: error.to_string(),
+        });
+        self.check_headers()
+    }
+
+    fn check_headers(&self) -> Result<()> {
+        match self.stopped() {
+            Some(reason) => Err(Error::Stopped(reason)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The tail behind every transaction up to handle `cut`, if that is another than now.
+fn tail_behind<E>(writer: &Writer, log: &CoreLog<E>, cut: u64) -> Option<TailPosition> {
+    let passed = writer
+        .placed
+        .iter()
+        .take_while(|placed| placed.last <= cut)
+        .count();
+    let last = writer.placed.get(passed.checked_sub(1)?)?.last;
+    assert!(
+        last <= log.reached.valid(),
+        "journal {}: the tail passes only valid handles",
+        log.id
+    );
+    Some(match writer.placed.get(passed) {
+        Some(next) => next.at,
+        // Expected at the head; should it not fit there, the scan looks at the other segments.
+        None => {
+            let (segment, offset) = writer.ring.head();
+            TailPosition {
+                segment,
+                offset,
+                sequence: writer.sequence,
+                number: last + 1,
+            }
+        }
+    })
+}

@@ -1,0 +1,193 @@
+//! The transaction: one contiguous write of header, marks and records.
+//!
+//! **Problem.** A commit must be all or nothing, with one write and without a second one for a
+//! commit block. **Structure.** A header whose checksum covers everything up to the last block.
+//! **Invariants.** A transaction is complete iff magic, checksum, address, epoch, journal and
+//! sequence hold; it lies in one log segment. **Crash.** A torn write fails the checksum; a write
+//! of an older life of the segment fails epoch or sequence.
+
+use dure_block::{BLOCK_BYTES, Lba};
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::checksum::crc_without_field;
+use super::record::{Record, parse_records};
+use crate::ids::{JournalId, Mark};
+use crate::rules::Rules;
+use crate::units::{BLOCK_BYTES_U32, to_u32, to_usize};
+
+/// First bytes of a transaction; 8 bytes per mark follow, then the records, then zeros.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct TransactionHeaderV1 {
+    /// "DRtx".
+    pub magic: U32,
+    /// CRC32C of all its blocks with this field zero, seeded by the volume's seed.
+    pub crc: U32,
+    /// The block number it was written to.
+    pub address: U64,
+    /// Epoch of the volume.
+    pub epoch: U64,
+    /// Which transaction of its journal in this epoch.
+    pub sequence: U64,
+    /// First handle number.
+    pub first: U64,
+    /// Last handle number.
+    pub last: U64,
+    /// Greatest handle number of its journal that was known to be durable.
+    pub durable_upto: U64,
+    /// Marks behind this header.
+    pub mark_count: U32,
+    /// Bytes of records behind the marks.
+    pub record_bytes: U32,
+    /// Handles: `last - first + 1`.
+    pub handle_count: U32,
+    /// Blocks of the whole transaction.
+    pub block_count: U32,
+    /// Which journal.
+    pub journal: U16,
+    /// Zero.
+    pub reserved: [U16; 3],
+}
+
+/// The current version of the transaction header.
+pub type TransactionHeader = TransactionHeaderV1;
+
+pub(crate) const TRANSACTION_HEADER_BYTES: usize = 80;
+const MAGIC: u32 = 0x7874_5244;
+const CRC_FIELD: usize = 4;
+const MARK_BYTES: usize = 8;
+
+const _: () = assert!(size_of::<TransactionHeaderV1>() == TRANSACTION_HEADER_BYTES);
+const _: () = assert!(std::mem::offset_of!(TransactionHeaderV1, crc) == CRC_FIELD);
+
+/// What the writer knows about a transaction besides its marks and records.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seal {
+    pub(crate) address: Lba,
+    pub(crate) epoch: u64,
+    pub(crate) journal: JournalId,
+    pub(crate) sequence: u64,
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+    pub(crate) durable_upto: u64,
+    pub(crate) seed: u32,
+}
+
+/// Writes a transaction to the start of `out` and returns how many blocks it took. Everything
+/// behind the records, up to the end of the last block, becomes zero.
+pub(crate) fn seal(out: &mut [u8], what: &Seal, marks: &[Mark], records: &[u8]) -> u32 {
+    assert!(what.first <= what.last, "a transaction holds handles");
+    assert!(
+        what.durable_upto < what.first,
+        "what is being written is not durable yet"
+    );
+    let records_at = TRANSACTION_HEADER_BYTES + marks.len() * MARK_BYTES;
+    let end = records_at + records.len();
+    let blocks = end.div_ceil(BLOCK_BYTES);
+    let out = &mut out[..blocks * BLOCK_BYTES];
+    let handle_count = u32::try_from(what.last - what.first + 1)
+        .expect("each handle takes bytes of the segment, so their count fits");
+    let mut header = TransactionHeaderV1 {
+        magic: MAGIC.into(),
+        crc: 0.into(),
+        address: what.address.number().into(),
+        epoch: what.epoch.into(),
+        sequence: what.sequence.into(),
+        first: what.first.into(),
+        last: what.last.into(),
+        durable_upto: what.durable_upto.into(),
+        mark_count: to_u32(marks.len()).into(),
+        record_bytes: to_u32(records.len()).into(),
+        handle_count: handle_count.into(),
+        block_count: to_u32(blocks).into(),
+        journal: what.journal.number().into(),
+        reserved: [0.into(); 3],
+    };
+    out[..TRANSACTION_HEADER_BYTES].copy_from_slice(header.as_bytes());
+    for (place, mark) in out[TRANSACTION_HEADER_BYTES..records_at]
+        .chunks_exact_mut(MARK_BYTES)
+        .zip(marks)
+    {
+        place.copy_from_slice(&mark.as_u64().to_le_bytes());
+    }
+    out[records_at..end].copy_from_slice(records);
+    out[end..].fill(0);
+    header.crc = crc_without_field(what.seed, out, CRC_FIELD).into();
+    out[..TRANSACTION_HEADER_BYTES].copy_from_slice(header.as_bytes());
+    to_u32(blocks)
+}
+
+/// What the scan expects at a place in the log.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Expected {
+    pub(crate) epoch: u64,
+    pub(crate) journal: JournalId,
+    pub(crate) seed: u32,
+    pub(crate) rules: Rules,
+}
+
+/// A complete transaction.
+#[derive(Debug)]
+pub(crate) struct ParsedTransaction {
+    pub(crate) sequence: u64,
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+    pub(crate) durable_upto: u64,
+    pub(crate) marks: Vec<Mark>,
+    pub(crate) records: Vec<Record>,
+}
+
+/// Sequence and length of the transaction that seems to start with `block`, read from `at`. The
+/// checksum is not looked at yet: this only says how much to read.
+pub(crate) fn peek(block: &[u8], at: Lba, expected: &Expected) -> Option<(u64, u32)> {
+    let (header, _) = TransactionHeaderV1::ref_from_prefix(block).ok()?;
+    let sound = header.magic.get() == MAGIC
+        && header.address.get() == at.number()
+        && header.journal.get() == expected.journal.number()
+        && (!expected.rules.epoch || header.epoch.get() == expected.epoch)
+        && header.block_count.get() > 0;
+    sound.then(|| (header.sequence.get(), header.block_count.get()))
+}
+
+/// Reads the transaction that fills `blocks`, which [`peek`] has measured. `None` if it is not
+/// complete.
+pub(crate) fn open(blocks: &[u8], expected: &Expected) -> Option<ParsedTransaction> {
+    let (header, rest) = TransactionHeaderV1::ref_from_prefix(blocks).ok()?;
+    let crc = crc_without_field(expected.seed, blocks, CRC_FIELD);
+    if expected.rules.checksum && header.crc.get() != crc {
+        return None;
+    }
+    let (first, last) = (header.first.get(), header.last.get());
+    let mark_bytes = to_usize(header.mark_count.get()).checked_mul(MARK_BYTES)?;
+    let record_bytes = to_usize(header.record_bytes.get());
+    let bytes = TRANSACTION_HEADER_BYTES
+        .checked_add(mark_bytes)?
+        .checked_add(record_bytes)?;
+    let consistent = header.block_count.get() == to_u32(blocks.len()) / BLOCK_BYTES_U32
+        && bytes.div_ceil(BLOCK_BYTES) == blocks.len() / BLOCK_BYTES
+        && first > 0
+        && last <= Mark::NUMBER_MAX
+        && last.checked_sub(first)?.checked_add(1)? == u64::from(header.handle_count.get())
+        && header.durable_upto.get() < first
+        && header.reserved.iter().all(|word| word.get() == 0);
+    if !consistent {
+        return None;
+    }
+    let (marks, rest) = rest.split_at_checked(mark_bytes)?;
+    let records = rest.get(..record_bytes)?;
+    let marks = marks
+        .as_chunks::<MARK_BYTES>()
+        .0
+        .iter()
+        .map(|mark| Mark::from_u64(u64::from_le_bytes(*mark)))
+        .collect();
+    Some(ParsedTransaction {
+        sequence: header.sequence.get(),
+        first,
+        last,
+        durable_upto: header.durable_upto.get(),
+        marks,
+        records: parse_records(records).ok()?,
+    })
+}

@@ -1,0 +1,190 @@
+//! A handle: one atomic operation, private until it joins.
+//!
+//! **Problem.** The changes of an operation must reach the log all together, in the order in which
+//! they happened to the granules, without holding any lock while the operation runs.
+//! **Structure.** Records, marks and effects gather in buffers of the handle's own;
+//! [`Handle::join`] appends them to its journal and gives the handle its number.
+//!
+//! **Invariants.** A handle reserves its log space when it begins, so joining cannot fail. It joins
+//! while the caller still holds the locks of what it changed; so the numbers of two handles of one
+//! journal that changed one granule have the order of the granule's versions.
+//! **Crash.** A handle that has not joined never happened; one that has is there wholly or not at
+//! all.
+
+use crate::format::{DELTA_HEAD_BYTES, NOTE_HEAD_BYTES, put_delta, put_note};
+use crate::ids::{GranuleId, JournalId, Mark};
+use crate::journal::{Journal, Settle};
+use crate::log::Buffers;
+use crate::space::{HANDLE_BYTES, HandleEnd, MARK_BYTES};
+use crate::units::{to_u32, to_usize};
+
+/// Buffers kept per journal; more handles than this open at once allocate.
+const SPARE_MAX: usize = 8;
+/// A buffer that grew beyond this is given back to the system.
+const SPARE_BYTES_MAX: usize = 64 << 10;
+/// How many of the latest marks are compared before one is added.
+const DUPLICATES_SEEN: usize = 16;
+
+/// An open handle. Dropping it without [`Handle::join`] leaves no trace.
+pub struct Handle<'j, S: Settle> {
+    journal: &'j Journal<S>,
+    id: JournalId,
+    /// Bytes reserved, [`HANDLE_BYTES`] included.
+    reserved: u32,
+    /// `Some` until joined or dropped.
+    buffers: Option<Buffers<S::Effect>>,
+}
+
+impl<S: Settle> std::fmt::Debug for Handle<'_, S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Handle")
+            .field("journal", &self.id)
+            .field("reserved", &self.reserved)
+            .field("used", &self.used())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'j, S: Settle> Handle<'j, S> {
+    pub(crate) fn new(
+        journal: &'j Journal<S>,
+        id: JournalId,
+        reserved: u32,
+        buffers: Buffers<S::Effect>,
+    ) -> Self {
+        Self {
+            journal,
+            id,
+            reserved,
+            buffers: Some(buffers),
+        }
+    }
+
+    fn buffers(&mut self) -> &mut Buffers<S::Effect> {
+        self.buffers.as_mut().expect("an open handle has buffers")
+    }
+
+    /// Bytes of the reservation that are used.
+    #[must_use]
+    pub fn used(&self) -> usize {
+        self.buffers.as_ref().map_or(0, |buffers| {
+            buffers.bytes.len() + buffers.marks.len() * to_usize(MARK_BYTES)
+        })
+    }
+
+    /// Bytes of the reservation that are left: for records, and 8 per mark.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        to_usize(self.reserved - HANDLE_BYTES).saturating_sub(self.used())
+    }
+
+    fn take_room(&self, bytes: usize) {
+        let room = self.room();
+        assert!(
+            bytes <= room,
+            "a handle reserved {} bytes, has {room} left and needs {bytes}",
+            self.reserved
+        );
+    }
+
+    /// Records that `granule` got `bytes` at `offset`, which made it `version`.
+    ///
+    /// # Panics
+    /// If the handle did not reserve enough when it began.
+    pub fn delta(&mut self, granule: GranuleId, version: u64, offset: u16, bytes: &[u8]) {
+        self.take_room(DELTA_HEAD_BYTES + bytes.len());
+        put_delta(&mut self.buffers().bytes, granule, version, offset, bytes);
+    }
+
+    /// Records something only the file system understands.
+    ///
+    /// # Panics
+    /// If the handle did not reserve enough when it began.
+    pub fn note(&mut self, kind: u8, bytes: &[u8]) {
+        self.take_room(NOTE_HEAD_BYTES + bytes.len());
+        put_note(&mut self.buffers().bytes, kind, bytes);
+    }
+
+    /// This handle counts only if the one that `mark` names does. Call it for the last writer of
+    /// everything the handle writes and of everything it read to decide.
+    ///
+    /// # Panics
+    /// If the handle did not reserve enough when it began.
+    pub fn mark(&mut self, mark: Mark) {
+        if mark.is_none() {
+            return;
+        }
+        assert!(
+            mark.journal().index() < self.journal.journal_count(),
+            "{mark} names a journal this volume does not have"
+        );
+        let marks = &self.buffers().marks;
+        let latest = marks.len().saturating_sub(DUPLICATES_SEEN);
+        if marks[latest..].contains(&mark) {
+            return;
+        }
+        self.take_room(to_usize(MARK_BYTES));
+        self.buffers().marks.push(mark);
+    }
+
+    /// Something for [`Settle::settle`] once the handle is valid.
+    pub fn effect(&mut self, effect: S::Effect) {
+        self.buffers().effects.push(effect);
+    }
+
+    /// The journal it will join.
+    #[must_use]
+    pub fn journal(&self) -> JournalId {
+        self.id
+    }
+
+    /// Ends the handle: it gets the next number of its journal. The caller still holds the locks
+    /// of what it changed, and then stores the mark as their last writer.
+    pub fn join(mut self) -> Mark {
+        let mut buffers = self.buffers.take().expect("a handle joins once");
+        let log = self.journal.log(self.id);
+        let mut joined = log.joined.lock();
+        let joined = &mut *joined;
+        let number = joined.next();
+        let pending = &mut joined.pending;
+        pending.bytes.extend_from_slice(&buffers.bytes);
+        pending.marks.extend_from_slice(&buffers.marks);
+        pending.ends.push(HandleEnd {
+            bytes: to_u32(pending.bytes.len()),
+            marks: to_u32(pending.marks.len()),
+        });
+        joined
+            .effects
+            .extend(buffers.effects.drain(..).map(|effect| (number, effect)));
+        let used = buffers.bytes.len() + buffers.marks.len() * to_usize(MARK_BYTES);
+        let unused = to_usize(self.reserved - HANDLE_BYTES) - used;
+        joined.room += i64::from(to_u32(unused));
+        joined.counters.handles += 1;
+        keep(&mut joined.spare, buffers);
+        Mark::new(self.id, number)
+    }
+}
+
+/// Keeps the memory of a handle for the next one.
+fn keep<E>(spare: &mut Vec<Buffers<E>>, mut buffers: Buffers<E>) {
+    if spare.len() < SPARE_MAX && buffers.bytes.capacity() <= SPARE_BYTES_MAX {
+        buffers.bytes.clear();
+        buffers.marks.clear();
+        buffers.effects.clear();
+        spare.push(buffers);
+    }
+}
+
+impl<S: Settle> Drop for Handle<'_, S> {
+    fn drop(&mut self) {
+        let Some(mut buffers) = self.buffers.take() else {
+            return;
+        };
+        // Effects may free memory or more: not under the lock.
+        buffers.effects.clear();
+        let mut joined = self.journal.log(self.id).joined.lock();
+        joined.room += i64::from(self.reserved);
+        joined.counters.dropped += 1;
+        keep(&mut joined.spare, buffers);
+    }
+}

@@ -1,0 +1,310 @@
+//! One journal in memory: the handles that have joined, and the state of its writer.
+//!
+//! **Problem.** A core must add handles without meeting another core, while whoever needs
+//! durability writes the log. **Structure.** [`CoreLog`] has two locks. `joined` is held for a
+//! memcpy: handles waiting to be written, the marks of everything that is not valid yet, effects,
+//! and what may still be promised. `writer` is held over a log write: the ring, the sequence, the
+//! transactions between tail and head. Three numbers outside of the locks say how far the journal
+//! is written, durable and valid.
+//!
+//! **Invariants.** `valid <= durable <= written <= joined`, each only rises. Handles move from
+//! `pending` to `links` under both locks; so whoever holds `writer` sees `pending.first - 1 ==
+//! written`, and whoever holds `joined` finds every handle that is not valid in exactly one of the
+//! two.
+//!
+//! **Crash.** What is here and not on the medium never happened.
+
+use std::collections::VecDeque;
+
+use dure_block::BlockBuf;
+use dure_sync::atomic::{AtomicU64, Ordering};
+use dure_sync::{CachePadded, Condvar, Mutex};
+
+use crate::counters::{JoinCounters, WriteCounters};
+use crate::format::TailPosition;
+use crate::ids::{JournalId, Mark};
+use crate::ring::Ring;
+use crate::space::{HandleEnd, Piece};
+
+/// Rank of the lock over header writes. Held over I/O.
+pub(crate) const HEADERS: u8 = 150;
+/// Rank of a journal's `writer`. Held over I/O.
+pub(crate) const WRITER: u8 = 160;
+/// Rank of a journal's `joined`.
+pub(crate) const JOINED: u8 = 170;
+/// Rank of the reason for a stop.
+pub(crate) const STOP: u8 = 180;
+
+/// Memory of a handle, kept for the next one.
+#[derive(Debug)]
+pub(crate) struct Buffers<E> {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) marks: Vec<Mark>,
+    pub(crate) effects: Vec<E>,
+}
+
+impl<E> Buffers<E> {
+    pub(crate) const fn new() -> Self {
+        Self {
+            bytes: Vec::new(),
+            marks: Vec::new(),
+            effects: Vec::new(),
+        }
+    }
+}
+
+/// Joined handles in join order, waiting to be written.
+#[derive(Debug, Default)]
+pub(crate) struct Prefix {
+    /// Number of the first handle.
+    pub(crate) first: u64,
+    pub(crate) ends: Vec<HandleEnd>,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) marks: Vec<Mark>,
+}
+
+impl Prefix {
+    /// Where handle `index` begins.
+    pub(crate) fn start_of(&self, index: usize) -> HandleEnd {
+        if index == 0 {
+            HandleEnd::START
+        } else {
+            self.ends[index - 1]
+        }
+    }
+
+    /// Marks of the handles `from..to`, counted from 0.
+    pub(crate) fn marks_between(&self, from: usize, to: usize) -> &[Mark] {
+        let start = crate::units::to_usize(self.start_of(from).marks);
+        &self.marks[start..crate::units::to_usize(self.start_of(to).marks)]
+    }
+
+    /// Record bytes of the handles `from..to`, counted from 0.
+    pub(crate) fn bytes_between(&self, from: usize, to: usize) -> &[u8] {
+        let start = crate::units::to_usize(self.start_of(from).bytes);
+        &self.bytes[start..crate::units::to_usize(self.start_of(to).bytes)]
+    }
+
+    /// Moves the first `count` handles to `out`. Taking all of them swaps memory; taking a part
+    /// copies.
+    pub(crate) fn take(&mut self, count: usize, out: &mut Self) {
+        assert!(
+            count > 0 && count <= self.ends.len(),
+            "the caller knows what is pending"
+        );
+        out.ends.clear();
+        out.bytes.clear();
+        out.marks.clear();
+        out.first = self.first;
+        self.first += crate::units::to_u64(count);
+        if count == self.ends.len() {
+            std::mem::swap(&mut self.ends, &mut out.ends);
+            std::mem::swap(&mut self.bytes, &mut out.bytes);
+            std::mem::swap(&mut self.marks, &mut out.marks);
+            return;
+        }
+        let cut = self.ends[count - 1];
+        out.ends.extend(self.ends.drain(..count));
+        out.bytes
+            .extend(self.bytes.drain(..crate::units::to_usize(cut.bytes)));
+        out.marks
+            .extend(self.marks.drain(..crate::units::to_usize(cut.marks)));
+        for end in &mut self.ends {
+            end.bytes -= cut.bytes;
+            end.marks -= cut.marks;
+        }
+    }
+}
+
+/// A transaction that is written, or about to be, and not yet valid.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+    pub(crate) marks: Vec<Mark>,
+}
+
+/// Under the lock `joined`.
+#[derive(Debug)]
+pub(crate) struct Joined<E> {
+    /// Joined, not taken by a commit.
+    pub(crate) pending: Prefix,
+    /// Taken by a commit, not valid; in order, without gaps.
+    pub(crate) links: VecDeque<Link>,
+    /// Effects of handles that are not valid, in join order.
+    pub(crate) effects: VecDeque<(u64, E)>,
+    /// Somebody is calling `settle` for this journal.
+    pub(crate) settling: bool,
+    /// What may still be promised to handles; see `space`.
+    pub(crate) room: i64,
+    pub(crate) spare: Vec<Buffers<E>>,
+    pub(crate) counters: JoinCounters,
+}
+
+impl<E> Joined<E> {
+    /// Number of the next handle to join.
+    pub(crate) fn next(&self) -> u64 {
+        self.pending.first + crate::units::to_u64(self.pending.ends.len())
+    }
+}
+
+/// A transaction between tail and head.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Placed {
+    pub(crate) last: u64,
+    /// Where it begins.
+    pub(crate) at: TailPosition,
+}
+
+/// Under the lock `writer`.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    pub(crate) ring: Ring,
+    /// Sequence of the next transaction.
+    pub(crate) sequence: u64,
+    /// Where the log begins according to the newest durable header.
+    pub(crate) tail: TailPosition,
+    /// Transactions from the tail to the head.
+    pub(crate) placed: VecDeque<Placed>,
+    pub(crate) taken: Prefix,
+    pub(crate) pieces: Vec<Piece>,
+    /// Marks of the transaction being built.
+    pub(crate) marks: Vec<Mark>,
+    pub(crate) buffer: BlockBuf,
+    pub(crate) counters: WriteCounters,
+}
+
+/// How far a journal has come. Every field is the last handle number of a prefix.
+#[derive(Debug)]
+pub(crate) struct Reached {
+    /// Stored by the holder of `writer` when a write has completed. Publishes the completion: who
+    /// reads n here and then flushes has made handle n durable.
+    pub(crate) written: AtomicU64,
+    /// Raised after a flush that began when `written` said so.
+    pub(crate) durable: AtomicU64,
+    /// Raised, under `joined`, when a closure is durable. Publishes that the handles need no mark.
+    pub(crate) valid: AtomicU64,
+}
+
+impl Reached {
+    pub(crate) fn written(&self) -> u64 {
+        // Acquire: pairs with the Release in `set_written`; the write has completed.
+        self.written.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_written(&self, number: u64) {
+        // Release: pairs with the Acquire in `written`.
+        self.written.store(number, Ordering::Release);
+    }
+
+    pub(crate) fn durable(&self) -> u64 {
+        // Acquire: pairs with the Release in `raise_durable`; the flush has completed.
+        self.durable.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn raise_durable(&self, number: u64) {
+        // Release: pairs with the Acquire in `durable`.
+        self.durable.fetch_max(number, Ordering::Release);
+    }
+
+    pub(crate) fn valid(&self) -> u64 {
+        // Acquire: pairs with the Release in `raise_valid`; all its marks are valid too.
+        self.valid.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn raise_valid(&self, number: u64) {
+        // Release: pairs with the Acquire in `valid`.
+        self.valid.fetch_max(number, Ordering::Release);
+    }
+}
+
+/// One journal.
+#[derive(Debug)]
+pub(crate) struct CoreLog<E> {
+    pub(crate) id: JournalId,
+    pub(crate) joined: CachePadded<Mutex<JOINED, Joined<E>>>,
+    pub(crate) reached: CachePadded<Reached>,
+    pub(crate) writer: CachePadded<Mutex<WRITER, Writer>>,
+    /// Signalled when `settling` ends.
+    pub(crate) settled: Condvar,
+}
+
+impl<E> CoreLog<E> {
+    /// A journal whose log is empty.
+    pub(crate) fn new(id: JournalId, ring: Ring, first_number: u64, usable: u32) -> Self {
+        let room = i64::from(ring.free_count()) * i64::from(usable);
+        let before = first_number - 1;
+        let tail = TailPosition {
+            segment: 0,
+            offset: 0,
+            sequence: 1,
+            number: first_number,
+        };
+        let joined = Joined {
+            pending: Prefix {
+                first: first_number,
+                ..Prefix::default()
+            },
+            links: VecDeque::new(),
+            effects: VecDeque::new(),
+            settling: false,
+            room,
+            spare: Vec::new(),
+            counters: JoinCounters::default(),
+        };
+        let writer = Writer {
+            ring,
+            sequence: 1,
+            tail,
+            placed: VecDeque::new(),
+            taken: Prefix::default(),
+            pieces: Vec::new(),
+            marks: Vec::new(),
+            buffer: BlockBuf::zeroed(1),
+            counters: WriteCounters::default(),
+        };
+        Self {
+            id,
+            joined: CachePadded::new(Mutex::new(joined)),
+            reached: CachePadded::new(Reached {
+                written: AtomicU64::new(before),
+                durable: AtomicU64::new(before),
+                valid: AtomicU64::new(before),
+            }),
+            writer: CachePadded::new(Mutex::new(writer)),
+            settled: Condvar::new(),
+        }
+    }
+
+    /// Marks of the handles in `(above, upto]` that are not valid; see [`crate::closure`].
+    pub(crate) fn marks_of(&self, above: u64, upto: u64, sink: &mut dyn FnMut(Mark)) -> u64 {
+        let joined = self.joined.lock();
+        assert!(
+            upto < joined.next(),
+            "journal {}: mark {upto} names no joined handle",
+            self.id
+        );
+        let mut covered = upto;
+        for link in &joined.links {
+            if link.first > covered {
+                break;
+            }
+            // A transaction is valid as a whole, so a part of it needs all its marks.
+            covered = covered.max(link.last);
+            if link.last > above {
+                link.marks.iter().copied().for_each(&mut *sink);
+            }
+        }
+        let pending = &joined.pending;
+        if covered >= pending.first {
+            let from = above.saturating_add(1).max(pending.first) - pending.first;
+            let to = covered + 1 - pending.first;
+            let index = |count: u64| usize::try_from(count).expect("handles are in memory");
+            if from < to {
+                let marks = pending.marks_between(index(from), index(to));
+                marks.iter().copied().for_each(sink);
+            }
+        }
+        covered
+    }
+}

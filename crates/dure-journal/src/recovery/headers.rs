@@ -1,0 +1,123 @@
+//! Journal headers: written by mkfs, read by every mount.
+//!
+//! **Problem.** A fresh volume needs rings; every mount needs to know them. **Structure.** mkfs
+//! writes generation and epoch 0-free headers whose log is empty; reading checks that the ring a
+//! header lists is possible. **Crash.** mkfs flushes after this, before the superblock makes the
+//! volume exist.
+
+use dure_block::{BLOCK_BYTES, BlockBuf, Lba, Queue, WriteFlags};
+
+use crate::error::{Error, Result};
+use crate::format::slotted;
+use crate::format::{JournalHeader, TailPosition};
+use crate::ids::JournalId;
+use crate::journal::RingStart;
+use crate::units::{to_u64, to_usize};
+
+use super::scan::LogLayout;
+
+/// Writes a header for each ring, of epoch 0 (which no volume ever runs in) and of the generation
+/// the ring says, and wipes the other slot of the pair. The caller flushes.
+///
+/// # Errors
+/// [`Error::Device`] if a write fails.
+pub fn write_fresh_headers(
+    queue: &Queue,
+    seed: u32,
+    segment_blocks: u32,
+    rings: &[RingStart],
+) -> Result<()> {
+    for (index, ring) in rings.iter().enumerate() {
+        let header = JournalHeader {
+            epoch: 0,
+            journal: JournalId::from_index(index),
+            generation: ring.generation,
+            segment_blocks,
+            tail: TailPosition {
+                segment: 0,
+                offset: 0,
+                sequence: 1,
+                number: 1,
+            },
+            durable_upto: 0,
+            checkpoint: 0,
+            segments: ring.segments.clone(),
+        };
+        let mut block = BlockBuf::zeroed(1);
+        let at = header.seal(block.as_mut_slice(), ring.header, seed);
+        write(queue, at, block.as_slice())?;
+        let other = slotted::address(ring.header, ring.generation + 1);
+        write(queue, other, BlockBuf::zeroed(1).as_slice())?;
+    }
+    Ok(())
+}
+
+fn write(queue: &Queue, at: Lba, block: &[u8]) -> Result<()> {
+    queue
+        .write(at, block, WriteFlags::NONE)
+        .map_err(|source| Error::Device { at, source })
+}
+
+/// Reads the header of `journal` and checks that its ring can exist.
+pub(super) fn read_header(
+    queue: &Queue,
+    layout: &LogLayout,
+    journal: JournalId,
+) -> Result<JournalHeader> {
+    let pair = layout.headers[journal.index()];
+    let mut blocks = BlockBuf::zeroed(2);
+    queue
+        .read(pair, blocks.as_mut_slice())
+        .map_err(|source| Error::Device { at: pair, source })?;
+    let (first, second) = blocks.as_slice().split_at(BLOCK_BYTES);
+    let header = JournalHeader::open(first, second, pair, layout.seed, journal)?;
+    let corrupt = |what, want, got| {
+        Err(Error::Corrupt {
+            what,
+            at: pair,
+            want,
+            got,
+        })
+    };
+    if header.segment_blocks != layout.segment_blocks {
+        let (want, got) = (layout.segment_blocks.into(), header.segment_blocks.into());
+        return corrupt("journal header: blocks of a segment", want, got);
+    }
+    let mut starts: Vec<u64> = header
+        .segments
+        .iter()
+        .map(|segment| segment.number())
+        .collect();
+    starts.sort_unstable();
+    let length = u64::from(layout.segment_blocks);
+    for pair in starts.windows(2) {
+        if pair[1] - pair[0] < length {
+            return corrupt(
+                "journal header: distance of segments",
+                length,
+                pair[1] - pair[0],
+            );
+        }
+    }
+    let last = starts.last().copied().unwrap_or(0);
+    if last
+        .checked_add(length)
+        .is_none_or(|end| end > layout.device_blocks)
+    {
+        return corrupt(
+            "journal header: end of a segment",
+            layout.device_blocks,
+            last,
+        );
+    }
+    let tail = &header.tail;
+    assert!(
+        to_usize(tail.segment) < header.segments.len(),
+        "checked when it was opened"
+    );
+    if tail.sequence == 0 || tail.number == 0 {
+        return corrupt("journal header: sequence and number of the tail", 1, 0);
+    }
+    assert!(to_u64(starts.len()) > 0, "a header lists segments");
+    Ok(header)
+}

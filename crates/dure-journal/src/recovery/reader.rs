@@ -1,0 +1,58 @@
+//! Reads a log in large pieces.
+//!
+//! **Problem.** A log of small transactions read block by block would take a device round trip for
+//! each. **Structure.** A window of consecutive blocks of one segment. **Invariants.** It never
+//! reads beyond the segment. **Crash.** Nothing is written.
+
+use dure_block::{BLOCK_BYTES, BlockBuf, Lba, Queue};
+
+use crate::error::{Error, Result};
+use crate::units::to_usize;
+
+/// Blocks read at once.
+const WINDOW_BLOCKS: u32 = 64;
+
+pub(super) struct Reader<'q> {
+    queue: &'q Queue,
+    buffer: BlockBuf,
+    start: Lba,
+    /// Blocks of the buffer that hold what `start` says.
+    blocks: u32,
+}
+
+impl<'q> Reader<'q> {
+    pub(super) fn new(queue: &'q Queue) -> Self {
+        Self {
+            queue,
+            buffer: BlockBuf::zeroed(0),
+            start: Lba::new(0),
+            blocks: 0,
+        }
+    }
+
+    /// The `count` blocks at `at`; `left` blocks of the segment begin there.
+    pub(super) fn blocks(&mut self, at: Lba, count: u32, left: u32) -> Result<&[u8]> {
+        assert!(
+            count > 0 && count <= left,
+            "a transaction lies in one segment"
+        );
+        let held = at.number().checked_sub(self.start.number());
+        let held = held.filter(|skip| skip + u64::from(count) <= u64::from(self.blocks));
+        let skip = if let Some(skip) = held {
+            skip
+        } else {
+            let length = WINDOW_BLOCKS.max(count).min(left);
+            self.buffer.resize(to_usize(length));
+            // Nothing is held while the read may fail half way.
+            self.blocks = 0;
+            self.queue
+                .read(at, self.buffer.as_mut_slice())
+                .map_err(|source| Error::Device { at, source })?;
+            self.start = at;
+            self.blocks = length;
+            0
+        };
+        let from = usize::try_from(skip).expect("inside the window") * BLOCK_BYTES;
+        Ok(&self.buffer.as_slice()[from..from + to_usize(count) * BLOCK_BYTES])
+    }
+}

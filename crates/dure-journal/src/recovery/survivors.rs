@@ -1,0 +1,84 @@
+//! Survivors: the greatest set of complete transactions that is closed under marks.
+//!
+//! **Problem.** Marks form cycles, so "valid if all it names are valid" has several solutions, and
+//! building one up from nothing finds the smallest. **Structure.** Start with all of them and take
+//! out whatever names a handle that is not there, to the fixpoint: each transaction leaves once,
+//! and tells those that named it.
+//!
+//! **Invariants.** A mark below its journal's tail is satisfied: the tail passes only what is
+//! valid and covered. A mark into a transaction counts for the whole of it. A transaction behind
+//! an invalid one of its journal may survive. **Crash.** The set depends on the medium alone.
+
+use super::scan::Scan;
+use crate::ids::Mark;
+
+/// What a mark leads to.
+enum Target {
+    /// Something that was checkpointed.
+    Satisfied,
+    /// A complete transaction.
+    Transaction(usize),
+    /// Nothing on the medium.
+    Missing,
+}
+
+impl Scan {
+    /// For each transaction whether it survives.
+    #[must_use]
+    pub fn survivors(&self) -> Vec<bool> {
+        let count = self.transactions.len();
+        let mut alive: Vec<bool> = self.discarded.iter().map(|discarded| !discarded).collect();
+        let mut named_by: Vec<Vec<usize>> = vec![Vec::new(); count];
+        let mut gone: Vec<usize> = (0..count).filter(|index| !alive[*index]).collect();
+        for (index, transaction) in self.transactions.iter().enumerate() {
+            for mark in &transaction.marks {
+                match self.target(*mark) {
+                    Target::Satisfied => {}
+                    Target::Transaction(target) => named_by[target].push(index),
+                    Target::Missing => {
+                        if std::mem::replace(&mut alive[index], false) {
+                            gone.push(index);
+                        }
+                    }
+                }
+            }
+            if !self.rules.skip_invalid && self.follows_in_journal(index) {
+                named_by[index - 1].push(index);
+            }
+        }
+        while let Some(index) = gone.pop() {
+            for follower in std::mem::take(&mut named_by[index]) {
+                if std::mem::replace(&mut alive[follower], false) {
+                    gone.push(follower);
+                }
+            }
+        }
+        alive
+    }
+
+    fn follows_in_journal(&self, index: usize) -> bool {
+        index > 0 && self.transactions[index - 1].journal == self.transactions[index].journal
+    }
+
+    fn target(&self, mark: Mark) -> Target {
+        let Some(ring) = self.rings.get(mark.journal().index()) else {
+            return Target::Missing;
+        };
+        if mark.is_none() || mark.number() >= ring.next_number {
+            return Target::Missing;
+        }
+        if mark.number() < ring.tail.number {
+            return Target::Satisfied;
+        }
+        let key = (mark.journal(), mark.number());
+        let index = self
+            .transactions
+            .partition_point(|transaction| (transaction.journal, transaction.last) < key);
+        let found = &self.transactions[index];
+        assert!(
+            found.journal == mark.journal() && found.first <= mark.number(),
+            "handle numbers of a scanned log have no gaps"
+        );
+        Target::Transaction(index)
+    }
+}

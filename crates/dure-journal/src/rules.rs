@@ -1,0 +1,46 @@
+//! Switches that leave one rule of the journal out, so that tests can show they would notice.
+//!
+//! **Problem.** A crash test that never fails proves nothing. **Structure.** One field per rule;
+//! the default has all of them on, and nothing but tests turns one off. **Invariants.** With the
+//! default, no code path depends on this type. **Crash.** With a rule off, data is lost: that is
+//! the purpose.
+
+/// Which rules hold. Test-only: every product build uses [`Rules::default`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[doc(hidden)]
+pub struct Rules {
+    /// Transactions carry their marks.
+    pub marks: bool,
+    /// Marks into the own journal are kept.
+    pub self_marks: bool,
+    /// A mark is kept until its handle is valid, not only until it is written.
+    pub marks_until_valid: bool,
+    /// A commit takes the closure over marks along.
+    pub closure: bool,
+    /// A commit ends with a flush.
+    pub flush: bool,
+    /// Headers are flushed before log space is reused.
+    pub header_flush: bool,
+    /// The scan verifies checksums.
+    pub checksum: bool,
+    /// The scan ignores transactions of another epoch.
+    pub epoch: bool,
+    /// Recovery skips an invalid transaction and goes on behind it.
+    pub skip_invalid: bool,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            marks: true,
+            self_marks: true,
+            marks_until_valid: true,
+            closure: true,
+            flush: true,
+            header_flush: true,
+            checksum: true,
+            epoch: true,
+            skip_invalid: true,
+        }
+    }
+}

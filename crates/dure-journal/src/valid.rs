@@ -1,0 +1,84 @@
+//! Validity at run time: what is durable with everything it depends on.
+//!
+//! **Problem.** A freed block may be reused, a node id given away, an image written, only when the
+//! handle behind it can no longer be undone by a crash. **Structure.** A commit's closure is closed
+//! under marks; once all of it is durable, all of it is valid. So nothing has to be searched:
+//! `valid` of each journal in the closure rises to what the closure needs there, and the effects
+//! up to that number are settled.
+//!
+//! **Invariants.** The valid handles are closed under marks at all times that matter: the union of
+//! closed sets is closed. `valid` rises journal by journal, but only after *all* of the closure is
+//! durable, so whoever sees a handle valid may rely on its dependencies. Each effect is settled
+//! once, in join order per journal: one thread settles a journal at a time, others wait for it.
+//!
+//! **Crash.** Validity is not on the medium: recovery computes it from what is durable, and finds
+//! at least what was valid here.
+
+use crate::closure::{Closure, MarkSource};
+use crate::ids::{JournalId, Mark};
+use crate::journal::{Journal, Settle};
+use crate::log::CoreLog;
+
+impl<S: Settle> MarkSource for Journal<S> {
+    fn valid_upto(&self, journal: JournalId) -> u64 {
+        self.log(journal).reached.valid()
+    }
+
+    fn marks_of(
+        &self,
+        journal: JournalId,
+        above: u64,
+        upto: u64,
+        sink: &mut dyn FnMut(Mark),
+    ) -> u64 {
+        self.log(journal).marks_of(above, upto, sink)
+    }
+}
+
+impl<S: Settle> Journal<S> {
+    /// Everything in `closure` is durable: raises `valid` and settles.
+    pub(crate) fn advance_valid(&self, closure: &Closure) {
+        for journal in closure.journals() {
+            let log = self.log(*journal);
+            let upto = closure.upto(*journal);
+            assert!(
+                log.reached.durable() >= upto,
+                "journal {journal}: valid means durable"
+            );
+            let mut joined = log.joined.lock();
+            while joined.links.front().is_some_and(|link| link.last <= upto) {
+                joined.links.pop_front();
+            }
+            log.reached.raise_valid(upto);
+        }
+        for journal in closure.journals() {
+            self.settle_journal(self.log(*journal));
+        }
+    }
+
+    /// Settles what has become valid in one journal; returns when all of it up to now is settled.
+    fn settle_journal(&self, log: &CoreLog<S::Effect>) {
+        let mut joined = log.joined.lock();
+        while joined.settling {
+            joined = log.settled.wait(joined);
+        }
+        let valid = log.reached.valid();
+        let count = joined
+            .effects
+            .partition_point(|(number, _)| *number <= valid);
+        if count == 0 {
+            return;
+        }
+        joined.settling = true;
+        joined.counters.effects += crate::units::to_u64(count);
+        let effects = joined
+            .effects
+            .drain(..count)
+            .map(|(_, effect)| effect)
+            .collect();
+        drop(joined);
+        self.settle.settle(effects);
+        log.joined.lock().settling = false;
+        log.settled.notify_all();
+    }
+}
