@@ -5,13 +5,13 @@
 //! survive crashes only if every write and flush can be recorded, reordered, lost and torn.
 //!
 //! **Structure.**
-//! * [`Device`]: what stores blocks. [`ram`], [`null`] and `file` store them, the *decorators*
-//!   `record`, `fault` and `overlay` change what a device does. A device is asked either
+//! * [`Device`]: what stores blocks. [`ram`], [`overlay`], [`null`] and `file` store them, the *decorators*
+//!   [`record`] and [`fault`] change what a device does. A device is asked either
 //!   synchronously with borrowed memory ([`Device::execute`]: no allocation, no other thread) or
 //!   asynchronously with owned memory ([`Device::submit`]).
 //! * [`Queue`]: what the upper layers use. It bounds the requests in flight by tags, splits long
 //!   requests, coalesces flushes, counts, and stamps each request with the letters of blktrace.
-//! * `crash`: every state a recorded device may be in after a power cut.
+//! * [`crash`]: every state a recorded device may be in after a power cut.
 //!
 //! **Invariants.**
 //! * A completed write may be lost until a flush that *started after its completion* has
@@ -38,14 +38,16 @@
 
 mod bio;
 mod buf;
+pub mod crash;
 mod device;
 mod error;
 mod queue;
+mod random;
 mod request;
 
 pub use bio::{Bio, Lba, Op, WriteFlags};
 pub use buf::BlockBuf;
-pub use device::{Device, DeviceInfo, Io, Poll, null, ram, record, share};
+pub use device::{Device, DeviceInfo, Io, Poll, fault, null, overlay, ram, record, share};
 pub use error::{Error, OsError, Result};
 pub use queue::{Counters, FlushPolicy, Phases, Queue, QueueConfig, Ticket, Trace, TraceRecord};
 pub use request::{Completion, Request, Slot, Stamps};

@@ -4,7 +4,9 @@
 //! |---|---|---|
 //! | [`null`] | nothing | the cost of the layers above |
 //! | [`ram`] | in memory, sparse | tests, the simulator, in-memory volumes |
+//! | [`overlay`] | in memory, over a shared image | crash states |
 //! | [`record`] | in the device below | crash states: keeps a log of writes and flushes |
+//! | [`fault`] | in the device below | errors, torn, lost and misdirected writes, bit rot |
 //!
 //! **Problem.** The layers above must run unchanged on a real disk, in memory, and on a device
 //! that fails or loses writes on purpose. **Structure.** One object-safe trait with a
@@ -18,7 +20,9 @@ use dure_sync::Arc;
 
 use crate::{Lba, Op, Request, Result, Slot, WriteFlags, blocks_of};
 
+pub mod fault;
 pub mod null;
+pub mod overlay;
 pub mod ram;
 pub mod record;
 

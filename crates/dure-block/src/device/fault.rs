@@ -1,0 +1,528 @@
+//! A decorator that fails, tears, loses and misdirects on purpose.
+//!
+//! **Problem.** Error paths and checksums are believed only when each has been seen to work.
+//! **Structure.** Rules {which requests, which of them by count, what happens}; the first rule
+//! that fires decides. **Invariants.** Without a firing rule the device below sees the request
+//! unchanged. A request is carried out at submission, so put [`crate::record`] outside this, not
+//! inside. **Crash.** A failed write leaves its blocks as the fault says.
+
+use std::fmt;
+use std::ops::Range;
+
+use dure_sync::{Arc, Mutex};
+
+use crate::random::SplitMix;
+use crate::{
+    BLOCK_BYTES, BlockBuf, Device, DeviceInfo, Error, Io, Lba, Op, OsError, Result, WriteFlags,
+    blocks_of,
+};
+
+/// What happens to a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Any request: nothing is done, and this error is returned.
+    Error(OsError),
+    /// Reads and writes: only the first blocks are done, then `EIO`.
+    Short {
+        /// How many.
+        blocks: u64,
+    },
+    /// Writes: some 512-byte sectors, chosen by the seed, are written, then `EIO`.
+    Torn {
+        /// What the choice depends on.
+        seed: u64,
+    },
+    /// Writes: as [`Fault::Torn`], but success is returned.
+    TornSilently {
+        /// What the choice depends on.
+        seed: u64,
+    },
+    /// Writes, flushes and discards: nothing is done, and success is returned.
+    Lost,
+    /// Writes: the data goes to another place (as much of it as there is room for), and success
+    /// is returned.
+    Misdirected {
+        /// Where it goes.
+        to: Lba,
+    },
+    /// Reads: one bit of the data is wrong, and success is returned.
+    BitFlip {
+        /// Which one, modulo the length.
+        bit: usize,
+    },
+}
+
+impl Fault {
+    fn concerns(self, op: Op) -> bool {
+        match self {
+            Self::Error(_) => true,
+            Self::Short { .. } => matches!(op, Op::Read | Op::Write),
+            Self::Torn { .. } | Self::TornSilently { .. } | Self::Misdirected { .. } => {
+                op == Op::Write
+            }
+            Self::Lost => op != Op::Read,
+            Self::BitFlip { .. } => op == Op::Read,
+        }
+    }
+}
+
+/// Which of the matching requests a rule hits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// The n-th, counted from 1 since the rule was added.
+    Nth(u64),
+    /// The n-th and all after it.
+    From(u64),
+}
+
+/// Tells by address whether a request matches.
+type Predicate = Arc<dyn Fn(Lba) -> bool + Send + Sync>;
+
+/// One rule.
+#[derive(Clone)]
+pub struct Rule {
+    fault: Fault,
+    when: When,
+    op: Option<Op>,
+    range: Option<Range<Lba>>,
+    predicate: Option<Predicate>,
+}
+
+impl Rule {
+    /// `fault` happens to requests that it can happen to.
+    #[must_use]
+    pub fn new(when: When, fault: Fault) -> Self {
+        Self {
+            fault,
+            when,
+            op: None,
+            range: None,
+            predicate: None,
+        }
+    }
+
+    /// Only to requests of this kind.
+    #[must_use]
+    pub fn on(self, op: Op) -> Self {
+        Self {
+            op: Some(op),
+            ..self
+        }
+    }
+
+    /// Only to requests that touch a block of `range`.
+    #[must_use]
+    pub fn within(self, range: Range<Lba>) -> Self {
+        Self {
+            range: Some(range),
+            ..self
+        }
+    }
+
+    /// Only to requests that touch a block for which `predicate` holds.
+    #[must_use]
+    pub fn where_block(self, predicate: impl Fn(Lba) -> bool + Send + Sync + 'static) -> Self {
+        let boxed: Box<dyn Fn(Lba) -> bool + Send + Sync> = Box::new(predicate);
+        Self {
+            predicate: Some(Arc::from(boxed)),
+            ..self
+        }
+    }
+
+    fn matches(&self, io: &Io<'_>) -> bool {
+        let (first, end) = (io.lba(), io.lba().offset(io.blocks()));
+        self.fault.concerns(io.op())
+            && self.op.is_none_or(|op| op == io.op())
+            && self
+                .range
+                .as_ref()
+                .is_none_or(|range| first < range.end && range.start < end)
+            && self.predicate.as_ref().is_none_or(|predicate| {
+                (0..io.blocks()).any(|offset| predicate(first.offset(offset)))
+            })
+    }
+}
+
+impl fmt::Debug for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rule")
+            .field("fault", &self.fault)
+            .field("when", &self.when)
+            .field("op", &self.op)
+            .field("range", &self.range)
+            .field("predicate", &self.predicate.is_some())
+            .finish()
+    }
+}
+
+/// How many requests of each kind came by.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    /// Reads.
+    pub reads: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Discards.
+    pub discards: u64,
+    /// Requests that a rule hit.
+    pub hits: u64,
+}
+
+impl Seen {
+    /// Requests of any kind: a test that fails the n-th runs n from 1 to this.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.reads + self.writes + self.flushes + self.discards
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Rules with the number of requests that matched.
+    rules: Vec<(Rule, u64)>,
+    seen: Seen,
+}
+
+impl State {
+    fn decide(&mut self, io: &Io<'_>) -> Option<Fault> {
+        match io.op() {
+            Op::Read => self.seen.reads += 1,
+            Op::Write => self.seen.writes += 1,
+            Op::Flush => self.seen.flushes += 1,
+            Op::Discard => self.seen.discards += 1,
+        }
+        let mut fired = None;
+        for (rule, matched) in &mut self.rules {
+            if !rule.matches(io) {
+                continue;
+            }
+            *matched += 1;
+            let fires = match rule.when {
+                When::Nth(n) => *matched == n,
+                When::From(n) => *matched >= n,
+            };
+            if fires && fired.is_none() {
+                fired = Some(rule.fault);
+            }
+        }
+        self.seen.hits += u64::from(fired.is_some());
+        fired
+    }
+}
+
+/// The decorator.
+#[derive(Debug)]
+pub struct FaultDevice {
+    inner: Arc<dyn Device>,
+    info: DeviceInfo,
+    state: Mutex<228, State>,
+}
+
+impl FaultDevice {
+    /// A device like `inner`, with no rules yet.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Device>) -> Self {
+        let mut info = inner.info().clone();
+        // Flushes must come by to be failed.
+        info.volatile_cache = true;
+        Self {
+            inner,
+            info,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Adds a rule; rules added before take precedence.
+    pub fn add(&self, rule: Rule) {
+        self.state.lock().rules.push((rule, 0));
+    }
+
+    /// Removes all rules: the device works again.
+    pub fn clear(&self) {
+        self.state.lock().rules.clear();
+    }
+
+    /// What came by so far.
+    #[must_use]
+    pub fn seen(&self) -> Seen {
+        self.state.lock().seen
+    }
+
+    fn error(&self, io: &Io<'_>, os: OsError) -> Error {
+        Error::Io {
+            device: self.info.name.clone(),
+            op: io.op(),
+            lba: io.lba(),
+            blocks: io.blocks(),
+            os,
+        }
+    }
+
+    /// Does only the first `blocks` blocks.
+    fn shorten(&self, io: Io<'_>, blocks: u64) -> Result<()> {
+        let failure = self.error(&io, OsError::EIO);
+        let bytes = usize::try_from(blocks)
+            .unwrap_or(usize::MAX)
+            .saturating_mul(BLOCK_BYTES);
+        match io {
+            Io::Read { lba, out } => {
+                let bytes = bytes.min(out.len());
+                self.inner.execute(Io::Read {
+                    lba,
+                    out: &mut out[..bytes],
+                })?;
+            }
+            Io::Write { lba, parts, flags } => {
+                let data = parts.concat();
+                let bytes = bytes.min(data.len());
+                self.inner.execute(Io::Write {
+                    lba,
+                    parts: &[&data[..bytes]],
+                    flags,
+                })?;
+            }
+            Io::Flush | Io::Discard { .. } => {}
+        }
+        Err(failure)
+    }
+
+    /// Writes some sectors of a write.
+    fn tear(&self, lba: Lba, parts: &[&[u8]], flags: WriteFlags, seed: u64) -> Result<()> {
+        let data = parts.concat();
+        let mut old = BlockBuf::from_slice(&data);
+        self.inner.execute(Io::Read {
+            lba,
+            out: old.as_mut_slice(),
+        })?;
+        let mut bits = SplitMix::new(seed);
+        let sectors = old
+            .as_mut_slice()
+            .chunks_exact_mut(512)
+            .zip(data.chunks_exact(512));
+        for (old, new) in sectors {
+            if bits.coin() {
+                old.copy_from_slice(new);
+            }
+        }
+        self.inner.execute(Io::Write {
+            lba,
+            parts: &[old.as_slice()],
+            flags,
+        })
+    }
+
+    fn misdirect(&self, to: Lba, parts: &[&[u8]], flags: WriteFlags) -> Result<()> {
+        let data = parts.concat();
+        let room = self
+            .info
+            .blocks
+            .saturating_sub(to.number())
+            .min(blocks_of(data.len()));
+        let bytes = usize::try_from(room).expect("no longer than the data") * BLOCK_BYTES;
+        self.inner.execute(Io::Write {
+            lba: to,
+            parts: &[&data[..bytes]],
+            flags,
+        })
+    }
+
+    fn flip(&self, lba: Lba, out: &mut [u8], bit: usize) -> Result<()> {
+        self.inner.execute(Io::Read {
+            lba,
+            out: &mut *out,
+        })?;
+        let bit = bit % (out.len() * 8);
+        out[bit / 8] ^= 1 << (bit % 8);
+        Ok(())
+    }
+}
+
+impl Device for FaultDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn execute(&self, io: Io<'_>) -> Result<()> {
+        let Some(fault) = self.state.lock().decide(&io) else {
+            return self.inner.execute(io);
+        };
+        match (fault, io) {
+            (Fault::Error(os), io) => Err(self.error(&io, os)),
+            (Fault::Short { blocks }, io) => self.shorten(io, blocks),
+            (Fault::Torn { seed }, Io::Write { lba, parts, flags }) => {
+                self.tear(lba, parts, flags, seed)?;
+                Err(self.error(&Io::Write { lba, parts, flags }, OsError::EIO))
+            }
+            (Fault::TornSilently { seed }, Io::Write { lba, parts, flags }) => {
+                self.tear(lba, parts, flags, seed)
+            }
+            (Fault::Misdirected { to }, Io::Write { parts, flags, .. }) => {
+                self.misdirect(to, parts, flags)
+            }
+            (Fault::BitFlip { bit }, Io::Read { lba, out }) => self.flip(lba, out, bit),
+            (Fault::Lost, _) => Ok(()),
+            (fault, io) => unreachable!("{fault:?} does not concern a {}", io.op()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ram::RamDevice;
+    use crate::{Bio, Queue, QueueConfig, share};
+
+    fn faulty(rules: impl IntoIterator<Item = Rule>) -> (Arc<FaultDevice>, Arc<Queue>) {
+        let old = vec![1; 64 * BLOCK_BYTES];
+        let device = FaultDevice::new(share(RamDevice::from_bytes("ram0", &old)));
+        rules.into_iter().for_each(|rule| device.add(rule));
+        let device = Arc::new(device);
+        let queue = Queue::new(share(Arc::clone(&device)), QueueConfig::default());
+        (device, queue)
+    }
+
+    fn write(queue: &Queue, lba: u64, blocks: usize) -> Result<()> {
+        queue.write(
+            Lba::new(lba),
+            &vec![2; blocks * BLOCK_BYTES],
+            WriteFlags::NONE,
+        )
+    }
+
+    fn block(queue: &Queue, lba: u64) -> Vec<u8> {
+        let mut out = vec![9; BLOCK_BYTES];
+        queue.read(Lba::new(lba), &mut out).unwrap();
+        out
+    }
+
+    #[test]
+    fn the_nth_write_fails_once() {
+        let rule = Rule::new(When::Nth(2), Fault::Error(OsError::ENOSPC)).on(Op::Write);
+        let (device, queue) = faulty([rule]);
+        write(&queue, 0, 1).unwrap();
+        queue.flush().unwrap();
+        let error = write(&queue, 1, 1).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "ram0: write of 1 blocks at block 1 failed: No space left on device (os error 28)"
+        );
+        write(&queue, 2, 1).unwrap();
+        assert_eq!(block(&queue, 1), [1; BLOCK_BYTES]);
+        assert_eq!(block(&queue, 2), [2; BLOCK_BYTES]);
+        let seen = device.seen();
+        assert_eq!(
+            (seen.writes, seen.flushes, seen.reads, seen.hits),
+            (3, 1, 2, 1)
+        );
+        assert_eq!(seen.requests(), 6);
+    }
+
+    #[test]
+    fn any_request_counts_without_an_operation() {
+        let (_, queue) = faulty([Rule::new(When::Nth(3), Fault::Error(OsError::EIO))]);
+        write(&queue, 0, 1).unwrap();
+        queue.flush().unwrap();
+        queue.read(Lba::new(0), &mut [0; BLOCK_BYTES]).unwrap_err();
+        queue.discard(Lba::new(0), 1).unwrap();
+    }
+
+    #[test]
+    fn a_persistent_failure_lasts_until_cleared() {
+        let rule = Rule::new(When::From(2), Fault::Error(OsError::EIO)).on(Op::Flush);
+        let (device, queue) = faulty([rule]);
+        queue.flush().unwrap();
+        queue.flush().unwrap_err();
+        queue.flush().unwrap_err();
+        device.clear();
+        queue.flush().unwrap();
+    }
+
+    #[test]
+    fn addresses_select() {
+        let range = Rule::new(When::From(1), Fault::Error(OsError::EIO))
+            .within(Lba::new(10).range(2))
+            .on(Op::Write);
+        let odd = Rule::new(When::From(1), Fault::Error(OsError::EIO))
+            .where_block(|lba| lba.number() == 21);
+        let (_, queue) = faulty([range, odd]);
+        write(&queue, 8, 2).unwrap();
+        write(&queue, 9, 2).unwrap_err();
+        write(&queue, 11, 2).unwrap_err();
+        write(&queue, 12, 2).unwrap();
+        write(&queue, 20, 2).unwrap_err();
+        queue.read(Lba::new(10), &mut [0; BLOCK_BYTES]).unwrap();
+    }
+
+    #[test]
+    fn a_short_write_leaves_its_beginning() {
+        let (_, queue) = faulty([Rule::new(When::Nth(1), Fault::Short { blocks: 1 })]);
+        write(&queue, 4, 3).unwrap_err();
+        assert_eq!(block(&queue, 4), [2; BLOCK_BYTES]);
+        assert_eq!(block(&queue, 5), [1; BLOCK_BYTES]);
+    }
+
+    fn sectors_of(block: &[u8]) -> Vec<u8> {
+        block
+            .chunks(512)
+            .map(|sector| {
+                assert!(
+                    sector.iter().all(|byte| *byte == sector[0]),
+                    "sectors are not torn"
+                );
+                sector[0]
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_torn_write_leaves_some_sectors() {
+        let fault = Fault::Torn { seed: 1 };
+        let (_, queue) = faulty([Rule::new(When::Nth(1), fault)]);
+        write(&queue, 4, 1).unwrap_err();
+        let sectors = sectors_of(&block(&queue, 4));
+        assert!(sectors.contains(&1) && sectors.contains(&2), "{sectors:?}");
+
+        let (_, queue) = faulty([Rule::new(When::Nth(1), Fault::TornSilently { seed: 1 })]);
+        write(&queue, 4, 1).unwrap();
+        assert_eq!(sectors_of(&block(&queue, 4)), sectors, "the seed decides");
+    }
+
+    #[test]
+    fn a_lost_write_reports_success() {
+        let (_, queue) = faulty([Rule::new(When::Nth(1), Fault::Lost)]);
+        write(&queue, 4, 1).unwrap();
+        assert_eq!(block(&queue, 4), [1; BLOCK_BYTES]);
+    }
+
+    #[test]
+    fn a_misdirected_write_lands_elsewhere() {
+        let fault = Fault::Misdirected { to: Lba::new(63) };
+        let (_, queue) = faulty([Rule::new(When::Nth(1), fault)]);
+        write(&queue, 4, 2).unwrap();
+        assert_eq!(block(&queue, 4), [1; BLOCK_BYTES]);
+        assert_eq!(block(&queue, 63), [2; BLOCK_BYTES]);
+    }
+
+    #[test]
+    fn a_flipped_bit_is_the_only_difference() {
+        let (_, queue) = faulty([Rule::new(When::Nth(1), Fault::BitFlip { bit: 8 * 100 + 3 })]);
+        let mut expected = vec![1; BLOCK_BYTES];
+        expected[100] = 1 | 8;
+        assert_eq!(block(&queue, 4), expected);
+        assert_eq!(block(&queue, 4), [1; BLOCK_BYTES]);
+    }
+
+    #[test]
+    fn asynchronous_requests_fail_as_well() {
+        let (_, queue) = faulty([Rule::new(When::Nth(1), Fault::Error(OsError::EIO))]);
+        let ticket = queue
+            .submit(Bio::read(Lba::new(0), BlockBuf::zeroed(1)))
+            .unwrap();
+        assert_eq!(
+            queue.wait(ticket).result.unwrap_err().os(),
+            Some(OsError::EIO)
+        );
+    }
+}
