@@ -54,7 +54,7 @@ impl<T> Arc<T> {
 
 impl<T: ?Sized> Arc<T> {
     fn touch(&self) {
-        backend::reference_counted(BackendArc::as_ptr(&self.0));
+        backend::reference_counted(&**self);
     }
 
     /// Takes the standard reference out, counted as a drop.

@@ -44,6 +44,9 @@ mod rank;
 mod rwlock;
 mod scope;
 
+#[cfg(dure_backend = "sim")]
+pub mod sim;
+
 pub mod atomic;
 pub mod clock;
 pub mod futex;
@@ -62,5 +65,8 @@ pub use rank::Held;
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 pub use backend::TaskLocal;
+#[cfg(dure_backend = "loom")]
+pub use backend::{Weaken, weaken};
+#[cfg(dure_backend = "loom")]
 #[doc(hidden)]
-pub use backend::task_local_parts;
+pub use loom as loom_for_task_local;

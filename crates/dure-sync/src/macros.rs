@@ -29,7 +29,37 @@ macro_rules! const_unless_loom {
 /// DEPTH.with(|depth| depth.set(depth.get() + 1));
 /// assert_eq!(DEPTH.with(Cell::get), 1);
 /// ```
+#[cfg(not(any(dure_backend = "loom", dure_backend = "sim")))]
 #[macro_export]
 macro_rules! task_local {
-    ($($declaration:tt)*) => { $crate::task_local_parts! { $($declaration)* } };
+    ($($declarations:tt)*) => { ::std::thread_local! { $($declarations)* } };
+}
+
+/// Declares a static of which every task (thread, virtual task) has its own value.
+///
+/// The syntax is that of `thread_local!`; the value is reached through `NAME.with(|value| ..)`.
+#[cfg(dure_backend = "sim")]
+#[macro_export]
+macro_rules! task_local {
+    ($($(#[$meta:meta])* $vis:vis static $name:ident: $ty:ty = $make:expr;)*) => {$(
+        $(#[$meta])*
+        $vis static $name: $crate::TaskLocal<$ty> = {
+            ::std::thread_local! { static OUTSIDE: $ty = $make; }
+            fn make() -> $ty {
+                $make
+            }
+            $crate::TaskLocal::new(make, OUTSIDE)
+        };
+    )*};
+}
+
+/// Declares a static of which every thread of a model has its own value.
+///
+/// The syntax is that of `thread_local!`; the value is reached through `NAME.with(|value| ..)`.
+#[cfg(dure_backend = "loom")]
+#[macro_export]
+macro_rules! task_local {
+    ($($(#[$meta:meta])* $vis:vis static $name:ident: $ty:ty = $make:expr;)*) => {$(
+        $crate::loom_for_task_local::thread_local! { $(#[$meta])* $vis static $name: $ty = $make; }
+    )*};
 }

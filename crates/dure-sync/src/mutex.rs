@@ -22,9 +22,6 @@ const LOCKED: u32 = 1;
 /// Locked, and someone may be sleeping.
 const CONTENDED: u32 = 2;
 
-/// Turns of spinning before sleeping: about a microsecond, the cost of two context switches.
-const SPIN_TURNS: u32 = 40;
-
 /// A mutual-exclusion lock of rank `RANK` around a `T`.
 pub struct Mutex<const RANK: u8, T> {
     /// Written by every taker and releaser. Acquire on taking pairs with Release on releasing and
@@ -130,7 +127,7 @@ impl<const RANK: u8, T> Mutex<RANK, T> {
 
     /// Waits a little while the lock is held and nobody sleeps; returns the last value seen.
     fn spin(&self) -> u32 {
-        let mut turns = SPIN_TURNS;
+        let mut turns = backend::SPIN_TURNS;
         loop {
             // Relaxed: only a hint, the taking itself is an Acquire.
             let seen = self.state.load(Ordering::Relaxed);

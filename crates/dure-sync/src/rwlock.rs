@@ -24,9 +24,6 @@ const READERS_WAIT: u32 = 1 << 29;
 const WRITERS_WAIT: u32 = 1 << 30;
 const WRITER: u32 = 1 << 31;
 
-/// Turns of spinning before sleeping: about a microsecond, the cost of two context switches.
-const SPIN_TURNS: u32 = 40;
-
 const _: () = assert!(READERS_MASK & (READERS_WAIT | WRITERS_WAIT | WRITER) == 0);
 
 fn readers(state: u32) -> u32 {
@@ -238,7 +235,7 @@ impl<const RANK: u8, T> RwLock<RANK, T> {
 
     /// Waits a little until `done`; returns the last value seen.
     fn spin(&self, done: impl Fn(u32) -> bool) -> u32 {
-        let mut turns = SPIN_TURNS;
+        let mut turns = backend::SPIN_TURNS;
         loop {
             // Relaxed: only a hint, the taking itself is an Acquire.
             let seen = self.state.load(Ordering::Relaxed);

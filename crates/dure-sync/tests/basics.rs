@@ -202,8 +202,8 @@ fn pinned_thread_runs_on_its_core() {
 
 #[test]
 fn join_reports_a_panic() {
-    let worker = thread::spawn("panics", || panic!("planned"));
-    let panic = worker.join().map(|()| ()).unwrap_err();
+    let worker = thread::spawn("panics", || -> () { panic!("planned") });
+    let panic = worker.join().unwrap_err();
     assert_eq!(panic.downcast_ref::<&str>(), Some(&"planned"));
 }
 

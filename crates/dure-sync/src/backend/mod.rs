@@ -1,20 +1,34 @@
 //! What differs between the real machine, loom and the simulation.
 //!
-//! **Problem.** The locks must be one piece of code in three worlds. **Structure.** Each file
-//! here offers the same items: `atomic`, `futex_wait`, `futex_wake`, `Shadow`, thread functions,
-//! clocks, randomness, `TaskLocal`; the cfg `dure_backend` picks one file.
-//! **Invariants.** Nothing outside this folder mentions the cfg, except to leave out `const`.
+//! **Problem.** The locks must be one piece of code in three worlds. **Structure.** Each backend
+//! offers the same items: `atomic`, `futex_wait`, `futex_wake`, `Shadow`, thread functions,
+//! clocks, randomness, `TaskLocal`; the cfg `dure_backend` picks one. The simulation falls back to
+//! the real machine for code that runs in no simulated machine.
+//! **Invariants.** Nothing outside this folder depends on the cfg, except to leave out `const`.
 //! **Crash.** Nothing is kept.
+
+#[cfg(any(dure_backend = "loom", dure_backend = "sim"))]
+mod covered;
+#[cfg(not(dure_backend = "loom"))]
+mod rseq;
 
 #[cfg(not(any(dure_backend = "loom", dure_backend = "sim")))]
 #[path = "std.rs"]
 mod chosen;
 
-#[cfg(not(any(dure_backend = "loom", dure_backend = "sim")))]
-mod rseq;
+#[cfg(dure_backend = "sim")]
+#[path = "sim.rs"]
+mod chosen;
+#[cfg(dure_backend = "sim")]
+#[path = "std.rs"]
+mod real;
+
+#[cfg(dure_backend = "loom")]
+#[path = "loom.rs"]
+mod chosen;
 
 pub(crate) use chosen::*;
 
 pub use chosen::TaskLocal;
-#[doc(hidden)]
-pub use chosen::task_local_parts;
+#[cfg(dure_backend = "loom")]
+pub use chosen::{Weaken, weaken};

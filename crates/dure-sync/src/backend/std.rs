@@ -18,13 +18,16 @@ use crate::futex::WaitOutcome;
 pub(crate) use super::rseq::current_core_index;
 pub(crate) use std::sync::Arc as BackendArc;
 pub(crate) use std::sync::Weak as BackendWeak;
-#[doc(hidden)]
-pub use std::thread_local as task_local_parts;
 
 /// A static of which every task has its own value; declared by `task_local!`.
+#[cfg(not(dure_backend = "sim"))]
 pub type TaskLocal<T> = std::thread::LocalKey<T>;
 
 pub(crate) mod atomic {
+    #[cfg_attr(
+        dure_backend = "sim",
+        expect(unreachable_pub, reason = "the simulation covers these types")
+    )]
     pub use std::sync::atomic::{
         AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
         fence,
@@ -33,13 +36,19 @@ pub(crate) mod atomic {
 
 use atomic::AtomicU32;
 
+/// Turns of spinning before sleeping: about a microsecond, the cost of two context switches.
+pub(crate) const SPIN_TURNS: u32 = 40;
+
 /// Whether lock ranks are checked in this build.
+#[cfg(not(dure_backend = "sim"))]
 pub(crate) const RANKS_CHECKED: bool = cfg!(debug_assertions);
 
 /// Bookkeeping beside the data of a lock; the real machine needs none.
+#[cfg(not(dure_backend = "sim"))]
 #[derive(Debug, Default)]
 pub(crate) struct Shadow;
 
+#[cfg(not(dure_backend = "sim"))]
 impl Shadow {
     pub(crate) const fn new() -> Self {
         Self
@@ -54,9 +63,10 @@ impl Shadow {
     pub(crate) fn write<T>(&self, _data: *const T) {}
 }
 
-/// A counter of references to the object at `_object` is about to change.
+/// A counter of references to `_object` is about to change.
 #[inline]
-pub(crate) fn reference_counted<T: ?Sized>(_object: *const T) {}
+#[cfg(not(dure_backend = "sim"))]
+pub(crate) fn reference_counted<T: ?Sized>(_object: &T) {}
 
 fn mask_bits(mask: u32) -> NonZeroU32 {
     NonZeroU32::new(mask).expect("callers pass the constants of crate::futex, none is zero")
@@ -150,6 +160,7 @@ pub(crate) fn sleep(duration: Duration) {
 
 /// One turn of a spin loop.
 #[inline]
+#[cfg(not(dure_backend = "sim"))]
 pub(crate) fn spin_hint() {
     std::hint::spin_loop();
 }

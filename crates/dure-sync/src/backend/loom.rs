@@ -1,0 +1,205 @@
+//! loom: every ordering of one small primitive.
+//!
+//! **Problem.** Only a model checker sees what a weak ordering allows. **Structure.** loom's
+//! atomics under covers that can weaken an ordering on request, for canaries; a sleep is one turn
+//! of a yield loop, since all sleepers re-check; data of locks is shadowed by a loom cell, which
+//! finds accesses that are not ordered. **Invariants.** Everything is used inside `loom::model`.
+//! Timeouts pass at once, ranks are not checked, the one core is core 0. **Crash.** Nothing is kept.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::covered::Use;
+use crate::clock::Timestamp;
+use crate::futex::WaitOutcome;
+
+pub(crate) use std::sync::Arc as BackendArc;
+pub(crate) use std::sync::Weak as BackendWeak;
+
+/// A static of which every task has its own value; declared by `task_local!`.
+pub type TaskLocal<T> = ::loom::thread::LocalKey<T>;
+
+pub(crate) mod atomic {
+    pub use super::super::covered::{
+        AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
+        fence,
+    };
+}
+
+/// The types under the covers.
+pub(crate) mod inner {
+    pub(crate) use ::loom::sync::atomic::*;
+}
+
+use atomic::AtomicU32;
+
+/// Whether lock ranks are checked in this build.
+pub(crate) const RANKS_CHECKED: bool = false;
+
+/// Spinning would only repeat what yielding explores.
+pub(crate) const SPIN_TURNS: u32 = 0;
+
+/// Which orderings a canary takes away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Weaken {
+    /// None.
+    Nothing,
+    /// Acquire becomes Relaxed.
+    Acquire,
+    /// Release becomes Relaxed.
+    Release,
+}
+
+thread_local! {
+    // All threads of a model are coroutines of one real thread, so this is per test.
+    static WEAKEN: Cell<Weaken> = const { Cell::new(Weaken::Nothing) };
+}
+
+/// Makes all atomics of this test weaker than they ask for: a canary, which must fail.
+pub fn weaken(what: Weaken) {
+    WEAKEN.set(what);
+}
+
+pub(crate) fn before(_how: Use, _address: usize) {}
+
+pub(crate) fn order(ordering: Ordering) -> Ordering {
+    match (WEAKEN.get(), ordering) {
+        (Weaken::Acquire, Ordering::Acquire) | (Weaken::Release, Ordering::Release) => {
+            Ordering::Relaxed
+        }
+        (Weaken::Acquire, Ordering::AcqRel) => Ordering::Release,
+        (Weaken::Release, Ordering::AcqRel) => Ordering::Acquire,
+        _ => ordering,
+    }
+}
+
+/// A loom cell that is accessed whenever the data of a lock may be.
+#[derive(Debug, Default)]
+pub(crate) struct Shadow(::loom::cell::UnsafeCell<()>);
+
+impl Shadow {
+    pub(crate) fn new() -> Self {
+        Self(::loom::cell::UnsafeCell::new(()))
+    }
+
+    /// The holder may now read the data, or stops doing so.
+    pub(crate) fn read<T>(&self, _data: *const T) {
+        self.0.with(|_| ());
+    }
+
+    /// The holder may now write the data, or stops doing so.
+    pub(crate) fn write<T>(&self, _data: *const T) {
+        self.0.with_mut(|_| ());
+    }
+}
+
+/// A counter of references is about to change: left to the standard library.
+pub(crate) fn reference_counted<T: ?Sized>(_object: &T) {}
+
+/// One turn of a yield loop: all callers look at their word again.
+pub(crate) fn futex_wait(
+    word: &AtomicU32,
+    expected: u32,
+    _mask: u32,
+    timeout: Option<Duration>,
+) -> WaitOutcome {
+    // Relaxed: callers take no ordering from a sleep.
+    if word.load(Ordering::Relaxed) != expected {
+        return WaitOutcome::Changed;
+    }
+    ::loom::thread::yield_now();
+    if timeout.is_some() {
+        WaitOutcome::TimedOut
+    } else {
+        WaitOutcome::Woken
+    }
+}
+
+/// Nobody sleeps.
+pub(crate) fn futex_wake(_word: &AtomicU32, _count: u32, _mask: u32) -> u32 {
+    0
+}
+
+/// A started thread.
+pub(crate) type BackendJoin<T> = ::loom::thread::JoinHandle<T>;
+
+/// Starts a thread.
+pub(crate) fn spawn<T: Send + 'static>(
+    _name: &str,
+    _core: Option<usize>,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> BackendJoin<T> {
+    ::loom::thread::spawn(body)
+}
+
+/// Waits for the end of a thread.
+pub(crate) fn join<T>(handle: BackendJoin<T>) -> Result<T, Box<dyn Any + Send>> {
+    handle.join()
+}
+
+/// loom cannot tell.
+pub(crate) fn is_finished<T>(_handle: &BackendJoin<T>) -> bool {
+    false
+}
+
+/// Lets others run.
+pub(crate) fn yield_now() {
+    ::loom::thread::yield_now();
+}
+
+/// Lets others run: there is no time.
+pub(crate) fn sleep(_duration: Duration) {
+    ::loom::thread::yield_now();
+}
+
+/// Lets others run.
+pub(crate) fn spin_hint() {
+    ::loom::thread::yield_now();
+}
+
+/// A number no other thread of this model has.
+pub(crate) fn current_id() -> u64 {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    ::loom::thread::current().id().hash(&mut hasher);
+    hasher.finish()
+}
+
+/// There is one core.
+pub(crate) fn pin_to(core: usize) -> bool {
+    core == 0
+}
+
+/// The one core.
+pub(crate) fn current_core_index() -> usize {
+    0
+}
+
+/// The one core.
+pub(crate) fn core_count() -> usize {
+    1
+}
+
+/// There is no time.
+pub(crate) fn monotonic_ns() -> u64 {
+    0
+}
+
+/// There is no time.
+pub(crate) fn wall() -> Timestamp {
+    Timestamp::default()
+}
+
+/// There is no time.
+pub(crate) fn wall_coarse() -> Timestamp {
+    Timestamp::default()
+}
+
+/// A fixed sequence per call, since all executions of a model must agree.
+pub(crate) fn random_fill(bytes: &mut [u8]) {
+    for (byte, value) in bytes.iter_mut().zip((1..=u8::MAX).cycle()) {
+        *byte = value;
+    }
+}

@@ -1,0 +1,340 @@
+//! What a task can do: the calls that end up in the running machine.
+//!
+//! **Problem.** Code under simulation reaches its machine from anywhere, without a handle, and
+//! also runs where there is no machine. **Structure.** A thread-local pointer to the world of the
+//! run in progress. Each call takes it, does its work without switching, puts it back, and only
+//! then gives way if it has to. **Invariants.** At most one `&mut World` exists: while a call has
+//! taken the pointer, nested calls (an allocator freeing memory) see no machine. Nothing switches
+//! while a panic unwinds, since the panic count belongs to the thread. **Crash.** Nothing is kept.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::time::Duration;
+
+use crate::lines::Access;
+use crate::task::{TaskId, TaskYielder, Wake};
+use crate::world::World;
+
+thread_local! {
+    static WORLD: Cell<*mut World> = const { Cell::new(std::ptr::null_mut()) };
+}
+
+/// Puts the pointer back when a call is over, also if it panicked.
+struct PutBack(*mut World);
+
+impl Drop for PutBack {
+    fn drop(&mut self) {
+        WORLD.set(self.0);
+    }
+}
+
+/// Installs the world of a run (null: none) and returns the one before.
+pub(crate) fn install(world: *mut World) -> *mut World {
+    WORLD.replace(world)
+}
+
+/// Runs `act` on the world, if this code runs in one.
+#[inline]
+pub(crate) fn with_world<R>(act: impl FnOnce(&mut World) -> R) -> Option<R> {
+    let world = WORLD.replace(std::ptr::null_mut());
+    if world.is_null() {
+        return None;
+    }
+    let _put_back = PutBack(world);
+    // SAFETY: the runner keeps the world alive while the pointer is installed, and taking the
+    // pointer out makes this the only reference.
+    Some(act(unsafe { &mut *world }))
+}
+
+/// What to do after a call into the world.
+enum Then<R> {
+    GoOn(R),
+    GiveWay(*const TaskYielder),
+}
+
+fn yielder_of_running(world: &World) -> *const TaskYielder {
+    world.tasks[world.running].yielder
+}
+
+/// Leaves the task's stack until the runner comes back to it.
+fn give_way(yielder: *const TaskYielder) {
+    assert!(!yielder.is_null(), "a running task has noted its way out");
+    // SAFETY: the yielder lives at the bottom of the stack of the task that runs this code.
+    let yielder = unsafe { &*yielder };
+    yielder.suspend(());
+}
+
+/// Whether this code runs in a machine and may switch.
+#[inline]
+fn may_switch() -> bool {
+    !std::thread::panicking()
+}
+
+/// Does `act` as a visible operation: others that are due run first.
+#[inline]
+fn visible<R>(slack: impl Fn(&World) -> u64, act: impl FnOnce(&mut World) -> R) -> Option<R> {
+    let mut act = Some(act);
+    let first = with_world(|world| {
+        let slack_ns = slack(world);
+        let yielder = yielder_of_running(world);
+        if may_switch() && world.point(slack_ns) {
+            return Then::GiveWay(yielder);
+        }
+        Then::GoOn(act.take().expect("first call")(world))
+    })?;
+    match first {
+        Then::GoOn(result) => Some(result),
+        Then::GiveWay(yielder) => {
+            give_way(yielder);
+            with_world(act.take().expect("second call"))
+        }
+    }
+}
+
+/// Does `act`, which says whether the task must give way.
+fn leaving(act: impl FnOnce(&mut World) -> bool) {
+    let way_out = with_world(|world| {
+        let yielder = yielder_of_running(world);
+        act(world).then_some(yielder)
+    });
+    if let Some(Some(yielder)) = way_out {
+        give_way(yielder);
+    }
+}
+
+/// Whether this code runs in a machine.
+#[inline]
+#[must_use]
+pub fn is_running() -> bool {
+    !WORLD.get().is_null()
+}
+
+/// A visible operation on the word at `address`, before the real one is done.
+#[inline]
+pub fn access(access: Access, address: usize) {
+    visible(
+        |world| world.slack(access, address),
+        |world| world.access(access, address),
+    );
+}
+
+/// Counts the use of plain data: costs and cache lines, but no switch.
+pub fn touch(access: Access, address: usize, bytes: usize) {
+    with_world(|world| {
+        for line in (address >> 6)..(address + bytes.max(1)).div_ceil(64) {
+            world.access(access, (line << 6).max(address));
+        }
+    });
+}
+
+/// Work of the processor that touches nothing shared.
+pub fn charge(duration: Duration) {
+    with_world(|world| world.charge(nanos(duration)));
+}
+
+/// One turn of a spin loop.
+pub fn spin_hint() {
+    if !is_running() {
+        std::hint::spin_loop();
+        return;
+    }
+    let spin_ns = |world: &mut World| world.charge(world.config.model.spin_hint_ns);
+    visible(|_| 0, spin_ns);
+    // A spinner waits for somebody else; only the random schedule could go on drawing it.
+    leaving(|world| {
+        world.config.schedule == crate::config::Schedule::Random
+            && may_switch()
+            && world.yield_now()
+    });
+}
+
+/// Lets other tasks of this core run first.
+pub fn yield_now() {
+    visible(
+        |_| 0,
+        |world| world.charge(world.config.model.system_call_ns),
+    );
+    leaving(|world| may_switch() && world.yield_now());
+}
+
+/// The clock of the current core.
+#[must_use]
+pub fn now_ns() -> Option<u64> {
+    // Reading the clock is visible: it must not be ahead of what others do before.
+    visible(|_| 0, |world| world.now())
+}
+
+/// Sleeps for `duration`.
+pub fn sleep(duration: Duration) {
+    visible(
+        |_| 0,
+        |world| world.charge(world.config.model.system_call_ns),
+    );
+    assert_not_unwinding("sleep");
+    leaving(|world| {
+        let deadline = world.now().saturating_add(nanos(duration));
+        world.block(crate::task::Blocked::Sleep, Some(deadline));
+        true
+    });
+}
+
+/// Sleeps on `address` if `still` holds once the call has begun; wakers meet `mask`.
+pub fn futex_wait(
+    address: usize,
+    mask: u32,
+    timeout: Option<Duration>,
+    still: impl FnOnce() -> bool,
+) -> Wake {
+    visible(
+        |world| world.slack(Access::Load, address),
+        |world| {
+            world.access(Access::Load, address);
+            world.charge(world.config.model.system_call_ns);
+        },
+    );
+    // No switch between this look and the sleep: they are one step.
+    if !still() {
+        return Wake::Changed;
+    }
+    assert_not_unwinding("futex wait");
+    leaving(|world| world.futex_wait(address, mask, timeout.map(nanos)));
+    with_world(|world| world.tasks[world.running].wake).expect("the machine is still there")
+}
+
+/// Wakes up to `count` sleepers of `address` that meet `mask`; says how many.
+pub fn futex_wake(address: usize, count: u32, mask: u32) -> u32 {
+    let wake = |world: &mut World| {
+        world.charge(world.config.model.system_call_ns);
+        world.futex_wake(address, count, mask)
+    };
+    visible(|_| 0, wake).unwrap_or(0)
+}
+
+/// Starts a task on `core` (modulo the number of cores; none: the next in turn).
+///
+/// # Panics
+/// If this code does not run in a machine.
+pub fn spawn(name: &str, core: Option<usize>, body: impl FnOnce() + 'static) -> TaskId {
+    let body = Box::new(body);
+    visible(
+        |_| 0,
+        |world| TaskId(world.spawn(name.to_owned(), core, body)),
+    )
+    .expect("tasks are started by tasks")
+}
+
+/// Waits until a task has ended.
+pub fn join(task: TaskId) {
+    visible(
+        |_| 0,
+        |world| world.charge(world.config.model.system_call_ns),
+    );
+    assert_not_unwinding("join");
+    leaving(|world| world.join(task.0));
+}
+
+/// Whether a task has ended.
+#[must_use]
+pub fn is_finished(task: TaskId) -> bool {
+    visible(
+        |_| 0,
+        |world| world.tasks[task.0].state == crate::task::State::Done,
+    )
+    .expect("the caller has a task of this machine")
+}
+
+/// The current core.
+#[must_use]
+pub fn current_core() -> Option<usize> {
+    with_world(|world| world.core())
+}
+
+/// The number of virtual cores.
+#[must_use]
+pub fn core_count() -> Option<usize> {
+    with_world(|world| world.config.cores)
+}
+
+/// The current task.
+#[must_use]
+pub fn current_task() -> Option<TaskId> {
+    with_world(|world| TaskId(world.running))
+}
+
+/// Moves the current task to another core; false if the machine lacks it.
+pub fn move_to(core: usize) -> bool {
+    let exists = core_count().is_some_and(|cores| core < cores);
+    if exists && may_switch() {
+        leaving(|world| world.move_to(core));
+    }
+    exists
+}
+
+/// A random number that follows from the seed.
+#[must_use]
+pub fn random() -> Option<u64> {
+    visible(|_| 0, |world| world.rng.next_u64())
+}
+
+/// Cache lines moved between cores so far in this run.
+#[must_use]
+pub fn transfers() -> Option<u64> {
+    with_world(|world| world.lines.transfers())
+}
+
+/// Names a range of memory for reports.
+pub fn label(address: usize, bytes: usize, name: &str) {
+    with_world(|world| {
+        world
+            .labels
+            .push((address, address + bytes, name.to_owned()))
+    });
+}
+
+/// Memory was freed: its next user finds cache lines nobody has.
+pub fn forget(address: usize, bytes: usize) {
+    with_world(|world| world.lines.forget(address, bytes));
+}
+
+/// Uses the value the current task has under `key`, made by `make` at first use. None outside any
+/// machine, or while the value is being made.
+///
+/// # Panics
+/// If the value under `key` is of another type.
+pub fn with_local<T: 'static, R>(
+    key: usize,
+    make: impl FnOnce() -> T,
+    act: impl FnOnce(&T) -> R,
+) -> Option<R> {
+    let find = |world: &mut World| {
+        let locals = &world.tasks[world.running].locals;
+        let found = locals.iter().find(|(of, _)| *of == key);
+        found.map(|(_, value)| std::ptr::from_ref::<dyn Any>(&**value))
+    };
+    let value = if let Some(value) = with_world(find)? {
+        value
+    } else {
+        let value: Box<dyn Any> = Box::new(make());
+        let address = std::ptr::from_ref::<dyn Any>(&*value);
+        with_world(|world| world.tasks[world.running].locals.push((key, value)))?;
+        address
+    };
+    // SAFETY: values are boxed and dropped only when their task ends; the caller is that task.
+    let value = unsafe { &*value };
+    Some(act(value.downcast_ref::<T>().expect("a key has one type")))
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A task cannot wait while it unwinds: the others would run with its panic on the thread. The
+/// run has failed anyway; what is left is to say so.
+fn assert_not_unwinding(what: &str) {
+    if may_switch() {
+        return;
+    }
+    let seed = with_world(|world| world.config.seed);
+    eprintln!("seed={seed:?}: {what} while a panic unwinds: the run cannot go on");
+    std::process::abort();
+}

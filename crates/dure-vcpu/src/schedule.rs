@@ -1,0 +1,245 @@
+//! Who runs next.
+//!
+//! **Problem.** Fair and unfair schedules over the same tasks. **Structure.** Under the clock
+//! schedules each core has a queue and cores wait in a heap by the time they can go on; under the
+//! random schedule all ready tasks are in one list. **Invariants.** A ready task is in exactly one
+//! place: current of a core, in a queue, in the list, or running. **Crash.** Nothing is kept.
+
+use crate::config::Schedule;
+use crate::task::{State, Wake};
+use crate::world::{Next, World};
+
+impl World {
+    fn is_random(&self) -> bool {
+        self.config.schedule == Schedule::Random
+    }
+
+    /// Puts a task where it can be chosen, from `ready_at` on.
+    pub(crate) fn make_ready(&mut self, task: usize, ready_at: u64) {
+        self.tasks[task].state = State::Ready;
+        self.tasks[task].ready_at = ready_at;
+        if self.is_random() {
+            self.ready.push(task);
+            return;
+        }
+        let core = self.tasks[task].core;
+        self.cores[core].queue.push_back(task);
+        // The running core looks at its queue when it gives way.
+        if self.cores[self.core()].current.is_none() || core != self.core() {
+            self.offer(core);
+        }
+    }
+
+    /// Enters a core that does not run into the heap, if it has work.
+    fn offer(&mut self, core: usize) {
+        if let Some(clock) = self.next_time(core) {
+            self.heap.set(core, clock);
+        }
+    }
+
+    /// When a core can go on.
+    fn next_time(&self, index: usize) -> Option<u64> {
+        let core = &self.cores[index];
+        if core.current.is_some() {
+            return Some(core.clock);
+        }
+        let first = core
+            .queue
+            .iter()
+            .map(|task| self.tasks[*task].ready_at)
+            .min()?;
+        Some(core.clock.max(first))
+    }
+
+    /// The running task no longer runs.
+    pub(crate) fn release_core(&mut self) {
+        let core = self.core();
+        self.cores[core].current = None;
+        if !self.is_random() {
+            self.offer(core);
+        }
+    }
+
+    /// Picks the next task when none is running.
+    pub(crate) fn choose_next(&mut self) {
+        let chosen = if self.is_random() {
+            self.choose_random()
+        } else {
+            self.choose_by_clock()
+        };
+        match chosen {
+            Some(task) => self.next = Next::Run(task),
+            None => self.fail_deadlock(),
+        }
+    }
+
+    fn choose_by_clock(&mut self) -> Option<usize> {
+        loop {
+            let top = self.heap.peek();
+            match (top, self.timers.earliest()) {
+                (Some((clock, _)), Some(deadline)) if deadline <= clock => {
+                    self.fire_timers(deadline);
+                }
+                (Some((_, core)), _) => {
+                    self.heap.pop();
+                    return Some(self.activate(core));
+                }
+                (None, Some(deadline)) => self.fire_timers(deadline),
+                (None, None) => return None,
+            }
+        }
+    }
+
+    /// Lets a core that was taken from the heap run.
+    fn activate(&mut self, index: usize) -> usize {
+        if self.cores[index].current.is_none() {
+            self.dequeue(index);
+        }
+        let task = self.cores[index]
+            .current
+            .expect("a core in the heap has work");
+        self.start(task);
+        task
+    }
+
+    /// Gives a core without a task the one that has been ready longest.
+    fn dequeue(&mut self, index: usize) {
+        let tasks = &self.tasks;
+        let queue = &mut self.cores[index].queue;
+        let first = (0..queue.len())
+            .min_by_key(|place| tasks[queue[*place]].ready_at)
+            .expect("a core in the heap has work");
+        let task = queue.remove(first).expect("the place is in the queue");
+        let core = &mut self.cores[index];
+        core.clock = core.clock.max(tasks[task].ready_at);
+        if core.last != Some(task) {
+            if core.last.is_some() {
+                core.clock += self.config.model.switch_ns;
+            }
+            core.last = Some(task);
+        }
+        core.slice_start = core.clock;
+        core.current = Some(task);
+    }
+
+    fn start(&mut self, task: usize) {
+        debug_assert_eq!(self.tasks[task].state, State::Ready, "only ready tasks run");
+        self.running = task;
+        self.switches += 1;
+    }
+
+    #[inline]
+    pub(crate) fn point_by_clock(&mut self, core: usize, now: u64, slack_ns: u64) -> bool {
+        if !self.cores[core].queue.is_empty()
+            && now - self.cores[core].slice_start >= self.config.model.slice_ns
+            && self.rotate()
+        {
+            return true;
+        }
+        match self.heap.peek() {
+            Some(top) if top < (now.saturating_sub(slack_ns), core) => {
+                let (_, next) = self.heap.replace_top((now, core));
+                let task = self.activate(next);
+                self.next = Next::Run(task);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Gives the core to another of its tasks that can run already; false if there is none.
+    fn rotate(&mut self) -> bool {
+        let core = self.core();
+        let now = self.cores[core].clock;
+        let can_run = |task: &usize| self.tasks[*task].ready_at <= now;
+        if !self.cores[core].queue.iter().any(can_run) {
+            self.cores[core].slice_start = now;
+            return false;
+        }
+        self.cores[core].current = None;
+        self.make_ready(self.running, now);
+        self.choose_next();
+        true
+    }
+
+    #[inline]
+    pub(crate) fn point_random(&mut self) -> bool {
+        if self.ready.is_empty() || !self.rng.one_in(self.switch_every) {
+            return false;
+        }
+        self.switch_random()
+    }
+
+    /// Draws among all tasks that can run, the running one included.
+    fn switch_random(&mut self) -> bool {
+        let running = self.running;
+        self.tasks[running].ready_at = self.now();
+        self.ready.push(running);
+        match self.choose_random() {
+            Some(task) if task == running => false,
+            Some(task) => {
+                self.next = Next::Run(task);
+                true
+            }
+            None => unreachable!("the running task can run"),
+        }
+    }
+
+    fn choose_random(&mut self) -> Option<usize> {
+        // A deadline may pass while other cores stand still, which is the same as their being
+        // slow; but rarely, or long timeouts would be the rule.
+        if self.ready.is_empty() || self.rng.one_in(500) {
+            while let Some(deadline) = self.timers.earliest() {
+                self.fire_timers(deadline);
+                if !self.ready.is_empty() {
+                    break;
+                }
+            }
+        }
+        if self.ready.is_empty() {
+            return None;
+        }
+        let place = self.rng.index(self.ready.len());
+        let task = self.ready.swap_remove(place);
+        let core = self.tasks[task].core;
+        self.cores[core].clock = self.cores[core].clock.max(self.tasks[task].ready_at);
+        if task != self.running {
+            self.start(task);
+        }
+        Some(task)
+    }
+
+    /// The running task lets others go first; true if it must give way.
+    pub(crate) fn yield_now(&mut self) -> bool {
+        if self.is_random() {
+            return !self.ready.is_empty() && self.switch_random();
+        }
+        self.rotate()
+    }
+
+    /// Moves the running task to another core; true if it must give way.
+    pub(crate) fn move_to(&mut self, core: usize) -> bool {
+        if core == self.core() {
+            return false;
+        }
+        let now = self.now();
+        self.release_core();
+        let running = self.running;
+        self.tasks[running].core = core;
+        self.tasks[running].wake = Wake::Woken;
+        self.make_ready_elsewhere(running, now);
+        self.choose_next();
+        !matches!(self.next, Next::Run(task) if task == running)
+    }
+
+    fn make_ready_elsewhere(&mut self, task: usize, ready_at: u64) {
+        self.tasks[task].ready_at = ready_at;
+        if self.is_random() {
+            self.ready.push(task);
+        } else {
+            let core = self.tasks[task].core;
+            self.cores[core].queue.push_back(task);
+            self.offer(core);
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Tasks and cores as the scheduler sees them.
+//!
+//! **Problem.** A task is a stack plus what is known of it while it does not run. **Structure.**
+//! Plain records; [`crate::world::World`] owns them all. **Invariants.** A core runs at most one
+//! task; a task is running, ready, blocked or done. **Crash.** Nothing is kept.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::fmt;
+
+use corosensei::Yielder;
+
+/// The number of a task of a run, in order of creation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskId(pub(crate) usize);
+
+impl TaskId {
+    /// The number; the first task has 0.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0
+    }
+}
+
+impl fmt::Display for TaskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// Why a sleep ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wake {
+    /// Another task ended it, or nothing did (sleeps may end without reason).
+    Woken,
+    /// The value to sleep on was not there.
+    Changed,
+    /// The deadline passed.
+    TimedOut,
+}
+
+/// What a blocked task waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Blocked {
+    Futex { address: usize },
+    Join { task: usize },
+    Sleep,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// On a core, or waiting for it.
+    Ready,
+    Blocked(Blocked),
+    Done,
+}
+
+/// The way out of a running task's stack.
+pub(crate) type TaskYielder = Yielder<(), ()>;
+
+/// Values a task has for itself, by the address of their key.
+pub(crate) type Locals = Vec<(usize, Box<dyn Any>)>;
+
+pub(crate) struct Task {
+    pub(crate) name: String,
+    pub(crate) core: usize,
+    pub(crate) state: State,
+    /// The earliest time it can run; when blocked, since when it is.
+    pub(crate) ready_at: u64,
+    /// Number of the current or last sleep; tells stale deadlines.
+    pub(crate) sleep: u64,
+    /// Whether the current sleep has a deadline.
+    pub(crate) deadline_set: bool,
+    /// Why the last sleep ended.
+    pub(crate) wake: Wake,
+    /// Tasks that wait for its end.
+    pub(crate) joiners: Vec<usize>,
+    pub(crate) locals: Locals,
+    /// Valid while the task is started and not done: lives on the task's stack.
+    pub(crate) yielder: *const TaskYielder,
+}
+
+impl Task {
+    pub(crate) fn new(name: String, core: usize, ready_at: u64) -> Self {
+        Self {
+            name,
+            core,
+            state: State::Ready,
+            ready_at,
+            sleep: 0,
+            deadline_set: false,
+            wake: Wake::Woken,
+            joiners: Vec::new(),
+            locals: Vec::new(),
+            yielder: std::ptr::null(),
+        }
+    }
+}
+
+impl fmt::Debug for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Task")
+            .field("name", &self.name)
+            .field("core", &self.core)
+            .field("state", &self.state)
+            .field("ready_at", &self.ready_at)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A virtual core.
+#[derive(Debug, Default)]
+pub(crate) struct Core {
+    pub(crate) clock: u64,
+    /// When its last store that missed is done; a locked operation waits for it.
+    pub(crate) stores_done_at: u64,
+    /// The task it runs, under the clock schedules.
+    pub(crate) current: Option<usize>,
+    /// The task it ran last.
+    pub(crate) last: Option<usize>,
+    /// When the current task got the core.
+    pub(crate) slice_start: u64,
+    /// Ready tasks that wait for the core, under the clock schedules.
+    pub(crate) queue: VecDeque<usize>,
+}

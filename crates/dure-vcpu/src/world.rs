@@ -1,0 +1,315 @@
+//! The state of a run, and its clock rules.
+//!
+//! **Problem.** Every visible operation of every task has to happen in one total order that
+//! follows from the seed. **Structure.** [`World`] owns tasks, cores, lines, timers and sleepers.
+//! [`World::point`] is called before each visible operation and decides whether the task goes on;
+//! `schedule.rs` decides who runs instead, `sleep.rs` blocks and wakes. **Invariants.** `running`
+//! is the only task whose code executes; its core is not in the heap; a clock never goes back.
+//! **Crash.** Nothing is kept.
+
+use std::collections::BTreeMap;
+
+use crate::config::{Config, Schedule};
+use crate::heap::CoreHeap;
+use crate::lines::{Access, LineTable};
+use crate::report::{Failure, FailureKind, Report};
+use crate::rng::Rng;
+use crate::sleep::Waiter;
+use crate::task::{Blocked, Core, State, Task};
+use crate::timers::Timers;
+
+/// What the runner has to do when a task gave way.
+#[derive(Debug)]
+pub(crate) enum Next {
+    Run(usize),
+    Finished,
+    Failed(FailureKind),
+}
+
+/// A task's code, until it is started.
+pub(crate) type Body = Box<dyn FnOnce()>;
+
+pub(crate) struct World {
+    pub(crate) config: Config,
+    pub(crate) rng: Rng,
+    pub(crate) tasks: Vec<Task>,
+    pub(crate) cores: Vec<Core>,
+    /// Cores with work that are not running, under the clock schedules.
+    pub(crate) heap: CoreHeap,
+    /// Tasks that can run but do not, under the random schedule.
+    pub(crate) ready: Vec<usize>,
+    /// The random schedule considers a switch at one point in this many.
+    pub(crate) switch_every: u64,
+    pub(crate) timers: Timers,
+    pub(crate) lines: LineTable,
+    /// Sleepers by address, in the order of their coming.
+    pub(crate) sleepers: BTreeMap<usize, Vec<Waiter>>,
+    pub(crate) running: usize,
+    pub(crate) next: Next,
+    /// Bodies of tasks that have not started.
+    pub(crate) bodies: Vec<Option<Body>>,
+    /// Named address ranges, for reports.
+    pub(crate) labels: Vec<(usize, usize, String)>,
+    live: usize,
+    hash: u64,
+    steps: u64,
+    pub(crate) switches: u64,
+}
+
+impl World {
+    pub(crate) fn new(config: Config) -> Self {
+        config.validate();
+        let mut rng = Rng::new(config.seed);
+        // Small bugs show when every operation may be followed by a switch, others need a task
+        // to get some way before the next: seeds take turns.
+        let switch_every = [1, 1, 3, 20][rng.index(4)];
+        let cores = config.cores;
+        Self {
+            rng,
+            tasks: Vec::new(),
+            cores: (0..cores).map(|_| Core::default()).collect(),
+            heap: CoreHeap::new(cores),
+            ready: Vec::new(),
+            switch_every,
+            timers: Timers::default(),
+            lines: LineTable::new(),
+            sleepers: BTreeMap::new(),
+            running: 0,
+            next: Next::Run(0),
+            bodies: Vec::new(),
+            labels: Vec::new(),
+            live: 0,
+            hash: 0xCBF2_9CE4_8422_2325,
+            steps: 0,
+            switches: 0,
+            config,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn core(&self) -> usize {
+        self.tasks[self.running].core
+    }
+
+    #[inline]
+    pub(crate) fn now(&self) -> u64 {
+        self.cores[self.core()].clock
+    }
+
+    /// Adds a task that can run from now on.
+    pub(crate) fn spawn(&mut self, name: String, core: Option<usize>, body: Body) -> usize {
+        let index = self.tasks.len();
+        let core = core.unwrap_or(index) % self.config.cores;
+        let now = if index == 0 { 0 } else { self.now() };
+        self.tasks.push(Task::new(name, core, now));
+        self.bodies.push(Some(body));
+        self.live += 1;
+        self.make_ready(index, now);
+        index
+    }
+
+    /// Before a visible operation: true if the running task must give way. `slack_ns` is how far
+    /// it may be ahead of the slowest core.
+    #[inline]
+    pub(crate) fn point(&mut self, slack_ns: u64) -> bool {
+        self.steps += 1;
+        if self.steps > self.config.steps_max {
+            return self.fail_steps();
+        }
+        let core = self.core();
+        if let Schedule::Stall { every, ns } = self.config.schedule
+            && self.rng.one_in(every)
+        {
+            self.cores[core].clock += self.rng.below(ns + 1);
+        }
+        let now = self.cores[core].clock;
+        self.digest(now);
+        if self
+            .timers
+            .earliest()
+            .is_some_and(|deadline| deadline <= now)
+        {
+            self.fire_timers(now);
+        }
+        match self.config.schedule {
+            Schedule::Random => self.point_random(),
+            _ => self.point_by_clock(core, now, slack_ns),
+        }
+    }
+
+    #[inline]
+    fn digest(&mut self, now: u64) {
+        let task = u64::try_from(self.running).expect("a task number");
+        self.hash = (self.hash ^ now ^ task << 48)
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            .rotate_left(29);
+    }
+
+    /// Advances the clock of the running core.
+    #[inline]
+    pub(crate) fn charge(&mut self, ns: u64) {
+        let ns = match self.config.schedule {
+            Schedule::Jitter { percent } if ns > 0 => {
+                // In thousandths, so that small costs vary on average.
+                let thousandths = 1_000 - percent * 10 + self.rng.below(percent * 20 + 1);
+                (ns * thousandths + self.rng.below(1_000)) / 1_000
+            }
+            _ => ns,
+        };
+        let core = self.core();
+        self.cores[core].clock += ns;
+    }
+
+    /// How far the running task may be ahead to do `access`: hits may run ahead a little.
+    #[inline]
+    pub(crate) fn slack(&self, access: Access, address: usize) -> u64 {
+        match self.config.schedule {
+            Schedule::MinClock { ahead_ns }
+                if ahead_ns > 0 && self.lines.hits(access, address, self.core()) =>
+            {
+                ahead_ns
+            }
+            _ => 0,
+        }
+    }
+
+    /// Does a visible operation on memory.
+    #[inline]
+    pub(crate) fn access(&mut self, access: Access, address: usize) {
+        let index = self.core();
+        let now = self.cores[index].clock;
+        let model = &self.config.model;
+        let own = if access == Access::Update {
+            model.locked_ns
+        } else {
+            model.hit_ns
+        };
+        // A locked operation waits until the store buffer is empty.
+        let start = if access == Access::Update {
+            now.max(self.cores[index].stores_done_at)
+        } else {
+            now
+        };
+        let cost = self.lines.access(access, address, index, start, model);
+        let core = &mut self.cores[index];
+        if access == Access::Store && cost.missed {
+            core.stores_done_at = core.stores_done_at.max(cost.ready_at);
+        } else {
+            core.clock = cost.ready_at;
+        }
+        self.charge(own);
+    }
+
+    /// Ends the running task.
+    pub(crate) fn finish(&mut self) {
+        let now = self.now();
+        let task = &mut self.tasks[self.running];
+        task.state = State::Done;
+        task.ready_at = now;
+        let joiners = std::mem::take(&mut task.joiners);
+        for joiner in joiners {
+            let wake_at = now + self.config.model.wake_ns;
+            self.end_sleep(joiner, crate::task::Wake::Woken, wake_at);
+        }
+        self.live -= 1;
+        self.release_core();
+        if self.live == 0 {
+            self.next = Next::Finished;
+        } else {
+            self.choose_next();
+        }
+    }
+
+    /// Ends the run because the running task panicked.
+    pub(crate) fn fail_panic(&mut self, message: String) {
+        let task = self.describe(self.running);
+        self.next = Next::Failed(FailureKind::Panic { task, message });
+    }
+
+    #[cold]
+    fn fail_steps(&mut self) -> bool {
+        let steps_max = self.config.steps_max;
+        self.next = Next::Failed(FailureKind::StepLimit {
+            steps_max,
+            tasks: self.unfinished(),
+        });
+        true
+    }
+
+    #[cold]
+    pub(crate) fn fail_deadlock(&mut self) {
+        self.next = Next::Failed(FailureKind::Deadlock {
+            tasks: self.unfinished(),
+        });
+    }
+
+    fn unfinished(&self) -> Vec<String> {
+        let alive = |task: &usize| self.tasks[*task].state != State::Done;
+        (0..self.tasks.len())
+            .filter(alive)
+            .map(|task| self.describe(task))
+            .collect()
+    }
+
+    fn describe(&self, index: usize) -> String {
+        let task = &self.tasks[index];
+        let clock = self.cores[task.core].clock;
+        let place = format!(
+            "task {index} {:?} on core {} at {clock} ns",
+            task.name, task.core
+        );
+        match task.state {
+            State::Blocked(Blocked::Futex { address }) => format!(
+                "{place} sleeps on {address:#x}{} since {} ns",
+                self.label_of(address),
+                task.ready_at
+            ),
+            State::Blocked(Blocked::Join { task: other }) => {
+                format!(
+                    "{place} waits for the end of task {other} {:?}",
+                    self.tasks[other].name
+                )
+            }
+            State::Blocked(Blocked::Sleep) => format!("{place} sleeps"),
+            State::Ready | State::Done => place,
+        }
+    }
+
+    fn label_of(&self, address: usize) -> String {
+        self.labels
+            .iter()
+            .find(|(first, end, _)| (*first..*end).contains(&address))
+            .map_or_else(String::new, |(first, _, name)| {
+                format!(" ({name}+{})", address - first)
+            })
+    }
+
+    pub(crate) fn failure(&self, kind: FailureKind) -> Failure {
+        Failure {
+            config: self.config.clone(),
+            kind,
+        }
+    }
+
+    pub(crate) fn report(&self) -> Report {
+        Report {
+            schedule_hash: self.hash,
+            steps: self.steps,
+            switches: self.switches,
+            virtual_ns: self.cores.iter().map(|core| core.clock).max().unwrap_or(0),
+            transfers: self.lines.transfers(),
+            hot_lines: self.lines.hottest(16),
+        }
+    }
+}
+
+impl std::fmt::Debug for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("World")
+            .field("config", &self.config)
+            .field("tasks", &self.tasks)
+            .field("running", &self.running)
+            .field("steps", &self.steps)
+            .finish_non_exhaustive()
+    }
+}
