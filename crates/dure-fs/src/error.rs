@@ -122,7 +122,12 @@ impl Error {
         if want == got {
             return Ok(());
         }
-        Err(Error::Corrupt { what: what.to_owned(), at, want, got })
+        Err(Error::Corrupt {
+            what: what.to_owned(),
+            at,
+            want,
+            got,
+        })
     }
 
     /// The errno a POSIX caller sees.

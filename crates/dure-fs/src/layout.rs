@@ -6,6 +6,7 @@
 //! ```
 //! The main area starts at a multiple of the segment size.
 
+use zerocopy::FromZeros;
 use zerocopy::little_endian::{I64, U32, U64};
 
 use crate::error::{Error, Result};
@@ -19,7 +20,7 @@ pub const VOLUME_BLOCKS_MIN: u64 = 1024;
 pub const JOURNALS_MAX: u32 = 1000;
 
 /// What mkfs decides.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct FormatOptions {
     /// Journals and allocation partitions, 1..=1000; `None`: the larger of 16 and the cores, less on a
     /// small volume.
@@ -30,12 +31,6 @@ pub struct FormatOptions {
     pub segment_blocks: Option<u32>,
     /// Identity; `None`: random.
     pub uuid: Option<[u8; 16]>,
-}
-
-impl Default for FormatOptions {
-    fn default() -> Self {
-        FormatOptions { journals: None, label: String::new(), segment_blocks: None, uuid: None }
-    }
 }
 
 /// A validated superblock in plain numbers. No public constructor but [`Layout::plan`] and
@@ -87,15 +82,25 @@ impl Layout {
     /// `TooSmall`, `BadOption`.
     pub fn plan(blocks: u64, options: &FormatOptions, cores: u32) -> Result<Layout> {
         if blocks < VOLUME_BLOCKS_MIN {
-            return Err(Error::TooSmall { what: "a volume", have: blocks, need: VOLUME_BLOCKS_MIN });
+            return Err(Error::TooSmall {
+                what: "a volume",
+                have: blocks,
+                need: VOLUME_BLOCKS_MIN,
+            });
         }
         if options.label.len() > 64 {
-            return Err(Error::BadOption { option: "label", why: "longer than 64 bytes".into() });
+            return Err(Error::BadOption {
+                option: "label",
+                why: "longer than 64 bytes".into(),
+            });
         }
         let segment_blocks = segment_blocks_for(blocks, options.segment_blocks)?;
         let room = blocks / u64::from(segment_blocks);
         let journals = journals_for(room, options.journals, cores)?;
-        let nat_pairs = blocks.div_ceil(4).div_ceil(nat::ENTRIES).max(u64::from(journals));
+        let nat_pairs = blocks
+            .div_ceil(4)
+            .div_ceil(nat::ENTRIES)
+            .max(u64::from(journals));
         let summary_pairs = u64::from(segment_blocks.div_ceil(summary::ENTRIES));
         let pack_pairs = nat_pairs.div_ceil(volume::PACK_BITS);
         let sit_pairs = room.div_ceil(u64::from(sit::ENTRIES));
@@ -107,16 +112,20 @@ impl Layout {
         let summary = sit + 2 * sit_pairs;
         let main = (summary + 2 * summary_pairs * room).next_multiple_of(u64::from(segment_blocks));
         let segments = (blocks - 1).saturating_sub(main) / u64::from(segment_blocks);
-        let need = u64::from(journals) * 3 + 4;
+        let need = u64::from(journals) * 4 + 4;
         if segments < need {
             let need = main + need * u64::from(segment_blocks) + 1;
-            return Err(Error::TooSmall { what: "a volume with that many journals", have: blocks, need });
+            return Err(Error::TooSmall {
+                what: "a volume with that many journals",
+                have: blocks,
+                need,
+            });
         }
         let small = |value: u64| u32::try_from(value).map_err(|_| too_large(blocks));
         let uuid = options.uuid.unwrap_or_else(random_uuid);
         let mut label = [0; 64];
         label[..options.label.len()].copy_from_slice(options.label.as_bytes());
-        let mut superblock = SuperBlock {
+        let superblock = SuperBlock {
             magic: MAGIC,
             crc: U32::ZERO,
             version: U32::new(VERSION),
@@ -146,19 +155,9 @@ impl Layout {
             segments: U32::new(small(segments)?),
             crc_seed: U32::new(crc32c::crc32c(&uuid)),
             hash_seed: U64::new(xxhash_rust::xxh3::xxh3_64(&uuid)),
-            devices: [DeviceEntryV1 {
-                uuid: [0; 16],
-                kind: U32::ZERO,
-                numa_node: U32::ZERO,
-                first_block: U64::ZERO,
-                blocks: U64::ZERO,
-                reserved: [0; 24],
-            }; DEVICES_MAX],
+            devices: one_device(uuid, blocks),
             reserved: [0; 2824],
         };
-        superblock.devices[0].uuid = uuid;
-        superblock.devices[0].kind = U32::new(1);
-        superblock.devices[0].blocks = U64::new(blocks);
         Layout::from_superblock(superblock)
     }
 
@@ -196,7 +195,12 @@ impl Layout {
             if holds {
                 return Ok(());
             }
-            Err(Error::Corrupt { what: format!("superblock: {what}"), at: 0, want: 0, got })
+            Err(Error::Corrupt {
+                what: format!("superblock: {what}"),
+                at: 0,
+                want: 0,
+                got,
+            })
         };
         let segment = u64::from(self.segment_blocks);
         ok("block size", self.superblock.block_bytes.get() == 4096, 0)?;
@@ -205,12 +209,20 @@ impl Layout {
             self.segment_blocks.is_power_of_two() && (32..=512).contains(&self.segment_blocks),
             segment,
         )?;
-        ok("journals", (1..=JOURNALS_MAX).contains(&self.journals), u64::from(self.journals))?;
+        ok(
+            "journals",
+            (1..=JOURNALS_MAX).contains(&self.journals),
+            u64::from(self.journals),
+        )?;
         let mut end = 0;
         for (what, start, blocks) in [
             ("volume header", self.volume_header, 2),
             ("checkpoint pack", self.pack, 2 * u64::from(self.pack_pairs)),
-            ("journal headers", self.journal_headers, 2 * u64::from(self.journals)),
+            (
+                "journal headers",
+                self.journal_headers,
+                2 * u64::from(self.journals),
+            ),
             ("NAT", self.nat, 2 * u64::from(self.nat_pairs)),
             ("SIT", self.sit, 2 * u64::from(self.sit_pairs)),
             (
@@ -221,23 +233,44 @@ impl Layout {
             ("main area", self.main, u64::from(self.segments) * segment),
         ] {
             ok(what, start >= end && start >= 2 && blocks > 0, start)?;
-            end = start.checked_add(blocks).unwrap_or(u64::MAX);
+            end = start.saturating_add(blocks);
             ok(what, end < self.total_blocks, end)?;
         }
-        ok("main area alignment", self.main.is_multiple_of(segment), self.main)?;
+        ok(
+            "main area alignment",
+            self.main.is_multiple_of(segment),
+            self.main,
+        )?;
         let sit_entries = u64::from(self.sit_pairs) * u64::from(sit::ENTRIES);
-        ok("SIT size", sit_entries >= u64::from(self.segments), sit_entries)?;
+        ok(
+            "SIT size",
+            sit_entries >= u64::from(self.segments),
+            sit_entries,
+        )?;
         let summary_entries = self.summary_pairs.saturating_mul(summary::ENTRIES);
-        ok("summary size", summary_entries >= self.segment_blocks, u64::from(summary_entries))?;
+        ok(
+            "summary size",
+            summary_entries >= self.segment_blocks,
+            u64::from(summary_entries),
+        )?;
         let pack_bits = u64::from(self.pack_pairs) * volume::PACK_BITS;
-        ok("pack size", pack_bits >= u64::from(self.nat_pairs), pack_bits)?;
+        ok(
+            "pack size",
+            pack_bits >= u64::from(self.nat_pairs),
+            pack_bits,
+        )?;
         ok("devices", self.superblock.device_count.get() == 1, 0)
     }
 
     /// First block of segment `segment`.
     #[must_use]
     pub fn segment_start(&self, segment: SegNo) -> BlockNo {
-        assert!(segment.0 < self.segments, "segment {} of {}", segment.0, self.segments);
+        assert!(
+            segment.0 < self.segments,
+            "segment {} of {}",
+            segment.0,
+            self.segments
+        );
         BlockNo(self.main + u64::from(segment.0) * u64::from(self.segment_blocks))
     }
 
@@ -287,8 +320,20 @@ impl Layout {
     }
 }
 
+/// The device table of a volume on one block device or image file.
+fn one_device(uuid: [u8; 16], blocks: u64) -> [DeviceEntryV1; DEVICES_MAX] {
+    let mut devices = [DeviceEntryV1::new_zeroed(); DEVICES_MAX];
+    devices[0].uuid = uuid;
+    devices[0].kind = U32::new(1);
+    devices[0].blocks = U64::new(blocks);
+    devices
+}
+
 fn too_large(blocks: u64) -> Error {
-    Error::BadOption { option: "size", why: format!("{blocks} blocks are more than a volume can have") }
+    Error::BadOption {
+        option: "size",
+        why: format!("{blocks} blocks are more than a volume can have"),
+    }
 }
 
 /// 2 MiB segments where the volume has room for 256 of them, smaller ones down to 128 KiB below.
@@ -298,7 +343,10 @@ fn segment_blocks_for(blocks: u64, wish: Option<u32>) -> Result<u32> {
             return Ok(wish);
         }
         let why = format!("{wish} is not a power of two from 32 to 512");
-        return Err(Error::BadOption { option: "segment_blocks", why });
+        return Err(Error::BadOption {
+            option: "segment_blocks",
+            why,
+        });
     }
     let mut segment = 512_u32;
     while segment > 32 && blocks / u64::from(segment) < 256 {
@@ -307,22 +355,27 @@ fn segment_blocks_for(blocks: u64, wish: Option<u32>) -> Result<u32> {
     Ok(segment)
 }
 
-/// Each journal needs a log segment and its partition two open ones: together at most an eighth of the
-/// volume unless the caller insists.
+/// Each journal needs two log segments and its partition two open ones: together at most an eighth of
+/// the volume unless the caller insists.
 fn journals_for(segments: u64, wish: Option<u32>, cores: u32) -> Result<u32> {
     if let Some(wish) = wish {
         if (1..=JOURNALS_MAX).contains(&wish) {
             return Ok(wish);
         }
         let why = format!("{wish} is not in 1..={JOURNALS_MAX}");
-        return Err(Error::BadOption { option: "journals", why });
+        return Err(Error::BadOption {
+            option: "journals",
+            why,
+        });
     }
-    let room = u32::try_from(segments / 8 / 3).unwrap_or(JOURNALS_MAX);
+    let room = u32::try_from(segments / 8 / 4).unwrap_or(JOURNALS_MAX);
     Ok(cores.max(16).min(room.max(1)).min(JOURNALS_MAX))
 }
 
 fn random_uuid() -> [u8; 16] {
     let mut bytes = [0; 16];
     dure_sync::random::fill(&mut bytes);
-    uuid::Builder::from_random_bytes(bytes).into_uuid().into_bytes()
+    uuid::Builder::from_random_bytes(bytes)
+        .into_uuid()
+        .into_bytes()
 }

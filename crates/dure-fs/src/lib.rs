@@ -1,1 +1,19 @@
-//! dure-fs (its modules join as the layers below land).
+//! The dure file system.
+mod checkpoint;
+pub mod error;
+mod file;
+pub mod format;
+mod inode;
+pub mod layout;
+mod node;
+mod op;
+mod pair;
+pub mod ranks;
+mod recovery;
+mod space;
+pub mod units;
+mod volume;
+
+pub use error::{Error, Result};
+pub use layout::{FormatOptions, Layout};
+pub use volume::{AccessTime, Background, FileSystem, FlushRule, MountOptions};

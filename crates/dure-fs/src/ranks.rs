@@ -3,10 +3,10 @@
 
 /// Directories that change their parent: one such rename at a time.
 pub const RENAME: u8 = 40;
-/// The one checkpoint at a time.
-pub const CHECKPOINT: u8 = 45;
 /// Write-back, truncate and allocation of one inode; held over I/O.
 pub const WRITEBACK: u8 = 50;
+/// The one checkpoint at a time; held over I/O. Begun wherever an `Op` may begin.
+pub const CHECKPOINT: u8 = 55;
 /// One inode's state; several in ascending inode number.
 pub const INODE: u8 = 60;
 /// A core's list of inodes with dirty pages.
@@ -23,3 +23,9 @@ pub const NAT_PAIR: u8 = 110;
 pub const PARTITION: u8 = 120;
 /// One segment's bitmaps and summary.
 pub const SEGMENT: u8 = 130;
+/// A core's list of dirty nodes; pushed to while granule locks are held.
+pub const DIRTY_NODES: u8 = 105;
+/// A partition's free nids.
+pub const NID_POOL: u8 = 125;
+/// State of the background thread; nothing else is taken under it.
+pub const FLUSHER: u8 = 149;

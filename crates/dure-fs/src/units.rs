@@ -14,7 +14,10 @@ const _: () = assert!(BLOCK_BYTES == 4096);
 const _: () = assert!(usize::BITS == 64, "dure needs a 64-bit machine");
 
 /// A `u64` as an index.
-#[expect(clippy::cast_possible_truncation, reason = "usize has 64 bits, asserted above")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "usize has 64 bits, asserted above"
+)]
 #[must_use]
 pub const fn to_usize(value: u64) -> usize {
     value as usize
@@ -39,7 +42,10 @@ impl Ino {
     /// The inode in granule `index` of node `nid`.
     #[must_use]
     pub fn new(nid: Nid, index: u8) -> Ino {
-        assert!(u64::from(index) < Ino::PER_NODE, "an inode node has 8 granules, not {index}");
+        assert!(
+            u64::from(index) < Ino::PER_NODE,
+            "an inode node has 8 granules, not {index}"
+        );
         Ino(nid.0 * Ino::PER_NODE + u64::from(index))
     }
 
@@ -58,7 +64,10 @@ impl Ino {
     /// The granule that holds it.
     #[must_use]
     pub fn granule(self) -> GranuleId {
-        GranuleId { nid: self.nid(), index: self.index() }
+        GranuleId {
+            nid: self.nid(),
+            index: self.index(),
+        }
     }
 }
 

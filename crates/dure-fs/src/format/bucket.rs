@@ -22,7 +22,9 @@ const _: () = assert!(ENTRY_HEADER_BYTES + NAME_MAX <= ENTRY_BYTES);
 pub const LEVELS_MAX: u32 = 21;
 
 /// Start of a bucket granule.
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(
+    FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, PartialEq, Eq,
+)]
 #[repr(C)]
 pub struct BucketHeaderV1 {
     /// When an entry of this bucket last changed; counts if `set_number` equals the directory's.
@@ -47,7 +49,9 @@ const _: () = assert!(size_of::<BucketHeaderV1>() == HEADER_BYTES);
 pub type BucketHeader = BucketHeaderV1;
 
 /// Start of an entry; the name follows. `ino == 0`: a hole of `space` bytes.
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(
+    FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, PartialEq, Eq,
+)]
 #[repr(C)]
 pub struct EntryHeaderV1 {
     /// The inode, 0 for a hole.

@@ -8,7 +8,17 @@ pub const BODY_BYTES: usize = 288;
 
 /// A point in time: seconds since 1970 (may be negative, reaches past 2038) and nanoseconds.
 #[derive(
-    FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, PartialEq, Eq, Default,
+    FromBytes,
+    IntoBytes,
+    KnownLayout,
+    Immutable,
+    Unaligned,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Default,
 )]
 #[repr(C)]
 pub struct TimeV1 {
@@ -26,7 +36,9 @@ pub const FLAG_ORPHAN: u32 = 1;
 pub const FLAG_LONG_LINK: u32 = 2;
 
 /// One inode. `mode == 0` means the granule is free.
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(
+    FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, PartialEq, Eq,
+)]
 #[repr(C)]
 pub struct InodeV1 {
     /// Own number, against misplaced granules.

@@ -12,7 +12,17 @@ pub const ENTRIES: u64 = 252;
 
 /// One entry: `block` (48 bits), node kind (8 bits), free inodes (8 bits); version.
 #[derive(
-    FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, PartialEq, Eq, Default,
+    FromBytes,
+    IntoBytes,
+    KnownLayout,
+    Immutable,
+    Unaligned,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Default,
 )]
 #[repr(C)]
 pub struct NatEntryV1 {
@@ -30,15 +40,24 @@ impl NatEntry {
     /// The entry of a node whose image lies at `block`.
     #[must_use]
     pub fn live(block: BlockNo, kind: NodeKind, free_inodes: u8, version: u64) -> NatEntry {
-        assert!(block.0 != 0 && block.0 <= BLOCK_MASK, "an image needs an address, not {block:?}");
+        assert!(
+            block.0 != 0 && block.0 <= BLOCK_MASK,
+            "an image needs an address, not {block:?}"
+        );
         let place = block.0 | u64::from(kind.code()) << 48 | u64::from(free_inodes) << 56;
-        NatEntry { place: U64::new(place), version: U64::new(version) }
+        NatEntry {
+            place: U64::new(place),
+            version: U64::new(version),
+        }
     }
 
     /// The entry of a freed nid whose last life ended at `version`.
     #[must_use]
     pub fn tombstone(version: u64) -> NatEntry {
-        NatEntry { place: U64::new(0), version: U64::new(version) }
+        NatEntry {
+            place: U64::new(0),
+            version: U64::new(version),
+        }
     }
 
     /// Where the image lies; `BlockNo::NONE` when there is none.

@@ -186,14 +186,24 @@ impl NodeImage {
     pub fn open(block: &[u8], nid: Nid, address: BlockNo, seed: u32) -> Result<NodeImage> {
         let at = address.0;
         let header = NodeHeader::read_from_bytes(&block[..HEADER_BYTES]).expect("64 bytes");
-        Error::expect_eq("node magic", at, u64::from(MAGIC), u64::from(header.magic.get()))?;
+        Error::expect_eq(
+            "node magic",
+            at,
+            u64::from(MAGIC),
+            u64::from(header.magic.get()),
+        )?;
         let mut zeroed = header;
         zeroed.crc = U32::new(0);
         let sum = crc32c::crc32c_append(
             crc32c::crc32c_append(seed, zeroed.as_bytes()),
             &block[HEADER_BYTES..],
         );
-        Error::expect_eq("node checksum", at, u64::from(header.crc.get()), u64::from(sum))?;
+        Error::expect_eq(
+            "node checksum",
+            at,
+            u64::from(header.crc.get()),
+            u64::from(sum),
+        )?;
         Error::expect_eq("node id", at, nid.0, header.nid.get())?;
         Error::expect_eq("node address", at, at, header.address.get())?;
         let kind = NodeKind::from_code(header.kind).ok_or(Error::Corrupt {
@@ -204,12 +214,18 @@ impl NodeImage {
         })?;
         let want = crate::units::to_u64(kind.granules());
         Error::expect_eq("node granule count", at, want, u64::from(header.granules))?;
-        let mut image = NodeImage { kind, versions: Vec::new(), payloads: Vec::new() };
+        let mut image = NodeImage {
+            kind,
+            versions: Vec::new(),
+            payloads: Vec::new(),
+        };
         for index in 0..kind.granules() {
             let start = kind.offset(index);
             let version = U64::read_from_bytes(&block[start..start + 8]).expect("8 bytes");
             image.versions.push(version.get());
-            image.payloads.push(block[start + 8..][..kind.payload()].into());
+            image
+                .payloads
+                .push(block[start + 8..][..kind.payload()].into());
         }
         Ok(image)
     }
@@ -217,6 +233,10 @@ impl NodeImage {
     /// The greatest version of any granule.
     #[must_use]
     pub fn version_max(&self) -> u64 {
-        self.versions.iter().copied().max().expect("every node has granules")
+        self.versions
+            .iter()
+            .copied()
+            .max()
+            .expect("every node has granules")
     }
 }

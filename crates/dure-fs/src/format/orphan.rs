@@ -15,7 +15,17 @@ pub const INTENT_DELETE: u64 = u64::MAX;
 
 /// One slot. `ino == 0`: free. `intent`: [`INTENT_DELETE`], or the size a truncate is going down to.
 #[derive(
-    FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, PartialEq, Eq, Default,
+    FromBytes,
+    IntoBytes,
+    KnownLayout,
+    Immutable,
+    Unaligned,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Default,
 )]
 #[repr(C)]
 pub struct OrphanSlotV1 {

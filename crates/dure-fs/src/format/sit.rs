@@ -47,7 +47,9 @@ impl SegmentUse {
 }
 
 /// One segment.
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(
+    FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, PartialEq, Eq,
+)]
 #[repr(C)]
 pub struct SitEntryV1 {
     /// Bit i: block i of the segment is live.

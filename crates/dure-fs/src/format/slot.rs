@@ -24,7 +24,17 @@ const NO_CRC: u64 = 1 << 49;
 
 /// One page's place. All zero: a hole.
 #[derive(
-    FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, PartialEq, Eq, Default,
+    FromBytes,
+    IntoBytes,
+    KnownLayout,
+    Immutable,
+    Unaligned,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Default,
 )]
 #[repr(C)]
 pub struct SlotV1 {
@@ -39,20 +49,35 @@ pub type Slot = SlotV1;
 
 impl Slot {
     /// No block: reads as zeroes.
-    pub const HOLE: Slot = Slot { place: U64::ZERO, crc: U32::ZERO };
+    pub const HOLE: Slot = Slot {
+        place: U64::ZERO,
+        crc: U32::ZERO,
+    };
 
     /// A written page.
     #[must_use]
     pub fn written(block: BlockNo, crc: u32) -> Slot {
-        assert!(block.0 != 0 && block.0 <= BLOCK_MASK, "a page needs an address, not {block:?}");
-        Slot { place: U64::new(block.0), crc: U32::new(crc) }
+        assert!(
+            block.0 != 0 && block.0 <= BLOCK_MASK,
+            "a page needs an address, not {block:?}"
+        );
+        Slot {
+            place: U64::new(block.0),
+            crc: U32::new(crc),
+        }
     }
 
     /// A preallocated page that reads as zeroes until it is written.
     #[must_use]
     pub fn unwritten(block: BlockNo) -> Slot {
-        assert!(block.0 != 0 && block.0 <= BLOCK_MASK, "a page needs an address, not {block:?}");
-        Slot { place: U64::new(block.0 | UNWRITTEN), crc: U32::ZERO }
+        assert!(
+            block.0 != 0 && block.0 <= BLOCK_MASK,
+            "a page needs an address, not {block:?}"
+        );
+        Slot {
+            place: U64::new(block.0 | UNWRITTEN),
+            crc: U32::ZERO,
+        }
     }
 
     /// Its block, or `BlockNo::NONE`.

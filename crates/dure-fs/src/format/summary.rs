@@ -11,7 +11,17 @@ pub const ENTRIES: u32 = 336;
 
 /// Owner of one block.
 #[derive(
-    FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, PartialEq, Eq, Default,
+    FromBytes,
+    IntoBytes,
+    KnownLayout,
+    Immutable,
+    Unaligned,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Default,
 )]
 #[repr(C)]
 pub struct SummaryEntryV1 {

@@ -136,14 +136,26 @@ impl SuperBlock {
         let mut zeroed = sb;
         zeroed.crc = U32::new(0);
         let got = crc32c::crc32c(zeroed.as_bytes());
-        Error::expect_eq("superblock checksum", address, u64::from(sb.crc.get()), u64::from(got))?;
+        Error::expect_eq(
+            "superblock checksum",
+            address,
+            u64::from(sb.crc.get()),
+            u64::from(got),
+        )?;
         Error::expect_eq("superblock address", address, address, sb.address.get())?;
         let unknown = sb.incompat.get() & !feature::INCOMPAT_KNOWN;
         if unknown != 0 {
-            return Err(Error::Unsupported { what: format!("incompatible features {unknown:#x}") });
+            return Err(Error::Unsupported {
+                what: format!("incompatible features {unknown:#x}"),
+            });
         }
         let dirt = sb.reserved.iter().filter(|&&byte| byte != 0).count();
-        Error::expect_eq("superblock reserved bytes", address, 0, crate::units::to_u64(dirt))?;
+        Error::expect_eq(
+            "superblock reserved bytes",
+            address,
+            0,
+            crate::units::to_u64(dirt),
+        )?;
         Ok(sb)
     }
 

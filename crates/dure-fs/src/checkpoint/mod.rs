@@ -1,0 +1,349 @@
+//! The fuzzy checkpoint: puts dirty nodes on the medium and lets log tails pass. It stops nobody.
+//!
+//! **Order** (each step with the crash it guards against):
+//! 1. cut, copies, commit of everything copied: a NAT entry must never name an image that holds bytes
+//!    of a handle that is lost (model case A4).
+//! 2. images and the pack, flush: a NAT entry must never name an image that is not there (A6), and
+//!    the mend must know which NAT pairs may be half written.
+//! 3. NAT pairs, flush: a tail must never pass what no durable NAT entry covers (A7). One checkpoint at
+//!    a time, so never two writes in flight for one pair (A9).
+//! 4. SIT and summaries, flush: after the tail has passed, the records that would mend them are gone.
+//! 5. volume header and journal headers, flush: log space and old images are used again only now (A8).
+
+use dure_block::{Lba, WriteFlags};
+use dure_journal::CommitError;
+use dure_sync::{Arc, CoreId};
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::error::{Error, Result};
+use crate::format::inode::InodeRecord;
+use crate::format::nat::{NatEntry, place_of};
+use crate::format::node::{NodeImage, NodeKind};
+use crate::format::pair_kind;
+use crate::format::summary::{OWNER_NODE, SummaryEntry};
+use crate::format::volume::{PACK_BITS, Pack, VolumeHeader};
+use crate::layout::Layout;
+use crate::node::Node;
+use crate::node::nat::Nat;
+use crate::pair;
+use crate::space::Space;
+use crate::units::{BLOCK_BYTES, BlockNo, Ino, Nid, to_u64, to_usize};
+use crate::volume::Volume;
+use zerocopy::FromBytes;
+use zerocopy::little_endian::U64;
+
+/// Images written by one device write at most.
+const IMAGES_PER_WRITE: usize = 256;
+
+/// What the one running checkpoint owns: the volume header as last written.
+#[derive(Debug)]
+pub(crate) struct CheckpointState {
+    /// The header's content.
+    pub(crate) header: VolumeHeader,
+    /// Its generation.
+    pub(crate) generation: u64,
+}
+
+/// What is to become durable of one nid.
+#[derive(Debug)]
+pub(crate) enum Target {
+    /// The image.
+    Image(NodeImage),
+    /// The life has ended; the NAT keeps the version.
+    Tombstone(u64),
+}
+
+/// Writes images, NAT, SIT and summaries; used by checkpoints, by recovery and by mkfs.
+#[derive(Debug)]
+pub(crate) struct Writer<'v> {
+    pub(crate) queue: &'v dure_block::Queue,
+    pub(crate) layout: &'v Layout,
+    pub(crate) nat: &'v Nat,
+    pub(crate) space: &'v Space,
+    /// Number of this checkpoint.
+    pub(crate) checkpoint: u64,
+}
+
+impl Writer<'_> {
+    /// Steps 2 to 4. The caller holds a reserved block for every image.
+    ///
+    /// # Errors
+    /// Any failed write or flush; the volume must stop then.
+    pub(crate) fn write(&self, core: CoreId, targets: &[(Nid, Target)]) -> Result<()> {
+        let entries = self.write_images(core, targets)?;
+        self.write_pack(&entries)?;
+        self.queue.flush()?;
+        let moved = self.write_nat(&entries)?;
+        self.queue.flush()?;
+        for (old, new) in moved {
+            self.space.image_moved(old, new);
+        }
+        self.write_space()?;
+        self.queue.flush()?;
+        Ok(())
+    }
+
+    fn write_images(
+        &self,
+        core: CoreId,
+        targets: &[(Nid, Target)],
+    ) -> Result<Vec<(Nid, NatEntry)>> {
+        let mut entries = Vec::with_capacity(targets.len());
+        let mut placed = Vec::new();
+        for (nid, target) in targets {
+            entries.push((
+                *nid,
+                match target {
+                    Target::Tombstone(version) => NatEntry::tombstone(*version),
+                    Target::Image(image) => {
+                        let Some(block) = self.space.alloc_node(core) else {
+                            return Err(Error::NoSpace {
+                                what: "blocks reserved for node images",
+                            });
+                        };
+                        placed.push((block, *nid, image));
+                        let free = free_inodes(*nid, image);
+                        NatEntry::live(block, image.kind, free, image.version_max())
+                    }
+                },
+            ));
+        }
+        placed.sort_by_key(|(block, _, _)| *block);
+        let mut rest = &placed[..];
+        while let Some((first, _, _)) = rest.first() {
+            let adjacent = |&(n, &(block, _, _)): &(usize, &(BlockNo, Nid, &NodeImage))| {
+                block.0 == first.0 + to_u64(n)
+            };
+            let count = rest
+                .iter()
+                .enumerate()
+                .take_while(adjacent)
+                .count()
+                .min(IMAGES_PER_WRITE);
+            let (run, after) = rest.split_at(count);
+            self.write_run(run)?;
+            rest = after;
+        }
+        Ok(entries)
+    }
+
+    fn write_run(&self, run: &[(BlockNo, Nid, &NodeImage)]) -> Result<()> {
+        let mut bytes = vec![0; run.len() * BLOCK_BYTES];
+        for (&(block, nid, image), out) in run.iter().zip(bytes.chunks_exact_mut(BLOCK_BYTES)) {
+            image.seal(out, nid, block, self.checkpoint, self.layout.crc_seed);
+            let owner = SummaryEntry {
+                nid: U64::new(nid.0),
+                kind: OWNER_NODE,
+                granule: 0,
+                slot: 0,
+                reserved: 0,
+            };
+            self.space.set_owner(block, owner);
+        }
+        self.queue
+            .write(Lba::new(run[0].0.0), &bytes, WriteFlags::NONE)?;
+        Ok(())
+    }
+
+    /// Names the NAT pairs this checkpoint will change. Flushed with the images.
+    fn write_pack(&self, entries: &[(Nid, NatEntry)]) -> Result<()> {
+        for index in 0..u64::from(self.layout.pack_pairs) {
+            let mut pack = Pack::new_zeroed();
+            pack.checkpoint.set(self.checkpoint);
+            pack.index.set(index);
+            for (nid, _) in entries {
+                let (pair, _) = place_of(*nid);
+                if pair / PACK_BITS == index {
+                    let bit = to_usize(pair % PACK_BITS);
+                    pack.bits[bit / 8] |= 1 << (bit % 8);
+                }
+            }
+            let first = self.layout.pack + 2 * index;
+            let (kind, seed) = (pair_kind::PACK, self.layout.crc_seed);
+            pair::write(
+                self.queue,
+                first,
+                kind,
+                self.checkpoint,
+                pack.as_bytes(),
+                seed,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Writes the NAT pairs; gives (old image, new image) of every nid, `NONE` where there is none.
+    fn write_nat(&self, entries: &[(Nid, NatEntry)]) -> Result<Vec<(BlockNo, BlockNo)>> {
+        let mut sorted = entries.to_vec();
+        sorted.sort_by_key(|(nid, _)| *nid);
+        let mut moved = Vec::with_capacity(sorted.len());
+        for group in sorted.chunk_by(|(a, _), (b, _)| place_of(*a).0 == place_of(*b).0) {
+            let (index, _) = place_of(group[0].0);
+            let (generation, payload, before) = self.nat.change(index, group, self.checkpoint)?;
+            let first = self.layout.nat_pair(index);
+            let (kind, seed) = (pair_kind::NAT, self.layout.crc_seed);
+            pair::write(self.queue, first, kind, generation, &payload, seed)?;
+            moved.extend(
+                before
+                    .iter()
+                    .zip(group)
+                    .map(|(old, (_, new))| (old.block(), new.block())),
+            );
+        }
+        Ok(moved)
+    }
+
+    /// Writes what has changed in SIT and summaries.
+    pub(crate) fn write_space(&self) -> Result<()> {
+        for write in self.space.collect(self.checkpoint) {
+            let (first, generation) = (write.first, write.generation);
+            let seed = self.layout.crc_seed;
+            pair::write(
+                self.queue,
+                first,
+                write.kind,
+                generation,
+                &write.payload,
+                seed,
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Inodes of the node that are not in use.
+fn free_inodes(nid: Nid, image: &NodeImage) -> u8 {
+    if image.kind != NodeKind::Inode {
+        return 0;
+    }
+    let free = |&index: &u8| {
+        let payload = &image.payloads[usize::from(index)];
+        let (record, _) = InodeRecord::read_from_prefix(payload).expect("496 bytes");
+        record.is_free() && Ino::new(nid, index).0 != 0
+    };
+    let count = (0..8).filter(free).count();
+    u8::try_from(count).expect("at most 8")
+}
+
+impl CheckpointState {
+    /// Writes the header's next generation. Not flushed.
+    ///
+    /// # Errors
+    /// A failed write.
+    pub(crate) fn write(&mut self, queue: &dure_block::Queue, layout: &Layout) -> Result<()> {
+        self.generation += 1;
+        self.header
+            .written
+            .set(dure_sync::clock::wall().secs.try_into().unwrap_or(0));
+        let mut payload = [0; crate::format::volume::PAIR_PAYLOAD];
+        payload[..size_of::<VolumeHeader>()].copy_from_slice(self.header.as_bytes());
+        let (kind, seed) = (pair_kind::VOLUME, layout.crc_seed);
+        pair::write(
+            queue,
+            layout.volume_header,
+            kind,
+            self.generation,
+            &payload,
+            seed,
+        )
+    }
+}
+
+impl Volume {
+    /// One checkpoint; waits for one that runs. It takes no write-back and no inode lock, so the caller
+    /// may hold a write-back lock, but no inode lock.
+    ///
+    /// # Errors
+    /// `Stopped`, or the first failure (after which the volume is stopped).
+    pub(crate) fn checkpoint(&self) -> Result<()> {
+        self.check_writable()?;
+        let mut state = self.checkpoint.lock();
+        self.checkpoint_locked(&mut state)
+    }
+
+    pub(crate) fn checkpoint_locked(&self, state: &mut CheckpointState) -> Result<()> {
+        let journal = self.journal();
+        // Every granule changed by a handle up to this cut is on a dirty list by now, or was copied by
+        // an earlier checkpoint: nodes go on the list before their handle joins.
+        let cut = journal.cut();
+        let nodes = self.nodes.take_dirty();
+        let targets = targets_of(&nodes);
+        let result = self.checkpoint_write(state, &cut, &targets);
+        match &result {
+            Ok(()) => {
+                self.counters.checkpoints.add(1);
+                self.counters
+                    .images
+                    .add(i64::try_from(targets.len()).unwrap_or(i64::MAX));
+            }
+            Err(error) => {
+                // Memory stays the only place of these changes: keep the nodes from eviction.
+                let core = self.partition();
+                for node in nodes {
+                    if node.set_dirty() {
+                        self.nodes.push_dirty(core, node);
+                    }
+                }
+                self.stop(error);
+            }
+        }
+        result
+    }
+
+    fn checkpoint_write(
+        &self,
+        state: &mut CheckpointState,
+        cut: &dure_journal::Cut,
+        targets: &[(Nid, Target)],
+    ) -> Result<()> {
+        let journal = self.journal();
+        // The copies may hold changes younger than the cut: those too must be valid before a NAT
+        // entry names the image (model case A4).
+        journal
+            .commit_cut(&journal.cut())
+            .map_err(|error| match error {
+                CommitError::LogFull(_) => Error::NoSpace {
+                    what: "the log, which keeps room for this",
+                },
+                error => self.stopped_by_journal(&error),
+            })?;
+        let checkpoint = state.header.checkpoint.get() + 1;
+        let writer = Writer {
+            queue: &self.queue,
+            layout: &self.layout,
+            nat: &self.nat,
+            space: &self.space,
+            checkpoint,
+        };
+        writer.write(self.partition(), targets)?;
+        state.header.checkpoint.set(checkpoint);
+        state.write(&self.queue, &self.layout)?;
+        journal.checkpoint_done(cut, checkpoint)?;
+        self.space.images_released();
+        Ok(())
+    }
+}
+
+/// Copies of the nodes, one per nid: the youngest life wins.
+fn targets_of(nodes: &[Arc<Node>]) -> Vec<(Nid, Target)> {
+    let mut lives: std::collections::BTreeMap<Nid, (u64, Target)> =
+        std::collections::BTreeMap::new();
+    for node in nodes {
+        let image = node.copy();
+        // Asked after the copy: a node freed meanwhile must not get an image of its end.
+        let (version, target) = match node.freed_and_joined() {
+            Some(version) => (version, Target::Tombstone(version)),
+            None => (image.version_max(), Target::Image(image)),
+        };
+        match lives.get(&node.nid) {
+            Some((other, _)) if *other >= version => {}
+            _ => {
+                lives.insert(node.nid, (version, target));
+            }
+        }
+    }
+    lives
+        .into_iter()
+        .map(|(nid, (_, target))| (nid, target))
+        .collect()
+}

@@ -1,0 +1,161 @@
+//! The node cache: nid to node, in shards; bounded, CLOCK eviction of clean, unused nodes.
+
+use std::collections::BTreeMap;
+
+use dure_sync::atomic::{AtomicUsize, Ordering};
+use dure_sync::{Arc, CachePadded, Mutex, PerCore, RwLock};
+
+use super::Node;
+use crate::ranks::{DIRTY_NODES, NODE_SHARD};
+use crate::units::{Nid, to_usize};
+
+const SHARDS: usize = 64;
+
+type Shard = RwLock<NODE_SHARD, BTreeMap<u64, Arc<Node>>>;
+
+/// All nodes in memory, and the lists of those that wait for a checkpoint.
+#[derive(Debug)]
+pub(crate) struct NodeCache {
+    shards: Vec<CachePadded<Shard>>,
+    /// Most nodes one shard keeps before it evicts.
+    shard_nodes_max: usize,
+    /// Per core: nodes that became dirty there. [DIRTY_NODES]
+    dirty: PerCore<Mutex<DIRTY_NODES, Vec<Arc<Node>>>>,
+    /// Nodes on dirty lists; written only when a node becomes dirty or a checkpoint drains.
+    dirty_nodes: PerCore<AtomicUsize>,
+}
+
+impl NodeCache {
+    /// A cache that holds about `nodes_max` nodes, with dirty lists for `cores` cores.
+    pub(crate) fn new(nodes_max: usize, cores: usize) -> NodeCache {
+        NodeCache {
+            shards: (0..SHARDS)
+                .map(|_| CachePadded::new(RwLock::new(BTreeMap::new())))
+                .collect(),
+            shard_nodes_max: (nodes_max / SHARDS).max(8),
+            dirty: PerCore::new(cores, |_| Mutex::new(Vec::new())),
+            dirty_nodes: PerCore::new(cores, |_| AtomicUsize::new(0)),
+        }
+    }
+
+    /// Bound on nodes in memory.
+    pub(crate) fn nodes_max(&self) -> usize {
+        self.shard_nodes_max * SHARDS
+    }
+
+    fn shard(&self, nid: Nid) -> &Shard {
+        let spread = nid.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        &self.shards[to_usize(spread) % SHARDS]
+    }
+
+    /// The node, if it is in memory.
+    pub(crate) fn get(&self, nid: Nid) -> Option<Arc<Node>> {
+        let shard = self.shard(nid).read();
+        let node = shard.get(&nid.0)?;
+        node.touch();
+        Some(node.clone())
+    }
+
+    /// Puts a node loaded from the medium in, unless somebody was faster or `still_right` says that its
+    /// image has moved meanwhile. Gives the node that is in the cache afterwards, `None` to try again.
+    pub(crate) fn insert_loaded(
+        &self,
+        node: Arc<Node>,
+        still_right: impl FnOnce() -> bool,
+    ) -> Option<Arc<Node>> {
+        let mut shard = self.shard(node.nid).write();
+        if let Some(there) = shard.get(&node.nid.0) {
+            return Some(there.clone());
+        }
+        // The NAT entry is read again under the shard lock: between the read of the image and now the
+        // node may have been loaded, changed, checkpointed elsewhere and evicted by others.
+        if !still_right() {
+            return None;
+        }
+        evict(&mut shard, self.shard_nodes_max);
+        shard.insert(node.nid.0, node.clone());
+        Some(node)
+    }
+
+    /// Puts a new node in, in the place of a former life of its nid.
+    pub(crate) fn insert_new(&self, node: Arc<Node>) {
+        let mut shard = self.shard(node.nid).write();
+        evict(&mut shard, self.shard_nodes_max);
+        let before = shard.insert(node.nid.0, node);
+        assert!(
+            before.is_none_or(|before| before.freed().is_some()),
+            "a live nid was used again"
+        );
+    }
+
+    /// Drops a node whose life has ended.
+    pub(crate) fn remove_freed(&self, node: &Arc<Node>) {
+        assert!(node.freed().is_some());
+        let mut shard = self.shard(node.nid).write();
+        if shard
+            .get(&node.nid.0)
+            .is_some_and(|there| Arc::ptr_eq(there, node))
+        {
+            shard.remove(&node.nid.0);
+        }
+    }
+
+    /// Puts a node on the core's dirty list; the caller made it dirty.
+    pub(crate) fn push_dirty(&self, core: dure_sync::CoreId, node: Arc<Node>) {
+        assert!(node.is_dirty());
+        self.dirty.get(core).lock().push(node);
+        // Relaxed: a statistic that decides only when to checkpoint.
+        self.dirty_nodes.get(core).fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes all dirty nodes; each is no longer dirty when this returns.
+    pub(crate) fn take_dirty(&self) -> Vec<Arc<Node>> {
+        let mut all = Vec::new();
+        for (list, count) in self.dirty.iter().zip(self.dirty_nodes.iter()) {
+            let mut list = list.lock();
+            // Relaxed: see `push_dirty`.
+            count.store(0, Ordering::Relaxed);
+            all.append(&mut list);
+        }
+        for node in &all {
+            node.clear_dirty();
+        }
+        all
+    }
+
+    /// About how many nodes wait for a checkpoint.
+    pub(crate) fn dirty_count(&self) -> usize {
+        self.dirty_nodes
+            .iter()
+            .map(|count| count.load(Ordering::Relaxed))
+            .sum()
+    }
+
+    /// Dirty nodes that core `core` put on its list since the last checkpoint.
+    pub(crate) fn dirty_local(&self, core: dure_sync::CoreId) -> usize {
+        self.dirty_nodes.get(core).load(Ordering::Relaxed)
+    }
+
+    /// Nodes in memory.
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.read().len()).sum()
+    }
+}
+
+/// Makes room for one more: nodes nobody holds, that are clean and were not used since the last sweep.
+/// Looks at a bounded number of nodes, so an insert stays cheap when everything is in use.
+fn evict(shard: &mut BTreeMap<u64, Arc<Node>>, nodes_max: usize) {
+    if shard.len() < nodes_max {
+        return;
+    }
+    let free = |node: &Arc<Node>| Arc::strong_count(node) == 1 && !node.is_dirty();
+    let victims: Vec<u64> = shard
+        .iter()
+        .filter(|(_, node)| free(node) && node.expire())
+        .map(|(&nid, _)| nid)
+        .take(nodes_max / 8 + 1)
+        .collect();
+    for nid in victims {
+        shard.remove(&nid);
+    }
+}

@@ -1,0 +1,248 @@
+//! The node address table in memory: pairs loaded on first use, and per partition the nids that may be
+//! given out.
+//!
+//! **Invariants.** `entries` of a loaded pair are what the newest durable slot says, or what the running
+//! checkpoint has just written; nothing else changes them, so a NAT block never carries an entry whose
+//! image is not flushed (model case A5). A nid is in at most one partition's pool and reaches it only
+//! from a scan of its pair (once per mount) or when the transaction that freed it is valid (A15, C7).
+
+use dure_block::Queue;
+use dure_sync::{Arc, CoreId, Mutex, OnceLock, PerCore};
+use zerocopy::FromBytes;
+use zerocopy::IntoBytes;
+
+use crate::error::{Error, Result};
+use crate::format::nat::{ENTRIES, NatBlock, NatEntry, place_of};
+use crate::format::node::NodeKind;
+use crate::format::{pair_kind, volume};
+use crate::layout::Layout;
+use crate::pair::{self, Pair};
+use crate::ranks::{NAT_PAIR, NID_POOL};
+use crate::units::{Nid, to_u64, to_usize};
+
+/// One NAT pair in memory.
+#[derive(Debug)]
+pub(crate) struct NatPair {
+    /// Generation of the newest slot.
+    pub(crate) generation: u64,
+    /// What it says.
+    pub(crate) entries: Box<[NatEntry]>,
+}
+
+/// What both slots of a pair say.
+#[derive(Debug)]
+pub(crate) struct BothSlots {
+    /// The checkpoint that wrote the newest one.
+    pub(crate) newest_checkpoint: u64,
+    /// Entries before it.
+    pub(crate) older: Vec<NatEntry>,
+    /// Entries that count.
+    pub(crate) newest: Vec<NatEntry>,
+}
+
+/// Nids a partition may give out.
+#[derive(Debug, Default)]
+struct Pool {
+    /// Free nids with the version their last life ended at.
+    free: Vec<(Nid, u64)>,
+    /// Inode nodes with free inodes, from the scan.
+    inode_nodes: Vec<Nid>,
+    /// Pairs of this partition scanned so far.
+    scanned: u64,
+}
+
+/// The node address table.
+#[derive(Debug)]
+pub(crate) struct Nat {
+    queue: Arc<Queue>,
+    layout: Layout,
+    pairs: Vec<OnceLock<Mutex<NAT_PAIR, NatPair>>>,
+    pools: PerCore<Mutex<NID_POOL, Pool>>,
+    /// Nids below this are fixed (root's node, orphan nodes) and never given out.
+    reserved: u64,
+}
+
+impl Nat {
+    /// The table of a volume; nothing is read yet.
+    pub(crate) fn new(queue: Arc<Queue>, layout: &Layout) -> Nat {
+        let pairs = to_usize(u64::from(layout.nat_pairs));
+        let journals = to_usize(u64::from(layout.journals));
+        Nat {
+            queue,
+            layout: layout.clone(),
+            pairs: (0..pairs).map(|_| OnceLock::new()).collect(),
+            pools: PerCore::new(journals, |_| Mutex::new(Pool::default())),
+            reserved: 1 + u64::from(layout.journals),
+        }
+    }
+
+    /// Pair `index`, read on first use.
+    pub(crate) fn pair(&self, index: u64) -> Result<&Mutex<NAT_PAIR, NatPair>> {
+        let cell = &self.pairs[to_usize(index)];
+        if let Some(pair) = cell.get() {
+            return Ok(pair);
+        }
+        // Two threads may read the same pair; both read the same bytes, since a pair is written only
+        // after it was loaded, and one of the two is kept.
+        let loaded = self.load(index)?;
+        Ok(cell.get_or_init(|| Mutex::new(loaded)))
+    }
+
+    fn load(&self, index: u64) -> Result<NatPair> {
+        let first = self.layout.nat_pair(index);
+        let pair = pair::read(&self.queue, first, pair_kind::NAT, self.layout.crc_seed)?;
+        let Some(newest) = pair.newest() else {
+            let empty = vec![NatEntry::default(); to_usize(ENTRIES)];
+            return Ok(NatPair {
+                generation: 0,
+                entries: empty.into(),
+            });
+        };
+        let block = parse(&newest.payload, first, index)?;
+        Ok(NatPair {
+            generation: newest.generation,
+            entries: block.entries.into(),
+        })
+    }
+
+    /// Both slots of pair `index`, for the mend of an unfinished checkpoint.
+    pub(crate) fn both_slots(&self, index: u64) -> Result<BothSlots> {
+        let first = self.layout.nat_pair(index);
+        let pair: Pair = pair::read(&self.queue, first, pair_kind::NAT, self.layout.crc_seed)?;
+        let mut slots = BothSlots {
+            newest_checkpoint: 0,
+            older: vec![NatEntry::default(); to_usize(ENTRIES)],
+            newest: vec![NatEntry::default(); to_usize(ENTRIES)],
+        };
+        if let Some(slot) = pair.newest() {
+            let block = parse(&slot.payload, first, index)?;
+            slots.newest_checkpoint = block.checkpoint.get();
+            slots.newest = block.entries.to_vec();
+        }
+        if let Some(slot) = pair.older() {
+            slots.older = parse(&slot.payload, first, index)?.entries.to_vec();
+        }
+        Ok(slots)
+    }
+
+    /// The entry of `nid`.
+    pub(crate) fn entry(&self, nid: Nid) -> Result<NatEntry> {
+        if nid.0 >= self.layout.nids() {
+            return Err(Error::Corrupt {
+                what: "node id beyond the NAT".into(),
+                at: self.layout.nat,
+                want: self.layout.nids(),
+                got: nid.0,
+            });
+        }
+        let (index, within) = place_of(nid);
+        Ok(self.pair(index)?.lock().entries[within])
+    }
+
+    fn pair_of_partition(&self, core: CoreId, n: u64) -> Option<u64> {
+        let journals = u64::from(self.layout.journals);
+        let index = to_u64(core.index()) % journals + n * journals;
+        (index < u64::from(self.layout.nat_pairs)).then_some(index)
+    }
+
+    /// Scans the partition's next pair into its pool. False when all were scanned.
+    fn scan_next(&self, core: CoreId) -> Result<bool> {
+        let mut pool = self.pools.get(core).lock();
+        let n = pool.scanned;
+        pool.scanned += 1;
+        drop(pool);
+        let Some(index) = self.pair_of_partition(core, n) else {
+            self.pools.get(core).lock().scanned -= 1;
+            return Ok(false);
+        };
+        let (mut free, mut inode_nodes) = (Vec::new(), Vec::new());
+        let pair = self.pair(index)?.lock();
+        for (within, entry) in pair.entries.iter().enumerate().rev() {
+            let nid = Nid(index * ENTRIES + to_u64(within));
+            if entry.block().is_none() && nid.0 >= self.reserved {
+                free.push((nid, entry.version.get()));
+            } else if entry.kind_code() == NodeKind::Inode.code() && entry.free_inodes() > 0 {
+                inode_nodes.push(nid);
+            }
+        }
+        drop(pair);
+        let mut pool = self.pools.get(core).lock();
+        // The nids just found are lower in the NAT than none: keep the pool a stack with them on top.
+        pool.free.append(&mut free);
+        pool.inode_nodes.append(&mut inode_nodes);
+        Ok(true)
+    }
+
+    /// A nid nobody uses, with the version its last life ended at; first of the partition of `core`, then
+    /// of the others.
+    pub(crate) fn take(&self, core: CoreId) -> Result<Option<(Nid, u64)>> {
+        let journals = self.pools.len();
+        for step in 0..journals {
+            let number = (core.index() + step) % journals;
+            let partition = CoreId::new(u16::try_from(number).expect("at most 1000 journals"));
+            loop {
+                if let Some(found) = self.pools.get(partition).lock().free.pop() {
+                    return Ok(Some(found));
+                }
+                if !self.scan_next(partition)? {
+                    break;
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Gives a nid back: one that was taken and not used, or one whose freeing has become valid.
+    pub(crate) fn give(&self, core: CoreId, nid: Nid, version: u64) {
+        assert!(nid.0 >= self.reserved, "nid {} is fixed", nid.0);
+        self.pools.get(core).lock().free.push((nid, version));
+    }
+
+    /// An inode node of the partition with free inodes as of the last mount; each is given out once.
+    pub(crate) fn take_inode_node(&self, core: CoreId) -> Result<Option<Nid>> {
+        loop {
+            if let Some(nid) = self.pools.get(core).lock().inode_nodes.pop() {
+                return Ok(Some(nid));
+            }
+            if !self.scan_next(core)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Payload of the next generation of pair `index` with `changes` applied, and what the entries were.
+    /// The caller writes it and is the only one to do so (one checkpoint at a time).
+    pub(crate) fn change(
+        &self,
+        index: u64,
+        changes: &[(Nid, NatEntry)],
+        checkpoint: u64,
+    ) -> Result<(u64, Vec<u8>, Vec<NatEntry>)> {
+        let mut pair = self.pair(index)?.lock();
+        pair.generation += 1;
+        let mut before = Vec::with_capacity(changes.len());
+        for (nid, entry) in changes {
+            let (at, within) = place_of(*nid);
+            assert_eq!(at, index, "nid {} is not in NAT pair {index}", nid.0);
+            before.push(std::mem::replace(&mut pair.entries[within], *entry));
+        }
+        let mut block = NatBlock::new_zeroed_block(checkpoint, index);
+        block.entries.copy_from_slice(&pair.entries);
+        Ok((pair.generation, block.as_bytes().to_vec(), before))
+    }
+}
+
+impl NatBlock {
+    fn new_zeroed_block(checkpoint: u64, index: u64) -> NatBlock {
+        let mut block = <NatBlock as zerocopy::FromZeros>::new_zeroed();
+        block.checkpoint.set(checkpoint);
+        block.index.set(index);
+        block
+    }
+}
+
+fn parse(payload: &[u8], first: u64, index: u64) -> Result<NatBlock> {
+    let block = NatBlock::read_from_bytes(&payload[..volume::PAIR_PAYLOAD]).expect("whole payload");
+    Error::expect_eq("NAT pair index", first, index, block.index.get())?;
+    Ok(block)
+}

@@ -1,0 +1,44 @@
+//! The byte ranges in which two payloads differ.
+
+use std::ops::Range;
+
+/// Equal bytes between two changed ranges that are logged with them rather than start a new record: a
+/// record's own header is about that long.
+const GAP_BYTES: usize = 24;
+
+/// Calls `changed` for each range in which `new` differs from `old`, ascending, close ones joined.
+///
+/// # Panics
+/// If the lengths differ.
+pub(super) fn ranges(old: &[u8], new: &[u8], mut changed: impl FnMut(Range<usize>)) {
+    assert_eq!(old.len(), new.len());
+    let mut open: Option<Range<usize>> = None;
+    // Eight bytes at a time: payload lengths are multiples of eight.
+    for (n, (a, b)) in old.chunks(8).zip(new.chunks(8)).enumerate() {
+        if a == b {
+            continue;
+        }
+        let first = a
+            .iter()
+            .zip(b)
+            .position(|(x, y)| x != y)
+            .expect("they differ");
+        let last = a
+            .iter()
+            .zip(b)
+            .rposition(|(x, y)| x != y)
+            .expect("they differ");
+        let (start, end) = (n * 8 + first, n * 8 + last + 1);
+        open = Some(match open {
+            Some(range) if start - range.end <= GAP_BYTES => range.start..end,
+            Some(range) => {
+                changed(range);
+                start..end
+            }
+            None => start..end,
+        });
+    }
+    if let Some(range) = open {
+        changed(range);
+    }
+}

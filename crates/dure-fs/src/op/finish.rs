@@ -1,0 +1,285 @@
+//! The end of an operation: apply, log, join, publish.
+
+use dure_journal::Handle;
+use dure_sync::{Arc, RwLockWriteGuard};
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::{U16, U64};
+
+use super::{Edit, Move, Op, Patch, SlotRef, diff};
+use crate::format::note::{BLOCKS, Blocks, FREE_NODE, Life, NEW_NODE};
+use crate::format::summary::{OWNER_SLOT, SummaryEntry};
+use crate::node::{Granule, Node};
+use crate::ranks::GRANULE;
+use crate::space::Effect;
+use crate::units::{BlockNo, GranuleId, Mark, Nid, Run};
+use crate::volume::{Settler, Volume};
+
+/// What happens to one granule.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Touch {
+    nid: Nid,
+    index: u8,
+    change: Change,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Change {
+    /// Position in `edits`.
+    Edit(usize),
+    /// Some patches of this granule, the first at this position in `patches`.
+    Patch(usize),
+    /// Position in `freed`.
+    Free(usize),
+}
+
+type Guard<'n> = RwLockWriteGuard<'n, GRANULE, Granule>;
+
+impl Op<'_> {
+    /// Makes the operation happen: stores the private copies, logs them, joins the core's transaction.
+    /// Cannot fail. The caller still holds its inode locks. Gives the operation's mark.
+    pub(crate) fn finish(mut self) -> Mark {
+        let mut handle = self.handle.take().expect("an op finishes once");
+        let edits = std::mem::take(&mut self.edits);
+        let patches = std::mem::take(&mut self.patches);
+        let freed = std::mem::take(&mut self.freed);
+        let born = std::mem::take(&mut self.born);
+        let touches = touches(&edits, &patches, &freed);
+        // Ascending (nid, index): the one order in which anybody holds several granules.
+        let node_of = |touch: &Touch| match touch.change {
+            Change::Edit(at) => &edits[at].node,
+            Change::Patch(at) => &patches[at].node,
+            Change::Free(at) => &freed[at],
+        };
+        let mut guards: Vec<Guard<'_>> = touches
+            .iter()
+            .map(|touch| node_of(touch).write_ordered(touch.index))
+            .collect();
+        for (node, version) in &born {
+            note_life(&mut handle, NEW_NODE, node, *version);
+        }
+        let mut written = vec![false; touches.len()];
+        for ((touch, guard), written) in touches.iter().zip(&mut guards).zip(&mut written) {
+            *written = match touch.change {
+                Change::Edit(at) => store(&mut handle, touch, guard, &edits[at].copy),
+                Change::Patch(_) => {
+                    let new = patched(&guard.payload, &patches, touch);
+                    store(&mut handle, touch, guard, &new)
+                }
+                Change::Free(_) => {
+                    mark_writer(&mut handle, guard);
+                    true
+                }
+            };
+        }
+        free_nodes(&mut handle, &touches, &mut guards, &freed);
+        log_moves(self.volume, &mut handle, &self.moves);
+        // On the dirty lists before the join: a checkpoint whose cut contains this handle takes the
+        // lists after its cut and then waits for the granule locks held here. The other way round it
+        // could miss the change and let the tail pass it.
+        let mut dirtied = 0;
+        let changed = touches
+            .iter()
+            .zip(&written)
+            .filter(|(_, written)| **written);
+        for node in changed
+            .map(|(touch, _)| node_of(touch))
+            .chain(born.iter().map(|(n, _)| n))
+        {
+            if node.set_dirty() {
+                self.volume.nodes.push_dirty(self.core, Arc::clone(node));
+                dirtied += 1;
+            }
+        }
+        let mark = handle.join();
+        for (guard, written) in guards.iter_mut().zip(&written) {
+            if *written {
+                guard.last_writer = mark;
+            }
+        }
+        drop(guards);
+        for (node, _) in born {
+            self.volume.nodes.insert_new(node);
+        }
+        for node in &freed {
+            self.volume.nodes.remove_freed(node);
+        }
+        assert!(
+            dirtied <= self.credits,
+            "{dirtied} dirty nodes, {} announced",
+            self.credits
+        );
+        self.credits -= dirtied;
+        mark
+    }
+}
+
+fn touches(edits: &[Edit], patches: &[Patch], freed: &[Arc<Node>]) -> Vec<Touch> {
+    let mut touches = Vec::with_capacity(edits.len() + patches.len() + 8 * freed.len());
+    for (at, node) in freed.iter().enumerate() {
+        let whole = (0..node.granule_count()).map(|index| Touch {
+            nid: node.nid,
+            index,
+            change: Change::Free(at),
+        });
+        touches.extend(whole);
+    }
+    let dead = |nid: Nid| freed.iter().any(|node| node.nid == nid);
+    for (at, edit) in edits.iter().enumerate() {
+        if !dead(edit.node.nid) {
+            touches.push(Touch {
+                nid: edit.node.nid,
+                index: edit.index,
+                change: Change::Edit(at),
+            });
+        }
+    }
+    for (at, patch) in patches.iter().enumerate() {
+        assert!(!dead(patch.node.nid), "patch of a freed node");
+        touches.push(Touch {
+            nid: patch.node.nid,
+            index: patch.index,
+            change: Change::Patch(at),
+        });
+    }
+    touches.sort_unstable();
+    // Several patches of one granule are one touch.
+    touches.dedup_by(|later, first| {
+        let same = (later.nid, later.index) == (first.nid, first.index);
+        let both = matches!(
+            (later.change, first.change),
+            (Change::Patch(_), Change::Patch(_))
+        );
+        assert!(
+            !same || both,
+            "granule {}.{} edited and patched",
+            first.nid.0,
+            first.index
+        );
+        same
+    });
+    touches
+}
+
+fn patched(payload: &[u8], patches: &[Patch], touch: &Touch) -> Box<[u8]> {
+    let mut new: Box<[u8]> = payload.into();
+    let ours = patches
+        .iter()
+        .filter(|p| p.node.nid == touch.nid && p.index == touch.index);
+    for patch in ours {
+        new[patch.offset..patch.offset + patch.bytes.len()].copy_from_slice(&patch.bytes);
+    }
+    new
+}
+
+/// A change follows the one before it, also when that was the same core's: without the self-mark a
+/// later transaction could survive an earlier one it builds on (model case A3).
+fn mark_writer(handle: &mut Handle<'_, Settler>, granule: &Granule) {
+    if !granule.last_writer.is_none() {
+        handle.mark(granule.last_writer);
+    }
+}
+
+/// Logs the difference and stores it. False when there is none.
+fn store(
+    handle: &mut Handle<'_, Settler>,
+    touch: &Touch,
+    granule: &mut Granule,
+    new: &[u8],
+) -> bool {
+    let id = GranuleId {
+        nid: touch.nid,
+        index: touch.index,
+    };
+    let version = granule.version + 1;
+    let mut changed = false;
+    diff::ranges(&granule.payload, new, |range| {
+        changed = true;
+        let offset = u16::try_from(range.start).expect("payloads are below 64 KiB");
+        handle.delta(id, version, offset, &new[range]);
+    });
+    if changed {
+        mark_writer(handle, granule);
+        granule.version = version;
+        granule.payload.copy_from_slice(new);
+    }
+    changed
+}
+
+fn note_life(handle: &mut Handle<'_, Settler>, kind: u8, node: &Node, version: u64) {
+    let life = Life {
+        nid: U64::new(node.nid.0),
+        version: U64::new(version),
+        kind: node.kind.code(),
+        reserved: [0; 7],
+    };
+    handle.note(kind, life.as_bytes());
+}
+
+fn free_nodes(
+    handle: &mut Handle<'_, Settler>,
+    touches: &[Touch],
+    guards: &mut [Guard<'_>],
+    freed: &[Arc<Node>],
+) {
+    for (at, node) in freed.iter().enumerate() {
+        let of_node = |touch: &Touch| touch.change == Change::Free(at);
+        let granules = touches
+            .iter()
+            .zip(guards.iter())
+            .filter(|(touch, _)| of_node(touch));
+        let version = granules
+            .map(|(_, granule)| granule.version)
+            .max()
+            .expect("granules")
+            + 1;
+        for (_, granule) in touches
+            .iter()
+            .zip(guards.iter_mut())
+            .filter(|(t, _)| of_node(t))
+        {
+            granule.version = version;
+        }
+        node.set_freed(version);
+        note_life(handle, FREE_NODE, node, version);
+        handle.effect(Effect::NidFree {
+            nid: node.nid,
+            version,
+        });
+    }
+}
+
+fn log_moves(volume: &Volume, handle: &mut Handle<'_, Settler>, moves: &[(Move, SlotRef, Run)]) {
+    for &(direction, owner, run) in moves {
+        let note = Blocks {
+            first: U64::new(run.first.0),
+            nid: U64::new(owner.nid.0),
+            count: U16::new(u16::try_from(run.count).expect("slots of one granule")),
+            granule: owner.granule,
+            slot: owner.slot,
+        };
+        handle.note(BLOCKS, note.as_bytes());
+        match direction {
+            Move::Place => {
+                set_owners(volume, owner, run);
+                handle.effect(Effect::Live(run));
+            }
+            Move::Unplace => handle.effect(Effect::Free(run)),
+        }
+    }
+}
+
+fn set_owners(volume: &Volume, owner: SlotRef, run: Run) {
+    for n in 0..run.count {
+        let slot = owner.slot + u8::try_from(n).expect("slots of one granule");
+        let entry = SummaryEntry {
+            nid: U64::new(owner.nid.0),
+            kind: OWNER_SLOT,
+            granule: owner.granule,
+            slot,
+            reserved: 0,
+        };
+        volume
+            .space
+            .set_owner(BlockNo(run.first.0 + u64::from(n)), entry);
+    }
+}

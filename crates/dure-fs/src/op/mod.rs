@@ -1,0 +1,241 @@
+//! Operations: the file system's handles.
+//!
+//! **Problem.** A namespace or data operation changes several granules and must be atomic in memory, in
+//! the log and after a crash, also when it fails half way. **Structure.** An [`Op`] keeps private copies
+//! of what it edits. [`Op::finish`] locks the granules in ascending order, stores the copies, captures
+//! the changed bytes as journal records, joins the core's transaction and names itself as last writer
+//! before it lets the locks go.
+//!
+//! **Invariants.** No inode lock is held when an op begins (it may wait for a checkpoint there, never
+//! later). An op that is dropped has changed nothing. A node is on a dirty list before its change joins
+//! the journal: a checkpoint that takes its cut later sees the node. **On a crash** the op is there
+//! wholly or not at all: its records stand in one transaction.
+
+mod diff;
+mod finish;
+
+use dure_journal::Handle;
+use dure_sync::{Arc, CoreId};
+
+use crate::error::{Error, Result};
+use crate::format::inode::Time;
+use crate::format::node::{NodeImage, NodeKind};
+use crate::node::Node;
+use crate::space::OpClass;
+use crate::units::{Mark, Nid, Run, to_usize};
+use crate::volume::{Settler, Volume};
+
+/// Most bytes of records one operation may log.
+pub(crate) const RECORD_BYTES_MAX: usize = 192 * 1024;
+
+/// The slots some blocks belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SlotRef {
+    /// An inode node or a leaf.
+    pub(crate) nid: Nid,
+    /// Granule within it.
+    pub(crate) granule: u8,
+    /// Slot within the granule.
+    pub(crate) slot: u8,
+}
+
+#[derive(Debug)]
+struct Edit {
+    node: Arc<Node>,
+    index: u8,
+    copy: Box<[u8]>,
+}
+
+#[derive(Debug)]
+struct Patch {
+    node: Arc<Node>,
+    index: u8,
+    offset: usize,
+    bytes: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Move {
+    Place,
+    Unplace,
+}
+
+/// One atomic operation in the making.
+#[derive(Debug)]
+pub(crate) struct Op<'v> {
+    volume: &'v Volume,
+    handle: Option<Handle<'v, Settler>>,
+    core: CoreId,
+    /// Reserved blocks for images of nodes that become dirty.
+    credits: u32,
+    edits: Vec<Edit>,
+    patches: Vec<Patch>,
+    /// Nodes whose life begins here, with its first version.
+    born: Vec<(Arc<Node>, u64)>,
+    freed: Vec<Arc<Node>>,
+    moves: Vec<(Move, SlotRef, Run)>,
+    time: Time,
+}
+
+impl Volume {
+    /// Begins an operation that makes at most `nodes_max` nodes dirty. The caller holds no lock of rank
+    /// WRITEBACK... see `docs/internals.md`: no inode lock.
+    ///
+    /// # Errors
+    /// `NoSpace`, `ReadOnly`, `Stopped`, or what a checkpoint reports.
+    pub(crate) fn op(&self, class: OpClass, nodes_max: u32) -> Result<Op<'_>> {
+        self.check_writable()?;
+        let core = self.partition();
+        self.reserve_blocks(core, nodes_max, class)?;
+        match self.begin_handle(core, record_bytes(nodes_max)) {
+            Ok(handle) => Ok(Op {
+                volume: self,
+                handle: Some(handle),
+                core,
+                credits: nodes_max,
+                edits: Vec::new(),
+                patches: Vec::new(),
+                born: Vec::new(),
+                freed: Vec::new(),
+                moves: Vec::new(),
+                time: self.now(),
+            }),
+            Err(error) => {
+                self.space.unreserve(core, nodes_max);
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Room in the log for an operation: every node it may touch changed all over, and its notes.
+fn record_bytes(nodes_max: u32) -> usize {
+    (4096 + to_usize(u64::from(nodes_max)) * 4400).min(RECORD_BYTES_MAX)
+}
+
+impl Op<'_> {
+    /// When the operation began, for stamps.
+    pub(crate) fn time(&self) -> Time {
+        self.time
+    }
+
+    /// The partition it runs in.
+    pub(crate) fn core(&self) -> CoreId {
+        self.core
+    }
+
+    /// A private copy of the granule's payload, to be changed at will. The caller's inode lock keeps
+    /// others from changing the granule meanwhile.
+    pub(crate) fn edit(&mut self, node: &Arc<Node>, index: u8) -> &mut [u8] {
+        let same = |edit: &Edit| edit.index == index && Arc::ptr_eq(&edit.node, node);
+        let at = match self.edits.iter().position(same) {
+            Some(at) => at,
+            None => {
+                let copy = node.read(index).payload.clone();
+                self.edits.push(Edit {
+                    node: node.clone(),
+                    index,
+                    copy,
+                });
+                self.edits.len() - 1
+            }
+        };
+        &mut self.edits[at].copy
+    }
+
+    /// The granule as this operation sees it: its own copy if it has one.
+    pub(crate) fn view<R>(&self, node: &Arc<Node>, index: u8, look: impl FnOnce(&[u8]) -> R) -> R {
+        let same = |edit: &&Edit| edit.index == index && Arc::ptr_eq(&edit.node, node);
+        match self.edits.iter().find(same) {
+            Some(edit) => look(&edit.copy),
+            None => look(&node.read(index).payload),
+        }
+    }
+
+    /// Stores bytes into a granule that several inodes share (orphan slots), whatever else it holds by
+    /// then. Not to be mixed with `edit` of the same granule.
+    pub(crate) fn patch(&mut self, node: &Arc<Node>, index: u8, offset: usize, bytes: &[u8]) {
+        assert!(
+            offset + bytes.len() <= node.kind.payload(),
+            "patch beyond the granule"
+        );
+        let patch = Patch {
+            node: node.clone(),
+            index,
+            offset,
+            bytes: bytes.to_vec(),
+        };
+        self.patches.push(patch);
+    }
+
+    /// The operation was decided on the state of this granule: if its last writer is lost, so is this.
+    pub(crate) fn depends(&mut self, node: &Node, index: u8) {
+        let mark = node.last_writer(index);
+        self.depends_on(mark);
+    }
+
+    /// The operation must not survive without the handle of `mark`.
+    pub(crate) fn depends_on(&mut self, mark: Mark) {
+        if !mark.is_none() && !self.volume.journal().is_valid(mark) {
+            self.handle.as_mut().expect("open until finish").mark(mark);
+        }
+    }
+
+    /// A new node, invisible to others until its nid is published by an edit.
+    ///
+    /// # Errors
+    /// `NoSpace` when the NAT is full; errors of reading the NAT.
+    pub(crate) fn new_node(&mut self, kind: NodeKind) -> Result<Arc<Node>> {
+        let Some((nid, tombstone)) = self.volume.nat.take(self.core)? else {
+            return Err(Error::NoSpace { what: "node ids" });
+        };
+        // Greater than the tombstone, so that no record of the last life can ever be applied to this
+        // one, nor this one's be skipped under an old image (model cases A15, A17).
+        let version = tombstone + 1;
+        let node = Arc::new(Node::new(nid, NodeImage::fresh(kind, version)));
+        self.born.push((node.clone(), version));
+        Ok(node)
+    }
+
+    /// Ends the node's life when the operation finishes.
+    pub(crate) fn free_node(&mut self, node: &Arc<Node>) {
+        let new = self.born.iter().any(|(born, _)| Arc::ptr_eq(born, node));
+        assert!(
+            !new,
+            "node {} freed by the operation that made it",
+            node.nid.0
+        );
+        assert!(
+            self.freed.iter().all(|freed| freed.nid != node.nid),
+            "freed twice"
+        );
+        self.freed.push(node.clone());
+    }
+
+    /// Freshly allocated blocks now belong to these slots, which the caller writes with `edit`.
+    pub(crate) fn place(&mut self, owner: SlotRef, run: Run) {
+        assert!(run.count > 0 && !run.first.is_none());
+        self.moves.push((Move::Place, owner, run));
+    }
+
+    /// These blocks leave these slots and are free once the operation is valid.
+    pub(crate) fn unplace(&mut self, owner: SlotRef, run: Run) {
+        assert!(run.count > 0 && !run.first.is_none());
+        self.moves.push((Move::Unplace, owner, run));
+    }
+}
+
+impl Drop for Op<'_> {
+    fn drop(&mut self) {
+        // After `finish` these are empty; before it, this is an abandoned operation.
+        for (node, version) in self.born.drain(..) {
+            self.volume.nat.give(self.core, node.nid, version - 1);
+        }
+        if self.credits > 0 {
+            self.volume.space.unreserve(self.core, self.credits);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,93 @@
+//! Which blocks named by log records are live: exactly those their owner points to in the recovered
+//! state. A free is never replayed (journal-model.md, finding 8): the block may have been used again.
+
+use std::collections::BTreeMap;
+
+use super::Base;
+use super::replay::{Replayed, slot_of};
+use crate::error::Result;
+use crate::format::summary::{OWNER_SLOT, SummaryEntry};
+use crate::op::SlotRef;
+use crate::space::Space;
+use crate::units::{BlockNo, Nid, Run};
+use zerocopy::little_endian::U64;
+
+/// Puts the space map right for every block a surviving record names.
+///
+/// # Errors
+/// Errors of reading a summary or an owner's image.
+pub(crate) fn mend(base: &impl Base, space: &Space, replayed: &Replayed) -> Result<()> {
+    let mut owners: BTreeMap<BlockNo, Vec<SlotRef>> = BTreeMap::new();
+    for (owner, run) in &replayed.blocks {
+        for n in 0..run.count {
+            let slot = owner.slot + u8::try_from(n).expect("checked when the note was read");
+            let block = BlockNo(run.first.0 + u64::from(n));
+            owners
+                .entry(block)
+                .or_default()
+                .push(SlotRef { slot, ..*owner });
+        }
+    }
+    for (block, named) in owners {
+        let run = Run {
+            first: block,
+            count: 1,
+        };
+        let owner = named.iter().find(|owner| points_to(replayed, owner, block));
+        if let Some(owner) = owner {
+            space.mend_live(run)?;
+            let entry = SummaryEntry {
+                nid: U64::new(owner.nid.0),
+                kind: OWNER_SLOT,
+                granule: owner.granule,
+                slot: owner.slot,
+                reserved: 0,
+            };
+            space.set_owner(block, entry);
+        } else if space.is_live(block) && !owned_elsewhere(base, space, replayed, block, &named)? {
+            space.mend_dead(run)?;
+        }
+    }
+    Ok(())
+}
+
+fn points_to(replayed: &Replayed, owner: &SlotRef, block: BlockNo) -> bool {
+    let node = replayed.nodes.get(&owner.nid);
+    let slot = node.and_then(|node| node.slot(owner.granule, owner.slot));
+    slot.is_some_and(|slot| slot.block() == block)
+}
+
+/// The block was freed by a handle still in a log and used again by one whose log has been left behind:
+/// then the summary, durable before that tail passed, names the present owner.
+fn owned_elsewhere(
+    base: &impl Base,
+    space: &Space,
+    replayed: &Replayed,
+    block: BlockNo,
+    named: &[SlotRef],
+) -> Result<bool> {
+    let entry = space.owner(block)?;
+    let nid = Nid(entry.nid.get());
+    if entry.kind != OWNER_SLOT {
+        // A node image: its NAT entry decides, and the NAT says so itself.
+        let nat = base.entry(nid)?;
+        return Ok(entry.kind != 0 && nat.block() == block);
+    }
+    let owner = SlotRef {
+        nid,
+        granule: entry.granule,
+        slot: entry.slot,
+    };
+    if named.contains(&owner) {
+        return Ok(false);
+    }
+    if replayed.nodes.contains_key(&nid) {
+        return Ok(points_to(replayed, &owner, block));
+    }
+    let nat = base.entry(nid)?;
+    if nat.block().is_none() {
+        return Ok(false);
+    }
+    let image = base.image(nid, &nat)?;
+    Ok(slot_of(&image, owner.granule, owner.slot).is_some_and(|slot| slot.block() == block))
+}

@@ -1,0 +1,116 @@
+//! The mounted volume: all shared state, and the small services every module asks it for.
+//!
+//! **Structure.** [`Volume`] owns the journal, the NAT, the node cache, the space map and the inode
+//! cache; [`FileSystem`] is the public handle on it. `mkfs`, `mount`, `background` are its life;
+//! `service` holds reserve, commit and stop.
+//!
+//! **Invariants.** After the first failed write of a log, header, NAT, SIT or image, and after a failed
+//! flush, the volume is *stopped*: nothing is written any more, every change is refused with the
+//! reason, reads go on from memory and medium. **On a crash** see `recovery`.
+
+mod background;
+mod mkfs;
+mod mount;
+mod options;
+mod service;
+
+pub use options::{AccessTime, Background, FlushRule, MountOptions};
+
+use std::fmt;
+
+use dure_block::Queue;
+use dure_journal::{Journal, Settle};
+use dure_sync::atomic::AtomicBool;
+use dure_sync::{Arc, CoreId, Counter, Mutex, OnceLock, PerCore};
+
+use crate::checkpoint::CheckpointState;
+use crate::file::{CacheBudget, DirtyInodes};
+use crate::inode::{InodeCache, InodePools};
+use crate::layout::Layout;
+use crate::node::cache::NodeCache;
+use crate::node::nat::Nat;
+use crate::ranks::{CHECKPOINT, RENAME};
+use crate::space::{Effect, Space};
+
+/// Turns the effects of valid handles into free blocks and nids.
+#[derive(Debug)]
+pub(crate) struct Settler {
+    space: Arc<Space>,
+    nat: Arc<Nat>,
+    cores: usize,
+}
+
+impl Settle for Settler {
+    type Effect = Effect;
+
+    fn settle(&self, effects: Vec<Effect>) {
+        let core = partition_of(self.cores);
+        for effect in &effects {
+            if let Effect::NidFree { nid, version } = *effect {
+                self.nat.give(core, nid, version);
+            }
+        }
+        self.space.settle(effects.into_iter());
+    }
+}
+
+/// The partition (and journal) of the core this runs on.
+fn partition_of(journals: usize) -> CoreId {
+    let number = dure_sync::current_core().index() % journals;
+    CoreId::new(u16::try_from(number).expect("at most 1000 journals"))
+}
+
+/// What is counted about a mounted volume.
+#[derive(Debug, Default)]
+pub(crate) struct VolumeCounters {
+    /// Checkpoints completed.
+    pub(crate) checkpoints: Counter,
+    /// Node images written by checkpoints.
+    pub(crate) images: Counter,
+    /// Calls of commit by fsync and sync.
+    pub(crate) commits: Counter,
+    /// Deletions of unlinked inodes that failed and are left to the next mount.
+    pub(crate) deletions_left: Counter,
+    /// Inodes in use, counted from the mount on (plus the hint of the volume header).
+    pub(crate) inodes: Counter,
+}
+
+/// A mounted volume.
+pub(crate) struct Volume {
+    pub(crate) layout: Layout,
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) options: MountOptions,
+    /// Set once: at the end of a read-write mount. A read-only mount has none.
+    journal: OnceLock<Journal<Settler>>,
+    pub(crate) space: Arc<Space>,
+    pub(crate) nat: Arc<Nat>,
+    pub(crate) nodes: NodeCache,
+    pub(crate) inodes: InodeCache,
+    pub(crate) inode_pools: InodePools,
+    pub(crate) cache: CacheBudget,
+    /// Per core: inodes with dirty pages.
+    pub(crate) dirty_inodes: PerCore<DirtyInodes>,
+    pub(crate) checkpoint: Mutex<CHECKPOINT, CheckpointState>,
+    pub(crate) rename: Mutex<RENAME, ()>,
+    /// The first failure of a durable write, once there was one.
+    stopped: OnceLock<String>,
+    /// Set when the volume has been unmounted.
+    closed: AtomicBool,
+    pub(crate) counters: VolumeCounters,
+    background: background::Flusher,
+}
+
+impl fmt::Debug for Volume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Volume")
+            .field("blocks", &self.layout.total_blocks)
+            .field("stopped", &self.stopped.get())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A mounted dure volume. Clones are the same volume; any number of threads may use it. Close it with
+/// [`FileSystem::close`]; dropping the last clone without that is like a crash of the process (nothing
+/// synced is lost).
+#[derive(Clone, Debug)]
+pub struct FileSystem(pub(crate) Arc<Volume>);

@@ -1,0 +1,360 @@
+//! Mounting and unmounting.
+
+use dure_block::{Device, Lba, Queue, QueueConfig};
+use dure_journal::recovery::{LogLayout, Scan, scan};
+use dure_journal::{Journal, JournalConfig, RingStart};
+use dure_sync::atomic::{AtomicBool, Ordering};
+use dure_sync::{Arc, Mutex, OnceLock, PerCore};
+use zerocopy::FromBytes;
+use zerocopy::little_endian::{U32, U64};
+
+use super::{FileSystem, MountOptions, Settler, Volume, VolumeCounters, background};
+use crate::checkpoint::{CheckpointState, Target, Writer};
+use crate::error::{Error, Result};
+use crate::file::{CacheBudget, DirtyInodes};
+use crate::format::pair_kind;
+use crate::format::superblock::SuperBlock;
+use crate::format::volume::{STATE_CLEAN, STATE_DIRTY, VolumeHeader};
+use crate::inode::{InodeCache, InodePools};
+use crate::layout::Layout;
+use crate::node::Node;
+use crate::node::cache::NodeCache;
+use crate::node::nat::Nat;
+use crate::pair;
+use crate::recovery::replay::Replayed;
+use crate::recovery::{self, Medium};
+use crate::space::{OpClass, Space};
+use crate::units::{BLOCK_BYTES, BlockNo, Nid, to_usize};
+
+/// Of the cache's bytes, the part for nodes is one in this many.
+const NODE_SHARE: u64 = 4;
+/// Bytes of a node in memory, its granules' locks included.
+const NODE_BYTES: u64 = 5120;
+
+impl FileSystem {
+    /// Mounts the volume on `device`; after a crash it recovers it first.
+    ///
+    /// # Errors
+    /// `NotDure`, `Unsupported`, `Corrupt`, `TooSmall` when the device is shorter than the volume, or
+    /// a failed read or write.
+    pub fn open(device: Arc<dyn Device>, options: MountOptions) -> Result<FileSystem> {
+        let queue = Queue::new(device, QueueConfig::default());
+        let layout = read_layout(&queue)?;
+        if !options.read_only && !layout.superblock.writable() {
+            return Err(Error::Unsupported {
+                what: "features that allow only a read-only mount".into(),
+            });
+        }
+        let (header, generation) = read_header(&queue, &layout)?;
+        let state = CheckpointState { header, generation };
+        let mount = Mount::new(queue, layout, options)?;
+        let volume = mount.run(state)?;
+        let file_system = FileSystem(Arc::new(volume));
+        if !file_system.0.options.read_only {
+            file_system.0.finish_orphans()?;
+            background::start(&file_system.0);
+        }
+        Ok(file_system)
+    }
+
+    /// Unmounts: everything is written back and checkpointed, and the volume is marked clean. Later
+    /// calls on any clone are refused as read-only.
+    ///
+    /// # Errors
+    /// Whatever writing back, committing or the checkpoint reports; the volume is then as after a
+    /// crash, with everything synced intact.
+    pub fn close(&self) -> Result<()> {
+        let volume = &self.0;
+        volume.background.stop();
+        // Acquire: pairs with the Release below, of another caller.
+        if volume.options.read_only || volume.closed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.sync()?;
+        let mut state = volume.checkpoint.lock();
+        volume.checkpoint_locked(&mut state)?;
+        // Release: whoever sees the volume closed sees it checkpointed.
+        volume.closed.store(true, Ordering::Release);
+        state.header.state = U32::new(STATE_CLEAN);
+        let written = state.write(&volume.queue, &volume.layout);
+        written
+            .and_then(|()| Ok(volume.queue.flush()?))
+            .inspect_err(|error| volume.stop(error))
+    }
+}
+
+/// The superblock: the first copy, or the last when the first is damaged.
+pub(crate) fn read_layout(queue: &Queue) -> Result<Layout> {
+    let blocks = queue.info().blocks;
+    if blocks < 2 {
+        return Err(Error::NotDure);
+    }
+    let copy = |address: u64| {
+        let mut block = [0; BLOCK_BYTES];
+        queue.read(Lba::new(address), &mut block)?;
+        SuperBlock::open(&block, address)
+    };
+    let superblock = match copy(0) {
+        Ok(superblock) => superblock,
+        Err(error @ (Error::Unsupported { .. } | Error::Block(_))) => return Err(error),
+        Err(first) => copy(blocks - 1).map_err(|_| first)?,
+    };
+    let layout = Layout::from_superblock(superblock)?;
+    if layout.total_blocks > blocks {
+        let need = layout.total_blocks;
+        return Err(Error::TooSmall {
+            what: "the volume on it",
+            have: blocks,
+            need,
+        });
+    }
+    Ok(layout)
+}
+
+/// The volume header and its generation.
+pub(crate) fn read_header(queue: &Queue, layout: &Layout) -> Result<(VolumeHeader, u64)> {
+    let first = layout.volume_header;
+    let pair = pair::read(queue, first, pair_kind::VOLUME, layout.crc_seed)?;
+    let Some(newest) = pair.newest() else {
+        let what = "volume header: never written".into();
+        return Err(Error::Corrupt {
+            what,
+            at: first,
+            want: 1,
+            got: 0,
+        });
+    };
+    let (header, _) = VolumeHeader::read_from_prefix(&newest.payload).expect("112 bytes");
+    let state = header.state.get();
+    if state != STATE_CLEAN && state != STATE_DIRTY {
+        let what = "volume header: state".into();
+        return Err(Error::Corrupt {
+            what,
+            at: first,
+            want: 1,
+            got: u64::from(state),
+        });
+    }
+    Ok((header, newest.generation))
+}
+
+/// What the journal's scan needs to know.
+pub(crate) fn log_layout(layout: &Layout, header: &VolumeHeader) -> LogLayout {
+    LogLayout {
+        seed: layout.crc_seed,
+        segment_blocks: layout.segment_blocks,
+        first_number: header.first_number.get(),
+        device_blocks: layout.total_blocks,
+        headers: (0..layout.journals)
+            .map(|n| Lba::new(layout.journal_header(n)))
+            .collect(),
+        rules: dure_journal::Rules::default(),
+    }
+}
+
+/// A mount in the making.
+struct Mount {
+    queue: Arc<Queue>,
+    layout: Layout,
+    options: MountOptions,
+    threads: usize,
+    nat: Arc<Nat>,
+}
+
+impl Mount {
+    fn new(queue: Arc<Queue>, layout: Layout, options: MountOptions) -> Result<Mount> {
+        let threads = options
+            .recovery_threads
+            .unwrap_or_else(dure_sync::core_count)
+            .max(1);
+        let nat = Arc::new(Nat::new(queue.clone(), &layout));
+        Ok(Mount {
+            queue,
+            layout,
+            options,
+            threads,
+            nat,
+        })
+    }
+
+    fn run(self, mut state: CheckpointState) -> Result<Volume> {
+        let dirty = state.header.state.get() == STATE_DIRTY;
+        let log = log_layout(&self.layout, &state.header);
+        // A clean volume's logs are empty, but the rings are needed all the same.
+        let mut logs = scan(&self.queue, &log, state.header.epoch.get(), self.threads)?;
+        let space = Arc::new(Space::load(self.queue.clone(), &self.layout)?);
+        for ring in logs.rings() {
+            for segment in &ring.start.segments {
+                space.mark_log(BlockNo(segment.number()))?;
+            }
+        }
+        let mut replayed = None;
+        if dirty {
+            replayed = Some(self.recover(&mut state, &mut logs, &space)?);
+        }
+        space.ready();
+        if self.options.read_only {
+            return Ok(self.volume(space, state, replayed));
+        }
+        if let Some(replayed) = replayed {
+            self.write_recovered(&mut state, &space, replayed)?;
+        }
+        self.begin_epoch(&mut state, &logs)?;
+        let (epoch, first_number) = (state.header.epoch.get(), state.header.first_number.get());
+        let rings = logs.rings().iter().map(|ring| ring.start.clone()).collect();
+        let volume = self.volume(space, state, None);
+        start_journal(&volume, epoch, first_number, rings)?;
+        Ok(volume)
+    }
+
+    /// Recovery up to the point where it writes: the recovered state, and the space map that fits it.
+    fn recover(
+        &self,
+        state: &mut CheckpointState,
+        logs: &mut Scan,
+        space: &Arc<Space>,
+    ) -> Result<Replayed> {
+        let completed = state.header.checkpoint.get();
+        let pairs = recovery::mend::announced(&self.queue, &self.layout, completed)?;
+        let mended = recovery::mend::mend(&self.layout, &self.nat, space, &pairs, completed)?;
+        if mended && !self.options.read_only {
+            // Before anything else is written to these NAT pairs: their older slots are the only
+            // record of the images that were replaced, and a crash must find it or the mended SIT.
+            let writer = self.writer(space, completed + 1);
+            writer.write_space()?;
+            self.queue.flush()?;
+            state.header.checkpoint = U64::new(completed + 1);
+            state.write(&self.queue, &self.layout)?;
+            self.queue.flush()?;
+        }
+        let base = Medium {
+            queue: &self.queue,
+            layout: &self.layout,
+            nat: &self.nat,
+        };
+        let replayed = recovery::recover(&base, logs, self.threads)?;
+        recovery::liveness::mend(&base, space, &replayed)?;
+        Ok(replayed)
+    }
+
+    fn writer<'v>(&'v self, space: &'v Space, checkpoint: u64) -> Writer<'v> {
+        Writer {
+            queue: &self.queue,
+            layout: &self.layout,
+            nat: &self.nat,
+            space,
+            checkpoint,
+        }
+    }
+
+    /// Writes what recovery found. The logs stay valid until `begin_epoch` has turned the epoch.
+    fn write_recovered(
+        &self,
+        state: &mut CheckpointState,
+        space: &Space,
+        replayed: Replayed,
+    ) -> Result<()> {
+        let changed = replayed.nodes.into_iter().filter(|(_, node)| node.changed);
+        let targets: Vec<(Nid, Target)> = changed
+            .map(|(nid, node)| match node.image {
+                Some(image) => (nid, Target::Image(image)),
+                None => (nid, Target::Tombstone(node.tombstone)),
+            })
+            .collect();
+        let core = dure_sync::CoreId::new(0);
+        let images = targets
+            .iter()
+            .filter(|(_, target)| matches!(target, Target::Image(_)))
+            .count();
+        let blocks = u32::try_from(images).expect("fewer nodes than 2^32");
+        if !space.reserve(core, blocks, OpClass::Delete) {
+            return Err(Error::NoSpace {
+                what: "blocks for recovered nodes",
+            });
+        }
+        let checkpoint = state.header.checkpoint.get() + 1;
+        self.writer(space, checkpoint).write(core, &targets)?;
+        state.header.checkpoint = U64::new(checkpoint);
+        space.images_released();
+        Ok(())
+    }
+
+    /// The one write that empties all logs and opens the volume for writing.
+    fn begin_epoch(&self, state: &mut CheckpointState, logs: &Scan) -> Result<()> {
+        let header = &mut state.header;
+        let first_number = header.first_number.get().max(logs.max_number() + 1);
+        header.first_number = U64::new(first_number);
+        header.epoch = U64::new(header.epoch.get() + 1);
+        header.state = U32::new(STATE_DIRTY);
+        header.mounts = U32::new(header.mounts.get().wrapping_add(1));
+        state.write(&self.queue, &self.layout)?;
+        self.queue.flush()?;
+        Ok(())
+    }
+
+    fn volume(
+        self,
+        space: Arc<Space>,
+        state: CheckpointState,
+        unwritten: Option<Replayed>,
+    ) -> Volume {
+        let cores = to_usize(u64::from(self.layout.journals));
+        let bound = self.options.cache_bound();
+        let node_bytes = bound / NODE_SHARE;
+        let volume = Volume {
+            nodes: NodeCache::new(to_usize(node_bytes / NODE_BYTES), cores),
+            inodes: InodeCache::new(),
+            inode_pools: InodePools::new(cores),
+            cache: CacheBudget::new(bound - node_bytes, cores),
+            dirty_inodes: PerCore::new(cores, |_| DirtyInodes::default()),
+            layout: self.layout,
+            queue: self.queue,
+            options: self.options,
+            journal: OnceLock::new(),
+            space,
+            nat: self.nat,
+            checkpoint: Mutex::new(state),
+            rename: Mutex::new(()),
+            stopped: OnceLock::new(),
+            closed: AtomicBool::new(false),
+            counters: VolumeCounters::default(),
+            background: background::Flusher::default(),
+        };
+        // A read-only mount keeps the recovered nodes in memory, dirty for ever, so never evicted.
+        let core = dure_sync::CoreId::new(0);
+        for (nid, node) in unwritten.into_iter().flat_map(|replayed| replayed.nodes) {
+            if let (Some(image), true) = (node.image, node.changed) {
+                let node = Arc::new(Node::new(nid, image));
+                node.set_dirty();
+                volume.nodes.push_dirty(core, node.clone());
+                volume.nodes.insert_new(node);
+            }
+        }
+        volume
+    }
+}
+
+fn start_journal(
+    volume: &Volume,
+    epoch: u64,
+    first_number: u64,
+    journals: Vec<RingStart>,
+) -> Result<()> {
+    let settler = Settler {
+        space: volume.space.clone(),
+        nat: volume.nat.clone(),
+        cores: to_usize(u64::from(volume.layout.journals)),
+    };
+    let config = JournalConfig {
+        epoch,
+        first_number,
+        order: volume.options.order,
+        seed: volume.layout.crc_seed,
+        segment_blocks: volume.layout.segment_blocks,
+        journals,
+        rules: dure_journal::Rules::default(),
+    };
+    let journal = Journal::start(volume.queue.clone(), Arc::new(settler), config)?;
+    volume.set_journal(journal);
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! Mount options.
+
+use std::time::Duration;
+
+use dure_journal::Order;
+
+/// When a read changes the access time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum AccessTime {
+    /// Never.
+    Never,
+    /// When it is not younger than the last change, or older than a day (as Linux does by default).
+    #[default]
+    Relative,
+    /// At every read.
+    Always,
+}
+
+/// Who commits, writes back and checkpoints when nobody asks for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Background {
+    /// One thread that sleeps while there is nothing to do.
+    #[default]
+    Thread,
+    /// Nobody: for simulation and tests that decide themselves.
+    None,
+}
+
+/// Flushes per fsync.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FlushRule {
+    /// Data and log are written, then flushed once; recovery checks the CRC of slots that may have been
+    /// in flight.
+    #[default]
+    One,
+    /// Data is flushed before the log is written.
+    Two,
+}
+
+/// How to mount.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    /// Nothing is written, not even by recovery (which then happens in memory).
+    pub read_only: bool,
+    /// One journal per core, or one for all.
+    pub order: Order,
+    /// Background commit and write-back of what is older than this; 1 ms .. 1 h.
+    pub commit_interval: Duration,
+    /// Bytes for pages and nodes in memory; `None`: a quarter of the machine's memory.
+    pub cache_bytes: Option<u64>,
+    /// Access times.
+    pub access_time: AccessTime,
+    /// Flushes per fsync.
+    pub flush: FlushRule,
+    /// Background work.
+    pub background: Background,
+    /// Threads that scan logs and rebuild nodes at mount; `None`: one per core.
+    pub recovery_threads: Option<usize>,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        MountOptions {
+            read_only: false,
+            order: Order::PerCore,
+            commit_interval: Duration::from_secs(5),
+            cache_bytes: None,
+            access_time: AccessTime::default(),
+            flush: FlushRule::default(),
+            background: Background::default(),
+            recovery_threads: None,
+        }
+    }
+}
+
+impl MountOptions {
+    /// The cache's bound in bytes.
+    pub(crate) fn cache_bound(&self) -> u64 {
+        const FALLBACK: u64 = 256 << 20;
+        const LEAST: u64 = 1 << 20;
+        let memory = || {
+            // /proc/meminfo: "MemTotal:       24600000 kB" in its first line.
+            let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+            let kib: u64 = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
+            Some(kib * 1024 / 4)
+        };
+        self.cache_bytes
+            .unwrap_or_else(|| memory().unwrap_or(FALLBACK))
+            .max(LEAST)
+    }
+}

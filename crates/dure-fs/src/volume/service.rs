@@ -1,0 +1,248 @@
+//! What every module asks the volume for: time, place, room, durability, and the fail-stop.
+
+use dure_journal::{BeginError, CommitError, Handle, Journal, StopCause, StopReason};
+use dure_sync::CoreId;
+use dure_sync::atomic::Ordering;
+
+use super::{FileSystem, Settler, Volume, partition_of};
+use crate::error::{Error, Result};
+use crate::format::inode::Time;
+use crate::format::node::{NodeImage, NodeKind};
+use crate::node::Node;
+use crate::space::OpClass;
+use crate::units::{BLOCK_BYTES, Mark, Nid};
+use dure_block::Lba;
+use dure_sync::Arc;
+
+/// Checkpoints a caller tries before it reports a full log.
+const LOG_ROUNDS: u32 = 8;
+
+impl Volume {
+    /// The journal of a writable mount.
+    pub(crate) fn journal(&self) -> &Journal<Settler> {
+        self.journal
+            .get()
+            .expect("only operations ask for it, and they were let in as writable")
+    }
+
+    /// The same, where the mount may be read-only.
+    pub(crate) fn journal_if_any(&self) -> Option<&Journal<Settler>> {
+        self.journal.get()
+    }
+
+    /// Starts the journal of a writable mount.
+    pub(super) fn set_journal(&self, journal: Journal<Settler>) {
+        assert!(
+            self.journal.set(journal).is_ok(),
+            "a volume is mounted once"
+        );
+    }
+
+    /// The partition and journal of the current core.
+    pub(crate) fn partition(&self) -> CoreId {
+        partition_of(crate::units::to_usize(u64::from(self.layout.journals)))
+    }
+
+    /// The coarse wall clock.
+    pub(crate) fn now(&self) -> Time {
+        let now = dure_sync::clock::wall_coarse();
+        Time {
+            secs: now.secs.into(),
+            nanos: now.nanos.into(),
+        }
+    }
+
+    /// Whether changes are possible.
+    ///
+    /// # Errors
+    /// `ReadOnly`, `Stopped`.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if let Some(reason) = self.stopped.get() {
+            return Err(Error::Stopped {
+                reason: reason.clone(),
+            });
+        }
+        // Acquire: pairs with the Release in `close`.
+        if self.options.read_only || self.closed.load(Ordering::Acquire) {
+            return Err(Error::ReadOnly);
+        }
+        Ok(())
+    }
+
+    /// Turns the volume read-only for good. The first reason is kept.
+    pub(crate) fn stop(&self, error: &Error) {
+        if self.stopped.set(error.to_string()).is_ok()
+            && let Some(journal) = self.journal.get()
+        {
+            journal.stop(StopReason {
+                cause: StopCause::FileSystem,
+                journal: None,
+                at: None,
+                detail: error.to_string(),
+            });
+        }
+    }
+
+    /// Why the volume stopped, if it did.
+    pub(crate) fn stopped(&self) -> Option<&str> {
+        self.stopped.get().map(String::as_str)
+    }
+
+    /// The node `nid`, which must be of this kind.
+    ///
+    /// # Errors
+    /// `Corrupt` when it is free or another kind; errors of reading it.
+    pub(crate) fn node(&self, nid: Nid, kind: NodeKind) -> Result<Arc<Node>> {
+        let node = match self.nodes.get(nid) {
+            Some(node) => node,
+            None => self.load_node(nid)?,
+        };
+        if node.kind != kind {
+            return Err(Error::Corrupt {
+                what: format!("kind of node {}", nid.0),
+                at: self.nat.entry(nid)?.block().0,
+                want: u64::from(kind.code()),
+                got: u64::from(node.kind.code()),
+            });
+        }
+        Ok(node)
+    }
+
+    fn load_node(&self, nid: Nid) -> Result<Arc<Node>> {
+        loop {
+            let entry = self.nat.entry(nid)?;
+            let block = entry.block();
+            if block.is_none() {
+                // Not in the NAT: either new and not checkpointed (then it is in the cache by now), or
+                // nothing may point to it.
+                if let Some(node) = self.nodes.get(nid) {
+                    return Ok(node);
+                }
+                return Err(Error::Corrupt {
+                    what: format!("pointer to free node {}", nid.0),
+                    at: self.layout.nat_pair(crate::format::nat::place_of(nid).0),
+                    want: 1,
+                    got: 0,
+                });
+            }
+            if self.layout.locate(block).is_none() {
+                return Err(Error::Corrupt {
+                    what: format!("image address of node {}", nid.0),
+                    at: self.layout.nat_pair(crate::format::nat::place_of(nid).0),
+                    want: self.layout.main,
+                    got: block.0,
+                });
+            }
+            let mut bytes = [0; BLOCK_BYTES];
+            self.queue.read(Lba::new(block.0), &mut bytes)?;
+            let moved = || self.nat.entry(nid).is_ok_and(|now| now != entry);
+            let image = match NodeImage::open(&bytes, nid, block, self.layout.crc_seed) {
+                Ok(image) => image,
+                // The image moved and its block was used again while we read.
+                Err(_) if moved() => continue,
+                Err(error) => return Err(error),
+            };
+            let node = Arc::new(Node::new(nid, image));
+            if let Some(node) = self.nodes.insert_loaded(node, || !moved()) {
+                return Ok(node);
+            }
+        }
+    }
+
+    /// Reserves blocks for the partition of `core`; commits pending frees before it gives up. The caller
+    /// holds no inode lock.
+    ///
+    /// # Errors
+    /// `NoSpace`, or what the commit reports.
+    pub(crate) fn reserve_blocks(&self, core: CoreId, blocks: u32, class: OpClass) -> Result<()> {
+        if blocks == 0 || self.space.reserve(core, blocks, class) {
+            return Ok(());
+        }
+        // Freed blocks count only when the transaction that freed them is valid, freed images when
+        // the checkpoint that replaced them is complete: bring both about before saying no.
+        self.commit_all()?;
+        if self.space.reserve(core, blocks, class) {
+            return Ok(());
+        }
+        self.checkpoint()?;
+        if self.space.reserve(core, blocks, class) {
+            return Ok(());
+        }
+        Err(Error::NoSpace { what: "blocks" })
+    }
+
+    /// Opens a handle, making room in the log by checkpoints when it is full.
+    pub(crate) fn begin_handle(&self, core: CoreId, bytes: usize) -> Result<Handle<'_, Settler>> {
+        let bytes = bytes.min(self.journal().handle_bytes_max());
+        for _ in 0..LOG_ROUNDS {
+            match self.journal().begin(core, bytes) {
+                Ok(handle) => return Ok(handle),
+                Err(BeginError::LogFull) => self.checkpoint()?,
+                Err(error) => return Err(self.stopped_by_journal(&error)),
+            }
+        }
+        Err(Error::NoSpace {
+            what: "the log: records do not fit even after a checkpoint",
+        })
+    }
+
+    /// Makes the handles of these marks, and all they depend on, durable and valid. No inode lock is
+    /// held (a full log is checkpointed here).
+    ///
+    /// # Errors
+    /// `Stopped` after a failed write or flush.
+    pub(crate) fn commit(&self, marks: &[Mark]) -> Result<()> {
+        self.counters.commits.add(1);
+        for _ in 0..LOG_ROUNDS {
+            match self.journal().commit(marks) {
+                Ok(()) => return Ok(()),
+                Err(CommitError::LogFull(_)) => self.checkpoint()?,
+                Err(error) => return Err(self.stopped_by_journal(&error)),
+            }
+        }
+        Err(Error::NoSpace { what: "the log" })
+    }
+
+    /// Makes everything that has joined so far durable and valid.
+    ///
+    /// # Errors
+    /// As [`Volume::commit`].
+    pub(crate) fn commit_all(&self) -> Result<()> {
+        for _ in 0..LOG_ROUNDS {
+            match self.journal().commit_all() {
+                Ok(()) => return Ok(()),
+                Err(CommitError::LogFull(_)) => self.checkpoint()?,
+                Err(error) => return Err(self.stopped_by_journal(&error)),
+            }
+        }
+        Err(Error::NoSpace { what: "the log" })
+    }
+
+    /// The journal stopped by itself (a log write or flush failed): so does the volume.
+    pub(crate) fn stopped_by_journal(&self, cause: &dyn std::fmt::Display) -> Error {
+        let reason = self.stopped.get_or_init(|| cause.to_string());
+        Error::Stopped {
+            reason: reason.clone(),
+        }
+    }
+}
+
+impl FileSystem {
+    /// Why the volume has become read-only by itself, if it has.
+    #[must_use]
+    pub fn stopped(&self) -> Option<String> {
+        self.0.stopped().map(str::to_owned)
+    }
+
+    /// The volume's layout.
+    #[must_use]
+    pub fn layout(&self) -> &crate::layout::Layout {
+        &self.0.layout
+    }
+
+    /// The options it was mounted with.
+    #[must_use]
+    pub fn options(&self) -> &super::MountOptions {
+        &self.0.options
+    }
+}
