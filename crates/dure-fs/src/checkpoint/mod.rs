@@ -195,7 +195,7 @@ impl Writer<'_> {
 
     /// Writes what has changed in SIT and summaries.
     pub(crate) fn write_space(&self) -> Result<()> {
-        for write in self.space.collect(self.checkpoint) {
+        for write in self.space.collect(self.checkpoint)? {
             let (first, generation) = (write.first, write.generation);
             let seed = self.layout.crc_seed;
             pair::write(

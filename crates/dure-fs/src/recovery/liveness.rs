@@ -48,6 +48,11 @@ pub(crate) fn mend(base: &impl Base, space: &Space, replayed: &Replayed) -> Resu
             space.mend_dead(run)?;
         }
     }
+    // What recovery writes must not lie where a record points: if it crashes, the next one follows
+    // the records again.
+    for (_, run) in &replayed.blocks {
+        space.fence(*run)?;
+    }
     Ok(())
 }
 

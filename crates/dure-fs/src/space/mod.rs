@@ -1,68 +1,401 @@
-//! stub
-#![expect(missing_docs, unused, reason = "stub")]
-use crate::error::Result;
-use crate::format::{sit::SegmentUse, summary::SummaryEntry};
-use crate::layout::Layout;
-use crate::units::*;
+//! Space: which blocks of the main area are free, for whom, and what lies in them.
+//!
+//! **Problem.** Every write allocates, and a global free list or count would be written by every
+//! core; and a block may be reused only when the operation that freed it can no longer be undone by
+//! a crash. **Structure.** The main area is divided into segments ([`segment`]), the segments among
+//! partitions, one per journal ([`partition`]); a core allocates in the open segment of its own.
+//! Promises of blocks (*reservations*) are counted apart from the blocks ([`reserve`]). What must
+//! survive are the segment information table ([`sit`]) and the owners of blocks ([`summary`]); the
+//! checkpoint collects what changed of them. [`pick`] finds segments to allocate in and to clean.
+//!
+//! **The life of a block.** Reserved ([`Space::reserve`]); allocated ([`Space::alloc_data`],
+//! [`Space::alloc_node`]), which uses the reservation up; live, when the handle that placed it is
+//! valid ([`Space::settle`]) or the NAT names it ([`Space::image_moved`]); free again, and available,
+//! when the handle that freed it is valid, or the checkpoint that moved the image is complete
+//! ([`Space::images_released`]).
+//!
+//! **Invariants.** Available blocks + reservations held = blocks not allocated. Live blocks are
+//! allocated. **Crash.** Only live blocks survive; the SIT on the medium may lag behind, recovery
+//! mends it from the logs and the NAT ([`mend`]).
+
+mod bitmap;
+mod mend;
+mod partition;
+mod persist;
+mod pick;
+mod reserve;
+mod segment;
+mod segments;
+mod sit;
+mod summary;
+
+#[cfg(test)]
+mod tests;
+
 use dure_block::Queue;
-use dure_sync::{Arc, CoreId};
+use dure_sync::atomic::AtomicU64;
+use dure_sync::{Arc, CoreId, Counter, Mutex, clock, core_count, current_core};
+
+use self::partition::{Partitions, Piece};
+use self::reserve::Available;
+use self::segment::Role;
+use self::segments::Segments;
+use self::sit::SitImage;
+use crate::error::Result;
+use crate::format::sit::SegmentUse;
+use crate::format::summary::SummaryEntry;
+use crate::layout::Layout;
+use crate::ranks::PARTITION;
+use crate::units::{BlockNo, Nid, Run, SegNo};
+
+pub(crate) use self::persist::PairWrite;
+pub(crate) use self::pick::VictimPolicy;
+pub(crate) use self::reserve::OpClass;
+
+/// What a handle does to space and nids once it is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OpClass {
-    Normal,
-    Delete,
-}
-#[derive(Debug, Clone, Copy)]
 pub(crate) enum Effect {
+    /// It placed these blocks.
     Live(Run),
+    /// It freed these blocks.
     Free(Run),
-    NidFree { nid: Nid, version: u64 },
+    /// It ended the life of this node at this version. The NAT's business, not the space's.
+    NidFree {
+        /// The node.
+        nid: Nid,
+        /// Its tombstone.
+        version: u64,
+    },
 }
-pub(crate) struct PairWrite {
-    pub first: u64,
-    pub kind: u32,
-    pub generation: u64,
-    pub payload: Vec<u8>,
+
+/// Numbers for statfs and for people, each a sum over few counters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SpaceStatistics {
+    /// Blocks of the main area.
+    pub(crate) total: u64,
+    /// Blocks that hold nothing live and belong to no log.
+    pub(crate) free: u64,
+    /// Blocks that anybody may still reserve.
+    pub(crate) available: u64,
+    /// Blocks kept for deletions and the checkpoint.
+    pub(crate) kept: u64,
+    /// Wholly free segments.
+    pub(crate) segments_free: u32,
+    /// Segments of file data.
+    pub(crate) segments_data: u32,
+    /// Segments of node images.
+    pub(crate) segments_node: u32,
+    /// Segments of log rings.
+    pub(crate) segments_log: u32,
+    /// Allocations that found room only in segments others had open.
+    pub(crate) scrapes: u64,
+    /// Summary pairs that could not be read when they were rewritten.
+    pub(crate) summaries_lost: u64,
 }
+
+/// The main area of a volume.
 #[derive(Debug)]
-pub(crate) struct Space;
+pub(crate) struct Space {
+    layout: Layout,
+    /// Reads summaries back.
+    queue: Arc<Queue>,
+    segments: Segments,
+    partitions: Partitions,
+    available: Available,
+    /// Live blocks.
+    live: Counter,
+    scrapes: Counter,
+    summaries_lost: Counter,
+    /// Replaced images whose blocks wait for [`Space::images_released`].
+    images: Mutex<PARTITION, Vec<BlockNo>>,
+    /// Runs of [`Space::fence`].
+    fenced: Mutex<PARTITION, Vec<Run>>,
+    /// Newest generation of each SIT pair. Only the one checkpoint reads and writes them.
+    sit_generations: Box<[AtomicU64]>,
+}
+
 impl Space {
-    pub(crate) fn new_empty(q: Arc<Queue>, l: &Layout) -> Space {
-        Space
+    /// The space of a new volume: nothing is live. Every SIT pair will be written by the first
+    /// [`Space::collect`], so that a torn write always leaves a valid slot; mkfs has wiped both
+    /// slots of every SIT pair before that.
+    pub(crate) fn new_empty(queue: Arc<Queue>, layout: &Layout) -> Space {
+        let space = Space::from_image(queue, layout, SitImage::empty(layout));
+        for segment in space.segments.all() {
+            space.segments.with(segment, |state| state.sit_dirty = true);
+        }
+        space
     }
-    pub(crate) fn load(q: Arc<Queue>, l: &Layout) -> Result<Space> {
-        Ok(Space)
+
+    /// The space as the SIT on the medium has it.
+    ///
+    /// # Errors
+    /// `Corrupt`, naming pair, block and field; `Block` when reading fails.
+    pub(crate) fn load(queue: Arc<Queue>, layout: &Layout) -> Result<Space> {
+        let image = SitImage::read(&queue, layout)?;
+        Ok(Space::from_image(queue, layout, image))
     }
-    pub(crate) fn reserve(&self, c: CoreId, n: u32, k: OpClass) -> bool {
-        true
+
+    fn from_image(queue: Arc<Queue>, layout: &Layout, image: SitImage) -> Space {
+        let live: u64 = image
+            .segments
+            .iter()
+            .map(|state| u64::from(state.live.count()))
+            .sum();
+        let main_blocks = u64::from(layout.segments) * u64::from(layout.segment_blocks);
+        let space = Space {
+            layout: layout.clone(),
+            queue,
+            segments: Segments::new(image.segments, layout.segment_blocks),
+            partitions: Partitions::new(layout.journals, layout.segments),
+            available: Available::new(core_count(), main_blocks, main_blocks - live),
+            live: Counter::new(),
+            scrapes: Counter::new(),
+            summaries_lost: Counter::new(),
+            images: Mutex::default(),
+            fenced: Mutex::default(),
+            sit_generations: image.generations.into_iter().map(AtomicU64::new).collect(),
+        };
+        space
+            .live
+            .add(i64::try_from(live).expect("blocks of a volume"));
+        space
     }
-    pub(crate) fn unreserve(&self, c: CoreId, n: u32) {}
-    pub(crate) fn alloc_node(&self, c: CoreId) -> Option<BlockNo> {
-        None
+
+    /// Promises `blocks` blocks to the caller; `false` if there are not as many for this class.
+    pub(crate) fn reserve(&self, core: CoreId, blocks: u32, class: OpClass) -> bool {
+        self.available.take(core, u64::from(blocks), class)
     }
-    pub(crate) fn alloc_segment(&self, u: SegmentUse) -> Option<SegNo> {
-        None
+
+    /// Gives a promise back that was not used.
+    pub(crate) fn unreserve(&self, core: CoreId, blocks: u32) {
+        self.available.give(core, u64::from(blocks));
     }
-    pub(crate) fn settle(&self, e: impl Iterator<Item = Effect>) {}
-    pub(crate) fn image_moved(&self, a: BlockNo, b: BlockNo) {}
-    pub(crate) fn images_released(&self) {}
-    pub(crate) fn set_owner(&self, b: BlockNo, o: SummaryEntry) {}
-    pub(crate) fn owner(&self, b: BlockNo) -> Result<SummaryEntry> {
-        panic!()
+
+    /// 1 ..= `want` blocks in a row for file data, within one segment, out of a reservation of the
+    /// caller. `None` only without a reservation, when every block is allocated.
+    pub(crate) fn alloc_data(&self, core: CoreId, want: u32) -> Option<Run> {
+        let piece = self.allocate(core, SegmentUse::Data, want)?;
+        assert!(
+            piece.count >= 1 && piece.count <= want,
+            "asked for {want}, got {piece:?}"
+        );
+        Some(Run {
+            first: self.block(piece.segment, piece.first),
+            count: piece.count,
+        })
     }
-    pub(crate) fn collect(&self, k: u64) -> Vec<PairWrite> {
-        vec![]
+
+    /// A block for a node image, out of a reservation of the caller. `None` as in
+    /// [`Space::alloc_data`].
+    pub(crate) fn alloc_node(&self, core: CoreId) -> Option<BlockNo> {
+        let piece = self.allocate(core, SegmentUse::Node, 1)?;
+        Some(self.block(piece.segment, piece.first))
     }
-    pub(crate) fn mend_live(&self, r: Run) -> Result<()> {
-        Ok(())
+
+    /// Frees blocks that were allocated and never placed. Their reservation is the caller's again.
+    pub(crate) fn release(&self, run: Run) {
+        for piece in self.pieces(run) {
+            self.segments.with(piece.segment, |state| {
+                state.release(piece.first, piece.count)
+            });
+        }
     }
-    pub(crate) fn mend_dead(&self, r: Run) -> Result<()> {
-        Ok(())
+
+    /// Takes in what valid handles did. Freed blocks become available to the current core.
+    pub(crate) fn settle(&self, effects: impl IntoIterator<Item = Effect>) {
+        let now = now();
+        let mut freed = 0;
+        let mut live = 0;
+        for effect in effects {
+            let (run, is_live) = match effect {
+                Effect::Live(run) => (run, true),
+                Effect::Free(run) => (run, false),
+                Effect::NidFree { .. } => continue,
+            };
+            for Piece {
+                segment,
+                first,
+                count,
+            } in self.pieces(run)
+            {
+                let free = self.segments.with(segment, |state| {
+                    if is_live {
+                        state.settle_live(first, count, now)
+                    } else {
+                        state.settle_free(first, count, now)
+                    }
+                });
+                freed += u64::from(free);
+                live += if is_live { i64::from(count) } else { 0 } - i64::from(free);
+            }
+        }
+        self.live.add(live);
+        self.available.give(current_core(), freed);
     }
-    pub(crate) fn is_live(&self, b: BlockNo) -> bool {
-        false
+
+    /// The NAT on the medium names `new` instead of `old` (either may be `NONE`: first image, freed
+    /// node). `old` stays allocated until [`Space::images_released`].
+    pub(crate) fn image_moved(&self, old: BlockNo, new: BlockNo) {
+        let now = now();
+        if !new.is_none() {
+            let (segment, index) = self.locate(new);
+            self.segments
+                .with(segment, |state| state.image_live(index, now));
+            self.live.add(1);
+        }
+        if !old.is_none() {
+            let (segment, index) = self.locate(old);
+            self.segments
+                .with(segment, |state| state.image_dead(index, now));
+            self.live.add(-1);
+            self.images.lock().push(old);
+        }
     }
-    pub(crate) fn mark_log(&self, b: BlockNo) -> Result<()> {
-        Ok(())
+
+    /// The checkpoint that moved the images is complete: the old blocks are free.
+    pub(crate) fn images_released(&self) {
+        let released = std::mem::take(&mut *self.images.lock());
+        for &block in &released {
+            self.release(Run {
+                first: block,
+                count: 1,
+            });
+        }
+        self.available
+            .give(current_core(), crate::units::to_u64(released.len()));
     }
-    pub(crate) fn ready(&self) {}
+
+    /// A wholly free segment for a log ring, out of what anybody may reserve; `None` if there is
+    /// none.
+    pub(crate) fn alloc_segment(&self, usage: SegmentUse) -> Option<SegNo> {
+        assert!(
+            usage == SegmentUse::Log,
+            "only log rings take whole segments, not {usage:?}"
+        );
+        let core = current_core();
+        if !self.reserve(core, self.layout.segment_blocks, OpClass::Normal) {
+            return None;
+        }
+        let segment = self.take_log_segment(core);
+        if segment.is_none() {
+            self.unreserve(core, self.layout.segment_blocks);
+        }
+        segment
+    }
+
+    /// A log segment that no durable journal header lists any more is free.
+    pub(crate) fn free_segment(&self, segment: SegNo) {
+        self.segments
+            .with(segment, segment::SegmentState::leave_log);
+        self.available
+            .give(current_core(), u64::from(self.layout.segment_blocks));
+    }
+
+    /// Sets the owner of an allocated block in its summary.
+    pub(crate) fn set_owner(&self, block: BlockNo, owner: SummaryEntry) {
+        self.set_owners(
+            Run {
+                first: block,
+                count: 1,
+            },
+            owner,
+        );
+    }
+
+    /// Sets the owners of allocated blocks: `first` owns the first, the slots behind it the rest.
+    pub(crate) fn set_owners(&self, run: Run, first: SummaryEntry) {
+        let mut owner = first;
+        for piece in self.pieces(run) {
+            self.segments.with(piece.segment, |state| {
+                for index in piece.first..piece.first + piece.count {
+                    assert!(state.allocated.contains(index), "an owner for a free block");
+                    state.set_owner(index, owner, self.layout.segment_blocks);
+                    owner.slot = owner.slot.wrapping_add(1);
+                }
+            });
+        }
+    }
+
+    /// Up to `count` segments worth cleaning, best first: closed ones with something live and
+    /// something free.
+    pub(crate) fn victims(&self, count: usize, policy: VictimPolicy) -> Vec<SegNo> {
+        pick::victims(&self.segments, count, policy, now())
+    }
+
+    /// Keeps allocation out of a closed segment that is to be cleaned; `false` if it is not closed.
+    pub(crate) fn begin_cleaning(&self, segment: SegNo) -> bool {
+        self.segments.with(segment, |state| {
+            let closed = state.role == Role::Closed;
+            if closed {
+                state.role = Role::Cleaning;
+            }
+            closed
+        })
+    }
+
+    /// Cleaning of this segment is over, successful or not.
+    pub(crate) fn end_cleaning(&self, segment: SegNo) {
+        self.segments.with(segment, |state| {
+            assert!(
+                state.role == Role::Cleaning,
+                "the end of a cleaning that never began"
+            );
+            state.role = Role::Closed;
+        });
+    }
+
+    /// A few sums over few counters.
+    pub(crate) fn statistics(&self) -> SpaceStatistics {
+        let blocks = u64::from(self.layout.segment_blocks);
+        let total = u64::from(self.layout.segments) * blocks;
+        let log = self.segments.used_for(SegmentUse::Log);
+        let count = |counter: &Counter| u64::try_from(counter.sum()).unwrap_or(0);
+        SpaceStatistics {
+            total,
+            free: total.saturating_sub(count(&self.live) + u64::from(log) * blocks),
+            available: self.available.normal(),
+            kept: self.available.kept(),
+            segments_free: self.segments.used_for(SegmentUse::Free),
+            segments_data: self.segments.used_for(SegmentUse::Data),
+            segments_node: self.segments.used_for(SegmentUse::Node),
+            segments_log: log,
+            scrapes: count(&self.scrapes),
+            summaries_lost: count(&self.summaries_lost),
+        }
+    }
+
+    fn block(&self, segment: SegNo, index: u32) -> BlockNo {
+        BlockNo(self.layout.segment_start(segment).0 + u64::from(index))
+    }
+
+    /// The place of a block that dure itself allocated.
+    fn locate(&self, block: BlockNo) -> (SegNo, u32) {
+        let place = self.layout.locate(block);
+        place.unwrap_or_else(|| panic!("{block:?} is not in the main area"))
+    }
+
+    /// The run, cut at segment ends.
+    fn pieces(&self, run: Run) -> impl Iterator<Item = Piece> {
+        let mut at = run.first;
+        let mut rest = run.count;
+        std::iter::from_fn(move || {
+            if rest == 0 {
+                return None;
+            }
+            let (segment, first) = self.locate(at);
+            let count = rest.min(self.layout.segment_blocks - first);
+            at = BlockNo(at.0 + u64::from(count));
+            rest -= count;
+            Some(Piece {
+                segment,
+                first,
+                count,
+            })
+        })
+    }
+}
+
+/// Seconds since 1970, for the age of segments.
+fn now() -> u64 {
+    u64::try_from(clock::wall_coarse().secs).unwrap_or(0)
 }

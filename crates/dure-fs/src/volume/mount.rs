@@ -192,7 +192,6 @@ impl Mount {
         if dirty {
             replayed = Some(self.recover(&mut state, &mut logs, &space)?);
         }
-        space.ready();
         if self.options.read_only {
             return Ok(self.volume(space, state, replayed));
         }
@@ -200,6 +199,7 @@ impl Mount {
             self.write_recovered(&mut state, &space, replayed)?;
         }
         self.begin_epoch(&mut state, &logs)?;
+        space.lift_fences();
         let (epoch, first_number) = (state.header.epoch.get(), state.header.first_number.get());
         let rings = logs.rings().iter().map(|ring| ring.start.clone()).collect();
         let volume = self.volume(space, state, None);

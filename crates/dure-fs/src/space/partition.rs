@@ -1,0 +1,233 @@
+//! Which core allocates where.
+//!
+//! **Problem.** Cores that allocate must not meet. **Structure.** Partition p owns the segments
+//! `p * n / P .. (p + 1) * n / P` and has one open segment for data and one for node images. A core
+//! uses the partition of its number. When an open segment is full, the partition takes the next one:
+//! a wholly free one of its own range, then of the others' from near to far (segments whose lock is
+//! taken are skipped), then the segment with most free blocks (*slack allocation*: the log is
+//! threaded through the holes; nothing live is ever overwritten), and when all that is left lies in
+//! segments that others have open, single blocks of those.
+//! **Invariants.** Whoever holds a reservation gets a block. Allocation in an open segment takes the
+//! partition's and the segment's lock and writes nothing else. **Crash.** Open segments are not
+//! remembered: an allocated block that is not live is free after the crash.
+
+use std::ops::Range;
+
+use dure_sync::{CoreId, Mutex, MutexGuard, PerCore, thread};
+
+use super::Space;
+use super::pick;
+use super::segment::{Role, SegmentState};
+use crate::format::sit::SegmentUse;
+use crate::ranks::PARTITION;
+use crate::units::SegNo;
+
+/// Rounds over all segments before an allocation gives up. A round fails only when other cores took
+/// what became free behind its back.
+const ROUNDS_MAX: u32 = 100;
+
+/// Blocks in a row within one segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// The segment.
+    pub(crate) segment: SegNo,
+    /// The first block in it.
+    pub(crate) first: u32,
+    /// How many.
+    pub(crate) count: u32,
+}
+
+/// The open segments of one partition.
+#[derive(Debug, Default)]
+pub(crate) struct Open {
+    data: Option<SegNo>,
+    node: Option<SegNo>,
+}
+
+impl Open {
+    fn of(&mut self, usage: SegmentUse) -> &mut Option<SegNo> {
+        match usage {
+            SegmentUse::Data => &mut self.data,
+            SegmentUse::Node => &mut self.node,
+            SegmentUse::Free | SegmentUse::Log => {
+                unreachable!("only data and nodes have open segments")
+            }
+        }
+    }
+}
+
+/// All partitions.
+#[derive(Debug)]
+pub(crate) struct Partitions {
+    open: PerCore<Mutex<PARTITION, Open>>,
+    segments: u32,
+}
+
+impl Partitions {
+    /// `count` partitions of `segments` segments, nothing open.
+    pub(crate) fn new(count: u32, segments: u32) -> Partitions {
+        assert!(
+            count > 0 && count <= segments,
+            "{count} partitions of {segments} segments"
+        );
+        Partitions {
+            open: PerCore::new(count as usize, |_| Mutex::default()),
+            segments,
+        }
+    }
+
+    /// The partition of a core.
+    pub(crate) fn index(&self, core: CoreId) -> u32 {
+        u32::try_from(core.index() % self.open.len()).expect("partitions are counted in u32")
+    }
+
+    /// The segments of a partition.
+    pub(crate) fn range(&self, index: u32) -> Range<u32> {
+        let start = |index: u32| {
+            let start = u64::from(index) * u64::from(self.segments) / u64::from(self.count());
+            u32::try_from(start).expect("at most the number of segments")
+        };
+        start(index)..start(index + 1)
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> u32 {
+        u32::try_from(self.open.len()).expect("partitions are counted in u32")
+    }
+
+    fn lock(&self, core: CoreId) -> MutexGuard<'_, PARTITION, Open> {
+        self.open.get(core).lock()
+    }
+}
+
+impl Space {
+    /// Up to `want` blocks in a row; `None` only when every block is allocated.
+    pub(super) fn allocate(&self, core: CoreId, usage: SegmentUse, want: u32) -> Option<Piece> {
+        let mut partition = self.partitions.lock(core);
+        let open = partition.of(usage);
+        if let Some(segment) = *open {
+            let taken = self.segments.with(segment, |state| {
+                let taken = state.allocate(self.segments.segment_blocks, want);
+                if taken.is_none() {
+                    state.role = Role::Closed;
+                }
+                taken
+            });
+            if let Some((first, count)) = taken {
+                return Some(Piece {
+                    segment,
+                    first,
+                    count,
+                });
+            }
+            *open = None;
+        }
+        let index = self.partitions.index(core);
+        let piece = self
+            .open_whole(index, usage, want)
+            .or_else(|| self.open_slack(index, want));
+        *open = piece.map(|piece| piece.segment);
+        drop(partition);
+        piece.or_else(|| self.scrape(index, want))
+    }
+
+    /// Takes a wholly free segment for a log ring.
+    pub(super) fn take_log_segment(&self, core: CoreId) -> Option<SegNo> {
+        let index = self.partitions.index(core);
+        let take = |state: &mut SegmentState| {
+            (state.role == Role::Closed && state.allocated.is_empty()).then(|| state.become_log())
+        };
+        for range in self.ranges_from(index) {
+            for segment in self.segments.whole_in(range) {
+                if self.segments.with(segment, take).is_some() {
+                    return Some(segment);
+                }
+            }
+        }
+        None
+    }
+
+    /// The ranges of all partitions, `index` first, then from near to far.
+    fn ranges_from(&self, index: u32) -> impl Iterator<Item = Range<u32>> {
+        pick::near_to_far(index, self.partitions.count()).map(|index| self.partitions.range(index))
+    }
+
+    /// Opens a wholly free segment and takes blocks from it.
+    fn open_whole(&self, index: u32, usage: SegmentUse, want: u32) -> Option<Piece> {
+        if self.segments.used_for(SegmentUse::Free) == 0 {
+            return None;
+        }
+        for range in self.ranges_from(index) {
+            for segment in self.segments.whole_in(range) {
+                // Try and skip: whoever holds the lock is about to take the segment, or is done
+                // before we would be.
+                let taken = self.segments.try_with(segment, |state| {
+                    if state.role != Role::Closed || !state.allocated.is_empty() {
+                        return None;
+                    }
+                    state.role = Role::Open;
+                    state.usage = usage;
+                    state.allocate(self.segments.segment_blocks, want)
+                });
+                if let Some((first, count)) = taken.flatten() {
+                    return Some(Piece {
+                        segment,
+                        first,
+                        count,
+                    });
+                }
+            }
+        }
+        None
+    }
+
+    /// Opens the segment with most free blocks and takes blocks from it.
+    fn open_slack(&self, index: u32, want: u32) -> Option<Piece> {
+        for _ in 0..ROUNDS_MAX {
+            let segment = pick::slackest(&self.segments, self.partitions.range(index))?;
+            let taken = self.segments.with(segment, |state| {
+                if state.role != Role::Closed {
+                    return None;
+                }
+                let taken = state.allocate(self.segments.segment_blocks, want);
+                if taken.is_some() {
+                    state.role = Role::Open;
+                }
+                taken
+            });
+            if let Some((first, count)) = taken {
+                return Some(Piece {
+                    segment,
+                    first,
+                    count,
+                });
+            }
+        }
+        None
+    }
+
+    /// Takes blocks from whatever segment has some, open or not.
+    #[cold]
+    fn scrape(&self, index: u32, want: u32) -> Option<Piece> {
+        self.scrapes.add(1);
+        for _ in 0..ROUNDS_MAX {
+            for segment in self.ranges_from(index).flatten().map(SegNo) {
+                let taken = self.segments.with(segment, |state| {
+                    if state.role == Role::Log {
+                        return None;
+                    }
+                    state.allocate(self.segments.segment_blocks, want)
+                });
+                if let Some((first, count)) = taken {
+                    return Some(Piece {
+                        segment,
+                        first,
+                        count,
+                    });
+                }
+            }
+            thread::yield_now();
+        }
+        None
+    }
+}
