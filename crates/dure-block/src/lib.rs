@@ -5,7 +5,7 @@
 //! survive crashes only if every write and flush can be recorded, reordered, lost and torn.
 //!
 //! **Structure.**
-//! * [`Device`]: what stores blocks. [`ram`], [`overlay`], [`null`] and `file` store them, the *decorators*
+//! * [`Device`]: what stores blocks. [`ram`], [`overlay`], [`null`] and [`file`] store them, the *decorators*
 //!   [`record`] and [`fault`] change what a device does. A device is asked either
 //!   synchronously with borrowed memory ([`Device::execute`]: no allocation, no other thread) or
 //!   asynchronously with owned memory ([`Device::submit`]).
@@ -40,6 +40,7 @@ mod bio;
 mod buf;
 pub mod crash;
 mod device;
+mod engine;
 mod error;
 mod queue;
 mod random;
@@ -47,7 +48,7 @@ mod request;
 
 pub use bio::{Bio, Lba, Op, WriteFlags};
 pub use buf::BlockBuf;
-pub use device::{Device, DeviceInfo, Io, Poll, fault, null, overlay, ram, record, share};
+pub use device::{Device, DeviceInfo, Io, Poll, fault, file, null, overlay, ram, record, share};
 pub use error::{Error, OsError, Result};
 pub use queue::{Counters, FlushPolicy, Phases, Queue, QueueConfig, Ticket, Trace, TraceRecord};
 pub use request::{Completion, Request, Slot, Stamps};

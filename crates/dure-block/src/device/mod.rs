@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`null`] | nothing | the cost of the layers above |
 //! | [`ram`] | in memory, sparse | tests, the simulator, in-memory volumes |
+//! | [`file`] | in an image file or block device | volumes |
 //! | [`overlay`] | in memory, over a shared image | crash states |
 //! | [`record`] | in the device below | crash states: keeps a log of writes and flushes |
 //! | [`fault`] | in the device below | errors, torn, lost and misdirected writes, bit rot |
@@ -21,6 +22,7 @@ use dure_sync::Arc;
 use crate::{Lba, Op, Request, Result, Slot, WriteFlags, blocks_of};
 
 pub mod fault;
+pub mod file;
 pub mod null;
 pub mod overlay;
 pub mod ram;

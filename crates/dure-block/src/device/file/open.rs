@@ -1,0 +1,285 @@
+//! Opening and making image files and block devices.
+//!
+//! **Problem.** A volume must not be opened twice, nor on something that cannot hold it.
+//! **Structure.** Options, the checks, and the facts the kernel tells about the device.
+//! **Invariants.** Every refusal says what to do. **Crash.** A new image file is durable, with its
+//! directory entry, when [`create_image`] returns.
+
+use std::path::{Path, PathBuf};
+
+use dure_sync::Arc;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{
+    AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom, StatxFlags,
+    fallocate, flock, fstat, fsync, ftruncate, ioctl_blkpbszget, ioctl_blksszget, major, minor,
+    open, seek, statx,
+};
+use rustix::io::Errno;
+
+use super::FileDevice;
+use crate::engine::Target;
+use crate::engine::uring::Ring;
+use crate::{BLOCK_BYTES, DeviceInfo, Error, Result};
+
+/// Whether the page cache of the kernel is bypassed.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Direct {
+    /// If the file system supports it.
+    #[default]
+    Auto,
+    /// Or opening fails.
+    Always,
+    /// Through the page cache.
+    Never,
+}
+
+/// How submitted requests reach the kernel. Synchronous ones always use plain system calls.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Engine {
+    /// Rings if the kernel has them, else as `Psync`.
+    #[default]
+    Auto,
+    /// Plain system calls: a submitted request is complete when `submit` returns.
+    Psync,
+    /// Rings, or opening fails.
+    Uring,
+}
+
+/// How a file or block device is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// Whether writes are refused.
+    pub read_only: bool,
+    /// Whether others are kept out: `O_EXCL` on block devices, a lock on image files (shared if
+    /// read-only). Turn it off only to look at a volume that is known to be in use.
+    pub exclusive: bool,
+    /// Whether the page cache is bypassed.
+    pub direct: Direct,
+    /// The engine of submitted requests.
+    pub engine: Engine,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            exclusive: true,
+            direct: Direct::Auto,
+            engine: Engine::Auto,
+        }
+    }
+}
+
+/// Whether a new image file has its blocks from the beginning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Allocation {
+    /// Blocks are allocated when they are written, which may then fail for lack of space.
+    Sparse,
+    /// All blocks are allocated now.
+    Preallocated,
+}
+
+/// Longest transfer of one system call on Linux, in blocks.
+const MAX_BLOCKS_PER_REQUEST: u64 = 0x7fff_f000 / 4096;
+
+fn failed(path: &Path, action: &'static str) -> impl Fn(Errno) -> Error {
+    let path = path.to_owned();
+    move |errno| Error::Open {
+        path: path.clone(),
+        action,
+        os: errno.into(),
+    }
+}
+
+/// Makes an image file of `blocks` blocks that read as zeroes.
+///
+/// # Errors
+/// [`Error::Open`] if there is such a file already, or no space, or anything else the system says.
+pub fn create_image(path: &Path, blocks: u64, allocation: Allocation) -> Result<()> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let file = open(path, flags, Mode::RUSR | Mode::WUSR)
+        .map_err(failed(path, "create the image file"))?;
+    let sized = size_image(path, &file, blocks, allocation);
+    if sized.is_err() {
+        // The file is ours and useless; that removing it fails as well changes nothing.
+        let _ = rustix::fs::unlink(path);
+    }
+    sized
+}
+
+fn size_image(path: &Path, file: &OwnedFd, blocks: u64, allocation: Allocation) -> Result<()> {
+    let bytes = blocks
+        .checked_mul(4096)
+        .ok_or(Errno::FBIG)
+        .map_err(failed(path, "give the image file its size"))?;
+    ftruncate(file, bytes).map_err(failed(path, "give the image file its size"))?;
+    if allocation == Allocation::Preallocated && bytes > 0 {
+        fallocate(file, FallocateFlags::empty(), 0, bytes)
+            .map_err(failed(path, "allocate the blocks of the image file"))?;
+    }
+    fsync(file).map_err(failed(path, "sync the image file"))?;
+    // The directory entry has to be durable as well.
+    let parent = match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    let directory = open(
+        parent,
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .map_err(failed(parent, "open the directory of the image file"))?;
+    fsync(&directory).map_err(failed(parent, "sync the directory of the image file"))
+}
+
+/// Opens an image file or block device.
+///
+/// # Errors
+/// [`Error::Busy`] and [`Error::Locked`] if somebody else has it; [`Error::WrongFileType`],
+/// [`Error::EngineUnavailable`], or [`Error::Open`] with what the system says.
+pub fn open_file(path: &Path, options: OpenOptions) -> Result<FileDevice> {
+    let metadata = rustix::fs::stat(path).map_err(failed(path, "find it"))?;
+    let kind = FileType::from_raw_mode(metadata.st_mode);
+    if !matches!(kind, FileType::RegularFile | FileType::BlockDevice) {
+        return Err(Error::WrongFileType {
+            path: path.to_owned(),
+            kind: name_of(kind),
+        });
+    }
+    let (fd, direct) = open_checked(path, kind, options)?;
+    // The path may have been replaced since: what counts is what was opened.
+    let opened = fstat(&fd).map_err(failed(path, "examine it"))?;
+    if FileType::from_raw_mode(opened.st_mode) != kind {
+        return Err(failed(path, "open it: it was replaced meanwhile")(
+            Errno::STALE,
+        ));
+    }
+    if kind == FileType::RegularFile && options.exclusive {
+        lock(path, &fd, options)?;
+    }
+    if options.engine == Engine::Uring {
+        let unavailable = |os| Error::EngineUnavailable {
+            path: path.to_owned(),
+            engine: "uring",
+            os,
+        };
+        drop(Ring::new().map_err(unavailable)?);
+    }
+    let info = examine(path, &fd, kind, &opened, options, direct)?;
+    let target = Target {
+        fd,
+        name: Arc::from(info.name.as_str()),
+    };
+    Ok(FileDevice::new(info, target, options.engine))
+}
+
+/// Opens `path`; the second value says whether directly.
+fn open_checked(path: &Path, kind: FileType, options: OpenOptions) -> Result<(OwnedFd, bool)> {
+    let access = if options.read_only {
+        OFlags::RDONLY
+    } else {
+        OFlags::RDWR
+    };
+    let mut flags = access | OFlags::CLOEXEC;
+    if kind == FileType::BlockDevice && options.exclusive {
+        flags |= OFlags::EXCL;
+    }
+    let refused = |errno: Errno| match errno {
+        Errno::BUSY => Error::Busy {
+            path: path.to_owned(),
+        },
+        errno => failed(path, "open it")(errno),
+    };
+    if options.direct != Direct::Never {
+        match open(path, flags | OFlags::DIRECT, Mode::empty()) {
+            Ok(fd) => return Ok((fd, true)),
+            Err(Errno::INVAL) if options.direct == Direct::Auto => {}
+            Err(errno) => return Err(refused(errno)),
+        }
+    }
+    open(path, flags, Mode::empty())
+        .map(|fd| (fd, false))
+        .map_err(refused)
+}
+
+fn lock(path: &Path, fd: &OwnedFd, options: OpenOptions) -> Result<()> {
+    let operation = if options.read_only {
+        FlockOperation::NonBlockingLockShared
+    } else {
+        FlockOperation::NonBlockingLockExclusive
+    };
+    flock(fd, operation).map_err(|errno| match errno {
+        Errno::WOULDBLOCK => Error::Locked {
+            path: path.to_owned(),
+        },
+        errno => failed(path, "lock it")(errno),
+    })
+}
+
+fn examine(
+    path: &Path,
+    fd: &OwnedFd,
+    kind: FileType,
+    metadata: &rustix::fs::Stat,
+    options: OpenOptions,
+    direct: bool,
+) -> Result<DeviceInfo> {
+    let is_block_device = kind == FileType::BlockDevice;
+    // A seek to the end tells the size of both files and block devices.
+    let bytes = seek(fd, SeekFrom::End(0)).map_err(failed(path, "find its size"))?;
+    if is_block_device {
+        let sector = ioctl_blksszget(fd).map_err(failed(path, "find its sector size"))?;
+        if usize::try_from(sector).is_ok_and(|sector| sector > BLOCK_BYTES) {
+            return Err(failed(path, "use sectors larger than 4096 bytes")(
+                Errno::INVAL,
+            ));
+        }
+    }
+    let atomic = is_block_device && ioctl_blkpbszget(fd).is_ok_and(|physical| physical >= 4096);
+    Ok(DeviceInfo {
+        name: path.display().to_string(),
+        // What is left over behind the last whole block is not used.
+        blocks: bytes / 4096,
+        rotational: is_block_device && is_rotational(metadata.st_rdev),
+        volatile_cache: true,
+        read_only: options.read_only,
+        max_blocks_per_request: MAX_BLOCKS_PER_REQUEST,
+        memory_alignment: if direct { direct_alignment(fd) } else { 1 },
+        atomic_write_blocks: u64::from(atomic),
+        discard: true,
+    })
+}
+
+/// The alignment of memory that direct I/O needs.
+fn direct_alignment(fd: &OwnedFd) -> usize {
+    let alignment = statx(fd.as_fd(), "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)
+        .map_or(0, |stat| {
+            usize::try_from(stat.stx_dio_mem_align).unwrap_or(0)
+        });
+    // 0 = the kernel does not say.
+    if alignment == 0 {
+        BLOCK_BYTES
+    } else {
+        alignment
+    }
+}
+
+fn is_rotational(device: u64) -> bool {
+    let path = format!(
+        "/sys/dev/block/{}:{}/queue/rotational",
+        major(device),
+        minor(device)
+    );
+    std::fs::read_to_string(PathBuf::from(path)).is_ok_and(|text| text.trim() == "1")
+}
+
+fn name_of(kind: FileType) -> &'static str {
+    match kind {
+        FileType::Directory => "directory",
+        FileType::Symlink => "symbolic link",
+        FileType::Fifo => "pipe",
+        FileType::Socket => "socket",
+        FileType::CharacterDevice => "character device",
+        _ => "file of an unknown kind",
+    }
+}

@@ -1,0 +1,491 @@
+use std::path::PathBuf;
+
+use dure_sync::{Arc, thread};
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::*;
+use crate::ram::RamDevice;
+use crate::{Bio, Error, Queue, QueueConfig, share};
+
+const BLOCKS: u64 = 64;
+
+struct Place {
+    directory: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self {
+            directory: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn image(&self) -> PathBuf {
+        let path = self.path("image");
+        create_image(&path, BLOCKS, Allocation::Sparse).unwrap();
+        path
+    }
+}
+
+fn with(engine: Engine, direct: Direct) -> OpenOptions {
+    OpenOptions {
+        engine,
+        direct,
+        ..OpenOptions::default()
+    }
+}
+
+fn queue_of(device: FileDevice) -> Arc<Queue> {
+    Queue::new(
+        share(device),
+        QueueConfig {
+            nr_requests: 8,
+            ..QueueConfig::default()
+        },
+    )
+}
+
+fn is_uring_there() -> bool {
+    let there = Ring::new().is_ok();
+    if !there {
+        eprintln!("SKIPPED in part: this kernel offers no io_uring");
+    }
+    there
+}
+
+fn modes() -> Vec<OpenOptions> {
+    let mut engines = vec![Engine::Psync, Engine::Auto];
+    if is_uring_there() {
+        engines.push(Engine::Uring);
+    }
+    let all = |engine| [Direct::Auto, Direct::Never].map(|direct| with(engine, direct));
+    engines.into_iter().flat_map(all).collect()
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Write {
+        lba: u64,
+        blocks: usize,
+        byte: u8,
+        shift: usize,
+        flags: WriteFlags,
+    },
+    Vectored {
+        lba: u64,
+        parts: usize,
+        byte: u8,
+    },
+    Submit {
+        lba: u64,
+        segments: usize,
+        byte: u8,
+        flags: WriteFlags,
+    },
+    Read {
+        lba: u64,
+        blocks: usize,
+        shift: usize,
+    },
+    SubmitRead {
+        lba: u64,
+        blocks: usize,
+    },
+    Discard {
+        lba: u64,
+        blocks: u64,
+    },
+    Flush,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let lba = 0..BLOCKS - 16;
+    let flags = prop_oneof![
+        Just(WriteFlags::NONE),
+        Just(WriteFlags::FUA),
+        Just(WriteFlags::FUA | WriteFlags::PREFLUSH)
+    ];
+    let shift = prop_oneof![Just(0_usize), 1_usize..4096];
+    prop_oneof![
+        (
+            lba.clone(),
+            1_usize..16,
+            any::<u8>(),
+            shift.clone(),
+            flags.clone()
+        )
+            .prop_map(|(lba, blocks, byte, shift, flags)| Step::Write {
+                lba,
+                blocks,
+                byte,
+                shift,
+                flags
+            }),
+        (lba.clone(), 2_usize..8, any::<u8>()).prop_map(|(lba, parts, byte)| Step::Vectored {
+            lba,
+            parts,
+            byte
+        }),
+        (lba.clone(), 1_usize..5, any::<u8>(), flags).prop_map(|(lba, segments, byte, flags)| {
+            Step::Submit {
+                lba,
+                segments,
+                byte,
+                flags,
+            }
+        }),
+        (lba.clone(), 1_usize..16, shift).prop_map(|(lba, blocks, shift)| Step::Read {
+            lba,
+            blocks,
+            shift
+        }),
+        (lba.clone(), 1_usize..16).prop_map(|(lba, blocks)| Step::SubmitRead { lba, blocks }),
+        (lba, 0_u64..16).prop_map(|(lba, blocks)| Step::Discard { lba, blocks }),
+        Just(Step::Flush),
+    ]
+}
+
+/// Memory of `blocks` blocks that starts `shift` bytes behind a block boundary.
+fn shifted(blocks: usize, shift: usize) -> BlockBuf {
+    BlockBuf::zeroed(blocks + usize::from(shift > 0))
+}
+
+/// Takes a step; returns what it read.
+fn take(queue: &Queue, step: &Step) -> Vec<u8> {
+    match *step {
+        Step::Write {
+            lba,
+            blocks,
+            byte,
+            shift,
+            flags,
+        } => {
+            let mut buf = shifted(blocks, shift);
+            let memory = &mut buf.as_mut_slice()[shift..shift + blocks * BLOCK_BYTES];
+            for (number, byte_of_block) in (0_u8..).zip(memory.chunks_mut(BLOCK_BYTES)) {
+                byte_of_block.fill(byte.wrapping_add(number));
+            }
+            queue.write(Lba::new(lba), memory, flags).unwrap();
+        }
+        Step::Vectored { lba, parts, byte } => {
+            let bufs: Vec<_> = (0..parts)
+                .map(|n| vec![byte; BLOCK_BYTES * (n % 3)])
+                .map(|bytes| BlockBuf::from_slice(&bytes))
+                .collect();
+            let parts: Vec<_> = bufs.iter().map(BlockBuf::as_slice).collect();
+            queue.write_vectored(Lba::new(lba), &parts).unwrap();
+        }
+        Step::Submit {
+            lba,
+            segments,
+            byte,
+            flags,
+        } => {
+            let segment = || BlockBuf::from_slice(&vec![byte; 2 * BLOCK_BYTES]);
+            let segments = (0..segments).map(|_| segment()).collect();
+            let bio = Bio::write_segments(Lba::new(lba), segments).with_flags(flags);
+            let ticket = queue.submit(bio).unwrap();
+            queue.wait(ticket).into_segments().unwrap();
+        }
+        Step::Read { lba, blocks, shift } => {
+            let mut buf = shifted(blocks, shift);
+            let memory = &mut buf.as_mut_slice()[shift..shift + blocks * BLOCK_BYTES];
+            queue.read(Lba::new(lba), memory).unwrap();
+            return memory.to_vec();
+        }
+        Step::SubmitRead { lba, blocks } => {
+            let bio = Bio::read(Lba::new(lba), BlockBuf::zeroed(blocks));
+            let ticket = queue.submit(bio).unwrap();
+            return queue.wait(ticket).into_segments().unwrap()[0]
+                .as_slice()
+                .to_vec();
+        }
+        Step::Discard { lba, blocks } => queue.discard(Lba::new(lba), blocks).unwrap(),
+        Step::Flush => {
+            queue.flush().unwrap();
+            let ticket = queue.submit(Bio::flush()).unwrap();
+            queue.wait(ticket).result.unwrap();
+        }
+    }
+    Vec::new()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #[test]
+    fn a_file_behaves_as_ram_does(steps in prop::collection::vec(step(), 1..30)) {
+        for options in modes() {
+            let place = Place::new();
+            let path = place.image();
+            let file = queue_of(open_file(&path, options).unwrap());
+            let ram_device = Arc::new(RamDevice::new("ram0", BLOCKS));
+            let ram = Queue::new(share(Arc::clone(&ram_device)), QueueConfig::default());
+            for step in &steps {
+                prop_assert_eq!(take(&file, step), take(&ram, step), "{:?} {:?}", options, step);
+            }
+            drop(file);
+            let stored = std::fs::read(&path).unwrap();
+            prop_assert_eq!(stored, ram_device.snapshot().to_bytes(), "{:?}", options);
+        }
+    }
+}
+
+/// Tasks share rings, wait in any order, run out of tags, and forget tickets.
+#[test]
+fn many_tasks_share_the_rings() {
+    let place = Place::new();
+    let queue = queue_of(open_file(&place.image(), OpenOptions::default()).unwrap());
+    thread::scope(|scope| {
+        for task in 0_u8..8 {
+            let queue = &queue;
+            scope.spawn(move || {
+                let lba = |n: u8| Lba::new(u64::from(task) * 8 + u64::from(n));
+                for round in 0_u8..20 {
+                    let buf = || BlockBuf::from_slice(&[round; BLOCK_BYTES]);
+                    let bios = (0..4).map(|n| Bio::write(lba(n), buf()));
+                    let mut tickets = queue.submit_all(bios).unwrap();
+                    if round % 2 == 0 {
+                        tickets.reverse();
+                    }
+                    for ticket in tickets {
+                        queue.wait(ticket).into_segments().unwrap();
+                    }
+                    drop(
+                        queue
+                            .submit(Bio::read(lba(5), BlockBuf::zeroed(1)))
+                            .unwrap(),
+                    );
+                    let mut out = [0; BLOCK_BYTES];
+                    queue.read(lba(3), &mut out).unwrap();
+                    assert_eq!(out, [round; BLOCK_BYTES]);
+                }
+            });
+        }
+    });
+    assert_eq!(queue.counters().writes, 8 * 20 * 4);
+    assert_eq!(queue.counters().errors, 0);
+}
+
+#[test]
+fn requests_that_nobody_waits_for_do_not_outlive_the_device() {
+    let place = Place::new();
+    let path = place.image();
+    let queue = queue_of(open_file(&path, OpenOptions::default()).unwrap());
+    let bio = Bio::write(Lba::new(3), BlockBuf::from_slice(&[7; BLOCK_BYTES]));
+    drop(queue.submit(bio).unwrap());
+    drop(queue);
+    let start = 3 * BLOCK_BYTES;
+    assert_eq!(
+        std::fs::read(&path).unwrap()[start..start + BLOCK_BYTES],
+        [7; BLOCK_BYTES]
+    );
+}
+
+#[test]
+fn an_image_in_use_is_refused() {
+    let place = Place::new();
+    let path = place.image();
+    let reading = OpenOptions {
+        read_only: true,
+        ..OpenOptions::default()
+    };
+    let first = open_file(&path, OpenOptions::default()).unwrap();
+    for options in [OpenOptions::default(), reading] {
+        let error = open_file(&path, options).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "{}: in use by another process (it holds the exclusive lock on the file)",
+                path.display()
+            )
+        );
+    }
+    let looking = OpenOptions {
+        exclusive: false,
+        ..reading
+    };
+    open_file(&path, looking).unwrap();
+    drop(first);
+    // Readers share.
+    let (_one, _two) = (
+        open_file(&path, reading).unwrap(),
+        open_file(&path, reading).unwrap(),
+    );
+    open_file(&path, OpenOptions::default()).unwrap_err();
+}
+
+#[test]
+fn reading_only_refuses_writes() {
+    let place = Place::new();
+    let path = place.image();
+    let options = OpenOptions {
+        read_only: true,
+        ..OpenOptions::default()
+    };
+    let queue = queue_of(open_file(&path, options).unwrap());
+    let error = queue
+        .write(Lba::new(0), &[1; BLOCK_BYTES], WriteFlags::NONE)
+        .unwrap_err();
+    let message = format!(
+        "{}: write at block 0 refused: the device is open for reading only",
+        path.display()
+    );
+    assert_eq!(error.to_string(), message);
+    assert!(queue.discard(Lba::new(0), 1).is_err());
+    queue.read(Lba::new(0), &mut [0; BLOCK_BYTES]).unwrap();
+}
+
+#[test]
+fn what_cannot_hold_a_volume_is_refused() {
+    let place = Place::new();
+    let missing = place.path("missing");
+    let error = open_file(&missing, OpenOptions::default()).unwrap_err();
+    let message = format!(
+        "{}: cannot find it: No such file or directory (os error 2)",
+        missing.display()
+    );
+    assert_eq!(error.to_string(), message);
+    let directory = place.directory.path();
+    let error = open_file(directory, OpenOptions::default()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "{}: is a directory; a volume needs a regular file or a block device",
+            directory.display()
+        )
+    );
+    let image = place.image();
+    let error = create_image(&image, 1, Allocation::Sparse).unwrap_err();
+    let message = format!(
+        "{}: cannot create the image file: File exists (os error 17)",
+        image.display()
+    );
+    assert_eq!(error.to_string(), message);
+}
+
+#[test]
+fn images_have_the_size_and_blocks_that_were_asked_for() {
+    use std::os::unix::fs::MetadataExt;
+    let place = Place::new();
+    for (name, allocation) in [("s", Allocation::Sparse), ("p", Allocation::Preallocated)] {
+        let path = place.path(name);
+        create_image(&path, BLOCKS, allocation).unwrap();
+        let metadata = std::fs::metadata(&path).unwrap();
+        assert_eq!(metadata.len(), BLOCKS * 4096);
+        assert_eq!(metadata.blocks() * 512 >= BLOCKS * 4096, name == "p");
+        let device = open_file(&path, OpenOptions::default()).unwrap();
+        assert_eq!(device.info().blocks, BLOCKS);
+    }
+    // No file is left behind when there is no room for it.
+    let path = place.path("huge");
+    create_image(&path, u64::MAX / 8192, Allocation::Preallocated).unwrap_err();
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_file_that_became_shorter_is_an_error() {
+    for options in modes() {
+        let place = Place::new();
+        let path = place.image();
+        let queue = queue_of(open_file(&path, options).unwrap());
+        std::fs::OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(10 * 4096)
+            .unwrap();
+        let error = queue
+            .read(Lba::new(9), &mut [0; 2 * BLOCK_BYTES])
+            .unwrap_err();
+        let expected = format!(
+            "{}: read of 2 blocks at block 9 failed: Input/output error (os error 5)",
+            path.display()
+        );
+        assert_eq!(error.to_string(), expected);
+        let ticket = queue
+            .submit(Bio::read(Lba::new(9), BlockBuf::zeroed(2)))
+            .unwrap();
+        assert_eq!(queue.wait(ticket).result.unwrap_err().to_string(), expected);
+    }
+}
+
+#[test]
+fn a_failed_write_is_reported_by_both_paths() {
+    // Opened for reading behind the queue's back: the kernel refuses the write itself.
+    let place = Place::new();
+    let path = place.image();
+    let options = OpenOptions {
+        read_only: true,
+        ..OpenOptions::default()
+    };
+    let mut device = open_file(&path, options).unwrap();
+    device.info.read_only = false;
+    let queue = queue_of(device);
+    let error = queue
+        .write(Lba::new(1), &[1; BLOCK_BYTES], WriteFlags::NONE)
+        .unwrap_err();
+    assert_eq!(error.os(), Some(OsError::new(libc::EBADF)));
+    let ticket = queue
+        .submit(Bio::write(Lba::new(1), BlockBuf::zeroed(1)))
+        .unwrap();
+    assert_eq!(
+        queue.wait(ticket).result.unwrap_err().os(),
+        Some(OsError::new(libc::EBADF))
+    );
+    assert_eq!(queue.counters().errors, 2);
+}
+
+/// Opens a loop device twice; needs root and a free loop device.
+#[test]
+fn a_block_device_in_use_is_refused() {
+    let place = Place::new();
+    let path = place.image();
+    let output = std::process::Command::new("losetup")
+        .args(["--find", "--show"])
+        .arg(&path)
+        .output();
+    let Some(name) = output
+        .ok()
+        .filter(|out| out.status.success())
+        .map(|out| out.stdout)
+    else {
+        eprintln!("SKIPPED: no loop device can be set up here (it needs root and losetup)");
+        return;
+    };
+    let name = PathBuf::from(String::from_utf8(name).unwrap().trim());
+    let result = std::panic::catch_unwind(|| {
+        let device = open_file(&name, OpenOptions::default()).unwrap();
+        assert_eq!(device.info().blocks, BLOCKS);
+        let error = open_file(&name, OpenOptions::default()).unwrap_err();
+        assert_eq!(error, Error::Busy { path: name.clone() });
+        let message = format!(
+            "{}: is mounted or in use (unmount it, or stop the program that has it open)",
+            name.display()
+        );
+        assert_eq!(error.to_string(), message);
+        let queue = queue_of(device);
+        let data = vec![5; 4 * BLOCK_BYTES];
+        queue.write(Lba::new(60), &data, WriteFlags::FUA).unwrap();
+        queue.discard(Lba::new(61), 1).unwrap();
+        queue.flush().unwrap();
+        let ticket = queue
+            .submit(Bio::read(Lba::new(60), BlockBuf::zeroed(4)))
+            .unwrap();
+        let segments = queue.wait(ticket).into_segments().unwrap();
+        let read = segments[0].as_slice();
+        assert_eq!(read[..BLOCK_BYTES], data[..BLOCK_BYTES]);
+        assert_eq!(read[BLOCK_BYTES..2 * BLOCK_BYTES], [0; BLOCK_BYTES]);
+        assert_eq!(read[2 * BLOCK_BYTES..], data[2 * BLOCK_BYTES..]);
+    });
+    let detached = std::process::Command::new("losetup")
+        .arg("--detach")
+        .arg(&name)
+        .status();
+    assert!(detached.unwrap().success());
+    result.unwrap();
+}

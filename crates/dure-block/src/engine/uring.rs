@@ -1,0 +1,358 @@
+//! `io_uring`: several requests in flight from one core.
+//!
+//! **Problem.** A core that waits for each request in turn gets one request's latency; threads
+//! that wait for it cost a wake-up. **Structure.** A ring per core, made on first use. Submitting
+//! puts a request into the ring's table and its entry into the submission queue; `kick` tells the
+//! kernel. Whoever waits becomes the ring's *reaper*: it holds `reaping`, sleeps in the kernel,
+//! completes what arrives, its own and others'; who finds a reaper there sleeps on `turn`.
+//!
+//! **Invariants.** A request is in the table from before the kernel knows it until its
+//! completion is reaped, so its memory stays. Completions are run under `reaping`: who holds it
+//! and finds its request incomplete knows that the kernel still has it. A ring is dropped only
+//! when nothing is in flight. `submitting` is held over the submitting system call, `reaping`
+//! over the waiting one; both belong to one core's ring.
+//!
+//! **Crash.** See [`crate::engine`].
+
+use std::fmt;
+use std::io::ErrorKind;
+
+use dure_sync::atomic::{AtomicU32, Ordering};
+use dure_sync::{Mutex, MutexGuard, futex, thread};
+use io_uring::{IoUring, opcode, types};
+use rustix::fd::AsRawFd;
+
+use crate::engine::{Target, psync};
+use crate::{BLOCK_BYTES, Op, OsError, Poll, Request, Result, Slot, WriteFlags};
+
+/// Submission queue entries; completions have twice as many and overflow into kernel memory.
+const ENTRIES: u32 = 256;
+
+/// The memory of a vectored request, for the kernel.
+struct IoVectors(
+    #[expect(
+        dead_code,
+        reason = "only the kernel reads it, through the submission entry"
+    )]
+    Vec<libc::iovec>,
+);
+
+// JUSTIFICATION: `iovec` holds raw pointers, which keeps the table of requests from being shared.
+// SAFETY: the pointers are only stored here for the kernel; nobody reads through them.
+unsafe impl Send for IoVectors {}
+
+/// A request that the kernel has.
+struct InFlight {
+    request: Request,
+    bytes: usize,
+    /// Lives as long as the entry that points to it.
+    _vectors: IoVectors,
+}
+
+#[derive(Default)]
+struct Table {
+    entries: Vec<Option<InFlight>>,
+    free: Vec<usize>,
+    /// Entries pushed since the last kick that succeeded.
+    pushed: Vec<usize>,
+    in_flight: usize,
+}
+
+/// One ring.
+pub(crate) struct Ring {
+    uring: IoUring,
+    submitting: Mutex<212, Table>,
+    reaping: Mutex<210, ()>,
+    /// Bumped by the reaper when it completed something or leaves; what non-reapers sleep on.
+    turn: AtomicU32,
+    /// Non-reapers between reading `turn` and waking.
+    sleepers: AtomicU32,
+}
+
+impl Ring {
+    pub(crate) fn new() -> std::result::Result<Self, OsError> {
+        // Without COOP_TASKRUN: completions must arrive while the submitter computes and another
+        // task waits.
+        let uring = IoUring::new(ENTRIES)
+            .map_err(|error| OsError::new(error.raw_os_error().unwrap_or(libc::EIO)))?;
+        Ok(Self {
+            uring,
+            submitting: Mutex::default(),
+            reaping: Mutex::new(()),
+            turn: AtomicU32::new(0),
+            sleepers: AtomicU32::new(0),
+        })
+    }
+
+    /// Takes a read, write or flush.
+    pub(crate) fn submit(&self, target: &Target, mut request: Request) {
+        let mut table = self.submitting.lock();
+        let (entry, bytes, vectors) = prepare(target, &mut request);
+        let flight = InFlight {
+            request,
+            bytes,
+            _vectors: vectors,
+        };
+        let index = table.free.pop().unwrap_or_else(|| {
+            table.entries.push(None);
+            table.entries.len() - 1
+        });
+        table.entries[index] = Some(flight);
+        table.in_flight += 1;
+        let entry = entry.user_data(u64::try_from(index).expect("a usize fits in 64 bits"));
+        loop {
+            // SAFETY: `submitting` is held, so there is no other submission queue object.
+            let mut queue = unsafe { self.uring.submission_shared() };
+            // SAFETY: the memory that the entry points to is owned by the table until the
+            // completion is reaped, and does not move: it is on the heap.
+            let push = unsafe { queue.push(&entry) };
+            drop(queue);
+            if push.is_ok() {
+                break;
+            }
+            self.kick_locked(&mut table);
+            thread::yield_now();
+        }
+        table.pushed.push(index);
+    }
+
+    /// Tells the kernel about all submitted requests.
+    pub(crate) fn kick(&self) {
+        self.kick_locked(&mut self.submitting.lock());
+    }
+
+    fn kick_locked(&self, table: &mut Table) {
+        let mut pushed = std::mem::take(&mut table.pushed);
+        if pushed.is_empty() {
+            return;
+        }
+        for index in &pushed {
+            if let Some(flight) = &mut table.entries[*index] {
+                flight.request.dispatched();
+            }
+        }
+        // The kernel may take fewer than all, or none, when it lacks memory or the completion
+        // queue is full; what it left is told again by the next kick, which every waiter does.
+        match self.uring.submitter().submit() {
+            Ok(taken) => drop(pushed.drain(..taken.min(pushed.len()))),
+            Err(error) if is_transient(&error) => {}
+            Err(error) => panic!("io_uring_enter failed on a ring that was set up: {error}"),
+        }
+        table.pushed = pushed;
+    }
+
+    /// Returns when the request of `slot` is complete.
+    pub(crate) fn wait(&self, target: &Target, slot: &Slot) {
+        while !slot.is_done() {
+            match self.reaping.try_lock() {
+                Some(reaping) => {
+                    self.kick();
+                    if self.reap(target, &reaping) == 0 && !slot.is_done() {
+                        self.sleep_in_kernel(&reaping);
+                        self.reap(target, &reaping);
+                    }
+                    drop(reaping);
+                    self.pass_turn();
+                }
+                None => self.sleep_for_turn(slot),
+            }
+        }
+    }
+
+    /// Completes what has arrived, or waits for something if anything is in flight.
+    pub(crate) fn poll(&self, target: &Target, mode: Poll) -> usize {
+        self.kick();
+        let Some(reaping) = self.reaping.try_lock() else {
+            return 0;
+        };
+        let mut count = self.reap(target, &reaping);
+        if count == 0 && mode == Poll::One && self.submitting.lock().in_flight > 0 {
+            self.sleep_in_kernel(&reaping);
+            count = self.reap(target, &reaping);
+        }
+        drop(reaping);
+        self.pass_turn();
+        count
+    }
+
+    /// Waits until the kernel has a completion for us.
+    fn sleep_in_kernel(&self, _reaping: &MutexGuard<'_, 210, ()>) {
+        if !self.submitting.lock().pushed.is_empty() {
+            // The kernel would not take all requests: do not wait for one it does not have.
+            return thread::yield_now();
+        }
+        const GET_EVENTS: u32 = 1;
+        // SAFETY: no argument is passed, and nothing is submitted.
+        let entered = unsafe { self.uring.submitter().enter::<()>(0, 1, GET_EVENTS, None) };
+        if let Err(error) = entered
+            && !is_transient(&error)
+        {
+            panic!("io_uring_enter failed on a ring that was set up: {error}");
+        }
+    }
+
+    fn reap(&self, target: &Target, _reaping: &MutexGuard<'_, 210, ()>) -> usize {
+        let mut count = 0;
+        loop {
+            // SAFETY: `reaping` is held, so there is no other completion queue object.
+            let mut queue = unsafe { self.uring.completion_shared() };
+            let Some(entry) = queue.next() else {
+                return count;
+            };
+            drop(queue);
+            let index = usize::try_from(entry.user_data()).expect("it was an index");
+            let flight = {
+                let mut table = self.submitting.lock();
+                table.free.push(index);
+                table.in_flight -= 1;
+                table.entries[index]
+                    .take()
+                    .expect("the kernel completes a request once")
+            };
+            finish(target, flight, entry.result());
+            count += 1;
+        }
+    }
+
+    fn sleep_for_turn(&self, slot: &Slot) {
+        // SeqCst: either the reaper sees us in `sleepers`, or we see its `turn`.
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        let seen = self.turn.load(Ordering::SeqCst);
+        match self.reaping.try_lock() {
+            // The reaper has just left: its turn may have been before `seen`. Somebody may have
+            // gone to sleep because of the lock we just had.
+            Some(reaping) => {
+                drop(reaping);
+                self.pass_turn();
+            }
+            None if slot.is_done() => {}
+            None => drop(futex::wait(&self.turn, seen, None)),
+        }
+        self.sleepers.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn pass_turn(&self) {
+        // SeqCst: see `sleep_for_turn`.
+        self.turn.fetch_add(1, Ordering::SeqCst);
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            futex::wake(&self.turn, u32::MAX);
+        }
+    }
+
+    /// Waits until the kernel has nothing of ours any more.
+    pub(crate) fn drain(&self, target: &Target) {
+        while self.submitting.lock().in_flight > 0 {
+            self.poll(target, Poll::One);
+        }
+    }
+}
+
+impl fmt::Debug for Ring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ring").finish_non_exhaustive()
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        assert_eq!(
+            self.submitting.get_mut().in_flight,
+            0,
+            "a ring is drained before it is dropped"
+        );
+    }
+}
+
+fn is_transient(error: &std::io::Error) -> bool {
+    error.kind() == ErrorKind::Interrupted
+        || matches!(
+            error.raw_os_error(),
+            Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM)
+        )
+}
+
+/// The submission entry of a request, its length in bytes, and the vectors the entry points to.
+fn prepare(target: &Target, request: &mut Request) -> (io_uring::squeue::Entry, usize, IoVectors) {
+    let fd = types::Fd(target.fd.as_raw_fd());
+    let (op, lba, flags) = {
+        let bio = request.bio();
+        (bio.op(), bio.lba(), bio.flags())
+    };
+    let offset = psync::byte_offset(lba);
+    let mode = if flags.contains(WriteFlags::FUA) {
+        libc::RWF_DSYNC
+    } else {
+        0
+    };
+    let mut vectors: Vec<libc::iovec> = request
+        .segments_mut()
+        .iter_mut()
+        .map(|segment| {
+            let bytes = segment.as_mut_slice();
+            libc::iovec {
+                iov_base: bytes.as_mut_ptr().cast(),
+                iov_len: bytes.len(),
+            }
+        })
+        .collect();
+    let bytes = vectors.iter().map(|vector| vector.iov_len).sum();
+    let count = u32::try_from(vectors.len()).expect("a request has fewer than 2^32 segments");
+    let entry = match op {
+        Op::Read => opcode::Readv::new(fd, vectors.as_mut_ptr(), count)
+            .offset(offset)
+            .build(),
+        Op::Write => opcode::Writev::new(fd, vectors.as_mut_ptr(), count)
+            .offset(offset)
+            .rw_flags(mode)
+            .build(),
+        Op::Flush => opcode::Fsync::new(fd)
+            .flags(types::FsyncFlags::DATASYNC)
+            .build(),
+        Op::Discard => unreachable!("discards are carried out synchronously"),
+    };
+    (entry, bytes, IoVectors(vectors))
+}
+
+/// Completes a request with the kernel's result.
+fn finish(target: &Target, flight: InFlight, code: i32) {
+    let InFlight {
+        mut request, bytes, ..
+    } = flight;
+    let result = match usize::try_from(code) {
+        Err(_) => Err(OsError::new(code.saturating_neg())),
+        Ok(done) if done == bytes => Ok(()),
+        Ok(done) => transfer_rest(target, &mut request, done),
+    };
+    let bio = request.bio();
+    let (op, lba, blocks) = (bio.op(), bio.lba(), bio.blocks());
+    let result: Result<()> = result.map_err(|os| target.error(op, lba, blocks, os));
+    request.complete(result);
+}
+
+/// Continues a transfer of which `done` bytes were done, with plain system calls.
+fn transfer_rest(
+    target: &Target,
+    request: &mut Request,
+    mut done: usize,
+) -> std::result::Result<(), OsError> {
+    let (op, flags) = (request.bio().op(), request.bio().flags());
+    let mut offset = psync::byte_offset(request.bio().lba());
+    for segment in request.segments_mut() {
+        let memory = segment.as_mut_slice();
+        let bytes = memory.len();
+        assert!(
+            bytes.is_multiple_of(BLOCK_BYTES),
+            "buffers are whole blocks"
+        );
+        let skip = done.min(bytes);
+        let at = offset + u64::try_from(skip).expect("a usize fits in 64 bits");
+        match op {
+            Op::Read => psync::read(target, at, &mut memory[skip..])?,
+            Op::Write => psync::write(target, at, &memory[skip..], flags)?,
+            Op::Flush | Op::Discard => unreachable!("they have no data"),
+        }
+        done -= skip;
+        offset += u64::try_from(bytes).expect("a usize fits in 64 bits");
+    }
+    Ok(())
+}
