@@ -48,7 +48,6 @@ use crate::layout::Layout;
 use crate::ranks::PARTITION;
 use crate::units::{BlockNo, Nid, Run, SegNo};
 
-pub(crate) use self::persist::PairWrite;
 pub(crate) use self::pick::VictimPolicy;
 pub(crate) use self::reserve::OpClass;
 

@@ -87,6 +87,12 @@ impl Segments {
         Some(self.run(segment, self.states[segment.0 as usize].try_lock()?, body))
     }
 
+    /// Holds the segment's lock, as another core would.
+    #[cfg(test)]
+    pub(crate) fn hold(&self, segment: SegNo) -> MutexGuard<'_, SEGMENT, SegmentState> {
+        self.states[segment.0 as usize].lock()
+    }
+
     /// The closed and wholly free segments among `range`.
     pub(crate) fn whole_in(&self, range: Range<u32>) -> impl Iterator<Item = SegNo> {
         bits_in(&self.whole, range)

@@ -1,0 +1,337 @@
+//! What is on the medium: SIT and summaries, sound and not; and mending at mount.
+
+use dure_block::Lba;
+use zerocopy::little_endian::U64;
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::*;
+use crate::error::Error;
+use crate::format::pair_kind;
+use crate::format::sit::SitBlock;
+use crate::format::summary::{OWNER_NODE, OWNER_SLOT};
+use crate::units::BLOCK_BYTES;
+
+fn owner(nid: u64, slot: u8) -> SummaryEntry {
+    SummaryEntry {
+        nid: U64::new(nid),
+        kind: OWNER_SLOT,
+        granule: 2,
+        slot,
+        reserved: 0,
+    }
+}
+
+fn reload(space: &Space) -> Result<Space> {
+    Space::load(Arc::clone(&space.queue), &space.layout)
+}
+
+fn newest(space: &Space, first: u64, kind: u32) -> (u64, Vec<u8>) {
+    let pair = pair::read(&space.queue, first, kind, space.layout.crc_seed).unwrap();
+    let slot = pair.newest().unwrap();
+    (slot.generation, slot.payload.clone())
+}
+
+fn overwrite(space: &Space, block: u64, byte: u8) {
+    let bytes = [byte; BLOCK_BYTES];
+    space
+        .queue
+        .write(Lba::new(block), &bytes, WriteFlags::NONE)
+        .unwrap();
+}
+
+#[test]
+fn an_empty_volume_writes_every_sit_pair_once() {
+    let space = empty(2);
+    assert_eq!(
+        write(&space, 1),
+        usize::try_from(space.layout.segments.div_ceil(50)).unwrap()
+    );
+    assert_eq!(write(&space, 2), 0);
+    assert_eq!(reload(&space).unwrap().statistics(), space.statistics());
+    let wiped = Space::load(queue(&space.layout), &space.layout).unwrap();
+    assert_eq!(wiped.statistics(), space.statistics());
+}
+
+#[test]
+fn slots_alternate() {
+    let space = empty(1);
+    for generation in 1..6 {
+        let block = take(&space, 0);
+        space.settle([Effect::Live(one(block))]);
+        space.set_owner(block, owner(generation, 1));
+        write(&space, generation);
+        assert_eq!(
+            newest(&space, space.layout.sit_pair(0), pair_kind::SIT).0,
+            generation
+        );
+        let summary = space.layout.summary_pair(SegNo(0), 0);
+        assert_eq!(newest(&space, summary, pair_kind::SUMMARY).0, generation);
+    }
+}
+
+#[test]
+fn a_torn_sit_write_leaves_the_older_slot() {
+    let space = empty(1);
+    write(&space, 1);
+    let block = take(&space, 0);
+    space.settle([Effect::Live(one(block))]);
+    write(&space, 2);
+    assert!(reload(&space).unwrap().is_live(block));
+    overwrite(&space, space.layout.sit_pair(0), 0xee);
+    assert!(
+        !reload(&space).unwrap().is_live(block),
+        "generation 2 is in slot 0"
+    );
+    overwrite(&space, space.layout.sit_pair(0) + 1, 0xee);
+    let error = reload(&space).unwrap_err();
+    assert!(
+        matches!(&error, Error::Corrupt { what, at, .. }
+            if what.contains("SIT pair 0") && *at == space.layout.sit_pair(0)),
+        "{error}"
+    );
+}
+
+#[test]
+fn impossible_sit_entries_are_corrupt() {
+    type Damage = fn(&mut SitBlock);
+    let cases: [(&str, Damage); 7] = [
+        ("live blocks", |block| block.entries[0].valid.set(7)),
+        ("beyond its end", |block| {
+            block.entries[1].live[4] = 1;
+            block.entries[1].valid.set(1);
+        }),
+        ("reserved", |block| block.entries[2].reserved = 1),
+        ("reserved", |block| block.entries[2].reserved2.set(1)),
+        ("usage", |block| block.entries[3].usage = 4),
+        ("pair index", |block| block.index.set(1)),
+        ("reserved bytes", |block| block.reserved[47] = 1),
+    ];
+    for (name, damage) in cases {
+        let space = empty(1);
+        write(&space, 1);
+        let first = space.layout.sit_pair(0);
+        let (generation, payload) = newest(&space, first, pair_kind::SIT);
+        let mut block = SitBlock::read_from_bytes(&payload).unwrap();
+        damage(&mut block);
+        let (kind, seed) = (pair_kind::SIT, space.layout.crc_seed);
+        let payload = block.as_bytes();
+        pair::write(&space.queue, first, kind, generation + 1, payload, seed).unwrap();
+        let error = reload(&space).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            matches!(error, Error::Corrupt { .. }) && text.contains(name),
+            "{name}: {text}"
+        );
+    }
+}
+
+#[test]
+fn owners_outlive_the_overlay() {
+    let space = empty(1);
+    let mut expected = Vec::new();
+    for checkpoint in 1..5 {
+        assert!(space.reserve(core(0), 3, OpClass::Normal));
+        let run = space.alloc_data(core(0), 3).unwrap();
+        space.set_owners(run, owner(checkpoint, 10));
+        space.settle([Effect::Live(run)]);
+        for (block, slot) in (run.first.0..).zip(10..13) {
+            expected.push((BlockNo(block), owner(checkpoint, slot)));
+        }
+        assert_eq!(
+            space.owners(SegNo(0)).unwrap(),
+            expected,
+            "partly in memory"
+        );
+        write(&space, checkpoint);
+        assert_eq!(
+            space.owners(SegNo(0)).unwrap(),
+            expected,
+            "all on the medium"
+        );
+    }
+    let space = reload(&space).unwrap();
+    assert_eq!(space.owners(SegNo(0)).unwrap(), expected);
+    // After a mount the rest of the segment is used, and the pair is merged again.
+    let image = SummaryEntry {
+        nid: U64::new(9),
+        kind: OWNER_NODE,
+        ..SummaryEntry::default()
+    };
+    let block = BlockNo(space.layout.main + 20);
+    space.mend_live(one(block)).unwrap();
+    space.set_owner(block, image);
+    expected.push((block, image));
+    write(&space, 9);
+    assert_eq!(reload(&space).unwrap().owners(SegNo(0)).unwrap(), expected);
+    assert_eq!(space.owner(block).unwrap(), image);
+}
+
+#[test]
+fn an_owner_set_before_its_block_is_live_is_kept() {
+    let space = empty(1);
+    let (early, late) = (take(&space, 0), take(&space, 0));
+    space.set_owner(early, owner(1, 1));
+    write(&space, 1);
+    space.set_owner(late, owner(2, 2));
+    write(&space, 2);
+    space.settle([Effect::Live(one(early)), Effect::Live(one(late))]);
+    let owners = space.owners(SegNo(0)).unwrap();
+    assert_eq!(owners, [(early, owner(1, 1)), (late, owner(2, 2))]);
+}
+
+#[test]
+fn big_segments_have_two_summary_pairs() {
+    let options = FormatOptions {
+        journals: Some(1),
+        label: String::new(),
+        segment_blocks: Some(512),
+        uuid: Some([7; 16]),
+    };
+    let layout = Layout::plan(8192, &options, 1).unwrap();
+    let space = Space::new_empty(queue(&layout), &layout);
+    assert!(space.reserve(core(0), 512, OpClass::Normal));
+    let run = space.alloc_data(core(0), 512).unwrap();
+    assert_eq!(run.count, 512);
+    for block in run.first.0..run.first.0 + 512 {
+        space.set_owner(BlockNo(block), owner(block, 0));
+    }
+    space.settle([Effect::Live(run)]);
+    write(&space, 1);
+    let owners = reload(&space).unwrap().owners(SegNo(0)).unwrap();
+    assert_eq!(owners.len(), 512);
+    assert!(
+        owners
+            .iter()
+            .all(|(block, owner)| owner.nid.get() == block.0)
+    );
+}
+
+#[test]
+fn a_lost_summary_stops_the_cleaner_but_not_the_checkpoint() {
+    let space = empty(1);
+    let block = take(&space, 0);
+    space.set_owner(block, owner(1, 1));
+    space.settle([Effect::Live(one(block))]);
+    write(&space, 1);
+    let space = reload(&space).unwrap();
+    let first = space.layout.summary_pair(SegNo(0), 0);
+    for slot in [first, first + 1] {
+        overwrite(&space, slot, 0xee);
+    }
+    let error = space.owners(SegNo(0)).unwrap_err();
+    assert!(
+        matches!(error, Error::Corrupt { at, .. } if at == first),
+        "{error}"
+    );
+    assert_eq!(
+        space.owner(block).unwrap(),
+        SummaryEntry::default(),
+        "recovery goes on"
+    );
+    let other = BlockNo(block.0 + 1);
+    space.mend_live(one(other)).unwrap();
+    space.set_owner(other, owner(2, 2));
+    write(&space, 2);
+    assert_eq!(space.statistics().summaries_lost, 1);
+    let owners = space.owners(SegNo(0)).unwrap();
+    assert_eq!(
+        owners,
+        [(block, SummaryEntry::default()), (other, owner(2, 2))]
+    );
+}
+
+#[test]
+fn mending_keeps_the_counts() {
+    let space = empty(2);
+    let blocks: Vec<_> = (0..10).map(|_| take(&space, 0)).collect();
+    space.settle(blocks.iter().map(|&block| Effect::Live(one(block))));
+    write(&space, 1);
+    let space = reload(&space).unwrap();
+    let start = space.statistics();
+    let fresh = Run {
+        first: BlockNo(blocks[9].0 + 1),
+        count: 100,
+    };
+    for _ in 0..2 {
+        space.mend_live(fresh).unwrap();
+        space.mend_dead(one(blocks[3])).unwrap();
+    }
+    let after = space.statistics();
+    assert_eq!(start.available - after.available, 99);
+    assert_eq!(start.free - after.free, 99);
+    assert!(!space.is_live(blocks[3]) && space.is_live(BlockNo(fresh.first.0 + 99)));
+    for run in [
+        one(BlockNo(3)),
+        Run {
+            first: BlockNo(2040),
+            count: 200,
+        },
+    ] {
+        assert!(matches!(space.mend_live(run), Err(Error::Corrupt { .. })));
+        assert!(matches!(space.mend_dead(run), Err(Error::Corrupt { .. })));
+        assert!(matches!(space.fence(run), Err(Error::Corrupt { .. })));
+    }
+    assert!(!space.is_live(BlockNo(3)));
+}
+
+#[test]
+fn journal_headers_overrule_the_sit() {
+    let space = empty(1);
+    let block = take(&space, 0);
+    space.settle([Effect::Live(one(block))]);
+    let freed = space.alloc_segment(SegmentUse::Log).unwrap();
+    write(&space, 1);
+    let space = reload(&space).unwrap();
+    assert_eq!(
+        space.statistics().segments_log,
+        0,
+        "only a header makes a log"
+    );
+    let (segment, _) = space.locate(block);
+    let start = space.layout.segment_start(segment);
+    space.mark_log(start).unwrap();
+    assert!(!space.is_live(block), "the SIT was behind");
+    let statistics = space.statistics();
+    assert_eq!(statistics.free, statistics.total - 32);
+    assert_eq!(statistics.available + statistics.kept, statistics.free);
+    assert!(
+        matches!(space.mark_log(start), Err(Error::Corrupt { .. })),
+        "in two rings"
+    );
+    assert!(matches!(
+        space.mark_log(BlockNo(start.0 + 1)),
+        Err(Error::Corrupt { .. })
+    ));
+    assert!(matches!(
+        space.mend_live(one(block)),
+        Err(Error::Corrupt { .. })
+    ));
+    space.mend_dead(one(block)).unwrap();
+    space.fence(one(block)).unwrap();
+    space.lift_fences();
+    assert_eq!(space.statistics(), statistics);
+    assert_ne!(freed, segment);
+}
+
+#[test]
+fn fenced_blocks_are_not_given_out_until_the_fences_are_lifted() {
+    let space = empty(1);
+    write(&space, 1);
+    let space = reload(&space).unwrap();
+    let start = space.statistics();
+    let run = Run {
+        first: BlockNo(space.layout.main),
+        count: 40,
+    };
+    space.mend_live(one(run.first)).unwrap();
+    space.fence(run).unwrap();
+    let block = take(&space, 0);
+    assert_eq!(
+        block.0,
+        run.first.0 + 64,
+        "the first wholly free segment behind the fence"
+    );
+    space.lift_fences();
+    assert_eq!(start.available - space.statistics().available, 2);
+    assert!(space.is_live(run.first));
+}
