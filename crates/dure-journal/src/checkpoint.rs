@@ -50,9 +50,7 @@ impl<S: Settle> Journal<S> {
         // Crash scenario without this flush: the log space is written again while the durable
         // header still has its tail there; the scan finds a younger transaction at the tail, or a
         // torn one, and ends before everything that counts.
-        if self.rules.header_flush {
-            self.flush_headers()?;
-        }
+        self.flush_headers()?;
         for (journal, tail) in moved {
             self.release_before(self.log(journal), tail);
         }

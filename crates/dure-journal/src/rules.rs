@@ -19,8 +19,6 @@ pub struct Rules {
     pub closure: bool,
     /// A commit ends with a flush.
     pub flush: bool,
-    /// Headers are flushed before log space is reused.
-    pub header_flush: bool,
     /// The scan verifies checksums.
     pub checksum: bool,
     /// The scan ignores transactions of another epoch.
@@ -37,7 +35,6 @@ impl Default for Rules {
             marks_until_valid: true,
             closure: true,
             flush: true,
-            header_flush: true,
             checksum: true,
             epoch: true,
             skip_invalid: true,

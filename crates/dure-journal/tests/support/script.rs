@@ -1,0 +1,213 @@
+//! Scripts: sequences of steps, made by hand or from a seed.
+
+use dure_block::crash::Selection;
+use dure_journal::{CommitError, JournalId};
+
+use super::buffers::{Buffers, Change, Checkpoint, TestRules, format, segment_at};
+use super::power::{Effort, cut_everywhere, reboot};
+use super::random::Random;
+use super::recover::mount;
+
+/// One step.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Step {
+    Change(Change),
+    /// fsync of a set of granules.
+    Commit(u8),
+    CommitAll,
+    /// Somebody else's flush.
+    Flush,
+    /// The cut and the copies of a checkpoint.
+    CheckpointCopy,
+    /// So many of its other steps.
+    CheckpointFinish(u8),
+    /// The ring of a journal gets another segment.
+    Grow(u16),
+    /// A crash, a recovery, the next epoch.
+    Reboot(u64),
+}
+
+/// A change.
+pub(crate) fn change(core: u16, writes: u8, reads: u8) -> Step {
+    Step::Change(Change {
+        core,
+        writes,
+        reads,
+        note: 0,
+    })
+}
+
+/// A volume on which a script runs.
+pub(crate) struct Run {
+    pub(crate) buffers: Buffers,
+    effort: Effort,
+    checkpoint: Option<Checkpoint>,
+    grown: u64,
+    pub(crate) states: usize,
+    pub(crate) steps: Vec<Step>,
+    pub(crate) log_full: usize,
+}
+
+impl Run {
+    pub(crate) fn new(journals: usize, segments: u64, rules: TestRules, effort: Effort) -> Self {
+        Self {
+            buffers: mount(format(journals, segments), rules),
+            effort,
+            checkpoint: None,
+            grown: 0,
+            states: 0,
+            steps: Vec::new(),
+            log_full: 0,
+        }
+    }
+
+    /// Does one step. A full log is answered with a checkpoint, as the file system would.
+    ///
+    /// # Errors
+    /// A violation found by a reboot.
+    pub(crate) fn step(&mut self, step: Step) -> Result<(), String> {
+        self.steps.push(step);
+        match step {
+            Step::Change(change) => {
+                if self.buffers.change(change).is_none() {
+                    self.log_full();
+                    self.buffers
+                        .change(change)
+                        .expect("a checkpoint makes room");
+                }
+            }
+            Step::Commit(mask) => {
+                while let Err(error) = self.buffers.commit(mask) {
+                    assert!(matches!(error, CommitError::LogFull(_)), "{error}");
+                    self.log_full();
+                }
+            }
+            Step::CommitAll => {
+                while let Err(error) = self.buffers.commit_all() {
+                    assert!(matches!(error, CommitError::LogFull(_)), "{error}");
+                    self.log_full();
+                }
+            }
+            Step::Flush => self.buffers.queue.flush().unwrap(),
+            Step::CheckpointCopy => self.checkpoint = Some(self.buffers.checkpoint_copy()),
+            Step::CheckpointFinish(steps) => {
+                if let Some(checkpoint) = self.checkpoint.take() {
+                    self.buffers
+                        .checkpoint_finish(&checkpoint, steps)
+                        .expect("it has its space");
+                }
+            }
+            Step::Grow(journal) => {
+                let id = JournalId::new(journal).unwrap();
+                let segment = segment_at(64 + self.grown);
+                self.grown += 1;
+                self.buffers.journal.grow(id, segment).unwrap();
+            }
+            Step::Reboot(draw) => {
+                self.states += cut_everywhere(&self.buffers, self.effort)?;
+                self.checkpoint = None;
+                self.buffers = reboot(&self.buffers, draw)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn log_full(&mut self) {
+        self.log_full += 1;
+        // One checkpoint at a time: the half-done one is given up.
+        self.checkpoint = None;
+        self.buffers.checkpoint();
+    }
+
+    /// Cuts the power everywhere in the last epoch.
+    ///
+    /// # Errors
+    /// The first violation.
+    pub(crate) fn finish(&mut self) -> Result<usize, String> {
+        self.buffers.check_settled();
+        self.states += cut_everywhere(&self.buffers, self.effort)?;
+        Ok(self.states)
+    }
+}
+
+/// What random scripts are made of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mix {
+    pub(crate) steps: usize,
+    pub(crate) note_max: u16,
+    pub(crate) checkpoints: bool,
+    pub(crate) reboots: bool,
+    pub(crate) grow: bool,
+}
+
+/// A random step.
+pub(crate) fn random_step(random: &mut Random, journals: usize, mix: Mix) -> Step {
+    let core = u16::try_from(random.index(journals)).unwrap();
+    let mask = |random: &mut Random| {
+        let one = 1_u8 << random.below(4);
+        let two = 1_u8 << random.below(4);
+        if random.below(3) == 0 { one | two } else { one }
+    };
+    match random.below(100) {
+        0..60 => {
+            let writes = mask(random);
+            let reads = if random.below(3) == 0 {
+                mask(random) & !writes
+            } else {
+                0
+            };
+            let long = mix.note_max > 5 && random.below(3) == 0;
+            let note = if long {
+                5 + u16::try_from(random.below(mix.note_max.into())).unwrap()
+            } else {
+                0
+            };
+            Step::Change(Change {
+                core,
+                writes,
+                reads,
+                note,
+            })
+        }
+        60..76 => Step::Commit(mask(random)),
+        76..79 => Step::CommitAll,
+        79..82 => Step::Flush,
+        82..88 if mix.checkpoints => Step::CheckpointCopy,
+        88..95 if mix.checkpoints => Step::CheckpointFinish([1, 2, 3, 4, 4, 4][random.index(6)]),
+        95..97 if mix.grow => Step::Grow(core),
+        97..100 if mix.reboots => Step::Reboot(random.next()),
+        _ => Step::Commit(15),
+    }
+}
+
+/// Runs the script of `seed`.
+///
+/// # Errors
+/// The first violation, with the seed and the steps.
+pub(crate) fn run_random(
+    seed: u64,
+    journals: usize,
+    mix: Mix,
+    rules: TestRules,
+) -> Result<Run, String> {
+    let mut random = Random::new(seed);
+    let effort = Effort {
+        selection: Selection {
+            seed,
+            exhaustive_max: 6,
+            random: 12,
+            ..Effort::default().selection
+        },
+        ..Effort::default()
+    };
+    let mut run = Run::new(journals, 2, rules, effort);
+    let mut play = || {
+        for _ in 0..mix.steps {
+            run.step(random_step(&mut random, journals, mix))?;
+        }
+        run.finish()
+    };
+    let result = play();
+    result.map_err(|what| format!("seed={seed} {what}\n{:?}", run.steps))?;
+    Ok(run)
+}
