@@ -13,6 +13,8 @@ mod mkfs;
 mod mount;
 mod options;
 mod service;
+#[cfg(test)]
+mod tests;
 
 pub use options::{AccessTime, Background, FlushRule, MountOptions};
 

@@ -1,0 +1,215 @@
+//! The core without names and files: nodes made, changed and freed by operations, over crashes.
+
+use dure_block::ram::RamDevice;
+use dure_block::{Device, share};
+use dure_sync::Arc;
+
+use super::{Background, FileSystem, MountOptions};
+use crate::format::node::NodeKind;
+use crate::layout::FormatOptions;
+use crate::space::OpClass;
+use crate::units::{Mark, Nid};
+
+fn options() -> MountOptions {
+    MountOptions {
+        background: Background::None,
+        cache_bytes: Some(8 << 20),
+        recovery_threads: Some(1),
+        ..MountOptions::default()
+    }
+}
+
+fn ram(blocks: u64, journals: u32) -> Arc<RamDevice> {
+    let device = Arc::new(RamDevice::new("ram", blocks));
+    let format = FormatOptions {
+        journals: Some(journals),
+        ..FormatOptions::default()
+    };
+    FileSystem::format(shared(&device), &format).expect("the device is large enough");
+    device
+}
+
+fn shared(device: &Arc<RamDevice>) -> Arc<dyn Device> {
+    share(Arc::clone(device))
+}
+
+fn open(device: &Arc<RamDevice>) -> FileSystem {
+    FileSystem::open(shared(device), options()).expect("a good volume mounts")
+}
+
+/// A blob node that holds `text`.
+fn make(fs: &FileSystem, text: &[u8]) -> (Nid, Mark) {
+    let mut op = fs.0.op(OpClass::Normal, 1).expect("there is room");
+    let node = op.new_node(NodeKind::Blob).expect("there are nids");
+    op.edit(&node, 0)[..text.len()].copy_from_slice(text);
+    (node.nid, op.finish())
+}
+
+fn change(fs: &FileSystem, nid: Nid, text: &[u8]) -> Mark {
+    let mut op = fs.0.op(OpClass::Normal, 1).expect("there is room");
+    let node = fs.0.node(nid, NodeKind::Blob).expect("it is there");
+    op.edit(&node, 0)[..text.len()].copy_from_slice(text);
+    op.finish()
+}
+
+fn free(fs: &FileSystem, nid: Nid) -> Mark {
+    let mut op = fs.0.op(OpClass::Delete, 1).expect("there is room");
+    let node = fs.0.node(nid, NodeKind::Blob).expect("it is there");
+    op.free_node(&node);
+    op.finish()
+}
+
+fn text(fs: &FileSystem, nid: Nid, len: usize) -> Vec<u8> {
+    let node = fs.0.node(nid, NodeKind::Blob).expect("it is there");
+    node.read(0).payload[..len].to_vec()
+}
+
+#[test]
+fn a_fresh_volume_mounts_and_unmounts_clean() {
+    let device = ram(4096, 2);
+    for _ in 0..3 {
+        open(&device).close().expect("nothing to write");
+    }
+}
+
+#[test]
+fn committed_changes_survive_a_crash_and_others_do_not() {
+    let device = ram(4096, 2);
+    let fs = open(&device);
+    let (nid, mark) = make(&fs, b"first");
+    fs.0.commit(&[mark]).unwrap();
+    change(&fs, nid, b"second, never committed");
+    drop(fs);
+    let fs = open(&device);
+    assert_eq!(text(&fs, nid, 5), b"first");
+    let mark = change(&fs, nid, b"third");
+    fs.0.commit(&[mark]).unwrap();
+    drop(fs);
+    let fs = open(&device);
+    assert_eq!(text(&fs, nid, 5), b"third");
+    fs.close().unwrap();
+    assert_eq!(text(&open(&device), nid, 5), b"third");
+}
+
+#[test]
+fn checkpoints_let_the_log_go_round_many_times() {
+    let device = ram(4096, 1);
+    let fs = open(&device);
+    let nids: Vec<Nid> = (0..8).map(|_| make(&fs, b"0").0).collect();
+    for round in 0..2000_u64 {
+        for &nid in &nids {
+            change(&fs, nid, &round.to_le_bytes());
+        }
+        if round % 16 == 0 {
+            fs.0.commit_all().unwrap();
+        }
+    }
+    assert!(
+        fs.0.counters.checkpoints.sum() > 1,
+        "the log must have filled"
+    );
+    fs.0.commit_all().unwrap();
+    drop(fs);
+    let fs = open(&device);
+    for &nid in &nids {
+        assert_eq!(text(&fs, nid, 8), 1999_u64.to_le_bytes());
+    }
+}
+
+#[test]
+fn a_freed_nid_lives_again_only_after_its_end_is_valid() {
+    let device = ram(4096, 1);
+    let fs = open(&device);
+    let (nid, _) = make(&fs, b"old life");
+    let mark = free(&fs, nid);
+    let others: Vec<Nid> = (0..50).map(|_| make(&fs, b"other").0).collect();
+    assert!(
+        !others.contains(&nid),
+        "used again before the freeing handle was valid"
+    );
+    fs.0.commit(&[mark]).unwrap();
+    let (again, mark) = make(&fs, b"new life");
+    assert_eq!(again, nid, "the freed nid is the next one given out");
+    fs.0.commit(&[mark]).unwrap();
+    drop(fs);
+    let fs = open(&device);
+    assert_eq!(text(&fs, nid, 8), b"new life");
+    // Once more with the image of the life before on the medium.
+    fs.0.checkpoint().unwrap();
+    let mark = free(&fs, nid);
+    fs.0.commit(&[mark]).unwrap();
+    let (again, mark) = make(&fs, b"third");
+    assert_eq!(again, nid);
+    fs.0.commit(&[mark]).unwrap();
+    drop(fs);
+    assert_eq!(text(&open(&device), nid, 5), b"third");
+}
+
+#[test]
+fn a_dropped_operation_leaves_nothing() {
+    let device = ram(4096, 1);
+    let fs = open(&device);
+    let (nid, _) = make(&fs, b"kept");
+    let before = fs.0.space.statistics();
+    for _ in 0..10_000 {
+        let mut op = fs.0.op(OpClass::Normal, 3).unwrap();
+        let node = fs.0.node(nid, NodeKind::Blob).unwrap();
+        op.edit(&node, 0)[0] = b'X';
+        op.new_node(NodeKind::Leaf).unwrap();
+    }
+    assert_eq!(text(&fs, nid, 4), b"kept");
+    assert_eq!(fs.0.space.statistics(), before);
+}
+
+#[test]
+fn a_read_only_mount_of_a_crashed_volume_shows_what_survived_and_writes_nothing() {
+    let device = ram(4096, 2);
+    let fs = open(&device);
+    let (nid, mark) = make(&fs, b"logged");
+    fs.0.commit(&[mark]).unwrap();
+    drop(fs);
+    let before = device.snapshot();
+    let fs = FileSystem::open(
+        shared(&device),
+        MountOptions {
+            read_only: true,
+            ..options()
+        },
+    );
+    let fs = fs.unwrap();
+    assert_eq!(text(&fs, nid, 6), b"logged");
+    assert!(fs.0.op(OpClass::Normal, 1).is_err());
+    fs.close().unwrap();
+    assert_eq!(before.first_difference(&device.snapshot()), None);
+}
+
+#[test]
+fn threads_change_their_own_and_common_nodes() {
+    let device = ram(8192, 4);
+    let fs = open(&device);
+    let (common, _) = make(&fs, &[0; 8]);
+    let lock = dure_sync::Mutex::<60, u64>::new(0);
+    dure_sync::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let (own, _) = make(&fs, b"own");
+                for round in 0..500_u64 {
+                    let mark = change(&fs, own, &round.to_le_bytes());
+                    let mut op = fs.0.op(OpClass::Normal, 1).unwrap();
+                    let mut count = lock.lock();
+                    *count += 1;
+                    let node = fs.0.node(common, NodeKind::Blob).unwrap();
+                    op.edit(&node, 0)[..8].copy_from_slice(&count.to_le_bytes());
+                    let second = op.finish();
+                    drop(count);
+                    if round % 32 == 0 {
+                        fs.0.commit(&[mark, second]).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    fs.0.commit_all().unwrap();
+    drop(fs);
+    assert_eq!(text(&open(&device), common, 8), 1500_u64.to_le_bytes());
+}
