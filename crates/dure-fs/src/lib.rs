@@ -1,4 +1,5 @@
 //! The dure file system.
+pub mod check;
 mod checkpoint;
 pub mod error;
 mod file;

@@ -1,0 +1,78 @@
+//! A bitmap that takes memory only where bits are set: one bit per block or node of the volume.
+
+const CHUNK_BITS: u64 = 32768;
+const CHUNK_WORDS: usize = 512;
+
+/// A sparse bitmap of fixed length.
+#[derive(Debug)]
+pub(super) struct Bits {
+    len: u64,
+    chunks: Vec<Option<Box<[u64; CHUNK_WORDS]>>>,
+}
+
+impl Bits {
+    /// `len` zero bits.
+    pub(super) fn new(len: u64) -> Bits {
+        let chunks = crate::units::to_usize(len.div_ceil(CHUNK_BITS));
+        Bits {
+            len,
+            chunks: (0..chunks).map(|_| None).collect(),
+        }
+    }
+
+    fn place(&self, index: u64) -> (usize, usize, u64) {
+        assert!(index < self.len, "bit {index} of {}", self.len);
+        let chunk = crate::units::to_usize(index / CHUNK_BITS);
+        let word = crate::units::to_usize(index % CHUNK_BITS / 64);
+        (chunk, word, 1 << (index % 64))
+    }
+
+    /// Whether bit `index` is set.
+    pub(super) fn get(&self, index: u64) -> bool {
+        let (chunk, word, mask) = self.place(index);
+        self.chunks[chunk]
+            .as_ref()
+            .is_some_and(|words| words[word] & mask != 0)
+    }
+
+    /// Sets bit `index`; false when it was set before.
+    pub(super) fn set(&mut self, index: u64) -> bool {
+        let (chunk, word, mask) = self.place(index);
+        let words = self.chunks[chunk].get_or_insert_with(|| Box::new([0; CHUNK_WORDS]));
+        let new = words[word] & mask == 0;
+        words[word] |= mask;
+        new
+    }
+
+    /// Clears bit `index`.
+    pub(super) fn clear(&mut self, index: u64) {
+        let (chunk, word, mask) = self.place(index);
+        if let Some(words) = &mut self.chunks[chunk] {
+            words[word] &= !mask;
+        }
+    }
+
+    /// The first zero bit from `from` on.
+    pub(super) fn next_zero(&self, from: u64) -> Option<u64> {
+        (from..self.len).find(|index| !self.get(*index))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Bits;
+
+    #[test]
+    fn bits_are_independent() {
+        let mut bits = Bits::new(70_000);
+        assert!(bits.set(0) && bits.set(63) && bits.set(64) && bits.set(69_999));
+        assert!(!bits.set(64));
+        assert!(bits.get(69_999) && !bits.get(1) && !bits.get(40_000));
+        bits.clear(64);
+        assert!(!bits.get(64) && bits.get(63));
+        assert_eq!(
+            (bits.next_zero(63), bits.next_zero(69_999)),
+            (Some(64), None)
+        );
+    }
+}

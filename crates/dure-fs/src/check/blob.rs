@@ -1,0 +1,83 @@
+//! Blob chains: extended attribute streams and the targets of long symlinks.
+
+use zerocopy::little_endian::U32;
+use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+
+use crate::format::inode::InodeRecord;
+use crate::format::node::NodeKind;
+use crate::units::{Ino, Nid, to_u64, to_usize};
+
+use super::context::Context;
+use super::issue::IssueKind;
+use super::owner::NodeUse;
+
+/// Bytes in front of the stream's piece in a blob granule: the nid of the next one.
+const HEAD: usize = 8;
+/// Bytes of the stream in one blob node.
+const BLOB_BYTES: usize = NodeKind::Blob.payload() - HEAD;
+
+/// Start of an attribute in the stream; name and value follow.
+#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct AttributeHeader {
+    value_len: U32,
+    name_len: u8,
+    reserved: [u8; 3],
+}
+
+/// Checks the extended attributes of an inode.
+pub(super) fn xattrs(context: &mut Context<'_>, ino: Ino, record: &InodeRecord) {
+    let bytes = u64::from(record.xattr_bytes.get());
+    let root = Nid(record.xattr_root.get());
+    if let Some(stream) = chain(context, root, bytes, NodeUse::Xattr(ino))
+        && let Some(offset) = bad_attribute(&stream)
+    {
+        context.issue(IssueKind::XattrStream { ino, offset });
+    }
+}
+
+/// Checks the target of a long symlink.
+pub(super) fn link(context: &mut Context<'_>, ino: Ino, record: &InodeRecord) {
+    let root = Nid(record.map_root.get());
+    chain(context, root, record.size.get(), NodeUse::Link(ino));
+}
+
+/// Follows a chain that holds `bytes` bytes; gives the stream if it is whole.
+fn chain(context: &mut Context<'_>, root: Nid, bytes: u64, by: NodeUse) -> Option<Vec<u8>> {
+    let want = bytes.div_ceil(to_u64(BLOB_BYTES));
+    let mut stream = Vec::new();
+    let mut nid = root;
+    let mut got = 0;
+    // Bounded: one node more than the length needs is enough to know that the chain is too long.
+    while nid.0 != 0 && got <= want {
+        let image = context.take(nid, NodeKind::Blob, by)?;
+        let (next, piece) = image.payloads[0].split_at(HEAD);
+        stream.extend_from_slice(piece);
+        nid = Nid(u64::from_le_bytes(next.try_into().expect("8 bytes")));
+        got += 1;
+    }
+    if got != want {
+        context.issue(IssueKind::BlobLength { by, want, got });
+        return None;
+    }
+    stream.truncate(to_usize(bytes));
+    Some(stream)
+}
+
+/// Offset of the first thing that is no attribute.
+fn bad_attribute(stream: &[u8]) -> Option<usize> {
+    let mut rest = stream;
+    while !rest.is_empty() {
+        let at = stream.len() - rest.len();
+        let Ok((head, content)) = AttributeHeader::ref_from_prefix(rest) else {
+            return Some(at);
+        };
+        let value = usize::try_from(head.value_len.get()).unwrap_or(usize::MAX);
+        let len = usize::from(head.name_len).saturating_add(value);
+        if head.name_len == 0 || head.reserved != [0; 3] || len > content.len() {
+            return Some(at);
+        }
+        rest = &content[len..];
+    }
+    None
+}

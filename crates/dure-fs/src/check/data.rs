@@ -1,0 +1,26 @@
+//! Reading pages and comparing them with the checksum in their slot.
+
+use crate::format::slot::Slot;
+use crate::units::Ino;
+
+use super::context::Context;
+use super::issue::IssueKind;
+
+/// Compares one written page with its slot.
+pub(super) fn verify(context: &mut Context<'_>, ino: Ino, page: u64, slot: Slot) {
+    let block = slot.block().0;
+    let Some(bytes) = context.read(block, 1) else {
+        return;
+    };
+    let (want, got) = (slot.crc.get(), crc32c::crc32c(&bytes));
+    context.report.counts.pages_verified += 1;
+    if want != got {
+        context.issue(IssueKind::DataChecksum {
+            ino,
+            page,
+            block,
+            want,
+            got,
+        });
+    }
+}

@@ -1,0 +1,139 @@
+//! A volume that was not unmounted: the state that a mount would recover, in memory.
+//!
+//! **Structure.** The same pure functions as recovery: scan, survivors, replay over the images the NAT
+//! names. **Invariants.** Nothing is written. Blocks whose SIT bit the recovery would set right (those a
+//! record names, those of replaced images of an unfinished checkpoint, those of nodes the logs free) are
+//! *unsettled*: the SIT pass leaves them out.
+
+use dure_block::{Lba, Queue};
+use dure_journal::recovery::{LogLayout, scan};
+use zerocopy::FromBytes;
+
+use crate::error::{Error, Result};
+use crate::format::nat::{NatBlock, NatEntry, place_of};
+use crate::format::node::NodeImage;
+use crate::format::volume::VolumeHeader;
+use crate::layout::Layout;
+use crate::recovery::{self, Base, replay::Replayed};
+use crate::units::{BLOCK_BYTES, BlockNo, Nid, to_usize};
+
+use super::context::{Context, NatEntries};
+use super::issue::IssueKind;
+use super::owner::PairKind;
+use super::pairs;
+
+/// The medium as replay sees it.
+struct View<'c> {
+    queue: &'c Queue,
+    layout: &'c Layout,
+    nat: &'c [Option<NatEntries>],
+}
+
+impl Base for View<'_> {
+    fn entry(&self, nid: Nid) -> Result<NatEntry> {
+        Error::expect_eq(
+            "node id within the NAT",
+            self.layout.nat,
+            1,
+            u64::from(nid.0 < self.layout.nids()),
+        )?;
+        let (pair, within) = place_of(nid);
+        let entries = self.nat.get(to_usize(pair)).and_then(Option::as_ref);
+        Ok(entries.map_or_else(NatEntry::default, |entries| entries[within]))
+    }
+
+    fn image(&self, nid: Nid, entry: &NatEntry) -> Result<NodeImage> {
+        let mut bytes = [0; BLOCK_BYTES];
+        self.block(entry.block(), &mut bytes)?;
+        NodeImage::open(&bytes, nid, entry.block(), self.layout.crc_seed)
+    }
+
+    fn block(&self, block: BlockNo, out: &mut [u8]) -> Result<()> {
+        let inside = self.layout.locate(block).is_some();
+        Error::expect_eq("block within the main area", block.0, 1, u64::from(inside))?;
+        self.queue.read(Lba::new(block.0), out)?;
+        Ok(())
+    }
+}
+
+/// What the logs leave, and how many transactions say so.
+fn recover(context: &Context<'_>, header: &VolumeHeader) -> Result<(Replayed, usize)> {
+    let layout = &context.layout;
+    let log = LogLayout {
+        seed: layout.crc_seed,
+        segment_blocks: layout.segment_blocks,
+        first_number: header.first_number.get(),
+        device_blocks: layout.total_blocks,
+        headers: (0..layout.journals)
+            .map(|n| Lba::new(layout.journal_header(n)))
+            .collect(),
+        rules: dure_journal::Rules::default(),
+    };
+    let threads = dure_sync::core_count();
+    let mut logs = scan(&context.queue, &log, header.epoch.get(), threads)?;
+    let view = View {
+        queue: &context.queue,
+        layout,
+        nat: &context.nat,
+    };
+    let replayed = recovery::recover(&view, &mut logs, threads)?;
+    Ok((replayed, logs.transactions().len()))
+}
+
+/// Lays what the logs say over the images; false after reporting why that is not possible.
+pub(super) fn load(context: &mut Context<'_>, header: &VolumeHeader) -> bool {
+    match recover(context, header) {
+        Ok((replayed, transactions)) => {
+            let transactions = crate::units::to_u64(transactions);
+            context.issue(IssueKind::NotClean { transactions });
+            settle_notes(context, &replayed);
+            for (nid, node) in replayed.nodes {
+                if node.image.is_none() {
+                    unsettle(context, context.entry(nid).block());
+                }
+                context.replayed.insert(nid, node.image);
+            }
+            unsettle_unfinished(context, header.checkpoint.get());
+            true
+        }
+        Err(error) => {
+            context.issue(IssueKind::ReplayFailed {
+                why: error.to_string(),
+            });
+            false
+        }
+    }
+}
+
+fn unsettle(context: &mut Context<'_>, block: BlockNo) {
+    if context.layout.locate(block).is_some() {
+        context.unsettled.set(block.0 - context.layout.main);
+    }
+}
+
+fn settle_notes(context: &mut Context<'_>, replayed: &Replayed) {
+    for (_, run) in &replayed.blocks {
+        for n in 0..u64::from(run.count) {
+            unsettle(context, BlockNo(run.first.0.saturating_add(n)));
+        }
+    }
+}
+
+/// The images of NAT pairs that a checkpoint was rewriting when it was cut short.
+fn unsettle_unfinished(context: &mut Context<'_>, completed: u64) {
+    let announced = recovery::mend::announced(&context.queue, &context.layout, completed);
+    for index in announced.unwrap_or_default() {
+        let at = context.layout.nat_pair(index);
+        let Some(bytes) = context.read(at, 2) else {
+            continue;
+        };
+        let kind = pairs::slot_kind(PairKind::Nat);
+        let (slots, _) = pairs::parse(&bytes, kind, at, context.layout.crc_seed);
+        for slot in slots.newest.into_iter().chain(slots.older) {
+            let block = NatBlock::read_from_bytes(&slot.payload).expect("a whole payload");
+            for entry in &block.entries {
+                unsettle(context, entry.block());
+            }
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Pass 8: the SIT. A block is live exactly if something owns it; log segments have no live blocks.
+//!
+//! On a volume that was not unmounted, the blocks the recovery will decide about are left out.
+
+use zerocopy::FromBytes;
+
+use crate::format::sit::{ENTRIES, SegmentUse, SitBlock, SitEntry};
+use crate::units::SegNo;
+
+use super::context::Context;
+use super::issue::IssueKind;
+use super::owner::PairKind;
+use super::pairs;
+
+/// Compares all entries with what was found.
+pub(super) fn check(context: &mut Context<'_>) {
+    for index in 0..context.layout.sit_pairs {
+        context.progress(
+            "segments",
+            u64::from(index),
+            u64::from(context.layout.sit_pairs),
+        );
+        let at = context.layout.sit_pair(index);
+        let name = pairs::name(PairKind::Sit, index);
+        let empty = || SitBlock::read_from_bytes(&[0; 4064]).expect("a whole payload");
+        let block = match pairs::read(context, name, at).newest {
+            Some(newest) => SitBlock::read_from_bytes(&newest.payload).expect("a whole payload"),
+            None => empty(),
+        };
+        if block.index.get() != u64::from(index) && block.index.get() != 0 {
+            context.issue(IssueKind::PairMisplaced {
+                pair: name,
+                at,
+                got: block.index.get(),
+            });
+            continue;
+        }
+        pairs::expect_zero(context, name, at, &block.reserved);
+        for (segment, entry) in (index * ENTRIES..).zip(&block.entries) {
+            check_entry(context, segment, entry, at);
+        }
+    }
+}
+
+/// Whether bit `index` of an entry is set.
+pub(super) fn is_live(entry: &SitEntry, index: u32) -> bool {
+    let byte = usize::try_from(index / 8).expect("a segment has at most 512 blocks");
+    entry.live[byte] >> (index % 8) & 1 == 1
+}
+
+fn check_entry(context: &mut Context<'_>, segment: u32, entry: &SitEntry, at: u64) {
+    let set: u32 = entry.live.iter().map(|byte| byte.count_ones()).sum();
+    if segment >= context.layout.segments {
+        if set != 0 || entry.usage != 0 || entry.valid.get() != 0 || entry.changed.get() != 0 {
+            let what = format!("SIT entry of segment {segment}, which does not exist");
+            context.issue(IssueKind::ReservedNotZero { what, at });
+        }
+        return;
+    }
+    if entry.reserved != 0 || entry.reserved2.get() != 0 {
+        let what = format!("SIT entry of segment {segment}");
+        context.issue(IssueKind::ReservedNotZero { what, at });
+    }
+    if SegmentUse::from_code(entry.usage).is_none() {
+        let got = u64::from(entry.usage);
+        context.issue(IssueKind::SitField {
+            segment,
+            field: "use",
+            got,
+        });
+    }
+    let got = u32::from(entry.valid.get());
+    if got != set {
+        context.issue(IssueKind::SitCount {
+            segment,
+            want: set,
+            got,
+        });
+    }
+    let beyond = (context.layout.segment_blocks..512)
+        .filter(|n| is_live(entry, *n))
+        .count();
+    if beyond != 0 {
+        let got = crate::units::to_u64(beyond);
+        context.issue(IssueKind::SitField {
+            segment,
+            field: "live bits behind the segment",
+            got,
+        });
+    }
+    compare_bits(context, segment, entry);
+}
+
+/// Number and first block of a group of blocks.
+#[derive(Default)]
+struct Group {
+    count: u32,
+    first: u64,
+}
+
+impl Group {
+    fn add(&mut self, block: u64) {
+        if self.count == 0 {
+            self.first = block;
+        }
+        self.count += 1;
+    }
+}
+
+fn compare_bits(context: &mut Context<'_>, segment: u32, entry: &SitEntry) {
+    let first = context.layout.segment_start(SegNo(segment)).0;
+    let log = context.log_segments.contains(&SegNo(segment));
+    let (mut missing, mut leaked) = (Group::default(), Group::default());
+    for n in 0..context.layout.segment_blocks {
+        let block = first + u64::from(n);
+        let index = block - context.layout.main;
+        let owned = context.owned.get(index) && !log;
+        let live = is_live(entry, n);
+        if owned == live || context.unsettled.get(index) {
+            continue;
+        }
+        if owned {
+            missing.add(block);
+        } else {
+            leaked.add(block);
+        }
+    }
+    if missing.count > 0 {
+        let Group { count, first } = missing;
+        context.issue(IssueKind::SitMissing {
+            segment,
+            count,
+            first,
+        });
+    }
+    // While a volume is mounted, a segment may join a ring before the SIT says so.
+    if leaked.count > 0 && (context.clean || !log) {
+        let Group { count, first } = leaked;
+        context.issue(IssueKind::SitLeak {
+            segment,
+            count,
+            first,
+        });
+    }
+}

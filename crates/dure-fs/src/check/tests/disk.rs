@@ -1,0 +1,115 @@
+//! A volume made by hand, written to a RAM disk: changes of bytes, and checks.
+
+use dure_block::ram::RamDevice;
+use dure_block::{Device, Io, Lba, WriteFlags, share};
+use dure_journal::format::slotted::{self, SlotKind};
+use dure_sync::Arc;
+use zerocopy::FromBytes;
+
+use crate::check::{CheckOptions, Report, check};
+use crate::format::nat::{NatBlock, NatEntry, place_of};
+use crate::format::pair_kind;
+use crate::format::sit::SitBlock;
+use crate::layout::Layout;
+use crate::units::{BLOCK_BYTES, Nid};
+
+/// A written volume.
+pub(super) struct Disk {
+    pub(super) device: Arc<RamDevice>,
+    pub(super) layout: Layout,
+}
+
+impl Disk {
+    pub(super) fn put(&self, lba: u64, bytes: &[u8]) {
+        let parts: &[&[u8]] = &[bytes];
+        let io = Io::Write {
+            lba: Lba::new(lba),
+            parts,
+            flags: WriteFlags::NONE,
+        };
+        self.device.execute(io).unwrap();
+    }
+
+    pub(super) fn get(&self, lba: u64) -> Vec<u8> {
+        let mut block = vec![0; BLOCK_BYTES];
+        self.device
+            .execute(Io::Read {
+                lba: Lba::new(lba),
+                out: &mut block,
+            })
+            .unwrap();
+        block
+    }
+
+    /// Changes bytes of a block without mending its checksum.
+    pub(super) fn damage(&self, lba: u64, change: impl FnOnce(&mut [u8])) {
+        let mut block = self.get(lba);
+        change(&mut block);
+        self.put(lba, &block);
+    }
+
+    pub(super) fn pair(&self, kind: u32, first: u64, generation: u64, payload: &[u8]) {
+        let mut block = vec![0; BLOCK_BYTES];
+        block[32..].copy_from_slice(payload);
+        let seed = self.layout.crc_seed;
+        let at = slotted::seal(
+            &mut block,
+            SlotKind(kind),
+            Lba::new(first),
+            generation,
+            seed,
+        );
+        self.put(at.number(), &block);
+    }
+
+    /// Changes the payload of a pair (of generation 1) and seals it again.
+    pub(super) fn reseal(&self, kind: u32, first: u64, change: impl FnOnce(&mut [u8])) {
+        let block = self.get(first + 1);
+        let mut payload = block[32..].to_vec();
+        change(&mut payload);
+        self.pair(kind, first, 1, &payload);
+    }
+
+    /// Changes the NAT entry of a node.
+    pub(super) fn nat(&self, nid: u64, change: impl FnOnce(&mut NatEntry)) {
+        let (pair, within) = place_of(Nid(nid));
+        self.reseal(pair_kind::NAT, self.layout.nat_pair(pair), |payload| {
+            change(&mut NatBlock::mut_from_bytes(payload).unwrap().entries[within]);
+        });
+    }
+
+    /// The NAT entry of a node.
+    pub(super) fn nat_entry(&self, nid: u64) -> NatEntry {
+        let (pair, within) = place_of(Nid(nid));
+        let block = self.get(self.layout.nat_pair(pair) + 1);
+        NatBlock::read_from_bytes(&block[32..]).unwrap().entries[within]
+    }
+
+    /// Changes the SIT.
+    pub(super) fn sit(&self, change: impl FnOnce(&mut SitBlock)) {
+        self.reseal(pair_kind::SIT, self.layout.sit_pair(0), |payload| {
+            change(SitBlock::mut_from_bytes(payload).unwrap());
+        });
+    }
+
+    pub(super) fn device(&self) -> Arc<dyn Device> {
+        share(Arc::clone(&self.device))
+    }
+
+    pub(super) fn check(&self) -> Report {
+        self.check_with(&CheckOptions::default())
+    }
+
+    pub(super) fn check_with(&self, options: &CheckOptions<'_>) -> Report {
+        check(self.device(), options).unwrap()
+    }
+
+    pub(super) fn issues(&self) -> Vec<String> {
+        lines(&self.check())
+    }
+}
+
+/// The issues of a report, a line each.
+pub(super) fn lines(report: &Report) -> Vec<String> {
+    report.issues().iter().map(ToString::to_string).collect()
+}

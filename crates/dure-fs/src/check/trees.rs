@@ -1,0 +1,42 @@
+//! Pass 6: what hangs on each inode: block map, directory trie, symlink target, attributes.
+
+use super::context::Context;
+use super::{blob, directory, file, inode, nodes};
+use crate::format::inode::FLAG_LONG_LINK;
+use crate::format::node::NodeKind;
+
+/// Walks the trees of all inodes.
+pub(super) fn check(context: &mut Context<'_>) {
+    let count = u64::from(context.layout.nat_pairs);
+    for pair in 0..count {
+        context.progress("files and directories", pair, count);
+        for nid in context.live_in_pair(pair) {
+            if !context.is_inode_node(nid) {
+                continue;
+            }
+            let Some(image) = context.image(nid) else {
+                continue;
+            };
+            if image.kind != NodeKind::Inode {
+                continue;
+            }
+            for (index, ino) in Context::inos(nid).enumerate() {
+                let Some(facts) = context.inodes.get(ino.0).filter(|facts| !facts.bad) else {
+                    continue;
+                };
+                let record = nodes::record(&image, index);
+                match facts.kind {
+                    inode::REGULAR => file::check(context, ino, &record, facts.truncating),
+                    inode::DIRECTORY => directory::check(context, ino, &record),
+                    inode::SYMLINK if record.flags.get() & FLAG_LONG_LINK != 0 => {
+                        blob::link(context, ino, &record);
+                    }
+                    _ => {}
+                }
+                if record.xattr_bytes.get() != 0 {
+                    blob::xattrs(context, ino, &record);
+                }
+            }
+        }
+    }
+}
