@@ -299,7 +299,7 @@ impl Queue {
     fn take_tag(&self, context: &Context) -> (Tag, Option<Stamps>) {
         let core = current_core();
         let queued_ns = context.is_traced().then(clock::monotonic_ns);
-        let tag = self.tags.try_take(core).unwrap_or_else(|| {
+        let tag = self.tags.take_now(core).unwrap_or_else(|| {
             context.waited_for_tag();
             // What was held back would never complete while we wait for it.
             self.device.kick();

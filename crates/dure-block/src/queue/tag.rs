@@ -4,6 +4,7 @@
 //! tags is the bottleneck, and a waiter that is forgotten hangs the machine. **Structure.** Bits
 //! of padded words; each core starts at a word of its own and steals from the others when it is
 //! empty. Waiters sleep on a sequence number that every release bumps while there are waiters.
+//! Whoever found no tag several times is *starving*: then newcomers queue up as well.
 //! **Invariants.** A tag has one owner. No waiter is lost: a waiter announces itself, then looks
 //! at all words, then sleeps; a releaser frees the bit, then looks for waiters; one of the two
 //! sees the other. **Crash.** Nothing is kept.
@@ -27,6 +28,9 @@ impl Tag {
 /// submitters do something else must be found by somebody.
 const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
+/// So many fruitless looks make a waiter starve.
+const PATIENCE: u32 = 3;
+
 /// The tags of one hardware queue.
 #[derive(Debug)]
 pub(crate) struct TagSet {
@@ -37,6 +41,8 @@ pub(crate) struct TagSet {
     waiters: CachePadded<AtomicU32>,
     /// Bumped by a release that sees waiters; what waiters sleep on.
     released: CachePadded<AtomicU32>,
+    /// Waiters that others overtook too often. Read by every taker, written rarely.
+    starving: CachePadded<AtomicU32>,
     nr_requests: u32,
     /// Words per core, as a fraction: core c starts at word c * words / cores.
     cores: usize,
@@ -67,6 +73,7 @@ impl TagSet {
             words,
             waiters: CachePadded::new(AtomicU32::new(0)),
             released: CachePadded::new(AtomicU32::new(0)),
+            starving: CachePadded::new(AtomicU32::new(0)),
             nr_requests,
             cores,
         }
@@ -91,9 +98,20 @@ impl TagSet {
         (core.index() % self.cores) * self.words.len() / self.cores
     }
 
+    /// Takes a free tag, unless somebody has been waiting for too long.
+    #[inline]
+    pub(crate) fn take_now(&self, core: CoreId) -> Option<Tag> {
+        // Relaxed: a newcomer that overtakes once more does no harm.
+        if self.starving.load(Ordering::Relaxed) > 0 {
+            None
+        } else {
+            self.try_take(core)
+        }
+    }
+
     /// Takes a free tag, the core's own first.
     #[inline]
-    pub(crate) fn try_take(&self, core: CoreId) -> Option<Tag> {
+    fn try_take(&self, core: CoreId) -> Option<Tag> {
         let count = self.words.len();
         let first = self.first_word(core);
         (0..count).find_map(|step| {
@@ -131,18 +149,35 @@ impl TagSet {
     pub(crate) fn wait(&self, core: CoreId, mut poll: impl FnMut() -> usize) -> Tag {
         // SeqCst: either we see the bit that a releaser frees, or it sees that we wait.
         self.waiters.fetch_add(1, Ordering::SeqCst);
+        let mut attempts = 0_u32;
         let tag = loop {
             let seen = self.released.load(Ordering::SeqCst);
-            if let Some(tag) = self.try_take(core) {
+            let is_starving = attempts >= PATIENCE;
+            if (is_starving || self.starving.load(Ordering::SeqCst) == 0)
+                && let Some(tag) = self.try_take(core)
+            {
                 break tag;
             }
-            if poll() == 0 {
+            attempts = attempts.saturating_add(1);
+            if attempts == PATIENCE {
+                // SeqCst: a release after this wakes everybody; one before it is looked for.
+                self.starving.fetch_add(1, Ordering::SeqCst);
+            } else if poll() == 0 {
                 futex::wait(&self.released, seen, Some(POLL_INTERVAL));
             }
         };
         // Relaxed: a releaser that still sees us wakes nobody or somebody else for nothing.
         self.waiters.fetch_sub(1, Ordering::Relaxed);
+        // SeqCst: those who stood back because of us look again.
+        if attempts >= PATIENCE && self.starving.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.wake(u32::MAX);
+        }
         tag
+    }
+
+    fn wake(&self, count: u32) {
+        self.released.fetch_add(1, Ordering::SeqCst);
+        futex::wake(&self.released, count);
     }
 
     /// Gives a tag back.
@@ -155,8 +190,9 @@ impl TagSet {
         assert_eq!(before & bit, 0, "tag {} was released twice", tag.0);
         // SeqCst: see `wait`.
         if self.waiters.load(Ordering::SeqCst) > 0 {
-            self.released.fetch_add(1, Ordering::SeqCst);
-            futex::wake(&self.released, 1);
+            // One waiter for one tag; but the one that is woken may stand back for the starving.
+            let starving = self.starving.load(Ordering::SeqCst) > 0;
+            self.wake(if starving { u32::MAX } else { 1 });
         }
     }
 }

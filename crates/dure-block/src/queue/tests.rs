@@ -339,7 +339,7 @@ fn every_tag_is_handed_out_once() {
     for nr_requests in [1, 2, 63, 64, 65, 256, 1000] {
         let tags = TagSet::new(nr_requests);
         let core = current_core();
-        let taken: Vec<_> = std::iter::from_fn(|| tags.try_take(core)).collect();
+        let taken: Vec<_> = std::iter::from_fn(|| tags.take_now(core)).collect();
         assert_eq!(taken.len(), usize::try_from(nr_requests).unwrap());
         let mut numbers: Vec<_> = taken.iter().map(|tag| tag.number()).collect();
         numbers.sort_unstable();
@@ -355,7 +355,7 @@ fn every_tag_is_handed_out_once() {
 #[should_panic(expected = "released twice")]
 fn a_tag_is_not_released_twice() {
     let tags = TagSet::new(4);
-    let tag = tags.try_take(current_core()).unwrap();
+    let tag = tags.take_now(current_core()).unwrap();
     tags.release(tag);
     tags.release(tag);
 }

@@ -8,7 +8,7 @@
 //! alignment: it goes through an aligned copy. **Crash.** Completed writes may be lost until a
 //! flush (`fdatasync`), whatever cache they were in.
 //!
-//! Measured on tmpfs and an ext4 file (see docs/block.md): a single synchronous 4 KiB request
+//! Measured (docs/block.md): a single synchronous 4 KiB request
 //! costs less by system call than by ring, many requests in flight cost less by ring; so the
 //! engine is chosen per call.
 

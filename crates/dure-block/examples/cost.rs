@@ -1,0 +1,189 @@
+//! What the block layer adds to the system calls, and when a ring pays.
+//!
+//! `cargo run --release -p dure-block --example cost -- FILE` where FILE is an image file or block
+//! device **whose content is overwritten**.
+
+#![expect(clippy::print_stdout, reason = "a program that prints a table")]
+
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use dure_block::file::{Engine, OpenOptions, open_file};
+use dure_block::null::NullDevice;
+use dure_block::{Bio, BlockBuf, Device, Io, Lba, Queue, QueueConfig, WriteFlags, share};
+use dure_sync::Arc;
+use dure_sync::clock::monotonic_ns;
+
+const ROUNDS: u64 = 15;
+
+/// Median and least nanoseconds per call of `body`, over rounds of `calls` calls each.
+fn measure(calls: u64, mut body: impl FnMut(u64)) -> (u64, u64) {
+    let mut rounds: Vec<u64> = (0..ROUNDS)
+        .map(|_| {
+            let start = monotonic_ns();
+            (0..calls).for_each(&mut body);
+            (monotonic_ns() - start) / calls
+        })
+        .collect();
+    rounds.sort_unstable();
+    (rounds[rounds.len() / 2], rounds[0])
+}
+
+fn print(what: &str, (median, least): (u64, u64)) {
+    println!("{what:<58} {median:>8} {least:>8}");
+}
+
+fn batches(queue: &Queue, write: bool, depth: u64, bufs: &mut Vec<BlockBuf>, round: u64) {
+    let bios: Vec<_> = (0..depth)
+        .map(|n| {
+            let lba = Lba::new((round * depth + n) % 1024);
+            let buf = bufs
+                .pop()
+                .unwrap_or_else(|| BlockBuf::from_slice(&[3; 4096]));
+            if write {
+                Bio::write(lba, buf)
+            } else {
+                Bio::read(lba, buf)
+            }
+        })
+        .collect();
+    for ticket in queue.submit_all(bios).expect("the requests are in range") {
+        bufs.extend(
+            queue
+                .wait(ticket)
+                .into_segments()
+                .expect("the device works"),
+        );
+    }
+}
+
+fn file_costs(path: &Path) -> Result<(), dure_block::Error> {
+    let buf = BlockBuf::from_slice(&[3; 4096]);
+    let options = OpenOptions {
+        engine: Engine::Auto,
+        ..OpenOptions::default()
+    };
+    let device: Arc<dyn Device> = share(open_file(path, options)?);
+    println!("{:?}", device.info());
+    let queue = Queue::new(Arc::clone(&device), QueueConfig::default());
+    for block in 0..1024 {
+        queue.write(Lba::new(block), buf.as_slice(), WriteFlags::NONE)?;
+    }
+    let lba = |n: u64| Lba::new(n % 1024);
+    // The same call without dure, on a second descriptor.
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .custom_flags(libc::O_DIRECT)
+        .open(path)
+        .expect("it was open before");
+    for _ in 0..2 {
+        let write = |n: u64| {
+            file.write_all_at(buf.as_slice(), n % 1024 * 4096)
+                .expect("it works");
+        };
+        print("write 4K, bare system call", measure(4000, write));
+        let flush = |n: u64| {
+            file.write_all_at(buf.as_slice(), n % 1024 * 4096)
+                .expect("it works");
+            file.sync_data().expect("it works");
+        };
+        print(
+            "write 4K and flush, bare system calls",
+            measure(1000, flush),
+        );
+        let parts = [buf.as_slice()];
+        let write = |n| {
+            let flags = WriteFlags::NONE;
+            device
+                .execute(Io::Write {
+                    lba: lba(n),
+                    parts: &parts,
+                    flags,
+                })
+                .expect("it works");
+        };
+        print("write 4K, device", measure(4000, write));
+        let write = |n| {
+            queue
+                .write(lba(n), buf.as_slice(), WriteFlags::NONE)
+                .expect("it works")
+        };
+        print("write 4K, queue", measure(4000, write));
+        let flush = |n| {
+            let flags = WriteFlags::NONE;
+            device
+                .execute(Io::Write {
+                    lba: lba(n),
+                    parts: &parts,
+                    flags,
+                })
+                .expect("it works");
+            device.execute(Io::Flush).expect("it works");
+        };
+        print("write 4K and flush, device", measure(1000, flush));
+        let flush = |n| {
+            queue
+                .write(lba(n), buf.as_slice(), WriteFlags::NONE)
+                .expect("it works");
+            queue.flush().expect("it works");
+        };
+        print("write 4K and flush, queue", measure(1000, flush));
+    }
+    for write in [false, true] {
+        let name = if write { "write" } else { "read" };
+        let mut out = BlockBuf::zeroed(1);
+        let psync = measure(2000, |n| {
+            if write {
+                queue
+                    .write(lba(n), buf.as_slice(), WriteFlags::NONE)
+                    .expect("it works");
+            } else {
+                queue.read(lba(n), out.as_mut_slice()).expect("it works");
+            }
+        });
+        print(&format!("{name} 4K, psync"), psync);
+        for depth in [1, 2, 4, 8, 32] {
+            let mut bufs = Vec::new();
+            let (median, least) = measure(2000 / depth, |n| {
+                batches(&queue, write, depth, &mut bufs, n)
+            });
+            let per_request = (median / depth, least / depth);
+            print(
+                &format!("{name} 4K, ring, {depth} in flight, per request"),
+                per_request,
+            );
+        }
+    }
+    Ok(())
+}
+
+fn main() -> Result<(), dure_block::Error> {
+    println!("{:<58} {:>8} {:>8}", "ns per call", "median", "least");
+    let null = Queue::new(share(NullDevice::new("null", 1024)), QueueConfig::default());
+    let buf = BlockBuf::zeroed(1);
+    let write = |n: u64| {
+        null.write(Lba::new(n % 1024), buf.as_slice(), WriteFlags::NONE)
+            .expect("it works");
+    };
+    print("write 4K to null, queue", measure(100_000, write));
+    let tracing = QueueConfig {
+        trace: dure_block::Trace::Ring {
+            records_per_core: 1024,
+        },
+        ..QueueConfig::default()
+    };
+    let traced = Queue::new(share(NullDevice::new("null", 1024)), tracing);
+    let write = |n: u64| {
+        traced
+            .write(Lba::new(n % 1024), buf.as_slice(), WriteFlags::NONE)
+            .expect("it works");
+    };
+    print(
+        "write 4K to null, queue with trace",
+        measure(100_000, write),
+    );
+    match std::env::args().nth(1) {
+        Some(path) => file_costs(Path::new(&path)),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,245 @@
+//! The queue on a simulated machine: races of the compound flush, tags, and lines shared by cores.
+//!
+//! `RUSTFLAGS='--cfg dure_backend="sim"' cargo test -p dure-block --test sim`
+
+#![cfg(dure_backend = "sim")]
+
+use std::time::Duration;
+
+use dure_block::crash::CrashImages;
+use dure_block::ram::{Image, RamDevice};
+use dure_block::record::RecordDevice;
+use dure_block::{
+    BLOCK_BYTES, Bio, BlockBuf, Device, DeviceInfo, FlushPolicy, Io, Lba, Queue, QueueConfig,
+    Result, WriteFlags, share,
+};
+use dure_sync::sim::{Config, Report, run, seeds, try_run};
+use dure_sync::{Arc, CoreId, thread};
+
+/// A RAM disk that takes its time.
+#[derive(Debug)]
+struct SlowRam(RamDevice);
+
+impl Device for SlowRam {
+    fn info(&self) -> &DeviceInfo {
+        self.0.info()
+    }
+
+    fn execute(&self, io: Io<'_>) -> Result<()> {
+        let micros = if matches!(io, Io::Flush) { 20 } else { 2 };
+        let result = self.0.execute(io);
+        thread::sleep(Duration::from_micros(micros));
+        result
+    }
+}
+
+const TASKS: u16 = 4;
+const BLOCKS: u64 = 64;
+
+/// Each task writes and flushes; what it wrote must then be durable.
+fn write_and_flush(policy: FlushPolicy) {
+    let record = Arc::new(RecordDevice::new(share(SlowRam(RamDevice::new(
+        "ram0", BLOCKS,
+    )))));
+    let log = record.log();
+    let config = QueueConfig {
+        flush: policy,
+        nr_requests: 3,
+        ..QueueConfig::default()
+    };
+    let queue = Queue::new(share(record), config);
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|task| {
+            let (queue, log) = (Arc::clone(&queue), Arc::clone(&log));
+            thread::spawn_on("writer", CoreId::new(task), move || {
+                for round in 0..3_u64 {
+                    let lba = Lba::new(u64::from(task) * 8 + round);
+                    let data = vec![7; BLOCK_BYTES];
+                    if round == 1 {
+                        let bio = Bio::write(lba, BlockBuf::from_slice(&data));
+                        let ticket = queue.submit(bio).unwrap();
+                        queue.wait(ticket).result.unwrap();
+                    } else {
+                        queue.write(lba, &data, WriteFlags::NONE).unwrap();
+                    }
+                    queue.flush().unwrap();
+                    let images = CrashImages::new(Image::zeroed(BLOCKS), &log);
+                    let point = images.at(images.last_step());
+                    let durable = point.durable().get(lba).is_some();
+                    assert!(durable, "block {lba} is lost by a crash after its flush");
+                }
+            })
+        })
+        .collect();
+    tasks.into_iter().for_each(|task| task.join().unwrap());
+    let counters = queue.counters();
+    assert_eq!(counters.flush_requests, u64::from(TASKS) * 3);
+    assert!(
+        counters.device_flushes <= counters.flush_requests,
+        "{counters:?}"
+    );
+    assert_eq!(queue.in_flight(), 0);
+}
+
+#[test]
+fn a_flush_covers_the_callers_writes_on_every_schedule() {
+    for policy in [FlushPolicy::Compound, FlushPolicy::Separate] {
+        for seed in seeds(300) {
+            run(Config::random(TASKS.into(), seed), move || {
+                write_and_flush(policy)
+            });
+            run(Config::stall(TASKS.into(), seed), move || {
+                write_and_flush(policy)
+            });
+        }
+    }
+}
+
+#[test]
+fn canary_sharing_a_running_flush_is_caught() {
+    let fails = |seed| {
+        let config = Config::random(TASKS.into(), seed);
+        try_run(config, || write_and_flush(FlushPolicy::CanarySharesRunning))
+            .is_err_and(|failure| failure.to_string().contains("is lost by a crash"))
+    };
+    assert!(seeds(300).any(fails), "no schedule showed the lost write");
+}
+
+#[test]
+fn flushes_of_many_cores_coalesce() {
+    let cores = 16;
+    let done = run(Config::min_clock(cores), move || {
+        let record = RecordDevice::new(share(SlowRam(RamDevice::new("ram0", BLOCKS))));
+        let queue = Queue::new(share(record), QueueConfig::default());
+        let tasks: Vec<_> = (0..u16::try_from(cores).unwrap())
+            .map(|core| {
+                let queue = Arc::clone(&queue);
+                thread::spawn_on("flusher", CoreId::new(core), move || {
+                    (0..20).for_each(|_| queue.flush().unwrap());
+                })
+            })
+            .collect();
+        tasks.into_iter().for_each(|task| task.join().unwrap());
+        queue.counters()
+    });
+    let (requests, flushes) = (done.value.flush_requests, done.value.device_flushes);
+    assert_eq!(requests, 320);
+    assert!(
+        flushes * 4 <= requests,
+        "{flushes} device flushes for {requests} requests"
+    );
+}
+
+/// Each core reads and writes its own blocks, `rounds` times.
+fn private_blocks(rounds: u64, submitted: bool) -> Report {
+    let cores = 4;
+    run(Config::min_clock(cores), move || {
+        let blocks = 64 * 512;
+        let queue = Queue::new(
+            share(RamDevice::new("ram0", blocks)),
+            QueueConfig::default(),
+        );
+        let tasks: Vec<_> = (0..4_u16)
+            .map(|core| {
+                let queue = Arc::clone(&queue);
+                thread::spawn_on("worker", CoreId::new(core), move || {
+                    let mut data = vec![1; BLOCK_BYTES];
+                    for round in 0..rounds {
+                        let lba = Lba::new(u64::from(core) * 64 + round % 8);
+                        if submitted {
+                            let bio = Bio::write(lba, BlockBuf::zeroed(1));
+                            let ticket = queue.submit(bio).unwrap();
+                            queue.wait(ticket).result.unwrap();
+                        } else {
+                            queue.write(lba, &data, WriteFlags::NONE).unwrap();
+                            queue.read(lba, &mut data).unwrap();
+                        }
+                    }
+                })
+            })
+            .collect();
+        tasks.into_iter().for_each(|task| task.join().unwrap());
+    })
+    .report
+}
+
+#[test]
+fn private_blocks_share_no_lines() {
+    for submitted in [false, true] {
+        let (few, many) = (
+            private_blocks(50, submitted),
+            private_blocks(150, submitted),
+        );
+        let more = many.transfers.saturating_sub(few.transfers);
+        assert_eq!(
+            more, 0,
+            "{more} transfers in 400 operations, submitted: {submitted}: {:?}",
+            many.hot_lines
+        );
+    }
+}
+
+#[test]
+fn everybody_gets_a_tag() {
+    for seed in seeds(100) {
+        run(Config::random(4, seed), || {
+            let record = RecordDevice::new(share(RamDevice::new("ram0", BLOCKS)));
+            let config = QueueConfig {
+                nr_requests: 1,
+                ..QueueConfig::default()
+            };
+            let queue = Queue::new(share(record), config);
+            let tasks: Vec<_> = (0..4_u16)
+                .map(|core| {
+                    let queue = Arc::clone(&queue);
+                    thread::spawn_on("submitter", CoreId::new(core), move || {
+                        for _ in 0..3 {
+                            let bio = || Bio::write(Lba::new(core.into()), BlockBuf::zeroed(1));
+                            let tickets = queue.submit_all([bio(), bio()]).unwrap();
+                            queue.read(Lba::new(0), &mut [0; BLOCK_BYTES]).unwrap();
+                            for ticket in tickets {
+                                queue.wait(ticket).result.unwrap();
+                            }
+                        }
+                    })
+                })
+                .collect();
+            tasks.into_iter().for_each(|task| task.join().unwrap());
+            assert_eq!(queue.in_flight(), 0);
+        });
+    }
+}
+
+/// A waiter that nobody woke would still find a tag when it looks at the device again, 200 us
+/// later: so a lost wake-up shows in the time that passes.
+#[test]
+fn waiters_for_tags_are_woken() {
+    let done = run(Config::min_clock(4), || {
+        let config = QueueConfig {
+            nr_requests: 1,
+            ..QueueConfig::default()
+        };
+        let queue = Queue::new(share(SlowRam(RamDevice::new("ram0", BLOCKS))), config);
+        let tasks: Vec<_> = (0..4_u16)
+            .map(|core| {
+                let queue = Arc::clone(&queue);
+                thread::spawn_on("writer", CoreId::new(core), move || {
+                    for _ in 0..100 {
+                        let data = [0; BLOCK_BYTES];
+                        queue
+                            .write(Lba::new(core.into()), &data, WriteFlags::NONE)
+                            .unwrap();
+                    }
+                })
+            })
+            .collect();
+        tasks.into_iter().for_each(|task| task.join().unwrap());
+        queue.counters().tag_waits
+    });
+    assert!(done.value > 100, "only {} of 400 writes waited", done.value);
+    let per_write = done.report.virtual_ns / 400;
+    assert!(
+        per_write < 20_000,
+        "{per_write} ns of virtual time for a write of 2000 ns"
+    );
+}
