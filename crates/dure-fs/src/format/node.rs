@@ -1,10 +1,10 @@
 //! Node images: a header and granules, each granule with its version in front.
 
-use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::error::{Error, Result};
-use crate::units::{BLOCK_BYTES, BlockNo, Nid};
+use crate::units::{BLOCK_BYTES, BlockNo, Ino, Nid};
 
 /// "NODE".
 pub const MAGIC: u32 = 0x4544_4f4e;
@@ -119,9 +119,12 @@ pub struct NodeHeaderV1 {
     /// Number of granules.
     pub granules: u8,
     /// Written zero.
-    pub reserved: U16,
+    pub reserved: [u8; 6],
+    /// The inode whose data, names or attributes the node holds; 0 for inode and orphan nodes, and
+    /// where nobody said.
+    pub owner: U64,
     /// Written zero.
-    pub reserved2: [u8; 28],
+    pub reserved2: [u8; 16],
 }
 const _: () = assert!(size_of::<NodeHeaderV1>() == HEADER_BYTES);
 /// The current version.
@@ -132,6 +135,8 @@ pub type NodeHeader = NodeHeaderV1;
 pub struct NodeImage {
     /// What it holds.
     pub kind: NodeKind,
+    /// The inode it belongs to for all of its life; `Ino(0)`: none.
+    pub owner: Ino,
     /// Version of each granule.
     pub versions: Vec<u64>,
     /// Payload of each granule.
@@ -139,12 +144,13 @@ pub struct NodeImage {
 }
 
 impl NodeImage {
-    /// An image with zero payloads, all granules at `version`.
+    /// An image with zero payloads, all granules at `version`, that belongs to no inode.
     #[must_use]
     pub fn fresh(kind: NodeKind, version: u64) -> NodeImage {
         let zero = || vec![0; kind.payload()].into_boxed_slice();
         NodeImage {
             kind,
+            owner: Ino(0),
             versions: vec![version; kind.granules()],
             payloads: (0..kind.granules()).map(|_| zero()).collect(),
         }
@@ -171,8 +177,9 @@ impl NodeImage {
             checkpoint: U64::new(checkpoint),
             kind: self.kind.code(),
             granules: u8::try_from(self.kind.granules()).expect("at most 8"),
-            reserved: U16::new(0),
-            reserved2: [0; 28],
+            reserved: [0; 6],
+            owner: U64::new(self.owner.0),
+            reserved2: [0; 16],
         };
         block[..HEADER_BYTES].copy_from_slice(header.as_bytes());
         header.crc = U32::new(crc32c::crc32c_append(seed, block));
@@ -216,6 +223,7 @@ impl NodeImage {
         Error::expect_eq("node granule count", at, want, u64::from(header.granules))?;
         let mut image = NodeImage {
             kind,
+            owner: Ino(header.owner.get()),
             versions: Vec::new(),
             payloads: Vec::new(),
         };

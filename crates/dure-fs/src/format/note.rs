@@ -22,7 +22,10 @@ pub struct LifeV1 {
     pub kind: u8,
     /// Written zero.
     pub reserved: [u8; 7],
+    /// The inode the node belongs to; 0: none. Counts for a beginning only.
+    pub owner: U64,
 }
+const _: () = assert!(size_of::<LifeV1>() == 32);
 /// The current version.
 pub type Life = LifeV1;
 

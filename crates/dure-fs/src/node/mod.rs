@@ -17,7 +17,7 @@ use dure_sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::format::node::{NodeImage, NodeKind};
 use crate::ranks::GRANULE;
-use crate::units::{Mark, Nid};
+use crate::units::{Ino, Mark, Nid};
 
 /// The unit of locking, versions and journal records.
 #[derive(Debug)]
@@ -37,6 +37,8 @@ pub(crate) struct Node {
     pub(crate) nid: Nid,
     /// What it holds.
     pub(crate) kind: NodeKind,
+    /// The inode it belongs to; `Ino(0)`: none.
+    pub(crate) owner: Ino,
     granules: Box<[RwLock<GRANULE, Granule>]>,
     /// On a dirty list. Set by `Op::finish` while it holds a granule lock, cleared by the checkpoint
     /// before it copies the granules.
@@ -61,6 +63,7 @@ impl Node {
         Node {
             nid,
             kind: image.kind,
+            owner: image.owner,
             granules: granules.collect(),
             dirty: AtomicBool::new(false),
             freed: AtomicU64::new(0),
@@ -144,6 +147,7 @@ impl Node {
     pub(crate) fn copy(&self) -> NodeImage {
         let mut image = NodeImage {
             kind: self.kind,
+            owner: self.owner,
             versions: Vec::new(),
             payloads: Vec::new(),
         };

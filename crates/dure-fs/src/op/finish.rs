@@ -211,6 +211,7 @@ fn note_life(handle: &mut Handle<'_, Settler>, kind: u8, node: &Node, version: u
         version: U64::new(version),
         kind: node.kind.code(),
         reserved: [0; 7],
+        owner: U64::new(node.owner.0),
     };
     handle.note(kind, life.as_bytes());
 }

@@ -22,7 +22,7 @@ use crate::format::inode::Time;
 use crate::format::node::{NodeImage, NodeKind};
 use crate::node::Node;
 use crate::space::OpClass;
-use crate::units::{Mark, Nid, Run, to_usize};
+use crate::units::{Ino, Mark, Nid, Run, to_usize};
 use crate::volume::{Settler, Volume};
 
 /// Most bytes of records one operation may log.
@@ -181,18 +181,31 @@ impl Op<'_> {
         }
     }
 
-    /// A new node, invisible to others until its nid is published by an edit.
+    /// A new node that belongs to no inode, as [`Op::new_node_of`].
+    ///
+    /// # Errors
+    /// As [`Op::new_node_of`].
+    pub(crate) fn new_node(&mut self, kind: NodeKind) -> Result<Arc<Node>> {
+        self.new_node_of(kind, Ino(0))
+    }
+
+    /// A new node, invisible to others until its nid is published by an edit. It belongs to inode
+    /// `owner` all its life: the cleaner, which finds the node by its blocks, locks that inode.
     ///
     /// # Errors
     /// `NoSpace` when the NAT is full; errors of reading the NAT.
-    pub(crate) fn new_node(&mut self, kind: NodeKind) -> Result<Arc<Node>> {
+    pub(crate) fn new_node_of(&mut self, kind: NodeKind, owner: Ino) -> Result<Arc<Node>> {
         let Some((nid, tombstone)) = self.volume.nat.take(self.core)? else {
             return Err(Error::NoSpace { what: "node ids" });
         };
         // Greater than the tombstone, so that no record of the last life can ever be applied to this
         // one, nor this one's be skipped under an old image (model cases A15, A17).
         let version = tombstone + 1;
-        let node = Arc::new(Node::new(nid, NodeImage::fresh(kind, version)));
+        let image = NodeImage {
+            owner,
+            ..NodeImage::fresh(kind, version)
+        };
+        let node = Arc::new(Node::new(nid, image));
         self.born.push((node.clone(), version));
         Ok(node)
     }

@@ -14,7 +14,7 @@ use crate::format::node::{NodeImage, NodeKind};
 use crate::format::note::{BLOCKS, Blocks, FREE_NODE, Life, NEW_NODE};
 use crate::format::slot::{SLOT_BYTES, Slot};
 use crate::op::SlotRef;
-use crate::units::{BLOCK_BYTES, BlockNo, Nid, Run};
+use crate::units::{BLOCK_BYTES, BlockNo, Ino, Nid, Run};
 
 /// One thing the logs say about a node.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ struct Event<'s> {
 
 #[derive(Debug)]
 enum What<'s> {
-    New(NodeKind),
+    New(NodeKind, Ino),
     Free,
     Delta {
         index: u8,
@@ -142,6 +142,7 @@ fn parse_life(kind: u8, bytes: &[u8], transaction: usize) -> Result<(Nid, Event<
         NEW_NODE => What::New(
             NodeKind::from_code(life.kind)
                 .ok_or_else(|| bad_record("node kind", u64::from(life.kind)))?,
+            Ino(life.owner.get()),
         ),
         FREE_NODE => What::Free,
         other => return Err(bad_record("unknown note", u64::from(other))),
@@ -214,8 +215,8 @@ fn apply(base: &impl Base, nid: Nid, events: &mut [Event<'_>]) -> Result<Recover
     let mut fresh = [0_u64; crate::format::node::GRANULES_MAX];
     for event in events {
         match event.what {
-            What::New(kind) => {
-                if begin_life(&mut node, kind, event.version) {
+            What::New(kind, owner) => {
+                if begin_life(&mut node, kind, owner, event.version) {
                     fresh = [0; crate::format::node::GRANULES_MAX];
                 }
             }
@@ -240,12 +241,15 @@ fn newest(node: &Recovered) -> u64 {
         .map_or(node.tombstone, NodeImage::version_max)
 }
 
-fn begin_life(node: &mut Recovered, kind: NodeKind, version: u64) -> bool {
+fn begin_life(node: &mut Recovered, kind: NodeKind, owner: Ino, version: u64) -> bool {
     // An image of this life has all granules at `version` or above.
     if newest(node) >= version {
         return false;
     }
-    node.image = Some(NodeImage::fresh(kind, version));
+    node.image = Some(NodeImage {
+        owner,
+        ..NodeImage::fresh(kind, version)
+    });
     node.changed = true;
     node.slots.clear();
     true
