@@ -5,8 +5,9 @@
 //! notification without sleepers costs one load. A waiter sets the bit and reads the word while
 //! it holds the lock, releases the lock, and sleeps only while the word is unchanged.
 //! **Invariants.** A notification after the change of the condition under the lock finds either
-//! the bit (and changes the word, then wakes) or no waiter that could miss it. Wake-ups without
-//! reason happen: callers loop. **Crash.** Nothing is kept.
+//! the bit (and changes the word, then wakes) or no waiter that could miss it; nobody sleeps
+//! without the bit, unless whoever cleared it is about to wake. Wake-ups without reason happen:
+//! callers loop. **Crash.** Nothing is kept.
 
 use std::time::Duration;
 
@@ -62,7 +63,8 @@ impl Condvar {
     ) -> (MutexGuard<'a, RANK, T>, WaitOutcome) {
         // Relaxed: see `word`.
         let seen = self.word.fetch_or(SLEEPERS, Ordering::Relaxed) | SLEEPERS;
-        let lock = guard.release();
+        let lock = MutexGuard::mutex(&guard);
+        drop(guard);
         let outcome = backend::futex_wait(&self.word, seen, ANYONE, timeout);
         // The rank was legal when the lock was first taken; locks taken since would be a bug, and
         // are caught here.
@@ -81,15 +83,21 @@ impl Condvar {
             .fetch_add(STEP, Ordering::Relaxed)
             .wrapping_add(STEP);
         if backend::futex_wake(&self.word, 1, ANYONE) == 0 {
-            // Nobody sleeps. Should a waiter be on its way to sleep, then this exchange changes
-            // the word under it, and it returns at once.
-            // Relaxed: see `word`. Failure: the word has moved on, which wakes as well.
-            let _ = self.word.compare_exchange(
-                after,
-                after & !SLEEPERS,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            );
+            self.clear_bit(after);
+        }
+    }
+
+    /// Nobody slept at `seen`: spares later notifications their system call. A waiter that came
+    /// since, and found the bit still set, may be asleep by now; it is woken for nothing rather
+    /// than left asleep without the bit.
+    fn clear_bit(&self, seen: u32) {
+        let without = seen & !SLEEPERS;
+        // Relaxed: see `word`.
+        let cleared =
+            self.word
+                .compare_exchange(seen, without, Ordering::Relaxed, Ordering::Relaxed);
+        if cleared.is_ok() {
+            backend::futex_wake(&self.word, u32::MAX, ANYONE);
         }
     }
 

@@ -199,9 +199,10 @@ impl<'a, const RANK: u8, T> MutexGuard<'a, RANK, T> {
         &self.held
     }
 
-    /// Releases the lock and gives back what is needed to take it again.
-    pub(crate) fn release(self) -> &'a Mutex<RANK, T> {
-        self.lock
+    /// The lock that `guard` holds. Not a method, which could hide one of `T`.
+    #[inline]
+    pub fn mutex(guard: &Self) -> &'a Mutex<RANK, T> {
+        guard.lock
     }
 }
 

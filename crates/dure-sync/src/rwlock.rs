@@ -3,10 +3,13 @@
 //! **Problem.** Many readers at once, or one writer, and a writer that is waiting gets its turn.
 //! **Structure.** The word holds the number of readers, a bit for the writer and a bit each for
 //! sleeping readers and sleeping writers; both sleep on this word, told apart by a futex mask.
-//! **Invariants.** No reader enters while a writer sleeps, so writers do not starve; a releaser
-//! that frees the lock prefers a writer. A task sleeps only after it set its waiting bit, and the
-//! bit is cleared only by the releaser that then wakes: no wake-up is lost. Uncontended, each
-//! operation is one read-modify-write. **Crash.** Nothing is kept.
+//! **Invariants.** No reader enters while the writers' bit is set, and the bit stays set from the
+//! release of the lock until a woken writer has taken it, so writers do not starve (readers may,
+//! while writers follow each other without a gap). A writer falls asleep only while the lock is
+//! taken and the bit is set, a reader only while it is not admitted and its bit is set; bits are
+//! cleared only while the lock is free, by a releaser that found no writer to wake and then wakes
+//! the readers: no wake-up is lost. Uncontended, each operation is one read-modify-write.
+//! **Crash.** Nothing is kept.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -197,8 +200,8 @@ impl<const RANK: u8, T> RwLock<RANK, T> {
     #[cold]
     fn write_contended(&self) {
         let mut state = self.spin(|state| is_free(state) || state & WRITERS_WAIT != 0);
-        // Once this task has slept, its releaser cleared WRITERS_WAIT on its behalf, although
-        // other writers may sleep as well: the bit is set again with the lock.
+        // Once this task has slept, others may sleep beside it whose bit a slow releaser clears
+        // after the wake-up: the bit is set again with the lock.
         let mut others_wait = 0;
         loop {
             if is_free(state) {
@@ -218,9 +221,10 @@ impl<const RANK: u8, T> RwLock<RANK, T> {
         }
     }
 
-    /// Sets a waiting bit; on failure `state` is the new value.
+    /// Changes waiting bits; on failure `state` is the new value.
     fn mark(&self, state: &mut u32, marked: u32) -> bool {
-        // Relaxed: the bit publishes nothing; the releaser reads it by its own exchange.
+        // Relaxed: the bits publish nothing, and an exchange keeps the chain from the last
+        // Release to the next Acquire.
         match self
             .state
             .compare_exchange(*state, marked, Ordering::Relaxed, Ordering::Relaxed)
@@ -293,29 +297,24 @@ impl<const RANK: u8, T> RwLock<RANK, T> {
         }
     }
 
-    /// Wakes one writer, else all readers. `state` is free, with waiting bits. Whoever changes it
-    /// meanwhile has taken the lock or set another bit; in the first case waking is its duty.
+    /// Wakes one writer, else all readers. `state` is free, with waiting bits.
     #[cold]
     fn wake(&self, mut state: u32) {
         debug_assert!(is_free(state), "only a free lock wakes");
-        if state == WRITERS_WAIT && self.mark(&mut state, 0) {
-            backend::futex_wake(&self.state, 1, WRITERS);
+        if state & WRITERS_WAIT != 0 && backend::futex_wake(&self.state, 1, WRITERS) > 0 {
+            // It will take the lock, and then be the one to wake others.
             return;
         }
-        // If the mark failed, a reader may have begun to wait; anything else took the lock.
-        if state == READERS_WAIT | WRITERS_WAIT {
-            if !self.mark(&mut state, READERS_WAIT) {
+        // No writer slept; one on its way to sleep has seen the word change. Readers must not
+        // wait for it. If the lock is taken meanwhile, its releaser will come here again.
+        while is_free(state) && state != 0 {
+            let readers_wait = state & READERS_WAIT != 0;
+            if self.mark(&mut state, 0) {
+                if readers_wait {
+                    backend::futex_wake(&self.state, u32::MAX, READERS);
+                }
                 return;
             }
-            if backend::futex_wake(&self.state, 1, WRITERS) > 0 {
-                return;
-            }
-            // The writer was not asleep yet and has seen the word change. Readers must not wait
-            // for it.
-            state = READERS_WAIT;
-        }
-        if state == READERS_WAIT && self.mark(&mut state, 0) {
-            backend::futex_wake(&self.state, u32::MAX, READERS);
         }
     }
 }
