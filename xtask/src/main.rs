@@ -1,2 +1,27 @@
-//! Automation.
-fn main() {}
+//! Automation of this repository: `cargo xtask COMMAND`.
+//!
+//! **Problem.** Builds with another backend, and checks over all crates, need more than one
+//! command line. **Structure.** One file per subcommand. **Invariants.** A subcommand fails if
+//! what it ran failed. **Crash.** Everything can be run again.
+
+mod cargo;
+mod loom;
+mod sim;
+
+use clap::Parser;
+
+#[derive(Debug, Parser)]
+#[command(name = "xtask", about = "Automation of the dure repository")]
+enum Command {
+    /// Explore the orderings of the locks with loom.
+    Loom(loom::Loom),
+    /// Run the tests on simulated cores, over many seeds.
+    Sim(sim::Sim),
+}
+
+fn main() -> anyhow::Result<()> {
+    match Command::parse() {
+        Command::Loom(loom) => loom.run(),
+        Command::Sim(sim) => sim.run(),
+    }
+}

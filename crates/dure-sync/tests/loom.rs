@@ -4,6 +4,7 @@
 //! fail, or the model does not see what it is there for. Three-way contention and lost wake-ups
 //! are left to the simulation (`sim_locks.rs`): here a sleep is a turn of a yield loop.
 #![cfg(dure_backend = "loom")]
+#![expect(clippy::unwrap_used, reason = "a panic is how a model fails")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -1,0 +1,43 @@
+//! Running cargo with another backend.
+//!
+//! **Problem.** A backend is a build of the whole stack. **Structure.** RUSTFLAGS carries the cfg,
+//! and each backend has a target directory of its own, so that builds do not evict each other.
+//! **Invariants.** The exit status of cargo decides. **Crash.** Everything can be run again.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+/// The root of the repository.
+pub(crate) fn root() -> PathBuf {
+    let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
+    xtask
+        .parent()
+        .expect("xtask lies in the repository")
+        .to_owned()
+}
+
+/// `cargo test --release` with a backend.
+pub(crate) fn test_with_backend(backend: &str) -> Command {
+    let mut flags = std::env::var("RUSTFLAGS").unwrap_or_default();
+    flags.push_str(&format!(" --cfg dure_backend=\"{backend}\""));
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command
+        .current_dir(root())
+        .env("RUSTFLAGS", flags.trim_start())
+        .env("CARGO_TARGET_DIR", root().join("target").join(backend))
+        .args(["test", "--release"]);
+    command
+}
+
+/// Runs a command to its end.
+pub(crate) fn run(mut command: Command) -> Result<()> {
+    let status = command
+        .status()
+        .with_context(|| format!("cannot start {command:?}"))?;
+    if !status.success() {
+        bail!("{command:?} ended with {status}");
+    }
+    Ok(())
+}

@@ -1,0 +1,63 @@
+//! `cargo xtask sim`.
+
+use anyhow::{Result, ensure};
+use clap::Args;
+
+use crate::cargo;
+
+/// Crates that may have tests named `sim_*`.
+const CRATES: &[&str] = &[
+    "dure-vcpu",
+    "dure-sync",
+    "dure-journal",
+    "dure-fs",
+    "dure-sim",
+];
+
+/// Arguments of `cargo xtask sim`.
+#[derive(Debug, Args)]
+pub(crate) struct Sim {
+    /// Seeds per test, instead of what each test finds enough.
+    #[arg(long)]
+    seeds: Option<u64>,
+    /// The one seed to replay.
+    #[arg(long, conflicts_with = "seeds")]
+    seed: Option<u64>,
+    /// Only this crate.
+    #[arg(long, short)]
+    package: Option<String>,
+    /// Further arguments of the test programs, such as a part of a test's name instead of `sim_`.
+    #[arg(last = true)]
+    test_args: Vec<String>,
+}
+
+impl Sim {
+    pub(crate) fn run(self) -> Result<()> {
+        let mut command = cargo::test_with_backend("sim");
+        if let Some(package) = &self.package {
+            ensure!(
+                CRATES.contains(&package.as_str()),
+                "{package} is none of {CRATES:?}"
+            );
+        }
+        for name in CRATES
+            .iter()
+            .filter(|name| self.package.as_deref().is_none_or(|p| p == **name))
+        {
+            command.args(["-p", name]);
+        }
+        command.arg("--tests");
+        if let Some(seeds) = self.seeds {
+            command.env("DURE_SIM_SEEDS", seeds.to_string());
+        }
+        if let Some(seed) = self.seed {
+            command.env("DURE_SIM_SEED", seed.to_string());
+        }
+        command.arg("--");
+        if self.test_args.iter().all(|arg| arg.starts_with('-')) {
+            command.arg("sim_");
+        }
+        command.args(self.test_args);
+        cargo::run(command)
+    }
+}

@@ -1,0 +1,225 @@
+//! Who may use whom, and who may use the standard library's concurrency.
+//!
+//! **Problem.** The compiler refuses cycles, not a dependency in the wrong direction, and nothing
+//! refuses a clock or a thread that the simulation does not own. **Structure.** The layers of the
+//! design as a constant, compared with the manifests; the sources searched for four names. Each
+//! check has a canary. **Invariants.** A crate that is in no layer fails. **Crash.** Nothing.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// A crate may use what stands in earlier rows.
+const LAYERS: &[&[&str]] = &[
+    &["dure-vcpu"],
+    &["dure-sync"],
+    &["dure-pmem"],
+    &["dure-block"],
+    &["dure-journal"],
+    &["dure-fs"],
+    &["dure", "dure-fuse"],
+    &["dure-capi", "dure-preload", "dure-cli"],
+];
+
+/// These may use everything, and nothing may use them.
+const OUTSIDE: &[&str] = &["dure-sim", "dure-bench"];
+
+/// Except for these: `dure bench` and `dure sim` are subcommands of the one binary.
+const MAY_USE_OUTSIDE: &[(&str, &str)] = &[("dure-cli", "dure-bench"), ("dure-cli", "dure-sim")];
+
+/// Names that only the facade and what lies below it may use.
+const FACADE_ONLY: &[&str] = &["std::sync", "std::thread", "Instant", "SystemTime"];
+
+/// Crates that may use them.
+const BELOW_FACADE: &[&str] = &["dure-vcpu", "dure-sync"];
+
+/// A crate, a name it may use nevertheless, and why.
+const EXCEPTIONS: &[(&str, &str, &str)] = &[(
+    "dure-fuse",
+    "SystemTime",
+    "the interface of the fuser crate passes times as SystemTime",
+)];
+
+fn crates() -> Vec<(String, PathBuf)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut crates: Vec<_> = std::fs::read_dir(root.join("crates"))
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .filter(|entry| entry.path().join("Cargo.toml").is_file())
+        .map(|entry| (entry.file_name().into_string().unwrap(), entry.path()))
+        .collect();
+    crates.sort();
+    assert!(crates.len() >= 2, "the crates are not where they were");
+    crates
+}
+
+/// The crates of ours that a manifest depends on, tests aside.
+fn dependencies(manifest: &str) -> Vec<String> {
+    let mut in_dependencies = false;
+    let mut found = Vec::new();
+    for line in manifest.lines().map(str::trim) {
+        if let Some(section) = line.strip_prefix('[') {
+            let section = section.trim_end_matches(']');
+            in_dependencies = is_dependencies(section);
+            // The form `[dependencies.name]`.
+            if let Some((table, name)) = section.rsplit_once('.')
+                && is_dependencies(table)
+            {
+                found.push(name.to_owned());
+            }
+        } else if in_dependencies {
+            let end = line.find(['.', ' ', '=']).unwrap_or(line.len());
+            found.push(line[..end].to_owned());
+        }
+    }
+    found.retain(|name| name == "dure" || name.starts_with("dure-"));
+    found
+}
+
+fn is_dependencies(section: &str) -> bool {
+    let table = section.rsplit('.').next().unwrap_or(section);
+    table == "dependencies" || table == "build-dependencies"
+}
+
+fn layer(name: &str) -> Option<usize> {
+    LAYERS.iter().position(|row| row.contains(&name))
+}
+
+/// What is wrong with a crate that depends on `uses`.
+fn layer_errors(name: &str, uses: &[String]) -> Vec<String> {
+    if OUTSIDE.contains(&name) {
+        return Vec::new();
+    }
+    let Some(own) = layer(name) else {
+        return vec![format!("{name} is in no layer: enter it in LAYERS")];
+    };
+    let allowed = |used: &str| {
+        MAY_USE_OUTSIDE.contains(&(name, used)) || layer(used).is_some_and(|layer| layer < own)
+    };
+    uses.iter()
+        .filter(|used| !allowed(used))
+        .map(|used| format!("{name} must not depend on {used}"))
+        .collect()
+}
+
+#[test]
+fn crates_use_only_lower_layers() {
+    let errors: Vec<_> = crates()
+        .iter()
+        .flat_map(|(name, path)| {
+            let manifest = std::fs::read_to_string(path.join("Cargo.toml")).unwrap();
+            layer_errors(name, &dependencies(&manifest))
+        })
+        .collect();
+    assert!(errors.is_empty(), "{}", errors.join("\n"));
+}
+
+#[test]
+fn canary_wrong_edges_are_found() {
+    let manifest = "[package]\nname = \"dure-fs\"\n[dependencies]\ndure-fuse.workspace = true\n\
+                    libc = \"1\"\n[target.'cfg(unix)'.dependencies]\ndure-sync = { path = \"x\" }\n\
+                    [dependencies.dure-sim]\nworkspace = true\n[dev-dependencies]\ndure = \"1\"\n";
+    let uses = dependencies(manifest);
+    assert_eq!(uses, ["dure-fuse", "dure-sync", "dure-sim"]);
+    let errors = layer_errors("dure-fs", &uses);
+    let expected = ["dure-fuse", "dure-sim"].map(|to| format!("dure-fs must not depend on {to}"));
+    assert_eq!(errors, expected);
+    assert_eq!(layer_errors("dure-utils", &[]).len(), 1);
+    assert!(layer_errors("dure-cli", &["dure-bench".to_owned()]).is_empty());
+}
+
+/// The source without comments, one entry per line.
+fn code_lines(source: &str) -> Vec<&str> {
+    source
+        .lines()
+        .map(|line| line.split("//").next().unwrap_or(""))
+        .collect()
+}
+
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// Whether `text` contains `name` as a whole path or identifier.
+fn names(text: &str, name: &str) -> bool {
+    text.match_indices(name).any(|(start, _)| {
+        let before = text[..start].chars().next_back();
+        let after = text[start + name.len()..].chars().next();
+        !before.is_some_and(is_word) && !after.is_some_and(is_word)
+    })
+}
+
+/// The forbidden names in a source, with the number of the line.
+fn facade_errors(source: &str) -> Vec<(usize, &'static str)> {
+    let lines = code_lines(source);
+    let mut errors = Vec::new();
+    for (index, line) in lines.iter().enumerate() {
+        let found = FACADE_ONLY.iter().filter(|name| names(line, name));
+        errors.extend(found.map(|name| (index + 1, *name)));
+        // The grouped form `use std::{.., sync::..}`, up to the end of the statement.
+        if let Some(start) = line.find("std::{") {
+            let rest: String = std::iter::once(&line[start..])
+                .chain(lines[index + 1..].iter().copied())
+                .flat_map(|part| part.chars().chain(['\n']))
+                .take_while(|c| *c != ';')
+                .collect();
+            let groups = [("sync", "std::sync"), ("thread", "std::thread")];
+            let grouped = groups
+                .into_iter()
+                .filter(|(module, _)| names(&rest, module));
+            errors.extend(grouped.map(|(_, name)| (index + 1, name)));
+        }
+    }
+    errors
+}
+
+fn sources(folder: &Path, found: &mut BTreeMap<PathBuf, String>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let source = std::fs::read_to_string(&path).unwrap();
+            found.insert(path, source);
+        }
+    }
+}
+
+#[test]
+fn only_the_facade_uses_threads_locks_and_clocks_of_std() {
+    let mut errors = Vec::new();
+    for (name, path) in crates() {
+        if BELOW_FACADE.contains(&name.as_str()) {
+            continue;
+        }
+        let mut files = BTreeMap::new();
+        sources(&path, &mut files);
+        for (file, source) in files {
+            for (line, what) in facade_errors(&source) {
+                let excepted = |(of, word, _): &(&str, &str, &str)| *of == name && *word == what;
+                if !EXCEPTIONS.iter().any(excepted) {
+                    errors.push(format!("{}:{line} names {what}", file.display()));
+                }
+            }
+        }
+    }
+    assert!(
+        errors.is_empty(),
+        "use dure_sync instead:\n{}",
+        errors.join("\n")
+    );
+}
+
+#[test]
+fn canary_names_of_std_are_found() {
+    let source = "use std::sync::Arc; // std::thread\n\
+                  /// An Instant of no time.\n\
+                  let now = std::time::Instant::now();\n\
+                  use std::{\n    fmt,\n    thread,\n};\n\
+                  let instants = dure_sync::thread::spawn(); let InstantOf = my_std::syncs();\n";
+    assert_eq!(
+        facade_errors(source),
+        [(1, "std::sync"), (3, "Instant"), (4, "std::thread")]
+    );
+}
