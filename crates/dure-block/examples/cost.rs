@@ -57,6 +57,16 @@ fn batches(queue: &Queue, write: bool, depth: u64, bufs: &mut Vec<BlockBuf>, rou
     }
 }
 
+/// A second descriptor, to make the same calls without dure.
+fn bare_file(path: &Path) -> std::fs::File {
+    std::fs::OpenOptions::new()
+        .write(true)
+        .custom_flags(libc::O_DIRECT)
+        .open(path)
+        .expect("it was open before")
+}
+
+/// The bare system calls, the device and the queue.
 fn file_costs(path: &Path) -> Result<(), dure_block::Error> {
     let buf = BlockBuf::from_slice(&[3; 4096]);
     let options = OpenOptions {
@@ -70,12 +80,7 @@ fn file_costs(path: &Path) -> Result<(), dure_block::Error> {
         queue.write(Lba::new(block), buf.as_slice(), WriteFlags::NONE)?;
     }
     let lba = |n: u64| Lba::new(n % 1024);
-    // The same call without dure, on a second descriptor.
-    let file = std::fs::OpenOptions::new()
-        .write(true)
-        .custom_flags(libc::O_DIRECT)
-        .open(path)
-        .expect("it was open before");
+    let file = bare_file(path);
     for _ in 0..2 {
         let write = |n: u64| {
             file.write_all_at(buf.as_slice(), n % 1024 * 4096)
@@ -129,6 +134,13 @@ fn file_costs(path: &Path) -> Result<(), dure_block::Error> {
         };
         print("write 4K and flush, queue", measure(1000, flush));
     }
+    ring_costs(&queue, &buf);
+    Ok(())
+}
+
+/// One request by system call, against 1 to 32 in flight on a ring.
+fn ring_costs(queue: &Queue, buf: &BlockBuf) {
+    let lba = |n: u64| Lba::new(n % 1024);
     for write in [false, true] {
         let name = if write { "write" } else { "read" };
         let mut out = BlockBuf::zeroed(1);
@@ -144,9 +156,8 @@ fn file_costs(path: &Path) -> Result<(), dure_block::Error> {
         print(&format!("{name} 4K, psync"), psync);
         for depth in [1, 2, 4, 8, 32] {
             let mut bufs = Vec::new();
-            let (median, least) = measure(2000 / depth, |n| {
-                batches(&queue, write, depth, &mut bufs, n)
-            });
+            let (median, least) =
+                measure(2000 / depth, |n| batches(queue, write, depth, &mut bufs, n));
             let per_request = (median / depth, least / depth);
             print(
                 &format!("{name} 4K, ring, {depth} in flight, per request"),
@@ -154,7 +165,6 @@ fn file_costs(path: &Path) -> Result<(), dure_block::Error> {
             );
         }
     }
-    Ok(())
 }
 
 fn main() -> Result<(), dure_block::Error> {

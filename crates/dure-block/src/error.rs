@@ -90,6 +90,23 @@ pub enum Error {
         /// Size of the device.
         device_blocks: u64,
     },
+    /// A submitted request is longer than the device takes.
+    #[error(
+        "{device}: {op} of {blocks} blocks at block {lba} is longer than the {blocks_max} blocks \
+         the device takes at once; submit it in parts"
+    )]
+    TooLong {
+        /// Name of the device.
+        device: String,
+        /// What was asked.
+        op: Op,
+        /// First block.
+        lba: Lba,
+        /// Number of blocks.
+        blocks: u64,
+        /// Longest request of the device.
+        blocks_max: u64,
+    },
     /// The length is not a whole number of blocks.
     #[error("{device}: {op} of {bytes} bytes at block {lba}: not a multiple of 4096 bytes")]
     Unaligned {

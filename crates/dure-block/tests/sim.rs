@@ -3,6 +3,13 @@
 //! `RUSTFLAGS='--cfg dure_backend="sim"' cargo test -p dure-block --test sim`
 
 #![cfg(dure_backend = "sim")]
+#![cfg_attr(
+    dure_backend = "sim",
+    expect(
+        clippy::unwrap_used,
+        reason = "a test stops at what it does not expect"
+    )
+)]
 
 use std::time::Duration;
 

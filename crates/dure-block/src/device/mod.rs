@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`null`] | nothing | the cost of the layers above |
 //! | [`ram`] | in memory, sparse | tests, the simulator, in-memory volumes |
-//! | [`file`] | in an image file or block device | volumes |
+//! | [`mod@file`] | in an image file or block device | volumes |
 //! | [`overlay`] | in memory, over a shared image | crash states |
 //! | [`record`] | in the device below | crash states: keeps a log of writes and flushes |
 //! | [`fault`] | in the device below | errors, torn, lost and misdirected writes, bit rot |

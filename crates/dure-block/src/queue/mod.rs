@@ -237,7 +237,8 @@ impl Queue {
     /// than [`DeviceInfo::max_blocks_per_request`].
     ///
     /// # Errors
-    /// As the synchronous calls, for what can be checked beforehand; the bio is then dropped.
+    /// [`Error::TooLong`], and as the synchronous calls for what can be checked beforehand; the
+    /// bio is then dropped.
     pub fn submit(&self, bio: Bio) -> Result<Ticket> {
         let ticket = self.enqueue(bio)?;
         self.device.kick();
@@ -258,6 +259,7 @@ impl Queue {
     fn enqueue(&self, mut bio: Bio) -> Result<Ticket> {
         if bio.op() != Op::Flush {
             self.check_range(bio.op(), bio.lba(), bio.blocks())?;
+            self.check_length(&bio)?;
         }
         if bio.flags().contains(WriteFlags::PREFLUSH) {
             self.flush()?;
@@ -362,6 +364,26 @@ impl Queue {
     fn check_bytes(&self, op: Op, lba: Lba, bytes: usize) -> Result<()> {
         self.check_whole(op, lba, bytes)?;
         self.check_range(op, lba, blocks_of(bytes))
+    }
+
+    fn check_length(&self, bio: &Bio) -> Result<()> {
+        let DeviceInfo {
+            name,
+            max_blocks_per_request: blocks_max,
+            ..
+        } = self.info();
+        let (op, lba, blocks) = (bio.op(), bio.lba(), bio.blocks());
+        if blocks <= *blocks_max || op == Op::Discard {
+            return Ok(());
+        }
+        let (device, blocks_max) = (name.clone(), *blocks_max);
+        Err(Error::TooLong {
+            device,
+            op,
+            lba,
+            blocks,
+            blocks_max,
+        })
     }
 
     fn check_range(&self, op: Op, lba: Lba, blocks: u64) -> Result<()> {

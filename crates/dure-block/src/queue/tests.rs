@@ -188,6 +188,14 @@ fn long_requests_are_split() {
     let mut out = pattern(0, 8);
     queue.read(Lba::new(1), &mut out).unwrap();
     assert_eq!(out, [pattern(0, 1), one, five, pattern(0, 1)].concat());
+    let error = queue
+        .submit(Bio::read(Lba::new(1), BlockBuf::zeroed(3)))
+        .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "slow: read of 3 blocks at block 1 is longer than the 2 blocks the device takes at once; \
+         submit it in parts"
+    );
     let counters = queue.counters();
     assert_eq!((counters.writes, counters.blocks_written), (4, 6));
     assert_eq!((counters.reads, counters.blocks_read), (4, 8));

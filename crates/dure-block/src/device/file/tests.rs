@@ -272,6 +272,31 @@ fn many_tasks_share_the_rings() {
 }
 
 #[test]
+fn without_rings_submitted_requests_are_system_calls() {
+    let place = Place::new();
+    let path = place.image();
+    let device = open_file(&path, OpenOptions::default()).unwrap();
+    for slot in device.rings.as_ref().unwrap().iter() {
+        assert!(
+            slot.set(None).is_ok(),
+            "no ring is made before it is needed"
+        );
+    }
+    assert!(!device.uses_rings());
+    let queue = queue_of(device);
+    let bio = Bio::write(Lba::new(3), BlockBuf::from_slice(&[7; BLOCK_BYTES]));
+    let ticket = queue.submit(bio).unwrap();
+    assert!(ticket.is_done());
+    queue.wait(ticket).result.unwrap();
+    assert_eq!(queue.poll(), 0);
+    let start = 3 * BLOCK_BYTES;
+    assert_eq!(
+        std::fs::read(&path).unwrap()[start..start + BLOCK_BYTES],
+        [7; BLOCK_BYTES]
+    );
+}
+
+#[test]
 fn requests_that_nobody_waits_for_do_not_outlive_the_device() {
     let place = Place::new();
     let path = place.image();
