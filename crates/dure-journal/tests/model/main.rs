@@ -1,0 +1,27 @@
+//! The journal's rules, searched exhaustively in a small model.
+//!
+//! **Problem.** Crash tests try what somebody thought of. **Structure.** Two cores, two buffers and
+//! a few operations (`DURE_MODEL_OPS`, default 3): every interleaving of operation, commit, flush,
+//! checkpoint, tail advance and log reuse ([`steps`]), and for each state every subset of the
+//! writes that are not flushed ([`crash`]), recovered ([`recovery`]) and judged ([`search`]).
+//! `state` is the machine, `rules` says what a case leaves out, `cases` lists them.
+//!
+//! **Invariants.** (a) What was durable with all it depends on is there. (b) An operation is there
+//! wholly or not at all. (c) A recovery that is cut off and repeated gives the same state.
+//!
+//! **Cases.** The letters are those of docs/journal-model.md. A case that must fail is a canary:
+//! the rule it leaves out is needed.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests panic and print"
+)]
+
+mod cases;
+mod crash;
+mod recovery;
+mod rules;
+mod search;
+mod state;
+mod steps;
