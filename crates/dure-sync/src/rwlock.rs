@@ -11,15 +11,17 @@
 //! the readers: no wake-up is lost. Uncontended, each operation is one read-modify-write.
 //! **Crash.** Nothing is kept.
 
+mod guard;
+
 use std::cell::UnsafeCell;
 use std::fmt;
-use std::marker::PhantomData;
-use std::ops::{Deref, DerefMut};
 
 use crate::atomic::{AtomicU32, Ordering};
 use crate::backend::{self, Shadow};
 use crate::futex::{READERS, WRITERS};
-use crate::rank::{self, Held, Order};
+use crate::rank::{self, Order};
+
+pub use guard::{RwLockReadGuard, RwLockWriteGuard};
 
 const READER: u32 = 1;
 const READERS_MASK: u32 = (1 << 29) - 1;
@@ -255,22 +257,14 @@ impl<const RANK: u8, T> RwLock<RANK, T> {
     fn read_guard(&self) -> RwLockReadGuard<'_, RANK, T> {
         rank::acquired(RANK);
         self.shadow.read(self.data.get());
-        RwLockReadGuard {
-            lock: self,
-            held: Held::new(),
-            _not_send: PhantomData,
-        }
+        RwLockReadGuard::new(self)
     }
 
     #[inline]
     fn write_guard(&self) -> RwLockWriteGuard<'_, RANK, T> {
         rank::acquired(RANK);
         self.shadow.write(self.data.get());
-        RwLockWriteGuard {
-            lock: self,
-            held: Held::new(),
-            _not_send: PhantomData,
-        }
+        RwLockWriteGuard::new(self)
     }
 
     #[inline]
@@ -333,98 +327,5 @@ impl<const RANK: u8, T: fmt::Debug> fmt::Debug for RwLock<RANK, T> {
             Some(guard) => out.field("data", &*guard).finish(),
             None => out.field("data", &format_args!("<locked>")).finish(),
         }
-    }
-}
-
-/// Shared access to the data of an [`RwLock`]; ends when dropped.
-#[must_use = "the lock is released at once if the guard is not kept"]
-pub struct RwLockReadGuard<'a, const RANK: u8, T> {
-    lock: &'a RwLock<RANK, T>,
-    held: Held<RANK>,
-    /// Ranks are counted per task, so a guard stays with the task that took it.
-    _not_send: PhantomData<*const ()>,
-}
-
-/// Exclusive access to the data of an [`RwLock`]; ends when dropped.
-#[must_use = "the lock is released at once if the guard is not kept"]
-pub struct RwLockWriteGuard<'a, const RANK: u8, T> {
-    lock: &'a RwLock<RANK, T>,
-    held: Held<RANK>,
-    /// Ranks are counted per task, so a guard stays with the task that took it.
-    _not_send: PhantomData<*const ()>,
-}
-
-// SAFETY: a shared guard gives no more than `&T`.
-unsafe impl<const RANK: u8, T: Sync> Sync for RwLockReadGuard<'_, RANK, T> {}
-// SAFETY: a shared guard gives no more than `&T`.
-unsafe impl<const RANK: u8, T: Sync> Sync for RwLockWriteGuard<'_, RANK, T> {}
-
-impl<const RANK: u8, T> RwLockReadGuard<'_, RANK, T> {
-    /// Evidence that a lock of this rank is held (shared).
-    #[inline]
-    pub fn held(&self) -> &Held<RANK> {
-        &self.held
-    }
-}
-
-impl<const RANK: u8, T> RwLockWriteGuard<'_, RANK, T> {
-    /// Evidence that a lock of this rank is held (exclusive).
-    #[inline]
-    pub fn held(&self) -> &Held<RANK> {
-        &self.held
-    }
-}
-
-impl<const RANK: u8, T> Deref for RwLockReadGuard<'_, RANK, T> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        // SAFETY: this guard is counted as a reader, so nobody writes while it lives.
-        unsafe { &*self.lock.data.get() }
-    }
-}
-
-impl<const RANK: u8, T> Deref for RwLockWriteGuard<'_, RANK, T> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        // SAFETY: this guard proves exclusive access, and the borrow of the guard limits it.
-        unsafe { &*self.lock.data.get() }
-    }
-}
-
-impl<const RANK: u8, T> DerefMut for RwLockWriteGuard<'_, RANK, T> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: this guard proves exclusive access, and the borrow of the guard limits it.
-        unsafe { &mut *self.lock.data.get() }
-    }
-}
-
-impl<const RANK: u8, T> Drop for RwLockReadGuard<'_, RANK, T> {
-    #[inline]
-    fn drop(&mut self) {
-        self.lock.unlock_read();
-    }
-}
-
-impl<const RANK: u8, T> Drop for RwLockWriteGuard<'_, RANK, T> {
-    #[inline]
-    fn drop(&mut self) {
-        self.lock.unlock_write();
-    }
-}
-
-impl<const RANK: u8, T: fmt::Debug> fmt::Debug for RwLockReadGuard<'_, RANK, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("RwLockReadGuard").field(&**self).finish()
-    }
-}
-
-impl<const RANK: u8, T: fmt::Debug> fmt::Debug for RwLockWriteGuard<'_, RANK, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("RwLockWriteGuard").field(&**self).finish()
     }
 }
