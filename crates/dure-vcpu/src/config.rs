@@ -16,6 +16,13 @@ pub enum Schedule {
     /// often, by seed). Sleepers wake without reason now and then, timers may fire early with
     /// respect to other cores. Finds races; times mean little.
     Random,
+    /// The ready task with the highest priority, drawn at its start; at one operation in
+    /// `change_every` the running task falls below all others, as does one that spins or yields.
+    /// Finds races that need few but particular switches (probabilistic concurrency testing).
+    Priority {
+        /// Operations per change of priority, on average.
+        change_every: u64,
+    },
     /// The core with the smallest clock; but at one operation in `every` the core loses up to
     /// `ns`, as if it were interrupted there. Finds races that need one long pause.
     Stall {
@@ -37,6 +44,13 @@ pub enum Schedule {
     },
 }
 
+impl Schedule {
+    /// Whether any ready task may run next, whatever its core's clock says.
+    pub(crate) const fn ignores_clocks(self) -> bool {
+        matches!(self, Self::Random | Self::Priority { .. })
+    }
+}
+
 /// What a run is to be like.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
@@ -46,7 +60,7 @@ pub struct Config {
     pub seed: u64,
     /// Who runs next.
     pub schedule: Schedule,
-    /// Stack of each task.
+    /// Stack of each task. Overflow hits a guard page: the program ends with SIGSEGV.
     pub stack_bytes: usize,
     /// Visible operations after which a run counts as hanging.
     pub steps_max: u64,
@@ -105,6 +119,12 @@ impl Config {
     pub const fn with_model(mut self, model: CostModel) -> Self {
         self.model = model;
         self
+    }
+
+    /// A priority schedule that changes a priority at one operation in 100.
+    #[must_use]
+    pub const fn priority(cores: usize, seed: u64) -> Self {
+        Self::new(cores, seed, Schedule::Priority { change_every: 100 })
     }
 
     pub(crate) fn validate(&self) {

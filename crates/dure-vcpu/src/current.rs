@@ -140,12 +140,8 @@ pub fn spin_hint() {
     }
     let spin_ns = |world: &mut World| world.charge(world.config.model.spin_hint_ns);
     visible(|_| 0, spin_ns);
-    // A spinner waits for somebody else; only the random schedule could go on drawing it.
-    leaving(|world| {
-        world.config.schedule == crate::config::Schedule::Random
-            && may_switch()
-            && world.yield_now()
-    });
+    // A spinner waits for somebody else, whom only its clock could bring on.
+    leaving(|world| world.config.schedule.ignores_clocks() && may_switch() && world.yield_now());
 }
 
 /// Lets other tasks of this core run first.
@@ -289,6 +285,25 @@ pub fn label(address: usize, bytes: usize, name: &str) {
             .labels
             .push((address, address + bytes, name.to_owned()))
     });
+}
+
+/// Ends the run as if the task had not caught this panic. Returns only outside machines.
+pub fn fail_run(panic: &(dyn Any + Send)) {
+    leaving(|world| {
+        world.fail_panic(panic_message(panic));
+        true
+    });
+}
+
+/// The text of a panic.
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
+    if let Some(text) = panic.downcast_ref::<&str>() {
+        (*text).to_owned()
+    } else if let Some(text) = panic.downcast_ref::<String>() {
+        text.clone()
+    } else {
+        "a value that is not text".to_owned()
+    }
 }
 
 /// Memory was freed: its next user finds cache lines nobody has.

@@ -6,8 +6,8 @@
 //!
 //! **Structure.** [`run`] executes a closure as the first task of a machine described by
 //! [`Config`]. Tasks are stackful coroutines; before each visible operation (an atomic, a lock
-//! word, a clock) the machine decides whether the task goes on. [`Schedule::Random`] and
-//! [`Schedule::Stall`] hunt for races, [`Schedule::MinClock`] always runs the core with the
+//! word, a clock) the machine decides whether the task goes on. [`Schedule::Random`],
+//! [`Schedule::Priority`] and [`Schedule::Stall`] hunt for races, [`Schedule::MinClock`] always runs the core with the
 //! smallest clock and so measures. Cache lines are found from addresses and move between cores at
 //! the costs of a [`models::CostModel`]; each move is counted: a *shared-line transfer*.
 //!
@@ -54,9 +54,9 @@ mod world;
 pub use alloc::LineAllocator;
 pub use config::{CORES_MAX, Config, Schedule};
 pub use current::{
-    access, charge, core_count, current_core, current_task, forget, futex_wait, futex_wake,
-    is_finished, is_running, join, label, move_to, now_ns, random, sleep, spawn, spin_hint, touch,
-    transfers, with_local, yield_now,
+    access, charge, core_count, current_core, current_task, fail_run, forget, futex_wait,
+    futex_wake, is_finished, is_running, join, label, move_to, now_ns, random, sleep, spawn,
+    spin_hint, touch, transfers, with_local, yield_now,
 };
 pub use lines::{Access, HotLine};
 pub use report::{Failure, FailureKind, Report};

@@ -55,6 +55,8 @@ pub enum FailureKind {
 pub struct Failure {
     /// The run, for doing it again.
     pub config: Config,
+    /// The name of the thread it ran on, which is the name of the test if it was one.
+    pub test: String,
     /// What happened.
     pub kind: FailureKind,
 }
@@ -79,7 +81,11 @@ impl fmt::Display for Failure {
                 tasks.iter().try_for_each(|task| write!(f, "\n  {task}"))?;
             }
         }
-        write!(f, "\nreplay with DURE_SIM_SEED={seed}")
+        write!(
+            f,
+            "\nreplay: cargo xtask sim --seed {seed} -- {}",
+            self.test
+        )
     }
 }
 

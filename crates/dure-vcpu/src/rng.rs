@@ -27,6 +27,12 @@ impl Rng {
         word ^ (word >> 31)
     }
 
+    /// The upper half of the next number.
+    #[inline]
+    pub fn next_u32(&mut self) -> u32 {
+        u32::try_from(self.next_u64() >> 32).expect("32 bits are left")
+    }
+
     /// A number below `bound`.
     ///
     /// # Panics

@@ -7,7 +7,6 @@
 //! unfinished tasks are abandoned, not unwound: their destructors would run without a machine.
 //! **Crash.** Nothing is kept.
 
-use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -16,7 +15,7 @@ use corosensei::stack::{DefaultStack, Stack};
 use corosensei::{Coroutine, CoroutineResult};
 
 use crate::config::Config;
-use crate::current::{self, with_world};
+use crate::current::{self, panic_message, with_world};
 use crate::report::{Failure, Report};
 use crate::task::TaskYielder;
 use crate::world::{Next, World};
@@ -194,15 +193,5 @@ fn drop_locals() {
         if locals.is_none_or(|locals| locals.is_empty()) {
             return;
         }
-    }
-}
-
-fn panic_message(panic: &(dyn Any + Send)) -> String {
-    if let Some(text) = panic.downcast_ref::<&str>() {
-        (*text).to_owned()
-    } else if let Some(text) = panic.downcast_ref::<String>() {
-        text.clone()
-    } else {
-        "a value that is not text".to_owned()
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! **Problem.** Fair and unfair schedules over the same tasks. **Structure.** Under the clock
 //! schedules each core has a queue and cores wait in a heap by the time they can go on; under the
-//! random schedule all ready tasks are in one list. **Invariants.** A ready task is in exactly one
+//! random and the priority schedule all ready tasks are in one list. **Invariants.** A ready task is in exactly one
 //! place: current of a core, in a queue, in the list, or running. **Crash.** Nothing is kept.
 
 use crate::config::Schedule;
@@ -10,15 +10,16 @@ use crate::task::{State, Wake};
 use crate::world::{Next, World};
 
 impl World {
-    fn is_random(&self) -> bool {
-        self.config.schedule == Schedule::Random
+    /// All ready tasks are in one list.
+    fn is_listed(&self) -> bool {
+        self.config.schedule.ignores_clocks()
     }
 
     /// Puts a task where it can be chosen, from `ready_at` on.
     pub(crate) fn make_ready(&mut self, task: usize, ready_at: u64) {
         self.tasks[task].state = State::Ready;
         self.tasks[task].ready_at = ready_at;
-        if self.is_random() {
+        if self.is_listed() {
             self.ready.push(task);
             return;
         }
@@ -55,15 +56,15 @@ impl World {
     pub(crate) fn release_core(&mut self) {
         let core = self.core();
         self.cores[core].current = None;
-        if !self.is_random() {
+        if !self.is_listed() {
             self.offer(core);
         }
     }
 
     /// Picks the next task when none is running.
     pub(crate) fn choose_next(&mut self) {
-        let chosen = if self.is_random() {
-            self.choose_random()
+        let chosen = if self.is_listed() {
+            self.choose_listed()
         } else {
             self.choose_by_clock()
         };
@@ -167,15 +168,33 @@ impl World {
         if self.ready.is_empty() || !self.rng.one_in(self.switch_every) {
             return false;
         }
-        self.switch_random()
+        self.switch_listed()
     }
 
-    /// Draws among all tasks that can run, the running one included.
-    fn switch_random(&mut self) -> bool {
+    /// Gives way to a task of higher priority, after lowering its own now and then.
+    #[inline]
+    pub(crate) fn point_priority(&mut self, change_every: u64) -> bool {
+        if self.rng.one_in(change_every) {
+            self.lower();
+        }
+        let own = self.tasks[self.running].priority;
+        let higher = |task: &usize| self.tasks[*task].priority > own;
+        self.ready.iter().any(higher) && self.switch_listed()
+    }
+
+    /// Puts the running task below all others.
+    fn lower(&mut self) {
+        self.lowest -= 1;
+        let running = self.running;
+        self.tasks[running].priority = self.lowest;
+    }
+
+    /// Chooses among all tasks that can run, the running one included.
+    fn switch_listed(&mut self) -> bool {
         let running = self.running;
         self.tasks[running].ready_at = self.now();
         self.ready.push(running);
-        match self.choose_random() {
+        match self.choose_listed() {
             Some(task) if task == running => false,
             Some(task) => {
                 self.next = Next::Run(task);
@@ -185,7 +204,7 @@ impl World {
         }
     }
 
-    fn choose_random(&mut self) -> Option<usize> {
+    fn choose_listed(&mut self) -> Option<usize> {
         // A deadline may pass while other cores stand still, which is the same as their being
         // slow; but rarely, or long timeouts would be the rule.
         if self.ready.is_empty() || self.rng.one_in(500) {
@@ -199,7 +218,12 @@ impl World {
         if self.ready.is_empty() {
             return None;
         }
-        let place = self.rng.index(self.ready.len());
+        let place = match self.config.schedule {
+            Schedule::Random => self.rng.index(self.ready.len()),
+            _ => (0..self.ready.len())
+                .max_by_key(|place| self.tasks[self.ready[*place]].priority)
+                .expect("there are ready tasks"),
+        };
         let task = self.ready.swap_remove(place);
         let core = self.tasks[task].core;
         self.cores[core].clock = self.cores[core].clock.max(self.tasks[task].ready_at);
@@ -211,10 +235,13 @@ impl World {
 
     /// The running task lets others go first; true if it must give way.
     pub(crate) fn yield_now(&mut self) -> bool {
-        if self.is_random() {
-            return !self.ready.is_empty() && self.switch_random();
+        if !self.is_listed() {
+            return self.rotate();
         }
-        self.rotate()
+        if let Schedule::Priority { .. } = self.config.schedule {
+            self.lower();
+        }
+        !self.ready.is_empty() && self.switch_listed()
     }
 
     /// Moves the running task to another core; true if it must give way.
@@ -234,7 +261,7 @@ impl World {
 
     fn make_ready_elsewhere(&mut self, task: usize, ready_at: u64) {
         self.tasks[task].ready_at = ready_at;
-        if self.is_random() {
+        if self.is_listed() {
             self.ready.push(task);
         } else {
             let core = self.tasks[task].core;

@@ -5,7 +5,6 @@
 //! comes second is ignored. **Invariants.** A task blocked on an address is in its list, no other
 //! task is. **Crash.** Nothing is kept.
 
-use crate::config::Schedule;
 use crate::task::{Blocked, State, Wake};
 use crate::world::World;
 
@@ -34,10 +33,10 @@ impl World {
         self.choose_next();
     }
 
-    /// Sleeps on an address. Ends at once without reason now and then under the random schedule,
-    /// as sleeps may: true if the task must give way.
+    /// Sleeps on an address. Ends at once without reason now and then if the schedule ignores
+    /// clocks, as sleeps may: true if the task must give way.
     pub(crate) fn futex_wait(&mut self, address: usize, mask: u32, timeout: Option<u64>) -> bool {
-        if self.config.schedule == Schedule::Random && self.rng.one_in(64) {
+        if self.config.schedule.ignores_clocks() && self.rng.one_in(64) {
             let running = self.running;
             self.tasks[running].wake = Wake::Woken;
             return false;
@@ -52,7 +51,7 @@ impl World {
     }
 
     /// Wakes up to `count` sleepers of an address that meet `mask`, in the order of their coming
-    /// (in any order under the random schedule).
+    /// (in any order if the schedule ignores clocks).
     pub(crate) fn futex_wake(&mut self, address: usize, count: u32, mask: u32) -> u32 {
         let wake_at = self.now() + self.config.model.wake_ns;
         let mut woken = 0;
@@ -74,9 +73,11 @@ impl World {
         if fitting.is_empty() {
             return None;
         }
-        let choice = match self.config.schedule {
-            Schedule::Random => self.rng.index(fitting.len()),
-            _ => 0,
+        let any = self.config.schedule.ignores_clocks();
+        let choice = if any {
+            self.rng.index(fitting.len())
+        } else {
+            0
         };
         let waiter = waiters.remove(fitting.swap_remove(choice));
         if waiters.is_empty() {

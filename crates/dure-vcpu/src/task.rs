@@ -67,6 +67,8 @@ pub(crate) struct Task {
     pub(crate) state: State,
     /// The earliest time it can run; when blocked, since when it is.
     pub(crate) ready_at: u64,
+    /// The higher the earlier, under the priority schedule.
+    pub(crate) priority: i64,
     /// Number of the current or last sleep; tells stale deadlines.
     pub(crate) sleep: u64,
     /// Whether the current sleep has a deadline.
@@ -87,6 +89,7 @@ impl Task {
             core,
             state: State::Ready,
             ready_at,
+            priority: 0,
             sleep: 0,
             deadline_set: false,
             wake: Wake::Woken,

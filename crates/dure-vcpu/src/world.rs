@@ -36,8 +36,10 @@ pub(crate) struct World {
     pub(crate) cores: Vec<Core>,
     /// Cores with work that are not running, under the clock schedules.
     pub(crate) heap: CoreHeap,
-    /// Tasks that can run but do not, under the random schedule.
+    /// Tasks that can run but do not, if the schedule ignores clocks.
     pub(crate) ready: Vec<usize>,
+    /// The lowest priority given out so far, below all drawn ones.
+    pub(crate) lowest: i64,
     /// The random schedule considers a switch at one point in this many.
     pub(crate) switch_every: u64,
     pub(crate) timers: Timers,
@@ -70,6 +72,7 @@ impl World {
             cores: (0..cores).map(|_| Core::default()).collect(),
             heap: CoreHeap::new(cores),
             ready: Vec::new(),
+            lowest: 0,
             switch_every,
             timers: Timers::default(),
             lines: LineTable::new(),
@@ -102,6 +105,9 @@ impl World {
         let core = core.unwrap_or(index) % self.config.cores;
         let now = if index == 0 { 0 } else { self.now() };
         self.tasks.push(Task::new(name, core, now));
+        if let Schedule::Priority { .. } = self.config.schedule {
+            self.tasks[index].priority = i64::from(self.rng.next_u32());
+        }
         self.bodies.push(Some(body));
         self.live += 1;
         self.make_ready(index, now);
@@ -133,6 +139,7 @@ impl World {
         }
         match self.config.schedule {
             Schedule::Random => self.point_random(),
+            Schedule::Priority { change_every } => self.point_priority(change_every),
             _ => self.point_by_clock(core, now, slack_ns),
         }
     }
@@ -285,8 +292,10 @@ impl World {
     }
 
     pub(crate) fn failure(&self, kind: FailureKind) -> Failure {
+        let test = std::thread::current().name().unwrap_or_default().to_owned();
         Failure {
             config: self.config.clone(),
+            test,
             kind,
         }
     }

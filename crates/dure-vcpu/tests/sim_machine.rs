@@ -13,8 +13,9 @@ use dure_vcpu::{
 #[global_allocator]
 static ALLOCATOR: LineAllocator = LineAllocator;
 
-const ALL: [Schedule; 4] = [
+const ALL: [Schedule; 5] = [
     Schedule::Random,
+    Schedule::Priority { change_every: 30 },
     Schedule::Stall {
         every: 20,
         ns: 20_000,
@@ -248,10 +249,8 @@ fn sim_panic_ends_the_run_with_the_seed() {
         text.starts_with("seed=77 ") && text.contains("planned 1"),
         "{text}"
     );
-    assert!(
-        text.contains("\"bad\"") && text.ends_with("DURE_SIM_SEED=77"),
-        "{text}"
-    );
+    let replay = "replay: cargo xtask sim --seed 77 -- sim_panic_ends_the_run_with_the_seed";
+    assert!(text.contains("\"bad\"") && text.ends_with(replay), "{text}");
     assert!(!is_running());
     // The thread is fit for another run.
     assert_eq!(run(Config::random(1, 0), || 3).value, 3);
