@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use crate::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::thread::{JoinHandle, Panic, spawn, spawn_on};
-use crate::{Arc, CoreId, Mutex, futex};
+use crate::{Arc, CoreId, Mutex, backend, futex};
 
 /// The lock of a result slot is never held while another lock is taken.
 const SLOT_RANK: u8 = 255;
@@ -100,7 +100,8 @@ impl<'scope> Scope<'scope, '_> {
             // Dropped last, also if the thread could not be started.
             let _ending = ending;
             let outcome = catch_unwind(AssertUnwindSafe(body));
-            if outcome.is_err() {
+            if let Err(panic) = &outcome {
+                backend::caught(&**panic);
                 // Relaxed: ordered by `running`.
                 shared.panicked.store(true, Ordering::Relaxed);
             }
@@ -172,6 +173,9 @@ pub fn scope<'env, T>(body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>)
         _env: PhantomData,
     };
     let outcome = catch_unwind(AssertUnwindSafe(|| body(&scope)));
+    if let Err(panic) = &outcome {
+        backend::caught(&**panic);
+    }
     scope.shared.wait_all();
     match outcome {
         Err(panic) => resume_unwind(panic),

@@ -10,9 +10,13 @@ use dure_sync::{
     current_core, futex, random, task_local, thread,
 };
 
-/// Two schedules that look for races, on 3 cores.
-fn hunts(seed: u64) -> [Config; 2] {
-    [Config::random(3, seed), Config::stall(3, seed)]
+/// The schedules that look for races, on 3 cores.
+fn hunts(seed: u64) -> [Config; 3] {
+    [
+        Config::random(3, seed),
+        Config::stall(3, seed),
+        Config::priority(3, seed),
+    ]
 }
 
 fn hunt(count: u64, program: fn()) {
@@ -237,7 +241,9 @@ fn sim_canary_late_condvar_loses_a_wake_up() {
 /// asleep between the notifier's wake and the clearing.
 #[test]
 fn sim_race_condvar_bit_cleared_under_a_sleeper() {
-    run(Config::random(3, 53), bounded_queue::<Condvar>);
+    for seed in 0..500 {
+        run(Config::random(3, seed), bounded_queue::<Condvar>);
+    }
 }
 
 #[test]
@@ -343,6 +349,30 @@ fn sim_rank_violation_panics_with_both_ranks() {
     assert!(
         text.contains("taking rank 10 (Rising) while holding rank 20"),
         "{text}"
+    );
+}
+
+#[test]
+fn sim_panic_in_a_scope_is_reported_although_others_wait_for_it() {
+    let failure = try_run(Config::random(2, 4), || {
+        let (lock, never) = (Mutex::<10, ()>::new(()), Condvar::new());
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut guard = lock.lock();
+                loop {
+                    guard = never.wait(guard);
+                }
+            });
+            scope.spawn(|| panic!("planned"));
+        });
+    })
+    .unwrap_err();
+    let FailureKind::Panic { task, message } = &failure.kind else {
+        panic!("{failure}")
+    };
+    assert!(
+        task.contains("\"scoped\"") && message == "planned",
+        "{failure}"
     );
 }
 

@@ -144,6 +144,9 @@ pub(crate) fn is_finished<T>(_handle: &BackendJoin<T>) -> bool {
     false
 }
 
+/// A scope has caught a panic, to be raised again when all its threads have ended.
+pub(crate) fn caught(_panic: &(dyn Any + Send)) {}
+
 /// Lets others run.
 pub(crate) fn yield_now() {
     ::loom::thread::yield_now();

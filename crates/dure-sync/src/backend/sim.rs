@@ -180,6 +180,12 @@ pub(crate) fn is_finished<T>(handle: &BackendJoin<T>) -> bool {
     }
 }
 
+/// A scope has caught a panic: it ends the run at once, since waiting for the other tasks of the
+/// scope could turn it into a deadlock.
+pub(crate) fn caught(panic: &(dyn Any + Send)) {
+    dure_vcpu::fail_run(panic);
+}
+
 /// Lets other tasks of the core run first.
 pub(crate) fn yield_now() {
     if dure_vcpu::is_running() {

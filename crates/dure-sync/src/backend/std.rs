@@ -148,6 +148,10 @@ pub(crate) fn is_finished<T>(handle: &BackendJoin<T>) -> bool {
     handle.is_finished()
 }
 
+/// A scope has caught a panic, to be raised again when all its threads have ended.
+#[cfg(not(dure_backend = "sim"))]
+pub(crate) fn caught(_panic: &(dyn Any + Send)) {}
+
 /// Gives up the rest of the time slice.
 pub(crate) fn yield_now() {
     std::thread::yield_now();
