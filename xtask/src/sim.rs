@@ -9,6 +9,7 @@ use crate::cargo;
 const CRATES: &[&str] = &[
     "dure-vcpu",
     "dure-sync",
+    "dure-block",
     "dure-journal",
     "dure-fs",
     "dure-sim",

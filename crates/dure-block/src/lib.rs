@@ -44,6 +44,7 @@ mod engine;
 mod error;
 mod queue;
 mod random;
+mod rank;
 mod request;
 
 pub use bio::{Bio, Lba, Op, WriteFlags};

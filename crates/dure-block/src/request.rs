@@ -14,6 +14,7 @@ use dure_sync::{Arc, Mutex, clock, futex};
 
 use crate::device::Device;
 use crate::queue::{Context, Tag};
+use crate::rank::SLOT_RANK;
 use crate::{Bio, BlockBuf, Error, Io, Op, Result, WriteFlags};
 
 /// When a request passed each stage, in nanoseconds of the monotonic clock; 0 = not stamped.
@@ -67,7 +68,7 @@ pub struct Slot {
     state: AtomicU32,
     /// Written by the device in `submit`, read by the same device in `wait`.
     hint: AtomicU32,
-    completion: Mutex<234, Option<Completion>>,
+    completion: Mutex<SLOT_RANK, Option<Completion>>,
 }
 
 impl Slot {

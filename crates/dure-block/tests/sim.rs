@@ -89,7 +89,7 @@ fn write_and_flush(policy: FlushPolicy) {
 }
 
 #[test]
-fn a_flush_covers_the_callers_writes_on_every_schedule() {
+fn sim_a_flush_covers_the_callers_writes_on_every_schedule() {
     for policy in [FlushPolicy::Compound, FlushPolicy::Separate] {
         for seed in seeds(300) {
             run(Config::random(TASKS.into(), seed), move || {
@@ -103,7 +103,7 @@ fn a_flush_covers_the_callers_writes_on_every_schedule() {
 }
 
 #[test]
-fn canary_sharing_a_running_flush_is_caught() {
+fn sim_canary_sharing_a_running_flush_is_caught() {
     let fails = |seed| {
         let config = Config::random(TASKS.into(), seed);
         try_run(config, || write_and_flush(FlushPolicy::CanarySharesRunning))
@@ -113,7 +113,7 @@ fn canary_sharing_a_running_flush_is_caught() {
 }
 
 #[test]
-fn flushes_of_many_cores_coalesce() {
+fn sim_flushes_of_many_cores_coalesce() {
     let cores = 16;
     let done = run(Config::min_clock(cores), move || {
         let record = RecordDevice::new(share(SlowRam(RamDevice::new("ram0", BLOCKS))));
@@ -171,7 +171,7 @@ fn private_blocks(rounds: u64, submitted: bool) -> Report {
 }
 
 #[test]
-fn private_blocks_share_no_lines() {
+fn sim_private_blocks_share_no_lines() {
     for submitted in [false, true] {
         let (few, many) = (
             private_blocks(50, submitted),
@@ -187,7 +187,7 @@ fn private_blocks_share_no_lines() {
 }
 
 #[test]
-fn everybody_gets_a_tag() {
+fn sim_everybody_gets_a_tag() {
     for seed in seeds(100) {
         run(Config::random(4, seed), || {
             let record = RecordDevice::new(share(RamDevice::new("ram0", BLOCKS)));
@@ -220,7 +220,7 @@ fn everybody_gets_a_tag() {
 /// A waiter that nobody woke would still find a tag when it looks at the device again, 200 us
 /// later: so a lost wake-up shows in the time that passes.
 #[test]
-fn waiters_for_tags_are_woken() {
+fn sim_waiters_for_tags_are_woken() {
     let done = run(Config::min_clock(4), || {
         let config = QueueConfig {
             nr_requests: 1,

@@ -11,6 +11,7 @@ use std::fmt;
 use dure_sync::{Arc, Mutex};
 
 use crate::ram::{Image, SharedBlock};
+use crate::rank::OVERLAY_RANK;
 use crate::{BLOCK_BYTES, Device, DeviceInfo, Io, Lba, Result};
 
 const SHARDS: u64 = 16;
@@ -22,7 +23,7 @@ type Shard = BTreeMap<Lba, Option<SharedBlock>>;
 pub struct OverlayRam {
     info: DeviceInfo,
     base: Arc<Image>,
-    shards: Vec<Mutex<236, Shard>>,
+    shards: Vec<Mutex<OVERLAY_RANK, Shard>>,
 }
 
 impl OverlayRam {
@@ -37,7 +38,7 @@ impl OverlayRam {
         }
     }
 
-    fn shard(&self, lba: Lba) -> &Mutex<236, Shard> {
+    fn shard(&self, lba: Lba) -> &Mutex<OVERLAY_RANK, Shard> {
         let index = usize::try_from(lba.number() % SHARDS).expect("a shard number is small");
         &self.shards[index]
     }

@@ -12,13 +12,14 @@ use std::fmt;
 use dure_sync::{Arc, CachePadded, OnceLock, RwLock};
 
 use crate::buf::Block;
+use crate::rank::RAM_RANK;
 use crate::{BLOCK_BYTES, Device, DeviceInfo, Io, Lba, Result, blocks_of};
 
 const CHUNK_BLOCKS: usize = 64;
 const TABLE_CHUNKS: usize = 512;
 
 /// [RamDevice.block] The content; none = zeroes.
-type StoredBlock = CachePadded<RwLock<238, Option<Box<Block>>>>;
+type StoredBlock = CachePadded<RwLock<RAM_RANK, Option<Box<Block>>>>;
 type Chunk = Box<[StoredBlock]>;
 type Table = Box<[OnceLock<Chunk>]>;
 

@@ -13,6 +13,7 @@ use std::fmt;
 use dure_sync::{Arc, Mutex};
 
 use crate::ram::SharedBlock;
+use crate::rank::{HELD_RANK, LOG_RANK};
 use crate::{
     BLOCK_BYTES, Bio, Device, DeviceInfo, Io, Lba, Op, Poll, Request, Result, Slot, WriteFlags,
 };
@@ -91,7 +92,7 @@ struct Log {
 /// What was written, in order.
 #[derive(Debug, Default)]
 pub struct RecordLog {
-    log: Mutex<232, Log>,
+    log: Mutex<LOG_RANK, Log>,
 }
 
 impl RecordLog {
@@ -158,7 +159,7 @@ pub struct RecordDevice {
     info: DeviceInfo,
     log: Arc<RecordLog>,
     lost: LostFlushes,
-    held: Mutex<225, Held>,
+    held: Mutex<HELD_RANK, Held>,
 }
 
 impl RecordDevice {

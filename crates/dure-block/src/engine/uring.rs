@@ -23,6 +23,7 @@ use io_uring::{IoUring, opcode, types};
 use rustix::fd::AsRawFd;
 
 use crate::engine::{Target, psync};
+use crate::rank::{REAPING_RANK, SUBMITTING_RANK};
 use crate::{BLOCK_BYTES, Op, OsError, Poll, Request, Result, Slot, WriteFlags};
 
 /// Submission queue entries; completions have twice as many and overflow into kernel memory.
@@ -61,8 +62,8 @@ struct Table {
 /// One ring.
 pub(crate) struct Ring {
     uring: IoUring,
-    submitting: Mutex<212, Table>,
-    reaping: Mutex<210, ()>,
+    submitting: Mutex<SUBMITTING_RANK, Table>,
+    reaping: Mutex<REAPING_RANK, ()>,
     /// Bumped by the reaper when it completed something or leaves; what non-reapers sleep on.
     turn: AtomicU32,
     /// Non-reapers between reading `turn` and waking.
@@ -176,7 +177,7 @@ impl Ring {
     }
 
     /// Waits until the kernel has a completion for us.
-    fn sleep_in_kernel(&self, _reaping: &MutexGuard<'_, 210, ()>) {
+    fn sleep_in_kernel(&self, _reaping: &MutexGuard<'_, REAPING_RANK, ()>) {
         if !self.submitting.lock().pushed.is_empty() {
             // The kernel would not take all requests: do not wait for one it does not have.
             return thread::yield_now();
@@ -191,7 +192,7 @@ impl Ring {
         }
     }
 
-    fn reap(&self, target: &Target, _reaping: &MutexGuard<'_, 210, ()>) -> usize {
+    fn reap(&self, target: &Target, _reaping: &MutexGuard<'_, REAPING_RANK, ()>) -> usize {
         let mut count = 0;
         loop {
             // SAFETY: `reaping` is held, so there is no other completion queue object.

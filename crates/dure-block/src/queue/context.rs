@@ -11,6 +11,7 @@ use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::{Arc, Mutex};
 
 use crate::queue::{Tag, TagSet};
+use crate::rank::TRACE_RANK;
 use crate::{Bio, Lba, Op, Result, Stamps};
 
 /// Whether a queue stamps its requests.
@@ -119,7 +120,7 @@ pub(crate) struct Context {
     errors: AtomicU64,
     tag_waits: AtomicU64,
     trace: Trace,
-    records: Mutex<230, VecDeque<TraceRecord>>,
+    records: Mutex<TRACE_RANK, VecDeque<TraceRecord>>,
     tags: Arc<TagSet>,
     device_name: String,
 }

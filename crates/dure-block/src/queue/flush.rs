@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 
 use dure_sync::{Condvar, Mutex};
 
+use crate::rank::FLUSH_RANK;
 use crate::{Error, Result};
 
 /// How [`crate::Queue::flush`] shares device flushes.
@@ -70,7 +71,7 @@ impl State {
 #[derive(Debug)]
 pub(crate) struct FlushGate {
     policy: FlushPolicy,
-    state: Mutex<200, State>,
+    state: Mutex<FLUSH_RANK, State>,
     finished: Condvar,
 }
 

@@ -15,6 +15,7 @@ use std::ops::Range;
 use dure_sync::{Arc, Mutex};
 
 use crate::random::SplitMix;
+use crate::rank::FAULT_RANK;
 use crate::{
     BLOCK_BYTES, BlockBuf, Device, DeviceInfo, Error, Io, Lba, Op, OsError, Result, WriteFlags,
     blocks_of,
@@ -220,7 +221,7 @@ impl State {
 pub struct FaultDevice {
     inner: Arc<dyn Device>,
     info: DeviceInfo,
-    state: Mutex<228, State>,
+    state: Mutex<FAULT_RANK, State>,
 }
 
 impl FaultDevice {

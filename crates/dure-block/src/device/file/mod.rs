@@ -22,6 +22,7 @@ pub use open::{Allocation, Direct, Engine, OpenOptions, create_image, open_file}
 
 use crate::engine::uring::Ring;
 use crate::engine::{Target, psync};
+use crate::rank::BOUNCE_RANK;
 use crate::{BLOCK_BYTES, BlockBuf, Device, DeviceInfo, Io, Lba, Op, OsError, Poll, Request};
 use crate::{Result, Slot, WriteFlags, blocks_of};
 
@@ -37,7 +38,7 @@ pub struct FileDevice {
     /// if the engine is psync.
     rings: Option<PerCore<OnceLock<Option<Ring>>>>,
     /// [231] Memory for misaligned requests; held over the I/O of one piece.
-    bounce: PerCore<Mutex<231, BlockBuf>>,
+    bounce: PerCore<Mutex<BOUNCE_RANK, BlockBuf>>,
 }
 
 impl FileDevice {

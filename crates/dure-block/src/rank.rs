@@ -1,0 +1,27 @@
+//! Ranks of this crate's locks (docs/locking.md).
+//!
+//! **Problem.** Locks are taken in rising rank. **Structure.** Constants. **Invariants.** 190 to
+//! 239; a decorator's lock is free again when the device below is called. **Crash.** Nothing.
+
+/// State of the compound flush.
+pub(crate) const FLUSH_RANK: u8 = 200;
+/// The reaper of a ring; held while completions are run.
+pub(crate) const REAPING_RANK: u8 = 210;
+/// Table and submission queue of a ring.
+pub(crate) const SUBMITTING_RANK: u8 = 212;
+/// Requests a recording device holds back.
+pub(crate) const HELD_RANK: u8 = 225;
+/// Rules of a fault device.
+pub(crate) const FAULT_RANK: u8 = 228;
+/// Trace records of a core.
+pub(crate) const TRACE_RANK: u8 = 230;
+/// Aligned memory of a core.
+pub(crate) const BOUNCE_RANK: u8 = 231;
+/// Log of a recording device.
+pub(crate) const LOG_RANK: u8 = 232;
+/// A completion on its way to the submitter.
+pub(crate) const SLOT_RANK: u8 = 234;
+/// A shard of an overlay.
+pub(crate) const OVERLAY_RANK: u8 = 236;
+/// A block of a RAM disk.
+pub(crate) const RAM_RANK: u8 = 238;
