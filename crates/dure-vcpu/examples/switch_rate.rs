@@ -53,10 +53,11 @@ fn main() {
             let per_second =
                 |count: u64| f64::from(u32::try_from(count).unwrap_or(u32::MAX)) / seconds / 1e6;
             println!(
-                "{cores:3} cores, {name:24} {:12}: {:5.1} M operations/s, {:5.1} M switches/s",
+                "{cores:3} cores, {name:24} {:12}: {:5.1} M operations/s, {:5.1} M switches/s, hash {:016x}",
                 if shared { "one line" } else { "own lines" },
                 per_second(report.steps),
                 per_second(report.switches),
+                report.schedule_hash,
             );
         }
     }

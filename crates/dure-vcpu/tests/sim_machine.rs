@@ -355,6 +355,16 @@ fn sim_random_numbers_follow_the_seed() {
 }
 
 #[test]
+fn sim_the_most_cores_share_a_line() {
+    let cores = dure_vcpu::CORES_MAX;
+    for schedule in ALL {
+        let (sum, report) = count(Config::new(cores, 1, schedule), cores, 3, true);
+        assert_eq!(sum, u32::try_from(3 * cores).unwrap(), "{schedule:?}");
+        assert!(report.transfers > 0);
+    }
+}
+
+#[test]
 fn sim_private_lines_cost_no_transfer() {
     let run = run(Config::min_clock(8), || {
         let tasks: Vec<_> = (0..8)

@@ -192,8 +192,7 @@ pub(crate) fn pin_to(core: usize) -> bool {
 
 /// One more than the highest core number this machine can ever have.
 pub(crate) fn core_count() -> usize {
-    use std::sync::OnceLock;
-    static COUNT: OnceLock<usize> = OnceLock::new();
+    static COUNT: crate::OnceLock<usize> = crate::OnceLock::new();
     *COUNT.get_or_init(|| {
         std::fs::read_to_string("/sys/devices/system/cpu/possible")
             .ok()
