@@ -15,6 +15,9 @@ mod space;
 pub mod units;
 mod volume;
 
+pub use dure_journal::Order;
 pub use error::{Error, Result};
 pub use layout::{FormatOptions, Layout};
-pub use volume::{AccessTime, Background, FileSystem, FlushRule, MountOptions};
+pub use volume::{
+    AccessTime, Background, FileSystem, FlushRule, MountOptions, Statistics, VolumeInfo,
+};

@@ -13,10 +13,12 @@ mod mkfs;
 mod mount;
 mod options;
 mod service;
+mod statistics;
 #[cfg(test)]
 mod tests;
 
 pub use options::{AccessTime, Background, FlushRule, MountOptions};
+pub use statistics::{Statistics, VolumeInfo};
 
 use std::fmt;
 

@@ -1,0 +1,109 @@
+//! What statfs and `dure info` show.
+
+use dure_block::{Device, Queue, QueueConfig};
+use dure_sync::Arc;
+
+use super::FileSystem;
+use super::mount::{read_header, read_layout};
+use crate::error::Result;
+use crate::format::volume::STATE_CLEAN;
+use crate::layout::Layout;
+use crate::space::Space;
+use crate::units::Ino;
+
+/// Room of a mounted volume, in 4 KiB blocks. Sums over few counters: the volume's size does not matter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Statistics {
+    /// Blocks that can hold file data and nodes, free or not; log rings are not counted.
+    pub blocks: u64,
+    /// Blocks that hold nothing.
+    pub blocks_free: u64,
+    /// Blocks anybody may still use; the rest of the free ones is kept for deletions and checkpoints.
+    pub blocks_available: u64,
+    /// Inodes there can be, at most, with the room that is left.
+    pub inodes: u64,
+    /// Of them not in use.
+    pub inodes_free: u64,
+    /// Longest name in bytes.
+    pub name_max: u32,
+}
+
+impl FileSystem {
+    /// The volume's room.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        let volume = &self.0;
+        let space = volume.space.statistics();
+        let logs = u64::from(space.segments_log) * u64::from(volume.layout.segment_blocks);
+        // An inode takes an eighth of a node at least; node ids bound it too.
+        let inodes_free =
+            (space.available * Ino::PER_NODE).min(volume.layout.nids() * Ino::PER_NODE);
+        let used = u64::try_from(volume.counters.inodes.sum()).unwrap_or(0);
+        Statistics {
+            blocks: space.total - logs,
+            blocks_free: space.free,
+            blocks_available: space.available,
+            inodes: used + inodes_free,
+            inodes_free,
+            name_max: 255,
+        }
+    }
+}
+
+/// What a volume is and holds, read without mounting it.
+#[derive(Debug)]
+pub struct VolumeInfo {
+    /// Where everything lies.
+    pub layout: Layout,
+    /// It was unmounted; otherwise it is mounted or crashed, and the next mount recovers it.
+    pub clean: bool,
+    /// Times it was mounted for writing.
+    pub mounts: u32,
+    /// The present epoch.
+    pub epoch: u64,
+    /// The last completed checkpoint.
+    pub checkpoint: u64,
+    /// Blocks with live data or nodes, as of that checkpoint.
+    pub blocks_used: u64,
+    /// Blocks in log rings.
+    pub blocks_in_logs: u64,
+    /// Blocks that hold nothing.
+    pub blocks_free: u64,
+}
+
+impl VolumeInfo {
+    /// Reads it from `device`.
+    ///
+    /// # Errors
+    /// `NotDure`, `Unsupported`, `Corrupt`, or a failed read.
+    pub fn read(device: Arc<dyn Device>) -> Result<VolumeInfo> {
+        let queue = Queue::new(device, QueueConfig::default());
+        let layout = read_layout(&queue)?;
+        let (header, _) = read_header(&queue, &layout)?;
+        let space = Space::load(queue.clone(), &layout)?;
+        space.ready();
+        let statistics = space.statistics();
+        let logs = u64::from(statistics.segments_log) * u64::from(layout.segment_blocks);
+        Ok(VolumeInfo {
+            clean: header.state.get() == STATE_CLEAN,
+            mounts: header.mounts.get(),
+            epoch: header.epoch.get(),
+            checkpoint: header.checkpoint.get(),
+            blocks_used: statistics.total - statistics.free - logs,
+            blocks_in_logs: logs,
+            blocks_free: statistics.free,
+            layout,
+        })
+    }
+
+    /// The label mkfs gave it.
+    #[must_use]
+    pub fn label(&self) -> String {
+        let bytes = &self.layout.superblock.label;
+        let len = bytes
+            .iter()
+            .position(|&byte| byte == 0)
+            .unwrap_or(bytes.len());
+        String::from_utf8_lossy(&bytes[..len]).into_owned()
+    }
+}
