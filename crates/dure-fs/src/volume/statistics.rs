@@ -81,7 +81,6 @@ impl VolumeInfo {
         let layout = read_layout(&queue)?;
         let (header, _) = read_header(&queue, &layout)?;
         let space = Space::load(queue.clone(), &layout)?;
-        space.ready();
         let statistics = space.statistics();
         let logs = u64::from(statistics.segments_log) * u64::from(layout.segment_blocks);
         Ok(VolumeInfo {
