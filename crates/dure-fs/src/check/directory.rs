@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use zerocopy::FromBytes;
 
 use crate::format::bucket::{
-    BucketHeader, ENTRY_BYTES, ENTRY_HEADER_BYTES, EntryHeader, HEADER_BYTES, LEVELS_MAX, NAME_MAX,
+    BucketHeader, ENTRY_BYTES, ENTRY_HEADER_BYTES, EntryHeader, LEVELS_MAX, NAME_MAX,
 };
 use crate::format::inode::InodeRecord;
 use crate::format::node::{NodeImage, NodeKind};
@@ -148,7 +148,9 @@ fn check_bucket(context: &mut Context<'_>, bucket: &Bucket, image: &NodeImage) -
             }
         }
     }
-    check_names(context, bucket, &entries);
+    let hash = |entry: &Entry<'_>| super::hash::name_hash(context.layout.hash_seed, entry.name);
+    let hashes: Vec<u64> = entries.iter().map(hash).collect();
+    check_names(context, bucket, &entries, &hashes);
     for entry in entries {
         check_target(context, directory, &entry);
     }
@@ -195,11 +197,16 @@ pub(super) fn escaped(name: &[u8]) -> String {
     name.escape_ascii().to_string()
 }
 
-fn check_names(context: &mut Context<'_>, bucket: &Bucket, entries: &[Entry<'_>]) {
+fn check_names(
+    context: &mut Context<'_>,
+    bucket: &Bucket,
+    entries: &[Entry<'_>],
+    hashes: &[u64],
+) {
     let directory = bucket.directory;
     let mut names = BTreeSet::new();
     let mut cookies = BTreeSet::new();
-    for entry in entries {
+    for (entry, &hash) in entries.iter().zip(hashes) {
         let name = || escaped(entry.name);
         let dots = entry.name == b"." || entry.name == b"..";
         let bytes = entry.name.iter().any(|byte| *byte == 0 || *byte == b'/');
@@ -209,7 +216,6 @@ fn check_names(context: &mut Context<'_>, bucket: &Bucket, entries: &[Entry<'_>]
                 name: name(),
             });
         }
-        let hash = super::hash::name_hash(context.layout.hash_seed, entry.name);
         let shift = shift(bucket.level);
         if hash >> shift != bucket.prefix >> shift {
             let bucket = bucket.id;
@@ -231,7 +237,6 @@ fn check_names(context: &mut Context<'_>, bucket: &Bucket, entries: &[Entry<'_>]
             });
         }
     }
-    assert_eq!(HEADER_BYTES + ENTRY_BYTES, NodeKind::Bucket.payload());
 }
 
 fn check_target(context: &mut Context<'_>, directory: Ino, entry: &Entry<'_>) {
@@ -261,7 +266,15 @@ fn check_target(context: &mut Context<'_>, directory: Ino, entry: &Entry<'_>) {
     let ino = Ino(entry.ino);
     let facts = context.inodes.get_mut(ino);
     facts.names = facts.names.saturating_add(1);
-    if facts.kind == DIRECTORY && context.inodes.found_in.insert(ino, directory).is_some() {
+    if facts.kind != DIRECTORY {
+        return;
+    }
+    if context.inodes.found_in.contains_key(&ino) {
         context.issue(IssueKind::DirectoryTwice { ino, directory });
+    } else {
+        context.inodes.found_in.insert(ino, directory);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -515,14 +515,6 @@ issues! {
         page: u64,
     } => "file {ino}: page {page} is written but lies behind the end of the file";
 
-    /// The map reaches beyond the largest file.
-    Error MapTooLong {
-        /// The file.
-        ino: Ino,
-        /// The index node.
-        nid: Nid,
-    } => "file {ino}: index node {nid} has children behind the largest page";
-
     /// A blob chain ends too early or goes on too long.
     Error BlobLength {
         /// Whose chain.

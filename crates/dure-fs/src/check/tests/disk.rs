@@ -92,6 +92,16 @@ impl Disk {
         });
     }
 
+    /// Copies the first blocks to another device.
+    pub(super) fn copy_to(&self, to: &RamDevice, blocks: u64) {
+        for lba in 0..blocks {
+            let block = self.get(lba);
+            let parts: &[&[u8]] = &[&block];
+            let io = Io::Write { lba: Lba::new(lba), parts, flags: WriteFlags::NONE };
+            to.execute(io).unwrap();
+        }
+    }
+
     pub(super) fn device(&self) -> Arc<dyn Device> {
         share(Arc::clone(&self.device))
     }

@@ -83,7 +83,9 @@ impl TestVolume {
             uuid: Some([7; 16]),
             ..Default::default()
         };
-        let layout = Layout::plan(1024, &options, 1).unwrap();
+        let mut superblock = Layout::plan(1024, &options, 1).unwrap().superblock;
+        superblock.created.set(0);
+        let layout = Layout::from_superblock(superblock).unwrap();
         let segment = u64::from(layout.segment_blocks);
         let mut header = VolumeHeader::new_zeroed();
         header.epoch.set(3);

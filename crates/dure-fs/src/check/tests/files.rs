@@ -1,0 +1,158 @@
+//! Inodes, block maps, attributes, orphans and the nodes they are made of.
+
+use super::cases::Case;
+use super::disk::Disk;
+use super::volume::{TestVolume, place::*};
+use crate::format::node::NodeKind;
+use crate::format::orphan::INTENT_DELETE;
+use crate::format::slot::Slot;
+use crate::units::BlockNo;
+
+fn changed(change: impl FnOnce(&mut TestVolume)) -> Disk {
+    let mut volume = TestVolume::new();
+    change(&mut volume);
+    volume.write()
+}
+
+/// Block of the image of node `nid`.
+fn block(volume: &TestVolume, nid: u64) -> u64 {
+    volume.nodes[&crate::units::Nid(nid)].1.0
+}
+
+pub(super) const CASES: &[Case] = &[
+    Case {
+        kind: "NodeBad",
+        make: || {
+            let volume = TestVolume::new();
+            let disk = volume.write();
+            disk.damage(block(&volume, LINK_BLOB), |block| block[1000] ^= 0x10);
+            disk
+        },
+        expect: &["error: image of node 5 at block 165: corrupt: node checksum at block 165: expected \
+                   0xf39c080e, found 0x4cdafe6f; run `dure check`"],
+    },
+    Case {
+        kind: "NodeMissing",
+        make: || changed(|volume| volume.edit(SMALL, |small| small.xattr_root.set(90))),
+        expect: &[
+            "error: the extended attributes of inode 2 refers to node 90, which does not exist",
+            "warning: node 6 (Blob) belongs to nothing; its space is lost",
+        ],
+    },
+    Case {
+        kind: "NodeWrongKind",
+        make: || changed(|volume| volume.edit(SMALL, |small| small.xattr_root.set(LEAF))),
+        expect: &[
+            "error: the extended attributes of inode 2 refers to node 4, which is of kind Leaf",
+            "warning: node 6 (Blob) belongs to nothing; its space is lost",
+        ],
+    },
+    Case {
+        kind: "NodeShared",
+        make: || changed(|volume| volume.edit(SMALL, |small| {
+            small.xattr_root.set(LINK_BLOB);
+            small.xattr_bytes.set(300);
+        })),
+        expect: &[
+            "error: inode 2: no sound extended attribute at byte 0 of the stream",
+            "error: node 5 is used by the target of symlink 6 and by something else",
+            "warning: node 6 (Blob) belongs to nothing; its space is lost",
+        ],
+    },
+    Case {
+        kind: "NodeLeaked",
+        make: || changed(|volume| volume.add(99, NodeKind::Blob)),
+        expect: &["warning: node 99 (Blob) belongs to nothing; its space is lost"],
+    },
+    Case {
+        kind: "InodeNumber",
+        make: || changed(|volume| volume.edit(FIFO, |fifo| fifo.ino.set(8))),
+        expect: &["error: inode 7 says it has number 8"],
+    },
+    Case {
+        kind: "InodeField",
+        make: || changed(|volume| volume.edit(FIFO, |fifo| fifo.ctime.nanos.set(1_000_000_000))),
+        expect: &["error: inode 7: ctime nanoseconds is 0x3b9aca00, must be below 1000000000"],
+    },
+    Case {
+        kind: "InodeBlocks",
+        make: || changed(|volume| volume.edit(BIG, |big| big.blocks.set(3))),
+        expect: &["error: inode 5: has 2 blocks but counts 3"],
+    },
+    Case {
+        kind: "SlotBad",
+        make: || changed(|volume| {
+            volume.set_slot(BIG, LEAF, 3, Slot { place: (1 << 50).into(), crc: 0.into() });
+            volume.edit(BIG, |big| big.blocks -= 1);
+        }),
+        expect: &["error: file 5, page 27: its slot has impossible flags"],
+    },
+    Case {
+        kind: "SlotOutside",
+        make: || changed(|volume| {
+            volume.set_slot(BIG, LEAF, 3, Slot::written(BlockNo(1023), 0));
+        }),
+        expect: &["error: file 5, page 27: block 1023 is outside the main area"],
+    },
+    Case {
+        kind: "BlockShared",
+        make: || changed(|volume| {
+            let leaf = BlockNo(block(volume, LEAF));
+            volume.set_slot(BIG, LEAF, 3, Slot::written(leaf, 0));
+        }),
+        expect: &["error: block 164 is used by page 27 of file 5 and by something else"],
+    },
+    Case {
+        kind: "SlotBeyondEnd",
+        make: || changed(|volume| volume.edit(BIG, |big| big.size.set(26 * 4096))),
+        expect: &["error: file 5: page 26 is written but lies behind the end of the file"],
+    },
+    Case {
+        kind: "BlobLength",
+        make: || changed(|volume| {
+            volume.add(99, NodeKind::Blob);
+            volume.payload(LINK_BLOB, 0)[0] = 99;
+        }),
+        expect: &["error: the target of symlink 6: its length needs 1 nodes, the chain has 2"],
+    },
+    Case {
+        kind: "XattrStream",
+        make: || changed(|volume| volume.payload(XATTR_BLOB, 0)[8] = 4),
+        expect: &["error: inode 2: no sound extended attribute at byte 0 of the stream"],
+    },
+    Case {
+        kind: "OrphanVanished",
+        make: || changed(|volume| volume.orphan(3, 60, INTENT_DELETE)),
+        expect: &["warning: orphan slot 3 of 1.0: inode 60 does not exist"],
+    },
+    Case {
+        kind: "OrphanMismatch",
+        make: || changed(|volume| volume.orphan(3, DEEP, INTENT_DELETE)),
+        expect: &[
+            "error: orphan inode 57: is to be deleted but lacks the orphan flag",
+            "error: orphan inode 57: is to be deleted but has a link count",
+        ],
+    },
+    Case {
+        kind: "OrphanUnlisted",
+        make: || changed(|volume| volume.orphan(0, 0, 0)),
+        expect: &["error: inode 56 is flagged as orphan but in no orphan slot: nobody will free it"],
+    },
+];
+
+#[test]
+fn a_file_that_is_being_truncated_may_have_pages_behind_its_end() {
+    let mut volume = TestVolume::new();
+    volume.edit(BIG, |big| big.size.set(4096));
+    volume.orphan(1, BIG, 4096);
+    assert_eq!(volume.issues(), Vec::<String>::new());
+}
+
+#[test]
+fn a_preallocated_page_may_lie_behind_the_end() {
+    let mut volume = TestVolume::new();
+    let block = volume.take();
+    volume.set_slot(BIG, LEAF, 64, Slot::unwritten(BlockNo(block)));
+    volume.own(block, LEAF, 1, 0, vec![0; 4096]);
+    assert_eq!(volume.issues(), Vec::<String>::new());
+}
