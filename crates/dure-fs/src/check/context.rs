@@ -182,7 +182,18 @@ impl<'o> Context<'o> {
             return None;
         }
         self.claimed.set(nid.0);
+        if let Some(image) = &image {
+            self.expect_inode(nid, image, by);
+        }
         image
+    }
+
+    /// Compares the inode an image names as its owner with the one it hangs on; 0 says nothing.
+    pub(super) fn expect_inode(&mut self, nid: Nid, image: &NodeImage, by: NodeUse) {
+        let got = image.owner;
+        if got.0 != 0 && got != by.inode() {
+            self.issue(IssueKind::NodeOwner { nid, by, got });
+        }
     }
 
     /// Claims a block of the main area; false after reporting that somebody else has it.

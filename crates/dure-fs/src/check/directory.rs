@@ -120,33 +120,7 @@ fn check_bucket(context: &mut Context<'_>, bucket: &Bucket, image: &NodeImage) -
             offset,
         });
     } else {
-        let subdirectories = entries
-            .iter()
-            .filter(|entry| entry.kind == DIRECTORY)
-            .count();
-        for (field, want, got) in [
-            (
-                "entry count",
-                entries.len(),
-                u64::from(header.entries.get()),
-            ),
-            (
-                "subdirectory count",
-                subdirectories,
-                u64::from(header.subdirectories.get()),
-            ),
-        ] {
-            let want = crate::units::to_u64(want);
-            if want != got {
-                context.issue(IssueKind::BucketCount {
-                    directory,
-                    bucket: id,
-                    field,
-                    want,
-                    got,
-                });
-            }
-        }
+        check_counts(context, bucket, header, &entries);
     }
     let hash = |entry: &Entry<'_>| super::hash::name_hash(context.layout.hash_seed, entry.name);
     let hashes: Vec<u64> = entries.iter().map(hash).collect();
@@ -162,6 +136,42 @@ fn check_bucket(context: &mut Context<'_>, bucket: &Bucket, image: &NodeImage) -
         return None;
     }
     child
+}
+
+fn check_counts(
+    context: &mut Context<'_>,
+    bucket: &Bucket,
+    header: &BucketHeader,
+    entries: &[Entry<'_>],
+) {
+    let (directory, bucket) = (bucket.directory, bucket.id);
+    let subdirectories = entries
+        .iter()
+        .filter(|entry| entry.kind == DIRECTORY)
+        .count();
+    for (field, want, got) in [
+        (
+            "entry count",
+            entries.len(),
+            u64::from(header.entries.get()),
+        ),
+        (
+            "subdirectory count",
+            subdirectories,
+            u64::from(header.subdirectories.get()),
+        ),
+    ] {
+        let want = crate::units::to_u64(want);
+        if want != got {
+            context.issue(IssueKind::BucketCount {
+                directory,
+                bucket,
+                field,
+                want,
+                got,
+            });
+        }
+    }
 }
 
 /// The entries up to the first place that is no entry, which is given too.
@@ -197,12 +207,7 @@ pub(super) fn escaped(name: &[u8]) -> String {
     name.escape_ascii().to_string()
 }
 
-fn check_names(
-    context: &mut Context<'_>,
-    bucket: &Bucket,
-    entries: &[Entry<'_>],
-    hashes: &[u64],
-) {
+fn check_names(context: &mut Context<'_>, bucket: &Bucket, entries: &[Entry<'_>], hashes: &[u64]) {
     let directory = bucket.directory;
     let mut names = BTreeSet::new();
     let mut cookies = BTreeSet::new();
@@ -269,10 +274,10 @@ fn check_target(context: &mut Context<'_>, directory: Ino, entry: &Entry<'_>) {
     if facts.kind != DIRECTORY {
         return;
     }
-    if context.inodes.found_in.contains_key(&ino) {
+    let again = facts.names > 1;
+    context.inodes.found_in.entry(ino).or_insert(directory);
+    if again {
         context.issue(IssueKind::DirectoryTwice { ino, directory });
-    } else {
-        context.inodes.found_in.insert(ino, directory);
     }
 }
 

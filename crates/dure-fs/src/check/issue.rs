@@ -300,7 +300,7 @@ issues! {
         nid: Nid,
         /// Who refers to it.
         by: NodeUse,
-    } => "{by} refers to node {nid}, which does not exist";
+    } => "node {nid}, named by {by}, does not exist";
 
     /// Something refers to a node of the wrong kind.
     Error NodeWrongKind {
@@ -310,7 +310,17 @@ issues! {
         by: NodeUse,
         /// What it is.
         got: NodeKind,
-    } => "{by} refers to node {nid}, which is of kind {got:?}";
+    } => "node {nid}, named by {by}, is of kind {got:?}";
+
+    /// A node names another inode as its owner than the one that refers to it.
+    Error NodeOwner {
+        /// The node.
+        nid: Nid,
+        /// Who refers to it.
+        by: NodeUse,
+        /// The owner it names.
+        got: Ino,
+    } => "node {nid}, named by {by}, says it belongs to inode {got}";
 
     /// A node is used twice.
     Error NodeShared {

@@ -11,9 +11,10 @@ use crate::units::{Ino, Nid};
 use super::context::Context;
 use super::inode;
 use super::issue::IssueKind;
+use super::owner::NodeUse;
 
-/// Offset of the reserved bytes of the node header.
-const RESERVED: std::ops::Range<usize> = 34..HEADER_BYTES;
+/// Offsets of the reserved bytes of the node header.
+const RESERVED: [std::ops::Range<usize>; 2] = [34..40, 48..HEADER_BYTES];
 
 /// Checks all images.
 pub(super) fn check(context: &mut Context<'_>) {
@@ -55,11 +56,8 @@ fn check_image(context: &mut Context<'_>, nid: Nid) -> Option<NodeImage> {
         }
     };
     let end = image.kind.offset(image.kind.granules());
-    if bytes[RESERVED]
-        .iter()
-        .chain(&bytes[end..])
-        .any(|byte| *byte != 0)
-    {
+    let reserved = RESERVED.into_iter().flat_map(|range| &bytes[range]);
+    if reserved.chain(&bytes[end..]).any(|byte| *byte != 0) {
         let what = format!("image of node {nid}");
         context.issue(IssueKind::ReservedNotZero { what, at: block.0 });
     }
@@ -101,6 +99,7 @@ pub(super) fn free_inodes(nid: Nid, image: &NodeImage) -> u8 {
 
 fn check_inodes(context: &mut Context<'_>, nid: Nid, image: &NodeImage) {
     context.claimed.set(nid.0);
+    context.expect_inode(nid, image, NodeUse::Inodes);
     for (index, ino) in Context::inos(nid).enumerate() {
         let record = record(image, index);
         if record.is_free() {

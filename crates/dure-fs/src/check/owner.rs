@@ -42,6 +42,20 @@ pub enum NodeUse {
     Orphans(u32),
 }
 
+impl NodeUse {
+    /// The inode the node hangs on; 0 for inode and orphan nodes.
+    #[must_use]
+    pub fn inode(&self) -> Ino {
+        match self {
+            NodeUse::Inodes | NodeUse::Orphans(_) => Ino(0),
+            NodeUse::Directory(ino)
+            | NodeUse::Map(ino)
+            | NodeUse::Xattr(ino)
+            | NodeUse::Link(ino) => *ino,
+        }
+    }
+}
+
 impl fmt::Display for NodeUse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

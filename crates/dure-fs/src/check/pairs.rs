@@ -69,6 +69,12 @@ pub(super) fn parse(bytes: &[u8], kind: SlotKind, first: u64, seed: u32) -> (Pai
             None => {}
         }
     }
+    // From generation 2 on both slots were written: one of zeroes is lost.
+    if let ([only], true) = (&valid[..], bad.is_empty())
+        && only.generation > 1
+    {
+        bad.push(first + (only.generation + 1) % 2);
+    }
     valid.sort_by_key(|slot| std::cmp::Reverse(slot.generation));
     let mut valid = valid.into_iter();
     (

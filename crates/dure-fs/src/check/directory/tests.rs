@@ -13,11 +13,37 @@ fn equal_cookies_are_reported() {
     let queue = Queue::new(share(RamDevice::new("none", 1024)), QueueConfig::default());
     let options = CheckOptions::default();
     let mut context = Context::new(&options, queue, layout, Report::default());
-    let entry = |name, ordinal| Entry { ino: 2, kind: 8, ordinal, name };
-    let entries = [entry(&b"a"[..], 0), entry(b"b", 1), entry(b"c", 1), entry(b"d", 1)];
-    let id = GranuleId { nid: Nid(2), index: 0 };
-    let bucket = Bucket { directory: Ino(1), id, level: 0, prefix: 0 };
+    let entry = |name, ordinal| Entry {
+        ino: 2,
+        kind: 8,
+        ordinal,
+        name,
+    };
+    let entries = [
+        entry(&b"a"[..], 0),
+        entry(b"b", 1),
+        entry(b"c", 1),
+        entry(b"d", 1),
+    ];
+    let id = GranuleId {
+        nid: Nid(2),
+        index: 0,
+    };
+    let bucket = Bucket {
+        directory: Ino(1),
+        id,
+        level: 0,
+        prefix: 0,
+    };
     check_names(&mut context, &bucket, &entries, &[1024, 1025, 1026, 2048]);
-    let lines: Vec<String> = context.report.issues().iter().map(ToString::to_string).collect();
-    assert_eq!(lines, ["error: directory 1: \"c\" has the readdir cookie of another entry"]);
+    let lines: Vec<String> = context
+        .report
+        .issues()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(
+        lines,
+        ["error: directory 1: \"c\" has the readdir cookie of another entry"]
+    );
 }

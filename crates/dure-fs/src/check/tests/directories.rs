@@ -63,27 +63,33 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         kind: "NameInvalid",
-        make: || changed(|volume| {
-            volume.entry(SUB_BUCKETS, SMALL, "a/b", 8);
-            volume.edit(SMALL, |small| small.nlink.set(3));
-        }),
+        make: || {
+            changed(|volume| {
+                volume.entry(SUB_BUCKETS, SMALL, "a/b", 8);
+                volume.edit(SMALL, |small| small.nlink.set(3));
+            })
+        },
         expect: &["error: directory 3: \"a/b\" cannot be a name"],
     },
     Case {
         kind: "NameTwice",
-        make: || changed(|volume| {
-            volume.entry(SUB_BUCKETS, SMALL, "again", 8);
-            volume.edit(SMALL, |small| small.nlink.set(3));
-        }),
+        make: || {
+            changed(|volume| {
+                volume.entry(SUB_BUCKETS, SMALL, "again", 8);
+                volume.edit(SMALL, |small| small.nlink.set(3));
+            })
+        },
         expect: &["error: directory 3: \"again\" is there twice"],
     },
     Case {
         kind: "NameMisplaced",
-        make: || changed(|volume| {
-            let bucket = volume.bucket_of("other") ^ 1;
-            volume.entry_at(SUB_BUCKETS, bucket, SMALL, "other", 8);
-            volume.edit(SMALL, |small| small.nlink.set(3));
-        }),
+        make: || {
+            changed(|volume| {
+                let bucket = volume.bucket_of("other") ^ 1;
+                volume.entry_at(SUB_BUCKETS, bucket, SMALL, "other", 8);
+                volume.edit(SMALL, |small| small.nlink.set(3));
+            })
+        },
         expect: &["error: directory 3, bucket 3.7: the hash of \"other\" leads elsewhere"],
     },
     Case {
@@ -108,17 +114,19 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         kind: "DirectoryCycle",
-        make: || changed(|volume| {
-            // Two directories that contain each other and are named nowhere else.
-            for (ino, parent, buckets) in [(58, 59, 200), (59, 58, 201)] {
-                volume.add(buckets, NodeKind::Bucket);
-                volume.inode(ino, 0o040_755, |directory| {
-                    directory.parent.set(parent);
-                    directory.map_root.set(buckets);
-                });
-                volume.entry(buckets, parent, "loop", 4);
-            }
-        }),
+        make: || {
+            changed(|volume| {
+                // Two directories that contain each other and are named nowhere else.
+                for (ino, parent, buckets) in [(58, 59, 200), (59, 58, 201)] {
+                    volume.add(buckets, NodeKind::Bucket);
+                    volume.inode(ino, 0o040_755, |directory| {
+                        directory.parent.set(parent);
+                        directory.map_root.set(buckets);
+                    });
+                    volume.entry(buckets, parent, "loop", 4);
+                }
+            })
+        },
         expect: &["error: directory 58 is its own ancestor and cannot be reached from the root"],
     },
     Case {

@@ -6,7 +6,7 @@ use super::volume::{TestVolume, place::*};
 use crate::format::node::NodeKind;
 use crate::format::orphan::INTENT_DELETE;
 use crate::format::slot::Slot;
-use crate::units::BlockNo;
+use crate::units::{BlockNo, Ino, Nid};
 
 fn changed(change: impl FnOnce(&mut TestVolume)) -> Disk {
     let mut volume = TestVolume::new();
@@ -16,7 +16,7 @@ fn changed(change: impl FnOnce(&mut TestVolume)) -> Disk {
 
 /// Block of the image of node `nid`.
 fn block(volume: &TestVolume, nid: u64) -> u64 {
-    volume.nodes[&crate::units::Nid(nid)].1.0
+    volume.nodes[&Nid(nid)].1.0
 }
 
 pub(super) const CASES: &[Case] = &[
@@ -25,17 +25,19 @@ pub(super) const CASES: &[Case] = &[
         make: || {
             let volume = TestVolume::new();
             let disk = volume.write();
-            disk.damage(block(&volume, LINK_BLOB), |block| block[1000] ^= 0x10);
+            disk.damage(block(&volume, LINK_BLOB), |block| block[0] ^= 1);
             disk
         },
-        expect: &["error: image of node 5 at block 165: corrupt: node checksum at block 165: expected \
-                   0xf39c080e, found 0x4cdafe6f; run `dure check`"],
+        expect: &[
+            "error: image of node 5 at block 165: corrupt: node magic at block 165: expected \
+                   0x45444f4e, found 0x45444f4f; run `dure check`",
+        ],
     },
     Case {
         kind: "NodeMissing",
         make: || changed(|volume| volume.edit(SMALL, |small| small.xattr_root.set(90))),
         expect: &[
-            "error: the extended attributes of inode 2 refers to node 90, which does not exist",
+            "error: node 90, named by the extended attributes of inode 2, does not exist",
             "warning: node 6 (Blob) belongs to nothing; its space is lost",
         ],
     },
@@ -43,21 +45,35 @@ pub(super) const CASES: &[Case] = &[
         kind: "NodeWrongKind",
         make: || changed(|volume| volume.edit(SMALL, |small| small.xattr_root.set(LEAF))),
         expect: &[
-            "error: the extended attributes of inode 2 refers to node 4, which is of kind Leaf",
+            "error: node 4, named by the extended attributes of inode 2, is of kind Leaf",
             "warning: node 6 (Blob) belongs to nothing; its space is lost",
         ],
     },
     Case {
         kind: "NodeShared",
-        make: || changed(|volume| volume.edit(SMALL, |small| {
-            small.xattr_root.set(LINK_BLOB);
-            small.xattr_bytes.set(300);
-        })),
+        make: || {
+            changed(|volume| {
+                volume.edit(SMALL, |small| {
+                    small.xattr_root.set(LINK_BLOB);
+                    small.xattr_bytes.set(300);
+                })
+            })
+        },
         expect: &[
+            "error: node 5, named by the extended attributes of inode 2, says it belongs to inode 6",
             "error: inode 2: no sound extended attribute at byte 0 of the stream",
             "error: node 5 is used by the target of symlink 6 and by something else",
             "warning: node 6 (Blob) belongs to nothing; its space is lost",
         ],
+    },
+    Case {
+        kind: "NodeOwner",
+        make: || {
+            changed(|volume| {
+                volume.nodes.get_mut(&Nid(LEAF)).unwrap().0.owner = Ino(DEEP);
+            })
+        },
+        expect: &["error: node 4, named by the block map of file 5, says it belongs to inode 57"],
     },
     Case {
         kind: "NodeLeaked",
@@ -81,25 +97,39 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         kind: "SlotBad",
-        make: || changed(|volume| {
-            volume.set_slot(BIG, LEAF, 3, Slot { place: (1 << 50).into(), crc: 0.into() });
-            volume.edit(BIG, |big| big.blocks -= 1);
-        }),
+        make: || {
+            changed(|volume| {
+                volume.set_slot(
+                    BIG,
+                    LEAF,
+                    3,
+                    Slot {
+                        place: (1 << 50).into(),
+                        crc: 0.into(),
+                    },
+                );
+                volume.edit(BIG, |big| big.blocks -= 1);
+            })
+        },
         expect: &["error: file 5, page 27: its slot has impossible flags"],
     },
     Case {
         kind: "SlotOutside",
-        make: || changed(|volume| {
-            volume.set_slot(BIG, LEAF, 3, Slot::written(BlockNo(1023), 0));
-        }),
+        make: || {
+            changed(|volume| {
+                volume.set_slot(BIG, LEAF, 3, Slot::written(BlockNo(1023), 0));
+            })
+        },
         expect: &["error: file 5, page 27: block 1023 is outside the main area"],
     },
     Case {
         kind: "BlockShared",
-        make: || changed(|volume| {
-            let leaf = BlockNo(block(volume, LEAF));
-            volume.set_slot(BIG, LEAF, 3, Slot::written(leaf, 0));
-        }),
+        make: || {
+            changed(|volume| {
+                let leaf = BlockNo(block(volume, LEAF));
+                volume.set_slot(BIG, LEAF, 3, Slot::written(leaf, 0));
+            })
+        },
         expect: &["error: block 164 is used by page 27 of file 5 and by something else"],
     },
     Case {
@@ -109,10 +139,12 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         kind: "BlobLength",
-        make: || changed(|volume| {
-            volume.add(99, NodeKind::Blob);
-            volume.payload(LINK_BLOB, 0)[0] = 99;
-        }),
+        make: || {
+            changed(|volume| {
+                volume.add(99, NodeKind::Blob);
+                volume.payload(LINK_BLOB, 0)[0] = 99;
+            })
+        },
         expect: &["error: the target of symlink 6: its length needs 1 nodes, the chain has 2"],
     },
     Case {
@@ -136,7 +168,9 @@ pub(super) const CASES: &[Case] = &[
     Case {
         kind: "OrphanUnlisted",
         make: || changed(|volume| volume.orphan(0, 0, 0)),
-        expect: &["error: inode 56 is flagged as orphan but in no orphan slot: nobody will free it"],
+        expect: &[
+            "error: inode 56 is flagged as orphan but in no orphan slot: nobody will free it",
+        ],
     },
 ];
 

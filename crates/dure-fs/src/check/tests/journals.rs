@@ -28,8 +28,10 @@ pub(super) const CASES: &[Case] = &[
     Case {
         kind: "JournalHeaderBad",
         make: || changed(|header| header.tail.segment = 9),
-        expect: &["error: header of journal 0 at block 6: corrupt journal header: segment of the tail \
-                   at block 6: expected 2, found 9; run the check"],
+        expect: &[
+            "error: header of journal 0 at block 6: corrupt journal header: segment of the tail \
+                   at block 6: expected 2, found 9; run the check",
+        ],
     },
     Case {
         kind: "JournalEpoch",
@@ -44,7 +46,9 @@ pub(super) const CASES: &[Case] = &[
     Case {
         kind: "LogSegmentOutside",
         make: || changed(|header| header.segments[1] = Lba::new(97)),
-        expect: &["error: journal 0: its log segment at block 97 is not a segment of the main area"],
+        expect: &[
+            "error: journal 0: its log segment at block 97 is not a segment of the main area",
+        ],
     },
     Case {
         kind: "BlockShared",

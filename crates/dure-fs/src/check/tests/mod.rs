@@ -5,7 +5,9 @@ mod cases;
 mod directories;
 mod disk;
 mod files;
+mod hostile;
 mod journals;
+mod repairs;
 mod tables;
 mod volume;
 
@@ -24,8 +26,19 @@ fn a_sound_volume_has_no_issues() {
     let report = TestVolume::new().check();
     assert_eq!(lines(&report), Vec::<String>::new());
     let counts = report.counts();
-    assert_eq!((counts.files, counts.directories, counts.symlinks, counts.others), (4, 2, 2, 1));
-    assert_eq!((counts.nodes, counts.orphans, counts.blocks_data), (10, 1, 6));
+    assert_eq!(
+        (
+            counts.files,
+            counts.directories,
+            counts.symlinks,
+            counts.others
+        ),
+        (4, 2, 2, 1)
+    );
+    assert_eq!(
+        (counts.nodes, counts.orphans, counts.blocks_data),
+        (10, 1, 6)
+    );
     assert_eq!((counts.blocks_log, counts.blocks_used), (64, 80));
     assert!(report.is_spotless() && report.is_sound() && report.worst().is_none());
 }
@@ -34,7 +47,10 @@ fn a_sound_volume_has_no_issues() {
 fn a_fresh_volume_has_no_issues() {
     for (blocks, journals) in [(1024, 1), (4096, 4), (65536, 16)] {
         let device = share(RamDevice::new("fresh", blocks));
-        let options = FormatOptions { journals: Some(journals), ..Default::default() };
+        let options = FormatOptions {
+            journals: Some(journals),
+            ..Default::default()
+        };
         FileSystem::format(device.clone(), &options).unwrap();
         let report = check(device, &CheckOptions::default()).unwrap();
         assert_eq!(lines(&report), Vec::<String>::new());
@@ -45,9 +61,23 @@ fn a_fresh_volume_has_no_issues() {
 #[test]
 fn every_inconsistency_is_reported_exactly() {
     let mut wrong = 0;
-    for case in [tables::CASES, journals::CASES, directories::CASES, files::CASES].concat() {
+    for case in [
+        tables::CASES,
+        journals::CASES,
+        directories::CASES,
+        files::CASES,
+    ]
+    .concat()
+    {
         let report = (case.make)().check();
-        assert!(report.issues().iter().any(|issue| issue.kind.name() == case.kind), "{}", case.kind);
+        assert!(
+            report
+                .issues()
+                .iter()
+                .any(|issue| issue.kind.name() == case.kind),
+            "{}",
+            case.kind
+        );
         let got = lines(&report);
         if got != case.expect {
             eprintln!("{}: got {got:#?}, want {:#?}", case.kind, case.expect);
@@ -59,7 +89,13 @@ fn every_inconsistency_is_reported_exactly() {
 
 #[test]
 fn every_kind_of_issue_has_a_test() {
-    let cases = [tables::CASES, journals::CASES, directories::CASES, files::CASES].concat();
+    let cases = [
+        tables::CASES,
+        journals::CASES,
+        directories::CASES,
+        files::CASES,
+    ]
+    .concat();
     let elsewhere = [
         "DeviceTooSmall", // a_device_that_ends_too_early
         "Unreadable",     // a_block_that_cannot_be_read
@@ -68,8 +104,11 @@ fn every_kind_of_issue_has_a_test() {
         "OrdinalTwice",   // directory/tests.rs
         "DataChecksum",   // a_page_that_changed_is_found_only_when_asked
     ];
-    let tested: BTreeSet<&str> =
-        cases.iter().map(|case| case.kind).chain(elsewhere.iter().copied()).collect();
+    let tested: BTreeSet<&str> = cases
+        .iter()
+        .map(|case| case.kind)
+        .chain(elsewhere.iter().copied())
+        .collect();
     let all: BTreeSet<&str> = IssueKind::NAMES.iter().copied().collect();
     assert_eq!(all, tested);
 }
@@ -78,7 +117,11 @@ fn every_kind_of_issue_has_a_test() {
 fn a_device_that_ends_too_early() {
     let disk = TestVolume::new().write();
     let short = RamDevice::new("short", 1000);
-    assert!(check(disk.device(), &CheckOptions::default()).unwrap().is_spotless());
+    assert!(
+        check(disk.device(), &CheckOptions::default())
+            .unwrap()
+            .is_spotless()
+    );
     disk.copy_to(&short, 1000);
     let report = check(share(short), &CheckOptions::default()).unwrap();
     let line = "fatal: the volume has 1024 blocks but the device only 1000; the end of the image is \
@@ -94,7 +137,10 @@ fn a_page_that_changed_is_found_only_when_asked() {
     let disk = volume.write();
     disk.damage(block, |block| block[5] ^= 1);
     assert!(disk.check().is_spotless());
-    let report = disk.check_with(&CheckOptions { data: Data::Verify, ..Default::default() });
+    let report = disk.check_with(&CheckOptions {
+        data: Data::Verify,
+        ..Default::default()
+    });
     assert_eq!(report.counts().pages_verified, 6);
     assert_eq!(report.issues().len(), 1);
     assert!(matches!(

@@ -25,8 +25,10 @@ pub(super) const CASES: &[Case] = &[
     Case {
         kind: "SuperblockCopy",
         make: || changed(|disk| disk.damage(0, |block| block[200] ^= 1)),
-        expect: &["warning: superblock at block 0 is bad, the other copy counts: corrupt: superblock \
-                   checksum at block 0: expected 0x6859cf25, found 0x9b297c5a; run `dure check`"],
+        expect: &[
+            "warning: superblock at block 0 is bad, the other copy counts: corrupt: superblock \
+                   checksum at block 0: expected 0x6859cf25, found 0x9b297c5a; run `dure check`",
+        ],
     },
     Case {
         kind: "SuperblockCopiesDiffer",
@@ -65,7 +67,11 @@ pub(super) const CASES: &[Case] = &[
         make: || {
             changed(|disk| {
                 disk.reseal(pair_kind::VOLUME, 2, |payload| {
-                    VolumeHeader::mut_from_prefix(payload).unwrap().0.state.set(7);
+                    VolumeHeader::mut_from_prefix(payload)
+                        .unwrap()
+                        .0
+                        .state
+                        .set(7);
                 });
             })
         },
@@ -74,8 +80,10 @@ pub(super) const CASES: &[Case] = &[
     Case {
         kind: "PairSlotBad",
         make: || changed(|disk| disk.put(disk.layout.sit, &[1; BLOCK_BYTES])),
-        expect: &["warning: SIT pair 0: the slot at block 12 is not valid (torn by a crash, or \
-                   damaged); the other one counts"],
+        expect: &[
+            "warning: SIT pair 0: the slot at block 12 is not valid (torn by a crash, or \
+                   damaged); the other one counts",
+        ],
     },
     Case {
         kind: "PairLost",
@@ -107,7 +115,9 @@ pub(super) const CASES: &[Case] = &[
         kind: "NatBlockOutside",
         make: || {
             changed(|disk| {
-                disk.nat(300, |entry| *entry = NatEntry::live(BlockNo(3), NodeKind::Blob, 0, 1));
+                disk.nat(300, |entry| {
+                    *entry = NatEntry::live(BlockNo(3), NodeKind::Blob, 0, 1)
+                });
             })
         },
         expect: &["error: NAT entry of node 300: block 3 is outside the main area"],
@@ -138,7 +148,9 @@ pub(super) const CASES: &[Case] = &[
         kind: "NodeKindMismatch",
         make: || {
             changed(|disk| {
-                disk.nat(LEAF, |entry| *entry = NatEntry::live(entry.block(), NodeKind::Index, 0, 2));
+                disk.nat(LEAF, |entry| {
+                    *entry = NatEntry::live(entry.block(), NodeKind::Index, 0, 2)
+                });
             })
         },
         expect: &["error: node 4: the NAT says Index, the image says Leaf"],
@@ -165,7 +177,9 @@ pub(super) const CASES: &[Case] = &[
                 });
             })
         },
-        expect: &["warning: segment 9: 2 blocks from 392 on belong to nothing but are live in the SIT"],
+        expect: &[
+            "warning: segment 9: 2 blocks from 392 on belong to nothing but are live in the SIT",
+        ],
     },
     Case {
         kind: "SitCount",
@@ -193,5 +207,10 @@ fn pack(disk: &Disk, change: impl FnOnce(&mut Pack)) {
     let mut pack: Pack = zerocopy::FromZeros::new_zeroed();
     pack.checkpoint.set(5);
     change(&mut pack);
-    disk.pair(pair_kind::PACK, disk.layout.pack, 1, zerocopy::IntoBytes::as_bytes(&pack));
+    disk.pair(
+        pair_kind::PACK,
+        disk.layout.pack,
+        1,
+        zerocopy::IntoBytes::as_bytes(&pack),
+    );
 }

@@ -35,7 +35,6 @@ pub(super) mod place {
     pub(crate) const LINK_BLOB: u64 = 5;
     pub(crate) const XATTR_BLOB: u64 = 6;
     pub(crate) const MORE_INODES: u64 = 7;
-    pub(crate) const CHILD_BUCKETS: u64 = 8;
     pub(crate) const INDEX: u64 = 9;
     pub(crate) const DEEP_LEAF: u64 = 10;
 
@@ -118,6 +117,17 @@ impl TestVolume {
             (DEEP_LEAF, NodeKind::Leaf),
         ] {
             self.add(nid, kind);
+        }
+        for (nid, ino) in [
+            (ROOT_BUCKETS, 1),
+            (SUB_BUCKETS, SUB),
+            (LEAF, BIG),
+            (LINK_BLOB, LONG_LINK),
+            (XATTR_BLOB, SMALL),
+            (INDEX, DEEP),
+            (DEEP_LEAF, DEEP),
+        ] {
+            self.nodes.get_mut(&Nid(nid)).unwrap().0.owner = Ino(ino);
         }
         self.inode(1, 0o040_755, |root| {
             root.parent.set(1);
