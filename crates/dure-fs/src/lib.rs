@@ -6,6 +6,7 @@ mod file;
 pub mod format;
 mod inode;
 pub mod layout;
+mod namespace;
 mod node;
 mod op;
 mod pair;
@@ -17,6 +18,7 @@ mod volume;
 
 pub use dure_journal::Order;
 pub use error::{Error, Result};
+pub use file::{AllocateMode, FILE_BYTES_MAX, ReadMode, SeekTarget, Stamp, SyncScope};
 pub use layout::{FormatOptions, Layout};
 pub use volume::{
     AccessTime, Background, FileSystem, FlushRule, MountOptions, Statistics, VolumeInfo,

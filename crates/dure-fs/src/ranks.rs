@@ -11,6 +11,8 @@ pub const CHECKPOINT: u8 = 55;
 pub const INODE: u8 = 60;
 /// A core's list of inodes with dirty pages.
 pub const DIRTY_LIST: u8 = 70;
+/// A core's list of inodes with pages.
+pub const CACHED_LIST: u8 = 71;
 /// One shard of the inode cache.
 pub const INODE_SHARD: u8 = 80;
 /// One shard of the node cache.
@@ -29,3 +31,5 @@ pub const DIRTY_NODES: u8 = 105;
 pub const NID_POOL: u8 = 125;
 /// State of the background thread; nothing else is taken under it.
 pub const FLUSHER: u8 = 149;
+/// A core's stack of unused page frames and its buffer for write-back; a leaf.
+pub const FRAMES: u8 = 140;

@@ -1,22 +1,58 @@
-//! stub
-#![expect(missing_docs, unused, reason = "stub")]
-use dure_sync::CoreId;
-#[derive(Debug)]
-pub(crate) struct CacheBudget;
-impl CacheBudget {
-    pub(crate) fn new(b: u64, c: usize) -> Self {
-        CacheBudget
-    }
-}
-#[derive(Debug, Default)]
-pub(crate) struct DirtyInodes;
-impl crate::volume::Volume {
-    pub(crate) fn write_back_some(&self) -> crate::error::Result<()> {
-        Ok(())
-    }
-}
-impl crate::FileSystem {
-    pub fn sync(&self) -> crate::error::Result<()> {
-        Ok(())
+//! File data: map, page cache, reading, writing, write-back, truncation, allocation, syncing.
+//!
+//! **Problem.** Overwrites and reads of cached pages must cost a copy and little more, on any number of
+//! cores; what fsync promised must survive a crash, and no crash may show a page or a size that never was.
+//!
+//! **Structure.** [`page`] holds pages per inode and counts their memory; [`map`] finds slots; `read`,
+//! `write`, `seek`, `truncate` and `allocate` are the calls; `writeback` and `blocks` turn dirty pages into
+//! operations; `sync` makes those durable; `cache` ties pages to the volume.
+//!
+//! **Policies.** `cache=dram`: pages live in DRAM and dirty ones are lost by a crash unless synced.
+//! `range_lock=inode`, the baseline: the inode's reader/writer lock is the range lock. Readers of a file
+//! share it, a writer excludes both; range locks over pages take its place for shared files.
+//!
+//! **Invariants.** Locks are taken as write-back mutex < inode < lists. `file.size >= record.size`; the
+//! record always equals what was logged. The map changes only under both the write-back mutex and the inode
+//! lock. **On a crash** see `writeback` and `truncate`.
+
+mod allocate;
+mod blocks;
+mod cache;
+mod map;
+mod marks;
+mod page;
+mod read;
+mod run;
+mod seek;
+mod state;
+mod sync;
+#[cfg(test)]
+mod tests;
+mod truncate;
+mod write;
+mod writeback;
+
+pub use allocate::AllocateMode;
+pub use map::FILE_BYTES_MAX;
+pub use read::ReadMode;
+pub use seek::SeekTarget;
+pub use state::Stamp;
+pub use sync::SyncScope;
+
+pub(crate) use cache::PageCache;
+pub(crate) use state::FileState;
+
+use dure_sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::inode::{Inode, InodeRef};
+use crate::namespace::FileKind;
+
+/// The inode, if it is a regular file.
+fn regular(inode: &InodeRef) -> Result<&Arc<Inode>> {
+    match inode.kind() {
+        FileKind::File => Ok(inode.inode()),
+        FileKind::Directory => Err(Error::IsDirectory),
+        _ => Err(Error::Invalid("not a regular file")),
     }
 }

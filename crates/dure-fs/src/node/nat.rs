@@ -6,6 +6,8 @@
 //! image is not flushed (model case A5). A nid is in at most one partition's pool and reaches it only
 //! from a scan of its pair (once per mount) or when the transaction that freed it is valid (A15, C7).
 
+use std::collections::BTreeSet;
+
 use dure_block::Queue;
 use dure_sync::{Arc, CoreId, Mutex, OnceLock, PerCore};
 use zerocopy::FromBytes;
@@ -49,6 +51,8 @@ struct Pool {
     inode_nodes: Vec<Nid>,
     /// Pairs of this partition scanned so far.
     scanned: u64,
+    /// Nids of pairs not scanned yet that became free since the mount.
+    known: BTreeSet<Nid>,
 }
 
 /// The node address table.
@@ -167,6 +171,7 @@ impl Nat {
         }
         drop(pair);
         let mut pool = self.pools.get(core).lock();
+        free.retain(|(nid, _)| !pool.known.remove(nid));
         // The nids just found are lower in the NAT than none: keep the pool a stack with them on top.
         pool.free.append(&mut free);
         pool.inode_nodes.append(&mut inode_nodes);
@@ -195,6 +200,16 @@ impl Nat {
     /// Gives a nid back: one that was taken and not used, or one whose freeing has become valid.
     pub(crate) fn give(&self, core: CoreId, nid: Nid, version: u64) {
         assert!(nid.0 >= self.reserved, "nid {} is fixed", nid.0);
+        let journals = u64::from(self.layout.journals);
+        let index = place_of(nid).0;
+        let owner = u16::try_from(index % journals).expect("at most 1000 journals");
+        let mut pool = self.pools.get(CoreId::new(owner)).lock();
+        if pool.scanned <= index / journals {
+            // It was in use at the mount and its pair is still to be scanned: the scan must not find
+            // it free a second time.
+            pool.known.insert(nid);
+        }
+        drop(pool);
         self.pools.get(core).lock().free.push((nid, version));
     }
 

@@ -98,6 +98,10 @@ impl Op<'_> {
         }
         drop(guards);
         for (node, _) in born {
+            // The granules it did not touch are of this life, too: who changes them depends on it.
+            for index in 0..node.granule_count() {
+                node.write_ordered(index).last_writer = mark;
+            }
             self.volume.nodes.insert_new(node);
         }
         for node in &freed {

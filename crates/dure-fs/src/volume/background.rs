@@ -83,7 +83,7 @@ impl Volume {
     /// The first failure.
     pub(crate) fn background_round(&self) -> crate::error::Result<()> {
         self.check_writable()?;
-        self.write_back_some()?;
+        self.write_back_all()?;
         self.commit_all()?;
         if self.wants_checkpoint() {
             self.checkpoint()?;

@@ -25,10 +25,10 @@ use std::fmt;
 use dure_block::Queue;
 use dure_journal::{Journal, Settle};
 use dure_sync::atomic::AtomicBool;
-use dure_sync::{Arc, CoreId, Counter, Mutex, OnceLock, PerCore};
+use dure_sync::{Arc, CoreId, Counter, Mutex, OnceLock};
 
 use crate::checkpoint::CheckpointState;
-use crate::file::{CacheBudget, DirtyInodes};
+use crate::file::PageCache;
 use crate::inode::{InodeCache, InodePools};
 use crate::layout::Layout;
 use crate::node::cache::NodeCache;
@@ -91,9 +91,8 @@ pub(crate) struct Volume {
     pub(crate) nodes: NodeCache,
     pub(crate) inodes: InodeCache,
     pub(crate) inode_pools: InodePools,
-    pub(crate) cache: CacheBudget,
-    /// Per core: inodes with dirty pages.
-    pub(crate) dirty_inodes: PerCore<DirtyInodes>,
+    pub(crate) pages: PageCache,
+    pub(crate) orphans: crate::inode::Orphans,
     pub(crate) checkpoint: Mutex<CHECKPOINT, CheckpointState>,
     pub(crate) rename: Mutex<RENAME, ()>,
     /// The first failure of a durable write, once there was one.

@@ -4,14 +4,14 @@ use dure_block::{Device, Lba, Queue, QueueConfig};
 use dure_journal::recovery::{LogLayout, Scan, scan};
 use dure_journal::{Journal, JournalConfig, RingStart};
 use dure_sync::atomic::{AtomicBool, Ordering};
-use dure_sync::{Arc, Mutex, OnceLock, PerCore};
+use dure_sync::{Arc, Mutex, OnceLock};
 use zerocopy::FromBytes;
 use zerocopy::little_endian::{U32, U64};
 
 use super::{FileSystem, MountOptions, Settler, Volume, VolumeCounters, background};
 use crate::checkpoint::{CheckpointState, Target, Writer};
 use crate::error::{Error, Result};
-use crate::file::{CacheBudget, DirtyInodes};
+use crate::file::PageCache;
 use crate::format::pair_kind;
 use crate::format::superblock::SuperBlock;
 use crate::format::volume::{STATE_CLEAN, STATE_DIRTY, VolumeHeader};
@@ -305,8 +305,8 @@ impl Mount {
             nodes: NodeCache::new(to_usize(node_bytes / NODE_BYTES), cores),
             inodes: InodeCache::new(),
             inode_pools: InodePools::new(cores),
-            cache: CacheBudget::new(bound - node_bytes, cores),
-            dirty_inodes: PerCore::new(cores, |_| DirtyInodes::default()),
+            orphans: crate::inode::Orphans,
+            pages: PageCache::new(cores, bound - node_bytes),
             layout: self.layout,
             queue: self.queue,
             options: self.options,

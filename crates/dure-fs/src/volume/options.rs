@@ -77,7 +77,7 @@ impl MountOptions {
     /// The cache's bound in bytes.
     pub(crate) fn cache_bound(&self) -> u64 {
         const FALLBACK: u64 = 256 << 20;
-        const LEAST: u64 = 1 << 20;
+        const LEAST: u64 = 64 << 10;
         let memory = || {
             // /proc/meminfo: "MemTotal:       24600000 kB" in its first line.
             let text = std::fs::read_to_string("/proc/meminfo").ok()?;

@@ -1,0 +1,351 @@
+//! The page cache of a volume: the bound on memory, and the lists of inodes that have pages.
+//!
+//! **Problem.** Memory is bounded and shared; finding a page to give up must not make every read write
+//! a shared list. **Structure.** Inodes, not pages, are listed, per core: those with pages (for CLOCK)
+//! and those with dirty pages (for write-back). An inode goes on a list when it gets its first page, or
+//! becomes dirty, and leaves it when a sweep finds that it has none, or when it is dropped.
+//!
+//! **Invariants.** Credit is taken before a page is made, with no lock held, so whoever lacks it may
+//! evict and write back on the spot. `FileState::cached_on` and `dirty_on` say which lists hold the
+//! inode; they and its place on the lists change under the inode lock only. A list is locked under
+//! inode locks, so a sweep takes an inode from it, unlocks it, and then only tries the inode's lock.
+//! **On a crash** nothing of this remains.
+//!
+//! Policy `dram`: dirty pages live in DRAM until write-back.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use dure_block::BlockBuf;
+use dure_sync::{Arc, CoreId, Counter, Mutex, PerCore};
+
+use super::page::{CacheBudget, Fill, Frame, FramePool, Missing};
+use super::state::FileState;
+use super::writeback::BATCH_PAGES;
+use crate::error::{Error, Result};
+use crate::inode::Inode;
+use crate::ranks::{CACHED_LIST, DIRTY_LIST, FRAMES};
+use crate::space::OpClass;
+use crate::units::{BLOCK_BYTES_U64, to_u64, to_usize};
+use crate::volume::Volume;
+
+/// Unused frames a core keeps, unless the cache is small.
+const STACK_FRAMES_MAX: u64 = 64;
+/// Rounds of evicting and writing back before a write gives up getting memory.
+const ROUNDS_MAX: u32 = 64;
+
+/// Pages written back at least when memory runs out.
+const WRITE_BACK_PAGES: u64 = 256;
+
+/// Inodes by number, and where the sweep goes on.
+#[derive(Debug, Default)]
+struct InodeList {
+    inodes: BTreeMap<u64, Arc<Inode>>,
+    hand: u64,
+}
+
+impl InodeList {
+    /// The inode behind the hand, which moves on, round and round. It stays on the list.
+    fn next(&mut self) -> Option<Arc<Inode>> {
+        let next = self
+            .inodes
+            .range(self.hand..)
+            .next()
+            .or_else(|| self.inodes.iter().next());
+        let (&ino, inode) = next?;
+        self.hand = ino + 1;
+        Some(inode.clone())
+    }
+}
+
+/// What is counted about pages.
+#[derive(Debug, Default)]
+pub(crate) struct PageCounters {
+    /// Pages read from the device into the cache.
+    pub(crate) loaded: Counter,
+    /// Pages read from the device past the cache.
+    pub(crate) bypassed: Counter,
+    /// Clean pages dropped for room.
+    pub(crate) evicted: Counter,
+    /// Pages written back.
+    pub(crate) written_back: Counter,
+    /// Blocks set aside because a write to them failed.
+    pub(crate) fenced_off: Counter,
+}
+
+/// Pages of all files of a volume.
+#[derive(Debug)]
+pub(crate) struct PageCache {
+    pub(super) budget: CacheBudget,
+    pub(super) frames: FramePool,
+    /// Inodes with pages. [CACHED_LIST]
+    cached: PerCore<Mutex<CACHED_LIST, InodeList>>,
+    /// Inodes with something to write back. [DIRTY_LIST]
+    dirty: PerCore<Mutex<DIRTY_LIST, InodeList>>,
+    /// Per core one buffer for private copies, unless one is in use. [FRAMES]
+    scratch: PerCore<Mutex<FRAMES, Option<BlockBuf>>>,
+    pub(crate) counters: PageCounters,
+}
+
+impl PageCache {
+    /// A cache of `bytes` bytes for `cores` cores.
+    pub(crate) fn new(cores: usize, bytes: u64) -> PageCache {
+        let pages = (bytes / BLOCK_BYTES_U64).max(1);
+        let stack = (pages / (4 * to_u64(cores))).min(STACK_FRAMES_MAX);
+        PageCache {
+            budget: CacheBudget::new(cores, pages),
+            frames: FramePool::new(cores, to_usize(stack)),
+            cached: PerCore::new(cores, |_| Mutex::default()),
+            dirty: PerCore::new(cores, |_| Mutex::default()),
+            scratch: PerCore::new(cores, |_| Mutex::default()),
+            counters: PageCounters::default(),
+        }
+    }
+
+    /// Pages in memory, or about to be.
+    pub(crate) fn pages_used(&self) -> u64 {
+        self.budget.used()
+    }
+
+    /// Most pages one step of a call takes credit for: a part of a small cache, so that several
+    /// callers can go on.
+    pub(super) fn step_pages(&self, pages_max: u64) -> u64 {
+        (self.budget.pages_max() / 4).clamp(1, pages_max)
+    }
+
+    pub(super) fn frame(&self, core: CoreId, fill: Fill) -> Frame {
+        self.frames.take(core, fill)
+    }
+
+    pub(super) fn drop_frame(&self, core: CoreId, frame: Frame) {
+        self.frames.give(core, frame);
+        self.budget.give(core, 1);
+    }
+
+    /// Lists an inode that has got pages. The caller holds the inode.
+    pub(super) fn note_cached(&self, core: CoreId, inode: &Arc<Inode>, file: &mut FileState) {
+        if file.cached_on.is_none() {
+            file.cached_on = Some(core);
+            self.cached
+                .get(core)
+                .lock()
+                .inodes
+                .insert(inode.ino.0, inode.clone());
+        }
+    }
+
+    /// Lists an inode that has something to write back. The caller holds the inode.
+    pub(super) fn note_dirty(&self, core: CoreId, inode: &Arc<Inode>, file: &mut FileState) {
+        if file.dirty_on.is_none() {
+            file.dirty_on = Some(core);
+            self.dirty
+                .get(core)
+                .lock()
+                .inodes
+                .insert(inode.ino.0, inode.clone());
+        }
+    }
+
+    /// Takes the inode off the lists it has no business on any more. The caller holds the inode.
+    pub(super) fn unlist(&self, inode: &Inode, file: &mut FileState, clean: bool) {
+        if file.pages.present() == 0
+            && let Some(core) = file.cached_on.take()
+        {
+            self.cached.get(core).lock().inodes.remove(&inode.ino.0);
+        }
+        if clean && let Some(core) = file.dirty_on.take() {
+            self.dirty.get(core).lock().inodes.remove(&inode.ino.0);
+        }
+    }
+
+    /// The next inode of `core`'s list of those with something to write back.
+    pub(super) fn next_dirty(&self, core: CoreId) -> Option<Arc<Inode>> {
+        self.dirty.get(core).lock().next()
+    }
+
+    /// The inodes on `core`'s list of those with something to write back.
+    pub(super) fn dirty_inodes(&self, core: CoreId) -> Vec<Arc<Inode>> {
+        self.dirty
+            .get(core)
+            .lock()
+            .inodes
+            .values()
+            .cloned()
+            .collect()
+    }
+
+    /// How many they are.
+    pub(super) fn dirty_inode_count(&self, core: CoreId) -> usize {
+        self.dirty.get(core).lock().inodes.len()
+    }
+
+    /// Memory for the private copies of one batch of write-back.
+    pub(super) fn take_scratch(&self, core: CoreId) -> BlockBuf {
+        let recycled = self.scratch.get(core).lock().take();
+        recycled.unwrap_or_else(|| BlockBuf::zeroed(BATCH_PAGES))
+    }
+
+    /// Gives it back.
+    pub(super) fn give_scratch(&self, core: CoreId, buf: BlockBuf) {
+        *self.scratch.get(core).lock() = Some(buf);
+    }
+
+    /// Number of per-core lists.
+    pub(super) fn lists(&self) -> usize {
+        self.dirty.len()
+    }
+
+    /// Gives up to `want` clean pages of any inode back to the budget. Waits for no inode lock; inodes
+    /// that are in use are passed over.
+    pub(super) fn evict(&self, core: CoreId, want: u64) -> u64 {
+        let mut evicted = 0;
+        for n in 0..self.cached.len() {
+            let list = self
+                .cached
+                .get(nth_core(core.index() + n, self.cached.len()));
+            let tries = list.lock().inodes.len();
+            for _ in 0..tries {
+                if evicted >= want {
+                    return evicted;
+                }
+                let Some(inode) = list.lock().next() else {
+                    break;
+                };
+                evicted += self.evict_from(core, &inode, want - evicted);
+            }
+        }
+        evicted
+    }
+
+    fn evict_from(&self, core: CoreId, inode: &Inode, want: u64) -> u64 {
+        let Some(mut state) = inode.state.try_write() else {
+            return 0;
+        };
+        let file = &mut state.file;
+        let evicted = file
+            .pages
+            .evict(to_usize(want), |frame| self.drop_frame(core, frame));
+        self.counters
+            .evicted
+            .add(i64::try_from(evicted).expect("pages in memory"));
+        self.unlist(inode, file, false);
+        to_u64(evicted)
+    }
+}
+
+/// Memory for pages, and blocks for those that become dirty, taken before any lock is. What is left of
+/// it when it is dropped goes back.
+#[derive(Debug)]
+pub(super) struct Grant<'v> {
+    volume: &'v Volume,
+    core: CoreId,
+    pub(super) frames: u32,
+    pub(super) blocks: u32,
+}
+
+impl Grant<'_> {
+    /// Takes a frame for a page that is put in the cache now.
+    pub(super) fn frame(&mut self, fill: Fill) -> Frame {
+        assert!(self.frames > 0, "a page without credit");
+        self.frames -= 1;
+        self.volume.pages.frame(self.core, fill)
+    }
+
+    /// Hands the reserved block of a page that becomes dirty over to it.
+    pub(super) fn use_block(&mut self) {
+        assert!(self.blocks > 0, "a dirty page without a reserved block");
+        self.blocks -= 1;
+    }
+
+    pub(super) fn core(&self) -> CoreId {
+        self.core
+    }
+}
+
+impl Drop for Grant<'_> {
+    fn drop(&mut self) {
+        self.volume
+            .pages
+            .budget
+            .give(self.core, u64::from(self.frames));
+        self.volume.unreserve(self.core, self.blocks);
+    }
+}
+
+impl Volume {
+    /// Memory and blocks for a write. The caller holds no inode lock.
+    ///
+    /// # Errors
+    /// `NoSpace` (of blocks, or of memory that cannot be written back), write-back errors.
+    pub(super) fn grant(&self, missing: Missing) -> Result<Grant<'_>> {
+        let core = self.partition();
+        self.reserve_blocks(core, missing.blocks, OpClass::Normal)?;
+        let mut grant = Grant {
+            volume: self,
+            core,
+            frames: 0,
+            blocks: missing.blocks,
+        };
+        self.take_memory(core, u64::from(missing.frames))?;
+        grant.frames = missing.frames;
+        Ok(grant)
+    }
+
+    /// Memory for pages to be read into, if that needs no write-back.
+    pub(super) fn grant_to_read(&self, frames: u32) -> Option<Grant<'_>> {
+        let core = self.partition();
+        let pages = u64::from(frames);
+        let take = || self.pages.budget.take(core, pages);
+        let got = take() || (self.pages.evict(core, pages) > 0 && take());
+        got.then(|| Grant {
+            volume: self,
+            core,
+            frames,
+            blocks: 0,
+        })
+    }
+
+    /// Credit for `pages` pages, evicting and writing back until it is there.
+    fn take_memory(&self, core: CoreId, pages: u64) -> Result<()> {
+        let mut failed = None;
+        for _ in 0..ROUNDS_MAX {
+            if self.pages.budget.take(core, pages) {
+                return Ok(());
+            }
+            if self.pages.evict(core, pages) > 0 {
+                continue;
+            }
+            match self.write_back_some(pages.max(WRITE_BACK_PAGES)) {
+                Ok(0) => dure_sync::thread::yield_now(),
+                Ok(_) => {}
+                Err(error) => failed = Some(error),
+            }
+        }
+        Err(failed.unwrap_or(Error::NoSpace {
+            what: "page cache: all pages are in use",
+        }))
+    }
+
+    /// Takes all pages and pending changes from an inode that leaves memory: it was deleted, or is clean.
+    pub(crate) fn forget_file(&self, inode: &Inode, file: &mut FileState) {
+        self.drop_pages(file, 0..u64::MAX);
+        file.times_merged();
+        self.pages.unlist(inode, file, true);
+    }
+
+    /// Drops pages without writing them, and gives back what they held. None may be in write-back.
+    pub(super) fn drop_pages(&self, file: &mut FileState, range: Range<u64>) {
+        let core = self.partition();
+        let mut blocks = 0;
+        file.pages.remove_range(range, |frame, dirty| {
+            self.pages.drop_frame(core, frame);
+            blocks += u32::from(dirty);
+        });
+        self.unreserve(core, blocks);
+    }
+}
+
+/// The `n`-th core or list, counted around.
+pub(super) fn nth_core(n: usize, count: usize) -> CoreId {
+    CoreId::new(u16::try_from(n % count).expect("cores are counted by 16 bits"))
+}

@@ -1,0 +1,221 @@
+//! Changing slots within an operation.
+
+use dure_sync::Arc;
+use zerocopy::little_endian::U64;
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::path::{self, ChildPlace, SlotPlace};
+use super::read::{check_root, check_slot, slot_of};
+use crate::error::Result;
+use crate::file::run::SlotRuns;
+use crate::format::inode::InodeRecord;
+use crate::format::node::NodeKind;
+use crate::format::slot::{DIRECT_SLOTS, Slot};
+use crate::inode::Inode;
+use crate::node::Node;
+use crate::op::{Op, SlotRef};
+use crate::units::{BlockNo, Nid};
+use crate::volume::Volume;
+
+/// The map of one inode as an operation is changing it. The caller holds the inode exclusively and its
+/// write-back mutex. Pages are to be set in ascending order for the runs to be long.
+#[derive(Debug)]
+pub(crate) struct MapEdit<'a, 'v> {
+    pub(super) volume: &'v Volume,
+    pub(super) op: &'a mut Op<'v>,
+    pub(super) inode: &'a Inode,
+    /// The inode's record to be: direct slots, root, height and block count change here.
+    pub(super) record: &'a mut InodeRecord,
+    born: Vec<Arc<Node>>,
+    leaf: Option<(u64, Arc<Node>)>,
+    placed: SlotRuns,
+    unplaced: SlotRuns,
+}
+
+impl<'a, 'v> MapEdit<'a, 'v> {
+    /// Begins to edit the map of `record`, a copy of the inode's.
+    pub(crate) fn new(
+        volume: &'v Volume,
+        op: &'a mut Op<'v>,
+        inode: &'a Inode,
+        record: &'a mut InodeRecord,
+    ) -> MapEdit<'a, 'v> {
+        let (placed, unplaced) = (SlotRuns::default(), SlotRuns::default());
+        MapEdit {
+            volume,
+            op,
+            inode,
+            record,
+            born: Vec::new(),
+            leaf: None,
+            placed,
+            unplaced,
+        }
+    }
+
+    /// Stores `slot` for `page`, making nodes as needed. A block that leaves the slot is freed when the
+    /// operation is valid; one that comes is placed.
+    ///
+    /// # Errors
+    /// `NoSpace` when no node can be had, `Corrupt`, errors of reading nodes.
+    pub(crate) fn set(&mut self, page: u64, slot: Slot) -> Result<()> {
+        assert!(!slot.is_hole(), "freeing is `free`'s work");
+        let (owner, old) = if page < DIRECT_SLOTS {
+            let owner = self.direct_owner(page);
+            let bytes = &mut self.record.body[path::direct_bytes(page)];
+            let old = slot_of(bytes);
+            bytes.copy_from_slice(slot.as_bytes());
+            (owner, old)
+        } else {
+            let leaf = self.leaf_for(page)?;
+            let place = SlotPlace::in_leaf(page);
+            let bytes = &mut self.op.edit(&leaf, place.granule)[place.bytes()];
+            let old = slot_of(bytes);
+            bytes.copy_from_slice(slot.as_bytes());
+            (leaf_owner(&leaf, place), old)
+        };
+        let old = check_slot(self.volume, self.record, page, old)?;
+        if old.block() != slot.block() {
+            if !old.is_hole() {
+                self.unplace(owner, old.block());
+            }
+            self.place(owner, slot.block());
+        }
+        Ok(())
+    }
+
+    /// Writes the record into the inode's granule; to be called once, after the last change.
+    pub(crate) fn end(self) {
+        if let Some((owner, run)) = self.placed.end() {
+            self.op.place(owner, run);
+        }
+        if let Some((owner, run)) = self.unplaced.end() {
+            self.op.unplace(owner, run);
+        }
+        let granule = self.op.edit(&self.inode.node, self.inode.index);
+        granule.copy_from_slice(self.record.as_bytes());
+    }
+
+    fn place(&mut self, owner: SlotRef, block: BlockNo) {
+        if let Some((owner, run)) = self.placed.push(owner, block) {
+            self.op.place(owner, run);
+        }
+        self.record.blocks += 1;
+    }
+
+    pub(super) fn unplace(&mut self, owner: SlotRef, block: BlockNo) {
+        if let Some((owner, run)) = self.unplaced.push(owner, block) {
+            self.op.unplace(owner, run);
+        }
+        assert!(
+            self.record.blocks.get() > 0,
+            "inode {:?} has fewer blocks than slots",
+            self.inode.ino
+        );
+        self.record.blocks -= 1;
+    }
+
+    pub(super) fn direct_owner(&self, page: u64) -> SlotRef {
+        let slot = path::direct_slot(page);
+        SlotRef {
+            nid: self.inode.node.nid,
+            granule: self.inode.index,
+            slot,
+        }
+    }
+
+    /// The node `nid`, which may have been made by this operation.
+    pub(super) fn node(&self, nid: Nid, kind: NodeKind) -> Result<Arc<Node>> {
+        match self.born.iter().find(|node| node.nid == nid) {
+            Some(node) => Ok(node.clone()),
+            None => self.volume.node(nid, kind),
+        }
+    }
+
+    /// The child of an index as this operation sees it.
+    pub(super) fn child(&self, index: &Arc<Node>, place: ChildPlace) -> Nid {
+        let read = |payload: &[u8]| {
+            U64::read_from_bytes(&payload[place.bytes()])
+                .expect("8 bytes")
+                .get()
+        };
+        Nid(self.op.view(index, place.granule, read))
+    }
+
+    pub(super) fn set_child(&mut self, index: &Arc<Node>, place: ChildPlace, child: Nid) {
+        let bytes = &mut self.op.edit(index, place.granule)[place.bytes()];
+        bytes.copy_from_slice(&child.0.to_le_bytes());
+    }
+
+    fn new_node(&mut self, kind: NodeKind) -> Result<Arc<Node>> {
+        let node = self.op.new_node(kind)?;
+        assert_ne!(node.nid.0, 0, "node 0 holds the root directory");
+        self.born.push(node.clone());
+        Ok(node)
+    }
+
+    /// The leaf of `page`, made with all above it if it is not there.
+    fn leaf_for(&mut self, page: u64) -> Result<Arc<Node>> {
+        let start = path::node_start(page, 1);
+        if let Some((cached, leaf)) = &self.leaf
+            && *cached == start
+        {
+            return Ok(leaf.clone());
+        }
+        self.grow(path::height_for(page))?;
+        let height = self.record.map_height.get();
+        let mut nid = Nid(self.record.map_root.get());
+        for level in (2..=height).rev() {
+            let index = self.node(nid, NodeKind::Index)?;
+            let place = ChildPlace::toward(page, level);
+            nid = self.child(&index, place);
+            if nid.0 == 0 {
+                let made = self.new_node(kind_at(level - 1))?;
+                self.set_child(&index, place, made.nid);
+                nid = made.nid;
+            }
+        }
+        let leaf = self.node(nid, NodeKind::Leaf)?;
+        self.leaf = Some((start, leaf.clone()));
+        Ok(leaf)
+    }
+
+    /// Makes the tree at least `height` high.
+    fn grow(&mut self, height: u32) -> Result<()> {
+        let mut now = check_root(self.record)?;
+        if now == 0 {
+            let root = self.new_node(kind_at(height))?;
+            (self.record.map_root, self.record.map_height) = (root.nid.0.into(), height.into());
+            return Ok(());
+        }
+        while now < height {
+            now += 1;
+            let root = self.new_node(NodeKind::Index)?;
+            self.set_child(&root, ChildPlace::nth(0), Nid(self.record.map_root.get()));
+            (self.record.map_root, self.record.map_height) = (root.nid.0.into(), now.into());
+        }
+        Ok(())
+    }
+
+    /// Forgets the leaf it remembers: it may be freed.
+    pub(super) fn forget_leaf(&mut self) {
+        self.leaf = None;
+    }
+}
+
+/// What a node of `height` is.
+pub(super) fn kind_at(height: u32) -> NodeKind {
+    if height == 1 {
+        NodeKind::Leaf
+    } else {
+        NodeKind::Index
+    }
+}
+
+pub(super) fn leaf_owner(leaf: &Node, place: SlotPlace) -> SlotRef {
+    SlotRef {
+        nid: leaf.nid,
+        granule: place.granule,
+        slot: place.slot,
+    }
+}

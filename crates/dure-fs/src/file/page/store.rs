@@ -1,0 +1,397 @@
+//! The pages of one file.
+//!
+//! **Problem.** A file may be 100 TiB with three pages in memory, or have all of its pages there; a
+//! lookup must cost nanoseconds in both. **Structure.** Chunks of 64 pages with a bit per page and
+//! state; a chunk's frames are packed in page order, so that a chunk with one page is small. Chunk 0 is
+//! in place; the others hang in groups of 64 below an ordered map.
+//!
+//! **Invariants.** `dirty` and `writing` pages are present. A page that is dirty holds one reserved
+//! block (the volume's, counted by whoever sets and takes the bit). A page that is neither dirty nor
+//! writing equals what its slot says, so it may be dropped at any time. Owner: [inode.state]; readers
+//! only set reference bits. **On a crash** it is gone.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use dure_sync::atomic::{AtomicU64, Ordering};
+
+use super::Frame;
+use crate::units::{to_u64, to_usize};
+
+const CHUNK_PAGES: u64 = 64;
+const GROUP_CHUNKS: usize = 64;
+const GROUP_PAGES: u64 = CHUNK_PAGES * 64;
+
+/// 64 neighbouring pages, bit i for page `64 * n + i`.
+#[derive(Debug, Default)]
+struct Chunk {
+    present: u64,
+    dirty: u64,
+    writing: u64,
+    /// CLOCK bits. Set by readers, taken by eviction; Relaxed: hints.
+    referenced: AtomicU64,
+    /// Frames of the present pages, in page order.
+    frames: Vec<Frame>,
+}
+
+impl Chunk {
+    fn position(&self, bit: u64) -> usize {
+        // `bit - 1` has ones below the page.
+        (self.present & (bit - 1)).count_ones() as usize
+    }
+
+    fn get(&self, bit: u64) -> Option<&Frame> {
+        (self.present & bit != 0).then(|| &self.frames[self.position(bit)])
+    }
+
+    fn touch(&self, bit: u64) {
+        // Load first: a hot page's line stays shared among readers.
+        if self.referenced.load(Ordering::Relaxed) & bit == 0 {
+            self.referenced.fetch_or(bit, Ordering::Relaxed);
+        }
+    }
+
+    fn insert(&mut self, bit: u64, frame: Frame) {
+        assert_eq!(self.present & bit, 0, "the page is there already");
+        self.frames.insert(self.position(bit), frame);
+        self.present |= bit;
+    }
+
+    fn remove(&mut self, bit: u64) -> Frame {
+        assert_ne!(self.present & bit, 0, "the page is not there");
+        let frame = self.frames.remove(self.position(bit));
+        self.present &= !bit;
+        self.dirty &= !bit;
+        self.writing &= !bit;
+        frame
+    }
+
+    fn clean(&self) -> u64 {
+        self.present & !self.dirty & !self.writing
+    }
+}
+
+#[derive(Debug)]
+struct Group {
+    chunks: [Option<Box<Chunk>>; GROUP_CHUNKS],
+    count: u32,
+}
+
+/// What a write to some pages lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Missing {
+    /// Pages that are not in memory.
+    pub(crate) frames: u32,
+    /// Pages that are not dirty, so hold no reserved block.
+    pub(crate) blocks: u32,
+}
+
+/// The pages of one file that are in memory.
+#[derive(Debug, Default)]
+pub(crate) struct PageStore {
+    /// Pages 0..64.
+    first: Chunk,
+    /// The others, by page / 4096.
+    groups: BTreeMap<u64, Box<Group>>,
+    present: u64,
+    dirty: u64,
+    writing: u64,
+    /// Where eviction goes on.
+    hand: u64,
+}
+
+fn bit(page: u64) -> u64 {
+    1 << (page % CHUNK_PAGES)
+}
+
+/// Bits of pages `from..to` in the chunk that starts at `base`.
+fn mask(base: u64, from: u64, to: u64) -> u64 {
+    let low = from.saturating_sub(base).min(CHUNK_PAGES);
+    let high = to.saturating_sub(base).min(CHUNK_PAGES);
+    if low >= high {
+        return 0;
+    }
+    let ones = u64::MAX >> (CHUNK_PAGES - (high - low));
+    ones << low
+}
+
+impl PageStore {
+    /// Pages in memory.
+    pub(crate) fn present(&self) -> u64 {
+        self.present
+    }
+
+    /// Pages that wait for write-back.
+    pub(crate) fn dirty(&self) -> u64 {
+        self.dirty
+    }
+
+    /// Whether no page waits for write-back or is in one.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.dirty == 0 && self.writing == 0
+    }
+
+    fn chunk(&self, page: u64) -> Option<&Chunk> {
+        if page < CHUNK_PAGES {
+            return Some(&self.first);
+        }
+        let group = self.groups.get(&(page / GROUP_PAGES))?;
+        group.chunks[to_usize(page / CHUNK_PAGES % 64)].as_deref()
+    }
+
+    fn chunk_mut(&mut self, page: u64) -> Option<&mut Chunk> {
+        if page < CHUNK_PAGES {
+            return Some(&mut self.first);
+        }
+        let group = self.groups.get_mut(&(page / GROUP_PAGES))?;
+        group.chunks[to_usize(page / CHUNK_PAGES % 64)].as_deref_mut()
+    }
+
+    fn chunk_or_new(&mut self, page: u64) -> &mut Chunk {
+        if page < CHUNK_PAGES {
+            return &mut self.first;
+        }
+        let empty = || {
+            Box::new(Group {
+                chunks: [const { None }; GROUP_CHUNKS],
+                count: 0,
+            })
+        };
+        let group = self.groups.entry(page / GROUP_PAGES).or_insert_with(empty);
+        let chunk = &mut group.chunks[to_usize(page / CHUNK_PAGES % 64)];
+        group.count += u32::from(chunk.is_none());
+        chunk.get_or_insert_default()
+    }
+
+    /// Frees the chunk of `page` when nothing is left in it.
+    fn tidy(&mut self, page: u64) {
+        if page < CHUNK_PAGES {
+            return;
+        }
+        let key = page / GROUP_PAGES;
+        let Some(group) = self.groups.get_mut(&key) else {
+            return;
+        };
+        let chunk = &mut group.chunks[to_usize(page / CHUNK_PAGES % 64)];
+        if chunk.as_ref().is_some_and(|chunk| chunk.present == 0) {
+            *chunk = None;
+            group.count -= 1;
+        }
+        if group.count == 0 {
+            self.groups.remove(&key);
+        }
+    }
+
+    /// The page, if it is in memory; notes the use.
+    #[inline]
+    pub(crate) fn get(&self, page: u64) -> Option<&Frame> {
+        let chunk = self.chunk(page)?;
+        let frame = chunk.get(bit(page))?;
+        chunk.touch(bit(page));
+        Some(frame)
+    }
+
+    /// The page, to be changed. It must be dirty, or become so before the lock is released.
+    pub(crate) fn get_mut(&mut self, page: u64) -> Option<&mut Frame> {
+        let chunk = self.chunk_mut(page)?;
+        if chunk.present & bit(page) == 0 {
+            return None;
+        }
+        chunk.touch(bit(page));
+        let position = chunk.position(bit(page));
+        Some(&mut chunk.frames[position])
+    }
+
+    /// The page if it is dirty: then it may be changed with no further ado.
+    #[inline]
+    pub(crate) fn get_dirty_mut(&mut self, page: u64) -> Option<&mut Frame> {
+        let chunk = self.chunk_mut(page)?;
+        if chunk.dirty & bit(page) == 0 {
+            return None;
+        }
+        chunk.touch(bit(page));
+        let position = chunk.position(bit(page));
+        Some(&mut chunk.frames[position])
+    }
+
+    /// Whether the page is in memory.
+    pub(crate) fn contains(&self, page: u64) -> bool {
+        self.chunk(page)
+            .is_some_and(|chunk| chunk.present & bit(page) != 0)
+    }
+
+    /// Whether the page differs from its slot.
+    pub(crate) fn is_unclean(&self, page: u64) -> bool {
+        let unclean = |chunk: &Chunk| (chunk.dirty | chunk.writing) & bit(page) != 0;
+        self.chunk(page).is_some_and(unclean)
+    }
+
+    /// What a write to pages `range` lacks.
+    pub(crate) fn missing(&self, range: Range<u64>) -> Missing {
+        let mut missing = Missing::default();
+        for page in range {
+            let chunk = self.chunk(page);
+            let has = |bits: fn(&Chunk) -> u64| chunk.is_some_and(|c| bits(c) & bit(page) != 0);
+            missing.frames += u32::from(!has(|chunk| chunk.present));
+            missing.blocks += u32::from(!has(|chunk| chunk.dirty));
+        }
+        missing
+    }
+
+    /// Puts a clean page in.
+    pub(crate) fn insert(&mut self, page: u64, frame: Frame) {
+        let chunk = self.chunk_or_new(page);
+        chunk.insert(bit(page), frame);
+        chunk.touch(bit(page));
+        self.present += 1;
+    }
+
+    /// Makes a present page dirty; true when it was not, and so needs a reserved block.
+    pub(crate) fn set_dirty(&mut self, page: u64) -> bool {
+        let chunk = self
+            .chunk_mut(page)
+            .expect("only a present page can become dirty");
+        assert_ne!(
+            chunk.present & bit(page),
+            0,
+            "only a present page can become dirty"
+        );
+        let newly = chunk.dirty & bit(page) == 0;
+        chunk.dirty |= bit(page);
+        self.dirty += u64::from(newly);
+        newly
+    }
+
+    /// The write-back takes a dirty page (and its reserved block) and copies it.
+    pub(crate) fn begin_writing(&mut self, page: u64) -> &Frame {
+        let chunk = self.chunk_mut(page).expect("a dirty page is present");
+        assert_ne!(
+            chunk.dirty & bit(page),
+            0,
+            "only a dirty page is written back"
+        );
+        assert_eq!(chunk.writing & bit(page), 0, "one write-back at a time");
+        chunk.dirty &= !bit(page);
+        chunk.writing |= bit(page);
+        self.dirty -= 1;
+        self.writing += 1;
+        self.chunk(page)
+            .and_then(|chunk| chunk.get(bit(page)))
+            .expect("a dirty page is present")
+    }
+
+    /// The write-back of a page ended well: it is clean, unless it was changed meanwhile.
+    pub(crate) fn end_writing(&mut self, page: u64) {
+        let chunk = self
+            .chunk_mut(page)
+            .expect("a page in write-back is present");
+        assert_ne!(
+            chunk.writing & bit(page),
+            0,
+            "the page was not in write-back"
+        );
+        chunk.writing &= !bit(page);
+        self.writing -= 1;
+    }
+
+    /// The write-back of a page failed: it is dirty again. False when it was changed meanwhile, and so
+    /// holds a reserved block of its own: the one of the write-back is to be given back.
+    pub(crate) fn fail_writing(&mut self, page: u64) -> bool {
+        self.end_writing(page);
+        self.set_dirty(page)
+    }
+
+    /// First dirty page in the range.
+    pub(crate) fn next_dirty(&self, range: Range<u64>) -> Option<u64> {
+        self.next(range, |chunk| chunk.dirty)
+    }
+
+    /// First page in the range that differs from its slot.
+    pub(crate) fn next_unclean(&self, range: Range<u64>) -> Option<u64> {
+        self.next(range, |chunk| chunk.dirty | chunk.writing)
+    }
+
+    /// First page in the range that is in memory.
+    pub(crate) fn next_present(&self, range: Range<u64>) -> Option<u64> {
+        self.next(range, |chunk| chunk.present)
+    }
+
+    fn next(&self, range: Range<u64>, bits: impl Fn(&Chunk) -> u64) -> Option<u64> {
+        let found = |base: u64, chunk: &Chunk| {
+            let hit = bits(chunk) & mask(base, range.start, range.end);
+            (hit != 0).then(|| base + u64::from(hit.trailing_zeros()))
+        };
+        if range.is_empty() {
+            return None;
+        }
+        if let Some(page) = found(0, &self.first) {
+            return Some(page);
+        }
+        for (&key, group) in self.groups.range(range.start / GROUP_PAGES..) {
+            if key * GROUP_PAGES >= range.end {
+                return None;
+            }
+            for (base, chunk) in (key * GROUP_PAGES..).step_by(64).zip(&group.chunks) {
+                if let Some(page) = chunk.as_ref().and_then(|chunk| found(base, chunk)) {
+                    return Some(page);
+                }
+            }
+        }
+        None
+    }
+
+    /// Takes the pages of the range out; `taken` learns of each whether it was dirty, that is, whether
+    /// a reserved block comes with it. No page of the range may be in write-back.
+    pub(crate) fn remove_range(&mut self, range: Range<u64>, mut taken: impl FnMut(Frame, bool)) {
+        let mut from = range.start;
+        while let Some(page) = self.next_present(from..range.end) {
+            let chunk = self.chunk_mut(page).expect("just found");
+            assert_eq!(chunk.writing & bit(page), 0, "page {page} is in write-back");
+            let dirty = chunk.dirty & bit(page) != 0;
+            let frame = chunk.remove(bit(page));
+            self.present -= 1;
+            self.dirty -= u64::from(dirty);
+            self.tidy(page);
+            taken(frame, dirty);
+            from = page + 1;
+        }
+    }
+
+    /// CLOCK: takes up to `want` clean pages out that were not used since the hand passed last; looks
+    /// at each page at most twice.
+    pub(crate) fn evict(&mut self, want: usize, mut taken: impl FnMut(Frame)) -> usize {
+        let mut evicted = 0;
+        let mut steps = 2 * (self.present.div_ceil(CHUNK_PAGES) + to_u64(self.groups.len()) + 1);
+        while evicted < want && self.present > 0 && steps > 0 {
+            steps -= 1;
+            let Some(page) = self.next(self.hand..u64::MAX, Chunk::clean) else {
+                if self.hand == 0 {
+                    break;
+                }
+                self.hand = 0;
+                continue;
+            };
+            let base = page - page % CHUNK_PAGES;
+            evicted += self.evict_chunk(base, want - evicted, &mut taken);
+            self.hand = base + CHUNK_PAGES;
+        }
+        evicted
+    }
+
+    fn evict_chunk(&mut self, base: u64, want: usize, taken: &mut impl FnMut(Frame)) -> usize {
+        let chunk = self.chunk_mut(base).expect("a clean page was found in it");
+        // Relaxed: hints.
+        let recent = chunk.referenced.swap(0, Ordering::Relaxed);
+        let mut victims = chunk.clean() & !recent;
+        let mut evicted = 0;
+        while victims != 0 && evicted < want {
+            let page = victims & victims.wrapping_neg();
+            taken(chunk.remove(page));
+            victims &= !page;
+            evicted += 1;
+        }
+        self.present -= to_u64(evicted);
+        self.tidy(base);
+        evicted
+    }
+}

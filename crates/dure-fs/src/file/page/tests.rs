@@ -1,0 +1,238 @@
+use std::collections::BTreeMap;
+
+use dure_sync::CoreId;
+use proptest::prelude::*;
+
+use super::{CacheBudget, Fill, Frame, FramePool, PageStore};
+
+#[derive(Clone, Debug)]
+enum Step {
+    Insert(u64, u8),
+    Dirty(u64),
+    Begin(u64),
+    End(u64),
+    Fail(u64),
+    Remove(u64, u64),
+    Evict(usize),
+}
+
+const FAR: u64 = 1 << 33;
+
+/// Pages near the edges of chunks and groups, and far away.
+fn page() -> impl Strategy<Value = u64> {
+    prop_oneof![0..8_u64, 60..70_u64, 4090..4100_u64, FAR..FAR + 130]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (page(), any::<u8>()).prop_map(|(page, fill)| Step::Insert(page, fill)),
+        4 => page().prop_map(Step::Dirty),
+        2 => page().prop_map(Step::Begin),
+        2 => page().prop_map(Step::End),
+        1 => page().prop_map(Step::Fail),
+        1 => (page(), page()).prop_map(|(a, b)| Step::Remove(a.min(b), a.max(b))),
+        1 => (0..20_usize).prop_map(Step::Evict),
+    ]
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+struct ModelPage {
+    fill: u8,
+    dirty: bool,
+    writing: bool,
+}
+
+type Model = BTreeMap<u64, ModelPage>;
+
+fn apply(store: &mut PageStore, model: &mut Model, step: &Step) {
+    match *step {
+        Step::Insert(page, fill) if !model.contains_key(&page) => {
+            let mut frame = Frame::zeroed();
+            frame.bytes_mut().fill(fill);
+            store.insert(page, frame);
+            model.insert(
+                page,
+                ModelPage {
+                    fill,
+                    ..ModelPage::default()
+                },
+            );
+        }
+        Step::Dirty(page) => {
+            if let Some(known) = model.get_mut(&page) {
+                assert_eq!(store.set_dirty(page), !known.dirty);
+                known.dirty = true;
+            }
+        }
+        Step::Begin(page) => {
+            if let Some(known) = model.get_mut(&page).filter(|p| p.dirty && !p.writing) {
+                assert_eq!(store.begin_writing(page).bytes()[17], known.fill);
+                (known.dirty, known.writing) = (false, true);
+            }
+        }
+        Step::End(page) => {
+            if let Some(known) = model.get_mut(&page).filter(|page| page.writing) {
+                store.end_writing(page);
+                known.writing = false;
+            }
+        }
+        Step::Fail(page) => {
+            if let Some(known) = model.get_mut(&page).filter(|page| page.writing) {
+                assert_eq!(store.fail_writing(page), !known.dirty);
+                (known.dirty, known.writing) = (true, false);
+            }
+        }
+        Step::Remove(from, to) => {
+            if model.range(from..to).all(|(_, page)| !page.writing) {
+                let mut removed = Vec::new();
+                store.remove_range(from..to, |frame, dirty| {
+                    removed.push((frame.bytes()[9], dirty))
+                });
+                let want: Vec<_> = model
+                    .range(from..to)
+                    .map(|(_, p)| (p.fill, p.dirty))
+                    .collect();
+                assert_eq!(removed, want);
+                model.retain(|page, _| !(from..to).contains(page));
+            }
+        }
+        Step::Evict(want) => {
+            let mut evicted = 0;
+            assert_eq!(store.evict(want, |_| evicted += 1), evicted);
+            assert!(evicted <= want);
+            let before = model.len();
+            model.retain(|&page, known| {
+                let there = store.contains(page);
+                assert!(
+                    there || (!known.dirty && !known.writing),
+                    "evicted an unclean page"
+                );
+                there
+            });
+            assert_eq!(before - model.len(), evicted);
+        }
+        Step::Insert(..) => {}
+    }
+}
+
+fn compare(store: &PageStore, model: &Model) {
+    assert_eq!(store.present(), model.len() as u64);
+    assert_eq!(
+        store.dirty(),
+        model.values().filter(|page| page.dirty).count() as u64
+    );
+    assert_eq!(
+        store.is_clean(),
+        model.values().all(|page| !page.dirty && !page.writing)
+    );
+    for (&page, known) in model {
+        assert_eq!(store.get(page).expect("present").bytes()[4095], known.fill);
+        assert_eq!(store.is_unclean(page), known.dirty || known.writing);
+        let first = |from: u64, test: fn(&ModelPage) -> bool| {
+            model
+                .range(from..)
+                .find(|(_, known)| test(known))
+                .map(|(&page, _)| page)
+        };
+        assert_eq!(
+            store.next_present(page + 1..u64::MAX),
+            first(page + 1, |_| true)
+        );
+        assert_eq!(
+            store.next_dirty(page..u64::MAX),
+            first(page, |known| known.dirty)
+        );
+        let unclean = first(page, |known| known.dirty || known.writing);
+        assert_eq!(store.next_unclean(page..u64::MAX), unclean);
+        assert_eq!(store.next_present(page..page), None);
+    }
+    for range in [0..8, 62..68, 4094..4099] {
+        let missing = store.missing(range.clone());
+        let absent = range
+            .clone()
+            .filter(|page| !model.contains_key(page))
+            .count();
+        let not_dirty = range
+            .filter(|page| !model.get(page).is_some_and(|p| p.dirty))
+            .count();
+        assert_eq!(
+            (missing.frames as usize, missing.blocks as usize),
+            (absent, not_dirty)
+        );
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_store_behaves_like_an_ordered_map(steps in prop::collection::vec(step(), 1..120)) {
+        let mut store = PageStore::default();
+        let mut model = Model::new();
+        for step in &steps {
+            apply(&mut store, &mut model, step);
+            compare(&store, &model);
+        }
+    }
+
+    #[test]
+    fn a_budget_is_never_exceeded_nor_lost(
+        pages_max in 1..400_u64,
+        steps in prop::collection::vec((0..4_u16, 0..30_u64, any::<bool>()), 1..200),
+    ) {
+        let budget = CacheBudget::new(4, pages_max);
+        let mut held = 0;
+        for (core, pages, take) in steps {
+            let core = CoreId::new(core);
+            if take {
+                let fits = held + pages <= pages_max;
+                prop_assert_eq!(budget.take(core, pages), fits, "all that is free can be had");
+                held += if fits { pages } else { 0 };
+            } else {
+                let back = pages.min(held);
+                budget.give(core, back);
+                held -= back;
+            }
+            prop_assert_eq!(budget.used(), held);
+        }
+    }
+}
+
+#[test]
+fn eviction_spares_a_page_that_is_in_use() {
+    let mut store = PageStore::default();
+    for page in 0..64 {
+        store.insert(page, Frame::zeroed());
+    }
+    // The first call clears the marks of use before it finds a victim.
+    let mut evicted = store.evict(1, |_| ());
+    assert!(evicted == 1 && !store.contains(0));
+    while evicted < 63 {
+        store.get(7);
+        let now = store.evict(8.min(63 - evicted), |_| ());
+        evicted += now;
+    }
+    assert!(store.contains(7));
+    assert_eq!(store.present(), 1);
+}
+
+#[test]
+fn a_recycled_frame_can_be_had_zeroed() {
+    let pool = FramePool::new(1, 2);
+    let core = CoreId::new(0);
+    for _ in 0..4 {
+        let mut frame = Frame::zeroed();
+        frame.bytes_mut().fill(7);
+        pool.give(core, frame);
+    }
+    assert_eq!(pool.take(core, Fill::Any).bytes()[0], 7);
+    assert!(
+        pool.take(core, Fill::Zero)
+            .bytes()
+            .iter()
+            .all(|&byte| byte == 0)
+    );
+    assert_eq!(
+        pool.take(core, Fill::Any).bytes()[0],
+        0,
+        "the pool kept two"
+    );
+}

@@ -1,0 +1,302 @@
+//! Reading.
+//!
+//! **Structure.** Pages in memory are copied out under the shared inode lock: one lock, one lookup and
+//! one copy per page. Where a page is missing, [`Volume::read_missing`] reads a run of pages whose blocks
+//! are contiguous, checks each page against the CRC in its slot, gives the caller its part and puts the
+//! pages in the cache. Holes and unwritten slots read as zeroes and take no memory.
+//!
+//! **Invariants.** Blocks are read under the shared inode lock: the map cannot change meanwhile, so no
+//! block is reused under the reader. A page is put in the cache only if the map has not changed since.
+//! Pages with errors fail alone. **On a crash** nothing is lost by a reader.
+
+use dure_block::{BlockBuf, Lba};
+use dure_sync::{Arc, RwLockReadGuard};
+
+use super::map::MapReader;
+use super::page::Fill;
+use super::run::contiguous;
+use crate::error::{Error, Result};
+use crate::format::slot::Slot;
+use crate::inode::{Inode, InodeRef, InodeState};
+use crate::ranks::INODE;
+use crate::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_u64, to_usize};
+use crate::volume::{FileSystem, Volume};
+
+/// Pages read ahead when a file is read in order.
+const AHEAD_PAGES: u64 = 32;
+/// Pages one device request reads at most.
+const RUN_PAGES_MAX: u64 = 256;
+
+/// Whether a read goes through the page cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadMode {
+    /// Pages read stay in memory.
+    Cached,
+    /// What is in memory is used, the rest comes from the device and is not kept: there is a cache above.
+    Bypass,
+}
+
+type Shared<'i> = RwLockReadGuard<'i, INODE, InodeState>;
+
+/// The page of a byte, and the byte within it.
+pub(super) fn split(offset: u64) -> (u64, usize) {
+    (offset / BLOCK_BYTES_U64, to_usize(offset % BLOCK_BYTES_U64))
+}
+
+impl FileSystem {
+    /// Reads into `buf` from `offset` on; fewer bytes than asked for only at the end of the file, or in
+    /// front of a page that cannot be read.
+    ///
+    /// # Errors
+    /// `Corrupt` when a page is not what was written, errors of the device, `Invalid` when the inode is
+    /// not a regular file.
+    pub fn read(
+        &self,
+        inode: &InodeRef,
+        offset: u64,
+        buf: &mut [u8],
+        mode: ReadMode,
+    ) -> Result<usize> {
+        let inode = super::regular(inode)?;
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset.saturating_add(to_u64(done));
+            let rest = &mut buf[done..];
+            let state = inode.state.read();
+            let left = state.file.size.saturating_sub(at);
+            let len = rest.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            if len == 0 {
+                break;
+            }
+            let hit = copy_hits(&state, at, &mut rest[..len]);
+            drop(state);
+            done += hit;
+            if hit == len {
+                continue;
+            }
+            match self
+                .0
+                .read_missing(inode, at + to_u64(hit), &mut rest[hit..len], mode)
+            {
+                Ok(read) => done += read,
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+}
+
+/// Copies from pages in memory until one is missing.
+#[inline]
+fn copy_hits(state: &InodeState, offset: u64, buf: &mut [u8]) -> usize {
+    let mut done = 0;
+    while done < buf.len() {
+        let (page, within) = split(offset + to_u64(done));
+        let Some(frame) = state.file.pages.get(page) else {
+            break;
+        };
+        let len = (BLOCK_BYTES - within).min(buf.len() - done);
+        buf[done..done + len].copy_from_slice(&frame.bytes()[within..within + len]);
+        done += len;
+    }
+    done
+}
+
+/// Neighbouring pages that are not in memory.
+enum Gap {
+    /// They read as zeroes, so many of them.
+    Zero(u64),
+    /// Their slots; blocks are contiguous.
+    Run(Vec<Slot>),
+}
+
+impl Volume {
+    /// Reads at least one byte at `offset`, whose page was missing a moment ago. `buf` ends within the file.
+    fn read_missing(
+        &self,
+        inode: &Arc<Inode>,
+        offset: u64,
+        buf: &mut [u8],
+        mode: ReadMode,
+    ) -> Result<usize> {
+        let (page, within) = split(offset);
+        let want = to_u64(within + buf.len())
+            .div_ceil(BLOCK_BYTES_U64)
+            .min(RUN_PAGES_MAX);
+        let (pages, grant) = match mode {
+            ReadMode::Bypass => (want, None),
+            ReadMode::Cached => {
+                let ahead = inode.state.read().file.is_sequential(page, page + want);
+                let pages = if ahead { want.max(AHEAD_PAGES) } else { want };
+                let pages = self.pages.step_pages(pages);
+                let frames = u32::try_from(pages).expect("at most RUN_PAGES_MAX");
+                match self.grant_to_read(frames) {
+                    Some(grant) => (pages, Some(grant)),
+                    None => (want, None),
+                }
+            }
+        };
+        let state = inode.state.read();
+        let end = offset + to_u64(buf.len());
+        if state.file.size < end || state.file.pages.contains(page) {
+            // Truncated, or put in memory by somebody else meanwhile: the caller looks again.
+            return Ok(0);
+        }
+        let slots = match self.gap(&state, page, pages)? {
+            Gap::Zero(pages) => {
+                let len = to_usize(pages * BLOCK_BYTES_U64 - to_u64(within)).min(buf.len());
+                buf[..len].fill(0);
+                return Ok(len);
+            }
+            Gap::Run(slots) => slots,
+        };
+        let Some(mut grant) = grant else {
+            return self.read_past_cache(inode, &slots, offset, buf);
+        };
+        let mut data = BlockBuf::zeroed(slots.len());
+        let good = self.read_run(inode, page, &slots, data.as_mut_slice())?;
+        let bytes = &data.as_slice()[..good * BLOCK_BYTES];
+        let len = (bytes.len() - within).min(buf.len());
+        buf[..len].copy_from_slice(&bytes[within..within + len]);
+        let changes = state.file.map_changes;
+        drop(state);
+        let mut state = inode.state.write();
+        if state.file.map_changes == changes {
+            for (page, bytes) in (page..).zip(bytes.chunks_exact(BLOCK_BYTES)) {
+                if !state.file.pages.contains(page) {
+                    let mut frame = grant.frame(Fill::Any);
+                    frame.bytes_mut().copy_from_slice(bytes);
+                    state.file.pages.insert(page, frame);
+                }
+            }
+            self.pages.note_cached(grant.core(), inode, &mut state.file);
+            self.pages
+                .counters
+                .loaded
+                .add(i64::try_from(good).expect("at most RUN_PAGES_MAX"));
+        }
+        Ok(len)
+    }
+
+    /// What there is from `page` on, which is not in memory: at most `pages` pages, up to the next that
+    /// is in memory.
+    fn gap(&self, state: &Shared<'_>, page: u64, pages: u64) -> Result<Gap> {
+        let file = &state.file;
+        let size_pages = file.size.div_ceil(BLOCK_BYTES_U64);
+        let limit = size_pages.min(file.map_end().max(page + 1));
+        let end = file.pages.next_present(page..limit).unwrap_or(limit);
+        let mut map = MapReader::new(self);
+        if file.is_cut(page) {
+            let end = file
+                .pages
+                .next_present(page..size_pages)
+                .unwrap_or(size_pages);
+            return Ok(Gap::Zero(end - page));
+        }
+        // Far enough for a whole hole to be zeroed in one step, not so far that the walk is long.
+        let (next, slot) = match map.next_mapped(&state.record, page, end.min(page + (1 << 20)))? {
+            None => return Ok(Gap::Zero(end.min(page + (1 << 20)) - page)),
+            Some((next, _)) if next > page => return Ok(Gap::Zero(next - page)),
+            Some(found) => found,
+        };
+        assert_eq!(next, page);
+        if slot.is_unwritten() {
+            return Ok(Gap::Zero(1));
+        }
+        let mut slots = vec![slot];
+        for next in page + 1..end.min(page + pages) {
+            let slot = map.slot(&state.record, next)?;
+            let in_a_row = contiguous([slots[slots.len() - 1].block(), slot.block()], 2) == 2;
+            if !slot.is_written() || !in_a_row {
+                break;
+            }
+            slots.push(slot);
+        }
+        Ok(Gap::Run(slots))
+    }
+
+    /// Reads a run of pages into `data` and checks them; gives how many from the first on are good. The
+    /// caller holds the inode.
+    ///
+    /// # Errors
+    /// When the first page is not good.
+    fn read_run(&self, inode: &Inode, page: u64, slots: &[Slot], data: &mut [u8]) -> Result<usize> {
+        let first = Lba::new(slots[0].block().0);
+        let mut pages = slots.len();
+        if self.queue.read(first, data).is_err() {
+            // One bad block fails the whole request; only its page may fail.
+            pages = 1;
+            self.queue.read(first, &mut data[..BLOCK_BYTES])?;
+        }
+        for (n, slot) in slots[..pages].iter().enumerate() {
+            let bytes = &data[n * BLOCK_BYTES..][..BLOCK_BYTES];
+            match check_page(inode, page + to_u64(n), slot, bytes) {
+                Ok(()) => {}
+                Err(_) if n > 0 => return Ok(n),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(pages)
+    }
+
+    /// Reads a run straight into the caller's memory. The caller holds the inode.
+    fn read_past_cache(
+        &self,
+        inode: &Inode,
+        slots: &[Slot],
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<usize> {
+        let (page, within) = split(offset);
+        let whole = (buf.len() / BLOCK_BYTES).min(slots.len());
+        if within == 0 && whole > 0 {
+            let len = whole * BLOCK_BYTES;
+            let good = self.read_run(inode, page, &slots[..whole], &mut buf[..len])?;
+            self.pages
+                .counters
+                .bypassed
+                .add(i64::try_from(good).expect("at most RUN_PAGES_MAX"));
+            return Ok(good * BLOCK_BYTES);
+        }
+        let mut block = BlockBuf::zeroed(1);
+        self.read_run(inode, page, &slots[..1], block.as_mut_slice())?;
+        let len = (BLOCK_BYTES - within).min(buf.len());
+        buf[..len].copy_from_slice(&block.as_slice()[within..within + len]);
+        self.pages.counters.bypassed.add(1);
+        Ok(len)
+    }
+
+    /// Reads one page as its slot has it. The caller holds the inode or its write-back mutex.
+    ///
+    /// # Errors
+    /// `Corrupt`, errors of the device.
+    pub(super) fn read_page(
+        &self,
+        inode: &Inode,
+        page: u64,
+        slot: &Slot,
+        bytes: &mut [u8; BLOCK_BYTES],
+    ) -> Result<()> {
+        if !slot.is_written() {
+            bytes.fill(0);
+            return Ok(());
+        }
+        self.read_run(inode, page, std::slice::from_ref(slot), bytes)
+            .map(|_| ())
+    }
+}
+
+/// Compares a page with the CRC in its slot.
+fn check_page(inode: &Inode, page: u64, slot: &Slot, bytes: &[u8]) -> Result<()> {
+    let got = crc32c::crc32c(bytes);
+    if !slot.has_crc() || got == slot.crc.get() {
+        return Ok(());
+    }
+    Err(Error::Corrupt {
+        what: format!("checksum of page {page} of inode {}", inode.ino),
+        at: slot.block().0,
+        want: u64::from(slot.crc.get()),
+        got: u64::from(got),
+    })
+}

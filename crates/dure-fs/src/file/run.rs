@@ -1,0 +1,102 @@
+//! Gathering neighbours: blocks of neighbouring slots become one run, pages with neighbouring blocks
+//! become one device request.
+
+use crate::format::slot::LEAF_GRANULE_SLOTS;
+use crate::op::SlotRef;
+use crate::units::{BlockNo, Run};
+
+/// Gathers (slot, block) pairs that come in ascending order into runs within one granule.
+#[derive(Debug, Default)]
+pub(crate) struct SlotRuns {
+    open: Option<(SlotRef, Run)>,
+}
+
+impl SlotRuns {
+    /// Adds one pair; gives the run that ended before it, if one did.
+    pub(crate) fn push(&mut self, owner: SlotRef, block: BlockNo) -> Option<(SlotRef, Run)> {
+        assert!(!block.is_none() && u64::from(owner.slot) < LEAF_GRANULE_SLOTS);
+        if let Some((first, run)) = &mut self.open {
+            let count = u64::from(run.count);
+            let next_slot = u64::from(first.slot) + count == u64::from(owner.slot);
+            let same_granule = (first.nid, first.granule) == (owner.nid, owner.granule);
+            if same_granule && next_slot && run.first.0 + count == block.0 {
+                run.count += 1;
+                return None;
+            }
+        }
+        self.open.replace((
+            owner,
+            Run {
+                first: block,
+                count: 1,
+            },
+        ))
+    }
+
+    /// The last run.
+    pub(crate) fn end(self) -> Option<(SlotRef, Run)> {
+        self.open
+    }
+}
+
+/// The length of the prefix of `blocks` that is contiguous on the device, at most `count_max`.
+pub(crate) fn contiguous(blocks: impl IntoIterator<Item = BlockNo>, count_max: usize) -> usize {
+    let mut count = 0;
+    let mut next = None;
+    for block in blocks.into_iter().take(count_max) {
+        if block.is_none() || next.is_some_and(|next| next != block) {
+            break;
+        }
+        next = Some(BlockNo(block.0 + 1));
+        count += 1;
+    }
+    count
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::units::Nid;
+
+    #[test]
+    fn a_contiguous_prefix_ends_at_a_jump_or_a_hole() {
+        let blocks = |numbers: &[u64]| numbers.iter().map(|&n| BlockNo(n)).collect::<Vec<_>>();
+        assert_eq!(contiguous(blocks(&[7, 8, 9, 20]), 10), 3);
+        assert_eq!(contiguous(blocks(&[7, 8, 9]), 2), 2);
+        assert_eq!(contiguous(blocks(&[0, 1]), 2), 0);
+        assert_eq!(contiguous(blocks(&[7, 7]), 2), 1);
+    }
+
+    proptest! {
+        /// Runs, taken apart again, are the pairs that went in; and no two neighbours could be one.
+        #[test]
+        fn runs_are_the_pairs_gathered(
+            pairs in prop::collection::btree_map((0..3_u64, 0..2_u8, 0..64_u8), 1..6_u64, 1..80),
+        ) {
+            let pairs: Vec<(SlotRef, BlockNo)> = pairs.into_iter().map(|((nid, granule, slot), jump)| {
+                let owner = SlotRef { nid: Nid(nid), granule, slot };
+                (owner, BlockNo(1000 + u64::from(slot) + 1000 * (jump / 4)))
+            }).collect();
+            let mut gather = SlotRuns::default();
+            let mut runs: Vec<_> =
+                pairs.iter().filter_map(|&(owner, block)| gather.push(owner, block)).collect();
+            runs.extend(gather.end());
+            let apart: Vec<(SlotRef, BlockNo)> = runs.iter().flat_map(|&(owner, run)| {
+                (0..run.count).map(move |n| {
+                    let slot = owner.slot + u8::try_from(n).expect("within the granule");
+                    (SlotRef { slot, ..owner }, BlockNo(run.first.0 + u64::from(n)))
+                })
+            }).collect();
+            prop_assert_eq!(apart, pairs);
+            for two in runs.windows(2) {
+                let ((a, run), (b, next)) = (two[0], two[1]);
+                let count = u8::try_from(run.count).expect("within the granule");
+                let joins = (a.nid, a.granule, a.slot + count) == (b.nid, b.granule, b.slot)
+                    && run.first.0 + u64::from(run.count) == next.first.0;
+                prop_assert!(!joins);
+            }
+        }
+    }
+}

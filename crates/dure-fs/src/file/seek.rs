@@ -1,0 +1,97 @@
+//! Finding data and holes.
+//!
+//! Data is what a written slot names, and what is dirty in memory. Preallocated pages are holes until
+//! they are written. The end of the file is a hole.
+
+use super::map::MapReader;
+use super::state::FileState;
+use crate::error::Result;
+use crate::format::inode::InodeRecord;
+use crate::inode::InodeRef;
+use crate::units::BLOCK_BYTES_U64;
+use crate::volume::FileSystem;
+
+/// Pages looked at before the inode lock is released for a moment.
+const STEP_PAGES: u64 = 1 << 16;
+
+/// What to look for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeekTarget {
+    /// Bytes that were written.
+    Data,
+    /// Bytes that were not.
+    Hole,
+}
+
+impl FileSystem {
+    /// The first offset at or behind `offset` that is data, or a hole. `None` when there is none: the
+    /// offset is at or behind the end of the file, or only a hole follows.
+    ///
+    /// # Errors
+    /// `Corrupt` and device errors of reading the map; `Invalid` for another type of inode.
+    pub fn seek(&self, inode: &InodeRef, offset: u64, target: SeekTarget) -> Result<Option<u64>> {
+        let inode = super::regular(inode)?;
+        let mut map = MapReader::new(&self.0);
+        let mut page = offset / BLOCK_BYTES_U64;
+        loop {
+            let state = inode.state.read();
+            let size = state.file.size;
+            if offset >= size {
+                return Ok(None);
+            }
+            let end = size.div_ceil(BLOCK_BYTES_U64);
+            if page >= end {
+                return Ok((target == SeekTarget::Hole).then_some(size));
+            }
+            let step = end.min(page + STEP_PAGES);
+            let (file, record) = (&state.file, &state.record);
+            let found = match target {
+                SeekTarget::Data => next_data(&mut map, file, record, page, step)?,
+                SeekTarget::Hole => next_hole(&mut map, file, record, page, step)?,
+            };
+            if let Some(found) = found {
+                return Ok(Some(offset.max(found * BLOCK_BYTES_U64).min(size)));
+            }
+            // The leaf the reader remembers may be freed once the lock is released.
+            map = MapReader::new(&self.0);
+            page = step;
+        }
+    }
+}
+
+fn next_data(
+    map: &mut MapReader<'_>,
+    file: &FileState,
+    record: &InodeRecord,
+    from: u64,
+    to: u64,
+) -> Result<Option<u64>> {
+    let dirty = file.pages.next_unclean(from..to);
+    let to = dirty.unwrap_or(to).min(file.map_end());
+    let mut page = from;
+    while let Some((mapped, slot)) = map.next_mapped(record, page, to)? {
+        if slot.is_written() {
+            return Ok(Some(mapped));
+        }
+        page = mapped + 1;
+    }
+    Ok(dirty)
+}
+
+fn next_hole(
+    map: &mut MapReader<'_>,
+    file: &FileState,
+    record: &InodeRecord,
+    from: u64,
+    to: u64,
+) -> Result<Option<u64>> {
+    for page in from..to {
+        let written =
+            || -> Result<bool> { Ok(!file.is_cut(page) && map.slot(record, page)?.is_written()) };
+        let mut written = written;
+        if !file.pages.is_unclean(page) && !written()? {
+            return Ok(Some(page));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,147 @@
+//! What an inode keeps in memory for its data.
+
+use dure_sync::CoreId;
+use dure_sync::atomic::{AtomicU64, Ordering};
+use zerocopy::little_endian::U64;
+
+use super::marks::PendingMarks;
+use super::page::PageStore;
+use crate::format::inode::{InodeRecord, Time};
+use crate::inode::OrphanPlace;
+use crate::units::Mark;
+
+/// Whether a write changes mtime and ctime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stamp {
+    /// As POSIX wants.
+    Set,
+    /// The caller sets the times itself, as a write-back cache above does.
+    Keep,
+}
+
+/// A truncate that is not complete: slots from a page on are dead, although the map still has them.
+#[derive(Debug)]
+pub(super) struct Cut {
+    pub(super) from: u64,
+    /// The orphan slot that says so on the medium.
+    pub(super) intent: OrphanPlace,
+}
+
+/// Pages, size and times of a file as its users see them. Owner: [inode.state].
+///
+/// The record next to it is what is logged: `size >= record.size`, and the difference, pending times
+/// and dirty pages go into the record by write-back.
+#[derive(Debug, Default)]
+pub(crate) struct FileState {
+    /// Bytes, as users see them.
+    pub(crate) size: u64,
+    pub(super) pages: PageStore,
+    mtime: Option<Time>,
+    ctime: Option<Time>,
+    /// A truncate that is under way, or was left half done by an error.
+    pub(super) cut: Option<Cut>,
+    /// Operations on the inode that are not known to be valid.
+    pub(super) marks: PendingMarks,
+    /// Counts changes of the map, so that a page loaded meanwhile is not put in the cache.
+    pub(super) map_changes: u64,
+    /// The core whose list of inodes with dirty pages (or pending size and times) this one is on.
+    pub(super) dirty_on: Option<CoreId>,
+    /// The core whose list of inodes with pages this one is on.
+    pub(super) cached_on: Option<CoreId>,
+    /// Where the next read comes from if reading is sequential. A hint: Relaxed.
+    expected: AtomicU64,
+}
+
+impl FileState {
+    /// The state of an inode as loaded.
+    pub(crate) fn new(record: &InodeRecord) -> FileState {
+        FileState {
+            size: record.size.get(),
+            ..FileState::default()
+        }
+    }
+
+    /// Modification time, as users see it.
+    pub(crate) fn mtime(&self, record: &InodeRecord) -> Time {
+        self.mtime.unwrap_or(record.mtime)
+    }
+
+    /// Change time, as users see it.
+    pub(crate) fn ctime(&self, record: &InodeRecord) -> Time {
+        self.ctime.unwrap_or(record.ctime)
+    }
+
+    /// Notes a change of content.
+    pub(super) fn stamp(&mut self, stamp: Stamp, now: Time) {
+        if stamp == Stamp::Set {
+            self.mtime = Some(now);
+            self.ctime = Some(now);
+        }
+    }
+
+    /// Remembers an operation that concerned the inode, for fsync.
+    pub(crate) fn note_mark(&mut self, mark: Mark) {
+        self.marks.note(mark);
+    }
+
+    /// The operations that concerned the inode and are not known to be valid. While there are some, the
+    /// inode stays in memory.
+    pub(crate) fn writers(&self) -> &[Mark] {
+        self.marks.all()
+    }
+
+    /// Moves pending times into a record that is about to be logged; `times_merged` once it is.
+    pub(crate) fn merge_times(&self, record: &mut InodeRecord) {
+        record.mtime = self.mtime(record);
+        record.ctime = self.ctime(record);
+    }
+
+    /// Forgets the pending times: they are in the record that was logged.
+    pub(crate) fn times_merged(&mut self) {
+        (self.mtime, self.ctime) = (None, None);
+    }
+
+    /// Whether the record lacks something but pages.
+    pub(super) fn is_ahead(&self, record: &InodeRecord) -> bool {
+        self.is_longer(record) || self.mtime.is_some() || self.ctime.is_some()
+    }
+
+    /// Whether the record lacks bytes of size.
+    pub(super) fn is_longer(&self, record: &InodeRecord) -> bool {
+        assert!(
+            self.size >= record.size.get(),
+            "only truncate makes a file shorter, and it logs that"
+        );
+        self.size > record.size.get()
+    }
+
+    /// Whether an eviction of the inode would lose nothing.
+    pub(crate) fn is_clean(&self, record: &InodeRecord) -> bool {
+        self.pages.is_clean() && !self.is_ahead(record) && self.cut.is_none()
+    }
+
+    /// The size that may be logged with the pages of a batch: `size` was visible when they were copied,
+    /// `next` is the first dirty page not among them. Below it everything is on the device, holes count.
+    pub(super) fn loggable_size(record: &InodeRecord, size: u64, next: Option<u64>) -> U64 {
+        let filled = next.map_or(u64::MAX, |page| page * crate::units::BLOCK_BYTES_U64);
+        U64::new(record.size.get().max(size.min(filled)))
+    }
+
+    /// Whether slots of `page` count.
+    pub(super) fn is_cut(&self, page: u64) -> bool {
+        page >= self.map_end()
+    }
+
+    /// The page from which on slots do not count.
+    pub(super) fn map_end(&self) -> u64 {
+        self.cut.as_ref().map_or(u64::MAX, |cut| cut.from)
+    }
+
+    /// Notes a read that missed, up to page `end`; true when it began where the last one ended.
+    pub(super) fn is_sequential(&self, page: u64, end: u64) -> bool {
+        // Relaxed: two readers may confuse each other; that costs a read-ahead.
+        let expected = self.expected.load(Ordering::Relaxed);
+        self.expected.store(end, Ordering::Relaxed);
+        page == expected
+    }
+}

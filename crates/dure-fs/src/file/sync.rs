@@ -1,0 +1,77 @@
+//! fsync and sync.
+//!
+//! **Structure.** Write-back makes operations of what is pending; commit makes the inode's operations,
+//! and what they depend on, durable and valid with one flush. The caller does all of it: nothing is handed
+//! to another thread.
+//!
+//! **Invariants.** Data was written before the operation that names it joined the journal, so the flush
+//! of any commit that holds the operation covers the data (rule `flush=one`; recovery checks the CRCs of
+//! slots above `durable_upto`). With `flush=two` the data was flushed before the operation joined.
+//! **On a crash** after fsync returned, all that was written before it began is there.
+
+use super::writeback::Extent;
+use crate::error::Result;
+use crate::inode::InodeRef;
+use crate::namespace::FileKind;
+use crate::volume::FileSystem;
+
+/// What fsync makes durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncScope {
+    /// The data, and what it takes to read it back: not the times.
+    Data,
+    /// Everything about the inode.
+    All,
+}
+
+impl FileSystem {
+    /// Makes an inode durable. While write-back of one of its pages fails, so does this.
+    ///
+    /// # Errors
+    /// `NoSpace` when pages that were accepted find no room, `Stopped`, device errors.
+    pub fn fsync(&self, inode: &InodeRef, scope: SyncScope) -> Result<()> {
+        let volume = &self.0;
+        if volume.options.read_only {
+            return Ok(());
+        }
+        volume.check_writable()?;
+        let shared = inode.inode();
+        if inode.kind() == FileKind::File {
+            let extent = match scope {
+                SyncScope::Data => Extent::Data,
+                SyncScope::All => Extent::All,
+            };
+            volume.write_back_range(shared, 0..u64::MAX, extent)?;
+        }
+        let marks = {
+            let mut state = shared.state.write();
+            // Whoever changed the inode itself; the others are in the list.
+            state.file.note_mark(shared.node.last_writer(shared.index));
+            state
+                .file
+                .marks
+                .pending(|mark| volume.journal().is_valid(mark))
+                .to_vec()
+        };
+        if marks.is_empty() {
+            Ok(())
+        } else {
+            volume.commit(&marks)
+        }
+    }
+
+    /// Makes everything that happened before it began durable.
+    ///
+    /// # Errors
+    /// The first failure of a write-back, after all others were tried; `Stopped`.
+    pub fn sync(&self) -> Result<()> {
+        let volume = &self.0;
+        if volume.options.read_only {
+            return Ok(());
+        }
+        volume.check_writable()?;
+        let written = volume.write_back_all();
+        volume.commit_all()?;
+        written
+    }
+}

@@ -1,0 +1,91 @@
+//! File data over a RAM device: against a model, over crashes, with small caches, full volumes and bad
+//! devices.
+
+mod bench;
+mod errors;
+mod random;
+mod simple;
+
+use dure_block::ram::RamDevice;
+use dure_block::{Device, share};
+use dure_sync::Arc;
+
+use crate::inode::InodeRef;
+use crate::layout::FormatOptions;
+use crate::volume::{Background, FileSystem, MountOptions};
+
+/// A device and how to mount it.
+pub(super) struct World {
+    pub(super) ram: Arc<RamDevice>,
+    pub(super) options: MountOptions,
+}
+
+impl World {
+    /// A fresh volume of `blocks` blocks with a page and node cache of `cache_bytes` bytes.
+    pub(super) fn new(blocks: u64, cache_bytes: u64) -> World {
+        let ram = Arc::new(RamDevice::new("ram", blocks));
+        let format = FormatOptions {
+            journals: Some(2),
+            ..FormatOptions::default()
+        };
+        FileSystem::format(share(ram.clone()), &format).expect("the device is large enough");
+        let options = MountOptions {
+            background: Background::None,
+            cache_bytes: Some(cache_bytes),
+            recovery_threads: Some(1),
+            ..MountOptions::default()
+        };
+        World { ram, options }
+    }
+
+    pub(super) fn device(&self) -> Arc<dyn Device> {
+        share(self.ram.clone())
+    }
+
+    pub(super) fn mount(&self) -> FileSystem {
+        FileSystem::open(self.device(), self.options.clone()).expect("a good volume mounts")
+    }
+}
+
+/// A regular file, made at the first call.
+pub(super) fn file(fs: &FileSystem) -> InodeRef {
+    fs.0.file_inode(2).expect("there is room")
+}
+
+/// The whole content.
+pub(super) fn content(fs: &FileSystem, inode: &InodeRef) -> Vec<u8> {
+    let size = inode.inode().state.read().file.size;
+    let mut bytes = vec![0xee; usize::try_from(size).expect("a small file") + 3];
+    let len = fs
+        .read(inode, 0, &mut bytes, crate::ReadMode::Cached)
+        .expect("readable");
+    bytes.truncate(len);
+    bytes
+}
+
+/// Checks what must hold of a file in memory at any quiet moment.
+pub(super) fn check(fs: &FileSystem, inode: &InodeRef) {
+    use super::map::MapReader;
+    let state = inode.inode().state.read();
+    let mut map = MapReader::new(&fs.0);
+    let mut blocks = 0;
+    let mut page = 0;
+    while let Some((mapped, slot)) = map
+        .next_mapped(&state.record, page, u64::MAX)
+        .expect("a map")
+    {
+        blocks += 1;
+        let beyond = mapped * 4096 >= state.record.size.get();
+        assert!(
+            !beyond || slot.is_unwritten(),
+            "page {mapped} is written beyond the logged size"
+        );
+        assert!(fs.0.space.owner(slot.block()).is_ok());
+        page = mapped + 1;
+    }
+    assert_eq!(state.record.blocks.get(), blocks, "blocks of the record");
+    assert!(state.file.size >= state.record.size.get());
+    if blocks == 0 {
+        assert!(state.record.map_root.get() == 0 && state.record.map_height.get() == 0);
+    }
+}

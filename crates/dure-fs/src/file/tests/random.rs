@@ -1,0 +1,221 @@
+//! Random calls against a vector of bytes.
+
+use super::{World, check, content, file};
+use crate::inode::InodeRef;
+use crate::volume::FileSystem;
+use crate::{AllocateMode, ReadMode, SeekTarget, Stamp, SyncScope};
+
+/// SplitMix64: the tests need repeatable numbers, not good ones.
+pub(super) struct Rng(pub(super) u64);
+
+impl Rng {
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(super) fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}
+
+/// Longest file of the model: reaches into a map of height 2.
+const LEN_MAX: u64 = 400 * 4096;
+
+struct Model {
+    rng: Rng,
+    bytes: Vec<u8>,
+}
+
+fn at(offset: u64) -> usize {
+    usize::try_from(offset).expect("small")
+}
+
+impl Model {
+    /// A range: often within a page or at its edges, sometimes long.
+    fn range(&mut self) -> (u64, u64) {
+        let mut offset = self.rng.below(LEN_MAX);
+        let mut len = match self.rng.below(4) {
+            0 => 1 + self.rng.below(100),
+            1 => 4096 * (1 + self.rng.below(4)),
+            2 => 1 + self.rng.below(20_000),
+            _ => 1 + self.rng.below(300_000),
+        };
+        match self.rng.below(4) {
+            0 => offset -= offset % 4096,
+            1 => offset %= 20 * 4096,
+            _ => {}
+        }
+        len = len.min(LEN_MAX - offset);
+        (offset, len)
+    }
+
+    fn fill(&mut self, offset: u64, data: &[u8]) {
+        let end = at(offset) + data.len();
+        if self.bytes.len() < end {
+            self.bytes.resize(end, 0);
+        }
+        self.bytes[at(offset)..end].copy_from_slice(data);
+    }
+
+    fn zero(&mut self, offset: u64, len: u64) {
+        let end = at(offset + len).min(self.bytes.len());
+        if at(offset) < end {
+            self.bytes[at(offset)..end].fill(0);
+        }
+    }
+
+    fn step(&mut self, fs: &FileSystem, inode: &InodeRef) {
+        let (offset, len) = self.range();
+        match self.rng.below(16) {
+            0..=4 => {
+                let data: Vec<u8> = (0..len).map(|_| self.rng.next() as u8).collect();
+                assert_eq!(
+                    fs.write(inode, offset, &data, Stamp::Set).unwrap(),
+                    data.len()
+                );
+                self.fill(offset, &data);
+            }
+            5 if self.bytes.len() as u64 + len < LEN_MAX => {
+                let data: Vec<u8> = (0..len).map(|_| self.rng.next() as u8).collect();
+                let (start, count) = fs.append(inode, &data).unwrap();
+                assert_eq!((at(start), count), (self.bytes.len(), data.len()));
+                self.fill(start, &data);
+            }
+            6 | 7 => {
+                fs.0.truncate(inode, offset).unwrap();
+                self.bytes.resize(at(offset), 0);
+            }
+            8 => {
+                fs.allocate(inode, AllocateMode::Punch, offset, len)
+                    .unwrap();
+                self.zero(offset, len);
+            }
+            9 => {
+                fs.allocate(inode, AllocateMode::KeepSize, offset, len)
+                    .unwrap();
+            }
+            10 => {
+                let mode = if len % 2 == 0 {
+                    AllocateMode::Zero
+                } else {
+                    AllocateMode::Extend
+                };
+                fs.allocate(inode, mode, offset, len).unwrap();
+                if mode == AllocateMode::Zero {
+                    self.zero(offset, len);
+                }
+                let end = at(offset + len).max(self.bytes.len());
+                self.bytes.resize(end, 0);
+            }
+            11 => self.seek(fs, inode, offset),
+            12 => fs.fsync(inode, SyncScope::Data).unwrap(),
+            13 => fs.0.checkpoint().unwrap(),
+            _ => {
+                let mode = if len % 2 == 0 {
+                    ReadMode::Cached
+                } else {
+                    ReadMode::Bypass
+                };
+                let mut buf = vec![0xaa; at(len)];
+                let got = fs.read(inode, offset, &mut buf, mode).unwrap();
+                let want = self.bytes.get(at(offset)..).unwrap_or(&[]);
+                assert_eq!(got, want.len().min(at(len)));
+                assert!(buf[..got] == want[..got], "read of {len} at {offset}");
+            }
+        }
+    }
+
+    /// Holes are zero, and what is not zero is data.
+    fn seek(&self, fs: &FileSystem, inode: &InodeRef, from: u64) {
+        let size = self.bytes.len() as u64;
+        let data = fs.seek(inode, from, SeekTarget::Data).unwrap();
+        let hole = fs.seek(inode, from, SeekTarget::Hole).unwrap();
+        if from >= size {
+            assert_eq!((data, hole), (None, None));
+            return;
+        }
+        let hole = hole.expect("there is one at the end");
+        assert!((from..=size).contains(&hole));
+        let end = data.unwrap_or(size);
+        assert!((from..=size).contains(&end) && (end == from) != (hole == from));
+        assert!(self.bytes[at(from)..at(end)].iter().all(|&byte| byte == 0));
+    }
+}
+
+fn run(seed: u64, cache_bytes: u64, rounds: u32, steps: u32) {
+    let world = World::new(16384, cache_bytes);
+    let mut model = Model {
+        rng: Rng(seed),
+        bytes: Vec::new(),
+    };
+    for round in 0..rounds {
+        let fs = world.mount();
+        let inode = file(&fs);
+        assert!(
+            content(&fs, &inode) == model.bytes,
+            "after mount, seed {seed}, round {round}"
+        );
+        check(&fs, &inode);
+        for step in 0..steps {
+            model.step(&fs, &inode);
+            if step % 16 == 0 {
+                check(&fs, &inode);
+            }
+        }
+        assert!(
+            content(&fs, &inode) == model.bytes,
+            "seed {seed}, round {round}"
+        );
+        check(&fs, &inode);
+        assert!(fs.0.pages.pages_used() <= cache_bytes / 4096);
+        if round % 3 == 2 {
+            fs.close().unwrap();
+        } else {
+            fs.fsync(&inode, SyncScope::All).unwrap();
+        }
+    }
+}
+
+#[test]
+fn random_calls_match_a_vector_of_bytes() {
+    for seed in 0..6 {
+        run(seed, 16 << 20, 5, 120);
+    }
+}
+
+#[test]
+fn random_calls_match_with_a_tiny_cache() {
+    for seed in 100..104 {
+        run(seed, 64 << 10, 5, 80);
+    }
+}
+
+#[test]
+fn several_threads_share_a_tiny_cache() {
+    let world = World::new(32768, 64 << 10);
+    let fs = world.mount();
+    dure_sync::thread::scope(|scope| {
+        for thread in 0..4 {
+            let fs = &fs;
+            scope.spawn(move || {
+                let inode = fs.0.file_inode(2 + thread).unwrap();
+                let mut model = Model {
+                    rng: Rng(thread),
+                    bytes: Vec::new(),
+                };
+                for _ in 0..60 {
+                    model.step(fs, &inode);
+                }
+                assert!(content(fs, &inode) == model.bytes);
+            });
+        }
+    });
+    for thread in 0..4 {
+        check(&fs, &fs.0.file_inode(2 + thread).unwrap());
+    }
+    fs.close().unwrap();
+}

@@ -1,0 +1,312 @@
+use super::{World, check, content, file};
+use crate::file::map::FILE_BYTES_MAX;
+use crate::{AllocateMode, Error, ReadMode, SeekTarget, Stamp, SyncScope};
+
+fn pattern(len: usize, seed: u64) -> Vec<u8> {
+    (0..len as u64)
+        .map(|n| (n.wrapping_mul(seed * 2 + 1) >> 3) as u8 | 1)
+        .collect()
+}
+
+#[test]
+fn what_was_synced_is_read_after_a_crash() {
+    let world = World::new(8192, 8 << 20);
+    let data = pattern(700_001, 3);
+    {
+        let fs = world.mount();
+        let inode = file(&fs);
+        assert_eq!(fs.write(&inode, 5, &data, Stamp::Set).unwrap(), data.len());
+        fs.fsync(&inode, SyncScope::All).unwrap();
+        check(&fs, &inode);
+        assert_eq!(fs.write(&inode, 0, b"lost", Stamp::Set).unwrap(), 4);
+    }
+    let fs = world.mount();
+    let inode = file(&fs);
+    let mut want = vec![0; 5];
+    want.extend(&data);
+    assert_eq!(content(&fs, &inode), want);
+    check(&fs, &inode);
+    fs.close().unwrap();
+    let fs = world.mount();
+    assert_eq!(content(&fs, &file(&fs)), want);
+}
+
+#[test]
+fn reads_past_the_cache_see_dirty_pages_and_the_device() {
+    let world = World::new(8192, 8 << 20);
+    let fs = world.mount();
+    let inode = file(&fs);
+    let mut data = pattern(40 * 4096, 7);
+    fs.write(&inode, 0, &data, Stamp::Set).unwrap();
+    fs.fsync(&inode, SyncScope::Data).unwrap();
+    drop(fs);
+    let fs = world.mount();
+    let inode = file(&fs);
+    fs.write(&inode, 9 * 4096 + 7, b"dirty", Stamp::Set)
+        .unwrap();
+    data[9 * 4096 + 7..][..5].copy_from_slice(b"dirty");
+    for (offset, len) in [
+        (0, 40 * 4096),
+        (1, 100),
+        (4096, 4096),
+        (3 * 4096 + 5, 30 * 4096),
+        (163_000, 4096),
+    ] {
+        let mut buf = vec![0; len];
+        let got = fs
+            .read(&inode, offset as u64, &mut buf, ReadMode::Bypass)
+            .unwrap();
+        assert_eq!(got, len.min(data.len() - offset));
+        assert_eq!(buf[..got], data[offset..offset + got]);
+    }
+    assert_eq!(
+        inode.inode().state.read().file.pages.present(),
+        1,
+        "nothing was kept"
+    );
+    assert!(fs.0.pages.counters.bypassed.sum() > 40);
+}
+
+#[test]
+fn sequential_reads_read_ahead() {
+    let world = World::new(8192, 8 << 20);
+    {
+        let fs = world.mount();
+        let inode = file(&fs);
+        fs.write(&inode, 0, &pattern(64 * 4096, 1), Stamp::Set)
+            .unwrap();
+        fs.close().unwrap();
+    }
+    let fs = world.mount();
+    let inode = file(&fs);
+    let before = fs.0.queue.counters();
+    for page in 0..64 {
+        let mut buf = [0; 4096];
+        assert_eq!(
+            fs.read(&inode, page * 4096, &mut buf, ReadMode::Cached)
+                .unwrap(),
+            4096
+        );
+    }
+    let reads = fs.0.queue.counters().reads - before.reads;
+    assert!(reads < 12, "{reads} device reads for 64 pages in order");
+    assert_eq!(fs.0.pages.counters.loaded.sum(), 64);
+}
+
+#[test]
+fn a_shorter_file_has_zeroes_when_it_grows_again() {
+    for (first, cut) in [
+        (10_000, 5_000),
+        (10_000, 4096),
+        (3_000_000, 100_001),
+        (200_000, 0),
+        (5000, 4999),
+    ] {
+        let world = World::new(8192, 8 << 20);
+        let fs = world.mount();
+        let inode = file(&fs);
+        let data = pattern(first, 5);
+        fs.write(&inode, 0, &data, Stamp::Set).unwrap();
+        fs.fsync(&inode, SyncScope::All).unwrap();
+        fs.0.truncate(&inode, cut as u64).unwrap();
+        check(&fs, &inode);
+        fs.0.truncate(&inode, first as u64).unwrap();
+        let mut want = data[..cut].to_vec();
+        want.resize(first, 0);
+        assert_eq!(content(&fs, &inode), want);
+        fs.fsync(&inode, SyncScope::All).unwrap();
+        drop(fs);
+        let fs = world.mount();
+        assert_eq!(content(&fs, &file(&fs)), want, "cut at {cut}");
+        check(&fs, &file(&fs));
+    }
+}
+
+#[test]
+fn a_sparse_file_reaches_the_greatest_offset() {
+    let world = World::new(8192, 8 << 20);
+    let fs = world.mount();
+    let inode = file(&fs);
+    let offsets = [
+        0,
+        24 * 4096,
+        344 * 4096,
+        1 << 30,
+        1 << 36,
+        1 << 40,
+        FILE_BYTES_MAX - 1,
+    ];
+    for &offset in offsets.iter().rev() {
+        fs.write(&inode, offset, b"x", Stamp::Set).unwrap();
+        fs.fsync(&inode, SyncScope::All).unwrap();
+        check(&fs, &inode);
+    }
+    drop(fs);
+    let fs = world.mount();
+    let inode = file(&fs);
+    check(&fs, &inode);
+    let mut at = 0;
+    for &offset in &offsets {
+        let start = offset - offset % 4096;
+        assert_eq!(
+            fs.seek(&inode, at, SeekTarget::Data).unwrap(),
+            Some(start.max(at))
+        );
+        let hole = fs.seek(&inode, start, SeekTarget::Hole).unwrap();
+        at = (start + 4096).min(FILE_BYTES_MAX);
+        assert_eq!(hole, Some(at));
+        let mut byte = [0];
+        assert_eq!(
+            fs.read(&inode, offset, &mut byte, ReadMode::Cached)
+                .unwrap(),
+            1
+        );
+        assert_eq!(&byte, b"x");
+    }
+    assert!(matches!(
+        fs.write(&inode, FILE_BYTES_MAX, b"x", Stamp::Set),
+        Err(Error::TooLarge)
+    ));
+    assert_eq!(
+        fs.write(&inode, FILE_BYTES_MAX - 1, b"yz", Stamp::Set)
+            .unwrap(),
+        1
+    );
+    let free = fs.0.space.statistics().available;
+    fs.0.truncate(&inode, 1).unwrap();
+    check(&fs, &inode);
+    assert_eq!(inode.inode().state.read().record.blocks.get(), 1);
+    fs.0.checkpoint().unwrap();
+    assert!(fs.0.space.statistics().available > free);
+}
+
+#[test]
+fn preallocated_blocks_are_filled_in_place() {
+    let world = World::new(8192, 8 << 20);
+    let fs = world.mount();
+    let inode = file(&fs);
+    fs.allocate(&inode, AllocateMode::KeepSize, 0, 3 << 20)
+        .unwrap();
+    check(&fs, &inode);
+    assert_eq!(inode.inode().state.read().record.blocks.get(), 768);
+    assert_eq!(content(&fs, &inode), b"");
+    fs.allocate(&inode, AllocateMode::Extend, 0, 3 << 20)
+        .unwrap();
+    assert_eq!(content(&fs, &inode), vec![0; 3 << 20]);
+    assert_eq!(
+        fs.seek(&inode, 0, SeekTarget::Data).unwrap(),
+        None,
+        "nothing was written"
+    );
+    fs.0.commit_all().unwrap();
+    let before = fs.0.space.statistics().available;
+    fs.write(&inode, 1 << 20, &[7; 1 << 20], Stamp::Set)
+        .unwrap();
+    fs.fsync(&inode, SyncScope::All).unwrap();
+    assert_eq!(inode.inode().state.read().record.blocks.get(), 768);
+    let after = fs.0.space.statistics().available;
+    assert!(
+        before - after < 8,
+        "{before} -> {after}: data went into its own blocks"
+    );
+    assert_eq!(fs.seek(&inode, 5, SeekTarget::Data).unwrap(), Some(1 << 20));
+    assert_eq!(
+        fs.seek(&inode, 1 << 20, SeekTarget::Hole).unwrap(),
+        Some(2 << 20)
+    );
+    drop(fs);
+    let fs = world.mount();
+    let mut want = vec![0; 3 << 20];
+    want[1 << 20..2 << 20].fill(7);
+    assert_eq!(content(&fs, &file(&fs)), want);
+    fs.0.truncate(&file(&fs), 3 << 20).unwrap();
+    fs.allocate(&file(&fs), AllocateMode::Punch, 0, 3 << 20)
+        .unwrap();
+    check(&fs, &file(&fs));
+    assert_eq!(file(&fs).inode().state.read().record.blocks.get(), 0);
+}
+
+#[test]
+fn times_alone_do_not_make_a_data_sync_write() {
+    let world = World::new(8192, 8 << 20);
+    let fs = world.mount();
+    let inode = file(&fs);
+    fs.write(&inode, 0, b"content", Stamp::Set).unwrap();
+    fs.fsync(&inode, SyncScope::All).unwrap();
+    inode.inode().state.write().file.stamp(
+        Stamp::Set,
+        crate::format::inode::Time {
+            secs: 5.into(),
+            nanos: 1.into(),
+        },
+    );
+    let before = fs.0.queue.counters();
+    fs.fsync(&inode, SyncScope::Data).unwrap();
+    let after = fs.0.queue.counters();
+    assert_eq!(
+        (before.writes, before.flush_requests),
+        (after.writes, after.flush_requests)
+    );
+    fs.fsync(&inode, SyncScope::All).unwrap();
+    assert_eq!(
+        fs.0.queue.counters().flush_requests,
+        after.flush_requests + 1
+    );
+    assert_eq!(inode.inode().state.read().record.mtime.secs.get(), 5);
+}
+
+#[test]
+fn an_overwrite_and_fsync_is_two_writes_and_one_flush() {
+    let world = World::new(8192, 8 << 20);
+    let fs = world.mount();
+    let inode = file(&fs);
+    fs.write(&inode, 0, &[1; 4096], Stamp::Set).unwrap();
+    fs.fsync(&inode, SyncScope::All).unwrap();
+    let mut exact = 0;
+    for n in 0..50 {
+        let checkpoints = fs.0.counters.checkpoints.sum();
+        let before = fs.0.queue.counters();
+        fs.write(&inode, 0, &[n; 4096], Stamp::Set).unwrap();
+        fs.fsync(&inode, SyncScope::All).unwrap();
+        let after = fs.0.queue.counters();
+        if fs.0.counters.checkpoints.sum() > checkpoints {
+            continue; // the small log was full
+        }
+        exact += 1;
+        assert_eq!(after.writes - before.writes, 2);
+        assert_eq!(after.flush_requests - before.flush_requests, 1);
+        assert_eq!(after.blocks_written - before.blocks_written, 2);
+    }
+    assert!(exact > 40, "{exact} of 50");
+}
+
+#[test]
+fn appends_of_many_threads_neither_mix_nor_get_lost() {
+    let world = World::new(16384, 4 << 20);
+    let fs = world.mount();
+    let inode = file(&fs);
+    dure_sync::thread::scope(|scope| {
+        for thread in 0..4_u8 {
+            let (fs, inode) = (&fs, &inode);
+            scope.spawn(move || {
+                for _ in 0..100 {
+                    let (at, len) = fs.append(inode, &[thread + 1; 5001]).unwrap();
+                    assert_eq!((at % 5001, len), (0, 5001));
+                }
+            });
+        }
+    });
+    let bytes = content(&fs, &inode);
+    assert_eq!(bytes.len(), 400 * 5001);
+    assert!(
+        bytes
+            .chunks(5001)
+            .all(|record| record.iter().all(|&byte| byte == record[0]))
+    );
+    for thread in 1..=4 {
+        assert_eq!(
+            bytes.iter().filter(|&&byte| byte == thread).count(),
+            100 * 5001
+        );
+    }
+}

@@ -1,0 +1,222 @@
+//! Making files shorter and longer.
+//!
+//! **Structure.** Longer is a matter of memory: the size is pending until write-back logs it. Shorter is
+//! one operation if few slots go (see `map::free`); else the first one
+//! also logs an intent {inode, size} in the orphan list, and further ones free the rest.
+//!
+//! **Invariants.** The first operation has the new size and, if the end is inside a page, that page with a
+//! zero tail, written out of place beforehand: there is no state in which old bytes lie behind the end.
+//! While slots behind the end remain, `FileState::cut` hides them and the write-back mutex keeps the map
+//! from growing there. **On a crash** the intent is found and the rest is freed by the mount.
+
+use dure_sync::Arc;
+
+use super::blocks::Target;
+use super::map::path::{FILE_PAGES_MAX, HEIGHT_MAX};
+use super::map::{FILE_BYTES_MAX, FREE_NODES_MAX, MapEdit, MapReader};
+use super::page::{Fill, Frame};
+use super::state::{Cut, Stamp};
+use super::writeback::{pages_up_to, tail_bytes};
+use crate::error::{Error, Result};
+use crate::format::slot::Slot;
+use crate::inode::{Inode, InodeRef};
+use crate::space::OpClass;
+use crate::units::BLOCK_BYTES_U64;
+use crate::volume::{FlushRule, Volume};
+
+/// Nodes an entry in the orphan list makes dirty at most: an orphan node, and a new one after it.
+const ORPHAN_NODES: u32 = 2;
+/// Nodes of the first operation: what it frees, the leaf of the rewritten page, the intent.
+const CUT_NODES: u32 = FREE_NODES_MAX + HEIGHT_MAX + ORPHAN_NODES;
+
+impl Volume {
+    /// Sets the size of a regular file. The caller holds no inode lock.
+    ///
+    /// # Errors
+    /// `TooLarge`, `NoSpace`, `Stopped`; `Corrupt` or a device error when the page in which the file is
+    /// to end cannot be read.
+    pub(crate) fn truncate(&self, inode: &InodeRef, size: u64) -> Result<()> {
+        let inode = super::regular(inode)?;
+        self.check_writable()?;
+        if size > FILE_BYTES_MAX {
+            return Err(Error::TooLarge);
+        }
+        let _held = inode.writeback.lock();
+        self.finish_cut(inode)?;
+        {
+            let mut state = inode.state.write();
+            if size > state.file.size {
+                state.file.size = size;
+                state.file.stamp(Stamp::Set, self.now());
+                self.pages
+                    .note_dirty(self.partition(), inode, &mut state.file);
+                return Ok(());
+            }
+        }
+        self.cut(inode, size)
+    }
+
+    /// Makes a file shorter. The caller holds the write-back mutex.
+    fn cut(&self, inode: &Arc<Inode>, size: u64) -> Result<()> {
+        let tail = self.save_tail(inode, size)?;
+        let cut = self.cut_first(inode, size, tail.as_ref());
+        if let (Some(target), Err(_)) = (tail, &cut) {
+            self.release(&[target]);
+            self.unreserve(self.partition(), 1);
+        }
+        if cut? { self.finish_cut(inode) } else { Ok(()) }
+    }
+
+    /// The first operation of a truncate; true when slots are left to be freed.
+    fn cut_first(&self, inode: &Arc<Inode>, size: u64, tail: Option<&Target>) -> Result<bool> {
+        let gone = pages_up_to(size);
+        let slot = self.orphan_slot()?;
+        let mut op = self.op(OpClass::Delete, CUT_NODES)?;
+        let now = op.time();
+        let mut state = inode.state.write();
+        let mut record = state.record;
+        record.size = record.size.get().min(size).into();
+        (record.mtime, record.ctime) = (now, now);
+        let mut edit = MapEdit::new(self, &mut op, inode, &mut record);
+        if let Some(tail) = tail {
+            edit.set(tail.page, Slot::written(tail.block, tail.crc))?;
+        }
+        let left = edit.free(gone..FILE_PAGES_MAX)?.is_some();
+        edit.end();
+        if left {
+            slot.fill(&mut op, inode.ino, size);
+        }
+        // Nothing can fail from here on.
+        state.file.note_mark(op.finish());
+        state.record = record;
+        let file = &mut state.file;
+        file.times_merged();
+        file.map_changes += 1;
+        file.cut = left.then(|| Cut {
+            from: gone,
+            intent: slot.used(),
+        });
+        file.size = size;
+        self.drop_pages(file, gone..u64::MAX);
+        if tail_bytes(size) > 0
+            && let Some(frame) = file.pages.get_mut(size / BLOCK_BYTES_U64)
+        {
+            // Clean or dirty, its slot has a zero tail too: rewritten now, or never longer than this.
+            frame.bytes_mut()[tail_bytes(size)..].fill(0);
+        }
+        Ok(left)
+    }
+
+    /// If the file will end inside a page whose old bytes are on the device: writes that page with a
+    /// zero tail to a new block.
+    fn save_tail(&self, inode: &Inode, size: u64) -> Result<Option<Target>> {
+        let core = self.partition();
+        let page = size / BLOCK_BYTES_U64;
+        let mut frame;
+        let slot;
+        {
+            let state = inode.state.read();
+            if tail_bytes(size) == 0 || state.record.size.get() <= size {
+                return Ok(None);
+            }
+            slot = MapReader::new(self).slot(&state.record, page)?;
+            if !slot.is_written() {
+                return Ok(None);
+            }
+            frame = self.pages.frame(core, Fill::Any);
+            match state.file.pages.get(page) {
+                Some(cached) => frame.bytes_mut().copy_from_slice(cached.bytes()),
+                None => self.read_page(inode, page, &slot, frame.bytes_mut())?,
+            }
+        }
+        frame.bytes_mut()[tail_bytes(size)..].fill(0);
+        self.reserve_blocks(core, 1, OpClass::Delete)?;
+        let saved = self.save_frame(page, slot, &frame);
+        self.pages.frames.give(core, frame);
+        if saved.is_err() {
+            self.unreserve(core, 1);
+        }
+        saved.map(Some)
+    }
+
+    fn save_frame(&self, page: u64, old: Slot, frame: &Frame) -> Result<Target> {
+        let core = self.partition();
+        let mut targets = [Target::new(page, old, crc32c::crc32c(frame.bytes()))];
+        let written = self.allocate(core, &mut targets).and_then(|()| {
+            self.write_blocks(core, &mut targets, frame.bytes())?;
+            if self.options.flush == FlushRule::Two {
+                self.queue.flush()?;
+            }
+            Ok(())
+        });
+        if written.is_err() {
+            self.release(&targets);
+        }
+        written.map(|()| targets[0])
+    }
+
+    /// Frees what a truncate has left, if one is half done. The caller holds the write-back mutex.
+    pub(super) fn finish_cut(&self, inode: &Inode) -> Result<()> {
+        loop {
+            if inode.state.read().file.cut.is_none() {
+                return Ok(());
+            }
+            let mut op = self.op(OpClass::Delete, FREE_NODES_MAX + ORPHAN_NODES)?;
+            let mut state = inode.state.write();
+            let mut record = state.record;
+            // Only the holder of the write-back mutex ends a truncate.
+            let cut = state.file.cut.as_ref().expect("seen above");
+            let mut edit = MapEdit::new(self, &mut op, inode, &mut record);
+            let done = edit.free(cut.from..FILE_PAGES_MAX)?.is_none();
+            edit.end();
+            if done {
+                cut.intent.clear(&mut op);
+            }
+            state.file.note_mark(op.finish());
+            state.record = record;
+            state.file.map_changes += 1;
+            if done && let Some(cut) = state.file.cut.take() {
+                self.orphans.give(cut.intent);
+            }
+        }
+    }
+
+    /// Frees everything a deleted inode has in blocks and pages, in steps.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Corrupt`, `Stopped`, device errors.
+    pub(crate) fn free_contents(&self, inode: &Inode) -> Result<()> {
+        {
+            let _held = inode.writeback.lock();
+            self.finish_cut(inode)?;
+        }
+        while self.shrink(inode, 0)? {}
+        Ok(())
+    }
+
+    /// Goes on with a truncate whose intent the mount has found.
+    ///
+    /// # Errors
+    /// As [`Volume::free_contents`].
+    pub(crate) fn finish_truncate(&self, inode: &InodeRef, size: u64) -> Result<()> {
+        let inode = super::regular(inode)?;
+        while self.shrink(inode, pages_up_to(size))? {}
+        Ok(())
+    }
+
+    /// One step of freeing all slots from `to_page` on; true when more are left. Pages in memory go too.
+    fn shrink(&self, inode: &Inode, to_page: u64) -> Result<bool> {
+        let _held = inode.writeback.lock();
+        let mut op = self.op(OpClass::Delete, FREE_NODES_MAX)?;
+        let mut state = inode.state.write();
+        let mut record = state.record;
+        let mut edit = MapEdit::new(self, &mut op, inode, &mut record);
+        let left = edit.free(to_page..FILE_PAGES_MAX)?.is_some();
+        edit.end();
+        state.file.note_mark(op.finish());
+        state.record = record;
+        state.file.map_changes += 1;
+        self.drop_pages(&mut state.file, to_page..u64::MAX);
+        Ok(left)
+    }
+}

@@ -1,0 +1,304 @@
+//! Writing into the page cache.
+//!
+//! **Structure.** A write goes in steps of at most 64 pages. If all pages of a step are dirty already
+//! (so hold their memory and their reserved blocks), it is one lock, one lookup and one copy per page.
+//! Otherwise the step takes memory and blocks first, with no lock held, and looks again under the lock.
+//!
+//! **Invariants.** A page becomes dirty only with a reserved block. Bytes of a page behind the end of
+//! the file are zero, in memory and on the device. A step is atomic against reads, other writes and
+//! truncates (policy `range_lock=inode`: readers of the inode lock share, writers exclude).
+//! **On a crash** what was not written back is lost, wholly per page.
+
+use dure_sync::{Arc, RwLockWriteGuard};
+
+use super::cache::Grant;
+use super::map::{FILE_BYTES_MAX, MapReader};
+use super::page::{Fill, Missing};
+use super::read::split;
+use super::state::Stamp;
+use crate::error::{Error, Result};
+use crate::inode::{Inode, InodeRef, InodeState};
+use crate::ranks::INODE;
+use crate::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_u64, to_usize};
+use crate::volume::{FileSystem, Volume};
+
+/// Pages of one step of a write.
+const STEP_PAGES: u64 = 64;
+/// Pages of one step of an append, which is atomic up to here.
+const APPEND_PAGES: u64 = 1024;
+
+type Exclusive<'i> = RwLockWriteGuard<'i, INODE, InodeState>;
+
+/// Where bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    At(u64),
+    End,
+}
+
+/// What a write puts there.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Source<'a> {
+    Bytes(&'a [u8]),
+    /// So many zeroes.
+    Zeroes(usize),
+}
+
+impl Source<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Source::Bytes(bytes) => bytes.len(),
+            Source::Zeroes(len) => *len,
+        }
+    }
+
+    fn part(&self, from: usize, len: usize) -> Source<'_> {
+        match self {
+            Source::Bytes(bytes) => Source::Bytes(&bytes[from..from + len]),
+            Source::Zeroes(_) => Source::Zeroes(len),
+        }
+    }
+
+    fn copy_to(&self, from: usize, target: &mut [u8]) {
+        match self {
+            Source::Bytes(bytes) => target.copy_from_slice(&bytes[from..from + target.len()]),
+            Source::Zeroes(_) => target.fill(0),
+        }
+    }
+}
+
+impl FileSystem {
+    /// Writes `data` at `offset`, extending the file as needed. Fewer bytes than given are written only
+    /// when the rest meets an error.
+    ///
+    /// # Errors
+    /// `NoSpace`, `TooLarge`, `ReadOnly`, `Stopped`; `Corrupt` and device errors when part of a page is
+    /// written whose rest cannot be read; `Invalid` when the inode is not a regular file.
+    pub fn write(&self, inode: &InodeRef, offset: u64, data: &[u8], stamp: Stamp) -> Result<usize> {
+        let inode = super::regular(inode)?;
+        self.0.check_writable()?;
+        let room = FILE_BYTES_MAX.saturating_sub(offset);
+        if room == 0 && !data.is_empty() {
+            return Err(Error::TooLarge);
+        }
+        let len = data.len().min(to_usize(room));
+        self.0
+            .write_at(inode, offset, Source::Bytes(&data[..len]), stamp)
+    }
+
+    /// Writes `data` at the end of the file; says where that was. Appends of up to 4 MiB (a quarter of
+    /// the page cache, if that is less) are atomic; longer ones are several.
+    ///
+    /// # Errors
+    /// As [`FileSystem::write`].
+    pub fn append(&self, inode: &InodeRef, data: &[u8]) -> Result<(u64, usize)> {
+        let inode = super::regular(inode)?;
+        self.0.check_writable()?;
+        if data.is_empty() {
+            return Ok((inode.state.read().file.size, 0));
+        }
+        let mut first = None;
+        let mut done = 0;
+        while done < data.len() {
+            let step = self
+                .0
+                .pages
+                .step_pages(APPEND_PAGES)
+                .saturating_sub(1)
+                .max(1);
+            let len = (data.len() - done).min(to_usize(step * BLOCK_BYTES_U64));
+            let source = Source::Bytes(&data[done..done + len]);
+            match self.0.write_step(inode, Place::End, source, Stamp::Set) {
+                Ok((at, len)) => {
+                    first.get_or_insert(at);
+                    done += len;
+                }
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((first.expect("at least one step was made"), done))
+    }
+}
+
+/// First page and page behind the last.
+fn pages_of(offset: u64, len: usize) -> std::ops::Range<u64> {
+    offset / BLOCK_BYTES_U64..(offset + to_u64(len)).div_ceil(BLOCK_BYTES_U64)
+}
+
+impl Volume {
+    /// Writes all of `source` at `offset`, in steps.
+    pub(super) fn write_at(
+        &self,
+        inode: &Arc<Inode>,
+        offset: u64,
+        source: Source<'_>,
+        stamp: Stamp,
+    ) -> Result<usize> {
+        let mut done = 0;
+        let mut step = STEP_PAGES;
+        while done < source.len() {
+            let at = offset + to_u64(done);
+            let pages = self.pages.step_pages(step);
+            let end = (at / BLOCK_BYTES_U64 + pages) * BLOCK_BYTES_U64;
+            let len = (source.len() - done).min(to_usize(end - at));
+            match self.write_step(inode, Place::At(at), source.part(done, len), stamp) {
+                Ok((_, written)) => done += written,
+                // The last free blocks may do for a part.
+                Err(Error::NoSpace { .. }) if step > 1 => step /= 4,
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    /// One atomic step. Gives where it wrote and how much: all, or what came before a page that cannot
+    /// be read.
+    fn write_step(
+        &self,
+        inode: &Arc<Inode>,
+        place: Place,
+        source: Source<'_>,
+        stamp: Stamp,
+    ) -> Result<(u64, usize)> {
+        let mut grant: Option<Grant<'_>> = None;
+        loop {
+            let mut state = inode.state.write();
+            let offset = match place {
+                Place::At(offset) => offset,
+                Place::End => state.file.size,
+            };
+            if to_u64(source.len()) > FILE_BYTES_MAX - offset.min(FILE_BYTES_MAX) {
+                return Err(Error::TooLarge);
+            }
+            if overwrite(&mut state, offset, source) {
+                state.file.stamp(stamp, self.now());
+                return Ok((offset, source.len()));
+            }
+            let missing = state.file.pages.missing(pages_of(offset, source.len()));
+            if let Some(grant) = &mut grant
+                && grant.frames >= missing.frames
+                && grant.blocks >= missing.blocks
+            {
+                let written = self.fill(inode, &mut state, offset, source, stamp, grant)?;
+                return Ok((offset, written));
+            }
+            drop(state);
+            // The first time what is missing now; if that changes before the lock is back, all of it.
+            let most = pages_of(offset, source.len());
+            let most = u32::try_from(most.end - most.start + 1).expect("a step is short");
+            let want = match grant.take() {
+                None => missing,
+                Some(_) => Missing {
+                    frames: most,
+                    blocks: most,
+                },
+            };
+            grant = Some(self.grant(want)?);
+        }
+    }
+
+    /// Puts the bytes into pages, making them as needed. The grant covers it.
+    fn fill(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut Exclusive<'_>,
+        offset: u64,
+        source: Source<'_>,
+        stamp: Stamp,
+        grant: &mut Grant<'_>,
+    ) -> Result<usize> {
+        let mut done = 0;
+        while done < source.len() {
+            let (page, within) = split(offset + to_u64(done));
+            let len = (BLOCK_BYTES - within).min(source.len() - done);
+            if !state.file.pages.contains(page) {
+                match self.make_page(inode, state, page, len == BLOCK_BYTES, grant) {
+                    Ok(()) => {}
+                    Err(_) if done > 0 => break,
+                    Err(error) => return Err(error),
+                }
+            }
+            if state.file.pages.set_dirty(page) {
+                grant.use_block();
+            }
+            let frame = state.file.pages.get_mut(page).expect("made above");
+            source.copy_to(done, &mut frame.bytes_mut()[within..within + len]);
+            done += len;
+        }
+        let file = &mut state.file;
+        file.size = file.size.max(offset + to_u64(done));
+        file.stamp(stamp, self.now());
+        self.pages.note_cached(grant.core(), inode, file);
+        self.pages.note_dirty(grant.core(), inode, file);
+        Ok(done)
+    }
+
+    /// Puts `page` in memory: whatever, if it is overwritten whole; else as it is on the device.
+    pub(super) fn make_page(
+        &self,
+        inode: &Inode,
+        state: &mut Exclusive<'_>,
+        page: u64,
+        whole: bool,
+        grant: &mut Grant<'_>,
+    ) -> Result<()> {
+        let beyond = page * BLOCK_BYTES_U64 >= state.file.size || state.file.is_cut(page);
+        let slot = match whole || beyond {
+            true => None,
+            false => Some(MapReader::new(self).slot(&state.record, page)?),
+        };
+        let frame = match slot.filter(|slot| slot.is_written()) {
+            None => grant.frame(if whole { Fill::Any } else { Fill::Zero }),
+            Some(slot) => {
+                let mut frame = grant.frame(Fill::Any);
+                if let Err(error) = self.read_page(inode, page, &slot, frame.bytes_mut()) {
+                    self.pages.drop_frame(grant.core(), frame);
+                    return Err(error);
+                }
+                frame
+            }
+        };
+        state.file.pages.insert(page, frame);
+        Ok(())
+    }
+}
+
+/// The warm path: copies into pages that are all dirty already, within the file. False: nothing done.
+#[inline]
+fn overwrite(state: &mut Exclusive<'_>, offset: u64, source: Source<'_>) -> bool {
+    let (page, within) = split(offset);
+    if offset + to_u64(source.len()) > state.file.size {
+        return false;
+    }
+    if within + source.len() <= BLOCK_BYTES {
+        let Some(frame) = state.file.pages.get_dirty_mut(page) else {
+            return false;
+        };
+        source.copy_to(0, &mut frame.bytes_mut()[within..within + source.len()]);
+        return true;
+    }
+    if state
+        .file
+        .pages
+        .missing(pages_of(offset, source.len()))
+        .blocks
+        > 0
+    {
+        return false;
+    }
+    let mut done = 0;
+    while done < source.len() {
+        let (page, within) = split(offset + to_u64(done));
+        let len = (BLOCK_BYTES - within).min(source.len() - done);
+        let frame = state
+            .file
+            .pages
+            .get_dirty_mut(page)
+            .expect("none is missing");
+        source.copy_to(done, &mut frame.bytes_mut()[within..within + len]);
+        done += len;
+    }
+    true
+}
