@@ -148,7 +148,7 @@ impl<'a, 'v> MapEdit<'a, 'v> {
     }
 
     fn new_node(&mut self, kind: NodeKind) -> Result<Arc<Node>> {
-        let node = self.op.new_node(kind)?;
+        let node = self.op.new_node_of(kind, self.inode.ino)?;
         assert_ne!(node.nid.0, 0, "node 0 holds the root directory");
         self.born.push(node.clone());
         Ok(node)
