@@ -1,6 +1,7 @@
 //! The dure file system.
 pub mod check;
 mod checkpoint;
+pub mod dump;
 pub mod error;
 mod file;
 pub mod format;

@@ -148,4 +148,4 @@ pub fn check(device: Arc<dyn Device>, options: &CheckOptions<'_>) -> Result<Repo
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -14,13 +14,13 @@ use crate::layout::Layout;
 use crate::units::{BLOCK_BYTES, Nid};
 
 /// A written volume.
-pub(super) struct Disk {
-    pub(super) device: Arc<RamDevice>,
-    pub(super) layout: Layout,
+pub(crate) struct Disk {
+    pub(crate) device: Arc<RamDevice>,
+    pub(crate) layout: Layout,
 }
 
 impl Disk {
-    pub(super) fn put(&self, lba: u64, bytes: &[u8]) {
+    pub(crate) fn put(&self, lba: u64, bytes: &[u8]) {
         let parts: &[&[u8]] = &[bytes];
         let io = Io::Write {
             lba: Lba::new(lba),
@@ -30,7 +30,7 @@ impl Disk {
         self.device.execute(io).unwrap();
     }
 
-    pub(super) fn get(&self, lba: u64) -> Vec<u8> {
+    pub(crate) fn get(&self, lba: u64) -> Vec<u8> {
         let mut block = vec![0; BLOCK_BYTES];
         self.device
             .execute(Io::Read {
@@ -42,13 +42,13 @@ impl Disk {
     }
 
     /// Changes bytes of a block without mending its checksum.
-    pub(super) fn damage(&self, lba: u64, change: impl FnOnce(&mut [u8])) {
+    pub(crate) fn damage(&self, lba: u64, change: impl FnOnce(&mut [u8])) {
         let mut block = self.get(lba);
         change(&mut block);
         self.put(lba, &block);
     }
 
-    pub(super) fn pair(&self, kind: u32, first: u64, generation: u64, payload: &[u8]) {
+    pub(crate) fn pair(&self, kind: u32, first: u64, generation: u64, payload: &[u8]) {
         let mut block = vec![0; BLOCK_BYTES];
         block[32..].copy_from_slice(payload);
         let seed = self.layout.crc_seed;
@@ -63,7 +63,7 @@ impl Disk {
     }
 
     /// Changes the payload of a pair (of generation 1) and seals it again.
-    pub(super) fn reseal(&self, kind: u32, first: u64, change: impl FnOnce(&mut [u8])) {
+    pub(crate) fn reseal(&self, kind: u32, first: u64, change: impl FnOnce(&mut [u8])) {
         let block = self.get(first + 1);
         let mut payload = block[32..].to_vec();
         change(&mut payload);
@@ -72,7 +72,7 @@ impl Disk {
 
     /// Puts bytes into the payload of a block with a checksum and makes the checksum right again, as
     /// somebody who wants to be believed would.
-    pub(super) fn forge(&self, lba: u64, at: usize, bytes: &[u8]) {
+    pub(crate) fn forge(&self, lba: u64, at: usize, bytes: &[u8]) {
         let mut block = self.get(lba);
         let room = block.len() - 32 - at;
         let bytes = &bytes[..bytes.len().min(room)];
@@ -90,7 +90,7 @@ impl Disk {
     }
 
     /// Changes the NAT entry of a node.
-    pub(super) fn nat(&self, nid: u64, change: impl FnOnce(&mut NatEntry)) {
+    pub(crate) fn nat(&self, nid: u64, change: impl FnOnce(&mut NatEntry)) {
         let (pair, within) = place_of(Nid(nid));
         self.reseal(pair_kind::NAT, self.layout.nat_pair(pair), |payload| {
             change(&mut NatBlock::mut_from_bytes(payload).unwrap().entries[within]);
@@ -98,21 +98,21 @@ impl Disk {
     }
 
     /// The NAT entry of a node.
-    pub(super) fn nat_entry(&self, nid: u64) -> NatEntry {
+    pub(crate) fn nat_entry(&self, nid: u64) -> NatEntry {
         let (pair, within) = place_of(Nid(nid));
         let block = self.get(self.layout.nat_pair(pair) + 1);
         NatBlock::read_from_bytes(&block[32..]).unwrap().entries[within]
     }
 
     /// Changes the SIT.
-    pub(super) fn sit(&self, change: impl FnOnce(&mut SitBlock)) {
+    pub(crate) fn sit(&self, change: impl FnOnce(&mut SitBlock)) {
         self.reseal(pair_kind::SIT, self.layout.sit_pair(0), |payload| {
             change(SitBlock::mut_from_bytes(payload).unwrap());
         });
     }
 
     /// Copies the first blocks to another device.
-    pub(super) fn copy_to(&self, to: &RamDevice, blocks: u64) {
+    pub(crate) fn copy_to(&self, to: &RamDevice, blocks: u64) {
         for lba in 0..blocks {
             let block = self.get(lba);
             let parts: &[&[u8]] = &[&block];
@@ -125,24 +125,24 @@ impl Disk {
         }
     }
 
-    pub(super) fn device(&self) -> Arc<dyn Device> {
+    pub(crate) fn device(&self) -> Arc<dyn Device> {
         share(Arc::clone(&self.device))
     }
 
-    pub(super) fn check(&self) -> Report {
+    pub(crate) fn check(&self) -> Report {
         self.check_with(&CheckOptions::default())
     }
 
-    pub(super) fn check_with(&self, options: &CheckOptions<'_>) -> Report {
+    pub(crate) fn check_with(&self, options: &CheckOptions<'_>) -> Report {
         check(self.device(), options).unwrap()
     }
 
-    pub(super) fn issues(&self) -> Vec<String> {
+    pub(crate) fn issues(&self) -> Vec<String> {
         lines(&self.check())
     }
 }
 
 /// The issues of a report, a line each.
-pub(super) fn lines(report: &Report) -> Vec<String> {
+pub(crate) fn lines(report: &Report) -> Vec<String> {
     report.issues().iter().map(ToString::to_string).collect()
 }

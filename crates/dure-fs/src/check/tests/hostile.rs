@@ -8,7 +8,8 @@ use proptest::prelude::*;
 use super::disk::Disk;
 use super::volume::TestVolume;
 use crate::check::{CheckOptions, Data, Repair, check};
-use crate::units::{BLOCK_BYTES, BlockNo, SegNo};
+use crate::dump::{What, dump};
+use crate::units::{BLOCK_BYTES, BlockNo, Ino, Nid, SegNo};
 
 /// Blocks of live metadata: what a mount reads and believes.
 fn live_blocks(volume: &TestVolume) -> Vec<u64> {
@@ -147,6 +148,24 @@ proptest! {
         let blocks = device.info().blocks;
         let options = CheckOptions { data: Data::Verify, ..Default::default() };
         let _ = check(device.clone(), &options);
+        for n in 0..30 {
+            let (nid, ino) = (Nid(n), Ino(n * 2));
+            for what in [
+                What::Superblock,
+                What::VolumeHeader,
+                What::Journals,
+                What::Log(None),
+                What::Nat(nid),
+                What::Node(nid),
+                What::Inode(ino),
+                What::Directory(ino),
+                What::Map(ino),
+                What::Segment(SegNo(u32::try_from(n).unwrap())),
+                What::Block(BlockNo(n * 40)),
+            ] {
+                let _ = dump(device.clone(), what, &mut String::new());
+            }
+        }
         let repair = CheckOptions { repair: Repair::Safe, ..Default::default() };
         let _ = check(device.clone(), &repair);
         prop_assert_eq!(device.info().blocks, blocks);

@@ -3,13 +3,13 @@
 
 mod cases;
 mod directories;
-mod disk;
+pub(crate) mod disk;
 mod files;
 mod hostile;
 mod journals;
 mod repairs;
 mod tables;
-mod volume;
+pub(crate) mod volume;
 
 use std::collections::BTreeSet;
 

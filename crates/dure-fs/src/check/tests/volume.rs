@@ -27,7 +27,7 @@ use crate::layout::{FormatOptions, Layout};
 use crate::units::{BLOCK_BYTES, BlockNo, Ino, Nid, SegNo, to_usize};
 
 /// What lies where.
-pub(super) mod place {
+pub(crate) mod place {
     pub(crate) const ORPHANS: u64 = 1;
     pub(crate) const ROOT_BUCKETS: u64 = 2;
     pub(crate) const SUB_BUCKETS: u64 = 3;
@@ -55,18 +55,18 @@ use place::*;
 
 /// A volume before it is written.
 #[derive(Clone)]
-pub(super) struct TestVolume {
-    pub(super) layout: Layout,
-    pub(super) header: VolumeHeader,
-    pub(super) nodes: BTreeMap<Nid, (NodeImage, BlockNo)>,
+pub(crate) struct TestVolume {
+    pub(crate) layout: Layout,
+    pub(crate) header: VolumeHeader,
+    pub(crate) nodes: BTreeMap<Nid, (NodeImage, BlockNo)>,
     /// Data blocks and their owners.
-    pub(super) data: BTreeMap<BlockNo, (SummaryEntry, Vec<u8>)>,
-    pub(super) ring: Vec<u64>,
+    pub(crate) data: BTreeMap<BlockNo, (SummaryEntry, Vec<u8>)>,
+    pub(crate) ring: Vec<u64>,
     next: u64,
 }
 
 /// A page with something in it.
-pub(super) fn page(seed: u8) -> Vec<u8> {
+pub(crate) fn page(seed: u8) -> Vec<u8> {
     (0..=255)
         .cycle()
         .take(BLOCK_BYTES)
@@ -76,7 +76,7 @@ pub(super) fn page(seed: u8) -> Vec<u8> {
 
 impl TestVolume {
     /// The sample.
-    pub(super) fn new() -> TestVolume {
+    pub(crate) fn new() -> TestVolume {
         let options = FormatOptions {
             journals: Some(1),
             uuid: Some([7; 16]),
@@ -200,24 +200,24 @@ impl TestVolume {
     }
 
     /// A free block of the main area.
-    pub(super) fn take(&mut self) -> u64 {
+    pub(crate) fn take(&mut self) -> u64 {
         self.next += 1;
         self.next - 1
     }
 
     /// A new node.
-    pub(super) fn add(&mut self, nid: u64, kind: NodeKind) {
+    pub(crate) fn add(&mut self, nid: u64, kind: NodeKind) {
         let block = BlockNo(self.take());
         self.nodes
             .insert(Nid(nid), (NodeImage::fresh(kind, 2), block));
     }
 
-    pub(super) fn payload(&mut self, nid: u64, granule: usize) -> &mut [u8] {
+    pub(crate) fn payload(&mut self, nid: u64, granule: usize) -> &mut [u8] {
         &mut self.nodes.get_mut(&Nid(nid)).unwrap().0.payloads[granule]
     }
 
     /// Fills an inode in and changes it.
-    pub(super) fn inode(&mut self, ino: u64, mode: u32, change: impl FnOnce(&mut InodeRecord)) {
+    pub(crate) fn inode(&mut self, ino: u64, mode: u32, change: impl FnOnce(&mut InodeRecord)) {
         self.edit(ino, |record| {
             record.ino.set(ino);
             record.generation.set(1);
@@ -228,14 +228,14 @@ impl TestVolume {
     }
 
     /// Changes an inode.
-    pub(super) fn edit(&mut self, ino: u64, change: impl FnOnce(&mut InodeRecord)) {
+    pub(crate) fn edit(&mut self, ino: u64, change: impl FnOnce(&mut InodeRecord)) {
         let ino = Ino(ino);
         let payload = self.payload(ino.nid().0, usize::from(ino.index()));
         change(InodeRecord::mut_from_bytes(payload).unwrap());
     }
 
     /// Puts a slot into an inode (`leaf` 0) or a leaf.
-    pub(super) fn set_slot(&mut self, ino: u64, leaf: u64, slot: usize, value: Slot) {
+    pub(crate) fn set_slot(&mut self, ino: u64, leaf: u64, slot: usize, value: Slot) {
         if leaf == 0 {
             self.edit(ino, |record| {
                 record.body[slot * 12..][..12].copy_from_slice(value.as_bytes());
@@ -249,7 +249,7 @@ impl TestVolume {
     }
 
     /// A page with content in a slot of its own.
-    pub(super) fn written(&mut self, ino: u64, leaf: u64, slot: usize, seed: u8) -> u64 {
+    pub(crate) fn written(&mut self, ino: u64, leaf: u64, slot: usize, seed: u8) -> u64 {
         let block = self.take();
         let bytes = page(seed);
         self.set_slot(
@@ -267,7 +267,7 @@ impl TestVolume {
     }
 
     /// Notes the owner of a data block.
-    pub(super) fn own(&mut self, block: u64, nid: u64, granule: u8, slot: u8, bytes: Vec<u8>) {
+    pub(crate) fn own(&mut self, block: u64, nid: u64, granule: u8, slot: u8, bytes: Vec<u8>) {
         let owner = SummaryEntry {
             nid: nid.into(),
             kind: OWNER_SLOT,
@@ -278,7 +278,7 @@ impl TestVolume {
         self.data.insert(BlockNo(block), (owner, bytes));
     }
 
-    pub(super) fn orphan(&mut self, slot: usize, ino: u64, intent: u64) {
+    pub(crate) fn orphan(&mut self, slot: usize, ino: u64, intent: u64) {
         let value = OrphanSlot {
             ino: ino.into(),
             intent: intent.into(),
@@ -287,18 +287,18 @@ impl TestVolume {
     }
 
     /// The bucket of `name` in the top node `buckets`.
-    pub(super) fn bucket_of(&self, name: &str) -> usize {
+    pub(crate) fn bucket_of(&self, name: &str) -> usize {
         to_usize(hash::name_hash(self.layout.hash_seed, name.as_bytes()) >> 61)
     }
 
     /// Appends an entry to the bucket its hash leads to; its ordinal tells it from those before it.
-    pub(super) fn entry(&mut self, buckets: u64, ino: u64, name: &str, kind: u8) {
+    pub(crate) fn entry(&mut self, buckets: u64, ino: u64, name: &str, kind: u8) {
         let index = self.bucket_of(name);
         self.entry_at(buckets, index, ino, name, kind);
     }
 
     /// Appends an entry to a bucket.
-    pub(super) fn entry_at(&mut self, buckets: u64, index: usize, ino: u64, name: &str, kind: u8) {
+    pub(crate) fn entry_at(&mut self, buckets: u64, index: usize, ino: u64, name: &str, kind: u8) {
         let payload = self.payload(buckets, index);
         let (header, area) = BucketHeader::mut_from_prefix(payload).unwrap();
         let at = usize::from(header.used.get());
@@ -317,12 +317,12 @@ impl TestVolume {
     }
 
     /// The header of a bucket, to be changed.
-    pub(super) fn bucket(&mut self, buckets: u64, index: usize) -> &mut BucketHeader {
+    pub(crate) fn bucket(&mut self, buckets: u64, index: usize) -> &mut BucketHeader {
         BucketHeader::mut_from_bytes(&mut self.payload(buckets, index)[..HEADER_BYTES]).unwrap()
     }
 
     /// Where `name` stands in its bucket of `buckets`: offset of its entry in the payload.
-    pub(super) fn find(&mut self, buckets: u64, name: &str) -> usize {
+    pub(crate) fn find(&mut self, buckets: u64, name: &str) -> usize {
         let index = self.bucket_of(name);
         let payload = self.payload(buckets, index);
         let found = payload
@@ -332,7 +332,7 @@ impl TestVolume {
     }
 
     /// Writes everything, tables derived from what is there.
-    pub(super) fn write(&self) -> Disk {
+    pub(crate) fn write(&self) -> Disk {
         let disk = Disk {
             device: Arc::new(RamDevice::new("check", self.layout.total_blocks)),
             layout: self.layout.clone(),
@@ -459,12 +459,12 @@ impl TestVolume {
     }
 
     /// Writes the volume and checks it.
-    pub(super) fn check(&self) -> Report {
+    pub(crate) fn check(&self) -> Report {
         self.write().check()
     }
 
     /// Writes the volume, checks it, and gives the issues as lines.
-    pub(super) fn issues(&self) -> Vec<String> {
+    pub(crate) fn issues(&self) -> Vec<String> {
         self.write().issues()
     }
 }

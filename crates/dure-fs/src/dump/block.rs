@@ -1,0 +1,105 @@
+//! One block: which part of the volume it lies in, who owns it, and its bytes.
+
+use super::source::Source;
+use super::{Out, line, tables};
+use crate::error::{Error, Result};
+use crate::units::BlockNo;
+
+const ROW_BYTES: usize = 16;
+
+/// A block.
+pub(super) fn block(source: &Source, out: &mut Out<'_>, block: BlockNo) -> Result<()> {
+    let blocks = source.queue.info().blocks;
+    if block.0 >= blocks {
+        let why = format!("{} is not below {blocks}, the size of the device", block.0);
+        return Err(Error::BadOption {
+            option: "block",
+            why,
+        });
+    }
+    line!(out, "block {}: {}", block.0, part(source, block)?)?;
+    let bytes = source.block(block.0)?;
+    let mut skipped = false;
+    for (row, bytes) in bytes.chunks_exact(ROW_BYTES).enumerate() {
+        if bytes.iter().all(|byte| *byte == 0) {
+            skipped = true;
+            continue;
+        }
+        if std::mem::take(&mut skipped) {
+            line!(out, "  *")?;
+        }
+        let hex: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let printable = |byte: &u8| {
+            if byte.is_ascii_graphic() {
+                char::from(*byte)
+            } else {
+                '.'
+            }
+        };
+        let text: String = bytes.iter().map(printable).collect();
+        line!(out, "  {:03x}: {}  {text}", row * ROW_BYTES, hex.join(" "))?;
+    }
+    if skipped {
+        line!(out, "  *")?;
+    }
+    Ok(())
+}
+
+fn part(source: &Source, block: BlockNo) -> Result<String> {
+    let layout = &source.layout;
+    let pairs = |first: u64, count: u64| -> Option<(u64, u64)> {
+        let offset = block.0.checked_sub(first)?;
+        (offset < 2 * count).then_some((offset / 2, offset % 2))
+    };
+    let segments = u64::from(layout.segments) * u64::from(layout.summary_pairs);
+    for (name, first, count) in [
+        ("volume header", layout.volume_header, 1),
+        ("pack", layout.pack, u64::from(layout.pack_pairs)),
+        (
+            "journal header",
+            layout.journal_headers,
+            u64::from(layout.journals),
+        ),
+        ("NAT", layout.nat, u64::from(layout.nat_pairs)),
+        ("SIT", layout.sit, u64::from(layout.sit_pairs)),
+        ("summary", layout.summary, segments),
+    ] {
+        if let Some((pair, slot)) = pairs(first, count) {
+            return Ok(format!("slot {slot} of {name} pair {pair}"));
+        }
+    }
+    if block.0 == 0 || block.0 == layout.total_blocks - 1 {
+        return Ok("superblock".to_owned());
+    }
+    let Some((segment, index)) = layout.locate(block) else {
+        return Ok("unused".to_owned());
+    };
+    for journal in 0..layout.journals {
+        let Ok(header) = tables::journal_header(source, journal) else {
+            continue;
+        };
+        let start = layout.segment_start(segment).0;
+        if header
+            .segments
+            .iter()
+            .any(|segment| segment.number() == start)
+        {
+            return Ok(format!(
+                "block {index} of segment {}, log of journal {journal}",
+                segment.0
+            ));
+        }
+    }
+    let entry = tables::sit_entry(source, segment)?;
+    let live = if tables::is_live(&entry, index) {
+        "live"
+    } else {
+        "free"
+    };
+    let owners = tables::summary_of(source, segment)?;
+    let owner = tables::owner(&owners[crate::units::to_usize(u64::from(index))]);
+    Ok(format!(
+        "block {index} of segment {}, {live}, summary: {owner}",
+        segment.0
+    ))
+}

@@ -1,0 +1,98 @@
+//! The medium as a dump reads it.
+
+use dure_block::{Device, Lba, Queue, QueueConfig};
+use dure_sync::Arc;
+use zerocopy::FromBytes;
+
+use crate::error::{Error, Result};
+use crate::format::nat::{NatBlock, NatEntry, place_of};
+use crate::format::node::NodeImage;
+use crate::format::pair_kind;
+use crate::format::superblock::SuperBlock;
+use crate::format::volume::VolumeHeader;
+use crate::layout::Layout;
+use crate::pair::{self, Pair};
+use crate::units::{BLOCK_BYTES, BlockNo, Nid};
+
+/// The volume on a device.
+#[derive(Debug)]
+pub(super) struct Source {
+    pub(super) queue: Arc<Queue>,
+    pub(super) layout: Layout,
+}
+
+impl Source {
+    pub(super) fn open(device: Arc<dyn Device>) -> Result<Source> {
+        let queue = Queue::new(device, QueueConfig::default());
+        let last = queue.info().blocks.saturating_sub(1);
+        let read = |at: u64| {
+            let mut block = [0; BLOCK_BYTES];
+            queue.read(Lba::new(at), &mut block)?;
+            SuperBlock::open(&block, at)
+        };
+        let superblock = read(0).or_else(|first| read(last).map_err(|_| first))?;
+        let layout = Layout::from_superblock(superblock)?;
+        Ok(Source { queue, layout })
+    }
+
+    pub(super) fn block(&self, at: u64) -> Result<Vec<u8>> {
+        let mut block = vec![0; BLOCK_BYTES];
+        self.queue.read(Lba::new(at), &mut block)?;
+        Ok(block)
+    }
+
+    pub(super) fn pair(&self, first: u64, kind: u32) -> Result<Pair> {
+        pair::read(&self.queue, first, kind, self.layout.crc_seed)
+    }
+
+    pub(super) fn header(&self) -> Result<VolumeHeader> {
+        let at = self.layout.volume_header;
+        let pair = self.pair(at, pair_kind::VOLUME)?;
+        let newest = pair.newest().ok_or_else(|| Error::Corrupt {
+            what: "volume header: never written".into(),
+            at,
+            want: 1,
+            got: 0,
+        })?;
+        let (header, _) =
+            VolumeHeader::read_from_prefix(&newest.payload).expect("a payload is longer");
+        Ok(header)
+    }
+
+    /// The NAT entry of a node.
+    ///
+    /// # Errors
+    /// `BadOption` for a nid the volume does not have.
+    pub(super) fn entry(&self, nid: Nid) -> Result<NatEntry> {
+        if nid.0 >= self.layout.nids() {
+            let why = format!(
+                "{nid} is not below {}, the number of nodes",
+                self.layout.nids()
+            );
+            return Err(Error::BadOption {
+                option: "node",
+                why,
+            });
+        }
+        let (index, within) = place_of(nid);
+        let pair = self.pair(self.layout.nat_pair(index), pair_kind::NAT)?;
+        let Some(newest) = pair.newest() else {
+            return Ok(NatEntry::default());
+        };
+        let block = NatBlock::read_from_bytes(&newest.payload).expect("a whole payload");
+        Ok(block.entries[within])
+    }
+
+    /// The image the NAT names; `None` when there is none.
+    pub(super) fn image(&self, nid: Nid) -> Result<Option<(BlockNo, NodeImage)>> {
+        let block = self.entry(nid)?.block();
+        if block.is_none() {
+            return Ok(None);
+        }
+        let bytes = self.block(block.0)?;
+        Ok(Some((
+            block,
+            NodeImage::open(&bytes, nid, block, self.layout.crc_seed)?,
+        )))
+    }
+}
