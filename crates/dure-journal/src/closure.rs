@@ -127,3 +127,6 @@ impl Closure {
         self.touched.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -342,3 +342,6 @@ impl<S: Settle> Journal<S> {
         out
     }
 }
+
+#[cfg(test)]
+mod tests;

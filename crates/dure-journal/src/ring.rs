@@ -127,3 +127,6 @@ impl Ring {
         )
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -121,3 +121,6 @@ pub(crate) fn plan(
         "no transaction is empty"
     );
 }
+
+#[cfg(test)]
+mod tests;

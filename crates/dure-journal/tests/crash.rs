@@ -11,6 +11,7 @@
     reason = "tests panic and print"
 )]
 
+#[expect(dead_code, reason = "shared by several test programs")]
 mod support;
 
 use dure_journal::{JournalId, Mark};

@@ -1,8 +1,8 @@
 //! Journal headers: written by mkfs, read by every mount.
 //!
 //! **Problem.** A fresh volume needs rings; every mount needs to know them. **Structure.** mkfs
-//! writes generation and epoch 0-free headers whose log is empty; reading checks that the ring a
-//! header lists is possible. **Crash.** mkfs flushes after this, before the superblock makes the
+//! writes headers of epoch 0, whose logs are empty; reading checks that the ring a header lists is
+//! possible. **Crash.** mkfs flushes after this, before the superblock makes the
 //! volume exist.
 
 use dure_block::{BLOCK_BYTES, BlockBuf, Lba, Queue, WriteFlags};
@@ -10,11 +10,14 @@ use dure_block::{BLOCK_BYTES, BlockBuf, Lba, Queue, WriteFlags};
 use crate::error::{Error, Result};
 use crate::format::slotted;
 use crate::format::{JournalHeader, TailPosition};
-use crate::ids::JournalId;
+use crate::ids::{JournalId, Mark};
 use crate::journal::RingStart;
-use crate::units::{to_u64, to_usize};
+use crate::units::to_usize;
 
 use super::scan::LogLayout;
+
+/// No counter of a volume comes near this.
+const COUNT_MAX: u64 = 1 << 62;
 
 /// Writes a header for each ring, of epoch 0 (which no volume ever runs in) and of the generation
 /// the ring says, and wipes the other slot of the pair. The caller flushes.
@@ -71,6 +74,12 @@ pub(super) fn read_header(
         .map_err(|source| Error::Device { at: pair, source })?;
     let (first, second) = blocks.as_slice().split_at(BLOCK_BYTES);
     let header = JournalHeader::open(first, second, pair, layout.seed, journal)?;
+    check_ring(&header, layout, pair)?;
+    Ok(header)
+}
+
+/// Checks that the ring of a sealed header can exist on this device.
+fn check_ring(header: &JournalHeader, layout: &LogLayout, pair: Lba) -> Result<()> {
     let corrupt = |what, want, got| {
         Err(Error::Corrupt {
             what,
@@ -90,12 +99,12 @@ pub(super) fn read_header(
         .collect();
     starts.sort_unstable();
     let length = u64::from(layout.segment_blocks);
-    for pair in starts.windows(2) {
-        if pair[1] - pair[0] < length {
+    for two in starts.windows(2) {
+        if two[1] - two[0] < length {
             return corrupt(
                 "journal header: distance of segments",
                 length,
-                pair[1] - pair[0],
+                two[1] - two[0],
             );
         }
     }
@@ -115,9 +124,29 @@ pub(super) fn read_header(
         to_usize(tail.segment) < header.segments.len(),
         "checked when it was opened"
     );
-    if tail.sequence == 0 || tail.number == 0 {
-        return corrupt("journal header: sequence and number of the tail", 1, 0);
+    // Numbers that leave room to count on, so that nothing derived from them overflows.
+    let counts = [
+        ("journal header: generation", header.generation, COUNT_MAX),
+        (
+            "journal header: sequence of the tail",
+            tail.sequence,
+            COUNT_MAX,
+        ),
+        (
+            "journal header: number of the tail",
+            tail.number,
+            Mark::NUMBER_MAX,
+        ),
+        (
+            "journal header: durable_upto",
+            header.durable_upto.max(1),
+            Mark::NUMBER_MAX,
+        ),
+    ];
+    for (what, got, most) in counts {
+        if got == 0 || got > most {
+            return corrupt(what, most, got);
+        }
     }
-    assert!(to_u64(starts.len()) > 0, "a header lists segments");
-    Ok(header)
+    Ok(())
 }

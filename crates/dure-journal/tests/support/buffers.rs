@@ -1,39 +1,19 @@
-//! The file system of the crash tests: granules, their images, a NAT, a volume header.
+//! The file system of the crash tests, mounted: granules, operations, commits, checkpoints.
 
+use dure_block::fault::{FaultDevice, Rule};
+use dure_block::overlay::OverlayRam;
 use dure_block::ram::Image;
 use dure_block::record::{LostFlushes, RecordDevice, RecordLog};
-use dure_block::{BLOCK_BYTES, Lba, Queue, WriteFlags, share};
-use dure_journal::format::slotted::{self, SlotKind};
-use dure_journal::recovery::write_fresh_headers;
+use dure_block::{FlushPolicy, Queue, QueueConfig, share};
 use dure_journal::{
     BeginError, CommitError, Cut, GranuleId, Journal, JournalConfig, JournalId, Mark, Nid, Order,
     RingStart, Rules, Settle,
 };
 use dure_sync::{Arc, CoreId, Mutex};
 
-use super::medium::{device_on, queue_of, queue_on};
+use super::disk::{GRANULES, Nat, SEED, SEGMENT_BLOCKS, Volume, read_image, write_image};
+use super::medium::{device_on, queue_on};
 use super::truth::{Operation, Payload, SLOTS, Truth};
-
-pub(crate) const SEED: u32 = 0x5eed;
-pub(crate) const SEGMENT_BLOCKS: u32 = 8;
-pub(crate) const GRANULES: usize = 4;
-pub(crate) const DEVICE_BLOCKS: u64 = 2048;
-const VOLUME: SlotKind = SlotKind(900);
-const NAT: SlotKind = SlotKind(901);
-const VOLUME_AT: Lba = Lba::new(0);
-const NAT_AT: Lba = Lba::new(2);
-const IMAGES_AT: u64 = 64;
-const LOGS_AT: u64 = 1024;
-
-/// Where the header pair of journal `index` is.
-pub(crate) fn header_at(index: usize) -> Lba {
-    Lba::new(4 + 2 * u64::try_from(index).unwrap())
-}
-
-/// Segment `number` of the device.
-pub(crate) fn segment_at(number: u64) -> Lba {
-    Lba::new(LOGS_AT + number * u64::from(SEGMENT_BLOCKS))
-}
 
 /// What a test leaves out, besides the journal's own rules.
 #[derive(Debug, Clone, Copy)]
@@ -43,6 +23,8 @@ pub(crate) struct TestRules {
     pub(crate) read_marks: bool,
     /// The device forgets flushes.
     pub(crate) lost_flushes: bool,
+    /// The queue lets callers share a flush that is already running.
+    pub(crate) early_flush: bool,
 }
 
 impl Default for TestRules {
@@ -51,128 +33,9 @@ impl Default for TestRules {
             journal: Rules::default(),
             read_marks: true,
             lost_flushes: false,
+            early_flush: false,
         }
     }
-}
-
-/// The volume header.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Volume {
-    pub(crate) generation: u64,
-    pub(crate) epoch: u64,
-    pub(crate) first_number: u64,
-    pub(crate) journals: u64,
-}
-
-/// The NAT: image block and version by granule, and the next free image block.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Nat {
-    pub(crate) generation: u64,
-    pub(crate) next_image: u64,
-    pub(crate) entries: Vec<(u64, u64)>,
-}
-
-fn words(body: &[u8]) -> Vec<u64> {
-    body.as_chunks::<8>()
-        .0
-        .iter()
-        .map(|bytes| u64::from_le_bytes(*bytes))
-        .collect()
-}
-
-fn write_pair(queue: &Queue, kind: SlotKind, pair: Lba, generation: u64, content: &[u64]) {
-    let mut block = vec![0; BLOCK_BYTES];
-    for (place, word) in block[slotted::SLOT_HEADER_BYTES..]
-        .chunks_exact_mut(8)
-        .zip(content)
-    {
-        place.copy_from_slice(&word.to_le_bytes());
-    }
-    let at = slotted::seal(&mut block, kind, pair, generation, SEED);
-    queue.write(at, &block, WriteFlags::NONE).unwrap();
-}
-
-fn read_pair(queue: &Queue, kind: SlotKind, pair: Lba) -> Option<(u64, Vec<u64>)> {
-    let mut blocks = vec![0; 2 * BLOCK_BYTES];
-    queue.read(pair, &mut blocks).unwrap();
-    let (first, second) = blocks.split_at(BLOCK_BYTES);
-    let newest = slotted::open(first, second, kind, pair, SEED)?;
-    Some((newest.generation, words(newest.body)))
-}
-
-impl Volume {
-    pub(crate) fn write(self, queue: &Queue) {
-        let content = [self.epoch, self.first_number, self.journals];
-        write_pair(queue, VOLUME, VOLUME_AT, self.generation, &content);
-    }
-
-    pub(crate) fn read(queue: &Queue) -> Option<Self> {
-        let (generation, words) = read_pair(queue, VOLUME, VOLUME_AT)?;
-        Some(Self {
-            generation,
-            epoch: words[0],
-            first_number: words[1],
-            journals: words[2],
-        })
-    }
-}
-
-impl Nat {
-    pub(crate) fn write(&self, queue: &Queue) {
-        let entries = self
-            .entries
-            .iter()
-            .flat_map(|(block, version)| [*block, *version]);
-        let content: Vec<u64> = std::iter::once(self.next_image).chain(entries).collect();
-        write_pair(queue, NAT, NAT_AT, self.generation, &content);
-    }
-
-    pub(crate) fn read(queue: &Queue) -> Option<Self> {
-        let (generation, words) = read_pair(queue, NAT, NAT_AT)?;
-        let entries = (0..GRANULES).map(|granule| (words[1 + 2 * granule], words[2 + 2 * granule]));
-        Some(Self {
-            generation,
-            next_image: words[0],
-            entries: entries.collect(),
-        })
-    }
-}
-
-/// Writes the image of a granule; block 0 is never an image.
-pub(crate) fn write_image(queue: &Queue, at: u64, granule: usize, version: u64, payload: &Payload) {
-    let mut block = vec![0; BLOCK_BYTES];
-    let head = [u64::try_from(granule).unwrap(), version];
-    for (place, word) in block[8..]
-        .chunks_exact_mut(8)
-        .zip(head.iter().chain(payload))
-    {
-        place.copy_from_slice(&word.to_le_bytes());
-    }
-    let crc = crc32c::crc32c(&block[8..]);
-    block[..4].copy_from_slice(&crc.to_le_bytes());
-    queue.write(Lba::new(at), &block, WriteFlags::NONE).unwrap();
-}
-
-/// Reads the image of a granule that must have `version`.
-pub(crate) fn read_image(
-    queue: &Queue,
-    at: u64,
-    granule: usize,
-    version: u64,
-) -> Result<Payload, String> {
-    let mut block = vec![0; BLOCK_BYTES];
-    queue.read(Lba::new(at), &mut block).unwrap();
-    let crc = u32::from_le_bytes([block[0], block[1], block[2], block[3]]);
-    let words = words(&block);
-    let head = [u64::try_from(granule).unwrap(), version];
-    if crc != crc32c::crc32c(&block[8..]) || words[1..3] != head {
-        return Err(format!(
-            "the NAT names block {at}, which is no image of granule {granule}"
-        ));
-    }
-    let mut payload = [0; SLOTS];
-    payload.copy_from_slice(&words[3..3 + SLOTS]);
-    Ok(payload)
 }
 
 /// Counts effects, and checks their order.
@@ -224,6 +87,8 @@ pub(crate) struct Change {
 pub(crate) struct Buffers {
     pub(crate) queue: Arc<Queue>,
     pub(crate) log: Arc<RecordLog>,
+    pub(crate) faulty: Arc<FaultDevice>,
+    medium: Arc<OverlayRam>,
     /// The medium at mount.
     pub(crate) start: Image,
     pub(crate) journal: Journal<Settled>,
@@ -237,62 +102,43 @@ pub(crate) struct Buffers {
     checkpoints: Mutex<81, u64>,
 }
 
-/// A fresh volume with `journals` journals of `segments` segments each.
-pub(crate) fn format(journals: usize, segments: u64) -> Image {
-    let device = Arc::new(device_on(Image::zeroed(DEVICE_BLOCKS)));
-    let queue = queue_of(share(Arc::clone(&device)));
-    let rings: Vec<RingStart> = (0..journals)
-        .map(|index| {
-            let base = u64::try_from(index).unwrap() * 16;
-            let segments = (base..base + segments).map(segment_at).collect();
-            RingStart {
-                header: header_at(index),
-                generation: 1,
-                segments,
+/// The granules that the NAT names.
+fn read_granules(reader: &Queue, nat: &Nat) -> Vec<Granule> {
+    nat.entries
+        .iter()
+        .enumerate()
+        .map(|(granule, (block, version))| {
+            let payload = if *block == 0 {
+                [0; SLOTS]
+            } else {
+                read_image(reader, *block, granule, *version).unwrap()
+            };
+            Granule {
+                version: *version,
+                last_writer: Mark::NONE,
+                payload,
             }
         })
-        .collect();
-    write_fresh_headers(&queue, SEED, SEGMENT_BLOCKS, &rings).unwrap();
-    Nat {
-        generation: 1,
-        next_image: IMAGES_AT,
-        entries: vec![(0, 0); GRANULES],
-    }
-    .write(&queue);
-    let journals = u64::try_from(journals).unwrap();
-    Volume {
-        generation: 1,
-        epoch: 1,
-        first_number: 1,
-        journals,
-    }
-    .write(&queue);
-    device.snapshot()
+        .collect()
 }
 
 impl Buffers {
     /// Mounts `image`, which is clean: its logs are empty.
     pub(crate) fn mount(image: Image, rings: Vec<RingStart>, rules: TestRules) -> Self {
+        Self::mount_faulty(image, rings, rules, Vec::new())
+    }
+
+    /// As `mount`, on a device that fails as `faults` say.
+    pub(crate) fn mount_faulty(
+        image: Image,
+        rings: Vec<RingStart>,
+        rules: TestRules,
+        faults: Vec<Rule>,
+    ) -> Self {
         let reader = queue_on(image.clone());
         let volume = Volume::read(&reader).expect("a clean volume has a header");
         let nat = Nat::read(&reader).expect("a clean volume has a NAT");
-        let granules: Vec<Granule> = nat
-            .entries
-            .iter()
-            .enumerate()
-            .map(|(granule, (block, version))| {
-                let payload = if *block == 0 {
-                    [0; SLOTS]
-                } else {
-                    read_image(&reader, *block, granule, *version).unwrap()
-                };
-                Granule {
-                    version: *version,
-                    last_writer: Mark::NONE,
-                    payload,
-                }
-            })
-            .collect();
+        let granules = read_granules(&reader, &nat);
         let truth = granules
             .iter()
             .map(|granule| (granule.version, granule.payload))
@@ -302,9 +148,24 @@ impl Buffers {
         } else {
             LostFlushes::None
         };
-        let recorder = RecordDevice::with_lost_flushes(share(device_on(image.clone())), lost);
+        let medium = Arc::new(device_on(image.clone()));
+        let faulty = Arc::new(FaultDevice::new(share(Arc::clone(&medium))));
+        faults.into_iter().for_each(|rule| faulty.add(rule));
+        let recorder = RecordDevice::with_lost_flushes(share(Arc::clone(&faulty)), lost);
         let log = recorder.log();
-        let queue = queue_of(share(recorder));
+        let flush = if rules.early_flush {
+            FlushPolicy::CanarySharesRunning
+        } else {
+            FlushPolicy::Compound
+        };
+        let queue = Queue::new(
+            share(recorder),
+            QueueConfig {
+                nr_requests: 8,
+                flush,
+                ..QueueConfig::default()
+            },
+        );
         let journals = rings.len();
         let numbers = Mutex::new(vec![Vec::new(); journals]);
         let settled = Arc::new(Settled { numbers });
@@ -324,6 +185,8 @@ impl Buffers {
         let journal = Journal::start(Arc::clone(&queue), Arc::clone(&settled), config).unwrap();
         Self {
             queue,
+            faulty,
+            medium,
             log,
             start: image,
             journal,
@@ -339,14 +202,17 @@ impl Buffers {
 
     /// One operation; `None` if the log is full.
     pub(crate) fn change(&self, change: Change) -> Option<Mark> {
-        let mut handle = match self
-            .journal
-            .begin(CoreId::new(change.core), 400 + usize::from(change.note))
-        {
-            Ok(handle) => handle,
-            Err(BeginError::LogFull) => return None,
+        match self.try_change(change) {
+            Ok(mark) => Some(mark),
+            Err(BeginError::LogFull) => None,
             Err(error) => panic!("{error}"),
-        };
+        }
+    }
+
+    /// One operation.
+    pub(crate) fn try_change(&self, change: Change) -> Result<Mark, BeginError> {
+        let bytes = 400 + usize::from(change.note);
+        let mut handle = self.journal.begin(CoreId::new(change.core), bytes)?;
         let touched = |granule: &usize| (change.writes | change.reads) >> granule & 1 == 1;
         let mut guards: Vec<_> = (0..GRANULES)
             .filter(touched)
@@ -407,7 +273,7 @@ impl Buffers {
                 guard.last_writer = mark;
             }
         }
-        Some(mark)
+        Ok(mark)
     }
 
     /// fsync of the granules in `mask`. What it has promised is remembered.
@@ -469,14 +335,24 @@ impl Buffers {
         }
     }
 
+    /// What is on the medium now.
+    pub(crate) fn faulty_image(&self) -> Image {
+        self.medium.snapshot()
+    }
+
+    fn flush(&self) -> Result<(), String> {
+        self.queue.flush().map_err(|error| error.to_string())
+    }
+
     /// Steps 2 to 4: commit, images, NAT, headers. Stops after `steps` of them.
     pub(crate) fn checkpoint_finish(
         &self,
         checkpoint: &Checkpoint,
         steps: u8,
-    ) -> Result<(), CommitError> {
+    ) -> Result<(), String> {
         self.journal
-            .commit_checkpoint(&checkpoint.cut, &checkpoint.last_writers)?;
+            .commit_checkpoint(&checkpoint.cut, &checkpoint.last_writers)
+            .map_err(|error| error.to_string())?;
         if steps == 1 {
             return Ok(());
         }
@@ -488,12 +364,12 @@ impl Buffers {
             next.entries[*granule] = (next.next_image, *version);
             next.next_image += 1;
         }
-        self.queue.flush().unwrap();
+        self.flush()?;
         if steps == 2 {
             return Ok(());
         }
         next.write(&self.queue);
-        self.queue.flush().unwrap();
+        self.flush()?;
         *nat = next;
         drop(nat);
         if steps == 3 {
@@ -506,8 +382,7 @@ impl Buffers {
         };
         self.journal
             .checkpoint_done(&checkpoint.cut, number)
-            .unwrap();
-        Ok(())
+            .map_err(|error| error.to_string())
     }
 
     /// A whole checkpoint.

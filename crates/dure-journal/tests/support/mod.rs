@@ -6,6 +6,7 @@
 //! steps on it, `power` cuts the power at every instant that matters and recovers.
 
 pub(crate) mod buffers;
+pub(crate) mod disk;
 pub(crate) mod medium;
 pub(crate) mod power;
 pub(crate) mod random;
@@ -13,3 +14,4 @@ pub(crate) mod recover;
 pub(crate) mod scatter;
 pub(crate) mod script;
 pub(crate) mod truth;
+pub(crate) mod workload;

@@ -6,9 +6,9 @@ use dure_block::Queue;
 use dure_journal::RingStart;
 use dure_journal::recovery::{LogLayout, Record, Scan, scan};
 
-use super::buffers::{
-    Buffers, DEVICE_BLOCKS, GRANULES, Nat, SEED, SEGMENT_BLOCKS, TestRules, Volume, header_at,
-    read_image, write_image,
+use super::buffers::{Buffers, TestRules};
+use super::disk::{
+    DEVICE_BLOCKS, GRANULES, Nat, SEED, SEGMENT_BLOCKS, Volume, header_at, read_image, write_image,
 };
 use super::truth::{Payload, SLOTS};
 
@@ -161,4 +161,13 @@ pub(crate) fn rings_of(queue: &Queue) -> Vec<RingStart> {
 pub(crate) fn mount(image: dure_block::ram::Image, rules: TestRules) -> Buffers {
     let rings = rings_of(&super::medium::queue_on(image.clone()));
     Buffers::mount(image, rings, rules)
+}
+
+/// Mounts a clean image on a device that fails.
+pub(crate) fn mount_faulty(
+    image: dure_block::ram::Image,
+    faults: Vec<dure_block::fault::Rule>,
+) -> Buffers {
+    let rings = rings_of(&super::medium::queue_on(image.clone()));
+    Buffers::mount_faulty(image, rings, TestRules::default(), faults)
 }

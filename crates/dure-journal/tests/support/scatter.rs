@@ -7,7 +7,8 @@
 
 use dure_journal::{JournalId, Mark, Rules};
 
-use super::buffers::{Buffers, Change, TestRules, format};
+use super::buffers::{Buffers, Change, TestRules};
+use super::disk::format;
 use super::power::{Effort, cut_everywhere};
 use super::recover::mount;
 

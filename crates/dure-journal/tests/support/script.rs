@@ -3,7 +3,8 @@
 use dure_block::crash::Selection;
 use dure_journal::{CommitError, JournalId};
 
-use super::buffers::{Buffers, Change, Checkpoint, TestRules, format, segment_at};
+use super::buffers::{Buffers, Change, Checkpoint, TestRules};
+use super::disk::{format, segment_at};
 use super::power::{Effort, cut_everywhere, reboot};
 use super::random::Random;
 use super::recover::mount;

@@ -1,0 +1,320 @@
+use dure_block::ram::RamDevice;
+use dure_block::{Lba, Queue, QueueConfig, share};
+use dure_sync::{Arc, CoreId, Mutex};
+
+use super::*;
+use crate::error::CommitError;
+use crate::ids::{GranuleId, Nid};
+use crate::recovery::{LogLayout, scan, write_fresh_headers};
+
+#[derive(Default)]
+struct Collected(Mutex<10, Vec<u32>>);
+
+impl Settle for Collected {
+    type Effect = u32;
+
+    fn settle(&self, effects: Vec<u32>) {
+        self.0.lock().extend(effects);
+    }
+}
+
+const SEGMENT_BLOCKS: u32 = 8;
+
+fn config(journals: u64, segments: u64, order: Order) -> JournalConfig {
+    let rings = (0..journals)
+        .map(|journal| RingStart {
+            header: Lba::new(2 * journal),
+            generation: 1,
+            segments: (0..segments)
+                .map(|n| Lba::new(64 + (journal * 16 + n) * 8))
+                .collect(),
+        })
+        .collect();
+    JournalConfig {
+        epoch: 4,
+        first_number: 100,
+        order,
+        seed: 3,
+        segment_blocks: SEGMENT_BLOCKS,
+        journals: rings,
+        rules: Rules::default(),
+    }
+}
+
+fn start(config: JournalConfig) -> (Journal<Collected>, Arc<Collected>, Arc<Queue>) {
+    let queue = Queue::new(share(RamDevice::new("ram", 4096)), QueueConfig::default());
+    write_fresh_headers(&queue, config.seed, config.segment_blocks, &config.journals).unwrap();
+    let settled = Arc::new(Collected::default());
+    let journal = Journal::start(Arc::clone(&queue), Arc::clone(&settled), config).unwrap();
+    (journal, settled, queue)
+}
+
+fn core(number: u16) -> CoreId {
+    CoreId::new(number)
+}
+
+fn join(journal: &Journal<Collected>, on: u16, bytes: usize, marks: &[Mark], effect: u32) -> Mark {
+    let mut handle = journal
+        .begin(core(on), bytes + 24 + 8 * marks.len())
+        .unwrap();
+    let granule = GranuleId {
+        nid: Nid(1),
+        index: 0,
+    };
+    handle.delta(granule, 1, 0, &vec![5; bytes]);
+    marks.iter().for_each(|mark| handle.mark(*mark));
+    handle.effect(effect);
+    handle.join()
+}
+
+fn layout(config: &JournalConfig) -> LogLayout {
+    LogLayout {
+        seed: config.seed,
+        segment_blocks: config.segment_blocks,
+        first_number: config.first_number,
+        device_blocks: 4096,
+        headers: config.journals.iter().map(|ring| ring.header).collect(),
+        rules: Rules::default(),
+    }
+}
+
+#[test]
+fn numbers_begin_where_the_epoch_says_and_rise_by_one() {
+    let (journal, _, _) = start(config(2, 2, Order::PerCore));
+    let marks: Vec<Mark> = [0, 0, 1, 2].map(|on| join(&journal, on, 10, &[], 0)).into();
+    let numbers: Vec<(u16, u64)> = marks
+        .iter()
+        .map(|mark| (mark.journal().number(), mark.number()))
+        .collect();
+    // Core 2 shares the journal of core 0.
+    assert_eq!(numbers, [(0, 100), (0, 101), (1, 100), (0, 102)]);
+}
+
+#[test]
+fn the_single_journal_serves_all_cores() {
+    let (journal, _, _) = start(config(3, 2, Order::Single));
+    assert_eq!(join(&journal, 7, 10, &[], 0).journal().number(), 0);
+    assert_eq!(join(&journal, 2, 10, &[], 0).number(), 101);
+}
+
+#[test]
+fn a_dropped_handle_leaves_no_trace() {
+    let config = config(1, 2, Order::PerCore);
+    let (journal, settled, queue) = start(config.clone());
+    let before = journal.dump();
+    for _ in 0..1000 {
+        let mut handle = journal.begin(core(0), 500).unwrap();
+        handle.note(1, &[1; 300]);
+        handle.effect(9);
+    }
+    assert_eq!(journal.dump(), before);
+    journal.commit_all().unwrap();
+    assert!(settled.0.lock().is_empty());
+    assert!(
+        scan(&queue, &layout(&config), 4, 1)
+            .unwrap()
+            .transactions()
+            .is_empty()
+    );
+}
+
+#[test]
+fn effects_are_settled_in_join_order_when_valid_and_not_before() {
+    let (journal, settled, _) = start(config(2, 2, Order::PerCore));
+    let first = join(&journal, 0, 10, &[], 1);
+    let second = join(&journal, 1, 10, &[first], 2);
+    let third = join(&journal, 0, 10, &[second], 3);
+    let fourth = join(&journal, 0, 10, &[], 4);
+    assert!(settled.0.lock().is_empty());
+    journal.commit(&[second]).unwrap();
+    assert_eq!(*settled.0.lock(), [1, 2]);
+    assert!(journal.is_valid(second) && !journal.is_valid(third));
+    journal.commit(&[fourth]).unwrap();
+    assert_eq!(*settled.0.lock(), [1, 2, 3, 4]);
+    let flushes = journal.counters().flushes;
+    journal.commit(&[first, fourth, Mark::NONE]).unwrap();
+    assert_eq!(
+        journal.counters().flushes,
+        flushes,
+        "what is valid needs nothing"
+    );
+}
+
+#[test]
+fn marks_that_say_nothing_are_not_written() {
+    let config = config(2, 2, Order::PerCore);
+    let (journal, _, queue) = start(config.clone());
+    let valid = join(&journal, 1, 10, &[], 0);
+    journal.commit(&[valid]).unwrap();
+    let other = join(&journal, 1, 10, &[], 0);
+    let own = join(&journal, 0, 10, &[valid, other, other], 0);
+    let last = join(&journal, 0, 10, &[own, other], 0);
+    journal.commit(&[last]).unwrap();
+    let found = scan(&queue, &layout(&config), 4, 1).unwrap();
+    let marks: Vec<_> = found
+        .transactions()
+        .iter()
+        .map(|found| found.marks.clone())
+        .collect();
+    assert_eq!(marks, [vec![other], vec![], vec![]]);
+    assert_eq!(
+        found.transactions()[0].last,
+        last.number(),
+        "one transaction for both handles"
+    );
+}
+
+#[test]
+fn the_log_fills_up_and_a_checkpoint_makes_room_for_ever() {
+    let config = config(1, 2, Order::PerCore);
+    let (journal, _, queue) = start(config.clone());
+    let mut checkpoints = 0;
+    let mut last = Mark::NONE;
+    for round in 0..2000_u64 {
+        let bytes = usize::try_from(round * 37 % 1500).unwrap();
+        while journal.begin(core(0), bytes + 24).is_err() {
+            let cut = journal.cut();
+            journal.commit_cut(&cut).unwrap();
+            checkpoints += 1;
+            journal.checkpoint_done(&cut, checkpoints).unwrap();
+        }
+        last = join(&journal, 0, bytes, &[], 0);
+        if round % 3 == 0
+            && let Err(error) = journal.commit(&[last])
+        {
+            assert_eq!(error, CommitError::LogFull(last.journal()));
+        }
+    }
+    assert!(checkpoints > 50, "{checkpoints}");
+    while journal.commit_all().is_err() {
+        let cut = journal.cut();
+        journal.commit_cut(&cut).unwrap();
+        journal.checkpoint_done(&cut, checkpoints + 1).unwrap();
+    }
+    let found = scan(&queue, &layout(&config), 4, 1).unwrap();
+    assert_eq!(found.rings()[0].next_number, last.number() + 1);
+    assert!(found.rings()[0].tail.number > 100, "the tail has moved");
+}
+
+/// Nobody but the checkpoint may use the slack: what has joined always fits.
+#[test]
+fn a_cut_always_fits_however_the_space_was_used() {
+    for open in 0..8 {
+        let (journal, _, _) = start(config(1, 2, Order::PerCore));
+        let mut handles: Vec<_> = (0..open)
+            .map(|_| journal.begin(core(0), 1200).unwrap())
+            .collect();
+        let mut checkpoint = 0;
+        for round in 0..300_usize {
+            if let Ok(handle) = journal.begin(core(0), 700) {
+                let mark = handle.join();
+                drop(journal.commit(&[mark]));
+            }
+            if round % 17 == 3
+                && let Some(mut handle) = handles.pop()
+            {
+                handle.note(1, &vec![3; 1100]);
+                handle.join();
+            }
+            if round % 5 == 0 {
+                let cut = journal.cut();
+                journal.commit_cut(&cut).unwrap();
+                checkpoint += 1;
+                journal.checkpoint_done(&cut, checkpoint).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_ring_grows_up_to_what_its_header_can_list() {
+    let config = config(1, 2, Order::PerCore);
+    let (journal, _, queue) = start(config.clone());
+    let id = journal.journal_of(core(0));
+    let before = journal.usage(id).capacity;
+    for number in 0..478_u64 {
+        journal.grow(id, Lba::new(200 + number * 8)).unwrap();
+    }
+    assert!(matches!(
+        journal.grow(id, Lba::new(9999)),
+        Err(Error::RingFull(_))
+    ));
+    assert_eq!(journal.usage(id).capacity, before + 478 * 8);
+    let mark = join(&journal, 0, 10, &[], 0);
+    journal.commit(&[mark]).unwrap();
+    let mut layout = layout(&config);
+    layout.device_blocks = 8192;
+    let found = scan(&queue, &layout, 4, 1).unwrap();
+    assert_eq!(found.rings()[0].start.segments.len(), 480);
+    assert_eq!(found.transactions().len(), 1);
+}
+
+#[test]
+fn configurations_that_cannot_work_are_refused() {
+    let refuse = |change: fn(&mut JournalConfig)| {
+        let mut config = config(1, 2, Order::PerCore);
+        change(&mut config);
+        let queue = Queue::new(share(RamDevice::new("ram", 64)), QueueConfig::default());
+        let error = Journal::start(queue, Arc::new(Collected::default()), config).unwrap_err();
+        assert!(matches!(error, Error::Config { .. }), "{error}");
+    };
+    refuse(|config| config.journals.clear());
+    refuse(|config| config.journals[0].segments.truncate(1));
+    refuse(|config| config.segment_blocks = 7);
+    refuse(|config| config.segment_blocks = 2049);
+    refuse(|config| config.first_number = 0);
+}
+
+#[test]
+#[should_panic(expected = "reserved")]
+fn a_handle_cannot_take_more_than_it_reserved() {
+    let (journal, _, _) = start(config(1, 2, Order::PerCore));
+    let mut handle = journal.begin(core(0), 20).unwrap();
+    handle.note(1, &[0; 16]);
+}
+
+#[test]
+#[should_panic(expected = "names no joined handle")]
+fn a_mark_must_name_a_handle_that_has_joined() {
+    let (journal, _, _) = start(config(2, 2, Order::PerCore));
+    let mark = join(
+        &journal,
+        0,
+        10,
+        &[Mark::new(JournalId::new(1).unwrap(), 100)],
+        0,
+    );
+    drop(journal.commit(&[mark]));
+}
+
+#[test]
+fn counters_and_dump_tell_what_happened() {
+    let (journal, _, _) = start(config(2, 2, Order::PerCore));
+    let first = join(&journal, 0, 10, &[], 0);
+    let second = join(&journal, 1, 10, &[first], 0);
+    journal.commit(&[second]).unwrap();
+    let counters = journal.counters();
+    assert_eq!(
+        (counters.handles, counters.transactions, counters.flushes),
+        (2, 2, 1)
+    );
+    assert_eq!(
+        (counters.commits, counters.commit_journals, counters.marks),
+        (1, 2, 1)
+    );
+    assert!(counters.to_string().contains("transactions 2"));
+    assert!(
+        journal
+            .dump()
+            .contains("journal 1: joined 100 written 100 durable 100 valid 100")
+    );
+    let id = journal.journal_of(core(0));
+    assert_eq!(
+        journal.usage(id),
+        Usage {
+            used: 1,
+            capacity: 16,
+            pending: 0
+        }
+    );
+}
