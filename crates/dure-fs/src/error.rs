@@ -111,6 +111,9 @@ pub enum Error {
     /// The attribute, or all attributes together, do not fit.
     #[error("attribute too large")]
     AttributeTooLarge,
+    /// The object does not allow it, whoever asks.
+    #[error("operation not permitted: {0}")]
+    NotPermitted(&'static str),
     /// The operation is not offered.
     #[error("operation not supported: {0}")]
     NotSupported(&'static str),
@@ -141,6 +144,7 @@ impl Error {
             Error::Corrupt { .. } | Error::Block(_) | Error::Journal(_) => 5,
             Error::TooSmall { .. } | Error::NoSpace { .. } => 28,
             Error::Stopped { .. } | Error::ReadOnly => 30,
+            Error::NotPermitted(_) => 1,
             Error::Exists => 17,
             Error::NotFound => 2,
             Error::Stale(_) => 116,

@@ -1,6 +1,7 @@
 //! The dure file system.
 pub mod check;
 mod checkpoint;
+mod directory;
 pub mod dump;
 pub mod error;
 mod file;
@@ -16,11 +17,15 @@ mod recovery;
 mod space;
 pub mod units;
 mod volume;
+mod xattr;
 
 pub use dure_journal::Order;
 pub use error::{Error, Result};
 pub use file::{AllocateMode, FILE_BYTES_MAX, ReadMode, SeekTarget, Stamp, SyncScope};
+pub use inode::{Attributes, InodeRef, NewInode, SetAttributes, SetTime};
 pub use layout::{FormatOptions, Layout};
+pub use namespace::{DirectoryEntry, FileKind, RenameMode};
 pub use volume::{
     AccessTime, Background, FileSystem, FlushRule, MountOptions, Statistics, VolumeInfo,
 };
+pub use xattr::XattrMode;

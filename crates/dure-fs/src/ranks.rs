@@ -13,6 +13,10 @@ pub const INODE: u8 = 60;
 pub const DIRTY_LIST: u8 = 70;
 /// A core's list of inodes with pages.
 pub const CACHED_LIST: u8 = 71;
+/// A partition's list of orphan slots; held while the node that extends it is linked.
+pub const ORPHANS: u8 = 74;
+/// A partition's free inode numbers.
+pub const INODE_POOL: u8 = 76;
 /// One shard of the inode cache.
 pub const INODE_SHARD: u8 = 80;
 /// One shard of the node cache.

@@ -1,6 +1,38 @@
-//! stub
-#![expect(missing_docs, unused, reason = "stub")]
-use crate::error::Result;
+//! Inodes in memory.
+//!
+//! **Problem.** Many cores use many inodes; an inode that was unlinked while open must live on until its
+//! last user leaves, and must not outlive a crash. **Structure.** An [`Inode`] is the one object in
+//! memory for an inode number, found through the sharded [`InodeCache`]. [`InodeRef`] is a pin.
+//! [`InodePools`] give out free inode numbers per partition, [`Orphans`] the slots that name unlinked
+//! inodes on the medium.
+//!
+//! **Invariants.** There is at most one `Inode` per number. `InodeState::record` equals the granule:
+//! both change only together, under the inode's write lock, by an `Op`. An inode whose link count is 0
+//! has an orphan slot until it is freed. An inode is claimed for deletion by exactly one caller, after
+//! which nobody can pin it. **On a crash** the orphan slots name what must be freed at the next mount.
+
+mod access_time;
+mod attributes;
+mod cache;
+mod delete;
+mod lock;
+mod orphan;
+mod pool;
+
+use dure_sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use dure_sync::{Arc, Mutex, RwLock, Weak};
+use zerocopy::IntoBytes;
+
+pub(crate) use access_time::AccessTimeCell;
+pub use attributes::{Attributes, NewInode, SetAttributes, SetTime};
+pub(crate) use cache::{InodeCache, Unlinked};
+pub(crate) use delete::{Weight, freed};
+pub(crate) use lock::LockedInodes;
+pub(crate) use orphan::{FreeSlot, OrphanPlace, Orphans};
+pub(crate) use pool::InodePools;
+
+use crate::directory::DirectoryState;
+use crate::error::{Error, Result};
 use crate::file::FileState;
 use crate::format::inode::InodeRecord;
 use crate::namespace::FileKind;
@@ -8,102 +40,215 @@ use crate::node::Node;
 use crate::op::Op;
 use crate::ranks::{INODE, WRITEBACK};
 use crate::units::Ino;
-use dure_sync::{Arc, Mutex, RwLock};
-use zerocopy::{FromBytes, FromZeros, IntoBytes};
-#[derive(Debug)]
-pub(crate) struct InodeCache(pub(crate) Mutex<80, std::collections::BTreeMap<u64, Arc<Inode>>>);
-impl InodeCache {
-    pub(crate) fn new() -> Self {
-        InodeCache(Mutex::default())
-    }
-}
-#[derive(Debug)]
-pub(crate) struct InodePools;
-impl InodePools {
-    pub(crate) fn new(c: usize) -> Self {
-        InodePools
-    }
-}
+use crate::volume::Volume;
+
+/// An inode in memory.
 #[derive(Debug)]
 pub(crate) struct Inode {
+    /// Its number.
     pub(crate) ino: Ino,
+    /// Its type, fixed for this life of the number.
     pub(crate) kind: FileKind,
+    /// Which life this is.
+    pub(crate) generation: u32,
+    /// The node that holds it.
     pub(crate) node: Arc<Node>,
+    /// The granule within the node.
     pub(crate) index: u8,
+    /// Held over write-back, truncate and allocation.
     pub(crate) writeback: Mutex<WRITEBACK, ()>,
+    /// Everything that changes.
     pub(crate) state: RwLock<INODE, InodeState>,
+    /// Reads since the record was written.
+    pub(crate) access_time: AccessTimeCell,
+    /// Pins. 0 -> 1 only under the shard's lock, so that the claim below is final.
+    pins: AtomicU32,
+    /// The link count is 0. Written under `state`; read by whoever drops the last pin.
+    unlinked: AtomicBool,
+    /// Claimed for deletion: nobody can pin it any more. Written under the shard's write lock.
+    dying: AtomicBool,
+    /// CLOCK reference bit.
+    referenced: AtomicBool,
+    /// For the deletion at the last unpin.
+    volume: Arc<Weak<Volume>>,
 }
+
+/// What changes about an inode.
 #[derive(Debug)]
 pub(crate) struct InodeState {
+    /// As logged: equal to the granule.
     pub(crate) record: InodeRecord,
+    /// Pages, visible size and pending times of a regular file.
     pub(crate) file: FileState,
+    /// Cached fold of a directory.
+    pub(crate) directory: DirectoryState,
+    /// The slot that names it as an orphan.
+    pub(crate) orphan: Option<OrphanPlace>,
+    /// Changes of its extended attributes in this mount.
+    pub(crate) xattr_changes: u64,
+    /// Made without a name and never linked: `link` may give it one.
+    pub(crate) linkable: bool,
 }
-#[derive(Debug, Clone)]
+
+impl Inode {
+    /// An inode as its granule says. One pin is taken.
+    pub(crate) fn new(
+        volume: Arc<Weak<Volume>>,
+        node: Arc<Node>,
+        record: InodeRecord,
+    ) -> Result<Inode> {
+        let ino = Ino(record.ino.get());
+        let Some(kind) = FileKind::from_mode(record.mode.get()) else {
+            return Err(Error::Corrupt {
+                what: format!("mode of inode {ino}"),
+                at: node.nid.0,
+                want: u64::from(FileKind::File.mode()),
+                got: u64::from(record.mode.get()),
+            });
+        };
+        let state = InodeState {
+            record,
+            file: FileState::new(&record),
+            directory: DirectoryState::default(),
+            orphan: None,
+            xattr_changes: 0,
+            linkable: false,
+        };
+        Ok(Inode {
+            ino,
+            kind,
+            generation: record.generation.get(),
+            index: ino.index(),
+            node,
+            writeback: Mutex::new(()),
+            state: RwLock::new(state),
+            access_time: AccessTimeCell::default(),
+            pins: AtomicU32::new(1),
+            unlinked: AtomicBool::new(record.nlink.get() == 0),
+            dying: AtomicBool::new(false),
+            referenced: AtomicBool::new(true),
+            volume,
+        })
+    }
+
+    /// The record with everything that waits in memory merged in (times, not the size): what an
+    /// operation starts from when it changes the inode.
+    pub(crate) fn draft(&self, state: &InodeState) -> InodeRecord {
+        let mut record = state.record;
+        state.file.merge_times(&mut record);
+        self.access_time.merge(&mut record);
+        record
+    }
+
+    /// Lets `op` write the record.
+    pub(crate) fn store(&self, op: &mut Op<'_>, record: &InodeRecord) {
+        assert_eq!(
+            record.ino.get(),
+            self.ino.0,
+            "a record goes to its own inode"
+        );
+        op.edit(&self.node, self.index)
+            .copy_from_slice(record.as_bytes());
+    }
+
+    /// The operation that wrote `record` (made from a draft) has finished.
+    pub(crate) fn stored(&self, state: &mut InodeState, record: InodeRecord) {
+        state.record = record;
+        state.file.times_merged();
+        self.access_time.clear();
+    }
+
+    /// Whether somebody else than the caller, who has a pin, uses it. Only a hint.
+    pub(crate) fn is_shared(&self) -> bool {
+        // Relaxed: the claim looks again, under the shard's lock.
+        self.pins.load(Ordering::Relaxed) > 1
+    }
+
+    /// Sets or clears what decides whether the last pin deletes it. The caller holds `state` for writing
+    /// and a pin.
+    pub(crate) fn set_unlinked(&self, unlinked: bool) {
+        // Release: pairs with the Acquire in `InodeRef::drop`; the caller drops its own pin later.
+        self.unlinked.store(unlinked, Ordering::Release);
+    }
+}
+
+impl InodeState {
+    /// An inode that still exists.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.record.nlink.get() > 0
+    }
+
+    /// Checks that this is a directory that has not been removed.
+    pub(crate) fn check_directory(&self) -> Result<()> {
+        if FileKind::from_mode(self.record.mode.get()) != Some(FileKind::Directory) {
+            return Err(Error::NotDirectory);
+        }
+        if self.is_alive() {
+            Ok(())
+        } else {
+            Err(Error::NotFound)
+        }
+    }
+}
+
+/// A use of an inode: as long as one exists, the inode stays, also when it has no name any more. The last
+/// one to go deletes an inode without a name.
+#[derive(Debug)]
 pub struct InodeRef(Arc<Inode>);
+
 impl InodeRef {
+    /// Takes over a pin that was counted already.
+    pub(crate) fn from_pinned(inode: Arc<Inode>) -> InodeRef {
+        // Relaxed: only an assertion.
+        debug_assert!(inode.pins.load(Ordering::Relaxed) > 0);
+        InodeRef(inode)
+    }
+
+    /// The inode.
     pub(crate) fn inode(&self) -> &Arc<Inode> {
         &self.0
     }
+
+    /// Its number.
+    #[must_use]
+    pub fn ino(&self) -> Ino {
+        self.0.ino
+    }
+
+    /// Its type.
+    #[must_use]
     pub fn kind(&self) -> FileKind {
         self.0.kind
     }
-}
-#[derive(Debug, Clone)]
-pub(crate) struct OrphanPlace;
-impl OrphanPlace {
-    pub(crate) fn clear(&self, op: &mut Op<'_>) {}
-}
-#[derive(Debug)]
-pub(crate) struct FreeSlot;
-impl FreeSlot {
-    pub(crate) fn fill(&self, op: &mut Op<'_>, ino: Ino, intent: u64) {}
-    pub(crate) fn used(self) -> OrphanPlace {
-        OrphanPlace
+
+    /// Which life of the number this is.
+    #[must_use]
+    pub fn generation(&self) -> u32 {
+        self.0.generation
     }
 }
-#[derive(Debug)]
-pub(crate) struct Orphans;
-impl Orphans {
-    pub(crate) fn give(&self, place: OrphanPlace) {}
+
+impl Clone for InodeRef {
+    fn clone(&self) -> InodeRef {
+        // Relaxed: a pin exists, so the count cannot reach 0 meanwhile.
+        let before = self.0.pins.fetch_add(1, Ordering::Relaxed);
+        assert!(before > 0 && before < u32::MAX, "a clone needs a pin");
+        InodeRef(self.0.clone())
+    }
 }
-impl crate::volume::Volume {
-    pub(crate) fn finish_orphans(&self) -> crate::error::Result<()> {
-        Ok(())
-    }
-    pub(crate) fn orphan_slot(&self) -> Result<FreeSlot> {
-        Ok(FreeSlot)
-    }
-    pub(crate) fn give_orphan(&self, place: OrphanPlace) {}
-    /// Test stub: inode 2..8 as regular files.
-    pub(crate) fn file_inode(&self, ino: u64) -> Result<InodeRef> {
-        let ino = Ino(ino);
-        if let Some(inode) = self.inodes.0.lock().get(&ino.0) {
-            return Ok(InodeRef(inode.clone()));
+
+impl Drop for InodeRef {
+    fn drop(&mut self) {
+        // AcqRel: the last one sees `unlinked` as stored by whoever dropped a pin before it.
+        let before = self.0.pins.fetch_sub(1, Ordering::AcqRel);
+        assert!(before > 0, "a pin is dropped once");
+        // Acquire: pairs with the Release in `set_unlinked` and in the claim.
+        if before == 1
+            && self.0.unlinked.load(Ordering::Acquire)
+            && !self.0.dying.load(Ordering::Acquire)
+            && let Some(volume) = self.0.volume.upgrade()
+        {
+            volume.delete_unpinned(&self.0);
         }
-        let node = self.node(ino.nid(), crate::format::node::NodeKind::Inode)?;
-        let mut record = InodeRecord::read_from_bytes(&node.read(ino.index()).payload[..]).unwrap();
-        if record.is_free() {
-            let mut op = self.op(crate::space::OpClass::Normal, 1)?;
-            record = InodeRecord::new_zeroed();
-            record.ino = ino.0.into();
-            record.mode = 0o100_644.into();
-            record.nlink = 1.into();
-            op.edit(&node, ino.index())
-                .copy_from_slice(record.as_bytes());
-            op.finish();
-        }
-        let inode = Arc::new(Inode {
-            ino,
-            kind: FileKind::File,
-            node,
-            index: ino.index(),
-            writeback: Mutex::new(()),
-            state: RwLock::new(InodeState {
-                record,
-                file: FileState::new(&record),
-            }),
-        });
-        self.inodes.0.lock().insert(ino.0, inode.clone());
-        Ok(InodeRef(inode))
     }
 }

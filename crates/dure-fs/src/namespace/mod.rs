@@ -1,8 +1,34 @@
-//! stub
-#![expect(missing_docs, unused, reason = "stub")]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FileKind {
-    File,
-    Directory,
-    Other,
-}
+//! Names: creating, finding, linking, moving and removing them.
+//!
+//! **Problem.** A call changes a directory and inodes and must be atomic, whatever fails, whoever else
+//! is at it, and after a crash never without what it depends on. **Structure.** Every call: look without
+//! locks, begin an `Op` of the right size, lock the inodes concerned in ascending order, look again, edit
+//! privately, finish; only then memory changes. When the second look shows something else, or the op
+//! was too small, it starts over ([`Attempt`]).
+//!
+//! **Invariants** (marks, see the journal's model, cases C1 to C9): a change of entries depends on the
+//! directory's inode; it writes the bucket and the inode that the name leads to; a directory that
+//! changes parent depends on all its new ancestors' inodes; rmdir writes every bucket of the victim.
+//! **On a crash** each call is there wholly or not at all.
+
+mod attempt;
+mod create;
+mod link;
+mod lookup;
+mod name;
+mod remove;
+mod rename;
+
+pub(crate) use attempt::{Attempt, attempts};
+pub use lookup::DirectoryEntry;
+pub use name::FileKind;
+pub(crate) use name::check_name;
+pub use rename::RenameMode;
+
+/// Most bytes of a symlink's target.
+pub const TARGET_MAX: usize = 4095;
+/// Most names of one inode.
+pub const LINKS_MAX: u32 = 1 << 31;
+
+#[cfg(test)]
+mod tests;

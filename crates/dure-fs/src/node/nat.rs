@@ -51,8 +51,9 @@ struct Pool {
     inode_nodes: Vec<Nid>,
     /// Pairs of this partition scanned so far.
     scanned: u64,
-    /// Nids of pairs not scanned yet that became free since the mount.
-    known: BTreeSet<Nid>,
+    /// Nids of pairs not scanned yet that were given back in this mount: the scan must not find their
+    /// tombstones and give them out a second time.
+    early: BTreeSet<Nid>,
 }
 
 /// The node address table.
@@ -151,30 +152,29 @@ impl Nat {
 
     /// Scans the partition's next pair into its pool. False when all were scanned.
     fn scan_next(&self, core: CoreId) -> Result<bool> {
-        let mut pool = self.pools.get(core).lock();
-        let n = pool.scanned;
-        pool.scanned += 1;
-        drop(pool);
+        let n = self.pools.get(core).lock().scanned;
         let Some(index) = self.pair_of_partition(core, n) else {
-            self.pools.get(core).lock().scanned -= 1;
             return Ok(false);
         };
-        let (mut free, mut inode_nodes) = (Vec::new(), Vec::new());
         let pair = self.pair(index)?.lock();
+        // Taken under the pair's lock: a nid that is given back is either noted as early before this
+        // scan, or its tombstone gets into the pair after it.
+        let mut pool = self.pools.get(core).lock();
+        if pool.scanned != n {
+            return Ok(true);
+        }
+        pool.scanned += 1;
         for (within, entry) in pair.entries.iter().enumerate().rev() {
             let nid = Nid(index * ENTRIES + to_u64(within));
             if entry.block().is_none() && nid.0 >= self.reserved {
-                free.push((nid, entry.version.get()));
+                if !pool.early.remove(&nid) {
+                    pool.free.push((nid, entry.version.get()));
+                }
             } else if entry.kind_code() == NodeKind::Inode.code() && entry.free_inodes() > 0 {
-                inode_nodes.push(nid);
+                pool.inode_nodes.push(nid);
             }
         }
-        drop(pair);
-        let mut pool = self.pools.get(core).lock();
-        free.retain(|(nid, _)| !pool.known.remove(nid));
-        // The nids just found are lower in the NAT than none: keep the pool a stack with them on top.
-        pool.free.append(&mut free);
-        pool.inode_nodes.append(&mut inode_nodes);
+        pool.early.retain(|nid| place_of(*nid).0 != index);
         Ok(true)
     }
 
@@ -203,26 +203,19 @@ impl Nat {
         let journals = u64::from(self.layout.journals);
         let index = place_of(nid).0;
         let owner = u16::try_from(index % journals).expect("at most 1000 journals");
-        let mut pool = self.pools.get(CoreId::new(owner)).lock();
-        if pool.scanned <= index / journals {
-            // It was in use at the mount and its pair is still to be scanned: the scan must not find
-            // it free a second time.
-            pool.known.insert(nid);
+        {
+            let mut pool = self.pools.get(CoreId::new(owner)).lock();
+            if pool.scanned <= index / journals {
+                pool.early.insert(nid);
+            }
         }
-        drop(pool);
         self.pools.get(core).lock().free.push((nid, version));
     }
 
-    /// An inode node of the partition with free inodes as of the last mount; each is given out once.
-    pub(crate) fn take_inode_node(&self, core: CoreId) -> Result<Option<Nid>> {
-        loop {
-            if let Some(nid) = self.pools.get(core).lock().inode_nodes.pop() {
-                return Ok(Some(nid));
-            }
-            if !self.scan_next(core)? {
-                return Ok(None);
-            }
-        }
+    /// An inode node with free inodes, of a pair that the partition has scanned; each is given out once.
+    /// Scans nothing itself: with a huge NAT, new nids are at hand long before all pairs are read.
+    pub(crate) fn pop_inode_node(&self, core: CoreId) -> Option<Nid> {
+        self.pools.get(core).lock().inode_nodes.pop()
     }
 
     /// Payload of the next generation of pair `index` with `changes` applied, and what the entries were.

@@ -119,6 +119,11 @@ impl Op<'_> {
         self.time
     }
 
+    /// Most bytes of records that this operation, or any other of the volume, may log.
+    pub(crate) fn record_bytes_max(&self) -> usize {
+        self.volume.journal().handle_bytes_max().min(RECORD_BYTES_MAX)
+    }
+
     /// The partition it runs in.
     pub(crate) fn core(&self) -> CoreId {
         self.core

@@ -29,7 +29,7 @@ use dure_sync::{Arc, CoreId, Counter, Mutex, OnceLock};
 
 use crate::checkpoint::CheckpointState;
 use crate::file::PageCache;
-use crate::inode::{InodeCache, InodePools};
+use crate::inode::{InodeCache, InodePools, Orphans};
 use crate::layout::Layout;
 use crate::node::cache::NodeCache;
 use crate::node::nat::Nat;
@@ -92,7 +92,7 @@ pub(crate) struct Volume {
     pub(crate) inodes: InodeCache,
     pub(crate) inode_pools: InodePools,
     pub(crate) pages: PageCache,
-    pub(crate) orphans: crate::inode::Orphans,
+    pub(crate) orphans: Orphans,
     pub(crate) checkpoint: Mutex<CHECKPOINT, CheckpointState>,
     pub(crate) rename: Mutex<RENAME, ()>,
     /// The first failure of a durable write, once there was one.

@@ -15,7 +15,7 @@ use crate::file::PageCache;
 use crate::format::pair_kind;
 use crate::format::superblock::SuperBlock;
 use crate::format::volume::{STATE_CLEAN, STATE_DIRTY, VolumeHeader};
-use crate::inode::{InodeCache, InodePools};
+use crate::inode::{InodeCache, InodePools, Orphans};
 use crate::layout::Layout;
 use crate::node::Node;
 use crate::node::cache::NodeCache;
@@ -28,6 +28,10 @@ use crate::units::{BLOCK_BYTES, BlockNo, Nid, to_usize};
 
 /// Of the cache's bytes, the part for nodes is one in this many.
 const NODE_SHARE: u64 = 4;
+/// Of the cache's bytes, the part for inodes is one in this many.
+const INODE_SHARE: u64 = 8;
+/// Bytes of an inode in memory, its place in the cache included.
+const INODE_BYTES: u64 = 1024;
 /// Bytes of a node in memory, its granules' locks included.
 const NODE_BYTES: u64 = 5120;
 
@@ -50,6 +54,7 @@ impl FileSystem {
         let mount = Mount::new(queue, layout, options)?;
         let volume = mount.run(state)?;
         let file_system = FileSystem(Arc::new(volume));
+        file_system.0.inodes.attach(&file_system.0);
         if !file_system.0.options.read_only {
             file_system.0.finish_orphans()?;
             background::start(&file_system.0);
@@ -70,6 +75,7 @@ impl FileSystem {
         if volume.options.read_only || volume.closed.load(Ordering::Acquire) {
             return Ok(());
         }
+        volume.write_access_times()?;
         self.sync()?;
         let mut state = volume.checkpoint.lock();
         volume.checkpoint_locked(&mut state)?;
@@ -301,12 +307,13 @@ impl Mount {
         let cores = to_usize(u64::from(self.layout.journals));
         let bound = self.options.cache_bound();
         let node_bytes = bound / NODE_SHARE;
+        let inode_bytes = bound / INODE_SHARE;
         let volume = Volume {
             nodes: NodeCache::new(to_usize(node_bytes / NODE_BYTES), cores),
-            inodes: InodeCache::new(),
+            inodes: InodeCache::new(to_usize(inode_bytes / INODE_BYTES), cores),
             inode_pools: InodePools::new(cores),
-            orphans: crate::inode::Orphans,
-            pages: PageCache::new(cores, bound - node_bytes),
+            orphans: Orphans::new(cores),
+            pages: PageCache::new(cores, bound - node_bytes - inode_bytes),
             layout: self.layout,
             queue: self.queue,
             options: self.options,

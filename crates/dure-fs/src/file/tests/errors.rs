@@ -242,7 +242,7 @@ fn a_full_volume_refuses_and_loses_nothing() {
 fn what_was_synced_before_the_volume_filled_survives() {
     let world = World::new(2048, 1 << 20);
     let fs = world.mount();
-    let (kept, other) = (file(&fs), fs.0.file_inode(3).unwrap());
+    let (kept, other) = (file(&fs), super::nth_file(&fs, 1));
     fs.write(&kept, 0, &[5; 50_000], Stamp::Set).unwrap();
     fs.fsync(&kept, SyncScope::All).unwrap();
     let mut at = 0;

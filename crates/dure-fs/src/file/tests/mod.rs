@@ -49,7 +49,22 @@ impl World {
 
 /// A regular file, made at the first call.
 pub(super) fn file(fs: &FileSystem) -> InodeRef {
-    fs.0.file_inode(2).expect("there is room")
+    nth_file(fs, 0)
+}
+
+/// The n-th regular file, made at the first call.
+pub(super) fn nth_file(fs: &FileSystem, n: u64) -> InodeRef {
+    let root = fs.root().expect("a root");
+    let name = format!("file {n}");
+    let new = crate::NewInode {
+        mode: 0o100_644,
+        ..crate::NewInode::default()
+    };
+    let found = fs.lookup(&root, name.as_bytes()).expect("readable");
+    found.unwrap_or_else(|| {
+        fs.create(&root, name.as_bytes(), &new)
+            .expect("there is room")
+    })
 }
 
 /// The whole content.

@@ -202,7 +202,7 @@ fn several_threads_share_a_tiny_cache() {
         for thread in 0..4 {
             let fs = &fs;
             scope.spawn(move || {
-                let inode = fs.0.file_inode(2 + thread).unwrap();
+                let inode = super::nth_file(fs, thread);
                 let mut model = Model {
                     rng: Rng(thread),
                     bytes: Vec::new(),
@@ -215,7 +215,7 @@ fn several_threads_share_a_tiny_cache() {
         }
     });
     for thread in 0..4 {
-        check(&fs, &fs.0.file_inode(2 + thread).unwrap());
+        check(&fs, &super::nth_file(&fs, thread));
     }
     fs.close().unwrap();
 }

@@ -1,0 +1,192 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::format::bucket::LEVELS_MAX;
+
+const SEED: u64 = 42;
+
+fn add(payload: &mut [u8], ino: u64, kind: u8, name: &[u8]) -> Inserted {
+    let hash = hash::name_hash(SEED, name);
+    let ordinal = free_ordinal(payload, SEED, hash).unwrap().unwrap();
+    insert(
+        payload,
+        &NewEntry {
+            ino: Ino(ino),
+            kind,
+            ordinal,
+            name,
+        },
+    )
+    .unwrap()
+}
+
+fn names(payload: &[u8]) -> BTreeMap<Vec<u8>, (u64, u8)> {
+    entries(payload)
+        .unwrap()
+        .map(|entry| entry.map(|e| (e.name.to_vec(), (e.ino.0, e.kind))).unwrap())
+        .collect()
+}
+
+#[test]
+fn the_longest_name_fits_an_empty_bucket() {
+    let mut payload = [0; BUCKET_BYTES];
+    assert_eq!(add(&mut payload, 9, 8, &[b'x'; 255]), Inserted::Done);
+    assert_eq!(add(&mut payload, 10, 8, &[b'y'; 255]), Inserted::Overflow);
+    assert_eq!(find(&payload, &[b'x'; 255]).unwrap().unwrap().ino, Ino(9));
+    assert_eq!(find(&payload, b"x").unwrap(), None);
+}
+
+#[test]
+fn removing_everything_leaves_no_bytes_in_use() {
+    let mut payload = [0; BUCKET_BYTES];
+    for number in 0..10_u8 {
+        add(
+            &mut payload,
+            u64::from(number) + 1,
+            KIND_DIRECTORY,
+            &[b'a' + number; 7],
+        );
+    }
+    assert_eq!(header(&payload).subdirectories.get(), 10);
+    for number in [3, 5, 4, 0, 9, 8, 1, 2, 7, 6_u8] {
+        let at = find(&payload, &[b'a' + number; 7]).unwrap().unwrap().at;
+        remove(&mut payload, at).unwrap();
+    }
+    let header = header(&payload);
+    assert_eq!((header.entries.get(), header.used.get()), (0, 0));
+    assert_eq!(header.subdirectories.get(), 0);
+}
+
+#[test]
+fn holes_are_merged_and_used_first() {
+    let mut payload = [0; BUCKET_BYTES];
+    for number in 0..6_u8 {
+        add(&mut payload, u64::from(number) + 1, 8, &[b'a' + number; 20]);
+    }
+    let used = header(&payload).used.get();
+    for number in [1, 3, 2_u8] {
+        let at = find(&payload, &[b'a' + number; 20]).unwrap().unwrap().at;
+        remove(&mut payload, at).unwrap();
+    }
+    assert_eq!(add(&mut payload, 77, 8, &[b'z'; 80]), Inserted::Done);
+    assert_eq!(header(&payload).used.get(), used, "the merged hole took it");
+    assert_eq!(names(&payload).len(), 4);
+}
+
+#[test]
+fn retarget_counts_directories() {
+    let mut payload = [0; BUCKET_BYTES];
+    add(&mut payload, 5, 8, b"name");
+    let at = find(&payload, b"name").unwrap().unwrap().at;
+    retarget(&mut payload, at, Ino(6), KIND_DIRECTORY).unwrap();
+    assert_eq!(header(&payload).subdirectories.get(), 1);
+    assert_eq!(header(&payload).entries.get(), 1);
+    assert_eq!(find(&payload, b"name").unwrap().unwrap().ino, Ino(6));
+}
+
+#[test]
+fn stamps_do_not_go_back_unless_the_set_number_rises() {
+    let mut payload = [0; BUCKET_BYTES];
+    let time = |secs: i64| Time {
+        secs: secs.into(),
+        nanos: U32::ZERO,
+    };
+    set_stamps(&mut payload, time(100), 0);
+    set_stamps(&mut payload, time(50), 0);
+    assert_eq!(header(&payload).mtime, time(100));
+    set_stamps(&mut payload, time(50), 1);
+    assert_eq!(header(&payload).mtime, time(50));
+}
+
+#[test]
+fn ordinals_of_equal_hashes_differ_until_they_run_out() {
+    let mut payload = [0; BUCKET_BYTES];
+    let same = hash::name_hash(SEED, b"n");
+    for wanted in 0..ORDINALS {
+        assert_eq!(
+            free_ordinal(&payload, SEED, same).unwrap(),
+            Some(0),
+            "nobody has it"
+        );
+        let name = [b'A' + wanted];
+        let new = NewEntry {
+            ino: Ino(1),
+            kind: 8,
+            ordinal: wanted,
+            name: &name,
+        };
+        insert(&mut payload, &new).unwrap();
+    }
+    // Pretend the first name collides with itself: its own ordinal counts as taken.
+    let taken = hash::name_hash(SEED, b"A");
+    assert_eq!(free_ordinal(&payload, SEED, taken).unwrap(), Some(1));
+}
+
+proptest! {
+    #[test]
+    fn a_bucket_is_a_map(ops in proptest::collection::vec((0..40_u8, 0..3_u8, 1..60_usize), 1..120)) {
+        let mut payload = [0; BUCKET_BYTES];
+        let mut model = BTreeMap::new();
+        for (number, what, len) in ops {
+            let mut name = vec![b'-'; len];
+            name[0] = b'0' + number;
+            match find(&payload, &name).unwrap() {
+                Some(entry) => {
+                    prop_assert!(model.contains_key(&name));
+                    if what == 0 {
+                        let at = entry.at;
+                        remove(&mut payload, at).unwrap();
+                        model.remove(&name);
+                    }
+                }
+                None => {
+                    prop_assert!(!model.contains_key(&name));
+                    let live: usize =
+                        model.keys().map(|n: &Vec<u8>| n.len() + ENTRY_HEADER_BYTES).sum();
+                    let ino = u64::from(number) + 1;
+                    match add(&mut payload, ino, 8, &name) {
+                        Inserted::Done => { model.insert(name, (ino, 8)); }
+                        Inserted::Overflow => {
+                            prop_assert!(live + len + ENTRY_HEADER_BYTES > ENTRY_BYTES);
+                        }
+                    }
+                }
+            }
+            prop_assert_eq!(&names(&payload), &model);
+            prop_assert_eq!(usize::from(header(&payload).entries.get()), model.len());
+        }
+    }
+
+    #[test]
+    fn a_split_keeps_all_entries_in_their_places(count in 1..18_u8, level in 0..LEVELS_MAX) {
+        let mut payload = [0; BUCKET_BYTES];
+        for number in 0..count {
+            add(&mut payload, u64::from(number) + 1, KIND_DIRECTORY, format!("n{number}").as_bytes());
+        }
+        let before = names(&payload);
+        let children = split(&mut payload, SEED, level).unwrap();
+        set_child(&mut payload, 99);
+        prop_assert_eq!(header(&payload).entries.get(), 0);
+        prop_assert!(entries(&payload).unwrap().next().is_none());
+        let mut after = BTreeMap::new();
+        for (slot, child) in children.iter().enumerate() {
+            for (name, value) in names(child) {
+                prop_assert_eq!(usize::from(hash::slot(hash::name_hash(SEED, &name), level)), slot);
+                after.insert(name, value);
+            }
+        }
+        prop_assert_eq!(before, after);
+    }
+
+    #[test]
+    fn arbitrary_bytes_never_panic(mut payload in proptest::collection::vec(any::<u8>(), BUCKET_BYTES)) {
+        let _ = entries(&payload).map(|all| all.count());
+        let _ = find(&payload, b"x");
+        let _ = free_ordinal(&payload, SEED, 77);
+        payload[40..48].fill(0);
+        payload[32..40].fill(0);
+        let _ = insert(&mut payload, &NewEntry { ino: Ino(1), kind: 8, ordinal: 0, name: b"abc" });
+    }
+}

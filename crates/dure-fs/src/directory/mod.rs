@@ -1,0 +1,192 @@
+//! Directories: a trie of hash buckets per directory.
+//!
+//! **Problem.** Two cores that create files in one directory must not write one another's granules where
+//! their names do not meet, and a directory of a million names must not cost more per name than a small
+//! one. **Structure.** A bucket node has eight buckets; a bucket that overflows moves its entries to a
+//! child node ([`tree`]). The bytes of a bucket are [`bucket`]'s, the arithmetic of the trie is
+//! [`hash`]'s. Stamps and counts live in the buckets and are folded for stat ([`stamp`]).
+//!
+//! **Invariants.** The entries change under the directory's inode lock, exclusively; whoever holds it
+//! shared may read them. A node other than the first has at least one entry below it: a removal frees
+//! the nodes it empties. Create and unlink do not write the directory's own inode, except the first
+//! create, which gives it its first bucket node. **On a crash** each change of entries is there wholly or
+//! not at all, with the inode it concerns, because one handle writes both.
+
+pub(crate) mod bucket;
+pub(crate) mod hash;
+pub(crate) mod read;
+pub(crate) mod stamp;
+pub(crate) mod tree;
+
+use dure_sync::{Arc, OnceLock};
+
+use self::stamp::{Fold, Stamps};
+use crate::error::{Error, Result};
+use crate::format::bucket::LEVELS_MAX;
+use crate::format::inode::Time;
+use crate::format::node::NodeKind;
+use crate::inode::InodeState;
+use crate::node::Node;
+use crate::units::Nid;
+use crate::volume::Volume;
+
+/// What a directory keeps in memory. Owner: [inode.state].
+#[derive(Debug, Default)]
+pub(crate) struct DirectoryState {
+    /// Stamps and counts of all buckets, once somebody asked.
+    fold: Option<Fold>,
+    /// The first bucket node, once somebody used it.
+    root: OnceLock<Arc<Node>>,
+}
+
+/// How an operation changes the counts of a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Change {
+    /// Entries more.
+    pub(crate) entries: i64,
+    /// Subdirectories more.
+    pub(crate) subdirectories: i32,
+}
+
+impl Change {
+    /// An entry of this kind comes (1) or goes (-1).
+    pub(crate) fn of(kind: u8, sign: i8) -> Change {
+        let directory = kind == bucket::KIND_DIRECTORY;
+        let subdirectories = if directory { i32::from(sign) } else { 0 };
+        Change {
+            entries: i64::from(sign),
+            subdirectories,
+        }
+    }
+
+    /// Both changes together.
+    pub(crate) fn and(self, other: Change) -> Change {
+        Change {
+            entries: self.entries + other.entries,
+            subdirectories: self.subdirectories + other.subdirectories,
+        }
+    }
+}
+
+impl DirectoryState {
+    /// The fold, if it has been computed.
+    pub(crate) fn fold(&self) -> Option<&Fold> {
+        self.fold.as_ref()
+    }
+
+    /// Entries changed at `now`, by an operation that has finished.
+    pub(crate) fn changed(&mut self, change: Change, now: Time) {
+        let Some(fold) = &mut self.fold else {
+            return;
+        };
+        fold.add_stamps(Stamps {
+            mtime: now,
+            ctime: now,
+        });
+        let entries = fold.entries.checked_add_signed(change.entries);
+        fold.entries = entries.expect("no more entries go than were there");
+        let subdirectories = fold
+            .subdirectories
+            .checked_add_signed(change.subdirectories);
+        fold.subdirectories = subdirectories.expect("no more directories go than were there");
+    }
+
+    /// The set number rose: no stamp counts.
+    pub(crate) fn forget_stamps(&mut self) {
+        if let Some(fold) = &mut self.fold {
+            fold.stamps = None;
+        }
+    }
+
+    /// The directory was removed with all its bucket nodes.
+    pub(crate) fn clear(&mut self) {
+        *self = DirectoryState::default();
+    }
+
+    /// The operation that made the first bucket node has finished.
+    pub(crate) fn set_root(&self, root: &Arc<Node>) {
+        let root = self.root.get_or_init(|| root.clone());
+        assert!(
+            root.freed().is_none(),
+            "the first bucket node lives as long as the directory"
+        );
+    }
+}
+
+impl InodeState {
+    /// The first bucket node, if the directory ever had an entry.
+    pub(crate) fn first_bucket_node(&self, volume: &Volume) -> Result<Option<Arc<Node>>> {
+        if let Some(root) = self.directory.root.get() {
+            return Ok(Some(root.clone()));
+        }
+        let nid = Nid(self.record.map_root.get());
+        if nid.0 == 0 {
+            return Ok(None);
+        }
+        let node = volume.node(nid, NodeKind::Bucket)?;
+        Ok(Some(self.directory.root.get_or_init(|| node).clone()))
+    }
+}
+
+impl Volume {
+    /// Computes the fold of a directory, unless it is there.
+    pub(crate) fn load_fold(&self, state: &mut InodeState) -> Result<()> {
+        if state.directory.fold.is_some() {
+            return Ok(());
+        }
+        let set_number = state.record.set_number.get();
+        let mut fold = Fold::default();
+        if let Some(root) = state.first_bucket_node(self)? {
+            self.walk_buckets(&root, 0, &mut |node| {
+                for index in 0..node.granule_count() {
+                    fold.add_bucket(bucket::header(&node.read(index).payload), set_number);
+                }
+            })?;
+        }
+        state.directory.fold = Some(fold);
+        Ok(())
+    }
+
+    /// Shows all bucket nodes, parents first. The caller holds the directory.
+    pub(crate) fn walk_buckets(
+        &self,
+        node: &Arc<Node>,
+        level: u32,
+        show: &mut dyn FnMut(&Arc<Node>),
+    ) -> Result<()> {
+        if level >= LEVELS_MAX {
+            return Err(too_deep(node));
+        }
+        show(node);
+        for index in 0..node.granule_count() {
+            let child = bucket::header(&node.read(index).payload).child.get();
+            if child != 0 {
+                let child = self.node(Nid(child), NodeKind::Bucket)?;
+                self.walk_buckets(&child, level + 1, show)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A trie that is deeper than hashes are long.
+pub(crate) fn too_deep(node: &Node) -> Error {
+    let want = u64::from(LEVELS_MAX);
+    Error::Corrupt {
+        what: "depth of a directory".into(),
+        at: node.nid.0,
+        want,
+        got: want + 1,
+    }
+}
+
+/// A bucket that is none. `at` is the node, since its image may be anywhere.
+pub(crate) fn corrupt(node: &Node, malformed: bucket::Malformed) -> Error {
+    let what = format!("{} in a bucket of node {}", malformed.0, node.nid);
+    Error::Corrupt {
+        what,
+        at: node.nid.0,
+        want: 0,
+        got: 1,
+    }
+}

@@ -1,0 +1,333 @@
+//! Changing a directory within an operation: insert, remove, retarget; splitting and folding of buckets.
+//!
+//! Everything here works on the operation's private copies and may fail at any point without a trace.
+
+use dure_sync::Arc;
+
+use super::bucket::{self, Inserted, NewEntry};
+use super::read::Found;
+use super::{corrupt, hash, too_deep};
+use crate::error::{Error, Result};
+use crate::format::bucket::LEVELS_MAX;
+use crate::format::inode::Time;
+use crate::format::node::NodeKind;
+use crate::inode::InodeState;
+use crate::namespace::Attempt;
+use crate::node::Node;
+use crate::op::Op;
+use crate::units::{Ino, Nid};
+use crate::volume::Volume;
+
+/// The directory side of one operation.
+#[derive(Debug)]
+pub(crate) struct TreeEdit<'o, 'v> {
+    volume: &'v Volume,
+    op: &'o mut Op<'v>,
+    /// Nodes this operation made: invisible to others, so `Volume::node` does not know them.
+    born: Vec<Arc<Node>>,
+    /// Nodes that may still be made or freed within the operation's budget.
+    spare: u32,
+}
+
+/// A directory as the operation finds and leaves it.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    /// The first bucket node; `None` as long as there never was an entry.
+    pub(crate) root: Option<Arc<Node>>,
+    /// Stamps carry it.
+    set_number: u32,
+    /// The directory, which its nodes name.
+    owner: Ino,
+}
+
+impl Tree {
+    /// The tree of a directory that the caller holds.
+    pub(crate) fn of(volume: &Volume, directory: &InodeState) -> Result<Tree> {
+        let root = directory.first_bucket_node(volume)?;
+        let record = &directory.record;
+        Ok(Tree {
+            root,
+            set_number: record.set_number.get(),
+            owner: Ino(record.ino.get()),
+        })
+    }
+}
+
+/// One bucket.
+#[derive(Debug)]
+struct Place {
+    node: Arc<Node>,
+    index: u8,
+}
+
+/// Where a name is or would be: the buckets from the first node down, and the entry.
+#[derive(Debug)]
+pub(crate) struct Located {
+    hash: u64,
+    path: Vec<Place>,
+    entry: Option<(Found, usize)>,
+}
+
+impl Located {
+    /// What the name leads to.
+    pub(crate) fn found(&self) -> Option<Found> {
+        self.entry.map(|(found, _)| found)
+    }
+}
+
+impl<'o, 'v> TreeEdit<'o, 'v> {
+    /// Edits directories within `op`, making and freeing at most `spare` bucket nodes.
+    pub(crate) fn new(volume: &'v Volume, op: &'o mut Op<'v>, spare: u32) -> TreeEdit<'o, 'v> {
+        TreeEdit {
+            volume,
+            op,
+            born: Vec::new(),
+            spare,
+        }
+    }
+
+    /// The operation, for what else it does.
+    pub(crate) fn op(&mut self) -> &mut Op<'v> {
+        self.op
+    }
+
+    fn node(&self, nid: Nid) -> Result<Arc<Node>> {
+        match self.born.iter().find(|node| node.nid == nid) {
+            Some(node) => Ok(node.clone()),
+            None => self.volume.node(nid, NodeKind::Bucket),
+        }
+    }
+
+    /// Finds the place of `name`.
+    pub(crate) fn locate(&self, tree: &Tree, name: &[u8]) -> Result<Located> {
+        let hash = hash::name_hash(self.volume.layout.hash_seed, name);
+        let mut located = Located {
+            hash,
+            path: Vec::new(),
+            entry: None,
+        };
+        let Some(root) = &tree.root else {
+            return Ok(located);
+        };
+        let mut node = root.clone();
+        for level in 0..LEVELS_MAX {
+            let index = hash::slot(hash, level);
+            let (child, entry) = self
+                .op
+                .view(&node, index, |payload| {
+                    let child = bucket::header(payload).child.get();
+                    let entry = if child == 0 {
+                        bucket::find(payload, name)?
+                    } else {
+                        None
+                    };
+                    let entry = entry.map(|e| {
+                        (
+                            Found {
+                                ino: e.ino,
+                                kind: e.kind,
+                            },
+                            e.at,
+                        )
+                    });
+                    Ok((Nid(child), entry))
+                })
+                .map_err(|error| corrupt(&node, error))?;
+            located.path.push(Place { node, index });
+            if child.0 == 0 {
+                located.entry = entry;
+                return Ok(located);
+            }
+            node = self.node(child)?;
+        }
+        Err(too_deep(root))
+    }
+
+    fn new_node(&mut self, owner: Ino) -> std::result::Result<Arc<Node>, Attempt> {
+        self.spare = self.spare.checked_sub(1).ok_or(Attempt::Short)?;
+        let node = self.op.new_node_of(NodeKind::Bucket, owner)?;
+        self.born.push(node.clone());
+        Ok(node)
+    }
+
+    /// Adds an entry in its place, where `located` found none. Splits as often as it takes.
+    pub(crate) fn insert(
+        &mut self,
+        tree: &mut Tree,
+        located: Located,
+        name: &[u8],
+        target: Found,
+    ) -> std::result::Result<(), Attempt> {
+        assert!(located.entry.is_none(), "the name is taken");
+        let hash = located.hash;
+        let seed = self.volume.layout.hash_seed;
+        let now = self.op.time();
+        let set_number = tree.set_number;
+        let mut level = u32::try_from(located.path.len()).expect("few levels");
+        let mut place = match located.path.into_iter().next_back() {
+            Some(place) => place,
+            None => {
+                let node = self.new_node(tree.owner)?;
+                tree.root = Some(node.clone());
+                level = 1;
+                Place {
+                    node,
+                    index: hash::slot(hash, 0),
+                }
+            }
+        };
+        loop {
+            let node = place.node.clone();
+            let malformed = |error| corrupt(&node, error);
+            let payload = self.op.edit(&place.node, place.index);
+            let ordinal = bucket::free_ordinal(payload, seed, hash).map_err(malformed)?;
+            let what = "a directory: sixteen names with one hash";
+            let ordinal = ordinal.ok_or(Error::NoSpace { what })?;
+            let new = NewEntry {
+                ino: target.ino,
+                kind: target.kind,
+                ordinal,
+                name,
+            };
+            let inserted = bucket::insert(payload, &new).map_err(malformed)?;
+            bucket::set_stamps(payload, now, set_number);
+            if inserted == Inserted::Done {
+                return Ok(());
+            }
+            place = self.split(&place, hash, level)?;
+            level += 1;
+        }
+    }
+
+    /// Moves the entries of a full bucket to a new node; gives the new place of `hash`.
+    fn split(
+        &mut self,
+        full: &Place,
+        hash: u64,
+        level: u32,
+    ) -> std::result::Result<Place, Attempt> {
+        if level >= LEVELS_MAX {
+            return Err(Error::NoSpace {
+                what: "a directory: too many names with like hashes",
+            }
+            .into());
+        }
+        let child = self.new_node(full.node.owner)?;
+        let payload = self.op.edit(&full.node, full.index);
+        let seed = self.volume.layout.hash_seed;
+        let parts = bucket::split(payload, seed, level).map_err(|e| corrupt(&full.node, e))?;
+        bucket::set_child(payload, child.nid.0);
+        for (index, part) in (0_u8..).zip(parts.iter()) {
+            if bucket::header(part).entries.get() > 0 {
+                self.op.edit(&child, index).copy_from_slice(part);
+            }
+        }
+        Ok(Place {
+            node: child,
+            index: hash::slot(hash, level),
+        })
+    }
+
+    /// Lets the entry that `located` found lead elsewhere.
+    pub(crate) fn retarget(&mut self, tree: &Tree, located: &Located, target: Found) -> Result<()> {
+        let (_, at) = located.entry.expect("an entry was found");
+        let place = located.path.last().expect("an entry has a bucket");
+        let now = self.op.time();
+        let payload = self.op.edit(&place.node, place.index);
+        let changed = bucket::retarget(payload, at, target.ino, target.kind);
+        changed.map_err(|error| corrupt(&place.node, error))?;
+        bucket::set_stamps(payload, now, tree.set_number);
+        Ok(())
+    }
+
+    /// Removes the entry that `located` found, and the nodes that have no entries left.
+    pub(crate) fn remove(
+        &mut self,
+        tree: &Tree,
+        located: &Located,
+    ) -> std::result::Result<(), Attempt> {
+        let (_, at) = located.entry.expect("an entry was found");
+        let now = self.op.time();
+        let mut depth = located.path.len() - 1;
+        while depth > 0 && self.is_last(&located.path[depth], depth + 1 == located.path.len()) {
+            depth -= 1;
+        }
+        if depth + 1 == located.path.len() {
+            let place = &located.path[depth];
+            let payload = self.op.edit(&place.node, place.index);
+            bucket::remove(payload, at).map_err(|error| corrupt(&place.node, error))?;
+            bucket::set_stamps(payload, now, tree.set_number);
+            return Ok(());
+        }
+        // The nodes below go with all their stamps, none of which is later than this change.
+        for place in &located.path[depth + 1..] {
+            self.spare = self.spare.checked_sub(1).ok_or(Attempt::Short)?;
+            let latest = self.latest_stamp(&place.node, tree.set_number);
+            let above = &located.path[depth];
+            let payload = self.op.edit(&above.node, above.index);
+            bucket::set_stamps(payload, latest.unwrap_or(now), tree.set_number);
+            self.op.free_node(&place.node);
+        }
+        let place = &located.path[depth];
+        let payload = self.op.edit(&place.node, place.index);
+        bucket::set_child(payload, 0);
+        bucket::set_stamps(payload, now, tree.set_number);
+        Ok(())
+    }
+
+    /// Whether nothing in the node counts but this bucket: in the last one, its only entry.
+    fn is_last(&self, place: &Place, bottom: bool) -> bool {
+        (0..place.node.granule_count()).all(|index| {
+            self.op.view(&place.node, index, |payload| {
+                let header = bucket::header(payload);
+                if index == place.index {
+                    !bottom || header.entries.get() == 1
+                } else {
+                    header.entries.get() == 0 && header.child.get() == 0
+                }
+            })
+        })
+    }
+
+    fn latest_stamp(&self, node: &Arc<Node>, set_number: u32) -> Option<Time> {
+        let mut fold = super::stamp::Fold::default();
+        for index in 0..node.granule_count() {
+            self.op.view(node, index, |payload| {
+                fold.add_bucket(bucket::header(payload), set_number)
+            });
+        }
+        fold.stamps.map(|stamps| stamps.mtime)
+    }
+
+    /// Frees all bucket nodes of a directory that must be empty, for rmdir: this writes every bucket, so
+    /// that the operation follows the last change of each (model case C5).
+    pub(crate) fn free_all(&mut self, directory: &InodeState) -> std::result::Result<(), Attempt> {
+        let Some(root) = directory.first_bucket_node(self.volume)? else {
+            return Ok(());
+        };
+        let mut nodes = Vec::new();
+        let mut entries = 0;
+        self.volume.walk_buckets(&root, 0, &mut |node| {
+            for index in 0..node.granule_count() {
+                entries += u64::from(bucket::header(&node.read(index).payload).entries.get());
+            }
+            nodes.push(node.clone());
+        })?;
+        if entries > 0 {
+            return Err(Error::NotEmpty.into());
+        }
+        for node in &nodes {
+            self.spare = self.spare.checked_sub(1).ok_or(Attempt::Short)?;
+            self.op.free_node(node);
+        }
+        Ok(())
+    }
+}
+
+/// An entry to be: an inode and its kind.
+pub(crate) fn target(ino: Ino, kind: crate::namespace::FileKind) -> Found {
+    Found {
+        ino,
+        kind: kind.code(),
+    }
+}

@@ -1,0 +1,289 @@
+//! Attributes: what stat shows and chmod, chown, utimens and truncate set.
+
+use crate::error::{Error, Result};
+use crate::format::inode::{InodeRecord, Time};
+use crate::inode::{Inode, InodeRef, InodeState};
+use crate::namespace::{FileKind, attempts};
+use crate::space::OpClass;
+use crate::units::Ino;
+use crate::volume::{FileSystem, Volume};
+use crate::xattr;
+
+/// Permission bits, with setuid, setgid and sticky.
+pub(crate) const MODE_BITS: u32 = 0o7777;
+
+/// Everything statx knows about an inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attributes {
+    /// Its number.
+    pub ino: Ino,
+    /// Which life of the number this is.
+    pub generation: u32,
+    /// Its type.
+    pub kind: FileKind,
+    /// Type and permissions, as `st_mode`.
+    pub mode: u32,
+    /// Names; of a directory 2 and its subdirectories.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device numbers of a device file.
+    pub rdev: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Blocks of 512 bytes on the medium.
+    pub blocks: u64,
+    /// Last read.
+    pub atime: Time,
+    /// Last change of the content.
+    pub mtime: Time,
+    /// Last change of the inode.
+    pub ctime: Time,
+    /// Birth.
+    pub btime: Time,
+}
+
+/// A time to set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetTime {
+    /// The present.
+    Now,
+    /// This one.
+    At(Time),
+}
+
+/// What to set; `None` stays as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SetAttributes {
+    /// Permission bits, setuid, setgid and sticky; other bits are ignored.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Size of a regular file.
+    pub size: Option<u64>,
+    /// Access time.
+    pub atime: Option<SetTime>,
+    /// Modification time.
+    pub mtime: Option<SetTime>,
+    /// Change time; `None`: now.
+    pub ctime: Option<Time>,
+}
+
+/// Attributes of an inode to be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NewInode {
+    /// Permission bits, and the type for `create` and `temporary`.
+    pub mode: u32,
+    /// Bits taken from the mode, unless the directory has a default access control list.
+    pub umask: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group, unless the directory is setgid.
+    pub gid: u32,
+    /// Device numbers of a device file.
+    pub rdev: u64,
+}
+
+fn check_time(time: Time) -> Result<Time> {
+    if time.nanos.get() >= 1_000_000_000 {
+        return Err(Error::Invalid("nanoseconds beyond a second"));
+    }
+    Ok(time)
+}
+
+impl SetTime {
+    fn resolve(self, now: Time) -> Result<Time> {
+        match self {
+            SetTime::Now => Ok(now),
+            SetTime::At(time) => check_time(time),
+        }
+    }
+}
+
+impl SetAttributes {
+    fn needs_record(&self) -> bool {
+        *self
+            != SetAttributes {
+                size: self.size,
+                ..SetAttributes::default()
+            }
+    }
+
+    /// Changes a record made from a draft; of a directory the fold is loaded.
+    fn apply(
+        &self,
+        state: &InodeState,
+        record: &mut InodeRecord,
+        kind: FileKind,
+        now: Time,
+    ) -> Result<()> {
+        if let Some(mode) = self.mode {
+            record.mode = (record.mode.get() & !MODE_BITS | mode & MODE_BITS).into();
+        }
+        record.uid = self.uid.map_or(record.uid, Into::into);
+        record.gid = self.gid.map_or(record.gid, Into::into);
+        if let Some(atime) = self.atime {
+            record.atime = atime.resolve(now)?;
+        }
+        if kind == FileKind::Directory && (self.mtime.is_some() || self.ctime.is_some()) {
+            // Stamps of buckets that are later than the times set here must not count any more.
+            record.mtime = state.times().0;
+            record.set_number = record.set_number.get().wrapping_add(1).into();
+        }
+        if let Some(mtime) = self.mtime {
+            record.mtime = mtime.resolve(now)?;
+        }
+        record.ctime = self.ctime.unwrap_or(now);
+        Ok(())
+    }
+
+    fn check_times(&self) -> Result<()> {
+        let now = Time::default();
+        self.atime.map_or(Ok(now), |time| time.resolve(now))?;
+        self.mtime.map_or(Ok(now), |time| time.resolve(now))?;
+        self.ctime.map_or(Ok(now), check_time)?;
+        Ok(())
+    }
+}
+
+impl FileSystem {
+    /// The attributes of an inode.
+    ///
+    /// # Errors
+    /// Of reading a directory's buckets, once per directory.
+    pub fn attributes(&self, inode: &InodeRef) -> Result<Attributes> {
+        let inode = inode.inode();
+        let state = inode.state.read();
+        if inode.kind != FileKind::Directory || state.directory.fold().is_some() {
+            return Ok(attributes_of(inode, &state));
+        }
+        drop(state);
+        let mut state = inode.state.write();
+        self.0.load_fold(&mut state)?;
+        Ok(attributes_of(inode, &state))
+    }
+
+    /// Sets attributes; the size first, the others in one operation.
+    ///
+    /// # Errors
+    /// `IsDirectory` or `Invalid` for the size of what is no regular file, `Invalid` for a malformed time.
+    pub fn set_attributes(&self, inode: &InodeRef, set: &SetAttributes) -> Result<Attributes> {
+        self.0.check_writable()?;
+        set.check_times()?;
+        if let Some(size) = set.size {
+            match inode.kind() {
+                FileKind::File => self.0.truncate(inode, size)?,
+                FileKind::Directory => return Err(Error::IsDirectory),
+                _ => return Err(Error::Invalid("only regular files have a size to set")),
+            }
+        }
+        if set.needs_record() {
+            self.0.set_record(inode.inode(), set)?;
+        }
+        self.attributes(inode)
+    }
+}
+
+/// The caller holds the inode; of a directory the fold is loaded.
+fn attributes_of(inode: &Inode, state: &InodeState) -> Attributes {
+    let record = &state.record;
+    let (mtime, ctime) = state.times();
+    let mut attributes = Attributes {
+        ino: inode.ino,
+        generation: inode.generation,
+        kind: inode.kind,
+        mode: record.mode.get(),
+        nlink: record.nlink.get(),
+        uid: record.uid.get(),
+        gid: record.gid.get(),
+        rdev: record.rdev.get(),
+        size: record.size.get(),
+        blocks: record.blocks.get() * 8,
+        atime: inode.access_time.current(record),
+        mtime,
+        ctime,
+        btime: record.btime,
+    };
+    match inode.kind {
+        FileKind::File => attributes.size = state.file.size,
+        FileKind::Directory if state.is_alive() => {
+            attributes.nlink = 2 + state.directory.fold().map_or(0, |fold| fold.subdirectories);
+        }
+        _ => {}
+    }
+    attributes
+}
+
+impl InodeState {
+    /// mtime and ctime as users see them. Of a directory they are complete once the fold is loaded.
+    pub(crate) fn times(&self) -> (Time, Time) {
+        let mtime = self.file.mtime(&self.record);
+        let ctime = self.file.ctime(&self.record);
+        match self.directory.fold().and_then(|fold| fold.stamps) {
+            None => (mtime, ctime),
+            Some(stamps) => {
+                use crate::directory::stamp::latest;
+                (latest(mtime, stamps.mtime), latest(ctime, stamps.ctime))
+            }
+        }
+    }
+}
+
+impl Volume {
+    fn set_record(&self, inode: &Inode, set: &SetAttributes) -> Result<()> {
+        attempts(|_| {
+            // chmod of an inode with an access control list changes the list as well.
+            let attributes = match set.mode {
+                Some(_) => Some(xattr::load(self, inode)?),
+                None => None,
+            };
+            let nodes = attributes
+                .as_ref()
+                .map_or(0, |loaded| loaded.nodes_max(loaded.stream.len()));
+            let mut op = self.op(OpClass::Normal, 1 + nodes)?;
+            let mut state = inode.state.write();
+            if inode.kind == FileKind::Directory {
+                self.load_fold(&mut state)?;
+            }
+            let mut record = inode.draft(&state);
+            set.apply(&state, &mut record, inode.kind, op.time())?;
+            let list = match &attributes {
+                Some(loaded) => loaded.with_mode(record.mode.get())?,
+                None => None,
+            };
+            if let (Some(loaded), Some(list)) = (&attributes, &list) {
+                loaded.write(&mut op, &state, &mut record, list)?;
+            }
+            inode.store(&mut op, &record);
+            state.file.note_mark(op.finish());
+            if list.is_some() {
+                state.xattr_changes += 1;
+            }
+            if record.set_number != state.record.set_number {
+                state.directory.forget_stamps();
+            }
+            inode.stored(&mut state, record);
+            Ok(())
+        })
+    }
+
+    /// Writes access times that wait in memory, of all inodes: at unmount.
+    pub(crate) fn write_access_times(&self) -> Result<()> {
+        for inode in self.inodes.collect(|inode| inode.access_time.is_pending()) {
+            let inode = inode.inode();
+            let mut op = self.op(OpClass::Normal, 1)?;
+            let mut state = inode.state.write();
+            let record: InodeRecord = inode.draft(&state);
+            if state.is_alive() {
+                inode.store(&mut op, &record);
+                op.finish();
+                inode.stored(&mut state, record);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,253 @@
+//! The inode cache: number to inode, in shards; bounded, CLOCK eviction of clean inodes nobody pins.
+//!
+//! A shard belongs to a partition, so that a core which works on its own inodes shares no shard's lock
+//! with others.
+
+use std::collections::BTreeMap;
+
+use dure_sync::atomic::Ordering;
+use dure_sync::{Arc, CachePadded, OnceLock, PerCore, RwLock, Weak};
+use zerocopy::FromBytes;
+
+use super::{Inode, InodeRef, InodeState};
+use crate::error::{Error, Result};
+use crate::format::inode::InodeRecord;
+use crate::format::nat;
+use crate::format::node::NodeKind;
+use crate::ranks::INODE_SHARD;
+use crate::units::{Ino, to_u64, to_usize};
+use crate::volume::Volume;
+
+/// Shards of one partition.
+const SHARDS: u64 = 8;
+
+type Shard = BTreeMap<u64, Arc<Inode>>;
+
+/// Whether an inode without a name may be loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unlinked {
+    /// Only by the mount, to finish its deletion.
+    Allowed,
+    /// It is as good as gone.
+    Refused,
+}
+
+/// All inodes in memory.
+#[derive(Debug)]
+pub(crate) struct InodeCache {
+    partitions: u64,
+    shards: Vec<CachePadded<RwLock<INODE_SHARD, Shard>>>,
+    /// Most inodes in a shard before it evicts.
+    shard_inodes_max: usize,
+    /// The volume, through a counted reference per core: inodes come and go on every core.
+    volumes: PerCore<OnceLock<Arc<Weak<Volume>>>>,
+}
+
+impl InodeCache {
+    /// A cache of about `inodes_max` inodes for a volume with `partitions` partitions.
+    pub(crate) fn new(inodes_max: usize, partitions: usize) -> InodeCache {
+        let shards = partitions * to_usize(SHARDS);
+        InodeCache {
+            partitions: to_u64(partitions),
+            shards: (0..shards)
+                .map(|_| CachePadded::new(RwLock::new(Shard::new())))
+                .collect(),
+            shard_inodes_max: (inodes_max / shards).max(16),
+            volumes: PerCore::new(partitions, |_| OnceLock::new()),
+        }
+    }
+
+    /// Tells the cache its volume, once it is in its `Arc`.
+    pub(crate) fn attach(&self, volume: &Arc<Volume>) {
+        for cell in self.volumes.iter() {
+            let link = Arc::new(Arc::downgrade(volume));
+            assert!(cell.set(link).is_ok(), "a volume is mounted once");
+        }
+    }
+
+    /// The link that a new inode gets.
+    pub(crate) fn volume(&self) -> Arc<Weak<Volume>> {
+        self.volumes
+            .local()
+            .get()
+            .expect("attached at mount")
+            .clone()
+    }
+
+    fn shard(&self, ino: Ino) -> &RwLock<INODE_SHARD, Shard> {
+        let (pair, _) = nat::place_of(ino.nid());
+        let shard = pair % self.partitions * SHARDS + ino.nid().0 % SHARDS;
+        &self.shards[to_usize(shard)]
+    }
+
+    /// Pins the inode if it is in memory. `NotFound` when it is being deleted.
+    fn get(&self, ino: Ino) -> Result<Option<InodeRef>> {
+        let shard = self.shard(ino).read();
+        shard.get(&ino.0).map(pin).transpose()
+    }
+
+    /// Puts in an inode that has been made with one pin; if somebody was faster, theirs is pinned.
+    pub(crate) fn insert(&self, inode: Inode) -> Result<InodeRef> {
+        let mut evicted = Vec::new();
+        let mut shard = self.shard(inode.ino).write();
+        if let Some(there) = shard.get(&inode.ino.0) {
+            return pin(there);
+        }
+        evict(&mut shard, self.shard_inodes_max, &mut evicted);
+        let inode = Arc::new(inode);
+        shard.insert(inode.ino.0, inode.clone());
+        drop(shard);
+        // Their pages go back to the budget outside the lock.
+        drop(evicted);
+        Ok(InodeRef::from_pinned(inode))
+    }
+
+    /// Claims the inode for deletion if it has no more than `pins` pins (the caller's). Then nobody can
+    /// pin it again, and the caller must free it.
+    pub(crate) fn claim(&self, inode: &Inode, pins: u32) -> bool {
+        let _shard = self.shard(inode.ino).write();
+        // Acquire: pairs with the unpin of the last user. The shard's lock keeps new pins away.
+        if inode.pins.load(Ordering::Acquire) > pins || inode.dying.load(Ordering::Acquire) {
+            return false;
+        }
+        // Release: whoever sees it must not touch the inode.
+        inode.dying.store(true, Ordering::Release);
+        true
+    }
+
+    /// Drops an inode that was claimed.
+    pub(crate) fn remove(&self, inode: &Inode) {
+        assert!(inode.dying.load(Ordering::Acquire), "claimed first");
+        let removed = self.shard(inode.ino).write().remove(&inode.ino.0);
+        assert!(
+            removed.is_some(),
+            "a claimed inode stays in the cache until it is freed"
+        );
+    }
+
+    /// All inodes that satisfy `wanted`, pinned.
+    pub(crate) fn collect(&self, wanted: impl Fn(&Inode) -> bool) -> Vec<InodeRef> {
+        let mut found = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.read();
+            found.extend(
+                shard
+                    .values()
+                    .filter(|inode| wanted(inode))
+                    .filter_map(|i| pin(i).ok()),
+            );
+        }
+        found
+    }
+
+    /// Inodes in memory.
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.read().len()).sum()
+    }
+}
+
+/// The caller holds the shard's lock.
+fn pin(inode: &Arc<Inode>) -> Result<InodeRef> {
+    // Acquire: pairs with the Release in `claim`.
+    if inode.dying.load(Ordering::Acquire) {
+        return Err(Error::NotFound);
+    }
+    // Relaxed: the shard's lock orders it against a claim.
+    inode.pins.fetch_add(1, Ordering::Relaxed);
+    // Relaxed: a hint. Load first, so that a hot inode's line stays shared where it can.
+    if !inode.referenced.load(Ordering::Relaxed) {
+        inode.referenced.store(true, Ordering::Relaxed);
+    }
+    Ok(InodeRef::from_pinned(inode.clone()))
+}
+
+/// Makes room in a full shard. Looks at a bounded number of inodes.
+fn evict(shard: &mut Shard, inodes_max: usize, evicted: &mut Vec<Arc<Inode>>) {
+    if shard.len() < inodes_max {
+        return;
+    }
+    let victims: Vec<u64> = shard
+        .iter()
+        .filter(|(_, inode)| is_idle(inode))
+        .map(|(&ino, _)| ino)
+        .take(inodes_max / 8 + 1)
+        .collect();
+    evicted.extend(victims.into_iter().filter_map(|ino| shard.remove(&ino)));
+}
+
+/// Nobody uses it, it was not used since the last sweep, and everything it knows is also in its node. An
+/// access time that waits is given up with it.
+fn is_idle(inode: &Arc<Inode>) -> bool {
+    // Acquire: pairs with the unpin; the shard's write lock keeps new pins away.
+    inode.pins.load(Ordering::Acquire) == 0
+        && Arc::strong_count(inode) == 1
+        && !inode.dying.load(Ordering::Acquire)
+        // Relaxed: a hint.
+        && !inode.referenced.swap(false, Ordering::Relaxed)
+        && inode.state.try_read().is_some_and(|state| is_settled(inode, &state))
+}
+
+/// All it knows is in nodes, and all its operations are valid: an fsync would have nothing to do.
+fn is_settled(inode: &Inode, state: &InodeState) -> bool {
+    let volume = inode.volume.upgrade();
+    let journal = volume.as_ref().and_then(|volume| volume.journal_if_any());
+    let valid = |&mark| journal.is_none_or(|journal| journal.is_valid(mark));
+    state.orphan.is_none()
+        && state.file.is_clean(&state.record)
+        && state.file.writers().iter().all(valid)
+}
+
+impl Volume {
+    /// The inode, pinned.
+    ///
+    /// # Errors
+    /// `NotFound` for a number without an inode, or one without a name.
+    pub(crate) fn inode(&self, ino: Ino) -> Result<InodeRef> {
+        self.inode_unless(ino, Unlinked::Refused)
+    }
+
+    /// The inode, pinned; on request even one without a name.
+    pub(crate) fn inode_unless(&self, ino: Ino, unlinked: Unlinked) -> Result<InodeRef> {
+        if let Some(found) = self.inodes.get(ino)? {
+            return Ok(found);
+        }
+        let node = self.node(ino.nid(), NodeKind::Inode)?;
+        let record = {
+            let granule = node.read(ino.index());
+            InodeRecord::read_from_bytes(&granule.payload).expect("496 bytes")
+        };
+        if record.is_free() || (record.nlink.get() == 0 && unlinked == Unlinked::Refused) {
+            return Err(Error::NotFound);
+        }
+        Error::expect_eq("inode number", node.nid.0, ino.0, record.ino.get())?;
+        self.insert_loaded(node, ino, record)
+    }
+
+    /// Between the read of the granule and here the inode may have been loaded, changed and evicted by
+    /// others, so it is read again under the shard's lock.
+    fn insert_loaded(
+        &self,
+        node: Arc<crate::node::Node>,
+        ino: Ino,
+        record: InodeRecord,
+    ) -> Result<InodeRef> {
+        let inode = Inode::new(self.inodes.volume(), node.clone(), record)?;
+        let mut evicted = Vec::new();
+        let mut shard = self.inodes.shard(ino).write();
+        if let Some(there) = shard.get(&ino.0) {
+            return pin(there);
+        }
+        if node.read(ino.index()).payload[..] != *zerocopy::IntoBytes::as_bytes(&record)
+            || node.freed().is_some()
+        {
+            drop(shard);
+            return self.inode(ino);
+        }
+        evict(&mut shard, self.inodes.shard_inodes_max, &mut evicted);
+        let inode = Arc::new(inode);
+        shard.insert(ino.0, inode.clone());
+        drop(shard);
+        drop(evicted);
+        Ok(InodeRef::from_pinned(inode))
+    }
+}

@@ -1,0 +1,179 @@
+//! The end of an inode: freeing what it owns, in as many handles as that takes.
+//!
+//! A *light* inode (no blocks, no map, no attributes) is freed by the very handle that takes its last
+//! name. Any other gets an orphan slot there; when its last pin goes, its contents are freed in steps and
+//! the last handle frees the inode and the slot. **On a crash** between them the mount finds the slot and
+//! goes on.
+
+use zerocopy::little_endian::{U32, U64};
+
+use super::{Inode, InodeRef, InodeState, Unlinked};
+use crate::error::{Error, Result};
+use crate::format::inode::{FLAG_LONG_LINK, InodeRecord};
+use crate::format::orphan::{INTENT_DELETE, OrphanSlot};
+use crate::inode::OrphanPlace;
+use crate::namespace::FileKind;
+use crate::op::Op;
+use crate::space::OpClass;
+use crate::units::Ino;
+use crate::volume::Volume;
+use crate::xattr::chain::{self, Chain};
+
+/// Nodes the last step of a deletion may dirty: the inode's and that of its orphan slot.
+const DELETE_NODES: u32 = 2;
+
+/// How much an inode owns besides its granule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Weight {
+    /// Nothing: it can be freed by any operation.
+    Light,
+    /// Blocks, nodes or pages.
+    Heavy,
+}
+
+impl InodeState {
+    /// Whether freeing the inode takes more than writing its granule. A directory's bucket nodes are
+    /// freed by rmdir itself.
+    pub(crate) fn weight(&self) -> Weight {
+        let record = &self.record;
+        let kind = FileKind::from_mode(record.mode.get());
+        let map = record.map_root.get() != 0 && kind != Some(FileKind::Directory);
+        let owns = map || record.blocks.get() != 0 || record.xattr_root.get() != 0;
+        if owns || !self.file.is_clean(record) {
+            Weight::Heavy
+        } else {
+            Weight::Light
+        }
+    }
+}
+
+/// The record of a freed inode: number and generation stay; the rest is zero where it would be taken for
+/// an owner of something, and else stays as it is, so that the deltas of this and the next life are short.
+pub(crate) fn freed(record: &InodeRecord) -> InodeRecord {
+    let mut freed = *record;
+    freed.mode = U32::ZERO;
+    freed.nlink = U32::ZERO;
+    freed.flags = U32::ZERO;
+    freed.size = U64::ZERO;
+    freed.blocks = U64::ZERO;
+    freed.rdev = U64::ZERO;
+    freed.parent = U64::ZERO;
+    freed.xattr_bytes = U32::ZERO;
+    freed.xattr_root = U64::ZERO;
+    freed.map_root = U64::ZERO;
+    freed.map_height = U32::ZERO;
+    freed.body.fill(0);
+    freed
+}
+
+impl Volume {
+    /// The operation that freed a claimed inode has finished.
+    pub(crate) fn inode_freed(&self, inode: &Inode) {
+        self.inodes.remove(inode);
+        self.inode_pools.give(inode.ino);
+        self.counters.inodes.add(-1);
+    }
+
+    /// The last pin of an inode without a name is gone.
+    pub(super) fn delete_unpinned(&self, inode: &Inode) {
+        if !self.inodes.claim(inode, 0) {
+            return;
+        }
+        if self
+            .check_writable()
+            .and_then(|()| self.delete(inode))
+            .is_err()
+        {
+            // The orphan slot stays: the next mount finishes the job.
+            self.counters.deletions_left.add(1);
+            let mut state = inode.state.write();
+            self.forget_file(inode, &mut state.file);
+            drop(state);
+            self.inodes.remove(inode);
+        }
+    }
+
+    fn delete(&self, inode: &Inode) -> Result<()> {
+        self.inode_pools.adopt(&inode.node);
+        if inode.kind == FileKind::File {
+            self.free_contents(inode)?;
+        }
+        let record = inode.state.read().record;
+        let mut chains = Vec::new();
+        if record.xattr_root.get() != 0 {
+            chains.push(chain::load(self, record.xattr_root.get())?);
+        }
+        if record.flags.get() & FLAG_LONG_LINK != 0 {
+            chains.push(chain::load(self, record.map_root.get())?);
+        }
+        let nodes: u32 = chains.iter().map(Chain::nodes).sum();
+        let mut op = self.op(OpClass::Delete, DELETE_NODES + nodes)?;
+        let mut state = inode.state.write();
+        chains.iter().for_each(|chain| chain.free(&mut op));
+        self.free_inode(op, inode, &mut state);
+        drop(state);
+        self.inode_freed(inode);
+        Ok(())
+    }
+
+    /// Lets `op` free a claimed inode that owns nothing any more, clear its slot, and finish.
+    pub(crate) fn free_inode(&self, mut op: Op<'_>, inode: &Inode, state: &mut InodeState) {
+        let record = freed(&state.record);
+        inode.store(&mut op, &record);
+        if let Some(place) = &state.orphan {
+            place.clear(&mut op);
+        }
+        op.finish();
+        self.forget_file(inode, &mut state.file);
+        inode.stored(state, record);
+        if let Some(place) = state.orphan.take() {
+            self.orphans.give(place);
+        }
+    }
+
+    /// Reads the orphan slots and does what they ask for. Run by the mount before anybody else.
+    ///
+    /// # Errors
+    /// `Corrupt`, or what the operations report.
+    pub(crate) fn finish_orphans(&self) -> Result<()> {
+        for (place, slot) in self.read_orphans()? {
+            self.finish_orphan(place, slot)?;
+        }
+        Ok(())
+    }
+
+    fn finish_orphan(&self, place: OrphanPlace, slot: OrphanSlot) -> Result<()> {
+        let inode = match self.inode_unless(Ino(slot.ino.get()), Unlinked::Allowed) {
+            Ok(inode) => inode,
+            Err(Error::NotFound) => return self.clear_orphan(place),
+            Err(error) => return Err(error),
+        };
+        if slot.intent.get() != INTENT_DELETE {
+            self.finish_truncate(&inode, slot.intent.get())?;
+            return self.clear_orphan(place);
+        }
+        let mut state = inode.inode().state.write();
+        if state.is_alive() {
+            drop(state);
+            return self.clear_orphan(place);
+        }
+        state.orphan = Some(place);
+        inode.inode().set_unlinked(true);
+        drop(state);
+        let left = self.counters.deletions_left.sum();
+        drop::<InodeRef>(inode);
+        if self.counters.deletions_left.sum() == left {
+            Ok(())
+        } else {
+            self.check_writable()
+        }
+    }
+
+    fn clear_orphan(&self, place: OrphanPlace) -> Result<()> {
+        let mut op = self.op(OpClass::Delete, 1)?;
+        place.clear(&mut op);
+        op.finish();
+        self.orphans.give(place);
+        Ok(())
+    }
+}

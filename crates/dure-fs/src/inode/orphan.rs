@@ -1,0 +1,202 @@
+//! Orphan slots: which inodes have no name but users, and which truncates are half done.
+//!
+//! **Structure.** Each partition has a chain of orphan nodes. Slots are given out from a stack in memory
+//! and written with `Op::patch`, in the same handle as the change they belong to. **Invariants.** A slot
+//! is on the free stack iff it is zero and nobody holds it. **On a crash** the slots that are not zero
+//! say what the next mount has to finish; it reads all of them.
+
+use dure_sync::{Arc, CoreId, Mutex, PerCore};
+use zerocopy::little_endian::U64;
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::error::{Error, Result};
+use crate::format::node::NodeKind;
+use crate::format::orphan::{GRANULE_SLOTS, LINK_GRANULE, OrphanSlot, SLOT_GRANULES};
+use crate::node::Node;
+use crate::op::Op;
+use crate::ranks::ORPHANS;
+use crate::space::OpClass;
+use crate::units::{Ino, Nid, to_u64};
+use crate::volume::Volume;
+
+const SLOT_BYTES: usize = size_of::<OrphanSlot>();
+/// Nodes in a partition's chain; more than a volume has is a loop.
+const CHAIN_MAX: usize = 1 << 20;
+
+/// Where a slot is.
+#[derive(Debug, Clone)]
+pub(crate) struct OrphanPlace {
+    node: Arc<Node>,
+    granule: u8,
+    slot: u8,
+    partition: CoreId,
+}
+
+#[derive(Debug, Default)]
+struct List {
+    /// The last node of the chain, once the mount has read it.
+    last: Option<Arc<Node>>,
+    free: Vec<OrphanPlace>,
+}
+
+/// The orphan slots of a volume.
+#[derive(Debug)]
+pub(crate) struct Orphans {
+    lists: PerCore<Mutex<ORPHANS, List>>,
+}
+
+/// A free slot in hand; goes back unless it is used.
+#[derive(Debug)]
+pub(crate) struct FreeSlot<'v> {
+    orphans: &'v Orphans,
+    place: Option<OrphanPlace>,
+}
+
+impl FreeSlot<'_> {
+    /// Lets `op` write the slot.
+    pub(crate) fn fill(&self, op: &mut Op<'_>, ino: Ino, intent: u64) {
+        self.place
+            .as_ref()
+            .expect("not used yet")
+            .write(op, ino.0, intent);
+    }
+
+    /// The operation has finished: the slot is taken.
+    pub(crate) fn used(mut self) -> OrphanPlace {
+        self.place.take().expect("used once")
+    }
+}
+
+impl Drop for FreeSlot<'_> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.take() {
+            self.orphans.give(place);
+        }
+    }
+}
+
+impl OrphanPlace {
+    fn write(&self, op: &mut Op<'_>, ino: u64, intent: u64) {
+        let slot = OrphanSlot {
+            ino: U64::new(ino),
+            intent: U64::new(intent),
+        };
+        let offset = usize::from(self.slot) * SLOT_BYTES;
+        op.patch(&self.node, self.granule, offset, slot.as_bytes());
+    }
+
+    /// Lets `op` clear the slot; `Orphans::give` once it has finished.
+    pub(crate) fn clear(&self, op: &mut Op<'_>) {
+        self.write(op, 0, 0);
+    }
+}
+
+impl Orphans {
+    /// No slots yet; the mount reads them.
+    pub(crate) fn new(partitions: usize) -> Orphans {
+        Orphans {
+            lists: PerCore::new(partitions, |_| Mutex::new(List::default())),
+        }
+    }
+
+    /// A slot has been cleared by an operation that has finished.
+    pub(crate) fn give(&self, place: OrphanPlace) {
+        self.lists.get(place.partition).lock().free.push(place);
+    }
+
+    fn pop(&self, partition: CoreId) -> Option<FreeSlot<'_>> {
+        let place = self.lists.get(partition).lock().free.pop()?;
+        Some(FreeSlot {
+            orphans: self,
+            place: Some(place),
+        })
+    }
+}
+
+fn places(node: &Arc<Node>, partition: CoreId) -> impl Iterator<Item = OrphanPlace> + '_ {
+    let granules = 0..u8::try_from(SLOT_GRANULES).expect("6");
+    let slots = 0..u8::try_from(GRANULE_SLOTS).expect("32");
+    granules.flat_map(move |granule| {
+        slots.clone().map(move |slot| OrphanPlace {
+            node: node.clone(),
+            granule,
+            slot,
+            partition,
+        })
+    })
+}
+
+impl Volume {
+    /// A free orphan slot of the current core's partition; makes a node with more when all are taken. No
+    /// inode lock is held.
+    pub(crate) fn orphan_slot(&self) -> Result<FreeSlot<'_>> {
+        let partition = self.partition();
+        loop {
+            if let Some(free) = self.orphans.pop(partition) {
+                return Ok(free);
+            }
+            self.grow_orphans(partition)?;
+        }
+    }
+
+    /// Links one more node behind the partition's chain.
+    fn grow_orphans(&self, partition: CoreId) -> Result<()> {
+        let mut op = self.op(OpClass::Delete, 2)?;
+        let node = op.new_node(NodeKind::Orphan)?;
+        // Held until the handle has joined: two that grow at once must link one behind the other.
+        let mut list = self.orphans.lists.get(partition).lock();
+        let last = list.last.clone().expect("read by the mount");
+        op.patch(&last, LINK_GRANULE, 0, U64::new(node.nid.0).as_bytes());
+        op.finish();
+        list.free.extend(places(&node, partition));
+        list.last = Some(node);
+        Ok(())
+    }
+
+    /// Reads all slots of all partitions; gives those that are taken.
+    pub(crate) fn read_orphans(&self) -> Result<Vec<(OrphanPlace, OrphanSlot)>> {
+        let mut taken = Vec::new();
+        for number in 0..self.layout.journals {
+            let partition = CoreId::new(u16::try_from(number).expect("at most 1000"));
+            let mut next = 1 + u64::from(number);
+            for step in 0.. {
+                let node = self.node(Nid(next), NodeKind::Orphan)?;
+                if step >= CHAIN_MAX {
+                    return Err(loop_of(&node));
+                }
+                let mut list = self.orphans.lists.get(partition).lock();
+                for place in places(&node, partition) {
+                    let offset = usize::from(place.slot) * SLOT_BYTES;
+                    let granule = node.read(place.granule);
+                    let bytes = &granule.payload[offset..offset + SLOT_BYTES];
+                    let slot = OrphanSlot::read_from_bytes(bytes).expect("16 bytes");
+                    drop(granule);
+                    if slot.ino.get() == 0 {
+                        list.free.push(place);
+                    } else {
+                        taken.push((place, slot));
+                    }
+                }
+                let link = node.read(LINK_GRANULE);
+                next = U64::read_from_bytes(&link.payload[..8])
+                    .expect("8 bytes")
+                    .get();
+                drop(link);
+                list.last = Some(node);
+                if next == 0 {
+                    break;
+                }
+            }
+        }
+        Ok(taken)
+    }
+}
+
+fn loop_of(node: &Node) -> Error {
+    Error::Corrupt {
+        what: "chain of orphan nodes: a loop".into(),
+        at: node.nid.0,
+        want: to_u64(CHAIN_MAX),
+        got: to_u64(CHAIN_MAX) + 1,
+    }
+}

@@ -1,0 +1,156 @@
+//! Free inode numbers, per partition.
+//!
+//! **Invariants.** A pool holds free numbers of *adopted* nodes only, each at most once. A node is adopted
+//! before the first of its inodes is freed or handed out in this mount, at a moment when the granules with
+//! mode 0 are exactly its free inodes; from then on numbers come and go one by one.
+
+use std::collections::BTreeSet;
+
+use dure_sync::{Arc, CoreId, Mutex, PerCore};
+use zerocopy::FromBytes;
+
+use crate::error::Result;
+use crate::format::inode::InodeRecord;
+use crate::format::nat;
+use crate::format::node::NodeKind;
+use crate::node::Node;
+use crate::op::Op;
+use crate::ranks::INODE_POOL;
+use crate::units::{Ino, Nid, to_u64};
+use crate::volume::Volume;
+
+#[derive(Debug, Default)]
+struct Pool {
+    /// The last freed on top: its granule is in the cache.
+    free: Vec<Ino>,
+    adopted: BTreeSet<Nid>,
+}
+
+/// The free inode numbers of a volume.
+#[derive(Debug)]
+pub(crate) struct InodePools {
+    pools: PerCore<Mutex<INODE_POOL, Pool>>,
+}
+
+/// A number taken from a pool; goes back unless it is used.
+#[derive(Debug)]
+pub(crate) struct FreeIno<'v> {
+    pools: &'v InodePools,
+    /// `None` once used.
+    ino: Option<Ino>,
+    /// The node, when it is made by the same operation.
+    born: Option<Arc<Node>>,
+}
+
+impl InodePools {
+    /// Empty pools for `partitions` partitions.
+    pub(crate) fn new(partitions: usize) -> InodePools {
+        InodePools {
+            pools: PerCore::new(partitions, |_| Mutex::new(Pool::default())),
+        }
+    }
+
+    fn pool(&self, nid: Nid) -> &Mutex<INODE_POOL, Pool> {
+        let (pair, _) = nat::place_of(nid);
+        let partition = pair % to_u64(self.pools.len());
+        self.pools
+            .get(CoreId::new(u16::try_from(partition).expect("at most 1000")))
+    }
+
+    fn pop(&self, core: CoreId) -> Option<FreeIno<'_>> {
+        let ino = self.pools.get(core).lock().free.pop()?;
+        Some(FreeIno {
+            pools: self,
+            ino: Some(ino),
+            born: None,
+        })
+    }
+
+    /// Makes the free inodes of a node available. To be called before an inode of it is freed.
+    pub(crate) fn adopt(&self, node: &Node) {
+        let mut pool = self.pool(node.nid).lock();
+        if !pool.adopted.insert(node.nid) {
+            return;
+        }
+        for index in (0..node.granule_count()).rev() {
+            let granule = node.read(index);
+            let (record, _) = InodeRecord::ref_from_prefix(&granule.payload).expect("496 bytes");
+            let ino = Ino::new(node.nid, index);
+            if record.is_free() && ino.0 != 0 {
+                pool.free.push(ino);
+            }
+        }
+    }
+
+    /// The inode was freed by an operation that has finished.
+    pub(crate) fn give(&self, ino: Ino) {
+        let mut pool = self.pool(ino.nid()).lock();
+        assert!(
+            pool.adopted.contains(&ino.nid()),
+            "adopted before the inode was freed"
+        );
+        pool.free.push(ino);
+    }
+}
+
+impl FreeIno<'_> {
+    /// The number and the node that holds it; in the operation's own node if the pools were empty.
+    pub(crate) fn place(&mut self, op: &mut Op<'_>, volume: &Volume) -> Result<(Ino, Arc<Node>)> {
+        if let Some(ino) = self.ino {
+            return Ok((ino, volume.node(ino.nid(), NodeKind::Inode)?));
+        }
+        let node = op.new_node(NodeKind::Inode)?;
+        let adopted = self.pools.pool(node.nid).lock().adopted.insert(node.nid);
+        assert!(adopted, "node {} is new", node.nid);
+        self.born = Some(node.clone());
+        self.ino = Some(Ino::new(node.nid, 0));
+        Ok((Ino::new(node.nid, 0), node))
+    }
+
+    /// The operation has finished: the number is in use.
+    pub(crate) fn used(mut self) {
+        let ino = self.ino.take().expect("placed before");
+        if self.born.take().is_some() {
+            let mut pool = self.pools.pool(ino.nid()).lock();
+            let rest = (1..u8::try_from(Ino::PER_NODE).expect("8")).rev();
+            pool.free
+                .extend(rest.map(|index| Ino::new(ino.nid(), index)));
+        }
+    }
+}
+
+impl Drop for FreeIno<'_> {
+    fn drop(&mut self) {
+        let Some(ino) = self.ino else {
+            return;
+        };
+        let mut pool = self.pools.pool(ino.nid()).lock();
+        if self.born.is_some() {
+            pool.adopted.remove(&ino.nid());
+        } else {
+            pool.free.push(ino);
+        }
+    }
+}
+
+impl Volume {
+    /// A free inode number of the current core's partition: one freed before, or one of a node that had
+    /// free inodes at the mount, or (placed by the operation) one of a new node. No inode lock is held.
+    pub(crate) fn free_ino(&self) -> Result<FreeIno<'_>> {
+        let core = self.partition();
+        loop {
+            if let Some(free) = self.inode_pools.pop(core) {
+                return Ok(free);
+            }
+            let Some(nid) = self.nat.pop_inode_node(core) else {
+                return Ok(FreeIno {
+                    pools: &self.inode_pools,
+                    ino: None,
+                    born: None,
+                });
+            };
+            let node = self.node(nid, NodeKind::Inode)?;
+            self.inode_pools.adopt(&node);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Finding: lookup, readdir, read_link.
+
+use std::ops::ControlFlow;
+
+use super::FileKind;
+use super::TARGET_MAX;
+use crate::directory::hash;
+use crate::directory::read::Found;
+use crate::error::{Error, Result};
+use crate::format::bucket::NAME_MAX;
+use crate::format::inode::{BODY_BYTES, FLAG_LONG_LINK};
+use crate::format::node::NodeKind;
+use crate::inode::{InodeRef, InodeState};
+use crate::units::{Ino, Nid, to_usize};
+use crate::volume::{FileSystem, Volume};
+use crate::xattr::chain;
+
+/// An entry as readdir shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DirectoryEntry<'a> {
+    /// The inode.
+    pub ino: Ino,
+    /// Its type.
+    pub kind: FileKind,
+    /// The name.
+    pub name: &'a [u8],
+    /// Where to go on behind this entry; above 2, positive as an `i64`.
+    pub cookie: u64,
+}
+
+impl Volume {
+    /// The entry `name` of a directory, without a pin.
+    pub(super) fn peek(&self, directory: &InodeRef, name: &[u8]) -> Result<Option<Found>> {
+        let state = directory.inode().state.read();
+        state.check_directory()?;
+        self.find(&state, name)
+    }
+
+    /// The inode that `name` leads to, pinned before the directory is let go.
+    pub(super) fn look_up(&self, directory: &InodeRef, name: &[u8]) -> Result<Option<InodeRef>> {
+        let state = directory.inode().state.read();
+        state.check_directory()?;
+        match self.find(&state, name)? {
+            None => Ok(None),
+            Some(found) => self.named_inode(directory, &state, found).map(Some),
+        }
+    }
+
+    /// The inode of an entry of a directory that is held: it must exist.
+    fn named_inode(
+        &self,
+        directory: &InodeRef,
+        _held: &InodeState,
+        found: Found,
+    ) -> Result<InodeRef> {
+        self.inode(found.ino).map_err(|error| match error {
+            Error::NotFound => Error::Corrupt {
+                what: format!(
+                    "entry of directory {} leads to a free inode",
+                    directory.ino()
+                ),
+                at: found.ino.nid().0,
+                want: 1,
+                got: 0,
+            },
+            other => other,
+        })
+    }
+}
+
+impl Volume {
+    /// Whether the node exists and holds inodes, for numbers that come from outside.
+    fn is_inode_node(&self, nid: Nid) -> Result<bool> {
+        if nid.0 >= self.layout.nids() {
+            return Ok(false);
+        }
+        if let Some(node) = self.nodes.get(nid) {
+            return Ok(node.kind == NodeKind::Inode && node.freed().is_none());
+        }
+        let entry = self.nat.entry(nid)?;
+        Ok(!entry.block().is_none() && entry.kind_code() == NodeKind::Inode.code())
+    }
+}
+
+impl FileSystem {
+    /// The root directory.
+    ///
+    /// # Errors
+    /// `Corrupt` when it cannot be read.
+    pub fn root(&self) -> Result<InodeRef> {
+        self.0.inode(Ino::ROOT)
+    }
+
+    /// The inode with this number.
+    ///
+    /// # Errors
+    /// `NotFound` when there is none, or it has no name and no user.
+    pub fn inode(&self, ino: Ino) -> Result<InodeRef> {
+        if !self.0.is_inode_node(ino.nid())? {
+            return Err(Error::NotFound);
+        }
+        self.0.inode(ino)
+    }
+
+    /// The inode that `name` leads to in `directory`.
+    ///
+    /// # Errors
+    /// `NotDirectory`, `NameTooLong`, `NotFound` for a removed directory; of reading nodes.
+    pub fn lookup(&self, directory: &InodeRef, name: &[u8]) -> Result<Option<InodeRef>> {
+        if name.len() > NAME_MAX {
+            return Err(Error::NameTooLong);
+        }
+        self.0.look_up(directory, name)
+    }
+
+    /// The directory that `directory` is in; the root is in itself.
+    ///
+    /// # Errors
+    /// `NotDirectory`.
+    pub fn parent(&self, directory: &InodeRef) -> Result<Ino> {
+        if directory.kind() != FileKind::Directory {
+            return Err(Error::NotDirectory);
+        }
+        Ok(Ino(directory.inode().state.read().record.parent.get()))
+    }
+
+    /// Shows the entries behind `cookie` (0: all) until `show` says stop; an entry it stops at was not
+    /// taken. The order is that of hashes. Entries that exist throughout are shown exactly once, whatever
+    /// else happens to the directory. No lock is held while `show` runs. "." and ".." are not shown.
+    ///
+    /// # Errors
+    /// `NotDirectory`; of reading buckets.
+    pub fn read_directory(
+        &self,
+        directory: &InodeRef,
+        cookie: u64,
+        show: &mut dyn FnMut(&DirectoryEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let volume = &self.0;
+        let inode = directory.inode();
+        if inode.kind != FileKind::Directory {
+            return Err(Error::NotDirectory);
+        }
+        let mut from = hash::cookie_hash(cookie);
+        let mut listed = Vec::new();
+        loop {
+            listed.clear();
+            let next = {
+                let state = inode.state.read();
+                let (policy, times) = (volume.options.access_time, state.times());
+                inode
+                    .access_time
+                    .touch(policy, &state.record, times, volume.now());
+                volume.list_bucket(&state, from, cookie, &mut listed)?
+            };
+            for entry in &listed {
+                let kind = FileKind::from_code(entry.kind).ok_or_else(|| Error::Corrupt {
+                    what: format!("type of an entry of directory {}", inode.ino),
+                    at: inode.node.nid.0,
+                    want: u64::from(FileKind::File.code()),
+                    got: u64::from(entry.kind),
+                })?;
+                let (ino, cookie, name) = (entry.ino, entry.cookie, &entry.name[..]);
+                if show(&DirectoryEntry {
+                    ino,
+                    kind,
+                    name,
+                    cookie,
+                })
+                .is_break()
+                {
+                    return Ok(());
+                }
+            }
+            match next {
+                Some(next) => from = next,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// `Invalid` when it is none; of reading nodes.
+    pub fn read_link(&self, inode: &InodeRef) -> Result<Vec<u8>> {
+        if inode.kind() != FileKind::Symlink {
+            return Err(Error::Invalid("not a symbolic link"));
+        }
+        let inode = inode.inode();
+        let state = inode.state.read();
+        let record = &state.record;
+        let policy = self.0.options.access_time;
+        inode
+            .access_time
+            .touch(policy, record, state.times(), self.0.now());
+        let bytes = to_usize(record.size.get());
+        let long = record.flags.get() & FLAG_LONG_LINK != 0;
+        if bytes > if long { TARGET_MAX } else { BODY_BYTES } {
+            return Err(Error::Corrupt {
+                what: format!("length of symbolic link {}", inode.ino),
+                at: inode.node.nid.0,
+                want: crate::units::to_u64(TARGET_MAX),
+                got: record.size.get(),
+            });
+        }
+        if !long {
+            return Ok(record.body[..bytes].to_vec());
+        }
+        chain::load(&self.0, record.map_root.get())?.read(bytes)
+    }
+}

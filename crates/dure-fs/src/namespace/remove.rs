@@ -1,0 +1,201 @@
+//! Taking names away: unlink and rmdir, and what rename does to the inode whose name it takes.
+
+use zerocopy::little_endian::{U32, U64};
+
+use super::{Attempt, FileKind, attempts, check_name};
+use crate::directory::Change;
+use crate::directory::tree::{Tree, TreeEdit};
+use crate::error::{Error, Result};
+use crate::format::inode::{FLAG_ORPHAN, InodeRecord};
+use crate::format::orphan::INTENT_DELETE;
+use crate::inode::{FreeSlot, Inode, InodeRef, InodeState, LockedInodes, Weight, freed};
+use crate::op::Op;
+use crate::space::OpClass;
+use crate::volume::{FileSystem, Volume};
+
+/// Nodes a removal may dirty: the bucket, the inode, an orphan slot.
+const NODES: u32 = 3;
+
+/// What becomes of an inode that loses a name.
+#[derive(Debug)]
+pub(super) struct Loss<'v> {
+    record: InodeRecord,
+    fate: Fate<'v>,
+}
+
+#[derive(Debug)]
+enum Fate<'v> {
+    /// It has other names.
+    Named,
+    /// This operation frees it.
+    Freed,
+    /// Its last pin will.
+    Orphaned(FreeSlot<'v>),
+}
+
+impl FileSystem {
+    /// Removes a name of anything but a directory; with its last name and user the inode goes.
+    ///
+    /// # Errors
+    /// `NotFound`, `IsDirectory`, `NotDirectory`; of the name.
+    pub fn unlink(&self, directory: &InodeRef, name: &[u8]) -> Result<()> {
+        self.0.remove(directory, name, Removal::Unlink)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotEmpty`, `NotDirectory`; of the name.
+    pub fn rmdir(&self, directory: &InodeRef, name: &[u8]) -> Result<()> {
+        self.0.remove(directory, name, Removal::Rmdir)
+    }
+}
+
+/// Which call it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Removal {
+    Unlink,
+    Rmdir,
+}
+
+impl Removal {
+    fn check(self, kind: FileKind) -> Result<()> {
+        match (self, kind == FileKind::Directory) {
+            (Removal::Unlink, true) => Err(Error::IsDirectory),
+            (Removal::Rmdir, false) => Err(Error::NotDirectory),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Volume {
+    fn remove(&self, directory: &InodeRef, name: &[u8], removal: Removal) -> Result<()> {
+        self.check_writable()?;
+        check_name(name)?;
+        attempts(|spare| self.try_remove(directory, name, removal, spare))
+    }
+
+    fn try_remove(
+        &self,
+        directory: &InodeRef,
+        name: &[u8],
+        removal: Removal,
+        spare: u32,
+    ) -> std::result::Result<(), Attempt> {
+        let parent = directory.inode();
+        // Declared before the locks, so that its pin goes after them: it may be the last.
+        let victim = self.look_up(directory, name)?.ok_or(Error::NotFound)?;
+        removal.check(victim.kind())?;
+        let inode = victim.inode();
+        let slot = self.slot_for(inode)?;
+        let mut op = self.op(OpClass::Delete, NODES + spare)?;
+        let mut locked = LockedInodes::lock([parent, inode]);
+        locked.get(parent).check_directory()?;
+        op.depends(&parent.node, parent.index);
+        let mut edit = TreeEdit::new(self, &mut op, spare);
+        let tree = Tree::of(self, locked.get(parent))?;
+        let located = edit.locate(&tree, name)?;
+        let found = located.found().ok_or(Error::NotFound)?;
+        if found.ino != inode.ino {
+            return Err(Attempt::Again);
+        }
+        if removal == Removal::Rmdir {
+            edit.free_all(locked.get(inode))?;
+        }
+        edit.remove(&tree, &located)?;
+        let loss = self.lose_name(&mut op, inode, locked.get(inode), slot)?;
+        let now = op.time();
+        let mark = op.finish();
+        let state = locked.get_mut(parent);
+        state.file.note_mark(mark);
+        state.directory.changed(Change::of(found.kind, -1), now);
+        self.lost_name(inode, locked.get_mut(inode), loss, mark);
+        Ok(())
+    }
+
+    /// An orphan slot, if the inode looks as if it needed one. No lock is held.
+    pub(super) fn slot_for(&self, inode: &Inode) -> Result<Option<FreeSlot<'_>>> {
+        let needed = {
+            let state = inode.state.read();
+            let last = state.record.nlink.get() == 1;
+            last && (inode.is_shared() || state.weight() == Weight::Heavy)
+        };
+        if needed {
+            self.orphan_slot().map(Some)
+        } else {
+            Ok(None)
+        }
+    }
+
+    /// Lets `op` take a name from an inode: the last thing before finish. With its last name a light inode
+    /// that nobody else uses is freed at once, any other becomes an orphan.
+    pub(super) fn lose_name<'v>(
+        &'v self,
+        op: &mut Op<'_>,
+        inode: &Inode,
+        state: &InodeState,
+        slot: Option<FreeSlot<'v>>,
+    ) -> std::result::Result<Loss<'v>, Attempt> {
+        let mut record = inode.draft(state);
+        let links = record.nlink.get();
+        assert!(links > 0, "inode {} has a name", inode.ino);
+        record.ctime = op.time();
+        record.nlink = U32::new(links - 1);
+        if inode.kind == FileKind::Directory {
+            record.map_root = U64::ZERO;
+        }
+        if links > 1 {
+            inode.store(op, &record);
+            return Ok(Loss {
+                record,
+                fate: Fate::Named,
+            });
+        }
+        if let Some(slot) = slot {
+            slot.fill(op, inode.ino, INTENT_DELETE);
+            record.flags = U32::new(record.flags.get() | FLAG_ORPHAN);
+            inode.store(op, &record);
+            return Ok(Loss {
+                record,
+                fate: Fate::Orphaned(slot),
+            });
+        }
+        self.inode_pools.adopt(&inode.node);
+        // From here on nobody else can pin it, so nothing may fail any more.
+        if state.weight() == Weight::Heavy || !self.inodes.claim(inode, 1) {
+            return Err(Attempt::Again);
+        }
+        let record = freed(&record);
+        inode.store(op, &record);
+        Ok(Loss {
+            record,
+            fate: Fate::Freed,
+        })
+    }
+
+    /// The operation that took the name has finished.
+    pub(super) fn lost_name(
+        &self,
+        inode: &Inode,
+        state: &mut InodeState,
+        loss: Loss<'_>,
+        mark: crate::units::Mark,
+    ) {
+        state.file.note_mark(mark);
+        inode.stored(state, loss.record);
+        if inode.kind == FileKind::Directory {
+            state.directory.clear();
+        }
+        match loss.fate {
+            Fate::Named => {}
+            Fate::Orphaned(slot) => {
+                state.orphan = Some(slot.used());
+                inode.set_unlinked(true);
+            }
+            Fate::Freed => {
+                self.forget_file(inode, &mut state.file);
+                self.inode_freed(inode);
+            }
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! Moving names.
+//!
+//! Up to four inodes are locked: two directories, the inode that moves, the one whose name is taken. A
+//! directory changes its parent under the rename lock, so that the chain of ancestors that is checked for
+//! a loop, and marked, stays as it is.
+
+use dure_sync::MutexGuard;
+use zerocopy::little_endian::U64;
+
+use super::remove::Loss;
+use super::{Attempt, FileKind, attempts, check_name};
+use crate::directory::Change;
+use crate::directory::read::Found;
+use crate::directory::tree::{Tree, TreeEdit, target};
+use crate::error::{Error, Result};
+use crate::format::inode::InodeRecord;
+use crate::inode::{FreeSlot, Inode, InodeRef, LockedInodes};
+use crate::op::Op;
+use crate::ranks::RENAME;
+use crate::space::OpClass;
+use crate::units::Ino;
+use crate::volume::{FileSystem, Volume};
+
+/// Nodes a rename may dirty: two buckets, two directories' inodes, two inodes, an orphan slot.
+const NODES: u32 = 7;
+
+/// What happens to a name that is there already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RenameMode {
+    /// It is taken from its inode.
+    #[default]
+    Replace,
+    /// It is an error.
+    NoReplace,
+    /// Both names change places.
+    Exchange,
+}
+
+/// Two names, each in its directory.
+#[derive(Debug, Clone, Copy)]
+struct Names<'a> {
+    from_dir: &'a InodeRef,
+    from: &'a [u8],
+    to_dir: &'a InodeRef,
+    to: &'a [u8],
+}
+
+/// What a rename saw before it took locks.
+#[derive(Debug)]
+struct Plan<'v> {
+    source: InodeRef,
+    target: Option<InodeRef>,
+    mode: RenameMode,
+    slot: Option<FreeSlot<'v>>,
+    /// Ancestors of the directories that get a new subdirectory, to be marked.
+    ancestors: Vec<InodeRef>,
+    spare: u32,
+}
+
+impl FileSystem {
+    /// Moves a name. Two names of one inode stay as they are. Replacing a file writes the moved file's
+    /// data back first, so that a crash does not leave an empty file under the name.
+    ///
+    /// # Errors
+    /// `NotFound`, `Exists` (`NoReplace`), `IsDirectory`, `NotDirectory`, `NotEmpty`, `Loop`, `NoSpace`;
+    /// of the names.
+    pub fn rename(
+        &self,
+        from_dir: &InodeRef,
+        from: &[u8],
+        to_dir: &InodeRef,
+        to: &[u8],
+        mode: RenameMode,
+    ) -> Result<()> {
+        self.0.check_writable()?;
+        check_name(from)?;
+        check_name(to)?;
+        let names = Names {
+            from_dir,
+            from,
+            to_dir,
+            to,
+        };
+        attempts(|spare| self.0.try_rename(names, mode, spare))
+    }
+}
+
+impl Volume {
+    fn try_rename(
+        &self,
+        names: Names<'_>,
+        mode: RenameMode,
+        spare: u32,
+    ) -> std::result::Result<(), Attempt> {
+        let source = self
+            .look_up(names.from_dir, names.from)?
+            .ok_or(Error::NotFound)?;
+        let target = self.look_up(names.to_dir, names.to)?;
+        check_kinds(mode, &source, target.as_ref())?;
+        if target
+            .as_ref()
+            .is_some_and(|target| target.ino() == source.ino())
+        {
+            return Ok(());
+        }
+        let replaces = mode == RenameMode::Replace && target.is_some();
+        if replaces && source.kind() == FileKind::File {
+            self.write_back(source.inode())?;
+        }
+        let is_directory = |inode: &InodeRef| inode.kind() == FileKind::Directory;
+        let exchanged = target.as_ref().filter(|_| mode == RenameMode::Exchange);
+        let moves = names.from_dir.ino() != names.to_dir.ino()
+            && (is_directory(&source) || exchanged.is_some_and(is_directory));
+        // Every path of directories below stays as it is until this is dropped, behind the locks.
+        let rename_lock: Option<MutexGuard<'_, RENAME, ()>> = moves.then(|| self.rename.lock());
+        let mut ancestors = Vec::new();
+        if moves && is_directory(&source) {
+            self.ancestors(names.to_dir, source.ino(), &mut ancestors)?;
+        }
+        if moves && let Some(target) = exchanged.filter(|target| is_directory(target)) {
+            self.ancestors(names.from_dir, target.ino(), &mut ancestors)?;
+        }
+        let slot = match &target {
+            Some(target) if replaces => self.slot_for(target.inode())?,
+            _ => None,
+        };
+        let plan = Plan {
+            source,
+            target,
+            mode,
+            slot,
+            ancestors,
+            spare,
+        };
+        let kept = self.move_name(names, plan);
+        drop(rename_lock);
+        // The pins go last, with nothing held: one may delete an inode.
+        kept.1
+    }
+
+    /// Walks up from `directory` to the root, which must not lead through `moved`.
+    fn ancestors(&self, directory: &InodeRef, moved: Ino, all: &mut Vec<InodeRef>) -> Result<()> {
+        let mut at = directory.clone();
+        loop {
+            if at.ino() == moved {
+                return Err(Error::Loop);
+            }
+            let (parent, alive) = {
+                let state = at.inode().state.read();
+                (Ino(state.record.parent.get()), state.is_alive())
+            };
+            let is_root = at.ino() == Ino::ROOT;
+            all.push(at);
+            if is_root {
+                return Ok(());
+            }
+            if !alive {
+                return Err(Error::NotFound);
+            }
+            at = self.inode(parent)?;
+        }
+    }
+
+    /// Gives the plan back with the result, so that its pins outlive every lock.
+    fn move_name<'v>(
+        &'v self,
+        names: Names<'_>,
+        mut plan: Plan<'v>,
+    ) -> (Plan<'v>, std::result::Result<(), Attempt>) {
+        let slot = plan.slot.take();
+        let result = self.move_locked(names, &plan, slot);
+        (plan, result)
+    }
+
+    fn move_locked<'v>(
+        &'v self,
+        names: Names<'_>,
+        plan: &Plan<'v>,
+        slot: Option<FreeSlot<'v>>,
+    ) -> std::result::Result<(), Attempt> {
+        let (from_dir, to_dir) = (names.from_dir.inode(), names.to_dir.inode());
+        let source = plan.source.inode();
+        let target = plan.target.as_ref().map(InodeRef::inode);
+        let class = if plan.target.is_some() {
+            OpClass::Delete
+        } else {
+            OpClass::Normal
+        };
+        let mut op = self.op(class, NODES + plan.spare)?;
+        let mut locked = LockedInodes::lock([from_dir, to_dir, source, target.unwrap_or(source)]);
+        for directory in [from_dir, to_dir] {
+            locked.get(directory).check_directory()?;
+            op.depends(&directory.node, directory.index);
+        }
+        for ancestor in &plan.ancestors {
+            op.depends(&ancestor.inode().node, ancestor.inode().index);
+        }
+        let mut trees = Trees::new(self, &locked, from_dir, to_dir)?;
+        let mut edit = TreeEdit::new(self, &mut op, plan.spare);
+        let change = trees.edit(&mut edit, names, plan, &locked)?;
+        let first = self.set_first_bucket(to_dir, locked.get(to_dir), trees.of_target(), &mut op);
+        let exchange = plan.mode == RenameMode::Exchange;
+        let moved = self.store_moved(&mut op, source, &locked, to_dir.ino);
+        let swapped = target.filter(|_| exchange).map(|target| {
+            (
+                target,
+                self.store_moved(&mut op, target, &locked, from_dir.ino),
+            )
+        });
+        let loss: Option<(&Inode, Loss<'_>)> = match target.filter(|_| !exchange) {
+            None => None,
+            Some(target) => Some((
+                target,
+                self.lose_name(&mut op, target, locked.get(target), slot)?,
+            )),
+        };
+        let now = op.time();
+        let mark = op.finish();
+        for inode in [from_dir, to_dir, source] {
+            locked.get_mut(inode).file.note_mark(mark);
+        }
+        source.stored(locked.get_mut(source), moved);
+        if let Some((target, record)) = swapped {
+            let state = locked.get_mut(target);
+            state.file.note_mark(mark);
+            target.stored(state, record);
+        }
+        if let Some((target, loss)) = loss {
+            self.lost_name(target, locked.get_mut(target), loss, mark);
+        }
+        if let Some(record) = first {
+            to_dir.stored(locked.get_mut(to_dir), record);
+        }
+        if let Some(root) = &trees.of_target().root {
+            locked.get_mut(to_dir).directory.set_root(root);
+        }
+        locked.get_mut(from_dir).directory.changed(change.from, now);
+        locked.get_mut(to_dir).directory.changed(change.to, now);
+        Ok(())
+    }
+
+    /// Lets `op` write an inode that has moved: its ctime, and a directory's parent.
+    fn store_moved(
+        &self,
+        op: &mut Op<'_>,
+        inode: &Inode,
+        locked: &LockedInodes<'_>,
+        parent: Ino,
+    ) -> InodeRecord {
+        let mut record = inode.draft(locked.get(inode));
+        record.ctime = op.time();
+        if inode.kind == FileKind::Directory {
+            record.parent = U64::new(parent.0);
+        }
+        inode.store(op, &record);
+        record
+    }
+}
+
+fn check_kinds(mode: RenameMode, source: &InodeRef, target: Option<&InodeRef>) -> Result<()> {
+    let Some(target) = target else {
+        return if mode == RenameMode::Exchange {
+            Err(Error::NotFound)
+        } else {
+            Ok(())
+        };
+    };
+    if mode == RenameMode::NoReplace {
+        return Err(Error::Exists);
+    }
+    if mode == RenameMode::Exchange || source.ino() == target.ino() {
+        return Ok(());
+    }
+    let directory = |inode: &InodeRef| inode.kind() == FileKind::Directory;
+    match (directory(source), directory(target)) {
+        (true, false) => Err(Error::NotDirectory),
+        (false, true) => Err(Error::IsDirectory),
+        _ => Ok(()),
+    }
+}
+
+/// The trees of the two directories, which may be one.
+#[derive(Debug)]
+struct Trees {
+    from: Tree,
+    /// `None`: the same as `from`.
+    to: Option<Tree>,
+}
+
+/// How the counts of both directories change.
+#[derive(Debug, Default)]
+struct Changes {
+    from: Change,
+    to: Change,
+}
+
+impl Trees {
+    fn new(
+        volume: &Volume,
+        locked: &LockedInodes<'_>,
+        from_dir: &Inode,
+        to_dir: &Inode,
+    ) -> Result<Trees> {
+        let from = Tree::of(volume, locked.get(from_dir))?;
+        let other = from_dir.ino != to_dir.ino;
+        let to = if other {
+            Some(Tree::of(volume, locked.get(to_dir))?)
+        } else {
+            None
+        };
+        Ok(Trees { from, to })
+    }
+
+    fn of_target(&self) -> &Tree {
+        self.to.as_ref().unwrap_or(&self.from)
+    }
+
+    /// Changes the entries. The removal comes before the insert: it only ever frees nodes that were
+    /// there before, and the insert then finds its place in what is left.
+    fn edit(
+        &mut self,
+        edit: &mut TreeEdit<'_, '_>,
+        names: Names<'_>,
+        plan: &Plan<'_>,
+        locked: &LockedInodes<'_>,
+    ) -> std::result::Result<Changes, Attempt> {
+        let source = target(plan.source.ino(), plan.source.kind());
+        let replaced = plan
+            .target
+            .as_ref()
+            .map(|inode| target(inode.ino(), inode.kind()));
+        let from = edit.locate(&self.from, names.from)?;
+        let to = edit.locate(self.of_target(), names.to)?;
+        if from.found() != Some(source) || to.found() != replaced {
+            return Err(Attempt::Again);
+        }
+        let away = Change::of(source.kind, -1);
+        let here = Change::of(source.kind, 1);
+        let Some(replaced) = replaced else {
+            edit.remove(&self.from, &from)?;
+            let tree = self.to.as_mut().unwrap_or(&mut self.from);
+            let to = edit.locate(tree, names.to)?;
+            edit.insert(tree, to, names.to, source)?;
+            return Ok(Changes {
+                from: away,
+                to: here,
+            });
+        };
+        if plan.mode == RenameMode::Exchange {
+            edit.retarget(&self.from, &from, replaced)?;
+            edit.retarget(self.of_target(), &to, source)?;
+            let back = Change::of(replaced.kind, 1);
+            return Ok(Changes {
+                from: away.and(back),
+                to: here.and(Change::of(replaced.kind, -1)),
+            });
+        }
+        let victim: &Inode = plan.target.as_ref().expect("it is replaced").inode();
+        if victim.kind == FileKind::Directory {
+            edit.free_all(locked.get(victim))?;
+        }
+        edit.remove(&self.from, &from)?;
+        let to = edit.locate(self.of_target(), names.to)?;
+        let found: Option<Found> = to.found();
+        assert_eq!(
+            found,
+            Some(replaced),
+            "the removal of one name leaves the other"
+        );
+        edit.retarget(self.of_target(), &to, source)?;
+        Ok(Changes {
+            from: away,
+            to: here.and(Change::of(replaced.kind, -1)),
+        })
+    }
+}

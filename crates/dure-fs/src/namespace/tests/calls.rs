@@ -1,0 +1,529 @@
+//! Each call and each of its refusals.
+
+use super::*;
+use crate::format::inode::Time;
+use crate::units::Ino;
+use crate::{SetAttributes, SetTime, XattrMode};
+
+#[test]
+fn a_created_file_survives_a_mount() {
+    let (disk, fs) = fresh();
+    let root = fs.root().unwrap();
+    let made = fs.create(&root, b"file", &file()).unwrap();
+    let before = stat(&fs, &made);
+    assert_eq!(
+        (before.mode, before.nlink, before.uid, before.gid),
+        (0o100_644, 1, 10, 20)
+    );
+    assert_eq!(before.btime, before.ctime);
+    drop((made, root));
+    let fs = disk.remount(fs);
+    let root = fs.root().unwrap();
+    let again = get(&fs, &root, "file");
+    assert_eq!(stat(&fs, &again), before);
+    assert_eq!(list(&fs, &root), [b"file".to_vec()]);
+}
+
+#[test]
+fn every_type_can_be_made() {
+    let (disk, fs) = fresh();
+    let root = fs.root().unwrap();
+    for kind in FileKind::ALL {
+        let name = format!("{kind:?}");
+        let name = name.as_bytes();
+        let new = NewInode {
+            mode: kind.mode() | 0o600,
+            rdev: 0x1234_5678_9abc,
+            ..file()
+        };
+        match kind {
+            FileKind::Directory => fs.mkdir(&root, name, &new).unwrap(),
+            FileKind::Symlink => fs.symlink(&root, name, b"target", &new).unwrap(),
+            _ => fs.create(&root, name, &new).unwrap(),
+        };
+    }
+    drop(root);
+    let fs = disk.remount(fs);
+    let root = fs.root().unwrap();
+    for kind in FileKind::ALL {
+        let inode = get(&fs, &root, &format!("{kind:?}"));
+        assert_eq!(inode.kind(), kind);
+        let device = matches!(kind, FileKind::BlockDevice | FileKind::CharacterDevice);
+        assert_eq!(
+            stat(&fs, &inode).rdev,
+            if device { 0x1234_5678_9abc } else { 0 }
+        );
+    }
+    assert_eq!(stat(&fs, &root).nlink, 3);
+    let mode = FileKind::Directory.mode() | 0o755;
+    assert_eq!(
+        errno(fs.create(&root, b"x", &NewInode { mode, ..file() })),
+        22
+    );
+    assert_eq!(
+        errno(fs.create(
+            &root,
+            b"x",
+            &NewInode {
+                mode: 0o644,
+                ..file()
+            }
+        )),
+        22
+    );
+}
+
+#[test]
+fn bad_names_are_refused_everywhere() {
+    let (_disk, fs) = fresh();
+    let root = fs.root().unwrap();
+    let made = fs.create(&root, b"a", &file()).unwrap();
+    for (name, want) in [
+        (&b""[..], 22),
+        (b".", 22),
+        (b"..", 22),
+        (b"a/b", 22),
+        (&[b'x'; 256], 36),
+    ] {
+        assert_eq!(errno(fs.create(&root, name, &file())), want);
+        assert_eq!(errno(fs.mkdir(&root, name, &directory())), want);
+        assert_eq!(errno(fs.symlink(&root, name, b"t", &file())), want);
+        assert_eq!(errno(fs.link(&made, &root, name)), want);
+        assert_eq!(errno(fs.unlink(&root, name)), want);
+        assert_eq!(errno(fs.rmdir(&root, name)), want);
+        assert_eq!(
+            errno(fs.rename(&root, b"a", &root, name, crate::RenameMode::Replace)),
+            want
+        );
+    }
+    assert_eq!(errno(fs.lookup(&root, &[b'x'; 256])), 36);
+    fs.create(&root, &[b'x'; 255], &file()).unwrap();
+    fs.create(&root, &[0xff, 0xfe, b'\n'], &file()).unwrap();
+    assert_eq!(list(&fs, &root).len(), 3);
+}
+
+#[test]
+fn refusals_change_nothing() {
+    let (_disk, fs) = fresh();
+    let root = fs.root().unwrap();
+    let made = fs.create(&root, b"a", &file()).unwrap();
+    let dir = fs.mkdir(&root, b"d", &directory()).unwrap();
+    fs.create(&dir, b"inner", &file()).unwrap();
+    let before = (stat(&fs, &root), stat(&fs, &made), stat(&fs, &dir));
+    assert_eq!(errno(fs.create(&root, b"a", &file())), 17);
+    assert_eq!(errno(fs.mkdir(&root, b"a", &directory())), 17);
+    assert_eq!(errno(fs.link(&made, &root, b"d")), 17);
+    assert_eq!(errno(fs.link(&dir, &root, b"e")), 1);
+    assert_eq!(errno(fs.unlink(&root, b"none")), 2);
+    assert_eq!(errno(fs.unlink(&root, b"d")), 21);
+    assert_eq!(errno(fs.rmdir(&root, b"a")), 20);
+    assert_eq!(errno(fs.rmdir(&root, b"d")), 39);
+    assert_eq!(errno(fs.create(&made, b"x", &file())), 20);
+    assert_eq!(errno(fs.lookup(&made, b"x")), 20);
+    assert_eq!(errno(fs.symlink(&root, b"s", b"", &file())), 2);
+    assert_eq!(errno(fs.symlink(&root, b"s", &[b'x'; 4096], &file())), 36);
+    assert_eq!(errno(fs.read_link(&made)), 22);
+    assert_eq!(
+        before,
+        (stat(&fs, &root), stat(&fs, &made), stat(&fs, &dir))
+    );
+}
+
+#[test]
+fn removing_a_name_frees_the_inode_for_the_next() {
+    let (disk, fs) = fresh();
+    let root = fs.root().unwrap();
+    let first = fs.create(&root, b"a", &file()).unwrap();
+    let (ino, generation) = (first.ino(), first.generation());
+    drop(first);
+    fs.unlink(&root, b"a").unwrap();
+    assert_eq!(errno(fs.inode(ino)), 2);
+    let second = fs.create(&root, b"b", &file()).unwrap();
+    assert_eq!((second.ino(), second.generation()), (ino, generation + 1));
+    drop(second);
+    fs.unlink(&root, b"b").unwrap();
+    drop(root);
+    let fs = disk.remount(fs);
+    let root = fs.root().unwrap();
+    // The node with free inodes is found again once its pair of the NAT has been scanned.
+    let made: Vec<InodeRef> = (0..17)
+        .map(|n| {
+            fs.create(&root, format!("{n}").as_bytes(), &file())
+                .unwrap()
+        })
+        .collect();
+    let reused = made
+        .iter()
+        .find(|inode| inode.ino() == ino)
+        .expect("the number is used again");
+    assert_eq!(reused.generation(), generation + 2);
+}
+
+#[test]
+fn an_open_file_outlives_its_name() {
+    let (disk, fs) = fresh();
+    let root = fs.root().unwrap();
+    let made = fs.create(&root, b"a", &file()).unwrap();
+    let ino = made.ino();
+    fs.unlink(&root, b"a").unwrap();
+    assert!(fs.lookup(&root, b"a").unwrap().is_none());
+    assert_eq!(stat(&fs, &made).nlink, 0);
+    assert_eq!(errno(fs.link(&made, &root, b"b")), 2, "it cannot come back");
+    let clone = made.clone();
+    drop(made);
+    assert_eq!(stat(&fs, &clone).nlink, 0);
+    drop(clone);
+    assert_eq!(errno(fs.inode(ino)), 2);
+    drop(root);
+    drop(disk.remount(fs));
+}
+
+#[test]
+fn an_orphan_is_freed_after_a_crash() {
+    let (disk, fs) = fresh();
+    let root = fs.root().unwrap();
+    let made = fs.create(&root, b"a", &file()).unwrap();
+    let dir = fs.mkdir(&root, b"d", &directory()).unwrap();
+    let long = fs.symlink(&root, b"s", &[b'l'; 4000], &file()).unwrap();
+    fs.set_xattr(&made, b"user.big", &[7; 60000], XattrMode::Any)
+        .unwrap();
+    let temporary = fs.temporary(&root, &file()).unwrap();
+    fs.unlink(&root, b"a").unwrap();
+    fs.rmdir(&root, b"d").unwrap();
+    fs.unlink(&root, b"s").unwrap();
+    fs.sync().unwrap();
+    let inos = [made.ino(), dir.ino(), long.ino(), temporary.ino()];
+    // A crash: nothing is dropped in order, nothing closed.
+    std::mem::forget((made, dir, long, temporary, root, fs));
+    let fs = disk.mount();
+    for ino in inos {
+        assert_eq!(errno(fs.inode(ino)), 2, "{ino:?}");
+    }
+    drop(disk.remount(fs));
+}
+
+#[test]
+fn many_orphans_grow_the_chain() {
+    let (disk, fs) = fresh();
+    let root = fs.root().unwrap();
+    let mut open = Vec::new();
+    for n in 0..500 {
+        let name = format!("{n}");
+        open.push(fs.create(&root, name.as_bytes(), &file()).unwrap());
+        fs.unlink(&root, name.as_bytes()).unwrap();
+    }
+    fs.sync().unwrap();
+    let inos: Vec<Ino> = open.iter().map(InodeRef::ino).collect();
+    std::mem::forget((open, root, fs));
+    let fs = disk.mount();
+    assert!(inos.into_iter().all(|ino| fs.inode(ino).is_err()));
+    drop(disk.remount(fs));
+}
+
+#[test]
+fn a_temporary_file_gets_a_name() {
+    let (disk, fs) = fresh();
+    let root = fs.root().unwrap();
+    let made = fs.temporary(&root, &file()).unwrap();
+    assert_eq!(stat(&fs, &made).nlink, 0);
+    fs.link(&made, &root, b"named").unwrap();
+    fs.link(&made, &root, b"twice").unwrap();
+    assert_eq!(stat(&fs, &made).nlink, 2);
+    let other = fs.temporary(&root, &file()).unwrap();
+    let ino = other.ino();
+    drop(other);
+    assert_eq!(errno(fs.inode(ino)), 2);
+    drop((made, root));
+    let fs = disk.remount(fs);
+    let root = fs.root().unwrap();
+    assert_eq!(list(&fs, &root), [b"named".to_vec(), b"twice".to_vec()]);
+    assert_eq!(stat(&fs, &get(&fs, &root, "named")).nlink, 2);
+}
+
+#[test]
+fn symlinks_of_any_length() {
+    let (disk, fs) = fresh();
+    let root = fs.root().unwrap();
+    let lengths = [1, 287, 288, 289, 4015, 4016, 4017, 4095];
+    for len in lengths {
+        let target = vec![b't'; len];
+        let link = fs
+            .symlink(&root, format!("{len}").as_bytes(), &target, &file())
+            .unwrap();
+        assert_eq!(stat(&fs, &link).size, u64::try_from(len).unwrap());
+        assert_eq!(stat(&fs, &link).mode, 0o120_777);
+    }
+    drop(root);
+    let fs = disk.remount(fs);
+    let root = fs.root().unwrap();
+    for len in lengths {
+        let name = format!("{len}");
+        assert_eq!(
+            fs.read_link(&get(&fs, &root, &name)).unwrap(),
+            vec![b't'; len]
+        );
+        fs.unlink(&root, name.as_bytes()).unwrap();
+    }
+    drop(root);
+    drop(disk.remount(fs));
+}
+
+#[test]
+fn directory_times_follow_its_entries_until_set() {
+    let (disk, fs) = fresh();
+    let root = fs.root().unwrap();
+    let dir = fs.mkdir(&root, b"d", &directory()).unwrap();
+    let old = Time {
+        secs: (-1_000_000).into(),
+        nanos: 5.into(),
+    };
+    let set = SetAttributes {
+        mtime: Some(SetTime::At(old)),
+        ..SetAttributes::default()
+    };
+    fs.create(&dir, b"a", &file()).unwrap();
+    assert_eq!(fs.set_attributes(&dir, &set).unwrap().mtime, old);
+    assert_ne!(stat(&fs, &dir).ctime, old);
+    drop((dir, root));
+    let fs = disk.remount(fs);
+    let dir = get(&fs, &fs.root().unwrap(), "d");
+    assert_eq!(stat(&fs, &dir).mtime, old);
+    fs.unlink(&dir, b"a").unwrap();
+    let after = stat(&fs, &dir);
+    assert!(after.mtime.secs.get() > 0);
+    assert_eq!(after.mtime, after.ctime);
+    drop(dir);
+    let fs = disk.remount(fs);
+    assert_eq!(
+        stat(&fs, &get(&fs, &fs.root().unwrap(), "d")).mtime,
+        after.mtime
+    );
+}
+
+#[test]
+fn attributes_are_set_and_kept() {
+    let (disk, fs) = fresh();
+    let root = fs.root().unwrap();
+    let made = fs.create(&root, b"a", &file()).unwrap();
+    let far = Time {
+        secs: (1_i64 << 35).into(),
+        nanos: 999_999_999.into(),
+    };
+    let set = SetAttributes {
+        mode: Some(0o7421),
+        uid: Some(1),
+        gid: Some(u32::MAX - 1),
+        size: Some(12345),
+        atime: Some(SetTime::At(far)),
+        mtime: Some(SetTime::Now),
+        ctime: Some(far),
+    };
+    let after = fs.set_attributes(&made, &set).unwrap();
+    assert_eq!(
+        (after.mode, after.uid, after.gid),
+        (0o107_421, 1, u32::MAX - 1)
+    );
+    assert_eq!((after.size, after.atime, after.ctime), (12345, far, far));
+    let wrong = Time {
+        secs: 0.into(),
+        nanos: 1_000_000_000.into(),
+    };
+    let set = SetAttributes {
+        atime: Some(SetTime::At(wrong)),
+        ..SetAttributes::default()
+    };
+    assert_eq!(errno(fs.set_attributes(&made, &set)), 22);
+    let size = SetAttributes {
+        size: Some(0),
+        ..SetAttributes::default()
+    };
+    assert_eq!(errno(fs.set_attributes(&root, &size)), 21);
+    drop((made, root));
+    let fs = disk.remount(fs);
+    assert_eq!(stat(&fs, &get(&fs, &fs.root().unwrap(), "a")), after);
+}
+
+#[test]
+fn setgid_directories_pass_their_group_on() {
+    let (_disk, fs) = fresh();
+    let root = fs.root().unwrap();
+    let new = NewInode {
+        mode: 0o2775,
+        gid: 77,
+        ..directory()
+    };
+    let dir = fs.mkdir(&root, b"d", &new).unwrap();
+    assert_eq!(stat(&fs, &dir).mode, 0o042_775);
+    let inner = fs.create(&dir, b"f", &file()).unwrap();
+    assert_eq!(
+        (stat(&fs, &inner).gid, stat(&fs, &inner).mode),
+        (77, 0o100_644)
+    );
+    let inner = fs.mkdir(&dir, b"d", &directory()).unwrap();
+    assert_eq!(
+        (stat(&fs, &inner).gid, stat(&fs, &inner).mode),
+        (77, 0o042_755)
+    );
+    assert_eq!(fs.parent(&inner).unwrap(), dir.ino());
+    assert_eq!(fs.parent(&root).unwrap(), root.ino());
+}
+
+fn list_of(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+    let mut bytes = 2_u32.to_le_bytes().to_vec();
+    for (tag, perm, id) in entries {
+        bytes.extend_from_slice(&tag.to_le_bytes());
+        bytes.extend_from_slice(&perm.to_le_bytes());
+        bytes.extend_from_slice(&id.to_le_bytes());
+    }
+    bytes
+}
+
+#[test]
+fn default_lists_are_inherited() {
+    const NO: u32 = u32::MAX;
+    let (disk, fs) = fresh();
+    let root = fs.root().unwrap();
+    let dir = fs.mkdir(&root, b"d", &directory()).unwrap();
+    let (default, access) = (b"system.posix_acl_default", b"system.posix_acl_access");
+    let acl = list_of(&[
+        (1, 7, NO),
+        (2, 7, 1000),
+        (4, 5, NO),
+        (16, 7, NO),
+        (32, 0, NO),
+    ]);
+    fs.set_xattr(&dir, default, &acl, XattrMode::Any).unwrap();
+    let umask = 0o777;
+    let inner = fs
+        .create(&dir, b"f", &NewInode { umask, ..file() })
+        .unwrap();
+    assert_eq!(
+        stat(&fs, &inner).mode,
+        0o100_640,
+        "the umask does not count"
+    );
+    let got = fs.get_xattr(&inner, access).unwrap().unwrap();
+    assert_eq!(
+        got,
+        list_of(&[
+            (1, 6, NO),
+            (2, 7, 1000),
+            (4, 5, NO),
+            (16, 4, NO),
+            (32, 0, NO)
+        ])
+    );
+    let sub = fs.mkdir(&dir, b"s", &directory()).unwrap();
+    assert_eq!(fs.get_xattr(&sub, default).unwrap().unwrap(), acl);
+    let plain = fs
+        .create(
+            &root,
+            b"f",
+            &NewInode {
+                umask: 0o027,
+                ..file()
+            },
+        )
+        .unwrap();
+    assert_eq!(stat(&fs, &plain).mode, 0o100_640, "here it does");
+    let set = SetAttributes {
+        mode: Some(0o600),
+        ..SetAttributes::default()
+    };
+    fs.set_attributes(&inner, &set).unwrap();
+    let got = fs.get_xattr(&inner, access).unwrap().unwrap();
+    assert_eq!(
+        got,
+        list_of(&[
+            (1, 6, NO),
+            (2, 7, 1000),
+            (4, 5, NO),
+            (16, 0, NO),
+            (32, 0, NO)
+        ])
+    );
+    let minimal = list_of(&[(1, 7, NO), (4, 5, NO), (32, 4, NO)]);
+    fs.set_xattr(&inner, access, &minimal, XattrMode::Any)
+        .unwrap();
+    assert_eq!(stat(&fs, &inner).mode, 0o100_754);
+    assert_eq!(fs.get_xattr(&inner, access).unwrap(), None);
+    assert_eq!(
+        errno(fs.set_xattr(&inner, default, &acl, XattrMode::Any)),
+        22
+    );
+    assert_eq!(
+        errno(fs.set_xattr(&inner, access, b"junk", XattrMode::Any)),
+        22
+    );
+    drop((dir, inner, sub, plain, root));
+    drop(disk.remount(fs));
+}
+
+#[test]
+fn attributes_of_all_sizes_survive() {
+    let (disk, fs) = fresh();
+    let root = fs.root().unwrap();
+    let made = fs.create(&root, b"a", &file()).unwrap();
+    fs.set_xattr(&made, b"user.small", b"1", XattrMode::Create)
+        .unwrap();
+    fs.set_xattr(&made, b"user.big", &[9; 65536], XattrMode::Any)
+        .unwrap();
+    fs.set_xattr(&made, b"trusted.mid", &[8; 5000], XattrMode::Any)
+        .unwrap();
+    assert_eq!(
+        errno(fs.set_xattr(&made, b"user.small", b"", XattrMode::Create)),
+        17
+    );
+    assert_eq!(
+        errno(fs.set_xattr(&made, b"user.no", b"", XattrMode::Replace)),
+        61
+    );
+    assert_eq!(
+        errno(fs.set_xattr(&made, b"user.no", &[0; 65537], XattrMode::Any)),
+        7
+    );
+    assert_eq!(
+        errno(fs.set_xattr(&made, b"user.no", &[0; 65536], XattrMode::Any)),
+        28
+    );
+    assert_eq!(
+        errno(fs.set_xattr(&made, b"nobody.no", b"", XattrMode::Any)),
+        95
+    );
+    assert_eq!(errno(fs.remove_xattr(&made, b"user.no")), 61);
+    drop((made, root));
+    let fs = disk.remount(fs);
+    let made = get(&fs, &fs.root().unwrap(), "a");
+    assert_eq!(
+        fs.get_xattr(&made, b"user.big").unwrap().unwrap(),
+        [9; 65536]
+    );
+    assert_eq!(fs.get_xattr(&made, b"user.small").unwrap().unwrap(), b"1");
+    assert_eq!(fs.list_xattr(&made).unwrap().len(), 3);
+    fs.remove_xattr(&made, b"user.big").unwrap();
+    assert_eq!(
+        fs.get_xattr(&made, b"trusted.mid").unwrap().unwrap(),
+        [8; 5000]
+    );
+    fs.remove_xattr(&made, b"trusted.mid").unwrap();
+    fs.remove_xattr(&made, b"user.small").unwrap();
+    assert!(fs.list_xattr(&made).unwrap().is_empty());
+    drop(made);
+    drop(disk.remount(fs));
+}
+
+#[test]
+fn numbers_from_outside_are_checked() {
+    let (_disk, fs) = fresh();
+    let root = fs.root().unwrap();
+    let dir = fs.mkdir(&root, b"d", &directory()).unwrap();
+    fs.create(&dir, b"f", &file()).unwrap();
+    fs.sync().unwrap();
+    for number in (0..20_000).chain([u64::MAX, 1 << 40]) {
+        if let Ok(inode) = fs.inode(Ino(number)) {
+            assert_eq!(inode.ino(), Ino(number));
+            assert!(stat(&fs, &inode).nlink > 0);
+        }
+    }
+    assert_eq!(fs.inode(dir.ino()).unwrap().ino(), dir.ino());
+}

@@ -1,0 +1,117 @@
+//! Renames.
+
+use super::*;
+use crate::RenameMode::{Exchange, NoReplace, Replace};
+
+#[test]
+fn names_move_within_and_between_directories() {
+    let (disk, fs) = fresh();
+    let root = fs.root().unwrap();
+    let dir = fs.mkdir(&root, b"d", &directory()).unwrap();
+    let made = fs.create(&root, b"a", &file()).unwrap();
+    fs.rename(&root, b"a", &root, b"b", Replace).unwrap();
+    assert_eq!(list(&fs, &root), [b"b".to_vec(), b"d".to_vec()]);
+    fs.rename(&root, b"b", &dir, b"c", NoReplace).unwrap();
+    assert_eq!(get(&fs, &dir, "c").ino(), made.ino());
+    assert_eq!(list(&fs, &root), [b"d".to_vec()]);
+    assert_eq!(errno(fs.rename(&root, b"b", &dir, b"x", Replace)), 2);
+    drop((dir, made, root));
+    let fs = disk.remount(fs);
+    let root = fs.root().unwrap();
+    assert_eq!(list(&fs, &get(&fs, &root, "d")), [b"c".to_vec()]);
+}
+
+#[test]
+fn replacing_takes_the_name_from_its_inode() {
+    let (disk, fs) = fresh();
+    let root = fs.root().unwrap();
+    let a = fs.create(&root, b"a", &file()).unwrap();
+    let b = fs.create(&root, b"b", &file()).unwrap();
+    fs.link(&b, &root, b"b2").unwrap();
+    assert_eq!(errno(fs.rename(&root, b"a", &root, b"b", NoReplace)), 17);
+    fs.rename(&root, b"a", &root, b"b", Replace).unwrap();
+    assert_eq!(get(&fs, &root, "b").ino(), a.ino());
+    assert_eq!(stat(&fs, &b).nlink, 1);
+    fs.rename(&root, b"b", &root, b"b2", Replace).unwrap();
+    assert_eq!(stat(&fs, &b).nlink, 0);
+    let ino = b.ino();
+    drop(b);
+    assert_eq!(errno(fs.inode(ino)), 2);
+    fs.link(&a, &root, b"same").unwrap();
+    fs.rename(&root, b"b2", &root, b"same", Replace).unwrap();
+    assert_eq!(list(&fs, &root).len(), 2, "two names of one inode stay");
+    drop((a, root));
+    drop(disk.remount(fs));
+}
+
+#[test]
+fn directories_replace_only_empty_directories() {
+    let (disk, fs) = fresh();
+    let root = fs.root().unwrap();
+    let a = fs.mkdir(&root, b"a", &directory()).unwrap();
+    let b = fs.mkdir(&root, b"b", &directory()).unwrap();
+    fs.create(&root, b"f", &file()).unwrap();
+    fs.create(&b, b"inner", &file()).unwrap();
+    assert_eq!(errno(fs.rename(&root, b"a", &root, b"b", Replace)), 39);
+    assert_eq!(errno(fs.rename(&root, b"a", &root, b"f", Replace)), 20);
+    assert_eq!(errno(fs.rename(&root, b"f", &root, b"a", Replace)), 21);
+    fs.unlink(&b, b"inner").unwrap();
+    fs.create(&a, b"mine", &file()).unwrap();
+    assert_eq!(stat(&fs, &root).nlink, 4);
+    fs.rename(&root, b"a", &root, b"b", Replace).unwrap();
+    assert_eq!(stat(&fs, &root).nlink, 3);
+    assert_eq!(list(&fs, &get(&fs, &root, "b")), [b"mine".to_vec()]);
+    assert_eq!(
+        errno(fs.create(&b, b"x", &file())),
+        2,
+        "the replaced one is gone"
+    );
+    drop((a, b, root));
+    drop(disk.remount(fs));
+}
+
+#[test]
+fn a_directory_does_not_go_below_itself() {
+    let (disk, fs) = fresh();
+    let root = fs.root().unwrap();
+    let a = fs.mkdir(&root, b"a", &directory()).unwrap();
+    let b = fs.mkdir(&a, b"b", &directory()).unwrap();
+    let c = fs.mkdir(&b, b"c", &directory()).unwrap();
+    assert!(matches!(
+        fs.rename(&root, b"a", &c, b"x", Replace),
+        Err(crate::Error::Loop)
+    ));
+    assert!(matches!(
+        fs.rename(&root, b"a", &a, b"x", Replace),
+        Err(crate::Error::Loop)
+    ));
+    fs.mkdir(&root, b"z", &directory()).unwrap();
+    let loops = fs.rename(&root, b"a", &b, b"c", Exchange);
+    assert!(matches!(loops, Err(crate::Error::Loop)));
+    assert_eq!(errno(fs.rename(&b, b"c", &root, b"a", Replace)), 39);
+    fs.rename(&b, b"c", &root, b"c", Replace).unwrap();
+    assert_eq!(fs.parent(&c).unwrap(), root.ino());
+    fs.rename(&root, b"a", &c, b"a", Replace).unwrap();
+    assert_eq!((stat(&fs, &root).nlink, stat(&fs, &c).nlink), (4, 3));
+    drop((a, b, c, root));
+    drop(disk.remount(fs));
+}
+
+#[test]
+fn exchange_swaps_anything() {
+    let (disk, fs) = fresh();
+    let root = fs.root().unwrap();
+    let d = fs.mkdir(&root, b"d", &directory()).unwrap();
+    let e = fs.mkdir(&d, b"e", &directory()).unwrap();
+    let f = fs.create(&root, b"f", &file()).unwrap();
+    assert_eq!(errno(fs.rename(&root, b"f", &root, b"none", Exchange)), 2);
+    fs.rename(&root, b"f", &d, b"e", Exchange).unwrap();
+    assert_eq!(get(&fs, &d, "e").ino(), f.ino());
+    assert_eq!(get(&fs, &root, "f").ino(), e.ino());
+    assert_eq!(fs.parent(&e).unwrap(), root.ino());
+    assert_eq!((stat(&fs, &root).nlink, stat(&fs, &d).nlink), (4, 2));
+    fs.rename(&root, b"f", &root, b"d", Exchange).unwrap();
+    assert_eq!(get(&fs, &root, "d").ino(), e.ino());
+    drop((d, e, f, root));
+    drop(disk.remount(fs));
+}

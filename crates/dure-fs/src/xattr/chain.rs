@@ -1,0 +1,128 @@
+//! Byte streams over chains of blob nodes. A change rewrites the nodes whose piece differs, no others.
+
+use dure_sync::Arc;
+use zerocopy::FromBytes;
+
+use crate::error::{Error, Result};
+use crate::format::blob::{BLOB_BYTES, BlobHeader};
+use crate::format::node::NodeKind;
+use crate::node::Node;
+use crate::op::Op;
+use crate::units::{Ino, Nid, to_u64};
+use crate::volume::Volume;
+
+/// Nodes of the longest stream, with room to spare; a longer chain is a loop.
+const NODES_MAX: usize = 64;
+/// Most bytes that a rewritten piece takes in the log: its own, notes and marks.
+const PIECE_RECORD_BYTES: usize = NodeKind::Blob.payload() + 64;
+/// Room for what the operation logs besides the pieces.
+const RECORDS_BESIDES: usize = 2048;
+const HEADER_BYTES: usize = size_of::<BlobHeader>();
+
+/// The nodes of a stream.
+#[derive(Debug, Default)]
+pub(crate) struct Chain {
+    nodes: Vec<Arc<Node>>,
+}
+
+/// Nodes for a stream of `bytes` bytes.
+pub(crate) fn nodes_for(bytes: usize) -> u32 {
+    u32::try_from(bytes.div_ceil(BLOB_BYTES)).expect("streams are short")
+}
+
+fn next_of(payload: &[u8]) -> u64 {
+    let (header, _) = BlobHeader::ref_from_prefix(payload).expect("a blob is longer");
+    header.next.get()
+}
+
+/// The chain that begins at node `root`; an empty one for 0. The caller holds the inode.
+pub(crate) fn load(volume: &Volume, root: u64) -> Result<Chain> {
+    let mut chain = Chain::default();
+    let mut next = root;
+    while next != 0 {
+        if chain.nodes.len() == NODES_MAX {
+            let limit = to_u64(NODES_MAX);
+            let what = "length of a chain of blob nodes".into();
+            return Err(Error::Corrupt {
+                what,
+                at: root,
+                want: limit,
+                got: limit + 1,
+            });
+        }
+        let node = volume.node(Nid(next), NodeKind::Blob)?;
+        next = next_of(&node.read(0).payload);
+        chain.nodes.push(node);
+    }
+    Ok(chain)
+}
+
+impl Chain {
+    /// How many nodes.
+    pub(crate) fn nodes(&self) -> u32 {
+        u32::try_from(self.nodes.len()).expect("at most 64")
+    }
+
+    /// The first `bytes` bytes of the stream.
+    pub(crate) fn read(&self, bytes: usize) -> Result<Vec<u8>> {
+        if self.nodes() < nodes_for(bytes) {
+            let at = self.nodes.first().map_or(0, |node| node.nid.0);
+            let (want, got) = (u64::from(nodes_for(bytes)), u64::from(self.nodes()));
+            return Err(Error::Corrupt {
+                what: "pieces of a byte stream".into(),
+                at,
+                want,
+                got,
+            });
+        }
+        let mut stream = Vec::with_capacity(bytes);
+        for node in &self.nodes {
+            let len = (bytes - stream.len()).min(BLOB_BYTES);
+            stream.extend_from_slice(&node.read(0).payload[HEADER_BYTES..][..len]);
+        }
+        Ok(stream)
+    }
+
+    /// Frees all nodes.
+    pub(crate) fn free(&self, op: &mut Op<'_>) {
+        self.nodes.iter().for_each(|node| op.free_node(node));
+    }
+
+    /// Lets `op` turn the stream into `new`; gives the first node, 0 for an empty stream. New nodes
+    /// belong to `owner`.
+    ///
+    /// # Errors
+    /// `NoSpace` when the nodes run out, or one record of the volume's log cannot hold the change (of
+    /// volumes below 512 MiB, whose log segments are small).
+    pub(crate) fn write(&self, op: &mut Op<'_>, owner: Ino, new: &[u8]) -> Result<u64> {
+        let pieces: Vec<&[u8]> = new.chunks(BLOB_BYTES).collect();
+        let mut nodes = self.nodes.clone();
+        for extra in nodes.drain(pieces.len().min(self.nodes.len())..) {
+            op.free_node(&extra);
+        }
+        while nodes.len() < pieces.len() {
+            nodes.push(op.new_node_of(NodeKind::Blob, owner)?);
+        }
+        let mut logged = RECORDS_BESIDES;
+        for (at, (node, piece)) in nodes.iter().zip(pieces).enumerate() {
+            let next = nodes.get(at + 1).map_or(0, |next| next.nid.0);
+            let same = op.view(node, 0, |payload| {
+                next_of(payload) == next && payload[HEADER_BYTES..].starts_with(piece)
+            });
+            if same {
+                continue;
+            }
+            logged += PIECE_RECORD_BYTES;
+            if logged > op.record_bytes_max() {
+                return Err(Error::NoSpace {
+                    what: "the log: a change of attributes is one record",
+                });
+            }
+            let payload = op.edit(node, 0);
+            payload[..HEADER_BYTES].copy_from_slice(&next.to_le_bytes());
+            payload[HEADER_BYTES..][..piece.len()].copy_from_slice(piece);
+            payload[HEADER_BYTES + piece.len()..].fill(0);
+        }
+        Ok(nodes.first().map_or(0, |node| node.nid.0))
+    }
+}
