@@ -1,0 +1,130 @@
+//! What a caller does to an inode: permission check, change, and what the change brings with it
+//! (set-id bits, access lists). Shared by [`crate::Session`], which comes from a path, and
+//! [`crate::File`], which comes from a descriptor.
+
+use dure_fs::{Attributes, FileKind, FileSystem, InodeRef, SetAttributes, SetTime};
+use rustix::io::Errno;
+
+use crate::credentials::Credentials;
+use crate::metadata::{FileTimes, TimeChange, mode_of, to_time};
+use crate::permission::{self, Access, SET_GID, SET_UID};
+use crate::volume::Shared;
+use crate::walk::{self, Result};
+
+/// A caller on a volume.
+#[derive(Clone, Copy)]
+pub(crate) struct Actor<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) caller: &'a Credentials,
+}
+
+impl Actor<'_> {
+    pub(crate) fn fs(&self) -> &FileSystem {
+        &self.shared.fs
+    }
+
+    pub(crate) fn check(&self, inode: &InodeRef, want: Access) -> Result<()> {
+        let executes = want.contains(Access::EXECUTE) && inode.kind() != FileKind::Directory;
+        if self.caller.is_root() && !executes {
+            return Ok(());
+        }
+        walk::check(self.fs(), self.caller, inode, want)
+    }
+
+    pub(crate) fn attributes(&self, inode: &InodeRef) -> Result<Attributes> {
+        Ok(self.fs().attributes(inode)?)
+    }
+
+    fn set(&self, inode: &InodeRef, changes: &SetAttributes) -> Result<()> {
+        self.fs().set_attributes(inode, changes)?;
+        if changes
+            .mode
+            .is_some_and(|mode| mode & (SET_UID | SET_GID) != 0)
+        {
+            self.shared.set_id_given();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn chmod(&self, inode: &InodeRef, mode: u32) -> Result<()> {
+        let node = self.attributes(inode)?;
+        let mode = permission::mode_after_chmod(self.caller, &node, mode)?;
+        self.set(
+            inode,
+            &SetAttributes {
+                mode: Some(mode),
+                ..SetAttributes::default()
+            },
+        )
+    }
+
+    pub(crate) fn chown(&self, inode: &InodeRef, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        let node = self.attributes(inode)?;
+        permission::check_chown(self.caller, &node, uid, gid)?;
+        let mode = permission::mode_after_chown(self.caller, &node);
+        let mode = (mode != mode_of(&node)).then_some(mode);
+        self.set(
+            inode,
+            &SetAttributes {
+                uid,
+                gid,
+                mode,
+                ..SetAttributes::default()
+            },
+        )
+    }
+
+    pub(crate) fn set_times(&self, inode: &InodeRef, times: FileTimes) -> Result<()> {
+        let FileTimes { accessed, modified } = times;
+        if (accessed, modified) == (TimeChange::Keep, TimeChange::Keep) {
+            return Ok(());
+        }
+        let node = self.attributes(inode)?;
+        if !self.caller.owns(node.uid) {
+            // Both to now: a writer may do that. Anything else is the owner's.
+            if (accessed, modified) != (TimeChange::Now, TimeChange::Now) {
+                return Err(Errno::PERM.into());
+            }
+            self.check(inode, Access::WRITE)?;
+        }
+        let set = |change| match change {
+            TimeChange::Keep => None,
+            TimeChange::Now => Some(SetTime::Now),
+            TimeChange::Set(time) => Some(SetTime::At(to_time(time))),
+        };
+        let changes = SetAttributes {
+            atime: set(accessed),
+            mtime: set(modified),
+            ..SetAttributes::default()
+        };
+        self.set(inode, &changes)
+    }
+
+    pub(crate) fn truncate(&self, inode: &InodeRef, size: u64) -> Result<()> {
+        let mut changes = SetAttributes {
+            size: Some(size),
+            ..SetAttributes::default()
+        };
+        if !self.caller.is_root() {
+            let node = self.attributes(inode)?;
+            let mode = permission::mode_after_write(self.caller, &node);
+            changes.mode = (mode != mode_of(&node)).then_some(mode);
+        }
+        self.set(inode, &changes)
+    }
+
+    /// Takes set-id bits away after a write by somebody who is not root.
+    #[cold]
+    pub(crate) fn drop_set_id(&self, inode: &InodeRef) -> Result<()> {
+        let node = self.attributes(inode)?;
+        let mode = permission::mode_after_write(self.caller, &node);
+        if mode != mode_of(&node) {
+            let changes = SetAttributes {
+                mode: Some(mode),
+                ..SetAttributes::default()
+            };
+            self.fs().set_attributes(inode, &changes)?;
+        }
+        Ok(())
+    }
+}

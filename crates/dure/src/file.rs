@@ -1,0 +1,452 @@
+//! An open file: an inode, what it was opened for, and a position. There is no table of descriptors:
+//! a [`File`] is the descriptor.
+
+use std::fmt;
+use std::io::{self, SeekFrom};
+use std::path::Path;
+
+use dure_fs::{
+    AllocateMode, FileKind, InodeRef, ReadMode, SeekTarget, Stamp, SyncScope, XattrMode,
+};
+use dure_sync::atomic::{AtomicU64, Ordering};
+use dure_sync::{Arc, Mutex};
+use rustix::io::Errno;
+
+use crate::actor::Actor;
+use crate::error::{Cause, Context, Result};
+use crate::metadata::{FileTimes, Metadata};
+use crate::options::{Durability, OpenOptions};
+use crate::session::{Origin, Session};
+use crate::walk;
+
+/// Rank of a descriptor's position: below every lock of the file system, because it is held over a read
+/// or write.
+const POSITION: u8 = 30;
+
+/// What clones of a descriptor share.
+struct Description {
+    origin: Arc<Origin>,
+    inode: InodeRef,
+    path: Box<Path>,
+    reads: bool,
+    writes: bool,
+    append: bool,
+    durability: Durability,
+    /// What [`crate::volume::Shared::set_ids`] was when the file had no set-id bits.
+    /// Relaxed: a hint that spares a look at the mode; an older value only looks once more.
+    set_ids_seen: AtomicU64,
+    position: Mutex<POSITION, u64>,
+}
+
+/// Where [`File::seek_to`] goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Seek {
+    /// From the start.
+    Set(u64),
+    /// From the position.
+    Current(i64),
+    /// From the end.
+    End(i64),
+    /// To the next data at or after the offset.
+    Data(u64),
+    /// To the next hole at or after the offset; the end of the file is one.
+    Hole(u64),
+}
+
+/// An open file or directory.
+///
+/// [`File::read_at`] and [`File::write_at`] may be called by any number of threads at once and take no
+/// lock of the descriptor. `read`, `write` and `seek` share one position between clones.
+pub struct File(Arc<Description>);
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("File")
+            .field("path", &self.0.path)
+            .field("ino", &self.0.inode.ino())
+            .field("reads", &self.0.reads)
+            .field("writes", &self.0.writes)
+            .finish_non_exhaustive()
+    }
+}
+
+impl File {
+    pub(crate) fn new(
+        session: &Session,
+        inode: InodeRef,
+        path: &Path,
+        options: &OpenOptions,
+    ) -> File {
+        File(Arc::new(Description {
+            origin: Arc::clone(&session.origin),
+            inode,
+            path: path.into(),
+            reads: options.read,
+            writes: options.writes(),
+            append: options.append,
+            durability: options.durability,
+            set_ids_seen: AtomicU64::new(0),
+            position: Mutex::new(0),
+        }))
+    }
+
+    pub(crate) fn inode(&self) -> &InodeRef {
+        &self.0.inode
+    }
+
+    /// Another descriptor of the same open file: position and modes are shared (`dup`). Takes no lock.
+    #[must_use]
+    pub fn try_clone(&self) -> File {
+        File(Arc::clone(&self.0))
+    }
+
+    /// Inode number.
+    #[must_use]
+    pub fn ino(&self) -> u64 {
+        self.0.inode.ino().0
+    }
+
+    fn actor(&self) -> Actor<'_> {
+        self.0.origin.actor()
+    }
+
+    /// Adds operation and path to a failure.
+    fn told<T>(&self, operation: &'static str, result: walk::Result<T>) -> Result<T> {
+        result.at(operation, &self.0.path)
+    }
+
+    /// Reads from `offset` (`pread`). Fewer bytes than asked for mean the end of the file.
+    ///
+    /// # Errors
+    /// `EBADF` if not open for reading, `EISDIR`, `EIO`.
+    #[inline]
+    pub fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<usize> {
+        let description = &*self.0;
+        if !description.reads {
+            return self.told("read", Err(Errno::BADF.into()));
+        }
+        let fs = &description.origin.shared().fs;
+        match fs.read(&description.inode, offset, bytes, ReadMode::Cached) {
+            Ok(count) => Ok(count),
+            Err(error) => self.told("read", Err(error.into())),
+        }
+    }
+
+    /// Writes at `offset` (`pwrite`); at the end if the file is open for appending.
+    ///
+    /// # Errors
+    /// `EBADF` if not open for writing, `ENOSPC`, `EFBIG`, `EIO`.
+    #[inline]
+    pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize> {
+        match self.write_where(bytes, offset) {
+            Ok((_, count)) => Ok(count),
+            Err(cause) => self.told("write", Err(cause)),
+        }
+    }
+
+    /// Writes; gives where and how much.
+    #[inline]
+    fn write_where(&self, bytes: &[u8], offset: u64) -> walk::Result<(u64, usize)> {
+        let description = &*self.0;
+        if !description.writes {
+            return Err(Errno::BADF.into());
+        }
+        let shared = description.origin.shared();
+        if !bytes.is_empty() && !description.origin.caller.is_root() {
+            self.content_changes()?;
+        }
+        let inode = &description.inode;
+        let written = if description.append {
+            shared.fs.append(inode, bytes)?
+        } else {
+            (offset, shared.fs.write(inode, offset, bytes, Stamp::Set)?)
+        };
+        match description.durability {
+            Durability::Later => {}
+            Durability::Data => shared.fs.fsync(inode, SyncScope::Data)?,
+            Durability::All => shared.fs.fsync(inode, SyncScope::All)?,
+        }
+        Ok(written)
+    }
+
+    /// The content is about to be changed by somebody who is not root: set-id bits go.
+    fn content_changes(&self) -> walk::Result<()> {
+        let now = self.0.origin.shared().set_ids();
+        if self.0.set_ids_seen.load(Ordering::Relaxed) != now {
+            self.actor().drop_set_id(&self.0.inode)?;
+            self.0.set_ids_seen.store(now, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Fills all of `bytes` from `offset`.
+    ///
+    /// # Errors
+    /// `EIO` with "failed to fill" if the file ends before, and those of [`File::read_at`].
+    pub fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> Result<()> {
+        let mut filled = 0;
+        while filled < bytes.len() {
+            let at = offset.saturating_add(u64::try_from(filled).expect("64 bits"));
+            match self.read_at(&mut bytes[filled..], at)? {
+                0 => {
+                    let end = io::Error::from(io::ErrorKind::UnexpectedEof);
+                    return self.told("read", Err(Cause::Host(end)));
+                }
+                count => filled += count,
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes all of `bytes` at `offset`.
+    ///
+    /// # Errors
+    /// Those of [`File::write_at`].
+    pub fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        let mut written = 0;
+        while written < bytes.len() {
+            let at = offset.saturating_add(u64::try_from(written).expect("64 bits"));
+            written += self.write_at(&bytes[written..], at)?;
+        }
+        Ok(())
+    }
+
+    /// Moves the position.
+    ///
+    /// # Errors
+    /// `EINVAL` before the start or of a directory, `ENXIO` where there is no data or hole.
+    pub fn seek_to(&self, seek: Seek) -> Result<u64> {
+        let mut position = self.0.position.lock();
+        let found = self.told("seek", self.target(seek, *position))?;
+        *position = found;
+        Ok(found)
+    }
+
+    fn target(&self, seek: Seek, position: u64) -> walk::Result<u64> {
+        let actor = self.actor();
+        let (fs, inode) = (actor.fs(), &self.0.inode);
+        if inode.kind() != FileKind::File {
+            return Err(Errno::INVAL.into());
+        }
+        let (base, delta) = match seek {
+            Seek::Set(offset) => (offset, 0),
+            Seek::Current(delta) => (position, delta),
+            Seek::End(delta) => (fs.attributes(inode)?.size, delta),
+            Seek::Data(offset) => {
+                return Ok(fs
+                    .seek(inode, offset, SeekTarget::Data)?
+                    .ok_or(Errno::NXIO)?);
+            }
+            Seek::Hole(offset) => {
+                return Ok(fs
+                    .seek(inode, offset, SeekTarget::Hole)?
+                    .ok_or(Errno::NXIO)?);
+            }
+        };
+        let target = base.checked_add_signed(delta);
+        Ok(target
+            .filter(|target| i64::try_from(*target).is_ok())
+            .ok_or(Errno::INVAL)?)
+    }
+
+    /// Reads at the position and moves it.
+    ///
+    /// # Errors
+    /// Those of [`File::read_at`].
+    pub fn read_next(&self, bytes: &mut [u8]) -> Result<usize> {
+        let mut position = self.0.position.lock();
+        let count = self.read_at(bytes, *position)?;
+        *position += u64::try_from(count).expect("64 bits");
+        Ok(count)
+    }
+
+    /// Writes at the position (or the end, when appending) and moves it behind what was written.
+    ///
+    /// # Errors
+    /// Those of [`File::write_at`].
+    pub fn write_next(&self, bytes: &[u8]) -> Result<usize> {
+        let mut position = self.0.position.lock();
+        let (offset, count) = self.told("write", self.write_where(bytes, *position))?;
+        *position = offset + u64::try_from(count).expect("64 bits");
+        Ok(count)
+    }
+
+    /// Cuts or extends the file.
+    ///
+    /// # Errors
+    /// `EINVAL` if not open for writing, `EFBIG`, `ENOSPC`.
+    pub fn set_len(&self, size: u64) -> Result<()> {
+        if !self.0.writes {
+            return self.told("truncate", Err(Errno::INVAL.into()));
+        }
+        self.told("truncate", self.actor().truncate(&self.0.inode, size))
+    }
+
+    /// Allocates or frees a range (`fallocate`).
+    ///
+    /// # Errors
+    /// `EBADF` if not open for writing, `EINVAL` for an empty range, `EFBIG`, `ENOSPC`.
+    pub fn allocate(&self, mode: AllocateMode, offset: u64, len: u64) -> Result<()> {
+        let allocate = || {
+            if !self.0.writes {
+                return Err(Errno::BADF.into());
+            }
+            if len == 0 {
+                return Err(Errno::INVAL.into());
+            }
+            if !self.0.origin.caller.is_root() {
+                self.content_changes()?;
+            }
+            Ok(self
+                .actor()
+                .fs()
+                .allocate(&self.0.inode, mode, offset, len)?)
+        };
+        self.told("allocate in", allocate())
+    }
+
+    /// Makes content and attributes durable (`fsync`).
+    ///
+    /// # Errors
+    /// Those of the device; the data stays dirty, and the error is given again.
+    pub fn sync_all(&self) -> Result<()> {
+        let fs = &self.0.origin.shared().fs;
+        self.told(
+            "sync",
+            fs.fsync(&self.0.inode, SyncScope::All).map_err(Cause::from),
+        )
+    }
+
+    /// Makes content durable, and what is needed to read it (`fdatasync`).
+    ///
+    /// # Errors
+    /// Those of the device; the data stays dirty, and the error is given again.
+    pub fn sync_data(&self) -> Result<()> {
+        let fs = &self.0.origin.shared().fs;
+        self.told(
+            "sync",
+            fs.fsync(&self.0.inode, SyncScope::Data)
+                .map_err(Cause::from),
+        )
+    }
+
+    /// Attributes.
+    ///
+    /// # Errors
+    /// `EIO`.
+    pub fn metadata(&self) -> Result<Metadata> {
+        self.told("stat", self.actor().attributes(&self.0.inode))
+            .map(Metadata::new)
+    }
+
+    /// Sets permission bits.
+    ///
+    /// # Errors
+    /// `EPERM` unless owner.
+    pub fn set_permissions(&self, mode: u32) -> Result<()> {
+        self.told("chmod", self.actor().chmod(&self.0.inode, mode))
+    }
+
+    /// Sets owner and group; `None` leaves one.
+    ///
+    /// # Errors
+    /// `EPERM` unless allowed.
+    pub fn chown(&self, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        self.told("chown", self.actor().chown(&self.0.inode, uid, gid))
+    }
+
+    /// Sets times.
+    ///
+    /// # Errors
+    /// `EPERM` or `EACCES` unless owner or, for both to now, writer.
+    pub fn set_times(&self, times: FileTimes) -> Result<()> {
+        self.told("set times of", self.actor().set_times(&self.0.inode, times))
+    }
+
+    /// An extended attribute; `None` if it is not there.
+    ///
+    /// # Errors
+    /// `EACCES`, `EOPNOTSUPP`.
+    pub fn get_xattr(&self, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        match self.actor().get_xattr(&self.0.inode, name) {
+            Err(cause) if cause.errno() == Errno::NODATA.raw_os_error() => Ok(None),
+            result => self.told("get attribute of", result.map(Some)),
+        }
+    }
+
+    /// Sets an extended attribute.
+    ///
+    /// # Errors
+    /// `EPERM`, `EACCES`, `EEXIST`, `ENODATA`, `E2BIG`, `EOPNOTSUPP`.
+    pub fn set_xattr(&self, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        let set = self.actor().set_xattr(&self.0.inode, name, value, mode);
+        self.told("set attribute of", set)
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// `ENODATA`, `EPERM`, `EACCES`, `EOPNOTSUPP`.
+    pub fn remove_xattr(&self, name: &[u8]) -> Result<()> {
+        let removed = self.actor().remove_xattr(&self.0.inode, name);
+        self.told("remove attribute of", removed)
+    }
+
+    /// Names of the extended attributes.
+    ///
+    /// # Errors
+    /// `EIO`.
+    pub fn list_xattr(&self) -> Result<Vec<Vec<u8>>> {
+        self.told("list attributes of", self.actor().list_xattr(&self.0.inode))
+    }
+}
+
+impl io::Read for &File {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        Ok(self.read_next(bytes)?)
+    }
+}
+
+impl io::Write for &File {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(self.write_next(bytes)?)
+    }
+
+    /// Does nothing, as for a `std::fs::File`: [`File::sync_all`] is what makes data durable.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl io::Seek for &File {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let seek = match to {
+            SeekFrom::Start(offset) => Seek::Set(offset),
+            SeekFrom::Current(delta) => Seek::Current(delta),
+            SeekFrom::End(delta) => Seek::End(delta),
+        };
+        Ok(self.seek_to(seek)?)
+    }
+}
+
+impl io::Read for File {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        io::Read::read(&mut &*self, bytes)
+    }
+}
+
+impl io::Write for File {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        io::Write::write(&mut &*self, bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl io::Seek for File {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        io::Seek::seek(&mut &*self, to)
+    }
+}

@@ -1,0 +1,163 @@
+//! Attributes of a file, as `stat` gives them.
+
+use dure_fs::format::inode::Time;
+use dure_fs::{Attributes, FileKind};
+
+pub use dure_sync::clock::Timestamp;
+
+/// Permission bits, 0..=0o7777.
+pub(crate) fn mode_of(attributes: &Attributes) -> u32 {
+    attributes.mode & 0o7777
+}
+
+pub(crate) fn is_directory(attributes: &Attributes) -> bool {
+    attributes.kind == FileKind::Directory
+}
+
+pub(crate) fn to_time(time: Timestamp) -> Time {
+    Time {
+        secs: time.secs.into(),
+        nanos: time.nanos.into(),
+    }
+}
+
+fn from_time(time: Time) -> Timestamp {
+    Timestamp {
+        secs: time.secs.get(),
+        nanos: time.nanos.get(),
+    }
+}
+
+/// Attributes of a file.
+#[derive(Clone, Debug)]
+pub struct Metadata(Attributes);
+
+impl Metadata {
+    pub(crate) fn new(attributes: Attributes) -> Metadata {
+        Metadata(attributes)
+    }
+
+    /// Inode number.
+    #[must_use]
+    pub fn ino(&self) -> u64 {
+        self.0.ino.0
+    }
+
+    /// Type.
+    #[must_use]
+    pub fn kind(&self) -> FileKind {
+        self.0.kind
+    }
+
+    /// Whether it is a directory.
+    #[must_use]
+    pub fn is_dir(&self) -> bool {
+        self.0.kind == FileKind::Directory
+    }
+
+    /// Whether it is a regular file.
+    #[must_use]
+    pub fn is_file(&self) -> bool {
+        self.0.kind == FileKind::File
+    }
+
+    /// Whether it is a symbolic link.
+    #[must_use]
+    pub fn is_symlink(&self) -> bool {
+        self.0.kind == FileKind::Symlink
+    }
+
+    /// Bytes of a file or of a symbolic link's target.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "named as in std::fs::Metadata")]
+    pub fn len(&self) -> u64 {
+        self.0.size
+    }
+
+    /// Permission bits, 0..=0o7777.
+    #[must_use]
+    pub fn mode(&self) -> u32 {
+        mode_of(&self.0)
+    }
+
+    /// Number of names; for a directory 2 and its subdirectories.
+    #[must_use]
+    pub fn nlink(&self) -> u32 {
+        self.0.nlink
+    }
+
+    /// Owner.
+    #[must_use]
+    pub fn uid(&self) -> u32 {
+        self.0.uid
+    }
+
+    /// Group.
+    #[must_use]
+    pub fn gid(&self) -> u32 {
+        self.0.gid
+    }
+
+    /// Device number of a device file, as in `st_rdev`.
+    #[must_use]
+    pub fn rdev(&self) -> u64 {
+        self.0.rdev
+    }
+
+    /// Space it takes, in units of 512 bytes as in `st_blocks`.
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        self.0.blocks
+    }
+
+    /// Preferred size of reads and writes.
+    #[must_use]
+    pub fn blksize(&self) -> u64 {
+        4096
+    }
+
+    /// Last read.
+    #[must_use]
+    pub fn accessed(&self) -> Timestamp {
+        from_time(self.0.atime)
+    }
+
+    /// Last change of the content.
+    #[must_use]
+    pub fn modified(&self) -> Timestamp {
+        from_time(self.0.mtime)
+    }
+
+    /// Last change of content or attributes.
+    #[must_use]
+    pub fn changed(&self) -> Timestamp {
+        from_time(self.0.ctime)
+    }
+
+    /// Birth.
+    #[must_use]
+    pub fn created(&self) -> Timestamp {
+        from_time(self.0.btime)
+    }
+}
+
+/// What to do with one of a file's times.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum TimeChange {
+    /// Leave it.
+    #[default]
+    Keep,
+    /// Now.
+    Now,
+    /// This time.
+    Set(Timestamp),
+}
+
+/// New times of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FileTimes {
+    /// Last read.
+    pub accessed: TimeChange,
+    /// Last change of the content.
+    pub modified: TimeChange,
+}

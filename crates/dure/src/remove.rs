@@ -1,0 +1,232 @@
+//! The calls of a session that move and remove names.
+
+use std::path::Path;
+
+use dure_fs::{FileKind, InodeRef, RenameMode};
+use rustix::io::Errno;
+
+use crate::create::WRITE_AND_SEARCH;
+use crate::error::{Cause, Context, Result};
+use crate::path::Last;
+use crate::permission::{self, Access};
+use crate::session::Session;
+use crate::walk::{self, Place};
+
+impl Session {
+    /// Checks that the caller may take the name of `victim` out of `dir`.
+    fn check_delete(&self, dir: &InodeRef, victim: &InodeRef) -> walk::Result<()> {
+        let actor = self.actor();
+        if actor.caller.is_root() {
+            return Ok(());
+        }
+        actor.check(dir, WRITE_AND_SEARCH)?;
+        let (dir, victim) = (actor.attributes(dir)?, actor.attributes(victim)?);
+        Ok(permission::check_sticky(actor.caller, &dir, &victim)?)
+    }
+
+    /// Removes a name of a file (`unlink`).
+    ///
+    /// # Errors
+    /// `EISDIR`, `ENOENT`, `EACCES`, `EPERM`, those of the walk.
+    pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let remove = || {
+            let place = self.place(path)?;
+            let Last::Name(name) = place.last else {
+                return Err(Errno::ISDIR.into());
+            };
+            let victim = self.walk().lookup(&place.dir, name)?.ok_or(Errno::NOENT)?;
+            let is_directory = victim.kind() == FileKind::Directory;
+            if place.slash && !is_directory {
+                return Err(Errno::NOTDIR.into());
+            }
+            if !place.slash {
+                self.check_delete(&place.dir, &victim)?;
+            }
+            if is_directory {
+                return Err(Errno::ISDIR.into());
+            }
+            self.fs().unlink(&place.dir, name)?;
+            walk::Result::Ok(())
+        };
+        remove().at("remove", path)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// `ENOTEMPTY`, `ENOTDIR`, `ENOENT`, `EACCES`, `EPERM`, those of the walk.
+    pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let remove = || {
+            let place = self.place(path)?;
+            let name = match place.last {
+                Last::Name(name) => name,
+                Last::Dot => return Err(Errno::INVAL.into()),
+                Last::DotDot => return Err(Errno::NOTEMPTY.into()),
+                Last::Root => return Err(Errno::BUSY.into()),
+            };
+            let victim = self.walk().lookup(&place.dir, name)?.ok_or(Errno::NOENT)?;
+            self.check_delete(&place.dir, &victim)?;
+            if victim.kind() != FileKind::Directory {
+                return Err(Errno::NOTDIR.into());
+            }
+            self.fs().rmdir(&place.dir, name)?;
+            walk::Result::Ok(())
+        };
+        remove().at("remove directory", path)
+    }
+
+    /// Removes a directory with everything in it; symbolic links are removed, not followed.
+    ///
+    /// # Errors
+    /// The first failure; what was removed until then is gone.
+    pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        for entry in self.read_dir(path)? {
+            let entry = entry?;
+            let below = path.join(entry.file_name());
+            match entry.kind() {
+                FileKind::Directory => self.remove_dir_all(&below)?,
+                _ => self.remove_file(&below)?,
+            }
+        }
+        self.remove_dir(path)
+    }
+
+    /// Moves a name, replacing what is there.
+    ///
+    /// # Errors
+    /// Those of `rename(2)`.
+    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
+        self.rename_with(from, to, RenameMode::Replace)
+    }
+
+    /// Moves a name: replacing, only if the target is free, or exchanging the two (`renameat2`).
+    ///
+    /// # Errors
+    /// Those of `renameat2(2)`.
+    pub fn rename_with(
+        &self,
+        from: impl AsRef<Path>,
+        to: impl AsRef<Path>,
+        mode: RenameMode,
+    ) -> Result<()> {
+        let (from, to) = (from.as_ref(), to.as_ref());
+        let old = self.place(from).at("rename", from)?;
+        let new = self.place(to).at("rename to", to)?;
+        self.rename_places(&old, &new, mode).at("rename", from)
+    }
+
+    fn rename_places(
+        &self,
+        old: &Place<'_>,
+        new: &Place<'_>,
+        mode: RenameMode,
+    ) -> walk::Result<()> {
+        let Last::Name(old_name) = old.last else {
+            return Err(Errno::BUSY.into());
+        };
+        let Last::Name(new_name) = new.last else {
+            let exists = mode == RenameMode::NoReplace;
+            return Err(if exists { Errno::EXIST } else { Errno::BUSY }.into());
+        };
+        let source = self
+            .walk()
+            .lookup(&old.dir, old_name)?
+            .ok_or(Errno::NOENT)?;
+        let target = self.walk().lookup(&new.dir, new_name)?;
+        let is_directory = |inode: &InodeRef| inode.kind() == FileKind::Directory;
+        let exchange = mode == RenameMode::Exchange;
+        match &target {
+            Some(_) if mode == RenameMode::NoReplace => return Err(Errno::EXIST.into()),
+            None if exchange => return Err(Errno::NOENT.into()),
+            Some(target) if exchange && new.slash && !is_directory(target) => {
+                return Err(Errno::NOTDIR.into());
+            }
+            _ => {}
+        }
+        if !is_directory(&source) && (old.slash || (new.slash && !exchange)) {
+            return Err(Errno::NOTDIR.into());
+        }
+        if target
+            .as_ref()
+            .is_some_and(|target| target.ino() == source.ino())
+        {
+            return Ok(());
+        }
+        let (from, to) = ((&old.dir, &source), (&new.dir, target.as_ref()));
+        let moved = self.check_rename(from, to, exchange).and_then(|()| {
+            Ok(self
+                .fs()
+                .rename(&old.dir, old_name, &new.dir, new_name, mode)?)
+        });
+        // Only a call that fails pays for finding out what Linux would say first.
+        moved.or_else(|cause| Err(self.loop_error(from, to, exchange)?.unwrap_or(cause)))
+    }
+
+    /// The error of a rename across a directory and what is below it, if it is one.
+    fn loop_error(
+        &self,
+        (old_dir, source): (&InodeRef, &InodeRef),
+        (new_dir, target): (&InodeRef, Option<&InodeRef>),
+        exchange: bool,
+    ) -> walk::Result<Option<Cause>> {
+        if self.is_above(source, new_dir)? {
+            return Ok(Some(Errno::INVAL.into()));
+        }
+        match target {
+            Some(target) if self.is_above(target, old_dir)? => {
+                let errno = if exchange {
+                    Errno::INVAL
+                } else {
+                    Errno::NOTEMPTY
+                };
+                Ok(Some(errno.into()))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether `ancestor` is `dir` or above it.
+    fn is_above(&self, ancestor: &InodeRef, dir: &InodeRef) -> walk::Result<bool> {
+        let mut at = dir.ino();
+        while at != ancestor.ino() {
+            let inode = self.fs().inode(at)?;
+            let parent = self.fs().parent(&inode)?;
+            if parent == at {
+                return Ok(false);
+            }
+            at = parent;
+        }
+        Ok(true)
+    }
+
+    fn check_rename(
+        &self,
+        (old_dir, source): (&InodeRef, &InodeRef),
+        (new_dir, target): (&InodeRef, Option<&InodeRef>),
+        exchange: bool,
+    ) -> walk::Result<()> {
+        let actor = self.actor();
+        if actor.caller.is_root() {
+            return Ok(());
+        }
+        self.check_delete(old_dir, source)?;
+        match target {
+            Some(target) => self.check_delete(new_dir, target)?,
+            None => actor.check(new_dir, WRITE_AND_SEARCH)?,
+        }
+        // A directory that changes its parent is written: its ".." changes.
+        let moves = |inode: &InodeRef| {
+            old_dir.ino() != new_dir.ino() && inode.kind() == FileKind::Directory
+        };
+        if moves(source) {
+            actor.check(source, Access::WRITE)?;
+        }
+        match target {
+            Some(target) if exchange && moves(target) => actor.check(target, Access::WRITE),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Copies of whole trees between the host and a volume: what `dure put` and `dure get` do.
+//!
+//! **Problem.** A copy that forgets hard links, holes or nanoseconds is not the same tree. **Structure.**
+//! `put` reads the host and writes the volume, `get` the reverse; both walk depth first, by path, and
+//! share the account in [`Progress`]. **Invariants.** Content first, then owner, mode (a change of owner
+//! clears set-id bits), attributes, and times last; those of a directory after its entries. Names that lead
+//! to one inode lead to one inode in the copy. **On a crash** the part copied so far is there as far as
+//! it was made durable; nothing is synced here, the caller decides that.
+
+mod get;
+mod host;
+mod put;
+#[cfg(test)]
+mod tests;
+
+use std::ops::ControlFlow;
+
+pub use get::get;
+pub use put::put;
+
+use crate::error::Cause;
+
+/// Bytes copied at a time.
+const CHUNK: usize = 1 << 20;
+
+/// How far a copy is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Progress {
+    /// Names made: files, directories, links and the rest.
+    pub files: u64,
+    /// Bytes of content copied; holes do not count.
+    pub bytes: u64,
+    /// Extended attributes that the target does not take.
+    pub attributes_skipped: u64,
+}
+
+/// Called after every name and every mebibyte; `Break` stops the copy.
+pub type Callback<'c> = &'c mut dyn FnMut(&Progress) -> ControlFlow<()>;
+
+/// The account of a copy under way.
+struct Account<'c> {
+    progress: Progress,
+    callback: Callback<'c>,
+}
+
+impl Account<'_> {
+    fn tell(&mut self) -> Result<(), Cause> {
+        match (self.callback)(&self.progress) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(Cause::Interrupted),
+        }
+    }
+
+    fn name_made(&mut self) -> Result<(), Cause> {
+        self.progress.files += 1;
+        self.tell()
+    }
+
+    fn copied(&mut self, bytes: usize) -> Result<(), Cause> {
+        self.progress.bytes += u64::try_from(bytes).expect("64 bits");
+        self.tell()
+    }
+}

@@ -1,0 +1,201 @@
+//! A mounted volume.
+
+use std::fmt;
+use std::path::Path;
+
+use dure_block::ram::RamDevice;
+use dure_block::{Device, file};
+use dure_fs::{FileSystem, FormatOptions, InodeRef, MountOptions, Statistics};
+use dure_sync::Arc;
+use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::credentials::Credentials;
+use crate::error::{Context, Result};
+use crate::session::Session;
+
+const BLOCK: u64 = 4096;
+const _: () = assert!(dure_block::BLOCK_BYTES == 4096);
+
+/// What all handles of a volume share.
+pub(crate) struct Shared {
+    pub(crate) fs: FileSystem,
+    root: InodeRef,
+    /// Set by the first close, which alone closes. AcqRel: the one that finds it unset owns the close.
+    closed: AtomicBool,
+    /// Counts the calls that gave some file set-id bits, from 1. Written rarely, read by every write
+    /// of somebody who is not root. Release/Acquire: who sees the count sees that a look is needed.
+    set_ids: AtomicU64,
+}
+
+impl Shared {
+    #[inline]
+    pub(crate) fn set_ids(&self) -> u64 {
+        // Acquire: pairs with set_id_given.
+        self.set_ids.load(Ordering::Acquire)
+    }
+
+    /// A file got set-id bits: descriptors have to look at modes again. Called after the change: a write
+    /// that has not seen the count yet counts as before it.
+    pub(crate) fn set_id_given(&self) {
+        // Release: pairs with set_ids.
+        self.set_ids.fetch_add(1, Ordering::Release);
+    }
+
+    fn close(&self) -> dure_fs::Result<()> {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        self.fs.close()
+    }
+}
+
+impl Drop for Shared {
+    /// Best effort: an error here has nobody to go to, and after it the volume is recovered at the
+    /// next mount as after a crash.
+    fn drop(&mut self) {
+        let _ = self.close();
+    }
+}
+
+/// A mounted volume. Clones are the same volume; the last one closes it.
+#[derive(Clone)]
+pub struct Volume(Arc<Shared>);
+
+impl fmt::Debug for Volume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Volume").finish_non_exhaustive()
+    }
+}
+
+/// How a volume is made in a file or on a block device.
+#[derive(Debug, Clone, Default)]
+pub struct CreateOptions {
+    /// Size of a new image file, which must not be there yet. `None`: an existing file or block device is
+    /// used as a whole, and all that is on it is lost.
+    pub image_bytes: Option<u64>,
+    /// What mkfs decides.
+    pub format: FormatOptions,
+    /// How it is then mounted.
+    pub mount: MountOptions,
+}
+
+fn open_device(path: &Path, read_only: bool) -> Result<Arc<dyn Device>> {
+    let options = file::OpenOptions {
+        read_only,
+        ..file::OpenOptions::default()
+    };
+    let device = file::open_file(path, options).at("open volume", path)?;
+    Ok(dure_block::share(device))
+}
+
+impl Volume {
+    /// Makes a volume in the image file or on the block device `path`, and mounts it.
+    ///
+    /// # Errors
+    /// An option out of range, a device that is too small or in use, those of the device.
+    pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<Volume> {
+        let path = path.as_ref();
+        if let Some(bytes) = options.image_bytes {
+            file::create_image(path, bytes / BLOCK, file::Allocation::Sparse)
+                .at("make volume", path)?;
+        }
+        let device = open_device(path, false)?;
+        Volume::create_on(device, &options.format, options.mount.clone())
+            .map_err(|error| error.on(path))
+    }
+
+    /// Mounts the volume in the image file or on the block device `path`; recovers it if it was not
+    /// closed.
+    ///
+    /// # Errors
+    /// No volume there, one of a newer dure or in use, corruption, those of the device.
+    pub fn open(path: impl AsRef<Path>, mount: MountOptions) -> Result<Volume> {
+        let path = path.as_ref();
+        let device = open_device(path, mount.read_only)?;
+        Volume::open_on(device, mount).map_err(|error| error.on(path))
+    }
+
+    /// Makes a volume on `device` and mounts it. Everything on the device is lost.
+    ///
+    /// # Errors
+    /// An option out of range, a device that is too small, those of the device.
+    pub fn create_on(
+        device: Arc<dyn Device>,
+        format: &FormatOptions,
+        mount: MountOptions,
+    ) -> Result<Volume> {
+        FileSystem::format(Arc::clone(&device), format).during("make volume")?;
+        Volume::open_on(device, mount)
+    }
+
+    /// Mounts the volume on `device`; recovers it if it was not closed.
+    ///
+    /// # Errors
+    /// No volume there, one of a newer dure, corruption, those of the device.
+    pub fn open_on(device: Arc<dyn Device>, mount: MountOptions) -> Result<Volume> {
+        let fs = FileSystem::open(device, mount).during("open volume")?;
+        let root = fs.root().during("open volume")?;
+        let closed = AtomicBool::new(false);
+        Ok(Volume(Arc::new(Shared {
+            fs,
+            root,
+            closed,
+            set_ids: AtomicU64::new(1),
+        })))
+    }
+
+    /// A volume of `bytes` in memory, for tests and examples.
+    ///
+    /// # Errors
+    /// Too small.
+    pub fn in_memory(bytes: u64) -> Result<Volume> {
+        let device = dure_block::share(RamDevice::new("memory", bytes / BLOCK));
+        Volume::create_on(device, &FormatOptions::default(), MountOptions::default())
+    }
+
+    /// Makes everything durable and unmounts. What is still open fails from then on. Closing twice
+    /// does nothing.
+    ///
+    /// # Errors
+    /// What could not be made durable; the next mount recovers.
+    pub fn close(&self) -> Result<()> {
+        self.0.close().during("close volume")
+    }
+
+    /// A session at the root directory.
+    #[must_use]
+    pub fn session(&self, caller: Credentials) -> Session {
+        Session::new(self.clone(), caller, self.0.root.clone())
+    }
+
+    /// A session of the super user.
+    #[must_use]
+    pub fn root(&self) -> Session {
+        self.session(Credentials::root())
+    }
+
+    /// Makes everything durable.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn sync(&self) -> Result<()> {
+        self.0.fs.sync().during("sync")
+    }
+
+    /// Space and inodes, total and free (`statvfs`).
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.0.fs.statistics()
+    }
+
+    /// The file system below, inode by inode and without permission checks.
+    #[must_use]
+    pub fn file_system(&self) -> &FileSystem {
+        &self.0.fs
+    }
+
+    #[inline]
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.0
+    }
+}

@@ -1,0 +1,191 @@
+//! Walking a path: from a directory, component by component, through symbolic links.
+//!
+//! A walk takes no lock of its own and allocates nothing unless it meets a symbolic link. Root is not
+//! checked for search permission, so for root a component costs one lookup.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use dure_fs::{FileKind, FileSystem, InodeRef};
+use rustix::io::Errno;
+
+use crate::credentials::Credentials;
+use crate::error::Cause;
+use crate::path::{LINKS_MAX, Last, PathBytes};
+use crate::permission::{self, Access, Verdict};
+use crate::{acl, xattr};
+
+pub(crate) type Result<T> = std::result::Result<T, Cause>;
+
+/// What to do with a symbolic link as the last component.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Links {
+    Follow,
+    Keep,
+}
+
+/// The directory a path ends in, and its last component there.
+pub(crate) struct Place<'p> {
+    /// The directory; the caller may search it.
+    pub(crate) dir: InodeRef,
+    /// The last component.
+    pub(crate) last: Last<'p>,
+    /// A slash follows it.
+    pub(crate) slash: bool,
+}
+
+/// One walk.
+pub(crate) struct Walk<'s> {
+    fs: &'s FileSystem,
+    caller: &'s Credentials,
+    root: &'s InodeRef,
+    links_left: u32,
+}
+
+impl<'s> Walk<'s> {
+    pub(crate) fn new(fs: &'s FileSystem, caller: &'s Credentials, root: &'s InodeRef) -> Walk<'s> {
+        Walk {
+            fs,
+            caller,
+            root,
+            links_left: LINKS_MAX,
+        }
+    }
+
+    /// The place of `path`, relative to `start`.
+    pub(crate) fn place<'p>(&mut self, start: &InodeRef, path: &'p Path) -> Result<Place<'p>> {
+        self.place_bytes(start, path.as_os_str().as_bytes())
+    }
+
+    pub(crate) fn place_bytes<'p>(
+        &mut self,
+        start: &InodeRef,
+        path: &'p [u8],
+    ) -> Result<Place<'p>> {
+        let path = PathBytes::parse(path)?;
+        let mut dir = if path.absolute {
+            self.root.clone()
+        } else {
+            start.clone()
+        };
+        for component in path.components() {
+            dir = self.enter(&dir, component)?;
+        }
+        if path.last != Last::Root {
+            self.check_search(&dir)?;
+        }
+        Ok(Place {
+            dir,
+            last: path.last,
+            slash: path.slash,
+        })
+    }
+
+    /// The inode at `path`.
+    pub(crate) fn find(&mut self, start: &InodeRef, path: &Path, links: Links) -> Result<InodeRef> {
+        self.find_bytes(start, path.as_os_str().as_bytes(), links)
+    }
+
+    fn find_bytes(&mut self, start: &InodeRef, path: &[u8], links: Links) -> Result<InodeRef> {
+        let place = self.place_bytes(start, path)?;
+        let found = match place.last {
+            Last::Name(name) => {
+                let found = self.lookup(&place.dir, name)?.ok_or(Errno::NOENT)?;
+                let follow = links == Links::Follow || place.slash;
+                if follow {
+                    self.through(&place.dir, found)?
+                } else {
+                    found
+                }
+            }
+            Last::Root | Last::Dot => place.dir,
+            Last::DotDot => self.parent(&place.dir)?,
+        };
+        if place.slash && found.kind() != FileKind::Directory {
+            return Err(Errno::NOTDIR.into());
+        }
+        Ok(found)
+    }
+
+    /// The inode a place that is not a name stands for.
+    pub(crate) fn unnamed(&self, place: &Place<'_>) -> Result<InodeRef> {
+        match place.last {
+            Last::DotDot => self.parent(&place.dir),
+            _ => Ok(place.dir.clone()),
+        }
+    }
+
+    pub(crate) fn lookup(&self, dir: &InodeRef, name: &[u8]) -> Result<Option<InodeRef>> {
+        if name.len() > 255 {
+            return Err(Errno::NAMETOOLONG.into());
+        }
+        Ok(self.fs.lookup(dir, name)?)
+    }
+
+    fn enter(&mut self, dir: &InodeRef, component: &[u8]) -> Result<InodeRef> {
+        self.check_search(dir)?;
+        match component {
+            b"." => Ok(dir.clone()),
+            b".." => self.parent(dir),
+            name => {
+                let found = self.lookup(dir, name)?.ok_or(Errno::NOENT)?;
+                self.through(dir, found)
+            }
+        }
+    }
+
+    fn parent(&self, dir: &InodeRef) -> Result<InodeRef> {
+        if dir.ino() == self.root.ino() {
+            return Ok(dir.clone());
+        }
+        Ok(self.fs.inode(self.fs.parent(dir)?)?)
+    }
+
+    /// `found`, or what it leads to if it is a symbolic link in `dir`.
+    fn through(&mut self, dir: &InodeRef, found: InodeRef) -> Result<InodeRef> {
+        if found.kind() != FileKind::Symlink {
+            return Ok(found);
+        }
+        let target = self.target(&found)?;
+        self.find_bytes(dir, &target, Links::Follow)
+    }
+
+    /// Where a symbolic link leads; counts it.
+    pub(crate) fn target(&mut self, link: &InodeRef) -> Result<Vec<u8>> {
+        self.links_left = self.links_left.checked_sub(1).ok_or(Errno::LOOP)?;
+        Ok(self.fs.read_link(link)?)
+    }
+
+    fn check_search(&self, dir: &InodeRef) -> Result<()> {
+        if dir.kind() != FileKind::Directory {
+            return Err(Errno::NOTDIR.into());
+        }
+        if self.caller.is_root() {
+            return Ok(());
+        }
+        check(self.fs, self.caller, dir, Access::EXECUTE)
+    }
+}
+
+/// Checks that `caller` has `want` on `inode`.
+pub(crate) fn check(
+    fs: &FileSystem,
+    caller: &Credentials,
+    inode: &InodeRef,
+    want: Access,
+) -> Result<()> {
+    let node = fs.attributes(inode)?;
+    let granted = match permission::verdict(caller, &node, want) {
+        Verdict::Granted => true,
+        Verdict::Denied => false,
+        Verdict::Unless(granted) => match xattr::access_list(fs, inode, acl::ACCESS)? {
+            Some(list) => permission::list_grants(caller, &node, &list, want),
+            None => granted,
+        },
+    };
+    if granted {
+        Ok(())
+    } else {
+        Err(Errno::ACCESS.into())
+    }
+}
