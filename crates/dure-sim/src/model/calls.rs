@@ -65,28 +65,28 @@ impl ModelFs {
                 len,
                 fill,
             } => {
-                self.write(who, *slot, *offset, (*len, *fill))?;
+                self.write(*slot, *offset, (*len, *fill))?;
                 Ok(Answer::Number(*len))
             }
             Operation::ReadNext { slot, len } => self.read_next(*slot, *len),
-            Operation::WriteNext { slot, len, fill } => self.write_next(who, *slot, (*len, *fill)),
+            Operation::WriteNext { slot, len, fill } => self.write_next(*slot, (*len, *fill)),
             Operation::Seek {
                 slot,
                 whence,
                 offset,
             } => self.seek(*slot, *whence, *offset),
-            Operation::Truncate { slot, size } => self.truncate_slot(who, *slot, *size),
+            Operation::Truncate { slot, size } => self.truncate_slot(*slot, *size),
             Operation::Allocate {
                 slot,
                 kind,
                 offset,
                 len,
-            } => self.allocate(who, *slot, *kind, (*offset, *len)),
-            Operation::StatSlot { slot } => Ok(self.stat(self.slot(*slot)?.ino)),
+            } => self.allocate(*slot, *kind, (*offset, *len)),
+            Operation::StatSlot { slot } => Ok(Answer::Stat(self.stat(self.slot(*slot)?.ino))),
             Operation::Fsync { slot, .. } => self.slot(*slot).map(|_| Answer::Done),
             Operation::LinkSlot { slot, path } => self.link_slot(who, *slot, path),
             Operation::Sync => Ok(Answer::Done),
-            Operation::Remount => {
+            Operation::Remount | Operation::Crash => {
                 self.close_all();
                 Ok(Answer::Done)
             }
@@ -112,7 +112,9 @@ impl ModelFs {
                     _ => Err(Errno::INVAL),
                 }
             }
-            Operation::Stat { path, follow } => Ok(self.stat(self.find(who, path, *follow)?)),
+            Operation::Stat { path, follow } => {
+                Ok(Answer::Stat(self.stat(self.find(who, path, *follow)?)))
+            }
             Operation::ReadDirectory { path } => self.read_directory(who, path),
             Operation::TruncatePath { path, size } => self.truncate_path(who, path, *size),
             Operation::Chmod { path, mode } => {
@@ -144,14 +146,16 @@ impl ModelFs {
         }
     }
 
-    fn stat(&self, ino: u64) -> Answer {
+    /// Attributes of the inode `ino`.
+    #[must_use]
+    pub fn stat(&self, ino: u64) -> Stat {
         let node = self.store.node(ino);
         let rdev = if let Body::Special(_, rdev) = node.body {
             rdev
         } else {
             0
         };
-        Answer::Stat(Stat {
+        Stat {
             kind: node.kind(),
             mode: node.mode,
             nlink: node.nlink,
@@ -160,7 +164,7 @@ impl ModelFs {
             size: node.size(),
             rdev,
             mtime: node.mtime,
-        })
+        }
     }
 
     fn make(&mut self, who: Who, path: &str, new: New) -> Outcome {
@@ -308,6 +312,16 @@ impl ModelFs {
         }
         if !is_directory(source) && (from.slash || (to.slash && !exchange)) {
             return Err(Errno::NOTDIR);
+        }
+        if self.store.is_above(source, to.dir) {
+            return Err(Errno::INVAL);
+        }
+        if target.is_some_and(|target| self.store.is_above(target, from.dir)) {
+            return Err(if exchange {
+                Errno::INVAL
+            } else {
+                Errno::NOTEMPTY
+            });
         }
         if target == Some(source) {
             return Ok(Answer::Done);

@@ -14,17 +14,22 @@ use super::store::{ROOT, Result};
 #[derive(Debug, Clone)]
 pub(super) struct Open {
     pub(super) ino: u64,
+    /// Whose rights writes have.
+    who: Who,
     flags: Flags,
     position: u64,
 }
 
 fn check_flags(flags: Flags) -> Result<()> {
     let writes = flags.write || flags.append;
-    let bad = !(flags.read || writes)
-        || (!writes && (flags.truncate || flags.create))
-        || (flags.append && flags.truncate && !(flags.create && flags.exclusive))
-        || (flags.create && flags.directory);
-    if bad { Err(Errno::INVAL) } else { Ok(()) }
+    let nothing = !flags.read && !writes;
+    let read_only = !writes && (flags.truncate || flags.create);
+    let both_ends = flags.append && flags.truncate && !(flags.create && flags.exclusive);
+    if nothing || read_only || both_ends || (flags.create && flags.directory) {
+        Err(Errno::INVAL)
+    } else {
+        Ok(())
+    }
 }
 
 impl ModelFs {
@@ -43,6 +48,7 @@ impl ModelFs {
         let ino = self.open_at(who, &mut walk, &place, flags, mode)?;
         self.store.pin(ino);
         self.slots[slot] = Some(Open {
+            who,
             ino,
             flags,
             position: 0,
@@ -172,6 +178,7 @@ impl ModelFs {
             ..Flags::default()
         };
         self.slots[slot] = Some(Open {
+            who,
             ino,
             flags,
             position: 0,
@@ -221,13 +228,12 @@ impl ModelFs {
     /// `pwrite`; gives the offset behind what was written.
     pub(super) fn write(
         &mut self,
-        who: Who,
         slot: usize,
         offset: u64,
         (len, fill): (u64, u8),
     ) -> Result<u64> {
         let open = self.writable(slot)?;
-        let ino = open.ino;
+        let (ino, who) = (open.ino, open.who);
         let offset = if open.flags.append {
             self.store.node(ino).size()
         } else {
@@ -240,9 +246,9 @@ impl ModelFs {
         Ok(offset + len)
     }
 
-    pub(super) fn write_next(&mut self, who: Who, slot: usize, part: (u64, u8)) -> Outcome {
+    pub(super) fn write_next(&mut self, slot: usize, part: (u64, u8)) -> Outcome {
         let position = self.slot(slot)?.position;
-        let end = self.write(who, slot, position, part)?;
+        let end = self.write(slot, position, part)?;
         self.slots[slot]
             .as_mut()
             .expect("write checked it")
@@ -253,6 +259,10 @@ impl ModelFs {
     pub(super) fn seek(&mut self, slot: usize, whence: Whence, offset: i64) -> Outcome {
         let open = self.slot(slot)?;
         let node = self.store.node(open.ino);
+        let by_content = matches!(whence, Whence::Data | Whence::Hole);
+        if by_content && offset < 0 {
+            return Err(Errno::NXIO);
+        }
         let Body::File(data) = &node.body else {
             return Err(Errno::INVAL);
         };
@@ -281,12 +291,12 @@ impl ModelFs {
         Ok(Answer::Number(position))
     }
 
-    pub(super) fn truncate_slot(&mut self, who: Who, slot: usize, size: u64) -> Outcome {
+    pub(super) fn truncate_slot(&mut self, slot: usize, size: u64) -> Outcome {
         let open = self.slot(slot)?;
         if !(open.flags.write || open.flags.append) {
             return Err(Errno::INVAL);
         }
-        let ino = open.ino;
+        let (ino, who) = (open.ino, open.who);
         self.store.truncate(ino, size)?;
         self.content_changed(who, ino);
         Ok(Answer::Done)
@@ -294,12 +304,12 @@ impl ModelFs {
 
     pub(super) fn allocate(
         &mut self,
-        who: Who,
         slot: usize,
         kind: AllocateKind,
         (offset, len): (u64, u64),
     ) -> Outcome {
-        let ino = self.writable(slot)?.ino;
+        let open = self.writable(slot)?;
+        let (ino, who) = (open.ino, open.who);
         self.store.allocate(ino, kind, offset, len)?;
         self.content_changed(who, ino);
         Ok(Answer::Done)

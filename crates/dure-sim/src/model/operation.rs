@@ -168,6 +168,8 @@ pub enum Operation {
     Sync,
     /// All descriptors are closed, the volume is unmounted and mounted again.
     Remount,
+    /// `sync`, then the power fails: all descriptors are gone, the volume is mounted again.
+    Crash,
 }
 
 /// What `stat` shows and the model knows.
