@@ -75,6 +75,8 @@ impl Chunk {
 struct Group {
     chunks: [Option<Box<Chunk>>; GROUP_CHUNKS],
     count: u32,
+    /// Bit i: chunk i may have pages that are dirty or in write-back.
+    unclean: u64,
 }
 
 /// What a write to some pages lacks.
@@ -155,6 +157,7 @@ impl PageStore {
             Box::new(Group {
                 chunks: [const { None }; GROUP_CHUNKS],
                 count: 0,
+                unclean: 0,
             })
         };
         let group = self.groups.entry(page / GROUP_PAGES).or_insert_with(empty);
@@ -259,6 +262,9 @@ impl PageStore {
         let newly = chunk.dirty & bit(page) == 0;
         chunk.dirty |= bit(page);
         self.dirty += u64::from(newly);
+        if newly && let Some(group) = self.groups.get_mut(&(page / GROUP_PAGES)) {
+            group.unclean |= 1 << (page / CHUNK_PAGES % 64);
+        }
         newly
     }
 
@@ -291,7 +297,11 @@ impl PageStore {
             "the page was not in write-back"
         );
         chunk.writing &= !bit(page);
+        let clean = chunk.dirty | chunk.writing == 0;
         self.writing -= 1;
+        if clean && let Some(group) = self.groups.get_mut(&(page / GROUP_PAGES)) {
+            group.unclean &= !(1 << (page / CHUNK_PAGES % 64));
+        }
     }
 
     /// The write-back of a page failed: it is dirty again. False when it was changed meanwhile, and so
@@ -303,20 +313,32 @@ impl PageStore {
 
     /// First dirty page in the range.
     pub(crate) fn next_dirty(&self, range: Range<u64>) -> Option<u64> {
-        self.next(range, |chunk| chunk.dirty)
+        if self.dirty == 0 {
+            return None;
+        }
+        self.next(range, |group| group.unclean, |chunk| chunk.dirty)
     }
 
     /// First page in the range that differs from its slot.
     pub(crate) fn next_unclean(&self, range: Range<u64>) -> Option<u64> {
-        self.next(range, |chunk| chunk.dirty | chunk.writing)
+        if self.is_clean() {
+            return None;
+        }
+        self.next(range, |group| group.unclean, |chunk| chunk.dirty | chunk.writing)
     }
 
     /// First page in the range that is in memory.
     pub(crate) fn next_present(&self, range: Range<u64>) -> Option<u64> {
-        self.next(range, |chunk| chunk.present)
+        self.next(range, |_| u64::MAX, |chunk| chunk.present)
     }
 
-    fn next(&self, range: Range<u64>, bits: impl Fn(&Chunk) -> u64) -> Option<u64> {
+    /// First page in the range whose bit is set, looking only into the chunks that `chunks` names.
+    fn next(
+        &self,
+        range: Range<u64>,
+        chunks: impl Fn(&Group) -> u64,
+        bits: impl Fn(&Chunk) -> u64,
+    ) -> Option<u64> {
         let found = |base: u64, chunk: &Chunk| {
             let hit = bits(chunk) & mask(base, range.start, range.end);
             (hit != 0).then(|| base + u64::from(hit.trailing_zeros()))
@@ -331,7 +353,12 @@ impl PageStore {
             if key * GROUP_PAGES >= range.end {
                 return None;
             }
-            for (base, chunk) in (key * GROUP_PAGES..).step_by(64).zip(&group.chunks) {
+            let mut left = chunks(group);
+            while left != 0 {
+                let index = left.trailing_zeros();
+                left &= left - 1;
+                let base = key * GROUP_PAGES + u64::from(index) * CHUNK_PAGES;
+                let chunk = &group.chunks[to_usize(u64::from(index))];
                 if let Some(page) = chunk.as_ref().and_then(|chunk| found(base, chunk)) {
                     return Some(page);
                 }
@@ -364,7 +391,7 @@ impl PageStore {
         let mut steps = 2 * (self.present.div_ceil(CHUNK_PAGES) + to_u64(self.groups.len()) + 1);
         while evicted < want && self.present > 0 && steps > 0 {
             steps -= 1;
-            let Some(page) = self.next(self.hand..u64::MAX, Chunk::clean) else {
+            let Some(page) = self.next(self.hand..u64::MAX, |_| u64::MAX, Chunk::clean) else {
                 if self.hand == 0 {
                     break;
                 }
