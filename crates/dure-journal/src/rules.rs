@@ -17,6 +17,8 @@ pub struct Rules {
     pub marks_until_valid: bool,
     /// A commit takes the closure over marks along.
     pub closure: bool,
+    /// A commit looks at its closure again when its prefixes are written.
+    pub recheck: bool,
     /// A commit ends with a flush.
     pub flush: bool,
     /// The scan verifies checksums.
@@ -34,6 +36,7 @@ impl Default for Rules {
             self_marks: true,
             marks_until_valid: true,
             closure: true,
+            recheck: true,
             flush: true,
             checksum: true,
             epoch: true,
