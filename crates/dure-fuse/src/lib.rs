@@ -1,1 +1,36 @@
-//! dure-fuse
+//! The FUSE front end of dure: a mounted volume as an ordinary directory of the host.
+//!
+//! **Problem.** The kernel speaks FUSE over `/dev/fuse`; dure-fs speaks inodes. Somebody has to
+//! translate, keep the kernel's lookup counts, and mount and unmount cleanly.
+//!
+//! **Structure.** [`server`] answers requests in our own types and knows nothing of a transport.
+//! [`transport`] carries them; the first transport is the `fuser` crate, to be replaced by one of our
+//! own without touching the server. [`mount`] makes the mount and ends it. [`nodes`] counts lookups,
+//! per core.
+//!
+//! **Invariants.** FUSE node ids are inode numbers (the root is 1 in both). While the kernel knows a
+//! node, an [`dure_fs::InodeRef`] pins it, so an unlinked open file lives on. A WRITE fills dure's cache
+//! and fails only for lack of space: the kernel's write-back cache would drop the page otherwise. Device
+//! errors show at FSYNC.
+//!
+//! **On a crash** of the server the kernel answers ENOTCONN until the directory is unmounted
+//! (`dure umount`, `umount -l`); everything synced is on the volume, and the next mount recovers it.
+//!
+//! # Example
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use dure_fuse::{MountSettings, Session};
+//! # let device: dure_sync::Arc<dyn dure_block::Device> = unimplemented!();
+//! let volume = dure_fs::FileSystem::open(device, dure_fs::MountOptions::default())?;
+//! let session = Session::mount(volume, "/mnt/dure".as_ref(), &MountSettings::default())?;
+//! session.run()?; // until somebody unmounts
+//! # Ok(())
+//! # }
+//! ```
+
+pub mod mount;
+pub mod nodes;
+pub mod server;
+pub mod transport;
+
+pub use mount::{MountError, MountSettings, Session, unmount};

@@ -1,0 +1,134 @@
+//! File content, durability, and the volume's room.
+
+use dure_fs::{AllocateMode, ReadMode, SeekTarget, Stamp, SyncScope};
+
+use super::{Answer, Server, errno};
+
+/// Bytes copied at a time by COPY_FILE_RANGE.
+const COPY_BYTES: usize = 1 << 20;
+
+/// What statfs shows, in 4 KiB blocks.
+#[derive(Debug, Clone, Copy)]
+pub struct Statistics {
+    /// Blocks of the volume that can hold something.
+    pub blocks: u64,
+    /// Of them free.
+    pub free: u64,
+    /// Of them free to everybody.
+    pub available: u64,
+    /// Inodes there can be.
+    pub files: u64,
+    /// Of them free.
+    pub files_free: u64,
+}
+
+impl Server {
+    /// READ. Clean pages go straight from the device to the kernel, which keeps them: they are not kept
+    /// a second time here.
+    ///
+    /// # Errors
+    /// An errno.
+    pub fn read(&self, node: u64, offset: u64, out: &mut [u8]) -> Answer<usize> {
+        self.volume
+            .read(&self.inode(node)?, offset, out, ReadMode::Bypass)
+            .map_err(errno)
+    }
+
+    /// WRITE. `stamp` is `Keep` for the kernel's write-back, which sets times by SETATTR.
+    ///
+    /// # Errors
+    /// ENOSPC and the like; never a device error.
+    pub fn write(&self, node: u64, offset: u64, data: &[u8], stamp: Stamp) -> Answer<usize> {
+        self.volume
+            .write(&self.inode(node)?, offset, data, stamp)
+            .map_err(errno)
+    }
+
+    /// FSYNC and FSYNCDIR.
+    ///
+    /// # Errors
+    /// An errno; it comes back until the data could be written.
+    pub fn fsync(&self, node: u64, scope: SyncScope) -> Answer<()> {
+        self.volume.fsync(&self.inode(node)?, scope).map_err(errno)
+    }
+
+    /// FALLOCATE with the mode bits of fallocate(2).
+    ///
+    /// # Errors
+    /// An errno.
+    pub fn allocate(&self, node: u64, offset: u64, len: u64, mode: i32) -> Answer<()> {
+        const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        const ZERO_KEEP: i32 = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
+        let mode = match mode {
+            0 => AllocateMode::Extend,
+            libc::FALLOC_FL_KEEP_SIZE => AllocateMode::KeepSize,
+            PUNCH => AllocateMode::Punch,
+            libc::FALLOC_FL_ZERO_RANGE => AllocateMode::Zero,
+            ZERO_KEEP => AllocateMode::ZeroKeepSize,
+            _ => return Err(libc::EOPNOTSUPP),
+        };
+        self.volume
+            .allocate(&self.inode(node)?, mode, offset, len)
+            .map_err(errno)
+    }
+
+    /// LSEEK for `SEEK_DATA` and `SEEK_HOLE`.
+    ///
+    /// # Errors
+    /// ENXIO beyond the end; EINVAL for another `whence`.
+    pub fn seek(&self, node: u64, offset: u64, whence: i32) -> Answer<u64> {
+        let target = match whence {
+            libc::SEEK_DATA => SeekTarget::Data,
+            libc::SEEK_HOLE => SeekTarget::Hole,
+            _ => return Err(libc::EINVAL),
+        };
+        let found = self
+            .volume
+            .seek(&self.inode(node)?, offset, target)
+            .map_err(errno)?;
+        found.ok_or(libc::ENXIO)
+    }
+
+    /// COPY_FILE_RANGE: how many bytes were copied, fewer at the end of the source.
+    ///
+    /// # Errors
+    /// An errno, if nothing was copied.
+    pub fn copy(&self, from: (u64, u64), to: (u64, u64), len: u64) -> Answer<u64> {
+        let (source, target) = (self.inode(from.0)?, self.inode(to.0)?);
+        let mut buffer = vec![0; usize::try_from(len).unwrap_or(COPY_BYTES).min(COPY_BYTES)];
+        let mut done = 0;
+        while done < len {
+            let want = usize::try_from(len - done)
+                .unwrap_or(COPY_BYTES)
+                .min(COPY_BYTES);
+            let part = &mut buffer[..want];
+            let got = self
+                .volume
+                .read(&source, from.1 + done, part, ReadMode::Bypass);
+            let put = got.and_then(|got| {
+                self.volume
+                    .write(&target, to.1 + done, &buffer[..got], Stamp::Set)
+            });
+            match put {
+                Ok(0) => break,
+                Ok(put) => done += u64::try_from(put).expect("at most a megabyte"),
+                Err(error) if done == 0 => return Err(errno(error)),
+                Err(_) => break,
+            }
+        }
+        Ok(done)
+    }
+
+    /// STATFS.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        let statistics = self.volume.statistics();
+        Statistics {
+            blocks: statistics.blocks,
+            free: statistics.blocks_free,
+            available: statistics.blocks_available,
+            files: statistics.inodes,
+            files_free: statistics.inodes_free,
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Names: lookup, creation, removal, rename, directories.
+
+use std::ops::ControlFlow;
+
+use dure_fs::{FileKind, InodeRef, NewInode, RenameMode};
+
+use super::{Answer, Attr, Server, errno};
+
+/// Entries collected under the directory's lock at a time.
+const BATCH: usize = 128;
+/// Readdir positions of "." and "..": what comes after them.
+const AFTER_DOT: u64 = 1;
+const AFTER_DOTDOT: u64 = 2;
+
+/// A looked-up or new node. The kernel counts it.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry {
+    /// Its attributes.
+    pub attr: Attr,
+}
+
+/// One entry of a directory.
+#[derive(Debug, Clone)]
+pub struct Listed {
+    /// The inode.
+    pub ino: u64,
+    /// Position after this entry.
+    pub cookie: u64,
+    /// File type.
+    pub kind: FileKind,
+    /// The name.
+    pub name: Vec<u8>,
+}
+
+impl Server {
+    fn entry(&self, inode: &InodeRef) -> Answer<Entry> {
+        let attributes = self.volume.attributes(inode).map_err(errno)?;
+        self.nodes.remember(inode);
+        Ok(Entry {
+            attr: self.attr_of(&attributes),
+        })
+    }
+
+    /// LOOKUP. `None`: no such name.
+    ///
+    /// # Errors
+    /// An errno.
+    pub fn lookup(&self, parent: u64, name: &[u8]) -> Answer<Option<Entry>> {
+        let parent = self.inode(parent)?;
+        match self.volume.lookup(&parent, name).map_err(errno)? {
+            Some(inode) => Ok(Some(self.entry(&inode)?)),
+            None => Ok(None),
+        }
+    }
+
+    /// MKNOD and CREATE: every type but directories and symlinks.
+    ///
+    /// # Errors
+    /// An errno.
+    pub fn create(&self, parent: u64, name: &[u8], created: &NewInode) -> Answer<Entry> {
+        let parent = self.inode(parent)?;
+        self.entry(&self.volume.create(&parent, name, created).map_err(errno)?)
+    }
+
+    /// MKDIR.
+    ///
+    /// # Errors
+    /// An errno.
+    pub fn mkdir(&self, parent: u64, name: &[u8], created: &NewInode) -> Answer<Entry> {
+        let parent = self.inode(parent)?;
+        self.entry(&self.volume.mkdir(&parent, name, created).map_err(errno)?)
+    }
+
+    /// SYMLINK.
+    ///
+    /// # Errors
+    /// An errno.
+    pub fn symlink(
+        &self,
+        parent: u64,
+        name: &[u8],
+        target: &[u8],
+        created: &NewInode,
+    ) -> Answer<Entry> {
+        let parent = self.inode(parent)?;
+        self.entry(
+            &self
+                .volume
+                .symlink(&parent, name, target, created)
+                .map_err(errno)?,
+        )
+    }
+
+    /// READLINK.
+    ///
+    /// # Errors
+    /// An errno.
+    pub fn read_link(&self, node: u64) -> Answer<Vec<u8>> {
+        self.volume.read_link(&self.inode(node)?).map_err(errno)
+    }
+
+    /// LINK.
+    ///
+    /// # Errors
+    /// An errno.
+    pub fn link(&self, node: u64, parent: u64, name: &[u8]) -> Answer<Entry> {
+        let inode = self.inode(node)?;
+        self.volume
+            .link(&inode, &self.inode(parent)?, name)
+            .map_err(errno)?;
+        self.entry(&inode)
+    }
+
+    /// UNLINK.
+    ///
+    /// # Errors
+    /// An errno.
+    pub fn unlink(&self, parent: u64, name: &[u8]) -> Answer<()> {
+        self.volume
+            .unlink(&self.inode(parent)?, name)
+            .map_err(errno)
+    }
+
+    /// RMDIR.
+    ///
+    /// # Errors
+    /// An errno.
+    pub fn rmdir(&self, parent: u64, name: &[u8]) -> Answer<()> {
+        self.volume.rmdir(&self.inode(parent)?, name).map_err(errno)
+    }
+
+    /// RENAME2 with the flags of renameat2(2).
+    ///
+    /// # Errors
+    /// An errno.
+    pub fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), flags: u32) -> Answer<()> {
+        let mode = match flags {
+            0 => RenameMode::Replace,
+            libc::RENAME_NOREPLACE => RenameMode::NoReplace,
+            libc::RENAME_EXCHANGE => RenameMode::Exchange,
+            _ => return Err(libc::EINVAL),
+        };
+        let (from_parent, to_parent) = (self.inode(from.0)?, self.inode(to.0)?);
+        self.volume
+            .rename(&from_parent, from.1, &to_parent, to.1, mode)
+            .map_err(errno)
+    }
+
+    /// READDIR from `position` on: some entries, none at the end.
+    ///
+    /// # Errors
+    /// An errno.
+    pub fn read_directory(&self, node: u64, position: u64) -> Answer<Vec<Listed>> {
+        let directory = self.inode(node)?;
+        let mut listed = Vec::new();
+        let mut dot = |ino: u64, cookie: u64, name: &[u8]| {
+            listed.push(Listed {
+                ino,
+                cookie,
+                kind: FileKind::Directory,
+                name: name.to_vec(),
+            });
+        };
+        if position < AFTER_DOT {
+            dot(node, AFTER_DOT, b".");
+        }
+        if position < AFTER_DOTDOT {
+            let parent = self.volume.parent(&directory).map_err(errno)?;
+            dot(parent.0, AFTER_DOTDOT, b"..");
+        }
+        let mut take = |entry: &dure_fs::DirectoryEntry<'_>| {
+            listed.push(Listed {
+                ino: entry.ino.0,
+                cookie: entry.cookie,
+                kind: entry.kind,
+                name: entry.name.to_vec(),
+            });
+            if listed.len() < BATCH {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        };
+        let from = position.max(AFTER_DOTDOT);
+        self.volume
+            .read_directory(&directory, from, &mut take)
+            .map_err(errno)?;
+        Ok(listed)
+    }
+
+    /// The node behind an entry of READDIRPLUS; the kernel counts it. `None` when the name is gone by
+    /// now.
+    ///
+    /// # Errors
+    /// An errno.
+    pub fn listed_entry(&self, listed: &Listed) -> Answer<Option<Entry>> {
+        match self.volume.inode(dure_fs::units::Ino(listed.ino)) {
+            Ok(inode) => Ok(Some(self.entry(&inode)?)),
+            Err(dure_fs::Error::NotFound | dure_fs::Error::Stale(_)) => Ok(None),
+            Err(error) => Err(errno(error)),
+        }
+    }
+
+    /// Attributes of "." and "..", which READDIRPLUS shows without counting a lookup.
+    ///
+    /// # Errors
+    /// An errno.
+    pub fn dot_entry(&self, listed: &Listed) -> Answer<Entry> {
+        Ok(Entry {
+            attr: self.attributes(listed.ino)?,
+        })
+    }
+}

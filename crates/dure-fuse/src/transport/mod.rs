@@ -1,0 +1,3 @@
+//! Transports: how requests reach the server and answers the kernel. One file each.
+
+pub mod fuser;
