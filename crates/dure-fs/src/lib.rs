@@ -1,6 +1,7 @@
 //! The dure file system.
 pub mod check;
 mod checkpoint;
+mod cleaner;
 mod directory;
 pub mod dump;
 pub mod error;

@@ -80,6 +80,21 @@ impl Slot {
         }
     }
 
+    /// The same page in another block.
+    #[must_use]
+    pub fn moved_to(&self, block: BlockNo) -> Slot {
+        assert!(!self.is_hole(), "a hole has no block to move");
+        assert!(
+            block.0 != 0 && block.0 <= BLOCK_MASK,
+            "a page needs an address, not {block:?}"
+        );
+        let flags = self.place.get() & !BLOCK_MASK;
+        Slot {
+            place: U64::new(block.0 | flags),
+            crc: self.crc,
+        }
+    }
+
     /// Its block, or `BlockNo::NONE`.
     #[must_use]
     pub fn block(&self) -> BlockNo {

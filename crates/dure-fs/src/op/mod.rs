@@ -121,7 +121,10 @@ impl Op<'_> {
 
     /// Most bytes of records that this operation, or any other of the volume, may log.
     pub(crate) fn record_bytes_max(&self) -> usize {
-        self.volume.journal().handle_bytes_max().min(RECORD_BYTES_MAX)
+        self.volume
+            .journal()
+            .handle_bytes_max()
+            .min(RECORD_BYTES_MAX)
     }
 
     /// The partition it runs in.

@@ -332,6 +332,13 @@ impl Space {
         })
     }
 
+    /// Whether the block lies in a segment that is being cleaned.
+    pub(crate) fn is_being_cleaned(&self, block: BlockNo) -> bool {
+        let (segment, _) = self.locate(block);
+        self.segments
+            .with(segment, |state| state.role == Role::Cleaning)
+    }
+
     /// Cleaning of this segment is over, successful or not.
     pub(crate) fn end_cleaning(&self, segment: SegNo) {
         self.segments.with(segment, |state| {

@@ -88,6 +88,9 @@ impl Volume {
         if self.wants_checkpoint() {
             self.checkpoint()?;
         }
+        if self.wants_cleaning() {
+            self.clean(self.cleaning_goal())?;
+        }
         Ok(())
     }
 

@@ -71,6 +71,8 @@ pub(crate) struct VolumeCounters {
     pub(crate) checkpoints: Counter,
     /// Node images written by checkpoints.
     pub(crate) images: Counter,
+    /// Blocks moved by the cleaner.
+    pub(crate) cleaned_blocks: Counter,
     /// Calls of commit by fsync and sync.
     pub(crate) commits: Counter,
     /// Deletions of unlinked inodes that failed and are left to the next mount.

@@ -1,0 +1,294 @@
+//! Moving file data: read, verify, write elsewhere, change the slots.
+
+use dure_block::{BlockBuf, Lba, WriteFlags};
+use dure_sync::Arc;
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::{CleanReport, Owned};
+use crate::error::{Error, Result};
+use crate::format::inode::{BODY_BYTES, InodeRecord};
+use crate::format::node::NodeKind;
+use crate::format::slot::{SLOT_BYTES, Slot};
+use crate::inode::Inode;
+use crate::node::Node;
+use crate::op::{Op, SlotRef};
+use crate::space::OpClass;
+use crate::units::{BLOCK_BYTES, BlockNo, Ino, Nid, Run, to_usize};
+use crate::volume::{FlushRule, Volume};
+
+/// A page on the move.
+#[derive(Debug, Clone, Copy)]
+struct Move {
+    slot: u8,
+    old: Slot,
+    /// Where its content goes.
+    new: BlockNo,
+}
+
+/// The granule that holds the slots of some moves.
+#[derive(Debug)]
+struct Granule<'i> {
+    inode: &'i Arc<Inode>,
+    node: Arc<Node>,
+    index: u8,
+}
+
+impl Volume {
+    /// Moves blocks that slots own, granule by granule.
+    pub(super) fn move_slots(&self, mut owned: Vec<Owned>, report: &mut CleanReport) -> Result<()> {
+        let place = |owner: &crate::format::summary::SummaryEntry| {
+            (owner.nid.get(), owner.granule, owner.slot)
+        };
+        owned.sort_unstable_by_key(|(_, owner)| place(owner));
+        let same = |a: &Owned, b: &Owned| (a.1.nid, a.1.granule) == (b.1.nid, b.1.granule);
+        for group in owned.chunk_by(same) {
+            self.move_granule(group, report)?;
+        }
+        Ok(())
+    }
+
+    /// Moves the blocks of one granule's slots, if its inode is not busy.
+    fn move_granule(&self, group: &[Owned], report: &mut CleanReport) -> Result<()> {
+        let nid = Nid(group[0].1.nid.get());
+        let index = group[0].1.granule;
+        let count = crate::units::to_u64(group.len());
+        let owner = self
+            .node_if_alive(nid)?
+            .and_then(|node| owner_of(&node, index));
+        let inode = match owner.map(|ino| self.inode(ino)) {
+            Some(Ok(inode)) => inode,
+            Some(Err(Error::NotFound | Error::Stale(_))) | None => {
+                report.disowned += count;
+                return Ok(());
+            }
+            Some(Err(error)) => return Err(error),
+        };
+        let inode = inode.inode();
+        let Some(_held) = inode.writeback.try_lock() else {
+            report.busy += count;
+            return Ok(());
+        };
+        // The node again: before the lock it could have been freed, and even live again elsewhere.
+        let node = self.node_if_alive(nid)?;
+        let Some(node) = node.filter(|node| owner_of(node, index) == Some(inode.ino)) else {
+            report.disowned += count;
+            return Ok(());
+        };
+        let granule = Granule { inode, node, index };
+        let moves = granule.moves(group);
+        report.disowned += count - crate::units::to_u64(moves.len());
+        self.move_pages(&granule, moves, report)
+    }
+
+    /// Moves pages whose slots were just read. The caller holds the inode's write-back lock, so no slot
+    /// of the inode changes meanwhile.
+    fn move_pages(
+        &self,
+        granule: &Granule<'_>,
+        mut moves: Vec<Move>,
+        report: &mut CleanReport,
+    ) -> Result<()> {
+        let mut data = BlockBuf::zeroed(moves.len().max(1));
+        let before = moves.len();
+        self.read_good(&mut moves, data.as_mut_slice());
+        report.bad += crate::units::to_u64(before - moves.len());
+        let wanted = moves.len();
+        let homes = self.find_homes(&mut moves)?;
+        report.homeless += crate::units::to_u64(wanted - moves.len());
+        if moves.is_empty() {
+            return Ok(());
+        }
+        let moved = self
+            .write_moved(&moves, data.as_slice())
+            .and_then(|()| self.log_moves(granule, &moves));
+        if moved.is_err() {
+            self.abandon(&homes);
+        } else {
+            report.data += crate::units::to_u64(moves.len());
+        }
+        moved
+    }
+
+    /// Reads the pages into `data`, one behind the other, and drops those that cannot be read or are
+    /// not what their slots say.
+    fn read_good(&self, moves: &mut Vec<Move>, data: &mut [u8]) {
+        let mut good: Vec<Move> = Vec::with_capacity(moves.len());
+        for &page in moves.iter() {
+            let bytes = &mut data[good.len() * BLOCK_BYTES..][..BLOCK_BYTES];
+            if page.old.is_written() {
+                let read = self.queue.read(Lba::new(page.old.block().0), bytes);
+                let wrong = page.old.has_crc() && crc32c::crc32c(bytes) != page.old.crc.get();
+                if read.is_err() || wrong {
+                    continue;
+                }
+            }
+            good.push(page);
+        }
+        *moves = good;
+    }
+
+    /// Allocates a block for each page; drops the pages that get none outside of the victims.
+    fn find_homes(&self, moves: &mut Vec<Move>) -> Result<Vec<Run>> {
+        let core = self.partition();
+        let mut homes: Vec<Run> = Vec::new();
+        let mut placed = 0;
+        while placed < moves.len() {
+            let want = u32::try_from(moves.len() - placed).expect("slots of a granule");
+            if !self.space.reserve(core, want, OpClass::Delete) {
+                break;
+            }
+            let run = self.space.alloc_data(core, want).ok_or(Error::NoSpace {
+                what: "blocks reserved for cleaning",
+            })?;
+            self.space.unreserve(core, want - run.count);
+            if self.space.is_being_cleaned(run.first) {
+                // All that is left is in the victims: moving within them gains nothing.
+                self.abandon(&[run]);
+                break;
+            }
+            for block in run.first.0..run.first.0 + u64::from(run.count) {
+                moves[placed].new = BlockNo(block);
+                placed += 1;
+            }
+            homes.push(run);
+        }
+        moves.truncate(placed);
+        Ok(homes)
+    }
+
+    fn abandon(&self, homes: &[Run]) {
+        for &run in homes {
+            self.space.release(run);
+            self.space.unreserve(self.partition(), run.count);
+        }
+    }
+
+    fn write_moved(&self, moves: &[Move], data: &[u8]) -> Result<()> {
+        let mut at = 0;
+        for run in moves.chunk_by(|a, b| b.new.0 == a.new.0 + 1) {
+            let bytes = &data[at * BLOCK_BYTES..][..run.len() * BLOCK_BYTES];
+            self.queue
+                .write(Lba::new(run[0].new.0), bytes, WriteFlags::NONE)?;
+            at += run.len();
+        }
+        // With one flush recovery recognises lost data by its checksum: without one, flush first.
+        let unchecked = moves
+            .iter()
+            .any(|page| page.old.is_written() && !page.old.has_crc());
+        if self.options.flush == FlushRule::Two || unchecked {
+            self.queue.flush()?;
+        }
+        Ok(())
+    }
+
+    fn log_moves(&self, granule: &Granule<'_>, moves: &[Move]) -> Result<()> {
+        // One node, and room for two notes about each block.
+        let mut op = self.op(OpClass::Delete, 2)?;
+        // Readers hold this lock while they read blocks: nobody reads the old ones any more when they
+        // become free.
+        let mut state = granule.inode.state.write();
+        let mut record = state.record;
+        granule.edit(&mut op, &mut record, moves);
+        for run in moves.chunk_by(|a, b| follows(a, b, |page| page.old.block())) {
+            op.unplace(granule.slot(run[0].slot), run_of(run, run[0].old.block()));
+        }
+        for run in moves.chunk_by(|a, b| follows(a, b, |page| page.new)) {
+            op.place(granule.slot(run[0].slot), run_of(run, run[0].new));
+        }
+        op.finish();
+        state.record = record;
+        Ok(())
+    }
+}
+
+impl Granule<'_> {
+    /// The pages of the group whose slots really name their blocks.
+    fn moves(&self, group: &[Owned]) -> Vec<Move> {
+        let granule = self.node.read(self.index);
+        let slots = self.slots(&granule.payload);
+        let mut moves = Vec::with_capacity(group.len());
+        for (block, owner) in group {
+            let at = usize::from(owner.slot) * SLOT_BYTES;
+            let Some(bytes) = slots.get(at..at + SLOT_BYTES) else {
+                continue;
+            };
+            let old = Slot::read_from_bytes(bytes).expect("12 bytes");
+            if old.block() == *block {
+                moves.push(Move {
+                    slot: owner.slot,
+                    old,
+                    new: BlockNo::NONE,
+                });
+            }
+        }
+        moves
+    }
+
+    /// Writes the new slots, into `record` too when they are the inode's own.
+    fn edit(&self, op: &mut Op<'_>, record: &mut InodeRecord, moves: &[Move]) {
+        let direct = self.node.kind == NodeKind::Inode;
+        let payload = op.edit(&self.node, self.index);
+        let start = if direct {
+            payload.len() - BODY_BYTES
+        } else {
+            0
+        };
+        for page in moves {
+            let at = start + usize::from(page.slot) * SLOT_BYTES;
+            let bytes = &mut payload[at..at + SLOT_BYTES];
+            assert_eq!(
+                bytes,
+                page.old.as_bytes(),
+                "a slot changed under the write-back lock"
+            );
+            bytes.copy_from_slice(page.old.moved_to(page.new).as_bytes());
+        }
+        if direct {
+            *record = InodeRecord::read_from_bytes(payload).expect("a granule holds an inode");
+        }
+    }
+
+    fn slots<'p>(&self, payload: &'p [u8]) -> &'p [u8] {
+        match self.node.kind {
+            NodeKind::Inode => &payload[payload.len() - BODY_BYTES..],
+            _ => payload,
+        }
+    }
+
+    fn slot(&self, slot: u8) -> SlotRef {
+        SlotRef {
+            nid: self.node.nid,
+            granule: self.index,
+            slot,
+        }
+    }
+}
+
+/// The inode whose slots granule `index` of this node holds, if it holds slots.
+fn owner_of(node: &Node, index: u8) -> Option<Ino> {
+    if index >= node.granule_count() {
+        return None;
+    }
+    match node.kind {
+        NodeKind::Leaf => Some(node.owner).filter(|owner| owner.0 != 0),
+        NodeKind::Inode => {
+            let granule = node.read(index);
+            let record = InodeRecord::read_from_bytes(&granule.payload).ok()?;
+            let regular = record.mode.get() & 0o170_000 == 0o100_000;
+            regular.then(|| Ino::new(node.nid, index))
+        }
+        _ => None,
+    }
+}
+
+fn follows(a: &Move, b: &Move, block: impl Fn(&Move) -> BlockNo) -> bool {
+    b.slot == a.slot + 1 && block(b).0 == block(a).0 + 1
+}
+
+fn run_of(moves: &[Move], first: BlockNo) -> Run {
+    assert!(to_usize(first.0) != 0, "a move from nowhere");
+    Run {
+        first,
+        count: u32::try_from(moves.len()).expect("slots of a granule"),
+    }
+}

@@ -1,0 +1,63 @@
+//! Moving node images: the checkpoint does it.
+
+use crate::error::Result;
+use crate::node::Node;
+use crate::space::OpClass;
+use crate::units::{BlockNo, Nid};
+use crate::volume::Volume;
+
+use dure_sync::Arc;
+
+use super::CleanReport;
+
+impl Volume {
+    /// Makes the next checkpoint write the node's image elsewhere, if `block` is its image.
+    pub(super) fn move_image(
+        &self,
+        block: BlockNo,
+        nid: Nid,
+        report: &mut CleanReport,
+    ) -> Result<()> {
+        let is_image = |nid: Nid| -> Result<bool> {
+            Ok(nid.0 < self.layout.nids() && self.nat.entry(nid)?.block() == block)
+        };
+        if !is_image(nid)? {
+            report.disowned += 1;
+            return Ok(());
+        }
+        // A node that is gone from memory and NAT by now leaves a dead block behind: nothing to do.
+        let Some(node) = self.node_if_alive(nid)? else {
+            return Ok(());
+        };
+        match self.make_dirty(&node) {
+            true => report.images += 1,
+            false => report.homeless += 1,
+        }
+        Ok(())
+    }
+
+    /// Puts a node on a dirty list although nothing in it has changed; `false` without a block for its
+    /// next image.
+    fn make_dirty(&self, node: &Arc<Node>) -> bool {
+        let core = self.partition();
+        if !self.space.reserve(core, 1, OpClass::Delete) {
+            return false;
+        }
+        // All granules, as an operation that changes them: one that finishes meanwhile and finds the
+        // node dirty must also find it on a list, or a checkpoint would miss its change. And a node
+        // whose life has ended must not come onto a list after the checkpoint that noted its end: it
+        // would end the next life of its nid.
+        let guards: Vec<_> = (0..node.granule_count())
+            .map(|index| node.write_ordered(index))
+            .collect();
+        let dirtied = node.freed().is_none() && node.set_dirty();
+        if dirtied {
+            self.nodes.push_dirty(core, Arc::clone(node));
+        }
+        drop(guards);
+        if !dirtied {
+            self.space.unreserve(core, 1);
+        }
+        true
+    }
+}

@@ -1,0 +1,199 @@
+//! The cleaner: makes wholly free segments out of partly free ones, by moving what lives in them.
+//!
+//! **Problem.** A log-structured volume writes in long runs only while it has free segments; what is
+//! deleted leaves holes. **Structure.** [`Volume::clean`] picks victims ([`Space::victims`]: greedy
+//! when segments are short, cost-benefit otherwise), keeps allocation out of them, and asks the
+//! segment summaries who owns each live block. A node image is moved by making its node dirty: the
+//! next checkpoint writes it elsewhere ([`images`]). Data is read, verified, written elsewhere, and
+//! its slots changed by one operation per granule ([`data`]). Then everything is committed and
+//! checkpointed, which frees the old blocks.
+//!
+//! **Invariants.** A summary is a hint: a block is moved only if its owner points to it, asked under
+//! the owner's lock. Nobody waits for the cleaner: it tries the write-back lock of an inode and skips
+//! the inode when somebody has it; a commit or a checkpoint never needs it. A page whose checksum is
+//! wrong is left where it is, for the reader to report. Moving takes reserved blocks, also the kept
+//! ones, because it gives back more than it takes. **On a crash** a move is an operation like others:
+//! the slot names the old block or the new one, both with the same bytes.
+
+mod data;
+mod images;
+#[cfg(test)]
+mod tests;
+
+use crate::error::Result;
+use crate::format::node::NodeKind;
+use crate::format::summary::{OWNER_NODE, OWNER_SLOT, SummaryEntry};
+use crate::node::Node;
+use crate::space::{SpaceStatistics, VictimPolicy};
+use crate::units::{BlockNo, Nid, SegNo};
+use crate::volume::Volume;
+
+use dure_sync::Arc;
+
+/// Segments cleaned between two checkpoints.
+const VICTIMS_PER_ROUND: usize = 8;
+/// Rounds of one call.
+const ROUNDS_MAX: usize = 64;
+
+/// What cleaning did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct CleanReport {
+    /// Wholly free segments gained.
+    pub(crate) segments: u32,
+    /// Data blocks moved.
+    pub(crate) data: u64,
+    /// Node images that a checkpoint moved.
+    pub(crate) images: u64,
+    /// Blocks whose inode was busy.
+    pub(crate) busy: u64,
+    /// Blocks that the owner in the summary does not point to.
+    pub(crate) disowned: u64,
+    /// Pages whose checksum is wrong, and blocks of unreadable summaries.
+    pub(crate) bad: u64,
+    /// Blocks that found no place outside of the victims.
+    pub(crate) homeless: u64,
+}
+
+impl CleanReport {
+    fn moved(&self) -> u64 {
+        self.data + self.images
+    }
+}
+
+/// A live block and the owner its summary names.
+type Owned = (BlockNo, SummaryEntry);
+
+impl Volume {
+    /// Cleans until there are `wanted` more free segments, or cleaning gains nothing more. The caller
+    /// holds no lock.
+    ///
+    /// # Errors
+    /// `Stopped`, `ReadOnly`, a failed read or write.
+    pub(crate) fn clean(&self, wanted: u32) -> Result<CleanReport> {
+        self.check_writable()?;
+        let before = self.space.statistics().segments_free;
+        let mut report = CleanReport::default();
+        // Each segment is tried once: one that keeps a block that cannot be moved is not tried again.
+        let mut tried = Vec::new();
+        for _ in 0..ROUNDS_MAX {
+            let statistics = self.space.statistics();
+            report.segments = statistics.segments_free.saturating_sub(before);
+            if report.segments >= wanted {
+                break;
+            }
+            let missing = crate::units::to_usize(u64::from(wanted - report.segments));
+            let count = missing.clamp(1, VICTIMS_PER_ROUND);
+            let policy = self.cleaning_policy(&statistics);
+            let mut victims = self.space.victims(count + tried.len(), policy);
+            victims.retain(|victim| !tried.contains(victim));
+            victims.truncate(count);
+            if victims.is_empty() {
+                break;
+            }
+            tried.extend_from_slice(&victims);
+            self.clean_round(&victims, &mut report)?;
+        }
+        let after = self.space.statistics().segments_free;
+        report.segments = after.saturating_sub(before);
+        self.counters
+            .cleaned_blocks
+            .add(i64::try_from(report.moved()).unwrap_or(i64::MAX));
+        Ok(report)
+    }
+
+    /// Whether few segments are wholly free although there is room for more.
+    pub(crate) fn wants_cleaning(&self) -> bool {
+        let statistics = self.space.statistics();
+        let low = low_water(&statistics, self.layout.journals);
+        let segment = u64::from(self.layout.segment_blocks);
+        statistics.segments_free < low && statistics.free > 4 * u64::from(low) * segment
+    }
+
+    /// Free segments a background round asks for.
+    pub(crate) fn cleaning_goal(&self) -> u32 {
+        let statistics = self.space.statistics();
+        low_water(&statistics, self.layout.journals).saturating_sub(statistics.segments_free)
+    }
+
+    /// Greedy when the partitions are about to run out of segments, else what pays in the long run.
+    fn cleaning_policy(&self, statistics: &SpaceStatistics) -> VictimPolicy {
+        if statistics.segments_free <= self.layout.journals {
+            VictimPolicy::Greedy
+        } else {
+            VictimPolicy::CostBenefit
+        }
+    }
+
+    fn clean_round(&self, victims: &[SegNo], report: &mut CleanReport) -> Result<()> {
+        let mut held: Vec<SegNo> = Vec::with_capacity(victims.len());
+        for &victim in victims {
+            if self.space.begin_cleaning(victim) {
+                held.push(victim);
+            }
+        }
+        let result = self.move_all(&held, report);
+        // Only now may others allocate there: until the commit and the checkpoint nothing was free.
+        for victim in held {
+            self.space.end_cleaning(victim);
+        }
+        result
+    }
+
+    fn move_all(&self, victims: &[SegNo], report: &mut CleanReport) -> Result<()> {
+        let moved = report.moved();
+        let mut slots = Vec::new();
+        for &victim in victims {
+            // An unreadable summary is the check's business; the segment stays as it is.
+            let Ok(owners) = self.space.owners(victim) else {
+                report.bad += 1;
+                continue;
+            };
+            for (block, owner) in owners {
+                match owner.kind {
+                    OWNER_NODE => self.move_image(block, Nid(owner.nid.get()), report)?,
+                    OWNER_SLOT => slots.push((block, owner)),
+                    _ => report.disowned += 1,
+                }
+            }
+        }
+        self.move_slots(slots, report)?;
+        if report.moved() > moved {
+            self.commit_all()?;
+            self.checkpoint()?;
+        }
+        Ok(())
+    }
+
+    /// The node `nid`, whatever it holds, or `None` when its life has ended.
+    fn node_if_alive(&self, nid: Nid) -> Result<Option<Arc<Node>>> {
+        if nid.0 >= self.layout.nids() {
+            return Ok(None);
+        }
+        let node = match self.nodes.get(nid) {
+            Some(node) => node,
+            None => {
+                let entry = self.nat.entry(nid)?;
+                let Some(kind) = NodeKind::from_code(entry.kind_code()) else {
+                    return Ok(None);
+                };
+                match self.node(nid, kind) {
+                    Ok(node) => node,
+                    // Freed, or in another life, since the NAT was asked.
+                    Err(_) if self.nat.entry(nid)? != entry => return Ok(None),
+                    Err(error) => return Err(error),
+                }
+            }
+        };
+        Ok(node.freed().is_none().then_some(node))
+    }
+}
+
+/// Wholly free segments below which cleaning starts: two for each partition to open, and a twentieth of
+/// a small volume.
+fn low_water(statistics: &SpaceStatistics, partitions: u32) -> u32 {
+    let segments = statistics.segments_free
+        + statistics.segments_data
+        + statistics.segments_node
+        + statistics.segments_log;
+    (2 * partitions).min(segments / 20).max(1)
+}

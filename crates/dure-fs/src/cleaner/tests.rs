@@ -1,0 +1,353 @@
+use dure_block::crash::{CrashImages, Selection, Tear};
+use dure_block::ram::RamDevice;
+use dure_block::record::RecordDevice;
+use dure_block::{Device, share};
+use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use dure_sync::thread;
+
+use super::*;
+use crate::check::{CheckOptions, Data, check};
+use crate::file::{ReadMode, Stamp};
+use crate::format::node::NodeKind;
+use crate::inode::{InodeRef, NewInode};
+use crate::layout::FormatOptions;
+use crate::space::OpClass;
+use crate::units::{BLOCK_BYTES, BLOCK_BYTES_U64};
+use crate::volume::{Background, FileSystem, MountOptions};
+
+const BLOCKS: u64 = 6144;
+
+fn options() -> MountOptions {
+    MountOptions {
+        background: Background::None,
+        cache_bytes: Some(4 << 20),
+        recovery_threads: Some(1),
+        ..MountOptions::default()
+    }
+}
+
+fn format(device: &Arc<dyn Device>) {
+    let format = FormatOptions {
+        journals: Some(2),
+        segment_blocks: Some(32),
+        ..FormatOptions::default()
+    };
+    FileSystem::format(Arc::clone(device), &format).unwrap();
+}
+
+fn volume(blocks: u64) -> (Arc<RamDevice>, FileSystem) {
+    let ram = Arc::new(RamDevice::new("ram", blocks));
+    let device = share(Arc::clone(&ram));
+    format(&device);
+    (ram, FileSystem::open(device, options()).unwrap())
+}
+
+fn name(number: usize) -> Vec<u8> {
+    format!("file{number}").into_bytes()
+}
+
+fn create(fs: &FileSystem, number: usize) -> InodeRef {
+    let new = NewInode {
+        mode: 0o100_644,
+        ..NewInode::default()
+    };
+    fs.create(&fs.root().unwrap(), &name(number), &new).unwrap()
+}
+
+fn lookup(fs: &FileSystem, number: usize) -> InodeRef {
+    fs.lookup(&fs.root().unwrap(), &name(number))
+        .unwrap()
+        .unwrap()
+}
+
+/// What page `page` of file `number` holds after `round` changes.
+fn content(number: usize, page: u64, round: u64) -> Vec<u8> {
+    let seed = crate::units::to_u64(number) << 40 | page << 16 | round;
+    let word = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
+    word.iter().copied().cycle().take(BLOCK_BYTES).collect()
+}
+
+fn write(fs: &FileSystem, file: &InodeRef, number: usize, page: u64, round: u64) {
+    let data = content(number, page, round);
+    let written = fs
+        .write(file, page * BLOCK_BYTES_U64, &data, Stamp::Set)
+        .unwrap();
+    assert_eq!(written, BLOCK_BYTES);
+}
+
+fn verify(fs: &FileSystem, number: usize, rounds: &[u64]) {
+    let file = lookup(fs, number);
+    let mut data = vec![0; BLOCK_BYTES];
+    for (page, &round) in (0..).zip(rounds) {
+        let read = fs
+            .read(&file, page * BLOCK_BYTES_U64, &mut data, ReadMode::Bypass)
+            .unwrap();
+        assert_eq!(read, BLOCK_BYTES);
+        assert!(
+            data == content(number, page, round),
+            "page {page} of file {number}"
+        );
+    }
+}
+
+fn sound(device: &Arc<RamDevice>) {
+    let options = CheckOptions {
+        data: Data::Verify,
+        ..CheckOptions::default()
+    };
+    let report = check(share(Arc::clone(device)), &options).unwrap();
+    assert!(report.is_sound(), "{:#?}", report.issues());
+}
+
+/// Files whose pages lie in turns: `files` of `pages` pages.
+fn interleave(fs: &FileSystem, files: usize, pages: u64) {
+    let open: Vec<_> = (0..files).map(|number| create(fs, number)).collect();
+    for page in 0..pages {
+        for (number, file) in open.iter().enumerate() {
+            write(fs, file, number, page, 0);
+            if page % 4 == 3 || page + 1 == pages {
+                fs.0.write_back(file.inode()).unwrap();
+            }
+        }
+    }
+    fs.sync().unwrap();
+    fs.0.checkpoint().unwrap();
+}
+
+fn unlink(fs: &FileSystem, number: usize) {
+    fs.unlink(&fs.root().unwrap(), &name(number)).unwrap();
+}
+
+#[test]
+fn free_segments_appear_and_data_stays() {
+    let (device, fs) = volume(BLOCKS);
+    let total = fs.0.space.statistics().total;
+    // Nine tenths full, then every other file goes.
+    let files = 60;
+    let pages = total * 9 / 10 / crate::units::to_u64(files);
+    interleave(&fs, files, pages);
+    let full = fs.0.space.statistics();
+    assert!(full.free < full.total * 15 / 100, "{full:?}");
+    for number in (0..files).step_by(2) {
+        unlink(&fs, number);
+    }
+    fs.sync().unwrap();
+    fs.0.checkpoint().unwrap();
+    let before = fs.0.space.statistics();
+    let holes = u32::try_from(before.free / 32).unwrap();
+    assert!(before.segments_free < holes / 4, "{before:?}");
+    let report = fs.0.clean(holes).unwrap();
+    let after = fs.0.space.statistics();
+    assert!(after.segments_free > holes * 3 / 4, "{report:?} {after:?}");
+    assert_eq!(report.segments, after.segments_free - before.segments_free);
+    assert!(
+        report.data > 500 && report.bad == 0 && report.disowned == 0,
+        "{report:?}"
+    );
+    let rounds = vec![0; usize::try_from(pages).unwrap()];
+    for number in (1..files).step_by(2) {
+        verify(&fs, number, &rounds);
+    }
+    // As a crash leaves it, and once more after a clean unmount.
+    drop(fs);
+    let fs = FileSystem::open(share(Arc::clone(&device)), options()).unwrap();
+    for number in (1..files).step_by(2) {
+        verify(&fs, number, &rounds);
+    }
+    fs.close().unwrap();
+    sound(&device);
+}
+
+#[test]
+fn node_images_move_too() {
+    let (device, fs) = volume(2048);
+    let mut nids = Vec::new();
+    for number in 0..300_u64 {
+        let mut op = fs.0.op(OpClass::Normal, 1).unwrap();
+        let node = op.new_node(NodeKind::Blob).unwrap();
+        op.edit(&node, 0)[..8].copy_from_slice(&number.to_le_bytes());
+        op.finish();
+        nids.push(node.nid);
+    }
+    fs.0.checkpoint().unwrap();
+    for &nid in nids.iter().filter(|nid| nid.0 % 3 != 0) {
+        let mut op = fs.0.op(OpClass::Delete, 1).unwrap();
+        let node = fs.0.node(nid, NodeKind::Blob).unwrap();
+        op.free_node(&node);
+        op.finish();
+    }
+    fs.0.checkpoint().unwrap();
+    let report = fs.0.clean(5).unwrap();
+    assert!(report.segments >= 5 && report.images >= 20, "{report:?}");
+    drop(fs);
+    let fs = FileSystem::open(share(Arc::clone(&device)), options()).unwrap();
+    for (number, &nid) in (0_u64..).zip(&nids).filter(|(_, nid)| nid.0 % 3 == 0) {
+        let node = fs.0.node(nid, NodeKind::Blob).unwrap();
+        assert_eq!(node.read(0).payload[..8], number.to_le_bytes());
+    }
+}
+
+#[test]
+fn a_busy_inode_is_skipped() {
+    let (_, fs) = volume(2048);
+    interleave(&fs, 2, 40);
+    unlink(&fs, 0);
+    fs.sync().unwrap();
+    fs.0.checkpoint().unwrap();
+    let file = lookup(&fs, 1);
+    let held = file.inode().writeback.lock();
+    let report = fs.0.clean(10).unwrap();
+    assert!(report.busy >= 20 && report.data == 0, "{report:?}");
+    drop(held);
+    let report = fs.0.clean(10).unwrap();
+    assert!(report.busy == 0 && report.data >= 20, "{report:?}");
+    verify(&fs, 1, &[0; 40]);
+}
+
+#[test]
+fn a_page_with_a_wrong_checksum_stays_where_it_is() {
+    let (device, fs) = volume(2048);
+    interleave(&fs, 2, 40);
+    unlink(&fs, 0);
+    fs.sync().unwrap();
+    fs.0.checkpoint().unwrap();
+    let file = lookup(&fs, 1);
+    let slot = |index: usize| {
+        let record = file.inode().state.read().record;
+        let bytes = &record.body[index * 12..][..8];
+        u64::from_le_bytes(bytes.try_into().unwrap())
+    };
+    let (bad, good) = (slot(3), slot(4));
+    let rot = [0x55; BLOCK_BYTES];
+    fs.0.queue
+        .write(
+            dure_block::Lba::new(bad),
+            &rot,
+            dure_block::WriteFlags::NONE,
+        )
+        .unwrap();
+    let report = fs.0.clean(10).unwrap();
+    assert_eq!(report.bad, 1, "{report:?}");
+    assert!(report.data >= 20, "{report:?}");
+    assert_eq!(slot(3), bad);
+    assert_ne!(slot(4), good);
+    drop(device);
+}
+
+#[test]
+fn preallocated_blocks_move_without_being_read() {
+    let (device, fs) = volume(2048);
+    interleave(&fs, 2, 8);
+    let file = lookup(&fs, 1);
+    let mode = crate::file::AllocateMode::Extend;
+    fs.allocate(&file, mode, 8 * BLOCK_BYTES_U64, 60 * BLOCK_BYTES_U64)
+        .unwrap();
+    unlink(&fs, 0);
+    fs.sync().unwrap();
+    fs.0.checkpoint().unwrap();
+    let blocks = fs.attributes(&file).unwrap().blocks;
+    let report = fs.0.clean(10).unwrap();
+    assert!(report.data > 8, "{report:?}");
+    assert_eq!(fs.attributes(&file).unwrap().blocks, blocks);
+    verify(&fs, 1, &[0; 8]);
+    let mut page = vec![1; BLOCK_BYTES];
+    fs.read(&file, 60 * BLOCK_BYTES_U64, &mut page, ReadMode::Bypass)
+        .unwrap();
+    assert!(
+        page.iter().all(|&byte| byte == 0),
+        "preallocated pages read as zeroes"
+    );
+    drop(file);
+    fs.close().unwrap();
+    sound(&device);
+}
+
+#[test]
+fn writers_go_on_while_segments_are_cleaned() {
+    let (device, fs) = volume(BLOCKS);
+    let (files, pages) = (24, 60_u64);
+    interleave(&fs, files, pages);
+    let (done, moved) = (AtomicBool::new(false), AtomicU64::new(0));
+    let mut all = vec![vec![0; usize::try_from(pages).unwrap()]; files];
+    thread::scope(|scope| {
+        let (fs, done, moved) = (&fs, &done, &moved);
+        let cleaner = scope.spawn(move || {
+            while !done.load(Ordering::Acquire) {
+                let report = fs.0.clean(8).unwrap();
+                assert_eq!(report.bad, 0, "{report:?}");
+                moved.fetch_add(report.data, Ordering::Relaxed);
+            }
+        });
+        let mut round = 0_u64;
+        while round < 1500 || moved.load(Ordering::Relaxed) < 100 {
+            round += 1;
+            assert!(round < 60_000, "there are holes to fill");
+            let draw = round.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+            let number = crate::units::to_usize(draw) % files;
+            let page = draw >> 16 & 0xffff;
+            let page = page % pages;
+            let file = lookup(fs, number);
+            write(fs, &file, number, page, round);
+            all[number][crate::units::to_usize(page)] = round;
+            if round % 8 == 0 {
+                fs.0.write_back(file.inode()).unwrap();
+                verify(fs, number, &all[number]);
+            }
+        }
+        done.store(true, Ordering::Release);
+        cleaner.join().unwrap();
+    });
+    fs.sync().unwrap();
+    drop(fs);
+    let fs = FileSystem::open(share(Arc::clone(&device)), options()).unwrap();
+    for (number, rounds) in all.iter().enumerate() {
+        verify(&fs, number, rounds);
+    }
+    fs.close().unwrap();
+    sound(&device);
+}
+
+#[test]
+fn a_power_cut_while_cleaning_loses_nothing() {
+    let ram = Arc::new(RamDevice::new("ram", 2048));
+    let device = share(Arc::clone(&ram));
+    format(&device);
+    let fs = FileSystem::open(device, options()).unwrap();
+    interleave(&fs, 4, 40);
+    unlink(&fs, 0);
+    unlink(&fs, 2);
+    fs.close().unwrap();
+    let start = ram.snapshot();
+    let recorder = RecordDevice::new(share(Arc::clone(&ram)));
+    let log = recorder.log();
+    let fs = FileSystem::open(share(recorder), options()).unwrap();
+    let report = fs.0.clean(6).unwrap();
+    assert!(report.data > 40, "{report:?}");
+    // What was cleaned is used again at once.
+    let file = create(&fs, 9);
+    for page in 0..64 {
+        write(&fs, &file, 9, page, 0);
+    }
+    fs.sync().unwrap();
+    drop((file, fs));
+    let images = CrashImages::new(start, &log);
+    let selection = Selection {
+        exhaustive_max: 3,
+        random: 4,
+        seed: 7,
+        tear: Tear::Blocks,
+    };
+    let mut states = 0;
+    for step in images.frontiers() {
+        let point = images.at(step);
+        for choice in point.choices(selection) {
+            let device = Arc::new(point.image(&choice));
+            let fs = FileSystem::open(share(Arc::clone(&device)), options()).unwrap();
+            for number in [1, 3] {
+                verify(&fs, number, &[0; 40]);
+            }
+            states += 1;
+        }
+    }
+    assert!(states > 50, "only {states} states");
+}
