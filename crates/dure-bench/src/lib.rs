@@ -1,1 +1,115 @@
-//! dure-bench
+//! Measurements of dure, side by side with directories of other file systems.
+//!
+//! **Problem.** Times of one run say little: the machine is noisy, a second core comes up slowly.
+//! **Structure.** A [`workload::Workload`] is a loop of one operation; a [`target::Target`] carries it
+//! out on a volume through the library, or on a directory through system calls; [`measure`] runs
+//! every workload on every target in turn, `repeat` times, warmed up; [`report`] prints a table or a
+//! list of flat JSON objects.
+//!
+//! **Invariants.** Targets are interleaved, so that drift hits all alike. Every figure comes with its
+//! number of repetitions, minimum and maximum. Nothing here is a test: no figure fails anything.
+//!
+//! **On a crash** of a run the target's working directory `dure-bench` may stay behind; the next run
+//! removes it.
+
+#![expect(clippy::print_stdout, reason = "the report goes to standard output")]
+
+pub mod measure;
+pub mod report;
+pub mod target;
+pub mod workload;
+
+use anyhow::{Result, bail};
+use clap::Subcommand;
+
+use measure::Plan;
+use target::Target;
+use workload::Workload;
+
+/// `dure bench`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// What to measure.
+    #[command(subcommand)]
+    pub bench: Bench,
+}
+
+/// The benches.
+#[derive(Debug, Subcommand)]
+pub enum Bench {
+    /// Single operations, warm: overwrite, read, stat, create + unlink, overwrite + fsync.
+    Micro(Micro),
+}
+
+/// `dure bench micro`.
+#[derive(Debug, clap::Args)]
+pub struct Micro {
+    /// What to measure on, several times: dure:VOLUME[,OPTION...] (a volume that is not mounted; options:
+    /// journal=per-core|single, flush=one|two), dir:PATH (a directory of any mounted file system), or
+    /// copy (a plain copy of 4 KiB: what the machine can do).
+    #[arg(long = "target", required = true, value_name = "TARGET")]
+    pub targets: Vec<String>,
+    /// Workloads [default: all].
+    #[arg(long = "workload", value_enum)]
+    pub workloads: Vec<Workload>,
+    /// Numbers of threads.
+    #[arg(long, value_delimiter = ',', default_value = "1,2")]
+    pub threads: Vec<usize>,
+    /// Measurements of each point; their median counts.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeat: u32,
+    /// Milliseconds of one measurement.
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(10..=60_000))]
+    pub milliseconds: u64,
+    /// Milliseconds of warm-up before each measurement.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(0..=60_000))]
+    pub warm_up: u64,
+    /// Print a list of JSON objects.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Runs a bench and prints its report.
+///
+/// # Errors
+/// A target that cannot be opened, or an operation that fails.
+pub fn run(args: Args) -> Result<()> {
+    let Bench::Micro(micro) = args.bench;
+    if micro.threads.contains(&0) {
+        bail!("--threads: at least one thread");
+    }
+    let all = [
+        Workload::Overwrite,
+        Workload::Read,
+        Workload::Stat,
+        Workload::CreateUnlink,
+        Workload::OverwriteFsync,
+    ];
+    let workloads = if micro.workloads.is_empty() {
+        all.to_vec()
+    } else {
+        micro.workloads
+    };
+    let targets = micro
+        .targets
+        .iter()
+        .map(|text| Target::open(text))
+        .collect::<Result<Vec<_>>>()?;
+    let plan = Plan {
+        workloads,
+        threads: micro.threads,
+        repeat: micro.repeat,
+        run_ms: micro.milliseconds,
+        warm_up_ms: micro.warm_up,
+    };
+    let results = measure::run(&targets, &plan)?;
+    for target in targets {
+        target.close()?;
+    }
+    if micro.json {
+        println!("{}", report::json(&results)?);
+    } else {
+        println!("{}", report::table(&results));
+    }
+    Ok(())
+}

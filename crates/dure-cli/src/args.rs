@@ -1,0 +1,254 @@
+//! Every command and option.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::size::Size;
+
+/// A many-core file system in user space that loses nothing in a crash.
+#[derive(Debug, Parser)]
+#[command(name = "dure", version, max_term_width = 100, propagate_version = true)]
+pub struct Args {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make a volume on a block device or in an image file.
+    Mkfs(Mkfs),
+    /// Mount a volume on a directory.
+    Mount(Mount),
+    /// Unmount a directory.
+    Umount(Umount),
+    /// Check a volume that is not mounted, and repair what is safe to repair.
+    Check(Check),
+    /// Show what a volume is and holds.
+    Info(Info),
+    /// List a directory of a volume that is not mounted.
+    Ls(Ls),
+    /// Print files of a volume that is not mounted.
+    Cat(Paths),
+    /// Copy files and trees of the host into a volume.
+    Put(Copy),
+    /// Copy files and trees of a volume to the host.
+    Get(Copy),
+    /// Remove files, or trees with --recursive, from a volume.
+    Rm(Rm),
+    /// Make directories in a volume.
+    Mkdir(Mkdir),
+    /// Print a structure of the volume as it lies on the medium.
+    Dump(Dump),
+    /// Make a volume, use it, crash it, recover it, and show that nothing is lost.
+    Demo(Demo),
+    /// Measure a volume side by side with directories of other file systems.
+    Bench(dure_bench::Args),
+}
+
+/// `dure mkfs`.
+#[derive(Debug, clap::Args)]
+pub struct Mkfs {
+    /// A block device, or the path of an image file.
+    pub volume: PathBuf,
+    /// Size of a new image file, as in 512M, 1G; an existing file or device has its own.
+    #[arg(long)]
+    pub size: Option<Size>,
+    /// Journals and allocation partitions, 1 to 1000 [default: the larger of 16 and the cores, fewer on
+    /// a small volume].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub journals: Option<u32>,
+    /// A name for the volume, at most 64 bytes.
+    #[arg(long, short = 'L', default_value = "")]
+    pub label: String,
+    /// Overwrite whatever is there.
+    #[arg(long, short)]
+    pub force: bool,
+    /// Allocate the blocks of a new image file now.
+    #[arg(long)]
+    pub preallocate: bool,
+}
+
+/// `dure mount`.
+#[derive(Debug, clap::Args)]
+pub struct Mount {
+    /// A block device or image file.
+    pub volume: PathBuf,
+    /// An existing directory.
+    pub directory: PathBuf,
+    /// Options, separated by commas: ro, rw, journal=per-core|single, commit=SECONDS, cache=SIZE,
+    /// noatime, relatime, strictatime, flush=one|two, allow_other, uid=N, gid=N. Those of mount(8) that
+    /// mean nothing here (auto, user, _netdev, x-...) are accepted.
+    #[arg(
+        short = 'o',
+        long = "options",
+        value_delimiter = ',',
+        value_name = "OPT"
+    )]
+    pub options: Vec<String>,
+    /// Serve in the foreground until unmounted, SIGINT or SIGTERM.
+    #[arg(long)]
+    pub foreground: bool,
+    /// The file system type that mount(8) passes; ignored.
+    #[arg(short = 't', hide = true)]
+    pub kind: Option<String>,
+}
+
+/// `dure umount`.
+#[derive(Debug, clap::Args)]
+pub struct Umount {
+    /// The directory.
+    pub directory: PathBuf,
+    /// Detach now, end when the last user leaves.
+    #[arg(long, short)]
+    pub lazy: bool,
+}
+
+/// `dure check`.
+#[derive(Debug, clap::Args)]
+pub struct Check {
+    /// A block device or image file that is not mounted.
+    pub volume: PathBuf,
+    /// Repair what can be repaired without guessing.
+    #[arg(long)]
+    pub repair: bool,
+    /// Also read all file data and verify its checksums.
+    #[arg(long)]
+    pub data: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `dure info`.
+#[derive(Debug, clap::Args)]
+pub struct Info {
+    /// A block device or image file.
+    pub volume: PathBuf,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `dure ls`.
+#[derive(Debug, clap::Args)]
+pub struct Ls {
+    /// A block device or image file that is not mounted.
+    pub volume: PathBuf,
+    /// Files or directories in the volume.
+    #[arg(default_value = "/")]
+    pub paths: Vec<PathBuf>,
+    /// Type, permissions, links, owner, size and time of each entry.
+    #[arg(long, short)]
+    pub long: bool,
+    /// Directories below, too.
+    #[arg(long, short = 'R')]
+    pub recursive: bool,
+}
+
+/// `dure cat`.
+#[derive(Debug, clap::Args)]
+pub struct Paths {
+    /// A block device or image file that is not mounted.
+    pub volume: PathBuf,
+    /// Files in the volume.
+    #[arg(required = true)]
+    pub paths: Vec<PathBuf>,
+}
+
+/// `dure put` and `dure get`.
+#[derive(Debug, clap::Args)]
+pub struct Copy {
+    /// A block device or image file that is not mounted.
+    pub volume: PathBuf,
+    /// What to copy, then where to: into it if it is a directory, else to that name.
+    #[arg(required = true, num_args = 2.., value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// Say nothing.
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+/// `dure rm`.
+#[derive(Debug, clap::Args)]
+pub struct Rm {
+    /// A block device or image file that is not mounted.
+    pub volume: PathBuf,
+    /// What to remove.
+    #[arg(required = true)]
+    pub paths: Vec<PathBuf>,
+    /// Directories with all they hold.
+    #[arg(long, short)]
+    pub recursive: bool,
+}
+
+/// `dure mkdir`.
+#[derive(Debug, clap::Args)]
+pub struct Mkdir {
+    /// A block device or image file that is not mounted.
+    pub volume: PathBuf,
+    /// Directories to make.
+    #[arg(required = true)]
+    pub paths: Vec<PathBuf>,
+    /// Parents too; existing directories are no error.
+    #[arg(long, short)]
+    pub parents: bool,
+}
+
+/// `dure dump`.
+#[derive(Debug, clap::Args)]
+pub struct Dump {
+    /// A block device or image file.
+    pub volume: PathBuf,
+    /// What to print.
+    #[arg(value_enum)]
+    pub what: Structure,
+    /// Which one: a node id, inode, segment, block or journal number.
+    pub number: Option<u64>,
+}
+
+/// What `dure dump` prints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Structure {
+    /// Both copies of the superblock.
+    Superblock,
+    /// The volume header.
+    Volume,
+    /// All journal headers.
+    Journals,
+    /// The transactions in a journal's log, or in all.
+    Log,
+    /// The NAT entry of a node id.
+    Nat,
+    /// A node, by node id.
+    Node,
+    /// An inode.
+    Inode,
+    /// A directory's buckets, by its inode.
+    Directory,
+    /// A file's block map, by its inode.
+    Map,
+    /// A segment's SIT entry and summary.
+    Segment,
+    /// A block, raw.
+    Block,
+}
+
+/// `dure demo`.
+#[derive(Debug, clap::Args)]
+pub struct Demo {
+    /// Leave the volume behind and say where it is.
+    #[arg(long)]
+    pub keep: bool,
+    /// Size of the volume.
+    #[arg(long, default_value = "1G")]
+    pub size: Size,
+    /// Go through the library even where FUSE could be used.
+    #[arg(long)]
+    pub no_mount: bool,
+    /// The writer that gets killed (internal).
+    #[arg(long, hide = true)]
+    pub child: Option<PathBuf>,
+}

@@ -1,0 +1,30 @@
+//! `dure cat`.
+
+use std::io::{Read, Write};
+
+use anyhow::{Context, Result};
+
+use crate::args::Paths;
+use crate::exit;
+use crate::volume::{self, Access};
+
+pub(crate) fn run(args: &Paths) -> Result<u8> {
+    let volume = volume::open(&args.volume, Access::Read)?;
+    let session = volume.root();
+    let mut out = std::io::stdout().lock();
+    let mut buffer = vec![0; 1 << 20];
+    for path in &args.paths {
+        let mut file = session.open(path)?;
+        loop {
+            let got = file
+                .read(&mut buffer)
+                .with_context(|| path.display().to_string())?;
+            if got == 0 {
+                break;
+            }
+            out.write_all(&buffer[..got])?;
+        }
+    }
+    out.flush()?;
+    Ok(exit::OK)
+}

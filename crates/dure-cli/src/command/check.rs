@@ -1,0 +1,115 @@
+//! `dure check`, with the exit codes of fsck(8).
+
+use anyhow::{Context, Result};
+use dure_fs::check::{CheckOptions, Data, Progress, Repair, Report, Severity, check};
+use dure_fs::{FileSystem, MountOptions, VolumeInfo};
+
+use crate::args::Check;
+use crate::exit;
+use crate::progress;
+use crate::volume::{self, Access};
+
+pub(crate) fn run(args: &Check) -> Result<u8> {
+    let access = if args.repair {
+        Access::Write
+    } else {
+        Access::Read
+    };
+    let device = volume::device(&args.volume, access)?;
+    let at = || args.volume.display().to_string();
+    if args.repair && VolumeInfo::read(device.clone()).is_ok_and(|info| !info.clean) {
+        // A crashed volume is recovered first: its logs hold what the structures lack.
+        let recovered = FileSystem::open(device.clone(), MountOptions::default());
+        recovered
+            .and_then(|volume| volume.close())
+            .with_context(at)?;
+    }
+    let bar = progress::bar(1, "checking");
+    let step = |now: &Progress| {
+        bar.set_message(now.pass);
+        bar.set_length(now.total);
+        bar.set_position(now.done);
+    };
+    let options = CheckOptions {
+        repair: if args.repair {
+            Repair::Safe
+        } else {
+            Repair::No
+        },
+        data: if args.data { Data::Verify } else { Data::Skip },
+        progress: Some(&step),
+    };
+    let report = check(device, &options);
+    bar.finish_and_clear();
+    let report = report.with_context(at)?;
+    if args.json {
+        print_json(args, &report);
+    } else {
+        print_text(args, &report);
+    }
+    Ok(code(&report))
+}
+
+fn code(report: &Report) -> u8 {
+    let errors = |repaired: bool| {
+        let issues = report.issues().iter();
+        issues
+            .filter(|issue| issue.kind.severity() > Severity::Warning && issue.repaired == repaired)
+            .count()
+    };
+    match (errors(false), errors(true)) {
+        (0, 0) => exit::OK,
+        (0, _) => exit::CHECK_REPAIRED,
+        _ => exit::CHECK_ERRORS_LEFT,
+    }
+}
+
+fn print_text(args: &Check, report: &Report) {
+    for issue in report.issues() {
+        println!("{issue}");
+    }
+    let counts = report.counts();
+    let verdict = match report.issues().len() {
+        0 => "clean".to_owned(),
+        1 => "1 issue".to_owned(),
+        n => format!("{n} issues"),
+    };
+    println!(
+        "{}: {verdict}; {} files, {} directories, {} symlinks, {} others, {} of {} blocks used",
+        args.volume.display(),
+        counts.files,
+        counts.directories,
+        counts.symlinks,
+        counts.others,
+        counts.blocks_used,
+        counts.blocks_total,
+    );
+}
+
+fn print_json(args: &Check, report: &Report) {
+    let counts = report.counts();
+    let issues: Vec<_> = report
+        .issues()
+        .iter()
+        .map(|issue| {
+            serde_json::json!({
+                "severity": issue.kind.severity().to_string(),
+                "issue": issue.kind.to_string(),
+                "repaired": issue.repaired,
+            })
+        })
+        .collect();
+    let object = serde_json::json!({
+        "volume": args.volume,
+        "clean": report.issues().is_empty(),
+        "issues": issues,
+        "files": counts.files,
+        "directories": counts.directories,
+        "symlinks": counts.symlinks,
+        "others": counts.others,
+        "nodes": counts.nodes,
+        "blocks_used": counts.blocks_used,
+        "blocks": counts.blocks_total,
+    });
+    println!("{object:#}");
+}

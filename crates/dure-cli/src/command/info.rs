@@ -1,0 +1,73 @@
+//! `dure info`.
+
+use anyhow::{Context, Result};
+use dure_fs::VolumeInfo;
+
+use crate::args::Info;
+use crate::exit;
+use crate::size::Size;
+use crate::volume::{self, Access};
+
+pub(crate) fn run(args: &Info) -> Result<u8> {
+    let device = volume::device(&args.volume, Access::Read)?;
+    let info = VolumeInfo::read(device).with_context(|| args.volume.display().to_string())?;
+    let rows = rows(&info);
+    if args.json {
+        let object: serde_json::Map<String, serde_json::Value> = rows
+            .into_iter()
+            .map(|(key, value, _)| (key.replace(' ', "_"), value))
+            .collect();
+        println!("{:#}", serde_json::Value::Object(object));
+        return Ok(exit::OK);
+    }
+    for (key, value, shown) in rows {
+        let plain = value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned);
+        println!("{key:<20} {}", shown.unwrap_or(plain));
+    }
+    Ok(exit::OK)
+}
+
+/// Key, value, and how a person reads it where that differs.
+fn rows(info: &VolumeInfo) -> Vec<(&'static str, serde_json::Value, Option<String>)> {
+    let blocks = |count: u64| {
+        (
+            count.into(),
+            Some(format!("{count} ({})", Size(count * 4096))),
+        )
+    };
+    let layout = &info.layout;
+    let uuid = uuid::Uuid::from_bytes(layout.superblock.uuid).to_string();
+    let mut rows: Vec<(&'static str, serde_json::Value, Option<String>)> = vec![
+        ("uuid", uuid.into(), None),
+        ("label", info.label().into(), None),
+        (
+            "format version",
+            layout.superblock.version.get().into(),
+            None,
+        ),
+        (
+            "state",
+            if info.clean { "clean" } else { "dirty" }.into(),
+            None,
+        ),
+        ("mounts", info.mounts.into(), None),
+        ("epoch", info.epoch.into(), None),
+        ("checkpoint", info.checkpoint.into(), None),
+        ("journals", layout.journals.into(), None),
+        ("segments", layout.segments.into(), None),
+        ("segment blocks", layout.segment_blocks.into(), None),
+        ("node ids", layout.nids().into(), None),
+    ];
+    for (key, count) in [
+        ("blocks", layout.total_blocks),
+        ("blocks used", info.blocks_used),
+        ("blocks in logs", info.blocks_in_logs),
+        ("blocks free", info.blocks_free),
+    ] {
+        let (value, shown) = blocks(count);
+        rows.push((key, value, shown));
+    }
+    rows
+}

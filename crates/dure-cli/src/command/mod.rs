@@ -1,0 +1,15 @@
+//! One file per command.
+
+pub(crate) mod bench;
+pub(crate) mod cat;
+pub(crate) mod check;
+pub(crate) mod copy;
+pub(crate) mod demo;
+pub(crate) mod dump;
+pub(crate) mod info;
+pub(crate) mod ls;
+pub(crate) mod mkdir;
+pub(crate) mod mkfs;
+pub(crate) mod mount;
+pub(crate) mod rm;
+pub(crate) mod umount;

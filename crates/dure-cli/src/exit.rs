@@ -1,0 +1,14 @@
+//! Exit codes. `check` follows fsck(8); every other command ends with 0, 1 or 2.
+
+/// Done.
+pub const OK: u8 = 0;
+/// The command failed; standard error says why.
+pub const FAILED: u8 = 1;
+/// The arguments were wrong.
+pub const USAGE: u8 = 2;
+/// `check`: errors were found and repaired.
+pub const CHECK_REPAIRED: u8 = 1;
+/// `check`: errors were found and left.
+pub const CHECK_ERRORS_LEFT: u8 = 4;
+/// `check`: the check itself failed.
+pub const CHECK_FAILED: u8 = 8;

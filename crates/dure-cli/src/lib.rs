@@ -1,0 +1,74 @@
+//! The command line of dure: arguments in, text and exit codes out.
+//!
+//! **Structure.** [`args`] declares every command and option; `command/` has one file per command;
+//! [`name`] turns `mkfs.dure`, `mount.dure` and `fsck.dure` into their subcommands; [`exit`] holds the
+//! exit codes; `size`, `progress` and `volume` are shared by the commands.
+//!
+//! **Invariants.** Results go to standard output, everything else to standard error. An error is one
+//! line: what, where, what to do. Nothing is left half made.
+
+#![expect(clippy::print_stdout, reason = "printing is what a command does")]
+
+pub mod args;
+mod command;
+pub mod exit;
+pub mod name;
+mod progress;
+mod size;
+mod volume;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Args, Command};
+
+/// Runs the command in `argv` (its own name first).
+#[must_use]
+pub fn main(argv: Vec<OsString>) -> ExitCode {
+    let args = match Args::try_parse_from(name::expand(argv)) {
+        Ok(args) => args,
+        Err(error) => {
+            // clap prints help and version to standard output, errors to standard error.
+            let code = if error.use_stderr() {
+                exit::USAGE
+            } else {
+                exit::OK
+            };
+            let _ = error.print();
+            return ExitCode::from(code);
+        }
+    };
+    let checking = matches!(args.command, Command::Check(_));
+    match run(args.command) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("dure: {error:#}");
+            ExitCode::from(if checking {
+                exit::CHECK_FAILED
+            } else {
+                exit::FAILED
+            })
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<u8> {
+    match command {
+        Command::Mkfs(args) => command::mkfs::run(&args),
+        Command::Mount(args) => command::mount::run(&args),
+        Command::Umount(args) => command::umount::run(&args),
+        Command::Check(args) => command::check::run(&args),
+        Command::Info(args) => command::info::run(&args),
+        Command::Ls(args) => command::ls::run(&args),
+        Command::Cat(args) => command::cat::run(&args),
+        Command::Put(args) => command::copy::put(&args),
+        Command::Get(args) => command::copy::get(&args),
+        Command::Rm(args) => command::rm::run(&args),
+        Command::Mkdir(args) => command::mkdir::run(&args),
+        Command::Dump(args) => command::dump::run(&args),
+        Command::Demo(args) => command::demo::run(&args),
+        Command::Bench(args) => command::bench::run(args),
+    }
+}
