@@ -225,17 +225,15 @@ pub(super) fn summary_of(source: &Source, segment: SegNo) -> Result<Vec<SummaryE
                 let block = SummaryBlock::read_from_bytes(&payload).expect("a whole payload");
                 entries.extend(block.entries);
             }
-            None => entries.extend([SummaryEntry::default(); summary_entries()]),
+            None => entries.extend([SummaryEntry::default(); SUMMARY_ENTRIES]),
         }
     }
     entries.truncate(to_usize(u64::from(source.layout.segment_blocks)));
     Ok(entries)
 }
 
-const fn summary_entries() -> usize {
-    assert!(summary::ENTRIES == 336);
-    336
-}
+const SUMMARY_ENTRIES: usize = 336;
+const _: () = assert!(summary::ENTRIES == 336);
 
 /// A summary entry in words.
 pub(super) fn owner(entry: &SummaryEntry) -> String {

@@ -7,14 +7,16 @@ pub(crate) mod disk;
 mod files;
 mod hostile;
 mod journals;
+mod mounted;
 mod repairs;
 mod tables;
 pub(crate) mod volume;
 
 use std::collections::BTreeSet;
 
+use dure_block::fault::{Fault, FaultDevice, Rule, When};
 use dure_block::ram::RamDevice;
-use dure_block::share;
+use dure_block::{Lba, Op, OsError, share};
 
 use super::{CheckOptions, Data, IssueKind, Severity, check};
 use crate::{FileSystem, FormatOptions};
@@ -99,8 +101,8 @@ fn every_kind_of_issue_has_a_test() {
     let elsewhere = [
         "DeviceTooSmall", // a_device_that_ends_too_early
         "Unreadable",     // a_block_that_cannot_be_read
-        "NotClean",       // a_volume_that_was_not_unmounted
-        "ReplayFailed",   // a_log_that_does_not_fit
+        "NotClean",       // mounted.rs
+        "ReplayFailed",   // mounted.rs
         "OrdinalTwice",   // directory/tests.rs
         "DataChecksum",   // a_page_that_changed_is_found_only_when_asked
     ];
@@ -128,6 +130,26 @@ fn a_device_that_ends_too_early() {
                 missing";
     assert_eq!(lines(&report), [line]);
     assert_eq!(report.worst(), Some(Severity::Fatal));
+}
+
+#[test]
+fn a_block_that_cannot_be_read() {
+    let disk = TestVolume::new().write();
+    let device = FaultDevice::new(disk.device());
+    let at = Lba::new(disk.nat_entry(LINK_BLOB).block().0);
+    let fault = Fault::Error(OsError::EIO);
+    device.add(
+        Rule::new(When::From(1), fault)
+            .on(Op::Read)
+            .within(at.range(1)),
+    );
+    let report = check(share(device), &CheckOptions::default()).unwrap();
+    let lines = lines(&report);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(
+        lines[0].starts_with("error: block 165 cannot be read: "),
+        "{lines:?}"
+    );
 }
 
 #[test]
