@@ -1,8 +1,8 @@
 //! Blob chains: extended attribute streams and the targets of long symlinks.
 
-use zerocopy::little_endian::U32;
-use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+use zerocopy::FromBytes;
 
+use crate::format::blob::{AttributeHeader, BLOB_BYTES, BlobHeader};
 use crate::format::inode::InodeRecord;
 use crate::format::node::NodeKind;
 use crate::units::{Ino, Nid, to_u64, to_usize};
@@ -10,20 +10,6 @@ use crate::units::{Ino, Nid, to_u64, to_usize};
 use super::context::Context;
 use super::issue::IssueKind;
 use super::owner::NodeUse;
-
-/// Bytes in front of the stream's piece in a blob granule: the nid of the next one.
-const HEAD: usize = 8;
-/// Bytes of the stream in one blob node.
-const BLOB_BYTES: usize = NodeKind::Blob.payload() - HEAD;
-
-/// Start of an attribute in the stream; name and value follow.
-#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct AttributeHeader {
-    value_len: U32,
-    name_len: u8,
-    reserved: [u8; 3],
-}
 
 /// Checks the extended attributes of an inode.
 pub(super) fn xattrs(context: &mut Context<'_>, ino: Ino, record: &InodeRecord) {
@@ -51,9 +37,10 @@ fn chain(context: &mut Context<'_>, root: Nid, bytes: u64, by: NodeUse) -> Optio
     // Bounded: one node more than the length needs is enough to know that the chain is too long.
     while nid.0 != 0 && got <= want {
         let image = context.take(nid, NodeKind::Blob, by)?;
-        let (next, piece) = image.payloads[0].split_at(HEAD);
+        let (head, piece) =
+            BlobHeader::ref_from_prefix(&image.payloads[0]).expect("a blob is longer");
         stream.extend_from_slice(piece);
-        nid = Nid(u64::from_le_bytes(next.try_into().expect("8 bytes")));
+        nid = Nid(head.next.get());
         got += 1;
     }
     if got != want {

@@ -122,7 +122,8 @@ fn check_bucket(context: &mut Context<'_>, bucket: &Bucket, image: &NodeImage) -
     } else {
         check_counts(context, bucket, header, &entries);
     }
-    let hash = |entry: &Entry<'_>| super::hash::name_hash(context.layout.hash_seed, entry.name);
+    let hash =
+        |entry: &Entry<'_>| crate::directory::hash::name_hash(context.layout.hash_seed, entry.name);
     let hashes: Vec<u64> = entries.iter().map(hash).collect();
     check_names(context, bucket, &entries, &hashes);
     for entry in entries {
@@ -235,7 +236,7 @@ fn check_names(context: &mut Context<'_>, bucket: &Bucket, entries: &[Entry<'_>]
                 directory,
                 name: name(),
             });
-        } else if !cookies.insert(super::hash::cookie(hash, entry.ordinal)) {
+        } else if !cookies.insert(crate::directory::hash::cookie(hash, entry.ordinal)) {
             context.issue(IssueKind::OrdinalTwice {
                 directory,
                 name: name(),

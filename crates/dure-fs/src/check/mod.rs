@@ -17,7 +17,6 @@ mod context;
 mod data;
 mod directory;
 mod file;
-mod hash;
 mod header;
 mod inode;
 mod inodes;

@@ -278,6 +278,11 @@ fn apply_delta(
         }
         return Err(bad_record("change of a free node", nid.0));
     };
+    // All versions of a life are at or above the one it began with: a change below them all is of an
+    // earlier life, whose node may have been of another kind, and the image covers it.
+    if image.versions.iter().all(|version| event.version < *version) {
+        return Ok(());
+    }
     let granule = usize::from(index);
     let end = offset + bytes.len();
     if granule >= image.kind.granules() || end > image.kind.payload() {

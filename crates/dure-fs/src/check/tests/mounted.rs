@@ -170,3 +170,36 @@ fn no_crash_leaves_more_than_leaked_nodes() {
     }
     assert!(states > 100, "{states} states");
 }
+
+/// Regression: a change of a nid's earlier life, still in the log, was laid over the image of its present
+/// life, of a kind with smaller granules, and recovery refused the volume.
+#[test]
+fn a_nid_that_lives_again_as_another_kind_recovers() {
+    let device = formatted(1);
+    let base = device.snapshot();
+    let record = RecordDevice::new(share(Arc::clone(&device)));
+    let log = record.log();
+    let fs = mount(share(record));
+    let (first, mark) = make(&fs, &[7; 4000]);
+    fs.0.commit(&[mark]).unwrap();
+    let mark = free(&fs, first);
+    fs.0.commit(&[mark]).unwrap();
+    let mut op = fs.0.op(OpClass::Normal, 1).unwrap();
+    let node = op.new_node(NodeKind::Orphan).unwrap();
+    op.edit(&node, 6)[0] = 1;
+    let mark = op.finish();
+    assert_eq!(node.nid, first, "the freed nid lives again");
+    fs.0.commit(&[mark]).unwrap();
+    fs.0.checkpoint().unwrap();
+    drop(fs);
+    let images = CrashImages::new(base, &log);
+    for step in 0..=images.last_step() {
+        let point = images.at(step);
+        for choice in point.choices(Selection::default()).take(8) {
+            let device = RamDevice::from_image("crash", &point.image(&choice).snapshot());
+            let device = Arc::new(device);
+            assert_eq!(bad(&checked(&device)), Vec::<String>::new(), "step {step}");
+            mount(share(Arc::clone(&device))).close().unwrap();
+        }
+    }
+}

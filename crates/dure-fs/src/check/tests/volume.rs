@@ -12,7 +12,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::disk::Disk;
 use crate::check::Report;
-use crate::check::hash;
+use crate::directory::hash;
 use crate::format::bucket::{BucketHeader, ENTRY_HEADER_BYTES, EntryHeader, HEADER_BYTES};
 use crate::format::inode::{FLAG_LONG_LINK, FLAG_ORPHAN, InodeRecord};
 use crate::format::nat::{ENTRIES, NatBlock, NatEntry, place_of};
