@@ -1,4 +1,4 @@
-//! The calls of a session on extended attributes.
+//! The calls of a session that change attributes, plain and extended.
 
 use std::path::Path;
 
@@ -6,10 +6,70 @@ use dure_fs::XattrMode;
 use rustix::io::Errno;
 
 use crate::error::{Context, Result};
+use crate::metadata::FileTimes;
 use crate::session::Session;
 use crate::walk::Links;
 
 impl Session {
+    /// Sets permission bits.
+    ///
+    /// # Errors
+    /// `EPERM` unless owner.
+    pub fn set_permissions(&self, path: impl AsRef<Path>, mode: u32) -> Result<()> {
+        let path = path.as_ref();
+        let change = || self.actor().chmod(&self.find(path, Links::Follow)?, mode);
+        change().at("chmod", path)
+    }
+
+    /// Sets owner and group; `None` leaves one.
+    ///
+    /// # Errors
+    /// `EPERM` unless allowed.
+    pub fn chown(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        let path = path.as_ref();
+        let change = || {
+            self.actor()
+                .chown(&self.find(path, Links::Follow)?, uid, gid)
+        };
+        change().at("chown", path)
+    }
+
+    /// The same, of a symbolic link itself.
+    ///
+    /// # Errors
+    /// `EPERM` unless allowed.
+    pub fn lchown(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        let path = path.as_ref();
+        let change = || self.actor().chown(&self.find(path, Links::Keep)?, uid, gid);
+        change().at("chown", path)
+    }
+
+    /// Sets times (`utimensat`).
+    ///
+    /// # Errors
+    /// `EPERM` or `EACCES` unless owner or, for both to now, writer.
+    pub fn set_times(&self, path: impl AsRef<Path>, times: FileTimes) -> Result<()> {
+        let path = path.as_ref();
+        let change = || {
+            self.actor()
+                .set_times(&self.find(path, Links::Follow)?, times)
+        };
+        change().at("set times of", path)
+    }
+
+    /// The same, of a symbolic link itself.
+    ///
+    /// # Errors
+    /// `EPERM` or `EACCES` unless owner or, for both to now, writer.
+    pub fn set_symlink_times(&self, path: impl AsRef<Path>, times: FileTimes) -> Result<()> {
+        let path = path.as_ref();
+        let change = || {
+            self.actor()
+                .set_times(&self.find(path, Links::Keep)?, times)
+        };
+        change().at("set times of", path)
+    }
+
     /// An extended attribute; `None` if it is not there.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use crate::actor::Actor;
 use crate::credentials::Credentials;
 use crate::error::{Context, Result};
 use crate::file::File;
-use crate::metadata::{FileTimes, Metadata};
+use crate::metadata::Metadata;
 use crate::options::OpenOptions;
 use crate::permission::Access;
 use crate::read_dir::ReadDir;
@@ -340,65 +340,6 @@ impl Session {
             self.actor().truncate(&found, size)
         };
         cut().at("truncate", path)
-    }
-
-    /// Sets permission bits.
-    ///
-    /// # Errors
-    /// `EPERM` unless owner.
-    pub fn set_permissions(&self, path: impl AsRef<Path>, mode: u32) -> Result<()> {
-        let path = path.as_ref();
-        let change = || self.actor().chmod(&self.find(path, Links::Follow)?, mode);
-        change().at("chmod", path)
-    }
-
-    /// Sets owner and group; `None` leaves one.
-    ///
-    /// # Errors
-    /// `EPERM` unless allowed.
-    pub fn chown(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        let path = path.as_ref();
-        let change = || {
-            self.actor()
-                .chown(&self.find(path, Links::Follow)?, uid, gid)
-        };
-        change().at("chown", path)
-    }
-
-    /// The same, of a symbolic link itself.
-    ///
-    /// # Errors
-    /// `EPERM` unless allowed.
-    pub fn lchown(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        let path = path.as_ref();
-        let change = || self.actor().chown(&self.find(path, Links::Keep)?, uid, gid);
-        change().at("chown", path)
-    }
-
-    /// Sets times (`utimensat`).
-    ///
-    /// # Errors
-    /// `EPERM` or `EACCES` unless owner or, for both to now, writer.
-    pub fn set_times(&self, path: impl AsRef<Path>, times: FileTimes) -> Result<()> {
-        let path = path.as_ref();
-        let change = || {
-            self.actor()
-                .set_times(&self.find(path, Links::Follow)?, times)
-        };
-        change().at("set times of", path)
-    }
-
-    /// The same, of a symbolic link itself.
-    ///
-    /// # Errors
-    /// `EPERM` or `EACCES` unless owner or, for both to now, writer.
-    pub fn set_symlink_times(&self, path: impl AsRef<Path>, times: FileTimes) -> Result<()> {
-        let path = path.as_ref();
-        let change = || {
-            self.actor()
-                .set_times(&self.find(path, Links::Keep)?, times)
-        };
-        change().at("set times of", path)
     }
 
     /// Makes everything durable.

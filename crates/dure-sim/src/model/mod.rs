@@ -12,6 +12,7 @@
 mod calls;
 mod data;
 mod generator;
+mod names;
 mod node;
 mod open;
 mod operation;

@@ -1,20 +1,20 @@
 //! An open file: an inode, what it was opened for, and a position. There is no table of descriptors:
 //! a [`File`] is the descriptor.
 
+mod attributes;
+mod stream;
+
 use std::fmt;
-use std::io::{self, SeekFrom};
+use std::io;
 use std::path::Path;
 
-use dure_fs::{
-    AllocateMode, FileKind, InodeRef, ReadMode, SeekTarget, Stamp, SyncScope, XattrMode,
-};
+use dure_fs::{AllocateMode, FileKind, InodeRef, ReadMode, SeekTarget, Stamp, SyncScope};
 use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::{Arc, Mutex};
 use rustix::io::Errno;
 
 use crate::actor::Actor;
 use crate::error::{Cause, Context, Result};
-use crate::metadata::{FileTimes, Metadata};
 use crate::options::{Durability, OpenOptions};
 use crate::session::{Origin, Session};
 use crate::walk;
@@ -328,125 +328,5 @@ impl File {
             fs.fsync(&self.0.inode, SyncScope::Data)
                 .map_err(Cause::from),
         )
-    }
-
-    /// Attributes.
-    ///
-    /// # Errors
-    /// `EIO`.
-    pub fn metadata(&self) -> Result<Metadata> {
-        self.told("stat", self.actor().attributes(&self.0.inode))
-            .map(Metadata::new)
-    }
-
-    /// Sets permission bits.
-    ///
-    /// # Errors
-    /// `EPERM` unless owner.
-    pub fn set_permissions(&self, mode: u32) -> Result<()> {
-        self.told("chmod", self.actor().chmod(&self.0.inode, mode))
-    }
-
-    /// Sets owner and group; `None` leaves one.
-    ///
-    /// # Errors
-    /// `EPERM` unless allowed.
-    pub fn chown(&self, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        self.told("chown", self.actor().chown(&self.0.inode, uid, gid))
-    }
-
-    /// Sets times.
-    ///
-    /// # Errors
-    /// `EPERM` or `EACCES` unless owner or, for both to now, writer.
-    pub fn set_times(&self, times: FileTimes) -> Result<()> {
-        self.told("set times of", self.actor().set_times(&self.0.inode, times))
-    }
-
-    /// An extended attribute; `None` if it is not there.
-    ///
-    /// # Errors
-    /// `EACCES`, `EOPNOTSUPP`.
-    pub fn get_xattr(&self, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        match self.actor().get_xattr(&self.0.inode, name) {
-            Err(cause) if cause.errno() == Errno::NODATA.raw_os_error() => Ok(None),
-            result => self.told("get attribute of", result.map(Some)),
-        }
-    }
-
-    /// Sets an extended attribute.
-    ///
-    /// # Errors
-    /// `EPERM`, `EACCES`, `EEXIST`, `ENODATA`, `E2BIG`, `EOPNOTSUPP`.
-    pub fn set_xattr(&self, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
-        let set = self.actor().set_xattr(&self.0.inode, name, value, mode);
-        self.told("set attribute of", set)
-    }
-
-    /// Removes an extended attribute.
-    ///
-    /// # Errors
-    /// `ENODATA`, `EPERM`, `EACCES`, `EOPNOTSUPP`.
-    pub fn remove_xattr(&self, name: &[u8]) -> Result<()> {
-        let removed = self.actor().remove_xattr(&self.0.inode, name);
-        self.told("remove attribute of", removed)
-    }
-
-    /// Names of the extended attributes.
-    ///
-    /// # Errors
-    /// `EIO`.
-    pub fn list_xattr(&self) -> Result<Vec<Vec<u8>>> {
-        self.told("list attributes of", self.actor().list_xattr(&self.0.inode))
-    }
-}
-
-impl io::Read for &File {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        Ok(self.read_next(bytes)?)
-    }
-}
-
-impl io::Write for &File {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(self.write_next(bytes)?)
-    }
-
-    /// Does nothing, as for a `std::fs::File`: [`File::sync_all`] is what makes data durable.
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl io::Seek for &File {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        let seek = match to {
-            SeekFrom::Start(offset) => Seek::Set(offset),
-            SeekFrom::Current(delta) => Seek::Current(delta),
-            SeekFrom::End(delta) => Seek::End(delta),
-        };
-        Ok(self.seek_to(seek)?)
-    }
-}
-
-impl io::Read for File {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        io::Read::read(&mut &*self, bytes)
-    }
-}
-
-impl io::Write for File {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        io::Write::write(&mut &*self, bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl io::Seek for File {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        io::Seek::seek(&mut &*self, to)
     }
 }

@@ -1,0 +1,80 @@
+//! Attributes of an open file, plain and extended.
+
+use dure_fs::XattrMode;
+use rustix::io::Errno;
+
+use super::File;
+use crate::error::Result;
+use crate::metadata::{FileTimes, Metadata};
+
+impl File {
+    /// Attributes.
+    ///
+    /// # Errors
+    /// `EIO`.
+    pub fn metadata(&self) -> Result<Metadata> {
+        self.told("stat", self.actor().attributes(&self.0.inode))
+            .map(Metadata::new)
+    }
+
+    /// Sets permission bits.
+    ///
+    /// # Errors
+    /// `EPERM` unless owner.
+    pub fn set_permissions(&self, mode: u32) -> Result<()> {
+        self.told("chmod", self.actor().chmod(&self.0.inode, mode))
+    }
+
+    /// Sets owner and group; `None` leaves one.
+    ///
+    /// # Errors
+    /// `EPERM` unless allowed.
+    pub fn chown(&self, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        self.told("chown", self.actor().chown(&self.0.inode, uid, gid))
+    }
+
+    /// Sets times.
+    ///
+    /// # Errors
+    /// `EPERM` or `EACCES` unless owner or, for both to now, writer.
+    pub fn set_times(&self, times: FileTimes) -> Result<()> {
+        self.told("set times of", self.actor().set_times(&self.0.inode, times))
+    }
+
+    /// An extended attribute; `None` if it is not there.
+    ///
+    /// # Errors
+    /// `EACCES`, `EOPNOTSUPP`.
+    pub fn get_xattr(&self, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        match self.actor().get_xattr(&self.0.inode, name) {
+            Err(cause) if cause.errno() == Errno::NODATA.raw_os_error() => Ok(None),
+            result => self.told("get attribute of", result.map(Some)),
+        }
+    }
+
+    /// Sets an extended attribute.
+    ///
+    /// # Errors
+    /// `EPERM`, `EACCES`, `EEXIST`, `ENODATA`, `E2BIG`, `EOPNOTSUPP`.
+    pub fn set_xattr(&self, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        let set = self.actor().set_xattr(&self.0.inode, name, value, mode);
+        self.told("set attribute of", set)
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// `ENODATA`, `EPERM`, `EACCES`, `EOPNOTSUPP`.
+    pub fn remove_xattr(&self, name: &[u8]) -> Result<()> {
+        let removed = self.actor().remove_xattr(&self.0.inode, name);
+        self.told("remove attribute of", removed)
+    }
+
+    /// Names of the extended attributes.
+    ///
+    /// # Errors
+    /// `EIO`.
+    pub fn list_xattr(&self) -> Result<Vec<Vec<u8>>> {
+        self.told("list attributes of", self.actor().list_xattr(&self.0.inode))
+    }
+}
