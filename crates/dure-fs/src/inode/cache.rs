@@ -141,6 +141,7 @@ impl InodeCache {
     }
 
     /// Inodes in memory.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.read().len()).sum()
     }

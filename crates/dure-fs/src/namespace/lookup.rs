@@ -29,13 +29,6 @@ pub struct DirectoryEntry<'a> {
 }
 
 impl Volume {
-    /// The entry `name` of a directory, without a pin.
-    pub(super) fn peek(&self, directory: &InodeRef, name: &[u8]) -> Result<Option<Found>> {
-        let state = directory.inode().state.read();
-        state.check_directory()?;
-        self.find(&state, name)
-    }
-
     /// The inode that `name` leads to, pinned before the directory is let go.
     pub(super) fn look_up(&self, directory: &InodeRef, name: &[u8]) -> Result<Option<InodeRef>> {
         let state = directory.inode().state.read();

@@ -26,9 +26,9 @@ pub(crate) use name::check_name;
 pub use rename::RenameMode;
 
 /// Most bytes of a symlink's target.
-pub const TARGET_MAX: usize = 4095;
+pub(crate) const TARGET_MAX: usize = 4095;
 /// Most names of one inode.
-pub const LINKS_MAX: u32 = 1 << 31;
+pub(crate) const LINKS_MAX: u32 = 1 << 31;
 
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,12 @@
 //! The namespace on volumes in memory: every call, every refusal, mounts in between, crashes.
 
+mod attributes;
 mod calls;
+mod crash;
 mod model;
 mod rename;
+mod speed;
+mod threads;
 mod walk;
 
 use std::ops::ControlFlow;
@@ -34,13 +38,7 @@ impl Disk {
     }
 
     pub(crate) fn mount(&self) -> FileSystem {
-        let options = MountOptions {
-            background: Background::None,
-            cache_bytes: Some(64 << 20),
-            recovery_threads: Some(1),
-            ..MountOptions::default()
-        };
-        FileSystem::open(self.device.clone(), options).unwrap()
+        FileSystem::open(self.device.clone(), options()).unwrap()
     }
 
     /// Unmounts and mounts again.
@@ -57,6 +55,15 @@ impl Disk {
             crate::check::check(self.device.clone(), &crate::check::CheckOptions::default());
         let report = report.unwrap();
         assert!(report.issues().is_empty(), "{:#?}", report.issues());
+    }
+}
+
+pub(crate) fn options() -> MountOptions {
+    MountOptions {
+        background: Background::None,
+        cache_bytes: Some(64 << 20),
+        recovery_threads: Some(1),
+        ..MountOptions::default()
     }
 }
 

@@ -129,6 +129,42 @@ fn a_removed_directory_is_empty() {
     assert_eq!(stat(&fs, &dir).nlink, 0);
 }
 
+#[test]
+fn the_inode_cache_is_bounded() {
+    let disk = Disk::new(1 << 15);
+    let options = MountOptions {
+        cache_bytes: Some(1 << 20),
+        ..options()
+    };
+    let fs = FileSystem::open(disk.device.clone(), options).unwrap();
+    let root = fs.root().unwrap();
+    let kept = fs.create(&root, b"kept", &file()).unwrap();
+    for n in 0..4000 {
+        fs.create(&root, format!("{n}").as_bytes(), &file())
+            .unwrap();
+        if n % 100 == 0 {
+            fs.sync().unwrap();
+        }
+    }
+    assert!(
+        fs.0.inodes.len() < 1000,
+        "{} inodes in memory",
+        fs.0.inodes.len()
+    );
+    assert!(get(&fs, &root, "kept").inode().ino == kept.ino());
+    assert!(
+        Arc::ptr_eq(get(&fs, &root, "kept").inode(), kept.inode()),
+        "a pinned one stays"
+    );
+    assert_eq!(list(&fs, &root).len(), 4001);
+    for n in 0..4000 {
+        fs.unlink(&root, format!("{n}").as_bytes()).unwrap();
+    }
+    drop((kept, root));
+    fs.close().unwrap();
+    disk.check();
+}
+
 /// The cost of a name does not depend on how many there are: 8 names of 12 bytes and more in a bucket.
 #[test]
 #[ignore = "a minute in a debug build; run with --release"]
