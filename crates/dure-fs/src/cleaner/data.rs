@@ -93,7 +93,7 @@ impl Volume {
         self.read_good(&mut moves, data.as_mut_slice());
         report.bad += crate::units::to_u64(before - moves.len());
         let wanted = moves.len();
-        let homes = self.find_homes(&mut moves)?;
+        let homes = self.find_homes(&mut moves);
         report.homeless += crate::units::to_u64(wanted - moves.len());
         if moves.is_empty() {
             return Ok(());
@@ -128,7 +128,7 @@ impl Volume {
     }
 
     /// Allocates a block for each page; drops the pages that get none outside of the victims.
-    fn find_homes(&self, moves: &mut Vec<Move>) -> Result<Vec<Run>> {
+    fn find_homes(&self, moves: &mut Vec<Move>) -> Vec<Run> {
         let core = self.partition();
         let mut homes: Vec<Run> = Vec::new();
         let mut placed = 0;
@@ -137,9 +137,10 @@ impl Volume {
             if !self.space.reserve(core, want, OpClass::Delete) {
                 break;
             }
-            let run = self.space.alloc_data(core, want).ok_or(Error::NoSpace {
-                what: "blocks reserved for cleaning",
-            })?;
+            let Some(run) = self.space.alloc_data(core, want) else {
+                self.space.unreserve(core, want);
+                break;
+            };
             self.space.unreserve(core, want - run.count);
             if self.space.is_being_cleaned(run.first) {
                 // All that is left is in the victims: moving within them gains nothing.
@@ -153,7 +154,7 @@ impl Volume {
             homes.push(run);
         }
         moves.truncate(placed);
-        Ok(homes)
+        homes
     }
 
     fn abandon(&self, homes: &[Run]) {

@@ -159,6 +159,33 @@ fn free_segments_appear_and_data_stays() {
 }
 
 #[test]
+fn background_work_cleans_when_segments_run_short() {
+    let (_, fs) = volume(BLOCKS);
+    let pages = fs.0.space.statistics().total * 9 / 10 / 60;
+    interleave(&fs, 60, pages);
+    assert!(
+        !fs.0.wants_cleaning(),
+        "there is nothing to gain in a full volume"
+    );
+    for number in (0..60).step_by(2) {
+        unlink(&fs, number);
+    }
+    fs.sync().unwrap();
+    fs.0.checkpoint().unwrap();
+    // New data takes the wholly free segments first.
+    let (file, mut page) = (create(&fs, 99), 0);
+    while fs.0.space.statistics().segments_free > 1 {
+        write(&fs, &file, 99, page, 0);
+        fs.0.write_back(file.inode()).unwrap();
+        page += 1;
+    }
+    assert!(fs.0.wants_cleaning(), "{:?}", fs.0.space.statistics());
+    fs.0.background_round().unwrap();
+    assert!(!fs.0.wants_cleaning(), "{:?}", fs.0.space.statistics());
+    verify(&fs, 1, &vec![0; usize::try_from(pages).unwrap()]);
+}
+
+#[test]
 fn node_images_move_too() {
     let (device, fs) = volume(2048);
     let mut nids = Vec::new();
@@ -289,7 +316,7 @@ fn writers_go_on_while_segments_are_cleaned() {
             let file = lookup(fs, number);
             write(fs, &file, number, page, round);
             all[number][crate::units::to_usize(page)] = round;
-            if round % 8 == 0 {
+            if round.is_multiple_of(8) {
                 fs.0.write_back(file.inode()).unwrap();
                 verify(fs, number, &all[number]);
             }

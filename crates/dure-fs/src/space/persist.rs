@@ -131,14 +131,18 @@ impl Space {
         writes: &mut Vec<PairWrite>,
     ) -> Result<()> {
         for n in (0..self.layout.summary_pairs).filter(|&n| overlay.touches(n)) {
-            let (known, allocated) = self.segments.with(segment, |state| {
-                (state.summary_generations[n as usize], state.allocated)
+            let (known, allocated, live) = self.segments.with(segment, |state| {
+                (
+                    state.summary_generations[n as usize],
+                    state.allocated,
+                    state.live,
+                )
             });
             let missing = overlay.missing(n, &allocated);
             let mut old = None;
             if known == 0 || !missing.is_empty() {
                 old = summary::read(&self.queue, &self.layout, segment, n)?;
-                if old.is_none() && !missing.is_empty() {
+                if old.is_none() && !missing.and(&live).is_empty() {
                     self.summaries_lost.add(1);
                 }
             }

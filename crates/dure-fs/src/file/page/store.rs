@@ -324,7 +324,11 @@ impl PageStore {
         if self.is_clean() {
             return None;
         }
-        self.next(range, |group| group.unclean, |chunk| chunk.dirty | chunk.writing)
+        self.next(
+            range,
+            |group| group.unclean,
+            |chunk| chunk.dirty | chunk.writing,
+        )
     }
 
     /// First page in the range that is in memory.

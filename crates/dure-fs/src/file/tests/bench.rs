@@ -42,23 +42,32 @@ fn warm_calls() {
         },
     );
     time("the write alone, of a clean page", 2_000, &mut |n| {
-        fs.write(&inode, n % 2000 * 4096, &page, Stamp::Set).unwrap();
+        fs.write(&inode, n % 2000 * 4096, &page, Stamp::Set)
+            .unwrap();
         if n % 2000 == 1999 {
             fs.sync().unwrap();
         }
     });
-    time("write-back alone of one page, with its overwrite", 100_000, &mut |n| {
-        fs.write(&inode, n % 16 * 4096, &page, Stamp::Set).unwrap();
-        fs.0.write_back(inode.inode()).unwrap();
-    });
+    time(
+        "write-back alone of one page, with its overwrite",
+        100_000,
+        &mut |n| {
+            fs.write(&inode, n % 16 * 4096, &page, Stamp::Set).unwrap();
+            fs.0.write_back(inode.inode()).unwrap();
+        },
+    );
     fs.sync().unwrap();
     time("CRC of a page", 10_000, &mut |n| {
-        std::hint::black_box(crc32c::crc32c(std::hint::black_box(&page[..4096 - (n % 2) as usize])));
+        std::hint::black_box(crc32c::crc32c(std::hint::black_box(
+            &page[..4096 - (n % 2) as usize],
+        )));
     });
     let queue = &fs.0.queue;
     let lba = dure_block::Lba::new(fs.0.layout.total_blocks - 3);
     time("device write of a page", 10_000, &mut |_| {
-        queue.write(lba, &page, dure_block::WriteFlags::NONE).unwrap();
+        queue
+            .write(lba, &page, dure_block::WriteFlags::NONE)
+            .unwrap();
     });
     time("device flush", 10_000, &mut |_| queue.flush().unwrap());
     time("append of 4 KiB", 2_000, &mut |_| {
