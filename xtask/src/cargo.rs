@@ -1,4 +1,4 @@
-//! Running cargo with another backend.
+//! Running cargo, also with another backend.
 //!
 //! **Problem.** A backend is a build of the whole stack. **Structure.** RUSTFLAGS carries the cfg,
 //! and each backend has a target directory of its own, so that builds do not evict each other.
@@ -18,17 +18,37 @@ pub(crate) fn root() -> PathBuf {
         .to_owned()
 }
 
+/// Where cargo builds.
+pub(crate) fn target() -> PathBuf {
+    let chosen = std::env::var_os("CARGO_TARGET_DIR");
+    root().join(chosen.map_or_else(|| PathBuf::from("target"), PathBuf::from))
+}
+
+/// `cargo`, in the root of the repository.
+pub(crate) fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root());
+    command
+}
+
 /// `cargo test --release` with a backend.
 pub(crate) fn test_with_backend(backend: &str) -> Command {
     let mut flags = std::env::var("RUSTFLAGS").unwrap_or_default();
     flags.push_str(&format!(" --cfg dure_backend=\"{backend}\""));
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut command = cargo();
     command
-        .current_dir(root())
         .env("RUSTFLAGS", flags.trim_start())
         .env("CARGO_TARGET_DIR", root().join("target").join(backend))
         .args(["test", "--release"]);
     command
+}
+
+/// Builds the `dure` program in the release profile; its path.
+pub(crate) fn build_dure() -> Result<PathBuf> {
+    let mut build = cargo();
+    build.args(["build", "--release", "-p", "dure-cli"]);
+    run(build)?;
+    Ok(target().join("release/dure"))
 }
 
 /// Runs a command to its end.

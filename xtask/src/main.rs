@@ -4,9 +4,14 @@
 //! command line. **Structure.** One file per subcommand. **Invariants.** A subcommand fails if
 //! what it ran failed. **Crash.** Everything can be run again.
 
+#![expect(clippy::print_stdout, reason = "results go to standard output")]
+
 mod cargo;
+mod conformance;
 mod loom;
 mod sim;
+
+use std::process::ExitCode;
 
 use clap::Parser;
 
@@ -17,11 +22,21 @@ enum Command {
     Loom(loom::Loom),
     /// Run the tests on simulated cores, over many seeds.
     Sim(sim::Sim),
+    /// Run the suites of others, and real programs, on a volume.
+    Conformance(conformance::Conformance),
 }
 
-fn main() -> anyhow::Result<()> {
-    match Command::parse() {
+fn main() -> ExitCode {
+    let result = match Command::parse() {
         Command::Loom(loom) => loom.run(),
         Command::Sim(sim) => sim.run(),
+        Command::Conformance(conformance) => conformance.run(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }

@@ -1,0 +1,166 @@
+//! `cargo xtask conformance`: what others expect of a file system, and real programs on it.
+//!
+//! **Problem.** Our own tests know what we thought of. **Structure.** One file per suite, each
+//! with a volume of its own ([`mount`]); [`step`] runs programs, [`tools`] installs them,
+//! [`report`] prints. docs/conformance.md has the suites and the known differences.
+//! **Invariants.** A suite ends unmounted, and `dure check` finds nothing afterwards; what cannot
+//! run is named, and is a failure unless `--allow-skip`. **Crash.** Scratch directories are
+//! temporary; everything can be run again.
+
+mod fsx;
+mod git;
+mod known;
+mod manifest;
+mod mount;
+mod pjdfstest;
+mod postgres;
+mod put_get;
+mod report;
+mod sqlite;
+mod step;
+mod tools;
+mod tree;
+
+use std::path::PathBuf;
+
+use anyhow::{Result, ensure};
+use clap::{Args, ValueEnum};
+use dure_sync::clock::monotonic_ns;
+
+use crate::cargo;
+use report::{Outcome, Report};
+use tools::{Needs, Tools};
+
+/// Arguments of `cargo xtask conformance`.
+#[derive(Debug, Args)]
+pub(crate) struct Conformance {
+    /// Which suites [default: all].
+    #[arg(value_enum)]
+    suites: Vec<Suite>,
+    /// Leave images and logs behind, and say where.
+    #[arg(long)]
+    keep: bool,
+    /// Fewer operations, rounds and files.
+    #[arg(long)]
+    quick: bool,
+    /// A suite that cannot run here is not a failure.
+    #[arg(long)]
+    allow_skip: bool,
+    /// Print one JSON object instead of the table.
+    #[arg(long)]
+    json: bool,
+    /// Test this program instead of building dure.
+    #[arg(long, value_name = "PROGRAM")]
+    dure: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Suite {
+    /// POSIX calls, case by case, beside tmpfs.
+    Pjdfstest,
+    /// Random operations on one file.
+    Fsx,
+    /// Whole trees into a volume and out of it, without a mount.
+    PutGet,
+    /// A real source tree on a mount, with kills.
+    Tree,
+    /// SQLite in its journal modes, with kills.
+    Sqlite,
+    /// git, with kills.
+    Git,
+    /// PostgreSQL, with a kill.
+    Postgres,
+}
+
+/// What every suite is given.
+#[derive(Debug)]
+pub(crate) struct Cx {
+    /// The program under test.
+    pub(crate) dure: PathBuf,
+    /// Where the other programs are.
+    pub(crate) tools: Tools,
+    /// Fewer operations, rounds and files.
+    pub(crate) quick: bool,
+    /// Scratch directories stay.
+    pub(crate) keep: bool,
+}
+
+impl Suite {
+    fn name(self) -> String {
+        let value = self.to_possible_value().expect("none is hidden");
+        value.get_name().to_owned()
+    }
+
+    fn needs(self) -> Needs {
+        match self {
+            Suite::Pjdfstest => pjdfstest::NEEDS,
+            Suite::Fsx => fsx::NEEDS,
+            Suite::PutGet => put_get::NEEDS,
+            Suite::Tree => tree::NEEDS,
+            Suite::Sqlite => sqlite::NEEDS,
+            Suite::Git => git::NEEDS,
+            Suite::Postgres => postgres::NEEDS,
+        }
+    }
+
+    fn run(self, cx: &Cx, report: &mut Report) -> Result<()> {
+        match self {
+            Suite::Pjdfstest => pjdfstest::run(cx, report),
+            Suite::Fsx => fsx::run(cx, report),
+            Suite::PutGet => put_get::run(cx, report),
+            Suite::Tree => tree::run(cx, report),
+            Suite::Sqlite => sqlite::run(cx, report),
+            Suite::Git => git::run(cx, report),
+            Suite::Postgres => postgres::run(cx, report),
+        }
+    }
+}
+
+impl Conformance {
+    pub(crate) fn run(self) -> Result<()> {
+        let suites = match self.suites.as_slice() {
+            [] => Suite::value_variants(),
+            chosen => chosen,
+        };
+        let cx = Cx {
+            dure: match &self.dure {
+                Some(program) => program.canonicalize()?,
+                None => cargo::build_dure()?,
+            },
+            tools: Tools::new(),
+            quick: self.quick,
+            keep: self.keep,
+        };
+        let reports: Vec<Report> = suites.iter().map(|suite| run_one(&cx, *suite)).collect();
+        if self.json {
+            report::print_json(&reports);
+        } else {
+            report::print_table(&reports);
+        }
+        let count = |outcome| reports.iter().filter(|r| r.outcome() == outcome).count();
+        let (failed, skipped) = (count(Outcome::Failed), count(Outcome::Skipped));
+        ensure!(failed == 0, "{failed} of {} suites failed", reports.len());
+        ensure!(
+            skipped == 0 || self.allow_skip,
+            "{skipped} of {} suites could not run here (--allow-skip to accept that)",
+            reports.len()
+        );
+        Ok(())
+    }
+}
+
+fn run_one(cx: &Cx, suite: Suite) -> Report {
+    eprintln!("{}", suite.name());
+    let begin = monotonic_ns();
+    let mut report = Report::new(suite.name());
+    match cx.tools.ensure(&suite.needs()) {
+        Err(reason) => report.skip(format!("{reason:#}")),
+        Ok(()) => {
+            if let Err(error) = suite.run(cx, &mut report) {
+                report.case("suite", Err(error));
+            }
+        }
+    }
+    report.end((monotonic_ns() - begin) / 1_000_000);
+    report
+}

@@ -1,0 +1,204 @@
+//! SQLite in its journal modes, with kills of the mount server.
+//!
+//! **Problem.** A database trusts fsync, truncate, unlink and locks more than anybody. **Structure.**
+//! Per mode: a workload to its end, then rounds of a workload that is cut off. Each transaction is
+//! acknowledged on the host's file system. **Invariants.** `integrity_check` finds nothing, the two
+//! tables of a transaction agree, and every acknowledged transaction is there. **Crash.** SIGKILL
+//! to the server.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use dure_sync::thread;
+
+use super::Cx;
+use super::mount::Volume;
+use super::report::Report;
+use super::tools::{self, Needs};
+
+pub(crate) const NEEDS: Needs = Needs {
+    mount: true,
+    crates: &[],
+    programs: &[("sqlite3", "sqlite3")],
+};
+
+const LIMIT: Duration = Duration::from_secs(300);
+/// More transactions than a round lasts for.
+const ENDLESS: u64 = 100_000;
+
+/// Journal mode, and the `synchronous` that makes a commit durable in it: after a deleted journal
+/// only EXTRA syncs the directory.
+const MODES: [(&str, &str); 4] = [
+    ("wal", "full"),
+    ("delete", "extra"),
+    ("truncate", "full"),
+    ("persist", "full"),
+];
+
+pub(crate) fn run(cx: &Cx, report: &mut Report) -> Result<()> {
+    let mut volume = Volume::mounted(cx, "sqlite")?;
+    let (transactions, rounds) = if cx.quick { (300, 1) } else { (3000, 5) };
+    for (mode, synchronous) in MODES {
+        let database = Database {
+            mode,
+            synchronous,
+            name: format!("{mode}.db"),
+        };
+        let mut acknowledged = 0;
+        let whole = database.whole(&volume, transactions);
+        let went = whole.map(|last| acknowledged = last);
+        if !report.case(&format!("{mode}: workload"), went) {
+            continue;
+        }
+        for round in 1..=rounds {
+            let cut = database.cut_off(&mut volume, acknowledged, round);
+            let name = format!("{mode}: kill {round}");
+            let went = cut.map(|last| acknowledged = last);
+            if !report.case(&name, went) {
+                break;
+            }
+        }
+    }
+    report.case("check", volume.close());
+    Ok(())
+}
+
+struct Database {
+    mode: &'static str,
+    synchronous: &'static str,
+    name: String,
+}
+
+impl Database {
+    /// A workload that runs to its end; the number of the last transaction.
+    fn whole(&self, volume: &Volume, transactions: u64) -> Result<u64> {
+        let schema = "CREATE TABLE entries(n INTEGER PRIMARY KEY, payload TEXT, grown BLOB);
+            CREATE INDEX by_payload ON entries(payload);
+            CREATE TABLE total(count INTEGER, last INTEGER);
+            INSERT INTO total VALUES(0, 0);\n";
+        let script = volume.scratch().join("whole.sql");
+        fs::write(&script, schema.to_owned() + &workload(1, transactions))?;
+        let running = volume
+            .steps
+            .start(self.sqlite3(&volume.root()), Some(&script))?;
+        let out = running.wait(LIMIT)?.success()?;
+        let last = last_number(&out).context("no acknowledged transaction")?;
+        ensure!(
+            last == transactions,
+            "{last} of {transactions} were acknowledged"
+        );
+        self.verify(volume, last)
+    }
+
+    /// A workload that the server's end cuts off; the number of the last transaction.
+    fn cut_off(&self, volume: &mut Volume, before: u64, round: u64) -> Result<u64> {
+        let script = volume.scratch().join("endless.sql");
+        fs::write(&script, workload(before + 1, before + ENDLESS))?;
+        let mut running = volume
+            .steps
+            .start(self.sqlite3(&volume.root()), Some(&script))?;
+        thread::sleep(Duration::from_millis(700 + 370 * round));
+        ensure!(running.is_running()?, "the workload ended before the kill");
+        volume.kill()?;
+        let done = running.wait(LIMIT)?;
+        ensure!(
+            !done.status.success(),
+            "sqlite3 saw no error though the server was gone"
+        );
+        let acknowledged = last_number(&done.out).unwrap_or(before);
+        ensure!(
+            acknowledged > before,
+            "nothing was acknowledged before the kill{}",
+            done.tail()
+        );
+        volume.check().context("before the remount")?;
+        volume.mount()?;
+        self.verify(volume, acknowledged)
+    }
+
+    /// Everything acknowledged is there, and at most the transaction that was under way.
+    fn verify(&self, volume: &Volume, acknowledged: u64) -> Result<u64> {
+        let script = volume.scratch().join("verify.sql");
+        fs::write(
+            &script,
+            "PRAGMA integrity_check;
+             SELECT count(*), max(n), (SELECT count FROM total), (SELECT last FROM total)
+             FROM entries;\n",
+        )?;
+        let running = volume
+            .steps
+            .start(self.sqlite3(&volume.root()), Some(&script))?;
+        let out = running.wait(LIMIT)?.success()?;
+        let mut lines = out.lines().rev();
+        let numbers = lines.next().context("no counts")?;
+        ensure!(lines.next() == Some("ok"), "integrity_check: {out}");
+        let numbers: Vec<u64> = numbers
+            .split('|')
+            .map(|number| number.parse().with_context(|| numbers.to_owned()))
+            .collect::<Result<_>>()?;
+        let last = numbers[1];
+        ensure!(
+            numbers.iter().all(|number| *number == last),
+            "entries and total disagree (count, max, total.count, total.last): {numbers:?}"
+        );
+        ensure!(
+            last >= acknowledged,
+            "{acknowledged} transactions were acknowledged, {last} are there"
+        );
+        ensure!(
+            last <= acknowledged + 1,
+            "{acknowledged} transactions were acknowledged, but {last} are there"
+        );
+        Ok(last)
+    }
+
+    fn sqlite3(&self, root: &Path) -> std::process::Command {
+        let mut command = tools::command("sqlite3");
+        command
+            .args(["-batch", "-bail", "-cmd"])
+            .arg(format!(".timeout 1000\nPRAGMA journal_mode={}", self.mode))
+            .arg("-cmd")
+            .arg(format!("PRAGMA synchronous={}", self.synchronous))
+            .arg(root.join(&self.name));
+        command
+    }
+}
+
+/// Transactions `first..=last`, each followed by a line with its number.
+fn workload(first: u64, last: u64) -> String {
+    let mut script = String::new();
+    for n in first..=last {
+        let old = n * 7919 % n;
+        writeln!(
+            script,
+            "BEGIN IMMEDIATE;\
+             INSERT INTO entries VALUES({n}, hex(randomblob(100)), NULL);\
+             UPDATE entries SET payload = hex(randomblob(60)), grown = zeroblob(3 * {old} % 9000) \
+             WHERE n = {old};\
+             UPDATE total SET count = count + 1, last = {n};\
+             COMMIT;SELECT {n};"
+        )
+        .expect("writing to a string");
+    }
+    script
+}
+
+/// The last line that is a number.
+fn last_number(out: &str) -> Option<u64> {
+    out.lines().rev().find_map(|line| line.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn acknowledgements_are_read() {
+        assert_eq!(last_number("wal\n1\n2\nError: disk I/O error\n"), Some(2));
+        assert_eq!(last_number("wal\n"), None);
+        assert_eq!(workload(3, 4).lines().count(), 2);
+    }
+}
