@@ -6,7 +6,7 @@
 //! Whoever finds no flush running starts that number itself, for everybody who needs it: there
 //! is no flush thread. **Invariants.** A caller returns only on the result of a flush that
 //! *started* after its call; a failed flush fails everybody who shares it, exactly once each;
-//! at most one flush of a queue runs. **Crash.** A caller that got `Ok` finds after the crash
+//! at most one shared flush of a queue runs. **Crash.** A caller that got `Ok` finds after the crash
 //! every write that completed before its call:
 //!
 //! ```text
@@ -17,7 +17,8 @@
 
 use std::collections::BTreeMap;
 
-use dure_sync::{Condvar, Mutex};
+use dure_sync::atomic::{AtomicBool, Ordering};
+use dure_sync::{Condvar, Mutex, clock};
 
 use crate::rank::FLUSH_RANK;
 use crate::{Error, Result};
@@ -25,8 +26,11 @@ use crate::{Error, Result};
 /// How [`crate::Queue::flush`] shares device flushes.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum FlushPolicy {
-    /// Callers share the next flush to start (the default).
+    /// Callers share while flushes are slow, and flush by themselves while they are fast: waiting
+    /// for another core costs a wake-up, tens of microseconds on many machines (the default).
     #[default]
+    Adaptive,
+    /// Callers share the next flush to start.
     Compound,
     /// Each caller flushes by itself: the baseline.
     Separate,
@@ -67,10 +71,18 @@ impl State {
     }
 }
 
+/// A flush at least this long is worth waiting for together: about the cost of waking a thread on
+/// another core (31 us measured between two virtual CPUs).
+const SLOW_NS: u64 = 30_000;
+/// Below this it is fast again; the gap keeps the gate from changing its mind at every flush.
+const FAST_NS: u64 = 15_000;
+
 /// Shares flushes of one device.
 #[derive(Debug)]
 pub(crate) struct FlushGate {
     policy: FlushPolicy,
+    /// Policy `Adaptive`: flushes are slow. Read by every caller, written when that changes.
+    slow: AtomicBool,
     state: Mutex<FLUSH_RANK, State>,
     finished: Condvar,
 }
@@ -79,6 +91,7 @@ impl FlushGate {
     pub(crate) fn new(policy: FlushPolicy) -> Self {
         Self {
             policy,
+            slow: AtomicBool::new(true),
             state: Mutex::new(State::default()),
             finished: Condvar::new(),
         }
@@ -87,8 +100,10 @@ impl FlushGate {
     /// Returns when a flush that started after this call has finished. `device_flush` runs on
     /// this core, with no lock held, if this caller is the one to start it.
     pub(crate) fn flush(&self, device_flush: impl FnOnce() -> Result<()>) -> Result<()> {
-        if self.policy == FlushPolicy::Separate {
-            return device_flush();
+        // Relaxed: the flag decides who flushes, not what a flush covers.
+        let fast = self.policy == FlushPolicy::Adaptive && !self.slow.load(Ordering::Relaxed);
+        if fast || self.policy == FlushPolicy::Separate {
+            return self.timed(device_flush);
         }
         let mut state = self.state.lock();
         if self.policy == FlushPolicy::CanarySharesRunning && state.running {
@@ -114,7 +129,7 @@ impl FlushGate {
         assert!(sharers > 0, "the leader is a sharer");
         drop(state);
 
-        let result = device_flush();
+        let result = self.timed(device_flush);
 
         let mut state = self.state.lock();
         assert!(
@@ -129,6 +144,22 @@ impl FlushGate {
         }
         drop(state);
         self.finished.notify_all();
+        result
+    }
+
+    /// Runs the flush and notes whether flushes are slow.
+    fn timed(&self, device_flush: impl FnOnce() -> Result<()>) -> Result<()> {
+        if self.policy != FlushPolicy::Adaptive {
+            return device_flush();
+        }
+        let start = clock::monotonic_ns();
+        let result = device_flush();
+        let took = clock::monotonic_ns() - start;
+        // Relaxed, and stored only when it changes: the line stays shared.
+        let slow = self.slow.load(Ordering::Relaxed);
+        if slow && took < FAST_NS || !slow && took > SLOW_NS {
+            self.slow.store(!slow, Ordering::Relaxed);
+        }
         result
     }
 }

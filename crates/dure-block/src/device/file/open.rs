@@ -250,18 +250,15 @@ fn examine(
     })
 }
 
-/// The alignment of memory that direct I/O needs.
+/// The alignment of memory that direct I/O needs. Never less than a block, whatever the device says:
+/// zram reports 512 bytes, but takes every page-sized piece of a request to begin at the start of a
+/// page of memory, and stores shifted data when it does not.
 fn direct_alignment(fd: &OwnedFd) -> usize {
     let alignment = statx(fd.as_fd(), "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)
-        .map_or(0, |stat| {
-            usize::try_from(stat.stx_dio_mem_align).unwrap_or(0)
+        .map_or(0, |found| {
+            usize::try_from(found.stx_dio_mem_align).unwrap_or(0)
         });
-    // 0 = the kernel does not say.
-    if alignment == 0 {
-        BLOCK_BYTES
-    } else {
-        alignment
-    }
+    alignment.max(BLOCK_BYTES)
 }
 
 fn is_rotational(device: u64) -> bool {

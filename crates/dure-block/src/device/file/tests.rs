@@ -514,3 +514,13 @@ fn a_block_device_in_use_is_refused() {
     assert!(detached.unwrap().success());
     result.unwrap();
 }
+
+/// zram says that 512 bytes are enough, and then stores shifted data and overwrites the memory in
+/// front of a buffer that does not begin at a page.
+#[test]
+fn direct_io_never_uses_memory_that_begins_within_a_page() {
+    let place = Place::new();
+    let device = open_file(&place.image(), with(Engine::Psync, Direct::Auto)).unwrap();
+    let alignment = device.info().memory_alignment;
+    assert!(alignment == 1 || alignment >= BLOCK_BYTES, "{alignment}");
+}
