@@ -21,7 +21,15 @@ use crate::volume::Volume;
 /// Shards of one partition.
 const SHARDS: u64 = 8;
 
-type Shard = BTreeMap<u64, Arc<Inode>>;
+/// Inodes an insert into a full shard looks at to make room.
+const SWEEP: usize = 32;
+
+#[derive(Debug, Default)]
+struct Shard {
+    inodes: BTreeMap<u64, Arc<Inode>>,
+    /// Where the next sweep begins.
+    hand: u64,
+}
 
 /// Whether an inode without a name may be loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +58,7 @@ impl InodeCache {
         InodeCache {
             partitions: to_u64(partitions),
             shards: (0..shards)
-                .map(|_| CachePadded::new(RwLock::new(Shard::new())))
+                .map(|_| CachePadded::new(RwLock::new(Shard::default())))
                 .collect(),
             shard_inodes_max: (inodes_max / shards).max(16),
             volumes: PerCore::new(partitions, |_| OnceLock::new()),
@@ -83,19 +91,19 @@ impl InodeCache {
     /// Pins the inode if it is in memory. `NotFound` when it is being deleted.
     fn get(&self, ino: Ino) -> Result<Option<InodeRef>> {
         let shard = self.shard(ino).read();
-        shard.get(&ino.0).map(pin).transpose()
+        shard.inodes.get(&ino.0).map(pin).transpose()
     }
 
     /// Puts in an inode that has been made with one pin; if somebody was faster, theirs is pinned.
     pub(crate) fn insert(&self, inode: Inode) -> Result<InodeRef> {
         let mut evicted = Vec::new();
         let mut shard = self.shard(inode.ino).write();
-        if let Some(there) = shard.get(&inode.ino.0) {
+        if let Some(there) = shard.inodes.get(&inode.ino.0) {
             return pin(there);
         }
         evict(&mut shard, self.shard_inodes_max, &mut evicted);
         let inode = Arc::new(inode);
-        shard.insert(inode.ino.0, inode.clone());
+        shard.inodes.insert(inode.ino.0, inode.clone());
         drop(shard);
         // Their pages go back to the budget outside the lock.
         drop(evicted);
@@ -118,7 +126,7 @@ impl InodeCache {
     /// Drops an inode that was claimed.
     pub(crate) fn remove(&self, inode: &Inode) {
         assert!(inode.dying.load(Ordering::Acquire), "claimed first");
-        let removed = self.shard(inode.ino).write().remove(&inode.ino.0);
+        let removed = self.shard(inode.ino).write().inodes.remove(&inode.ino.0);
         assert!(
             removed.is_some(),
             "a claimed inode stays in the cache until it is freed"
@@ -132,6 +140,7 @@ impl InodeCache {
             let shard = shard.read();
             found.extend(
                 shard
+                    .inodes
                     .values()
                     .filter(|inode| wanted(inode))
                     .filter_map(|i| pin(i).ok()),
@@ -143,7 +152,10 @@ impl InodeCache {
     /// Inodes in memory.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.read().len()).sum()
+        self.shards
+            .iter()
+            .map(|shard| shard.read().inodes.len())
+            .sum()
     }
 }
 
@@ -162,18 +174,27 @@ fn pin(inode: &Arc<Inode>) -> Result<InodeRef> {
     Ok(InodeRef::from_pinned(inode.clone()))
 }
 
-/// Makes room in a full shard. Looks at a bounded number of inodes.
+/// Makes room in a full shard. Looks at a bounded number of inodes, so that an insert stays cheap when all
+/// are in use; the shard then grows beyond its bound until some are not.
 fn evict(shard: &mut Shard, inodes_max: usize, evicted: &mut Vec<Arc<Inode>>) {
-    if shard.len() < inodes_max {
+    if shard.inodes.len() < inodes_max {
         return;
     }
-    let victims: Vec<u64> = shard
-        .iter()
-        .filter(|(_, inode)| is_idle(inode))
-        .map(|(&ino, _)| ino)
-        .take(inodes_max / 8 + 1)
-        .collect();
-    evicted.extend(victims.into_iter().filter_map(|ino| shard.remove(&ino)));
+    let mut seen = 0;
+    let mut last = 0;
+    let mut victims = Vec::new();
+    for (&ino, inode) in shard.inodes.range(shard.hand..).take(SWEEP) {
+        (seen, last) = (seen + 1, ino);
+        if is_idle(inode) {
+            victims.push(ino);
+        }
+    }
+    shard.hand = if seen == SWEEP { last + 1 } else { 0 };
+    evicted.extend(
+        victims
+            .into_iter()
+            .filter_map(|ino| shard.inodes.remove(&ino)),
+    );
 }
 
 /// Nobody uses it, it was not used since the last sweep, and everything it knows is also in its node. An
@@ -235,7 +256,7 @@ impl Volume {
         let inode = Inode::new(self.inodes.volume(), node.clone(), record)?;
         let mut evicted = Vec::new();
         let mut shard = self.inodes.shard(ino).write();
-        if let Some(there) = shard.get(&ino.0) {
+        if let Some(there) = shard.inodes.get(&ino.0) {
             return pin(there);
         }
         if node.read(ino.index()).payload[..] != *zerocopy::IntoBytes::as_bytes(&record)
@@ -246,7 +267,7 @@ impl Volume {
         }
         evict(&mut shard, self.inodes.shard_inodes_max, &mut evicted);
         let inode = Arc::new(inode);
-        shard.insert(ino.0, inode.clone());
+        shard.inodes.insert(ino.0, inode.clone());
         drop(shard);
         drop(evicted);
         Ok(InodeRef::from_pinned(inode))
