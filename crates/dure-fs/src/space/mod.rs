@@ -282,14 +282,6 @@ impl Space {
         segment
     }
 
-    /// A log segment that no durable journal header lists any more is free.
-    pub(crate) fn free_segment(&self, segment: SegNo) {
-        self.segments
-            .with(segment, segment::SegmentState::leave_log);
-        self.available
-            .give(current_core(), u64::from(self.layout.segment_blocks));
-    }
-
     /// Sets the owner of an allocated block in its summary.
     pub(crate) fn set_owner(&self, block: BlockNo, owner: SummaryEntry) {
         self.set_owners(

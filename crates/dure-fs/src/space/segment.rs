@@ -233,19 +233,6 @@ impl SegmentState {
         self.sit_dirty = true;
     }
 
-    /// The segment left its ring.
-    pub(crate) fn leave_log(&mut self) {
-        assert!(
-            self.role == Role::Log,
-            "a segment leaves a ring it is not in"
-        );
-        self.allocated = Bitmap::EMPTY;
-        self.role = Role::Closed;
-        self.usage = SegmentUse::Free;
-        self.cursor = 0;
-        self.sit_dirty = true;
-    }
-
     /// Notes the owner of block `index` for the summary.
     pub(crate) fn set_owner(&mut self, index: u32, owner: SummaryEntry, segment_blocks: u32) {
         assert!(self.role != Role::Log, "an owner for a block of a log");
