@@ -544,7 +544,7 @@ issues! {
     } => "inode {ino}: no sound extended attribute at byte {offset} of the stream";
 
     /// An orphan slot names an inode that does not exist.
-    Warning OrphanVanished {
+    Error OrphanVanished {
         /// Orphan granule.
         granule: GranuleId,
         /// Slot in it.

@@ -7,11 +7,11 @@ use dure_fs::{
 
 /// A seeded sequence of numbers (SplitMix64).
 #[derive(Debug)]
-pub struct Random(pub u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     /// The next number below `bound`.
-    pub fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -48,7 +48,7 @@ fn place(fs: &FileSystem, random: &mut Random) -> Place {
 }
 
 /// One call; errors that a user could see are fine.
-pub fn step(fs: &FileSystem, random: &mut Random) -> Result<(), Error> {
+pub(crate) fn step(fs: &FileSystem, random: &mut Random) -> Result<(), Error> {
     let Place { directory, name } = place(fs, random);
     let new = NewInode {
         mode: 0o100_644,

@@ -155,7 +155,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         kind: "OrphanVanished",
         make: || changed(|volume| volume.orphan(3, 60, INTENT_DELETE)),
-        expect: &["warning: orphan slot 3 of 1.0: inode 60 does not exist"],
+        expect: &["error: orphan slot 3 of 1.0: inode 60 does not exist"],
     },
     Case {
         kind: "OrphanMismatch",

@@ -1,0 +1,58 @@
+//! The bodies of the fuzz targets on bounded random input, so that every test run exercises them.
+
+#[path = "../../../fuzz/src/bodies.rs"]
+mod bodies;
+
+use proptest::prelude::*;
+
+fn bytes(max: usize) -> impl Strategy<Value = Vec<u8>> {
+    let byte = prop_oneof![Just(0_u8), Just(1), Just(2), Just(0xff), any::<u8>()];
+    prop::collection::vec(byte, 0..max)
+}
+
+/// Patches, most of them resealed.
+fn patches() -> impl Strategy<Value = Vec<u8>> {
+    // Blocks of the tables and of the first used segments are what most is read from.
+    let block = prop_oneof![0_u16..1024, 0_u16..260];
+    let one = (
+        block,
+        any::<u16>(),
+        any::<u8>(),
+        prop_oneof![Just(1_u8), Just(3), Just(0)],
+        any::<u8>(),
+    );
+    let one = one.prop_map(|(block, at, value, flags, more)| {
+        let (block, at) = (block.to_le_bytes(), (at % 4096).to_le_bytes());
+        [block[0], block[1], at[0], at[1], value, flags, more, 0]
+    });
+    (any::<u8>(), prop::collection::vec(one, 0..10))
+        .prop_map(|(which, patches)| [vec![which], patches.concat()].concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn superblock(data in bytes(300)) {
+        bodies::superblock(&data);
+    }
+
+    #[test]
+    fn node(data in bytes(4096)) {
+        bodies::node(&data);
+    }
+
+    #[test]
+    fn log(data in bytes(2000)) {
+        bodies::log(&data);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn volume(data in patches()) {
+        bodies::volume(&data);
+    }
+}

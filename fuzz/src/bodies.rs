@@ -1,0 +1,303 @@
+//! What the fuzz targets do with their input; `crates/dure-fs/tests/it_hostile.rs` does the same.
+//!
+//! Random bytes never pass a checksum, so each body makes checksums, magics and addresses right first: an
+//! enemy would.
+
+use dure_block::ram::{Image, RamDevice};
+use dure_block::{BLOCK_BYTES, Device, Io, Lba, Queue, QueueConfig, WriteFlags, share};
+use dure_fs::check::{CheckOptions, Data, Repair, check};
+use dure_fs::dump::{What, dump};
+use dure_fs::format::node::{MAGIC, NodeImage};
+use dure_fs::format::superblock::SuperBlock;
+use dure_fs::units::{BlockNo, Ino, Nid, SegNo};
+use dure_fs::{Background, FileSystem, FormatOptions, Layout, MountOptions, NewInode, Stamp};
+use dure_journal::format::{JournalHeader, TailPosition};
+use dure_journal::recovery::{LogLayout, scan};
+use dure_journal::{JournalId, Rules};
+use dure_sync::{Arc, OnceLock};
+
+/// `data` as one block, zeroes behind it.
+fn block_of(data: &[u8]) -> Vec<u8> {
+    let mut block = vec![0; BLOCK_BYTES];
+    let len = data.len().min(BLOCK_BYTES);
+    block[..len].copy_from_slice(&data[..len]);
+    block
+}
+
+/// Puts the checksum of `bytes` into the field at `field`.
+fn seal(bytes: &mut [u8], field: usize, seed: u32) {
+    bytes[field..field + 4].fill(0);
+    let crc = crc32c::crc32c_append(seed, bytes);
+    bytes[field..field + 4].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// A superblock and its layout.
+pub(crate) fn superblock(data: &[u8]) {
+    let template = Layout::plan(4096, &FormatOptions::default(), 4)
+        .expect("the template is sound")
+        .superblock;
+    let mut block = template.seal(0).to_vec();
+    for (byte, change) in block[12..].iter_mut().zip(data) {
+        *byte ^= change;
+    }
+    seal(&mut block, 8, 0);
+    if let Ok(layout) = SuperBlock::open(&block, 0).and_then(Layout::from_superblock) {
+        assert!(layout.main < layout.total_blocks, "the layout was checked");
+        assert_eq!(layout.locate(BlockNo(layout.main)), Some((SegNo(0), 0)));
+    }
+}
+
+/// A node image.
+pub(crate) fn node(data: &[u8]) {
+    let mut block = block_of(data);
+    block[..4].copy_from_slice(&MAGIC.to_le_bytes());
+    block[8..16].copy_from_slice(&5_u64.to_le_bytes());
+    block[16..24].copy_from_slice(&9_u64.to_le_bytes());
+    seal(&mut block, 4, 7);
+    if let Ok(image) = NodeImage::open(&block, Nid(5), BlockNo(9), 7) {
+        let mut again = vec![0; BLOCK_BYTES];
+        image.seal(&mut again, Nid(5), BlockNo(9), 1, 7);
+        let reopened =
+            NodeImage::open(&again, Nid(5), BlockNo(9), 7).expect("the template is sound");
+        assert_eq!(
+            (image.versions, image.payloads),
+            (reopened.versions, reopened.payloads)
+        );
+    }
+}
+
+fn put(device: &RamDevice, lba: u64, bytes: &[u8]) {
+    let io = Io::Write {
+        lba: Lba::new(lba),
+        parts: &[bytes],
+        flags: WriteFlags::NONE,
+    };
+    device.execute(io).expect("the template is sound");
+}
+
+fn get(device: &RamDevice, lba: u64) -> Vec<u8> {
+    let mut block = vec![0; BLOCK_BYTES];
+    device
+        .execute(Io::Read {
+            lba: Lba::new(lba),
+            out: &mut block,
+        })
+        .expect("the template is sound");
+    block
+}
+
+/// A log of one journal: the first byte says where the second transaction lies, the rest is what the
+/// transactions hold.
+pub(crate) fn log(data: &[u8]) {
+    let device = RamDevice::new("log", 64);
+    let segments = [Lba::new(8), Lba::new(16)];
+    let header = JournalHeader {
+        epoch: 1,
+        journal: JournalId::new(0).expect("the template is sound"),
+        generation: 1,
+        segment_blocks: 8,
+        tail: TailPosition {
+            segment: 0,
+            offset: 0,
+            sequence: 1,
+            number: 1,
+        },
+        durable_upto: 0,
+        checkpoint: 0,
+        segments: segments.to_vec(),
+    };
+    let mut block = vec![0; BLOCK_BYTES];
+    let at = header.seal(&mut block, Lba::new(0), 3);
+    put(&device, at.number(), &block);
+    let (first, rest) = data.split_first().unwrap_or((&0, &[]));
+    let places = [8, [9, 16, 10, 8][usize::from(first % 4)]];
+    for (sequence, (at, content)) in
+        (1_u64..).zip(places.into_iter().zip(rest.chunks(rest.len() / 2 + 1)))
+    {
+        put(&device, at, &transaction(at, sequence, content));
+    }
+    let layout = LogLayout {
+        seed: 3,
+        segment_blocks: 8,
+        first_number: 1,
+        device_blocks: 64,
+        headers: vec![Lba::new(0)],
+        rules: Rules::default(),
+    };
+    let queue = Queue::new(share(device), QueueConfig::default());
+    if let Ok(mut scan) = scan(&queue, &layout, 1, 1) {
+        let survivors = scan.survivors();
+        assert_eq!(survivors.len(), scan.transactions().len());
+        if !survivors.is_empty() {
+            scan.discard(0);
+            assert!(!scan.survivors()[0]);
+        }
+    }
+}
+
+/// One block that a scan takes for transaction `sequence`: handle number = sequence, everything else as
+/// `content` has it.
+fn transaction(at: u64, sequence: u64, content: &[u8]) -> Vec<u8> {
+    let mut block = vec![0; BLOCK_BYTES];
+    let mut word =
+        |field: usize, bytes: &[u8]| block[field..field + bytes.len()].copy_from_slice(bytes);
+    word(0, &0x7874_5244_u32.to_le_bytes());
+    word(8, &at.to_le_bytes());
+    word(16, &1_u64.to_le_bytes());
+    word(24, &sequence.to_le_bytes());
+    word(32, &sequence.to_le_bytes());
+    word(40, &sequence.to_le_bytes());
+    let marks = u32::from(content.first().copied().unwrap_or(0) % 8);
+    word(56, &marks.to_le_bytes());
+    let records = content.len().min(3000);
+    word(
+        60,
+        &u32::try_from(records)
+            .expect("the template is sound")
+            .to_le_bytes(),
+    );
+    word(64, &1_u32.to_le_bytes());
+    word(68, &1_u32.to_le_bytes());
+    let start = 80 + 8 * usize::try_from(marks).expect("the template is sound");
+    word(start, &content[..records]);
+    seal(&mut block, 4, 3);
+    block
+}
+
+fn options() -> MountOptions {
+    MountOptions {
+        background: Background::None,
+        cache_bytes: Some(1 << 20),
+        recovery_threads: Some(1),
+        ..MountOptions::default()
+    }
+}
+
+/// A clean volume with a little of everything, and the same one crashed with work in its logs.
+fn templates() -> &'static [Image; 2] {
+    static TEMPLATES: OnceLock<[Image; 2]> = OnceLock::new();
+    TEMPLATES.get_or_init(|| {
+        let device = Arc::new(RamDevice::new("template", 1024));
+        let format = FormatOptions {
+            journals: Some(1),
+            uuid: Some([9; 16]),
+            ..Default::default()
+        };
+        FileSystem::format(share(Arc::clone(&device)), &format).expect("the template is sound");
+        let fs =
+            FileSystem::open(share(Arc::clone(&device)), options()).expect("the template is sound");
+        fill(&fs, "first");
+        fs.close().expect("the template is sound");
+        let clean = device.snapshot();
+        let fs =
+            FileSystem::open(share(Arc::clone(&device)), options()).expect("the template is sound");
+        fill(&fs, "second");
+        fs.sync().expect("the template is sound");
+        drop(fs);
+        [clean, device.snapshot()]
+    })
+}
+
+fn fill(fs: &FileSystem, prefix: &str) {
+    let root = fs.root().expect("the template is sound");
+    let new = NewInode {
+        mode: 0o100_644,
+        ..NewInode::default()
+    };
+    let name = |rest: &str| format!("{prefix}-{rest}").into_bytes();
+    let directory = fs
+        .mkdir(&root, &name("directory"), &new)
+        .expect("the template is sound");
+    for n in 0..20 {
+        let file = fs
+            .create(&directory, &name(&n.to_string()), &new)
+            .expect("the template is sound");
+        fs.write(&file, n * 30_000, &[1; 5000], Stamp::Set)
+            .expect("the template is sound");
+    }
+    fs.symlink(&root, &name("link"), &[b'l'; 1000], &new)
+        .expect("the template is sound");
+    let file = fs
+        .lookup(&directory, &name("3"))
+        .expect("the template is sound")
+        .expect("the template is sound");
+    fs.link(&file, &root, &name("again"))
+        .expect("the template is sound");
+    fs.set_xattr(&file, b"user.x", &[2; 5000], dure_fs::XattrMode::Any)
+        .expect("the template is sound");
+    fs.unlink(&directory, &name("4"))
+        .expect("the template is sound");
+}
+
+/// Eight bytes: which block, where in it, what, and whether its checksum is made right again.
+fn patch(device: &RamDevice, layout: &Layout, bytes: &[u8; 8]) {
+    let word = |at: usize| u64::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
+    let block = word(0) % layout.total_blocks;
+    let at = usize::try_from(word(2)).expect("the template is sound") % BLOCK_BYTES;
+    let mut content = get(device, block);
+    content[at] = bytes[4];
+    if bytes[5] & 2 != 0 && at + 1 < BLOCK_BYTES {
+        content[at + 1] = bytes[6];
+    }
+    if bytes[5] & 1 != 0 {
+        let superblock = block == 0 || block == layout.total_blocks - 1;
+        let (field, seed) = if superblock {
+            (8, 0)
+        } else {
+            (4, layout.crc_seed)
+        };
+        seal(&mut content, field, seed);
+    }
+    put(device, block, &content);
+}
+
+/// Patches of a small volume, then everything that reads one.
+pub(crate) fn volume(data: &[u8]) {
+    let (which, patches) = data.split_first().unwrap_or((&0, &[]));
+    let device = Arc::new(RamDevice::from_image(
+        "volume",
+        &templates()[usize::from(which % 2)],
+    ));
+    let shared = || share(Arc::clone(&device));
+    let superblock = SuperBlock::open(&get(&device, 0), 0).expect("the template is sound");
+    let layout = Layout::from_superblock(superblock).expect("the template is sound");
+    for bytes in patches.as_chunks::<8>().0.iter().take(64) {
+        patch(&device, &layout, bytes);
+    }
+    let verify = CheckOptions {
+        data: Data::Verify,
+        ..CheckOptions::default()
+    };
+    let sound = check(shared(), &verify).is_ok_and(|report| report.is_sound());
+    for what in [
+        What::Superblock,
+        What::VolumeHeader,
+        What::Journals,
+        What::Log(None),
+        What::Node(Nid(3)),
+        What::Directory(Ino(1)),
+        What::Segment(SegNo(3)),
+        What::Block(BlockNo(layout.main)),
+    ] {
+        let _ = dump(shared(), what, &mut String::new());
+    }
+    let _ = check(
+        shared(),
+        &CheckOptions {
+            repair: Repair::Safe,
+            ..CheckOptions::default()
+        },
+    );
+    if sound {
+        // What the check calls sound must mount, and be sound afterwards.
+        let fs = FileSystem::open(shared(), options()).expect("the template is sound");
+        fill(&fs, "third");
+        fs.close().expect("the template is sound");
+        assert!(
+            check(shared(), &verify)
+                .expect("the template is sound")
+                .is_sound(),
+            "use of a sound volume broke it"
+        );
+    }
+}
