@@ -103,6 +103,7 @@ impl PageCache {
     }
 
     /// Pages in memory, or about to be.
+    #[cfg(test)]
     pub(crate) fn pages_used(&self) -> u64 {
         self.budget.used()
     }

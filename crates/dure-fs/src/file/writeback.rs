@@ -112,10 +112,7 @@ impl Volume {
             start: mut from,
             mut end,
         } = pages;
-        loop {
-            let Some(batch) = self.copy_dirty(inode, from..end) else {
-                break;
-            };
+        while let Some(batch) = self.copy_dirty(inode, from..end) {
             let copied = batch.pages.len();
             from = batch.pages[copied - 1] + 1;
             // What is appended from now on is not waited for.

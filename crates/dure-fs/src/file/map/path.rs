@@ -114,12 +114,6 @@ pub(crate) fn node_start(page: u64, height: u32) -> u64 {
     DIRECT_SLOTS + within - within % subtree_pages(height)
 }
 
-/// The pages of the leaf that covers `page` (not a direct one).
-pub(crate) fn leaf_pages(page: u64) -> Range<u64> {
-    let start = node_start(page, 1);
-    start..start + LEAF_SLOTS
-}
-
 /// The pages from `page` on whose slots share its granule.
 pub(crate) fn granule_rest(page: u64) -> u64 {
     if page < DIRECT_SLOTS {

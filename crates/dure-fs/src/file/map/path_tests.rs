@@ -1,7 +1,15 @@
+use std::ops::Range;
+
 use proptest::prelude::*;
 
 use super::path::*;
 use crate::format::slot::{DIRECT_SLOTS, INDEX_CHILDREN, LEAF_SLOTS};
+
+/// The pages of the leaf that covers `page` (not a direct one).
+fn leaf_pages(page: u64) -> Range<u64> {
+    let start = node_start(page, 1);
+    start..start + LEAF_SLOTS
+}
 
 /// The tree as a naive model numbers it: digits of the page in base 448, last digit in base 320.
 fn digits(page: u64, height: u32) -> Vec<u64> {

@@ -69,6 +69,7 @@ impl CacheBudget {
     }
 
     /// Pages in use or lent: exact when nobody is taking.
+    #[cfg(test)]
     pub(crate) fn used(&self) -> u64 {
         let stashed: u64 = self
             .stashes

@@ -124,6 +124,7 @@ impl PageStore {
     }
 
     /// Pages that wait for write-back.
+    #[cfg(test)]
     pub(crate) fn dirty(&self) -> u64 {
         self.dirty
     }

@@ -2,6 +2,7 @@
 //! devices.
 
 mod bench;
+mod crashes;
 mod errors;
 mod random;
 mod simple;
@@ -103,4 +104,15 @@ pub(super) fn check(fs: &FileSystem, inode: &InodeRef) {
     if blocks == 0 {
         assert!(state.record.map_root.get() == 0 && state.record.map_height.get() == 0);
     }
+}
+
+/// The volume, which is not mounted, has no fault in structures and data.
+pub(super) fn fsck(device: Arc<dyn Device>, what: &str) {
+    use crate::check::{CheckOptions, Data, check};
+    let options = CheckOptions {
+        data: Data::Verify,
+        ..CheckOptions::default()
+    };
+    let report = check(device, &options).expect("there is a volume");
+    assert!(report.is_sound(), "{what}: {:#?}", report.issues());
 }

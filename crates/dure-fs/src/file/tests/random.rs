@@ -17,6 +17,10 @@ impl Rng {
         z ^ (z >> 31)
     }
 
+    pub(super) fn byte(&mut self) -> u8 {
+        self.next().to_le_bytes()[0]
+    }
+
     pub(super) fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
@@ -71,16 +75,9 @@ impl Model {
     fn step(&mut self, fs: &FileSystem, inode: &InodeRef) {
         let (offset, len) = self.range();
         match self.rng.below(16) {
-            0..=4 => {
-                let data: Vec<u8> = (0..len).map(|_| self.rng.next() as u8).collect();
-                assert_eq!(
-                    fs.write(inode, offset, &data, Stamp::Set).unwrap(),
-                    data.len()
-                );
-                self.fill(offset, &data);
-            }
+            0..=4 => self.write(fs, inode, offset, len),
             5 if self.bytes.len() as u64 + len < LEN_MAX => {
-                let data: Vec<u8> = (0..len).map(|_| self.rng.next() as u8).collect();
+                let data: Vec<u8> = (0..len).map(|_| self.rng.byte()).collect();
                 let (start, count) = fs.append(inode, &data).unwrap();
                 assert_eq!((at(start), count), (self.bytes.len(), data.len()));
                 self.fill(start, &data);
@@ -114,19 +111,28 @@ impl Model {
             11 => self.seek(fs, inode, offset),
             12 => fs.fsync(inode, SyncScope::Data).unwrap(),
             13 => fs.0.checkpoint().unwrap(),
-            _ => {
-                let mode = if len % 2 == 0 {
-                    ReadMode::Cached
-                } else {
-                    ReadMode::Bypass
-                };
-                let mut buf = vec![0xaa; at(len)];
-                let got = fs.read(inode, offset, &mut buf, mode).unwrap();
-                let want = self.bytes.get(at(offset)..).unwrap_or(&[]);
-                assert_eq!(got, want.len().min(at(len)));
-                assert!(buf[..got] == want[..got], "read of {len} at {offset}");
-            }
+            _ => self.read(fs, inode, offset, len),
         }
+    }
+
+    fn write(&mut self, fs: &FileSystem, inode: &InodeRef, offset: u64, len: u64) {
+        let data: Vec<u8> = (0..len).map(|_| self.rng.byte()).collect();
+        let done = fs.write(inode, offset, &data, Stamp::Set).unwrap();
+        assert_eq!(done, data.len());
+        self.fill(offset, &data);
+    }
+
+    fn read(&self, fs: &FileSystem, inode: &InodeRef, offset: u64, len: u64) {
+        let mode = if len % 2 == 0 {
+            ReadMode::Cached
+        } else {
+            ReadMode::Bypass
+        };
+        let mut buf = vec![0xaa; at(len)];
+        let got = fs.read(inode, offset, &mut buf, mode).unwrap();
+        let want = self.bytes.get(at(offset)..).unwrap_or(&[]);
+        assert_eq!(got, want.len().min(at(len)));
+        assert!(buf[..got] == want[..got], "read of {len} at {offset}");
     }
 
     /// Holes are zero, and what is not zero is data.
@@ -177,6 +183,9 @@ fn run(seed: u64, cache_bytes: u64, rounds: u32, steps: u32) {
         } else {
             fs.fsync(&inode, SyncScope::All).unwrap();
         }
+        drop(inode);
+        drop(fs);
+        super::fsck(world.device(), &format!("seed {seed}, round {round}"));
     }
 }
 

@@ -4,7 +4,7 @@ use crate::{AllocateMode, Error, ReadMode, SeekTarget, Stamp, SyncScope};
 
 fn pattern(len: usize, seed: u64) -> Vec<u8> {
     (0..len as u64)
-        .map(|n| (n.wrapping_mul(seed * 2 + 1) >> 3) as u8 | 1)
+        .map(|n| (n.wrapping_mul(seed * 2 + 1) >> 3).to_le_bytes()[0] | 1)
         .collect()
 }
 

@@ -1,0 +1,203 @@
+//! Every call is followed by a sync, and the power fails anywhere: afterwards the file is what it was
+//! after the last sync that returned, or what the running one would have made it; never anything else.
+
+use dure_block::crash::{CrashImages, Selection, Tear};
+use dure_block::record::RecordDevice;
+use dure_block::{Device, share};
+use dure_sync::Arc;
+use dure_sync::atomic::{AtomicBool, Ordering};
+
+use super::random::Rng;
+use super::{World, check, content, file, fsck};
+use crate::volume::{FileSystem, FlushRule};
+use crate::{AllocateMode, Stamp, SyncScope};
+
+/// What a run promised: from `step` on, the file is at least in state `index`.
+struct Promise {
+    step: u64,
+    index: usize,
+}
+
+/// One call and its sync; the states it may leave behind on the way, the last of them promised.
+fn call(fs: &FileSystem, rng: &mut Rng, bytes: &[u8]) -> Vec<Vec<u8>> {
+    let inode = file(fs);
+    let mut new = bytes.to_vec();
+    let offset = usize::try_from(rng.below(60) * 4096 + rng.below(3) * 1000).unwrap();
+    let len = usize::try_from(1 + rng.below(12) * 2048).unwrap();
+    let mut states = Vec::new();
+    match rng.below(6) {
+        0..=2 => {
+            let fill = u8::try_from(1 + rng.below(250)).unwrap();
+            fs.write(&inode, offset as u64, &vec![fill; len], Stamp::Set)
+                .unwrap();
+            new.resize(new.len().max(offset + len), 0);
+            new[offset..offset + len].fill(fill);
+        }
+        3 => {
+            let size = usize::try_from(rng.below(new.len() as u64 + 1)).unwrap();
+            fs.0.truncate(&inode, size as u64).unwrap();
+            new.truncate(size);
+        }
+        4 => {
+            fs.allocate(&inode, AllocateMode::KeepSize, offset as u64, len as u64)
+                .unwrap();
+        }
+        _ => {
+            // Whole pages: the edges of a hole are written later than the hole is made.
+            let start = offset - offset % 4096;
+            let end = (start + 8 * 4096).min(new.len());
+            fs.allocate(&inode, AllocateMode::Punch, start as u64, 8 * 4096)
+                .unwrap();
+            if start < end {
+                let whole = end - end % 4096;
+                if start < whole {
+                    new[start..whole].fill(0);
+                    states.push(new.clone());
+                }
+                new[start..end].fill(0);
+            }
+        }
+    }
+    fs.fsync(&inode, SyncScope::All).unwrap();
+    states.push(new);
+    states
+}
+
+fn run(seed: u64, flush: FlushRule, steps: usize) -> usize {
+    let mut world = World::new(2048, 1 << 20);
+    world.options.flush = flush;
+    {
+        let fs = world.mount();
+        file(&fs);
+        fs.close().unwrap();
+    }
+    let base = world.ram.snapshot();
+    let record = Arc::new(RecordDevice::new(world.device()));
+    let log = record.log();
+    let mut states = vec![Vec::new()];
+    let mut promises = vec![Promise { step: 0, index: 0 }];
+    {
+        let fs = FileSystem::open(share(record.clone()), world.options.clone()).unwrap();
+        let mut rng = Rng(seed);
+        for n in 0..steps {
+            let next = call(&fs, &mut rng, &states[states.len() - 1]);
+            states.extend(next);
+            promises.push(Promise {
+                step: log.step(),
+                index: states.len() - 1,
+            });
+            if n % 5 == 4 {
+                fs.0.checkpoint().unwrap();
+            }
+        }
+    }
+    let images = CrashImages::new(base, &log);
+    let mut tried = 0;
+    let selection = Selection {
+        exhaustive_max: 4,
+        random: 2,
+        seed,
+        tear: Tear::None,
+    };
+    for step in images.frontiers() {
+        let last = promises
+            .iter()
+            .rposition(|promise| promise.step <= step)
+            .unwrap();
+        let from = promises[last].index;
+        let to = promises.get(last + 1).map_or(from, |promise| promise.index);
+        let point = images.at(step);
+        for choice in point.choices(selection) {
+            tried += 1;
+            let device: Arc<dyn Device> = share(Arc::new(point.image(&choice)));
+            let what = format!("seed {seed}, {flush:?}, crash after step {step}, choice {choice}");
+            let fs = FileSystem::open(device.clone(), world.options.clone())
+                .unwrap_or_else(|error| panic!("{what}: {error}"));
+            let inode = file(&fs);
+            let bytes = content(&fs, &inode);
+            assert!(
+                states[from..=to].contains(&bytes),
+                "{what}: {} bytes, none of the states {from}..={to}, which have {:?}",
+                bytes.len(),
+                states[from..=to].iter().map(Vec::len).collect::<Vec<_>>(),
+            );
+            check(&fs, &inode);
+            fs.close().unwrap();
+            drop(fs);
+            fsck(device, &what);
+        }
+    }
+    tried
+}
+
+#[test]
+fn a_synced_file_survives_a_crash_anywhere() {
+    let tried: usize = (0..4).map(|seed| run(seed, FlushRule::One, 14)).sum();
+    assert!(tried > 300, "only {tried} crashes");
+}
+
+#[test]
+fn a_synced_file_survives_a_crash_anywhere_with_two_flushes() {
+    run(7, FlushRule::Two, 14);
+}
+
+/// A truncate that takes several operations: the file is whole or cut, and nothing stays behind.
+#[test]
+fn a_long_truncate_is_finished_by_the_mount() {
+    let world = World::new(8192, 8 << 20);
+    let data: Vec<u8> = (0..1500 * 4096_u64)
+        .map(|n| (n * 7 >> 9).to_le_bytes()[0] | 1)
+        .collect();
+    let fs = world.mount();
+    fs.write(&file(&fs), 0, &data, Stamp::Set).unwrap();
+    fs.close().unwrap();
+    drop(fs);
+    let base = world.ram.snapshot();
+    let record = Arc::new(RecordDevice::new(world.device()));
+    let log = record.log();
+    let fs = FileSystem::open(share(record.clone()), world.options.clone()).unwrap();
+    let inode = file(&fs);
+    // Each operation is made durable by itself, so that the crash can come between any two.
+    let done = AtomicBool::new(false);
+    dure_sync::thread::scope(|scope| {
+        scope.spawn(|| {
+            fs.0.truncate(&inode, 5000).unwrap();
+            done.store(true, Ordering::Release);
+        });
+        while !done.load(Ordering::Acquire) {
+            fs.0.commit_all().unwrap();
+        }
+    });
+    fs.fsync(&inode, SyncScope::All).unwrap();
+    let images = CrashImages::new(base, &log);
+    let mut cut = 0;
+    for step in images.frontiers() {
+        let point = images.at(step);
+        for choice in point.choices(Selection {
+            exhaustive_max: 2,
+            random: 1,
+            ..Selection::default()
+        }) {
+            let device: Arc<dyn Device> = share(Arc::new(point.image(&choice)));
+            let fs = FileSystem::open(device.clone(), world.options.clone()).unwrap();
+            let inode = file(&fs);
+            let bytes = content(&fs, &inode);
+            if bytes.len() == 5000 {
+                cut += 1;
+                assert!(bytes == data[..5000]);
+                assert_eq!(inode.inode().state.read().record.blocks.get(), 2);
+            } else {
+                assert!(
+                    bytes == data,
+                    "{} bytes, crash after step {step}",
+                    bytes.len()
+                );
+            }
+            check(&fs, &inode);
+            drop(inode);
+            fs.close().unwrap();
+            fsck(device, &format!("crash after step {step}, choice {choice}"));
+        }
+    }
+    assert!(cut > 0, "some crash came after the truncate");
+}
