@@ -1,3 +1,4 @@
 //! What verifies dure: models, generators and checkers. Nothing of the product depends on it.
 
+pub mod crash;
 pub mod model;

@@ -280,7 +280,11 @@ fn apply_delta(
     };
     // All versions of a life are at or above the one it began with: a change below them all is of an
     // earlier life, whose node may have been of another kind, and the image covers it.
-    if image.versions.iter().all(|version| event.version < *version) {
+    if image
+        .versions
+        .iter()
+        .all(|version| event.version < *version)
+    {
         return Ok(());
     }
     let granule = usize::from(index);

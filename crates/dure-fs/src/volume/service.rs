@@ -234,6 +234,24 @@ impl FileSystem {
         self.0.stopped().map(str::to_owned)
     }
 
+    /// Writes back, commits and, if it is time, checkpoints, as background work does. For tests.
+    ///
+    /// # Errors
+    /// The first failure.
+    #[doc(hidden)]
+    pub fn background_now(&self) -> Result<()> {
+        self.0.background_round()
+    }
+
+    /// A checkpoint, as a full log causes it. For tests.
+    ///
+    /// # Errors
+    /// The first failure, after which the volume is stopped.
+    #[doc(hidden)]
+    pub fn checkpoint_now(&self) -> Result<()> {
+        self.0.checkpoint()
+    }
+
     /// The volume's layout.
     #[must_use]
     pub fn layout(&self) -> &crate::layout::Layout {

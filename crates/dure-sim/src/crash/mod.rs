@@ -1,0 +1,31 @@
+//! The proof that nothing is lost: small workloads, every crash, every legal outcome.
+//!
+//! **Problem.** The contract of docs/durability.md speaks of any crash at any instant. **Structure.**
+//! `call` is a workload as data and `workload` makes them (all of one operation, as ACE does);
+//! `perform` carries one out on dure-fs; `history` splits it into atomic changes and `state` applies
+//! them; `run` records the writes, cuts the power after every step with subsets of what was not flushed,
+//! and recovers; `legal` says whether the tree is one that the contract allows; `tree` reads it.
+//! **Invariants.** A failure prints workload, step and subset, which replay it (docs/crashes.md).
+//! **Crash.** The model of it is `dure_block::crash`.
+
+mod call;
+mod history;
+mod legal;
+mod pairs;
+mod perform;
+mod run;
+mod state;
+mod suite;
+mod tree;
+pub mod workload;
+
+pub use call::{At, Call, Path, Step, Workload, pattern};
+pub use history::{Atom, History, Version};
+pub use legal::{Instant, check};
+pub use perform::Performer;
+pub use run::{
+    Base, Counts, CrashSteps, Options, Recording, VOLUME_BLOCKS, Violation, mount_options,
+};
+pub use state::{Effect, Id, Name, Node, ROOT, State};
+pub use suite::{Outcome, run_all};
+pub use tree::{Item, Tree};

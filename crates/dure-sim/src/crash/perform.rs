@@ -1,0 +1,200 @@
+//! Carrying out the steps of a workload on a mounted volume.
+
+use std::collections::BTreeMap;
+
+use dure_fs::format::inode::Time;
+use dure_fs::{
+    Error, FileKind, FileSystem, InodeRef, NewInode, Result, SetAttributes, SetTime, Stamp,
+    SyncScope, XattrMode,
+};
+use zerocopy::little_endian::{I64, U32};
+
+use super::call::{At, Call, Path, Step, pattern};
+
+/// The user of a volume: its open descriptors.
+#[derive(Debug)]
+pub struct Performer {
+    fs: FileSystem,
+    slots: BTreeMap<u8, InodeRef>,
+}
+
+fn new(kind: FileKind, mode: u32) -> NewInode {
+    NewInode {
+        mode: kind.mode() | mode,
+        ..NewInode::default()
+    }
+}
+
+impl Performer {
+    /// A user of `fs` without descriptors.
+    #[must_use]
+    pub fn new(fs: FileSystem) -> Performer {
+        Performer {
+            fs,
+            slots: BTreeMap::new(),
+        }
+    }
+
+    fn find(&self, path: Path) -> Result<InodeRef> {
+        let mut at = self.fs.root()?;
+        for name in path.split('/').filter(|name| !name.is_empty()) {
+            at = self
+                .fs
+                .lookup(&at, name.as_bytes())?
+                .ok_or(Error::NotFound)?;
+        }
+        Ok(at)
+    }
+
+    fn at(&self, at: At) -> Result<InodeRef> {
+        match at {
+            At::Path(path) => self.find(path),
+            At::Slot(slot) => self.slots.get(&slot).cloned().ok_or(Error::NotFound),
+        }
+    }
+
+    fn name(&self, path: Path) -> Result<(InodeRef, &'static [u8])> {
+        let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
+        Ok((self.find(dir)?, name.as_bytes()))
+    }
+
+    /// Does one step.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn step(&mut self, step: &Step) -> Result<()> {
+        match *step {
+            Step::Call(call) => self.call(&call),
+            Step::Open(slot, path) => {
+                let inode = self.find(path)?;
+                self.slots.insert(slot, inode);
+                Ok(())
+            }
+            Step::Close(slot) => {
+                self.slots.remove(&slot);
+                Ok(())
+            }
+            Step::Fsync(at) => self.fs.fsync(&self.at(at)?, SyncScope::All),
+            Step::Fdatasync(at) => self.fs.fsync(&self.at(at)?, SyncScope::Data),
+            Step::Sync => self.fs.sync(),
+            Step::WriteBack => self.fs.background_now(),
+            Step::Checkpoint => self.fs.checkpoint_now(),
+            Step::Unmount => {
+                self.slots.clear();
+                self.fs.close()
+            }
+        }
+    }
+
+    fn call(&mut self, call: &Call) -> Result<()> {
+        let fs = self.fs.clone();
+        match *call {
+            Call::Create { path } => {
+                let (dir, name) = self.name(path)?;
+                fs.create(&dir, name, &new(FileKind::File, 0o644)).map(drop)
+            }
+            Call::Fifo { path } => {
+                let (dir, name) = self.name(path)?;
+                fs.create(&dir, name, &new(FileKind::Fifo, 0o644)).map(drop)
+            }
+            Call::Mkdir { path } => {
+                let (dir, name) = self.name(path)?;
+                let new = new(FileKind::Directory, 0o755);
+                fs.mkdir(&dir, name, &new).map(drop)
+            }
+            Call::Symlink { target, path } => {
+                let (dir, name) = self.name(path)?;
+                let new = new(FileKind::Symlink, 0o777);
+                fs.symlink(&dir, name, target.as_bytes(), &new).map(drop)
+            }
+            Call::Temporary { slot, dir } => {
+                let inode = fs.temporary(&self.find(dir)?, &new(FileKind::File, 0o600))?;
+                self.slots.insert(slot, inode);
+                Ok(())
+            }
+            Call::Link { from, to } => self.link(At::Path(from), to),
+            Call::LinkSlot { slot, path } => self.link(At::Slot(slot), path),
+            Call::Unlink { path } => {
+                let (dir, name) = self.name(path)?;
+                fs.unlink(&dir, name)
+            }
+            Call::Rmdir { path } => {
+                let (dir, name) = self.name(path)?;
+                fs.rmdir(&dir, name)
+            }
+            Call::Rename { from, to, mode } => {
+                let ((from_dir, from), (to_dir, to)) = (self.name(from)?, self.name(to)?);
+                fs.rename(&from_dir, from, &to_dir, to, mode)
+            }
+            _ => self.change(call),
+        }
+    }
+
+    fn link(&self, from: At, to: Path) -> Result<()> {
+        let (dir, name) = self.name(to)?;
+        self.fs.link(&self.at(from)?, &dir, name)
+    }
+
+    /// Calls on an inode.
+    fn change(&self, call: &Call) -> Result<()> {
+        let fs = &self.fs;
+        let set = |at, set: SetAttributes| fs.set_attributes(&self.at(at)?, &set).map(drop);
+        let none = SetAttributes::default();
+        match *call {
+            Call::Write {
+                at,
+                offset,
+                len,
+                fill,
+            } => {
+                let bytes = pattern(fill, dure_fs::units::to_usize(len));
+                let count = fs.write(&self.at(at)?, offset, &bytes, Stamp::Set)?;
+                assert_eq!(count, bytes.len(), "the volume has room");
+                Ok(())
+            }
+            Call::Allocate {
+                at,
+                mode,
+                offset,
+                len,
+            } => fs.allocate(&self.at(at)?, mode, offset, len),
+            Call::SetXattr {
+                at,
+                name,
+                len,
+                fill,
+            } => {
+                let (value, mode) = (pattern(fill, len), XattrMode::Any);
+                fs.set_xattr(&self.at(at)?, name.as_bytes(), &value, mode)
+            }
+            Call::RemoveXattr { at, name } => fs.remove_xattr(&self.at(at)?, name.as_bytes()),
+            Call::Truncate { at, size } => set(
+                at,
+                SetAttributes {
+                    size: Some(size),
+                    ..none
+                },
+            ),
+            Call::Chmod { at, mode } => set(
+                at,
+                SetAttributes {
+                    mode: Some(mode),
+                    ..none
+                },
+            ),
+            Call::Chown { at, uid } => set(
+                at,
+                SetAttributes {
+                    uid: Some(uid),
+                    ..none
+                },
+            ),
+            Call::SetTime { at, secs } => {
+                let (secs, nanos) = (I64::new(secs), U32::new(0));
+                let mtime = Some(SetTime::At(Time { secs, nanos }));
+                set(at, SetAttributes { mtime, ..none })
+            }
+            _ => unreachable!("calls on names are done by `call`"),
+        }
+    }
+}

@@ -1,0 +1,493 @@
+//! Runs a workload on a recording device, cuts the power everywhere, and judges what recovery makes of it.
+//!
+//! **Structure.** [`Base`] is a volume with a tree, made once. [`Recording`] is a workload that ran on an
+//! overlay of it: what was written, and when each step began and ended. [`Recording::crash`] makes the
+//! states of the medium, recovers each that is new, and compares it with `legal`. **Invariants.** States
+//! depend on the workload and [`Options`] alone; two states with the same content are recovered once, and
+//! compared with what was promised each time. **Crash.** That is what it is about.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use dure_block::crash::{Choice, CrashImages, CrashPoint, Selection};
+use dure_block::overlay::OverlayRam;
+use dure_block::ram::{Image, RamDevice};
+use dure_block::record::{LostFlushes, RecordDevice};
+use dure_block::{BLOCK_BYTES, Device, Io, Lba, share};
+use dure_fs::check::{CheckOptions, Data, Issue, IssueKind, check};
+use dure_fs::{Background, FileSystem, FormatOptions, MountOptions};
+use dure_sync::Arc;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::call::{Call, Step, Workload};
+use super::history::History;
+use super::legal::{self, Instant};
+use super::perform::Performer;
+use super::state::Effect;
+use super::tree::Tree;
+
+/// How much is tried, and on what device.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Which subsets of unflushed writes, and how they are torn.
+    pub selection: Selection,
+    /// Which steps of the record the power fails after.
+    pub steps: CrashSteps,
+    /// Flushes the device loses: a canary.
+    pub lost_flushes: LostFlushes,
+    /// How the volume is mounted, in the run and in recovery.
+    pub mount: MountOptions,
+    /// Violations after which a workload is given up.
+    pub violations_max: usize,
+}
+
+/// Steps of the record log the power fails after.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CrashSteps {
+    /// Every one.
+    Every,
+    /// Those with the most unflushed writes, and the end.
+    Frontiers,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            selection: Selection::default(),
+            steps: CrashSteps::Every,
+            lost_flushes: LostFlushes::None,
+            mount: mount_options(),
+            violations_max: 1,
+        }
+    }
+}
+
+/// A small cache, no threads.
+#[must_use]
+pub fn mount_options() -> MountOptions {
+    MountOptions {
+        background: Background::None,
+        cache_bytes: Some(1 << 20),
+        recovery_threads: Some(1),
+        ..MountOptions::default()
+    }
+}
+
+/// Blocks of the volume.
+pub const VOLUME_BLOCKS: u64 = 1024;
+
+/// A volume with a tree, unmounted.
+#[derive(Debug)]
+pub struct Base {
+    image: Arc<Image>,
+    history: History,
+}
+
+impl Base {
+    /// Makes a volume and, on it, what `calls` make.
+    ///
+    /// # Errors
+    /// Of the file system.
+    pub fn new(calls: &[Call]) -> dure_fs::Result<Base> {
+        let ram = Arc::new(RamDevice::new("base", VOLUME_BLOCKS));
+        let format = FormatOptions {
+            journals: Some(2),
+            segment_blocks: Some(32),
+            uuid: Some([7; 16]),
+            ..FormatOptions::default()
+        };
+        let device = share(Arc::clone(&ram));
+        FileSystem::format(device.clone(), &format)?;
+        let fs = FileSystem::open(device, mount_options())?;
+        let mut history = History::default();
+        let mut performer = Performer::new(fs.clone());
+        for call in calls {
+            performer.step(&Step::Call(*call))?;
+            history.call(0, call);
+        }
+        drop(performer);
+        fs.close()?;
+        history.settle();
+        let image = Arc::new(ram.snapshot());
+        Ok(Base { image, history })
+    }
+}
+
+/// How many of what.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Counts {
+    /// Workloads that ran.
+    pub workloads: u64,
+    /// (instant, subset) pairs.
+    pub states: u64,
+    /// Different contents of the medium, each checked, recovered, read, unmounted and checked.
+    pub images: u64,
+}
+
+impl Counts {
+    /// The sum.
+    #[must_use]
+    pub fn plus(self, other: Counts) -> Counts {
+        Counts {
+            workloads: self.workloads + other.workloads,
+            states: self.states + other.states,
+            images: self.images + other.images,
+        }
+    }
+}
+
+/// A state of the medium that recovery did not make a legal tree of.
+#[derive(Debug, Clone)]
+pub struct Violation {
+    /// What ran.
+    pub workload: Workload,
+    /// The record step after which the power failed, and the last.
+    pub at: (u64, u64),
+    /// What became of the unflushed writes.
+    pub choice: String,
+    /// The unflushed writes.
+    pub open: Vec<String>,
+    /// The step of the workload in which that was.
+    pub during: usize,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "workload: {}", self.workload)?;
+        let (at, last) = self.at;
+        let during = match self.workload.steps.get(self.during) {
+            Some(step) => format!("during or before step {} ({step})", self.during),
+            None => "after the last step".into(),
+        };
+        writeln!(f, "power cut after record step {at} of {last}, {during}")?;
+        writeln!(
+            f,
+            "unflushed writes {}: {}",
+            self.choice,
+            self.open.join(" ")
+        )?;
+        write!(f, "violation: {}", self.what)
+    }
+}
+
+/// When a step ran, and what it promised.
+#[derive(Debug)]
+struct Span {
+    begin: u64,
+    end: u64,
+    promise: BTreeSet<usize>,
+}
+
+/// A workload that ran.
+#[derive(Debug)]
+pub struct Recording {
+    workload: Workload,
+    images: CrashImages,
+    history: History,
+    spans: Vec<Span>,
+    /// The record step from which on the power may fail.
+    first: u64,
+}
+
+impl Recording {
+    /// Runs `workload` on a copy of `base`.
+    ///
+    /// # Errors
+    /// A call that failed, or a tree that is not what the calls make.
+    pub fn new(base: &Base, workload: &Workload, options: &Options) -> Result<Recording, String> {
+        let overlay = OverlayRam::new("crash", Arc::clone(&base.image));
+        let record = RecordDevice::with_lost_flushes(share(overlay), options.lost_flushes);
+        let log = record.log();
+        let fs = FileSystem::open(share(record), options.mount.clone());
+        let fs = fs.map_err(|error| format!("mount: {error}"))?;
+        let first = log.step();
+        let mut history = base.history.clone();
+        let mut performer = Performer::new(fs.clone());
+        let mut spans = Vec::new();
+        for (number, step) in workload.steps.iter().enumerate() {
+            let promise = promise(&history, number, step);
+            let begin = log.step();
+            let done = performer.step(step);
+            done.map_err(|error| format!("step {number} ({step}): {error}"))?;
+            let end = log.step();
+            note(&mut history, number, step);
+            spans.push(Span {
+                begin,
+                end,
+                promise,
+            });
+        }
+        let all: BTreeSet<usize> = (0..history.atoms.len()).collect();
+        let live = Tree::read(&fs)?;
+        let instant = Instant {
+            required: &all,
+            begun: usize::MAX,
+        };
+        legal::check(&history, instant, &live)
+            .map_err(|what| format!("without a crash: {what}"))?;
+        let images = CrashImages::new(Image::clone(&base.image), &log);
+        drop((performer, fs));
+        Ok(Recording {
+            workload: workload.clone(),
+            images,
+            history,
+            spans,
+            first,
+        })
+    }
+
+    /// Cuts the power everywhere.
+    #[must_use]
+    pub fn crash(&self, options: &Options) -> (Counts, Vec<Violation>) {
+        let mut judge = Judge::new(self, options);
+        let last = self.images.last_step();
+        let steps: Vec<u64> = match options.steps {
+            CrashSteps::Every => (self.first..=last).collect(),
+            CrashSteps::Frontiers => {
+                let mut steps = self.images.frontiers();
+                steps.extend(self.spans.iter().map(|span| span.end));
+                steps.retain(|step| *step >= self.first);
+                steps.sort_unstable();
+                steps.dedup();
+                steps
+            }
+        };
+        for step in steps {
+            judge.step(step);
+            if judge.violations.len() >= options.violations_max {
+                break;
+            }
+        }
+        judge.counts.workloads = 1;
+        judge.counts.images = u64::try_from(judge.recovered.len()).expect("64 bits");
+        (judge.counts, judge.violations)
+    }
+
+    /// What `crash` does, at one instant with one choice: to replay a report.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn replay(&self, step: u64, choice: &str, options: &Options) -> Result<Tree, String> {
+        let point = self.images.at(step);
+        let mut choices = point.choices(options.selection);
+        let choice = choices
+            .find(|made| made.to_string() == choice)
+            .ok_or("no such choice at this step")?;
+        recover(point.image(&choice), &options.mount)
+    }
+
+    fn begun(&self, step: u64) -> usize {
+        self.spans.partition_point(|span| span.begin < step)
+    }
+
+    fn required(&self, step: u64) -> BTreeSet<usize> {
+        let kept = self.spans.iter().filter(|span| span.end <= step);
+        kept.flat_map(|span| span.promise.iter().copied()).collect()
+    }
+}
+
+/// What must be there once `step` has returned.
+fn promise(history: &History, number: usize, step: &Step) -> BTreeSet<usize> {
+    match step {
+        Step::Fsync(at) => {
+            let id = history.id(*at);
+            history.closure(number, |atom| atom.touches.contains(&id))
+        }
+        Step::Fdatasync(at) => {
+            let id = history.id(*at);
+            history.closure(number, |atom| {
+                atom.touches.contains(&id) && !matches!(atom.effect, Effect::Time(..))
+            })
+        }
+        Step::Sync | Step::Unmount => history.closure(number, |_| true),
+        _ => BTreeSet::new(),
+    }
+}
+
+fn note(history: &mut History, number: usize, step: &Step) {
+    match step {
+        Step::Call(call) => history.call(number, call),
+        Step::Open(slot, path) => history.open(*slot, path),
+        _ => {}
+    }
+}
+
+/// Goes through the states of one recording.
+struct Judge<'r> {
+    recording: &'r Recording,
+    options: &'r Options,
+    counts: Counts,
+    violations: Vec<Violation>,
+    /// What recovery made, by content of the medium.
+    recovered: BTreeMap<u64, Result<(u64, Arc<Tree>), String>>,
+    /// Trees found legal: (digest, steps begun, promises).
+    legal: BTreeSet<(u64, usize, usize)>,
+}
+
+impl<'r> Judge<'r> {
+    fn new(recording: &'r Recording, options: &'r Options) -> Judge<'r> {
+        Judge {
+            recording,
+            options,
+            counts: Counts::default(),
+            violations: Vec::new(),
+            recovered: BTreeMap::new(),
+            legal: BTreeSet::new(),
+        }
+    }
+
+    fn step(&mut self, step: u64) {
+        let recording = self.recording;
+        let point = recording.images.at(step);
+        let (required, begun) = (recording.required(step), recording.begun(step));
+        let mut content = Content::new(&point);
+        for choice in point.choices(self.options.selection) {
+            self.counts.states += 1;
+            let image = point.image(&choice);
+            let key = content.key(&image);
+            let found = self.recovered.entry(key).or_insert_with(|| {
+                let tree = recover(image, &self.options.mount)?;
+                Ok((tree.digest(), Arc::new(tree)))
+            });
+            let verdict = match found {
+                Err(what) => Err(what.clone()),
+                Ok((digest, _)) if self.legal.contains(&(*digest, begun, required.len())) => Ok(()),
+                Ok((digest, tree)) => {
+                    let instant = Instant {
+                        required: &required,
+                        begun,
+                    };
+                    let verdict = legal::check(&recording.history, instant, tree);
+                    if verdict.is_ok() {
+                        self.legal.insert((*digest, begun, required.len()));
+                    }
+                    verdict
+                }
+            };
+            if let Err(what) = verdict {
+                self.report(&point, &choice, begun, what);
+                return;
+            }
+        }
+    }
+
+    fn report(&mut self, point: &CrashPoint<'_>, choice: &Choice, begun: usize, what: String) {
+        let open = point.open().map(|entry| match &entry.effect {
+            dure_block::record::Effect::Write { lba, data, .. } => {
+                format!("{}+{}", lba.number(), data.len())
+            }
+            other => format!("{other:?}"),
+        });
+        self.violations.push(Violation {
+            workload: self.recording.workload.clone(),
+            at: (point.step(), self.recording.images.last_step()),
+            choice: choice.to_string(),
+            open: open.collect(),
+            during: begun.saturating_sub(1),
+            what,
+        });
+    }
+}
+
+/// Names the content of images of one crash point without looking at all of it.
+struct Content {
+    /// Of what is there in any case.
+    durable: u64,
+    /// Blocks that images of this point may differ in, with the durable content's share of `durable`.
+    open: BTreeMap<u64, u64>,
+}
+
+fn block_key(lba: u64, bytes: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64_with_seed(bytes, lba)
+}
+
+impl Content {
+    fn new(point: &CrashPoint<'_>) -> Content {
+        let zeroes = [0; BLOCK_BYTES];
+        let durable = point.durable();
+        let share = |lba: u64| {
+            durable
+                .get(Lba::new(lba))
+                .map_or_else(|| block_key(lba, &zeroes), |b| block_key(lba, b.bytes()))
+        };
+        let all = (0..durable.blocks()).filter(|lba| durable.get(Lba::new(*lba)).is_some());
+        // Blocks of zeroes that nobody wrote count as nothing.
+        let unset = |lba: u64| durable.get(Lba::new(lba)).is_none();
+        let whole = all.fold(0, |sum, lba| sum ^ share(lba));
+        let mut open = BTreeMap::new();
+        for entry in point.open() {
+            let (first, count) = match &entry.effect {
+                dure_block::record::Effect::Write { lba, data, .. } => {
+                    (lba.number(), u64::try_from(data.len()).expect("64 bits"))
+                }
+                dure_block::record::Effect::Discard { lba, blocks } => (lba.number(), *blocks),
+                dure_block::record::Effect::Flush => continue,
+            };
+            for lba in first..first + count {
+                open.insert(lba, if unset(lba) { 0 } else { share(lba) });
+            }
+        }
+        Content {
+            durable: whole,
+            open,
+        }
+    }
+
+    fn key(&mut self, image: &OverlayRam) -> u64 {
+        let mut block = [0; BLOCK_BYTES];
+        let zeroes = [0; BLOCK_BYTES];
+        let mut key = self.durable;
+        for (lba, share) in &self.open {
+            let read = Io::Read {
+                lba: Lba::new(*lba),
+                out: &mut block,
+            };
+            image.execute(read).expect("memory can be read");
+            let now = if block == zeroes {
+                0
+            } else {
+                block_key(*lba, &block)
+            };
+            key ^= share ^ now;
+        }
+        xxh3_64(&key.to_le_bytes())
+    }
+}
+
+/// Checks, mounts (so recovers), reads, uses, unmounts and checks again.
+fn recover(image: OverlayRam, mount: &MountOptions) -> Result<Tree, String> {
+    let device = share(image);
+    must_be_clean(&device, "before recovery")?;
+    let fs = FileSystem::open(device.clone(), mount.clone());
+    let fs = fs.map_err(|error| format!("recovery: {error}"))?;
+    let tree = Tree::read(&fs).map_err(|what| format!("reading the recovered tree: {what}"))?;
+    fs.close()
+        .map_err(|error| format!("unmount after recovery: {error}"))?;
+    drop(fs);
+    must_be_clean(&device, "after recovery and unmount")?;
+    Ok(tree)
+}
+
+fn must_be_clean(device: &Arc<dyn Device>, when: &str) -> Result<(), String> {
+    let options = CheckOptions {
+        data: Data::Verify,
+        ..CheckOptions::default()
+    };
+    let report =
+        check(device.clone(), &options).map_err(|error| format!("check {when}: {error}"))?;
+    // A crash leaves volumes that were not unmounted, and may tear the slot that was being written.
+    let counts = |issue: &&Issue| {
+        !matches!(
+            issue.kind,
+            IssueKind::NotClean { .. } | IssueKind::PairSlotBad { .. }
+        )
+    };
+    let issues = report.issues().iter().filter(counts);
+    let shown: Vec<_> = issues.take(4).map(ToString::to_string).collect();
+    if shown.is_empty() {
+        return Ok(());
+    }
+    Err(format!("check {when}: {}", shown.join("; ")))
+}

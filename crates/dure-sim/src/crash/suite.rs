@@ -1,0 +1,66 @@
+//! Many workloads on a few threads.
+
+use dure_sync::atomic::{AtomicUsize, Ordering};
+use dure_sync::thread;
+
+use super::call::Workload;
+use super::run::{Base, Counts, Options, Recording, Violation};
+
+/// What a suite found.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// How much was tried.
+    pub counts: Counts,
+    /// What was wrong.
+    pub violations: Vec<Violation>,
+    /// Workloads that did not even run.
+    pub failures: Vec<String>,
+}
+
+/// Runs all workloads on `threads` threads. `bases` are the volumes, by setup.
+///
+/// # Panics
+/// If a thread does.
+#[must_use]
+pub fn run_all(
+    bases: &[Base],
+    workloads: &[Workload],
+    options: &Options,
+    threads: usize,
+) -> Outcome {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut outcome = Outcome::default();
+        loop {
+            // Relaxed: only the number itself is shared.
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(workload) = workloads.get(number) else {
+                return outcome;
+            };
+            match Recording::new(&bases[workload.setup], workload, options) {
+                Ok(recording) => {
+                    let (counts, violations) = recording.crash(options);
+                    outcome.counts = outcome.counts.plus(counts);
+                    outcome.violations.extend(violations);
+                }
+                Err(what) => outcome
+                    .failures
+                    .push(format!("workload: {workload}\n{what}")),
+            }
+        }
+    };
+    let parts: Vec<Outcome> = thread::scope(|scope| {
+        let handles: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let join = |handle: thread::ScopedJoinHandle<'_, Outcome>| {
+            handle.join().expect("a panic in a workload is a failure")
+        };
+        handles.into_iter().map(join).collect()
+    });
+    let mut all = Outcome::default();
+    for part in parts {
+        all.counts = all.counts.plus(part.counts);
+        all.violations.extend(part.violations);
+        all.failures.extend(part.failures);
+    }
+    all
+}

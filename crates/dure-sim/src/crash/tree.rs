@@ -1,0 +1,146 @@
+//! The tree of a mounted volume, read through the file system.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::ops::ControlFlow;
+
+use dure_fs::units::{Ino, to_usize};
+use dure_fs::{FileKind, FileSystem, InodeRef, ReadMode, Result};
+
+/// What stands at one path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Item {
+    /// Inode number.
+    pub ino: Ino,
+    /// Type.
+    pub kind: FileKind,
+    /// Permission bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Links.
+    pub nlink: u32,
+    /// Bytes of a file.
+    pub size: u64,
+    /// Modification time in seconds.
+    pub mtime: i64,
+    /// Content of a file, or a link's target.
+    pub content: Vec<u8>,
+    /// Extended attributes.
+    pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+/// Everything by path; the root is the empty path.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Tree {
+    /// The items.
+    pub items: BTreeMap<String, Item>,
+}
+
+/// More entries or bytes than any workload makes: a volume that shows them is broken.
+const ENTRIES_MAX: usize = 10_000;
+const BYTES_MAX: u64 = 64 << 20;
+
+impl Tree {
+    /// Reads everything.
+    ///
+    /// # Errors
+    /// What went wrong, and at which path.
+    pub fn read(fs: &FileSystem) -> std::result::Result<Tree, String> {
+        let mut tree = Tree::default();
+        let root = fs.root().map_err(|error| format!("root: {error}"))?;
+        let mut open = vec![(String::new(), root)];
+        while let Some((path, inode)) = open.pop() {
+            let fail = |error| format!("/{path}: {error}");
+            let item = item(fs, &inode).map_err(fail)?;
+            if item.kind == FileKind::Directory {
+                for (name, below) in names(fs, &inode).map_err(fail)? {
+                    let below_path = if path.is_empty() {
+                        name
+                    } else {
+                        format!("{path}/{name}")
+                    };
+                    open.push((below_path, below?));
+                }
+            }
+            tree.items.insert(path, item);
+            if tree.items.len() > ENTRIES_MAX {
+                return Err("the tree has a loop".into());
+            }
+        }
+        Ok(tree)
+    }
+
+    /// A number that differs, all but certainly, where trees differ.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        let mut text = String::new();
+        for (path, item) in &self.items {
+            let content = xxhash_rust::xxh3::xxh3_64(&item.content);
+            let shown = Item {
+                content: Vec::new(),
+                ..item.clone()
+            };
+            writeln!(text, "{path:?} {content} {shown:?}").expect("a string takes everything");
+        }
+        xxhash_rust::xxh3::xxh3_64(text.as_bytes())
+    }
+}
+
+type Named = (String, std::result::Result<InodeRef, String>);
+
+fn names(fs: &FileSystem, dir: &InodeRef) -> Result<Vec<Named>> {
+    let mut listed = Vec::new();
+    fs.read_directory(dir, 0, &mut |entry| {
+        let name = String::from_utf8_lossy(entry.name).into_owned();
+        listed.push((name, entry.ino, entry.kind));
+        ControlFlow::Continue(())
+    })?;
+    let find = |(name, ino, kind): (String, Ino, FileKind)| {
+        let found = fs.lookup(dir, name.as_bytes());
+        let found = match found {
+            Ok(Some(inode)) if inode.ino() == ino && inode.kind() == kind => Ok(inode),
+            Ok(Some(inode)) => Err(format!(
+                "{name}: readdir says inode {ino} ({kind:?}), lookup inode {} ({:?})",
+                inode.ino(),
+                inode.kind()
+            )),
+            Ok(None) => Err(format!("{name}: readdir shows it, lookup does not find it")),
+            Err(error) => Err(format!("{name}: {error}")),
+        };
+        (name, found)
+    };
+    Ok(listed.into_iter().map(find).collect())
+}
+
+fn item(fs: &FileSystem, inode: &InodeRef) -> Result<Item> {
+    let attributes = fs.attributes(inode)?;
+    let content = match attributes.kind {
+        FileKind::File => content(fs, inode, attributes.size)?,
+        FileKind::Symlink => fs.read_link(inode)?,
+        _ => Vec::new(),
+    };
+    let mut xattrs = BTreeMap::new();
+    for name in fs.list_xattr(inode)? {
+        let value = fs.get_xattr(inode, &name)?.unwrap_or_default();
+        xattrs.insert(name, value);
+    }
+    Ok(Item {
+        ino: attributes.ino,
+        kind: attributes.kind,
+        mode: attributes.mode & 0o7777,
+        uid: attributes.uid,
+        nlink: attributes.nlink,
+        size: attributes.size,
+        mtime: attributes.mtime.secs.get(),
+        content,
+        xattrs,
+    })
+}
+
+fn content(fs: &FileSystem, inode: &InodeRef, size: u64) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; to_usize(size.min(BYTES_MAX))];
+    let count = fs.read(inode, 0, &mut bytes, ReadMode::Bypass)?;
+    bytes.truncate(count);
+    Ok(bytes)
+}
