@@ -22,9 +22,8 @@ use super::map::{MapEdit, MapReader};
 use super::page::{Fill, Frame};
 use super::state::FileState;
 use crate::error::{Error, Result};
-use crate::format::inode::InodeRecord;
 use crate::format::slot::{DIRECT_SLOTS, Slot};
-use crate::inode::Inode;
+use crate::inode::{Inode, InodeState};
 use crate::op::Op;
 use crate::space::OpClass;
 use crate::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_u64, to_usize};
@@ -293,18 +292,21 @@ impl Volume {
 
     /// Logs a size and times that no page brought along.
     fn log_ahead(&self, inode: &Inode, extent: Extent) -> Result<()> {
-        let needed = |file: &FileState, record: &InodeRecord| match extent {
-            Extent::Data => file.is_longer(record),
-            Extent::All => file.is_ahead(record),
+        // Nobody pins an inode for its write-back: it may have been deleted since it was listed, also
+        // while the operation began, and its granule may hold the next inode by now.
+        let needed = |state: &InodeState| match extent {
+            _ if state.record.is_free() => false,
+            Extent::Data => state.file.is_longer(&state.record),
+            Extent::All => state.file.is_ahead(&state.record),
         };
-        {
-            let state = inode.state.read();
-            if !needed(&state.file, &state.record) {
-                return Ok(());
-            }
+        if !needed(&inode.state.read()) {
+            return Ok(());
         }
         let mut op = self.op_for_data(1)?;
         let mut state = inode.state.write();
+        if !needed(&state) {
+            return Ok(());
+        }
         let mut record = state.record;
         let from = record.size.get() / BLOCK_BYTES_U64;
         let next = state.file.pages.next_unclean(from..u64::MAX);

@@ -31,4 +31,4 @@ pub(crate) const TARGET_MAX: usize = 4095;
 pub(crate) const LINKS_MAX: u32 = 1 << 31;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
