@@ -2,7 +2,7 @@
 //!
 //! On a volume that was not unmounted, the blocks the recovery will decide about are left out.
 
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::format::sit::{ENTRIES, SegmentUse, SitBlock, SitEntry};
 use crate::units::SegNo;
@@ -51,7 +51,7 @@ pub(super) fn is_live(entry: &SitEntry, index: u32) -> bool {
 fn check_entry(context: &mut Context<'_>, segment: u32, entry: &SitEntry, at: u64) {
     let set: u32 = entry.live.iter().map(|byte| byte.count_ones()).sum();
     if segment >= context.layout.segments {
-        if set != 0 || entry.usage != 0 || entry.valid.get() != 0 || entry.changed.get() != 0 {
+        if entry.as_bytes().iter().any(|byte| *byte != 0) {
             let what = format!("SIT entry of segment {segment}, which does not exist");
             context.issue(IssueKind::ReservedNotZero { what, at });
         }

@@ -132,6 +132,26 @@ fn a_device_that_ends_too_early() {
     assert_eq!(report.worst(), Some(Severity::Fatal));
 }
 
+/// Regression: the mount refused what the check had called sound.
+#[test]
+fn a_sit_entry_behind_the_last_segment_must_be_zero() {
+    let disk = TestVolume::new().write();
+    disk.sit(|sit| sit.entries[43].reserved2.set(256));
+    let line = "error: SIT entry of segment 43, which does not exist at block 12: reserved bytes must be zero";
+    assert_eq!(disk.issues(), [line]);
+}
+
+/// Regression: the check believed the other copy, the mount did not.
+#[test]
+fn a_superblock_that_needs_a_newer_dure_is_not_damage() {
+    let disk = TestVolume::new().write();
+    let mut superblock = disk.layout.superblock;
+    superblock.incompat.set(1);
+    disk.put(0, &superblock.seal(0));
+    let error = check(disk.device(), &CheckOptions::default()).unwrap_err();
+    assert!(matches!(error, crate::Error::Unsupported { .. }), "{error}");
+}
+
 #[test]
 fn a_block_that_cannot_be_read() {
     let disk = TestVolume::new().write();
