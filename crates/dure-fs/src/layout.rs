@@ -16,6 +16,8 @@ use crate::units::{BLOCK_BYTES_U64, BlockNo, SegNo};
 
 /// Smallest volume.
 pub const VOLUME_BLOCKS_MIN: u64 = 1024;
+/// Longest label.
+const LABEL_BYTES: usize = 64;
 /// Most journals a volume can have; a mark has ten bits for them.
 pub const JOURNALS_MAX: u32 = 1000;
 
@@ -81,19 +83,7 @@ impl Layout {
     /// # Errors
     /// `TooSmall`, `BadOption`.
     pub fn plan(blocks: u64, options: &FormatOptions, cores: u32) -> Result<Layout> {
-        if blocks < VOLUME_BLOCKS_MIN {
-            return Err(Error::TooSmall {
-                what: "a volume",
-                have: blocks,
-                need: VOLUME_BLOCKS_MIN,
-            });
-        }
-        if options.label.len() > 64 {
-            return Err(Error::BadOption {
-                option: "label",
-                why: "longer than 64 bytes".into(),
-            });
-        }
+        check_options(blocks, options)?;
         let segment_blocks = segment_blocks_for(blocks, options.segment_blocks)?;
         let room = blocks / u64::from(segment_blocks);
         let journals = journals_for(room, options.journals, cores)?;
@@ -123,15 +113,13 @@ impl Layout {
         }
         let small = |value: u64| u32::try_from(value).map_err(|_| too_large(blocks));
         let uuid = options.uuid.unwrap_or_else(random_uuid);
-        let mut label = [0; 64];
-        label[..options.label.len()].copy_from_slice(options.label.as_bytes());
         let superblock = SuperBlock {
             magic: MAGIC,
             crc: U32::ZERO,
             version: U32::new(VERSION),
             address: U64::ZERO,
             uuid,
-            label,
+            label: padded(&options.label),
             created: I64::new(dure_sync::clock::wall().secs),
             compat: U64::ZERO,
             ro_compat: U64::ZERO,
@@ -318,6 +306,30 @@ impl Layout {
     pub fn bytes(&self) -> u64 {
         self.total_blocks * BLOCK_BYTES_U64
     }
+}
+
+fn check_options(blocks: u64, options: &FormatOptions) -> Result<()> {
+    if blocks < VOLUME_BLOCKS_MIN {
+        let need = VOLUME_BLOCKS_MIN;
+        return Err(Error::TooSmall {
+            what: "a volume",
+            have: blocks,
+            need,
+        });
+    }
+    if options.label.len() > LABEL_BYTES {
+        return Err(Error::BadOption {
+            option: "label",
+            why: "longer than 64 bytes".into(),
+        });
+    }
+    Ok(())
+}
+
+fn padded(label: &str) -> [u8; LABEL_BYTES] {
+    let mut bytes = [0; LABEL_BYTES];
+    bytes[..label.len()].copy_from_slice(label.as_bytes());
+    bytes
 }
 
 /// The device table of a volume on one block device or image file.

@@ -11,7 +11,18 @@ use crate::units::{Nid, to_usize};
 
 const SHARDS: usize = 64;
 
-type Shard = RwLock<NODE_SHARD, BTreeMap<u64, Arc<Node>>>;
+/// Nodes looked at by one insert into a full shard.
+const SWEEP_NODES: usize = 16;
+
+/// One shard.
+#[derive(Debug, Default)]
+struct Nodes {
+    nodes: BTreeMap<u64, Arc<Node>>,
+    /// CLOCK's hand: where the next sweep begins.
+    hand: u64,
+}
+
+type Shard = RwLock<NODE_SHARD, Nodes>;
 
 /// All nodes in memory, and the lists of those that wait for a checkpoint.
 #[derive(Debug)]
@@ -30,7 +41,7 @@ impl NodeCache {
     pub(crate) fn new(nodes_max: usize, cores: usize) -> NodeCache {
         NodeCache {
             shards: (0..SHARDS)
-                .map(|_| CachePadded::new(RwLock::new(BTreeMap::new())))
+                .map(|_| CachePadded::new(RwLock::new(Nodes::default())))
                 .collect(),
             shard_nodes_max: (nodes_max / SHARDS).max(8),
             dirty: PerCore::new(cores, |_| Mutex::new(Vec::new())),
@@ -51,7 +62,7 @@ impl NodeCache {
     /// The node, if it is in memory.
     pub(crate) fn get(&self, nid: Nid) -> Option<Arc<Node>> {
         let shard = self.shard(nid).read();
-        let node = shard.get(&nid.0)?;
+        let node = shard.nodes.get(&nid.0)?;
         node.touch();
         Some(node.clone())
     }
@@ -64,7 +75,7 @@ impl NodeCache {
         still_right: impl FnOnce() -> bool,
     ) -> Option<Arc<Node>> {
         let mut shard = self.shard(node.nid).write();
-        if let Some(there) = shard.get(&node.nid.0) {
+        if let Some(there) = shard.nodes.get(&node.nid.0) {
             return Some(there.clone());
         }
         // The NAT entry is read again under the shard lock: between the read of the image and now the
@@ -73,7 +84,7 @@ impl NodeCache {
             return None;
         }
         evict(&mut shard, self.shard_nodes_max);
-        shard.insert(node.nid.0, node.clone());
+        shard.nodes.insert(node.nid.0, node.clone());
         Some(node)
     }
 
@@ -81,7 +92,7 @@ impl NodeCache {
     pub(crate) fn insert_new(&self, node: Arc<Node>) {
         let mut shard = self.shard(node.nid).write();
         evict(&mut shard, self.shard_nodes_max);
-        let before = shard.insert(node.nid.0, node);
+        let before = shard.nodes.insert(node.nid.0, node);
         assert!(
             before.is_none_or(|before| before.freed().is_some()),
             "a live nid was used again"
@@ -93,10 +104,11 @@ impl NodeCache {
         assert!(node.freed().is_some());
         let mut shard = self.shard(node.nid).write();
         if shard
+            .nodes
             .get(&node.nid.0)
             .is_some_and(|there| Arc::ptr_eq(there, node))
         {
-            shard.remove(&node.nid.0);
+            shard.nodes.remove(&node.nid.0);
         }
     }
 
@@ -131,31 +143,35 @@ impl NodeCache {
             .sum()
     }
 
-    /// Dirty nodes that core `core` put on its list since the last checkpoint.
-    pub(crate) fn dirty_local(&self, core: dure_sync::CoreId) -> usize {
-        self.dirty_nodes.get(core).load(Ordering::Relaxed)
-    }
-
     /// Nodes in memory.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.read().len()).sum()
+        self.shards
+            .iter()
+            .map(|shard| shard.read().nodes.len())
+            .sum()
     }
 }
 
 /// Makes room for one more: nodes nobody holds, that are clean and were not used since the last sweep.
-/// Looks at a bounded number of nodes, so an insert stays cheap when everything is in use.
-fn evict(shard: &mut BTreeMap<u64, Arc<Node>>, nodes_max: usize) {
-    if shard.len() < nodes_max {
+fn evict(shard: &mut Nodes, nodes_max: usize) {
+    if shard.nodes.len() < nodes_max {
         return;
     }
     let free = |node: &Arc<Node>| Arc::strong_count(node) == 1 && !node.is_dirty();
-    let victims: Vec<u64> = shard
-        .iter()
-        .filter(|(_, node)| free(node) && node.expire())
-        .map(|(&nid, _)| nid)
-        .take(nodes_max / 8 + 1)
-        .collect();
+    // At most a few nodes are looked at, from where the last sweep ended: an insert stays cheap also
+    // when everything is dirty or in use.
+    let from = shard.hand;
+    let behind = shard.nodes.range(from..);
+    let all_round = behind.chain(shard.nodes.range(..from)).take(SWEEP_NODES);
+    let mut victims = Vec::new();
+    for (&nid, node) in all_round {
+        shard.hand = nid + 1;
+        if free(node) && node.expire() {
+            victims.push(nid);
+        }
+    }
     for nid in victims {
-        shard.remove(&nid);
+        shard.nodes.remove(&nid);
     }
 }

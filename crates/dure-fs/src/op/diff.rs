@@ -15,7 +15,10 @@ pub(super) fn ranges(old: &[u8], new: &[u8], mut changed: impl FnMut(Range<usize
     let mut open: Option<Range<usize>> = None;
     // Eight bytes at a time: payload lengths are multiples of eight.
     let ((old, old_rest), (new, new_rest)) = (old.as_chunks::<8>(), new.as_chunks::<8>());
-    assert!(old_rest.is_empty() && new_rest.is_empty(), "payloads are multiples of eight");
+    assert!(
+        old_rest.is_empty() && new_rest.is_empty(),
+        "payloads are multiples of eight"
+    );
     for (n, (a, b)) in old.iter().zip(new).enumerate() {
         if u64::from_le_bytes(*a) == u64::from_le_bytes(*b) {
             continue;

@@ -1,7 +1,9 @@
 //! The end of an operation: apply, log, join, publish.
 
+use std::borrow::Cow;
+
 use dure_journal::Handle;
-use dure_sync::{Arc, RwLockWriteGuard};
+use dure_sync::{Arc, CoreId, RwLockWriteGuard};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U64};
 
@@ -57,15 +59,22 @@ impl Op<'_> {
         for (node, version) in &born {
             note_life(&mut handle, NEW_NODE, node, *version);
         }
+        let edited = |node: &Arc<Node>| touches.iter().any(|touch| touch.nid == node.nid);
+        // A checkpoint waits for a granule held here before it believes its copy of the node.
+        assert!(
+            born.iter().all(|(node, _)| edited(node)),
+            "a new node with nothing in it"
+        );
         let mut written = vec![false; touches.len()];
         for ((touch, guard), written) in touches.iter().zip(&mut guards).zip(&mut written) {
-            *written = match touch.change {
-                Change::Edit(at) => store(&mut handle, touch, guard, &edits[at].copy),
-                Change::Patch(_) => {
-                    let new = patched(&guard.payload, &patches, touch);
-                    store(&mut handle, touch, guard, &new)
-                }
-                Change::Free(_) => {
+            let new = match touch.change {
+                Change::Edit(at) => Some(Cow::Borrowed(&*edits[at].copy)),
+                Change::Patch(_) => Some(Cow::Owned(patched(&guard.payload, &patches, touch))),
+                Change::Free(_) => None,
+            };
+            *written = match new {
+                Some(new) => store(&mut handle, touch, guard, &new),
+                None => {
                     mark_writer(&mut handle, guard);
                     true
                 }
@@ -76,20 +85,16 @@ impl Op<'_> {
         // On the dirty lists before the join: a checkpoint whose cut contains this handle takes the
         // lists after its cut and then waits for the granule locks held here. The other way round it
         // could miss the change and let the tail pass it.
-        let mut dirtied = 0;
         let changed = touches
             .iter()
             .zip(&written)
             .filter(|(_, written)| **written);
-        for node in changed
-            .map(|(touch, _)| node_of(touch))
-            .chain(born.iter().map(|(n, _)| n))
-        {
-            if node.set_dirty() {
-                self.volume.nodes.push_dirty(self.core, Arc::clone(node));
-                dirtied += 1;
-            }
-        }
+        let changed = changed.map(|(touch, _)| node_of(touch));
+        let dirtied = make_dirty(
+            self.volume,
+            self.core,
+            changed.chain(born.iter().map(|(n, _)| n)),
+        );
         let mark = handle.join();
         for (guard, written) in guards.iter_mut().zip(&written) {
             if *written {
@@ -115,6 +120,22 @@ impl Op<'_> {
         self.credits -= dirtied;
         mark
     }
+}
+
+/// Puts the nodes on the core's dirty list; says how many were not on one.
+fn make_dirty<'n>(
+    volume: &Volume,
+    core: CoreId,
+    nodes: impl Iterator<Item = &'n Arc<Node>>,
+) -> u32 {
+    let mut dirtied = 0;
+    for node in nodes {
+        if node.set_dirty() {
+            volume.nodes.push_dirty(core, Arc::clone(node));
+            dirtied += 1;
+        }
+    }
+    dirtied
 }
 
 fn touches(edits: &[Edit], patches: &[Patch], freed: &[Arc<Node>]) -> Vec<Touch> {
@@ -164,8 +185,8 @@ fn touches(edits: &[Edit], patches: &[Patch], freed: &[Arc<Node>]) -> Vec<Touch>
     touches
 }
 
-fn patched(payload: &[u8], patches: &[Patch], touch: &Touch) -> Box<[u8]> {
-    let mut new: Box<[u8]> = payload.into();
+fn patched(payload: &[u8], patches: &[Patch], touch: &Touch) -> Vec<u8> {
+    let mut new = payload.to_vec();
     let ours = patches
         .iter()
         .filter(|p| p.node.nid == touch.nid && p.index == touch.index);

@@ -127,11 +127,6 @@ impl Op<'_> {
             .min(RECORD_BYTES_MAX)
     }
 
-    /// The partition it runs in.
-    pub(crate) fn core(&self) -> CoreId {
-        self.core
-    }
-
     /// A private copy of the granule's payload, to be changed at will. The caller's inode lock keeps
     /// others from changing the granule meanwhile.
     pub(crate) fn edit(&mut self, node: &Arc<Node>, index: u8) -> &mut [u8] {

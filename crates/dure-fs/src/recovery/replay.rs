@@ -9,7 +9,6 @@ use zerocopy::FromBytes;
 use super::Base;
 use crate::error::{Error, Result};
 use crate::format::inode::InodeRecord;
-use crate::format::nat::NatEntry;
 use crate::format::node::{NodeImage, NodeKind};
 use crate::format::note::{BLOCKS, Blocks, FREE_NODE, Life, NEW_NODE};
 use crate::format::slot::{SLOT_BYTES, Slot};
@@ -396,9 +395,4 @@ pub(crate) fn transactions_with_lost_data(
         }
     }
     Ok(lost)
-}
-
-/// Whether the entry still says what replay found.
-pub(crate) fn entry_matches(entry: &NatEntry, node: &Recovered) -> bool {
-    !node.changed && entry.block().is_none() == node.image.is_none()
 }

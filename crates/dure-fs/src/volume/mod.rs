@@ -54,7 +54,7 @@ impl Settle for Settler {
                 self.nat.give(core, nid, version);
             }
         }
-        self.space.settle(effects.into_iter());
+        self.space.settle(effects);
     }
 }
 

@@ -146,7 +146,7 @@ fn a_synced_file_survives_a_crash_anywhere_with_two_flushes() {
 fn a_long_truncate_is_finished_by_the_mount() {
     let world = World::new(8192, 8 << 20);
     let data: Vec<u8> = (0..1500 * 4096_u64)
-        .map(|n| (n * 7 >> 9).to_le_bytes()[0] | 1)
+        .map(|n| ((n * 7) >> 9).to_le_bytes()[0] | 1)
         .collect();
     let fs = world.mount();
     fs.write(&file(&fs), 0, &data, Stamp::Set).unwrap();
