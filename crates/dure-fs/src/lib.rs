@@ -21,6 +21,8 @@ mod volume;
 mod xattr;
 
 pub use dure_journal::Order;
+#[doc(hidden)]
+pub use dure_journal::Rules;
 pub use error::{Error, Result};
 pub use file::{AllocateMode, FILE_BYTES_MAX, ReadMode, SeekTarget, Stamp, SyncScope};
 pub use inode::{Attributes, InodeRef, NewInode, SetAttributes, SetTime};

@@ -2,7 +2,7 @@
 
 use dure_block::{Device, Lba, Queue, QueueConfig};
 use dure_journal::recovery::{LogLayout, Scan, scan};
-use dure_journal::{Journal, JournalConfig, RingStart};
+use dure_journal::{Journal, JournalConfig, RingStart, Rules};
 use dure_sync::atomic::{AtomicBool, Ordering};
 use dure_sync::{Arc, Mutex, OnceLock};
 use zerocopy::FromBytes;
@@ -145,7 +145,7 @@ pub(crate) fn read_header(queue: &Queue, layout: &Layout) -> Result<(VolumeHeade
 }
 
 /// What the journal's scan needs to know.
-pub(crate) fn log_layout(layout: &Layout, header: &VolumeHeader) -> LogLayout {
+pub(crate) fn log_layout(layout: &Layout, header: &VolumeHeader, rules: Rules) -> LogLayout {
     LogLayout {
         seed: layout.crc_seed,
         segment_blocks: layout.segment_blocks,
@@ -154,7 +154,7 @@ pub(crate) fn log_layout(layout: &Layout, header: &VolumeHeader) -> LogLayout {
         headers: (0..layout.journals)
             .map(|n| Lba::new(layout.journal_header(n)))
             .collect(),
-        rules: dure_journal::Rules::default(),
+        rules,
     }
 }
 
@@ -185,7 +185,7 @@ impl Mount {
 
     fn run(self, mut state: CheckpointState) -> Result<Volume> {
         let dirty = state.header.state.get() == STATE_DIRTY;
-        let log = log_layout(&self.layout, &state.header);
+        let log = log_layout(&self.layout, &state.header, self.options.rules);
         // A clean volume's logs are empty, but the rings are needed all the same.
         let mut logs = scan(&self.queue, &log, state.header.epoch.get(), self.threads)?;
         let space = Arc::new(Space::load(self.queue.clone(), &self.layout)?);
@@ -359,7 +359,7 @@ fn start_journal(
         seed: volume.layout.crc_seed,
         segment_blocks: volume.layout.segment_blocks,
         journals,
-        rules: dure_journal::Rules::default(),
+        rules: volume.options.rules,
     };
     let journal = Journal::start(volume.queue.clone(), Arc::new(settler), config)?;
     volume.set_journal(journal);

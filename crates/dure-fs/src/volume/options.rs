@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dure_journal::Order;
+use dure_journal::{Order, Rules};
 
 /// When a read changes the access time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -56,6 +56,9 @@ pub struct MountOptions {
     pub background: Background,
     /// Threads that scan logs and rebuild nodes at mount; `None`: one per core.
     pub recovery_threads: Option<usize>,
+    /// Which rules of the journal hold: all of them, except where a test shows what it would notice.
+    #[doc(hidden)]
+    pub rules: Rules,
 }
 
 impl Default for MountOptions {
@@ -69,6 +72,7 @@ impl Default for MountOptions {
             flush: FlushRule::default(),
             background: Background::default(),
             recovery_threads: None,
+            rules: Rules::default(),
         }
     }
 }
