@@ -30,7 +30,7 @@ const LIMIT: Duration = Duration::from_secs(600);
 /// Commits until a call fails. A commit counts when the folders of the repository are synced too:
 /// git syncs files and not folders.
 const COMMITS: &str = r#"
-n=0
+n=$(($1 * 1000000))
 while :; do
     n=$((n + 1))
     seq $n $((n + 200)) >"file-$((n % 23))" || exit 1
@@ -189,10 +189,13 @@ fn cut_off(volume: &mut Volume, round: u64) -> Result<()> {
     }
     let mut shell = Command::new("sh");
     environment(&mut shell);
-    shell.args(["-c", COMMITS]).current_dir(&repository);
+    let round_text = round.to_string();
+    shell
+        .args(["-c", COMMITS, "sh", &round_text])
+        .current_dir(&repository);
     let mut running = volume.steps.start(shell, None)?;
     thread::sleep(Duration::from_millis(1500 + 410 * round));
-    ensure!(running.is_running()?, "the commits ended before the kill");
+    running.expect_running("git")?;
     volume.kill()?;
     let done = running.wait(LIMIT)?;
     ensure!(
@@ -220,6 +223,7 @@ fn cut_off(volume: &mut Volume, round: u64) -> Result<()> {
         }
     }
     run_git(volume, &repository, &["reset", "-q", "--hard"])?;
+    run_git(volume, &repository, &["clean", "-q", "-d", "--force"])?;
     clean(volume, &repository)?;
     sync(volume, &repository)
 }

@@ -177,7 +177,7 @@ impl Database {
         let bench = ["-n", "-c", "2", "-T", "60", "bench"];
         let mut bench = volume.steps.start(self.program("pgbench", &bench), None)?;
         thread::sleep(Duration::from_millis(3000 + 700 * round));
-        ensure!(bench.is_running()?, "pgbench ended before the kill");
+        bench.expect_running("pgbench")?;
         volume.kill()?;
         let bench = bench.wait(START)?;
         ensure!(

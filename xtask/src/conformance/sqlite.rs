@@ -101,7 +101,7 @@ impl Database {
             .steps
             .start(self.sqlite3(&volume.root()), Some(&script))?;
         thread::sleep(Duration::from_millis(700 + 370 * round));
-        ensure!(running.is_running()?, "the workload ended before the kill");
+        running.expect_running("the workload")?;
         volume.kill()?;
         let done = running.wait(LIMIT)?;
         ensure!(

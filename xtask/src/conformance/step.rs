@@ -123,6 +123,14 @@ impl Running {
         })
     }
 
+    /// An error, with what it said, if it has ended.
+    pub(crate) fn expect_running(&mut self, what: &str) -> Result<()> {
+        if let Some(status) = self.child.try_wait()? {
+            bail!("{what} ended before the kill, {status}{}", tail(&self.err));
+        }
+        Ok(())
+    }
+
     /// Whether it has not ended yet.
     pub(crate) fn is_running(&mut self) -> Result<bool> {
         Ok(self.child.try_wait()?.is_none())

@@ -32,6 +32,16 @@ const LIMIT: Duration = Duration::from_secs(600);
 const QUICK: &[&str] = &["crates", "docs", "xtask"];
 const SYSTEM: &[&str] = &["/usr/include", "/usr/share/perl"];
 
+/// Copies without end, the older ones removed.
+const COPIES: &str = r#"
+n=0
+while cp -a "$1" "$2/$n"; do
+    rm -rf "$2/$((n - 2))" || exit 1
+    n=$((n + 1))
+done
+exit 1
+"#;
+
 pub(crate) fn run(cx: &Cx, report: &mut Report) -> Result<()> {
     let mut volume = Volume::mounted(cx, "tree")?;
     let source = volume.scratch().join("source");
@@ -85,13 +95,9 @@ fn gather(volume: &Volume, source: &Path, quick: bool) -> Result<()> {
 }
 
 fn copy(volume: &Volume, source: &Path, name: &str) -> Result<()> {
-    volume.steps.run(cp(volume, source, name), LIMIT).map(drop)
-}
-
-fn cp(volume: &Volume, source: &Path, name: &str) -> Command {
     let mut cp = Command::new("cp");
     cp.arg("-a").arg(source).arg(volume.root().join(name));
-    cp
+    volume.steps.run(cp, LIMIT).map(drop)
 }
 
 /// `diff -r`, and the manifests.
@@ -139,10 +145,13 @@ fn remount(volume: &mut Volume, original: &Manifest, name: &str) -> Result<()> {
 fn cut_off(volume: &mut Volume, source: &Path, original: &Manifest, round: u64) -> Result<()> {
     let name = "copy";
     sync(volume, &volume.root())?;
-    let second = format!("second-{round}");
-    let mut running = volume.steps.start(cp(volume, source, &second), None)?;
-    thread::sleep(Duration::from_millis(60 + 170 * round));
-    ensure!(running.is_running()?, "cp had ended before the kill");
+    let others = volume.root().join("others");
+    fs::create_dir(&others)?;
+    let mut copies = Command::new("sh");
+    copies.args(["-c", COPIES, "sh"]).arg(source).arg(&others);
+    let mut running = volume.steps.start(copies, None)?;
+    thread::sleep(Duration::from_millis(300 + 370 * round));
+    running.expect_running("cp")?;
     volume.kill()?;
     let done = running.wait(LIMIT)?;
     ensure!(
@@ -152,12 +161,10 @@ fn cut_off(volume: &mut Volume, source: &Path, original: &Manifest, round: u64) 
     volume.check().context("before the remount")?;
     volume.mount()?;
     original.expect_same(&Manifest::of(&volume.root().join(name), Detail::Full)?)?;
-    // What is there of the second copy can be read, and can be removed.
-    let second = volume.root().join(second);
-    if second.exists() {
-        Manifest::of(&second, Detail::Full)
-            .context("what is there of the copy that was cut off")?;
-        fs::remove_dir_all(&second)?;
+    // What is there of the other copies can be read, and can be removed.
+    if others.exists() {
+        Manifest::of(&others, Detail::Full).context("the copies that were cut off")?;
+        fs::remove_dir_all(&others).context("removing the copies that were cut off")?;
     }
     Ok(())
 }
