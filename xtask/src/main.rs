@@ -8,6 +8,7 @@
 
 mod cargo;
 mod conformance;
+mod dist;
 mod loom;
 mod sim;
 
@@ -24,6 +25,8 @@ enum Command {
     Sim(sim::Sim),
     /// Run the suites of others, and real programs, on a volume.
     Conformance(conformance::Conformance),
+    /// Put together what is installed, in target/dist.
+    Dist(dist::Dist),
 }
 
 fn main() -> ExitCode {
@@ -31,6 +34,7 @@ fn main() -> ExitCode {
         Command::Loom(loom) => loom.run(),
         Command::Sim(sim) => sim.run(),
         Command::Conformance(conformance) => conformance.run(),
+        Command::Dist(dist) => dist.run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,180 @@
+//! `cargo xtask dist`: what is installed, as it lies below a prefix such as `/usr`.
+//!
+//! **Structure.** The program; the names by which mkfs(8), mount(8) and fsck(8) call it, as links;
+//! manual pages and completions made from the arguments themselves; documents and licences.
+//! **Invariants.** The folder is made anew and holds nothing else. **Crash.** A half-made folder
+//! has another name; run it again.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+use clap_mangen::Man;
+
+use crate::cargo;
+
+/// Arguments of `cargo xtask dist`.
+#[derive(Debug, Args)]
+pub(crate) struct Dist {}
+
+/// The name by which a tool of the system calls a subcommand.
+const NAMES: [(&str, Option<&str>); 4] = [
+    ("mkfs.dure", Some("mkfs")),
+    ("mount.dure", Some("mount")),
+    ("fsck.dure", Some("check")),
+    // mount(8) of type fuse.dure; the page of mount.dure describes it.
+    ("mount.fuse.dure", None),
+];
+
+const COMPLETIONS: [(Shell, &str); 3] = [
+    (Shell::Bash, "share/bash-completion/completions/dure"),
+    (Shell::Zsh, "share/zsh/site-functions/_dure"),
+    (Shell::Fish, "share/fish/vendor_completions.d/dure.fish"),
+];
+
+const DOCUMENTS: [&str; 5] = [
+    "README.md",
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "LICENSE-MIT",
+    "LICENSE-APACHE",
+];
+
+impl Dist {
+    pub(crate) fn run(self) -> Result<()> {
+        let program = cargo::build_dure()?;
+        let dist = cargo::target().join("dist");
+        let making = cargo::target().join("dist.new");
+        remove(&making)?;
+        install(&program, &making)?;
+        remove(&dist)?;
+        fs::rename(&making, &dist).with_context(|| dist.display().to_string())?;
+        println!("{}", dist.display());
+        Ok(())
+    }
+}
+
+fn remove(folder: &Path) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).with_context(|| folder.display().to_string())?;
+    }
+    Ok(())
+}
+
+fn install(program: &Path, dist: &Path) -> Result<()> {
+    copy(program, &dist.join("bin/dure"))?;
+    fs::create_dir_all(dist.join("sbin"))?;
+    for (name, _) in NAMES {
+        symlink("../bin/dure", dist.join("sbin").join(name))?;
+    }
+    manual(&dist.join("share/man"))?;
+    completions(dist)?;
+    let documents = dist.join("share/doc/dure");
+    for name in DOCUMENTS {
+        copy(&cargo::root().join(name), &documents.join(name))?;
+    }
+    for entry in fs::read_dir(cargo::root().join("docs"))? {
+        let path = entry?.path();
+        if path.is_file() {
+            let name = path.file_name().context("files have names")?;
+            copy(&path, &documents.join("docs").join(name))?;
+        }
+    }
+    Ok(())
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    let folder = to.parent().context("it has a folder")?;
+    fs::create_dir_all(folder)?;
+    fs::copy(from, to).with_context(|| from.display().to_string())?;
+    Ok(())
+}
+
+/// One page per subcommand in section 1, one per name of a system tool in section 8.
+fn manual(folder: &Path) -> Result<()> {
+    let (user, system) = (folder.join("man1"), folder.join("man8"));
+    fs::create_dir_all(&user)?;
+    fs::create_dir_all(&system)?;
+    let dure = dure_cli::args::Args::command().disable_help_subcommand(true);
+    clap_mangen::generate_to(dure.clone(), &user)?;
+    for (name, subcommand) in NAMES {
+        let Some(subcommand) = subcommand else {
+            continue;
+        };
+        let found = dure.find_subcommand(subcommand);
+        let command = found.with_context(|| format!("dure {subcommand}"))?;
+        let page = command
+            .clone()
+            .name(name)
+            .display_name(name)
+            .bin_name(name)
+            .version(env!("CARGO_PKG_VERSION"));
+        let mut text = Vec::new();
+        Man::new(page).section("8").render(&mut text)?;
+        fs::write(system.join(format!("{name}.8")), text)?;
+    }
+    // As manual pages do it: the one page under both names.
+    fs::write(system.join("mount.fuse.dure.8"), ".so man8/mount.dure.8\n")?;
+    Ok(())
+}
+
+fn completions(dist: &Path) -> Result<()> {
+    for (shell, place) in COMPLETIONS {
+        let mut text = Vec::new();
+        clap_complete::generate(
+            shell,
+            &mut dure_cli::args::Args::command(),
+            "dure",
+            &mut text,
+        );
+        ensure!(!text.is_empty(), "no completion for {shell}");
+        let path: PathBuf = dist.join(place);
+        fs::create_dir_all(path.parent().context("it has a folder")?)?;
+        let mut file = fs::File::create(&path)?;
+        file.write_all(&text)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_installed_is_complete() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("program");
+        fs::write(&program, "x").unwrap();
+        let dist = folder.path().join("dist");
+        install(&program, &dist).unwrap();
+        for name in ["mkfs.dure", "mount.dure", "mount.fuse.dure", "fsck.dure"] {
+            assert_eq!(
+                fs::read(dist.join("sbin").join(name)).unwrap(),
+                b"x",
+                "{name}"
+            );
+            let page = dist.join("share/man/man8").join(format!("{name}.8"));
+            assert!(fs::metadata(page).unwrap().len() > 10, "{name}");
+        }
+        for command in dure_cli::args::Args::command().get_subcommands() {
+            let page = format!("share/man/man1/dure-{}.1", command.get_name());
+            let text = fs::read_to_string(dist.join(&page)).unwrap();
+            assert!(text.contains(".SH SYNOPSIS"), "{page}");
+        }
+        let system = fs::read_to_string(dist.join("share/man/man8/mkfs.dure.8")).unwrap();
+        assert!(
+            system.contains("mkfs.dure 8") && system.contains("journals"),
+            "{system}"
+        );
+        for (_, place) in COMPLETIONS {
+            let text = fs::read_to_string(dist.join(place)).unwrap();
+            assert!(text.contains("mkfs"), "{place}");
+        }
+        assert!(dist.join("share/doc/dure/docs/durability.md").is_file());
+        assert!(dist.join("share/doc/dure/LICENSE-MIT").is_file());
+    }
+}
