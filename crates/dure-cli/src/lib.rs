@@ -44,7 +44,7 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
     match run(args.command) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            eprintln!("dure: {error:#}");
+            eprintln!("dure: {}", message(&error));
             ExitCode::from(if checking {
                 exit::CHECK_FAILED
             } else {
@@ -52,6 +52,18 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
             })
         }
     }
+}
+
+/// The error and its causes on one line; a cause that the text in front of it already tells is left out.
+fn message(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
 }
 
 fn run(command: Command) -> anyhow::Result<u8> {

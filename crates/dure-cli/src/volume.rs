@@ -30,6 +30,27 @@ pub(crate) fn device(path: &Path, access: Access) -> Result<Arc<dyn Device>> {
     Ok(share(device))
 }
 
+/// A block device that is about to be mounted as `fuseblk`: the device, and this process's exclusive
+/// claim on it, to be dropped just before mount(2), which makes the kernel's own.
+pub(crate) fn claimed_block_device(
+    path: &Path,
+    access: Access,
+) -> Result<(Arc<dyn Device>, file::FileDevice)> {
+    let read_only = access == Access::Read;
+    let claim = OpenOptions {
+        read_only: true,
+        exclusive: true,
+        ..OpenOptions::default()
+    };
+    let claim = open_file(path, claim)?;
+    let options = OpenOptions {
+        read_only,
+        exclusive: false,
+        ..OpenOptions::default()
+    };
+    Ok((share(open_file(path, options)?), claim))
+}
+
 /// The volume behind `path`, mounted in this process.
 pub(crate) fn open(path: &Path, access: Access) -> Result<Volume> {
     let mount = MountOptions {

@@ -70,9 +70,15 @@ fn serve(args: &Mount, options: MountOptions, settings: &MountSettings) -> Resul
     } else {
         Access::Write
     };
-    let device = volume::device(&args.volume, access)?;
+    let (device, claim) = if settings.block_device {
+        let (device, claim) = volume::claimed_block_device(&args.volume, access)?;
+        (device, Some(claim))
+    } else {
+        (volume::device(&args.volume, access)?, None)
+    };
     let file_system =
         FileSystem::open(device, options).with_context(|| args.volume.display().to_string())?;
+    drop(claim);
     let session = match Session::mount(file_system.clone(), &args.directory, settings) {
         Ok(session) => session,
         Err(error) => {

@@ -102,16 +102,7 @@ impl Op<'_> {
             }
         }
         drop(guards);
-        for (node, _) in born {
-            // The granules it did not touch are of this life, too: who changes them depends on it.
-            for index in 0..node.granule_count() {
-                node.write_ordered(index).last_writer = mark;
-            }
-            self.volume.nodes.insert_new(node);
-        }
-        for node in &freed {
-            self.volume.nodes.remove_freed(node);
-        }
+        publish(self.volume, born, &freed, mark);
         assert!(
             dirtied <= self.credits,
             "{dirtied} dirty nodes, {} announced",
@@ -119,6 +110,20 @@ impl Op<'_> {
         );
         self.credits -= dirtied;
         mark
+    }
+}
+
+/// Shows new nodes to others and takes freed ones away.
+fn publish(volume: &Volume, born: Vec<(Arc<Node>, u64)>, freed: &[Arc<Node>], mark: Mark) {
+    for (node, _) in born {
+        // The granules it did not touch are of this life, too: who changes them depends on it.
+        for index in 0..node.granule_count() {
+            node.write_ordered(index).last_writer = mark;
+        }
+        volume.nodes.insert_new(node);
+    }
+    for node in freed {
+        volume.nodes.remove_freed(node);
     }
 }
 
