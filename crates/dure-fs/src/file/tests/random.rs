@@ -96,7 +96,7 @@ impl Model {
                     .unwrap();
             }
             10 => {
-                let mode = if len % 2 == 0 {
+                let mode = if len.is_multiple_of(2) {
                     AllocateMode::Zero
                 } else {
                     AllocateMode::Extend
@@ -123,7 +123,7 @@ impl Model {
     }
 
     fn read(&self, fs: &FileSystem, inode: &InodeRef, offset: u64, len: u64) {
-        let mode = if len % 2 == 0 {
+        let mode = if len.is_multiple_of(2) {
             ReadMode::Cached
         } else {
             ReadMode::Bypass
