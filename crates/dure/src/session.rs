@@ -195,7 +195,10 @@ impl Session {
     /// Those of the walk.
     pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
         let path = path.as_ref();
-        self.stat(path, Links::Follow).at("stat", path)
+        match self.stat(path, Links::Follow) {
+            Ok(metadata) => Ok(metadata),
+            Err(cause) => Err(cause.at("stat", path)),
+        }
     }
 
     /// The same, of a symbolic link itself (`lstat`).

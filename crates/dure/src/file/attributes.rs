@@ -12,9 +12,12 @@ impl File {
     ///
     /// # Errors
     /// `EIO`.
+    #[inline]
     pub fn metadata(&self) -> Result<Metadata> {
-        self.told("stat", self.actor().attributes(&self.0.inode))
-            .map(Metadata::new)
+        match self.0.origin.shared().fs.attributes(&self.0.inode) {
+            Ok(attributes) => Ok(Metadata::new(attributes)),
+            Err(error) => self.told("stat", Err(error.into())),
+        }
     }
 
     /// Sets permission bits.
