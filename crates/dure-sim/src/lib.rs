@@ -2,3 +2,5 @@
 
 pub mod crash;
 pub mod model;
+#[cfg(dure_backend = "sim")]
+pub mod schedules;

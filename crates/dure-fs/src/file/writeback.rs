@@ -106,6 +106,34 @@ impl Volume {
         pages: Range<u64>,
         extent: Extent,
     ) -> Result<u64> {
+        let size = inode.state.read().file.size;
+        let mut written = self.write_batches(inode, pages.clone())?;
+        self.log_ahead(inode, extent)?;
+        // A page written meanwhile into a hole below the size holds the logged size back; its own round
+        // brings the size along, as no page that is written later does.
+        if pages.end == u64::MAX && self.is_behind(inode, size) {
+            written += self.write_batches(inode, pages)?;
+            self.log_ahead(inode, extent)?;
+            assert!(
+                !self.is_behind(inode, size),
+                "a batch of all dirty pages logs the size it has seen"
+            );
+        }
+        self.pages
+            .counters
+            .written_back
+            .add(i64::try_from(written).expect("pages in memory"));
+        Ok(written)
+    }
+
+    /// Whether a crash could leave fewer bytes than `size`, which the file had and has.
+    fn is_behind(&self, inode: &Inode, size: u64) -> bool {
+        let state = inode.state.read();
+        !state.record.is_free() && state.record.size.get() < size.min(state.file.size)
+    }
+
+    /// Writes the dirty pages of a range, batch by batch.
+    fn write_batches(&self, inode: &Arc<Inode>, pages: Range<u64>) -> Result<u64> {
         let mut written = 0;
         let Range {
             start: mut from,
@@ -128,11 +156,6 @@ impl Volume {
                 break;
             }
         }
-        self.log_ahead(inode, extent)?;
-        self.pages
-            .counters
-            .written_back
-            .add(i64::try_from(written).expect("pages in memory"));
         Ok(written)
     }
 

@@ -127,12 +127,17 @@ fn publish(volume: &Volume, born: Vec<(Arc<Node>, u64)>, freed: &[Arc<Node>], ma
     }
 }
 
-/// Puts the nodes on the core's dirty list; says how many were not on one.
+/// Puts the nodes on the core's dirty list; says how many were not on one. Each is put there once,
+/// whatever of it was changed: a checkpoint may take it off again at any moment, and it would count
+/// twice.
 fn make_dirty<'n>(
     volume: &Volume,
     core: CoreId,
     nodes: impl Iterator<Item = &'n Arc<Node>>,
 ) -> u32 {
+    let mut nodes: Vec<_> = nodes.collect();
+    nodes.sort_unstable_by_key(|node| node.nid.0);
+    nodes.dedup_by_key(|node| node.nid.0);
     let mut dirtied = 0;
     for node in nodes {
         if node.set_dirty() {

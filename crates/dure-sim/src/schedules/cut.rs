@@ -1,0 +1,194 @@
+//! Taking the power away, and looking at what recovery makes of the rest.
+
+use dure_block::crash::{CrashImages, CrashPoint, Selection, Tear};
+use dure_block::ram::Image;
+use dure_block::record::{RecordDevice, RecordLog};
+use dure_block::{Device, share};
+use dure_fs::check::{CheckOptions, Data, IssueKind, check};
+use dure_fs::{FileSystem, MountOptions, NewInode};
+use dure_sync::Arc;
+use dure_sync::sim::Rng;
+
+use super::history::{History, Instant};
+use super::tree::{self, Found};
+
+/// Crashes of one run.
+pub(super) struct Cutter<'h> {
+    images: CrashImages,
+    history: &'h History,
+    options: MountOptions,
+    random: Rng,
+    crashes: u64,
+}
+
+impl<'h> Cutter<'h> {
+    pub(super) fn new(
+        base: Image,
+        log: &RecordLog,
+        history: &'h History,
+        options: MountOptions,
+        seed: u64,
+    ) -> Self {
+        Cutter {
+            images: CrashImages::new(base, log),
+            history,
+            options,
+            random: Rng::new(seed ^ 0xC0A5),
+            crashes: 0,
+        }
+    }
+
+    pub(super) fn crashes(&self) -> u64 {
+        self.crashes
+    }
+
+    /// One crash: recovery, the check, the promises; now and then a crash of the recovery too.
+    ///
+    /// # Errors
+    /// What is wrong, with step and subset.
+    pub(super) fn cut(&mut self) -> Result<(), String> {
+        let step = self.step();
+        let point = self.images.at(step);
+        let (device, subset) = choose(&point, &mut self.random);
+        self.crashes += 1;
+        let why = |what: String| format!("crash at step {step}, writes {subset}: {what}");
+        let again = self.random.one_in(6);
+        let (first, recovered, cut_again) =
+            recover(device, &self.options, again, &mut self.random).map_err(why)?;
+        self.history
+            .check(&first, Instant::Crash(step))
+            .map_err(|what| {
+                why(format!(
+                    "{what}; promises so far:{}",
+                    self.history.promises_by(step)
+                ))
+            })?;
+        issues(&recovered).map_err(why)?;
+        if let Some(half) = cut_again {
+            self.crashes += 1;
+            let (second, recovered, _) = recover(half, &self.options, false, &mut self.random)
+                .map_err(|what| why(format!("after a crash of its recovery: {what}")))?;
+            if first != second {
+                return Err(why(format!(
+                    "a recovery cut off gives another tree: {first:?} {second:?}"
+                )));
+            }
+            issues(&recovered).map_err(why)?;
+            self.live_on(&recovered).map_err(why)?;
+        }
+        Ok(())
+    }
+
+    /// Mostly the moment of a promise, when it is the youngest.
+    fn step(&mut self) -> u64 {
+        let promises = &self.history.promises;
+        if !promises.is_empty() && self.random.one_in(2) {
+            return promises[self.random.index(promises.len())];
+        }
+        self.random.below(self.images.last_step() + 1)
+    }
+
+    /// A recovered volume can be used, and unmounted without a trace.
+    fn live_on(&mut self, device: &Arc<dyn Device>) -> Result<(), String> {
+        let text = |error: dure_fs::Error| format!("using what was recovered: {error}");
+        let fs = FileSystem::open(Arc::clone(device), self.options.clone()).map_err(text)?;
+        let root = fs.root().map_err(text)?;
+        for name in ["new", "newer"] {
+            let new = NewInode {
+                mode: 0o100_644,
+                ..NewInode::default()
+            };
+            let file = fs.create(&root, name.as_bytes(), &new).map_err(text)?;
+            fs.append(&file, &[1; 5000]).map_err(text)?;
+        }
+        drop(root);
+        fs.close().map_err(text)?;
+        drop(fs);
+        let report = check(Arc::clone(device), &CheckOptions::default()).map_err(text)?;
+        match report.issues().first() {
+            Some(issue) => Err(format!("after unmount: {issue}")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The device that a random subset of the open writes leaves.
+fn choose(point: &CrashPoint<'_>, random: &mut Rng) -> (Arc<dyn Device>, String) {
+    let selection = Selection {
+        exhaustive_max: 3,
+        random: 64,
+        seed: random.next_u64(),
+        tear: if random.one_in(4) {
+            Tear::Sectors
+        } else {
+            Tear::None
+        },
+    };
+    let choices = point.choices(selection);
+    let number = random.index(choices.len());
+    let choice = choices.get(number);
+    (share(point.image(&choice)), choice.to_string())
+}
+
+type Recovered = (Found, Arc<dyn Device>, Option<Arc<dyn Device>>);
+
+/// Recovers a device and reads the tree; if asked, also gives the device as a crash of this recovery
+/// would have left it.
+fn recover(
+    device: Arc<dyn Device>,
+    options: &MountOptions,
+    again: bool,
+    random: &mut Rng,
+) -> Result<Recovered, String> {
+    let before = again.then(|| copy_of(&device));
+    let record = RecordDevice::new(Arc::clone(&device));
+    let log = record.log();
+    let fs = FileSystem::open(share(record), options.clone())
+        .map_err(|error| format!("mount: {error}"))?;
+    let found = tree::read(&fs)?;
+    drop(fs);
+    let half = before.map(|before| {
+        let images = CrashImages::new(before, &log);
+        let point = images.at(random.below(images.last_step() + 1));
+        choose(&point, random).0
+    });
+    Ok((found, device, half))
+}
+
+/// A copy of the content of a device.
+fn copy_of(device: &Arc<dyn Device>) -> Image {
+    let blocks = device.info().blocks;
+    let mut bytes = vec![0; usize::try_from(blocks).expect("small") * dure_block::BLOCK_BYTES];
+    let io = dure_block::Io::Read {
+        lba: dure_block::Lba::new(0),
+        out: &mut bytes,
+    };
+    device.execute(io).expect("a RAM disk does not fail");
+    Image::from_bytes(&bytes)
+}
+
+/// Anything the check finds that a crash does not explain.
+fn issues(device: &Arc<dyn Device>) -> Result<(), String> {
+    let options = CheckOptions {
+        data: Data::Verify,
+        ..CheckOptions::default()
+    };
+    let report = check(Arc::clone(device), &options).map_err(|error| format!("check: {error}"))?;
+    let explained = |kind: &IssueKind| {
+        matches!(
+            kind,
+            IssueKind::NotClean { .. } | IssueKind::PairSlotBad { .. }
+        )
+    };
+    let unexplained: Vec<String> = report
+        .issues()
+        .iter()
+        .filter(|issue| !explained(&issue.kind))
+        .map(ToString::to_string)
+        .collect();
+    if unexplained.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("check: {}", unexplained.join("; ")))
+    }
+}

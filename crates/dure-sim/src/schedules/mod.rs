@@ -1,0 +1,231 @@
+//! The whole file system on a simulated machine: many cores, every schedule, every crash.
+//!
+//! **Problem.** A race between two calls may be harmless in memory and still leave a medium that
+//! recovery turns into something nobody asked for. **Structure.** [`Base`] is a small volume, made
+//! once. [`play`] mounts it on a recording device and lets each virtual core run a `script` of random
+//! calls under the schedule of a seed; each core notes what it did and what was promised. `history`
+//! gathers the notes and says which recovered values are legal, `content` does so for the bytes of
+//! files, `tree` reads a volume, and `cut` takes the power away and recovers. **Invariants.** Names
+//! and files have one owner, except those whose key says otherwise; every object has an identity of
+//! its own (its uid), so a value tells which call it came from. A seed decides everything.
+//! **Crash.** The model of it is `dure_block::crash`.
+
+mod content;
+mod cut;
+mod history;
+mod script;
+mod tree;
+
+use dure_block::overlay::OverlayRam;
+use dure_block::ram::{Image, RamDevice};
+use dure_block::record::{RecordDevice, RecordLog};
+use dure_block::share;
+use dure_fs::{
+    Background, FileSystem, FlushRule, FormatOptions, MountOptions, NewInode, Rules, Stamp,
+};
+use dure_sync::atomic::AtomicU64;
+use dure_sync::sim::{Config, try_run};
+use dure_sync::{Arc, CoreId, thread};
+
+use cut::Cutter;
+use history::{DATA, History, LOG, PRIVATE, SHARED};
+use script::{Core, Shape};
+
+/// The most cores a run has.
+pub const CORES_MAX: u16 = 8;
+/// Blocks of the volume.
+const VOLUME_BLOCKS: u64 = 2048;
+
+/// What is played, and how hard it is looked at.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The machine.
+    pub config: Config,
+    /// Cores that run scripts, at most [`CORES_MAX`].
+    pub cores: u16,
+    /// Calls of each core.
+    pub calls: u32,
+    /// Crash points.
+    pub cuts: u32,
+    /// The journal's rules.
+    pub rules: Rules,
+}
+
+/// What a run has shown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Calls that did something.
+    pub calls: u64,
+    /// Promises: fsync and sync.
+    pub promises: u64,
+    /// Crashes recovered from, those of recoveries included.
+    pub crashes: u64,
+    /// Visible operations of the machine.
+    pub steps: u64,
+    /// Calls refused for lack of room.
+    pub no_space: u64,
+}
+
+impl Counts {
+    /// Adds another run.
+    pub fn add(&mut self, other: Counts) {
+        self.calls += other.calls;
+        self.promises += other.promises;
+        self.crashes += other.crashes;
+        self.steps += other.steps;
+        self.no_space += other.no_space;
+    }
+}
+
+/// A fresh volume with the directories and files that all scripts expect.
+#[derive(Debug, Clone)]
+pub struct Base {
+    image: Arc<Image>,
+}
+
+impl Base {
+    /// Formats a volume with that many journals.
+    ///
+    /// # Panics
+    /// If the volume cannot be made: there is nothing to test then.
+    #[must_use]
+    pub fn new(journals: u32) -> Base {
+        let ram = Arc::new(RamDevice::new("base", VOLUME_BLOCKS));
+        let format = FormatOptions {
+            journals: Some(journals),
+            segment_blocks: Some(32),
+            uuid: Some([7; 16]),
+            ..FormatOptions::default()
+        };
+        FileSystem::format(share(Arc::clone(&ram)), &format).expect("the device is large enough");
+        let fs = FileSystem::open(share(Arc::clone(&ram)), mount_options(0, Rules::default()))
+            .expect("a fresh volume mounts");
+        populate(&fs).expect("a fresh volume has room");
+        fs.close().expect("a RAM disk does not fail");
+        Base {
+            image: Arc::new(ram.snapshot()),
+        }
+    }
+}
+
+fn populate(fs: &FileSystem) -> dure_fs::Result<()> {
+    let new = |entity: u32, mode| NewInode {
+        mode,
+        uid: entity,
+        ..NewInode::default()
+    };
+    let root = fs.root()?;
+    let shared = fs.mkdir(&root, b"shared", &new(SHARED, 0o755))?;
+    let data = fs.create(&shared, b"data", &new(DATA, 0o100_644))?;
+    for page in 0..=u64::from(CORES_MAX) {
+        fs.write(&data, page * 4096, &[0; 4096], Stamp::Set)?;
+    }
+    fs.create(&shared, b"log", &new(LOG, 0o100_644))?;
+    for core in 0..CORES_MAX {
+        let name = format!("c{core}");
+        fs.mkdir(
+            &root,
+            name.as_bytes(),
+            &new(PRIVATE + u32::from(core), 0o755),
+        )?;
+    }
+    Ok(())
+}
+
+/// How all volumes here are mounted; `variety` picks what may differ between runs.
+fn mount_options(variety: u64, rules: Rules) -> MountOptions {
+    MountOptions {
+        background: Background::None,
+        cache_bytes: Some(if variety % 5 == 4 { 128 << 10 } else { 2 << 20 }),
+        recovery_threads: Some(1),
+        flush: if variety % 7 == 6 {
+            FlushRule::Two
+        } else {
+            FlushRule::One
+        },
+        rules,
+        ..MountOptions::default()
+    }
+}
+
+/// What is left of the machine when it stops.
+struct Played {
+    log: Arc<RecordLog>,
+    history: History,
+    live: Result<(), String>,
+}
+
+/// Runs one seed: scripts, live check, crashes.
+///
+/// # Errors
+/// The first violation, panic, deadlock or hang, with what replays it.
+pub fn play(base: &Base, plan: &Plan) -> Result<Counts, String> {
+    let seed = plan.config.seed;
+    let replay = |what: String| {
+        let Plan { cores, config, .. } = plan;
+        let name = thread_name();
+        format!(
+            "seed={seed} cores={cores} schedule={:?}: {what}\nreplay: cargo xtask sim -p dure-sim --seed {seed} -- {name}",
+            config.schedule
+        )
+    };
+    let (machine, image) = (plan.clone(), Arc::clone(&base.image));
+    let run = try_run(plan.config.clone(), move || on_machine(&image, &machine))
+        .map_err(|failure| failure.to_string())?;
+    let Played { log, history, live } = run.value;
+    live.map_err(|what| replay(format!("in memory: {what}")))?;
+    let options = mount_options(seed, plan.rules);
+    let mut cutter = Cutter::new(Image::clone(&base.image), &log, &history, options, seed);
+    for _ in 0..plan.cuts {
+        cutter.cut().map_err(replay)?;
+    }
+    let (calls, promises, no_space) = history.counts();
+    Ok(Counts {
+        calls,
+        promises,
+        crashes: cutter.crashes(),
+        steps: run.report.steps,
+        no_space,
+    })
+}
+
+/// The name of the test: its harness names the thread after it.
+fn thread_name() -> String {
+    std::thread::current().name().unwrap_or("sim_").to_owned()
+}
+
+/// The scripts, and the check of what they left in memory.
+fn on_machine(image: &Arc<Image>, plan: &Plan) -> Played {
+    let seed = plan.config.seed;
+    let record = RecordDevice::new(share(OverlayRam::new("volume", Arc::clone(image))));
+    let log = record.log();
+    let fs = FileSystem::open(share(record), mount_options(seed, plan.rules))
+        .expect("a clean volume mounts");
+    let clock = AtomicU64::new(1);
+    let notes = thread::scope(|scope| {
+        let tasks: Vec<_> = (0..plan.cores)
+            .map(|core| {
+                let (fs, log, clock) = (&fs, &log, &clock);
+                let shape = Shape {
+                    core,
+                    cores: plan.cores,
+                    calls: plan.calls,
+                    seed,
+                };
+                scope.spawn_on(CoreId::new(core), move || {
+                    Core::new(fs, log, clock, shape).run()
+                })
+            })
+            .collect();
+        let joined = tasks.into_iter().map(|task| task.join());
+        joined
+            .map(|notes| notes.expect("a panic has ended the run"))
+            .collect()
+    });
+    let history = History::new(notes);
+    let live = tree::read(&fs).and_then(|found| history.check(&found, history::Instant::Live));
+    if seed % 4 == 3 {
+        fs.close().expect("a RAM disk does not fail");
+    }
+    Played { log, history, live }
+}

@@ -1,0 +1,200 @@
+//! The whole file system on virtual cores under unfair schedules, then crashes of each run.
+//!
+//! Runs with the sim backend only: `cargo xtask sim -p dure-sim`. The number of seeds is
+//! `DURE_SIM_SEEDS`.
+
+#![cfg(dure_backend = "sim")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests print what they have seen"
+)]
+
+use dure_block::crash::{CrashImages, Selection};
+use dure_block::ram::RamDevice;
+use dure_block::record::RecordDevice;
+use dure_block::{Device, share};
+use dure_fs::{
+    Background, FileSystem, FormatOptions, InodeRef, MountOptions, NewInode, Rules, SetAttributes,
+    Stamp, SyncScope,
+};
+use dure_sim::schedules::{Base, Counts, Plan, play};
+use dure_sync::sim::{Config, seeds, try_run};
+use dure_sync::{Arc, CoreId, thread};
+
+/// Calls of all cores of a run together.
+const CALLS: u32 = 60;
+const CUTS: u32 = 6;
+
+/// Two to eight cores on two to four journals.
+fn plan(config: fn(usize, u64) -> Config, seed: u64) -> Plan {
+    let cores: u16 = [2, 3, 4, 8][usize::try_from(seed % 4).unwrap()];
+    Plan {
+        config: config(usize::from(cores), seed),
+        cores,
+        calls: CALLS / u32::from(cores),
+        cuts: CUTS,
+        rules: Rules::default(),
+    }
+}
+
+fn bases() -> [Base; 3] {
+    [2, 3, 4].map(Base::new)
+}
+
+fn base_of(bases: &[Base], seed: u64) -> &Base {
+    &bases[usize::try_from(seed / 4 % 3).unwrap()]
+}
+
+fn explore(config: fn(usize, u64) -> Config) {
+    let bases = bases();
+    let (mut total, mut runs) = (Counts::default(), 0);
+    for seed in seeds(100) {
+        match play(base_of(&bases, seed), &plan(config, seed)) {
+            Ok(counts) => total.add(counts),
+            Err(what) => panic!("{what}"),
+        }
+        runs += 1;
+    }
+    println!("{runs} seeds, 0 violations, {total:?}");
+}
+
+#[test]
+fn sim_fs_random_schedules_survive_crashes() {
+    explore(Config::random);
+}
+
+#[test]
+fn sim_fs_stalls_survive_crashes() {
+    explore(Config::stall);
+}
+
+#[test]
+fn sim_fs_priorities_survive_crashes() {
+    explore(Config::priority);
+}
+
+/// Whether one of some seeds shows a violation when a rule is off.
+fn is_noticed(rules: Rules, config: fn(usize, u64) -> Config) {
+    let bases = bases();
+    for seed in 0..400 {
+        let plan = Plan {
+            rules,
+            ..plan(config, seed)
+        };
+        if let Err(what) = play(base_of(&bases, seed), &plan) {
+            println!("noticed: {what}");
+            return;
+        }
+    }
+    panic!("400 seeds did not show that {rules:?} is wrong");
+}
+
+/// Canary: transactions that do not say what they depend on.
+#[test]
+fn sim_fs_canary_no_marks() {
+    is_noticed(
+        Rules {
+            marks: false,
+            ..Rules::default()
+        },
+        Config::random,
+    );
+}
+
+/// Canary: an fsync that does not flush.
+#[test]
+fn sim_fs_canary_no_flush() {
+    is_noticed(
+        Rules {
+            flush: false,
+            ..Rules::default()
+        },
+        Config::stall,
+    );
+}
+
+/// Two cores on a small volume. Gives the volume as a power cut leaves it when the first is done, without
+/// anything that was not flushed.
+fn two_cores(
+    seed: u64,
+    first: fn(&FileSystem),
+    second: fn(&FileSystem),
+    before: fn(&FileSystem),
+) -> FileSystem {
+    let run = try_run(Config::random(2, seed), move || {
+        let ram = Arc::new(RamDevice::new("ram", 2048));
+        let format = FormatOptions {
+            journals: Some(2),
+            segment_blocks: Some(32),
+            ..FormatOptions::default()
+        };
+        FileSystem::format(share(Arc::clone(&ram)), &format).unwrap();
+        let base = ram.snapshot();
+        let record = RecordDevice::new(share(ram));
+        let log = record.log();
+        let fs = FileSystem::open(share(record), quiet()).unwrap();
+        before(&fs);
+        let step = thread::scope(|scope| {
+            let one = scope.spawn_on(CoreId::new(0), || {
+                first(&fs);
+                log.step()
+            });
+            scope.spawn_on(CoreId::new(1), || second(&fs));
+            one.join().unwrap()
+        });
+        let images = CrashImages::new(base, &log);
+        let point = images.at(step);
+        let nothing = point.choices(Selection::default()).get(0);
+        let device: Arc<dyn Device> = share(point.image(&nothing));
+        device
+    });
+    let device = run.unwrap_or_else(|failure| panic!("{failure}")).value;
+    FileSystem::open(device, quiet()).unwrap()
+}
+
+fn quiet() -> MountOptions {
+    MountOptions {
+        background: Background::None,
+        cache_bytes: Some(1 << 20),
+        recovery_threads: Some(1),
+        ..MountOptions::default()
+    }
+}
+
+fn file(fs: &FileSystem) -> InodeRef {
+    fs.lookup(&fs.root().unwrap(), b"file").unwrap().unwrap()
+}
+
+fn make_file(fs: &FileSystem) {
+    let new = NewInode {
+        mode: 0o100_644,
+        ..NewInode::default()
+    };
+    fs.create(&fs.root().unwrap(), b"file", &new).unwrap();
+}
+
+/// An fsync that found no dirty page and was about to log the longer size left it out when another core
+/// wrote a page below it meanwhile.
+#[test]
+fn sim_race_fsync_logs_a_size_over_a_page_written_meanwhile() {
+    for seed in seeds(300) {
+        let fs = two_cores(
+            seed,
+            |fs| fs.fsync(&file(fs), SyncScope::All).unwrap(),
+            |fs| {
+                fs.write(&file(fs), 5000, &[1; 100], Stamp::Set).unwrap();
+            },
+            |fs| {
+                make_file(fs);
+                let set = SetAttributes {
+                    size: Some(17_000),
+                    ..SetAttributes::default()
+                };
+                fs.set_attributes(&file(fs), &set).unwrap();
+            },
+        );
+        let size = fs.attributes(&file(&fs)).unwrap().size;
+        assert_eq!(size, 17_000, "seed={seed}");
+    }
+}
