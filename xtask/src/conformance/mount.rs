@@ -96,6 +96,7 @@ impl Volume {
     /// Starts the server, and returns when it serves.
     pub(crate) fn mount(&mut self) -> Result<()> {
         assert!(self.server.is_none(), "mounted once at a time");
+        detach(&self.root())?;
         let log = File::options()
             .create(true)
             .append(true)
@@ -131,7 +132,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Ends the server with SIGKILL, as it stands, and clears the dead mount away.
+    /// Ends the server with SIGKILL, as it stands. The dead mount stays until the next one, so that
+    /// programs under way see errors and not the directory below.
     pub(crate) fn kill(&mut self) -> Result<()> {
         let mut server = self.server.take().expect("it is mounted");
         let ended = server.try_wait()?;
@@ -142,7 +144,7 @@ impl Volume {
         );
         server.kill()?;
         server.wait()?;
-        detach(&self.root())
+        Ok(())
     }
 
     /// Unmounts, waits for the server, which must succeed.
