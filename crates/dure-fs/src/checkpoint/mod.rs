@@ -10,6 +10,8 @@
 //! 4. SIT and summaries, flush: after the tail has passed, the records that would mend them are gone.
 //! 5. volume header and journal headers, flush: log space and old images are used again only now (A8).
 
+mod grow;
+
 use dure_block::{Lba, WriteFlags};
 use dure_journal::CommitError;
 use dure_sync::{Arc, CoreId};

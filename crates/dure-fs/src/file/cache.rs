@@ -15,6 +15,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::time::Duration;
 
 use dure_block::BlockBuf;
 use dure_sync::{Arc, CoreId, Counter, Mutex, PerCore};
@@ -32,7 +33,9 @@ use crate::volume::Volume;
 /// Unused frames a core keeps, unless the cache is small.
 const STACK_FRAMES_MAX: u64 = 64;
 /// Rounds of evicting and writing back before a write gives up getting memory.
-const ROUNDS_MAX: u32 = 64;
+const IDLE_ROUNDS_MAX: u32 = 8000;
+/// Pause between two later rounds: together about ten seconds.
+const IDLE_PAUSE: Duration = Duration::from_millis(1);
 
 /// Pages written back at least when memory runs out.
 const WRITE_BACK_PAGES: u64 = 256;
@@ -306,10 +309,13 @@ impl Volume {
         })
     }
 
-    /// Credit for `pages` pages, evicting and writing back until it is there.
+    /// Credit for `pages` pages, evicting and writing back until it is there. What other callers hold
+    /// is waited for: they give it back or make it evictable without waiting for anybody.
     fn take_memory(&self, core: CoreId, pages: u64) -> Result<()> {
         let mut failed = None;
-        for _ in 0..ROUNDS_MAX {
+        let mut idle = 0;
+        let possible = pages <= self.pages.budget.pages_max();
+        while possible && idle < IDLE_ROUNDS_MAX && failed.is_none() {
             if self.pages.budget.take(core, pages) {
                 return Ok(());
             }
@@ -317,7 +323,14 @@ impl Volume {
                 continue;
             }
             match self.write_back_some(pages.max(WRITE_BACK_PAGES)) {
-                Ok(0) => dure_sync::thread::yield_now(),
+                Ok(0) => {
+                    idle += 1;
+                    if idle < IDLE_ROUNDS_MAX / 8 {
+                        dure_sync::thread::yield_now();
+                    } else {
+                        dure_sync::thread::sleep(IDLE_PAUSE);
+                    }
+                }
                 Ok(_) => {}
                 Err(error) => failed = Some(error),
             }

@@ -69,6 +69,8 @@ fn partition_of(journals: usize) -> CoreId {
 pub(crate) struct VolumeCounters {
     /// Checkpoints completed.
     pub(crate) checkpoints: Counter,
+    /// Segments added to log rings.
+    pub(crate) rings_grown: Counter,
     /// Node images written by checkpoints.
     pub(crate) images: Counter,
     /// Blocks moved by the cleaner.

@@ -177,7 +177,7 @@ impl Volume {
         for _ in 0..LOG_ROUNDS {
             match self.journal().begin(core, bytes) {
                 Ok(handle) => return Ok(handle),
-                Err(BeginError::LogFull) => self.checkpoint()?,
+                Err(BeginError::LogFull) => self.make_log_room(self.journal().journal_of(core))?,
                 Err(error) => return Err(self.stopped_by_journal(&error)),
             }
         }
@@ -196,7 +196,7 @@ impl Volume {
         for _ in 0..LOG_ROUNDS {
             match self.journal().commit(marks) {
                 Ok(()) => return Ok(()),
-                Err(CommitError::LogFull(_)) => self.checkpoint()?,
+                Err(CommitError::LogFull(journal)) => self.make_log_room(journal)?,
                 Err(error) => return Err(self.stopped_by_journal(&error)),
             }
         }
@@ -211,7 +211,7 @@ impl Volume {
         for _ in 0..LOG_ROUNDS {
             match self.journal().commit_all() {
                 Ok(()) => return Ok(()),
-                Err(CommitError::LogFull(_)) => self.checkpoint()?,
+                Err(CommitError::LogFull(journal)) => self.make_log_room(journal)?,
                 Err(error) => return Err(self.stopped_by_journal(&error)),
             }
         }

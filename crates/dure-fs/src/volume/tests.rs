@@ -104,6 +104,10 @@ fn checkpoints_let_the_log_go_round_many_times() {
             fs.0.commit_all().unwrap();
         }
     }
+    let grown = u64::try_from(fs.0.counters.rings_grown.sum()).unwrap();
+    assert!(grown > 0, "a log that forces checkpoints gets room");
+    let logs = fs.0.space.statistics().segments_log;
+    assert!(u64::from(logs) == 2 + grown && logs <= fs.0.layout.segments / 8);
     assert!(
         fs.0.counters.checkpoints.sum() > 1,
         "the log must have filled"

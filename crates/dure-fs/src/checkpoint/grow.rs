@@ -1,0 +1,51 @@
+//! Log rings grow by segments: a journal whose full log forced a checkpoint gets more room, as long as
+//! all logs together stay below an eighth of the volume.
+
+use dure_block::Lba;
+use dure_journal::JournalId;
+
+use crate::error::{Error, Result};
+use crate::format::sit::SegmentUse;
+use crate::units::BlockNo;
+use crate::volume::Volume;
+
+/// Logs take at most one segment in this many.
+const SHARE: u32 = 8;
+/// Segments of one ring; a journal header lists up to 480.
+const RING_SEGMENTS_MAX: u64 = 256;
+
+impl Volume {
+    /// The log of `journal` is full: a checkpoint empties it, and its ring grows.
+    ///
+    /// # Errors
+    /// As [`Volume::checkpoint`].
+    pub(crate) fn make_log_room(&self, journal: JournalId) -> Result<()> {
+        self.check_writable()?;
+        let mut state = self.checkpoint.lock();
+        self.checkpoint_locked(&mut state)?;
+        self.grow_ring(journal)
+            .inspect_err(|error| self.stop(error))
+    }
+
+    /// Adds a segment to the ring where the volume has room for it. The SIT need not know: which
+    /// segments are logs is in the journal headers, and `grow` makes the header durable before the
+    /// segment is used.
+    fn grow_ring(&self, id: JournalId) -> Result<()> {
+        let large = RING_SEGMENTS_MAX * u64::from(self.layout.segment_blocks);
+        let share = self.layout.segments / SHARE;
+        if self.journal().usage(id).capacity >= large
+            || self.space.statistics().segments_log >= share
+        {
+            return Ok(());
+        }
+        let Some(segment) = self.space.alloc_segment(SegmentUse::Log) else {
+            return Ok(());
+        };
+        let BlockNo(first) = self.layout.segment_start(segment);
+        self.journal()
+            .grow(id, Lba::new(first))
+            .map_err(Error::from)?;
+        self.counters.rings_grown.add(1);
+        Ok(())
+    }
+}
