@@ -28,6 +28,8 @@ pub use file::{AllocateMode, FILE_BYTES_MAX, ReadMode, SeekTarget, Stamp, SyncSc
 pub use inode::{Attributes, InodeRef, NewInode, SetAttributes, SetTime};
 pub use layout::{FormatOptions, Layout};
 pub use namespace::{DirectoryEntry, FileKind, RenameMode};
+#[doc(hidden)]
+pub use volume::VolumeRules;
 pub use volume::{
     AccessTime, Background, FileSystem, FlushRule, MountOptions, Statistics, VolumeInfo,
 };

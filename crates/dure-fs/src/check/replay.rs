@@ -76,7 +76,7 @@ fn recover(context: &Context<'_>, header: &VolumeHeader) -> Result<(Replayed, us
         layout,
         nat: &context.nat,
     };
-    let replayed = recovery::recover(&view, &mut logs, threads)?;
+    let replayed = recovery::recover(&view, &mut logs, threads, true)?;
     Ok((replayed, logs.transactions().len()))
 }
 

@@ -30,7 +30,7 @@ use crate::node::nat::Nat;
 use crate::pair;
 use crate::space::Space;
 use crate::units::{BLOCK_BYTES, BlockNo, Ino, Nid, to_u64, to_usize};
-use crate::volume::Volume;
+use crate::volume::{Volume, VolumeRules};
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U64;
 
@@ -64,6 +64,8 @@ pub(crate) struct Writer<'v> {
     pub(crate) space: &'v Space,
     /// Number of this checkpoint.
     pub(crate) checkpoint: u64,
+    /// All on, but in tests.
+    pub(crate) rules: &'v VolumeRules,
 }
 
 impl Writer<'_> {
@@ -74,14 +76,20 @@ impl Writer<'_> {
     pub(crate) fn write(&self, core: CoreId, targets: &[(Nid, Target)]) -> Result<()> {
         let entries = self.write_images(core, targets)?;
         self.write_pack(&entries)?;
-        self.queue.flush()?;
+        if self.rules.images_before_nat {
+            self.queue.flush()?;
+        }
         let moved = self.write_nat(&entries)?;
-        self.queue.flush()?;
+        if self.rules.nat_before_headers {
+            self.queue.flush()?;
+        }
         for (old, new) in moved {
             self.space.image_moved(old, new);
         }
         self.write_space()?;
-        self.queue.flush()?;
+        if self.rules.nat_before_headers {
+            self.queue.flush()?;
+        }
         Ok(())
     }
 
@@ -316,6 +324,7 @@ impl Volume {
             nat: &self.nat,
             space: &self.space,
             checkpoint,
+            rules: &self.options.volume_rules,
         };
         writer.write(self.partition(), targets)?;
         state.header.checkpoint.set(checkpoint);

@@ -233,6 +233,10 @@ impl Volume {
         let bytes = batch.copies.bytes(batch.pages.len());
         let (mut targets, nodes) = self.plan(inode, batch, bytes)?;
         let saved = self.allocate(core, &mut targets).and_then(|()| {
+            if !self.options.volume_rules.data_before_log {
+                self.log_slots(inode, batch, &targets, nodes)?;
+                return self.write_blocks(core, &mut targets, bytes);
+            }
             self.write_blocks(core, &mut targets, bytes)?;
             if self.options.flush == FlushRule::Two {
                 self.queue.flush()?;

@@ -95,8 +95,10 @@ impl Op<'_> {
             changed.chain(born.iter().map(|(n, _)| n)),
         );
         let mark = handle.join();
-        for (guard, written) in guards.iter_mut().zip(&written) {
-            if *written {
+        for ((touch, guard), written) in touches.iter().zip(&mut guards).zip(&written) {
+            // An edit that changed no byte counts: a rename sets the ctime, which may be the same tick of
+            // the clock, and must not survive an earlier change of the inode that is lost.
+            if *written || matches!(touch.change, Change::Edit(_)) {
                 guard.last_writer = mark;
             }
         }
@@ -231,8 +233,10 @@ fn store(
         let offset = u16::try_from(range.start).expect("payloads are below 64 KiB");
         handle.delta(id, version, offset, &new[range]);
     });
-    if changed {
+    if changed || matches!(touch.change, Change::Edit(_)) {
         mark_writer(handle, granule);
+    }
+    if changed {
         granule.version = version;
         granule.payload.copy_from_slice(new);
     }
@@ -297,6 +301,9 @@ fn log_moves(volume: &Volume, handle: &mut Handle<'_, Settler>, moves: &[(Move, 
             Move::Place => {
                 set_owners(volume, owner, run);
                 handle.effect(Effect::Live(run));
+            }
+            Move::Unplace if !volume.options.volume_rules.reuse_after_valid => {
+                volume.space.settle([Effect::Free(run)].into_iter());
             }
             Move::Unplace => handle.effect(Effect::Free(run)),
         }

@@ -8,7 +8,7 @@ use dure_sync::{Arc, CoreId};
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::FileSystem;
+use super::{FileSystem, VolumeRules};
 use crate::checkpoint::{CheckpointState, Target, Writer};
 use crate::error::{Error, Result};
 use crate::format::inode::{InodeRecord, Time};
@@ -55,6 +55,7 @@ impl FileSystem {
             nat: &nat,
             space: &space,
             checkpoint: 1,
+            rules: &VolumeRules::default(),
         };
         let targets = first_nodes(&layout);
         let blocks = u32::try_from(targets.len()).expect("a node per journal");

@@ -12,19 +12,21 @@ mod background;
 mod mkfs;
 mod mount;
 mod options;
+mod rules;
 mod service;
 mod statistics;
 #[cfg(test)]
 mod tests;
 
 pub use options::{AccessTime, Background, FlushRule, MountOptions};
+pub use rules::VolumeRules;
 pub use statistics::{Statistics, VolumeInfo};
 
 use std::fmt;
 
 use dure_block::Queue;
 use dure_journal::{Journal, Settle};
-use dure_sync::atomic::AtomicBool;
+use dure_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use dure_sync::{Arc, CoreId, Counter, Mutex, OnceLock};
 
 use crate::checkpoint::CheckpointState;
@@ -42,13 +44,15 @@ pub(crate) struct Settler {
     space: Arc<Space>,
     nat: Arc<Nat>,
     cores: usize,
+    /// As in the rules of the mount options.
+    core: Option<Arc<AtomicUsize>>,
 }
 
 impl Settle for Settler {
     type Effect = Effect;
 
     fn settle(&self, effects: Vec<Effect>) {
-        let core = partition_of(self.cores);
+        let core = partition_of(self.cores, self.core.as_deref());
         for effect in &effects {
             if let Effect::NidFree { nid, version } = *effect {
                 self.nat.give(core, nid, version);
@@ -58,10 +62,14 @@ impl Settle for Settler {
     }
 }
 
-/// The partition (and journal) of the core this runs on.
-fn partition_of(journals: usize) -> CoreId {
-    let number = dure_sync::current_core().index() % journals;
-    CoreId::new(u16::try_from(number).expect("at most 1000 journals"))
+/// The partition (and journal) of the core this runs on, or of the one a test pretends to run on.
+fn partition_of(journals: usize, pretended: Option<&AtomicUsize>) -> CoreId {
+    let core = match pretended {
+        None => dure_sync::current_core().index(),
+        // Relaxed: any core is right.
+        Some(core) => core.load(Ordering::Relaxed),
+    };
+    CoreId::new(u16::try_from(core % journals).expect("at most 1000 journals"))
 }
 
 /// What is counted about a mounted volume.

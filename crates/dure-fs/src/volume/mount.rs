@@ -238,7 +238,12 @@ impl Mount {
             layout: &self.layout,
             nat: &self.nat,
         };
-        let replayed = recovery::recover(&base, logs, self.threads)?;
+        let replayed = recovery::recover(
+            &base,
+            logs,
+            self.threads,
+            self.options.volume_rules.data_check,
+        )?;
         recovery::liveness::mend(&base, space, &replayed)?;
         Ok(replayed)
     }
@@ -250,6 +255,7 @@ impl Mount {
             nat: &self.nat,
             space,
             checkpoint,
+            rules: &self.options.volume_rules,
         }
     }
 
@@ -351,6 +357,7 @@ fn start_journal(
         space: volume.space.clone(),
         nat: volume.nat.clone(),
         cores: to_usize(u64::from(volume.layout.journals)),
+        core: volume.options.volume_rules.core.clone(),
     };
     let config = JournalConfig {
         epoch,

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use dure_journal::{Order, Rules};
 
+use super::VolumeRules;
+
 /// When a read changes the access time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum AccessTime {
@@ -59,6 +61,9 @@ pub struct MountOptions {
     /// Which rules of the journal hold: all of them, except where a test shows what it would notice.
     #[doc(hidden)]
     pub rules: Rules,
+    /// The same of the file system.
+    #[doc(hidden)]
+    pub volume_rules: VolumeRules,
 }
 
 impl Default for MountOptions {
@@ -73,6 +78,7 @@ impl Default for MountOptions {
             background: Background::default(),
             recovery_threads: None,
             rules: Rules::default(),
+            volume_rules: VolumeRules::default(),
         }
     }
 }

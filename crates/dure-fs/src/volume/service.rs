@@ -40,7 +40,8 @@ impl Volume {
 
     /// The partition and journal of the current core.
     pub(crate) fn partition(&self) -> CoreId {
-        partition_of(crate::units::to_usize(u64::from(self.layout.journals)))
+        let journals = crate::units::to_usize(u64::from(self.layout.journals));
+        partition_of(journals, self.options.volume_rules.core.as_deref())
     }
 
     /// The coarse wall clock.

@@ -101,6 +101,12 @@ pub enum Step {
     Checkpoint,
     /// Unmount, as the last step.
     Unmount,
+    /// What follows runs on this core, so in its journal and partition.
+    Core(usize),
+    /// A thread begins an `fsync`, which has written when this step ends, but waits for its flush.
+    FsyncBegin(At),
+    /// All begun are flushed and return.
+    FsyncEnd,
 }
 
 /// What a crash test runs: a tree made and unmounted first, then steps.
@@ -173,6 +179,9 @@ impl fmt::Display for Step {
             Step::WriteBack => f.write_str("writeback"),
             Step::Checkpoint => f.write_str("checkpoint"),
             Step::Unmount => f.write_str("unmount"),
+            Step::Core(core) => write!(f, "core {core}"),
+            Step::FsyncBegin(at) => write!(f, "fsync {at} begins"),
+            Step::FsyncEnd => f.write_str("fsync ends"),
         }
     }
 }

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use dure_fs::{AllocateMode, FileKind, RenameMode};
 use dure_sync::Arc;
 
-use super::call::{At, Call, Path, pattern};
+use super::call::{At, Call, Path, Step, pattern};
 use super::state::{Effect, Id, Name, Node, ROOT, State};
 
 /// Bytes of a page.
@@ -130,6 +130,12 @@ impl History {
         self.slots.insert(slot, id);
     }
 
+    /// What a descriptor holds.
+    #[must_use]
+    pub fn slot(&self, slot: u8) -> Option<Id> {
+        self.slots.get(&slot).copied()
+    }
+
     fn name(&self, path: Path) -> Name {
         let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
         let dir = self.now.find(dir).expect("the workload made the directory");
@@ -157,6 +163,15 @@ impl History {
             needs: all,
         });
         number
+    }
+
+    /// Notes step number `number`.
+    pub fn step(&mut self, number: usize, step: &Step) {
+        match step {
+            Step::Call(call) => self.call(number, call),
+            Step::Open(slot, path) => self.open(*slot, path),
+            _ => {}
+        }
     }
 
     /// Notes that step `step` did `call`.

@@ -9,10 +9,13 @@
 //! **Crash.** The model of it is `dure_block::crash`.
 
 mod call;
+pub mod cores;
+mod gate;
 mod history;
 mod legal;
 mod pairs;
 mod perform;
+mod possible;
 mod run;
 mod state;
 mod suite;
@@ -20,9 +23,10 @@ mod tree;
 pub mod workload;
 
 pub use call::{At, Call, Path, Step, Workload, pattern};
+pub use gate::{Gate, GateDevice};
 pub use history::{Atom, History, Version};
 pub use legal::{Instant, check};
-pub use perform::Performer;
+pub use perform::{Performer, Stage};
 pub use run::{
     Base, Counts, CrashSteps, Options, Recording, VOLUME_BLOCKS, Violation, mount_options,
 };

@@ -1,22 +1,43 @@
 //! Carrying out the steps of a workload on a mounted volume.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use dure_block::record::RecordLog;
 use dure_fs::format::inode::Time;
 use dure_fs::{
     Error, FileKind, FileSystem, InodeRef, NewInode, Result, SetAttributes, SetTime, Stamp,
     SyncScope, XattrMode,
 };
+use dure_sync::atomic::{AtomicUsize, Ordering};
+use dure_sync::{Arc, thread};
 use zerocopy::little_endian::{I64, U32};
 
 use super::call::{At, Call, Path, Step, pattern};
+use super::gate::Gate;
 
-/// The user of a volume: its open descriptors.
+/// The user of a volume: its open descriptors, and the fsyncs that are under way.
 #[derive(Debug)]
 pub struct Performer {
     fs: FileSystem,
     slots: BTreeMap<u8, InodeRef>,
+    stage: Stage,
+    running: Vec<thread::JoinHandle<Result<()>>>,
 }
+
+/// What a workload that uses two cores needs beside the volume.
+#[derive(Debug, Clone, Default)]
+pub struct Stage {
+    /// Where flushes wait.
+    pub gate: Arc<Gate>,
+    /// What is written; to see when a thread has nothing more to write.
+    pub log: Arc<RecordLog>,
+    /// The core that everybody believes to be on.
+    pub core: Arc<AtomicUsize>,
+}
+
+/// Time without a write after which a thread is taken to wait for its flush.
+const QUIET: Duration = Duration::from_millis(2);
 
 fn new(kind: FileKind, mode: u32) -> NewInode {
     NewInode {
@@ -28,11 +49,45 @@ fn new(kind: FileKind, mode: u32) -> NewInode {
 impl Performer {
     /// A user of `fs` without descriptors.
     #[must_use]
-    pub fn new(fs: FileSystem) -> Performer {
+    pub fn new(fs: FileSystem, stage: Stage) -> Performer {
         Performer {
             fs,
             slots: BTreeMap::new(),
+            stage,
+            running: Vec::new(),
         }
+    }
+
+    fn fsync_begin(&mut self, at: At) -> Result<()> {
+        let (fs, inode) = (self.fs.clone(), self.at(at)?);
+        let first = self.running.is_empty();
+        self.stage.gate.close();
+        let body = move || fs.fsync(&inode, SyncScope::All);
+        let thread = thread::spawn("fsync", body);
+        if first {
+            while self.stage.gate.waiting() == 0 && !thread.is_finished() {
+                thread::sleep(QUIET / 40);
+            }
+        } else {
+            // It writes, and waits for the flush before its own; that wait shows only as silence.
+            loop {
+                let step = self.stage.log.step();
+                thread::sleep(QUIET);
+                if self.stage.log.step() == step {
+                    break;
+                }
+            }
+        }
+        self.running.push(thread);
+        Ok(())
+    }
+
+    fn fsync_end(&mut self) -> Result<()> {
+        self.stage.gate.open();
+        let join = |thread: thread::JoinHandle<Result<()>>| {
+            thread.join().expect("fsync returns its errors")
+        };
+        self.running.drain(..).try_for_each(join)
     }
 
     fn find(&self, path: Path) -> Result<InodeRef> {
@@ -79,6 +134,13 @@ impl Performer {
             Step::Sync => self.fs.sync(),
             Step::WriteBack => self.fs.background_now(),
             Step::Checkpoint => self.fs.checkpoint_now(),
+            Step::Core(core) => {
+                // Relaxed: any core is right.
+                self.stage.core.store(core, Ordering::Relaxed);
+                Ok(())
+            }
+            Step::FsyncBegin(at) => self.fsync_begin(at),
+            Step::FsyncEnd => self.fsync_end(),
             Step::Unmount => {
                 self.slots.clear();
                 self.fs.close()

@@ -20,9 +20,10 @@ use dure_sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::call::{Call, Step, Workload};
+use super::gate::{Gate, GateDevice};
 use super::history::History;
 use super::legal::{self, Instant};
-use super::perform::Performer;
+use super::perform::{Performer, Stage};
 use super::state::Effect;
 use super::tree::Tree;
 
@@ -73,6 +74,12 @@ pub fn mount_options() -> MountOptions {
     }
 }
 
+fn on_stage(mount: &MountOptions, stage: &Stage) -> MountOptions {
+    let mut mount = mount.clone();
+    mount.volume_rules.core = Some(Arc::clone(&stage.core));
+    mount
+}
+
 /// Blocks of the volume.
 pub const VOLUME_BLOCKS: u64 = 1024;
 
@@ -98,9 +105,10 @@ impl Base {
         };
         let device = share(Arc::clone(&ram));
         FileSystem::format(device.clone(), &format)?;
-        let fs = FileSystem::open(device, mount_options())?;
+        let stage = Stage::default();
+        let fs = FileSystem::open(device, on_stage(&mount_options(), &stage))?;
         let mut history = History::default();
-        let mut performer = Performer::new(fs.clone());
+        let mut performer = Performer::new(fs.clone(), stage);
         for call in calls {
             performer.step(&Step::Call(*call))?;
             history.call(0, call);
@@ -198,21 +206,31 @@ impl Recording {
     /// A call that failed, or a tree that is not what the calls make.
     pub fn new(base: &Base, workload: &Workload, options: &Options) -> Result<Recording, String> {
         let overlay = OverlayRam::new("crash", Arc::clone(&base.image));
-        let record = RecordDevice::with_lost_flushes(share(overlay), options.lost_flushes);
+        let gate = Arc::new(Gate::default());
+        let gated = GateDevice::new(share(overlay), Arc::clone(&gate));
+        let record = RecordDevice::with_lost_flushes(share(gated), options.lost_flushes);
+        let (log, core) = (record.log(), Arc::default());
+        let stage = Stage { gate, log, core };
         let log = record.log();
-        let fs = FileSystem::open(share(record), options.mount.clone());
+        let fs = FileSystem::open(share(record), on_stage(&options.mount, &stage));
         let fs = fs.map_err(|error| format!("mount: {error}"))?;
         let first = log.step();
         let mut history = base.history.clone();
-        let mut performer = Performer::new(fs.clone());
+        let mut performer = Performer::new(fs.clone(), stage);
         let mut spans = Vec::new();
+        let mut begun = BTreeSet::new();
         for (number, step) in workload.steps.iter().enumerate() {
-            let promise = promise(&history, number, step);
+            let mut promise = promise(&history, number, step);
+            match step {
+                Step::FsyncBegin(_) => begun.extend(std::mem::take(&mut promise)),
+                Step::FsyncEnd => promise = std::mem::take(&mut begun),
+                _ => {}
+            }
             let begin = log.step();
             let done = performer.step(step);
             done.map_err(|error| format!("step {number} ({step}): {error}"))?;
             let end = log.step();
-            note(&mut history, number, step);
+            history.step(number, step);
             spans.push(Span {
                 begin,
                 end,
@@ -291,7 +309,7 @@ impl Recording {
 /// What must be there once `step` has returned.
 fn promise(history: &History, number: usize, step: &Step) -> BTreeSet<usize> {
     match step {
-        Step::Fsync(at) => {
+        Step::Fsync(at) | Step::FsyncBegin(at) => {
             let id = history.id(*at);
             history.closure(number, |atom| atom.touches.contains(&id))
         }
@@ -303,14 +321,6 @@ fn promise(history: &History, number: usize, step: &Step) -> BTreeSet<usize> {
         }
         Step::Sync | Step::Unmount => history.closure(number, |_| true),
         _ => BTreeSet::new(),
-    }
-}
-
-fn note(history: &mut History, number: usize, step: &Step) {
-    match step {
-        Step::Call(call) => history.call(number, call),
-        Step::Open(slot, path) => history.open(*slot, path),
-        _ => {}
     }
 }
 
@@ -460,7 +470,7 @@ impl Content {
 fn recover(image: OverlayRam, mount: &MountOptions) -> Result<Tree, String> {
     let device = share(image);
     must_be_clean(&device, "before recovery")?;
-    let fs = FileSystem::open(device.clone(), mount.clone());
+    let fs = FileSystem::open(device.clone(), on_stage(mount, &Stage::default()));
     let fs = fs.map_err(|error| format!("recovery: {error}"))?;
     let tree = Tree::read(&fs).map_err(|what| format!("reading the recovered tree: {what}"))?;
     fs.close()

@@ -1,0 +1,41 @@
+//! Switches that leave one ordering rule out, so that the crash tests can show they would notice, and the
+//! core that a test pretends to run on.
+//!
+//! **Problem.** A crash test that never fails proves nothing; and which journal an operation goes to must
+//! not depend on where the scheduler put a test. **Structure.** A field per rule; the default has all of
+//! them on. **Invariants.** Nothing but tests changes a field. **Crash.** With a rule off, data is lost:
+//! that is the purpose.
+
+use dure_sync::Arc;
+use dure_sync::atomic::AtomicUsize;
+
+/// Which rules hold. Test-only: every product build uses [`VolumeRules::default`].
+#[derive(Debug, Clone)]
+#[doc(hidden)]
+pub struct VolumeRules {
+    /// A checkpoint flushes images before it writes the NAT.
+    pub images_before_nat: bool,
+    /// A checkpoint flushes NAT and SIT before it writes headers.
+    pub nat_before_headers: bool,
+    /// Blocks are used again only when the handle that freed them is valid.
+    pub reuse_after_valid: bool,
+    /// Recovery compares slots that may have been in flight with their data.
+    pub data_check: bool,
+    /// Write-back writes data before it logs slots.
+    pub data_before_log: bool,
+    /// The core every operation runs on, whatever the scheduler says.
+    pub core: Option<Arc<AtomicUsize>>,
+}
+
+impl Default for VolumeRules {
+    fn default() -> Self {
+        VolumeRules {
+            images_before_nat: true,
+            nat_before_headers: true,
+            reuse_after_valid: true,
+            data_check: true,
+            data_before_log: true,
+            core: None,
+        }
+    }
+}
