@@ -173,8 +173,9 @@ impl Op<'_> {
 
     /// The operation was decided on the state of this granule: if its last writer is lost, so is this.
     pub(crate) fn depends(&mut self, node: &Node, index: u8) {
-        let mark = node.last_writer(index);
-        self.depends_on(mark);
+        if self.volume.options.volume_rules.read_marks {
+            self.depends_on(node.last_writer(index));
+        }
     }
 
     /// The operation must not survive without the handle of `mark`.

@@ -13,6 +13,8 @@ use dure_sync::atomic::AtomicUsize;
 #[derive(Debug, Clone)]
 #[doc(hidden)]
 pub struct VolumeRules {
+    /// An operation depends on what it decided on.
+    pub read_marks: bool,
     /// A checkpoint flushes images before it writes the NAT.
     pub images_before_nat: bool,
     /// A checkpoint flushes NAT and SIT before it writes headers.
@@ -30,6 +32,7 @@ pub struct VolumeRules {
 impl Default for VolumeRules {
     fn default() -> Self {
         VolumeRules {
+            read_marks: true,
             images_before_nat: true,
             nat_before_headers: true,
             reuse_after_valid: true,

@@ -160,3 +160,26 @@ pub fn back_and_forth() -> Vec<Workload> {
         ]
     }))
 }
+
+/// Three directories, the last moved while the first is moved below it: what only marks of reads keep
+/// apart (journal-model.md, finding 1). Lost is the first rename, kept the second: a loop.
+#[must_use]
+pub fn directory_loop() -> Vec<Workload> {
+    let rename = |from, to| {
+        let mode = RenameMode::Replace;
+        Step::Call(Call::Rename { from, to, mode })
+    };
+    let path = "A/C/E/inside";
+    possible(vec![vec![
+        Step::Call(Call::Mkdir { path: "A/C/E" }),
+        Step::Call(Call::Create { path }),
+        Step::Call(Call::Create { path: "B/inside" }),
+        Step::Sync,
+        Step::Checkpoint,
+        Step::Core(0),
+        rename("A/C", "B/new"),
+        Step::Core(1),
+        rename("A", "B/new/E/new"),
+        Step::Fsync(file("B/new/E")),
+    ]])
+}

@@ -10,11 +10,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use dure_fs::units::Ino;
 use dure_fs::{AllocateMode, FileKind, RenameMode};
 use dure_sync::Arc;
 
 use super::call::{At, Call, Path, Step, pattern};
-use super::state::{Effect, Id, Name, Node, ROOT, State};
+use super::state::{Effect, Id, Name, Node, ROOT, State, intern};
+use super::tree::{Item, Tree};
 
 /// Bytes of a page.
 pub(super) const PAGE: u64 = 4096;
@@ -99,6 +101,43 @@ impl Default for History {
 }
 
 impl History {
+    /// A history that begins with `tree`.
+    #[must_use]
+    pub fn of_tree(tree: &Tree) -> History {
+        let mut history = History::default();
+        let mut ids: BTreeMap<Ino, Id> = BTreeMap::new();
+        for (path, item) in &tree.items {
+            let known = ids.get(&item.ino).copied();
+            let id = known.unwrap_or(if path.is_empty() { ROOT } else { history.next });
+            if known.is_none() {
+                ids.insert(item.ino, id);
+                history.next = history.next.max(id + 1);
+                history.now.nodes.insert(id, Node::of_item(item));
+                history.take_content(id, item);
+            }
+            if !path.is_empty() {
+                let at = history.name(intern(path));
+                let dir = history.now.nodes.get_mut(&at.dir);
+                dir.expect("parents come first").entries.insert(at.name, id);
+            }
+        }
+        history.base = history.now.clone();
+        history
+    }
+
+    fn take_content(&mut self, id: Id, item: &Item) {
+        if item.kind != FileKind::File {
+            return;
+        }
+        for (page, bytes) in (0..).zip(item.content.chunks(index(PAGE))) {
+            let mut whole = vec![0; index(PAGE)];
+            whole[..bytes.len()].copy_from_slice(bytes);
+            let bytes = Arc::new(whole);
+            let version = Version { atom: None, bytes };
+            self.pages.insert((id, page), vec![version]);
+        }
+    }
+
     /// Everything so far is durable: the history begins anew from here.
     pub fn settle(&mut self) {
         self.base = self.now.clone();

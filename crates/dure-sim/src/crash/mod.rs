@@ -28,7 +28,8 @@ pub use history::{Atom, History, Version};
 pub use legal::{Instant, check};
 pub use perform::{Performer, Stage};
 pub use run::{
-    Base, Counts, CrashSteps, Options, Recording, VOLUME_BLOCKS, Violation, mount_options,
+    Base, Counts, CrashFrom, CrashSteps, Options, Recording, VOLUME_BLOCKS, Violation,
+    mount_options,
 };
 pub use state::{Effect, Id, Name, Node, ROOT, State};
 pub use suite::{Outcome, run_all};

@@ -15,8 +15,8 @@ use dure_block::ram::{Image, RamDevice};
 use dure_block::record::{LostFlushes, RecordDevice};
 use dure_block::{BLOCK_BYTES, Device, Io, Lba, share};
 use dure_fs::check::{CheckOptions, Data, Issue, IssueKind, check};
-use dure_fs::{Background, FileSystem, FormatOptions, MountOptions};
-use dure_sync::Arc;
+use dure_fs::{Background, FileSystem, FormatOptions, MountOptions, Rules, VolumeRules};
+use dure_sync::{Arc, CoreId, thread};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::call::{Call, Step, Workload};
@@ -40,6 +40,17 @@ pub struct Options {
     pub mount: MountOptions,
     /// Violations after which a workload is given up.
     pub violations_max: usize,
+    /// Whether the power fails during the mount, too.
+    pub from: CrashFrom,
+}
+
+/// From when on the power may fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CrashFrom {
+    /// The beginning of the mount: of a crashed volume, that is its recovery.
+    Mount,
+    /// The first step of the workload.
+    FirstStep,
 }
 
 /// Steps of the record log the power fails after.
@@ -59,6 +70,7 @@ impl Default for Options {
             lost_flushes: LostFlushes::None,
             mount: mount_options(),
             violations_max: 1,
+            from: CrashFrom::FirstStep,
         }
     }
 }
@@ -95,7 +107,17 @@ impl Base {
     ///
     /// # Errors
     /// Of the file system.
+    ///
+    /// # Panics
+    /// If making it does.
     pub fn new(calls: &[Call]) -> dure_fs::Result<Base> {
+        let calls = calls.to_vec();
+        // On one core, so that the volume is the same each time.
+        let thread = thread::spawn_on("base", CoreId::new(0), move || Base::make(&calls));
+        thread.join().expect("making a volume does not panic")
+    }
+
+    fn make(calls: &[Call]) -> dure_fs::Result<Base> {
         let ram = Arc::new(RamDevice::new("base", VOLUME_BLOCKS));
         let format = FormatOptions {
             journals: Some(2),
@@ -118,6 +140,15 @@ impl Base {
         history.settle();
         let image = Arc::new(ram.snapshot());
         Ok(Base { image, history })
+    }
+
+    /// The volume that a crash left; `tree` is what recovery makes of it.
+    #[must_use]
+    pub fn crashed(image: &OverlayRam, tree: &Tree) -> Base {
+        Base {
+            image: Arc::new(image.snapshot()),
+            history: History::of_tree(tree),
+        }
     }
 }
 
@@ -205,6 +236,10 @@ impl Recording {
     /// # Errors
     /// A call that failed, or a tree that is not what the calls make.
     pub fn new(base: &Base, workload: &Workload, options: &Options) -> Result<Recording, String> {
+        caught(|| Recording::run(base, workload, options))
+    }
+
+    fn run(base: &Base, workload: &Workload, options: &Options) -> Result<Recording, String> {
         let overlay = OverlayRam::new("crash", Arc::clone(&base.image));
         let gate = Arc::new(Gate::default());
         let gated = GateDevice::new(share(overlay), Arc::clone(&gate));
@@ -214,7 +249,10 @@ impl Recording {
         let log = record.log();
         let fs = FileSystem::open(share(record), on_stage(&options.mount, &stage));
         let fs = fs.map_err(|error| format!("mount: {error}"))?;
-        let first = log.step();
+        let first = match options.from {
+            CrashFrom::Mount => 0,
+            CrashFrom::FirstStep => log.step(),
+        };
         let mut history = base.history.clone();
         let mut performer = Performer::new(fs.clone(), stage);
         let mut spans = Vec::new();
@@ -296,6 +334,23 @@ impl Recording {
         recover(point.image(&choice), &options.mount)
     }
 
+    /// Different states that crashes leave, at most `max`, evenly taken, with what recovery makes of them.
+    ///
+    /// # Errors
+    /// The first violation.
+    pub fn crashed(&self, options: &Options, max: usize) -> Result<Vec<Base>, Box<Violation>> {
+        let mut judge = Judge::new(self, options);
+        judge.keep = true;
+        for step in self.first..=self.images.last_step() {
+            judge.step(step);
+            if let Some(violation) = judge.violations.pop() {
+                return Err(Box::new(violation));
+            }
+        }
+        let stride = judge.kept.len().div_ceil(max.max(1)).max(1);
+        Ok(judge.kept.into_iter().step_by(stride).collect())
+    }
+
     fn begun(&self, step: u64) -> usize {
         self.spans.partition_point(|span| span.begin < step)
     }
@@ -334,6 +389,9 @@ struct Judge<'r> {
     recovered: BTreeMap<u64, Result<(u64, Arc<Tree>), String>>,
     /// Trees found legal: (digest, steps begun, promises).
     legal: BTreeSet<(u64, usize, usize)>,
+    /// Whether different states are kept.
+    keep: bool,
+    kept: Vec<Base>,
 }
 
 impl<'r> Judge<'r> {
@@ -345,6 +403,8 @@ impl<'r> Judge<'r> {
             violations: Vec::new(),
             recovered: BTreeMap::new(),
             legal: BTreeSet::new(),
+            keep: false,
+            kept: Vec::new(),
         }
     }
 
@@ -359,6 +419,9 @@ impl<'r> Judge<'r> {
             let key = content.key(&image);
             let found = self.recovered.entry(key).or_insert_with(|| {
                 let tree = recover(image, &self.options.mount)?;
+                if self.keep {
+                    self.kept.push(Base::crashed(&point.image(&choice), &tree));
+                }
                 Ok((tree.digest(), Arc::new(tree)))
             });
             let verdict = match found {
@@ -466,18 +529,48 @@ impl Content {
     }
 }
 
-/// Checks, mounts (so recovers), reads, uses, unmounts and checks again.
+/// Checks, mounts (so recovers), reads, unmounts and checks again. A panic is a violation like others.
 fn recover(image: OverlayRam, mount: &MountOptions) -> Result<Tree, String> {
     let device = share(image);
-    must_be_clean(&device, "before recovery")?;
-    let fs = FileSystem::open(device.clone(), on_stage(mount, &Stage::default()));
-    let fs = fs.map_err(|error| format!("recovery: {error}"))?;
-    let tree = Tree::read(&fs).map_err(|what| format!("reading the recovered tree: {what}"))?;
-    fs.close()
-        .map_err(|error| format!("unmount after recovery: {error}"))?;
-    drop(fs);
-    must_be_clean(&device, "after recovery and unmount")?;
-    Ok(tree)
+    let judged = || {
+        must_be_clean(&device, "before recovery")?;
+        let fs = FileSystem::open(device.clone(), in_recovery(mount));
+        let fs = fs.map_err(|error| format!("recovery: {error}"))?;
+        let tree = Tree::read(&fs).map_err(|what| format!("the recovered tree: {what}"))?;
+        fs.close()
+            .map_err(|error| format!("unmount after recovery: {error}"))?;
+        drop(fs);
+        must_be_clean(&device, "after recovery and unmount")?;
+        Ok(tree)
+    };
+    caught(judged)
+}
+
+/// The mount of a crashed volume: of the rules left out, those of recovery only. What the volume does
+/// afterwards is right.
+fn in_recovery(mount: &MountOptions) -> MountOptions {
+    let mut options = on_stage(mount, &Stage::default());
+    options.rules = Rules {
+        checksum: mount.rules.checksum,
+        epoch: mount.rules.epoch,
+        skip_invalid: mount.rules.skip_invalid,
+        ..Rules::default()
+    };
+    options.volume_rules = VolumeRules {
+        data_check: mount.volume_rules.data_check,
+        core: options.volume_rules.core,
+        ..VolumeRules::default()
+    };
+    options
+}
+
+/// A panic as an error.
+fn caught<T>(body: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(format!("panic: {}", text.unwrap_or("without a text")))
+    })
 }
 
 fn must_be_clean(device: &Arc<dyn Device>, when: &str) -> Result<(), String> {

@@ -1,9 +1,11 @@
 //! The tree a workload makes, as a value that one change after the other is applied to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dure_fs::FileKind;
-use dure_sync::Arc;
+use dure_sync::{Arc, Mutex};
+
+use super::tree::Item;
 
 /// An inode of a history; the root is 0.
 pub type Id = u32;
@@ -177,7 +179,46 @@ impl State {
     }
 }
 
+/// The names that were found on volumes: few different ones.
+static NAMES: Mutex<NAMES_RANK, BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+
+/// Nothing is locked while it is held.
+const NAMES_RANK: u8 = 250;
+
+/// `text` for as long as the program lives.
+pub(super) fn intern(text: &str) -> &'static str {
+    let mut names = NAMES.lock();
+    if let Some(known) = names.get(text) {
+        return known;
+    }
+    let new: &'static str = Box::leak(text.to_owned().into_boxed_str());
+    names.insert(new);
+    new
+}
+
 impl Node {
+    /// What was read, but for names in a directory and the content of a file.
+    #[must_use]
+    pub fn of_item(item: &Item) -> Node {
+        let text = |bytes: &[u8]| intern(&String::from_utf8_lossy(bytes));
+        let xattr = |(name, value): (&Vec<u8>, &Vec<u8>)| (text(name), Arc::new(value.clone()));
+        Node {
+            uid: item.uid,
+            size: if item.kind == FileKind::File {
+                item.size
+            } else {
+                0
+            },
+            xattrs: item.xattrs.iter().map(xattr).collect(),
+            target: if item.kind == FileKind::Symlink {
+                text(&item.content)
+            } else {
+                ""
+            },
+            ..Node::new(item.kind, item.mode)
+        }
+    }
+
     /// A new inode.
     #[must_use]
     pub fn new(kind: FileKind, mode: u32) -> Node {

@@ -21,7 +21,8 @@ pub(super) const fn write(path: Path, offset: u64, len: u64, fill: u8) -> Call {
     }
 }
 
-/// The trees. 0: ACE's directories, empty. 1: with files of a few pages, links and attributes.
+/// The trees. 0: ACE's directories, empty. 1: with files of a few pages and attributes. 2: nearly
+/// full.
 pub const SETUPS: &[&[Call]] = &[
     &[
         Call::Mkdir { path: "A" },
@@ -52,7 +53,20 @@ pub const SETUPS: &[&[Call]] = &[
             fill: 2,
         },
     ],
+    // Nearly full: what is freed is soon used again.
+    &[
+        Call::Mkdir { path: "A" },
+        Call::Create { path: "big" },
+        Call::Create { path: "A/foo" },
+        write("big", 0, BIG_PAGES * P, 44),
+        write("A/foo", 0, FOO_PAGES * P, 55),
+    ],
 ];
+
+/// Pages that leave few free blocks on the volume.
+const BIG_PAGES: u64 = 480;
+/// Pages of the file that gives way to another of the same size.
+const FOO_PAGES: u64 = 150;
 
 /// Bytes of a page.
 pub(super) const P: u64 = 4096;
@@ -373,4 +387,21 @@ pub fn one_operation() -> Vec<Workload> {
     }
     all.extend(super::pairs::pairs());
     all
+}
+
+/// A file is cut or removed on a nearly full volume, and another needs its blocks.
+#[must_use]
+pub fn full_volume() -> Vec<Workload> {
+    let at = file("A/foo");
+    let cut = Step::Call(Call::Truncate { at, size: 0 });
+    let unlink = Step::Call(Call::Unlink { path: "A/foo" });
+    let create = Step::Call(Call::Create { path: "new" });
+    let fill = Step::Call(write("new", 0, FOO_PAGES * P, 66));
+    let steps = [
+        vec![cut, create, fill, Step::WriteBack],
+        vec![unlink, create, fill, Step::WriteBack],
+        vec![unlink, create, fill, Step::Fsync(file("new"))],
+    ];
+    let workload = |steps| Workload { setup: 2, steps };
+    steps.into_iter().map(workload).collect()
 }
