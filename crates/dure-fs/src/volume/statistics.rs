@@ -1,15 +1,16 @@
 //! What statfs and `dure info` show.
 
 use dure_block::{Device, Queue, QueueConfig};
+use dure_journal::recovery::scan;
 use dure_sync::Arc;
 
 use super::FileSystem;
-use super::mount::{read_header, read_layout};
+use super::mount::{log_layout, read_header, read_layout};
 use crate::error::Result;
 use crate::format::volume::STATE_CLEAN;
 use crate::layout::Layout;
 use crate::space::Space;
-use crate::units::Ino;
+use crate::units::{BlockNo, Ino};
 
 /// Room of a mounted volume, in 4 KiB blocks. Sums over few counters: the volume's size does not matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +82,17 @@ impl VolumeInfo {
         let layout = read_layout(&queue)?;
         let (header, _) = read_header(&queue, &layout)?;
         let space = Space::load(queue.clone(), &layout)?;
+        // Which segments are logs is in the journal headers.
+        let rules = dure_journal::Rules::default();
+        let logs = scan(
+            &queue,
+            &log_layout(&layout, &header, rules),
+            header.epoch.get(),
+            1,
+        )?;
+        for segment in logs.rings().iter().flat_map(|ring| &ring.start.segments) {
+            space.mark_log(BlockNo(segment.number()))?;
+        }
         let statistics = space.statistics();
         let logs = u64::from(statistics.segments_log) * u64::from(layout.segment_blocks);
         Ok(VolumeInfo {
@@ -88,7 +100,7 @@ impl VolumeInfo {
             mounts: header.mounts.get(),
             epoch: header.epoch.get(),
             checkpoint: header.checkpoint.get(),
-            blocks_used: statistics.total - statistics.free - logs,
+            blocks_used: (statistics.total - logs).saturating_sub(statistics.free),
             blocks_in_logs: logs,
             blocks_free: statistics.free,
             layout,
