@@ -233,7 +233,7 @@ fn readme(cx: &Cx) -> Result<()> {
         rm volume.img
         "$dure" mkfs volume.img --size 1G
         "$dure" mount volume.img mnt
-        trap '"$dure" umount --lazy mnt 2>/dev/null' EXIT
+        trap '"$dure" umount --lazy mnt 2>/dev/null || true' EXIT
         cp -a "$source" mnt/ && sync
         "$dure" umount mnt && "$dure" check volume.img
         "$dure" mount volume.img mnt
