@@ -10,20 +10,20 @@ fn bytes(max: usize) -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(byte, 0..max)
 }
 
-/// Patches, most of them resealed.
+/// Patches, most of them resealed; half of them set whole fields of blocks that are in use.
 fn patches() -> impl Strategy<Value = Vec<u8>> {
     // Blocks of the tables and of the first used segments are what most is read from.
     let block = prop_oneof![0_u16..1024, 0_u16..260];
     let one = (
         block,
-        any::<u16>(),
-        any::<u8>(),
-        prop_oneof![Just(1_u8), Just(3), Just(0)],
-        any::<u8>(),
+        prop_oneof![any::<u16>(), 0_u16..700],
+        prop_oneof![0_u8..4, any::<u8>()],
+        prop_oneof![2 => Just(1_u8), 2 => Just(3), 1 => Just(0), 6 => Just(13), 3 => Just(11)],
+        (any::<u8>(), any::<u8>()),
     );
-    let one = one.prop_map(|(block, at, value, flags, more)| {
+    let one = one.prop_map(|(block, at, value, flags, (more, how))| {
         let (block, at) = (block.to_le_bytes(), (at % 4096).to_le_bytes());
-        [block[0], block[1], at[0], at[1], value, flags, more, 0]
+        [block[0], block[1], at[0], at[1], value, flags, more, how]
     });
     (any::<u8>(), prop::collection::vec(one, 0..10))
         .prop_map(|(which, patches)| [vec![which], patches.concat()].concat())

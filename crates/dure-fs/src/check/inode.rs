@@ -78,6 +78,15 @@ pub(super) fn check_record(context: &mut Context<'_>, ino: Ino, record: &InodeRe
     sound
 }
 
+/// The first field of a record in use that has a value it cannot have: its name, and the value.
+pub(crate) fn impossible_field(ino: Ino, record: &InodeRecord) -> Option<(&'static str, u64)> {
+    let rules = common_rules(record)
+        .into_iter()
+        .chain(type_rules(ino, record));
+    let broken = |(field, got, holds, _): Rule| (!holds).then_some((field, got));
+    rules.into_iter().find_map(broken)
+}
+
 /// A field, its value, whether it may have it, and what it may have.
 type Rule = (&'static str, u64, bool, &'static str);
 

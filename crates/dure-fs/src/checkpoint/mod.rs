@@ -84,7 +84,7 @@ impl Writer<'_> {
             self.queue.flush()?;
         }
         for (old, new) in moved {
-            self.space.image_moved(old, new);
+            self.space.image_moved(old, new)?;
         }
         self.write_space()?;
         if self.rules.nat_before_headers {
@@ -317,6 +317,7 @@ impl Volume {
                 },
                 error => self.stopped_by_journal(&error),
             })?;
+        self.space.check()?;
         let checkpoint = state.header.checkpoint.get() + 1;
         let writer = Writer {
             queue: &self.queue,

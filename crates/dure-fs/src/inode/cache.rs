@@ -241,8 +241,30 @@ impl Volume {
         if record.is_free() || (record.nlink.get() == 0 && unlinked == Unlinked::Refused) {
             return Err(Error::NotFound);
         }
-        Error::expect_eq("inode number", node.nid.0, ino.0, record.ino.get())?;
+        self.check_inode(&node, ino, &record)?;
         self.insert_loaded(node, ino, record)
+    }
+
+    /// Refuses a record that no dure writes, before anything follows or counts with its fields.
+    fn check_inode(&self, node: &crate::node::Node, ino: Ino, record: &InodeRecord) -> Result<()> {
+        let number = record.ino.get();
+        let blocks = record.blocks.get();
+        let wrong = if number != ino.0 {
+            Some(("number", ino.0, number))
+        } else if blocks > self.layout.total_blocks {
+            Some(("blocks", self.layout.total_blocks, blocks))
+        } else {
+            crate::check::impossible_field(ino, record).map(|(field, got)| (field, 0, got))
+        };
+        let Some((field, want, got)) = wrong else {
+            return Ok(());
+        };
+        Err(Error::Corrupt {
+            what: format!("{field} of inode {ino}"),
+            at: self.nat.entry(node.nid)?.block().0,
+            want,
+            got,
+        })
     }
 
     /// Between the read of the granule and here the inode may have been loaded, changed and evicted by

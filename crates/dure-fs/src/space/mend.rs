@@ -194,7 +194,7 @@ impl Space {
     }
 
     /// As [`Space::pieces`], for a run from the medium.
-    fn checked_pieces(&self, run: Run) -> Result<impl Iterator<Item = Piece>> {
+    pub(super) fn checked_pieces(&self, run: Run) -> Result<impl Iterator<Item = Piece>> {
         let start = self.layout.main;
         let end = start + u64::from(self.layout.segments) * u64::from(self.layout.segment_blocks);
         let run_end = run.first.0.checked_add(u64::from(run.count));

@@ -34,14 +34,14 @@ mod tests;
 
 use dure_block::Queue;
 use dure_sync::atomic::AtomicU64;
-use dure_sync::{Arc, CoreId, Counter, Mutex, clock, core_count, current_core};
+use dure_sync::{Arc, CoreId, Counter, Mutex, OnceLock, clock, core_count, current_core};
 
 use self::partition::{Partitions, Piece};
 use self::reserve::Available;
-use self::segment::Role;
+use self::segment::{Mismatch, Role};
 use self::segments::Segments;
 use self::sit::SitImage;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::sit::SegmentUse;
 use crate::format::summary::SummaryEntry;
 use crate::layout::Layout;
@@ -111,6 +111,8 @@ pub(crate) struct Space {
     fenced: Mutex<PARTITION, Vec<Run>>,
     /// Newest generation of each SIT pair. Only the one checkpoint reads and writes them.
     sit_generations: Box<[AtomicU64]>,
+    /// The first contradiction that [`Space::settle`] met, which has nobody to tell.
+    wrong: OnceLock<(BlockNo, String)>,
 }
 
 impl Space {
@@ -153,6 +155,7 @@ impl Space {
             images: Mutex::default(),
             fenced: Mutex::default(),
             sit_generations: image.generations.into_iter().map(AtomicU64::new).collect(),
+            wrong: OnceLock::new(),
         };
         space
             .live
@@ -200,41 +203,100 @@ impl Space {
         }
     }
 
-    /// Takes in what valid handles did. Freed blocks become available to the current core.
+    /// Takes in what valid handles did. Freed blocks become available to the current core. What
+    /// contradicts the map is left out and noted for [`Space::check`].
     pub(crate) fn settle(&self, effects: impl IntoIterator<Item = Effect>) {
         let now = now();
         let mut freed = 0;
-        let mut live = 0;
         for effect in effects {
-            let (run, is_live) = match effect {
-                Effect::Live(run) => (run, true),
-                Effect::Free(run) => (run, false),
+            let settled = match effect {
+                Effect::Live(run) => Ok(self.settle_live(run, now)),
+                Effect::Free(run) => self.settle_free(run, now),
                 Effect::NidFree { .. } => continue,
             };
-            for Piece {
-                segment,
-                first,
-                count,
-            } in self.pieces(run)
-            {
-                let free = self.segments.with(segment, |state| {
-                    if is_live {
-                        state.settle_live(first, count, now)
-                    } else {
-                        state.settle_free(first, count, now)
-                    }
-                });
-                freed += u64::from(free);
-                live += if is_live { i64::from(count) } else { 0 } - i64::from(free);
+            match settled {
+                Ok(free) => freed += free,
+                Err(wrong) => drop(self.wrong.set(wrong)),
             }
         }
-        self.live.add(live);
         self.available.give(current_core(), freed);
+    }
+
+    /// These blocks were placed; gives the number that is free at once.
+    fn settle_live(&self, run: Run, now: u64) -> u64 {
+        let mut freed = 0;
+        for Piece {
+            segment,
+            first,
+            count,
+        } in self.pieces(run)
+        {
+            let free = self
+                .segments
+                .with(segment, |state| state.settle_live(first, count, now));
+            freed += u64::from(free);
+            self.live.add(i64::from(count) - i64::from(free));
+        }
+        freed
+    }
+
+    /// These blocks were freed; gives the number that is free now.
+    fn settle_free(&self, run: Run, now: u64) -> std::result::Result<u64, (BlockNo, String)> {
+        let pieces = self.checked_pieces(run);
+        let pieces = pieces.map_err(|error| (run.first, error.to_string()))?;
+        let mut freed = 0;
+        for Piece {
+            segment,
+            first,
+            count,
+        } in pieces
+        {
+            let free = self
+                .segments
+                .with(segment, |state| state.settle_free(first, count, now));
+            match free {
+                Ok(free) => {
+                    freed += u64::from(free);
+                    self.live.add(-i64::from(free));
+                }
+                Err(wrong) => {
+                    // What this run freed before stays free: tell the counts.
+                    self.available.give(current_core(), freed);
+                    return Err(self.describe(segment, wrong));
+                }
+            }
+        }
+        Ok(freed)
+    }
+
+    /// Whether everything settled so far agreed with the map.
+    ///
+    /// # Errors
+    /// `Corrupt` for the first contradiction: the SIT, or a slot, on the medium is wrong, and nobody
+    /// knows any more which blocks may be given out. The volume has to stop.
+    pub(crate) fn check(&self) -> Result<()> {
+        match self.wrong.get() {
+            None => Ok(()),
+            Some((at, what)) => Err(contradiction(*at, what.clone())),
+        }
+    }
+
+    /// The block of a mismatch, and what is wrong with it.
+    fn describe(&self, segment: SegNo, wrong: Mismatch) -> (BlockNo, String) {
+        let (index, what) = (wrong.index, wrong.what);
+        let what = format!(
+            "space map (SIT), block {index} of segment {}: {what}",
+            segment.0
+        );
+        (self.block(segment, index), what)
     }
 
     /// The NAT on the medium names `new` instead of `old` (either may be `NONE`: first image, freed
     /// node). `old` stays allocated until [`Space::images_released`].
-    pub(crate) fn image_moved(&self, old: BlockNo, new: BlockNo) {
+    ///
+    /// # Errors
+    /// `Corrupt` when no image can have been at `old`.
+    pub(crate) fn image_moved(&self, old: BlockNo, new: BlockNo) -> Result<()> {
         let now = now();
         if !new.is_none() {
             let (segment, index) = self.locate(new);
@@ -243,12 +305,21 @@ impl Space {
             self.live.add(1);
         }
         if !old.is_none() {
-            let (segment, index) = self.locate(old);
-            self.segments
+            let Some((segment, index)) = self.layout.locate(old) else {
+                let what = "NAT entry: image outside of the main area".to_owned();
+                return Err(contradiction(old, what));
+            };
+            let dead = self
+                .segments
                 .with(segment, |state| state.image_dead(index, now));
+            dead.map_err(|wrong| {
+                let (at, what) = self.describe(segment, wrong);
+                contradiction(at, what)
+            })?;
             self.live.add(-1);
             self.images.lock().push(old);
         }
+        Ok(())
     }
 
     /// The checkpoint that moved the images is complete: the old blocks are free.
@@ -390,6 +461,16 @@ impl Space {
                 count,
             })
         })
+    }
+}
+
+/// The map and what points to a block disagree: one of them is corrupt.
+fn contradiction(at: BlockNo, what: String) -> Error {
+    Error::Corrupt {
+        what,
+        at: at.0,
+        want: 1,
+        got: 0,
     }
 }
 

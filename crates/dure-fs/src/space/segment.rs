@@ -8,6 +8,10 @@
 //! placed it was settled waits in `early`, still allocated, until that one is settled too.
 //! **Crash.** Only `live` survives, through the SIT.
 //!
+//! What is settled names blocks that nodes and NAT of the medium point to: where that contradicts the
+//! SIT, one of them is corrupt ([`Mismatch`]). The life of a block that dure allocates itself is checked
+//! by assertions.
+//!
 //! Everything here is arithmetic under the segment's lock; `Segments` keeps what is known
 //! about a segment outside of its lock in step.
 
@@ -27,6 +31,25 @@ pub(crate) enum Role {
     Cleaning,
     /// Part of a journal's ring.
     Log,
+}
+
+/// A block is not in the state that what points to it asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mismatch {
+    /// Which block of the segment.
+    pub(crate) index: u32,
+    /// What is wrong with it.
+    pub(crate) what: &'static str,
+}
+
+impl Mismatch {
+    /// `Ok` when `wrong` is empty, else its first block.
+    fn none_of(wrong: &Bitmap, what: &'static str) -> Result<(), Mismatch> {
+        match wrong.iter().next() {
+            None => Ok(()),
+            Some(index) => Err(Mismatch { index, what }),
+        }
+    }
 }
 
 /// What the lock of a segment protects.
@@ -138,26 +161,36 @@ impl SegmentState {
 
     /// A valid handle freed these blocks. Gives the number of blocks that are free now; the others
     /// wait for [`SegmentState::settle_live`].
-    pub(crate) fn settle_free(&mut self, first: u32, count: u32, now: u64) -> u32 {
+    ///
+    /// # Errors
+    /// The first block that cannot be freed; nothing has changed then.
+    pub(crate) fn settle_free(
+        &mut self,
+        first: u32,
+        count: u32,
+        now: u64,
+    ) -> Result<u32, Mismatch> {
         let run = Bitmap::of(first, count);
-        assert!(
-            self.allocated.covers(&run),
-            "blocks {first} + {count} are freed, not allocated"
-        );
+        if self.role == Role::Log {
+            return Err(Mismatch {
+                index: first,
+                what: "a file frees it, but it is part of a log",
+            });
+        }
+        let unallocated = run.without(&self.allocated);
+        Mismatch::none_of(&unallocated, "a file frees it, but it is free")?;
         let freed = run.and(&self.live);
         let early = run.without(&self.live);
         if !early.is_empty() {
-            let waiting = self.early.get_or_insert_default();
-            assert!(
-                waiting.and(&early).is_empty(),
-                "blocks {first} + {count} were freed twice"
-            );
-            waiting.insert(&early);
+            if let Some(waiting) = self.early.as_deref() {
+                Mismatch::none_of(&waiting.and(&early), "files free it twice")?;
+            }
+            self.early.get_or_insert_default().insert(&early);
         }
         self.live.remove(&freed);
         self.allocated.remove(&freed);
         self.touch(now);
-        freed.count()
+        Ok(freed.count())
     }
 
     /// The NAT points to this block now.
@@ -172,13 +205,19 @@ impl SegmentState {
     }
 
     /// The NAT no longer points to this block; it stays allocated until [`SegmentState::release`].
-    pub(crate) fn image_dead(&mut self, index: u32, now: u64) {
-        assert!(
-            self.live.contains(index),
-            "the image in block {index} is not live"
-        );
+    ///
+    /// # Errors
+    /// The block, when it is not live.
+    pub(crate) fn image_dead(&mut self, index: u32, now: u64) -> Result<(), Mismatch> {
+        if !self.live.contains(index) {
+            return Err(Mismatch {
+                index,
+                what: "the NAT has a node image in it, but it is not live",
+            });
+        }
         self.live.remove(&Bitmap::of(index, 1));
         self.touch(now);
+        Ok(())
     }
 
     /// Mount: these blocks are live. Gives the number of blocks that were not allocated before.

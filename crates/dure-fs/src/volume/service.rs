@@ -191,12 +191,13 @@ impl Volume {
     /// held (a full log is checkpointed here).
     ///
     /// # Errors
-    /// `Stopped` after a failed write or flush.
+    /// `Stopped` after a failed write or flush; `Corrupt` when something freed was not in use, after which
+    /// the volume is stopped.
     pub(crate) fn commit(&self, marks: &[Mark]) -> Result<()> {
         self.counters.commits.add(1);
         for _ in 0..LOG_ROUNDS {
             match self.journal().commit(marks) {
-                Ok(()) => return Ok(()),
+                Ok(()) => return self.check_space(),
                 Err(CommitError::LogFull(journal)) => self.make_log_room(journal)?,
                 Err(error) => return Err(self.stopped_by_journal(&error)),
             }
@@ -211,12 +212,17 @@ impl Volume {
     pub(crate) fn commit_all(&self) -> Result<()> {
         for _ in 0..LOG_ROUNDS {
             match self.journal().commit_all() {
-                Ok(()) => return Ok(()),
+                Ok(()) => return self.check_space(),
                 Err(CommitError::LogFull(journal)) => self.make_log_room(journal)?,
                 Err(error) => return Err(self.stopped_by_journal(&error)),
             }
         }
         Err(Error::NoSpace { what: "the log" })
+    }
+
+    /// Stops the volume when what became valid contradicts the space map.
+    fn check_space(&self) -> Result<()> {
+        self.space.check().inspect_err(|error| self.stop(error))
     }
 
     /// The journal stopped by itself (a log write or flush failed): so does the volume.

@@ -8,7 +8,7 @@ use super::{Background, FileSystem, MountOptions};
 use crate::format::node::NodeKind;
 use crate::layout::FormatOptions;
 use crate::space::OpClass;
-use crate::units::{Mark, Nid};
+use crate::units::{BlockNo, Ino, Mark, Nid, Run};
 
 fn options() -> MountOptions {
     MountOptions {
@@ -216,4 +216,73 @@ fn threads_change_their_own_and_common_nodes() {
     fs.0.commit_all().unwrap();
     drop(fs);
     assert_eq!(text(&open(&device), common, 8), 1500_u64.to_le_bytes());
+}
+
+/// What the medium is said to have wrong.
+fn corrupt<T: std::fmt::Debug>(result: crate::Result<T>) -> String {
+    match result {
+        Err(crate::Error::Corrupt { what, .. }) => what,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_sit_that_denies_an_image_stops_the_checkpoint_that_moves_it() {
+    let device = ram(4096, 1);
+    let fs = open(&device);
+    let (nid, _) = make(&fs, b"once");
+    fs.0.checkpoint().unwrap();
+    let first = fs.0.nat.entry(nid).unwrap().block();
+    fs.0.space.mend_dead(Run { first, count: 1 }).unwrap();
+    change(&fs, nid, b"more");
+    let what = corrupt(fs.0.checkpoint());
+    assert!(what.contains("it is not live"), "{what}");
+    assert!(fs.stopped().is_some_and(|reason| reason.contains(&what)));
+    assert!(fs.0.op(OpClass::Normal, 1).is_err());
+}
+
+#[test]
+fn a_slot_that_names_a_free_block_stops_the_volume_when_it_is_freed() {
+    let device = ram(4096, 1);
+    let fs = open(&device);
+    let (nid, _) = make(&fs, b"owner");
+    let mut op = fs.0.op(OpClass::Delete, 1).unwrap();
+    let node = fs.0.node(nid, NodeKind::Blob).unwrap();
+    op.edit(&node, 0)[0] = b'O';
+    let owner = crate::op::SlotRef {
+        nid,
+        granule: 0,
+        slot: 0,
+    };
+    let first = BlockNo(fs.layout().total_blocks - 10);
+    op.unplace(owner, Run { first, count: 1 });
+    let mark = op.finish();
+    let what = corrupt(fs.0.commit(&[mark]));
+    assert!(what.contains("frees it, but it is free"), "{what}");
+    assert!(fs.stopped().is_some_and(|reason| reason.contains(&what)));
+    assert!(matches!(
+        fs.0.background_round(),
+        Err(crate::Error::Stopped { .. })
+    ));
+}
+
+#[test]
+fn an_inode_with_impossible_fields_is_refused() {
+    let device = ram(4096, 1);
+    let root = Ino::ROOT;
+    let refused = |at: usize, bytes: &[u8]| {
+        let fs = open(&device);
+        let node = fs.0.node(root.nid(), NodeKind::Inode).unwrap();
+        let mut op = fs.0.op(OpClass::Normal, 1).unwrap();
+        op.edit(&node, root.index())[at..at + bytes.len()].copy_from_slice(bytes);
+        op.finish();
+        corrupt(fs.root())
+    };
+    let xattr_bytes = std::mem::offset_of!(crate::format::inode::InodeRecord, xattr_bytes);
+    let blocks = std::mem::offset_of!(crate::format::inode::InodeRecord, blocks);
+    assert_eq!(
+        refused(xattr_bytes, &u32::MAX.to_le_bytes()),
+        "xattr length of inode 1"
+    );
+    assert_eq!(refused(blocks, &[0xff; 8]), "blocks of inode 1");
 }

@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::path::{self, ChildPlace, SlotPlace};
 use super::read::{check_root, check_slot, slot_of};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::file::run::SlotRuns;
 use crate::format::inode::InodeRecord;
 use crate::format::node::NodeKind;
@@ -77,7 +77,7 @@ impl<'a, 'v> MapEdit<'a, 'v> {
         let old = check_slot(self.volume, self.record, page, old)?;
         if old.block() != slot.block() {
             if !old.is_hole() {
-                self.unplace(owner, old.block());
+                self.unplace(owner, old.block())?;
             }
             self.place(owner, slot.block());
         }
@@ -103,16 +103,24 @@ impl<'a, 'v> MapEdit<'a, 'v> {
         self.record.blocks += 1;
     }
 
-    pub(super) fn unplace(&mut self, owner: SlotRef, block: BlockNo) {
+    /// Takes a block out of its slot.
+    ///
+    /// # Errors
+    /// `Corrupt` when the inode counts fewer blocks than its slots have.
+    pub(super) fn unplace(&mut self, owner: SlotRef, block: BlockNo) -> Result<()> {
+        let Some(blocks) = self.record.blocks.get().checked_sub(1) else {
+            return Err(Error::Corrupt {
+                what: format!("number of blocks of inode {}", self.inode.ino),
+                at: self.volume.nat.entry(self.inode.node.nid)?.block().0,
+                want: 1,
+                got: 0,
+            });
+        };
+        self.record.blocks.set(blocks);
         if let Some((owner, run)) = self.unplaced.push(owner, block) {
             self.op.unplace(owner, run);
         }
-        assert!(
-            self.record.blocks.get() > 0,
-            "inode {:?} has fewer blocks than slots",
-            self.inode.ino
-        );
-        self.record.blocks -= 1;
+        Ok(())
     }
 
     pub(super) fn direct_owner(&self, page: u64) -> SlotRef {

@@ -73,7 +73,7 @@ impl MapEdit<'_, '_> {
         bytes.copy_from_slice(Slot::HOLE.as_bytes());
         let old = check_slot(self.volume, self.record, page, old)?;
         if !old.is_hole() {
-            self.unplace(self.direct_owner(page), old.block());
+            self.unplace(self.direct_owner(page), old.block())?;
         }
         Ok(!old.is_hole())
     }
@@ -97,7 +97,7 @@ impl MapEdit<'_, '_> {
             }
         }
         for &(place, slot) in &mapped {
-            self.unplace(leaf_owner(&branch.leaf, place), slot.block());
+            self.unplace(leaf_owner(&branch.leaf, place), slot.block())?;
             if others {
                 let bytes = &mut self.op.edit(&branch.leaf, place.granule)[place.bytes()];
                 bytes.copy_from_slice(Slot::HOLE.as_bytes());

@@ -236,3 +236,18 @@ fn what_was_synced_before_the_volume_filled_survives() {
     let fs = world.mount();
     assert_eq!(content(&fs, &file(&fs)), [5; 50_000]);
 }
+
+#[test]
+fn a_file_that_counts_fewer_blocks_than_it_has_is_corrupt() {
+    let world = World::new(4096, 8 << 20);
+    let fs = world.mount();
+    let inode = file(&fs);
+    fs.write(&inode, 0, &[1; 9000], Stamp::Set).unwrap();
+    fs.fsync(&inode, SyncScope::All).unwrap();
+    inode.inode().state.write().record.blocks = 1.into();
+    let cut = fs.allocate(&inode, AllocateMode::Punch, 0, 100_000);
+    assert!(
+        matches!(&cut, Err(Error::Corrupt { what, .. }) if what.contains("number of blocks")),
+        "{cut:?}"
+    );
+}

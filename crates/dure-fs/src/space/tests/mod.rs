@@ -115,16 +115,19 @@ fn a_free_that_is_settled_before_its_placement_waits_for_it() {
     assert!(!space.is_live(block));
 }
 
+/// What the space says is corrupt.
+fn corrupt(result: crate::error::Result<()>) -> String {
+    match result {
+        Err(crate::error::Error::Corrupt { what, at, .. }) => format!("{what} ({at})"),
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn impossible_effects_are_bugs() {
     let space = empty(2);
-    let block = take(&space, 0);
-    let other = one(BlockNo(block.0 + 5));
-    assert!(
-        panics(|| space.settle([Effect::Free(other)])),
-        "free of a free block"
-    );
-    let space = empty(2);
+    let block = one(take(&space, 0));
+    let other = one(BlockNo(block.first.0 + 5));
     assert!(
         panics(|| space.settle([Effect::Live(other)])),
         "placement in a free block"
@@ -133,18 +136,50 @@ fn impossible_effects_are_bugs() {
     let block = one(take(&space, 0));
     space.settle([Effect::Live(block)]);
     assert!(panics(|| space.release(block)), "release of a live block");
+}
+
+#[test]
+fn a_free_that_the_map_contradicts_is_corruption_and_changes_nothing() {
+    let space = empty(2);
+    let block = take(&space, 0);
+    let before = space.statistics();
+    space.check().unwrap();
+    let free = one(BlockNo(block.0 + 5));
+    space.settle([Effect::Free(free)]);
+    let said = corrupt(space.check());
+    assert!(said.contains("frees it, but it is free"), "{said}");
+    assert!(said.ends_with(&format!("({})", free.first.0)), "{said}");
+    assert_eq!(space.statistics(), before);
+    // The first one is kept.
+    space.settle([Effect::Free(one(BlockNo(3)))]);
+    assert_eq!(corrupt(space.check()), said);
+
+    let space = empty(2);
+    space.settle([Effect::Free(one(BlockNo(3)))]);
+    let said = corrupt(space.check());
+    assert!(said.contains("outside of the main area"), "{said}");
+
     let space = empty(2);
     let block = one(take(&space, 0));
-    space.settle([Effect::Free(block)]);
-    assert!(
-        panics(|| space.settle([Effect::Free(block)])),
-        "second early free"
-    );
-    let space = empty(2);
-    assert!(
-        panics(|| space.settle([Effect::Free(one(BlockNo(3)))])),
-        "outside of the main area"
-    );
+    space.settle([Effect::Free(block), Effect::Free(block)]);
+    let said = corrupt(space.check());
+    assert!(said.contains("twice"), "{said}");
+
+    let space = empty(4);
+    let log = space.alloc_segment(SegmentUse::Log).unwrap();
+    space.settle([Effect::Free(one(space.layout.segment_start(log)))]);
+    let said = corrupt(space.check());
+    assert!(said.contains("part of a log"), "{said}");
+}
+
+#[test]
+fn an_image_that_the_map_does_not_have_is_corruption() {
+    let space = empty(1);
+    let block = take(&space, 0);
+    let said = corrupt(space.image_moved(BlockNo(block.0 + 1), BlockNo::NONE));
+    assert!(said.contains("it is not live"), "{said}");
+    let said = corrupt(space.image_moved(BlockNo(1), BlockNo::NONE));
+    assert!(said.contains("outside of the main area"), "{said}");
 }
 
 #[test]
@@ -153,15 +188,15 @@ fn a_moved_image_stays_allocated_until_the_checkpoint_is_complete() {
     let full = space.statistics().available;
     assert!(space.reserve(core(0), 2, OpClass::Delete));
     let first = space.alloc_node(core(0)).unwrap();
-    space.image_moved(BlockNo::NONE, first);
+    space.image_moved(BlockNo::NONE, first).unwrap();
     space.images_released();
     let second = space.alloc_node(core(0)).unwrap();
-    space.image_moved(first, second);
+    space.image_moved(first, second).unwrap();
     assert!(!space.is_live(first) && space.is_live(second));
     assert_eq!(space.statistics().available, full - 2);
     space.images_released();
     assert_eq!(space.statistics().available, full - 1);
-    space.image_moved(second, BlockNo::NONE);
+    space.image_moved(second, BlockNo::NONE).unwrap();
     space.images_released();
     assert_eq!(space.statistics().available, full);
 }

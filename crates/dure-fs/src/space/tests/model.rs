@@ -108,7 +108,7 @@ impl Model {
             let block = space.alloc_node(core).expect("reserved");
             self.take(space, one(block));
             self.placed.pop();
-            space.image_moved(BlockNo::NONE, block);
+            space.image_moved(BlockNo::NONE, block).unwrap();
             self.images.push(block);
         } else {
             let statistics = space.statistics();
@@ -127,7 +127,7 @@ impl Model {
         let new = space.alloc_node(core(0)).expect("reserved");
         self.take(space, one(new));
         self.placed.pop();
-        space.image_moved(old, new);
+        space.image_moved(old, new).unwrap();
         self.images.push(new);
     }
 
