@@ -8,7 +8,7 @@ use super::{Background, FileSystem, MountOptions};
 use crate::format::node::NodeKind;
 use crate::layout::FormatOptions;
 use crate::space::OpClass;
-use crate::units::{BlockNo, Ino, Mark, Nid, Run};
+use crate::units::{Ino, Mark, Nid, Run};
 
 fn options() -> MountOptions {
     MountOptions {
@@ -254,7 +254,7 @@ fn a_slot_that_names_a_free_block_stops_the_volume_when_it_is_freed() {
         granule: 0,
         slot: 0,
     };
-    let first = BlockNo(fs.layout().total_blocks - 10);
+    let first = fs.layout().segment_start(crate::units::SegNo(fs.layout().segments - 1));
     op.unplace(owner, Run { first, count: 1 });
     let mark = op.finish();
     let what = corrupt(fs.0.commit(&[mark]));
