@@ -303,7 +303,7 @@ fn log_moves(volume: &Volume, handle: &mut Handle<'_, Settler>, moves: &[(Move, 
                 handle.effect(Effect::Live(run));
             }
             Move::Unplace if !volume.options.volume_rules.reuse_after_valid => {
-                volume.space.settle([Effect::Free(run)].into_iter());
+                volume.space.settle([Effect::Free(run)]);
             }
             Move::Unplace => handle.effect(Effect::Free(run)),
         }

@@ -254,7 +254,9 @@ fn a_slot_that_names_a_free_block_stops_the_volume_when_it_is_freed() {
         granule: 0,
         slot: 0,
     };
-    let first = fs.layout().segment_start(crate::units::SegNo(fs.layout().segments - 1));
+    let first = fs
+        .layout()
+        .segment_start(crate::units::SegNo(fs.layout().segments - 1));
     op.unplace(owner, Run { first, count: 1 });
     let mark = op.finish();
     let what = corrupt(fs.0.commit(&[mark]));
