@@ -21,7 +21,8 @@ pub struct MountSettings {
     pub allow_other: bool,
     /// Nothing may be changed.
     pub read_only: bool,
-    /// Mount as `fuseblk`: the source is a block device. syncfs(2) reaches the volume only then.
+    /// Mount as `fuseblk`: the source is a block device, which the kernel claims; only such mounts are
+    /// sent FUSE_SYNCFS (which the fuser transport does not carry).
     pub block_device: bool,
     /// Access times are not kept.
     pub no_atime: bool,
