@@ -66,7 +66,7 @@ fn chmod(path: Path, mode: u32) -> Call {
 }
 
 fn xattr(path: Path, len: usize) -> Call {
-    let (at, name, fill) = (file(path), "user.small", 7);
+    let (at, name, fill) = (file(path), "user.large", 7);
     Call::SetXattr {
         at,
         name,
@@ -76,7 +76,7 @@ fn xattr(path: Path, len: usize) -> Call {
 }
 
 /// The history of setup 1.
-fn start() -> History {
+pub(super) fn start() -> History {
     let mut history = History::default();
     for call in SETUPS[1] {
         history.call(0, call);

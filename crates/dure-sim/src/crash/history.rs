@@ -434,7 +434,16 @@ impl History {
         self.atom(step, Effect::Grow(id, size), vec![id], &uses);
     }
 
+    /// A call that changes a file's time, whatever else it changes. Noted if somebody knows the time.
+    fn touch(&mut self, step: usize, id: Id) {
+        if self.now.node(id).mtime.is_some() {
+            let uses = Uses::new().reads([Resource::Exists(id)]);
+            self.atom(step, Effect::Touch(id), vec![id], &uses);
+        }
+    }
+
     fn truncate(&mut self, step: usize, id: Id, size: u64) {
+        self.touch(step, id);
         if size >= self.now.node(id).size {
             return self.grow(step, id, size, Vec::new());
         }
@@ -457,6 +466,7 @@ impl History {
     }
 
     fn allocate(&mut self, step: usize, id: Id, mode: AllocateMode, range: std::ops::Range<u64>) {
+        self.touch(step, id);
         let mut changed = Vec::new();
         if !matches!(mode, AllocateMode::Extend | AllocateMode::KeepSize) {
             for page in range.start / PAGE..range.end.div_ceil(PAGE) {

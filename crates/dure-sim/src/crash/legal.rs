@@ -190,11 +190,15 @@ impl Choice<'_> {
                 Effect::Time(of, secs) if of == id => {
                     known = self.chosen.contains(&number).then_some(secs);
                 }
-                Effect::Page(of, _) | Effect::Grow(of, _) | Effect::Cut(of, _)
+                Effect::Page(of, _)
+                | Effect::Grow(of, _)
+                | Effect::Cut(of, _)
+                | Effect::Touch(of)
                     if of == id && self.has_begun(number) =>
                 {
                     known = None;
                 }
+                ref other if self.has_begun(number) && other.is_in(id) => known = None,
                 _ => {}
             }
         }

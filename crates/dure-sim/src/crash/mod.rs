@@ -17,6 +17,7 @@ mod pairs;
 mod perform;
 mod possible;
 mod run;
+pub mod sequence;
 mod state;
 mod suite;
 mod tree;

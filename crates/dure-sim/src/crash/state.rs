@@ -68,8 +68,24 @@ pub enum Effect {
     Grow(Id, u64),
     /// A smaller size; what is behind it is gone.
     Cut(Id, u64),
+    /// Nothing but a new modification time.
+    Touch(Id),
     /// One page of one write; its content is in the history.
     Page(Id, u64),
+}
+
+impl Effect {
+    /// Whether it changes the names in directory `dir`, so its modification time too.
+    #[must_use]
+    pub fn is_in(&self, dir: Id) -> bool {
+        match self {
+            Effect::Make(_, _, Some(at)) | Effect::AddName(at, _) | Effect::DropName(at, _) => {
+                at.dir == dir
+            }
+            Effect::Move(from, to, _) | Effect::Swap(from, to) => from.dir == dir || to.dir == dir,
+            _ => false,
+        }
+    }
 }
 
 /// A tree.
@@ -147,7 +163,7 @@ impl State {
                 node.size = *size;
                 node.mtime = None;
             }
-            Effect::Page(id, _) => self.node_mut(*id).mtime = None,
+            Effect::Page(id, _) | Effect::Touch(id) => self.node_mut(*id).mtime = None,
         }
     }
 
