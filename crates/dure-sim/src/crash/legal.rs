@@ -19,7 +19,7 @@ const SETS_MAX: usize = 1 << 16;
 
 /// What is known at the instant of a crash.
 #[derive(Debug, Clone, Copy)]
-pub struct Instant<'h> {
+pub struct CrashPoint<'h> {
     /// Atoms that were promised.
     pub required: &'h BTreeSet<usize>,
     /// Atoms of steps before this one had begun.
@@ -40,7 +40,7 @@ struct Choice<'h> {
 ///
 /// # Errors
 /// How it differs from the nearest legal trees.
-pub fn check(history: &History, instant: Instant<'_>, real: &Tree) -> Result<(), String> {
+pub fn check(history: &History, instant: CrashPoint<'_>, real: &Tree) -> Result<(), String> {
     let is_page = |atom: usize| matches!(history.atoms[atom].effect, Effect::Page(..));
     let begun = |atom: &usize| history.atoms[*atom].step < instant.begun;
     let atoms: Vec<usize> = (0..history.atoms.len()).filter(begun).collect();
@@ -92,7 +92,11 @@ pub fn check(history: &History, instant: Instant<'_>, real: &Tree) -> Result<(),
     ))
 }
 
-fn needed(history: &History, instant: &Instant<'_>, chosen: &BTreeSet<usize>) -> BTreeSet<usize> {
+fn needed(
+    history: &History,
+    instant: &CrashPoint<'_>,
+    chosen: &BTreeSet<usize>,
+) -> BTreeSet<usize> {
     let needs = |atom: &usize| history.atoms[*atom].needs.iter().copied();
     let mut all: BTreeSet<usize> = chosen.iter().flat_map(needs).collect();
     all.extend(instant.required);

@@ -9,7 +9,7 @@ use dure_fs::{FileSystem, MountOptions, NewInode};
 use dure_sync::Arc;
 use dure_sync::sim::Rng;
 
-use super::history::{History, Instant};
+use super::history::{CrashPoint, History};
 use super::tree::{self, Found};
 
 /// Crashes of one run.
@@ -56,7 +56,7 @@ impl<'h> Cutter<'h> {
         let (first, recovered, cut_again) =
             recover(device, &self.options, again, &mut self.random).map_err(why)?;
         self.history
-            .check(&first, Instant::Crash(step))
+            .check(&first, CrashPoint::Crash(step))
             .map_err(|what| {
                 why(format!(
                     "{what}; promises so far:{}",

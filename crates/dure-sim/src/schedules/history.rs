@@ -97,28 +97,28 @@ pub(super) enum Event {
 
 /// The moment of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Instant {
+pub(super) enum CrashPoint {
     /// In memory, after the last call.
     Live,
     /// After a crash at this step.
     Crash(u64),
 }
 
-impl Instant {
+impl CrashPoint {
     /// Whether a call may have left anything.
     pub(super) fn has_started(self, moment: Moment) -> bool {
         match self {
-            Instant::Live => true,
+            CrashPoint::Live => true,
             // The base volume was there before the first step.
-            Instant::Crash(step) => moment.end == 0 || moment.start_step < step,
+            CrashPoint::Crash(step) => moment.end == 0 || moment.start_step < step,
         }
     }
 
     /// Whether a call must have been kept.
     pub(super) fn must_hold(self, promised: Option<u64>) -> bool {
         match self {
-            Instant::Live => true,
-            Instant::Crash(step) => promised.is_some_and(|at| at <= step),
+            CrashPoint::Live => true,
+            CrashPoint::Crash(step) => promised.is_some_and(|at| at <= step),
         }
     }
 }
@@ -282,7 +282,7 @@ impl History {
     ///
     /// # Errors
     /// The first thing that is not.
-    pub(super) fn check(&self, found: &Found, at: Instant) -> Result<(), String> {
+    pub(super) fn check(&self, found: &Found, at: CrashPoint) -> Result<(), String> {
         let known: BTreeSet<&Key> = self.keys.keys().collect();
         if let Some((key, value)) = found.keys.iter().find(|(key, _)| !known.contains(key)) {
             return Err(format!("{key:?} is {value}, but nobody made it"));
@@ -314,7 +314,7 @@ impl History {
     }
 
     /// Records are dense, and those that were promised are there.
-    fn check_log(&self, log: &[u8], at: Instant) -> Result<(), String> {
+    fn check_log(&self, log: &[u8], at: CrashPoint) -> Result<(), String> {
         let len = u64::try_from(log.len()).expect("small");
         let record_bytes = u64::try_from(RECORD_BYTES).expect("small");
         if len % record_bytes != 0 {
@@ -342,7 +342,12 @@ impl History {
     }
 }
 
-fn check_key(key: &Key, changes: &[Change], value: Option<u64>, at: Instant) -> Result<(), String> {
+fn check_key(
+    key: &Key,
+    changes: &[Change],
+    value: Option<u64>,
+    at: CrashPoint,
+) -> Result<(), String> {
     let later = |change: &Change| {
         changes
             .iter()
