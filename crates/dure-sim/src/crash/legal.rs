@@ -19,7 +19,7 @@ const SETS_MAX: usize = 1 << 16;
 
 /// What is known at the instant of a crash.
 #[derive(Debug, Clone, Copy)]
-pub struct CrashPoint<'h> {
+pub struct CrashMoment<'h> {
     /// Atoms that were promised.
     pub required: &'h BTreeSet<usize>,
     /// Atoms of steps before this one had begun.
@@ -40,7 +40,7 @@ struct Choice<'h> {
 ///
 /// # Errors
 /// How it differs from the nearest legal trees.
-pub fn check(history: &History, instant: CrashPoint<'_>, real: &Tree) -> Result<(), String> {
+pub fn check(history: &History, instant: CrashMoment<'_>, real: &Tree) -> Result<(), String> {
     let is_page = |atom: usize| matches!(history.atoms[atom].effect, Effect::Page(..));
     let begun = |atom: &usize| history.atoms[*atom].step < instant.begun;
     let atoms: Vec<usize> = (0..history.atoms.len()).filter(begun).collect();
@@ -94,7 +94,7 @@ pub fn check(history: &History, instant: CrashPoint<'_>, real: &Tree) -> Result<
 
 fn needed(
     history: &History,
-    instant: &CrashPoint<'_>,
+    instant: &CrashMoment<'_>,
     chosen: &BTreeSet<usize>,
 ) -> BTreeSet<usize> {
     let needs = |atom: &usize| history.atoms[*atom].needs.iter().copied();

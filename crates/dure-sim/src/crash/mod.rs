@@ -26,7 +26,7 @@ pub mod workload;
 pub use call::{At, Call, Path, Step, Workload, pattern};
 pub use gate::{Gate, GateDevice};
 pub use history::{Atom, History, Version};
-pub use legal::{CrashPoint, check};
+pub use legal::{CrashMoment, check};
 pub use perform::{Performer, Stage};
 pub use run::{
     Base, Counts, CrashFrom, CrashSteps, Options, Recording, VOLUME_BLOCKS, Violation,

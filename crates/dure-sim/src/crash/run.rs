@@ -22,7 +22,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::call::{Call, Step, Workload};
 use super::gate::{Gate, GateDevice};
 use super::history::History;
-use super::legal::{self, CrashPoint};
+use super::legal::{self, CrashMoment};
 use super::perform::{Performer, Stage};
 use super::state::Effect;
 use super::tree::Tree;
@@ -277,7 +277,7 @@ impl Recording {
         }
         let all: BTreeSet<usize> = (0..history.atoms.len()).collect();
         let live = Tree::read(&fs)?;
-        let instant = CrashPoint {
+        let instant = CrashMoment {
             required: &all,
             begun: usize::MAX,
         };
@@ -428,7 +428,7 @@ impl<'r> Judge<'r> {
                 Err(what) => Err(what.clone()),
                 Ok((digest, _)) if self.legal.contains(&(*digest, begun, required.len())) => Ok(()),
                 Ok((digest, tree)) => {
-                    let instant = CrashPoint {
+                    let instant = CrashMoment {
                         required: &required,
                         begun,
                     };

@@ -5,7 +5,7 @@
 //! last promise and of no later epoch than the last truncate that survived, which cuts them all; the
 //! size covers what was promised and no more than the epoch ever had.
 
-use super::history::{CrashPoint, Moment};
+use super::history::{CrashMoment, Moment};
 
 const PAGE: usize = 4096;
 
@@ -66,7 +66,7 @@ impl FileHistory {
     ///
     /// # Errors
     /// What it may not.
-    pub(super) fn check(&self, found: &[u8], at: CrashPoint) -> Result<(), String> {
+    pub(super) fn check(&self, found: &[u8], at: CrashMoment) -> Result<(), String> {
         let started = |version: &&Version| at.has_started(version.moment);
         let last = self.versions.iter().take_while(started).count() - 1;
         let held = |version: &Version| at.must_hold(version.promised);

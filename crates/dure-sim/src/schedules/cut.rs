@@ -9,7 +9,7 @@ use dure_fs::{FileSystem, MountOptions, NewInode};
 use dure_sync::Arc;
 use dure_sync::sim::Rng;
 
-use super::history::{CrashPoint, History};
+use super::history::{CrashMoment, History};
 use super::tree::{self, Found};
 
 /// Crashes of one run.
@@ -56,7 +56,7 @@ impl<'h> Cutter<'h> {
         let (first, recovered, cut_again) =
             recover(device, &self.options, again, &mut self.random).map_err(why)?;
         self.history
-            .check(&first, CrashPoint::Crash(step))
+            .check(&first, CrashMoment::Crash(step))
             .map_err(|what| {
                 why(format!(
                     "{what}; promises so far:{}",

@@ -97,28 +97,28 @@ pub(super) enum Event {
 
 /// The moment of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CrashPoint {
+pub(super) enum CrashMoment {
     /// In memory, after the last call.
     Live,
     /// After a crash at this step.
     Crash(u64),
 }
 
-impl CrashPoint {
+impl CrashMoment {
     /// Whether a call may have left anything.
     pub(super) fn has_started(self, moment: Moment) -> bool {
         match self {
-            CrashPoint::Live => true,
+            CrashMoment::Live => true,
             // The base volume was there before the first step.
-            CrashPoint::Crash(step) => moment.end == 0 || moment.start_step < step,
+            CrashMoment::Crash(step) => moment.end == 0 || moment.start_step < step,
         }
     }
 
     /// Whether a call must have been kept.
     pub(super) fn must_hold(self, promised: Option<u64>) -> bool {
         match self {
-            CrashPoint::Live => true,
-            CrashPoint::Crash(step) => promised.is_some_and(|at| at <= step),
+            CrashMoment::Live => true,
+            CrashMoment::Crash(step) => promised.is_some_and(|at| at <= step),
         }
     }
 }
@@ -282,7 +282,7 @@ impl History {
     ///
     /// # Errors
     /// The first thing that is not.
-    pub(super) fn check(&self, found: &Found, at: CrashPoint) -> Result<(), String> {
+    pub(super) fn check(&self, found: &Found, at: CrashMoment) -> Result<(), String> {
         let known: BTreeSet<&Key> = self.keys.keys().collect();
         if let Some((key, value)) = found.keys.iter().find(|(key, _)| !known.contains(key)) {
             return Err(format!("{key:?} is {value}, but nobody made it"));
@@ -314,7 +314,7 @@ impl History {
     }
 
     /// Records are dense, and those that were promised are there.
-    fn check_log(&self, log: &[u8], at: CrashPoint) -> Result<(), String> {
+    fn check_log(&self, log: &[u8], at: CrashMoment) -> Result<(), String> {
         let len = u64::try_from(log.len()).expect("small");
         let record_bytes = u64::try_from(RECORD_BYTES).expect("small");
         if len % record_bytes != 0 {
@@ -346,7 +346,7 @@ fn check_key(
     key: &Key,
     changes: &[Change],
     value: Option<u64>,
-    at: CrashPoint,
+    at: CrashMoment,
 ) -> Result<(), String> {
     let later = |change: &Change| {
         changes

@@ -223,7 +223,7 @@ fn on_machine(image: &Arc<Image>, plan: &Plan) -> Played {
             .collect()
     });
     let history = History::new(notes);
-    let live = tree::read(&fs).and_then(|found| history.check(&found, history::CrashPoint::Live));
+    let live = tree::read(&fs).and_then(|found| history.check(&found, history::CrashMoment::Live));
     if seed % 4 == 3 {
         fs.close().expect("a RAM disk does not fail");
     }
