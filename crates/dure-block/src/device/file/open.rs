@@ -5,7 +5,7 @@
 //! **Invariants.** Every refusal says what to do. **Crash.** A new image file is durable, with its
 //! directory entry, when [`create_image`] returns.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use dure_sync::Arc;
 use rustix::fd::{AsFd, OwnedFd};
@@ -240,8 +240,15 @@ fn examine(
         name: path.display().to_string(),
         // What is left over behind the last whole block is not used.
         blocks: bytes / 4096,
-        rotational: is_block_device && is_rotational(metadata.st_rdev),
-        volatile_cache: true,
+        rotational: is_block_device
+            && queue_attribute(metadata.st_rdev, "rotational").is_some_and(|text| text == "1"),
+        // The kernel itself carries out no flush on a device that it calls "write through": what a
+        // direct write has completed is durable as far as anybody can know. Behind the page cache
+        // (not direct, or a file of some file system) only fdatasync makes it so.
+        volatile_cache: !(is_block_device
+            && direct
+            && queue_attribute(metadata.st_rdev, "write_cache")
+                .is_some_and(|text| text == "write through")),
         read_only: options.read_only,
         max_blocks_per_request: MAX_BLOCKS_PER_REQUEST,
         memory_alignment: if direct { direct_alignment(fd) } else { 1 },
@@ -261,13 +268,14 @@ fn direct_alignment(fd: &OwnedFd) -> usize {
     alignment.max(BLOCK_BYTES)
 }
 
-fn is_rotational(device: u64) -> bool {
-    let path = format!(
-        "/sys/dev/block/{}:{}/queue/rotational",
-        major(device),
-        minor(device)
-    );
-    std::fs::read_to_string(PathBuf::from(path)).is_ok_and(|text| text.trim() == "1")
+/// What sysfs says about the request queue of a device, or of the disk it is a partition of.
+fn queue_attribute(device: u64, name: &str) -> Option<String> {
+    let place = format!("/sys/dev/block/{}:{}", major(device), minor(device));
+    ["queue", "../queue"].iter().find_map(|queue| {
+        let path = Path::new(&place).join(queue).join(name);
+        let text = std::fs::read_to_string(path).ok()?;
+        Some(text.trim().to_owned())
+    })
 }
 
 fn name_of(kind: FileType) -> &'static str {

@@ -1,4 +1,4 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use dure_sync::{Arc, thread};
 use proptest::prelude::*;
@@ -498,6 +498,7 @@ fn a_block_device_in_use_is_refused() {
         queue.write(Lba::new(60), &data, WriteFlags::FUA).unwrap();
         queue.discard(Lba::new(61), 1).unwrap();
         queue.flush().unwrap();
+        assert_eq!(queue.counters().device_flushes, 1, "loop caches writes");
         let ticket = queue
             .submit(Bio::read(Lba::new(60), BlockBuf::zeroed(4)))
             .unwrap();
@@ -506,6 +507,8 @@ fn a_block_device_in_use_is_refused() {
         assert_eq!(read[..BLOCK_BYTES], data[..BLOCK_BYTES]);
         assert_eq!(read[BLOCK_BYTES..2 * BLOCK_BYTES], [0; BLOCK_BYTES]);
         assert_eq!(read[2 * BLOCK_BYTES..], data[2 * BLOCK_BYTES..]);
+        drop(queue);
+        write_through_means_no_flush(&name);
     });
     let detached = std::process::Command::new("losetup")
         .arg("--detach")
@@ -513,6 +516,21 @@ fn a_block_device_in_use_is_refused() {
         .status();
     assert!(detached.unwrap().success());
     result.unwrap();
+}
+
+/// What the kernel calls "write through" needs no flush, but only past the page cache.
+fn write_through_means_no_flush(device: &Path) {
+    let node = device.file_name().unwrap();
+    let attribute = Path::new("/sys/block").join(node).join("queue/write_cache");
+    std::fs::write(&attribute, "write through").unwrap();
+    let caches = |direct| {
+        let device = open_file(device, with(Engine::Psync, direct)).unwrap();
+        device.info().volatile_cache
+    };
+    let (direct, cached) = (caches(Direct::Always), caches(Direct::Never));
+    // The setting outlives this use of the loop device.
+    std::fs::write(&attribute, "write back").unwrap();
+    assert_eq!((direct, cached), (false, true));
 }
 
 /// zram says that 512 bytes are enough, and then stores shifted data and overwrites the memory in
