@@ -32,6 +32,18 @@ fn mount(device: Arc<dyn Device>) -> FileSystem {
     FileSystem::open(device, options).expect("a volume mounts after any crash")
 }
 
+/// Inodes in use, as `df -i` shows them.
+fn inodes_used(fs: &FileSystem) -> u64 {
+    let statistics = fs.statistics();
+    statistics.inodes - statistics.inodes_free
+}
+
+/// Inodes in use, as the check finds them.
+fn inodes_found(report: &Report) -> u64 {
+    let counts = report.counts();
+    counts.files + counts.directories + counts.symlinks + counts.others
+}
+
 fn checked(device: &Arc<RamDevice>) -> Report {
     let options = CheckOptions {
         data: Data::Verify,
@@ -67,8 +79,10 @@ fn a_volume_is_spotless_after_random_work() {
                 failed += u32::from(step(&fs, &mut random).is_err());
             }
             assert!(failed < 700, "most calls must do something");
+            let used = inodes_used(&fs);
             fs.close().expect("a good device");
             let report = checked(&device);
+            assert_eq!(used, inodes_found(&report), "seed {seed}, round {round}");
             let lines: Vec<String> = report.issues().iter().map(ToString::to_string).collect();
             assert_eq!(lines, Vec::<String>::new(), "seed {seed}, round {round}");
             assert!(report.counts().directories > 1 && report.counts().pages_verified > 10);
@@ -110,11 +124,16 @@ fn a_crash_leaves_nothing_that_recovery_does_not_mend() {
                     Vec::<String>::new(),
                     "{why}"
                 );
-                mount(share(Arc::clone(&crashed)))
-                    .close()
-                    .expect("a good device");
-                let after = unexplained(&checked(&crashed));
-                assert_eq!(after, Vec::<String>::new(), "{why}, recovered");
+                let fs = mount(share(Arc::clone(&crashed)));
+                let used = inodes_used(&fs);
+                fs.close().expect("a good device");
+                let report = checked(&crashed);
+                assert_eq!(
+                    unexplained(&report),
+                    Vec::<String>::new(),
+                    "{why}, recovered"
+                );
+                assert_eq!(used, inodes_found(&report), "{why}, inodes in use");
                 states += 1;
             }
             at += 1 + random.below(images.last_step() / 40 + 1);

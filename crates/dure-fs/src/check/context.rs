@@ -10,6 +10,7 @@ use dure_block::{Lba, Queue};
 use dure_sync::Arc;
 use zerocopy::little_endian::U64;
 
+use crate::checkpoint::census::Census;
 use crate::format::nat::{self, NatEntry};
 use crate::format::node::{NodeImage, NodeKind};
 use crate::format::summary::SummaryEntry;
@@ -52,6 +53,8 @@ pub(super) struct Context<'o> {
     pub(super) broken: Bits,
     pub(super) inodes: InodeTable,
     pub(super) summaries: Summaries,
+    /// What a checkpoint that was cut short has in the NAT beyond the volume header's counts.
+    pub(super) unfinished: Census,
     /// Segments of the rings.
     pub(super) log_segments: BTreeSet<SegNo>,
     /// What a repair may do.
@@ -81,6 +84,7 @@ impl<'o> Context<'o> {
             broken: Bits::new(nids),
             inodes: InodeTable::new(u64::from(layout.nat_pairs)),
             summaries: Summaries::default(),
+            unfinished: Census::default(),
             log_segments: BTreeSet::new(),
             repairs: Repairs::default(),
             layout,

@@ -166,6 +166,16 @@ issues! {
         must: &'static str,
     } => "volume header: {field} is {got}, must be {must}";
 
+    /// The volume header counts wrongly.
+    Warning HeaderCount {
+        /// What it counts.
+        field: &'static str,
+        /// How many there are by the NAT.
+        want: u64,
+        /// What the header says.
+        got: u64,
+    } => "volume header: it counts {got} {field}, the NAT has {want}";
+
     /// The volume was not unmounted; its state was built from images and logs.
     Warning NotClean {
         /// Complete transactions found in the logs.

@@ -14,6 +14,7 @@
 mod bits;
 mod blob;
 mod context;
+mod counts;
 mod data;
 mod directory;
 mod file;
@@ -132,6 +133,7 @@ pub fn check(device: Arc<dyn Device>, options: &CheckOptions<'_>) -> Result<Repo
     if !context.clean && !replay::load(&mut context, &header) {
         return Ok(context.report);
     }
+    counts::check(&mut context, &header);
     nat::check(&mut context);
     nodes::check(&mut context);
     nodes::check_root(&mut context);

@@ -15,6 +15,7 @@ use dure_block::{BlockBuf, Lba, WriteFlags};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::checkpoint::census::Census;
 use crate::error::Result;
 use crate::format::inode::InodeRecord;
 use crate::format::nat::{self, NatBlock, NatEntry};
@@ -22,6 +23,7 @@ use crate::format::node::NodeImage;
 use crate::format::pair_kind;
 use crate::format::sit::{ENTRIES, SegmentUse, SitBlock, SitEntry};
 use crate::format::summary::{self, OWNER_NODE, SummaryBlock, SummaryEntry};
+use crate::format::volume::VolumeHeader;
 use crate::pair;
 use crate::units::{BLOCK_BYTES, BlockNo, GranuleId, Ino, Nid, SegNo, to_usize};
 
@@ -35,6 +37,8 @@ use super::sit::is_live;
 pub(super) struct Repairs {
     /// Right block counts.
     pub(super) blocks: BTreeMap<Ino, u64>,
+    /// Right counts of the volume header.
+    pub(super) counts: Option<Census>,
     /// Right link counts.
     pub(super) links: BTreeMap<Ino, u32>,
     /// Orphan slots of inodes that do not exist.
@@ -57,6 +61,9 @@ pub(super) fn run(context: &mut Context<'_>, checkpoint: u64) -> Result<()> {
         .issues()
         .iter()
         .all(|issue| is_mendable(&issue.kind));
+    if whole {
+        header(context)?;
+    }
     let images = images(context, whole);
     let Some(moves) = place(context, images) else {
         return Ok(());
@@ -122,6 +129,7 @@ fn is_mendable(kind: &IssueKind) -> bool {
         || matches!(
             kind,
             IssueKind::SuperblockCopy { .. }
+                | IssueKind::HeaderCount { .. }
                 | IssueKind::PairSlotBad { .. }
                 | IssueKind::NatFreeInodes { .. }
                 | IssueKind::SummaryWrong { .. }
@@ -154,6 +162,34 @@ fn superblocks(context: &mut Context<'_>) -> Result<()> {
             .report
             .mark_repaired(|kind| matches!(kind, IssueKind::SuperblockCopy { .. }));
     }
+    Ok(())
+}
+
+/// The next generation of the volume header, with the right counts. A torn write leaves the one before.
+fn header(context: &mut Context<'_>) -> Result<()> {
+    let Some(census) = context.repairs.counts.take() else {
+        return Ok(());
+    };
+    let (first, seed) = (context.layout.volume_header, context.layout.crc_seed);
+    let pair = pair::read(&context.queue, first, pair_kind::VOLUME, seed)?;
+    let newest = pair.newest().expect("it was read before");
+    let mut payload = newest.payload.clone();
+    let (header, _) = VolumeHeader::mut_from_prefix(&mut payload).expect("112 bytes");
+    (header.nodes, header.inodes) = (U64::ZERO, U64::ZERO);
+    census.apply(header);
+    let generation = newest.generation + 1;
+    pair::write(
+        &context.queue,
+        first,
+        pair_kind::VOLUME,
+        generation,
+        &payload,
+        seed,
+    )?;
+    context.queue.flush()?;
+    context
+        .report
+        .mark_repaired(|kind| matches!(kind, IssueKind::HeaderCount { .. }));
     Ok(())
 }
 

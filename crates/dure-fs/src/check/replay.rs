@@ -9,8 +9,9 @@ use dure_block::{Lba, Queue};
 use dure_journal::recovery::{LogLayout, scan};
 use zerocopy::FromBytes;
 
+use crate::checkpoint::census::Census;
 use crate::error::{Error, Result};
-use crate::format::nat::{NatBlock, NatEntry, place_of};
+use crate::format::nat::{ENTRIES, NatBlock, NatEntry, place_of};
 use crate::format::node::NodeImage;
 use crate::format::volume::VolumeHeader;
 use crate::layout::Layout;
@@ -129,11 +130,22 @@ fn unsettle_unfinished(context: &mut Context<'_>, completed: u64) {
         };
         let kind = pairs::slot_kind(PairKind::Nat);
         let (slots, _) = pairs::parse(&bytes, kind, at, context.layout.crc_seed);
+        let mut counts = Vec::new();
         for slot in slots.newest.into_iter().chain(slots.older) {
             let block = NatBlock::read_from_bytes(&slot.payload).expect("a whole payload");
-            for entry in &block.entries {
+            let mut census = Census::default();
+            for (nid, entry) in (index * ENTRIES..).zip(&block.entries) {
                 unsettle(context, entry.block());
+                census.change(Census::default(), Census::of_entry(Nid(nid), entry));
             }
+            counts.push((block.checkpoint.get(), census));
+        }
+        // As the mend does: a pair that was announced and not written has nothing new.
+        if let [(checkpoint, newest), older @ ..] = &counts[..]
+            && *checkpoint == completed + 1
+        {
+            let older = older.first().map_or(Census::default(), |(_, older)| *older);
+            context.unfinished.change(older, *newest);
         }
     }
 }

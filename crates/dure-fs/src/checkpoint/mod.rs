@@ -10,6 +10,7 @@
 //! 4. SIT and summaries, flush: after the tail has passed, the records that would mend them are gone.
 //! 5. volume header and journal headers, flush: log space and old images are used again only now (A8).
 
+pub(crate) mod census;
 mod grow;
 
 use dure_block::{Lba, WriteFlags};
@@ -17,6 +18,7 @@ use dure_journal::CommitError;
 use dure_sync::{Arc, CoreId};
 use zerocopy::{FromZeros, IntoBytes};
 
+use crate::checkpoint::census::Census;
 use crate::error::{Error, Result};
 use crate::format::inode::InodeRecord;
 use crate::format::nat::{NatEntry, place_of};
@@ -69,17 +71,18 @@ pub(crate) struct Writer<'v> {
 }
 
 impl Writer<'_> {
-    /// Steps 2 to 4. The caller holds a reserved block for every image.
+    /// Steps 2 to 4. The caller holds a reserved block for every image. Gives what the header's counts
+    /// change by.
     ///
     /// # Errors
     /// Any failed write or flush; the volume must stop then.
-    pub(crate) fn write(&self, core: CoreId, targets: &[(Nid, Target)]) -> Result<()> {
+    pub(crate) fn write(&self, core: CoreId, targets: &[(Nid, Target)]) -> Result<Census> {
         let entries = self.write_images(core, targets)?;
         self.write_pack(&entries)?;
         if self.rules.images_before_nat {
             self.queue.flush()?;
         }
-        let moved = self.write_nat(&entries)?;
+        let (moved, census) = self.write_nat(&entries)?;
         if self.rules.nat_before_headers {
             self.queue.flush()?;
         }
@@ -90,7 +93,7 @@ impl Writer<'_> {
         if self.rules.nat_before_headers {
             self.queue.flush()?;
         }
-        Ok(())
+        Ok(census)
     }
 
     fn write_images(
@@ -182,8 +185,10 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Writes the NAT pairs; gives (old image, new image) of every nid, `NONE` where there is none.
-    fn write_nat(&self, entries: &[(Nid, NatEntry)]) -> Result<Vec<(BlockNo, BlockNo)>> {
+    /// Writes the NAT pairs; gives (old image, new image) of every nid, `NONE` where there is none, and
+    /// how many more nodes and inodes there are.
+    fn write_nat(&self, entries: &[(Nid, NatEntry)]) -> Result<(Vec<(BlockNo, BlockNo)>, Census)> {
+        let mut census = Census::default();
         let mut sorted = entries.to_vec();
         sorted.sort_by_key(|(nid, _)| *nid);
         let mut moved = Vec::with_capacity(sorted.len());
@@ -193,14 +198,12 @@ impl Writer<'_> {
             let first = self.layout.nat_pair(index);
             let (kind, seed) = (pair_kind::NAT, self.layout.crc_seed);
             pair::write(self.queue, first, kind, generation, &payload, seed)?;
-            moved.extend(
-                before
-                    .iter()
-                    .zip(group)
-                    .map(|(old, (_, new))| (old.block(), new.block())),
-            );
+            for (old, (nid, new)) in before.iter().zip(group) {
+                census.change(Census::of_entry(*nid, old), Census::of_entry(*nid, new));
+                moved.push((old.block(), new.block()));
+            }
         }
-        Ok(moved)
+        Ok((moved, census))
     }
 
     /// Writes what has changed in SIT and summaries.
@@ -327,8 +330,9 @@ impl Volume {
             checkpoint,
             rules: &self.options.volume_rules,
         };
-        writer.write(self.partition(), targets)?;
+        let census = writer.write(self.partition(), targets)?;
         state.header.checkpoint.set(checkpoint);
+        census.apply(&mut state.header);
         state.write(&self.queue, &self.layout)?;
         journal.checkpoint_done(cut, checkpoint)?;
         self.space.images_released();

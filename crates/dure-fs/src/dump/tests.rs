@@ -34,7 +34,7 @@ fn volume_header_and_journals() {
     assert_eq!(
         text(&volume, What::VolumeHeader),
         "volume header at 3, generation 1\n  state: clean\n  epoch: 3\n  first number: 10\n  \
-         checkpoint: 5\n  mounts: 0\n  nodes: 0\n  inodes: 0\n  written: 0\npack 0: never written\n"
+         checkpoint: 5\n  mounts: 0\n  nodes: 10\n  inodes: 9\n  written: 0\npack 0: never written\n"
     );
     assert_eq!(
         text(&volume, What::Journals),

@@ -27,9 +27,9 @@ pub struct VolumeHeaderV1 {
     pub state: U32,
     /// Times the volume was mounted for writing.
     pub mounts: U32,
-    /// Live nodes at the last clean unmount (a hint for statfs).
+    /// Live nodes in the NAT of `checkpoint`; 0: never counted.
     pub nodes: U64,
-    /// Inodes in use at the last clean unmount (a hint for statfs).
+    /// Inodes in use in the NAT of `checkpoint`, for statfs.
     pub inodes: U64,
     /// Seconds since 1970 of the last write of this header.
     pub written: U64,

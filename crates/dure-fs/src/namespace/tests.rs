@@ -2,6 +2,7 @@
 
 mod attributes;
 mod calls;
+mod counts;
 mod crash;
 mod model;
 mod rename;

@@ -13,6 +13,7 @@ use dure_sync::{Arc, CoreId, Mutex, OnceLock, PerCore};
 use zerocopy::FromBytes;
 use zerocopy::IntoBytes;
 
+use crate::checkpoint::census::Census;
 use crate::error::{Error, Result};
 use crate::format::nat::{ENTRIES, NatBlock, NatEntry, place_of};
 use crate::format::node::NodeKind;
@@ -108,6 +109,18 @@ impl Nat {
             generation: newest.generation,
             entries: block.entries.into(),
         })
+    }
+
+    /// Counts all live nodes and inodes. Reads the whole table and keeps nothing of it.
+    pub(crate) fn census(&self) -> Result<Census> {
+        let mut census = Census::default();
+        for index in 0..u64::from(self.layout.nat_pairs) {
+            let pair = self.load(index)?;
+            for (nid, entry) in (index * ENTRIES..).zip(&pair.entries) {
+                census.change(Census::default(), Census::of_entry(Nid(nid), entry));
+            }
+        }
+        Ok(census)
     }
 
     /// Both slots of pair `index`, for the mend of an unfinished checkpoint.

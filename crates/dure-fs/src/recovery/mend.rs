@@ -3,6 +3,7 @@
 
 use zerocopy::FromBytes;
 
+use crate::checkpoint::census::Census;
 use crate::error::{Error, Result};
 use crate::format::pair_kind;
 use crate::format::summary::{OWNER_NODE, SummaryEntry};
@@ -53,8 +54,8 @@ pub(crate) fn announced(
     Ok(pairs)
 }
 
-/// Sets the space map right for every image that checkpoint `completed + 1` moved. Says whether it
-/// moved any.
+/// Sets the space map right for every image that checkpoint `completed + 1` moved. Gives by how much the
+/// header's counts change, `None` when it moved none.
 ///
 /// # Errors
 /// Errors of reading the NAT.
@@ -64,8 +65,8 @@ pub(crate) fn mend(
     space: &Space,
     pairs: &[u64],
     completed: u64,
-) -> Result<bool> {
-    let mut any = false;
+) -> Result<Option<Census>> {
+    let mut census = None;
     for &index in pairs {
         let slots = nat.both_slots(index)?;
         // A pair whose newest slot is older was announced but not written: its slots are two states
@@ -73,8 +74,10 @@ pub(crate) fn mend(
         if slots.newest_checkpoint != completed + 1 {
             continue;
         }
-        any = true;
+        let census = census.get_or_insert_with(Census::default);
         for (within, (old, new)) in slots.older.iter().zip(&slots.newest).enumerate() {
+            let nid = Nid(index * crate::format::nat::ENTRIES + to_u64(within));
+            census.change(Census::of_entry(nid, old), Census::of_entry(nid, new));
             if old.block() == new.block() {
                 continue;
             }
@@ -84,7 +87,6 @@ pub(crate) fn mend(
             }
             if !new.block().is_none() {
                 space.mend_live(one(new.block()))?;
-                let nid = Nid(index * crate::format::nat::ENTRIES + to_u64(within));
                 let entry = SummaryEntry {
                     nid: U64::new(nid.0),
                     kind: OWNER_NODE,
@@ -97,5 +99,5 @@ pub(crate) fn mend(
         }
         assert!(index < u64::from(layout.nat_pairs));
     }
-    Ok(any)
+    Ok(census)
 }

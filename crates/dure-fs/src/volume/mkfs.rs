@@ -9,6 +9,7 @@ use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::{FileSystem, VolumeRules};
+use crate::checkpoint::census::Census;
 use crate::checkpoint::{CheckpointState, Target, Writer};
 use crate::error::{Error, Result};
 use crate::format::inode::{InodeRecord, Time};
@@ -65,9 +66,9 @@ impl FileSystem {
                 what: "blocks for the first nodes",
             });
         }
-        writer.write(core, &targets)?;
+        let census = writer.write(core, &targets)?;
         let mut state = CheckpointState {
-            header: first_header(),
+            header: first_header(census),
             generation: 0,
         };
         state.write(&queue, &layout)?;
@@ -139,12 +140,13 @@ fn first_nodes(layout: &Layout) -> Vec<(Nid, Target)> {
     nodes
 }
 
-fn first_header() -> VolumeHeader {
+fn first_header(census: Census) -> VolumeHeader {
     let mut header = VolumeHeader::new_zeroed();
     header.epoch = U64::new(1);
     header.first_number = U64::new(1);
     header.checkpoint = U64::new(1);
     header.state = U32::new(STATE_CLEAN);
-    header.inodes = U64::new(1);
+    census.apply(&mut header);
+    assert_eq!(header.inodes.get(), 1, "the root");
     header
 }

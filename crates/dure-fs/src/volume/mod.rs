@@ -87,7 +87,7 @@ pub(crate) struct VolumeCounters {
     pub(crate) commits: Counter,
     /// Deletions of unlinked inodes that failed and are left to the next mount.
     pub(crate) deletions_left: Counter,
-    /// Inodes in use, counted from the mount on (plus the hint of the volume header).
+    /// Inodes in use: what the mount found, and what operations have made and freed since.
     pub(crate) inodes: Counter,
 }
 

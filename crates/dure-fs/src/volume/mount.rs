@@ -9,6 +9,7 @@ use zerocopy::FromBytes;
 use zerocopy::little_endian::{U32, U64};
 
 use super::{FileSystem, MountOptions, Settler, Volume, VolumeCounters, background};
+use crate::checkpoint::census::{self, Census};
 use crate::checkpoint::{CheckpointState, Target, Writer};
 use crate::error::{Error, Result};
 use crate::file::PageCache;
@@ -197,9 +198,11 @@ impl Mount {
         let mut replayed = None;
         if dirty {
             replayed = Some(self.recover(&mut state, &mut logs, &space)?);
+        } else {
+            self.count(&mut state.header, Census::default())?;
         }
         if self.options.read_only {
-            return Ok(self.volume(space, state, replayed));
+            return self.volume(space, state, replayed);
         }
         if let Some(replayed) = replayed {
             self.write_recovered(&mut state, &space, replayed)?;
@@ -208,7 +211,7 @@ impl Mount {
         space.lift_fences();
         let (epoch, first_number) = (state.header.epoch.get(), state.header.first_number.get());
         let rings = logs.rings().iter().map(|ring| ring.start.clone()).collect();
-        let volume = self.volume(space, state, None);
+        let volume = self.volume(space, state, None)?;
         start_journal(&volume, epoch, first_number, rings)?;
         Ok(volume)
     }
@@ -223,7 +226,8 @@ impl Mount {
         let completed = state.header.checkpoint.get();
         let pairs = recovery::mend::announced(&self.queue, &self.layout, completed)?;
         let mended = recovery::mend::mend(&self.layout, &self.nat, space, &pairs, completed)?;
-        if mended && !self.options.read_only {
+        self.count(&mut state.header, mended.unwrap_or_default())?;
+        if mended.is_some() && !self.options.read_only {
             // Before anything else is written to these NAT pairs: their older slots are the only
             // record of the images that were replaced, and a crash must find it or the mended SIT.
             let writer = self.writer(space, completed + 1);
@@ -246,6 +250,19 @@ impl Mount {
         )?;
         recovery::liveness::mend(&base, space, &replayed)?;
         Ok(replayed)
+    }
+
+    /// Makes the header's counts those of the NAT, which has `mended` more than the checkpoint that wrote
+    /// the header.
+    fn count(&self, header: &mut VolumeHeader, mended: Census) -> Result<()> {
+        if census::is_counted(header, &self.layout) {
+            mended.apply(header);
+            return Ok(());
+        }
+        // Made before counts were kept, or damaged: counted once, and right from then on.
+        (header.nodes, header.inodes) = (U64::ZERO, U64::ZERO);
+        self.nat.census()?.apply(header);
+        Ok(())
     }
 
     fn writer<'v>(&'v self, space: &'v Space, checkpoint: u64) -> Writer<'v> {
@@ -285,7 +302,8 @@ impl Mount {
             });
         }
         let checkpoint = state.header.checkpoint.get() + 1;
-        self.writer(space, checkpoint).write(core, &targets)?;
+        let census = self.writer(space, checkpoint).write(core, &targets)?;
+        census.apply(&mut state.header);
         state.header.checkpoint = U64::new(checkpoint);
         space.images_released();
         Ok(())
@@ -309,7 +327,8 @@ impl Mount {
         space: Arc<Space>,
         state: CheckpointState,
         unwritten: Option<Replayed>,
-    ) -> Volume {
+    ) -> Result<Volume> {
+        let inodes = self.inodes(&state.header, unwritten.as_ref())?;
         let cores = to_usize(u64::from(self.layout.journals));
         let bound = self.options.cache_bound();
         let node_bytes = bound / NODE_SHARE;
@@ -333,6 +352,7 @@ impl Mount {
             counters: VolumeCounters::default(),
             background: background::Flusher::default(),
         };
+        volume.counters.inodes.add(inodes);
         // A read-only mount keeps the recovered nodes in memory, dirty for ever, so never evicted.
         let core = dure_sync::CoreId::new(0);
         for (nid, node) in unwritten.into_iter().flat_map(|replayed| replayed.nodes) {
@@ -343,7 +363,20 @@ impl Mount {
                 volume.nodes.insert_new(node);
             }
         }
-        volume
+        Ok(volume)
+    }
+
+    /// Inodes in use: those of the NAT, and what a read-only mount has found in the logs.
+    fn inodes(&self, header: &VolumeHeader, unwritten: Option<&Replayed>) -> Result<i64> {
+        let mut census = Census::default();
+        let nodes = unwritten.iter().flat_map(|replayed| &replayed.nodes);
+        for (nid, node) in nodes.filter(|(_, node)| node.changed) {
+            let image = node.image.as_ref();
+            let after = image.map_or(Census::default(), |image| Census::of_image(*nid, image));
+            census.change(Census::of_entry(*nid, &self.nat.entry(*nid)?), after);
+        }
+        let written = i64::try_from(header.inodes.get()).unwrap_or(i64::MAX);
+        Ok(written.saturating_add(census.inodes))
     }
 }
 

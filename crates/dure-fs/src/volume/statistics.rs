@@ -21,7 +21,7 @@ pub struct Statistics {
     pub blocks_free: u64,
     /// Blocks anybody may still use; the rest of the free ones is kept for deletions and checkpoints.
     pub blocks_available: u64,
-    /// Inodes there can be, at most, with the room that is left.
+    /// Inodes in use, and those there can still be, at most, with the room that is left.
     pub inodes: u64,
     /// Of them not in use.
     pub inodes_free: u64,
@@ -36,10 +36,11 @@ impl FileSystem {
         let volume = &self.0;
         let space = volume.space.statistics();
         let logs = u64::from(space.segments_log) * u64::from(volume.layout.segment_blocks);
-        // An inode takes an eighth of a node at least; node ids bound it too.
-        let inodes_free =
-            (space.available * Ino::PER_NODE).min(volume.layout.nids() * Ino::PER_NODE);
+        // An inode takes an eighth of a node at least; node ids bound all of them together.
+        let most = volume.layout.nids() * Ino::PER_NODE;
         let used = u64::try_from(volume.counters.inodes.sum()).unwrap_or(0);
+        let used = used.min(most);
+        let inodes_free = (space.available * Ino::PER_NODE).min(most - used);
         Statistics {
             blocks: space.total - logs,
             blocks_free: space.free,

@@ -65,6 +65,14 @@ fn both_copies_of_the_superblock() {
 }
 
 #[test]
+fn counts_of_the_header() {
+    let mut volume = TestVolume::new();
+    volume.header.nodes.set(1);
+    volume.header.inodes.set(u64::MAX);
+    mends(&volume.write(), 2);
+}
+
+#[test]
 fn counts_orphans_bits_and_owners_at_once() {
     let mut volume = TestVolume::new();
     volume.edit(SMALL, |small| small.nlink.set(9));

@@ -78,6 +78,22 @@ pub(super) const CASES: &[Case] = &[
         expect: &["fatal: volume header: state is 7, must be 1 or 2"],
     },
     Case {
+        kind: "HeaderCount",
+        make: || {
+            changed(|disk| {
+                disk.reseal(pair_kind::VOLUME, 2, |payload| {
+                    let (header, _) = VolumeHeader::mut_from_prefix(payload).unwrap();
+                    header.nodes.set(11);
+                    header.inodes.set(0);
+                });
+            })
+        },
+        expect: &[
+            "warning: volume header: it counts 11 nodes, the NAT has 10",
+            "warning: volume header: it counts 0 inodes, the NAT has 9",
+        ],
+    },
+    Case {
         kind: "PairSlotBad",
         make: || changed(|disk| disk.put(disk.layout.sit, &[1; BLOCK_BYTES])),
         expect: &[
@@ -120,7 +136,10 @@ pub(super) const CASES: &[Case] = &[
                 });
             })
         },
-        expect: &["error: NAT entry of node 300: block 3 is outside the main area"],
+        expect: &[
+            "warning: volume header: it counts 10 nodes, the NAT has 11",
+            "error: NAT entry of node 300: block 3 is outside the main area",
+        ],
     },
     Case {
         kind: "NatKind",
@@ -137,7 +156,10 @@ pub(super) const CASES: &[Case] = &[
                 });
             })
         },
-        expect: &["warning: NAT entry of node 7: 8 free inodes, its image has 6"],
+        expect: &[
+            "warning: volume header: it counts 9 inodes, the NAT has 7",
+            "warning: NAT entry of node 7: 8 free inodes, its image has 6",
+        ],
     },
     Case {
         kind: "NodeVersion",

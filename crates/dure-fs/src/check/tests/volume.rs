@@ -12,6 +12,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::disk::Disk;
 use crate::check::Report;
+use crate::checkpoint::census::Census;
 use crate::directory::hash;
 use crate::format::bucket::{BucketHeader, ENTRY_HEADER_BYTES, EntryHeader, HEADER_BYTES};
 use crate::format::inode::{FLAG_LONG_LINK, FLAG_ORPHAN, InodeRecord};
@@ -57,6 +58,7 @@ use place::*;
 #[derive(Clone)]
 pub(crate) struct TestVolume {
     pub(crate) layout: Layout,
+    /// Its counts are those of `nodes`, unless a test sets others.
     pub(crate) header: VolumeHeader,
     pub(crate) nodes: BTreeMap<Nid, (NodeImage, BlockNo)>,
     /// Data blocks and their owners.
@@ -341,7 +343,13 @@ impl TestVolume {
             disk.put(address, &self.layout.superblock.seal(address));
         }
         let mut payload = vec![0; 4064];
-        payload[..112].copy_from_slice(self.header.as_bytes());
+        let mut counted = self.header;
+        if counted.nodes.get() == 0 {
+            for (nid, (image, _)) in &self.nodes {
+                Census::of_image(*nid, image).apply(&mut counted);
+            }
+        }
+        payload[..112].copy_from_slice(counted.as_bytes());
         disk.pair(pair_kind::VOLUME, self.layout.volume_header, 1, &payload);
         let mut header = JournalHeader {
             epoch: 3,
