@@ -45,7 +45,7 @@ pub enum Bench {
 #[derive(Debug, clap::Args)]
 pub struct Micro {
     /// What to measure on, several times: dure:VOLUME[,OPTION...] (a volume that is not mounted; options:
-    /// journal=per-core|single, flush=one|two), dir:PATH (a directory of any mounted file system), or
+    /// the policies of `dure mount -o`), dir:PATH (a directory of any mounted file system), or
     /// copy (a plain copy of 4 KiB: what the machine can do).
     #[arg(long = "target", required = true, value_name = "TARGET")]
     pub targets: Vec<String>,

@@ -79,8 +79,9 @@ pub struct Mount {
     /// An existing directory.
     pub directory: PathBuf,
     /// Options, separated by commas: ro, rw, journal=per-core|single, commit=SECONDS, cache=SIZE,
-    /// noatime, relatime, strictatime, flush=one|two, allow_other, uid=N, gid=N. Those of mount(8) that
-    /// mean nothing here (auto, user, _netdev, x-...) are accepted.
+    /// noatime, relatime, strictatime, flush=one|two, fsync=closure|all (what an fsync commits: what it
+    /// depends on, or everything), alloc=local|global (each core allocates in its own groups, or all at
+    /// one place), allow_other, uid=N, gid=N. Those of mount(8) that mean nothing here (auto, user, _netdev, x-...) are accepted.
     #[arg(
         short = 'o',
         long = "options",

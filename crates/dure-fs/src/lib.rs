@@ -1,4 +1,5 @@
 //! The dure file system.
+mod alloc;
 pub mod check;
 mod checkpoint;
 mod cleaner;
@@ -20,6 +21,7 @@ pub mod units;
 mod volume;
 mod xattr;
 
+pub use alloc::AllocPolicy;
 pub use dure_journal::Order;
 #[doc(hidden)]
 pub use dure_journal::Rules;
@@ -31,6 +33,6 @@ pub use namespace::{DirectoryEntry, FileKind, RenameMode};
 #[doc(hidden)]
 pub use volume::VolumeRules;
 pub use volume::{
-    AccessTime, Background, FileSystem, FlushRule, MountOptions, Statistics, VolumeInfo,
+    AccessTime, Background, FileSystem, FlushRule, FsyncScope, MountOptions, Statistics, VolumeInfo,
 };
 pub use xattr::XattrMode;

@@ -60,8 +60,8 @@ mod xattr;
 pub use create::Special;
 pub use credentials::{Capabilities, Credentials};
 pub use dure_fs::{
-    AccessTime, AllocateMode, Background, FileKind, FlushRule, FormatOptions, MountOptions,
-    RenameMode, Statistics, XattrMode,
+    AccessTime, AllocPolicy, AllocateMode, Background, FileKind, FlushRule, FormatOptions,
+    FsyncScope, MountOptions, RenameMode, Statistics, XattrMode,
 };
 pub use error::{Cause, Error, Result};
 pub use file::{File, Seek};

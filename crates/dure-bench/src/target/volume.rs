@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use dure::{File, OpenOptions, Session, Volume};
 use dure_block::file::open_file;
 use dure_block::share;
-use dure_fs::{FlushRule, MountOptions, Order};
+use dure_fs::MountOptions;
 
 use super::Worker;
 use crate::workload::{FILE_BYTES, IO_BYTES, Workload};
@@ -27,12 +27,12 @@ impl VolumeTarget {
         let (path, policy) = text.split_once(',').unwrap_or((text, ""));
         let mut options = MountOptions::default();
         for option in policy.split(',').filter(|option| !option.is_empty()) {
-            match option {
-                "journal=per-core" => options.order = Order::PerCore,
-                "journal=single" => options.order = Order::Single,
-                "flush=one" => options.flush = FlushRule::One,
-                "flush=two" => options.flush = FlushRule::Two,
-                _ => bail!("--target {name}: unknown option '{option}'"),
+            let set = match option.split_once('=') {
+                Some((key, value)) => options.set_policy(key, value).map_err(anyhow::Error::msg)?,
+                None => false,
+            };
+            if !set {
+                bail!("--target {name}: unknown option '{option}'");
             }
         }
         let device = open_file(Path::new(path), dure_block::file::OpenOptions::default())?;

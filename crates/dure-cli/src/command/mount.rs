@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use dure_fs::{AccessTime, FileSystem, FlushRule, MountOptions};
+use dure_fs::{AccessTime, FileSystem, MountOptions};
 use dure_fuse::mount::Lazy;
 use dure_fuse::{MountSettings, Session};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -156,14 +156,13 @@ fn parse(args: &Mount) -> Result<(MountOptions, MountSettings)> {
             ("strictatime", None) => options.access_time = AccessTime::Always,
             ("uid", Some(value)) => settings.uid = Some(number(key, value)?),
             ("gid", Some(value)) => settings.gid = Some(number(key, value)?),
-            ("journal", Some(value)) => options.order = order(value)?,
-            ("flush", Some(value)) => options.flush = flush(value)?,
             ("commit", Some(value)) => options.commit_interval = seconds(value)?,
             ("cache", Some(value)) => {
                 let Size(bytes) = value.parse().map_err(anyhow::Error::msg).context("cache")?;
                 options.cache_bytes = Some(bytes);
             }
             _ if harmless(key) => {}
+            (key, Some(value)) if set_policy(&mut options, key, value)? => {}
             _ => bail!("unknown mount option '{option}'; `dure mount --help` lists them"),
         }
     }
@@ -204,20 +203,8 @@ fn number(key: &str, value: &str) -> Result<u32> {
         .with_context(|| format!("{key}={value}: not a number"))
 }
 
-fn order(value: &str) -> Result<dure_fs::Order> {
-    match value {
-        "per-core" => Ok(dure_fs::Order::PerCore),
-        "single" => Ok(dure_fs::Order::Single),
-        _ => bail!("journal={value}: it is per-core or single"),
-    }
-}
-
-fn flush(value: &str) -> Result<FlushRule> {
-    match value {
-        "one" => Ok(FlushRule::One),
-        "two" => Ok(FlushRule::Two),
-        _ => bail!("flush={value}: it is one or two"),
-    }
+fn set_policy(options: &mut MountOptions, key: &str, value: &str) -> Result<bool> {
+    options.set_policy(key, value).map_err(anyhow::Error::msg)
 }
 
 fn seconds(value: &str) -> Result<Duration> {
@@ -253,6 +240,8 @@ mod tests {
             "cache=64M",
             "uid=7",
             "journal=single",
+            "fsync=all",
+            "alloc=global",
         ])
         .unwrap();
         assert!(options.read_only && settings.read_only && settings.no_atime);
@@ -260,6 +249,8 @@ mod tests {
         assert_eq!(options.cache_bytes, Some(64 << 20));
         assert_eq!(settings.uid, Some(7));
         assert_eq!(options.order, dure_fs::Order::Single);
+        assert_eq!(options.fsync, dure_fs::FsyncScope::All);
+        assert_eq!(options.alloc, dure_fs::AllocPolicy::Global);
     }
 
     #[test]
@@ -270,6 +261,8 @@ mod tests {
             "commit=0",
             "commit=x",
             "journal=two",
+            "alloc=local,",
+            "fsync=none",
             "cache=1Q",
             "uid=me",
         ] {

@@ -330,7 +330,7 @@ impl Volume {
             checkpoint,
             rules: &self.options.volume_rules,
         };
-        let census = writer.write(self.partition(), targets)?;
+        let census = writer.write(self.alloc_partition(), targets)?;
         state.header.checkpoint.set(checkpoint);
         census.apply(&mut state.header);
         state.write(&self.queue, &self.layout)?;

@@ -137,7 +137,10 @@ impl Volume {
             if !self.space.reserve(core, want, OpClass::Delete) {
                 break;
             }
-            let Some(run) = self.space.alloc_data(core, want) else {
+            let Some(run) = self
+                .space
+                .alloc_data(self.options.alloc.partition(core), want)
+            else {
                 self.space.unreserve(core, want);
                 break;
             };

@@ -90,7 +90,8 @@ impl Volume {
         let none = Error::NoSpace {
             what: "data blocks, although reserved",
         };
-        let run = self.space.alloc_data(core, want).ok_or(none)?;
+        let place = self.options.alloc.partition(core);
+        let run = self.space.alloc_data(place, want).ok_or(none)?;
         assert!(
             (1..=want).contains(&run.count),
             "wanted {want} blocks, got {run:?}"
@@ -163,7 +164,7 @@ impl Volume {
             if reserve > 0 && !self.space.reserve(core, reserve, OpClass::Delete) {
                 break;
             }
-            let Some(run) = self.space.alloc_data(core, 1) else {
+            let Some(run) = self.space.alloc_data(self.options.alloc.partition(core), 1) else {
                 self.unreserve(core, reserve);
                 break;
             };

@@ -18,7 +18,7 @@
 mod allocate;
 mod blocks;
 mod cache;
-mod map;
+pub(crate) mod map;
 mod marks;
 mod page;
 mod read;

@@ -13,7 +13,7 @@ use super::writeback::Extent;
 use crate::error::Result;
 use crate::inode::InodeRef;
 use crate::namespace::FileKind;
-use crate::volume::FileSystem;
+use crate::volume::{FileSystem, FsyncScope};
 
 /// What fsync makes durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,10 @@ impl FileSystem {
         if marks.is_empty() {
             Ok(())
         } else {
-            volume.commit(&marks)
+            match volume.options.fsync {
+                FsyncScope::Closure => volume.commit(&marks),
+                FsyncScope::All => volume.commit_all(),
+            }
         }
     }
 

@@ -130,7 +130,7 @@ impl Volume {
     /// A free orphan slot of the current core's partition; makes a node with more when all are taken. No
     /// inode lock is held.
     pub(crate) fn orphan_slot(&self) -> Result<FreeSlot<'_>> {
-        let partition = self.partition();
+        let partition = self.alloc_partition();
         loop {
             if let Some(free) = self.orphans.pop(partition) {
                 return Ok(free);

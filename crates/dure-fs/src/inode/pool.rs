@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use dure_sync::{Arc, CoreId, Mutex, PerCore};
 use zerocopy::FromBytes;
 
+use crate::alloc::AllocPolicy;
 use crate::error::Result;
 use crate::format::inode::InodeRecord;
 use crate::format::nat;
@@ -30,6 +31,7 @@ struct Pool {
 #[derive(Debug)]
 pub(crate) struct InodePools {
     pools: PerCore<Mutex<INODE_POOL, Pool>>,
+    alloc: AllocPolicy,
 }
 
 /// A number taken from a pool; goes back unless it is used.
@@ -44,8 +46,9 @@ pub(crate) struct FreeIno<'v> {
 
 impl InodePools {
     /// Empty pools for `partitions` partitions.
-    pub(crate) fn new(partitions: usize) -> InodePools {
+    pub(crate) fn new(partitions: usize, alloc: AllocPolicy) -> InodePools {
         InodePools {
+            alloc,
             pools: PerCore::new(partitions, |_| Mutex::new(Pool::default())),
         }
     }
@@ -53,8 +56,8 @@ impl InodePools {
     fn pool(&self, nid: Nid) -> &Mutex<INODE_POOL, Pool> {
         let (pair, _) = nat::place_of(nid);
         let partition = pair % to_u64(self.pools.len());
-        self.pools
-            .get(CoreId::new(u16::try_from(partition).expect("at most 1000")))
+        let own = CoreId::new(u16::try_from(partition).expect("at most 1000"));
+        self.pools.get(self.alloc.partition(own))
     }
 
     fn pop(&self, core: CoreId) -> Option<FreeIno<'_>> {
@@ -137,7 +140,7 @@ impl Volume {
     /// A free inode number of the current core's partition: one freed before, or one of a node that had
     /// free inodes at the mount, or (placed by the operation) one of a new node. No inode lock is held.
     pub(crate) fn free_ino(&self) -> Result<FreeIno<'_>> {
-        let core = self.partition();
+        let core = self.alloc_partition();
         loop {
             if let Some(free) = self.inode_pools.pop(core) {
                 return Ok(free);

@@ -199,7 +199,11 @@ impl Op<'_> {
     /// # Errors
     /// `NoSpace` when the NAT is full; errors of reading the NAT.
     pub(crate) fn new_node_of(&mut self, kind: NodeKind, owner: Ino) -> Result<Arc<Node>> {
-        let Some((nid, tombstone)) = self.volume.nat.take(self.core)? else {
+        let Some((nid, tombstone)) = self
+            .volume
+            .nat
+            .take(self.volume.options.alloc.partition(self.core))?
+        else {
             return Err(Error::NoSpace { what: "node ids" });
         };
         // Greater than the tombstone, so that no record of the last life can ever be applied to this
@@ -246,7 +250,8 @@ impl Drop for Op<'_> {
     fn drop(&mut self) {
         // After `finish` these are empty; before it, this is an abandoned operation.
         for (node, version) in self.born.drain(..) {
-            self.volume.nat.give(self.core, node.nid, version - 1);
+            let place = self.volume.options.alloc.partition(self.core);
+            self.volume.nat.give(place, node.nid, version - 1);
         }
         if self.credits > 0 {
             self.volume.space.unreserve(self.core, self.credits);

@@ -18,7 +18,7 @@ mod statistics;
 #[cfg(test)]
 mod tests;
 
-pub use options::{AccessTime, Background, FlushRule, MountOptions};
+pub use options::{AccessTime, Background, FlushRule, FsyncScope, MountOptions};
 pub use rules::VolumeRules;
 pub use statistics::{Statistics, VolumeInfo};
 
@@ -29,6 +29,7 @@ use dure_journal::{Journal, Settle};
 use dure_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use dure_sync::{Arc, CoreId, Counter, Mutex, OnceLock};
 
+use crate::alloc::AllocPolicy;
 use crate::checkpoint::CheckpointState;
 use crate::file::PageCache;
 use crate::inode::{InodeCache, InodePools, Orphans};
@@ -44,6 +45,7 @@ pub(crate) struct Settler {
     space: Arc<Space>,
     nat: Arc<Nat>,
     cores: usize,
+    alloc: AllocPolicy,
     /// As in the rules of the mount options.
     core: Option<Arc<AtomicUsize>>,
 }
@@ -52,7 +54,9 @@ impl Settle for Settler {
     type Effect = Effect;
 
     fn settle(&self, effects: Vec<Effect>) {
-        let core = partition_of(self.cores, self.core.as_deref());
+        let core = self
+            .alloc
+            .partition(partition_of(self.cores, self.core.as_deref()));
         for effect in &effects {
             if let Effect::NidFree { nid, version } = *effect {
                 self.nat.give(core, nid, version);

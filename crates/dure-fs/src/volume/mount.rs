@@ -336,7 +336,7 @@ impl Mount {
         let volume = Volume {
             nodes: NodeCache::new(to_usize(node_bytes / NODE_BYTES), cores),
             inodes: InodeCache::new(to_usize(inode_bytes / INODE_BYTES), cores),
-            inode_pools: InodePools::new(cores),
+            inode_pools: InodePools::new(cores, self.options.alloc),
             orphans: Orphans::new(cores),
             pages: PageCache::new(cores, bound - node_bytes - inode_bytes),
             layout: self.layout,
@@ -390,6 +390,7 @@ fn start_journal(
         space: volume.space.clone(),
         nat: volume.nat.clone(),
         cores: to_usize(u64::from(volume.layout.journals)),
+        alloc: volume.options.alloc,
         core: volume.options.volume_rules.core.clone(),
     };
     let config = JournalConfig {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use dure_journal::{Order, Rules};
 
 use super::VolumeRules;
+use crate::alloc::AllocPolicy;
 
 /// When a read changes the access time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -39,6 +40,16 @@ pub enum FlushRule {
     Two,
 }
 
+/// What an fsync commits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FsyncScope {
+    /// What the inode's operations depend on.
+    #[default]
+    Closure,
+    /// Everything that has joined in every journal, as the released Z-Journal does.
+    All,
+}
+
 /// How to mount.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
@@ -54,6 +65,10 @@ pub struct MountOptions {
     pub access_time: AccessTime,
     /// Flushes per fsync.
     pub flush: FlushRule,
+    /// What an fsync commits.
+    pub fsync: FsyncScope,
+    /// Where cores allocate.
+    pub alloc: AllocPolicy,
     /// Background work.
     pub background: Background,
     /// Threads that scan logs and rebuild nodes at mount; `None`: one per core.
@@ -75,6 +90,8 @@ impl Default for MountOptions {
             cache_bytes: None,
             access_time: AccessTime::default(),
             flush: FlushRule::default(),
+            fsync: FsyncScope::default(),
+            alloc: AllocPolicy::default(),
             background: Background::default(),
             recovery_threads: None,
             rules: Rules::default(),
@@ -83,7 +100,46 @@ impl Default for MountOptions {
     }
 }
 
+/// The word's place in a list of words and what they mean.
+fn choose<T: Copy>(key: &str, value: &str, words: &[(&str, T)]) -> Result<T, String> {
+    let found = words.iter().find(|(word, _)| *word == value);
+    found.map(|(_, meaning)| *meaning).ok_or_else(|| {
+        let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+        format!("{key}={value}: it is {}", words.join(" or "))
+    })
+}
+
 impl MountOptions {
+    /// Sets the policy `key` to `value`, as in `-o key=value`. `Ok(false)` when no policy has that name.
+    ///
+    /// # Errors
+    /// A sentence that lists the values there are.
+    pub fn set_policy(&mut self, key: &str, value: &str) -> Result<bool, String> {
+        match key {
+            "journal" => {
+                let words = [("per-core", Order::PerCore), ("single", Order::Single)];
+                self.order = choose(key, value, &words)?;
+            }
+            "flush" => {
+                let words = [("one", FlushRule::One), ("two", FlushRule::Two)];
+                self.flush = choose(key, value, &words)?;
+            }
+            "fsync" => {
+                let words = [("closure", FsyncScope::Closure), ("all", FsyncScope::All)];
+                self.fsync = choose(key, value, &words)?;
+            }
+            "alloc" => {
+                let words = [
+                    ("local", AllocPolicy::Local),
+                    ("global", AllocPolicy::Global),
+                ];
+                self.alloc = choose(key, value, &words)?;
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
     /// The cache's bound in bytes.
     pub(crate) fn cache_bound(&self) -> u64 {
         const FALLBACK: u64 = 256 << 20;

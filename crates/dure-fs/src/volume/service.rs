@@ -44,6 +44,11 @@ impl Volume {
         partition_of(journals, self.options.volume_rules.core.as_deref())
     }
 
+    /// The partition in which the current core allocates.
+    pub(crate) fn alloc_partition(&self) -> CoreId {
+        self.options.alloc.partition(self.partition())
+    }
+
     /// The coarse wall clock.
     pub(crate) fn now(&self) -> Time {
         let now = dure_sync::clock::wall_coarse();
