@@ -57,7 +57,7 @@ impl<S: Settle> Journal<S> {
     }
 
     /// Settles what has become valid in one journal; returns when all of it up to now is settled.
-    fn settle_journal(&self, log: &CoreLog<S::Effect>) {
+    pub(crate) fn settle_journal(&self, log: &CoreLog<S::Effect>) {
         let mut joined = log.joined.lock();
         while joined.settling {
             joined = log.settled.wait(joined);

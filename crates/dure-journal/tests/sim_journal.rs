@@ -118,7 +118,7 @@ fn sim_no_flush_is_noticed() {
 fn sim_a_closure_that_is_not_rechecked_is_noticed() {
     let mut rules = TestRules::default();
     rules.journal.recheck = false;
-    println!("{}", explore(Config::random, rules, 0..200).unwrap_err());
+    println!("{}", explore(Config::stall, rules, 0..2000).unwrap_err());
 }
 
 /// The same seed gives the same run.

@@ -293,9 +293,7 @@ impl Volume {
                 // Memory stays the only place of these changes: keep the nodes from eviction.
                 let core = self.partition();
                 for node in nodes {
-                    if node.set_dirty() {
-                        self.nodes.push_dirty(core, node);
-                    }
+                    self.nodes.make_dirty(core, &node);
                 }
                 self.stop(error);
             }

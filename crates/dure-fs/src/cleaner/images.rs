@@ -43,18 +43,11 @@ impl Volume {
         if !self.space.reserve(core, 1, OpClass::Delete) {
             return false;
         }
-        // All granules, as an operation that changes them: one that finishes meanwhile and finds the
-        // node dirty must also find it on a list, or a checkpoint would miss its change. And a node
-        // whose life has ended must not come onto a list after the checkpoint that noted its end: it
-        // would end the next life of its nid.
-        let guards: Vec<_> = (0..node.granule_count())
-            .map(|index| node.write_ordered(index))
-            .collect();
-        let dirtied = node.freed().is_none() && node.set_dirty();
-        if dirtied {
-            self.nodes.push_dirty(core, Arc::clone(node));
-        }
-        drop(guards);
+        // Under a granule's lock, as a life ends under all of them: a node whose life has ended must not
+        // come onto a list after the checkpoint that noted its end. It would end the next life of its nid.
+        let alive = node.read(0);
+        let dirtied = node.freed().is_none() && self.nodes.make_dirty(core, node);
+        drop(alive);
         if !dirtied {
             self.space.unreserve(core, 1);
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use dure_sync::atomic::{AtomicUsize, Ordering};
-use dure_sync::{Arc, CachePadded, Mutex, PerCore, RwLock};
+use dure_sync::{Arc, CachePadded, CoreId, Mutex, PerCore, RwLock};
 
 use super::Node;
 use crate::ranks::{DIRTY_NODES, NODE_SHARD};
@@ -112,12 +112,24 @@ impl NodeCache {
         }
     }
 
-    /// Puts a node on the core's dirty list; the caller made it dirty.
-    pub(crate) fn push_dirty(&self, core: dure_sync::CoreId, node: Arc<Node>) {
-        assert!(node.is_dirty());
-        self.dirty.get(core).lock().push(node);
+    /// Puts a node on the core's dirty list unless it is on one; true when it was not.
+    ///
+    /// The flag goes up under the lock of the list. Whoever sees it up may join a handle without another
+    /// word: a checkpoint whose cut contains that handle locks the list after its cut, so it waits for the
+    /// push. With the flag first and the list later the node could be on no list at that moment, and
+    /// the tail would pass a change that no image holds (docs/races.md).
+    pub(crate) fn make_dirty(&self, core: CoreId, node: &Arc<Node>) -> bool {
+        if node.is_dirty() {
+            return false;
+        }
+        let mut list = self.dirty.get(core).lock();
+        if !node.set_dirty() {
+            return false;
+        }
+        list.push(Arc::clone(node));
         // Relaxed: a statistic that decides only when to checkpoint.
         self.dirty_nodes.get(core).fetch_add(1, Ordering::Relaxed);
+        true
     }
 
     /// Takes all dirty nodes; each is no longer dirty when this returns.
@@ -125,7 +137,7 @@ impl NodeCache {
         let mut all = Vec::new();
         for (list, count) in self.dirty.iter().zip(self.dirty_nodes.iter()) {
             let mut list = list.lock();
-            // Relaxed: see `push_dirty`.
+            // Relaxed: see `make_dirty`.
             count.store(0, Ordering::Relaxed);
             all.append(&mut list);
         }
@@ -173,5 +185,37 @@ fn evict(shard: &mut Nodes, nodes_max: usize) {
     }
     for nid in victims {
         shard.nodes.remove(&nid);
+    }
+}
+
+#[cfg(all(test, dure_backend = "sim"))]
+mod tests {
+    use dure_sync::sim::{Config, seeds, try_run};
+    use dure_sync::thread;
+
+    use super::*;
+    use crate::format::node::{NodeImage, NodeKind};
+
+    /// Two cores change different granules of a node. The one that finds it dirty joins; a checkpoint
+    /// behind that join must find the node on a list, or its tail passes a change that no image holds.
+    #[test]
+    fn sim_race_a_dirty_node_is_on_a_list() {
+        for seed in seeds(300) {
+            let run = try_run(Config::random(2, seed), || {
+                let cache = NodeCache::new(64, 2);
+                let node = Arc::new(Node::new(Nid(9), NodeImage::fresh(NodeKind::Leaf, 1)));
+                thread::scope(|scope| {
+                    scope.spawn_on(CoreId::new(0), || cache.make_dirty(CoreId::new(0), &node));
+                    scope.spawn_on(CoreId::new(1), || {
+                        if !cache.make_dirty(CoreId::new(1), &node) {
+                            assert_eq!(cache.take_dirty().len(), 1, "the node is on no list");
+                        }
+                    });
+                });
+            });
+            if let Err(failure) = run {
+                panic!("{failure}");
+            }
+        }
     }
 }

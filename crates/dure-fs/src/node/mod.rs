@@ -40,8 +40,8 @@ pub(crate) struct Node {
     /// The inode it belongs to; `Ino(0)`: none.
     pub(crate) owner: Ino,
     granules: Box<[RwLock<GRANULE, Granule>]>,
-    /// On a dirty list. Set by `Op::finish` while it holds a granule lock, cleared by the checkpoint
-    /// before it copies the granules.
+    /// On a dirty list. Set under the lock of that list (and by `Op::finish` while it holds a granule
+    /// lock), cleared by the checkpoint before it copies the granules.
     dirty: AtomicBool,
     /// Version of the tombstone once the node's life has ended, else 0. Written once, in `Op::finish`.
     freed: AtomicU64,
@@ -91,10 +91,10 @@ impl Node {
         u8::try_from(self.granules.len()).expect("at most 8")
     }
 
-    /// Puts the node among the dirty; true when it was not.
-    pub(crate) fn set_dirty(&self) -> bool {
-        // AcqRel: the granule lock held by the caller orders the payload; the flag itself only
-        // decides who pushes the node on a dirty list.
+    /// Puts the node among the dirty; true when it was not. Only `NodeCache::make_dirty` calls it.
+    pub(super) fn set_dirty(&self) -> bool {
+        // AcqRel: whoever sees the flag up is behind the lock of the list it goes on. The granule
+        // lock held by the caller orders the payload.
         !self.dirty.swap(true, Ordering::AcqRel)
     }
 

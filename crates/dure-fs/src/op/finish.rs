@@ -141,10 +141,7 @@ fn make_dirty<'n>(
     nodes.dedup_by_key(|node| node.nid.0);
     let mut dirtied = 0;
     for node in nodes {
-        if node.set_dirty() {
-            volume.nodes.push_dirty(core, Arc::clone(node));
-            dirtied += 1;
-        }
+        dirtied += u32::from(volume.nodes.make_dirty(core, node));
     }
     dirtied
 }

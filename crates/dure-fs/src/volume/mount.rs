@@ -358,8 +358,7 @@ impl Mount {
         for (nid, node) in unwritten.into_iter().flat_map(|replayed| replayed.nodes) {
             if let (Some(image), true) = (node.image, node.changed) {
                 let node = Arc::new(Node::new(nid, image));
-                node.set_dirty();
-                volume.nodes.push_dirty(core, node.clone());
+                volume.nodes.make_dirty(core, &node);
                 volume.nodes.insert_new(node);
             }
         }

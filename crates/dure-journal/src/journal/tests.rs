@@ -1,6 +1,9 @@
+use std::time::Duration;
+
 use dure_block::ram::RamDevice;
 use dure_block::{Lba, Queue, QueueConfig, share};
-use dure_sync::{Arc, CoreId, Mutex};
+use dure_sync::atomic::{AtomicBool, Ordering};
+use dure_sync::{Arc, Condvar, CoreId, Mutex, thread};
 
 use super::*;
 use crate::error::CommitError;
@@ -317,4 +320,58 @@ fn counters_and_dump_tell_what_happened() {
             pending: 0
         }
     );
+}
+
+/// Settling waits for a word.
+#[derive(Default)]
+struct Slow {
+    state: Mutex<10, (bool, bool)>,
+    changed: Condvar,
+    done: AtomicBool,
+}
+
+impl Settle for Slow {
+    type Effect = u32;
+
+    fn settle(&self, _effects: Vec<u32>) {
+        let mut state = self.state.lock();
+        state.0 = true;
+        self.changed.notify_all();
+        while !state.1 {
+            state = self.changed.wait(state);
+        }
+        self.done.store(true, Ordering::SeqCst);
+    }
+}
+
+/// A handle that another committer has made valid, and whose effects it is about to settle, belongs to
+/// the cut of a checkpoint: the space map written next must know them.
+#[test]
+fn a_checkpoint_waits_for_effects_that_another_committer_settles() {
+    let config = config(1, 2, Order::PerCore);
+    let queue = Queue::new(share(RamDevice::new("ram", 4096)), QueueConfig::default());
+    write_fresh_headers(&queue, config.seed, config.segment_blocks, &config.journals).unwrap();
+    let slow = Arc::new(Slow::default());
+    let journal = Journal::start(queue, Arc::clone(&slow), config).unwrap();
+    let mut handle = journal.begin(core(0), 100).unwrap();
+    handle.note(1, &[1; 8]);
+    handle.effect(7);
+    let mark = handle.join();
+    thread::scope(|scope| {
+        let committer = scope.spawn(|| journal.commit(&[mark]));
+        let mut state = slow.state.lock();
+        while !state.0 {
+            state = slow.changed.wait(state);
+        }
+        drop(state);
+        let checkpoint = scope.spawn(|| {
+            journal.commit_cut(&journal.cut()).unwrap();
+            slow.done.load(Ordering::SeqCst)
+        });
+        thread::sleep(Duration::from_millis(50));
+        slow.state.lock().1 = true;
+        slow.changed.notify_all();
+        committer.join().unwrap().unwrap();
+        assert!(checkpoint.join().unwrap(), "the cut was not settled");
+    });
 }

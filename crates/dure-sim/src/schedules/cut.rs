@@ -2,7 +2,7 @@
 
 use dure_block::crash::{CrashImages, CrashPoint, Selection, Tear};
 use dure_block::ram::Image;
-use dure_block::record::{RecordDevice, RecordLog};
+use dure_block::record::{Effect, RecordDevice, RecordLog};
 use dure_block::{Device, share};
 use dure_fs::check::{CheckOptions, Data, IssueKind, check};
 use dure_fs::{FileSystem, MountOptions, NewInode};
@@ -51,6 +51,7 @@ impl<'h> Cutter<'h> {
         let point = self.images.at(step);
         let (device, subset) = choose(&point, &mut self.random);
         self.crashes += 1;
+        keep(&self.images, step, &device);
         let why = |what: String| format!("crash at step {step}, writes {subset}: {what}");
         let again = self.random.one_in(6);
         let (first, recovered, cut_again) =
@@ -155,8 +156,32 @@ fn recover(
     Ok((found, device, half))
 }
 
+/// Keeps the crashed volume, and what was written to it, in the folder `DURE_SIM_KEEP`: the last one is
+/// the one that failed, and `dure dump` shows what is in it.
+fn keep(images: &CrashImages, step: u64, device: &Arc<dyn Device>) {
+    let Some(folder) = std::env::var_os("DURE_SIM_KEEP") else {
+        return;
+    };
+    let folder = std::path::PathBuf::from(folder);
+    let mut text = format!("crash at step {step}\n");
+    for entry in images.entries() {
+        let what = match &entry.effect {
+            Effect::Write { lba, data, .. } => format!("write {lba} +{}", data.len()),
+            Effect::Discard { lba, blocks } => format!("discard {lba} +{blocks}"),
+            Effect::Flush => "flush".to_owned(),
+        };
+        text += &format!("{} {what} {:?}\n", entry.submitted, entry.outcome);
+    }
+    std::fs::write(folder.join("crash.img"), bytes_of(device)).expect("the folder is there");
+    std::fs::write(folder.join("writes.txt"), text).expect("the folder is there");
+}
+
 /// A copy of the content of a device.
 fn copy_of(device: &Arc<dyn Device>) -> Image {
+    Image::from_bytes(&bytes_of(device))
+}
+
+fn bytes_of(device: &Arc<dyn Device>) -> Vec<u8> {
     let blocks = device.info().blocks;
     let mut bytes = vec![0; usize::try_from(blocks).expect("small") * dure_block::BLOCK_BYTES];
     let io = dure_block::Io::Read {
@@ -164,7 +189,7 @@ fn copy_of(device: &Arc<dyn Device>) -> Image {
         out: &mut bytes,
     };
     device.execute(io).expect("a RAM disk does not fail");
-    Image::from_bytes(&bytes)
+    bytes
 }
 
 /// Anything the check finds that a crash does not explain.
