@@ -18,6 +18,7 @@ use crate::ids::JournalId;
 use crate::journal::{HeaderState, Journal, Settle};
 use crate::log::{CoreLog, Writer};
 use crate::space::segment_bytes_usable;
+use crate::trace::TraceEvent;
 
 impl<S: Settle> Journal<S> {
     /// Moves the tails behind the cut. The caller has committed the cut, and everything its
@@ -61,16 +62,20 @@ impl<S: Settle> Journal<S> {
     fn release_before(&self, log: &CoreLog<S::Effect>, tail: TailPosition) {
         let usable = i64::from(segment_bytes_usable(self.segment_blocks));
         let mut writer = log.writer.lock();
-        while writer
+        let passed = writer
             .placed
-            .front()
-            .is_some_and(|placed| placed.at.sequence < tail.sequence)
-        {
-            writer.placed.pop_front();
-        }
+            .partition_point(|placed| placed.at.sequence < tail.sequence);
+        writer.placed.drain(..passed);
         writer.tail = tail;
         let released = writer.ring.release_before(tail.segment);
-        log.joined.lock().room += i64::from(released) * usable;
+        log.tallies.write.ring(&writer.ring);
+        let mut joined = log.joined.lock();
+        joined.room += i64::from(released) * usable;
+        log.tallies.checkpointed(&mut joined, passed);
+        drop(joined);
+        let sequence = tail.sequence;
+        self.trace
+            .record(Some(log.id), || TraceEvent::Tail { sequence });
     }
 
     /// Adds the segment at `segment` to the ring of `journal`. When it returns, the header that
@@ -97,7 +102,10 @@ impl<S: Settle> Journal<S> {
         // durable header does not list, and the scan never looks there.
         self.flush_headers()?;
         let usable = i64::from(segment_bytes_usable(self.segment_blocks));
-        log.writer.lock().ring.add(segment);
+        let mut writer = log.writer.lock();
+        writer.ring.add(segment);
+        log.tallies.write.ring(&writer.ring);
+        drop(writer);
         log.joined.lock().room += usable;
         Ok(())
     }
@@ -135,7 +143,8 @@ impl<S: Settle> Journal<S> {
         let mut block = BlockBuf::zeroed(1);
         let at = header.seal(block.as_mut_slice(), state.pair, self.seed);
         state.generation = header.generation;
-        self.log(journal).writer.lock().counters.headers += 1;
+        // The caller holds the lock over all headers.
+        self.log(journal).tallies.write.headers.add(1);
         match self.queue.write(at, block.as_slice(), WriteFlags::NONE) {
             Ok(()) => Ok(()),
             Err(error) => self.stop_headers(Some(journal), Some(at), &error),
@@ -143,7 +152,9 @@ impl<S: Settle> Journal<S> {
     }
 
     fn flush_headers(&self) -> Result<()> {
-        self.counters.flushes.add(1);
+        let core = dure_sync::current_core();
+        let journal = self.journal_of(core);
+        self.commit_tallies(journal).flushes.add_shared(1);
         match self.queue.flush() {
             Ok(()) => Ok(()),
             Err(error) => self.stop_headers(None, None, &error),

@@ -12,16 +12,19 @@
 //! **Crash.** Before the flush completes, any subset of the writes may be on the medium: recovery
 //! takes of them what is closed under marks. After it, all of them are.
 
-use dure_block::{BLOCK_BYTES, WriteFlags};
+use dure_block::{BLOCK_BYTES, Lba, WriteFlags};
+use dure_sync::{MutexGuard, clock, current_core};
 
 use crate::closure::{Closure, MarkSource as _};
 use crate::error::{CommitError, StopCause, StopReason};
 use crate::format::{Seal, TRANSACTION_HEADER_BYTES, TailPosition, seal};
 use crate::ids::{JournalId, Mark};
 use crate::journal::{Journal, Settle};
-use crate::log::{CoreLog, Joined, Link, Placed, Writer};
-use crate::space::{HandleEnd, MARK_BYTES, Piece, plan, segment_bytes_usable};
-use crate::units::{to_u64, to_usize};
+use crate::log::{CoreLog, Joined, Link, Placed, WRITER, Writer};
+use crate::space::{HANDLE_BYTES, HandleEnd, MARK_BYTES, Piece, plan, segment_bytes_usable};
+use crate::statistics::Stall;
+use crate::trace::TraceEvent;
+use crate::units::{to_u32, to_u64, to_usize};
 
 type Result<T> = std::result::Result<T, CommitError>;
 
@@ -119,6 +122,23 @@ impl<S: Settle> Journal<S> {
         }
     }
 
+    /// Stops the journal; the error to report, which names the first reason.
+    fn stop_for(
+        &self,
+        cause: StopCause,
+        place: Option<(JournalId, Lba)>,
+        error: &dure_block::Error,
+    ) -> CommitError {
+        let reason = StopReason {
+            cause,
+            journal: place.map(|(journal, _)| journal),
+            at: place.map(|(_, at)| at),
+            detail: error.to_string(),
+        };
+        self.stop(reason.clone());
+        CommitError::Stopped(self.stopped().unwrap_or(reason))
+    }
+
     fn commit_roots(&self, roots: impl Iterator<Item = Mark>, slack: Slack) -> Result<()> {
         self.check_running()?;
         let mut closure = Closure::new(self.logs.len());
@@ -131,10 +151,14 @@ impl<S: Settle> Journal<S> {
         if !self.rules.closure {
             return self.commit_without_closure(&closure, slack);
         }
+        let core = self.journal_of(current_core());
+        self.trace.record(Some(core), || TraceEvent::CommitBegin);
         closure.extend(self);
+        let mut wrote_ns = None;
         loop {
             for journal in closure.journals() {
-                self.write_upto(*journal, closure.upto(*journal), slack)?;
+                let wrote = self.write_upto(*journal, closure.upto(*journal), slack)?;
+                wrote_ns = wrote.or(wrote_ns);
             }
             // Crash scenario: another committer wrote handles 1 to 9 of a journal in one
             // transaction, this closure needs 7. A crash now leaves the transaction without what 8
@@ -143,48 +167,59 @@ impl<S: Settle> Journal<S> {
                 break;
             }
         }
-        self.counters.commits.add(1);
-        self.counters
-            .journals
-            .add(i64::try_from(closure.journals().len()).expect("few"));
-        self.flush(&closure)?;
-        self.advance_valid(&closure);
+        let tallies = self.commit_tallies(core);
+        tallies.commits.add_shared(1);
+        let journals = closure.journals().len();
+        tallies.journals.add_shared(to_u64(journals));
+        let ns = self.flush(&closure, wrote_ns)?;
+        self.advance_valid(&closure, ns);
+        self.trace.record(Some(core), || TraceEvent::CommitEnd {
+            journals: to_u32(journals),
+        });
         Ok(())
     }
 
-    /// One flush for everything in the closure that is written and not known to be durable.
-    fn flush(&self, closure: &Closure) -> Result<()> {
+    /// One flush for everything in the closure that is written and not known to be durable. The last
+    /// write of this commit, if it wrote, ended at `wrote_ns`. Gives the time.
+    fn flush(&self, closure: &Closure, wrote_ns: Option<u64>) -> Result<u64> {
         let logs = || closure.journals().iter().map(|journal| self.log(*journal));
+        let begin_ns = wrote_ns.unwrap_or_else(clock::monotonic_ns);
         if logs().all(|log| log.reached.durable() >= closure.upto(log.id)) {
-            return Ok(());
+            return Ok(begin_ns);
         }
         // What was written before the flush begins is durable after it; so read it first.
-        let written: Vec<u64> = logs().map(|log| log.reached.written()).collect();
+        let written: Vec<(u64, u64)> = logs()
+            .map(|log| {
+                let number = log.reached.written();
+                (number, log.tallies.write.transactions.get())
+            })
+            .collect();
+        let core = current_core();
+        let tallies = self.commit_tallies(self.journal_of(core));
+        let trace = |event| self.trace.record(Some(self.journal_of(core)), || event);
         // Crash scenario without this flush: the log of core 1 reaches the medium, that of core 0,
         // on which it depends, does not; fsync has returned, and recovery rejects the transaction.
         if self.rules.flush {
-            self.counters.flushes.add(1);
+            tallies.flushes.add_shared(1);
+            trace(TraceEvent::FlushBegin);
             if let Err(error) = self.queue.flush() {
-                let reason = StopReason {
-                    cause: StopCause::Flush,
-                    journal: None,
-                    at: None,
-                    detail: error.to_string(),
-                };
-                self.stop(reason);
-                return self.check_running();
+                return Err(self.stop_for(StopCause::Flush, None, &error));
             }
+            trace(TraceEvent::FlushEnd);
         }
         // Another thread's flush may have failed and taken our writes with it.
         self.check_running()?;
-        for (log, written) in logs().zip(written) {
+        let ns = clock::monotonic_ns();
+        self.stalled(core, Stall::Flush, ns.saturating_sub(begin_ns));
+        for (log, (written, sequence)) in logs().zip(written) {
             assert!(
                 written >= closure.upto(log.id),
                 "the closure is written before its flush"
             );
             log.reached.raise_durable(written);
+            log.tallies.commit.durable(sequence, ns);
         }
-        Ok(())
+        Ok(ns)
     }
 
     /// Test-only: writes and flushes the roots' own prefixes, whatever they depend on.
@@ -192,22 +227,35 @@ impl<S: Settle> Journal<S> {
         for journal in closure.journals() {
             self.write_upto(*journal, closure.upto(*journal), slack)?;
         }
-        self.flush(closure)
+        self.flush(closure, None).map(|_| ())
     }
 
-    /// Writes the log of `journal` up to handle `upto`, unless somebody has.
-    fn write_upto(&self, journal: JournalId, upto: u64, slack: Slack) -> Result<()> {
+    /// The writer of a log, and the time; counts how long another committer had it.
+    fn writer<'l>(&self, log: &'l CoreLog<S::Effect>) -> (MutexGuard<'l, WRITER, Writer>, u64) {
+        if let Some(writer) = log.writer.try_lock() {
+            return (writer, clock::monotonic_ns());
+        }
+        let start = clock::monotonic_ns();
+        let writer = log.writer.lock();
+        let ns = clock::monotonic_ns();
+        self.stalled(current_core(), Stall::Writer, ns.saturating_sub(start));
+        (writer, ns)
+    }
+
+    /// Writes the log of `journal` up to handle `upto`, unless somebody has. Gives the time at which it
+    /// was written.
+    fn write_upto(&self, journal: JournalId, upto: u64, slack: Slack) -> Result<Option<u64>> {
         let log = self.log(journal);
         if log.reached.written() >= upto {
-            return Ok(());
+            return Ok(None);
         }
-        let mut writer = log.writer.lock();
+        let (mut writer, ns) = self.writer(log);
         let writer = &mut *writer;
         // Who held the lock before may have written it, or stopped the journal in the attempt.
         self.check_running()?;
         let written = log.reached.written();
         if written >= upto {
-            return Ok(());
+            return Ok(None);
         }
         {
             let mut joined = log.joined.lock();
@@ -216,28 +264,30 @@ impl<S: Settle> Journal<S> {
                 "what is taken is written"
             );
             let count = usize::try_from(upto - written).expect("handles are in memory");
-            self.take(journal, writer, &mut joined, count, slack)?;
+            self.take(log, writer, &mut joined, count, slack, ns)?;
         }
+        let mut wrote_ns = ns;
         for index in 0..writer.pieces.len() {
             let piece = writer.pieces[index].clone();
-            self.write_piece(log, writer, &piece)?;
+            wrote_ns = self.write_piece(log, writer, &piece)?;
         }
         assert!(
             log.reached.written() == upto,
             "all pieces of the prefix are written"
         );
-        Ok(())
+        Ok(Some(wrote_ns))
     }
 
     /// Takes the first `count` handles from `joined` into `writer.taken`, cut into
-    /// `writer.pieces`; or leaves all as it is if the log is full.
+    /// `writer.pieces`; or leaves all as it is if the log is full. It is `ns` now.
     fn take(
         &self,
-        journal: JournalId,
+        log: &CoreLog<S::Effect>,
         writer: &mut Writer,
         joined: &mut Joined<S::Effect>,
         count: usize,
         slack: Slack,
+        ns: u64,
     ) -> Result<()> {
         let ends = &joined.pending.ends[..count];
         plan(
@@ -259,14 +309,18 @@ impl<S: Settle> Journal<S> {
         let full =
             segments > i64::from(writer.ring.free_count()) || (slack == Slack::Keep && room < 0);
         if full {
-            writer.counters.log_full += 1;
-            return Err(CommitError::LogFull(journal));
+            log.tallies.write.log_full.add(1);
+            return Err(CommitError::LogFull(log.id));
         }
         joined.room = room;
+        let bytes = charge - to_u64(count) * u64::from(HANDLE_BYTES);
+        let pieces = writer.pieces.len();
+        log.tallies.join.took(count, bytes, pieces);
+        let since_ns = std::mem::replace(&mut joined.since_ns, ns);
         joined.pending.take(count, &mut writer.taken);
         // From here on the marks are found in `links`: both locks are held, so no closure can
         // miss them in between.
-        for piece in &writer.pieces {
+        for (sequence, piece) in (writer.sequence..).zip(&writer.pieces) {
             let marks = writer
                 .taken
                 .marks_between(piece.handles.start, piece.handles.end);
@@ -274,23 +328,27 @@ impl<S: Settle> Journal<S> {
                 first: writer.taken.first + to_u64(piece.handles.start),
                 last: writer.taken.first + to_u64(piece.handles.end) - 1,
                 marks: marks.to_vec(),
+                sequence,
+                since_ns,
+                taken_ns: ns,
             });
         }
         Ok(())
     }
 
-    /// Writes one transaction.
+    /// Writes one transaction. Gives the time when that was done.
     fn write_piece(
         &self,
         log: &CoreLog<S::Effect>,
         writer: &mut Writer,
         piece: &Piece,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let first = writer.taken.first + to_u64(piece.handles.start);
         let last = writer.taken.first + to_u64(piece.handles.end) - 1;
         self.choose_marks(log.id, writer, piece, first..=last);
         if piece.new_segment {
-            writer.counters.gap_blocks += u64::from(writer.ring.blocks_left());
+            let gap = u64::from(writer.ring.blocks_left());
+            log.tallies.write.gap_blocks.add(gap);
             writer.ring.enter_next();
         }
         let at = writer.ring.head_lba();
@@ -318,21 +376,23 @@ impl<S: Settle> Journal<S> {
             to_usize(sealed) == blocks,
             "the transaction has the planned length"
         );
+        let sequence = writer.sequence;
+        self.trace.record(Some(log.id), || TraceEvent::Write {
+            sequence,
+            first,
+            last,
+            blocks: sealed,
+        });
         if let Err(error) = self.queue.write(
             at,
             &writer.buffer.as_slice()[..blocks * BLOCK_BYTES],
             WriteFlags::NONE,
         ) {
-            self.stop(StopReason {
-                cause: StopCause::LogWrite,
-                journal: Some(log.id),
-                at: Some(at),
-                detail: error.to_string(),
-            });
-            return self.check_running();
+            let place = Some((log.id, at));
+            return Err(self.stop_for(StopCause::LogWrite, place, &error));
         }
+        let ns = clock::monotonic_ns();
         let (segment, offset) = writer.ring.head();
-        let sequence = writer.sequence;
         writer.placed.push_back(Placed {
             last,
             at: TailPosition {
@@ -344,13 +404,13 @@ impl<S: Settle> Journal<S> {
         });
         writer.ring.advance(sealed);
         writer.sequence += 1;
-        writer.counters.transactions += 1;
-        writer.counters.blocks += u64::from(sealed);
-        writer.counters.record_bytes += to_u64(records.len());
-        writer.counters.marks += to_u64(writer.marks.len());
+        let record_bytes = to_u64(records.len());
+        log.tallies.write.wrote(writer, sealed, record_bytes, ns);
         // Only now: a flush that starts after this covers the write.
         log.reached.set_written(last);
-        Ok(())
+        self.trace
+            .record(Some(log.id), || TraceEvent::Written { sequence });
+        Ok(ns)
     }
 
     /// Puts the marks the transaction must carry into `writer.marks`: no duplicates, none into the
@@ -383,6 +443,7 @@ impl<S: Settle> Journal<S> {
         writer.marks.extend(all.iter().copied().filter(needed));
         writer.marks.sort_unstable();
         writer.marks.dedup();
-        writer.counters.marks_dropped += to_u64(all.len() - writer.marks.len());
+        let dropped = to_u64(all.len() - writer.marks.len());
+        self.log(journal).tallies.write.marks_dropped.add(dropped);
     }
 }

@@ -1,31 +1,11 @@
-//! What a journal counts, and how it prints itself.
+//! What all journals have counted together, for tests and people.
 //!
-//! **Problem.** Counters must not become the shared line they are to find. **Structure.** Plain
-//! numbers under the two locks of a journal, summed on demand. **Crash.** They start at zero.
+//! **Problem.** Most questions are about all journals at once. **Structure.** Sums over
+//! [`LogStatistics`]. **Crash.** They start at zero.
 
 use std::fmt;
 
-/// Under `joined`.
-#[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct JoinCounters {
-    pub(crate) handles: u64,
-    pub(crate) dropped: u64,
-    pub(crate) log_full: u64,
-    pub(crate) effects: u64,
-}
-
-/// Under `writer`.
-#[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct WriteCounters {
-    pub(crate) transactions: u64,
-    pub(crate) blocks: u64,
-    pub(crate) record_bytes: u64,
-    pub(crate) marks: u64,
-    pub(crate) marks_dropped: u64,
-    pub(crate) gap_blocks: u64,
-    pub(crate) log_full: u64,
-    pub(crate) headers: u64,
-}
+use crate::statistics::LogStatistics;
 
 /// Sums over all journals since the start.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -64,22 +44,22 @@ pub struct Counters {
 }
 
 impl Counters {
-    pub(crate) fn add_joined(&mut self, joined: &JoinCounters) {
-        self.handles += joined.handles;
-        self.dropped += joined.dropped;
-        self.begin_log_full += joined.log_full;
-        self.effects += joined.effects;
-    }
-
-    pub(crate) fn add_written(&mut self, written: &WriteCounters) {
-        self.transactions += written.transactions;
-        self.blocks += written.blocks;
-        self.record_bytes += written.record_bytes;
-        self.marks += written.marks;
-        self.marks_dropped += written.marks_dropped;
-        self.gap_blocks += written.gap_blocks;
-        self.commit_log_full += written.log_full;
-        self.headers += written.headers;
+    pub(crate) fn add(&mut self, log: &LogStatistics) {
+        self.handles += log.joined;
+        self.dropped += log.dropped;
+        self.begin_log_full += log.begin_log_full;
+        self.commit_log_full += log.commit_log_full;
+        self.effects += log.effects;
+        self.transactions += log.writes;
+        self.blocks += log.blocks;
+        self.record_bytes += log.record_bytes;
+        self.marks += log.marks_written;
+        self.marks_dropped += log.marks_dropped;
+        self.gap_blocks += log.gap_blocks;
+        self.headers += log.headers;
+        self.commits += log.commits;
+        self.commit_journals += log.commit_journals;
+        self.flushes += log.flushes;
     }
 }
 

@@ -11,12 +11,16 @@
 //! **Crash.** A handle that has not joined never happened; one that has is there wholly or not at
 //! all.
 
+use dure_sync::clock;
+
 use crate::format::{DELTA_HEAD_BYTES, NOTE_HEAD_BYTES, put_delta, put_note};
 use crate::ids::{GranuleId, JournalId, Mark};
 use crate::journal::{Journal, Settle};
 use crate::log::Buffers;
 use crate::space::{HANDLE_BYTES, HandleEnd, MARK_BYTES};
-use crate::units::{to_u32, to_usize};
+use crate::statistics::OPERATION_KINDS;
+use crate::trace::TraceEvent;
+use crate::units::{to_u32, to_u64, to_usize};
 
 /// Buffers kept per journal; more handles than this open at once allocate.
 const SPARE_MAX: usize = 8;
@@ -31,6 +35,10 @@ pub struct Handle<'j, S: Settle> {
     id: JournalId,
     /// Bytes reserved, [`HANDLE_BYTES`] included.
     reserved: u32,
+    /// What the file system is doing; statistics only.
+    operation: u8,
+    /// Marks it was given, duplicates included.
+    marks_given: u32,
     /// `Some` until joined or dropped.
     buffers: Option<Buffers<S::Effect>>,
 }
@@ -56,8 +64,23 @@ impl<'j, S: Settle> Handle<'j, S> {
             journal,
             id,
             reserved,
+            operation: 0,
+            marks_given: 0,
             buffers: Some(buffers),
         }
+    }
+
+    /// Says which kind of operation it is, for [`Journal::statistics`]: any number below
+    /// [`OPERATION_KINDS`], 0 if nothing is said.
+    ///
+    /// # Panics
+    /// If it is not below.
+    pub fn set_operation(&mut self, operation: u8) {
+        assert!(
+            usize::from(operation) < OPERATION_KINDS,
+            "kind {operation} of operations is not told apart"
+        );
+        self.operation = operation;
     }
 
     fn buffers(&mut self) -> &mut Buffers<S::Effect> {
@@ -118,6 +141,7 @@ impl<'j, S: Settle> Handle<'j, S> {
             mark.journal().index() < self.journal.journal_count(),
             "{mark} names a journal this volume does not have"
         );
+        self.marks_given += 1;
         let marks = &self.buffers().marks;
         let latest = marks.len().saturating_sub(DUPLICATES_SEEN);
         if marks[latest..].contains(&mark) {
@@ -143,10 +167,13 @@ impl<'j, S: Settle> Handle<'j, S> {
     pub fn join(mut self) -> Mark {
         let mut buffers = self.buffers.take().expect("a handle joins once");
         let log = self.journal.log(self.id);
-        let mut joined = log.joined.lock();
-        let joined = &mut *joined;
+        let mut guard = log.joined.lock();
+        let joined = &mut *guard;
         let number = joined.next();
         let pending = &mut joined.pending;
+        if pending.ends.is_empty() {
+            joined.since_ns = clock::monotonic_ns();
+        }
         pending.bytes.extend_from_slice(&buffers.bytes);
         pending.marks.extend_from_slice(&buffers.marks);
         pending.ends.push(HandleEnd {
@@ -159,8 +186,18 @@ impl<'j, S: Settle> Handle<'j, S> {
         let used = buffers.bytes.len() + buffers.marks.len() * to_usize(MARK_BYTES);
         let unused = to_usize(self.reserved - HANDLE_BYTES) - used;
         joined.room += i64::from(to_u32(unused));
-        joined.counters.handles += 1;
+        let tallies = &log.tallies.join;
+        tallies.marks_given.add(u64::from(self.marks_given));
+        tallies.marks_joined.add(to_u64(buffers.marks.len()));
+        tallies.joined(self.operation, to_u64(used));
         keep(&mut joined.spare, buffers);
+        drop(guard);
+        let event = || TraceEvent::Join {
+            number,
+            bytes: to_u32(used),
+            operation: self.operation,
+        };
+        self.journal.trace.record(Some(self.id), event);
         Mark::new(self.id, number)
     }
 }
@@ -182,9 +219,14 @@ impl<S: Settle> Drop for Handle<'_, S> {
         };
         // Effects may free memory or more: not under the lock.
         buffers.effects.clear();
-        let mut joined = self.journal.log(self.id).joined.lock();
+        let log = self.journal.log(self.id);
+        let mut joined = log.joined.lock();
         joined.room += i64::from(self.reserved);
-        joined.counters.dropped += 1;
+        log.tallies.join.dropped.add(1);
         keep(&mut joined.spare, buffers);
+        drop(joined);
+        self.journal
+            .trace
+            .record(Some(self.id), || TraceEvent::Drop);
     }
 }

@@ -8,7 +8,7 @@
 
 use dure_block::{Lba, Queue};
 use dure_sync::atomic::{AtomicBool, Ordering};
-use dure_sync::{Arc, CachePadded, CoreId, Counter, Mutex};
+use dure_sync::{Arc, CachePadded, CoreId, Mutex};
 
 use crate::counters::{Counters, Usage};
 use crate::error::{BeginError, Error, Result, StopReason};
@@ -21,6 +21,7 @@ use crate::rules::Rules;
 use crate::space::{
     HANDLE_BYTES, SEGMENT_BLOCKS_MAX, SEGMENT_BLOCKS_MIN, handle_bytes_max, segment_bytes_usable,
 };
+use crate::trace::{Trace, TraceEvent};
 use crate::units::to_u64;
 
 /// What happens when a handle has become valid.
@@ -111,14 +112,6 @@ pub(crate) struct HeaderState {
     pub(crate) checkpoint: u64,
 }
 
-/// Counters of commits, shared by all journals.
-#[derive(Debug, Default)]
-pub(crate) struct CommitCounters {
-    pub(crate) commits: Counter,
-    pub(crate) journals: Counter,
-    pub(crate) flushes: Counter,
-}
-
 /// All journals of a volume. See the crate's documentation.
 pub struct Journal<S: Settle> {
     pub(crate) queue: Arc<Queue>,
@@ -135,7 +128,7 @@ pub struct Journal<S: Settle> {
     /// Set after `stop` holds the reason; read by everybody.
     pub(crate) is_stopped: AtomicBool,
     pub(crate) stop: Mutex<STOP, Option<StopReason>>,
-    pub(crate) counters: CommitCounters,
+    pub(crate) trace: Trace,
 }
 
 impl<S: Settle> std::fmt::Debug for Journal<S> {
@@ -181,7 +174,7 @@ impl<S: Settle> Journal<S> {
             headers: CachePadded::new(Mutex::new(headers)),
             is_stopped: AtomicBool::new(false),
             stop: Mutex::new(None),
-            counters: CommitCounters::default(),
+            trace: Trace::new(),
         })
     }
 
@@ -238,14 +231,20 @@ impl<S: Settle> Journal<S> {
         }
         let id = self.journal_of(core);
         let reserved = crate::units::to_u32(bytes_max) + HANDLE_BYTES;
-        let mut joined = self.log(id).joined.lock();
+        let log = self.log(id);
+        let mut joined = log.joined.lock();
         if joined.room < i64::from(reserved) {
-            joined.counters.log_full += 1;
+            log.tallies.join.log_full.add(1);
+            drop(joined);
+            self.trace.record(Some(id), || TraceEvent::BeginFull);
             return Err(BeginError::LogFull);
         }
         joined.room -= i64::from(reserved);
+        log.tallies.join.begun.add(1);
         let buffers = joined.spare.pop().unwrap_or(const { Buffers::new() });
         drop(joined);
+        self.trace
+            .record(Some(id), || TraceEvent::Begin { bytes: reserved });
         Ok(Handle::new(self, id, reserved, buffers))
     }
 
@@ -295,18 +294,17 @@ impl<S: Settle> Journal<S> {
     /// Sums of all counters.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        let sum = |counter: &Counter| u64::try_from(counter.sum()).unwrap_or(0);
-        let mut counters = Counters {
-            commits: sum(&self.counters.commits),
-            commit_journals: sum(&self.counters.journals),
-            flushes: sum(&self.counters.flushes),
-            ..Counters::default()
-        };
-        for log in &self.logs {
-            counters.add_written(&log.writer.lock().counters);
-            counters.add_joined(&log.joined.lock().counters);
+        let mut counters = Counters::default();
+        for statistics in self.statistics() {
+            counters.add(&statistics);
         }
         counters
+    }
+
+    /// The trace of all journals, off at first.
+    #[must_use]
+    pub fn trace(&self) -> &Trace {
+        &self.trace
     }
 
     /// The state of every journal, a line each, for people.

@@ -15,6 +15,7 @@
 //!   under marks.
 //! * [`Journal::cut`], [`Journal::commit_cut`], [`Journal::checkpoint_done`]: how a checkpoint,
 //!   which is the file system's, gives log space back.
+//! * [`Journal::statistics`], [`Trace`]: what each journal counts, and what happened in which order.
 //! * [`Settle`]: what happens when handles have become *valid*: durable, with all they depend on.
 //! * [`format`](mod@format): the bytes on the medium, and slotted pairs for everybody.
 //!
@@ -96,6 +97,8 @@ pub mod recovery;
 mod ring;
 mod rules;
 mod space;
+mod statistics;
+mod trace;
 mod units;
 mod valid;
 
@@ -107,3 +110,7 @@ pub use ids::{GranuleId, JournalId, Mark, Nid};
 pub use journal::{Journal, JournalConfig, Order, RingStart, Settle};
 #[doc(hidden)]
 pub use rules::Rules;
+pub use statistics::{
+    LogStatistics, OPERATION_KINDS, OperationCounts, Stall, StateTimes, TransactionCounts,
+};
+pub use trace::{TRACE_EVENTS_MAX, Trace, TraceBatch, TraceEvent, TraceRecord};

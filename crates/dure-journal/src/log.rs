@@ -20,11 +20,11 @@ use dure_block::BlockBuf;
 use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::{CachePadded, Condvar, Mutex};
 
-use crate::counters::{JoinCounters, WriteCounters};
 use crate::format::TailPosition;
 use crate::ids::{JournalId, Mark};
 use crate::ring::Ring;
 use crate::space::{HandleEnd, Piece};
+use crate::statistics::Tallies;
 
 /// Rank of the lock over header writes. Held over I/O.
 pub(crate) const HEADERS: u8 = 150;
@@ -34,6 +34,10 @@ pub(crate) const WRITER: u8 = 160;
 pub(crate) const JOINED: u8 = 170;
 /// Rank of the reason for a stop.
 pub(crate) const STOP: u8 = 180;
+/// Rank of the count of those who read the trace.
+pub(crate) const TRACE_READERS: u8 = 184;
+/// Rank of a core's ring of the trace.
+pub(crate) const TRACE_RING: u8 = 185;
 
 /// Memory of a handle, kept for the next one.
 #[derive(Debug)]
@@ -122,6 +126,10 @@ pub(crate) struct Link {
     pub(crate) first: u64,
     pub(crate) last: u64,
     pub(crate) marks: Vec<Mark>,
+    pub(crate) sequence: u64,
+    /// When it began to run, and when it was taken; statistics only.
+    pub(crate) since_ns: u64,
+    pub(crate) taken_ns: u64,
 }
 
 /// Under the lock `joined`.
@@ -138,7 +146,10 @@ pub(crate) struct Joined<E> {
     /// What may still be promised to handles; see `space`.
     pub(crate) room: i64,
     pub(crate) spare: Vec<Buffers<E>>,
-    pub(crate) counters: JoinCounters,
+    /// When what is pending began to run; statistics only.
+    pub(crate) since_ns: u64,
+    /// When each transaction that the tail has not passed became valid; statistics only.
+    pub(crate) valid_ns: VecDeque<u64>,
 }
 
 impl<E> Joined<E> {
@@ -171,7 +182,6 @@ pub(crate) struct Writer {
     /// Marks of the transaction being built.
     pub(crate) marks: Vec<Mark>,
     pub(crate) buffer: BlockBuf,
-    pub(crate) counters: WriteCounters,
 }
 
 /// How far a journal has come. Every field is the last handle number of a prefix.
@@ -227,6 +237,7 @@ pub(crate) struct CoreLog<E> {
     pub(crate) writer: CachePadded<Mutex<WRITER, Writer>>,
     /// Signalled when `settling` ends.
     pub(crate) settled: Condvar,
+    pub(crate) tallies: Tallies,
 }
 
 impl<E> CoreLog<E> {
@@ -250,7 +261,8 @@ impl<E> CoreLog<E> {
             settling: false,
             room,
             spare: Vec::new(),
-            counters: JoinCounters::default(),
+            since_ns: 0,
+            valid_ns: VecDeque::new(),
         };
         let writer = Writer {
             ring,
@@ -261,8 +273,9 @@ impl<E> CoreLog<E> {
             pieces: Vec::new(),
             marks: Vec::new(),
             buffer: BlockBuf::zeroed(1),
-            counters: WriteCounters::default(),
         };
+        let tallies = Tallies::default();
+        tallies.write.ring(&writer.ring);
         Self {
             id,
             joined: CachePadded::new(Mutex::new(joined)),
@@ -273,6 +286,7 @@ impl<E> CoreLog<E> {
             }),
             writer: CachePadded::new(Mutex::new(writer)),
             settled: Condvar::new(),
+            tallies,
         }
     }
 

@@ -14,10 +14,14 @@
 //! **Crash.** Validity is not on the medium: recovery computes it from what is durable, and finds
 //! at least what was valid here.
 
+use dure_sync::{clock, current_core};
+
 use crate::closure::{Closure, MarkSource};
 use crate::ids::{JournalId, Mark};
 use crate::journal::{Journal, Settle};
 use crate::log::CoreLog;
+use crate::statistics::Stall;
+use crate::trace::TraceEvent;
 
 impl<S: Settle> MarkSource for Journal<S> {
     fn valid_upto(&self, journal: JournalId) -> u64 {
@@ -37,7 +41,8 @@ impl<S: Settle> MarkSource for Journal<S> {
 
 impl<S: Settle> Journal<S> {
     /// Everything in `closure` is durable: raises `valid` and settles.
-    pub(crate) fn advance_valid(&self, closure: &Closure) {
+    /// `ns` is the time.
+    pub(crate) fn advance_valid(&self, closure: &Closure, ns: u64) {
         for journal in closure.journals() {
             let log = self.log(*journal);
             let upto = closure.upto(*journal);
@@ -46,10 +51,14 @@ impl<S: Settle> Journal<S> {
                 "journal {journal}: valid means durable"
             );
             let mut joined = log.joined.lock();
-            while joined.links.front().is_some_and(|link| link.last <= upto) {
-                joined.links.pop_front();
+            while let Some(link) = joined.links.pop_front_if(|link| link.last <= upto) {
+                log.tallies.became_valid(&link, ns);
+                joined.valid_ns.push_back(ns);
             }
             log.reached.raise_valid(upto);
+            drop(joined);
+            self.trace
+                .record(Some(*journal), || TraceEvent::Valid { upto });
         }
         for journal in closure.journals() {
             self.settle_journal(self.log(*journal));
@@ -59,8 +68,13 @@ impl<S: Settle> Journal<S> {
     /// Settles what has become valid in one journal; returns when all of it up to now is settled.
     pub(crate) fn settle_journal(&self, log: &CoreLog<S::Effect>) {
         let mut joined = log.joined.lock();
-        while joined.settling {
-            joined = log.settled.wait(joined);
+        if joined.settling {
+            let start = clock::monotonic_ns();
+            while joined.settling {
+                joined = log.settled.wait(joined);
+            }
+            let waited = clock::monotonic_ns() - start;
+            self.stalled(current_core(), Stall::Settle, waited);
         }
         let valid = log.reached.valid();
         let count = joined
@@ -70,7 +84,7 @@ impl<S: Settle> Journal<S> {
             return;
         }
         joined.settling = true;
-        joined.counters.effects += crate::units::to_u64(count);
+        log.tallies.join.effects.add(crate::units::to_u64(count));
         let effects = joined
             .effects
             .drain(..count)

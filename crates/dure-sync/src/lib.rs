@@ -7,7 +7,7 @@
 //! **Structure.** A *backend* supplies atomics, one sleeping primitive ([`futex`]), threads,
 //! clocks, randomness and the current core. Everything else ([`Mutex`], [`RwLock`], [`Condvar`],
 //! [`OnceLock`], [`PerCore`], [`Counter`]) is written once on top of that, so that each backend
-//! runs the same lock code. The cfg `dure_backend` chooses: absent is the real machine, `"loom"`
+//! runs the same lock code; a [`Tally`] is only looked at, so no backend needs to see it. The cfg `dure_backend` chooses: absent is the real machine, `"loom"`
 //! the model checker, `"sim"` the deterministic executor of `dure-vcpu`.
 //!
 //! **Invariants.** Locks have ranks (docs/locking.md): a thread takes them in rising order, which
@@ -43,6 +43,7 @@ mod per_core;
 mod rank;
 mod rwlock;
 mod scope;
+mod tally;
 
 #[cfg(dure_backend = "sim")]
 pub mod sim;
@@ -63,6 +64,7 @@ pub use once::{LazyLock, Once, OnceLock};
 pub use per_core::PerCore;
 pub use rank::Held;
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use tally::{HISTOGRAM_BUCKETS, Histogram, HistogramCounts, Tally};
 
 pub use backend::TaskLocal;
 #[cfg(dure_backend = "loom")]

@@ -6,8 +6,8 @@ use std::time::Duration;
 use dure_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use dure_sync::futex::{self, WaitOutcome};
 use dure_sync::{
-    Arc, Condvar, CoreId, Counter, LazyLock, Mutex, Once, OnceLock, PerCore, RwLock, clock,
-    core_count, current_core, random, thread,
+    Arc, Condvar, CoreId, Counter, Histogram, LazyLock, Mutex, Once, OnceLock, PerCore, RwLock,
+    Tally, clock, core_count, current_core, random, thread,
 };
 
 const THREADS: u64 = 4;
@@ -180,6 +180,46 @@ fn counter_sums() {
         }
     });
     assert_eq!(counter.sum(), i64::try_from(THREADS * TURNS).unwrap());
+}
+
+#[test]
+fn tallies_of_several_writers_add_up() {
+    let (shared, highest) = (Tally::new(0), Tally::new(7));
+    thread::scope(|scope| {
+        for n in 0..THREADS {
+            let (shared, highest) = (&shared, &highest);
+            scope.spawn(move || {
+                (0..TURNS).for_each(|_| shared.add_shared(1));
+                highest.raise(n * 10);
+            });
+        }
+    });
+    assert_eq!(shared.get(), THREADS * TURNS);
+    assert_eq!(highest.raise(3), (THREADS - 1) * 10);
+}
+
+#[test]
+fn histograms_have_buckets_of_powers_of_two() {
+    let histogram = Histogram::new();
+    assert_eq!(histogram.get().percentile(50), None);
+    assert_eq!(histogram.get().mean(), None);
+    for value in [0, 1, 2, 3, 1000, u64::MAX / 2] {
+        histogram.count(value);
+    }
+    histogram.count_shared(1023);
+    let counts = histogram.get();
+    assert_eq!(counts.buckets[..3], [1, 1, 2]);
+    assert_eq!((counts.buckets[10], counts.buckets[39]), (2, 1));
+    assert_eq!(counts.count(), 7);
+    assert_eq!(counts.sum, u64::MAX / 2 + 2029);
+    assert_eq!(counts.percentile(50), Some(4));
+    assert_eq!(
+        (counts.percentile(80), counts.percentile(100)),
+        (Some(1024), Some(1 << 39))
+    );
+    let mut twice = counts;
+    twice.add(&counts);
+    assert_eq!((twice.count(), twice.percentile(50)), (14, Some(4)));
 }
 
 #[test]
