@@ -65,6 +65,9 @@ impl FileSystem {
             let state = inode.state.read();
             let left = state.file.size.saturating_sub(at);
             let len = rest.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            if done == 0 {
+                inode.note_read(&self.0, &state);
+            }
             if len == 0 {
                 break;
             }

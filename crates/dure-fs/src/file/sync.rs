@@ -43,6 +43,9 @@ impl FileSystem {
             };
             volume.write_back_range(shared, 0..u64::MAX, extent)?;
         }
+        if scope == SyncScope::All {
+            volume.write_access_time(shared);
+        }
         let marks = {
             let mut state = shared.state.write();
             // Whoever changed the inode itself; the others are in the list.
@@ -73,6 +76,7 @@ impl FileSystem {
             return Ok(());
         }
         volume.check_writable()?;
+        volume.write_access_times();
         let written = volume.write_back_all();
         volume.commit_all()?;
         written

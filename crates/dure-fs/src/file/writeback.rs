@@ -289,6 +289,7 @@ impl Volume {
         let mut record = state.record;
         record.size = FileState::loggable_size(&record, batch.size, batch.next);
         state.file.merge_times(&mut record);
+        inode.access_time.merge(&mut record);
         let mut edit = MapEdit::new(self, &mut op, inode, &mut record);
         for target in targets {
             edit.set(target.page, Slot::written(target.block, target.crc))?;
@@ -298,6 +299,7 @@ impl Volume {
         state.file.note_mark(op.finish());
         state.record = record;
         state.file.times_merged();
+        inode.access_time.clear();
         state.file.map_changes += 1;
         for &page in &batch.pages {
             state.file.pages.end_writing(page);
@@ -339,10 +341,12 @@ impl Volume {
         let next = state.file.pages.next_unclean(from..u64::MAX);
         record.size = FileState::loggable_size(&record, state.file.size, next);
         state.file.merge_times(&mut record);
+        inode.access_time.merge(&mut record);
         MapEdit::new(self, &mut op, inode, &mut record).end();
         state.file.note_mark(op.finish());
         state.record = record;
         state.file.times_merged();
+        inode.access_time.clear();
         Ok(())
     }
 

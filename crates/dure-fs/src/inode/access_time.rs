@@ -1,11 +1,23 @@
-//! Access times, kept in memory until something else writes the inode: a read costs no operation.
+//! Access times, kept in memory until something writes the inode: a read costs no operation.
+//!
+//! **Structure.** A read notes its time in the inode ([`AccessTimeCell`]) and the core's flag in
+//! [`AccessTimes`]. Any operation that writes the inode takes the time along. What is left is written by
+//! sync, background work and unmount, which look through the inode cache only if some flag is set; and by
+//! whoever drops the last pin of an inode that the cache would like to evict. **Invariants.** An inode
+//! whose time waits is not evicted. A time that finds no room at once is given up: a read must neither
+//! fail nor wait for that. **On a crash** reads since the last sync have left no trace.
 
-use dure_sync::atomic::{AtomicU64, Ordering};
+use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use dure_sync::{CoreId, PerCore};
 
+use super::Inode;
 use crate::format::inode::{InodeRecord, Time};
-use crate::volume::AccessTime;
+use crate::space::OpClass;
+use crate::volume::{AccessTime, Volume};
 
 const NANOS: u64 = 1_000_000_000;
+/// Inodes of a full shard, besides its own, whose times an unpin writes.
+const RELIEVED: usize = 2;
 const DAY_NANOS: u64 = 24 * 3600 * NANOS;
 
 /// The latest read that the record does not know of, in ns since 1970; 0: none.
@@ -33,14 +45,15 @@ fn time(nanos: u64) -> Time {
 }
 
 impl AccessTimeCell {
-    /// Notes a read at `now`, if the mount option wants it. `mtime` and `ctime` are the inode's.
+    /// Notes a read at `now`, if the mount option wants it; says whether that changed the time. `mtime`
+    /// and `ctime` are the inode's.
     pub(crate) fn touch(
         &self,
         policy: AccessTime,
         record: &InodeRecord,
         (mtime, ctime): (Time, Time),
         now: Time,
-    ) {
+    ) -> bool {
         let wanted = match policy {
             AccessTime::Never => false,
             AccessTime::Always => true,
@@ -51,10 +64,12 @@ impl AccessTimeCell {
                     || nanos(now).saturating_sub(atime) >= DAY_NANOS
             }
         };
-        if wanted {
-            // Relaxed: a time of its own.
+        // Relaxed: a time of its own. Load first: within a tick of the clock the line stays shared.
+        let changed = wanted && self.0.load(Ordering::Relaxed) != nanos(now);
+        if changed {
             self.0.store(nanos(now), Ordering::Relaxed);
         }
+        changed
     }
 
     /// The access time to show.
@@ -81,6 +96,86 @@ impl AccessTimeCell {
     pub(crate) fn is_pending(&self) -> bool {
         // Relaxed: a time of its own.
         self.0.load(Ordering::Relaxed) != 0
+    }
+}
+
+/// Whether some inode has a time that waits.
+#[derive(Debug)]
+pub(crate) struct AccessTimes {
+    /// Set by readers on their core, after the time itself; cleared by whoever is about to write all.
+    waiting: PerCore<AtomicBool>,
+}
+
+impl AccessTimes {
+    /// Nothing waits.
+    pub(crate) fn new(cores: usize) -> AccessTimes {
+        AccessTimes {
+            waiting: PerCore::new(cores, |_| AtomicBool::new(false)),
+        }
+    }
+
+    /// A time was noted by a reader on `core`.
+    pub(crate) fn note(&self, core: CoreId) {
+        // Release, and a swap where a store would do: it comes either before the swap in `take`, which
+        // then sees the time, or after it, and the flag stays for the next one.
+        self.waiting.get(core).swap(true, Ordering::Release);
+    }
+
+    /// Whether times were noted since the last call. The caller writes them all.
+    pub(crate) fn take(&self) -> bool {
+        // Acquire: pairs with the Release in `note`; publishes the time in the inode.
+        let taken = self
+            .waiting
+            .iter()
+            .map(|flag| flag.swap(false, Ordering::Acquire));
+        taken.fold(false, |any, one| any | one)
+    }
+}
+
+impl Volume {
+    /// Makes operations of all access times that wait in memory. The caller holds no inode lock.
+    pub(crate) fn write_access_times(&self) {
+        if !self.access_times.take() {
+            return;
+        }
+        for inode in self.inodes.collect(|inode| inode.access_time.is_pending()) {
+            self.write_access_time(inode.inode());
+        }
+    }
+
+    /// Makes an operation of the inode's access time, if one waits. One that finds no room is given up.
+    pub(crate) fn write_access_time(&self, inode: &Inode) {
+        if !inode.access_time.is_pending() {
+            return;
+        }
+        let Some(mut op) = self.op_at_hand(OpClass::Delete, 1) else {
+            inode.access_time.clear();
+            return;
+        };
+        let mut state = inode.state.write();
+        // It may have been deleted meanwhile, and its granule may hold the next inode.
+        if state.is_alive() {
+            let mut record = state.record;
+            inode.access_time.merge(&mut record);
+            inode.store(&mut op, &record);
+            // No mark is noted: the inode may be evicted before the operation is valid, and an fsync finds
+            // it as the granule's last writer.
+            op.finish();
+            state.record = record;
+        }
+        inode.access_time.clear();
+    }
+
+    /// The last pin of an inode with a waiting access time is gone: if the cache has no room, the time is
+    /// written now, so that the inode can be evicted, and with it those of some that were left before.
+    pub(super) fn relieve_inodes(&self, inode: &Inode) {
+        if !self.inodes.is_full(inode.ino) || self.check_writable().is_err() {
+            return;
+        }
+        self.write_access_time(inode);
+        for other in self.inodes.some_pending(inode.ino, RELIEVED) {
+            self.write_access_time(other.inode());
+        }
     }
 }
 
@@ -131,7 +226,8 @@ mod tests {
     fn merging_takes_the_pending_time() {
         let cell = AccessTimeCell::default();
         let mut record = record(7);
-        cell.touch(AccessTime::Always, &record, (at(0), at(0)), at(99));
+        assert!(cell.touch(AccessTime::Always, &record, (at(0), at(0)), at(99)));
+        assert!(!cell.touch(AccessTime::Always, &record, (at(0), at(0)), at(99)));
         assert!(cell.is_pending());
         cell.merge(&mut record);
         cell.clear();

@@ -270,20 +270,4 @@ impl Volume {
             Ok(())
         })
     }
-
-    /// Writes access times that wait in memory, of all inodes: at unmount.
-    pub(crate) fn write_access_times(&self) -> Result<()> {
-        for inode in self.inodes.collect(|inode| inode.access_time.is_pending()) {
-            let inode = inode.inode();
-            let mut op = self.op(OpClass::Normal, 1)?;
-            let mut state = inode.state.write();
-            let record: InodeRecord = inode.draft(&state);
-            if state.is_alive() {
-                inode.store(&mut op, &record);
-                op.finish();
-                inode.stored(&mut state, record);
-            }
-        }
-        Ok(())
-    }
 }

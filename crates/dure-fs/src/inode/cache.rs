@@ -149,6 +149,24 @@ impl InodeCache {
         found
     }
 
+    /// Whether the shard of `ino` holds as many inodes as it should at most.
+    pub(super) fn is_full(&self, ino: Ino) -> bool {
+        self.shard(ino).read().inodes.len() >= self.shard_inodes_max
+    }
+
+    /// A few inodes of the shard of `ino` that nobody uses and whose access times wait, pinned.
+    pub(super) fn some_pending(&self, ino: Ino, count: usize) -> Vec<InodeRef> {
+        let shard = self.shard(ino).read();
+        let behind = shard.inodes.range(shard.hand..).take(SWEEP);
+        // Relaxed: a hint.
+        let idle = |inode: &Inode| inode.pins.load(Ordering::Relaxed) == 0;
+        let pending = behind.filter(|(_, inode)| inode.access_time.is_pending() && idle(inode));
+        pending
+            .filter_map(|(_, inode)| pin(inode).ok())
+            .take(count)
+            .collect()
+    }
+
     /// Inodes in memory.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
@@ -197,8 +215,7 @@ fn evict(shard: &mut Shard, inodes_max: usize, evicted: &mut Vec<Arc<Inode>>) {
     );
 }
 
-/// Nobody uses it, it was not used since the last sweep, and everything it knows is also in its node. An
-/// access time that waits is given up with it.
+/// Nobody uses it, it was not used since the last sweep, and everything it knows is also in its node.
 fn is_idle(inode: &Arc<Inode>) -> bool {
     // Acquire: pairs with the unpin; the shard's write lock keeps new pins away.
     inode.pins.load(Ordering::Acquire) == 0
@@ -214,7 +231,12 @@ fn is_settled(inode: &Inode, state: &InodeState) -> bool {
     let volume = inode.volume.upgrade();
     let journal = volume.as_ref().and_then(|volume| volume.journal_if_any());
     let valid = |&mark| journal.is_none_or(|journal| journal.is_valid(mark));
+    let unwritten = inode.access_time.is_pending()
+        && volume
+            .as_ref()
+            .is_some_and(|volume| volume.check_writable().is_ok());
     state.orphan.is_none()
+        && !unwritten
         && state.file.is_clean(&state.record)
         && state.file.writers().iter().all(valid)
 }

@@ -23,7 +23,7 @@ use dure_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use dure_sync::{Arc, Mutex, RwLock, Weak};
 use zerocopy::IntoBytes;
 
-pub(crate) use access_time::AccessTimeCell;
+pub(crate) use access_time::{AccessTimeCell, AccessTimes};
 pub use attributes::{Attributes, NewInode, SetAttributes, SetTime};
 pub(crate) use cache::{InodeCache, Unlinked};
 pub(crate) use delete::{Weight, freed};
@@ -40,7 +40,7 @@ use crate::node::Node;
 use crate::op::Op;
 use crate::ranks::{INODE, WRITEBACK};
 use crate::units::Ino;
-use crate::volume::Volume;
+use crate::volume::{AccessTime, Volume};
 
 /// An inode in memory.
 #[derive(Debug)]
@@ -138,6 +138,18 @@ impl Inode {
         state.file.merge_times(&mut record);
         self.access_time.merge(&mut record);
         record
+    }
+
+    /// Notes a read. The caller holds the inode.
+    pub(crate) fn note_read(&self, volume: &Volume, state: &InodeState) {
+        let policy = volume.options.access_time;
+        if policy == AccessTime::Never || volume.options.read_only {
+            return;
+        }
+        let (record, times) = (&state.record, state.times());
+        if self.access_time.touch(policy, record, times, volume.now()) {
+            volume.access_times.note(volume.partition());
+        }
     }
 
     /// Lets `op` write the record.
@@ -243,12 +255,18 @@ impl Drop for InodeRef {
         let before = self.0.pins.fetch_sub(1, Ordering::AcqRel);
         assert!(before > 0, "a pin is dropped once");
         // Acquire: pairs with the Release in `set_unlinked` and in the claim.
-        if before == 1
-            && self.0.unlinked.load(Ordering::Acquire)
-            && !self.0.dying.load(Ordering::Acquire)
+        if before > 1 || self.0.dying.load(Ordering::Acquire) {
+            return;
+        }
+        let unlinked = self.0.unlinked.load(Ordering::Acquire);
+        if (unlinked || self.0.access_time.is_pending())
             && let Some(volume) = self.0.volume.upgrade()
         {
-            volume.delete_unpinned(&self.0);
+            if unlinked {
+                volume.delete_unpinned(&self.0);
+            } else {
+                volume.relieve_inodes(&self.0);
+            }
         }
     }
 }

@@ -140,10 +140,7 @@ impl FileSystem {
             listed.clear();
             let next = {
                 let state = inode.state.read();
-                let (policy, times) = (volume.options.access_time, state.times());
-                inode
-                    .access_time
-                    .touch(policy, &state.record, times, volume.now());
+                inode.note_read(volume, &state);
                 volume.list_bucket(&state, from, cookie, &mut listed)?
             };
             for entry in &listed {
@@ -183,10 +180,7 @@ impl FileSystem {
         let inode = inode.inode();
         let state = inode.state.read();
         let record = &state.record;
-        let policy = self.0.options.access_time;
-        inode
-            .access_time
-            .touch(policy, record, state.times(), self.0.now());
+        inode.note_read(&self.0, &state);
         let bytes = to_usize(record.size.get());
         let long = record.flags.get() & FLAG_LONG_LINK != 0;
         if bytes > if long { TARGET_MAX } else { BODY_BYTES } {

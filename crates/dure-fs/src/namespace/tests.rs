@@ -1,5 +1,6 @@
 //! The namespace on volumes in memory: every call, every refusal, mounts in between, crashes.
 
+mod access_times;
 mod attributes;
 mod calls;
 mod counts;

@@ -87,6 +87,20 @@ impl Volume {
         self.check_writable()?;
         let core = self.partition();
         self.reserve_blocks(core, nodes_max, class)?;
+        self.reserved_op(core, nodes_max)
+    }
+
+    /// The same for what is not worth waiting: `None` when there is no room at once.
+    pub(crate) fn op_at_hand(&self, class: OpClass, nodes_max: u32) -> Option<Op<'_>> {
+        self.check_writable().ok()?;
+        let core = self.partition();
+        if !self.space.reserve(core, nodes_max, class) {
+            return None;
+        }
+        self.reserved_op(core, nodes_max).ok()
+    }
+
+    fn reserved_op(&self, core: CoreId, nodes_max: u32) -> Result<Op<'_>> {
         match self.begin_handle(core, record_bytes(nodes_max)) {
             Ok(handle) => Ok(Op {
                 volume: self,

@@ -77,12 +77,13 @@ fn run(inner: &Inner, volume: &Weak<Volume>, interval: Duration) {
 }
 
 impl Volume {
-    /// One round: writes back old pages, commits, and checkpoints when logs or dirty nodes ask for it.
+    /// One round: writes access times and old pages back, commits, and checkpoints when logs or dirty nodes ask for it.
     ///
     /// # Errors
     /// The first failure.
     pub(crate) fn background_round(&self) -> crate::error::Result<()> {
         self.check_writable()?;
+        self.write_access_times();
         self.write_back_all()?;
         self.commit_all()?;
         if self.wants_checkpoint() {

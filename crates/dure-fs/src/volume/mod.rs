@@ -32,7 +32,7 @@ use dure_sync::{Arc, CoreId, Counter, Mutex, OnceLock};
 use crate::alloc::AllocPolicy;
 use crate::checkpoint::CheckpointState;
 use crate::file::PageCache;
-use crate::inode::{InodeCache, InodePools, Orphans};
+use crate::inode::{AccessTimes, InodeCache, InodePools, Orphans};
 use crate::layout::Layout;
 use crate::node::cache::NodeCache;
 use crate::node::nat::Nat;
@@ -107,6 +107,7 @@ pub(crate) struct Volume {
     pub(crate) nodes: NodeCache,
     pub(crate) inodes: InodeCache,
     pub(crate) inode_pools: InodePools,
+    pub(crate) access_times: AccessTimes,
     pub(crate) pages: PageCache,
     pub(crate) orphans: Orphans,
     pub(crate) checkpoint: Mutex<CHECKPOINT, CheckpointState>,

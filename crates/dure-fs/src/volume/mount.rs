@@ -16,7 +16,7 @@ use crate::file::PageCache;
 use crate::format::pair_kind;
 use crate::format::superblock::SuperBlock;
 use crate::format::volume::{STATE_CLEAN, STATE_DIRTY, VolumeHeader};
-use crate::inode::{InodeCache, InodePools, Orphans};
+use crate::inode::{AccessTimes, InodeCache, InodePools, Orphans};
 use crate::layout::Layout;
 use crate::node::Node;
 use crate::node::cache::NodeCache;
@@ -76,7 +76,6 @@ impl FileSystem {
         if volume.options.read_only || volume.closed.load(Ordering::Acquire) {
             return Ok(());
         }
-        volume.write_access_times()?;
         self.sync()?;
         let mut state = volume.checkpoint.lock();
         volume.checkpoint_locked(&mut state)?;
@@ -338,6 +337,7 @@ impl Mount {
             inodes: InodeCache::new(to_usize(inode_bytes / INODE_BYTES), cores),
             inode_pools: InodePools::new(cores, self.options.alloc),
             orphans: Orphans::new(cores),
+            access_times: AccessTimes::new(cores),
             pages: PageCache::new(cores, bound - node_bytes - inode_bytes),
             layout: self.layout,
             queue: self.queue,

@@ -7,7 +7,8 @@ use dure_journal::{Order, Rules};
 use super::VolumeRules;
 use crate::alloc::AllocPolicy;
 
-/// When a read changes the access time.
+/// When a read changes the access time. The change waits in memory for the next sync, commit interval, unmount,
+/// or other write of the inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum AccessTime {
     /// Never.
