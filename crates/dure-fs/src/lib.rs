@@ -22,17 +22,21 @@ mod volume;
 mod xattr;
 
 pub use alloc::AllocPolicy;
-pub use dure_journal::Order;
 #[doc(hidden)]
 pub use dure_journal::Rules;
+pub use dure_journal::{
+    LogStatistics, Order, Stall, TRACE_EVENTS_MAX, Trace, TraceBatch, TraceEvent, TraceRecord,
+};
 pub use error::{Error, Result};
 pub use file::{AllocateMode, FILE_BYTES_MAX, ReadMode, SeekTarget, Stamp, SyncScope};
 pub use inode::{Attributes, InodeRef, NewInode, SetAttributes, SetTime};
 pub use layout::{FormatOptions, Layout};
 pub use namespace::{DirectoryEntry, FileKind, RenameMode};
+pub use op::OpKind;
 #[doc(hidden)]
 pub use volume::VolumeRules;
 pub use volume::{
-    AccessTime, Background, FileSystem, FlushRule, FsyncScope, MountOptions, Statistics, VolumeInfo,
+    AccessTime, Activity, Background, FileSystem, FlushRule, FsyncScope, JournalInfo, JournalsInfo,
+    LoggedCounts, MountOptions, RecoveryPlan, Statistics, VolumeInfo,
 };
 pub use xattr::XattrMode;

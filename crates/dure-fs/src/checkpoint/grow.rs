@@ -2,7 +2,8 @@
 //! all logs together stay below an eighth of the volume.
 
 use dure_block::Lba;
-use dure_journal::JournalId;
+use dure_journal::{JournalId, Stall};
+use dure_sync::clock;
 
 use crate::error::{Error, Result};
 use crate::format::sit::SegmentUse;
@@ -21,10 +22,15 @@ impl Volume {
     /// As [`Volume::checkpoint`].
     pub(crate) fn make_log_room(&self, journal: JournalId) -> Result<()> {
         self.check_writable()?;
+        let start = clock::monotonic_ns();
         let mut state = self.checkpoint.lock();
         self.checkpoint_locked(&mut state)?;
         self.grow_ring(journal)
-            .inspect_err(|error| self.stop(error))
+            .inspect_err(|error| self.stop(error))?;
+        let waited = clock::monotonic_ns().saturating_sub(start);
+        self.journal()
+            .stalled(self.partition(), Stall::LogFull, waited);
+        Ok(())
     }
 
     /// Adds a segment to the ring where the volume has room for it. The SIT need not know: which

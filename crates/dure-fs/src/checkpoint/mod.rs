@@ -14,7 +14,7 @@ pub(crate) mod census;
 mod grow;
 
 use dure_block::{Lba, WriteFlags};
-use dure_journal::CommitError;
+use dure_journal::{CommitError, Journal, TraceEvent};
 use dure_sync::{Arc, CoreId};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -32,7 +32,7 @@ use crate::node::nat::Nat;
 use crate::pair;
 use crate::space::Space;
 use crate::units::{BLOCK_BYTES, BlockNo, Ino, Nid, to_u64, to_usize};
-use crate::volume::{Volume, VolumeRules};
+use crate::volume::{Settler, Volume, VolumeRules};
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U64;
 
@@ -68,6 +68,8 @@ pub(crate) struct Writer<'v> {
     pub(crate) checkpoint: u64,
     /// All on, but in tests.
     pub(crate) rules: &'v VolumeRules,
+    /// The journal of a mounted volume, for its trace.
+    pub(crate) journal: Option<&'v Journal<Settler>>,
 }
 
 impl Writer<'_> {
@@ -82,10 +84,12 @@ impl Writer<'_> {
         if self.rules.images_before_nat {
             self.queue.flush()?;
         }
+        self.trace("images");
         let (moved, census) = self.write_nat(&entries)?;
         if self.rules.nat_before_headers {
             self.queue.flush()?;
         }
+        self.trace("nat");
         for (old, new) in moved {
             self.space.image_moved(old, new)?;
         }
@@ -93,7 +97,17 @@ impl Writer<'_> {
         if self.rules.nat_before_headers {
             self.queue.flush()?;
         }
+        self.trace("space");
         Ok(census)
+    }
+
+    /// Tells the trace that this step is done.
+    fn trace(&self, step: &'static str) {
+        let checkpoint = self.checkpoint;
+        if let Some(journal) = self.journal {
+            let event = || TraceEvent::Checkpoint { checkpoint, step };
+            journal.trace().record(None, event);
+        }
     }
 
     fn write_images(
@@ -279,8 +293,12 @@ impl Volume {
         // Every granule changed by a handle up to this cut is on a dirty list by now, or was copied by
         // an earlier checkpoint: nodes go on the list before their handle joins.
         let cut = journal.cut();
+        let checkpoint = state.header.checkpoint.get() + 1;
+        let begun = |step| TraceEvent::Checkpoint { checkpoint, step };
+        journal.trace().record(None, || begun("cut"));
         let nodes = self.nodes.take_dirty();
         let targets = targets_of(&nodes);
+        journal.trace().record(None, || begun("copied"));
         let result = self.checkpoint_write(state, &cut, &targets);
         match &result {
             Ok(()) => {
@@ -327,12 +345,15 @@ impl Volume {
             space: &self.space,
             checkpoint,
             rules: &self.options.volume_rules,
+            journal: Some(journal),
         };
+        writer.trace("committed");
         let census = writer.write(self.alloc_partition(), targets)?;
         state.header.checkpoint.set(checkpoint);
         census.apply(&mut state.header);
         state.write(&self.queue, &self.layout)?;
         journal.checkpoint_done(cut, checkpoint)?;
+        writer.trace("headers");
         self.space.images_released();
         Ok(())
     }

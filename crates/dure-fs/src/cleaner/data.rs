@@ -11,7 +11,7 @@ use crate::format::node::NodeKind;
 use crate::format::slot::{SLOT_BYTES, Slot};
 use crate::inode::Inode;
 use crate::node::Node;
-use crate::op::{Op, SlotRef};
+use crate::op::{Op, OpKind, SlotRef};
 use crate::space::OpClass;
 use crate::units::{BLOCK_BYTES, BlockNo, Ino, Nid, Run, to_usize};
 use crate::volume::{FlushRule, Volume};
@@ -187,7 +187,7 @@ impl Volume {
 
     fn log_moves(&self, granule: &Granule<'_>, moves: &[Move]) -> Result<()> {
         // One node, and room for two notes about each block.
-        let mut op = self.op(OpClass::Delete, 2)?;
+        let mut op = self.op(OpKind::Clean, OpClass::Delete, 2)?;
         // Readers hold this lock while they read blocks: nobody reads the old ones any more when they
         // become free.
         let mut state = granule.inode.state.write();

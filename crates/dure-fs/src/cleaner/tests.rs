@@ -11,6 +11,7 @@ use crate::file::{ReadMode, Stamp};
 use crate::format::node::NodeKind;
 use crate::inode::{InodeRef, NewInode};
 use crate::layout::FormatOptions;
+use crate::op::OpKind;
 use crate::space::OpClass;
 use crate::units::{BLOCK_BYTES, BLOCK_BYTES_U64};
 use crate::volume::{Background, FileSystem, MountOptions};
@@ -190,7 +191,7 @@ fn node_images_move_too() {
     let (device, fs) = volume(2048);
     let mut nids = Vec::new();
     for number in 0..300_u64 {
-        let mut op = fs.0.op(OpClass::Normal, 1).unwrap();
+        let mut op = fs.0.op(OpKind::Write, OpClass::Normal, 1).unwrap();
         let node = op.new_node(NodeKind::Blob).unwrap();
         op.edit(&node, 0)[..8].copy_from_slice(&number.to_le_bytes());
         op.finish();
@@ -198,7 +199,7 @@ fn node_images_move_too() {
     }
     fs.0.checkpoint().unwrap();
     for &nid in nids.iter().filter(|nid| nid.0 % 3 != 0) {
-        let mut op = fs.0.op(OpClass::Delete, 1).unwrap();
+        let mut op = fs.0.op(OpKind::Write, OpClass::Delete, 1).unwrap();
         let node = fs.0.node(nid, NodeKind::Blob).unwrap();
         op.free_node(&node);
         op.finish();

@@ -21,6 +21,7 @@ use super::writeback::pages_up_to;
 use crate::error::{Error, Result};
 use crate::format::slot::Slot;
 use crate::inode::{Inode, InodeRef};
+use crate::op::OpKind;
 use crate::space::OpClass;
 use crate::units::{BLOCK_BYTES_U64, BlockNo, to_usize};
 use crate::volume::{FileSystem, Volume};
@@ -99,7 +100,7 @@ impl Volume {
         self.finish_cut(inode)?;
         let mut from = first;
         while from < last {
-            let mut op = self.op(OpClass::Delete, FREE_NODES_MAX)?;
+            let mut op = self.op(OpKind::Allocate, OpClass::Delete, FREE_NODES_MAX)?;
             let mut state = inode.state.write();
             let mut record = state.record;
             let mut edit = MapEdit::new(self, &mut op, inode, &mut record);
@@ -200,7 +201,7 @@ impl Volume {
         blocks: &[BlockNo],
         nodes: u32,
     ) -> Result<()> {
-        let mut op = self.op(OpClass::Normal, nodes)?;
+        let mut op = self.op(OpKind::Allocate, OpClass::Normal, nodes)?;
         let mut state = inode.state.write();
         let mut record = state.record;
         let mut edit = MapEdit::new(self, &mut op, inode, &mut record);

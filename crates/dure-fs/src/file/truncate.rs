@@ -20,6 +20,7 @@ use super::writeback::{pages_up_to, tail_bytes};
 use crate::error::{Error, Result};
 use crate::format::slot::Slot;
 use crate::inode::{Inode, InodeRef};
+use crate::op::OpKind;
 use crate::space::OpClass;
 use crate::units::BLOCK_BYTES_U64;
 use crate::volume::{FlushRule, Volume};
@@ -71,7 +72,7 @@ impl Volume {
     fn cut_first(&self, inode: &Arc<Inode>, size: u64, tail: Option<&Target>) -> Result<bool> {
         let gone = pages_up_to(size);
         let slot = self.orphan_slot()?;
-        let mut op = self.op(OpClass::Delete, CUT_NODES)?;
+        let mut op = self.op(OpKind::Truncate, OpClass::Delete, CUT_NODES)?;
         let now = op.time();
         let mut state = inode.state.write();
         let mut record = state.record;
@@ -161,7 +162,11 @@ impl Volume {
             if inode.state.read().file.cut.is_none() {
                 return Ok(());
             }
-            let mut op = self.op(OpClass::Delete, FREE_NODES_MAX + ORPHAN_NODES)?;
+            let mut op = self.op(
+                OpKind::Truncate,
+                OpClass::Delete,
+                FREE_NODES_MAX + ORPHAN_NODES,
+            )?;
             let mut state = inode.state.write();
             let mut record = state.record;
             // Only the holder of the write-back mutex ends a truncate.
@@ -207,7 +212,7 @@ impl Volume {
     /// One step of freeing all slots from `to_page` on; true when more are left. Pages in memory go too.
     fn shrink(&self, inode: &Inode, to_page: u64) -> Result<bool> {
         let _held = inode.writeback.lock();
-        let mut op = self.op(OpClass::Delete, FREE_NODES_MAX)?;
+        let mut op = self.op(OpKind::Truncate, OpClass::Delete, FREE_NODES_MAX)?;
         let mut state = inode.state.write();
         let mut record = state.record;
         let mut edit = MapEdit::new(self, &mut op, inode, &mut record);

@@ -24,7 +24,7 @@ use super::state::FileState;
 use crate::error::{Error, Result};
 use crate::format::slot::{DIRECT_SLOTS, Slot};
 use crate::inode::{Inode, InodeState};
-use crate::op::Op;
+use crate::op::{Op, OpKind};
 use crate::space::OpClass;
 use crate::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_u64, to_usize};
 use crate::volume::{FlushRule, Volume};
@@ -284,7 +284,7 @@ impl Volume {
         targets: &[Target],
         nodes: u32,
     ) -> Result<()> {
-        let mut op = self.op_for_data(nodes)?;
+        let mut op = self.op_for_data(OpKind::Write, nodes)?;
         let mut state = inode.state.write();
         let mut record = state.record;
         record.size = FileState::loggable_size(&record, batch.size, batch.next);
@@ -331,7 +331,7 @@ impl Volume {
         if !needed(&inode.state.read()) {
             return Ok(());
         }
-        let mut op = self.op_for_data(1)?;
+        let mut op = self.op_for_data(OpKind::Size, 1)?;
         let mut state = inode.state.write();
         if !needed(&state) {
             return Ok(());
@@ -352,9 +352,9 @@ impl Volume {
 
     /// An operation for data that was accepted already: it may use what is kept for deletions when
     /// nothing else is left.
-    pub(super) fn op_for_data(&self, nodes: u32) -> Result<Op<'_>> {
-        match self.op(OpClass::Normal, nodes) {
-            Err(Error::NoSpace { .. }) => self.op(OpClass::Delete, nodes),
+    pub(super) fn op_for_data(&self, kind: OpKind, nodes: u32) -> Result<Op<'_>> {
+        match self.op(kind, OpClass::Normal, nodes) {
+            Err(Error::NoSpace { .. }) => self.op(kind, OpClass::Delete, nodes),
             other => other,
         }
     }

@@ -12,6 +12,7 @@ use dure_sync::{CoreId, PerCore};
 
 use super::Inode;
 use crate::format::inode::{InodeRecord, Time};
+use crate::op::OpKind;
 use crate::space::OpClass;
 use crate::volume::{AccessTime, Volume};
 
@@ -148,7 +149,7 @@ impl Volume {
         if !inode.access_time.is_pending() {
             return;
         }
-        let Some(mut op) = self.op_at_hand(OpClass::Delete, 1) else {
+        let Some(mut op) = self.op_at_hand(OpKind::Attributes, OpClass::Delete, 1) else {
             inode.access_time.clear();
             return;
         };

@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use crate::format::inode::{InodeRecord, Time};
 use crate::inode::{Inode, InodeRef, InodeState};
 use crate::namespace::{FileKind, attempts};
+use crate::op::OpKind;
 use crate::space::OpClass;
 use crate::units::Ino;
 use crate::volume::{FileSystem, Volume};
@@ -244,7 +245,7 @@ impl Volume {
             let nodes = attributes
                 .as_ref()
                 .map_or(0, |loaded| loaded.nodes_max(loaded.stream.len()));
-            let mut op = self.op(OpClass::Normal, 1 + nodes)?;
+            let mut op = self.op(OpKind::Attributes, OpClass::Normal, 1 + nodes)?;
             let mut state = inode.state.write();
             if inode.kind == FileKind::Directory {
                 self.load_fold(&mut state)?;

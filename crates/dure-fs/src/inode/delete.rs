@@ -13,7 +13,7 @@ use crate::format::inode::{FLAG_LONG_LINK, InodeRecord};
 use crate::format::orphan::{INTENT_DELETE, OrphanSlot};
 use crate::inode::OrphanPlace;
 use crate::namespace::FileKind;
-use crate::op::Op;
+use crate::op::{Op, OpKind};
 use crate::space::OpClass;
 use crate::units::Ino;
 use crate::volume::Volume;
@@ -107,7 +107,7 @@ impl Volume {
             chains.push(chain::load(self, record.map_root.get())?);
         }
         let nodes: u32 = chains.iter().map(Chain::nodes).sum();
-        let mut op = self.op(OpClass::Delete, DELETE_NODES + nodes)?;
+        let mut op = self.op(OpKind::Delete, OpClass::Delete, DELETE_NODES + nodes)?;
         let mut state = inode.state.write();
         chains.iter().for_each(|chain| chain.free(&mut op));
         self.free_inode(op, inode, &mut state);
@@ -170,7 +170,7 @@ impl Volume {
     }
 
     fn clear_orphan(&self, place: OrphanPlace) -> Result<()> {
-        let mut op = self.op(OpClass::Delete, 1)?;
+        let mut op = self.op(OpKind::Delete, OpClass::Delete, 1)?;
         place.clear(&mut op);
         op.finish();
         self.orphans.give(place);

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::format::node::NodeKind;
 use crate::format::orphan::{GRANULE_SLOTS, LINK_GRANULE, OrphanSlot, SLOT_GRANULES};
 use crate::node::Node;
-use crate::op::Op;
+use crate::op::{Op, OpKind};
 use crate::ranks::ORPHANS;
 use crate::space::OpClass;
 use crate::units::{Ino, Nid, to_u64};
@@ -141,7 +141,7 @@ impl Volume {
 
     /// Links one more node behind the partition's chain.
     fn grow_orphans(&self, partition: CoreId) -> Result<()> {
-        let mut op = self.op(OpClass::Delete, 2)?;
+        let mut op = self.op(OpKind::Orphan, OpClass::Delete, 2)?;
         let node = op.new_node(NodeKind::Orphan)?;
         // Held until the handle has joined: two that grow at once must link one behind the other.
         let mut list = self.orphans.lists.get(partition).lock();

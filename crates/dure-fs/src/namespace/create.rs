@@ -12,7 +12,7 @@ use crate::format::inode::{BODY_BYTES, FLAG_LONG_LINK, FLAG_ORPHAN, InodeRecord}
 use crate::format::orphan::INTENT_DELETE;
 use crate::inode::{Inode, InodeRef, InodeState, NewInode};
 use crate::node::Node;
-use crate::op::Op;
+use crate::op::{Op, OpKind};
 use crate::space::OpClass;
 use crate::units::{Ino, to_u64};
 use crate::volume::{FileSystem, Volume};
@@ -141,7 +141,7 @@ impl Volume {
         let parent = parent.inode();
         let blobs = self.blobs_of(parent, plan)?;
         let free = self.free_ino()?;
-        let mut op = self.op(OpClass::Normal, NODES + spare + blobs)?;
+        let mut op = self.op(OpKind::Create, OpClass::Normal, NODES + spare + blobs)?;
         // Dropped before the op, which may give back the nid of the node that the number is in.
         let mut free = free;
         let mut state = parent.state.write();
@@ -208,7 +208,7 @@ impl Volume {
             let blobs = self.blobs_of(parent, plan)?;
             let free = self.free_ino()?;
             let slot = self.orphan_slot()?;
-            let mut op = self.op(OpClass::Normal, NODES + blobs)?;
+            let mut op = self.op(OpKind::Create, OpClass::Normal, NODES + blobs)?;
             // Dropped before the op, which may give back the nid of the node that the number is in.
             let mut free = free;
             let state = parent.state.read();

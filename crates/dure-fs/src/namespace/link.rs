@@ -8,6 +8,7 @@ use crate::directory::tree::{Tree, TreeEdit, target};
 use crate::error::{Error, Result};
 use crate::format::inode::FLAG_ORPHAN;
 use crate::inode::{InodeRef, LockedInodes};
+use crate::op::OpKind;
 use crate::space::OpClass;
 use crate::volume::{FileSystem, Volume};
 
@@ -38,7 +39,7 @@ impl Volume {
         spare: u32,
     ) -> std::result::Result<(), Attempt> {
         let (inode, parent) = (inode.inode(), directory.inode());
-        let mut op = self.op(OpClass::Normal, NODES + spare)?;
+        let mut op = self.op(OpKind::Link, OpClass::Normal, NODES + spare)?;
         let mut locked = LockedInodes::lock([parent, inode]);
         locked.get(parent).check_directory()?;
         let state = locked.get(inode);

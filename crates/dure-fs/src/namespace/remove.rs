@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::format::inode::{FLAG_ORPHAN, InodeRecord};
 use crate::format::orphan::INTENT_DELETE;
 use crate::inode::{FreeSlot, Inode, InodeRef, InodeState, LockedInodes, Weight, freed};
-use crate::op::Op;
+use crate::op::{Op, OpKind};
 use crate::space::OpClass;
 use crate::volume::{FileSystem, Volume};
 
@@ -88,7 +88,7 @@ impl Volume {
         removal.check(victim.kind())?;
         let inode = victim.inode();
         let slot = self.slot_for(inode)?;
-        let mut op = self.op(OpClass::Delete, NODES + spare)?;
+        let mut op = self.op(OpKind::Remove, OpClass::Delete, NODES + spare)?;
         let mut locked = LockedInodes::lock([parent, inode]);
         locked.get(parent).check_directory()?;
         op.depends(&parent.node, parent.index);

@@ -15,7 +15,7 @@ use crate::directory::tree::{Tree, TreeEdit, target};
 use crate::error::{Error, Result};
 use crate::format::inode::InodeRecord;
 use crate::inode::{FreeSlot, Inode, InodeRef, LockedInodes};
-use crate::op::Op;
+use crate::op::{Op, OpKind};
 use crate::ranks::RENAME;
 use crate::space::OpClass;
 use crate::units::Ino;
@@ -186,7 +186,7 @@ impl Volume {
         } else {
             OpClass::Normal
         };
-        let mut op = self.op(class, NODES + plan.spare)?;
+        let mut op = self.op(OpKind::Rename, class, NODES + plan.spare)?;
         let mut locked = LockedInodes::lock([from_dir, to_dir, source, target.unwrap_or(source)]);
         for directory in [from_dir, to_dir] {
             locked.get(directory).check_directory()?;

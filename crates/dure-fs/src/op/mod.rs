@@ -13,6 +13,9 @@
 
 mod diff;
 mod finish;
+mod kind;
+
+pub use kind::OpKind;
 
 use dure_journal::Handle;
 use dure_sync::{Arc, CoreId};
@@ -83,25 +86,30 @@ impl Volume {
     ///
     /// # Errors
     /// `NoSpace`, `ReadOnly`, `Stopped`, or what a checkpoint reports.
-    pub(crate) fn op(&self, class: OpClass, nodes_max: u32) -> Result<Op<'_>> {
+    pub(crate) fn op(&self, kind: OpKind, class: OpClass, nodes_max: u32) -> Result<Op<'_>> {
         self.check_writable()?;
         let core = self.partition();
         self.reserve_blocks(core, nodes_max, class)?;
-        self.reserved_op(core, nodes_max)
+        self.reserved_op(kind, core, nodes_max)
     }
 
     /// The same for what is not worth waiting: `None` when there is no room at once.
-    pub(crate) fn op_at_hand(&self, class: OpClass, nodes_max: u32) -> Option<Op<'_>> {
+    pub(crate) fn op_at_hand(
+        &self,
+        kind: OpKind,
+        class: OpClass,
+        nodes_max: u32,
+    ) -> Option<Op<'_>> {
         self.check_writable().ok()?;
         let core = self.partition();
         if !self.space.reserve(core, nodes_max, class) {
             return None;
         }
-        self.reserved_op(core, nodes_max).ok()
+        self.reserved_op(kind, core, nodes_max).ok()
     }
 
-    fn reserved_op(&self, core: CoreId, nodes_max: u32) -> Result<Op<'_>> {
-        match self.begin_handle(core, record_bytes(nodes_max)) {
+    fn reserved_op(&self, kind: OpKind, core: CoreId, nodes_max: u32) -> Result<Op<'_>> {
+        match self.begin_handle(kind, core, record_bytes(nodes_max)) {
             Ok(handle) => Ok(Op {
                 volume: self,
                 handle: Some(handle),

@@ -57,6 +57,7 @@ impl FileSystem {
             space: &space,
             checkpoint: 1,
             rules: &VolumeRules::default(),
+            journal: None,
         };
         let targets = first_nodes(&layout);
         let blocks = u32::try_from(targets.len()).expect("a node per journal");

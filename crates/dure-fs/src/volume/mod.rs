@@ -8,7 +8,9 @@
 //! flush, the volume is *stopped*: nothing is written any more, every change is refused with the
 //! reason, reads go on from memory and medium. **On a crash** see `recovery`.
 
+mod activity;
 mod background;
+mod journals;
 mod mkfs;
 mod mount;
 mod options;
@@ -18,6 +20,8 @@ mod statistics;
 #[cfg(test)]
 mod tests;
 
+pub use activity::Activity;
+pub use journals::{JournalInfo, JournalsInfo, LoggedCounts, RecoveryPlan};
 pub use options::{AccessTime, Background, FlushRule, FsyncScope, MountOptions};
 pub use rules::VolumeRules;
 pub use statistics::{Statistics, VolumeInfo};

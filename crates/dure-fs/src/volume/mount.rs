@@ -159,7 +159,7 @@ pub(crate) fn log_layout(layout: &Layout, header: &VolumeHeader, rules: Rules) -
 }
 
 /// A mount in the making.
-struct Mount {
+pub(super) struct Mount {
     queue: Arc<Queue>,
     layout: Layout,
     options: MountOptions,
@@ -168,7 +168,7 @@ struct Mount {
 }
 
 impl Mount {
-    fn new(queue: Arc<Queue>, layout: Layout, options: MountOptions) -> Result<Mount> {
+    pub(super) fn new(queue: Arc<Queue>, layout: Layout, options: MountOptions) -> Result<Mount> {
         let threads = options
             .recovery_threads
             .unwrap_or_else(dure_sync::core_count)
@@ -216,7 +216,7 @@ impl Mount {
     }
 
     /// Recovery up to the point where it writes: the recovered state, and the space map that fits it.
-    fn recover(
+    pub(super) fn recover(
         &self,
         state: &mut CheckpointState,
         logs: &mut Scan,
@@ -272,6 +272,7 @@ impl Mount {
             space,
             checkpoint,
             rules: &self.options.volume_rules,
+            journal: None,
         }
     }
 
@@ -402,6 +403,9 @@ fn start_journal(
         rules: volume.options.rules,
     };
     let journal = Journal::start(volume.queue.clone(), Arc::new(settler), config)?;
+    if let Some(events_per_core) = volume.options.trace {
+        journal.trace().start(events_per_core);
+    }
     volume.set_journal(journal);
     Ok(())
 }

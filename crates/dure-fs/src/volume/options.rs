@@ -72,6 +72,9 @@ pub struct MountOptions {
     pub alloc: AllocPolicy,
     /// Background work.
     pub background: Background,
+    /// Events of the journal's trace that are kept per core, from the start; `None`: it is off until somebody
+    /// turns it on.
+    pub trace: Option<usize>,
     /// Threads that scan logs and rebuild nodes at mount; `None`: one per core.
     pub recovery_threads: Option<usize>,
     /// Which rules of the journal hold: all of them, except where a test shows what it would notice.
@@ -94,6 +97,7 @@ impl Default for MountOptions {
             fsync: FsyncScope::default(),
             alloc: AllocPolicy::default(),
             background: Background::default(),
+            trace: None,
             recovery_threads: None,
             rules: Rules::default(),
             volume_rules: VolumeRules::default(),

@@ -1,14 +1,15 @@
 //! What every module asks the volume for: time, place, room, durability, and the fail-stop.
 
-use dure_journal::{BeginError, CommitError, Handle, Journal, StopCause, StopReason};
-use dure_sync::CoreId;
+use dure_journal::{BeginError, CommitError, Handle, Journal, Stall, StopCause, StopReason};
 use dure_sync::atomic::Ordering;
+use dure_sync::{CoreId, clock};
 
 use super::{FileSystem, Settler, Volume, partition_of};
 use crate::error::{Error, Result};
 use crate::format::inode::Time;
 use crate::format::node::{NodeImage, NodeKind};
 use crate::node::Node;
+use crate::op::OpKind;
 use crate::space::OpClass;
 use crate::units::{BLOCK_BYTES, Mark, Nid};
 use dure_block::Lba;
@@ -164,25 +165,42 @@ impl Volume {
         if blocks == 0 || self.space.reserve(core, blocks, class) {
             return Ok(());
         }
-        // Freed blocks count only when the transaction that freed them is valid, freed images when
-        // the checkpoint that replaced them is complete: bring both about before saying no.
-        self.commit_all()?;
-        if self.space.reserve(core, blocks, class) {
-            return Ok(());
-        }
-        self.checkpoint()?;
-        if self.space.reserve(core, blocks, class) {
+        let start = clock::monotonic_ns();
+        let found = self.free_and_reserve(core, blocks, class);
+        let waited = clock::monotonic_ns().saturating_sub(start);
+        self.journal().stalled(core, Stall::Checkpoint, waited);
+        if found? {
             return Ok(());
         }
         Err(Error::NoSpace { what: "blocks" })
     }
 
+    /// Brings about what frees blocks, then tries again to reserve some.
+    fn free_and_reserve(&self, core: CoreId, blocks: u32, class: OpClass) -> Result<bool> {
+        // Freed blocks count only when the transaction that freed them is valid, freed images when
+        // the checkpoint that replaced them is complete: bring both about before saying no.
+        self.commit_all()?;
+        if self.space.reserve(core, blocks, class) {
+            return Ok(true);
+        }
+        self.checkpoint()?;
+        Ok(self.space.reserve(core, blocks, class))
+    }
+
     /// Opens a handle, making room in the log by checkpoints when it is full.
-    pub(crate) fn begin_handle(&self, core: CoreId, bytes: usize) -> Result<Handle<'_, Settler>> {
+    pub(crate) fn begin_handle(
+        &self,
+        kind: OpKind,
+        core: CoreId,
+        bytes: usize,
+    ) -> Result<Handle<'_, Settler>> {
         let bytes = bytes.min(self.journal().handle_bytes_max());
         for _ in 0..LOG_ROUNDS {
             match self.journal().begin(core, bytes) {
-                Ok(handle) => return Ok(handle),
+                Ok(mut handle) => {
+                    handle.set_operation(kind.number());
+                    return Ok(handle);
+                }
                 Err(BeginError::LogFull) => self.make_log_room(self.journal().journal_of(core))?,
                 Err(error) => return Err(self.stopped_by_journal(&error)),
             }

@@ -7,6 +7,7 @@ use dure_sync::Arc;
 use super::{Background, FileSystem, MountOptions};
 use crate::format::node::NodeKind;
 use crate::layout::FormatOptions;
+use crate::op::OpKind;
 use crate::space::OpClass;
 use crate::units::{Ino, Mark, Nid, Run};
 
@@ -39,21 +40,27 @@ fn open(device: &Arc<RamDevice>) -> FileSystem {
 
 /// A blob node that holds `text`.
 fn make(fs: &FileSystem, text: &[u8]) -> (Nid, Mark) {
-    let mut op = fs.0.op(OpClass::Normal, 1).expect("there is room");
+    let mut op =
+        fs.0.op(OpKind::Write, OpClass::Normal, 1)
+            .expect("there is room");
     let node = op.new_node(NodeKind::Blob).expect("there are nids");
     op.edit(&node, 0)[..text.len()].copy_from_slice(text);
     (node.nid, op.finish())
 }
 
 fn change(fs: &FileSystem, nid: Nid, text: &[u8]) -> Mark {
-    let mut op = fs.0.op(OpClass::Normal, 1).expect("there is room");
+    let mut op =
+        fs.0.op(OpKind::Write, OpClass::Normal, 1)
+            .expect("there is room");
     let node = fs.0.node(nid, NodeKind::Blob).expect("it is there");
     op.edit(&node, 0)[..text.len()].copy_from_slice(text);
     op.finish()
 }
 
 fn free(fs: &FileSystem, nid: Nid) -> Mark {
-    let mut op = fs.0.op(OpClass::Delete, 1).expect("there is room");
+    let mut op =
+        fs.0.op(OpKind::Write, OpClass::Delete, 1)
+            .expect("there is room");
     let node = fs.0.node(nid, NodeKind::Blob).expect("it is there");
     op.free_node(&node);
     op.finish()
@@ -156,7 +163,7 @@ fn a_dropped_operation_leaves_nothing() {
     let (nid, _) = make(&fs, b"kept");
     let before = fs.0.space.statistics();
     for _ in 0..10_000 {
-        let mut op = fs.0.op(OpClass::Normal, 3).unwrap();
+        let mut op = fs.0.op(OpKind::Write, OpClass::Normal, 3).unwrap();
         let node = fs.0.node(nid, NodeKind::Blob).unwrap();
         op.edit(&node, 0)[0] = b'X';
         op.new_node(NodeKind::Leaf).unwrap();
@@ -182,7 +189,7 @@ fn a_read_only_mount_of_a_crashed_volume_shows_what_survived_and_writes_nothing(
     );
     let fs = fs.unwrap();
     assert_eq!(text(&fs, nid, 6), b"logged");
-    assert!(fs.0.op(OpClass::Normal, 1).is_err());
+    assert!(fs.0.op(OpKind::Write, OpClass::Normal, 1).is_err());
     fs.close().unwrap();
     assert_eq!(before.first_difference(&device.snapshot()), None);
 }
@@ -199,7 +206,7 @@ fn threads_change_their_own_and_common_nodes() {
                 let (own, _) = make(&fs, b"own");
                 for round in 0..500_u64 {
                     let mark = change(&fs, own, &round.to_le_bytes());
-                    let mut op = fs.0.op(OpClass::Normal, 1).unwrap();
+                    let mut op = fs.0.op(OpKind::Write, OpClass::Normal, 1).unwrap();
                     let mut count = lock.lock();
                     *count += 1;
                     let node = fs.0.node(common, NodeKind::Blob).unwrap();
@@ -238,7 +245,7 @@ fn a_sit_that_denies_an_image_stops_the_checkpoint_that_moves_it() {
     let what = corrupt(fs.0.checkpoint());
     assert!(what.contains("it is not live"), "{what}");
     assert!(fs.stopped().is_some_and(|reason| reason.contains(&what)));
-    assert!(fs.0.op(OpClass::Normal, 1).is_err());
+    assert!(fs.0.op(OpKind::Write, OpClass::Normal, 1).is_err());
 }
 
 #[test]
@@ -246,7 +253,7 @@ fn a_slot_that_names_a_free_block_stops_the_volume_when_it_is_freed() {
     let device = ram(4096, 1);
     let fs = open(&device);
     let (nid, _) = make(&fs, b"owner");
-    let mut op = fs.0.op(OpClass::Delete, 1).unwrap();
+    let mut op = fs.0.op(OpKind::Write, OpClass::Delete, 1).unwrap();
     let node = fs.0.node(nid, NodeKind::Blob).unwrap();
     op.edit(&node, 0)[0] = b'O';
     let owner = crate::op::SlotRef {
@@ -275,7 +282,7 @@ fn an_inode_with_impossible_fields_is_refused() {
     let refused = |at: usize, bytes: &[u8]| {
         let fs = open(&device);
         let node = fs.0.node(root.nid(), NodeKind::Inode).unwrap();
-        let mut op = fs.0.op(OpClass::Normal, 1).unwrap();
+        let mut op = fs.0.op(OpKind::Write, OpClass::Normal, 1).unwrap();
         op.edit(&node, root.index())[at..at + bytes.len()].copy_from_slice(bytes);
         op.finish();
         corrupt(fs.root())

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::format::inode::InodeRecord;
 use crate::inode::{Inode, InodeRef, InodeState};
 use crate::namespace::{Attempt, FileKind, attempts};
-use crate::op::Op;
+use crate::op::{Op, OpKind};
 use crate::space::OpClass;
 use crate::units::{Ino, to_u64, to_usize};
 use crate::volume::{FileSystem, Volume};
@@ -223,7 +223,11 @@ impl Volume {
             let loaded = load(self, inode)?;
             let mut new = loaded.stream.clone();
             change(&mut new, &mut inode.state.read().record.clone())?;
-            let mut op = self.op(OpClass::Normal, 1 + loaded.nodes_max(new.len()))?;
+            let mut op = self.op(
+                OpKind::Xattr,
+                OpClass::Normal,
+                1 + loaded.nodes_max(new.len()),
+            )?;
             let mut state = inode.state.write();
             let mut record = inode.draft(&state);
             let mut again = loaded.stream.clone();

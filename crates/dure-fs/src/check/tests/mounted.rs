@@ -10,6 +10,7 @@ use super::disk::lines;
 use crate::check::{CheckOptions, Report, check};
 use crate::format::node::NodeKind;
 use crate::layout::FormatOptions;
+use crate::op::OpKind;
 use crate::space::OpClass;
 use crate::units::{Mark, Nid};
 use crate::volume::{Background, FileSystem, MountOptions};
@@ -36,21 +37,21 @@ fn mount(device: Arc<dyn Device>) -> FileSystem {
 
 /// A blob node that nothing refers to.
 fn make(fs: &FileSystem, text: &[u8]) -> (Nid, Mark) {
-    let mut op = fs.0.op(OpClass::Normal, 1).unwrap();
+    let mut op = fs.0.op(OpKind::Write, OpClass::Normal, 1).unwrap();
     let node = op.new_node(NodeKind::Blob).unwrap();
     op.edit(&node, 0)[..text.len()].copy_from_slice(text);
     (node.nid, op.finish())
 }
 
 fn change(fs: &FileSystem, nid: Nid, text: &[u8]) -> Mark {
-    let mut op = fs.0.op(OpClass::Normal, 1).unwrap();
+    let mut op = fs.0.op(OpKind::Write, OpClass::Normal, 1).unwrap();
     let node = fs.0.node(nid, NodeKind::Blob).unwrap();
     op.edit(&node, 0)[..text.len()].copy_from_slice(text);
     op.finish()
 }
 
 fn free(fs: &FileSystem, nid: Nid) -> Mark {
-    let mut op = fs.0.op(OpClass::Delete, 1).unwrap();
+    let mut op = fs.0.op(OpKind::Write, OpClass::Delete, 1).unwrap();
     let node = fs.0.node(nid, NodeKind::Blob).unwrap();
     op.free_node(&node);
     op.finish()
@@ -184,7 +185,7 @@ fn a_nid_that_lives_again_as_another_kind_recovers() {
     fs.0.commit(&[mark]).unwrap();
     let mark = free(&fs, first);
     fs.0.commit(&[mark]).unwrap();
-    let mut op = fs.0.op(OpClass::Normal, 1).unwrap();
+    let mut op = fs.0.op(OpKind::Write, OpClass::Normal, 1).unwrap();
     let node = op.new_node(NodeKind::Orphan).unwrap();
     op.edit(&node, 6)[0] = 1;
     let mark = op.finish();

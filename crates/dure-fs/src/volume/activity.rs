@@ -1,0 +1,55 @@
+//! What a mounted volume has done: the numbers behind `dure top`.
+
+use dure_journal::{LogStatistics, Trace};
+use dure_sync::Counter;
+
+use super::{FileSystem, Statistics};
+
+/// What a mounted volume has counted since the mount. Read without a lock that is held over I/O, so also
+/// while the device hangs.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Activity {
+    /// By journal; none when it is mounted read-only.
+    pub journals: Vec<LogStatistics>,
+    /// Requests to the device.
+    pub device: dure_block::Counters,
+    /// Checkpoints completed.
+    pub checkpoints: u64,
+    /// Node images they wrote.
+    pub images: u64,
+    /// Segments added to log rings.
+    pub rings_grown: u64,
+    /// Blocks moved by the cleaner.
+    pub cleaned_blocks: u64,
+    /// Room.
+    pub room: Statistics,
+    /// Why the volume has become read-only by itself, if it has.
+    pub stopped: Option<String>,
+}
+
+impl FileSystem {
+    /// What has been counted since the mount.
+    #[must_use]
+    pub fn activity(&self) -> Activity {
+        let volume = &self.0;
+        let sum = |counter: &Counter| u64::try_from(counter.sum()).unwrap_or(0);
+        let journal = volume.journal_if_any();
+        Activity {
+            journals: journal.map_or_else(Vec::new, |journal| journal.statistics()),
+            device: volume.queue.counters(),
+            checkpoints: sum(&volume.counters.checkpoints),
+            images: sum(&volume.counters.images),
+            rings_grown: sum(&volume.counters.rings_grown),
+            cleaned_blocks: sum(&volume.counters.cleaned_blocks),
+            room: self.statistics(),
+            stopped: self.stopped(),
+        }
+    }
+
+    /// The trace of the journals; a read-only mount has none.
+    #[must_use]
+    pub fn trace(&self) -> Option<&Trace> {
+        Some(self.0.journal_if_any()?.trace())
+    }
+}
