@@ -46,6 +46,57 @@ pub enum Command {
     Demo(Demo),
     /// Measure a volume side by side with directories of other file systems.
     Bench(dure_bench::Args),
+    /// Prove on simulated devices that no crash loses what was promised.
+    #[command(subcommand)]
+    Sim(Sim),
+}
+
+/// `dure sim`.
+#[derive(Debug, Subcommand)]
+pub enum Sim {
+    /// Run small workloads, cut the power at every step, and compare what recovery makes of each state
+    /// with what the contract allows. Ends with 1 if any state violates it.
+    Crash(SimCrash),
+}
+
+/// `dure sim crash`.
+#[derive(Debug, clap::Args)]
+pub struct SimCrash {
+    /// Which workloads.
+    #[arg(long, value_enum, default_value_t = Suite::Ace)]
+    pub suite: Suite,
+    /// Operations of a workload, 1 to 3.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=3))]
+    pub seq: u32,
+    /// Stop when this many workloads were run, counting those of the file of --resume; the group of
+    /// workloads under way is finished first [default: all].
+    #[arg(long, value_name = "N")]
+    pub count: Option<u64>,
+    /// What the order of the workloads depends on, so which ones --count takes.
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub seed: u64,
+    /// Also spread the operations over up to so many cores, 1 to 3, and commit in every order.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=3))]
+    pub cores: u32,
+    /// Go on where the run that wrote this file stopped, and keep it up to date.
+    #[arg(long, value_name = "FILE")]
+    pub resume: Option<PathBuf>,
+    /// Threads that run workloads [default: one for each core of this machine].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub threads: Option<u32>,
+    /// Run this one workload, as a violation prints it.
+    #[arg(long, value_name = "WORKLOAD", conflicts_with_all = ["count", "resume"])]
+    pub replay: Option<String>,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The suites of `dure sim crash`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Suite {
+    /// All sequences of --seq operations on a tree of a dozen inodes, with every persistence point.
+    Ace,
 }
 
 /// `dure mkfs`.

@@ -82,5 +82,6 @@ fn run(command: Command) -> anyhow::Result<u8> {
         Command::Dump(args) => command::dump::run(&args),
         Command::Demo(args) => command::demo::run(&args),
         Command::Bench(args) => command::bench::run(args),
+        Command::Sim(args) => command::sim::run(&args),
     }
 }

@@ -1,8 +1,11 @@
 //! Clocks.
 //!
 //! **Problem.** A simulated run owns time. **Structure.** One monotonic clock for durations and
-//! one clock of day for timestamps of files. **Invariants.** [`monotonic_ns`] never decreases.
+//! one clock of day for timestamps of files, which a test may hold still. **Invariants.**
+//! [`monotonic_ns`] never decreases.
 //! **Crash.** Nothing is kept.
+
+use std::cell::Cell;
 
 use crate::backend;
 
@@ -21,14 +24,28 @@ pub fn monotonic_ns() -> u64 {
     backend::monotonic_ns()
 }
 
+crate::task_local! {
+    /// The time of day that this task is told instead of the real one.
+    static PRETENDED: Cell<Option<Timestamp>> = const { Cell::new(None) };
+}
+
+/// From now on this task is told `time` as the time of day; `None`: the real one. Test-only: what a test
+/// writes on a medium must not depend on when it runs.
+#[doc(hidden)]
+pub fn pretend_wall(time: Option<Timestamp>) {
+    PRETENDED.with(|pretended| pretended.set(time));
+}
+
 /// The time of day, exact.
 #[must_use]
 pub fn wall() -> Timestamp {
-    backend::wall()
+    PRETENDED.with(Cell::get).unwrap_or_else(backend::wall)
 }
 
 /// The time of day as of the last timer tick (a few ms old), which is cheaper to read.
 #[must_use]
 pub fn wall_coarse() -> Timestamp {
-    backend::wall_coarse()
+    PRETENDED
+        .with(Cell::get)
+        .unwrap_or_else(backend::wall_coarse)
 }

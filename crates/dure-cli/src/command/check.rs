@@ -38,6 +38,7 @@ pub(crate) fn run(args: &Check) -> Result<u8> {
         },
         data: if args.data { Data::Verify } else { Data::Skip },
         progress: Some(&step),
+        threads: None,
     };
     let report = check(device, &options);
     bar.finish_and_clear();

@@ -12,4 +12,5 @@ pub(crate) mod mkdir;
 pub(crate) mod mkfs;
 pub(crate) mod mount;
 pub(crate) mod rm;
+pub(crate) mod sim;
 pub(crate) mod umount;

@@ -78,10 +78,12 @@ pub(super) fn pack(context: &mut Context<'_>, completed: u64) {
                 completed,
             });
         }
-        let beyond = (0..PACK_BITS).find(|bit| {
-            let set = pack.bits[to_usize(bit / 8)] >> (bit % 8) & 1 == 1;
-            set && index * PACK_BITS + bit >= u64::from(context.layout.nat_pairs)
-        });
+        let pairs = u64::from(context.layout.nat_pairs).saturating_sub(index * PACK_BITS);
+        // Byte by byte: nearly all are zero.
+        let beyond = (pairs / 8..PACK_BITS / 8)
+            .filter(|byte| pack.bits[to_usize(*byte)] != 0)
+            .flat_map(|byte| 8 * byte..8 * byte + 8)
+            .find(|bit| *bit >= pairs && pack.bits[to_usize(bit / 8)] >> (bit % 8) & 1 == 1);
         if let Some(bit) = beyond {
             context.issue(IssueKind::PackBits {
                 nat_pair: index * PACK_BITS + bit,

@@ -91,6 +91,8 @@ pub struct CheckOptions<'o> {
     pub data: Data,
     /// Called as the check goes on.
     pub progress: Option<&'o dyn Fn(&Progress)>,
+    /// Threads that read logs; `None`: one for each core.
+    pub threads: Option<usize>,
 }
 
 impl fmt::Debug for CheckOptions<'_> {
@@ -99,6 +101,7 @@ impl fmt::Debug for CheckOptions<'_> {
             .field("repair", &self.repair)
             .field("data", &self.data)
             .field("progress", &self.progress.is_some())
+            .field("threads", &self.threads)
             .finish()
     }
 }

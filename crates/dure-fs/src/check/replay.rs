@@ -70,7 +70,10 @@ fn recover(context: &Context<'_>, header: &VolumeHeader) -> Result<(Replayed, us
             .collect(),
         rules: dure_journal::Rules::default(),
     };
-    let threads = dure_sync::core_count();
+    let threads = context
+        .options
+        .threads
+        .unwrap_or_else(dure_sync::core_count);
     let mut logs = scan(&context.queue, &log, header.epoch.get(), threads)?;
     let view = View {
         queue: &context.queue,

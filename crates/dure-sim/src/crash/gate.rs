@@ -11,8 +11,8 @@ const GATE_RANK: u8 = 226;
 #[derive(Debug, Default)]
 struct State {
     closed: bool,
-    /// Flushes that wait.
-    waiting: usize,
+    /// Flushes that may pass although it is closed.
+    passes: usize,
 }
 
 /// Opens and closes the way of flushes.
@@ -30,23 +30,22 @@ impl Gate {
 
     /// Lets all flushes through.
     pub fn open(&self) {
-        self.state.lock().closed = false;
+        *self.state.lock() = State::default();
         self.changed.notify_all();
     }
 
-    /// How many flushes wait.
-    #[must_use]
-    pub fn waiting(&self) -> usize {
-        self.state.lock().waiting
+    /// Lets one flush through: one that waits, or the next.
+    pub fn let_one(&self) {
+        self.state.lock().passes = 1;
+        self.changed.notify_all();
     }
 
     fn pass(&self) {
         let mut state = self.state.lock();
-        state.waiting += 1;
-        while state.closed {
+        while state.closed && state.passes == 0 {
             state = self.changed.wait(state);
         }
-        state.waiting -= 1;
+        state.passes = state.passes.saturating_sub(1);
     }
 }
 

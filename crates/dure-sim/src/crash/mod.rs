@@ -8,12 +8,15 @@
 //! **Invariants.** A failure prints workload, step and subset, which replay it (docs/crashes.md).
 //! **Crash.** The model of it is `dure_block::crash`.
 
+pub mod ace;
 mod call;
+pub mod campaign;
 pub mod cores;
 mod gate;
 mod history;
 mod legal;
 mod pairs;
+mod parse;
 mod perform;
 mod possible;
 mod run;
@@ -29,7 +32,7 @@ pub use history::{Atom, History, Version};
 pub use legal::{CrashMoment, check};
 pub use perform::{Performer, Stage};
 pub use run::{
-    Base, Counts, CrashFrom, CrashSteps, Options, Recording, VOLUME_BLOCKS, Violation,
+    Base, Counts, CrashFrom, CrashSteps, Memo, Options, Recording, Times, VOLUME_BLOCKS, Violation,
     mount_options,
 };
 pub use state::{Effect, Id, Name, Node, ROOT, State};

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use dure_block::record::RecordLog;
 use dure_fs::format::inode::Time;
 use dure_fs::{
     Error, FileKind, FileSystem, InodeRef, NewInode, Result, SetAttributes, SetTime, Stamp,
     SyncScope, XattrMode,
 };
-use dure_sync::atomic::{AtomicUsize, Ordering};
-use dure_sync::{Arc, thread};
+use dure_sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use dure_sync::{Arc, clock, thread};
+use rustix::thread::gettid;
 use zerocopy::little_endian::{I64, U32};
 
 use super::call::{At, Call, Path, Step, pattern};
@@ -22,7 +22,15 @@ pub struct Performer {
     fs: FileSystem,
     slots: BTreeMap<u8, InodeRef>,
     stage: Stage,
-    running: Vec<thread::JoinHandle<Result<()>>>,
+    running: Vec<Running>,
+}
+
+/// An fsync under way.
+#[derive(Debug)]
+struct Running {
+    thread: thread::JoinHandle<Result<()>>,
+    /// Of the kernel; 0 before it runs.
+    id: Arc<AtomicI64>,
 }
 
 /// What a workload that uses two cores needs beside the volume.
@@ -30,14 +38,21 @@ pub struct Performer {
 pub struct Stage {
     /// Where flushes wait.
     pub gate: Arc<Gate>,
-    /// What is written; to see when a thread has nothing more to write.
-    pub log: Arc<RecordLog>,
     /// The core that everybody believes to be on.
     pub core: Arc<AtomicUsize>,
 }
 
-/// Time without a write after which a thread is taken to wait for its flush.
-const QUIET: Duration = Duration::from_millis(2);
+/// Time between two looks at a thread.
+const TURN: Duration = Duration::from_micros(30);
+
+/// Whether thread `id` of this process sleeps; 0 has not begun. Nobody runs beside it, so it sleeps only
+/// behind a flush that is held back.
+fn is_asleep(id: i64) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/self/task/{id}/stat"));
+    // The state stands behind the name, which is in parentheses.
+    let state = stat.as_ref().ok().and_then(|stat| stat.rsplit_once(") "));
+    id != 0 && state.is_some_and(|(_, rest)| rest.starts_with('S'))
+}
 
 fn new(kind: FileKind, mode: u32) -> NewInode {
     NewInode {
@@ -60,32 +75,51 @@ impl Performer {
 
     fn fsync_begin(&mut self, at: At) -> Result<()> {
         let (fs, inode) = (self.fs.clone(), self.at(at)?);
-        let first = self.running.is_empty();
         self.stage.gate.close();
-        let body = move || fs.fsync(&inode, SyncScope::All);
+        let (id, time) = (Arc::new(AtomicI64::new(0)), clock::wall());
+        let own = Arc::clone(&id);
+        let body = move || {
+            clock::pretend_wall(Some(time));
+            // Relaxed: only the number itself is shared.
+            own.store(gettid().as_raw_nonzero().get().into(), Ordering::Relaxed);
+            fs.fsync(&inode, SyncScope::All)
+        };
         let thread = thread::spawn("fsync", body);
-        if first {
-            while self.stage.gate.waiting() == 0 && !thread.is_finished() {
-                thread::sleep(QUIET / 40);
-            }
-        } else {
-            // It writes, and waits for the flush before its own; that wait shows only as silence.
-            loop {
-                let step = self.stage.log.step();
-                thread::sleep(QUIET);
-                if self.stage.log.step() == step {
-                    break;
-                }
-            }
-        }
-        self.running.push(thread);
+        self.running.push(Running { thread, id });
+        self.settle();
         Ok(())
     }
 
+    /// Waits until everybody has ended or sleeps behind a flush that is held back.
+    fn settle(&self) {
+        // Seen twice: who is asleep once may have met somebody at a lock.
+        let rests = |running: &Running| {
+            running.thread.is_finished() || is_asleep(running.id.load(Ordering::Relaxed))
+        };
+        let mut seen = 0;
+        while seen < 2 {
+            thread::sleep(TURN);
+            seen = if self.running.iter().all(rests) {
+                seen + 1
+            } else {
+                0
+            };
+        }
+    }
+
     fn fsync_end(&mut self) -> Result<()> {
+        while self
+            .running
+            .iter()
+            .any(|running| !running.thread.is_finished())
+        {
+            self.stage.gate.let_one();
+            self.settle();
+        }
         self.stage.gate.open();
-        let join = |thread: thread::JoinHandle<Result<()>>| {
-            thread.join().expect("fsync returns its errors")
+        let join = |running: Running| {
+            let done = running.thread.join();
+            done.expect("fsync returns its errors")
         };
         self.running.drain(..).try_for_each(join)
     }

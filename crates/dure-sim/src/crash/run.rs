@@ -16,8 +16,9 @@ use dure_block::record::{LostFlushes, RecordDevice};
 use dure_block::{BLOCK_BYTES, Device, Io, Lba, share};
 use dure_fs::check::{CheckOptions, Data, Issue, IssueKind, check};
 use dure_fs::{Background, FileSystem, FormatOptions, MountOptions, Rules, VolumeRules};
+use dure_sync::clock::{Timestamp, pretend_wall};
 use dure_sync::{Arc, CoreId, thread};
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::call::{Call, Step, Workload};
 use super::gate::{Gate, GateDevice};
@@ -42,6 +43,39 @@ pub struct Options {
     pub violations_max: usize,
     /// Whether the power fails during the mount, too.
     pub from: CrashFrom,
+    /// What the clock says; `None`: one or the other, as the workload's text decides.
+    pub times: Option<Times>,
+}
+
+/// What the clock says while a workload runs. Never the real time: a workload writes the same each time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Times {
+    /// The whole run falls into one tick of the clock.
+    Still,
+    /// Each step is a second later than the one before.
+    PerStep,
+}
+
+impl Times {
+    fn of(workload: &Workload) -> Times {
+        if xxh3_64(workload.to_string().as_bytes()).is_multiple_of(2) {
+            Times::Still
+        } else {
+            Times::PerStep
+        }
+    }
+
+    /// The time of step `number`.
+    fn at(self, number: usize) -> Timestamp {
+        let number = match self {
+            Times::Still => 0,
+            Times::PerStep => u32::try_from(number).expect("few steps"),
+        };
+        Timestamp {
+            secs: START.secs + 3600 + i64::from(number),
+            nanos: 1_000_000 * number,
+        }
+    }
 }
 
 /// From when on the power may fail.
@@ -51,6 +85,8 @@ pub enum CrashFrom {
     Mount,
     /// The first step of the workload.
     FirstStep,
+    /// This step of the workload; shorter workloads test those before it.
+    Step(usize),
 }
 
 /// Steps of the record log the power fails after.
@@ -71,6 +107,7 @@ impl Default for Options {
             mount: mount_options(),
             violations_max: 1,
             from: CrashFrom::FirstStep,
+            times: None,
         }
     }
 }
@@ -92,6 +129,12 @@ fn on_stage(mount: &MountOptions, stage: &Stage) -> MountOptions {
     mount
 }
 
+/// When volumes are made.
+pub(super) const START: Timestamp = Timestamp {
+    secs: 1_700_000_000,
+    nanos: 0,
+};
+
 /// Blocks of the volume.
 pub const VOLUME_BLOCKS: u64 = 1024;
 
@@ -111,16 +154,31 @@ impl Base {
     /// # Panics
     /// If making it does.
     pub fn new(calls: &[Call]) -> dure_fs::Result<Base> {
+        Base::with_journals(calls, 2)
+    }
+
+    /// As [`Base::new`], with so many journals.
+    ///
+    /// # Errors
+    /// Of the file system.
+    ///
+    /// # Panics
+    /// If making it does.
+    pub fn with_journals(calls: &[Call], journals: u32) -> dure_fs::Result<Base> {
         let calls = calls.to_vec();
-        // On one core, so that the volume is the same each time.
-        let thread = thread::spawn_on("base", CoreId::new(0), move || Base::make(&calls));
+        // On one core at one time, so that the volume is the same each time.
+        let make = move || {
+            pretend_wall(Some(START));
+            Base::make(&calls, journals)
+        };
+        let thread = thread::spawn_on("base", CoreId::new(0), make);
         thread.join().expect("making a volume does not panic")
     }
 
-    fn make(calls: &[Call]) -> dure_fs::Result<Base> {
+    fn make(calls: &[Call], journals: u32) -> dure_fs::Result<Base> {
         let ram = Arc::new(RamDevice::new("base", VOLUME_BLOCKS));
         let format = FormatOptions {
-            journals: Some(2),
+            journals: Some(journals),
             segment_blocks: Some(32),
             uuid: Some([7; 16]),
             ..FormatOptions::default()
@@ -236,22 +294,25 @@ impl Recording {
     /// # Errors
     /// A call that failed, or a tree that is not what the calls make.
     pub fn new(base: &Base, workload: &Workload, options: &Options) -> Result<Recording, String> {
-        caught(|| Recording::run(base, workload, options))
+        let recording = caught(|| Recording::run(base, workload, options));
+        pretend_wall(None);
+        recording
     }
 
     fn run(base: &Base, workload: &Workload, options: &Options) -> Result<Recording, String> {
+        let times = options.times.unwrap_or_else(|| Times::of(workload));
+        pretend_wall(Some(times.at(0)));
         let overlay = OverlayRam::new("crash", Arc::clone(&base.image));
         let gate = Arc::new(Gate::default());
         let gated = GateDevice::new(share(overlay), Arc::clone(&gate));
         let record = RecordDevice::with_lost_flushes(share(gated), options.lost_flushes);
         let (log, core) = (record.log(), Arc::default());
-        let stage = Stage { gate, log, core };
-        let log = record.log();
+        let stage = Stage { gate, core };
         let fs = FileSystem::open(share(record), on_stage(&options.mount, &stage));
         let fs = fs.map_err(|error| format!("mount: {error}"))?;
-        let first = match options.from {
+        let mut first = match options.from {
             CrashFrom::Mount => 0,
-            CrashFrom::FirstStep => log.step(),
+            CrashFrom::FirstStep | CrashFrom::Step(_) => log.step(),
         };
         let mut history = base.history.clone();
         let mut performer = Performer::new(fs.clone(), stage);
@@ -265,6 +326,10 @@ impl Recording {
                 _ => {}
             }
             let begin = log.step();
+            if options.from == CrashFrom::Step(number) {
+                first = begin;
+            }
+            pretend_wall(Some(times.at(number)));
             let done = performer.step(step);
             done.map_err(|error| format!("step {number} ({step}): {error}"))?;
             let end = log.step();
@@ -297,7 +362,13 @@ impl Recording {
     /// Cuts the power everywhere.
     #[must_use]
     pub fn crash(&self, options: &Options) -> (Counts, Vec<Violation>) {
-        let mut judge = Judge::new(self, options);
+        self.crash_with(options, &mut Memo::default())
+    }
+
+    /// As [`Recording::crash`]; what `memo` knows is not recovered again.
+    #[must_use]
+    pub fn crash_with(&self, options: &Options, memo: &mut Memo) -> (Counts, Vec<Violation>) {
+        let mut judge = Judge::new(self, options, memo);
         let last = self.images.last_step();
         let steps: Vec<u64> = match options.steps {
             CrashSteps::Every => (self.first..=last).collect(),
@@ -317,8 +388,34 @@ impl Recording {
             }
         }
         judge.counts.workloads = 1;
-        judge.counts.images = u64::try_from(judge.recovered.len()).expect("64 bits");
         (judge.counts, judge.violations)
+    }
+
+    /// A number that is equal, all but certainly, where the same was written in the same order and the
+    /// same was promised by then: the crashes of both leave the same.
+    #[must_use]
+    pub fn fingerprint(&self) -> u64 {
+        let mut hash = Xxh3::new();
+        for entry in self.images.entries() {
+            let place = format!("{} {:?} ", entry.submitted, entry.outcome);
+            hash.update(place.as_bytes());
+            match &entry.effect {
+                dure_block::record::Effect::Write { lba, data, fua } => {
+                    hash.update(format!("{lba:?} {fua} ").as_bytes());
+                    data.iter().for_each(|block| hash.update(block.bytes()));
+                }
+                other => hash.update(format!("{other:?} ").as_bytes()),
+            }
+        }
+        for span in &self.spans {
+            hash.update(format!("{span:?} ").as_bytes());
+        }
+        for step in &self.workload.steps {
+            if matches!(step, Step::Call(_) | Step::Open(..) | Step::Close(_)) {
+                hash.update(format!("{step}; ").as_bytes());
+            }
+        }
+        hash.digest()
     }
 
     /// What `crash` does, at one instant with one choice: to replay a report.
@@ -339,7 +436,8 @@ impl Recording {
     /// # Errors
     /// The first violation.
     pub fn crashed(&self, options: &Options, max: usize) -> Result<Vec<Base>, Box<Violation>> {
-        let mut judge = Judge::new(self, options);
+        let mut memo = Memo::default();
+        let mut judge = Judge::new(self, options, &mut memo);
         judge.keep = true;
         for step in self.first..=self.images.last_step() {
             judge.step(step);
@@ -379,14 +477,43 @@ fn promise(history: &History, number: usize, step: &Step) -> BTreeSet<usize> {
     }
 }
 
+/// What recovery made of contents of the medium, over workloads that are recovered in the same way.
+#[derive(Debug, Default)]
+pub struct Memo {
+    recovered: BTreeMap<u64, Result<(u64, Arc<Tree>), String>>,
+    /// Equal trees are kept once.
+    trees: BTreeMap<u64, Arc<Tree>>,
+}
+
+/// Trees that a memo keeps; some are a megabyte large.
+const TREES_MAX: usize = 500;
+/// Contents that a memo knows.
+const CONTENTS_MAX: usize = 1 << 20;
+
+impl Memo {
+    /// Forgets everything once it is large.
+    pub fn trim(&mut self) {
+        if self.trees.len() > TREES_MAX || self.recovered.len() > CONTENTS_MAX {
+            *self = Memo::default();
+        }
+    }
+
+    fn shared(&mut self, tree: Tree) -> (u64, Arc<Tree>) {
+        let digest = tree.digest();
+        let tree = self.trees.entry(digest).or_insert_with(|| Arc::new(tree));
+        (digest, Arc::clone(tree))
+    }
+}
+
 /// Goes through the states of one recording.
 struct Judge<'r> {
     recording: &'r Recording,
     options: &'r Options,
     counts: Counts,
     violations: Vec<Violation>,
-    /// What recovery made, by content of the medium.
-    recovered: BTreeMap<u64, Result<(u64, Arc<Tree>), String>>,
+    memo: &'r mut Memo,
+    /// The instant before: open writes, steps begun, promises.
+    before: Option<(Vec<u64>, usize, usize)>,
     /// Trees found legal: (digest, steps begun, promises).
     legal: BTreeSet<(u64, usize, usize)>,
     /// Whether different states are kept.
@@ -395,13 +522,14 @@ struct Judge<'r> {
 }
 
 impl<'r> Judge<'r> {
-    fn new(recording: &'r Recording, options: &'r Options) -> Judge<'r> {
+    fn new(recording: &'r Recording, options: &'r Options, memo: &'r mut Memo) -> Judge<'r> {
         Judge {
             recording,
             options,
             counts: Counts::default(),
             violations: Vec::new(),
-            recovered: BTreeMap::new(),
+            memo,
+            before: None,
             legal: BTreeSet::new(),
             keep: false,
             kept: Vec::new(),
@@ -412,19 +540,29 @@ impl<'r> Judge<'r> {
         let recording = self.recording;
         let point = recording.images.at(step);
         let (required, begun) = (recording.required(step), recording.begun(step));
+        // With the same writes open and the same promised, the states are those of the instant before.
+        let open = point.open().map(|entry| entry.submitted).collect();
+        let instant = Some((open, begun, required.len()));
+        if self.before == instant {
+            return;
+        }
+        self.before = instant;
         let mut content = Content::new(&point);
         for choice in point.choices(self.options.selection) {
             self.counts.states += 1;
             let image = point.image(&choice);
             let key = content.key(&image);
-            let found = self.recovered.entry(key).or_insert_with(|| {
-                let tree = recover(image, &self.options.mount)?;
-                if self.keep {
-                    self.kept.push(Base::crashed(&point.image(&choice), &tree));
-                }
-                Ok((tree.digest(), Arc::new(tree)))
-            });
-            let verdict = match found {
+            if !self.memo.recovered.contains_key(&key) {
+                self.counts.images += 1;
+                let made = recover(image, &self.options.mount).map(|tree| {
+                    if self.keep {
+                        self.kept.push(Base::crashed(&point.image(&choice), &tree));
+                    }
+                    self.memo.shared(tree)
+                });
+                self.memo.recovered.insert(key, made);
+            }
+            let verdict = match &self.memo.recovered[&key] {
                 Err(what) => Err(what.clone()),
                 Ok((digest, _)) if self.legal.contains(&(*digest, begun, required.len())) => Ok(()),
                 Ok((digest, tree)) => {
@@ -576,6 +714,7 @@ fn caught<T>(body: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
 fn must_be_clean(device: &Arc<dyn Device>, when: &str) -> Result<(), String> {
     let options = CheckOptions {
         data: Data::Verify,
+        threads: Some(1),
         ..CheckOptions::default()
     };
     let report =

@@ -1,7 +1,6 @@
 //! The tree of a mounted volume, read through the file system.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::ops::ControlFlow;
 
 use dure_fs::units::{Ino, to_usize};
@@ -74,16 +73,30 @@ impl Tree {
     /// A number that differs, all but certainly, where trees differ.
     #[must_use]
     pub fn digest(&self) -> u64 {
-        let mut text = String::new();
+        let mut hash = xxhash_rust::xxh3::Xxh3::new();
+        let bytes = |bytes: &[u8]| xxhash_rust::xxh3::xxh3_64(bytes);
         for (path, item) in &self.items {
-            let content = xxhash_rust::xxh3::xxh3_64(&item.content);
-            let shown = Item {
-                content: Vec::new(),
-                ..item.clone()
-            };
-            writeln!(text, "{path:?} {content} {shown:?}").expect("a string takes everything");
+            let Item {
+                ino,
+                kind,
+                mode,
+                uid,
+                nlink,
+                size,
+                mtime,
+                ..
+            } = item;
+            let content = bytes(&item.content);
+            let text =
+                format!("{path:?} {content} {ino} {kind:?} {mode} {uid} {nlink} {size} {mtime}\n");
+            hash.update(text.as_bytes());
+            for (name, value) in &item.xattrs {
+                let (name, value) = (bytes(name), bytes(value));
+                hash.update(&name.to_le_bytes());
+                hash.update(&value.to_le_bytes());
+            }
         }
-        xxhash_rust::xxh3::xxh3_64(text.as_bytes())
+        hash.digest()
     }
 }
 

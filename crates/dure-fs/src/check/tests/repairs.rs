@@ -19,6 +19,7 @@ const SAFE: CheckOptions<'_> = CheckOptions {
     repair: Repair::Safe,
     data: super::Data::Skip,
     progress: None,
+    threads: None,
 };
 
 /// Repairs, and expects every issue mended and a clean second check.

@@ -1,0 +1,308 @@
+//! `dure sim`: crash enumeration, in shares that can be continued.
+//!
+//! **Structure.** The campaign of dure-sim runs batches; after each, the file of `--resume` is replaced
+//! by one that says where to go on and what was found. **Invariants.** A file goes on only with the plan
+//! it was written for. **Crash.** A run that is killed repeats its last batch.
+
+#![expect(clippy::print_stdout, reason = "printing is what a command does")]
+
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow, bail};
+use dure_sim::crash::campaign::{Campaign, Plan, Tally};
+use dure_sim::crash::{Options, Workload};
+use serde::{Deserialize, Serialize};
+
+use crate::args::{Sim, SimCrash};
+use crate::{exit, progress};
+
+pub(crate) fn run(args: &Sim) -> Result<u8> {
+    match args {
+        Sim::Crash(args) => crash(args),
+    }
+}
+
+/// What was run and found, in the file of `--resume` and with `--json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Report {
+    suite: String,
+    seq: u32,
+    cores: u32,
+    seed: u64,
+    /// Groups of workloads that share their operations.
+    groups: u64,
+    groups_done: u64,
+    workloads: u64,
+    /// Workloads that wrote and promised the same as another.
+    workloads_equal: u64,
+    states: u64,
+    states_different: u64,
+    violations: Vec<Finding>,
+    milliseconds: u64,
+}
+
+/// A violation, or a workload that failed without a crash.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Finding {
+    workload: String,
+    report: String,
+}
+
+impl Report {
+    fn new(args: &SimCrash, groups: u64) -> Report {
+        Report {
+            suite: "ace".into(),
+            seq: args.seq,
+            cores: args.cores,
+            seed: args.seed,
+            groups,
+            groups_done: 0,
+            workloads: 0,
+            workloads_equal: 0,
+            states: 0,
+            states_different: 0,
+            violations: Vec::new(),
+            milliseconds: 0,
+        }
+    }
+
+    fn is_of(&self, other: &Report) -> bool {
+        let plan = |of: &Report| (of.suite.clone(), of.seq, of.cores, of.seed, of.groups);
+        plan(self) == plan(other)
+    }
+
+    fn add(&mut self, tally: Tally, milliseconds: u64) {
+        self.groups_done = tally.place;
+        self.workloads += tally.counts.workloads;
+        self.workloads_equal += tally.equal;
+        self.states += tally.counts.states;
+        self.states_different += tally.counts.images;
+        self.milliseconds += milliseconds;
+        let violations = tally.violations.iter();
+        self.violations.extend(violations.map(|violation| Finding {
+            workload: violation.workload.to_string(),
+            report: violation.to_string(),
+        }));
+        self.violations.extend(tally.failures.iter().map(|failure| {
+            let first = failure.lines().next().unwrap_or_default();
+            Finding {
+                workload: first.trim_start_matches("workload: ").to_owned(),
+                report: failure.clone(),
+            }
+        }));
+    }
+
+    fn is_complete(&self) -> bool {
+        self.groups_done == self.groups
+    }
+
+    fn code(&self) -> u8 {
+        if self.violations.is_empty() {
+            exit::OK
+        } else {
+            exit::FAILED
+        }
+    }
+
+    fn print(&self) {
+        for finding in &self.violations {
+            println!(
+                "{}\nreplay: dure sim crash --replay '{}'\n",
+                finding.report, finding.workload
+            );
+        }
+        let seconds = self.milliseconds / 1000;
+        let rate = self.states * 1000 / self.milliseconds.max(1);
+        let share = if self.is_complete() { "all" } else { "a share" };
+        println!(
+            "{} seq-{}, up to {} cores, seed {}: {share}, {} of {} groups\n\
+             workloads {} ({} more equal to another), states {} ({} different), violations {}\n\
+             {seconds} s, {rate} states/s",
+            self.suite,
+            self.seq,
+            self.cores,
+            self.seed,
+            self.groups_done,
+            self.groups,
+            self.workloads,
+            self.workloads_equal,
+            self.states,
+            self.states_different,
+            self.violations.len(),
+        );
+    }
+}
+
+/// Reads what an earlier run left; nothing if there is no file yet.
+fn load(path: &Path, plan: &Report) -> Result<Option<Report>> {
+    let at = || path.display().to_string();
+    if !path.try_exists().with_context(at)? {
+        return Ok(None);
+    }
+    let text = std::fs::read_to_string(path).with_context(at)?;
+    let report: Report = serde_json::from_str(&text)
+        .with_context(|| format!("{}: not a file of --resume", path.display()))?;
+    if !report.is_of(plan) {
+        bail!(
+            "{}: it was written for --seq {} --cores {} --seed {} of {} groups; give these options, or \
+             another file",
+            path.display(),
+            report.seq,
+            report.cores,
+            report.seed,
+            report.groups
+        );
+    }
+    Ok(Some(report))
+}
+
+/// Replaces the file as a whole.
+fn save(path: &Path, report: &Report) -> Result<()> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    let at = || path.display().to_string();
+    std::fs::write(&name, serde_json::to_string_pretty(report)?).with_context(at)?;
+    std::fs::rename(&name, path).with_context(at)
+}
+
+fn milliseconds(since: u64) -> u64 {
+    (dure_sync::clock::monotonic_ns() - since) / 1_000_000
+}
+
+fn crash(args: &SimCrash) -> Result<u8> {
+    let report = match &args.replay {
+        Some(text) => replay(args, text)?,
+        None => enumerate(args)?,
+    };
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        report.print();
+    }
+    Ok(report.code())
+}
+
+fn replay(args: &SimCrash, text: &str) -> Result<Report> {
+    let workload: Workload = text
+        .parse()
+        .map_err(|what: String| anyhow!("--replay: {what}"))?;
+    let begin = dure_sync::clock::monotonic_ns();
+    let tally = Campaign::replay(&workload, &Options::default());
+    let mut report = Report::new(args, 1);
+    report.add(Tally { place: 1, ..tally }, milliseconds(begin));
+    Ok(report)
+}
+
+fn enumerate(args: &SimCrash) -> Result<Report> {
+    let plan = Plan {
+        operations: args.seq,
+        cores: dure_fs::units::to_usize(args.cores.into()),
+        seed: args.seed,
+    };
+    let threads = match args.threads {
+        Some(threads) => dure_fs::units::to_usize(threads.into()),
+        None => dure_sync::core_count(),
+    };
+    let mut campaign = Campaign::new(plan, threads, Options::default());
+    let mut report = Report::new(args, campaign.groups());
+    if let Some(path) = &args.resume
+        && let Some(earlier) = load(path, &report)?
+    {
+        report = earlier;
+    }
+    let count = args.count.unwrap_or(u64::MAX);
+    let bar = match args.count {
+        Some(count) => progress::bar(count, "workloads"),
+        None => progress::bar(report.groups, "groups of workloads"),
+    };
+    while report.workloads < count {
+        let place = report.groups_done;
+        let mut tally = Tally {
+            place,
+            ..Tally::default()
+        };
+        let begin = dure_sync::clock::monotonic_ns();
+        if !campaign.batch(&mut tally) {
+            break;
+        }
+        report.add(tally, milliseconds(begin));
+        if let Some(path) = &args.resume {
+            save(path, &report)?;
+        }
+        bar.set_position(if args.count.is_some() {
+            report.workloads
+        } else {
+            report.groups_done
+        });
+    }
+    bar.finish_and_clear();
+    Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Args, Command};
+
+    fn parsed(arguments: &[&str]) -> SimCrash {
+        let fixed = ["dure", "sim", "crash", "--seq", "2", "--cores", "1"];
+        let args = Args::try_parse_from(fixed.iter().chain(arguments)).unwrap();
+        match args.command {
+            Command::Sim(Sim::Crash(args)) => args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_run_in_two_parts_finds_what_one_finds() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("resume");
+        let file = file.to_str().unwrap();
+        let part = |count: &str| {
+            let args = parsed(&["--count", count, "--threads", "1", "--resume", file]);
+            enumerate(&args).unwrap()
+        };
+        let first = part("1");
+        let second = part(&(first.workloads + 1).to_string());
+        assert!(second.workloads > first.workloads && second.groups_done > first.groups_done);
+        let count = second.workloads.to_string();
+        let mut whole = enumerate(&parsed(&["--count", &count, "--threads", "1"])).unwrap();
+        // What one run has recovered it does not recover again; a second run does not know.
+        whole.milliseconds = second.milliseconds;
+        whole.states_different = second.states_different;
+        assert_eq!(whole, second);
+        assert_eq!(second.violations, []);
+        let other = parsed(&["--seed", "2", "--resume", file]);
+        let refused = enumerate(&other).unwrap_err().to_string();
+        assert!(refused.contains("--seed 1"), "{refused}");
+    }
+
+    #[test]
+    fn a_violation_ends_with_1_and_says_how_to_replay_it() {
+        let args = parsed(&[]);
+        let mut report = Report::new(&args, 10);
+        assert_eq!(report.code(), exit::OK);
+        let failures = vec!["workload: setup 1; sync\nstep 0 (sync): broken".to_owned()];
+        report.add(
+            Tally {
+                failures,
+                ..Tally::default()
+            },
+            1,
+        );
+        assert_eq!(report.code(), exit::FAILED);
+        assert_eq!(report.violations[0].workload, "setup 1; sync");
+    }
+
+    #[test]
+    fn a_replay_runs_the_workload_alone() {
+        let text = "setup 1; create /new; fsync /new; unlink /foo; writeback";
+        let report = replay(&parsed(&[]), text).unwrap();
+        assert_eq!((report.workloads, report.violations.len()), (1, 0));
+        assert!(report.states > 10);
+        assert!(replay(&parsed(&[]), "create /new").is_err());
+    }
+}

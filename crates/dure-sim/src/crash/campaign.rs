@@ -1,0 +1,223 @@
+//! A suite of workloads on all cores, in shares that can be continued.
+//!
+//! **Structure.** Groups run in batches; after a batch everything before [`Tally::place`] is done, which
+//! is all that a later run needs to go on. Each thread keeps what it recovered ([`Memo`]); workloads of a
+//! group that write and promise the same run once. **Invariants.** A plan and a place determine what is
+//! run next. **Crash.** A run that is killed repeats one batch.
+
+use std::collections::BTreeSet;
+
+use dure_block::crash::{Selection, Tear};
+use dure_sync::atomic::{AtomicU64, Ordering};
+use dure_sync::thread;
+
+use super::ace::{Ace, Made, shuffled};
+use super::call::{Step, Workload};
+use super::run::{Base, Counts, CrashFrom, CrashSteps, Memo, Options, Recording, Violation};
+use super::workload::SETUPS;
+
+/// What is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Plan {
+    /// Operations of a workload, 1 to 3.
+    pub operations: u32,
+    /// Cores the operations are spread over at most, 1 to 3.
+    pub cores: usize,
+    /// What the order of the groups depends on.
+    pub seed: u64,
+}
+
+/// What was run so far, and what it showed.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// Groups before this place of the order are done.
+    pub place: u64,
+    /// How much was tried.
+    pub counts: Counts,
+    /// Workloads that wrote and promised what another of their group did.
+    pub equal: u64,
+    /// What was wrong.
+    pub violations: Vec<Violation>,
+    /// Workloads that did not even run, with the error.
+    pub failures: Vec<String>,
+}
+
+impl Tally {
+    fn add(&mut self, other: Tally) {
+        self.counts = self.counts.plus(other.counts);
+        self.equal += other.equal;
+        self.violations.extend(other.violations);
+        self.failures.extend(other.failures);
+    }
+
+    /// Whether everything was as promised.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.violations.is_empty() && self.failures.is_empty()
+    }
+}
+
+/// Runs a plan.
+#[derive(Debug)]
+pub struct Campaign {
+    plan: Plan,
+    ace: Ace,
+    /// Volumes by setup and journals, from two on.
+    bases: Vec<Vec<Base>>,
+    threads: usize,
+    memos: Vec<Memo>,
+    /// A rule that is left out, for canaries.
+    options: Options,
+}
+
+/// Groups of a batch, for each thread.
+const BATCH: u64 = 24;
+
+/// The rules under which every workload of a campaign runs; whole writes first, then torn ones.
+fn thoroughness(options: &Options, from: CrashFrom) -> [Options; 2] {
+    let with = |tear, exhaustive_max, random, steps| Options {
+        selection: Selection {
+            exhaustive_max,
+            random,
+            seed: 1,
+            tear,
+        },
+        steps,
+        from,
+        ..options.clone()
+    };
+    [
+        with(Tear::None, 8, 8, CrashSteps::Every),
+        with(Tear::Sectors, 2, 4, CrashSteps::Frontiers),
+    ]
+}
+
+/// Journals of the volume a workload runs on: one for each core, and two at least.
+fn journals(workload: &Workload) -> usize {
+    let cores = workload.steps.iter().filter_map(|step| match step {
+        Step::Core(core) => Some(core + 1),
+        _ => None,
+    });
+    cores.max().unwrap_or(2).max(2)
+}
+
+fn bases_of(setup: usize) -> Vec<Base> {
+    let made = (2..=3).map(|journals| Base::with_journals(SETUPS[setup], journals));
+    made.map(|base| base.expect("a volume can be made"))
+        .collect()
+}
+
+impl Campaign {
+    /// Prepares `plan` for `threads` threads; `options` say how volumes are mounted.
+    ///
+    /// # Panics
+    /// If a volume cannot be made in memory.
+    #[must_use]
+    pub fn new(plan: Plan, threads: usize, options: Options) -> Campaign {
+        assert!(threads > 0, "somebody works");
+        Campaign {
+            plan,
+            ace: Ace::new(plan.operations, plan.cores),
+            bases: (0..SETUPS.len()).map(bases_of).collect(),
+            threads,
+            memos: (0..threads).map(|_| Memo::default()).collect(),
+            options,
+        }
+    }
+
+    /// How many groups the plan has.
+    #[must_use]
+    pub fn groups(&self) -> u64 {
+        self.ace.groups()
+    }
+
+    /// Runs the next batch behind `tally.place`; false if nothing was left.
+    ///
+    /// # Panics
+    /// If a thread does.
+    pub fn batch(&mut self, tally: &mut Tally) -> bool {
+        let end = self
+            .groups()
+            .min(tally.place + BATCH * u64::try_from(self.threads).expect("few"));
+        if tally.place >= end {
+            return false;
+        }
+        let next = AtomicU64::new(tally.place);
+        let (plan, ace, bases, options) = (self.plan, &self.ace, &self.bases, &self.options);
+        let work = |memo: &mut Memo| {
+            let mut part = Tally::default();
+            loop {
+                // Relaxed: only the number itself is shared.
+                let place = next.fetch_add(1, Ordering::Relaxed);
+                if place >= end {
+                    return part;
+                }
+                let group = shuffled(ace.groups(), plan.seed, place);
+                run_group(&ace.group(group), bases, options, memo, &mut part);
+                memo.trim();
+            }
+        };
+        let memos = &mut self.memos;
+        let parts: Vec<Tally> = thread::scope(|scope| {
+            let work = &work;
+            let start = |memo| scope.spawn(move || work(memo));
+            let handles: Vec<_> = memos.iter_mut().map(start).collect();
+            let join = |handle: thread::ScopedJoinHandle<'_, Tally>| {
+                handle.join().expect("a panic in a workload is a failure")
+            };
+            handles.into_iter().map(join).collect()
+        });
+        parts.into_iter().for_each(|part| tally.add(part));
+        tally.place = end;
+        true
+    }
+
+    /// Runs one workload alone, with every crash of it.
+    #[must_use]
+    pub fn replay(workload: &Workload, options: &Options) -> Tally {
+        let mut bases: Vec<Vec<Base>> = SETUPS.iter().map(|_| Vec::new()).collect();
+        bases[workload.setup] = bases_of(workload.setup);
+        let made = Made {
+            workload: workload.clone(),
+            from: 0,
+        };
+        let mut tally = Tally::default();
+        run_group(&[made], &bases, options, &mut Memo::default(), &mut tally);
+        tally
+    }
+}
+
+fn run_group(
+    group: &[Made],
+    bases: &[Vec<Base>],
+    options: &Options,
+    memo: &mut Memo,
+    tally: &mut Tally,
+) {
+    let mut seen = BTreeSet::new();
+    for made in group {
+        let base = &bases[made.workload.setup][journals(&made.workload) - 2];
+        let [whole, torn] = thoroughness(options, CrashFrom::Step(made.from));
+        let recording = match Recording::new(base, &made.workload, &whole) {
+            Ok(recording) => recording,
+            Err(what) => {
+                let workload = &made.workload;
+                tally.failures.push(format!("workload: {workload}\n{what}"));
+                continue;
+            }
+        };
+        if !seen.insert(recording.fingerprint()) {
+            tally.equal += 1;
+            continue;
+        }
+        let (mut counts, mut violations) = recording.crash_with(&whole, memo);
+        if violations.is_empty() {
+            let (more, found) = recording.crash_with(&torn, memo);
+            counts.states += more.states;
+            counts.images += more.images;
+            violations = found;
+        }
+        tally.counts = tally.counts.plus(counts);
+        tally.violations.extend(violations);
+    }
+}
