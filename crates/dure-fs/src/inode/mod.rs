@@ -29,7 +29,7 @@ pub(crate) use cache::{InodeCache, Unlinked};
 pub(crate) use delete::{Weight, freed};
 pub(crate) use lock::LockedInodes;
 pub(crate) use orphan::{FreeSlot, OrphanPlace, Orphans};
-pub(crate) use pool::InodePools;
+pub(crate) use pool::{FreeIno, InodePools};
 
 use crate::directory::DirectoryState;
 use crate::error::{Error, Result};

@@ -10,7 +10,7 @@ use crate::directory::tree::{Tree, TreeEdit, target};
 use crate::error::{Error, Result};
 use crate::format::inode::{BODY_BYTES, FLAG_LONG_LINK, FLAG_ORPHAN, InodeRecord};
 use crate::format::orphan::INTENT_DELETE;
-use crate::inode::{Inode, InodeRef, InodeState, NewInode};
+use crate::inode::{FreeIno, FreeSlot, Inode, InodeRef, InodeState, NewInode};
 use crate::node::Node;
 use crate::op::{Op, OpKind};
 use crate::space::OpClass;
@@ -125,6 +125,27 @@ impl FileSystem {
     }
 }
 
+/// Whether `link` may name an inode that was made without a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Linkable {
+    Yes,
+    No,
+}
+
+/// The record of the next life of a free number, born now.
+fn blank_record(op: &Op<'_>, ino: Ino, node: &Arc<Node>) -> InodeRecord {
+    let before = op.view(node, ino.index(), |payload| {
+        InodeRecord::read_from_bytes(payload).expect("496 bytes")
+    });
+    assert!(before.is_free(), "inode {ino} was taken from the free");
+    let mut record = InodeRecord::new_zeroed();
+    record.ino = U64::new(ino.0);
+    record.generation = U32::new(before.generation.get().wrapping_add(1).max(1));
+    let now = op.time();
+    (record.atime, record.mtime, record.ctime, record.btime) = (now, now, now, now);
+    record
+}
+
 impl Volume {
     fn make(&self, directory: &InodeRef, name: &[u8], plan: Plan<'_>) -> Result<InodeRef> {
         check_name(name)?;
@@ -214,25 +235,51 @@ impl Volume {
             let state = parent.state.read();
             state.check_directory()?;
             let (ino, node) = free.place(&mut op, self)?;
-            let mut record =
-                self.new_record(&mut op, ino, &node, parent.ino, &state, plan, blobs)?;
-            record.nlink = U32::ZERO;
-            record.flags = U32::new(FLAG_ORPHAN);
-            op.edit(&node, ino.index())
-                .copy_from_slice(record.as_bytes());
-            slot.fill(&mut op, ino, INTENT_DELETE);
-            let inode = Inode::new(self.inodes.volume(), node, record)?;
-            let mark = op.finish();
-            {
-                let mut state = inode.state.write_ordered();
-                state.file.note_mark(mark);
-                state.orphan = Some(slot.used());
-                state.linkable = true;
-            }
-            free.used();
-            self.counters.inodes.add(1);
-            Ok(self.inodes.insert(inode)?)
+            let record = self.new_record(&mut op, ino, &node, parent.ino, &state, plan, blobs)?;
+            Ok(self.insert_unnamed(op, (slot, free), node, record, Linkable::Yes)?)
         })
+    }
+
+    /// A file that nobody can name: what its attributes hold is deleted with its last pin, or by the next
+    /// mount.
+    pub(crate) fn carrier(&self) -> Result<InodeRef> {
+        let free = self.free_ino()?;
+        let slot = self.orphan_slot()?;
+        let mut op = self.op(OpKind::Create, OpClass::Normal, NODES)?;
+        // Dropped before the op, which may give back the nid of the node that the number is in.
+        let mut free = free;
+        let (ino, node) = free.place(&mut op, self)?;
+        let mut record = blank_record(&op, ino, &node);
+        record.mode = U32::new(FileKind::File.mode());
+        self.insert_unnamed(op, (slot, free), node, record, Linkable::No)
+    }
+
+    /// Lets `op` make the inode of `record` without a name and in an orphan slot, and finish.
+    fn insert_unnamed(
+        &self,
+        mut op: Op<'_>,
+        (slot, free): (FreeSlot<'_>, FreeIno<'_>),
+        node: Arc<Node>,
+        mut record: InodeRecord,
+        linkable: Linkable,
+    ) -> Result<InodeRef> {
+        let ino = Ino(record.ino.get());
+        record.nlink = U32::ZERO;
+        record.flags = U32::new(FLAG_ORPHAN);
+        op.edit(&node, ino.index())
+            .copy_from_slice(record.as_bytes());
+        slot.fill(&mut op, ino, INTENT_DELETE);
+        let inode = Inode::new(self.inodes.volume(), node, record)?;
+        let mark = op.finish();
+        {
+            let mut state = inode.state.write_ordered();
+            state.file.note_mark(mark);
+            state.orphan = Some(slot.used());
+            state.linkable = linkable == Linkable::Yes;
+        }
+        free.used();
+        self.counters.inodes.add(1);
+        self.inodes.insert(inode)
     }
 
     /// Blob nodes a new inode may need, as far as can be seen before the operation begins.
@@ -274,13 +321,7 @@ impl Volume {
         if needed > blobs {
             return Err(Attempt::Again);
         }
-        let before = op.view(node, ino.index(), |payload| {
-            InodeRecord::read_from_bytes(payload).expect("496 bytes")
-        });
-        assert!(before.is_free(), "inode {ino} was taken from the free");
-        let mut record = InodeRecord::new_zeroed();
-        record.ino = U64::new(ino.0);
-        record.generation = U32::new(before.generation.get().wrapping_add(1).max(1));
+        let mut record = blank_record(op, ino, node);
         record.mode = U32::new(plan.kind.mode() | inherited.mode & PERMISSIONS);
         record.uid = U32::new(plan.new.uid);
         record.gid = U32::new(plan.new.gid);
@@ -291,8 +332,6 @@ impl Volume {
             }
         }
         record.nlink = U32::new(1);
-        let now = op.time();
-        (record.atime, record.mtime, record.ctime, record.btime) = (now, now, now, now);
         if matches!(plan.kind, FileKind::CharacterDevice | FileKind::BlockDevice) {
             record.rdev = U64::new(plan.new.rdev);
         }

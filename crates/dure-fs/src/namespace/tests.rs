@@ -5,6 +5,7 @@ mod attributes;
 mod calls;
 mod counts;
 mod crash;
+mod large_attributes;
 mod model;
 mod rename;
 mod speed;
@@ -70,7 +71,7 @@ pub(crate) fn options() -> MountOptions {
 }
 
 pub(crate) fn fresh() -> (Disk, FileSystem) {
-    // Segments of 2 MiB, so that the longest attribute fits a record.
+    // Segments of 2 MiB: the longest attribute fits a record.
     let disk = Disk::new(1 << 17);
     let fs = disk.mount();
     (disk, fs)

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::format::blob::{BLOB_BYTES, BlobHeader};
 use crate::format::node::NodeKind;
 use crate::node::Node;
-use crate::op::Op;
+use crate::op::{Op, RECORD_BYTES_MAX};
 use crate::units::{Ino, Nid, to_u64};
 use crate::volume::Volume;
 
@@ -28,6 +28,34 @@ pub(crate) struct Chain {
 /// Nodes for a stream of `bytes` bytes.
 pub(crate) fn nodes_for(bytes: usize) -> u32 {
     u32::try_from(bytes.div_ceil(BLOB_BYTES)).expect("streams are short")
+}
+
+/// Bytes that one record of the volume's log may hold.
+fn record_bytes_max(volume: &Volume) -> usize {
+    volume.journal().handle_bytes_max().min(RECORD_BYTES_MAX)
+}
+
+/// Pieces that one operation may write besides other things.
+pub(super) fn pieces_per_record(volume: &Volume) -> usize {
+    let pieces = (record_bytes_max(volume) - RECORDS_BESIDES) / PIECE_RECORD_BYTES;
+    assert!(pieces > 0, "the smallest log segment takes a piece");
+    pieces
+}
+
+/// The pieces of a stream.
+pub(super) fn pieces(stream: &[u8]) -> impl Iterator<Item = &[u8]> {
+    stream.chunks(BLOB_BYTES)
+}
+
+/// Makes the payload of a node.
+pub(super) fn fill(payload: &mut [u8], next: u64, piece: &[u8]) {
+    payload[..HEADER_BYTES].copy_from_slice(&next.to_le_bytes());
+    payload[HEADER_BYTES..][..piece.len()].copy_from_slice(piece);
+    payload[HEADER_BYTES + piece.len()..].fill(0);
+}
+
+fn holds(payload: &[u8], next: u64, piece: &[u8]) -> bool {
+    next_of(payload) == next && payload[HEADER_BYTES..].starts_with(piece)
 }
 
 fn next_of(payload: &[u8]) -> u64 {
@@ -88,14 +116,30 @@ impl Chain {
         self.nodes.iter().for_each(|node| op.free_node(node));
     }
 
+    /// Whether one operation can turn the stream into `new`.
+    pub(super) fn fits_a_record(&self, volume: &Volume, new: &[u8]) -> bool {
+        let unchanged = |&(at, piece): &(usize, &[u8])| {
+            let last = (at + 1) * BLOB_BYTES >= new.len();
+            let next = match self.nodes.get(at + 1) {
+                _ if last => Some(0),
+                next => next.map(|next| next.nid.0),
+            };
+            let same = |node: &Arc<Node>, next| holds(&node.read(0).payload, next, piece);
+            let node = self.nodes.get(at).zip(next);
+            node.is_some_and(|(node, next)| same(node, next))
+        };
+        let changed = pieces(new).enumerate().filter(|piece| !unchanged(piece));
+        changed.count() <= pieces_per_record(volume)
+    }
+
     /// Lets `op` turn the stream into `new`; gives the first node, 0 for an empty stream. New nodes
     /// belong to `owner`.
     ///
     /// # Errors
-    /// `NoSpace` when the nodes run out, or one record of the volume's log cannot hold the change (of
-    /// volumes below 512 MiB, whose log segments are small).
+    /// `NoSpace` when the nodes run out, or one record of the volume's log cannot hold the change, which
+    /// `fits_a_record` says before (only what a new inode inherits is not asked about).
     pub(crate) fn write(&self, op: &mut Op<'_>, owner: Ino, new: &[u8]) -> Result<u64> {
-        let pieces: Vec<&[u8]> = new.chunks(BLOB_BYTES).collect();
+        let pieces: Vec<&[u8]> = pieces(new).collect();
         let mut nodes = self.nodes.clone();
         for extra in nodes.drain(pieces.len().min(self.nodes.len())..) {
             op.free_node(&extra);
@@ -106,22 +150,16 @@ impl Chain {
         let mut logged = RECORDS_BESIDES;
         for (at, (node, piece)) in nodes.iter().zip(pieces).enumerate() {
             let next = nodes.get(at + 1).map_or(0, |next| next.nid.0);
-            let same = op.view(node, 0, |payload| {
-                next_of(payload) == next && payload[HEADER_BYTES..].starts_with(piece)
-            });
-            if same {
+            if op.view(node, 0, |payload| holds(payload, next, piece)) {
                 continue;
             }
             logged += PIECE_RECORD_BYTES;
             if logged > op.record_bytes_max() {
                 return Err(Error::NoSpace {
-                    what: "the log: a change of attributes is one record",
+                    what: "the log: what a new inode inherits is one record",
                 });
             }
-            let payload = op.edit(node, 0);
-            payload[..HEADER_BYTES].copy_from_slice(&next.to_le_bytes());
-            payload[HEADER_BYTES..][..piece.len()].copy_from_slice(piece);
-            payload[HEADER_BYTES + piece.len()..].fill(0);
+            fill(op.edit(node, 0), next, piece);
         }
         Ok(nodes.first().map_or(0, |node| node.nid.0))
     }

@@ -3,10 +3,12 @@
 //! **Problem.** Most inodes have none, some have one of 30 bytes, few have a hundred kilobytes.
 //! **Structure.** [`stream`] encodes, [`chain`] stores, [`acl`] knows access control lists, which are tied
 //! to the mode bits. **Invariants.** A stream changes under its inode's lock, together with the inode
-//! (`xattr_root`, `xattr_bytes`, ctime), in one handle. **On a crash** an attribute is old or new.
+//! (`xattr_root`, `xattr_bytes`, ctime), in one handle; what does not fit one is written before
+//! ([`large`]). **On a crash** an attribute is old or new.
 
 pub(crate) mod acl;
 pub(crate) mod chain;
+mod large;
 pub(crate) mod stream;
 
 use self::acl::{Acl, Equivalence};
@@ -223,6 +225,9 @@ impl Volume {
             let loaded = load(self, inode)?;
             let mut new = loaded.stream.clone();
             change(&mut new, &mut inode.state.read().record.clone())?;
+            if !loaded.chain.fits_a_record(self, &new) {
+                return self.change_in_steps(inode, &loaded, &new, &change);
+            }
             let mut op = self.op(
                 OpKind::Xattr,
                 OpClass::Normal,

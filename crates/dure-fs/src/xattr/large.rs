@@ -1,0 +1,90 @@
+//! Changes of attributes that do not fit one record of the log.
+//!
+//! **Problem.** A handle takes at most an eighth of a log segment: 16 KiB on the smallest volumes, while
+//! an attribute may have 64 KiB. **Structure.** The whole new chain is written in several handles, from
+//! its end on, as the attributes of a *carrier*: a file without a name, in an orphan slot. Then one handle
+//! gives the chain to the inode, takes it from the carrier and frees the old one. **Invariants.** Every
+//! handle edits the carrier, so each depends on the one before it. Nodes written here name no owner: they
+//! change hands. **On a crash** the attributes are old or new: until the last handle counts, what was
+//! written belongs to the carrier, and the mount deletes it.
+
+use super::Loaded;
+use super::chain::{self, pieces_per_record};
+use crate::error::Result;
+use crate::format::inode::InodeRecord;
+use crate::format::node::NodeKind;
+use crate::inode::{Inode, InodeRef, LockedInodes};
+use crate::namespace::Attempt;
+use crate::op::OpKind;
+use crate::space::OpClass;
+use crate::units::to_usize;
+use crate::volume::Volume;
+use zerocopy::little_endian::{U32, U64};
+
+impl Volume {
+    /// Makes `new` the attributes of an inode, which were `loaded`. `change` changes the record along.
+    pub(super) fn change_in_steps(
+        &self,
+        inode: &Inode,
+        loaded: &Loaded,
+        new: &[u8],
+        change: impl Fn(&mut Vec<u8>, &mut InodeRecord) -> Result<()>,
+    ) -> std::result::Result<(), Attempt> {
+        // Declared before the locks: its pin goes after them, and deletes it.
+        let carrier = self.carry(new)?;
+        let carrier = carrier.inode();
+        let mut op = self.op(OpKind::Xattr, OpClass::Normal, 2 + loaded.chain.nodes())?;
+        let mut locked = LockedInodes::lock([inode, carrier]);
+        if locked.get(inode).xattr_changes != loaded.changes {
+            return Err(Attempt::Again);
+        }
+        let mut record = inode.draft(locked.get(inode));
+        let mut again = loaded.stream.clone();
+        change(&mut again, &mut record)?;
+        assert_eq!(again, new, "a change of a stream depends on it alone");
+        let mut bare = carrier.draft(locked.get(carrier));
+        (record.xattr_root, record.xattr_bytes) = (bare.xattr_root, bare.xattr_bytes);
+        (bare.xattr_root, bare.xattr_bytes) = (U64::ZERO, U32::ZERO);
+        assert_eq!(to_usize(u64::from(record.xattr_bytes.get())), new.len());
+        loaded.chain.free(&mut op);
+        record.ctime = op.time();
+        inode.store(&mut op, &record);
+        carrier.store(&mut op, &bare);
+        let mark = op.finish();
+        for (inode, record) in [(inode, record), (carrier, bare)] {
+            let state = locked.get_mut(inode);
+            state.file.note_mark(mark);
+            state.xattr_changes += 1;
+            inode.stored(state, record);
+        }
+        Ok(())
+    }
+
+    /// A carrier with a chain that holds `stream`.
+    fn carry(&self, stream: &[u8]) -> std::result::Result<InodeRef, Attempt> {
+        let carrier = self.carrier()?;
+        let inode = carrier.inode();
+        let pieces: Vec<&[u8]> = chain::pieces(stream).collect();
+        let (mut next, mut bytes) = (0, 0);
+        for group in pieces.rchunks(pieces_per_record(self)) {
+            let nodes = u32::try_from(group.len()).expect("streams are short");
+            let mut op = self.op(OpKind::Xattr, OpClass::Normal, 1 + nodes)?;
+            let mut state = inode.state.write();
+            for piece in group.iter().rev() {
+                let node = op.new_node(NodeKind::Blob)?;
+                chain::fill(op.edit(&node, 0), next, piece);
+                next = node.nid.0;
+                bytes += piece.len();
+            }
+            let mut record = inode.draft(&state);
+            record.xattr_root = U64::new(next);
+            record.xattr_bytes = U32::new(u32::try_from(bytes).expect("at most 128 KiB"));
+            inode.store(&mut op, &record);
+            let mark = op.finish();
+            state.file.note_mark(mark);
+            state.xattr_changes += 1;
+            inode.stored(&mut state, record);
+        }
+        Ok(carrier)
+    }
+}
