@@ -35,18 +35,11 @@ const FACADE_ONLY: &[&str] = &["std::sync", "std::thread", "Instant", "SystemTim
 const BELOW_FACADE: &[&str] = &["dure-vcpu", "dure-sync"];
 
 /// A crate, a name it may use nevertheless, and why.
-const EXCEPTIONS: &[(&str, &str, &str)] = &[
-    (
-        "dure-fuse",
-        "SystemTime",
-        "the interface of the fuser crate passes times as SystemTime",
-    ),
-    (
-        "dure-sim",
-        "std::thread",
-        "the test harness names its thread after the test, which the replay line of a failed seed tells",
-    ),
-];
+const EXCEPTIONS: &[(&str, &str, &str)] = &[(
+    "dure-sim",
+    "std::thread",
+    "the test harness names its thread after the test, which the replay line of a failed seed tells",
+)];
 
 fn crates() -> Vec<(String, PathBuf)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();

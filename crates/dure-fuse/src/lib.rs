@@ -4,9 +4,8 @@
 //! translate, keep the kernel's lookup counts, and mount and unmount cleanly.
 //!
 //! **Structure.** [`server`] answers requests in our own types and knows nothing of a transport.
-//! [`transport`] carries them; the first transport is the `fuser` crate, to be replaced by one of our
-//! own without touching the server. [`mount`] makes the mount and ends it. [`nodes`] counts lookups,
-//! per core.
+//! [`protocol`] is what the bytes mean, [`transport`] takes them from the kernel and brings the replies,
+//! one worker per core. [`mount`] makes the mount and ends it. [`nodes`] counts lookups, per core.
 //!
 //! **Invariants.** FUSE node ids are inode numbers (the root is 1 in both). While the kernel knows a
 //! node, an [`dure_fs::InodeRef`] pins it, so an unlinked open file lives on. A WRITE fills dure's cache
@@ -30,6 +29,7 @@
 
 pub mod mount;
 pub mod nodes;
+pub mod protocol;
 pub mod server;
 pub mod transport;
 

@@ -70,10 +70,10 @@ pub(crate) fn run(cx: &Cx, report: &mut Report) -> Result<()> {
     match block_device(cx, &source_roots(cx.quick)) {
         Ok(None) => report.note("no loop device: a block device was not tried".to_owned()),
         Ok(Some(())) => {
-            report.case("fsync on a block device, kill", Ok(()));
+            report.case("syncfs on a block device, kill", Ok(()));
         }
         Err(error) => {
-            report.case("fsync on a block device, kill", Err(error));
+            report.case("syncfs on a block device, kill", Err(error));
         }
     }
     report.case("the commands of the README", readme(cx));
@@ -197,7 +197,7 @@ impl Drop for Loop {
     }
 }
 
-/// On a block device, mounted as `fuseblk`: every file and directory fsynced, the server killed.
+/// On a block device, mounted as `fuseblk`: one syncfs(2), the server killed.
 fn block_device(cx: &Cx, roots: &[PathBuf]) -> Result<Option<()>> {
     let mut volume = Volume::unmounted(cx, "device")?;
     let Some(device) = Loop::of(&volume.image()) else {
@@ -211,10 +211,8 @@ fn block_device(cx: &Cx, roots: &[PathBuf]) -> Result<Option<()>> {
     volume.mount_through(device.0.clone());
     volume.mount()?;
     copy(&volume, &source, "copy")?;
-    // Not syncfs(2): fuser 0.18 does not carry FUSE_SYNCFS, see docs/durability.md.
-    let each = r#"find "$1" \( -type f -o -type d \) -print0 | xargs -0 sync"#;
-    let mut sync = Command::new("sh");
-    sync.args(["-c", each, "sh"]).arg(volume.root());
+    let mut sync = tools::command("sync");
+    sync.arg("--file-system").arg(volume.root());
     volume.steps.run(sync, LIMIT)?;
     volume.kill()?;
     volume.mount()?;

@@ -52,6 +52,14 @@ impl Server {
         self.volume.fsync(&self.inode(node)?, scope).map_err(errno)
     }
 
+    /// SYNCFS: everything that was done before is durable.
+    ///
+    /// # Errors
+    /// An errno.
+    pub fn sync(&self) -> Answer<()> {
+        self.volume.sync().map_err(errno)
+    }
+
     /// FALLOCATE with the mode bits of fallocate(2).
     ///
     /// # Errors

@@ -54,6 +54,12 @@ impl Server {
         self.nodes.forget(node, count);
     }
 
+    /// Lookups of `node` the kernel has not yet given back.
+    #[must_use]
+    pub fn lookups(&self, node: u64) -> u64 {
+        self.nodes.lookups(node)
+    }
+
     /// The kernel is gone: nothing is known any more.
     pub fn forget_all(&self) {
         self.nodes.clear();

@@ -62,6 +62,17 @@ impl Server {
         self.entry(&self.volume.create(&parent, name, created).map_err(errno)?)
     }
 
+    /// TMPFILE: a regular file without a name. It lives as long as the kernel knows it, or gets a name by
+    /// LINK.
+    ///
+    /// # Errors
+    /// An errno.
+    pub fn temporary(&self, directory: u64, created: &NewInode) -> Answer<Entry> {
+        let directory = self.inode(directory)?;
+        let made = self.volume.temporary(&directory, created);
+        self.entry(&made.map_err(errno)?)
+    }
+
     /// MKDIR.
     ///
     /// # Errors
@@ -199,15 +210,5 @@ impl Server {
             Err(dure_fs::Error::NotFound | dure_fs::Error::Stale(_)) => Ok(None),
             Err(error) => Err(errno(error)),
         }
-    }
-
-    /// Attributes of "." and "..", which READDIRPLUS shows without counting a lookup.
-    ///
-    /// # Errors
-    /// An errno.
-    pub fn dot_entry(&self, listed: &Listed) -> Answer<Entry> {
-        Ok(Entry {
-            attr: self.attributes(listed.ino)?,
-        })
     }
 }

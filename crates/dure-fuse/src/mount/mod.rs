@@ -1,16 +1,23 @@
 //! Making a mount, running it, and ending it.
+//!
+//! **Structure.** [`Session`] mounts (`direct` as root, `helper` for everybody else), greets the kernel,
+//! and serves until the directory is unmounted. **Invariants.** A session that was never served leaves
+//! no mount behind. **Crash.** The mount stays without a server until it is unmounted.
 
-use std::fs::File;
+mod direct;
+mod helper;
+
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use dure_fs::FileSystem;
-use rustix::mount::{MountFlags, UnmountFlags};
+use dure_sync::Arc;
+use rustix::mount::UnmountFlags;
 use thiserror::Error;
 
 use crate::server::Server;
-use crate::transport::fuser::Transport;
+use crate::transport::device::Channel;
+use crate::transport::worker;
 
 /// What is decided when a volume is mounted.
 #[derive(Debug, Clone)]
@@ -22,7 +29,7 @@ pub struct MountSettings {
     /// Nothing may be changed.
     pub read_only: bool,
     /// Mount as `fuseblk`: the source is a block device, which the kernel claims; only such mounts are
-    /// sent FUSE_SYNCFS (which the fuser transport does not carry).
+    /// sent FUSE_SYNCFS, so that syncfs(2) and sync(1) make everything durable.
     pub block_device: bool,
     /// Access times are not kept.
     pub no_atime: bool,
@@ -30,7 +37,8 @@ pub struct MountSettings {
     pub uid: Option<u32>,
     /// Every file appears to belong to this group.
     pub gid: Option<u32>,
-    /// Threads that answer requests, at least 1; `None`: one per core and one to spare.
+    /// Threads that answer requests, at least 1, beside those that wait for the device's flushes;
+    /// `None`: one per core and one to spare.
     pub workers: Option<usize>,
 }
 
@@ -66,6 +74,11 @@ pub enum MountError {
         "/dev/fuse: {0}; FUSE is needed to mount (load the fuse module, or use `dure put` and `dure get` without a mount)"
     )]
     NoFuse(io::Error),
+    /// An ordinary user, and no `fusermount3`.
+    #[error(
+        "fusermount3 is not installed, and only root can mount without it (install the package fuse3, or mount as root)"
+    )]
+    NoHelper,
     /// The kernel refused.
     #[error("mounting on {}: {source}", .path.display())]
     Mount {
@@ -95,8 +108,26 @@ pub enum MountError {
 /// A mount that answers requests while [`Session::run`] runs.
 #[derive(Debug)]
 pub struct Session {
-    inner: fuser::Session<Transport>,
+    server: Arc<Server>,
+    channel: Channel,
+    workers: usize,
+    mounted: Mounted,
+}
+
+/// A directory that is mounted on; unmounted when dropped, unless that is left to others.
+#[derive(Debug)]
+struct Mounted {
     path: PathBuf,
+    unmount: bool,
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if self.unmount {
+            // Nobody serves it, and nobody did: there is nobody to tell.
+            let _ = unmount(&self.path, Lazy::Yes);
+        }
+    }
 }
 
 impl Session {
@@ -110,40 +141,51 @@ impl Session {
         settings: &MountSettings,
     ) -> Result<Session, MountError> {
         let path = directory(at)?;
-        let transport = Transport::new(Server::new(volume, settings));
-        let config = config(settings);
-        let failed = |source| MountError::Mount {
-            path: path.clone(),
-            source,
-        };
-        let inner = if rustix::process::geteuid().is_root() {
-            let fuse = mount_directly(&path, settings)?;
-            fuser::Session::from_fd(transport, fuse, config.acl, config).map_err(|error| {
-                // The mount is there but nobody serves it.
-                let _ = rustix::mount::unmount(&path, UnmountFlags::DETACH);
-                failed(error)
-            })?
+        let fuse = if rustix::process::geteuid().is_root() {
+            direct::mount(&path, settings)?
         } else {
-            fuser::Session::new(transport, &path, &config).map_err(failed)?
+            helper::mount(&path, settings)?
         };
-        Ok(Session { inner, path })
+        let channel = Channel::new(fuse);
+        let mounted = Mounted {
+            path,
+            unmount: true,
+        };
+        worker::handshake(&channel).map_err(|source| MountError::Mount {
+            path: mounted.path.clone(),
+            source,
+        })?;
+        // One to spare: a worker that reads from the device answers nobody meanwhile.
+        let workers = settings
+            .workers
+            .unwrap_or_else(|| dure_sync::core_count() + 1);
+        Ok(Session {
+            server: Arc::new(Server::new(volume, settings)),
+            channel,
+            workers: workers.max(1),
+            mounted,
+        })
     }
 
     /// Where it is mounted.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.mounted.path
     }
 
     /// Answers requests until the directory is unmounted.
     ///
     /// # Errors
     /// `Serve` when the connection to the kernel fails.
-    pub fn run(self) -> Result<(), MountError> {
-        let path = self.path;
-        self.inner
-            .run()
-            .map_err(|source| MountError::Serve { path, source })
+    pub fn run(mut self) -> Result<(), MountError> {
+        self.mounted.unmount = false;
+        let served = worker::run(&self.server, &self.channel, self.workers);
+        // What the kernel still knew it can no longer ask for.
+        self.server.forget_all();
+        served.map_err(|source| MountError::Serve {
+            path: self.mounted.path.clone(),
+            source,
+        })
     }
 }
 
@@ -162,7 +204,7 @@ pub fn unmount(at: &Path, lazy: Lazy) -> Result<(), MountError> {
     };
     match rustix::mount::unmount(at, flags) {
         Ok(()) => Ok(()),
-        Err(rustix::io::Errno::PERM) => helper_unmount(at, lazy).map_err(failed),
+        Err(rustix::io::Errno::PERM) => helper::unmount(at, lazy).map_err(failed),
         Err(error) => Err(failed(error.into())),
     }
 }
@@ -176,19 +218,6 @@ pub enum Lazy {
     Yes,
 }
 
-fn helper_unmount(at: &Path, lazy: Lazy) -> io::Result<()> {
-    let mut command = std::process::Command::new("fusermount3");
-    command.arg("-u");
-    if lazy == Lazy::Yes {
-        command.arg("-z");
-    }
-    let status = command.arg(at).status()?;
-    if status.success() {
-        return Ok(());
-    }
-    Err(io::Error::other(format!("fusermount3 ended with {status}")))
-}
-
 fn directory(at: &Path) -> Result<PathBuf, MountError> {
     let bad = |why: String| MountError::MountPoint {
         path: at.to_owned(),
@@ -199,73 +228,4 @@ fn directory(at: &Path) -> Result<PathBuf, MountError> {
         return Err(bad("not a directory".into()));
     }
     Ok(path)
-}
-
-fn config(settings: &MountSettings) -> fuser::Config {
-    use fuser::{MountOption, SessionACL};
-    let mut config = fuser::Config::default();
-    config.mount_options = vec![
-        MountOption::FSName(settings.source.clone()),
-        MountOption::Subtype("dure".into()),
-        MountOption::DefaultPermissions,
-    ];
-    if settings.read_only {
-        config.mount_options.push(MountOption::RO);
-    }
-    if settings.no_atime {
-        config.mount_options.push(MountOption::NoAtime);
-    }
-    config.acl = if settings.allow_other {
-        SessionACL::All
-    } else {
-        SessionACL::Owner
-    };
-    // Each thread has its own channel, so that a request need not find a sleeping thread's lock.
-    let workers = settings
-        .workers
-        .unwrap_or_else(|| dure_sync::core_count() + 1);
-    config.n_threads = Some(workers.max(1));
-    config.clone_fd = true;
-    config
-}
-
-/// mount(2) as root: the only way to a `fuseblk` mount, and no helper program is needed.
-fn mount_directly(path: &Path, settings: &MountSettings) -> Result<OwnedFd, MountError> {
-    let fuse = File::options().read(true).write(true).open("/dev/fuse");
-    let fuse = fuse.map_err(MountError::NoFuse)?;
-    let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
-    let mut data = format!(
-        "fd={},rootmode=40000,user_id={},group_id={},default_permissions",
-        fuse.as_raw_fd(),
-        uid.as_raw(),
-        gid.as_raw()
-    );
-    if settings.allow_other {
-        data.push_str(",allow_other");
-    }
-    let kind = if settings.block_device {
-        data.push_str(",blksize=4096");
-        "fuseblk.dure"
-    } else {
-        "fuse.dure"
-    };
-    let mut flags = MountFlags::NODEV | MountFlags::NOSUID;
-    if settings.allow_other {
-        // An administrator's mount for everybody: devices and set-uid programs work as on any disk.
-        flags = MountFlags::empty();
-    }
-    if settings.read_only {
-        flags |= MountFlags::RDONLY;
-    }
-    if settings.no_atime {
-        flags |= MountFlags::NOATIME;
-    }
-    let data = std::ffi::CString::new(data).expect("numbers and option names");
-    rustix::mount::mount(settings.source.as_str(), path, kind, flags, data.as_c_str()).map_err(
-        |error| MountError::Mount {
-            path: path.to_owned(),
-            source: error.into(),
-        },
-    )?;
-    Ok(fuse.into())
 }

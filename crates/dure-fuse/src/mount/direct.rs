@@ -1,0 +1,52 @@
+//! mount(2) as root: the only way to a `fuseblk` mount, and no helper program is needed.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+
+use rustix::mount::MountFlags;
+
+use super::{MountError, MountSettings};
+use crate::transport::device;
+
+/// Mounts on `path`; the connection to the kernel.
+pub(super) fn mount(path: &Path, settings: &MountSettings) -> Result<OwnedFd, MountError> {
+    let fuse = File::options().read(true).write(true).open(device::PATH);
+    let fuse = fuse.map_err(MountError::NoFuse)?;
+    let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
+    let mut data = format!(
+        "fd={},rootmode=40000,user_id={},group_id={},default_permissions",
+        fuse.as_raw_fd(),
+        uid.as_raw(),
+        gid.as_raw()
+    );
+    if settings.allow_other {
+        data.push_str(",allow_other");
+    }
+    let kind = if settings.block_device {
+        data.push_str(",blksize=4096");
+        "fuseblk.dure"
+    } else {
+        "fuse.dure"
+    };
+    let mut flags = MountFlags::NODEV | MountFlags::NOSUID;
+    if settings.allow_other {
+        // An administrator's mount for everybody: devices and set-uid programs work as on any disk.
+        flags = MountFlags::empty();
+    }
+    if settings.read_only {
+        flags |= MountFlags::RDONLY;
+    }
+    if settings.no_atime {
+        flags |= MountFlags::NOATIME;
+    }
+    let data = CString::new(data).expect("numbers and option names");
+    rustix::mount::mount(settings.source.as_str(), path, kind, flags, data.as_c_str()).map_err(
+        |error| MountError::Mount {
+            path: path.to_owned(),
+            source: error.into(),
+        },
+    )?;
+    Ok(fuse.into())
+}

@@ -1,0 +1,144 @@
+//! `fusermount3`, the set-uid program through which ordinary users mount and unmount.
+//!
+//! It is told by `_FUSE_COMMFD` which of its descriptors is a socket, mounts, and sends the connection
+//! to the kernel through it. The socket is its standard input: so nothing else need be inherited.
+
+use std::fmt::Write as _;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+
+use super::{Lazy, MountError, MountSettings};
+
+const PROGRAM: &str = "fusermount3";
+
+/// Mounts on `path`; the connection to the kernel.
+pub(super) fn mount(path: &Path, settings: &MountSettings) -> Result<OwnedFd, MountError> {
+    let failed = |source| MountError::Mount {
+        path: path.to_owned(),
+        source,
+    };
+    let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+    let mut command = Command::new(PROGRAM);
+    command
+        .arg("-o")
+        .arg(options(settings))
+        .arg("--")
+        .arg(path)
+        .env("_FUSE_COMMFD", "0")
+        .stdin(OwnedFd::from(theirs));
+    run(&mut command).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => MountError::NoHelper,
+        _ => failed(error),
+    })?;
+    // Our copy of its end, or receiving would wait should it have sent nothing.
+    drop(command);
+    receive(&ours).map_err(failed)
+}
+
+/// Unmounts `at`.
+pub(super) fn unmount(at: &Path, lazy: Lazy) -> io::Result<()> {
+    let mut command = Command::new(PROGRAM);
+    command.arg("-u");
+    if lazy == Lazy::Yes {
+        command.arg("-z");
+    }
+    run(command.arg("--").arg(at).stdin(Stdio::null()))
+}
+
+/// Runs it to its end; what it complains of is the error.
+fn run(command: &mut Command) -> io::Result<()> {
+    let output = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()?
+        .wait_with_output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    Err(io::Error::other(format!(
+        "{PROGRAM} ended with {}: {}",
+        output.status,
+        complaint.trim().trim_start_matches("fusermount3: ")
+    )))
+}
+
+/// The mount options in its words. In the name of the source, a comma would end it.
+fn options(settings: &MountSettings) -> String {
+    let source = settings.source.replace('\\', "\\\\").replace(',', "\\,");
+    let mut options = format!("fsname={source},subtype=dure,default_permissions,nosuid,nodev");
+    for (set, option) in [
+        (settings.read_only, "ro"),
+        (settings.no_atime, "noatime"),
+        (settings.allow_other, "allow_other"),
+    ] {
+        if set {
+            write!(options, ",{option}").expect("a string takes everything");
+        }
+    }
+    options
+}
+
+/// The descriptor it sent.
+fn receive(socket: &UnixStream) -> io::Result<OwnedFd> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let mut data = [IoSliceMut::new(&mut byte)];
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    rustix::io::retry_on_intr(|| recvmsg(socket, &mut data, &mut control, flags))?;
+    let sent = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    sent.ok_or_else(|| io::Error::other(format!("{PROGRAM} sent no connection to the kernel")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_with_a_comma_stays_one_option() {
+        let settings = MountSettings {
+            source: "/v,ro\\.img".into(),
+            no_atime: true,
+            ..MountSettings::default()
+        };
+        assert_eq!(
+            options(&settings),
+            "fsname=/v\\,ro\\\\.img,subtype=dure,default_permissions,nosuid,nodev,noatime"
+        );
+    }
+
+    #[test]
+    fn a_descriptor_crosses_the_socket_and_nothing_is_an_error() {
+        use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+        use std::io::{IoSlice, Read, Write};
+        use std::os::fd::AsFd;
+
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (mut reader, writer) = io::pipe().unwrap();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let descriptors = [writer.as_fd()];
+        assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
+        let data = [IoSlice::new(&[0])];
+        sendmsg(&theirs, &data, &mut control, SendFlags::empty()).unwrap();
+        let received = receive(&ours).unwrap();
+        drop(writer);
+        std::fs::File::from(received).write_all(b"sown").unwrap();
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "sown");
+
+        drop(theirs);
+        assert!(receive(&ours).is_err());
+    }
+}

@@ -1,0 +1,143 @@
+//! Numbers of the protocol: operations, and the flags in their arguments.
+
+/// A name in a directory.
+pub const LOOKUP: u32 = 1;
+/// Lookups of a node are given back; no reply.
+pub const FORGET: u32 = 2;
+/// Attributes.
+pub const GETATTR: u32 = 3;
+/// Change of attributes.
+pub const SETATTR: u32 = 4;
+/// Target of a symlink.
+pub const READLINK: u32 = 5;
+/// A new symlink.
+pub const SYMLINK: u32 = 6;
+/// A new file of any type but directory and symlink.
+pub const MKNOD: u32 = 8;
+/// A new directory.
+pub const MKDIR: u32 = 9;
+/// Removal of a name.
+pub const UNLINK: u32 = 10;
+/// Removal of a directory.
+pub const RMDIR: u32 = 11;
+/// Rename without flags.
+pub const RENAME: u32 = 12;
+/// A second name.
+pub const LINK: u32 = 13;
+/// open(2).
+pub const OPEN: u32 = 14;
+/// Content.
+pub const READ: u32 = 15;
+/// New content.
+pub const WRITE: u32 = 16;
+/// Room of the file system.
+pub const STATFS: u32 = 17;
+/// Last close(2).
+pub const RELEASE: u32 = 18;
+/// Durability of a file.
+pub const FSYNC: u32 = 20;
+/// Setting an extended attribute.
+pub const SETXATTR: u32 = 21;
+/// Value of an extended attribute.
+pub const GETXATTR: u32 = 22;
+/// Names of extended attributes.
+pub const LISTXATTR: u32 = 23;
+/// Removal of an extended attribute.
+pub const REMOVEXATTR: u32 = 24;
+/// close(2).
+pub const FLUSH: u32 = 25;
+/// The first request.
+pub const INIT: u32 = 26;
+/// opendir(3).
+pub const OPENDIR: u32 = 27;
+/// Names of a directory.
+pub const READDIR: u32 = 28;
+/// Last closedir(3).
+pub const RELEASEDIR: u32 = 29;
+/// Durability of a directory.
+pub const FSYNCDIR: u32 = 30;
+/// access(2).
+pub const ACCESS: u32 = 34;
+/// A new regular file, opened.
+pub const CREATE: u32 = 35;
+/// Somebody no longer waits for an answer.
+pub const INTERRUPT: u32 = 36;
+/// The last request.
+pub const DESTROY: u32 = 38;
+/// Many FORGETs.
+pub const BATCH_FORGET: u32 = 42;
+/// fallocate(2).
+pub const FALLOCATE: u32 = 43;
+/// Names of a directory with their attributes, which counts as a LOOKUP of each.
+pub const READDIRPLUS: u32 = 44;
+/// Rename with flags.
+pub const RENAME2: u32 = 45;
+/// Data and holes.
+pub const LSEEK: u32 = 46;
+/// Copy within the file system; the reply counts in 32 bits.
+pub const COPY_FILE_RANGE: u32 = 47;
+/// Durability of everything.
+pub const SYNCFS: u32 = 50;
+/// A new regular file without a name, opened.
+pub const TMPFILE: u32 = 51;
+/// Attributes with the birth time.
+pub const STATX: u32 = 52;
+/// Copy within the file system; the reply counts in 64 bits.
+pub const COPY_FILE_RANGE_64: u32 = 53;
+
+/// What INIT offers and answers.
+pub mod init {
+    /// READs of one file may be sent side by side.
+    pub const ASYNC_READ: u32 = 1 << 0;
+    /// WRITEs of more than a page.
+    pub const BIG_WRITES: u32 = 1 << 5;
+    /// The server applies the umask, because a default ACL replaces it.
+    pub const DONT_MASK: u32 = 1 << 6;
+    /// READDIRPLUS is served.
+    pub const DO_READDIRPLUS: u32 = 1 << 13;
+    /// The kernel chooses between READDIR and READDIRPLUS.
+    pub const READDIRPLUS_AUTO: u32 = 1 << 14;
+    /// Direct I/O is sent in parts side by side.
+    pub const ASYNC_DIO: u32 = 1 << 15;
+    /// The kernel collects writes and keeps the times.
+    pub const WRITEBACK_CACHE: u32 = 1 << 16;
+    /// ENOSYS to OPEN means: do not ask again.
+    pub const NO_OPEN_SUPPORT: u32 = 1 << 17;
+    /// LOOKUP and READDIR of one directory may be sent side by side.
+    pub const PARALLEL_DIROPS: u32 = 1 << 18;
+    /// The kernel checks POSIX ACLs.
+    pub const POSIX_ACL: u32 = 1 << 20;
+    /// `max_pages` of the reply counts.
+    pub const MAX_PAGES: u32 = 1 << 22;
+    /// Targets of symlinks are kept.
+    pub const CACHE_SYMLINKS: u32 = 1 << 23;
+}
+
+/// Which fields of a SETATTR count.
+pub mod setattr {
+    /// The mode.
+    pub const MODE: u32 = 1 << 0;
+    /// The owner.
+    pub const UID: u32 = 1 << 1;
+    /// The group.
+    pub const GID: u32 = 1 << 2;
+    /// The size.
+    pub const SIZE: u32 = 1 << 3;
+    /// The access time.
+    pub const ATIME: u32 = 1 << 4;
+    /// The modification time.
+    pub const MTIME: u32 = 1 << 5;
+    /// The access time is now.
+    pub const ATIME_NOW: u32 = 1 << 7;
+    /// The modification time is now.
+    pub const MTIME_NOW: u32 = 1 << 8;
+    /// The change time.
+    pub const CTIME: u32 = 1 << 10;
+}
+
+/// Flag of a WRITE: from the kernel's cache, which keeps the times itself.
+pub const WRITE_CACHE: u32 = 1 << 0;
+/// Flag of FSYNC: times may be left out.
+pub const FSYNC_FDATASYNC: u32 = 1 << 0;
+/// Flag in the reply to an open: what the kernel's cache holds stays.
+pub const OPEN_KEEP_CACHE: u32 = 1 << 1;

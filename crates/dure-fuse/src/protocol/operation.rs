@@ -1,0 +1,222 @@
+//! A parsed request: what it asks, with names and data still in the buffer it was read into.
+
+use super::request::{CopyIn, ForgetOne, InitIn, SetAttrIn};
+
+/// Who asks, about which node, for what.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// Names the request; the reply carries it.
+    pub unique: u64,
+    /// The node it is about.
+    pub node: u64,
+    /// User of the caller.
+    pub uid: u32,
+    /// Group of the caller.
+    pub gid: u32,
+    /// What is asked.
+    pub operation: Operation<'a>,
+}
+
+/// What is asked of the node. Names are without their final zero byte, and not empty.
+#[derive(Debug, Clone, Copy)]
+pub enum Operation<'a> {
+    /// INIT.
+    Init(&'a InitIn),
+    /// DESTROY: the last request.
+    Destroy,
+    /// INTERRUPT of another request.
+    Interrupt,
+    /// LOOKUP of a name in the directory.
+    Lookup(&'a [u8]),
+    /// FORGET so many lookups.
+    Forget(u64),
+    /// BATCH_FORGET.
+    BatchForget(&'a [ForgetOne]),
+    /// GETATTR.
+    GetAttr,
+    /// STATX.
+    Statx,
+    /// SETATTR.
+    SetAttr(&'a SetAttrIn),
+    /// READLINK.
+    ReadLink,
+    /// SYMLINK in the directory.
+    Symlink {
+        /// Its name.
+        name: &'a [u8],
+        /// What it says.
+        target: &'a [u8],
+    },
+    /// MKNOD, or CREATE, in the directory.
+    Create {
+        /// The name; none for TMPFILE.
+        name: &'a [u8],
+        /// Mode with type.
+        mode: u32,
+        /// Umask of the caller.
+        umask: u32,
+        /// Device numbers.
+        rdev: u32,
+        /// Which of the three.
+        form: CreateForm,
+    },
+    /// MKDIR in the directory.
+    MakeDirectory {
+        /// The name.
+        name: &'a [u8],
+        /// Mode.
+        mode: u32,
+        /// Umask of the caller.
+        umask: u32,
+    },
+    /// UNLINK.
+    Unlink(&'a [u8]),
+    /// RMDIR.
+    RemoveDirectory(&'a [u8]),
+    /// RENAME and RENAME2 from the directory.
+    Rename {
+        /// The old name.
+        name: &'a [u8],
+        /// The new directory.
+        to: u64,
+        /// The new name.
+        to_name: &'a [u8],
+        /// Flags of renameat2(2).
+        flags: u32,
+    },
+    /// LINK: a name in the directory for `node`.
+    Link {
+        /// The node.
+        node: u64,
+        /// The name.
+        name: &'a [u8],
+    },
+    /// READ.
+    Read {
+        /// Where.
+        offset: u64,
+        /// Bytes at most.
+        size: u32,
+    },
+    /// WRITE.
+    Write {
+        /// Where.
+        offset: u64,
+        /// What.
+        data: &'a [u8],
+        /// From the kernel's write-back cache.
+        cached: bool,
+    },
+    /// READDIR, or READDIRPLUS.
+    ReadDirectory {
+        /// Position.
+        position: u64,
+        /// Bytes at most.
+        size: u32,
+        /// Names alone, or with attributes.
+        form: ListForm,
+    },
+    /// FSYNC.
+    Fsync {
+        /// Times may be left out.
+        data_only: bool,
+    },
+    /// FSYNCDIR.
+    FsyncDirectory,
+    /// SYNCFS.
+    SyncAll,
+    /// STATFS.
+    Statistics,
+    /// SETXATTR.
+    SetXattr {
+        /// The name.
+        name: &'a [u8],
+        /// The value.
+        value: &'a [u8],
+        /// Flags of setxattr(2).
+        flags: u32,
+    },
+    /// GETXATTR.
+    GetXattr {
+        /// The name.
+        name: &'a [u8],
+        /// Bytes at most; 0 asks for the length.
+        size: u32,
+    },
+    /// LISTXATTR.
+    ListXattr {
+        /// Bytes at most; 0 asks for the length.
+        size: u32,
+    },
+    /// REMOVEXATTR.
+    RemoveXattr(&'a [u8]),
+    /// FALLOCATE.
+    Allocate {
+        /// Where.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+        /// Mode bits of fallocate(2).
+        mode: u32,
+    },
+    /// LSEEK.
+    Seek {
+        /// From where.
+        offset: u64,
+        /// `SEEK_DATA` or `SEEK_HOLE`.
+        whence: u32,
+    },
+    /// COPY_FILE_RANGE, or COPY_FILE_RANGE_64.
+    Copy {
+        /// What to where.
+        range: &'a CopyIn,
+        /// How the reply counts.
+        form: CopyForm,
+    },
+    /// OPENDIR.
+    OpenDirectory,
+    /// RELEASE and RELEASEDIR.
+    Release,
+    /// OPEN, FLUSH, ACCESS and what dure leaves to the kernel or does not know.
+    Unserved(u32),
+}
+
+impl Operation<'_> {
+    /// Whether whoever answers it waits until the device has flushed.
+    #[must_use]
+    pub fn flushes(&self) -> bool {
+        matches!(
+            self,
+            Operation::Fsync { .. } | Operation::FsyncDirectory | Operation::SyncAll
+        )
+    }
+}
+
+/// How a file comes to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CreateForm {
+    /// MKNOD: with a name.
+    Node,
+    /// CREATE: with a name, and open.
+    Open,
+    /// TMPFILE: without a name, and open.
+    Unnamed,
+}
+
+/// What READDIR lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ListForm {
+    /// READDIR.
+    Names,
+    /// READDIRPLUS.
+    Attributes,
+}
+
+/// How the reply to a copy counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CopyForm {
+    /// COPY_FILE_RANGE.
+    Short,
+    /// COPY_FILE_RANGE_64.
+    Long,
+}

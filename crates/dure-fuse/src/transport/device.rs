@@ -1,0 +1,89 @@
+//! `/dev/fuse`: the connection to the kernel.
+//!
+//! **Structure.** A [`Channel`] is one open file of the connection; each worker has its own, made by
+//! FUSE_DEV_IOC_CLONE, so that replies do not meet on one list of requests under way. Where that is
+//! refused (an ordinary user may not open `/dev/fuse` on some systems), workers share the first.
+//! **Invariants.** A reply goes through the channel its request came from. **Crash.** When the last
+//! channel is closed the kernel answers ENOTCONN to everybody.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use dure_sync::Arc;
+use rustix::io::Errno;
+use rustix::ioctl;
+
+/// The device file.
+pub const PATH: &str = "/dev/fuse";
+
+/// `_IOR(229, 0, u32)`, although the kernel reads the number: the descriptor to clone.
+const IOC_CLONE: ioctl::Opcode = ioctl::opcode::read::<u32>(229, 0);
+
+/// One way to take requests and to send replies.
+#[derive(Debug, Clone)]
+pub struct Channel(Arc<OwnedFd>);
+
+/// What reading a request gave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Received {
+    /// A request of so many bytes.
+    Request(usize),
+    /// Nothing: it was withdrawn, or a signal came.
+    Nothing,
+    /// The file system was unmounted, or the connection ended.
+    End,
+}
+
+impl Channel {
+    /// The connection behind `fuse`, which a mount was made with.
+    #[must_use]
+    pub fn new(fuse: OwnedFd) -> Channel {
+        Channel(Arc::new(fuse))
+    }
+
+    /// A channel to the same connection: one of its own, or else this one.
+    #[must_use]
+    pub fn another(&self) -> Channel {
+        self.cloned().unwrap_or_else(|_| self.clone())
+    }
+
+    fn cloned(&self) -> io::Result<Channel> {
+        let fresh = File::options().read(true).write(true).open(PATH)?;
+        let connected = u32::try_from(self.0.as_raw_fd()).expect("an open file has a number");
+        // SAFETY: the opcode takes a pointer to an u32, which the kernel only reads.
+        let clone = unsafe { ioctl::Setter::<IOC_CLONE, u32>::new(connected) };
+        // SAFETY: `fresh` is a FUSE device, to which the opcode belongs; the argument outlives the call.
+        unsafe { ioctl::ioctl(&fresh, clone) }?;
+        Ok(Channel::new(fresh.into()))
+    }
+
+    /// Waits for a request.
+    ///
+    /// # Errors
+    /// What read(2) says, except for what [`Received`] tells.
+    pub fn receive(&self, into: &mut [u8]) -> io::Result<Received> {
+        match rustix::io::read(self.0.as_fd(), into) {
+            Ok(0) | Err(Errno::NODEV | Errno::CONNABORTED) => Ok(Received::End),
+            Ok(len) => Ok(Received::Request(len)),
+            Err(Errno::INTR | Errno::NOENT | Errno::AGAIN) => Ok(Received::Nothing),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Sends a reply. A request that is gone needs none.
+    ///
+    /// # Errors
+    /// What write(2) says, except for that.
+    pub fn send(&self, reply: &[u8]) -> io::Result<()> {
+        match rustix::io::write(self.0.as_fd(), reply) {
+            Ok(sent) if sent == reply.len() => Ok(()),
+            Ok(sent) => Err(io::Error::other(format!(
+                "the kernel took {sent} bytes of a reply of {}",
+                reply.len()
+            ))),
+            Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! From a request to its reply: asks the [`Server`] and writes down what it says.
+//!
+//! **Structure.** One file per kind of request; here what they share. **Invariants.** Every request but
+//! FORGET gets exactly one reply. What the kernel asks for without need (OPEN, FLUSH, ACCESS, locks) is
+//! answered ENOSYS once, and it does not ask again. **Crash.** Nothing is kept.
+
+mod attributes;
+mod content;
+mod directory;
+mod names;
+
+use dure_fs::format::inode::Time;
+
+use super::buffer::Reply;
+use crate::protocol::reply::{Attr as WireAttr, EntryOut};
+use crate::protocol::{Malformed, Operation, Request};
+use crate::server::{Attr, Entry, Errno, Server};
+
+/// How long the kernel may believe a name, or that there is none: everything that changes one goes
+/// through the kernel.
+const ENTRY_SECONDS: u64 = 60;
+/// How long it may believe attributes: block counts change behind its back at write-back.
+const ATTR_SECONDS: u64 = 1;
+/// The block size everybody is told.
+const BLOCK: u32 = 4096;
+
+/// Whether the kernel waits for a reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sent {
+    Reply,
+    Nothing,
+}
+
+type Outcome = Result<Sent, Errno>;
+
+/// Answers a request: what to send to the kernel, if anything.
+pub fn answer<'r>(
+    server: &Server,
+    request: Result<Request<'_>, Malformed>,
+    reply: &'r mut Reply,
+) -> Option<&'r [u8]> {
+    assert!(reply.is_empty(), "the last reply was finished");
+    let (unique, outcome) = match request {
+        Ok(request) => (request.unique, serve(server, &request, reply)),
+        Err(Malformed { unique, .. }) => (unique?, Err(libc::EIO)),
+    };
+    match outcome {
+        Ok(Sent::Nothing) => None,
+        Ok(Sent::Reply) => Some(reply.finish(unique, Ok(()))),
+        Err(errno) => Some(reply.finish(unique, Err(errno))),
+    }
+}
+
+fn serve(server: &Server, request: &Request<'_>, reply: &mut Reply) -> Outcome {
+    match request.operation {
+        Operation::Forget(lookups) => {
+            server.forget(request.node, lookups);
+            Ok(Sent::Nothing)
+        }
+        Operation::BatchForget(batch) => {
+            for forget in batch {
+                server.forget(forget.node, forget.lookups);
+            }
+            Ok(Sent::Nothing)
+        }
+        Operation::Destroy => {
+            server.forget_all();
+            Ok(Sent::Reply)
+        }
+        // INIT comes once, and was answered.
+        Operation::Init(_) => Err(libc::EIO),
+        // Every request ends by itself: nobody is interrupted, and the kernel need not ask again.
+        Operation::Interrupt => Err(libc::ENOSYS),
+        // Nothing is to be done at open(2) and close(2), locks are the kernel's, and so on.
+        Operation::Unserved(_) => Err(libc::ENOSYS),
+        _ => names::serve(server, request, reply),
+    }
+}
+
+fn secs(at: Time) -> i64 {
+    at.secs.get()
+}
+
+fn nanos(at: Time) -> u32 {
+    at.nanos.get()
+}
+
+fn mode(attr: &Attr) -> u32 {
+    attr.kind.mode() | u32::from(attr.permissions)
+}
+
+fn wire_attr(attr: &Attr) -> WireAttr {
+    WireAttr {
+        ino: attr.ino,
+        size: attr.size,
+        blocks: attr.blocks,
+        atime: secs(attr.atime),
+        mtime: secs(attr.mtime),
+        ctime: secs(attr.ctime),
+        atime_nanos: nanos(attr.atime),
+        mtime_nanos: nanos(attr.mtime),
+        ctime_nanos: nanos(attr.ctime),
+        mode: mode(attr),
+        nlink: attr.nlink,
+        uid: attr.uid,
+        gid: attr.gid,
+        rdev: attr.rdev,
+        block_size: BLOCK,
+        flags: 0,
+    }
+}
+
+fn wire_entry(entry: &Entry) -> EntryOut {
+    EntryOut {
+        node: entry.attr.ino,
+        generation: entry.attr.generation.into(),
+        entry_valid: ENTRY_SECONDS,
+        attr_valid: ATTR_SECONDS,
+        entry_valid_nanos: 0,
+        attr_valid_nanos: 0,
+        attr: wire_attr(&entry.attr),
+    }
+}

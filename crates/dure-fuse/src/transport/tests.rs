@@ -1,0 +1,380 @@
+use dure_block::ram::RamDevice;
+use dure_block::share;
+use dure_fs::check::{CheckOptions, check};
+use dure_fs::{Background, FileSystem, FormatOptions, MountOptions};
+use dure_sync::Arc;
+use proptest::prelude::*;
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::buffer::{IO_BYTES, Reply, RequestBuffer};
+use super::dispatch::answer;
+use super::negotiate::{Negotiated, negotiate};
+use crate::MountSettings;
+use crate::protocol::opcode as op;
+use crate::protocol::opcode::init;
+use crate::protocol::reply::{CopyOut, Dirent, EntryOut, OpenOut, OutHeader, StatxOut, WriteOut};
+use crate::protocol::request::{InHeader, InitIn, WriteIn};
+use crate::protocol::tests::{Bytes, request};
+use crate::protocol::{MAJOR, ROOT, parse};
+use crate::server::Server;
+
+/// A server of a volume in memory, without a kernel.
+struct World {
+    ram: Arc<RamDevice>,
+    volume: FileSystem,
+    server: Server,
+    reply: Reply,
+}
+
+impl World {
+    fn new() -> World {
+        let ram = Arc::new(RamDevice::new("fuse", 4096));
+        let device = share(ram.clone());
+        let format = FormatOptions {
+            journals: Some(2),
+            ..FormatOptions::default()
+        };
+        FileSystem::format(Arc::clone(&device), &format).unwrap();
+        let options = MountOptions {
+            background: Background::None,
+            ..MountOptions::default()
+        };
+        let volume = FileSystem::open(Arc::clone(&device), options).unwrap();
+        World {
+            server: Server::new(volume.clone(), &MountSettings::default()),
+            ram,
+            volume,
+            reply: Reply::new(),
+        }
+    }
+
+    /// The error and what follows, if there is a reply. It must be a whole one.
+    fn ask(&mut self, request: &Bytes) -> Option<(i32, Vec<u8>)> {
+        let bytes = answer(&self.server, parse(request.get()), &mut self.reply)?;
+        let (header, body) = OutHeader::read_from_prefix(bytes).unwrap();
+        assert_eq!(header.unique, 77);
+        assert_eq!(usize::try_from(header.len), Ok(bytes.len()));
+        assert!(header.error <= 0 && (header.error == 0 || body.is_empty()));
+        Some((-header.error, body.to_vec()))
+    }
+
+    fn done(&mut self, opcode: u32, node: u64, parts: &[&[u8]]) -> Vec<u8> {
+        let (errno, body) = self.ask(&request(opcode, node, parts)).unwrap();
+        assert_eq!(errno, 0, "operation {opcode}");
+        body
+    }
+
+    fn errno(&mut self, opcode: u32, node: u64, parts: &[&[u8]]) -> i32 {
+        self.ask(&request(opcode, node, parts)).unwrap().0
+    }
+
+    /// Creates a file; its node.
+    fn create(&mut self, name: &[u8]) -> u64 {
+        let made = [0_u32, libc::S_IFREG | 0o644, 0, 0];
+        let body = self.done(op::CREATE, ROOT, &[made.as_bytes(), name, b"\0"]);
+        assert_eq!(body.len(), size_of::<EntryOut>() + size_of::<OpenOut>());
+        EntryOut::read_from_prefix(&body).unwrap().0.node
+    }
+
+    fn write(&mut self, node: u64, data: &[u8]) {
+        let size = u32::try_from(data.len()).unwrap();
+        let record = [&[0; 16], [size, 0].as_bytes(), &[0; 16]].concat();
+        let body = self.done(op::WRITE, node, &[&record, data]);
+        assert_eq!(WriteOut::read_from_bytes(&body).unwrap().size, size);
+    }
+
+    fn read(&mut self, node: u64, size: u32) -> Vec<u8> {
+        let record = [&[0; 16], [size, 0].as_bytes(), &[0; 16]].concat();
+        self.done(op::READ, node, &[&record])
+    }
+
+    /// Everything is written and in order.
+    fn end(self) {
+        self.server.forget_all();
+        self.volume.close().unwrap();
+        let report = check(share(self.ram), &CheckOptions::default()).unwrap();
+        assert!(report.issues().is_empty(), "{:#?}", report.issues());
+    }
+}
+
+fn offer(minor: u32, flags: u32) -> InitIn {
+    InitIn {
+        major: MAJOR,
+        minor,
+        max_readahead: 1 << 17,
+        flags,
+        flags2: 0,
+        reserved: [0; 11],
+    }
+}
+
+#[test]
+fn what_is_agreed_was_offered() {
+    for flags in [0, u32::MAX, init::WRITEBACK_CACHE, init::MAX_PAGES] {
+        let Ok(Negotiated::Agreed(out)) = negotiate(&offer(45, flags)) else {
+            panic!("no agreement");
+        };
+        assert_eq!(out.flags & !flags, 0);
+        let most = if flags & init::MAX_PAGES == 0 {
+            128 << 10
+        } else {
+            1 << 20
+        };
+        assert_eq!(out.max_write, most);
+        assert_eq!(u32::from(out.max_pages) * 4096, most);
+        assert!(out.congestion <= out.max_background);
+    }
+}
+
+#[test]
+fn old_kernels_are_refused_and_newer_ones_come_down_to_us() {
+    assert!(negotiate(&offer(22, u32::MAX)).is_err());
+    assert!(negotiate(&offer(23, u32::MAX)).is_ok());
+    let mut later = offer(0, 0);
+    later.major = MAJOR + 1;
+    assert!(matches!(
+        negotiate(&later),
+        Ok(Negotiated::Later(out)) if out.major == MAJOR
+    ));
+    let mut older = offer(99, 0);
+    older.major = MAJOR - 1;
+    assert!(negotiate(&older).is_err());
+}
+
+#[test]
+fn data_begin_at_a_page() {
+    let mut buffer = RequestBuffer::new();
+    let all = size_of::<InHeader>() + size_of::<WriteIn>() + IO_BYTES;
+    assert_eq!(buffer.room().len(), all);
+    let data = &buffer.filled(all)[all - IO_BYTES..];
+    assert!(data.as_ptr().addr().is_multiple_of(4096));
+    let mut reply = Reply::new();
+    let fill = |room: &mut [u8]| {
+        assert!(room.as_ptr().addr().is_multiple_of(4096));
+        room.fill(7);
+        Ok(room.len())
+    };
+    reply.fill(IO_BYTES, fill).unwrap();
+    let sent = reply.finish(1, Ok(()));
+    assert_eq!(sent.len(), size_of::<OutHeader>() + IO_BYTES);
+    assert!(sent[size_of::<OutHeader>()..].iter().all(|byte| *byte == 7));
+    assert_eq!(reply.fill(IO_BYTES + 1, |_| Ok(0)), Err(libc::EIO));
+    assert_eq!(reply.fill(usize::MAX, |_| Ok(0)), Err(libc::EIO));
+}
+
+#[test]
+fn an_error_carries_nothing_else() {
+    let mut reply = Reply::new();
+    reply.put(&EntryOut::default());
+    assert_eq!(
+        reply.finish(9, Err(libc::EIO)).len(),
+        size_of::<OutHeader>()
+    );
+    assert!(reply.is_empty());
+}
+
+#[test]
+fn a_file_without_a_name_gets_one_by_link_or_goes() {
+    let mut world = World::new();
+    let made = [0_u32, libc::S_IFREG | 0o600, 0, 0];
+    let unnamed = |world: &mut World| {
+        let body = world.done(op::TMPFILE, ROOT, &[made.as_bytes(), b"/\0"]);
+        let (entry, rest) = EntryOut::read_from_prefix(&body).unwrap();
+        assert_eq!(rest.len(), size_of::<OpenOut>());
+        assert_eq!((entry.attr.nlink, entry.attr.uid), (0, 1000));
+        entry.node
+    };
+    let (kept, lost) = (unnamed(&mut world), unnamed(&mut world));
+    world.write(kept, b"sown");
+    world.write(lost, b"sown");
+    let body = world.done(op::LINK, ROOT, &[kept.as_bytes(), b"name\0"]);
+    let entry = EntryOut::read_from_bytes(&body).unwrap();
+    assert_eq!((entry.node, entry.attr.nlink), (kept, 1));
+    assert!(
+        world
+            .ask(&request(op::FORGET, lost, &[1_u64.as_bytes()]))
+            .is_none()
+    );
+    assert_eq!(world.errno(op::GETATTR, lost, &[]), libc::ENOENT);
+    assert_eq!(world.read(kept, 100), b"sown");
+    world.end();
+}
+
+#[test]
+fn birth_times_are_told() {
+    let mut world = World::new();
+    let node = world.create(b"born");
+    let body = world.done(op::STATX, node, &[&[0; 24]]);
+    let first = StatxOut::read_from_bytes(&body).unwrap();
+    assert_eq!(first.mask & libc::STATX_BTIME, libc::STATX_BTIME);
+    assert_eq!((first.nlink, first.uid, first.gid), (1, 1000, 100));
+    assert!(first.btime.secs > 0);
+    // utimens changes all but the birth.
+    let mut set = [0_u8; 88];
+    set[..4].copy_from_slice((op::setattr::MTIME | op::setattr::ATIME).as_bytes());
+    world.done(op::SETATTR, node, &[&set]);
+    let body = world.done(op::STATX, node, &[&[0; 24]]);
+    let then = StatxOut::read_from_bytes(&body).unwrap();
+    assert_eq!((then.mtime.secs, then.atime.secs), (0, 0));
+    assert_eq!(then.btime.as_bytes(), first.btime.as_bytes());
+    world.end();
+}
+
+#[test]
+fn device_numbers_survive_both_forms_of_stat() {
+    let mut world = World::new();
+    let (major, minor) = (0xabc_u32, 0x98_7654_u32 & 0xf_ffff);
+    let packed = minor & 0xff | major << 8 | (minor & !0xff) << 12;
+    let made = [libc::S_IFBLK | 0o600, packed, 0, 0];
+    let body = world.done(op::MKNOD, ROOT, &[made.as_bytes(), b"disk\0"]);
+    let entry = EntryOut::read_from_bytes(&body).unwrap();
+    assert_eq!(entry.attr.rdev, packed);
+    let body = world.done(op::STATX, entry.node, &[&[0; 24]]);
+    let attr = StatxOut::read_from_bytes(&body).unwrap();
+    assert_eq!((attr.rdev_major, attr.rdev_minor), (major, minor));
+    world.end();
+}
+
+#[test]
+fn a_missing_name_may_be_believed() {
+    let mut world = World::new();
+    let body = world.done(op::LOOKUP, ROOT, &[b"nobody\0"]);
+    let entry = EntryOut::read_from_bytes(&body).unwrap();
+    assert_eq!(entry.node, 0);
+    assert!(entry.entry_valid > 0);
+    assert_eq!(world.errno(op::LOOKUP, 4_000_000, &[b"x\0"]), libc::ENOENT);
+    world.end();
+}
+
+#[test]
+fn syncfs_makes_everything_durable() {
+    let mut world = World::new();
+    let node = world.create(b"kept");
+    world.write(node, b"sown");
+    assert!(world.done(op::SYNCFS, ROOT, &[&[0; 8]]).is_empty());
+    // What is on the device now, without a clean end.
+    let copy = share(RamDevice::from_image("copy", &world.ram.snapshot()));
+    let recovered = FileSystem::open(copy, MountOptions::default()).unwrap();
+    let found = recovered
+        .lookup(&recovered.root().unwrap(), b"kept")
+        .unwrap();
+    assert_eq!(recovered.attributes(&found.unwrap()).unwrap().size, 4);
+    recovered.close().unwrap();
+}
+
+#[test]
+fn copies_are_counted_in_both_widths() {
+    let mut world = World::new();
+    let (from, to) = (world.create(b"from"), world.create(b"to"));
+    world.write(from, &[3; 5000]);
+    for opcode in [op::COPY_FILE_RANGE, op::COPY_FILE_RANGE_64] {
+        let range = [0, 1000, to, 0, 10, u64::MAX, 0];
+        let body = world.done(opcode, from, &[range.as_bytes()]);
+        let bytes = if opcode == op::COPY_FILE_RANGE {
+            WriteOut::read_from_bytes(&body).unwrap().size.into()
+        } else {
+            CopyOut::read_from_bytes(&body).unwrap().bytes
+        };
+        assert_eq!(bytes, 4000);
+    }
+    assert_eq!(world.read(to, 9000), [&[0; 10][..], &[3; 4000]].concat());
+    world.end();
+}
+
+#[test]
+fn only_what_fits_is_listed_and_counted() {
+    let mut world = World::new();
+    let nodes: Vec<u64> = (0..40)
+        .map(|index| world.create(format!("name-{index:02}").as_bytes()))
+        .collect();
+    let (mut position, mut seen) = (0_u64, Vec::new());
+    loop {
+        let size = 1000_u32;
+        let record = [&[0; 8], position.as_bytes(), [size, 0].as_bytes(), &[0; 16]].concat();
+        let mut body = &world.done(op::READDIRPLUS, ROOT, &[&record])[..];
+        assert!(body.len() <= 1000);
+        if body.is_empty() {
+            break;
+        }
+        while !body.is_empty() {
+            let (entry, rest) = EntryOut::read_from_prefix(body).unwrap();
+            let (dirent, rest) = Dirent::read_from_prefix(rest).unwrap();
+            let len = usize::try_from(dirent.name_len).unwrap();
+            let name = &rest[..len];
+            let dot = name == b"." || name == b"..";
+            assert_eq!(entry.node, if dot { 0 } else { dirent.ino });
+            seen.push(name.to_vec());
+            position = dirent.next;
+            body = &rest[len.next_multiple_of(8)..];
+        }
+    }
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen.len(), 42);
+    for node in nodes {
+        assert_eq!(world.server.lookups(node), 2, "one of CREATE, one listed");
+    }
+    let record = [&[0; 16], [1 << 16, 0_u32].as_bytes(), &[0; 16]].concat();
+    let names = world.done(op::READDIR, ROOT, &[&record]);
+    assert_eq!(names.len(), 42 * 32);
+    world.end();
+}
+
+#[test]
+fn malformed_and_unknown_requests_are_answered() {
+    let mut world = World::new();
+    assert_eq!(world.errno(op::READ, ROOT, &[]), libc::EIO);
+    assert_eq!(world.errno(op::LOOKUP, ROOT, &[b"no end"]), libc::EIO);
+    assert_eq!(world.errno(op::INIT, 0, &[&[0; 64]]), libc::EIO);
+    for opcode in [op::OPEN, op::FLUSH, op::ACCESS, op::INTERRUPT, 99] {
+        assert_eq!(world.errno(opcode, ROOT, &[&[0; 24]]), libc::ENOSYS);
+    }
+    assert!(world.ask(&Bytes::of(&[1, 2, 3])).is_none());
+    let node = world.create(b"f");
+    let huge = [&[0; 16], [u32::MAX, 0].as_bytes(), &[0; 16]].concat();
+    assert_eq!(world.errno(op::READ, node, &[&huge]), libc::EIO);
+    world.end();
+}
+
+/// Requests that mostly name something: the root or one of the first nodes, a handful of names.
+fn wild() -> impl Strategy<Value = Bytes> {
+    let opcode = prop_oneof![9 => 1_u32..54, 1 => any::<u32>()];
+    let node = prop_oneof![3 => Just(ROOT), 5 => 0_u64..90, 1 => any::<u64>()];
+    let number = prop_oneof![
+        6 => 0_u64..100,
+        2 => (0_u64..1 << 20).prop_map(|number| number & !4095),
+        1 => Just(u64::MAX),
+        1 => any::<u64>(),
+    ];
+    let names = prop::sample::select(vec![
+        &b"a\0b\0"[..],
+        b"a\0b\0",
+        b"b\0a\0",
+        b"user.x\0value",
+        b".\0..\0",
+        b"x/y\0\0",
+        &[b'n'; 300],
+    ]);
+    // Records are 0 to 11 words long.
+    let record = prop::collection::vec(number, 0..12);
+    (opcode, node, record, names).prop_map(|(opcode, node, record, names)| {
+        request(opcode, node, &[record.as_bytes(), names])
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    /// Nothing panics, everything is answered but what must not be, and the volume is in order.
+    #[test]
+    fn any_requests_are_answered(requests in prop::collection::vec(wild(), 1..60)) {
+        let mut world = World::new();
+        for request in &requests {
+            let (header, _) = InHeader::read_from_prefix(request.get()).unwrap();
+            let answered = world.ask(request).is_some();
+            let silent = [op::FORGET, op::BATCH_FORGET].contains(&header.opcode);
+            prop_assert!(answered || silent, "operation {}", header.opcode);
+        }
+        world.end();
+    }
+}

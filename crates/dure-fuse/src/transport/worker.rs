@@ -1,0 +1,84 @@
+//! What a thread does that answers requests: it takes one, answers it, and takes the next.
+
+use std::io;
+
+use dure_sync::Arc;
+
+use super::buffer::{Reply, RequestBuffer};
+use super::crew::Crew;
+use super::device::{Channel, Received};
+use super::dispatch;
+use super::negotiate::{self, Negotiated};
+use crate::protocol::{self, Operation};
+use crate::server::Server;
+
+/// Answers INIT on a fresh connection.
+///
+/// # Errors
+/// The connection ended, or the kernel is too old.
+pub fn handshake(channel: &Channel) -> io::Result<()> {
+    let (mut buffer, mut reply) = (RequestBuffer::new(), Reply::new());
+    loop {
+        let len = match channel.receive(buffer.room())? {
+            Received::Request(len) => len,
+            Received::Nothing => continue,
+            Received::End => return Err(io::Error::other("unmounted before it was served")),
+        };
+        let request = protocol::parse(buffer.filled(len)).map_err(io::Error::other)?;
+        let Operation::Init(offer) = request.operation else {
+            channel.send(reply.finish(request.unique, Err(libc::EIO)))?;
+            continue;
+        };
+        let agreed = match negotiate::negotiate(offer) {
+            Ok(agreed) => agreed,
+            Err(old) => {
+                channel.send(reply.finish(request.unique, Err(libc::EPROTO)))?;
+                return Err(io::Error::other(old));
+            }
+        };
+        let (Negotiated::Agreed(out) | Negotiated::Later(out)) = &agreed;
+        reply.put(out);
+        channel.send(reply.finish(request.unique, Ok(())))?;
+        if let Negotiated::Agreed(_) = agreed {
+            return Ok(());
+        }
+    }
+}
+
+/// Answers requests with `workers` threads, or more while those wait for the device, until the
+/// connection ends.
+///
+/// # Errors
+/// What the first worker that failed says; the others went on until the end.
+pub fn run(server: &Arc<Server>, channel: &Channel, workers: usize) -> io::Result<()> {
+    let (server, channel) = (Arc::clone(server), channel.clone());
+    Crew::run(
+        workers,
+        Box::new(move |crew| work(crew, &server, &channel.another())),
+    )
+}
+
+fn work(crew: &Arc<Crew>, server: &Server, channel: &Channel) -> io::Result<()> {
+    let (mut buffer, mut reply) = (RequestBuffer::new(), Reply::new());
+    loop {
+        let len = match channel.receive(buffer.room())? {
+            Received::Request(len) => len,
+            Received::Nothing => continue,
+            Received::End => return Ok(()),
+        };
+        let request = protocol::parse(buffer.filled(len));
+        let flushes = request
+            .as_ref()
+            .is_ok_and(|request| request.operation.flushes());
+        let bytes = if flushes {
+            Crew::stand_in_during(crew, || dispatch::answer(server, request, &mut reply))
+        } else {
+            dispatch::answer(server, request, &mut reply)
+        };
+        if let Some(bytes) = bytes {
+            // A reply the kernel does not take is a bug of ours. It has answered its caller EIO.
+            let sent = channel.send(bytes);
+            debug_assert!(sent.is_ok(), "{sent:?}");
+        }
+    }
+}
