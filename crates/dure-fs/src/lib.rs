@@ -10,6 +10,7 @@ mod file;
 pub mod format;
 mod inode;
 pub mod layout;
+mod logged;
 mod namespace;
 mod node;
 mod op;

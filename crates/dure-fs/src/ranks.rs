@@ -33,6 +33,8 @@ pub const SEGMENT: u8 = 130;
 pub const DIRTY_NODES: u8 = 105;
 /// A partition's free nids.
 pub const NID_POOL: u8 = 125;
+/// Blocks whose content is in a log only: some of them.
+pub const LOGGED: u8 = 135;
 /// State of the background thread; nothing else is taken under it.
 pub const FLUSHER: u8 = 149;
 /// A core's stack of unused page frames and its buffer for write-back; a leaf.

@@ -13,7 +13,7 @@
 
 use dure_sync::clock;
 
-use crate::format::{DELTA_HEAD_BYTES, NOTE_HEAD_BYTES, put_delta, put_note};
+use crate::format::{DELTA_HEAD_BYTES, NOTE_HEAD_BYTES, put_delta, put_note_of};
 use crate::ids::{GranuleId, JournalId, Mark};
 use crate::journal::{Journal, Settle};
 use crate::log::Buffers;
@@ -26,6 +26,8 @@ use crate::units::{to_u32, to_u64, to_usize};
 const SPARE_MAX: usize = 8;
 /// A buffer that grew beyond this is given back to the system.
 const SPARE_BYTES_MAX: usize = 64 << 10;
+/// Records of a handle are copied when they are shorter than this.
+const SWAP_BYTES_MIN: usize = 1024;
 /// How many of the latest marks are compared before one is added.
 const DUPLICATES_SEEN: usize = 16;
 
@@ -124,8 +126,16 @@ impl<'j, S: Settle> Handle<'j, S> {
     /// # Panics
     /// If the handle did not reserve enough when it began.
     pub fn note(&mut self, kind: u8, bytes: &[u8]) {
-        self.take_room(NOTE_HEAD_BYTES + bytes.len());
-        put_note(&mut self.buffers().bytes, kind, bytes);
+        self.note_of(kind, bytes, &[]);
+    }
+
+    /// As [`Handle::note`], of two pieces of memory one behind the other.
+    ///
+    /// # Panics
+    /// If the handle did not reserve enough when it began.
+    pub fn note_of(&mut self, kind: u8, head: &[u8], tail: &[u8]) {
+        self.take_room(NOTE_HEAD_BYTES + head.len() + tail.len());
+        put_note_of(&mut self.buffers().bytes, kind, head, tail);
     }
 
     /// This handle counts only if the one that `mark` names does. Call it for the last writer of
@@ -166,6 +176,7 @@ impl<'j, S: Settle> Handle<'j, S> {
     /// of what it changed, and then stores the mark as their last writer.
     pub fn join(mut self) -> Mark {
         let mut buffers = self.buffers.take().expect("a handle joins once");
+        let used = buffers.bytes.len() + buffers.marks.len() * to_usize(MARK_BYTES);
         let log = self.journal.log(self.id);
         let mut guard = log.joined.lock();
         let joined = &mut *guard;
@@ -174,7 +185,13 @@ impl<'j, S: Settle> Handle<'j, S> {
         if pending.ends.is_empty() {
             joined.since_ns = clock::monotonic_ns();
         }
-        pending.bytes.extend_from_slice(&buffers.bytes);
+        // Data travels in handles: where nothing else is pending its memory changes hands, uncopied.
+        let large = buffers.bytes.len() >= SWAP_BYTES_MIN;
+        if pending.bytes.is_empty() && large && pending.bytes.capacity() <= SPARE_BYTES_MAX {
+            std::mem::swap(&mut pending.bytes, &mut buffers.bytes);
+        } else {
+            pending.bytes.extend_from_slice(&buffers.bytes);
+        }
         pending.marks.extend_from_slice(&buffers.marks);
         pending.ends.push(HandleEnd {
             bytes: to_u32(pending.bytes.len()),
@@ -183,7 +200,6 @@ impl<'j, S: Settle> Handle<'j, S> {
         joined
             .effects
             .extend(buffers.effects.drain(..).map(|effect| (number, effect)));
-        let used = buffers.bytes.len() + buffers.marks.len() * to_usize(MARK_BYTES);
         let unused = to_usize(self.reserved - HANDLE_BYTES) - used;
         joined.room += i64::from(to_u32(unused));
         let tallies = &log.tallies.join;

@@ -43,6 +43,8 @@ pub(super) struct Context<'o> {
     pub(super) nat: Vec<Option<NatEntries>>,
     /// Nodes as the logs leave them; `None` = free. Empty on a clean volume.
     pub(super) replayed: BTreeMap<Nid, Option<NodeImage>>,
+    /// Content of blocks that the logs carry; it counts as if it lay in the block. Empty on a clean volume.
+    pub(super) logged: BTreeMap<BlockNo, Box<[u8]>>,
     /// Blocks of the main area that belong to something, counted from its start.
     pub(super) owned: Bits,
     /// Blocks of a dirty volume whose SIT bit the recovery will set right.
@@ -78,6 +80,7 @@ impl<'o> Context<'o> {
             report,
             nat: Vec::new(),
             replayed: BTreeMap::new(),
+            logged: BTreeMap::new(),
             owned: Bits::new(main_blocks),
             unsettled: Bits::new(main_blocks),
             claimed: Bits::new(nids),

@@ -91,6 +91,7 @@ pub(super) fn load(context: &mut Context<'_>, header: &VolumeHeader) -> bool {
             let transactions = crate::units::to_u64(transactions);
             context.issue(IssueKind::NotClean { transactions });
             settle_notes(context, &replayed);
+            context.logged = replayed.data;
             for (nid, node) in replayed.nodes {
                 if node.image.is_none() {
                     unsettle(context, context.entry(nid).block());

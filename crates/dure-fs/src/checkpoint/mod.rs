@@ -337,6 +337,13 @@ impl Volume {
                 error => self.stopped_by_journal(&error),
             })?;
         self.space.check()?;
+        // Data that is in a log only goes to its place before the first flush. Crash scenario otherwise:
+        // the tail passes the handle that carries it, and a slot names a block that was never written.
+        // After the cut was taken: what its handles logged is in the table.
+        if self.options.volume_rules.data_before_tail {
+            self.logged
+                .write_all(self.partition(), &self.queue, &self.space)?;
+        }
         let checkpoint = state.header.checkpoint.get() + 1;
         let writer = Writer {
             queue: &self.queue,

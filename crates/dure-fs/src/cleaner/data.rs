@@ -116,9 +116,11 @@ impl Volume {
         for &page in moves.iter() {
             let bytes = &mut data[good.len() * BLOCK_BYTES..][..BLOCK_BYTES];
             if page.old.is_written() {
-                let read = self.queue.read(Lba::new(page.old.block().0), bytes);
+                let block = page.old.block();
+                let read = self.logged.read(block, bytes)
+                    || self.queue.read(Lba::new(block.0), bytes).is_ok();
                 let wrong = page.old.has_crc() && crc32c::crc32c(bytes) != page.old.crc.get();
-                if read.is_err() || wrong {
+                if !read || wrong {
                     continue;
                 }
             }

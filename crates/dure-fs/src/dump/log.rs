@@ -8,7 +8,7 @@ use super::source::Source;
 use super::{Out, line};
 use crate::error::Result;
 use crate::format::node::NodeKind;
-use crate::format::note::{BLOCKS, Blocks, FREE_NODE, Life, NEW_NODE};
+use crate::format::note::{BLOCKS, Blocks, DATA, Data, FREE_NODE, Life, NEW_NODE};
 use crate::units::JournalId;
 
 /// Bytes of a delta that are printed.
@@ -117,6 +117,20 @@ fn note(kind: u8, bytes: &[u8]) -> String {
                 blocks.nid.get(),
                 blocks.granule,
                 blocks.slot
+            )
+        }
+        DATA => {
+            let Ok((data, content)) = Data::ref_from_prefix(bytes) else {
+                return unknown();
+            };
+            format!(
+                "content of block {}, slot {}.{}.{}: {} bytes, crc {:08x}",
+                data.block.get(),
+                data.nid.get(),
+                data.granule,
+                data.slot,
+                content.len(),
+                crc32c::crc32c(content)
             )
         }
         _ => unknown(),

@@ -80,7 +80,7 @@ pub(crate) struct PageCounters {
 #[derive(Debug)]
 pub(crate) struct PageCache {
     pub(super) budget: CacheBudget,
-    pub(super) frames: FramePool,
+    pub(super) frames: Arc<FramePool>,
     /// Inodes with pages. [CACHED_LIST]
     cached: PerCore<Mutex<CACHED_LIST, InodeList>>,
     /// Inodes with something to write back. [DIRTY_LIST]
@@ -97,12 +97,17 @@ impl PageCache {
         let stack = (pages / (4 * to_u64(cores))).min(STACK_FRAMES_MAX);
         PageCache {
             budget: CacheBudget::new(cores, pages),
-            frames: FramePool::new(cores, to_usize(stack)),
+            frames: Arc::new(FramePool::new(cores, to_usize(stack))),
             cached: PerCore::new(cores, |_| Mutex::default()),
             dirty: PerCore::new(cores, |_| Mutex::default()),
             scratch: PerCore::new(cores, |_| Mutex::default()),
             counters: PageCounters::default(),
         }
+    }
+
+    /// The memory of pages that are not in use.
+    pub(crate) fn frames(&self) -> Arc<FramePool> {
+        self.frames.clone()
     }
 
     /// Pages in memory, or about to be.

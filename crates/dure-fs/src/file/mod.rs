@@ -40,6 +40,7 @@ pub use state::Stamp;
 pub use sync::SyncScope;
 
 pub(crate) use cache::PageCache;
+pub(crate) use page::{Frame, FramePool};
 pub(crate) use state::FileState;
 
 use dure_sync::Arc;

@@ -226,7 +226,15 @@ impl Volume {
     /// When the first page is not good.
     fn read_run(&self, inode: &Inode, page: u64, slots: &[Slot], data: &mut [u8]) -> Result<usize> {
         let first = Lba::new(slots[0].block().0);
-        let mut pages = slots.len();
+        // Asked before the device: what is not here by now is in its place, and stays readable there
+        // while the caller holds the inode.
+        if self.logged.read(slots[0].block(), &mut data[..BLOCK_BYTES]) {
+            check_page(inode, page, &slots[0], &data[..BLOCK_BYTES])?;
+            return Ok(1);
+        }
+        let in_place = |slot: &&Slot| !self.logged.holds(slot.block());
+        let mut pages = 1 + slots[1..].iter().take_while(in_place).count();
+        let data = &mut data[..pages * BLOCK_BYTES];
         if self.queue.read(first, data).is_err() {
             // One bad block fails the whole request; only its page may fail.
             pages = 1;

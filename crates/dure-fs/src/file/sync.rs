@@ -9,7 +9,7 @@
 //! slots above `durable_upto`). With `flush=two` the data was flushed before the operation joined.
 //! **On a crash** after fsync returned, all that was written before it began is there.
 
-use super::writeback::Extent;
+use super::writeback::{Extent, Way};
 use crate::error::Result;
 use crate::inode::InodeRef;
 use crate::namespace::FileKind;
@@ -41,7 +41,7 @@ impl FileSystem {
                 SyncScope::Data => Extent::Data,
                 SyncScope::All => Extent::All,
             };
-            volume.write_back_range(shared, 0..u64::MAX, extent)?;
+            volume.write_back_by(shared, Way::Log, extent)?;
         }
         if scope == SyncScope::All {
             volume.write_access_time(shared);

@@ -24,6 +24,7 @@ use super::state::FileState;
 use crate::error::{Error, Result};
 use crate::format::slot::{DIRECT_SLOTS, Slot};
 use crate::inode::{Inode, InodeState};
+use crate::logged::Room;
 use crate::op::{Op, OpKind};
 use crate::space::OpClass;
 use crate::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_u64, to_usize};
@@ -47,11 +48,23 @@ pub(crate) enum Extent {
     All,
 }
 
+/// Where data goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// To its blocks: for write-back that nobody waits for.
+    Blocks,
+    /// Into the log together with the slots, if it is little: one device write before the flush of a
+    /// fsync instead of two (see [`crate::logged`]).
+    Log,
+}
+
 /// Private copies of pages, in page order.
 #[derive(Debug)]
 enum Copies {
     One(Frame),
     Many(BlockBuf),
+    /// The only one was given away.
+    Gone,
 }
 
 impl Copies {
@@ -59,6 +72,7 @@ impl Copies {
         match self {
             Copies::One(frame) => frame.bytes(),
             Copies::Many(buf) => &buf.as_slice()[..pages * BLOCK_BYTES],
+            Copies::Gone => unreachable!("nobody looks at what was given away"),
         }
     }
 }
@@ -80,39 +94,39 @@ impl Volume {
     /// # Errors
     /// `NoSpace`, `Stopped`, device errors; what was not written stays dirty.
     pub(crate) fn write_back(&self, inode: &Arc<Inode>) -> Result<()> {
-        self.write_back_range(inode, 0..u64::MAX, Extent::All)
+        self.write_back_by(inode, Way::Blocks, Extent::All)
             .map(|_| ())
     }
 
-    /// Writes the dirty pages of a range, and below it what a longer size needs. Gives how many.
+    /// Writes all dirty pages, and the size they need. Gives how many.
     ///
     /// # Errors
     /// As [`Volume::write_back`].
-    pub(crate) fn write_back_range(
+    pub(crate) fn write_back_by(
         &self,
         inode: &Arc<Inode>,
-        pages: Range<u64>,
+        way: Way,
         extent: Extent,
     ) -> Result<u64> {
         let _held = inode.writeback.lock();
         self.finish_cut(inode)?;
-        self.write_back_held(inode, pages, extent)
+        self.write_back_held(inode, way, extent)
     }
 
     /// The same; the caller holds the write-back mutex, and no truncate is half done.
     pub(super) fn write_back_held(
         &self,
         inode: &Arc<Inode>,
-        pages: Range<u64>,
+        way: Way,
         extent: Extent,
     ) -> Result<u64> {
         let size = inode.state.read().file.size;
-        let mut written = self.write_batches(inode, pages.clone())?;
+        let mut written = self.write_batches(inode, way)?;
         self.log_ahead(inode, extent)?;
         // A page written meanwhile into a hole below the size holds the logged size back; its own round
         // brings the size along, as no page that is written later does.
-        if pages.end == u64::MAX && self.is_behind(inode, size) {
-            written += self.write_batches(inode, pages)?;
+        if self.is_behind(inode, size) {
+            written += self.write_batches(inode, way)?;
             self.log_ahead(inode, extent)?;
             assert!(
                 !self.is_behind(inode, size),
@@ -132,20 +146,17 @@ impl Volume {
         !state.record.is_free() && state.record.size.get() < size.min(state.file.size)
     }
 
-    /// Writes the dirty pages of a range, batch by batch.
-    fn write_batches(&self, inode: &Arc<Inode>, pages: Range<u64>) -> Result<u64> {
+    /// Writes the dirty pages, batch by batch.
+    fn write_batches(&self, inode: &Arc<Inode>, way: Way) -> Result<u64> {
         let mut written = 0;
-        let Range {
-            start: mut from,
-            mut end,
-        } = pages;
-        while let Some(batch) = self.copy_dirty(inode, from..end) {
+        let (mut from, mut end) = (0, u64::MAX);
+        while let Some(mut batch) = self.copy_dirty(inode, from..end) {
             let copied = batch.pages.len();
             from = batch.pages[copied - 1] + 1;
             // What is appended from now on is not waited for.
             end = end.min(pages_up_to(batch.size));
             let more = batch.next.is_some_and(|next| next < end);
-            let saved = self.save(inode, &batch);
+            let saved = self.save(inode, &mut batch, if more { Way::Blocks } else { way });
             if saved.is_err() {
                 self.give_up(inode, &batch);
             }
@@ -224,25 +235,17 @@ impl Volume {
         match copies {
             Copies::One(frame) => self.pages.frames.give(core, frame),
             Copies::Many(buf) => self.pages.give_scratch(core, buf),
+            Copies::Gone => {}
         }
     }
 
     /// Writes a batch and logs its slots. On an error nothing has changed.
-    fn save(&self, inode: &Arc<Inode>, batch: &Batch) -> Result<()> {
+    fn save(&self, inode: &Arc<Inode>, batch: &mut Batch, way: Way) -> Result<()> {
         let core = self.partition();
-        let bytes = batch.copies.bytes(batch.pages.len());
-        let (mut targets, nodes) = self.plan(inode, batch, bytes)?;
-        let saved = self.allocate(core, &mut targets).and_then(|()| {
-            if !self.options.volume_rules.data_before_log {
-                self.log_slots(inode, batch, &targets, nodes)?;
-                return self.write_blocks(core, &mut targets, bytes);
-            }
-            self.write_blocks(core, &mut targets, bytes)?;
-            if self.options.flush == FlushRule::Two {
-                self.queue.flush()?;
-            }
-            self.log_slots(inode, batch, &targets, nodes)
-        });
+        let (mut targets, nodes) = self.plan(inode, batch)?;
+        let saved = self
+            .allocate(core, &mut targets)
+            .and_then(|()| self.save_to(core, inode, batch, (&mut targets, nodes), way));
         match saved {
             // Preallocated blocks were filled in place, so these reserved ones are not needed.
             Ok(()) => {
@@ -254,8 +257,33 @@ impl Volume {
         saved
     }
 
+    /// The same, to blocks that are allocated.
+    fn save_to(
+        &self,
+        core: CoreId,
+        inode: &Inode,
+        batch: &mut Batch,
+        (targets, nodes): (&mut [Target], u32),
+        way: Way,
+    ) -> Result<()> {
+        if let Some(room) = self.room_in_log(way, targets.len(), nodes) {
+            return self.log_slots(inode, batch, targets, nodes, Some(room));
+        }
+        let pages = targets.len();
+        if !self.options.volume_rules.data_before_log {
+            self.log_slots(inode, batch, targets, nodes, None)?;
+            return self.write_blocks(core, targets, batch.copies.bytes(pages));
+        }
+        self.write_blocks(core, targets, batch.copies.bytes(pages))?;
+        if self.options.flush == FlushRule::Two {
+            self.queue.flush()?;
+        }
+        self.log_slots(inode, batch, targets, nodes, None)
+    }
+
     /// Finds the slots of the batch, and how many nodes an operation on them makes dirty.
-    fn plan(&self, inode: &Inode, batch: &Batch, bytes: &[u8]) -> Result<(Vec<Target>, u32)> {
+    fn plan(&self, inode: &Inode, batch: &Batch) -> Result<(Vec<Target>, u32)> {
+        let bytes = batch.copies.bytes(batch.pages.len());
         let state = inode.state.read();
         let mut map = MapReader::new(self);
         let mut nodes = 1;
@@ -277,25 +305,36 @@ impl Volume {
         ))
     }
 
+    /// Logs the slots of a batch; with `room` its data as well, which then is in no block yet.
     fn log_slots(
         &self,
         inode: &Inode,
-        batch: &Batch,
+        batch: &mut Batch,
         targets: &[Target],
         nodes: u32,
+        room: Option<Room<'_>>,
     ) -> Result<()> {
-        let mut op = self.op_for_data(OpKind::Write, nodes)?;
+        let pages = if room.is_some() { targets.len() } else { 0 };
+        let mut op = self.op_for_data(OpKind::Write, nodes, pages)?;
         let mut state = inode.state.write();
         let mut record = state.record;
         record.size = FileState::loggable_size(&record, batch.size, batch.next);
         state.file.merge_times(&mut record);
-        inode.access_time.merge(&mut record);
         let mut edit = MapEdit::new(self, &mut op, inode, &mut record);
-        for target in targets {
-            edit.set(target.page, Slot::written(target.block, target.crc))?;
+        let bytes = batch.copies.bytes(targets.len());
+        for (target, bytes) in targets.iter().zip(bytes.chunks_exact(BLOCK_BYTES)) {
+            let slot = Slot::written(target.block, target.crc);
+            match room {
+                Some(_) => edit.set_with_data(target.page, slot, bytes)?,
+                None => drop(edit.set(target.page, slot)?),
+            }
         }
         edit.end();
-        // Nothing can fail from here on.
+        // Nothing can fail from here on. The content must be in the table before the handle joins: a
+        // checkpoint with the handle in its cut lets the log go, and places what it finds there.
+        if let Some(room) = room {
+            self.keep_logged(&mut batch.copies, targets, room);
+        }
         state.file.note_mark(op.finish());
         state.record = record;
         state.file.times_merged();
@@ -305,6 +344,32 @@ impl Volume {
             state.file.pages.end_writing(page);
         }
         Ok(())
+    }
+
+    /// Room for a batch that is to go into the log, if it may: it is short, a handle takes it, and so
+    /// does the table of what is not in its place.
+    fn room_in_log(&self, way: Way, pages: usize, nodes: u32) -> Option<Room<'_>> {
+        let short = pages <= to_usize(self.options.log_data_pages.into());
+        let fits = way == Way::Log && short && pages <= self.data_pages_max(nodes);
+        fits.then(|| self.logged.room(pages)).flatten()
+    }
+
+    /// Gives the copies of a batch to the table of what is in the log only.
+    fn keep_logged(&self, copies: &mut Copies, targets: &[Target], mut room: Room<'_>) {
+        let core = self.partition();
+        match std::mem::replace(copies, Copies::Gone) {
+            Copies::One(frame) => self.logged.insert(&mut room, targets[0].block, frame),
+            Copies::Many(buf) => {
+                let pages = buf.as_slice().chunks_exact(BLOCK_BYTES);
+                for (target, bytes) in targets.iter().zip(pages) {
+                    let mut frame = self.pages.frame(core, Fill::Any);
+                    frame.bytes_mut().copy_from_slice(bytes);
+                    self.logged.insert(&mut room, target.block, frame);
+                }
+                *copies = Copies::Many(buf);
+            }
+            Copies::Gone => unreachable!("copies are given away once"),
+        }
     }
 
     /// Makes the pages of a failed batch dirty again.
@@ -331,7 +396,7 @@ impl Volume {
         if !needed(&inode.state.read()) {
             return Ok(());
         }
-        let mut op = self.op_for_data(OpKind::Size, 1)?;
+        let mut op = self.op_for_data(OpKind::Size, 1, 0)?;
         let mut state = inode.state.write();
         if !needed(&state) {
             return Ok(());
@@ -352,9 +417,9 @@ impl Volume {
 
     /// An operation for data that was accepted already: it may use what is kept for deletions when
     /// nothing else is left.
-    pub(super) fn op_for_data(&self, kind: OpKind, nodes: u32) -> Result<Op<'_>> {
-        match self.op(kind, OpClass::Normal, nodes) {
-            Err(Error::NoSpace { .. }) => self.op(kind, OpClass::Delete, nodes),
+    pub(super) fn op_for_data(&self, kind: OpKind, nodes: u32, pages: usize) -> Result<Op<'_>> {
+        match self.op_with_data(kind, OpClass::Normal, nodes, pages) {
+            Err(Error::NoSpace { .. }) => self.op_with_data(kind, OpClass::Delete, nodes, pages),
             other => other,
         }
     }
@@ -383,7 +448,7 @@ impl Volume {
                 };
                 let done = self
                     .finish_cut(&inode)
-                    .and_then(|()| self.write_back_held(&inode, 0..u64::MAX, Extent::All));
+                    .and_then(|()| self.write_back_held(&inode, Way::Blocks, Extent::All));
                 match done {
                     Ok(pages) => written += pages,
                     Err(error) => failed = Some(error),

@@ -10,6 +10,10 @@ pub const FREE_NODE: u8 = 2;
 /// Note kind: blocks were allocated for, or freed from, slots. Payload [`BlocksV1`].
 pub const BLOCKS: u8 = 3;
 
+/// Note kind: the content of a block that a slot of the same handle names. Payload [`DataV1`], then the
+/// block's 4096 bytes.
+pub const DATA: u8 = 4;
+
 /// Begin or end of a node's life.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]
@@ -48,3 +52,23 @@ pub struct BlocksV1 {
 /// The current version.
 pub type Blocks = BlocksV1;
 const _: () = assert!(size_of::<BlocksV1>() == 20);
+
+/// Whose block the bytes behind this are the content of. They count when the slot, in the recovered
+/// state, names the block and has their CRC.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+pub struct DataV1 {
+    /// The block.
+    pub block: U64,
+    /// Owner of the slot: an inode node or a leaf node.
+    pub nid: U64,
+    /// Written zero.
+    pub reserved: U16,
+    /// The granule.
+    pub granule: u8,
+    /// The slot in the granule.
+    pub slot: u8,
+}
+/// The current version.
+pub type Data = DataV1;
+const _: () = assert!(size_of::<DataV1>() == 20);

@@ -300,7 +300,10 @@ fn log_moves(volume: &Volume, handle: &mut Handle<'_, Settler>, moves: &[(Move, 
                 handle.effect(Effect::Live(run));
             }
             Move::Unplace if !volume.options.volume_rules.reuse_after_valid => {
-                volume.space.settle([Effect::Free(run)]);
+                let core = volume.partition();
+                volume
+                    .space
+                    .settle(volume.logged.pass(core, vec![Effect::Free(run)]));
             }
             Move::Unplace => handle.effect(Effect::Free(run)),
         }

@@ -18,18 +18,25 @@ mod kind;
 pub use kind::OpKind;
 
 use dure_journal::Handle;
+use dure_journal::format::NOTE_HEAD_BYTES;
 use dure_sync::{Arc, CoreId};
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::{U16, U64};
 
 use crate::error::{Error, Result};
 use crate::format::inode::Time;
 use crate::format::node::{NodeImage, NodeKind};
+use crate::format::note::{DATA, Data};
 use crate::node::Node;
 use crate::space::OpClass;
-use crate::units::{Ino, Mark, Nid, Run, to_usize};
+use crate::units::{BLOCK_BYTES, BlockNo, Ino, Mark, Nid, Run, to_usize};
 use crate::volume::{Settler, Volume};
 
 /// Most bytes of records one operation may log.
 pub(crate) const RECORD_BYTES_MAX: usize = 192 * 1024;
+
+/// Room in the log that a page of data takes.
+const DATA_NOTE_BYTES: usize = NOTE_HEAD_BYTES + size_of::<Data>() + BLOCK_BYTES;
 
 /// The slots some blocks belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,10 +94,29 @@ impl Volume {
     /// # Errors
     /// `NoSpace`, `ReadOnly`, `Stopped`, or what a checkpoint reports.
     pub(crate) fn op(&self, kind: OpKind, class: OpClass, nodes_max: u32) -> Result<Op<'_>> {
+        self.op_with_data(kind, class, nodes_max, 0)
+    }
+
+    /// As [`Volume::op`], for an operation that carries `pages` pages of data into the log: at most
+    /// [`Volume::data_pages_max`].
+    ///
+    /// # Errors
+    /// As [`Volume::op`].
+    pub(crate) fn op_with_data(
+        &self,
+        kind: OpKind,
+        class: OpClass,
+        nodes_max: u32,
+        pages: usize,
+    ) -> Result<Op<'_>> {
         self.check_writable()?;
+        assert!(
+            pages == 0 || pages <= self.data_pages_max(nodes_max),
+            "{pages} pages do not fit a handle"
+        );
         let core = self.partition();
         self.reserve_blocks(core, nodes_max, class)?;
-        self.reserved_op(kind, core, nodes_max)
+        self.reserved_op(kind, core, nodes_max, pages)
     }
 
     /// The same for what is not worth waiting: `None` when there is no room at once.
@@ -105,11 +131,18 @@ impl Volume {
         if !self.space.reserve(core, nodes_max, class) {
             return None;
         }
-        self.reserved_op(kind, core, nodes_max).ok()
+        self.reserved_op(kind, core, nodes_max, 0).ok()
     }
 
-    fn reserved_op(&self, kind: OpKind, core: CoreId, nodes_max: u32) -> Result<Op<'_>> {
-        match self.begin_handle(kind, core, record_bytes(nodes_max)) {
+    fn reserved_op(
+        &self,
+        kind: OpKind,
+        core: CoreId,
+        nodes_max: u32,
+        pages: usize,
+    ) -> Result<Op<'_>> {
+        let bytes = record_bytes(nodes_max) + pages * DATA_NOTE_BYTES;
+        match self.begin_handle(kind, core, bytes) {
             Ok(handle) => Ok(Op {
                 volume: self,
                 handle: Some(handle),
@@ -127,6 +160,15 @@ impl Volume {
                 Err(error)
             }
         }
+    }
+}
+
+impl Volume {
+    /// Pages of data that fit into the log together with what else an operation on `nodes_max` nodes
+    /// logs.
+    pub(crate) fn data_pages_max(&self, nodes_max: u32) -> usize {
+        let most = self.journal().handle_bytes_max();
+        most.saturating_sub(record_bytes(nodes_max)) / DATA_NOTE_BYTES
     }
 }
 
@@ -259,6 +301,21 @@ impl Op<'_> {
     pub(crate) fn place(&mut self, owner: SlotRef, run: Run) {
         assert!(run.count > 0 && !run.first.is_none());
         self.moves.push((Move::Place, owner, run));
+    }
+
+    /// The content of `block`, which the operation places in slot `owner`: the log carries it, and the
+    /// caller keeps it in `Volume::logged` until it is in its place.
+    pub(crate) fn data(&mut self, owner: SlotRef, block: BlockNo, bytes: &[u8]) {
+        assert_eq!(bytes.len(), BLOCK_BYTES, "data is logged by whole blocks");
+        let head = Data {
+            block: U64::new(block.0),
+            nid: U64::new(owner.nid.0),
+            reserved: U16::new(0),
+            granule: owner.granule,
+            slot: owner.slot,
+        };
+        let handle = self.handle.as_mut().expect("open until finish");
+        handle.note_of(DATA, head.as_bytes(), bytes);
     }
 
     /// These blocks leave these slots and are free once the operation is valid.

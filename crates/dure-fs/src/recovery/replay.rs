@@ -10,7 +10,7 @@ use super::Base;
 use crate::error::{Error, Result};
 use crate::format::inode::InodeRecord;
 use crate::format::node::{NodeImage, NodeKind};
-use crate::format::note::{BLOCKS, Blocks, FREE_NODE, Life, NEW_NODE};
+use crate::format::note::{BLOCKS, Blocks, DATA, Data, FREE_NODE, Life, NEW_NODE};
 use crate::format::slot::{SLOT_BYTES, Slot};
 use crate::op::SlotRef;
 use crate::units::{BLOCK_BYTES, BlockNo, Ino, Nid, Run};
@@ -55,6 +55,9 @@ pub(crate) struct Replayed {
     pub(crate) nodes: BTreeMap<Nid, Recovered>,
     /// Blocks some surviving record names, with the slots they were allocated for or freed from.
     pub(crate) blocks: Vec<(SlotRef, Run)>,
+    /// Content of blocks that slots of the recovered state name: it came with the log and counts as if it
+    /// lay in the block.
+    pub(crate) data: BTreeMap<BlockNo, Box<[u8]>>,
 }
 
 /// Applies what survives. Writes nothing.
@@ -65,6 +68,7 @@ pub(crate) fn replay(base: &impl Base, scan: &Scan, threads: usize) -> Result<Re
     let survivors = scan.survivors();
     let mut events: BTreeMap<Nid, Vec<Event<'_>>> = BTreeMap::new();
     let mut blocks = Vec::new();
+    let mut logged = Vec::new();
     for (index, transaction) in scan.transactions().iter().enumerate() {
         if !survivors[index] {
             continue;
@@ -94,6 +98,7 @@ pub(crate) fn replay(base: &impl Base, scan: &Scan, threads: usize) -> Result<Re
                     kind: BLOCKS,
                     bytes,
                 } => blocks.push(parse_blocks(bytes)?),
+                Record::Note { kind: DATA, bytes } => logged.push(parse_data(bytes)?),
                 Record::Note { kind, bytes } => {
                     let (nid, event) = parse_life(*kind, bytes, index)?;
                     events.entry(nid).or_default().push(event);
@@ -103,7 +108,34 @@ pub(crate) fn replay(base: &impl Base, scan: &Scan, threads: usize) -> Result<Re
     }
     let work: Vec<(Nid, Vec<Event<'_>>)> = events.into_iter().collect();
     let nodes = apply_all(base, work, threads.max(1))?;
-    Ok(Replayed { nodes, blocks })
+    let data = logged
+        .into_iter()
+        .filter(|(owner, block, bytes)| is_content(&nodes, *owner, *block, bytes))
+        .map(|(_, block, bytes)| (block, bytes.into()))
+        .collect();
+    Ok(Replayed {
+        nodes,
+        blocks,
+        data,
+    })
+}
+
+/// Whether the recovered slot `owner` names the block with these bytes as its content. If it does not, the
+/// block may be another's by now. If it does, the block holds these bytes or, at worst, nothing yet.
+fn is_content(
+    nodes: &BTreeMap<Nid, Recovered>,
+    owner: SlotRef,
+    block: BlockNo,
+    bytes: &[u8],
+) -> bool {
+    let node = nodes.get(&owner.nid);
+    let slot = node.and_then(|node| node.slot(owner.granule, owner.slot));
+    slot.is_some_and(|slot| {
+        slot.is_written()
+            && slot.has_crc()
+            && slot.block() == block
+            && slot.crc.get() == crc32c::crc32c(bytes)
+    })
 }
 
 fn bad_record(what: &str, got: u64) -> Error {
@@ -133,6 +165,20 @@ fn parse_blocks(bytes: &[u8]) -> Result<(SlotRef, Run)> {
             count,
         },
     ))
+}
+
+fn parse_data(bytes: &[u8]) -> Result<(SlotRef, BlockNo, &[u8])> {
+    let short = || bad_record("data note length", crate::units::to_u64(bytes.len()));
+    let (head, content) = Data::ref_from_prefix(bytes).map_err(|_| short())?;
+    if content.len() != BLOCK_BYTES {
+        return Err(short());
+    }
+    let owner = SlotRef {
+        nid: Nid(head.nid.get()),
+        granule: head.granule,
+        slot: head.slot,
+    };
+    Ok((owner, BlockNo(head.block.get()), content))
 }
 
 fn parse_life(kind: u8, bytes: &[u8], transaction: usize) -> Result<(Nid, Event<'_>)> {
@@ -386,6 +432,9 @@ pub(crate) fn transactions_with_lost_data(
                 continue;
             };
             if !slot.has_crc() {
+                continue;
+            }
+            if replayed.data.contains_key(&slot.block()) {
                 continue;
             }
             base.block(slot.block(), &mut page)?;

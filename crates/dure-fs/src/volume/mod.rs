@@ -38,6 +38,7 @@ use crate::checkpoint::CheckpointState;
 use crate::file::PageCache;
 use crate::inode::{AccessTimes, InodeCache, InodePools, Orphans};
 use crate::layout::Layout;
+use crate::logged::LoggedBlocks;
 use crate::node::cache::NodeCache;
 use crate::node::nat::Nat;
 use crate::ranks::{CHECKPOINT, RENAME};
@@ -48,6 +49,7 @@ use crate::space::{Effect, Space};
 pub(crate) struct Settler {
     space: Arc<Space>,
     nat: Arc<Nat>,
+    logged: Arc<LoggedBlocks>,
     cores: usize,
     alloc: AllocPolicy,
     /// As in the rules of the mount options.
@@ -66,7 +68,8 @@ impl Settle for Settler {
                 self.nat.give(core, nid, version);
             }
         }
-        self.space.settle(effects);
+        // Before the space map: a block can be allocated again as soon as that has it.
+        self.space.settle(self.logged.pass(core, effects));
     }
 }
 
@@ -113,6 +116,8 @@ pub(crate) struct Volume {
     pub(crate) inode_pools: InodePools,
     pub(crate) access_times: AccessTimes,
     pub(crate) pages: PageCache,
+    /// Data that is in a log and not yet in its place.
+    pub(crate) logged: Arc<LoggedBlocks>,
     pub(crate) orphans: Orphans,
     pub(crate) checkpoint: Mutex<CHECKPOINT, CheckpointState>,
     pub(crate) rename: Mutex<RENAME, ()>,

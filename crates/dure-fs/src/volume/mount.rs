@@ -1,6 +1,6 @@
 //! Mounting and unmounting.
 
-use dure_block::{Device, Lba, Queue, QueueConfig};
+use dure_block::{Device, Lba, Queue, QueueConfig, WriteFlags};
 use dure_journal::recovery::{LogLayout, Scan, scan};
 use dure_journal::{Journal, JournalConfig, RingStart, Rules};
 use dure_sync::atomic::{AtomicBool, Ordering};
@@ -12,12 +12,13 @@ use super::{FileSystem, MountOptions, Settler, Volume, VolumeCounters, backgroun
 use crate::checkpoint::census::{self, Census};
 use crate::checkpoint::{CheckpointState, Target, Writer};
 use crate::error::{Error, Result};
-use crate::file::PageCache;
+use crate::file::{Frame, PageCache};
 use crate::format::pair_kind;
 use crate::format::superblock::SuperBlock;
 use crate::format::volume::{STATE_CLEAN, STATE_DIRTY, VolumeHeader};
 use crate::inode::{AccessTimes, InodeCache, InodePools, Orphans};
 use crate::layout::Layout;
+use crate::logged::LoggedBlocks;
 use crate::node::Node;
 use crate::node::cache::NodeCache;
 use crate::node::nat::Nat;
@@ -283,6 +284,12 @@ impl Mount {
         space: &Space,
         replayed: Replayed,
     ) -> Result<()> {
+        // Before the first flush of the checkpoint: the logs, which have this data too, are emptied by the
+        // volume header after it.
+        for (block, bytes) in &replayed.data {
+            self.queue
+                .write(Lba::new(block.0), bytes, WriteFlags::NONE)?;
+        }
         let changed = replayed.nodes.into_iter().filter(|(_, node)| node.changed);
         let targets: Vec<(Nid, Target)> = changed
             .map(|(nid, node)| match node.image {
@@ -333,13 +340,18 @@ impl Mount {
         let bound = self.options.cache_bound();
         let node_bytes = bound / NODE_SHARE;
         let inode_bytes = bound / INODE_SHARE;
+        let page_bytes = bound - node_bytes - inode_bytes;
+        let logged_pages = LoggedBlocks::share_of(page_bytes);
+        let logged_bytes = logged_pages * crate::units::BLOCK_BYTES_U64;
+        let pages = PageCache::new(cores, page_bytes - logged_bytes);
         let volume = Volume {
+            logged: Arc::new(LoggedBlocks::new(logged_pages, pages.frames())),
+            pages,
             nodes: NodeCache::new(to_usize(node_bytes / NODE_BYTES), cores),
             inodes: InodeCache::new(to_usize(inode_bytes / INODE_BYTES), cores),
             inode_pools: InodePools::new(cores, self.options.alloc),
             orphans: Orphans::new(cores),
             access_times: AccessTimes::new(cores),
-            pages: PageCache::new(cores, bound - node_bytes - inode_bytes),
             layout: self.layout,
             queue: self.queue,
             options: self.options,
@@ -356,7 +368,17 @@ impl Mount {
         volume.counters.inodes.add(inodes);
         // A read-only mount keeps the recovered nodes in memory, dirty for ever, so never evicted.
         let core = dure_sync::CoreId::new(0);
-        for (nid, node) in unwritten.into_iter().flat_map(|replayed| replayed.nodes) {
+        let (nodes, data) = unwritten
+            .map(|replayed| (replayed.nodes, replayed.data))
+            .unwrap_or_default();
+        let mut room = volume.logged.room_beyond(data.len());
+        for (block, bytes) in data {
+            let mut frame = Frame::zeroed();
+            frame.bytes_mut().copy_from_slice(&bytes);
+            volume.logged.insert(&mut room, block, frame);
+        }
+        drop(room);
+        for (nid, node) in nodes {
             if let (Some(image), true) = (node.image, node.changed) {
                 let node = Arc::new(Node::new(nid, image));
                 volume.nodes.make_dirty(core, &node);
@@ -389,6 +411,7 @@ fn start_journal(
     let settler = Settler {
         space: volume.space.clone(),
         nat: volume.nat.clone(),
+        logged: volume.logged.clone(),
         cores: to_usize(u64::from(volume.layout.journals)),
         alloc: volume.options.alloc,
         core: volume.options.volume_rules.core.clone(),

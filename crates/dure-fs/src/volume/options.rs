@@ -51,6 +51,11 @@ pub enum FsyncScope {
     All,
 }
 
+/// Pages of a fsync that go into the log by default.
+const LOG_DATA_PAGES: u32 = 4;
+/// Most pages of a fsync that can be told to go into the log.
+const LOG_DATA_PAGES_MAX: u32 = 32;
+
 /// How to mount.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
@@ -68,6 +73,8 @@ pub struct MountOptions {
     pub flush: FlushRule,
     /// What an fsync commits.
     pub fsync: FsyncScope,
+    /// Most pages of one fsync whose data goes into the log, to be placed by the next checkpoint; 0 = none.
+    pub log_data_pages: u32,
     /// Where cores allocate.
     pub alloc: AllocPolicy,
     /// Background work.
@@ -95,6 +102,7 @@ impl Default for MountOptions {
             access_time: AccessTime::default(),
             flush: FlushRule::default(),
             fsync: FsyncScope::default(),
+            log_data_pages: LOG_DATA_PAGES,
             alloc: AllocPolicy::default(),
             background: Background::default(),
             trace: None,
@@ -132,6 +140,15 @@ impl MountOptions {
             "fsync" => {
                 let words = [("closure", FsyncScope::Closure), ("all", FsyncScope::All)];
                 self.fsync = choose(key, value, &words)?;
+            }
+            "log-data" => {
+                let wrong =
+                    || format!("{key}={value}: it is a number of pages, 0 to {LOG_DATA_PAGES_MAX}");
+                let pages = value.parse().map_err(|_| wrong())?;
+                if pages > LOG_DATA_PAGES_MAX {
+                    return Err(wrong());
+                }
+                self.log_data_pages = pages;
             }
             "alloc" => {
                 let words = [

@@ -25,6 +25,8 @@ pub struct VolumeRules {
     pub data_check: bool,
     /// Write-back writes data before it logs slots.
     pub data_before_log: bool,
+    /// A checkpoint writes logged data to its place before the tail passes it.
+    pub data_before_tail: bool,
     /// The core every operation runs on, whatever the scheduler says.
     pub core: Option<Arc<AtomicUsize>>,
 }
@@ -38,6 +40,7 @@ impl Default for VolumeRules {
             reuse_after_valid: true,
             data_check: true,
             data_before_log: true,
+            data_before_tail: true,
             core: None,
         }
     }

@@ -114,10 +114,12 @@ pub(crate) fn put_delta(
     out.extend_from_slice(bytes);
 }
 
-pub(crate) fn put_note(out: &mut Vec<u8>, kind: u8, bytes: &[u8]) {
-    put_head(out, KIND_NOTE, 1 + bytes.len());
+/// A note whose bytes are `head` and then `tail`.
+pub(crate) fn put_note_of(out: &mut Vec<u8>, kind: u8, head: &[u8], tail: &[u8]) {
+    put_head(out, KIND_NOTE, 1 + head.len() + tail.len());
     out.push(kind);
-    out.extend_from_slice(bytes);
+    out.extend_from_slice(head);
+    out.extend_from_slice(tail);
 }
 
 /// Reads all records of a transaction.

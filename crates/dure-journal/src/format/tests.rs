@@ -113,7 +113,7 @@ fn records() -> (Vec<u8>, Vec<Record>) {
     };
     let mut bytes = Vec::new();
     put_delta(&mut bytes, granule, 8, 16, b"abc");
-    put_note(&mut bytes, 4, &[9; 5000]);
+    put_note_of(&mut bytes, 4, &[9; 3000], &[9; 2000]);
     put_delta(&mut bytes, granule, 9, 0, b"");
     let note = Record::Note {
         kind: 4,

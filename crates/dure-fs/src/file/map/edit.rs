@@ -54,11 +54,11 @@ impl<'a, 'v> MapEdit<'a, 'v> {
     }
 
     /// Stores `slot` for `page`, making nodes as needed. A block that leaves the slot is freed when the
-    /// operation is valid; one that comes is placed.
+    /// operation is valid; one that comes is placed. Gives the slot's owner.
     ///
     /// # Errors
     /// `NoSpace` when no node can be had, `Corrupt`, errors of reading nodes.
-    pub(crate) fn set(&mut self, page: u64, slot: Slot) -> Result<()> {
+    pub(crate) fn set(&mut self, page: u64, slot: Slot) -> Result<SlotRef> {
         assert!(!slot.is_hole(), "freeing is `free`'s work");
         let (owner, old) = if page < DIRECT_SLOTS {
             let owner = self.direct_owner(page);
@@ -81,6 +81,16 @@ impl<'a, 'v> MapEdit<'a, 'v> {
             }
             self.place(owner, slot.block());
         }
+        Ok(owner)
+    }
+
+    /// As [`MapEdit::set`]; the log carries the content of the slot's block.
+    ///
+    /// # Errors
+    /// As [`MapEdit::set`].
+    pub(crate) fn set_with_data(&mut self, page: u64, slot: Slot, bytes: &[u8]) -> Result<()> {
+        let owner = self.set(page, slot)?;
+        self.op.data(owner, slot.block(), bytes);
         Ok(())
     }
 

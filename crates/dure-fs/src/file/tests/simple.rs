@@ -256,8 +256,18 @@ fn times_alone_do_not_make_a_data_sync_write() {
 }
 
 #[test]
-fn an_overwrite_and_fsync_is_two_writes_and_one_flush() {
-    let world = World::new(8192, 8 << 20);
+fn an_overwrite_and_fsync_is_one_write_and_one_flush() {
+    count_writes_of_a_sync(4, 1);
+}
+
+#[test]
+fn an_overwrite_and_fsync_past_the_log_is_two_writes_and_one_flush() {
+    count_writes_of_a_sync(0, 2);
+}
+
+fn count_writes_of_a_sync(log_data_pages: u32, writes: u64) {
+    let mut world = World::new(8192, 8 << 20);
+    world.options.log_data_pages = log_data_pages;
     let fs = world.mount();
     let inode = file(&fs);
     fs.write(&inode, 0, &[1; 4096], Stamp::Set).unwrap();
@@ -273,7 +283,7 @@ fn an_overwrite_and_fsync_is_two_writes_and_one_flush() {
             continue; // the small log was full
         }
         exact += 1;
-        assert_eq!(after.writes - before.writes, 2);
+        assert_eq!(after.writes - before.writes, writes);
         assert_eq!(after.flush_requests - before.flush_requests, 1);
         assert_eq!(after.blocks_written - before.blocks_written, 2);
     }

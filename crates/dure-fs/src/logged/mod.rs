@@ -1,0 +1,305 @@
+//! Data blocks whose content stands in a log and not yet in its place.
+//!
+//! **Problem.** A small synchronous write that goes to its block and to the log costs two device
+//! writes. One will do when the log carries the data itself (note [`crate::format::note::DATA`]): the
+//! log is written anyway. **Structure.** The operation gives the page a block as always, the slot names it with its
+//! CRC, and the bytes join the journal with the slot. Until the next checkpoint this table has them,
+//! by block; whoever reads a data block asks here first. A checkpoint writes all of them to their
+//! places, sorted, before its first flush; a block that is freed before that is never written.
+//!
+//! **Invariants.**
+//! * An entry is made before its handle joins. *Crash scenario:* a checkpoint whose cut holds the handle
+//!   would find no entry, let the tail pass it, and the data would be nowhere.
+//! * An entry goes when its block is free, before the block can be allocated again. *Crash scenario:* the
+//!   block holds another file's data, and the next checkpoint writes the old content over it.
+//! * A block that is freed while its entry is being written stays allocated until that write is over:
+//!   the same scenario, with the write already under way.
+//! * An entry goes after a checkpoint only when its block was written; so a reader that finds none
+//!   here finds the data on the device.
+//! * Memory: at most `pages_max` pages; whoever finds no room writes the block itself.
+//!
+//! **On a crash** recovery takes from the logs the data of every slot that survives, still names the block
+//! and has the CRC; it counts as if it lay in the block, and is written there before the logs are emptied.
+
+use std::collections::BTreeMap;
+
+use dure_block::{Lba, Queue, WriteFlags};
+use dure_sync::atomic::{AtomicU64, Ordering};
+use dure_sync::{Arc, CachePadded, CoreId, Counter, Mutex};
+
+use crate::error::Result;
+use crate::file::{Frame, FramePool};
+use crate::ranks::LOGGED;
+use crate::space::{Effect, Space};
+use crate::units::{BLOCK_BYTES, BlockNo, Run, to_u64, to_usize};
+
+/// Locks of the table. A core allocates from a segment of its own, so neighbours share a lock.
+const SHARDS: usize = 64;
+/// Blocks that share a lock.
+const NEIGHBOURS: u64 = 512;
+/// Blocks of one device write.
+const BLOCKS_PER_WRITE: usize = 256;
+/// Most pages of the table, unless the cache is small: 16 MiB.
+const PAGES_MAX: u64 = 4096;
+/// Of the page cache, the part for the table is one in this many.
+const CACHE_SHARE: u64 = 16;
+
+#[derive(Debug)]
+struct Entry {
+    frame: Frame,
+    /// A checkpoint is writing the block.
+    writing: bool,
+    /// It was freed meanwhile; it is free once the write is over.
+    freed: bool,
+}
+
+type Shard = BTreeMap<BlockNo, Entry>;
+
+/// The table. See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct LoggedBlocks {
+    /// By block number / [`NEIGHBOURS`]. [LOGGED]
+    shards: Box<[CachePadded<Mutex<LOGGED, Shard>>]>,
+    /// Entries, or about to be. Written with each entry made or dropped; read by everybody to pass by an
+    /// empty table.
+    count: CachePadded<AtomicU64>,
+    pages_max: u64,
+    frames: Arc<FramePool>,
+    /// Pages that went to the log.
+    pub(crate) logged: Counter,
+    /// Of these, the ones that were freed before they were written to their place.
+    pub(crate) spared: Counter,
+}
+
+/// Room for some entries. What is left of it when it is dropped goes back.
+#[derive(Debug)]
+pub(crate) struct Room<'t> {
+    table: &'t LoggedBlocks,
+    pages: u64,
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        self.table.lower(self.pages);
+    }
+}
+
+impl LoggedBlocks {
+    /// The pages of a cache of `cache_bytes` bytes that the table may take.
+    pub(crate) fn share_of(cache_bytes: u64) -> u64 {
+        (cache_bytes / to_u64(BLOCK_BYTES) / CACHE_SHARE).min(PAGES_MAX)
+    }
+
+    /// An empty table for at most `pages_max` pages, whose memory comes from `frames`.
+    pub(crate) fn new(pages_max: u64, frames: Arc<FramePool>) -> LoggedBlocks {
+        let shard = |_| CachePadded::new(Mutex::default());
+        LoggedBlocks {
+            shards: (0..SHARDS).map(shard).collect(),
+            count: CachePadded::new(AtomicU64::new(0)),
+            pages_max,
+            frames,
+            logged: Counter::default(),
+            spared: Counter::default(),
+        }
+    }
+
+    fn shard(&self, block: BlockNo) -> &Mutex<LOGGED, Shard> {
+        &self.shards[to_usize(block.0 / NEIGHBOURS % to_u64(SHARDS))]
+    }
+
+    fn lower(&self, pages: u64) {
+        if pages > 0 {
+            // Relaxed: see `is_empty` for the only reader that decides by it.
+            let before = self.count.fetch_sub(pages, Ordering::Relaxed);
+            assert!(before >= pages, "more entries dropped than made");
+        }
+    }
+
+    /// No block that the caller can know of is here. Its own entries, and those of slots it reads under
+    /// their inode's lock, were counted before that lock passed to it, so Relaxed will do.
+    fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Relaxed) == 0
+    }
+
+    /// Room for `pages` pages, if there is.
+    pub(crate) fn room(&self, pages: usize) -> Option<Room<'_>> {
+        let pages = to_u64(pages);
+        // Relaxed: a bound on memory.
+        let before = self.count.fetch_add(pages, Ordering::Relaxed);
+        let room = Room { table: self, pages };
+        (before + pages <= self.pages_max).then_some(room)
+    }
+
+    /// Room beyond the bound: for what recovery found and may not write (a read-only mount).
+    pub(crate) fn room_beyond(&self, pages: usize) -> Room<'_> {
+        let pages = to_u64(pages);
+        // Relaxed: a bound on memory.
+        self.count.fetch_add(pages, Ordering::Relaxed);
+        Room { table: self, pages }
+    }
+
+    /// Keeps the content of a block whose data joins the log next.
+    pub(crate) fn insert(&self, room: &mut Room<'_>, block: BlockNo, frame: Frame) {
+        assert!(room.pages > 0, "an entry without room");
+        let entry = Entry {
+            frame,
+            writing: false,
+            freed: false,
+        };
+        let before = self.shard(block).lock().insert(block, entry);
+        assert!(
+            before.is_none(),
+            "block {} was allocated while its last content was here",
+            block.0
+        );
+        room.pages -= 1;
+        self.logged.add(1);
+    }
+
+    /// Copies the content of `block` if it is here. The caller holds a lock that keeps the block from
+    /// being freed. If it is not here, the device has it.
+    pub(crate) fn read(&self, block: BlockNo, out: &mut [u8]) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        let shard = self.shard(block).lock();
+        let Some(entry) = shard.get(&block) else {
+            return false;
+        };
+        out.copy_from_slice(entry.frame.bytes());
+        true
+    }
+
+    /// Whether the content of `block` is here.
+    pub(crate) fn holds(&self, block: BlockNo) -> bool {
+        !self.is_empty() && self.shard(block).lock().contains_key(&block)
+    }
+
+    /// The effects of valid handles on their way to the space map: entries of freed blocks go. Blocks
+    /// that are just being written are taken out; they are freed when that is over.
+    pub(crate) fn pass(&self, core: CoreId, effects: Vec<Effect>) -> Vec<Effect> {
+        if self.is_empty() {
+            return effects;
+        }
+        let mut passed = Vec::with_capacity(effects.len());
+        for effect in effects {
+            match effect {
+                Effect::Free(run) => self.pass_free(core, run, &mut passed),
+                other => passed.push(other),
+            }
+        }
+        passed
+    }
+
+    fn pass_free(&self, core: CoreId, run: Run, passed: &mut Vec<Effect>) {
+        let mut free = Run { count: 0, ..run };
+        for n in 0..u64::from(run.count) {
+            let block = BlockNo(run.first.0 + n);
+            if self.forget(core, block) {
+                free.count += 1;
+                continue;
+            }
+            passed.extend((free.count > 0).then_some(Effect::Free(free)));
+            free = Run {
+                first: BlockNo(block.0 + 1),
+                count: 0,
+            };
+        }
+        passed.extend((free.count > 0).then_some(Effect::Free(free)));
+    }
+
+    /// Drops the entry of a freed block; false if the block must not be used yet.
+    fn forget(&self, core: CoreId, block: BlockNo) -> bool {
+        let mut shard = self.shard(block).lock();
+        match shard.get_mut(&block) {
+            None => return true,
+            Some(entry) if entry.writing => {
+                entry.freed = true;
+                return false;
+            }
+            Some(_) => {}
+        }
+        let entry = shard.remove(&block).expect("it was there");
+        drop(shard);
+        self.spared.add(1);
+        self.drop_entry(core, entry);
+        true
+    }
+
+    fn drop_entry(&self, core: CoreId, entry: Entry) {
+        self.frames.give(core, entry.frame);
+        self.lower(1);
+    }
+
+    /// Writes all that is here to its place. Not flushed. Only one thread at a time (the checkpoint).
+    ///
+    /// # Errors
+    /// The first failed write. All that was not written stays here.
+    pub(crate) fn write_all(&self, core: CoreId, queue: &Queue, space: &Space) -> Result<()> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        let blocks = self.begin_writing();
+        let mut rest = &blocks[..];
+        let mut written = Ok(());
+        while let (Some(first), Ok(())) = (rest.first(), &written) {
+            let adjacent = |&(n, block): &(usize, &BlockNo)| block.0 == first.0 + to_u64(n);
+            let count = rest.iter().enumerate().take_while(adjacent).count();
+            let (run, after) = rest.split_at(count.min(BLOCKS_PER_WRITE));
+            written = self.write_run(queue, run);
+            if written.is_ok() {
+                self.end_writing(core, space, run);
+                rest = after;
+            }
+        }
+        for block in rest {
+            let mut shard = self.shard(*block).lock();
+            shard.get_mut(block).expect("being written").writing = false;
+        }
+        written
+    }
+
+    /// Marks all that is here; gives the blocks in order.
+    fn begin_writing(&self) -> Vec<BlockNo> {
+        let mut blocks = Vec::new();
+        for shard in &self.shards {
+            for (block, entry) in shard.lock().iter_mut() {
+                assert!(!entry.writing, "one checkpoint at a time");
+                entry.writing = true;
+                blocks.push(*block);
+            }
+        }
+        blocks.sort_unstable();
+        blocks
+    }
+
+    fn write_run(&self, queue: &Queue, run: &[BlockNo]) -> Result<()> {
+        let mut bytes = dure_block::BlockBuf::zeroed(run.len());
+        let pages = bytes.as_mut_slice().chunks_exact_mut(BLOCK_BYTES);
+        for (block, out) in run.iter().zip(pages) {
+            let shard = self.shard(*block).lock();
+            let entry = shard.get(block).expect("being written, so it stays");
+            out.copy_from_slice(entry.frame.bytes());
+        }
+        queue.write(Lba::new(run[0].0), bytes.as_slice(), WriteFlags::NONE)?;
+        Ok(())
+    }
+
+    /// These are in their places now. Those that were freed meanwhile are free.
+    fn end_writing(&self, core: CoreId, space: &Space, run: &[BlockNo]) {
+        for block in run {
+            let entry = self.shard(*block).lock().remove(block);
+            let entry = entry.expect("being written, so it stays");
+            if entry.freed {
+                space.settle([Effect::Free(Run {
+                    first: *block,
+                    count: 1,
+                })]);
+            }
+            self.drop_entry(core, entry);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

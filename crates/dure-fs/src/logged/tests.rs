@@ -1,0 +1,153 @@
+//! The table by itself: what is freed when.
+
+use dure_block::QueueConfig;
+use dure_block::ram::RamDevice;
+
+use super::*;
+use crate::layout::{FormatOptions, Layout};
+use crate::space::OpClass;
+
+const CORE: CoreId = CoreId::new(0);
+
+struct World {
+    queue: Arc<Queue>,
+    space: Space,
+    table: LoggedBlocks,
+}
+
+fn world(pages_max: u64) -> World {
+    let options = FormatOptions {
+        journals: Some(1),
+        segment_blocks: Some(32),
+        ..FormatOptions::default()
+    };
+    let layout = Layout::plan(2048, &options, 4).unwrap();
+    let device = RamDevice::new("ram", layout.total_blocks);
+    let queue = Queue::new(dure_block::share(device), QueueConfig::default());
+    let space = Space::new_empty(queue.clone(), &layout);
+    let frames = Arc::new(FramePool::new(1, 8));
+    let table = LoggedBlocks::new(pages_max, frames);
+    World {
+        queue,
+        space,
+        table,
+    }
+}
+
+impl World {
+    /// Allocates a run and makes it live; each block's content is its place in the run.
+    fn log(&self, count: u32) -> Run {
+        assert!(self.space.reserve(CORE, count, OpClass::Normal));
+        let run = self.space.alloc_data(CORE, count).unwrap();
+        assert_eq!(run.count, count, "the volume is empty");
+        let mut room = self.table.room(to_usize(count.into())).unwrap();
+        for n in 0..count {
+            let mut frame = Frame::zeroed();
+            frame.bytes_mut().fill(u8::try_from(n).unwrap());
+            let block = BlockNo(run.first.0 + u64::from(n));
+            self.table.insert(&mut room, block, frame);
+        }
+        drop(room);
+        self.space
+            .settle(self.table.pass(CORE, vec![Effect::Live(run)]));
+        run
+    }
+
+    fn free(&self, first: u64, count: u32) -> Vec<Effect> {
+        let run = Run {
+            first: BlockNo(first),
+            count,
+        };
+        self.table.pass(CORE, vec![Effect::Free(run)])
+    }
+}
+
+#[test]
+fn what_is_placed_is_on_the_device_and_not_in_the_table() {
+    let world = world(8);
+    let run = world.log(3);
+    let mut bytes = [9; BLOCK_BYTES];
+    assert!(world.table.read(BlockNo(run.first.0 + 2), &mut bytes));
+    assert_eq!(bytes, [2; BLOCK_BYTES]);
+    world
+        .table
+        .write_all(CORE, &world.queue, &world.space)
+        .unwrap();
+    assert!(world.table.is_empty() && !world.table.holds(run.first));
+    let mut bytes = vec![9; 3 * BLOCK_BYTES];
+    world.queue.read(Lba::new(run.first.0), &mut bytes).unwrap();
+    for n in 0..3_u8 {
+        let page = &bytes[usize::from(n) * BLOCK_BYTES..][..BLOCK_BYTES];
+        assert_eq!(page, [n; BLOCK_BYTES]);
+    }
+}
+
+#[test]
+fn what_is_freed_is_never_written() {
+    let world = world(8);
+    let run = world.log(4);
+    let effects = world.free(run.first.0 + 1, 2);
+    assert_eq!(effects.len(), 1, "both are free at once: {effects:?}");
+    let before = world.queue.counters().blocks_written;
+    world
+        .table
+        .write_all(CORE, &world.queue, &world.space)
+        .unwrap();
+    assert_eq!(world.queue.counters().blocks_written - before, 2);
+    assert_eq!(world.table.spared.sum(), 2);
+}
+
+/// Fails when a block is free while its old content is on the way to it: another file's data would be
+/// written into it and then be lost under that.
+#[test]
+fn a_block_freed_while_it_is_written_stays_allocated_until_that_is_over() {
+    let world = world(8);
+    let run = world.log(3);
+    let middle = run.first.0 + 1;
+    let free = world.space.statistics().free;
+    let blocks = world.table.begin_writing();
+    let effects = world.free(run.first.0, 3);
+    assert!(
+        effects.is_empty(),
+        "all three are being written: {effects:?}"
+    );
+    world.space.settle(effects);
+    assert_eq!(world.space.statistics().free, free);
+    world.table.write_run(&world.queue, &blocks).unwrap();
+    world.table.end_writing(CORE, &world.space, &blocks[..2]);
+    assert_eq!(world.space.statistics().free, free + 2);
+    assert!(world.table.holds(BlockNo(middle + 1)) && !world.table.holds(BlockNo(middle)));
+    world.table.end_writing(CORE, &world.space, &blocks[2..]);
+    assert_eq!(world.space.statistics().free, free + 3);
+    assert!(world.table.is_empty());
+}
+
+#[test]
+fn a_freed_run_is_cut_around_what_is_being_written() {
+    let world = world(8);
+    let run = world.log(1);
+    let blocks = world.table.begin_writing();
+    let effects = world.free(run.first.0 - 2, 5);
+    let pieces: Vec<_> = effects
+        .iter()
+        .map(|effect| match effect {
+            Effect::Free(run) => (run.first.0, run.count),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(pieces, [(run.first.0 - 2, 2), (run.first.0 + 1, 2)]);
+    world.table.end_writing(CORE, &world.space, &blocks);
+}
+
+#[test]
+fn the_table_takes_no_more_than_its_share() {
+    let world = world(4);
+    let run = world.log(3);
+    assert!(world.table.room(2).is_none());
+    let room = world.table.room(1).unwrap();
+    assert!(world.table.room(1).is_none());
+    drop(room);
+    assert!(world.table.room(1).is_some());
+    drop(world.free(run.first.0, 3));
+    assert!(world.table.room(4).is_some());
+}
