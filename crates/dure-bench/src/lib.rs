@@ -14,7 +14,9 @@
 
 #![expect(clippy::print_stdout, reason = "the report goes to standard output")]
 
+pub mod journal;
 pub mod measure;
+pub mod medium;
 pub mod report;
 pub mod target;
 pub mod workload;
@@ -39,14 +41,16 @@ pub struct Args {
 pub enum Bench {
     /// Single operations, warm: overwrite, read, stat, create + unlink, overwrite + fsync.
     Micro(Micro),
+    /// Synchronous writes: all policies of the journal, ext4, xfs, and the floor below them.
+    Journal(journal::Journal),
 }
 
 /// `dure bench micro`.
 #[derive(Debug, clap::Args)]
 pub struct Micro {
     /// What to measure on, several times: dure:VOLUME[,OPTION...] (a volume that is not mounted; options:
-    /// the policies of `dure mount -o`), dir:PATH (a directory of any mounted file system), or
-    /// copy (a plain copy of 4 KiB: what the machine can do).
+    /// the policies of `dure mount -o`), dir:PATH (a directory of any mounted file system),
+    /// raw:PATH[,pages=N] (a device or file, which is overwritten), or copy (a plain copy of 4 KiB: what the machine can do).
     #[arg(long = "target", required = true, value_name = "TARGET")]
     pub targets: Vec<String>,
     /// Workloads [default: all].
@@ -74,7 +78,31 @@ pub struct Micro {
 /// # Errors
 /// A target that cannot be opened, or an operation that fails.
 pub fn run(args: Args) -> Result<()> {
-    let Bench::Micro(micro) = args.bench;
+    match args.bench {
+        Bench::Micro(micro) => run_micro(micro),
+        Bench::Journal(journal) => run_journal(&journal),
+    }
+}
+
+fn run_journal(args: &journal::Journal) -> Result<()> {
+    let (points, left_out) = journal::run(args)?;
+    if args.json {
+        println!("{}", report::json("journal", &points)?);
+    } else {
+        println!("{}", report::table(&points));
+    }
+    for what in left_out {
+        say(&format!("left out: {what}"));
+    }
+    Ok(())
+}
+
+#[expect(clippy::print_stderr, reason = "not part of the report")]
+fn say(text: &str) {
+    eprintln!("{text}");
+}
+
+fn run_micro(micro: Micro) -> Result<()> {
     if micro.threads.contains(&0) {
         bail!("--threads: at least one thread");
     }
@@ -107,7 +135,7 @@ pub fn run(args: Args) -> Result<()> {
         target.close()?;
     }
     if micro.json {
-        println!("{}", report::json(&results)?);
+        println!("{}", report::json("micro", &results)?);
     } else {
         println!("{}", report::table(&results));
     }

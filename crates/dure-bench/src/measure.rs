@@ -8,7 +8,7 @@ use dure_sync::{CoreId, clock, thread};
 use hdrhistogram::Histogram;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::target::{Target, Worker};
+use crate::target::{Counts, Target, Worker};
 use crate::workload::Workload;
 
 /// What is to be run.
@@ -41,9 +41,20 @@ pub struct Point {
     pub rates: Vec<f64>,
     /// Latencies of sampled operations, in ns.
     pub latencies: Histogram<u64>,
+    /// Operations of all repetitions, warm-up included.
+    pub operations: u64,
+    /// What the target counted in them, if it counts.
+    pub counts: Option<Counts>,
 }
 
 impl Point {
+    /// A count of the target for each operation.
+    #[must_use]
+    pub fn per_operation(&self, count: impl Fn(&Counts) -> u64) -> Option<f64> {
+        let counts = self.counts.as_ref()?;
+        (self.operations > 0).then(|| f64_of(count(counts)) / f64_of(self.operations))
+    }
+
     /// The median rate.
     #[must_use]
     pub fn median(&self) -> f64 {
@@ -69,7 +80,8 @@ pub fn run(targets: &[Target], plan: &Plan) -> Result<Vec<Point>> {
         for &threads in &plan.threads {
             let mut points = Vec::new();
             let mut workers = Vec::new();
-            for target in targets.iter().filter(|target| target.offers(workload)) {
+            let offering: Vec<_> = targets.iter().filter(|t| t.offers(workload)).collect();
+            for target in &offering {
                 let made = (0..threads)
                     .map(|n| target.worker(workload, n))
                     .collect::<Result<Vec<_>>>();
@@ -81,13 +93,21 @@ pub fn run(targets: &[Target], plan: &Plan) -> Result<Vec<Point>> {
                     policy: target.policy().to_owned(),
                     rates: Vec::new(),
                     latencies: histogram()?,
+                    operations: 0,
+                    counts: target.counts().map(|_| Counts::default()),
                 });
             }
             for _ in 0..plan.repeat {
-                for (point, workers) in points.iter_mut().zip(&mut workers) {
-                    let target = point.target.clone();
+                let each = points.iter_mut().zip(&mut workers).zip(&offering);
+                for ((point, workers), target) in each {
+                    let before = target.counts();
                     measure(point, workers, plan)
-                        .with_context(|| format!("{} on {target}", workload.name()))?;
+                        .with_context(|| format!("{} on {}", workload.name(), target.name()))?;
+                    if let (Some(sum), Some(before), Some(after)) =
+                        (&mut point.counts, before, target.counts())
+                    {
+                        sum.add(&before, &after);
+                    }
                 }
                 bar.inc(1);
             }
@@ -151,6 +171,7 @@ fn measure(point: &mut Point, workers: &mut [Box<dyn Worker>], plan: &Plan) -> R
     for share in done {
         let share = share?;
         rate += share.rate;
+        point.operations += share.operations;
         point
             .latencies
             .add(&share.latencies)
@@ -163,6 +184,8 @@ fn measure(point: &mut Point, workers: &mut [Box<dyn Worker>], plan: &Plan) -> R
 /// What one thread did in the measured phase.
 struct Share {
     rate: f64,
+    /// With those of the warm-up.
+    operations: u64,
     latencies: Histogram<u64>,
 }
 
@@ -203,7 +226,11 @@ fn work(
     } else {
         0.0
     };
-    Ok(Share { rate, latencies })
+    Ok(Share {
+        rate,
+        operations: turn,
+        latencies,
+    })
 }
 
 #[expect(

@@ -19,11 +19,17 @@ struct Row<'p> {
     n: usize,
     p50_ns: u64,
     p99_ns: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log_bytes_per_op: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    flushes_per_op: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device_flushes_per_op: Option<f64>,
 }
 
-fn row(point: &Point) -> Row<'_> {
+fn row<'p>(bench: &'static str, point: &'p Point) -> Row<'p> {
     Row {
-        bench: "micro",
+        bench,
         target: &point.target,
         workload: point.workload.name(),
         policy: &point.policy,
@@ -39,6 +45,9 @@ fn row(point: &Point) -> Row<'_> {
         n: point.rates.len(),
         p50_ns: point.latencies.value_at_quantile(0.5),
         p99_ns: point.latencies.value_at_quantile(0.99),
+        log_bytes_per_op: point.per_operation(|counts| counts.log_bytes),
+        flushes_per_op: point.per_operation(|counts| counts.flushes),
+        device_flushes_per_op: point.per_operation(|counts| counts.device_flushes),
     }
 }
 
@@ -46,8 +55,8 @@ fn row(point: &Point) -> Row<'_> {
 ///
 /// # Errors
 /// Never for numbers that were measured.
-pub fn json(points: &[Point]) -> Result<String> {
-    let rows: Vec<Row<'_>> = points.iter().map(row).collect();
+pub fn json(bench: &'static str, points: &[Point]) -> Result<String> {
+    let rows: Vec<Row<'_>> = points.iter().map(|point| row(bench, point)).collect();
     serde_json::to_string_pretty(&rows).context("writing JSON")
 }
 
@@ -61,6 +70,7 @@ pub fn table(points: &[Point]) -> Table {
             "workload",
             "threads",
             "target",
+            "policy",
             "ops/s",
             "min",
             "max",
@@ -68,8 +78,10 @@ pub fn table(points: &[Point]) -> Table {
             "p50 ns",
             "p99 ns",
             "time vs first",
+            "log bytes/op",
+            "flushes/op",
         ]);
-    for column in [1, 3, 4, 5, 6, 7, 8, 9] {
+    for column in [1, 4, 5, 6, 7, 8, 9, 10, 11, 12] {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -79,7 +91,7 @@ pub fn table(points: &[Point]) -> Table {
             .iter()
             .find(|other| other.workload == point.workload && other.threads == point.threads)
             .map_or(0.0, Point::median);
-        let own = row(point);
+        let own = row("", point);
         let ratio = if own.ops_per_second > 0.0 {
             first / point.median()
         } else {
@@ -89,6 +101,7 @@ pub fn table(points: &[Point]) -> Table {
             own.workload.to_owned(),
             own.threads.to_string(),
             own.target.to_owned(),
+            own.policy.to_owned(),
             format!("{:.0}", own.ops_per_second),
             format!("{:.0}", own.min),
             format!("{:.0}", own.max),
@@ -96,6 +109,10 @@ pub fn table(points: &[Point]) -> Table {
             own.p50_ns.to_string(),
             own.p99_ns.to_string(),
             format!("{ratio:.2}"),
+            own.log_bytes_per_op
+                .map_or_else(String::new, |bytes| format!("{bytes:.0}")),
+            own.flushes_per_op
+                .map_or_else(String::new, |count| format!("{count:.2}")),
         ]);
     }
     table

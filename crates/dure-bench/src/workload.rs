@@ -6,20 +6,32 @@ use clap::ValueEnum;
 pub const FILE_BYTES: u64 = 1 << 20;
 /// Bytes of one read or write.
 pub const IO_BYTES: usize = 4096;
+/// Bytes after which an appended file is cut to nothing and begins again.
+pub const APPEND_BYTES: u64 = 4 << 20;
+/// Files a thread keeps of those it creates; the oldest makes room for the next.
+pub const CREATED_FILES: u64 = 64;
+/// Threads that have a part of the shared file of their own.
+pub const SHARED_PARTS: u64 = 64;
 
-/// A loop of one operation on private files, warm.
+/// A loop of one operation, on private files if nothing else is said, warm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Workload {
-    /// pwrite of 4 KiB over existing pages, one after the other.
+    /// pwrite of 4 KiB over existing pages, one after the other (`FxMark`: DWOL).
     Overwrite,
+    /// The same in a part of one file that all threads share (DWOM).
+    OverwriteShared,
     /// pread of 4 KiB of cached pages, one after the other.
     Read,
     /// stat of a path two directories deep.
     Stat,
     /// create, close and unlink of an empty file in a private directory.
     CreateUnlink,
-    /// pwrite of 4 KiB and fsync.
+    /// pwrite of 4 KiB and fsync (DWSL).
     OverwriteFsync,
+    /// pwrite of 4 KiB at the end and fsync.
+    AppendFsync,
+    /// create, pwrite of 4 KiB and fsync, in a private directory; unlink of a file 64 creations old.
+    CreateFsync,
 }
 
 impl Workload {
@@ -28,10 +40,13 @@ impl Workload {
     pub fn name(self) -> &'static str {
         match self {
             Workload::Overwrite => "overwrite",
+            Workload::OverwriteShared => "overwrite-shared",
             Workload::Read => "read",
             Workload::Stat => "stat",
             Workload::CreateUnlink => "create-unlink",
             Workload::OverwriteFsync => "overwrite-fsync",
+            Workload::AppendFsync => "append-fsync",
+            Workload::CreateFsync => "create-fsync",
         }
     }
 
@@ -39,9 +54,26 @@ impl Workload {
     #[must_use]
     pub fn batch(self) -> u64 {
         match self {
-            Workload::OverwriteFsync => 1,
+            Workload::OverwriteFsync | Workload::AppendFsync | Workload::CreateFsync => 1,
             Workload::CreateUnlink => 8,
             _ => 64,
         }
     }
+}
+
+/// What is written: bytes no device can compress or leave out (zram does both), another page for each
+/// thread. Every target gets the same.
+#[must_use]
+pub fn content(thread: usize) -> Vec<u8> {
+    let mut state =
+        0x9e37_79b9_7f4a_7c15 ^ u64::try_from(thread).unwrap_or(0).wrapping_mul(0x1_0001);
+    let mut bytes = Vec::with_capacity(IO_BYTES);
+    while bytes.len() < IO_BYTES {
+        // xorshift64*
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        bytes.extend_from_slice(&state.wrapping_mul(0x2545_f491_4f6c_dd1d).to_le_bytes());
+    }
+    bytes
 }

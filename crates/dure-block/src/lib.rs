@@ -49,7 +49,9 @@ mod request;
 
 pub use bio::{Bio, Lba, Op, WriteFlags};
 pub use buf::BlockBuf;
-pub use device::{Device, DeviceInfo, Io, Poll, fault, file, null, overlay, ram, record, share};
+pub use device::{
+    Device, DeviceInfo, Io, Poll, delay, fault, file, null, overlay, ram, record, share,
+};
 pub use error::{Error, OsError, Result};
 pub use queue::{Counters, FlushPolicy, Phases, Queue, QueueConfig, Ticket, Trace, TraceRecord};
 pub use request::{Completion, Request, Slot, Stamps};

@@ -21,6 +21,7 @@ use dure_sync::Arc;
 
 use crate::{Lba, Op, Request, Result, Slot, WriteFlags, blocks_of};
 
+pub mod delay;
 pub mod fault;
 pub mod file;
 pub mod null;

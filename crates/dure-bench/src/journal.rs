@@ -1,0 +1,199 @@
+//! `dure bench journal`: all policies of the journal beside other journaling file systems, each on a
+//! device of its own of the same kind, and the floor below all of them.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use dure_block::delay::DelayDevice;
+use dure_block::ram::RamDevice;
+use dure_block::{Device, share};
+use dure_fs::{FileSystem, FormatOptions};
+use dure_sync::Arc;
+
+use crate::measure::{self, Plan, Point};
+use crate::medium::{Medium, Mounted, Source};
+use crate::target::{Target, options_of};
+use crate::workload::Workload;
+
+/// Policies of dure that are measured when none are named. Those this version does not know are left out.
+const POLICIES: [&str; 8] = [
+    "journal=per-core",
+    "journal=per-core,log-data=0",
+    "journal=per-core,flush=two,log-data=0",
+    "journal=per-core,fsync=all",
+    "journal=single",
+    "journal=per-core,records=image",
+    "journal=per-core,records=image,data=journal",
+    "journal=single,records=image,data=journal",
+];
+
+/// Other file systems: name, type, mount options.
+const OTHERS: [(&str, &str, &str); 3] = [
+    ("ext4", "ext4", "data=ordered"),
+    ("ext4-data-journal", "ext4", "data=journal"),
+    ("xfs", "xfs", ""),
+];
+
+/// `dure bench journal`.
+#[derive(Debug, clap::Args)]
+pub struct Journal {
+    /// What the volumes lie on: zram, loop (in memory), delay (a slow RAM device, dure only), or a
+    /// directory, for preallocated files in it beside the file system that it belongs to.
+    #[arg(long, default_value = "zram")]
+    pub device: String,
+    /// Size of each device in MiB.
+    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u64).range(64..=65_536))]
+    pub size_mib: u64,
+    /// Policies of dure, as mount options [default: all there are].
+    #[arg(long = "policy", value_name = "OPTION[,OPTION...]")]
+    pub policies: Vec<String>,
+    /// Workloads [default: overwrite-fsync, append-fsync, create-fsync, overwrite, overwrite-shared].
+    #[arg(long = "workload", value_enum)]
+    pub workloads: Vec<Workload>,
+    /// Numbers of threads.
+    #[arg(long, value_delimiter = ',', default_value = "1,2")]
+    pub threads: Vec<usize>,
+    /// Measurements of each point; their median counts.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeat: u32,
+    /// Milliseconds of one measurement.
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(10..=60_000))]
+    pub milliseconds: u64,
+    /// Milliseconds of warm-up before each measurement.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(0..=60_000))]
+    pub warm_up: u64,
+    /// Microseconds of a write and of a flush of the device `delay`.
+    #[arg(long, value_delimiter = ',', default_value = "20,1000")]
+    pub delay: Vec<u64>,
+    /// Print a list of JSON objects.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// All that is compared, and what was left out and why.
+#[derive(Debug, Default)]
+struct Field {
+    targets: Vec<Target>,
+    /// Dropped after the targets.
+    mounted: Vec<Mounted>,
+    media: Vec<Medium>,
+    left_out: Vec<String>,
+}
+
+/// Measures; gives the points and what was left out.
+///
+/// # Errors
+/// The device cannot be made, or an operation fails.
+pub(crate) fn run(args: &Journal) -> Result<(Vec<Point>, Vec<String>)> {
+    if args.threads.contains(&0) {
+        bail!("--threads: at least one thread");
+    }
+    let default = [
+        Workload::OverwriteFsync,
+        Workload::AppendFsync,
+        Workload::CreateFsync,
+        Workload::Overwrite,
+        Workload::OverwriteShared,
+    ];
+    let workloads = if args.workloads.is_empty() {
+        default.to_vec()
+    } else {
+        args.workloads.clone()
+    };
+    let plan = Plan {
+        workloads,
+        threads: args.threads.clone(),
+        repeat: args.repeat,
+        run_ms: args.milliseconds,
+        warm_up_ms: args.warm_up,
+    };
+    let mut field = if args.device == "delay" {
+        slow_field(args)?
+    } else {
+        field(args)?
+    };
+    let points = measure::run(&field.targets, &plan)?;
+    for target in field.targets.drain(..) {
+        target.close()?;
+    }
+    drop((field.mounted, field.media));
+    Ok((points, field.left_out))
+}
+
+fn policies(args: &Journal, left_out: &mut Vec<String>) -> Result<Vec<String>> {
+    if !args.policies.is_empty() {
+        return Ok(args.policies.clone());
+    }
+    let known = |policy: &&str| match options_of("dure", policy) {
+        Ok(_) => true,
+        Err(_) => {
+            left_out.push(format!("dure {policy}: this version has no such policy"));
+            false
+        }
+    };
+    let known: Vec<_> = POLICIES.iter().copied().filter(known).collect();
+    Ok(known.into_iter().map(str::to_owned).collect())
+}
+
+fn field(args: &Journal) -> Result<Field> {
+    let source = Source::parse(&args.device)?;
+    let bytes = args.size_mib << 20;
+    let mut field = Field::default();
+    for (name, pages) in [("floor 4 KiB", 1), ("floor 8 KiB", 2)] {
+        let medium = Medium::make(&source, bytes)?;
+        let text = format!("raw:{},pages={pages}", medium.path.display());
+        field.targets.push(Target::named(name, &text)?);
+        field.media.push(medium);
+    }
+    match &source {
+        Source::Directory(place) => {
+            let text = format!("dir:{}", place.display());
+            field.targets.push(Target::named("directory", &text)?);
+            let why = "ext4, xfs: on files only through loop, see --device loop";
+            field.left_out.push(why.to_owned());
+        }
+        Source::Zram | Source::Loop => others(&source, bytes, &mut field)?,
+    }
+    for policy in policies(args, &mut field.left_out)? {
+        let medium = Medium::make(&source, bytes)?;
+        let device = dure_block::file::open_file(&medium.path, Default::default())?;
+        field.targets.push(volume(&policy, share(device))?);
+        field.media.push(medium);
+    }
+    Ok(field)
+}
+
+fn others(source: &Source, bytes: u64, field: &mut Field) -> Result<()> {
+    for (name, kind, options) in OTHERS {
+        let medium = Medium::make(source, bytes)?;
+        match Mounted::make(kind, options, medium) {
+            Ok(mounted) => {
+                let text = format!("dir:{}", mounted.directory.path().display());
+                field.targets.push(Target::named(name, &text)?);
+                field.mounted.push(mounted);
+            }
+            Err(error) => field.left_out.push(format!("{name}: {error:#}")),
+        }
+    }
+    Ok(())
+}
+
+fn volume(policy: &str, device: Arc<dyn Device>) -> Result<Target> {
+    FileSystem::format(device.clone(), &FormatOptions::default())?;
+    Target::volume("dure", policy, device).with_context(|| format!("dure {policy}"))
+}
+
+/// Volumes on slow RAM devices: how flushes are shared.
+fn slow_field(args: &Journal) -> Result<Field> {
+    let [write, flush] = args.delay[..] else {
+        bail!("--delay: two numbers, for writes and for flushes");
+    };
+    let mut field = Field::default();
+    for policy in policies(args, &mut field.left_out)? {
+        let ram = RamDevice::new("delay", args.size_mib << 8);
+        let (write, flush) = (Duration::from_micros(write), Duration::from_micros(flush));
+        let device = share(DelayDevice::new(share(ram), write, flush));
+        field.targets.push(volume(&policy, device)?);
+    }
+    Ok(field)
+}
