@@ -27,6 +27,14 @@ pub struct Rules {
     pub epoch: bool,
     /// Recovery skips an invalid transaction and goes on behind it.
     pub skip_invalid: bool,
+    /// Recovery looks at marks, not at each journal on its own.
+    pub recover_marks: bool,
+    /// What a mark names must survive itself, not only be complete.
+    pub transitive: bool,
+    /// Replay applies changes in the order of versions, not of the logs.
+    pub by_version: bool,
+    /// The version of a freed node outlives it.
+    pub tombstones: bool,
 }
 
 impl Default for Rules {
@@ -41,6 +49,10 @@ impl Default for Rules {
             checksum: true,
             epoch: true,
             skip_invalid: true,
+            recover_marks: true,
+            transitive: true,
+            by_version: true,
+            tombstones: true,
         }
     }
 }

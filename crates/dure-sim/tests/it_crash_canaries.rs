@@ -207,3 +207,43 @@ fn data_written_after_its_slots_are_logged() {
         },
     );
 }
+
+/// The journals are those of two cores; recovery of each on its own keeps what builds on nothing.
+#[test]
+fn recovery_without_marks() {
+    must_notice(&some(cores::overlapped()), Tear::None, |options| {
+        options.mount.rules.recover_marks = false;
+    });
+}
+
+#[test]
+fn replay_in_the_order_of_the_logs() {
+    must_notice(&some(cores::back_and_forth()), Tear::None, |options| {
+        options.mount.rules.by_version = false;
+    });
+}
+
+/// docs/races.md, published 8: a block revoked in one journal is replayed from another. A change of the
+/// file's leaf is in core 1's log, its removal in that of core 0; the checkpoint takes the leaf away, and of
+/// the two headers that let the logs go only that of core 0 is on the medium.
+#[test]
+fn published_8_a_change_of_a_freed_node_in_another_journal() {
+    let steps = vec![
+        Step::Core(1),
+        Step::Call(Call::Write {
+            at: At::Path("A/bar"),
+            offset: 25 * 4096,
+            len: 4096,
+            fill: 3,
+        }),
+        Step::Sync,
+        Step::Core(0),
+        Step::Call(Call::Unlink { path: "A/bar" }),
+        Step::Sync,
+        Step::Checkpoint,
+    ];
+    let workloads = [Workload { setup: 1, steps }];
+    must_notice(&workloads, Tear::None, |options| {
+        options.mount.rules.tombstones = false;
+    });
+}

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use dure_journal::Rules;
 use dure_journal::recovery::{Record, Scan};
 use dure_sync::thread;
 use zerocopy::FromBytes;
@@ -107,7 +108,7 @@ pub(crate) fn replay(base: &impl Base, scan: &Scan, threads: usize) -> Result<Re
         }
     }
     let work: Vec<(Nid, Vec<Event<'_>>)> = events.into_iter().collect();
-    let nodes = apply_all(base, work, threads.max(1))?;
+    let nodes = apply_all(base, work, threads.max(1), scan.rules())?;
     let data = logged
         .into_iter()
         .filter(|(owner, block, bytes)| is_content(&nodes, *owner, *block, bytes))
@@ -206,13 +207,14 @@ fn apply_all(
     base: &impl Base,
     mut work: Vec<(Nid, Vec<Event<'_>>)>,
     threads: usize,
+    rules: Rules,
 ) -> Result<BTreeMap<Nid, Recovered>> {
     // Nodes are independent of each other, so the split does not matter for the result.
     let share = work.len().div_ceil(threads).max(1);
     if threads == 1 || work.len() < 64 {
         return work
             .iter_mut()
-            .map(|(nid, events)| Ok((*nid, apply(base, *nid, events)?)))
+            .map(|(nid, events)| Ok((*nid, apply(base, *nid, events, rules)?)))
             .collect();
     }
     let done: Vec<Result<Vec<(Nid, Recovered)>>> = thread::scope(|scope| {
@@ -221,7 +223,7 @@ fn apply_all(
             .map(|part| {
                 scope.spawn(|| {
                     part.iter_mut()
-                        .map(|(nid, events)| Ok((*nid, apply(base, *nid, events)?)))
+                        .map(|(nid, events)| Ok((*nid, apply(base, *nid, events, rules)?)))
                         .collect()
                 })
             })
@@ -241,14 +243,20 @@ fn apply_all(
 }
 
 /// Applies the events of one node in the order of their versions.
-fn apply(base: &impl Base, nid: Nid, events: &mut [Event<'_>]) -> Result<Recovered> {
+fn apply(base: &impl Base, nid: Nid, events: &mut [Event<'_>], rules: Rules) -> Result<Recovered> {
     // A life's first version is greater than all before it, and smaller than all in it; the sort is
     // stable, so several ranges of one change stay in the order in which they were logged.
-    events.sort_by_key(|event| event.version);
+    if rules.by_version {
+        events.sort_by_key(|event| event.version);
+    }
     let entry = base.entry(nid)?;
     let mut node = Recovered {
         image: None,
-        tombstone: entry.version.get(),
+        tombstone: if rules.tombstones {
+            entry.version.get()
+        } else {
+            0
+        },
         changed: false,
         slots: BTreeMap::new(),
     };

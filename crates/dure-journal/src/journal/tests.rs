@@ -375,3 +375,58 @@ fn a_checkpoint_waits_for_effects_that_another_committer_settles() {
         assert!(checkpoint.join().unwrap(), "the cut was not settled");
     });
 }
+
+/// docs/races.md, published 5: the commit block held 504 marks, unchecked, and ended with (0, 0).
+#[test]
+fn published_5_more_marks_than_a_block_holds() {
+    let config = JournalConfig {
+        journals: (0..600)
+            .map(|journal| RingStart {
+                header: Lba::new(2 * journal),
+                generation: 1,
+                segments: (0..2)
+                    .map(|n| Lba::new(1300 + (2 * journal + n) * 8))
+                    .collect(),
+            })
+            .collect(),
+        ..config(1, 2, Order::PerCore)
+    };
+    let ram = RamDevice::new("ram", 1300 + 1200 * 8);
+    let queue = Queue::new(share(ram), QueueConfig::default());
+    write_fresh_headers(&queue, config.seed, config.segment_blocks, &config.journals).unwrap();
+    let settled = Arc::new(Collected::default());
+    let journal = Journal::start(Arc::clone(&queue), settled, config.clone()).unwrap();
+    // Journal 0's own first handle too: nothing about journal 0 may look like an end.
+    let marks: Vec<Mark> = (0..600).map(|on| join(&journal, on, 10, &[], 0)).collect();
+    let more = marks.chunks(100).map(|part| join(&journal, 1, 10, part, 0));
+    let last = more.last().unwrap();
+    journal.commit(&[last]).unwrap();
+    let layout = LogLayout {
+        device_blocks: 1300 + 1200 * 8,
+        ..layout(&config)
+    };
+    let mut found = scan(&queue, &layout, 4, 1).unwrap();
+    let all = found.transactions();
+    let at = all
+        .iter()
+        .position(|one| one.last == last.number() && one.journal == last.journal());
+    let at = at.expect("it was committed");
+    // Its own journal's handle is in the same transaction.
+    assert_eq!(all[at].marks.len(), 599);
+    assert!(found.survivors().iter().all(|survives| *survives));
+    // The last of the marks counts as the first does.
+    found.discard(all.len() - 1);
+    assert!(!found.survivors()[at]);
+}
+
+/// docs/races.md, published 7: the number of the processor was the index of the journal, unchecked.
+#[test]
+fn published_7_more_cores_than_journals() {
+    let (journal, _, _) = start(config(3, 2, Order::PerCore));
+    let marks: Vec<Mark> = [0, 3, 127, 1023]
+        .map(|on| join(&journal, on, 10, &[], 0))
+        .into();
+    let journals: Vec<u16> = marks.iter().map(|mark| mark.journal().number()).collect();
+    assert_eq!(journals, [0, 0, 1, 0]);
+    journal.commit(&marks).unwrap();
+}

@@ -109,6 +109,13 @@ impl Scan {
         self.rings[journal.index()].durable_upto
     }
 
+    /// The rules it was read by.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn rules(&self) -> Rules {
+        self.rules
+    }
+
     /// The greatest handle number of any journal that the medium knows of, in a header, a
     /// transaction or a mark. The next epoch starts above it.
     #[must_use]

@@ -31,9 +31,15 @@ impl Scan {
         let mut named_by: Vec<Vec<usize>> = vec![Vec::new(); count];
         let mut gone: Vec<usize> = (0..count).filter(|index| !alive[*index]).collect();
         for (index, transaction) in self.transactions.iter().enumerate() {
-            for mark in &transaction.marks {
+            let looked_at = if self.rules.recover_marks {
+                &transaction.marks[..]
+            } else {
+                &[]
+            };
+            for mark in looked_at {
                 match self.target(*mark) {
                     Target::Satisfied => {}
+                    Target::Transaction(_) if !self.rules.transitive => {}
                     Target::Transaction(target) => named_by[target].push(index),
                     Target::Missing => {
                         if std::mem::replace(&mut alive[index], false) {

@@ -60,6 +60,7 @@ pub(crate) fn read(queue: &Queue, rules: TestRules, threads: usize) -> Result<Re
 /// Applies the deltas of the survivors in the order of versions, where newer than the image.
 fn apply(scan: &Scan, granules: &mut [(u64, Payload)]) -> Result<(), String> {
     let mut deltas: BTreeMap<(usize, u64), (u16, Vec<u8>)> = BTreeMap::new();
+    let mut logged = Vec::new();
     let survivors = scan.survivors();
     for (transaction, _) in scan
         .transactions()
@@ -83,6 +84,7 @@ fn apply(scan: &Scan, granules: &mut [(u64, Payload)]) -> Result<(), String> {
                         return Err(format!("nonsense in {transaction:?}"));
                     }
                     let delta = (*offset, bytes.clone());
+                    logged.push(((granule, *version), delta.clone()));
                     if deltas.insert((granule, *version), delta).is_some() {
                         return Err(format!("granule {granule} has version {version} twice"));
                     }
@@ -95,7 +97,13 @@ fn apply(scan: &Scan, granules: &mut [(u64, Payload)]) -> Result<(), String> {
             }
         }
     }
-    for ((granule, version), (offset, bytes)) in deltas {
+    let by_version: Vec<_> = deltas.into_iter().collect();
+    let ordered = if scan.rules().by_version {
+        by_version
+    } else {
+        logged
+    };
+    for ((granule, version), (offset, bytes)) in ordered {
         let (current, payload) = &mut granules[granule];
         if version <= *current {
             continue;

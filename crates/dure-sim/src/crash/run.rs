@@ -692,6 +692,10 @@ fn in_recovery(mount: &MountOptions) -> MountOptions {
         checksum: mount.rules.checksum,
         epoch: mount.rules.epoch,
         skip_invalid: mount.rules.skip_invalid,
+        recover_marks: mount.rules.recover_marks,
+        transitive: mount.rules.transitive,
+        by_version: mount.rules.by_version,
+        tombstones: mount.rules.tombstones,
         ..Rules::default()
     };
     options.volume_rules = VolumeRules {
