@@ -52,6 +52,7 @@ pub mod atomic;
 pub mod clock;
 pub mod futex;
 pub mod random;
+pub mod range_lock;
 pub mod thread;
 
 pub use arc::{Arc, Weak};

@@ -41,6 +41,9 @@ pub(crate) const RANKS_CHECKED: bool = false;
 /// Spinning would only repeat what yielding explores.
 pub(crate) const SPIN_TURNS: u32 = 0;
 
+/// A chunk of a range lock is 2^this words: as few as can show what happens between words.
+pub(crate) const CHUNK_SHIFT: u32 = 1;
+
 /// Which orderings a canary takes away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Weaken {

@@ -16,7 +16,7 @@ use super::real;
 use crate::clock::Timestamp;
 use crate::futex::WaitOutcome;
 
-pub(crate) use super::real::{BackendArc, BackendWeak, SPIN_TURNS};
+pub(crate) use super::real::{BackendArc, BackendWeak, CHUNK_SHIFT, SPIN_TURNS};
 
 pub(crate) mod atomic {
     pub use super::super::covered::{

@@ -39,6 +39,9 @@ use atomic::AtomicU32;
 /// Turns of spinning before sleeping: about a microsecond, the cost of two context switches.
 pub(crate) const SPIN_TURNS: u32 = 40;
 
+/// A chunk of a range lock is 2^this words.
+pub(crate) const CHUNK_SHIFT: u32 = 4;
+
 /// Whether lock ranks are checked in this build.
 #[cfg(not(dure_backend = "sim"))]
 pub(crate) const RANKS_CHECKED: bool = cfg!(debug_assertions);

@@ -6,6 +6,8 @@
 #![cfg(dure_backend = "loom")]
 #![expect(clippy::unwrap_used, reason = "a panic is how a model fails")]
 
+mod range_lock;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use dure_sync::atomic::{AtomicU32, Ordering};
@@ -25,9 +27,14 @@ fn explore_with(preemptions: usize, model: fn()) {
 /// Runs the model as it is, and then with each of `weaker` taken away, which must fail.
 fn check(model: fn(), weaker: &[Weaken]) {
     explore(model);
+    canaries(|| explore(model), weaker);
+}
+
+/// Runs the exploration with each of `weaker` taken away, which must fail.
+fn canaries(exploration: impl Fn(), weaker: &[Weaken]) {
     for what in weaker {
         weaken(*what);
-        let outcome = catch_unwind(AssertUnwindSafe(|| explore(model)));
+        let outcome = catch_unwind(AssertUnwindSafe(&exploration));
         weaken(Weaken::Nothing);
         assert!(outcome.is_err(), "the model passes without {what:?}");
     }

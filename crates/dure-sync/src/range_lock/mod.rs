@@ -1,0 +1,389 @@
+//! Locks on ranges of a file.
+//!
+//! **Problem.** One lock per file serialises writers that do not meet, and makes readers fight for
+//! the word that counts them. **Structure.** A [`RangeLock`] of one of four policies behind one
+//! interface: a closed enum and a `match`.
+//!
+//! | policy | file | what it is | origin |
+//! |---|---|---|---|
+//! | `inode` | `inode.rs` | one reader/writer lock | the baseline: ext4, F2FS, NOVA |
+//! | `tree` | `tree.rs` | interval tree of pages under a mutex, FIFO, readers share | hybridF2FS, generation 1 |
+//! | `bitmap` | `bitmap.rs` | a bit per page, atomic, exclusive | hybridF2FS as published |
+//! | `segment` | `segment.rs` | a word per segment: writer bit, 31 bits of readers | pNOVA |
+//!
+//! Below them: [`fair_word`] (a lock in a word, FIFO), [`words`] (words on first touch),
+//! [`intervals`] (the tree), [`waiter`] (spin, then sleep).
+//!
+//! **Invariants.** Two guards whose ranges share a page are never held together unless both are
+//! shared; that includes [offset, infinity), and pages nobody has touched. Each wait ends after
+//! those that came earlier: writers and readers do not starve. A task holds one guard of a lock at
+//! a time (rank); guards of several locks of one rank are taken with the `_ordered` calls. There is
+//! no upgrade: two readers that upgrade wait for each other. Memory exhausted, or more words than
+//! allowed, makes a claim slower, not wrong. **Crash.** Nothing is kept.
+//!
+//! ```
+//! use dure_sync::range_lock::{ByteRange, Config, Policy, RangeLock};
+//!
+//! let file: RangeLock<10> = RangeLock::new(Config::new(Policy::Segment));
+//! let first = file.write(ByteRange::new(0, 4096).expect("not empty"));
+//! assert!(file.try_write(ByteRange::new(4096, 1).expect("not empty")).is_some());
+//! assert!(file.try_read(ByteRange::from_offset(4000)).is_none());
+//! drop(first);
+//! ```
+
+mod bitmap;
+mod fair_word;
+mod guard;
+mod inode;
+mod intervals;
+mod range;
+mod segment;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod waiter;
+mod words;
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::rank::{self, Order};
+use crate::{Arc, Mutex};
+
+pub use guard::RangeGuard;
+pub use range::{Access, ByteRange};
+
+use guard::Hold;
+use range::{Claim, Patience};
+
+/// The mutex of policy `tree`.
+const INTERVALS_RANK: u8 = 246;
+/// The mutex of the directory of words.
+const DIRECTORY_RANK: u8 = 248;
+/// The mutex of those who wait for a word; taken to release, hence above the others.
+const QUEUE_RANK: u8 = 250;
+
+/// Pages are the units of policies `tree` and `bitmap`.
+const PAGE_SHIFT: u32 = 12;
+/// No segment is larger: 1 TiB.
+const SEGMENT_SHIFT_MAX: u32 = 40;
+
+/// Which range lock.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Policy {
+    /// One reader/writer lock.
+    Inode,
+    /// Interval tree under a mutex.
+    Tree,
+    /// One bit per page, exclusive.
+    Bitmap,
+    /// One word per segment.
+    #[default]
+    Segment,
+}
+
+impl Policy {
+    /// All policies, the baseline first.
+    pub const ALL: [Self; 4] = [Self::Inode, Self::Tree, Self::Bitmap, Self::Segment];
+
+    /// The name in mount options.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Inode => "inode",
+            Self::Tree => "tree",
+            Self::Bitmap => "bitmap",
+            Self::Segment => "segment",
+        }
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A name or number that no range lock can be made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// No policy has this name.
+    UnknownPolicy(String),
+    /// Segments are powers of two from 4 KiB to 1 TiB.
+    SegmentBytes(u64),
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownPolicy(name) => write!(
+                f,
+                "no range lock is called {name:?}: choose inode, tree, bitmap or segment"
+            ),
+            Self::SegmentBytes(bytes) => write!(
+                f,
+                "a segment of {bytes} bytes is impossible: choose a power of two from 4096 to 2^40"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl FromStr for Policy {
+    type Err = ConfigError;
+
+    fn from_str(name: &str) -> Result<Self, ConfigError> {
+        let found = Self::ALL.into_iter().find(|policy| policy.name() == name);
+        found.ok_or_else(|| ConfigError::UnknownPolicy(name.to_owned()))
+    }
+}
+
+/// How to make a range lock.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Config {
+    policy: Policy,
+    segment: SegmentShift,
+    chunks_max: ChunksMax,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct SegmentShift(u32);
+
+impl Default for SegmentShift {
+    fn default() -> Self {
+        Self(PAGE_SHIFT)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct ChunksMax(usize);
+
+impl Default for ChunksMax {
+    /// 18 MiB for a file of which 1 GiB is in use.
+    fn default() -> Self {
+        Self(1 << 14)
+    }
+}
+
+impl Config {
+    /// The policy, with segments of 4 KiB and at most 2^14 chunks of 16 words.
+    #[must_use]
+    pub fn new(policy: Policy) -> Self {
+        Self {
+            policy,
+            ..Self::default()
+        }
+    }
+
+    /// Segments of so many bytes, for policy `segment`.
+    ///
+    /// # Errors
+    /// A number that is not a power of two from 4 KiB to 1 TiB.
+    pub fn with_segment_bytes(self, bytes: u64) -> Result<Self, ConfigError> {
+        let shift = bytes.checked_ilog2().unwrap_or(0);
+        let possible = PAGE_SHIFT..=SEGMENT_SHIFT_MAX;
+        if !bytes.is_power_of_two() || !possible.contains(&shift) {
+            return Err(ConfigError::SegmentBytes(bytes));
+        }
+        Ok(Self {
+            segment: SegmentShift(shift),
+            ..self
+        })
+    }
+
+    /// At most so many chunks of 16 words, for policies `bitmap` and `segment`. What cannot have
+    /// words is locked as [offset, infinity) is: more slowly. 0 is possible.
+    #[must_use]
+    pub fn with_chunks_max(self, chunks: usize) -> Self {
+        Self {
+            chunks_max: ChunksMax(chunks),
+            ..self
+        }
+    }
+
+    /// The policy.
+    #[must_use]
+    pub fn policy(&self) -> Policy {
+        self.policy
+    }
+}
+
+/// What a range lock has made so far.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Footprint {
+    /// Chunks of 16 words.
+    pub chunks: usize,
+    /// Bytes of chunks and of the tables that find them.
+    pub bytes: usize,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Inode(inode::InodeLock),
+    Tree(tree::TreeLock),
+    Bitmap(bitmap::BitmapLock),
+    Segment(segment::SegmentLock),
+}
+
+/// A lock of rank `RANK` on the ranges of one file.
+pub struct RangeLock<const RANK: u8> {
+    kind: Kind,
+    /// A unit of a claim is 2^this bytes.
+    unit_shift: u32,
+}
+
+impl<const RANK: u8> RangeLock<RANK> {
+    /// A lock of which nothing is held.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        let chunks_max = config.chunks_max.0;
+        let (kind, unit_shift) = match config.policy {
+            Policy::Inode => (Kind::Inode(inode::InodeLock::new()), PAGE_SHIFT),
+            Policy::Tree => (Kind::Tree(tree::TreeLock::new()), PAGE_SHIFT),
+            Policy::Bitmap => (
+                Kind::Bitmap(bitmap::BitmapLock::new(chunks_max)),
+                PAGE_SHIFT,
+            ),
+            Policy::Segment => (
+                Kind::Segment(segment::SegmentLock::new(chunks_max)),
+                config.segment.0,
+            ),
+        };
+        Self { kind, unit_shift }
+    }
+
+    /// Which policy this is.
+    pub fn policy(&self) -> Policy {
+        match &self.kind {
+            Kind::Inode(_) => Policy::Inode,
+            Kind::Tree(_) => Policy::Tree,
+            Kind::Bitmap(_) => Policy::Bitmap,
+            Kind::Segment(_) => Policy::Segment,
+        }
+    }
+
+    /// What the lock has made so far; nothing for policies without words.
+    pub fn footprint(&self) -> Footprint {
+        let (chunks, bytes) = match &self.kind {
+            Kind::Inode(_) | Kind::Tree(_) => (0, 0),
+            Kind::Bitmap(words) => words.footprint(),
+            Kind::Segment(words) => words.footprint(),
+        };
+        Footprint { chunks, bytes }
+    }
+
+    /// Takes shared access, sleeping while others write there or came earlier to do so.
+    ///
+    /// # Panics
+    /// In debug builds and in the simulation, if this task holds a lock of the same or a higher
+    /// rank, such as another range of this file. (In other builds, that may wait for itself.)
+    #[inline]
+    pub fn read(&self, range: ByteRange) -> RangeGuard<'_, RANK> {
+        self.lock(range, Access::Shared, Order::Rising)
+    }
+
+    /// Takes exclusive access, sleeping while others are there or came earlier.
+    ///
+    /// # Panics
+    /// As [`RangeLock::read`].
+    #[inline]
+    pub fn write(&self, range: ByteRange) -> RangeGuard<'_, RANK> {
+        self.lock(range, Access::Exclusive, Order::Rising)
+    }
+
+    /// Takes shared access although ranges of *other* locks of the same rank may be held: the
+    /// caller promises that all tasks take locks of this rank in one documented order.
+    ///
+    /// # Panics
+    /// In debug builds and in the simulation, if this task holds a lock of a higher rank.
+    #[inline]
+    pub fn read_ordered(&self, range: ByteRange) -> RangeGuard<'_, RANK> {
+        self.lock(range, Access::Shared, Order::Promised)
+    }
+
+    /// Takes exclusive access although ranges of *other* locks of the same rank may be held: the
+    /// caller promises that all tasks take locks of this rank in one documented order.
+    ///
+    /// # Panics
+    /// In debug builds and in the simulation, if this task holds a lock of a higher rank.
+    #[inline]
+    pub fn write_ordered(&self, range: ByteRange) -> RangeGuard<'_, RANK> {
+        self.lock(range, Access::Exclusive, Order::Promised)
+    }
+
+    /// Takes shared access if that needs no waiting; for policies `inode` and `bitmap`, other
+    /// ranges or readers can be in the way.
+    #[inline]
+    pub fn try_read(&self, range: ByteRange) -> Option<RangeGuard<'_, RANK>> {
+        self.take(range, Access::Shared, Patience::Try)
+    }
+
+    /// Takes exclusive access if that needs no waiting; for policy `inode`, other ranges can be in
+    /// the way.
+    #[inline]
+    pub fn try_write(&self, range: ByteRange) -> Option<RangeGuard<'_, RANK>> {
+        self.take(range, Access::Exclusive, Patience::Try)
+    }
+
+    #[inline]
+    fn lock(&self, range: ByteRange, access: Access, order: Order) -> RangeGuard<'_, RANK> {
+        rank::check(RANK, order);
+        self.take(range, access, Patience::Wait)
+            .expect("who waits is given the range")
+    }
+
+    #[inline]
+    fn claim(&self, range: ByteRange, access: Access) -> Claim {
+        Claim {
+            units: range.units(self.unit_shift),
+            access,
+        }
+    }
+
+    #[inline]
+    fn take(
+        &self,
+        range: ByteRange,
+        access: Access,
+        patience: Patience,
+    ) -> Option<RangeGuard<'_, RANK>> {
+        let claim = self.claim(range, access);
+        let hold = match &self.kind {
+            Kind::Inode(lock) => lock.acquire(access, patience).then_some(Hold::Whole)?,
+            Kind::Tree(lock) => Hold::Interval(lock.acquire(claim, patience)?),
+            Kind::Bitmap(lock) => Hold::Bits(lock.acquire(claim, patience)?),
+            Kind::Segment(lock) => Hold::Segments(lock.acquire(claim, patience)?),
+        };
+        rank::acquired(RANK);
+        Some(RangeGuard::new(self, range, access, hold))
+    }
+
+    #[inline]
+    fn release(&self, range: ByteRange, access: Access, hold: &Hold<'_>) {
+        rank::released(RANK);
+        let claim = self.claim(range, access);
+        match (&self.kind, hold) {
+            (Kind::Inode(lock), Hold::Whole) => lock.release(access),
+            (Kind::Tree(lock), Hold::Interval(node)) => lock.release(*node),
+            (Kind::Bitmap(lock), Hold::Bits(hold)) => lock.release(claim, hold),
+            (Kind::Segment(lock), Hold::Segments(hold)) => lock.release(claim, hold),
+            _ => unreachable!("a guard is released by the lock that gave it"),
+        }
+    }
+}
+
+impl<const RANK: u8> fmt::Debug for RangeLock<RANK> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("RangeLock");
+        out.field("rank", &RANK).field("policy", &self.policy());
+        match &self.kind {
+            Kind::Inode(lock) => out.field("lock", lock).finish(),
+            Kind::Tree(lock) => out.field("claims", &lock.claims()).finish(),
+            Kind::Bitmap(_) | Kind::Segment(_) => {
+                out.field("footprint", &self.footprint()).finish()
+            }
+        }
+    }
+}

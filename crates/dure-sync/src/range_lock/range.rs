@@ -1,0 +1,145 @@
+//! What a range lock is taken on.
+//!
+//! **Problem.** Offsets and lengths come from users: they may be nothing, or reach past the last
+//! byte a number can name. **Structure.** A [`ByteRange`] keeps its first and its last byte.
+//! **Invariants.** A range is never empty and never wraps. **Crash.** Nothing is kept.
+
+use std::fmt;
+
+/// How a range is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Together with other readers.
+    Shared,
+    /// Alone.
+    Exclusive,
+}
+
+impl Access {
+    /// Whether the two cannot be held together.
+    #[must_use]
+    pub fn excludes(self, other: Self) -> bool {
+        self == Self::Exclusive || other == Self::Exclusive
+    }
+}
+
+/// Bytes of a file; not empty; may reach to infinity.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct ByteRange {
+    first: u64,
+    /// The last byte of the range; `u64::MAX` is infinity.
+    last: u64,
+}
+
+impl ByteRange {
+    /// Every byte a file can have.
+    pub const ALL: Self = Self::from_offset(0);
+
+    /// `len` bytes from `offset` on; nothing if `len` is 0 or the range ends behind byte 2^64 - 1.
+    #[must_use]
+    pub const fn new(offset: u64, len: u64) -> Option<Self> {
+        let Some(rest) = len.checked_sub(1) else {
+            return None;
+        };
+        match offset.checked_add(rest) {
+            Some(last) => Some(Self {
+                first: offset,
+                last,
+            }),
+            None => None,
+        }
+    }
+
+    /// [offset, infinity): what truncates and appends exclude.
+    #[must_use]
+    pub const fn from_offset(offset: u64) -> Self {
+        Self {
+            first: offset,
+            last: u64::MAX,
+        }
+    }
+
+    /// The first byte.
+    #[must_use]
+    pub const fn first(self) -> u64 {
+        self.first
+    }
+
+    /// The last byte; `u64::MAX` if the range has no end.
+    #[must_use]
+    pub const fn last(self) -> u64 {
+        self.last
+    }
+
+    /// Whether the two have a byte in common.
+    #[must_use]
+    pub const fn overlaps(self, other: Self) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+
+    /// Whether each byte of `other` is in this range.
+    #[must_use]
+    pub const fn contains(self, other: Self) -> bool {
+        self.first <= other.first && other.last <= self.last
+    }
+
+    /// The units of 2^`shift` bytes that the range touches.
+    pub(super) const fn units(self, shift: u32) -> Units {
+        Units {
+            first: self.first >> shift,
+            last: self.last >> shift,
+        }
+    }
+}
+
+impl fmt::Debug for ByteRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.last.checked_add(1) {
+            Some(end) => write!(f, "[{}, {end})", self.first),
+            None => write!(f, "[{}, infinity)", self.first),
+        }
+    }
+}
+
+/// Units (pages, segments) from `first` to `last`, both included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Units {
+    pub(super) first: u64,
+    pub(super) last: u64,
+}
+
+impl Units {
+    pub(super) fn overlaps(self, other: Self) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+
+    /// What is common to both, which overlap.
+    pub(super) fn within(self, other: Self) -> Self {
+        debug_assert!(self.overlaps(other), "nothing in common");
+        Self {
+            first: self.first.max(other.first),
+            last: self.last.min(other.last),
+        }
+    }
+}
+
+/// What one task wants or has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Claim {
+    pub(super) units: Units,
+    pub(super) access: Access,
+}
+
+impl Claim {
+    /// Whether the two cannot be held together.
+    pub(super) fn conflicts(self, other: Self) -> bool {
+        self.access.excludes(other.access) && self.units.overlaps(other.units)
+    }
+}
+
+/// Whether a task waits when others hold what it wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Patience {
+    Wait,
+    Try,
+}

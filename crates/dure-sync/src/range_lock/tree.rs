@@ -1,0 +1,46 @@
+//! Policy `tree`: an interval tree under a lock (hybridF2FS, generation 1).
+//!
+//! **Problem.** Writers of different ranges of a file must not wait for each other.
+//! **Structure.** [`Intervals`] of 4 KiB pages under one mutex: FIFO, readers share. What does not
+//! scale is the mutex: every operation writes its line twice. **Invariants.** Those of the
+//! intervals; the mutex is never held while waiting. **Crash.** Nothing is kept.
+
+use super::intervals::{Entered, Intervals, NodeIndex};
+use super::range::{Claim, Patience};
+use super::waiter::grant_all;
+use super::{INTERVALS_RANK, Mutex};
+
+#[derive(Debug)]
+pub(super) struct TreeLock {
+    intervals: Mutex<INTERVALS_RANK, Intervals>,
+}
+
+impl TreeLock {
+    pub(super) fn new() -> Self {
+        Self {
+            intervals: Mutex::new(Intervals::new()),
+        }
+    }
+
+    /// Takes the claim; none if that would mean waiting and the caller does not.
+    pub(super) fn acquire(&self, claim: Claim, patience: Patience) -> Option<NodeIndex> {
+        if patience == Patience::Try {
+            return self.intervals.lock().try_enter(claim);
+        }
+        let Entered { node, waiter } = self.intervals.lock().enter(claim);
+        if let Some(waiter) = waiter {
+            waiter.wait();
+        }
+        Some(node)
+    }
+
+    pub(super) fn release(&self, node: NodeIndex) {
+        let granted = self.intervals.lock().leave(node);
+        grant_all(granted);
+    }
+
+    /// Number of claims, held and waiting.
+    pub(super) fn claims(&self) -> usize {
+        self.intervals.lock().len()
+    }
+}

@@ -1,0 +1,314 @@
+//! Where the words of a file are.
+//!
+//! **Problem.** A lookup must be a few loads and write nothing; a huge sparse file must cost no
+//! memory for its size; claims of a whole file must not make words. **Structure.** Chunks hang in
+//! the buckets of a [`Table`] that lookups walk without a lock. The [`Directory`], under a mutex,
+//! has them in order of their keys, makes them on first touch up to a limit, from there on gives
+//! idle ones new keys, and knows the *wide* claims, which hold words without making them.
+//!
+//! **Invariants.** A lookup that misses (the table was changed under it) looks again under the
+//! mutex, so the table only has to be right when nobody changes it; links always lead to chunks of
+//! the same lock. A new chunk is born with what wide claims hold of it. Old tables are kept until
+//! the lock goes, since a lookup may still walk them; together they are smaller than the newest.
+//! **Crash.** Nothing is kept.
+
+use std::collections::BTreeMap;
+use std::ptr::NonNull;
+
+use super::super::intervals::{Intervals, NodeIndex};
+use super::super::range::{Claim, Units};
+use super::chunk::{Chunk, ChunkRef};
+use super::{Meaning, need, units_of};
+use crate::atomic::{AtomicPtr, Ordering};
+
+/// Buckets of the first table.
+const BUCKETS_MIN: usize = 8;
+/// How far a lookup follows a bucket, which may change under it.
+const HOPS_MAX: usize = 8;
+
+/// Chunks by key, read without a lock.
+#[derive(Debug)]
+pub(super) struct Table<M: Meaning> {
+    /// First chunk of each bucket. Release pairs with the Acquire in `find`; publishes the chunk.
+    buckets: Box<[AtomicPtr<Chunk<M>>]>,
+}
+
+impl<M: Meaning> Table<M> {
+    fn new(buckets: usize) -> Self {
+        assert!(buckets.is_power_of_two());
+        Self {
+            buckets: (0..buckets).map(|_| AtomicPtr::default()).collect(),
+        }
+    }
+
+    #[inline]
+    fn bucket(&self, key: u64) -> &AtomicPtr<Chunk<M>> {
+        // Neighbours in different buckets; files beyond 2^32 chunks may share some.
+        let hash = (key ^ (key >> 32)) & 0xffff_ffff;
+        let index = usize::try_from(hash).expect("32 bits");
+        &self.buckets[index & (self.buckets.len() - 1)]
+    }
+
+    /// The chunk of `key`, unless it is not there or the bucket changes meanwhile. The answer is a
+    /// hint: the chunk may get another key at once.
+    #[inline]
+    pub(super) fn find(&self, key: u64) -> Option<&Chunk<M>> {
+        // Acquire: pairs with the Release in `link`.
+        let mut at = self.bucket(key).load(Ordering::Acquire);
+        for _ in 0..HOPS_MAX {
+            // SAFETY: links are null or lead to chunks of this lock, which live as long as it.
+            let chunk = unsafe { at.as_ref() }?;
+            if chunk.key() == key {
+                return Some(chunk);
+            }
+            // Acquire: pairs with the Release in `link`.
+            at = chunk.next.load(Ordering::Acquire);
+        }
+        None
+    }
+
+    /// Puts a chunk in front of its bucket. The caller has the directory's mutex.
+    fn link(&self, key: u64, chunk: ChunkRef<M>) {
+        let bucket = self.bucket(key);
+        // Relaxed: written under the mutex we hold.
+        let first = bucket.load(Ordering::Relaxed);
+        // SAFETY: chunks live as long as the lock.
+        let next = unsafe { &chunk.0.as_ref().next };
+        // Release: pairs with the Acquire in `find`; publishes the chunk behind.
+        next.store(first, Ordering::Release);
+        // Release: pairs with the Acquire in `find`; publishes this chunk.
+        bucket.store(chunk.0.as_ptr(), Ordering::Release);
+    }
+
+    /// Takes a chunk out of its bucket. The caller has the directory's mutex.
+    fn unlink(&self, key: u64, chunk: ChunkRef<M>) {
+        let mut link = self.bucket(key);
+        // Relaxed: links are written under the mutex we hold.
+        while link.load(Ordering::Relaxed) != chunk.0.as_ptr() {
+            // SAFETY: links lead to chunks of this lock, and this one is in the bucket, hence not
+            // behind the end.
+            let before = unsafe { link.load(Ordering::Relaxed).as_ref() };
+            link = &before.expect("a chunk is in its bucket").next;
+        }
+        // SAFETY: chunks live as long as the lock.
+        let next = unsafe { &chunk.0.as_ref().next };
+        // Release: pairs with the Acquire in `find`; publishes the chunk behind.
+        link.store(next.load(Ordering::Relaxed), Ordering::Release);
+    }
+}
+
+/// A table that lives as long as its lock.
+#[derive(Debug)]
+struct TableRef<M: Meaning>(NonNull<Table<M>>);
+
+// SAFETY: it stands for `&Table`, which is `Sync`: atomics.
+unsafe impl<M: Meaning> Send for TableRef<M> {}
+
+impl<M: Meaning> TableRef<M> {
+    fn get(&self) -> &Table<M> {
+        // SAFETY: tables live as long as the directory that has this reference.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+/// What a wide claim holds: all words from its first unit up to `unheld`, made or not.
+#[derive(Debug)]
+pub(super) struct Span {
+    node: NodeIndex,
+    pub(super) claim: Claim,
+    /// The first unit that is not held yet.
+    unheld: u64,
+}
+
+impl Span {
+    /// What is held.
+    pub(super) fn held(&self) -> Option<Units> {
+        let first = self.claim.units.first;
+        (self.unheld > first).then(|| Units {
+            first,
+            last: self.unheld - 1,
+        })
+    }
+}
+
+/// All chunks and wide claims of a lock; see the module.
+#[derive(Debug)]
+pub(super) struct Directory<M: Meaning> {
+    chunks: BTreeMap<u64, ChunkRef<M>>,
+    /// All tables ever made, the newest last; each is a leaked box.
+    tables: Vec<TableRef<M>>,
+    chunks_max: usize,
+    /// Where the search for an idle chunk goes on.
+    hand: u64,
+    /// Wide claims, held or waiting, in order of arrival.
+    pub(super) intervals: Intervals,
+    spans: Vec<Span>,
+}
+
+impl<M: Meaning> Directory<M> {
+    pub(super) fn new(chunks_max: usize) -> Self {
+        Self {
+            chunks: BTreeMap::new(),
+            tables: Vec::new(),
+            chunks_max,
+            hand: 0,
+            intervals: Intervals::new(),
+            spans: Vec::new(),
+        }
+    }
+
+    /// Number of chunks, and bytes of chunks and tables.
+    pub(super) fn footprint(&self) -> (usize, usize) {
+        let tables = self.tables.iter().map(TableRef::get);
+        let links: usize = tables.map(|table| table.buckets.len()).sum();
+        let bytes = self.chunks.len() * size_of::<Chunk<M>>() + links * size_of::<usize>();
+        (self.chunks.len(), bytes)
+    }
+
+    /// The chunk of `key`, made or given that key if need be; none if that would take more memory
+    /// than there is. Renews `newest`, where lookups start.
+    pub(super) fn chunk(&mut self, key: u64, newest: &AtomicPtr<Table<M>>) -> Option<ChunkRef<M>> {
+        if let Some(chunk) = self.chunks.get(&key) {
+            return Some(*chunk);
+        }
+        let made = if self.chunks.len() < self.chunks_max {
+            Chunk::allocate(key, |word| self.held_of(word))
+        } else {
+            None
+        };
+        let chunk = match made {
+            Some(chunk) => chunk,
+            None => {
+                let idle = self.take_idle()?;
+                // SAFETY: chunks live as long as the lock.
+                let chunk = unsafe { idle.0.as_ref() };
+                chunk.put_in_use(key, |word| self.held_of(word));
+                idle
+            }
+        };
+        self.chunks.insert(key, chunk);
+        self.enter(key, chunk, newest);
+        Some(chunk)
+    }
+
+    /// What wide claims hold of a word.
+    fn held_of(&self, word: u64) -> u32 {
+        let whole = units_of::<M>(word);
+        let held = self.spans.iter().filter_map(|span| {
+            let held = span.held()?;
+            held.overlaps(whole)
+                .then(|| M::amount(need::<M>(span.claim.access, held, word)))
+        });
+        held.sum()
+    }
+
+    /// Links a chunk, in a larger table if this one is full.
+    fn enter(&mut self, key: u64, chunk: ChunkRef<M>, newest: &AtomicPtr<Table<M>>) {
+        let newest_table = self.tables.last().map(TableRef::get);
+        let buckets = newest_table.map_or(0, |table| table.buckets.len());
+        if self.chunks.len() <= buckets {
+            self.newest().link(key, chunk);
+            return;
+        }
+        let table = Box::new(Table::new((2 * buckets).max(BUCKETS_MIN)));
+        for (key, chunk) in &self.chunks {
+            table.link(*key, *chunk);
+        }
+        let table = NonNull::from(Box::leak(table));
+        // Release: pairs with the Acquire of lookups; publishes the buckets.
+        newest.store(table.as_ptr(), Ordering::Release);
+        self.tables.push(TableRef(table));
+    }
+
+    fn newest(&self) -> &Table<M> {
+        let last = self.tables.last();
+        last.expect("a table is made with the first chunk").get()
+    }
+
+    /// Takes out and retires the next chunk of which nobody holds or awaits a word.
+    fn take_idle(&mut self) -> Option<ChunkRef<M>> {
+        let behind = self.chunks.range(self.hand..);
+        let (key, chunk) = behind
+            .chain(self.chunks.range(..self.hand))
+            .map(|(key, chunk)| (*key, *chunk))
+            // SAFETY: chunks live as long as the lock.
+            .find(|(_, chunk)| unsafe { chunk.0.as_ref() }.retire())?;
+        self.hand = key + 1;
+        self.chunks.remove(&key);
+        self.newest().unlink(key, chunk);
+        Some(chunk)
+    }
+
+    /// A wide claim has arrived as `node`; it holds nothing yet.
+    pub(super) fn begin(&mut self, node: NodeIndex, claim: Claim) {
+        self.spans.push(Span {
+            node,
+            claim,
+            unheld: claim.units.first,
+        });
+    }
+
+    fn span_mut(&mut self, node: NodeIndex) -> &mut Span {
+        let mut spans = self.spans.iter_mut();
+        spans
+            .find(|span| span.node == node)
+            .expect("a wide claim has a span until it ends")
+    }
+
+    /// The claim has taken all words up to `unheld`, and now holds those not made up to the next
+    /// chunk too: that chunk, its key, and what to take of it. None: all is held.
+    pub(super) fn advance(
+        &mut self,
+        node: NodeIndex,
+        unheld: u64,
+    ) -> Option<(u64, ChunkRef<M>, Units)> {
+        let claim = self.span_mut(node).claim.units;
+        debug_assert!(claim.first <= unheld && unheld <= claim.last + 1);
+        let rest = Units {
+            first: unheld,
+            last: claim.last,
+        };
+        let next = (rest.first <= rest.last)
+            .then(|| {
+                self.chunks
+                    .range(super::key_of_unit::<M>(rest.first)..)
+                    .next()
+            })
+            .flatten()
+            .map(|(key, chunk)| (*key, *chunk, super::units_of_chunk::<M>(*key)))
+            .filter(|(_, _, units)| units.overlaps(rest))
+            .map(|(key, chunk, units)| (key, chunk, units.within(rest)));
+        self.span_mut(node).unheld = next.map_or(claim.last + 1, |(_, _, part)| part.first);
+        next
+    }
+
+    /// The claim ends: what it held, and the chunks that lie there.
+    pub(super) fn end(
+        &mut self,
+        node: NodeIndex,
+    ) -> (Span, impl Iterator<Item = (u64, ChunkRef<M>)>) {
+        let position = self.spans.iter().position(|span| span.node == node);
+        let span = self
+            .spans
+            .swap_remove(position.expect("a wide claim has a span until it ends"));
+        let keys = span
+            .held()
+            .map(|held| super::key_of_unit::<M>(held.first)..=super::key_of_unit::<M>(held.last));
+        let chunks = keys.map(|keys| self.chunks.range(keys));
+        let chunks = chunks.into_iter().flatten();
+        (span, chunks.map(|(key, chunk)| (*key, *chunk)))
+    }
+}
+
+impl<M: Meaning> Drop for Directory<M> {
+    fn drop(&mut self) {
+        for chunk in self.chunks.values() {
+            // SAFETY: each chunk is in the map once; the lock is gone, and with it all lookups.
+            unsafe { Chunk::free(*chunk) };
+        }
+        for table in &self.tables {
+            // SAFETY: each table was leaked once; the lock is gone, and with it all lookups.
+            drop(unsafe { Box::from_raw(table.0.as_ptr()) });
+        }
+    }
+}
