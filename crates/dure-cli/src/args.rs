@@ -129,9 +129,10 @@ pub struct Mount {
     pub volume: PathBuf,
     /// An existing directory.
     pub directory: PathBuf,
-    /// Options, separated by commas: ro, rw, journal=per-core|single, commit=SECONDS, cache=SIZE,
-    /// noatime, relatime, strictatime, flush=one|two, log-data=PAGES (an fsync of
-    /// at most so many puts them into the log, 4 by default), fsync=closure|all (what an fsync commits: what it
+    /// Options, separated by commas: ro, rw, journal=per-core|single, records=delta|image (log changed
+    /// bytes, or whole nodes copied at commit), commit=SECONDS, cache=SIZE, noatime, relatime,
+    /// strictatime, flush=one|two, log-data=PAGES (an fsync of at most so many puts them into the log, 4
+    /// by default), fsync=closure|all (what an fsync commits: what it
     /// depends on, or everything), alloc=local|global (each core allocates in its own groups, or all at
     /// one place), allow_other, uid=N, gid=N. Those of mount(8) that mean nothing here (auto, user, _netdev, x-...) are accepted.
     #[arg(

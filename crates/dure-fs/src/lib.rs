@@ -38,6 +38,6 @@ pub use op::OpKind;
 pub use volume::VolumeRules;
 pub use volume::{
     AccessTime, Activity, Background, FileSystem, FlushRule, FsyncScope, JournalInfo, JournalsInfo,
-    LoggedCounts, MountOptions, RecoveryPlan, Statistics, VolumeInfo,
+    LoggedCounts, MountOptions, RecordPolicy, RecoveryPlan, Statistics, VolumeInfo,
 };
 pub use xattr::XattrMode;

@@ -17,7 +17,6 @@ use crate::format::{JournalHeader, SEGMENTS_MAX, TailPosition};
 use crate::ids::JournalId;
 use crate::journal::{HeaderState, Journal, Settle};
 use crate::log::{CoreLog, Writer};
-use crate::space::segment_bytes_usable;
 use crate::trace::TraceEvent;
 
 impl<S: Settle> Journal<S> {
@@ -60,7 +59,6 @@ impl<S: Settle> Journal<S> {
 
     /// Frees what is before `tail`. A header with that tail is durable.
     fn release_before(&self, log: &CoreLog<S::Effect>, tail: TailPosition) {
-        let usable = i64::from(segment_bytes_usable(self.segment_blocks));
         let mut writer = log.writer.lock();
         let passed = writer
             .placed
@@ -70,7 +68,8 @@ impl<S: Settle> Journal<S> {
         let released = writer.ring.release_before(tail.segment);
         log.tallies.write.ring(&writer.ring);
         let mut joined = log.joined.lock();
-        joined.room += i64::from(released) * usable;
+        joined.room += i64::from(released) * self.usable();
+        joined.images.head.segments_free += released;
         log.tallies.checkpointed(&mut joined, passed);
         drop(joined);
         let sequence = tail.sequence;
@@ -101,12 +100,13 @@ impl<S: Settle> Journal<S> {
         // Crash scenario without this flush: a committed transaction stands in a segment that the
         // durable header does not list, and the scan never looks there.
         self.flush_headers()?;
-        let usable = i64::from(segment_bytes_usable(self.segment_blocks));
         let mut writer = log.writer.lock();
         writer.ring.add(segment);
         log.tallies.write.ring(&writer.ring);
         drop(writer);
-        log.joined.lock().room += usable;
+        let mut joined = log.joined.lock();
+        joined.room += self.usable();
+        joined.images.head.segments_free += 1;
         Ok(())
     }
 

@@ -97,6 +97,19 @@ impl Closure {
         self.touched.sort_unstable();
     }
 
+    /// Everything up to `upto` belongs to it, and needs nothing more.
+    pub(crate) fn cover(&mut self, journal: JournalId, upto: u64) {
+        let need = &mut self.needs[journal.index()];
+        assert!(
+            need.upto > 0 && need.upto == need.followed && upto >= need.upto,
+            "journal {journal}: extended before"
+        );
+        *need = Need {
+            upto,
+            followed: upto,
+        };
+    }
+
     /// Looks at every journal again, since other committers may have written longer prefixes.
     /// Says whether anything more is needed now.
     pub(crate) fn recheck(&mut self, source: &impl MarkSource) -> bool {

@@ -21,7 +21,9 @@ use crate::format::{Seal, TRANSACTION_HEADER_BYTES, TailPosition, seal};
 use crate::ids::{JournalId, Mark};
 use crate::journal::{Journal, Settle};
 use crate::log::{CoreLog, Joined, Link, Placed, WRITER, Writer};
-use crate::space::{HANDLE_BYTES, HandleEnd, MARK_BYTES, Piece, plan, segment_bytes_usable};
+use crate::records::Records;
+use crate::records::image::take_closed;
+use crate::space::{HANDLE_BYTES, HandleEnd, MARK_BYTES, Piece, plan};
 use crate::statistics::Stall;
 use crate::trace::TraceEvent;
 use crate::units::{to_u32, to_u64, to_usize};
@@ -35,6 +37,10 @@ pub struct Cut {
 }
 
 impl Cut {
+    pub(crate) fn new(last: Vec<u64>) -> Self {
+        Self { last }
+    }
+
     /// The last handle number of `journal` that belongs to the cut.
     #[must_use]
     pub fn last(&self, journal: JournalId) -> u64 {
@@ -53,7 +59,7 @@ impl Cut {
 
 /// Whether a commit may use the slack of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Slack {
+pub(crate) enum Slack {
     /// It must leave enough for everything promised.
     Keep,
     /// It is the checkpoint's, after which the tail moves.
@@ -70,9 +76,17 @@ impl<S: Settle> Journal<S> {
         self.commit_roots(marks.iter().copied(), Slack::Keep)
     }
 
-    /// The last joined handle of every journal.
+    /// The last joined handle of every journal. With `records=image` the running transactions are
+    /// closed here: what joins later is of others.
     #[must_use]
     pub fn cut(&self) -> Cut {
+        match self.records {
+            Records::Delta => self.last_joined(),
+            Records::Image { .. } => self.close_cut(),
+        }
+    }
+
+    fn last_joined(&self) -> Cut {
         Cut {
             last: self
                 .logs
@@ -112,7 +126,7 @@ impl<S: Settle> Journal<S> {
     /// # Errors
     /// As [`Journal::commit`].
     pub fn commit_all(&self) -> Result<()> {
-        self.commit_roots(self.cut().marks(), Slack::Keep)
+        self.commit_roots(self.last_joined().marks(), Slack::Keep)
     }
 
     fn check_running(&self) -> Result<()> {
@@ -141,6 +155,9 @@ impl<S: Settle> Journal<S> {
 
     fn commit_roots(&self, roots: impl Iterator<Item = Mark>, slack: Slack) -> Result<()> {
         self.check_running()?;
+        if self.records != Records::Delta {
+            return self.commit_images(roots, slack);
+        }
         let mut closure = Closure::new(self.logs.len());
         for root in roots {
             closure.require(self, root);
@@ -167,16 +184,41 @@ impl<S: Settle> Journal<S> {
                 break;
             }
         }
+        self.end_commit(&closure, wrote_ns)
+    }
+
+    /// Flushes what is written of a closure, and makes it valid.
+    fn end_commit(&self, closure: &Closure, wrote_ns: Option<u64>) -> Result<()> {
+        let core = self.journal_of(current_core());
         let tallies = self.commit_tallies(core);
         tallies.commits.add_shared(1);
         let journals = closure.journals().len();
         tallies.journals.add_shared(to_u64(journals));
-        let ns = self.flush(&closure, wrote_ns)?;
-        self.advance_valid(&closure, ns);
+        let ns = self.flush(closure, wrote_ns)?;
+        self.advance_valid(closure, ns);
         self.trace.record(Some(core), || TraceEvent::CommitEnd {
             journals: to_u32(journals),
         });
         Ok(())
+    }
+
+    /// The same with `records=image`: the closure is closed at one moment, then captured and written.
+    fn commit_images(&self, roots: impl Iterator<Item = Mark>, slack: Slack) -> Result<()> {
+        let closure = self.close(roots, slack)?;
+        if closure.is_empty() {
+            return Ok(());
+        }
+        let core = self.journal_of(current_core());
+        self.trace.record(Some(core), || TraceEvent::CommitBegin);
+        for journal in closure.journals() {
+            self.capture_closed(*journal, closure.upto(*journal));
+        }
+        let mut wrote_ns = None;
+        for journal in closure.journals() {
+            let wrote = self.write_closed(*journal, closure.upto(*journal))?;
+            wrote_ns = wrote.or(wrote_ns);
+        }
+        self.end_commit(&closure, wrote_ns)
     }
 
     /// One flush for everything in the closure that is written and not known to be durable. The last
@@ -266,16 +308,50 @@ impl<S: Settle> Journal<S> {
             let count = usize::try_from(upto - written).expect("handles are in memory");
             self.take(log, writer, &mut joined, count, slack, ns)?;
         }
-        let mut wrote_ns = ns;
-        for index in 0..writer.pieces.len() {
-            let piece = writer.pieces[index].clone();
-            wrote_ns = self.write_piece(log, writer, &piece)?;
-        }
+        let wrote_ns = self.write_pieces(log, writer, ns)?;
         assert!(
             log.reached.written() == upto,
             "all pieces of the prefix are written"
         );
         Ok(Some(wrote_ns))
+    }
+
+    /// Writes the closed transactions of `journal` up to handle `upto`, unless somebody has. They are
+    /// captured. Gives the time at which it wrote.
+    fn write_closed(&self, journal: JournalId, upto: u64) -> Result<Option<u64>> {
+        let log = self.log(journal);
+        let mut wrote_ns = None;
+        while log.reached.written() < upto {
+            let (mut writer, ns) = self.writer(log);
+            let writer = &mut *writer;
+            // Who held the lock before may have written it, or stopped the journal in the attempt.
+            self.check_running()?;
+            let written = log.reached.written();
+            if written >= upto {
+                break;
+            }
+            take_closed(&mut log.joined.lock(), writer);
+            assert!(
+                writer.taken.first == written + 1,
+                "closed transactions are written in order"
+            );
+            wrote_ns = Some(self.write_pieces(log, writer, ns)?);
+        }
+        Ok(wrote_ns)
+    }
+
+    /// Writes all of `writer.pieces`. Gives the time when that was done; it is `ns` now.
+    fn write_pieces(
+        &self,
+        log: &CoreLog<S::Effect>,
+        writer: &mut Writer,
+        mut ns: u64,
+    ) -> Result<u64> {
+        for index in 0..writer.pieces.len() {
+            let piece = writer.pieces[index].clone();
+            ns = self.write_piece(log, writer, &piece)?;
+        }
+        Ok(ns)
     }
 
     /// Takes the first `count` handles from `joined` into `writer.taken`, cut into
@@ -302,9 +378,8 @@ impl<S: Settle> Journal<S> {
             .filter(|piece| piece.new_segment)
             .count();
         let charge = ends[count - 1].charge(HandleEnd::START, count);
-        let usable = i64::from(segment_bytes_usable(self.segment_blocks));
         let segments = i64::try_from(segments).expect("a ring has few segments");
-        let room = joined.room - segments * usable
+        let room = joined.room - segments * self.usable()
             + i64::try_from(charge).expect("pending handles fit in memory");
         let full =
             segments > i64::from(writer.ring.free_count()) || (slack == Slack::Keep && room < 0);
@@ -445,5 +520,11 @@ impl<S: Settle> Journal<S> {
         writer.marks.dedup();
         let dropped = to_u64(all.len() - writer.marks.len());
         self.log(journal).tallies.write.marks_dropped.add(dropped);
+        // Crash scenario without this mark: of a compound transaction in two segments one piece is on
+        // the medium, and half of a handle is replayed.
+        if let Some(partner) = piece.partner.filter(|_| self.rules.whole) {
+            let number = writer.taken.first + to_u64(partner);
+            writer.marks.push(Mark::new(journal, number));
+        }
     }
 }

@@ -41,6 +41,12 @@ pub struct Counters {
     pub commit_journals: u64,
     /// Flushes that commits asked for.
     pub flushes: u64,
+    /// Images of buffers logged (policy `image`).
+    pub images: u64,
+    /// Images frozen for a transaction that was committing (policy `image`).
+    pub frozen: u64,
+    /// Changes of a buffer that another journal's running transaction had (policy `image`).
+    pub two_way: u64,
 }
 
 impl Counters {
@@ -60,6 +66,9 @@ impl Counters {
         self.commits += log.commits;
         self.commit_journals += log.commit_journals;
         self.flushes += log.flushes;
+        self.images += log.images;
+        self.frozen += log.frozen;
+        self.two_way += log.two_way;
     }
 }
 
@@ -81,6 +90,11 @@ impl fmt::Display for Counters {
             self.transactions, self.blocks, self.gap_blocks, self.record_bytes
         )?;
         writeln!(f, "marks {} not needed {}", self.marks, self.marks_dropped)?;
+        writeln!(
+            f,
+            "images {} frozen {} two-way marks {}",
+            self.images, self.frozen, self.two_way
+        )?;
         write!(
             f,
             "log full: begin {} commit {}; headers {}",

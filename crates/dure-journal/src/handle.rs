@@ -16,7 +16,7 @@ use dure_sync::clock;
 use crate::format::{DELTA_HEAD_BYTES, NOTE_HEAD_BYTES, put_delta, put_note_of};
 use crate::ids::{GranuleId, JournalId, Mark};
 use crate::journal::{Journal, Settle};
-use crate::log::Buffers;
+use crate::log::{Buffers, Joined};
 use crate::space::{HANDLE_BYTES, HandleEnd, MARK_BYTES};
 use crate::statistics::OPERATION_KINDS;
 use crate::trace::TraceEvent;
@@ -37,6 +37,8 @@ pub struct Handle<'j, S: Settle> {
     id: JournalId,
     /// Bytes reserved, [`HANDLE_BYTES`] included.
     reserved: u32,
+    /// Bytes reserved for images besides.
+    images: u32,
     /// What the file system is doing; statistics only.
     operation: u8,
     /// Marks it was given, duplicates included.
@@ -60,12 +62,14 @@ impl<'j, S: Settle> Handle<'j, S> {
         journal: &'j Journal<S>,
         id: JournalId,
         reserved: u32,
+        images: u32,
         buffers: Buffers<S::Effect>,
     ) -> Self {
         Self {
             journal,
             id,
             reserved,
+            images,
             operation: 0,
             marks_given: 0,
             buffers: Some(buffers),
@@ -175,12 +179,33 @@ impl<'j, S: Settle> Handle<'j, S> {
     /// Ends the handle: it gets the next number of its journal. The caller still holds the locks
     /// of what it changed, and then stores the mark as their last writer.
     pub fn join(mut self) -> Mark {
-        let mut buffers = self.buffers.take().expect("a handle joins once");
-        let used = buffers.bytes.len() + buffers.marks.len() * to_usize(MARK_BYTES);
+        let buffers = self.take_buffers();
         let log = self.journal.log(self.id);
-        let mut guard = log.joined.lock();
-        let joined = &mut *guard;
+        let mut joined = log.joined.lock();
         let number = joined.next();
+        let used = self.join_under(&mut joined, number, buffers, 0);
+        drop(joined);
+        self.trace_join(number, used)
+    }
+
+    pub(crate) fn take_buffers(&mut self) -> Buffers<S::Effect> {
+        self.buffers.take().expect("a handle joins once")
+    }
+
+    pub(crate) fn of(&self) -> &'j Journal<S> {
+        self.journal
+    }
+
+    /// Appends the handle to what has joined. `images` bytes of those reserved are for images. Gives
+    /// the bytes of its own.
+    pub(crate) fn join_under(
+        &self,
+        joined: &mut Joined<S::Effect>,
+        number: u64,
+        mut buffers: Buffers<S::Effect>,
+        images: u32,
+    ) -> usize {
+        let used = buffers.bytes.len() + buffers.marks.len() * to_usize(MARK_BYTES);
         let pending = &mut joined.pending;
         if pending.ends.is_empty() {
             joined.since_ns = clock::monotonic_ns();
@@ -200,14 +225,24 @@ impl<'j, S: Settle> Handle<'j, S> {
         joined
             .effects
             .extend(buffers.effects.drain(..).map(|effect| (number, effect)));
-        let unused = to_usize(self.reserved - HANDLE_BYTES) - used;
-        joined.room += i64::from(to_u32(unused));
-        let tallies = &log.tallies.join;
+        let reserved = to_usize(self.reserved - HANDLE_BYTES);
+        assert!(
+            used <= reserved && images <= self.images,
+            "a handle reserved {reserved} bytes and {} for images, and uses {used} and {images}",
+            self.images
+        );
+        let unused = to_u32(reserved - used) + (self.images - images);
+        joined.room += i64::from(unused);
+        let tallies = &self.journal.log(self.id).tallies.join;
         tallies.marks_given.add(u64::from(self.marks_given));
         tallies.marks_joined.add(to_u64(buffers.marks.len()));
         tallies.joined(self.operation, to_u64(used));
         keep(&mut joined.spare, buffers);
-        drop(guard);
+        used
+    }
+
+    /// Tells of a join that is over; gives the handle's mark.
+    pub(crate) fn trace_join(&self, number: u64, used: usize) -> Mark {
         let event = || TraceEvent::Join {
             number,
             bytes: to_u32(used),
@@ -237,7 +272,7 @@ impl<S: Settle> Drop for Handle<'_, S> {
         buffers.effects.clear();
         let log = self.journal.log(self.id);
         let mut joined = log.joined.lock();
-        joined.room += i64::from(self.reserved);
+        joined.room += i64::from(self.reserved) + i64::from(self.images);
         log.tallies.join.dropped.add(1);
         keep(&mut joined.spare, buffers);
         drop(joined);

@@ -16,6 +16,7 @@ use crate::format::SEGMENTS_MAX;
 use crate::handle::Handle;
 use crate::ids::{JournalId, Mark};
 use crate::log::{Buffers, CoreLog, HEADERS, STOP};
+use crate::records::Records;
 use crate::ring::Ring;
 use crate::rules::Rules;
 use crate::space::{
@@ -66,6 +67,8 @@ pub struct JournalConfig {
     pub first_number: u64,
     /// Which journal a core uses.
     pub order: Order,
+    /// What the log holds of a change.
+    pub records: Records,
     /// Seed of all checksums: the volume's.
     pub seed: u32,
     /// Blocks of a log segment.
@@ -94,6 +97,12 @@ impl JournalConfig {
         if self.first_number == 0 || self.first_number > Mark::NUMBER_MAX {
             return config("first handle number", self.first_number, "1 to 2^54 - 1");
         }
+        if let Records::Image { image_bytes_max } = self.records {
+            let got = u64::from(image_bytes_max);
+            if got + 64 > u64::from(handle_bytes_max(self.segment_blocks)) {
+                return config("bytes of an image", got, "at most a handle's, less 64");
+            }
+        }
         for ring in &self.journals {
             let count = ring.segments.len();
             if !(2..=SEGMENTS_MAX).contains(&count) {
@@ -120,6 +129,7 @@ pub struct Journal<S: Settle> {
     pub(crate) seed: u32,
     pub(crate) segment_blocks: u32,
     pub(crate) order: Order,
+    pub(crate) records: Records,
     pub(crate) rules: Rules,
     pub(crate) logs: Vec<CoreLog<S::Effect>>,
     /// By journal. Held over header writes and the flush behind them, so that a pair gets a new
@@ -148,7 +158,7 @@ impl<S: Settle> Journal<S> {
     /// [`Error::Config`] if the configuration cannot work.
     pub fn start(queue: Arc<Queue>, settle: Arc<S>, config: JournalConfig) -> Result<Self> {
         config.check()?;
-        let usable = segment_bytes_usable(config.segment_blocks);
+        let usable = usable(config.records, config.segment_blocks, config.journals.len());
         let mut headers = Vec::with_capacity(config.journals.len());
         let mut logs = Vec::with_capacity(config.journals.len());
         for (index, start) in config.journals.into_iter().enumerate() {
@@ -169,6 +179,7 @@ impl<S: Settle> Journal<S> {
             seed: config.seed,
             segment_blocks: config.segment_blocks,
             order: config.order,
+            records: config.records,
             rules: config.rules,
             logs,
             headers: CachePadded::new(Mutex::new(headers)),
@@ -221,6 +232,16 @@ impl<S: Settle> Journal<S> {
         core: CoreId,
         bytes_max: usize,
     ) -> std::result::Result<Handle<'_, S>, BeginError> {
+        self.begin_reserved(core, bytes_max, 0)
+    }
+
+    /// The same, with `images` bytes for images besides.
+    pub(crate) fn begin_reserved(
+        &self,
+        core: CoreId,
+        bytes_max: usize,
+        images: u32,
+    ) -> std::result::Result<Handle<'_, S>, BeginError> {
         assert!(
             bytes_max <= self.handle_bytes_max(),
             "a handle of {bytes_max} bytes is above the maximum of {}",
@@ -233,19 +254,25 @@ impl<S: Settle> Journal<S> {
         let reserved = crate::units::to_u32(bytes_max) + HANDLE_BYTES;
         let log = self.log(id);
         let mut joined = log.joined.lock();
-        if joined.room < i64::from(reserved) {
+        let promised = i64::from(reserved) + i64::from(images);
+        if joined.room < promised {
             log.tallies.join.log_full.add(1);
             drop(joined);
             self.trace.record(Some(id), || TraceEvent::BeginFull);
             return Err(BeginError::LogFull);
         }
-        joined.room -= i64::from(reserved);
+        joined.room -= promised;
         log.tallies.join.begun.add(1);
         let buffers = joined.spare.pop().unwrap_or(const { Buffers::new() });
         drop(joined);
         self.trace
             .record(Some(id), || TraceEvent::Begin { bytes: reserved });
-        Ok(Handle::new(self, id, reserved, buffers))
+        Ok(Handle::new(self, id, reserved, images, buffers))
+    }
+
+    /// Bytes of handles a free segment is sure to take.
+    pub(crate) fn usable(&self) -> i64 {
+        usable(self.records, self.segment_blocks, self.logs.len())
     }
 
     /// Whether the handle is durable with everything it depends on. It may be so a little before
@@ -338,6 +365,18 @@ impl<S: Settle> Journal<S> {
             writeln!(out, "{line}").expect("writing to a string cannot fail");
         }
         out
+    }
+}
+
+fn usable(records: Records, segment_blocks: u32, journals: usize) -> i64 {
+    let bytes = i64::from(segment_bytes_usable(segment_blocks));
+    match records {
+        Records::Delta => bytes,
+        // Marks that nobody could foresee: one per other journal, one per piece.
+        Records::Image { .. } => {
+            let marks = i64::from(crate::units::to_u32(journals)) + 2;
+            (bytes - marks * i64::from(crate::space::MARK_BYTES)).max(0)
+        }
     }
 }
 

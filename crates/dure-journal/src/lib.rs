@@ -36,7 +36,7 @@
 //! use dure_block::ram::RamDevice;
 //! use dure_block::{Lba, Queue, QueueConfig, share};
 //! use dure_journal::recovery::{LogLayout, scan, write_fresh_headers};
-//! use dure_journal::{GranuleId, Journal, JournalConfig, Nid, Order, RingStart, Rules, Settle};
+//! use dure_journal::{GranuleId, Journal, JournalConfig, Nid, Order, Records, RingStart, Rules, Settle};
 //! use dure_sync::{Arc, CoreId};
 //!
 //! struct Nothing;
@@ -56,6 +56,7 @@
 //!     epoch: 1,
 //!     first_number: 1,
 //!     order: Order::PerCore,
+//!     records: Records::Delta,
 //!     seed: 7,
 //!     segment_blocks: 8,
 //!     journals: vec![ring],
@@ -93,6 +94,7 @@ mod handle;
 mod ids;
 mod journal;
 mod log;
+mod records;
 pub mod recovery;
 mod ring;
 mod rules;
@@ -108,6 +110,7 @@ pub use error::{BeginError, CommitError, Error, Result, StopCause, StopReason};
 pub use handle::Handle;
 pub use ids::{GranuleId, JournalId, Mark, Nid};
 pub use journal::{Journal, JournalConfig, Order, RingStart, Settle};
+pub use records::{Buffer, BufferUse, Change, Hold, ImageJoin, Records, TransactionId};
 #[doc(hidden)]
 pub use rules::Rules;
 pub use statistics::{

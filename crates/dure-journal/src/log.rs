@@ -22,16 +22,21 @@ use dure_sync::{CachePadded, Condvar, Mutex};
 
 use crate::format::TailPosition;
 use crate::ids::{JournalId, Mark};
+use crate::records::image::{Head, Images};
 use crate::ring::Ring;
 use crate::space::{HandleEnd, Piece};
 use crate::statistics::Tallies;
 
+/// Rank of the lock over the capture of a closed transaction. Buffers are locked under it.
+pub(crate) const CAPTURE: u8 = 95;
 /// Rank of the lock over header writes. Held over I/O.
 pub(crate) const HEADERS: u8 = 150;
 /// Rank of a journal's `writer`. Held over I/O.
 pub(crate) const WRITER: u8 = 160;
 /// Rank of a journal's `joined`.
 pub(crate) const JOINED: u8 = 170;
+/// Rank of what a buffer knows of its transactions.
+pub(crate) const HOLD: u8 = 175;
 /// Rank of the reason for a stop.
 pub(crate) const STOP: u8 = 180;
 /// Rank of the count of those who read the trace.
@@ -146,6 +151,8 @@ pub(crate) struct Joined<E> {
     /// What may still be promised to handles; see `space`.
     pub(crate) room: i64,
     pub(crate) spare: Vec<Buffers<E>>,
+    /// Policy `image`.
+    pub(crate) images: Images,
     /// When what is pending began to run; statistics only.
     pub(crate) since_ns: u64,
     /// When each transaction that the tail has not passed became valid; statistics only.
@@ -156,6 +163,23 @@ impl<E> Joined<E> {
     /// Number of the next handle to join.
     pub(crate) fn next(&self) -> u64 {
         self.pending.first + crate::units::to_u64(self.pending.ends.len())
+    }
+
+    /// Gives `sink` the marks of the transactions in `links` that hold handles in `(above, upto]`.
+    /// Returns the last number covered: a transaction counts as a whole.
+    pub(crate) fn marks_of_links(&self, above: u64, upto: u64, sink: &mut dyn FnMut(Mark)) -> u64 {
+        let mut covered = upto;
+        for link in &self.links {
+            if link.first > covered {
+                break;
+            }
+            // A transaction is valid as a whole, so a part of it needs all its marks.
+            covered = covered.max(link.last);
+            if link.last > above {
+                link.marks.iter().copied().for_each(&mut *sink);
+            }
+        }
+        covered
     }
 }
 
@@ -242,8 +266,12 @@ pub(crate) struct CoreLog<E> {
 
 impl<E> CoreLog<E> {
     /// A journal whose log is empty.
-    pub(crate) fn new(id: JournalId, ring: Ring, first_number: u64, usable: u32) -> Self {
-        let room = i64::from(ring.free_count()) * i64::from(usable);
+    pub(crate) fn new(id: JournalId, ring: Ring, first_number: u64, usable: i64) -> Self {
+        let room = i64::from(ring.free_count()) * usable;
+        let head = Head {
+            blocks_left: ring.blocks_left(),
+            segments_free: ring.free_count(),
+        };
         let before = first_number - 1;
         let tail = TailPosition {
             segment: 0,
@@ -261,6 +289,7 @@ impl<E> CoreLog<E> {
             settling: false,
             room,
             spare: Vec::new(),
+            images: Images::new(head),
             since_ns: 0,
             valid_ns: VecDeque::new(),
         };
@@ -298,17 +327,7 @@ impl<E> CoreLog<E> {
             "journal {}: mark {upto} names no joined handle",
             self.id
         );
-        let mut covered = upto;
-        for link in &joined.links {
-            if link.first > covered {
-                break;
-            }
-            // A transaction is valid as a whole, so a part of it needs all its marks.
-            covered = covered.max(link.last);
-            if link.last > above {
-                link.marks.iter().copied().for_each(&mut *sink);
-            }
-        }
+        let covered = joined.marks_of_links(above, upto, sink);
         let pending = &joined.pending;
         if covered >= pending.first {
             let from = above.saturating_add(1).max(pending.first) - pending.first;

@@ -19,6 +19,12 @@ pub struct Rules {
     pub closure: bool,
     /// A commit looks at its closure again when its prefixes are written.
     pub recheck: bool,
+    /// Running transactions that share a buffer mark each other, not only one the other (`image`).
+    pub two_way: bool,
+    /// A buffer is copied for the transaction that is committing before it is changed (`image`).
+    pub freeze: bool,
+    /// The pieces of a compound transaction mark each other (`image`).
+    pub whole: bool,
     /// A commit ends with a flush.
     pub flush: bool,
     /// The scan verifies checksums.
@@ -45,6 +51,9 @@ impl Default for Rules {
             marks_until_valid: true,
             closure: true,
             recheck: true,
+            two_way: true,
+            freeze: true,
+            whole: true,
             flush: true,
             checksum: true,
             epoch: true,

@@ -35,6 +35,9 @@ pub(crate) const SEGMENT_BLOCKS_MAX: u32 = 2048;
 
 const HEADER_BYTES: u32 = 80;
 const _: () = assert!(crate::units::to_usize(HEADER_BYTES) == TRANSACTION_HEADER_BYTES);
+/// What a piece of a compound transaction takes besides its handles: header, and the mark that ties it
+/// to the next piece.
+pub(crate) const PIECE_BYTES: u32 = HEADER_BYTES + MARK_BYTES;
 
 /// The greatest handle (records, marks and overhead) of a ring with such segments.
 pub(crate) const fn handle_bytes_max(segment_blocks: u32) -> u32 {
@@ -79,11 +82,41 @@ pub(crate) struct Piece {
     pub(crate) handles: Range<usize>,
     /// Whether it goes to the next free segment instead of behind the last transaction.
     pub(crate) new_segment: bool,
+    /// A handle of the prefix, counted from 0, without whose piece this one does not count.
+    pub(crate) partner: Option<usize>,
 }
 
 /// Cuts the handles that end at `ends` into transactions. `blocks_left` is what the current
 /// segment still has. The plan counts marks before duplicates go, so it never promises too little.
 pub(crate) fn plan(
+    ends: &[HandleEnd],
+    blocks_left: u32,
+    segment_blocks: u32,
+    out: &mut Vec<Piece>,
+) {
+    plan_behind(HEADER_BYTES, ends, blocks_left, segment_blocks, out);
+}
+
+/// As [`plan`], for a compound transaction (policy `image`): all its pieces count, or none.
+pub(crate) fn plan_pieces(
+    ends: &[HandleEnd],
+    blocks_left: u32,
+    segment_blocks: u32,
+    out: &mut Vec<Piece>,
+) {
+    plan_behind(PIECE_BYTES, ends, blocks_left, segment_blocks, out);
+    let starts: Vec<usize> = out.iter().map(|piece| piece.handles.start).collect();
+    if starts.len() < 2 {
+        return;
+    }
+    // A ring of marks: none survives without the next.
+    for (piece, next) in out.iter_mut().zip(starts.iter().cycle().skip(1)) {
+        piece.partner = Some(*next);
+    }
+}
+
+fn plan_behind(
+    head_bytes: u32,
     ends: &[HandleEnd],
     blocks_left: u32,
     segment_blocks: u32,
@@ -100,7 +133,7 @@ pub(crate) fn plan(
             ends[start - 1]
         };
         let fits = |end: &HandleEnd| {
-            let bytes = end.charge(origin, 0) + u64::from(HEADER_BYTES);
+            let bytes = end.charge(origin, 0) + u64::from(head_bytes);
             bytes <= room
         };
         // Ends rise, so what fits is a prefix.
@@ -109,6 +142,7 @@ pub(crate) fn plan(
             out.push(Piece {
                 handles: start..start + count,
                 new_segment,
+                partner: None,
             });
             start += count;
         }

@@ -94,6 +94,11 @@ pub(crate) struct JoinTallies {
     pub(crate) marks_given: Tally,
     pub(crate) marks_joined: Tally,
     pub(crate) bytes: Tally,
+    /// Policy `image`: images captured, images frozen, changes of another running transaction's buffer.
+    pub(crate) images: Tally,
+    pub(crate) frozen: Tally,
+    pub(crate) two_way: Tally,
+    pub(crate) close_full: Tally,
     taken: Tally,
     taken_bytes: Tally,
     taken_transactions: Tally,
@@ -360,6 +365,12 @@ pub struct LogStatistics {
     pub commit_log_full: u64,
     /// Effects settled.
     pub effects: u64,
+    /// Images of buffers logged (policy `image`).
+    pub images: u64,
+    /// Images frozen for a transaction that was committing (policy `image`).
+    pub frozen: u64,
+    /// Changes of a buffer that another journal's running transaction had (policy `image`).
+    pub two_way: u64,
     /// Blocks of the ring from the tail's segment to the head.
     pub ring_used: u64,
     /// Blocks of the ring.
@@ -422,8 +433,11 @@ impl<E> CoreLog<E> {
             flushes: commit.flushes.get(),
             stalls: std::array::from_fn(|index| commit.stalls[index].get()),
             begin_log_full: join.log_full.get(),
-            commit_log_full: write.log_full.get(),
+            commit_log_full: write.log_full.get() + join.close_full.get(),
             effects: join.effects.get(),
+            images: join.images.get(),
+            frozen: join.frozen.get(),
+            two_way: join.two_way.get(),
             ring_used: write.ring_used.get(),
             ring_capacity: write.ring_capacity.get(),
         }

@@ -81,6 +81,7 @@ fn start() -> (Journal<Nothing>, Arc<Gate>) {
     let config = JournalConfig {
         epoch: 1,
         first_number: 1,
+        records: dure_journal::Records::Delta,
         order: Order::PerCore,
         seed: 3,
         segment_blocks: 8,

@@ -61,7 +61,7 @@ pub use create::Special;
 pub use credentials::{Capabilities, Credentials};
 pub use dure_fs::{
     AccessTime, AllocPolicy, AllocateMode, Background, FileKind, FlushRule, FormatOptions,
-    FsyncScope, MountOptions, RenameMode, Statistics, XattrMode,
+    FsyncScope, MountOptions, RecordPolicy, RenameMode, Statistics, XattrMode,
 };
 pub use error::{Cause, Error, Result};
 pub use file::{File, Seek};

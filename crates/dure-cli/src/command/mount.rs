@@ -240,6 +240,7 @@ mod tests {
             "cache=64M",
             "uid=7",
             "journal=single",
+            "records=image",
             "fsync=all",
             "alloc=global",
         ])
@@ -249,6 +250,7 @@ mod tests {
         assert_eq!(options.cache_bytes, Some(64 << 20));
         assert_eq!(settings.uid, Some(7));
         assert_eq!(options.order, dure_fs::Order::Single);
+        assert_eq!(options.records, dure_fs::RecordPolicy::Image);
         assert_eq!(options.fsync, dure_fs::FsyncScope::All);
         assert_eq!(options.alloc, dure_fs::AllocPolicy::Global);
     }

@@ -49,6 +49,10 @@ impl Base for View<'_> {
         NodeImage::open(&bytes, nid, entry.block(), self.layout.crc_seed)
     }
 
+    fn seed(&self) -> u32 {
+        self.layout.crc_seed
+    }
+
     fn block(&self, block: BlockNo, out: &mut [u8]) -> Result<()> {
         let inside = self.layout.locate(block).is_some();
         Error::expect_eq("block within the main area", block.0, 1, u64::from(inside))?;

@@ -15,6 +15,10 @@ const SHARE: u32 = 8;
 /// Segments of one ring; a journal header lists up to 480.
 const RING_SEGMENTS_MAX: u64 = 256;
 
+/// Nodes that a truncate announces, the greatest operation that does not adapt to the log.
+const IMAGES_MIN: u32 = 24;
+const _: () = assert!(crate::file::CUT_NODES <= IMAGES_MIN);
+
 impl Volume {
     /// The log of `journal` is full: a checkpoint empties it, and its ring grows.
     ///
@@ -30,6 +34,34 @@ impl Volume {
         let waited = clock::monotonic_ns().saturating_sub(start);
         self.journal()
             .stalled(self.partition(), Stall::LogFull, waited);
+        Ok(())
+    }
+
+    /// With `records=image` an operation announces whole nodes. Lets every ring grow until it can hold
+    /// the greatest operation that cannot be made smaller.
+    ///
+    /// # Errors
+    /// `NoSpace` when the volume is too small or too full for that; errors of writing a header.
+    pub(crate) fn grow_for_images(&self) -> Result<()> {
+        for index in 0..self.layout.journals {
+            let id = u16::try_from(index).ok().and_then(JournalId::new);
+            let id = id.expect("at most 1000");
+            while !self
+                .journal()
+                .fits(id, self.journal().handle_bytes_max(), IMAGES_MIN)
+            {
+                let Some(segment) = self.space.alloc_segment(SegmentUse::Log) else {
+                    return Err(Error::NoSpace {
+                        what: "log segments, of which records=image needs more than records=delta",
+                    });
+                };
+                let BlockNo(first) = self.layout.segment_start(segment);
+                self.journal()
+                    .grow(id, Lba::new(first))
+                    .map_err(Error::from)?;
+                self.counters.rings_grown.add(1);
+            }
+        }
         Ok(())
     }
 

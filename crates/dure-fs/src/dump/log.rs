@@ -86,6 +86,7 @@ fn describe(record: &Record) -> String {
             let end = usize::from(*offset) + bytes.len();
             format!("delta {granule} version {version} bytes {offset}..{end}: {shown}{more}")
         }
+        Record::Image { nid, bytes } => format!("image of node {nid}, {} bytes", bytes.len()),
         Record::Note { kind, bytes } => note(*kind, bytes),
     }
 }

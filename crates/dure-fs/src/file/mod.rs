@@ -42,6 +42,7 @@ pub use sync::SyncScope;
 pub(crate) use cache::PageCache;
 pub(crate) use page::{Frame, FramePool};
 pub(crate) use state::FileState;
+pub(crate) use truncate::CUT_NODES;
 
 use dure_sync::Arc;
 

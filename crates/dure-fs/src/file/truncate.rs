@@ -28,7 +28,7 @@ use crate::volume::{FlushRule, Volume};
 /// Nodes an entry in the orphan list makes dirty at most: an orphan node, and a new one after it.
 const ORPHAN_NODES: u32 = 2;
 /// Nodes of the first operation: what it frees, the leaf of the rewritten page, the intent.
-const CUT_NODES: u32 = FREE_NODES_MAX + HEIGHT_MAX + ORPHAN_NODES;
+pub(crate) const CUT_NODES: u32 = FREE_NODES_MAX + HEIGHT_MAX + ORPHAN_NODES;
 
 impl Volume {
     /// Sets the size of a regular file. The caller holds no inode lock.

@@ -12,6 +12,7 @@
 pub(crate) mod cache;
 pub(crate) mod nat;
 
+use dure_journal::Hold;
 use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use dure_sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -45,6 +46,8 @@ pub(crate) struct Node {
     dirty: AtomicBool,
     /// Version of the tombstone once the node's life has ended, else 0. Written once, in `Op::finish`.
     freed: AtomicU64,
+    /// Which transaction has it (`records=image`).
+    pub(crate) hold: Hold,
     /// CLOCK reference bit.
     referenced: AtomicBool,
 }
@@ -67,6 +70,7 @@ impl Node {
             granules: granules.collect(),
             dirty: AtomicBool::new(false),
             freed: AtomicU64::new(0),
+            hold: Hold::new(),
             referenced: AtomicBool::new(true),
         }
     }
@@ -74,6 +78,11 @@ impl Node {
     /// Locks granule `index` for reading; nothing else of rank GRANULE may be held.
     pub(crate) fn read(&self, index: u8) -> RwLockReadGuard<'_, GRANULE, Granule> {
         self.granules[usize::from(index)].read()
+    }
+
+    /// Locks granule `index` for reading; several only in ascending (nid, index).
+    pub(crate) fn read_ordered(&self, index: u8) -> RwLockReadGuard<'_, GRANULE, Granule> {
+        self.granules[usize::from(index)].read_ordered()
     }
 
     /// Locks granule `index` for writing; several only in ascending (nid, index).

@@ -10,7 +10,7 @@ const GAP_BYTES: usize = 24;
 ///
 /// # Panics
 /// If the lengths differ.
-pub(super) fn ranges(old: &[u8], new: &[u8], mut changed: impl FnMut(Range<usize>)) {
+pub(crate) fn ranges(old: &[u8], new: &[u8], mut changed: impl FnMut(Range<usize>)) {
     assert_eq!(old.len(), new.len());
     let mut open: Option<Range<usize>> = None;
     // Eight bytes at a time: payload lengths are multiples of eight.

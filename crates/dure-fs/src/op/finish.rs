@@ -14,18 +14,18 @@ use crate::node::{Granule, Node};
 use crate::ranks::GRANULE;
 use crate::space::Effect;
 use crate::units::{BlockNo, GranuleId, Mark, Nid, Run};
-use crate::volume::{Settler, Volume};
+use crate::volume::{RecordPolicy, Settler, Volume};
 
 /// What happens to one granule.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Touch {
-    nid: Nid,
-    index: u8,
-    change: Change,
+pub(super) struct Touch {
+    pub(super) nid: Nid,
+    pub(super) index: u8,
+    pub(super) change: Change,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Change {
+pub(super) enum Change {
     /// Position in `edits`.
     Edit(usize),
     /// Some patches of this granule, the first at this position in `patches`.
@@ -34,12 +34,19 @@ enum Change {
     Free(usize),
 }
 
-type Guard<'n> = RwLockWriteGuard<'n, GRANULE, Granule>;
+pub(super) type Guard<'n> = RwLockWriteGuard<'n, GRANULE, Granule>;
 
 impl Op<'_> {
     /// Makes the operation happen: stores the private copies, logs them, joins the core's transaction.
     /// Cannot fail. The caller still holds its inode locks. Gives the operation's mark.
-    pub(crate) fn finish(mut self) -> Mark {
+    pub(crate) fn finish(self) -> Mark {
+        match self.volume.options.records {
+            RecordPolicy::Delta => self.finish_deltas(),
+            RecordPolicy::Image => self.finish_images(),
+        }
+    }
+
+    fn finish_deltas(mut self) -> Mark {
         let mut handle = self.handle.take().expect("an op finishes once");
         let edits = std::mem::take(&mut self.edits);
         let patches = std::mem::take(&mut self.patches);
@@ -115,7 +122,12 @@ impl Op<'_> {
 }
 
 /// Shows new nodes to others and takes freed ones away.
-fn publish(volume: &Volume, born: Vec<(Arc<Node>, u64)>, freed: &[Arc<Node>], mark: Mark) {
+pub(super) fn publish(
+    volume: &Volume,
+    born: Vec<(Arc<Node>, u64)>,
+    freed: &[Arc<Node>],
+    mark: Mark,
+) {
     for (node, _) in born {
         // The granules it did not touch are of this life, too: who changes them depends on it.
         for index in 0..node.granule_count() {
@@ -131,7 +143,7 @@ fn publish(volume: &Volume, born: Vec<(Arc<Node>, u64)>, freed: &[Arc<Node>], ma
 /// Puts the nodes on the core's dirty list; says how many were not on one. Each is put there once,
 /// whatever of it was changed: a checkpoint may take it off again at any moment, and it would count
 /// twice.
-fn make_dirty<'n>(
+pub(super) fn make_dirty<'n>(
     volume: &Volume,
     core: CoreId,
     nodes: impl Iterator<Item = &'n Arc<Node>>,
@@ -146,7 +158,7 @@ fn make_dirty<'n>(
     dirtied
 }
 
-fn touches(edits: &[Edit], patches: &[Patch], freed: &[Arc<Node>]) -> Vec<Touch> {
+pub(super) fn touches(edits: &[Edit], patches: &[Patch], freed: &[Arc<Node>]) -> Vec<Touch> {
     let mut touches = Vec::with_capacity(edits.len() + patches.len() + 8 * freed.len());
     for (at, node) in freed.iter().enumerate() {
         let whole = (0..node.granule_count()).map(|index| Touch {
@@ -193,7 +205,7 @@ fn touches(edits: &[Edit], patches: &[Patch], freed: &[Arc<Node>]) -> Vec<Touch>
     touches
 }
 
-fn patched(payload: &[u8], patches: &[Patch], touch: &Touch) -> Vec<u8> {
+pub(super) fn patched(payload: &[u8], patches: &[Patch], touch: &Touch) -> Vec<u8> {
     let mut new = payload.to_vec();
     let ours = patches
         .iter()
@@ -240,7 +252,7 @@ fn store(
     changed
 }
 
-fn note_life(handle: &mut Handle<'_, Settler>, kind: u8, node: &Node, version: u64) {
+pub(super) fn note_life(handle: &mut Handle<'_, Settler>, kind: u8, node: &Node, version: u64) {
     let life = Life {
         nid: U64::new(node.nid.0),
         version: U64::new(version),
@@ -284,7 +296,11 @@ fn free_nodes(
     }
 }
 
-fn log_moves(volume: &Volume, handle: &mut Handle<'_, Settler>, moves: &[(Move, SlotRef, Run)]) {
+pub(super) fn log_moves(
+    volume: &Volume,
+    handle: &mut Handle<'_, Settler>,
+    moves: &[(Move, SlotRef, Run)],
+) {
     for &(direction, owner, run) in moves {
         let note = Blocks {
             first: U64::new(run.first.0),

@@ -13,10 +13,12 @@
 
 mod diff;
 mod finish;
+mod image;
 mod kind;
 
 pub use kind::OpKind;
 
+pub(crate) use diff::ranges as changed_ranges;
 use dure_journal::Handle;
 use dure_journal::format::NOTE_HEAD_BYTES;
 use dure_sync::{Arc, CoreId};
@@ -142,7 +144,7 @@ impl Volume {
         pages: usize,
     ) -> Result<Op<'_>> {
         let bytes = record_bytes(nodes_max) + pages * DATA_NOTE_BYTES;
-        match self.begin_handle(kind, core, bytes) {
+        match self.begin_handle(kind, core, bytes, nodes_max) {
             Ok(handle) => Ok(Op {
                 volume: self,
                 handle: Some(handle),

@@ -30,6 +30,8 @@ pub(crate) trait Base: Sync {
     fn entry(&self, nid: Nid) -> Result<NatEntry>;
     /// The image the entry names.
     fn image(&self, nid: Nid, entry: &NatEntry) -> Result<NodeImage>;
+    /// Seed of all checksums.
+    fn seed(&self) -> u32;
     /// One block.
     fn block(&self, block: BlockNo, out: &mut [u8]) -> Result<()>;
 }
@@ -51,6 +53,10 @@ impl Base for Medium<'_> {
         let mut bytes = [0; BLOCK_BYTES];
         self.block(entry.block(), &mut bytes)?;
         NodeImage::open(&bytes, nid, entry.block(), self.layout.crc_seed)
+    }
+
+    fn seed(&self) -> u32 {
+        self.layout.crc_seed
     }
 
     fn block(&self, block: BlockNo, out: &mut [u8]) -> Result<()> {

@@ -34,6 +34,7 @@ enum What<'s> {
         offset: usize,
         bytes: &'s [u8],
     },
+    Image(NodeImage),
 }
 
 /// A node after replay.
@@ -66,6 +67,7 @@ pub(crate) struct Replayed {
 /// # Errors
 /// `Corrupt` when an image is bad or a record does not follow on its predecessor.
 pub(crate) fn replay(base: &impl Base, scan: &Scan, threads: usize) -> Result<Replayed> {
+    let seed = base.seed();
     let survivors = scan.survivors();
     let mut events: BTreeMap<Nid, Vec<Event<'_>>> = BTreeMap::new();
     let mut blocks = Vec::new();
@@ -94,6 +96,10 @@ pub(crate) fn replay(base: &impl Base, scan: &Scan, threads: usize) -> Result<Re
                         transaction: index,
                     };
                     events.entry(granule.nid).or_default().push(event);
+                }
+                Record::Image { nid, bytes } => {
+                    let event = parse_image(*nid, bytes, seed, index)?;
+                    events.entry(*nid).or_default().push(event);
                 }
                 Record::Note {
                     kind: BLOCKS,
@@ -203,6 +209,18 @@ fn parse_life(kind: u8, bytes: &[u8], transaction: usize) -> Result<(Nid, Event<
     ))
 }
 
+fn parse_image(nid: Nid, bytes: &[u8], seed: u32, transaction: usize) -> Result<Event<'_>> {
+    if bytes.len() != BLOCK_BYTES {
+        return Err(bad_record("length of a node", nid.0));
+    }
+    let image = NodeImage::open(bytes, nid, BlockNo::NONE, seed)?;
+    Ok(Event {
+        version: image.version_max(),
+        what: What::Image(image),
+        transaction,
+    })
+}
+
 fn apply_all(
     base: &impl Base,
     mut work: Vec<(Nid, Vec<Event<'_>>)>,
@@ -267,9 +285,10 @@ fn apply(base: &impl Base, nid: Nid, events: &mut [Event<'_>], rules: Rules) -> 
     // The version each granule got from a record in this replay: its further ranges belong to it.
     let mut fresh = [0_u64; crate::format::node::GRANULES_MAX];
     for event in events {
-        match event.what {
+        match &event.what {
+            What::Image(logged) => apply_image(&mut node, nid, logged, event.transaction)?,
             What::New(kind, owner) => {
-                if begin_life(&mut node, kind, owner, event.version) {
+                if begin_life(&mut node, *kind, *owner, event.version) {
                     fresh = [0; crate::format::node::GRANULES_MAX];
                 }
             }
@@ -279,7 +298,7 @@ fn apply(base: &impl Base, nid: Nid, events: &mut [Event<'_>], rules: Rules) -> 
                 offset,
                 bytes,
             } => {
-                let at = (nid, index, offset);
+                let at = (nid, *index, *offset);
                 apply_delta(&mut node, &mut fresh, at, bytes, event)?;
             }
         }
@@ -365,6 +384,49 @@ fn apply_delta(
     image.payloads[granule][offset..end].copy_from_slice(bytes);
     node.changed = true;
     note_slots(node, index, offset, bytes.len(), event.transaction);
+    Ok(())
+}
+
+/// Takes over each granule that is newer in the log's copy of the node.
+fn apply_image(
+    node: &mut Recovered,
+    nid: Nid,
+    logged: &NodeImage,
+    transaction: usize,
+) -> Result<()> {
+    let Some(image) = &node.image else {
+        if logged.version_max() <= node.tombstone {
+            return Ok(());
+        }
+        return Err(bad_record("copy of a free node", nid.0));
+    };
+    // Of an earlier life, as in `apply_delta`.
+    let version = logged.version_max();
+    if image.versions.iter().all(|have| version < *have) {
+        return Ok(());
+    }
+    if (image.kind, image.owner) != (logged.kind, logged.owner) {
+        return Err(bad_record("copy of another kind of node", nid.0));
+    }
+    for granule in 0..logged.kind.granules() {
+        let image = node.image.as_mut().expect("looked at above");
+        if logged.versions[granule] <= image.versions[granule] {
+            continue;
+        }
+        image.versions[granule] = logged.versions[granule];
+        let new = logged.payloads[granule].clone();
+        let old = std::mem::replace(&mut image.payloads[granule], new);
+        node.changed = true;
+        // Only what differs was written since: a rotten block must not be taken for a lost write of
+        // the transaction that happened to log the node.
+        let new = &logged.payloads[granule];
+        let index = u8::try_from(granule).expect("at most 8");
+        let mut slots: Vec<(usize, usize)> = Vec::new();
+        crate::op::changed_ranges(&old, new, |range| slots.push((range.start, range.len())));
+        for (offset, len) in slots {
+            note_slots(node, index, offset, len, transaction);
+        }
+    }
     Ok(())
 }
 

@@ -22,7 +22,7 @@ mod tests;
 
 pub use activity::Activity;
 pub use journals::{JournalInfo, JournalsInfo, LoggedCounts, RecoveryPlan};
-pub use options::{AccessTime, Background, FlushRule, FsyncScope, MountOptions};
+pub use options::{AccessTime, Background, FlushRule, FsyncScope, MountOptions, RecordPolicy};
 pub use rules::VolumeRules;
 pub use statistics::{Statistics, VolumeInfo};
 

@@ -2,13 +2,13 @@
 
 use dure_block::{Device, Lba, Queue, QueueConfig, WriteFlags};
 use dure_journal::recovery::{LogLayout, Scan, scan};
-use dure_journal::{Journal, JournalConfig, RingStart, Rules};
+use dure_journal::{Journal, JournalConfig, Records, RingStart, Rules};
 use dure_sync::atomic::{AtomicBool, Ordering};
 use dure_sync::{Arc, Mutex, OnceLock};
 use zerocopy::FromBytes;
 use zerocopy::little_endian::{U32, U64};
 
-use super::{FileSystem, MountOptions, Settler, Volume, VolumeCounters, background};
+use super::{FileSystem, MountOptions, RecordPolicy, Settler, Volume, VolumeCounters, background};
 use crate::checkpoint::census::{self, Census};
 use crate::checkpoint::{CheckpointState, Target, Writer};
 use crate::error::{Error, Result};
@@ -58,6 +58,9 @@ impl FileSystem {
         let file_system = FileSystem(Arc::new(volume));
         file_system.0.inodes.attach(&file_system.0);
         if !file_system.0.options.read_only {
+            if file_system.0.options.records == RecordPolicy::Image {
+                file_system.0.grow_for_images()?;
+            }
             file_system.0.finish_orphans()?;
             background::start(&file_system.0);
         }
@@ -420,6 +423,12 @@ fn start_journal(
         epoch,
         first_number,
         order: volume.options.order,
+        records: match volume.options.records {
+            RecordPolicy::Delta => Records::Delta,
+            RecordPolicy::Image => Records::Image {
+                image_bytes_max: u32::try_from(BLOCK_BYTES).expect("4096"),
+            },
+        },
         seed: volume.layout.crc_seed,
         segment_blocks: volume.layout.segment_blocks,
         journals,

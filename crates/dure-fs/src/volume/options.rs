@@ -41,6 +41,16 @@ pub enum FlushRule {
     Two,
 }
 
+/// What the log holds of a change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum RecordPolicy {
+    /// The bytes that changed.
+    #[default]
+    Delta,
+    /// A copy of each changed node, taken at commit (JBD2, Z-Journal).
+    Image,
+}
+
 /// What an fsync commits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum FsyncScope {
@@ -63,6 +73,8 @@ pub struct MountOptions {
     pub read_only: bool,
     /// One journal per core, or one for all.
     pub order: Order,
+    /// What the log holds of a change.
+    pub records: RecordPolicy,
     /// Background commit and write-back of what is older than this; 1 ms .. 1 h.
     pub commit_interval: Duration,
     /// Bytes for pages and nodes in memory; `None`: a quarter of the machine's memory.
@@ -97,6 +109,7 @@ impl Default for MountOptions {
         MountOptions {
             read_only: false,
             order: Order::PerCore,
+            records: RecordPolicy::default(),
             commit_interval: Duration::from_secs(5),
             cache_bytes: None,
             access_time: AccessTime::default(),
@@ -132,6 +145,13 @@ impl MountOptions {
             "journal" => {
                 let words = [("per-core", Order::PerCore), ("single", Order::Single)];
                 self.order = choose(key, value, &words)?;
+            }
+            "records" => {
+                let words = [
+                    ("delta", RecordPolicy::Delta),
+                    ("image", RecordPolicy::Image),
+                ];
+                self.records = choose(key, value, &words)?;
             }
             "flush" => {
                 let words = [("one", FlushRule::One), ("two", FlushRule::Two)];

@@ -4,7 +4,7 @@ use dure_journal::{BeginError, CommitError, Handle, Journal, Stall, StopCause, S
 use dure_sync::atomic::Ordering;
 use dure_sync::{CoreId, clock};
 
-use super::{FileSystem, Settler, Volume, partition_of};
+use super::{FileSystem, RecordPolicy, Settler, Volume, partition_of};
 use crate::error::{Error, Result};
 use crate::format::inode::Time;
 use crate::format::node::{NodeImage, NodeKind};
@@ -193,10 +193,16 @@ impl Volume {
         kind: OpKind,
         core: CoreId,
         bytes: usize,
+        nodes_max: u32,
     ) -> Result<Handle<'_, Settler>> {
-        let bytes = bytes.min(self.journal().handle_bytes_max());
+        let journal = self.journal();
+        let bytes = bytes.min(journal.handle_bytes_max());
         for _ in 0..LOG_ROUNDS {
-            match self.journal().begin(core, bytes) {
+            let handle = match self.options.records {
+                RecordPolicy::Delta => journal.begin(core, bytes),
+                RecordPolicy::Image => journal.begin_images(core, bytes, nodes_max),
+            };
+            match handle {
                 Ok(mut handle) => {
                     handle.set_operation(kind.number());
                     return Ok(handle);

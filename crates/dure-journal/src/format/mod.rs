@@ -17,10 +17,12 @@ mod transaction;
 mod tests;
 
 pub use header::{JournalHeader, JournalHeaderV1, SEGMENTS_MAX, TailPosition};
-pub use record::{DELTA_HEAD_BYTES, NOTE_HEAD_BYTES, RECORD_BYTES_MAX, Record, RecordError};
+pub use record::{
+    DELTA_HEAD_BYTES, IMAGE_HEAD_BYTES, NOTE_HEAD_BYTES, RECORD_BYTES_MAX, Record, RecordError,
+};
 pub use transaction::{TransactionHeader, TransactionHeaderV1};
 
-pub(crate) use record::{put_delta, put_note_of};
+pub(crate) use record::{put_delta, put_image, put_note_of};
 pub(crate) use transaction::{
     Expected, ParsedTransaction, Seal, TRANSACTION_HEADER_BYTES, open, peek, seal,
 };

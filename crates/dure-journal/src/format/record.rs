@@ -13,6 +13,7 @@ use crate::units::to_u32;
 
 const KIND_DELTA: u8 = 1;
 const KIND_NOTE: u8 = 2;
+const KIND_IMAGE: u8 = 3;
 
 /// Kind and length in front of every record.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -40,6 +41,8 @@ const DELTA_BYTES: usize = 20;
 pub const DELTA_HEAD_BYTES: usize = HEAD_BYTES + DELTA_BYTES;
 /// Bytes a note takes besides its own.
 pub const NOTE_HEAD_BYTES: usize = HEAD_BYTES + 1;
+/// Bytes an image takes besides its own.
+pub const IMAGE_HEAD_BYTES: usize = HEAD_BYTES + 8;
 /// The longest record: what its 24-bit length can say.
 pub const RECORD_BYTES_MAX: usize = (1 << 24) - 1;
 
@@ -58,6 +61,13 @@ pub enum Record {
         /// Where in the granule.
         offset: u16,
         /// The new bytes.
+        bytes: Vec<u8>,
+    },
+    /// A whole buffer, as it was when its transaction was committed.
+    Image {
+        /// The buffer.
+        nid: Nid,
+        /// Its content; what is in it only the file system understands.
         bytes: Vec<u8>,
     },
     /// Something only the file system understands.
@@ -122,6 +132,12 @@ pub(crate) fn put_note_of(out: &mut Vec<u8>, kind: u8, head: &[u8], tail: &[u8])
     out.extend_from_slice(tail);
 }
 
+pub(crate) fn put_image(out: &mut Vec<u8>, nid: Nid, bytes: &[u8]) {
+    put_head(out, KIND_IMAGE, 8 + bytes.len());
+    out.extend_from_slice(&nid.0.to_le_bytes());
+    out.extend_from_slice(bytes);
+}
+
 /// Reads all records of a transaction.
 pub(crate) fn parse_records(mut bytes: &[u8]) -> Result<Vec<Record>, RecordError> {
     let mut records = Vec::new();
@@ -159,6 +175,13 @@ fn parse_record(kind: u8, payload: &[u8]) -> Result<Record, RecordError> {
             let (kind, bytes) = payload.split_first().ok_or(RecordError::Short)?;
             Ok(Record::Note {
                 kind: *kind,
+                bytes: bytes.to_vec(),
+            })
+        }
+        KIND_IMAGE => {
+            let (nid, bytes) = U64::ref_from_prefix(payload).map_err(|_| RecordError::Short)?;
+            Ok(Record::Image {
+                nid: Nid(nid.get()),
                 bytes: bytes.to_vec(),
             })
         }

@@ -37,6 +37,7 @@ fn config(journals: u64, segments: u64, order: Order) -> JournalConfig {
         epoch: 4,
         first_number: 100,
         order,
+        records: Records::Delta,
         seed: 3,
         segment_blocks: SEGMENT_BLOCKS,
         journals: rings,

@@ -6,8 +6,8 @@ use dure_block::ram::Image;
 use dure_block::record::{LostFlushes, RecordDevice, RecordLog};
 use dure_block::{FlushPolicy, Queue, QueueConfig, share};
 use dure_journal::{
-    BeginError, CommitError, Cut, GranuleId, Journal, JournalConfig, JournalId, Mark, Nid, Order,
-    RingStart, Rules, Settle,
+    BeginError, Buffer, BufferUse, CommitError, Cut, GranuleId, Hold, Journal, JournalConfig,
+    JournalId, Mark, Nid, Order, Records, RingStart, Rules, Settle, TransactionId,
 };
 use dure_sync::{Arc, CoreId, Mutex};
 
@@ -21,6 +21,8 @@ pub(crate) struct TestRules {
     pub(crate) journal: Rules,
     /// Handles mark what they read.
     pub(crate) read_marks: bool,
+    /// What the log holds.
+    pub(crate) records: Records,
     /// The device forgets flushes.
     pub(crate) lost_flushes: bool,
     /// The queue lets callers share a flush that is already running.
@@ -32,8 +34,98 @@ impl Default for TestRules {
         Self {
             journal: Rules::default(),
             read_marks: true,
+            records: Records::Delta,
             lost_flushes: false,
             early_flush: false,
+        }
+    }
+}
+
+impl TestRules {
+    /// All rules, with whole buffers in the log.
+    pub(crate) fn images() -> Self {
+        Self {
+            records: Records::Image {
+                image_bytes_max: to_u32(IMAGE_BYTES),
+            },
+            ..Self::default()
+        }
+    }
+}
+
+/// Granules of one buffer (policy `image`).
+const GRANULES_PER_BUFFER: usize = 2;
+/// Bytes of a granule's version and payload.
+const GRANULE_BYTES: usize = 8 + 8 * SLOTS;
+/// Bytes of an image: versions and payloads of its granules.
+const IMAGE_BYTES: usize = GRANULES_PER_BUFFER * GRANULE_BYTES;
+
+fn to_u32(bytes: usize) -> u32 {
+    u32::try_from(bytes).expect("small")
+}
+
+/// Two granules that are logged together.
+#[derive(Debug)]
+struct Pair {
+    number: usize,
+    granules: Arc<Vec<Mutex<100, Granule>>>,
+    hold: Hold,
+}
+
+fn encode<'g>(granules: impl Iterator<Item = &'g Granule>) -> Vec<u8> {
+    let mut out = Vec::new();
+    for granule in granules {
+        out.extend(granule.version.to_le_bytes());
+        granule
+            .payload
+            .iter()
+            .for_each(|word| out.extend(word.to_le_bytes()));
+    }
+    out
+}
+
+/// (granule, version, payload) of what an image holds.
+pub(crate) fn decode(buffer: u64, image: &[u8]) -> Vec<(usize, u64, Payload)> {
+    assert_eq!(image.len(), IMAGE_BYTES);
+    let first = usize::try_from(buffer).unwrap() * GRANULES_PER_BUFFER;
+    let word = |at: usize| u64::from_le_bytes(image[at..at + 8].try_into().unwrap());
+    let one = |n: usize| {
+        let at = n * GRANULE_BYTES;
+        let mut payload = [0; SLOTS];
+        for (slot, value) in payload.iter_mut().enumerate() {
+            *value = word(at + 8 + 8 * slot);
+        }
+        (first + n, word(at), payload)
+    };
+    (0..GRANULES_PER_BUFFER).map(one).collect()
+}
+
+/// As the journal holds it.
+#[derive(Debug)]
+struct Filed(Arc<Pair>);
+
+impl Buffer for Filed {
+    fn nid(&self) -> Nid {
+        Nid(u64::try_from(self.0.number).unwrap())
+    }
+
+    fn hold(&self) -> &Hold {
+        &self.0.hold
+    }
+
+    fn capture(&self, transaction: TransactionId, out: &mut Vec<u8>) {
+        let pair = &self.0;
+        let first = pair.number * GRANULES_PER_BUFFER;
+        let guards: Vec<_> = pair.granules[first..first + GRANULES_PER_BUFFER]
+            .iter()
+            .map(|granule| granule.lock_ordered())
+            .collect();
+        match pair.hold.take_frozen(transaction) {
+            Some(frozen) => out.extend(frozen),
+            None => {
+                out.extend(encode(guards.iter().map(|guard| &**guard)));
+                pair.hold.captured(transaction);
+            }
         }
     }
 }
@@ -95,7 +187,8 @@ pub(crate) struct Buffers {
     pub(crate) settled: Arc<Settled>,
     pub(crate) truth: Mutex<200, Truth>,
     pub(crate) rules: TestRules,
-    granules: Vec<Mutex<100, Granule>>,
+    granules: Arc<Vec<Mutex<100, Granule>>>,
+    pairs: Vec<Arc<Pair>>,
     nat: Mutex<80, Nat>,
     /// Next effect number of each journal; under the journal's order of joins.
     tickets: Mutex<120, Vec<u64>>,
@@ -180,10 +273,20 @@ impl Buffers {
             seed: SEED,
             segment_blocks: SEGMENT_BLOCKS,
             journals: rings,
+            records: rules.records,
             rules: rules.journal,
         };
         let journal = Journal::start(Arc::clone(&queue), Arc::clone(&settled), config).unwrap();
+        let granules: Arc<Vec<_>> = Arc::new(granules.into_iter().map(Mutex::new).collect());
+        let pair = |number| {
+            Arc::new(Pair {
+                number,
+                granules: Arc::clone(&granules),
+                hold: Hold::new(),
+            })
+        };
         Self {
+            pairs: (0..GRANULES / GRANULES_PER_BUFFER).map(pair).collect(),
             queue,
             faulty,
             medium,
@@ -193,7 +296,7 @@ impl Buffers {
             settled,
             truth: Mutex::new(Truth::new(truth)),
             rules,
-            granules: granules.into_iter().map(Mutex::new).collect(),
+            granules,
             nat: Mutex::new(nat),
             tickets: Mutex::new(vec![0; journals]),
             checkpoints: Mutex::new(0),
@@ -211,6 +314,9 @@ impl Buffers {
 
     /// One operation.
     pub(crate) fn try_change(&self, change: Change) -> Result<Mark, BeginError> {
+        if self.rules.records != Records::Delta {
+            return self.try_change_images(change);
+        }
         let bytes = 400 + usize::from(change.note);
         let mut handle = self.journal.begin(CoreId::new(change.core), bytes)?;
         let touched = |granule: &usize| (change.writes | change.reads) >> granule & 1 == 1;
@@ -274,6 +380,83 @@ impl Buffers {
             }
         }
         Ok(mark)
+    }
+
+    /// The same, with whole buffers in the log.
+    fn try_change_images(&self, change: Change) -> Result<Mark, BeginError> {
+        let pairs = to_u32(self.pairs.len());
+        let bytes = 400 + usize::from(change.note);
+        let core = CoreId::new(change.core);
+        let mut handle = self.journal.begin_images(core, bytes, pairs)?;
+        let writes = |granule: usize| change.writes >> granule & 1 == 1;
+        let in_pair = |granule: usize| {
+            let first = granule / GRANULES_PER_BUFFER * GRANULES_PER_BUFFER;
+            (first..first + GRANULES_PER_BUFFER).any(writes)
+        };
+        let touched = |granule: &usize| in_pair(*granule) || change.reads >> granule & 1 == 1;
+        let mut guards: Vec<_> = (0..GRANULES)
+            .filter(touched)
+            .map(|granule| (granule, self.granules[granule].lock_ordered()))
+            .collect();
+        let mut operation = Operation {
+            mark: Mark::NONE,
+            writes: Vec::new(),
+            wrote_after: Vec::new(),
+            read_from: Vec::new(),
+        };
+        for (granule, guard) in &guards {
+            if writes(*granule) {
+                operation.wrote_after.push(guard.last_writer);
+                operation.writes.push((*granule, guard.version + 1));
+            } else if change.reads >> granule & 1 == 1 {
+                operation.read_from.push(guard.last_writer);
+            }
+            // The image holds the other granule of the pair, too.
+            if in_pair(*granule) || self.rules.read_marks {
+                handle.mark(guard.last_writer);
+            }
+        }
+        if change.note > 0 {
+            handle.note(7, &vec![7; usize::from(change.note) - 5]);
+        }
+        let written: Vec<&Arc<Pair>> = self
+            .pairs
+            .iter()
+            .filter(|pair| in_pair(pair.number * GRANULES_PER_BUFFER))
+            .collect();
+        let uses = written.iter().map(|pair| BufferUse {
+            buffer: Box::new(Filed(Arc::clone(pair))),
+            change: dure_journal::Change::Content,
+        });
+        let mut tickets = self.tickets.lock();
+        let id = handle.journal();
+        let ticket = &mut tickets[id.index()];
+        *ticket += 1;
+        handle.effect((id, *ticket));
+        let joined = handle.join_images(uses.collect());
+        drop(tickets);
+        for (at, transaction) in joined.freeze {
+            let pair = written[at];
+            let of_pair = guards
+                .iter()
+                .filter(|(granule, _)| granule / GRANULES_PER_BUFFER == pair.number);
+            let image = encode(of_pair.map(|(_, guard)| &**guard));
+            pair.hold.freeze(transaction, image);
+        }
+        operation.mark = joined.mark;
+        let mut truth = self.truth.lock();
+        for (granule, guard) in guards.iter_mut().filter(|(granule, _)| writes(*granule)) {
+            guard.version += 1;
+            let slot = usize::try_from(guard.version).unwrap() % SLOTS;
+            guard.payload[slot] =
+                guard.version * 1_000_003 + u64::from(change.core) * 17 + u64::from(change.note);
+            guard.last_writer = joined.mark;
+            truth
+                .payloads
+                .insert((*granule, guard.version), guard.payload);
+        }
+        truth.operations.push(operation);
+        Ok(joined.mark)
     }
 
     /// fsync of the granules in `mask`. What it has promised is remembered.

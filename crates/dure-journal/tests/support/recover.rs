@@ -6,7 +6,7 @@ use dure_block::Queue;
 use dure_journal::RingStart;
 use dure_journal::recovery::{LogLayout, Record, Scan, scan};
 
-use super::buffers::{Buffers, TestRules};
+use super::buffers::{Buffers, TestRules, decode};
 use super::disk::{
     DEVICE_BLOCKS, GRANULES, Nat, SEED, SEGMENT_BLOCKS, Volume, header_at, read_image, write_image,
 };
@@ -61,6 +61,7 @@ pub(crate) fn read(queue: &Queue, rules: TestRules, threads: usize) -> Result<Re
 fn apply(scan: &Scan, granules: &mut [(u64, Payload)]) -> Result<(), String> {
     let mut deltas: BTreeMap<(usize, u64), (u16, Vec<u8>)> = BTreeMap::new();
     let mut logged = Vec::new();
+    let mut images: Vec<(usize, u64, Payload)> = Vec::new();
     let survivors = scan.survivors();
     for (transaction, _) in scan
         .transactions()
@@ -89,12 +90,18 @@ fn apply(scan: &Scan, granules: &mut [(u64, Payload)]) -> Result<(), String> {
                         return Err(format!("granule {granule} has version {version} twice"));
                     }
                 }
+                Record::Image { nid, bytes } => images.extend(decode(nid.0, bytes)),
                 Record::Note { kind, bytes } => {
                     if *kind != 7 || bytes.iter().any(|byte| *byte != 7) {
                         return Err(format!("nonsense in a note of {transaction:?}"));
                     }
                 }
             }
+        }
+    }
+    for (granule, version, payload) in images {
+        if version > granules[granule].0 {
+            granules[granule] = (version, payload);
         }
     }
     let by_version: Vec<_> = deltas.into_iter().collect();

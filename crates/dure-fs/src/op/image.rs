@@ -1,0 +1,254 @@
+//! The end of an operation with `records=image`: nodes are locked and logged as a whole.
+//!
+//! **Problem.** A commit copies whole nodes, so an operation must be in all the copies of a transaction or
+//! in none. **Structure.** The operation takes all granules of every node it changes, joins with the list
+//! of these nodes, freezes copies for transactions that are committing, and only then stores its edits.
+//! The journal calls [`Filed`] back for the copies. **Invariants.** Who changes a node holds all of its
+//! granules from before its handle joins until the change is stored; who copies it for the log holds all
+//! of them, too. Handles of all that a node holds are marked: a copy brings them all back. **On a crash**
+//! the copy is newer or older than the image as its versions say.
+
+use std::borrow::Cow;
+
+use dure_journal::{Buffer, BufferUse, Change as BufferChange, Handle, Hold, TransactionId};
+use dure_sync::{Arc, RwLockReadGuard};
+
+use super::finish::{
+    Change, Guard, Touch, log_moves, make_dirty, note_life, patched, publish, touches,
+};
+use super::{Edit, Op, Patch};
+use crate::format::node::NodeImage;
+use crate::format::note::{FREE_NODE, NEW_NODE};
+use crate::node::{Granule, Node};
+use crate::ranks::GRANULE;
+use crate::space::Effect;
+use crate::units::{BLOCK_BYTES, BlockNo, Mark, Nid};
+use crate::volume::{Settler, Volume};
+
+/// A node as the journal holds it until its copy is in a transaction.
+#[derive(Debug)]
+struct Filed {
+    node: Arc<Node>,
+    seed: u32,
+}
+
+/// A copy for the log: as an image, but at no address.
+fn seal(image: &NodeImage, nid: Nid, seed: u32) -> Vec<u8> {
+    let mut bytes = vec![0; BLOCK_BYTES];
+    image.seal(&mut bytes, nid, BlockNo::NONE, 0, seed);
+    bytes
+}
+
+fn image_of<'g>(node: &Node, granules: impl Iterator<Item = &'g Granule>) -> NodeImage {
+    let (versions, payloads) = granules
+        .map(|granule| (granule.version, granule.payload.clone()))
+        .unzip();
+    NodeImage {
+        kind: node.kind,
+        owner: node.owner,
+        versions,
+        payloads,
+    }
+}
+
+impl Buffer for Filed {
+    fn nid(&self) -> Nid {
+        self.node.nid
+    }
+
+    fn hold(&self) -> &Hold {
+        &self.node.hold
+    }
+
+    fn capture(&self, transaction: TransactionId, out: &mut Vec<u8>) {
+        let node = &self.node;
+        let all = 0..node.granule_count();
+        let guards: Vec<RwLockReadGuard<'_, GRANULE, Granule>> =
+            all.map(|index| node.read_ordered(index)).collect();
+        if let Some(frozen) = node.hold.take_frozen(transaction) {
+            out.extend(frozen);
+        } else if node.freed().is_none() {
+            let image = image_of(node, guards.iter().map(|guard| &**guard));
+            out.extend(seal(&image, node.nid, self.seed));
+        }
+        node.hold.captured(transaction);
+    }
+}
+
+/// A node the operation has for itself.
+struct Held<'n> {
+    node: &'n Arc<Node>,
+    guards: Vec<Guard<'n>>,
+    /// Version of its tombstone, if its life ends here.
+    end: Option<u64>,
+    changed: bool,
+}
+
+/// What one granule becomes.
+struct Store<'e> {
+    /// Position among the nodes held.
+    at: usize,
+    index: u8,
+    /// `None`: no byte differs.
+    new: Option<Cow<'e, [u8]>>,
+    writer: bool,
+}
+
+impl Op<'_> {
+    /// As [`Op::finish`].
+    pub(super) fn finish_images(mut self) -> Mark {
+        let mut handle = self.handle.take().expect("an op finishes once");
+        let edits = std::mem::take(&mut self.edits);
+        let patches = std::mem::take(&mut self.patches);
+        let freed = std::mem::take(&mut self.freed);
+        let born = std::mem::take(&mut self.born);
+        let touches = touches(&edits, &patches, &freed);
+        let mut held = hold_nodes(&edits, &patches, &freed, &born);
+        for (node, version) in &born {
+            note_life(&mut handle, NEW_NODE, node, *version);
+        }
+        for node in &mut held {
+            mark_writers(self.volume, &mut handle, node);
+            if node.end.is_some() {
+                end_life(&mut handle, node);
+            }
+        }
+        let stores = stores(&touches, &edits, &patches, &mut held);
+        log_moves(self.volume, &mut handle, &self.moves);
+        // On the dirty lists before the join, as in `finish`.
+        let changed = held
+            .iter()
+            .filter(|held| held.changed)
+            .map(|held| held.node);
+        let born_nodes = born.iter().map(|(node, _)| node);
+        let dirtied = make_dirty(self.volume, self.core, changed.chain(born_nodes));
+        let mark = join(self.volume, handle, &held);
+        for store in stores {
+            let granule = &mut held[store.at].guards[usize::from(store.index)];
+            if let Some(new) = store.new {
+                granule.version += 1;
+                granule.payload.copy_from_slice(&new);
+            }
+            if store.writer {
+                granule.last_writer = mark;
+            }
+        }
+        for node in &mut held {
+            if let Some(version) = node.end {
+                for granule in &mut node.guards {
+                    granule.version = version;
+                    granule.last_writer = mark;
+                }
+                node.node.set_freed(version);
+            }
+        }
+        drop(held);
+        publish(self.volume, born, &freed, mark);
+        assert!(
+            dirtied <= self.credits,
+            "{dirtied} dirty nodes, {} announced",
+            self.credits
+        );
+        self.credits -= dirtied;
+        mark
+    }
+}
+
+/// Locks all granules of all nodes, ascending.
+fn hold_nodes<'n>(
+    edits: &'n [Edit],
+    patches: &'n [Patch],
+    freed: &'n [Arc<Node>],
+    born: &'n [(Arc<Node>, u64)],
+) -> Vec<Held<'n>> {
+    let mut nodes: Vec<&Arc<Node>> = Vec::new();
+    nodes.extend(edits.iter().map(|edit| &edit.node));
+    nodes.extend(patches.iter().map(|patch| &patch.node));
+    nodes.extend(freed);
+    nodes.extend(born.iter().map(|(node, _)| node));
+    nodes.sort_unstable_by_key(|node| node.nid);
+    nodes.dedup_by_key(|node| node.nid);
+    let hold = |node: &'n Arc<Node>| Held {
+        node,
+        guards: (0..node.granule_count())
+            .map(|index| node.write_ordered(index))
+            .collect(),
+        end: freed.iter().any(|freed| freed.nid == node.nid).then_some(0),
+        changed: false,
+    };
+    nodes.into_iter().map(hold).collect()
+}
+
+/// The copy of a node holds what each of its last writers did.
+fn mark_writers(volume: &Volume, handle: &mut Handle<'_, Settler>, held: &Held<'_>) {
+    for granule in &held.guards {
+        let writer = granule.last_writer;
+        if !writer.is_none() && !volume.journal().is_valid(writer) {
+            handle.mark(writer);
+        }
+    }
+}
+
+/// Logs the end of the node's life; memory follows once the handle has joined.
+fn end_life(handle: &mut Handle<'_, Settler>, held: &mut Held<'_>) {
+    let versions = held.guards.iter().map(|granule| granule.version);
+    let version = versions.max().expect("granules") + 1;
+    held.end = Some(version);
+    held.changed = true;
+    note_life(handle, FREE_NODE, held.node, version);
+    handle.effect(Effect::NidFree {
+        nid: held.node.nid,
+        version,
+    });
+}
+
+fn stores<'e>(
+    touches: &[Touch],
+    edits: &'e [Edit],
+    patches: &'e [Patch],
+    held: &mut [Held<'_>],
+) -> Vec<Store<'e>> {
+    let mut stores = Vec::with_capacity(touches.len());
+    for touch in touches {
+        let at = held.partition_point(|held| held.node.nid < touch.nid);
+        let granule = &held[at].guards[usize::from(touch.index)];
+        let (new, edited) = match touch.change {
+            Change::Edit(at) => (Cow::Borrowed(&*edits[at].copy), true),
+            Change::Patch(_) => (Cow::Owned(patched(&granule.payload, patches, touch)), false),
+            Change::Free(_) => continue,
+        };
+        let new = (*new != *granule.payload).then_some(new);
+        held[at].changed |= new.is_some();
+        stores.push(Store {
+            at,
+            index: touch.index,
+            // An edit that changed no byte counts, as in `finish`.
+            writer: new.is_some() || edited,
+            new,
+        });
+    }
+    stores
+}
+
+/// Joins, and keeps copies for those who are committing.
+fn join(volume: &Volume, handle: Handle<'_, Settler>, held: &[Held<'_>]) -> Mark {
+    let seed = volume.layout.crc_seed;
+    let changed: Vec<&Held<'_>> = held.iter().filter(|held| held.changed).collect();
+    let uses = changed.iter().map(|held| BufferUse {
+        buffer: Box::new(Filed {
+            node: Arc::clone(held.node),
+            seed,
+        }),
+        change: match held.end {
+            Some(_) => BufferChange::End,
+            None => BufferChange::Content,
+        },
+    });
+    let joined = handle.join_images(uses.collect());
+    for (at, transaction) in joined.freeze {
+        let Held { node, guards, .. } = changed[at];
+        let image = image_of(node, guards.iter().map(|guard| &**guard));
+        node.hold.freeze(transaction, seal(&image, node.nid, seed));
+    }
+    joined.mark
+}

@@ -1,0 +1,131 @@
+//! What the log holds of a change: the policies of `records=`.
+//!
+//! **Problem.** A commit must write enough to bring every change back. Bytes that changed are little,
+//! but need all that came before them; whole buffers stand alone, but hold what *others* changed in
+//! them, too. **Structure.** One file per policy:
+//!
+//! | policy | a handle logs | a commit writes | marks | origin |
+//! |---|---|---|---|---|
+//! | [`image`] | which buffers it changed | a copy of each, taken at commit | two ways where running transactions share a buffer | JBD2 (one journal), Z-Journal |
+//! | delta ([`crate::handle`], [`crate::commit`]) | the bytes it changed | these | one way | dure |
+//!
+//! Notes, marks, numbers, the closure, validity, tails and recovery are the same for both; the log says
+//! of each record what it is.
+//!
+//! **Invariants.** The policy is fixed while a volume is mounted. **Crash.** See the policies.
+
+pub(crate) mod image;
+
+use dure_sync::Mutex;
+
+pub use image::{BufferUse, Change, ImageJoin};
+
+use crate::ids::{JournalId, Nid};
+use crate::log::HOLD;
+
+/// What the log holds of a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Records {
+    /// The bytes that changed: [`crate::Handle::delta`] and [`crate::Handle::join`].
+    #[default]
+    Delta,
+    /// A copy of each changed buffer: [`crate::Handle::join_images`].
+    Image {
+        /// The longest image.
+        image_bytes_max: u32,
+    },
+}
+
+/// A compound transaction: what one journal gathers between two commits (policy `image`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TransactionId {
+    /// Whose.
+    pub(crate) journal: JournalId,
+    /// +1 per commit of the journal.
+    pub(crate) number: u64,
+}
+
+/// Something that is logged as a whole (policy `image`).
+pub trait Buffer: Send + Sync + std::fmt::Debug {
+    /// Its name in the log.
+    fn nid(&self) -> Nid;
+
+    /// The journal's knowledge of it.
+    fn hold(&self) -> &Hold;
+
+    /// Appends to `out` the image that `transaction` logs: the frozen one if a handle has frozen one
+    /// ([`Hold::take_frozen`]), else the present one ([`Hold::captured`] notes that it is taken), or
+    /// nothing if the buffer's life has ended. Excludes every handle that changes the buffer
+    /// meanwhile: from before it looks until after it has noted.
+    fn capture(&self, transaction: TransactionId, out: &mut Vec<u8>);
+}
+
+/// Which transaction a buffer belongs to, and the images that younger handles have frozen for older
+/// transactions. Changed only by who has the buffer for itself.
+#[derive(Debug)]
+pub struct Hold(Mutex<HOLD, HoldState>);
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Owner {
+    pub(crate) transaction: TransactionId,
+    /// It has its image.
+    pub(crate) captured: bool,
+}
+
+#[derive(Debug, Default)]
+struct HoldState {
+    owner: Option<Owner>,
+    frozen: Vec<(TransactionId, Vec<u8>)>,
+}
+
+impl Default for Hold {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Hold {
+    /// A buffer of no transaction.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(Mutex::new(HoldState::default()))
+    }
+
+    pub(crate) fn owner(&self) -> Option<Owner> {
+        self.0.lock().owner
+    }
+
+    pub(crate) fn set_owner(&self, transaction: Option<TransactionId>) {
+        self.0.lock().owner = transaction.map(|transaction| Owner {
+            transaction,
+            captured: false,
+        });
+    }
+
+    /// Keeps the image as it was at the commit of `transaction`, before a younger handle changes it.
+    pub fn freeze(&self, transaction: TransactionId, image: Vec<u8>) {
+        let mut state = self.0.lock();
+        assert!(
+            state.frozen.iter().all(|(of, _)| *of != transaction),
+            "an image is frozen once per transaction"
+        );
+        state.frozen.push((transaction, image));
+    }
+
+    /// The image frozen for `transaction`, if there is one.
+    pub fn take_frozen(&self, transaction: TransactionId) -> Option<Vec<u8>> {
+        let mut state = self.0.lock();
+        let at = state.frozen.iter().position(|(of, _)| *of == transaction)?;
+        Some(state.frozen.swap_remove(at).1)
+    }
+
+    /// `transaction` has its image: nobody has to freeze one for it any more.
+    pub fn captured(&self, transaction: TransactionId) {
+        let mut state = self.0.lock();
+        if let Some(owner) = &mut state.owner
+            && owner.transaction == transaction
+        {
+            owner.captured = true;
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! `records=image`: the same crashes as with deltas, and every rule of its own left out once.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests panic and print"
+)]
+
+#[expect(dead_code, reason = "shared by several test programs")]
+mod support;
+
+use dure_journal::Rules;
+use support::buffers::TestRules;
+use support::power::Effort;
+use support::script::{Mix, Run, Step, change, run_random};
+
+const MIX: Mix = Mix {
+    steps: 60,
+    note_max: 1500,
+    checkpoints: true,
+    reboots: true,
+    grow: true,
+};
+
+/// How many seeds: `DURE_CRASH_SEEDS`, or a number fit for every day.
+fn seeds(every_day: u64) -> u64 {
+    std::env::var("DURE_CRASH_SEEDS").map_or(every_day, |text| text.parse().expect("a number"))
+}
+
+#[test]
+fn random_scripts_survive_every_crash() {
+    let mut states = 0;
+    for seed in 0..seeds(200) {
+        let journals = 1 + usize::try_from(seed % 3).unwrap();
+        states += run_random(seed, journals, MIX, TestRules::images())
+            .unwrap()
+            .states;
+    }
+    println!("{states} crash states");
+    assert!(states > 1000);
+}
+
+#[test]
+fn long_scripts_wrap_around_the_log() {
+    let (mut states, mut full) = (0, 0);
+    for seed in 0..seeds(60) {
+        let mix = Mix {
+            steps: 200,
+            note_max: 3000,
+            checkpoints: false,
+            reboots: false,
+            grow: false,
+        };
+        let run = run_random(seed, 2, mix, TestRules::images()).unwrap();
+        states += run.states;
+        full += run.log_full;
+    }
+    println!("{states} crash states, log full {full} times");
+    assert!(
+        full > 100,
+        "the log must wrap around for this test to mean anything"
+    );
+}
+
+fn run() -> Run {
+    Run::new(2, 2, TestRules::images(), Effort::default())
+}
+
+/// Cores 0 and 1 change one buffer: their transactions are one from then on, in both directions.
+#[test]
+fn sharing_makes_running_transactions_one() {
+    for granule in [0b0001, 0b0010] {
+        for root in [0b0100, 0b1000] {
+            let mut run = run();
+            run.step(change(0, 0b0001, 0)).unwrap();
+            run.step(change(1, granule, 0)).unwrap();
+            // Something else of each, in the other buffer of nobody's sharing.
+            run.step(change(u16::from(root == 0b1000), 0b1100, 0))
+                .unwrap();
+            run.step(Step::Commit(root)).unwrap();
+            let counters = run.buffers.journal.counters();
+            assert_eq!(
+                (counters.transactions, counters.flushes),
+                (2, 1),
+                "{counters}"
+            );
+            assert_eq!(counters.images, 2, "each buffer once: {counters}");
+            assert!(counters.two_way > 0);
+            run.finish().unwrap();
+        }
+    }
+}
+
+/// With one journal this is JBD2: any number of changes of a buffer is one image.
+#[test]
+fn one_journal_logs_each_buffer_once_per_commit() {
+    let mut run = Run::new(1, 2, TestRules::images(), Effort::default());
+    for round in 0..20 {
+        run.step(change(round % 2, 0b0001 << (round % 4), 0))
+            .unwrap();
+    }
+    run.step(Step::Commit(0b1111)).unwrap();
+    let counters = run.buffers.journal.counters();
+    assert_eq!(
+        (counters.images, counters.transactions),
+        (2, 1),
+        "{counters}"
+    );
+    run.finish().unwrap();
+}
+
+/// The first violation that random scripts find.
+fn notices(turn_off: impl Fn(&mut Rules)) -> String {
+    let mut rules = TestRules::images();
+    turn_off(&mut rules.journal);
+    (0..400)
+        .find_map(|seed| {
+            // A broken journal may also trip an assertion of its own; that is noticing, too.
+            let played = std::panic::catch_unwind(|| run_random(seed, 2, MIX, rules).map(drop));
+            played
+                .unwrap_or_else(|_| Err(format!("seed={seed} an assertion failed")))
+                .err()
+        })
+        .expect("a rule was left out and no crash test noticed")
+}
+
+#[test]
+fn marks_off() {
+    println!("{}", notices(|rules| rules.marks = false));
+}
+
+#[test]
+fn two_way_marks_off() {
+    println!("{}", notices(|rules| rules.two_way = false));
+}
+
+#[test]
+fn flush_off() {
+    println!("{}", notices(|rules| rules.flush = false));
+}
+
+#[test]
+fn epoch_off() {
+    println!("{}", notices(|rules| rules.epoch = false));
+}
+
+/// Long notes make compound transactions of several segments.
+const LONG: Mix = Mix {
+    steps: 60,
+    note_max: 3000,
+    checkpoints: false,
+    reboots: false,
+    grow: true,
+};
+
+#[test]
+fn pieces_off() {
+    let mut rules = TestRules::images();
+    rules.journal.whole = false;
+    let found = (0..400).find_map(|seed| run_random(seed, 2, LONG, rules).err());
+    println!("{}", found.expect("half of a transaction is noticed"));
+}
+
+/// A change after the cut of a checkpoint, before its commit: the closed transaction keeps its own
+/// copy, and the change does not wait for it.
+#[test]
+fn a_buffer_of_a_closed_transaction_is_frozen() {
+    let play = |rules| {
+        let mut run = Run::new(2, 2, rules, Effort::default());
+        run.step(change(0, 0b0001, 0))?;
+        run.step(Step::CheckpointCopy)?;
+        // Both buffers at once: a copy of the first taken late would hold half of this.
+        run.step(change(1, 0b0101, 0))?;
+        run.step(Step::CheckpointFinish(1))?;
+        let frozen = run.buffers.journal.counters().frozen;
+        run.finish().map(|_| frozen)
+    };
+    assert_eq!(play(TestRules::images()), Ok(1));
+    let mut rules = TestRules::images();
+    rules.journal.freeze = false;
+    println!("{}", play(rules).expect_err("half of a change is noticed"));
+}

@@ -1,0 +1,120 @@
+//! Crashes with every policy of the mount options that changes what is on the medium: the workloads of
+//! one operation, and those of two cores.
+//!
+//! `cargo test` runs a sample per combination, `DURE_CRASH=full` all workloads, `DURE_CRASH_SEED=n` another
+//! sample, `DURE_CRASH_POLICY=text` only the combinations that hold the text, `DURE_CRASH_ONLY=text` only
+//! the workloads whose description holds it. See docs/crashes.md.
+
+#![expect(clippy::print_stdout, reason = "the counts are the result")]
+
+use dure_block::crash::{Selection, Tear};
+use dure_fs::MountOptions;
+use dure_sim::crash::{
+    Base, CrashSteps, Options, Workload, cores, mount_options, run_all, workload,
+};
+
+/// Of the workloads, the part that a sample holds is one in this many.
+const SAMPLE: u64 = 40;
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+fn mount(policies: &str) -> MountOptions {
+    let mut options = mount_options();
+    for policy in policies.split(',') {
+        let (key, value) = policy.split_once('=').expect("key=value");
+        assert_eq!(options.set_policy(key, value), Ok(true), "{policy}");
+    }
+    options
+}
+
+fn chosen(policies: &str) -> Vec<Workload> {
+    let mut all = workload::one_operation();
+    all.extend(cores::chained());
+    all.extend(cores::overlapped());
+    all.extend(cores::back_and_forth());
+    all.extend(cores::directory_loop());
+    if let Some(text) = variable("DURE_CRASH_ONLY") {
+        all.retain(|workload| workload.to_string().contains(&text));
+        return all;
+    }
+    if variable("DURE_CRASH").is_none() {
+        let seed = variable("DURE_CRASH_SEED").map_or(1, |seed| seed.parse().expect("a number"));
+        all.retain(|workload| {
+            let text = format!("{policies} {workload}");
+            xxhash_rust::xxh3::xxh3_64_with_seed(text.as_bytes(), seed).is_multiple_of(SAMPLE)
+        });
+    }
+    all
+}
+
+#[track_caller]
+fn must_hold(policies: &str) {
+    if variable("DURE_CRASH_POLICY").is_some_and(|text| !policies.contains(&text)) {
+        return;
+    }
+    let bases: Vec<Base> = workload::SETUPS
+        .iter()
+        .map(|calls| Base::new(calls).expect("a volume"))
+        .collect();
+    let workloads = chosen(policies);
+    assert!(!workloads.is_empty(), "something is chosen");
+    let full = variable("DURE_CRASH").is_some();
+    for tear in [Tear::None, Tear::Sectors] {
+        let options = Options {
+            selection: Selection {
+                exhaustive_max: if tear == Tear::None { 10 } else { 4 },
+                random: if full { 50 } else { 8 },
+                seed: 1,
+                tear,
+            },
+            steps: if full || tear == Tear::None {
+                CrashSteps::Every
+            } else {
+                CrashSteps::Frontiers
+            },
+            mount: mount(policies),
+            ..Options::default()
+        };
+        let begin = dure_sync::clock::monotonic_ns();
+        let outcome = run_all(&bases, &workloads, &options, 2);
+        let seconds = (dure_sync::clock::monotonic_ns() - begin) / 1_000_000_000;
+        let (counts, violations) = (outcome.counts, outcome.violations.len());
+        println!(
+            "{policies}, tear {tear:?}: workloads={} states={} images={} violations={violations} \
+             failures={} seconds={seconds}",
+            counts.workloads,
+            counts.states,
+            counts.images,
+            outcome.failures.len()
+        );
+        for violation in outcome.violations.iter().take(5) {
+            println!("{violation}\n");
+        }
+        for failure in outcome.failures.iter().take(5) {
+            println!("{failure}\n");
+        }
+        assert!(outcome.violations.is_empty() && outcome.failures.is_empty());
+    }
+}
+
+#[test]
+fn images_in_a_journal_per_core() {
+    must_hold("records=image");
+}
+
+#[test]
+fn images_in_one_journal() {
+    must_hold("records=image,journal=single,fsync=all");
+}
+
+#[test]
+fn images_with_one_shared_cursor() {
+    must_hold("records=image,alloc=global");
+}
+
+#[test]
+fn deltas_with_one_shared_cursor() {
+    must_hold("alloc=global,fsync=all");
+}
