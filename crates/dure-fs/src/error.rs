@@ -3,6 +3,7 @@
 //! *Bugs* panic. *Corruption* is [`Error::Corrupt`]. *Operating* errors have their own variant, raised
 //! at one place. Expected outcomes (a name that is not there) are `Option`s.
 
+use dure_journal::recovery::COUNT_MAX;
 use thiserror::Error;
 
 /// Result of a file system call.
@@ -129,6 +130,19 @@ impl Error {
             what: what.to_owned(),
             at,
             want,
+            got,
+        })
+    }
+
+    /// `Ok` when a counter leaves room to count on, else `Corrupt`.
+    pub(crate) fn expect_count(what: impl FnOnce() -> String, at: u64, got: u64) -> Result<()> {
+        if got <= COUNT_MAX {
+            return Ok(());
+        }
+        Err(Error::Corrupt {
+            what: what(),
+            at,
+            want: COUNT_MAX,
             got,
         })
     }

@@ -216,7 +216,7 @@ impl Layout {
             (
                 "summaries",
                 self.summary,
-                2 * u64::from(self.summary_pairs) * u64::from(self.segments),
+                (2 * u64::from(self.summary_pairs)).saturating_mul(u64::from(self.segments)),
             ),
             ("main area", self.main, u64::from(self.segments) * segment),
         ] {

@@ -49,6 +49,8 @@ pub(crate) fn parse(bytes: &[u8], first: u64, kind: u32, seed: u32) -> Result<Pa
     for (n, block) in (0..2).zip(bytes.chunks_exact(BLOCK_BYTES)) {
         let slot = slotted::open_slot(block, SlotKind(kind), Lba::new(first), n, seed);
         if let Some(slot) = slot {
+            let what = || format!("generation of a pair of kind {kind}");
+            Error::expect_count(what, first + n, slot.generation)?;
             slots.push(Slot {
                 generation: slot.generation,
                 payload: slot.body.to_vec(),

@@ -56,3 +56,12 @@ proptest! {
         bodies::volume(&data);
     }
 }
+
+/// Found by fuzzing: the size of the summaries overflowed before it was compared with the volume's.
+#[test]
+fn a_superblock_with_more_summaries_than_fit_a_number_is_refused() {
+    // Fields from byte 12 on: summary pairs per segment, and segments.
+    let mut data = vec![0; 228 - 12];
+    data.extend([0xff; 8]);
+    bodies::superblock(&data);
+}

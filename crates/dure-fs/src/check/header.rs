@@ -4,6 +4,7 @@ use zerocopy::FromBytes;
 
 use crate::format::volume::{PACK_BITS, Pack, STATE_CLEAN, STATE_DIRTY, VolumeHeader};
 use crate::units::to_usize;
+use crate::volume::impossible_count;
 
 use super::context::Context;
 use super::issue::IssueKind;
@@ -23,30 +24,20 @@ pub(super) fn volume(context: &mut Context<'_>) -> Option<VolumeHeader> {
     pairs::expect_zero(context, name, at, rest);
     pairs::expect_zero(context, name, at, &header.reserved);
     let state = header.state.get();
-    for (field, got, holds, must) in [
-        (
-            "state",
-            u64::from(state),
-            state == STATE_CLEAN || state == STATE_DIRTY,
-            "1 or 2",
-        ),
-        (
-            "epoch",
-            header.epoch.get(),
-            header.epoch.get() > 0,
-            "above 0",
-        ),
-        (
-            "first number",
-            header.first_number.get(),
-            header.first_number.get() > 0,
-            "above 0",
-        ),
-    ] {
+    for (field, got, holds, must) in [(
+        "state",
+        u64::from(state),
+        state == STATE_CLEAN || state == STATE_DIRTY,
+        "1 or 2",
+    )] {
         if !holds {
             context.issue(IssueKind::VolumeHeaderField { field, got, must });
             return None;
         }
+    }
+    if let Some((field, got, must)) = impossible_count(&header) {
+        context.issue(IssueKind::VolumeHeaderField { field, got, must });
+        return None;
     }
     context.clean = state == STATE_CLEAN;
     context.epoch = header.epoch.get();

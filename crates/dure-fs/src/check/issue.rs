@@ -140,6 +140,16 @@ issues! {
         at: u64,
     } => "{pair}: the slot at block {at} is not valid (torn by a crash, or damaged); the other one counts";
 
+    /// A counter is so great that nothing may count on from it.
+    Error CountTooLarge {
+        /// Which counter.
+        what: String,
+        /// Block number.
+        at: u64,
+        /// Its value.
+        got: u64,
+    } => "{what} at block {at} is {got}: no volume has counted that far";
+
     /// A pair says it is another one.
     Error PairMisplaced {
         /// The pair.

@@ -2,6 +2,7 @@
 
 use dure_block::Lba;
 use dure_journal::format::JournalHeader;
+use dure_journal::recovery::check_counts;
 
 use crate::units::{BLOCK_BYTES, BlockNo, JournalId};
 
@@ -29,6 +30,10 @@ pub(super) fn check(context: &mut Context<'_>) {
                 let kind = pairs::slot_kind(PairKind::JournalHeader);
                 for at in pairs::parse(&bytes, kind, at, seed).1 {
                     context.issue(IssueKind::PairSlotBad { pair: name, at });
+                }
+                if let Err(error) = check_counts(&header, Lba::new(at)) {
+                    let why = error.to_string();
+                    context.issue(IssueKind::JournalHeaderBad { journal, at, why });
                 }
                 check_header(context, journal, &header);
             }

@@ -2,7 +2,7 @@
 
 use zerocopy::FromBytes;
 
-use crate::format::nat::{NatBlock, NatEntry};
+use crate::format::nat::{ENTRIES, NatBlock, NatEntry};
 use crate::format::node::NodeKind;
 use crate::units::Nid;
 
@@ -35,6 +35,10 @@ fn load_pair(context: &mut Context<'_>, index: u64) -> Option<Box<[NatEntry]>> {
         return None;
     }
     pairs::expect_zero(context, name, at, &block.reserved);
+    for (nid, entry) in (index * ENTRIES..).zip(&block.entries) {
+        let what = || format!("version of node {nid} in the NAT");
+        pairs::expect_count(context, what, at, entry.version.get());
+    }
     let empty = block
         .entries
         .iter()

@@ -2,6 +2,7 @@
 
 use dure_block::Lba;
 use dure_journal::format::slotted::{self, SlotKind};
+use dure_journal::recovery::COUNT_MAX;
 
 use crate::format::pair_kind;
 use crate::units::BLOCK_BYTES;
@@ -51,7 +52,33 @@ pub(super) fn read(context: &mut Context<'_>, pair: PairName, first: u64) -> Pai
             context.issue(IssueKind::PairSlotBad { pair, at });
         }
     }
+    for generation in slots
+        .newest
+        .iter()
+        .chain(&slots.older)
+        .map(|slot| slot.generation)
+    {
+        expect_count(
+            context,
+            || format!("generation of {pair}"),
+            first,
+            generation,
+        );
+    }
     slots
+}
+
+/// Reports a counter from which nothing may count on.
+pub(super) fn expect_count(
+    context: &mut Context<'_>,
+    what: impl FnOnce() -> String,
+    at: u64,
+    got: u64,
+) {
+    if got > COUNT_MAX {
+        let what = what();
+        context.issue(IssueKind::CountTooLarge { what, at, got });
+    }
 }
 
 /// The valid slots, and the blocks of those that hold something else.
@@ -73,7 +100,7 @@ pub(super) fn parse(bytes: &[u8], kind: SlotKind, first: u64, seed: u32) -> (Pai
     if let ([only], true) = (&valid[..], bad.is_empty())
         && only.generation > 1
     {
-        bad.push(first + (only.generation + 1) % 2);
+        bad.push(first + 1 - only.generation % 2);
     }
     valid.sort_by_key(|slot| std::cmp::Reverse(slot.generation));
     let mut valid = valid.into_iter();

@@ -79,6 +79,7 @@ fn recover(context: &Context<'_>, header: &VolumeHeader) -> Result<(Replayed, us
         .threads
         .unwrap_or_else(dure_sync::core_count);
     let mut logs = scan(&context.queue, &log, header.epoch.get(), threads)?;
+    crate::volume::check_numbers(&logs, layout)?;
     let view = View {
         queue: &context.queue,
         layout,

@@ -230,6 +230,8 @@ impl NodeImage {
         for index in 0..kind.granules() {
             let start = kind.offset(index);
             let version = U64::read_from_bytes(&block[start..start + 8]).expect("8 bytes");
+            let what = || format!("version of granule {index} of node {nid}");
+            Error::expect_count(what, at, version.get())?;
             image.versions.push(version.get());
             image
                 .payloads

@@ -265,5 +265,9 @@ impl NatBlock {
 fn parse(payload: &[u8], first: u64, index: u64) -> Result<NatBlock> {
     let block = NatBlock::read_from_bytes(&payload[..volume::PAIR_PAYLOAD]).expect("whole payload");
     Error::expect_eq("NAT pair index", first, index, block.index.get())?;
+    for (nid, entry) in (index * ENTRIES..).zip(&block.entries) {
+        let what = || format!("version of node {nid} in the NAT");
+        Error::expect_count(what, first, entry.version.get())?;
+    }
     Ok(block)
 }

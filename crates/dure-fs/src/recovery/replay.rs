@@ -165,6 +165,9 @@ fn parse_blocks(bytes: &[u8]) -> Result<(SlotRef, Run)> {
     if count == 0 || count + u32::from(note.slot) > 256 {
         return Err(bad_record("block note count", u64::from(count)));
     }
+    if note.first.get() >= 1 << 48 {
+        return Err(bad_record("block note address", note.first.get()));
+    }
     Ok((
         owner,
         Run {
@@ -266,6 +269,10 @@ fn apply(base: &impl Base, nid: Nid, events: &mut [Event<'_>], rules: Rules) -> 
     // stable, so several ranges of one change stay in the order in which they were logged.
     if rules.by_version {
         events.sort_by_key(|event| event.version);
+    }
+    for event in &*events {
+        let what = || format!("log record: version of node {nid}");
+        Error::expect_count(what, 0, event.version)?;
     }
     let entry = base.entry(nid)?;
     let mut node = Recovered {

@@ -85,6 +85,11 @@ impl SitImage {
             return Ok(());
         };
         let at = slotted::address(Lba::new(at), newest.generation).number();
+        Error::expect_count(
+            || format!("generation of SIT pair {index}"),
+            at,
+            newest.generation,
+        )?;
         let block = SitBlock::ref_from_bytes(newest.body).expect("a pair's payload has this size");
         Error::expect_eq("SIT pair index", at, u64::from(index), block.index.get())?;
         let dirt = block.reserved.iter().filter(|&&byte| byte != 0).count();

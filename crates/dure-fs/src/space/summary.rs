@@ -119,6 +119,8 @@ pub(crate) fn read(
     };
     let block = SummaryBlock::read_from_bytes(newest.body).expect("a pair's payload has this size");
     let at = slotted::address(pair, newest.generation).number();
+    let what = || format!("generation of summary pair {n} of segment {}", segment.0);
+    Error::expect_count(what, at, newest.generation)?;
     Error::expect_eq(
         "segment of a summary",
         at,

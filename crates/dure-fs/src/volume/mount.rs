@@ -1,7 +1,7 @@
 //! Mounting and unmounting.
 
 use dure_block::{Device, Lba, Queue, QueueConfig, WriteFlags};
-use dure_journal::recovery::{LogLayout, Scan, scan};
+use dure_journal::recovery::{COUNT_MAX, LogLayout, NUMBER_START_MAX, Scan, scan};
 use dure_journal::{Journal, JournalConfig, Records, RingStart, Rules};
 use dure_sync::atomic::{AtomicBool, Ordering};
 use dure_sync::{Arc, Mutex, OnceLock};
@@ -135,6 +135,14 @@ pub(crate) fn read_header(queue: &Queue, layout: &Layout) -> Result<(VolumeHeade
         });
     };
     let (header, _) = VolumeHeader::read_from_prefix(&newest.payload).expect("112 bytes");
+    if let Some((field, got, _)) = impossible_count(&header) {
+        return Err(Error::Corrupt {
+            what: format!("volume header: {field}"),
+            at: first,
+            want: COUNT_MAX,
+            got,
+        });
+    }
     let state = header.state.get();
     if state != STATE_CLEAN && state != STATE_DIRTY {
         let what = "volume header: state".into();
@@ -146,6 +154,39 @@ pub(crate) fn read_header(queue: &Queue, layout: &Layout) -> Result<(VolumeHeade
         });
     }
     Ok((header, newest.generation))
+}
+
+/// The first counter of the header that nothing may count on from: its name, value, and what it must be.
+pub(crate) fn impossible_count(header: &VolumeHeader) -> Option<(&'static str, u64, &'static str)> {
+    let epoch = header.epoch.get();
+    let (number, checkpoint) = (header.first_number.get(), header.checkpoint.get());
+    [
+        ("epoch", epoch, 1..=COUNT_MAX, "from 1 to 2^62"),
+        (
+            "first number",
+            number,
+            1..=NUMBER_START_MAX,
+            "from 1 to 2^53",
+        ),
+        ("checkpoint", checkpoint, 0..=COUNT_MAX, "at most 2^62"),
+    ]
+    .into_iter()
+    .find(|(_, got, range, _)| !range.contains(got))
+    .map(|(field, got, _, must)| (field, got, must))
+}
+
+/// Refuses logs whose numbers leave none for the next epoch.
+pub(crate) fn check_numbers(logs: &Scan, layout: &Layout) -> Result<()> {
+    let got = logs.max_number();
+    if got < NUMBER_START_MAX {
+        return Ok(());
+    }
+    Err(Error::Corrupt {
+        what: "greatest handle number in the logs".into(),
+        at: layout.journal_headers,
+        want: NUMBER_START_MAX,
+        got,
+    })
 }
 
 /// What the journal's scan needs to know.
@@ -192,6 +233,7 @@ impl Mount {
         let log = log_layout(&self.layout, &state.header, self.options.rules);
         // A clean volume's logs are empty, but the rings are needed all the same.
         let mut logs = scan(&self.queue, &log, state.header.epoch.get(), self.threads)?;
+        check_numbers(&logs, &self.layout)?;
         let space = Arc::new(Space::load(self.queue.clone(), &self.layout)?);
         for ring in logs.rings() {
             for segment in &ring.start.segments {

@@ -16,8 +16,11 @@ use crate::units::to_usize;
 
 use super::scan::LogLayout;
 
-/// No counter of a volume comes near this.
-const COUNT_MAX: u64 = 1 << 62;
+/// No counter of a volume comes near this: one that is greater is damage, and nothing may count on from it.
+pub const COUNT_MAX: u64 = 1 << 62;
+
+/// Nor does a log begin with a number above this: the greatest part of an epoch's numbers lies behind it.
+pub const NUMBER_START_MAX: u64 = Mark::NUMBER_MAX / 2;
 
 /// Writes a header for each ring, of epoch 0 (which no volume ever runs in) and of the generation
 /// the ring says, and wipes the other slot of the pair. The caller flushes.
@@ -124,9 +127,24 @@ fn check_ring(header: &JournalHeader, layout: &LogLayout, pair: Lba) -> Result<(
         to_usize(tail.segment) < header.segments.len(),
         "checked when it was opened"
     );
+    check_counts(header, pair)
+}
+
+/// Checks that the counters of a sealed header leave room to count on.
+///
+/// # Errors
+/// [`Error::Corrupt`], naming the counter.
+pub fn check_counts(header: &JournalHeader, pair: Lba) -> Result<()> {
+    let tail = &header.tail;
     // Numbers that leave room to count on, so that nothing derived from them overflows.
     let counts = [
         ("journal header: generation", header.generation, COUNT_MAX),
+        ("journal header: epoch", header.epoch.max(1), COUNT_MAX),
+        (
+            "journal header: checkpoint",
+            header.checkpoint.max(1),
+            COUNT_MAX,
+        ),
         (
             "journal header: sequence of the tail",
             tail.sequence,
@@ -135,17 +153,22 @@ fn check_ring(header: &JournalHeader, layout: &LogLayout, pair: Lba) -> Result<(
         (
             "journal header: number of the tail",
             tail.number,
-            Mark::NUMBER_MAX,
+            NUMBER_START_MAX,
         ),
         (
             "journal header: durable_upto",
             header.durable_upto.max(1),
-            Mark::NUMBER_MAX,
+            NUMBER_START_MAX,
         ),
     ];
     for (what, got, most) in counts {
         if got == 0 || got > most {
-            return corrupt(what, most, got);
+            return Err(Error::Corrupt {
+                what,
+                at: pair,
+                want: most,
+                got,
+            });
         }
     }
     Ok(())

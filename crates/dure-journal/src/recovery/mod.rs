@@ -19,7 +19,7 @@ mod survivors;
 #[cfg(test)]
 mod tests;
 
-pub use headers::write_fresh_headers;
+pub use headers::{COUNT_MAX, NUMBER_START_MAX, check_counts, write_fresh_headers};
 pub use scan::{LogLayout, LoggedTransaction, Scan, ScannedRing, scan};
 
 pub use crate::format::Record;

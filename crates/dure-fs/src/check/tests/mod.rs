@@ -2,6 +2,7 @@
 //! the issues that follow from it.
 
 mod cases;
+mod counters;
 mod directories;
 pub(crate) mod disk;
 mod files;
@@ -103,6 +104,7 @@ fn every_kind_of_issue_has_a_test() {
         "Unreadable",     // a_block_that_cannot_be_read
         "NotClean",       // mounted.rs
         "ReplayFailed",   // mounted.rs
+        "CountTooLarge",  // counters.rs
         "OrdinalTwice",   // directory/tests.rs
         "DataChecksum",   // a_page_that_changed_is_found_only_when_asked
     ];

@@ -213,6 +213,17 @@ pub(super) const CASES: &[Case] = &[
         make: || changed(|disk| disk.sit(|sit| sit.entries[9].usage = 4)),
         expect: &["error: SIT entry of segment 9: use is 0x4"],
     },
+    // Of a segment without a live block.
+    Case {
+        kind: "PairMisplaced",
+        make: || {
+            changed(|disk| {
+                let first = disk.layout.summary_pair(SegNo(9), 0);
+                disk.reseal(pair_kind::SUMMARY, first, |payload| payload[8] = 200);
+            })
+        },
+        expect: &["error: summary pair of segment 9 at block 32 says it has number 200"],
+    },
     Case {
         kind: "SummaryWrong",
         make: || {
