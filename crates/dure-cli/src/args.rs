@@ -28,6 +28,8 @@ pub enum Command {
     Check(Check),
     /// Show what a volume is and holds.
     Info(Info),
+    /// Show what the journals of a mounted volume are doing, again and again.
+    Top(Top),
     /// List a directory of a volume that is not mounted.
     Ls(Ls),
     /// Print files of a volume that is not mounted.
@@ -134,7 +136,8 @@ pub struct Mount {
     /// strictatime, flush=one|two, log-data=PAGES (an fsync of at most so many puts them into the log, 4
     /// by default), fsync=closure|all (what an fsync commits: what it
     /// depends on, or everything), alloc=local|global (each core allocates in its own groups, or all at
-    /// one place), allow_other, uid=N, gid=N. Those of mount(8) that mean nothing here (auto, user, _netdev, x-...) are accepted.
+    /// one place), trace=EVENTS (keep so many events of the journals per core, for `dure
+    /// top --trace`), allow_other, uid=N, gid=N. Those of mount(8) that mean nothing here (auto, user, _netdev, x-...) are accepted.
     #[arg(
         short = 'o',
         long = "options",
@@ -181,9 +184,57 @@ pub struct Check {
 pub struct Info {
     /// A block device or image file.
     pub volume: PathBuf,
+    /// The journals: headers, rings, tails, the transactions in the logs, and what recovery would do. Of
+    /// a mounted volume what `dure top --once` shows.
+    #[arg(long)]
+    pub journal: bool,
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
+}
+
+/// `dure top`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = TOP_HELP)]
+pub struct Top {
+    /// A mounted volume (block device or image file), or the directory it is mounted on.
+    pub volume: PathBuf,
+    /// Seconds between two looks, 0.01 to 3600 [default: 1; with --trace 0.1].
+    #[arg(long, short = 'd', value_name = "SECONDS", value_parser = interval)]
+    pub interval: Option<f64>,
+    /// End after so many looks.
+    #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// Show the averages since the mount (with --trace: the events that trace=EVENTS has kept), and end.
+    #[arg(long, conflicts_with_all = ["interval", "count"])]
+    pub once: bool,
+    /// Print a JSON object a line for each look, or for each event.
+    #[arg(long)]
+    pub json: bool,
+    /// Turn the trace on and print what happens in the journals, event by event.
+    #[arg(long)]
+    pub trace: bool,
+}
+
+const TOP_HELP: &str = "\
+Head: commits and flushes per second (fewer of the device than asked: callers share them), bytes that go to \
+the logs, marks (what a handle depends on) before and after duplicates go, stalls by reason with their mean \
+duration, and what each kind of operation logs.
+
+A line for each journal in use. OPEN: handles that run. RUN: handles of the running transaction. WRT, FLU, DUR, \
+VALID: transactions being written, waiting for a flush, for the rest of what they depend on, for a checkpoint. \
+run, writing, written, durable, valid: how long those that left these states had stayed in them, on average. \
+RING%: how full the log is.
+
+JSON has the totals since the mount; histograms count zeros first, then what is at least 2^(n-1) and below 2^n ns.
+
+The process that serves the mount answers its own user and root, also while the device hangs.";
+
+fn interval(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.01..=3600.0).contains(&seconds) => Ok(seconds),
+        _ => Err("it is between 0.01 and 3600 seconds".into()),
+    }
 }
 
 /// `dure ls`.

@@ -2,7 +2,8 @@
 //!
 //! **Structure.** [`args`] declares every command and option; `command/` has one file per command;
 //! [`name`] turns `mkfs.dure`, `mount.dure` and `fsck.dure` into their subcommands; [`exit`] holds the
-//! exit codes; `size`, `progress` and `volume` are shared by the commands.
+//! exit codes; `size`, `progress`, `mounts` and
+//! `volume` are shared by the commands; [`live`] is how `dure top` asks the server of a mount.
 //!
 //! **Invariants.** Results go to standard output, everything else to standard error. An error is one
 //! line: what, where, what to do. Nothing is left half made.
@@ -12,6 +13,8 @@
 pub mod args;
 mod command;
 pub mod exit;
+mod live;
+mod mounts;
 pub mod name;
 mod progress;
 mod size;
@@ -73,6 +76,7 @@ fn run(command: Command) -> anyhow::Result<u8> {
         Command::Umount(args) => command::umount::run(&args),
         Command::Check(args) => command::check::run(&args),
         Command::Info(args) => command::info::run(&args),
+        Command::Top(args) => command::top::run(&args),
         Command::Ls(args) => command::ls::run(&args),
         Command::Cat(args) => command::cat::run(&args),
         Command::Put(args) => command::copy::put(&args),

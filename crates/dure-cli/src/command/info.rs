@@ -9,6 +9,12 @@ use crate::size::Size;
 use crate::volume::{self, Access};
 
 pub(crate) fn run(args: &Info) -> Result<u8> {
+    if args.journal {
+        return match super::journal::run(args) {
+            Err(error) if super::top::is_broken_pipe(&error) => Ok(exit::OK),
+            done => done,
+        };
+    }
     let device = volume::device(&args.volume, Access::Read)?;
     let info = VolumeInfo::read(device).with_context(|| args.volume.display().to_string())?;
     let rows = rows(&info);

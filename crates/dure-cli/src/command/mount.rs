@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use dure_fs::{AccessTime, FileSystem, MountOptions};
+use dure_fs::{AccessTime, FileSystem, MountOptions, TRACE_EVENTS_MAX};
 use dure_fuse::mount::Lazy;
 use dure_fuse::{MountSettings, Session};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -15,6 +15,8 @@ use signal_hook::iterator::Signals;
 
 use crate::args::Mount;
 use crate::exit;
+use crate::live::server::Server;
+use crate::live::wire::Mounted;
 use crate::size::Size;
 use crate::volume::{self, Access};
 
@@ -87,6 +89,7 @@ fn serve(args: &Mount, options: MountOptions, settings: &MountSettings) -> Resul
         }
     };
     let directory = session.path().to_owned();
+    let _live = listen(args, &file_system, &directory);
     end_on_signals(directory.clone())?;
     if background {
         detach()?;
@@ -99,6 +102,37 @@ fn serve(args: &Mount, options: MountOptions, settings: &MountSettings) -> Resul
         .with_context(|| format!("{}: closing", args.volume.display()))?;
     served?;
     Ok(exit::OK)
+}
+
+/// Lets `dure top` ask. A mount is not worth less without.
+fn listen(args: &Mount, file_system: &FileSystem, directory: &Path) -> Option<Server> {
+    let uuid = file_system.layout().superblock.uuid;
+    let kept = |key: &str| {
+        [
+            "journal", "flush", "fsync", "alloc", "records", "data", "commit",
+        ]
+        .contains(&key)
+    };
+    let options = args.options.iter();
+    let options = options.filter(|option| kept(option.split('=').next().unwrap_or_default()));
+    let options: Vec<&str> = options.map(String::as_str).collect();
+    let mounted = Mounted {
+        volume: source_name(&args.volume),
+        directory: directory.display().to_string(),
+        uuid: uuid::Uuid::from_bytes(uuid).to_string(),
+        options: if options.is_empty() {
+            "default options".into()
+        } else {
+            options.join(",")
+        },
+    };
+    match Server::start(&args.volume, file_system, mounted) {
+        Ok(server) => Some(server),
+        Err(error) => {
+            eprintln!("dure: `dure top` will not work: {error:#}");
+            None
+        }
+    }
 }
 
 /// SIGINT and SIGTERM unmount; what is in use is detached, so that the volume can be closed all the same.
@@ -156,6 +190,7 @@ fn parse(args: &Mount) -> Result<(MountOptions, MountSettings)> {
             ("strictatime", None) => options.access_time = AccessTime::Always,
             ("uid", Some(value)) => settings.uid = Some(number(key, value)?),
             ("gid", Some(value)) => settings.gid = Some(number(key, value)?),
+            ("trace", Some(value)) => options.trace = Some(events(value)?),
             ("commit", Some(value)) => options.commit_interval = seconds(value)?,
             ("cache", Some(value)) => {
                 let Size(bytes) = value.parse().map_err(anyhow::Error::msg).context("cache")?;
@@ -207,6 +242,13 @@ fn set_policy(options: &mut MountOptions, key: &str, value: &str) -> Result<bool
     options.set_policy(key, value).map_err(anyhow::Error::msg)
 }
 
+fn events(value: &str) -> Result<usize> {
+    match value.parse() {
+        Ok(events) if (1..=TRACE_EVENTS_MAX).contains(&events) => Ok(events),
+        _ => bail!("trace={value}: it is a number of events per core, 1 to {TRACE_EVENTS_MAX}"),
+    }
+}
+
 fn seconds(value: &str) -> Result<Duration> {
     let seconds: f64 = value
         .parse()
@@ -241,6 +283,7 @@ mod tests {
             "uid=7",
             "journal=single",
             "records=image",
+            "trace=5",
             "fsync=all",
             "alloc=global",
         ])
@@ -248,6 +291,7 @@ mod tests {
         assert!(options.read_only && settings.read_only && settings.no_atime);
         assert_eq!(options.commit_interval, Duration::from_millis(500));
         assert_eq!(options.cache_bytes, Some(64 << 20));
+        assert_eq!(options.trace, Some(5));
         assert_eq!(settings.uid, Some(7));
         assert_eq!(options.order, dure_fs::Order::Single);
         assert_eq!(options.records, dure_fs::RecordPolicy::Image);
@@ -266,6 +310,9 @@ mod tests {
             "alloc=local,",
             "fsync=none",
             "cache=1Q",
+            "trace=0",
+            "trace=on",
+            "trace",
             "uid=me",
         ] {
             assert!(parsed(&[bad]).is_err(), "{bad}");

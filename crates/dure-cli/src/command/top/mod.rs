@@ -1,0 +1,106 @@
+//! `dure top`: what a mounted volume is doing, again and again.
+
+mod table;
+mod trace;
+
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use dure_sync::thread;
+
+use crate::args::Top;
+use crate::exit;
+use crate::live::client::Client;
+use crate::live::wire::Snapshot;
+
+/// Clears the screen and goes to its top.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+pub(crate) fn run(args: &Top) -> Result<u8> {
+    let mut client = Client::find(&args.volume)?;
+    let done = if args.trace {
+        trace::follow(args, &mut client)
+    } else if args.once {
+        once(args, &mut client)
+    } else {
+        follow(args, &mut client)
+    };
+    match done {
+        Ok(()) => Ok(exit::OK),
+        Err(error) if is_broken_pipe(&error) => Ok(exit::OK),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whoever reads has had enough.
+pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let io: Option<&std::io::Error> = error.downcast_ref();
+    io.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+/// The pause between two looks.
+fn interval(args: &Top) -> Duration {
+    Duration::from_secs_f64(args.interval.unwrap_or(1.0))
+}
+
+/// Whether another look is wanted after `done` of them.
+fn is_more_wanted(args: &Top, done: u64) -> bool {
+    args.count.is_none_or(|count| done < count)
+}
+
+/// Prints totals since the mount of one snapshot.
+pub(crate) fn print_once(snapshot: &Snapshot, json: bool) -> Result<()> {
+    let text = if json {
+        serde_json::to_string(snapshot)? + "\n"
+    } else {
+        table::since_mount(snapshot)
+    };
+    print(&text)
+}
+
+/// Prints, at once.
+pub(crate) fn print(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()?;
+    Ok(())
+}
+
+fn once(args: &Top, client: &mut Client) -> Result<()> {
+    let snapshot = client.snapshot()?.context("unmounted just now")?;
+    print_once(&snapshot, args.json)
+}
+
+fn follow(args: &Top, client: &mut Client) -> Result<()> {
+    let on_terminal = std::io::stdout().is_terminal();
+    let Some(mut before) = client.snapshot()? else {
+        return unmounted(client);
+    };
+    let mut done = 0;
+    while is_more_wanted(args, done) {
+        thread::sleep(interval(args));
+        let Some(now) = client.snapshot()? else {
+            return unmounted(client);
+        };
+        if args.json {
+            print_once(&now, true)?;
+        } else {
+            let clear = if on_terminal { CLEAR } else { "" };
+            let between = if on_terminal { "" } else { "\n" };
+            print(&format!(
+                "{clear}{}{between}",
+                table::between(&before, &now)
+            ))?;
+        }
+        before = now;
+        done += 1;
+    }
+    Ok(())
+}
+
+/// The end of the mount is the end of the show, and no error.
+fn unmounted(client: &Client) -> Result<()> {
+    eprintln!("dure: {}: unmounted", client.volume().display());
+    Ok(())
+}

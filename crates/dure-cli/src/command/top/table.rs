@@ -1,0 +1,261 @@
+//! The table of `dure top`: what happened between two snapshots.
+
+use std::fmt::Write;
+
+use crate::live::wire::{JournalCounts, Logged, Snapshot, States, Times};
+use crate::size::Size;
+
+/// The averages since the mount.
+pub(super) fn since_mount(now: &Snapshot) -> String {
+    let mut nothing = now.clone();
+    nothing.clock_ns = now.clock_ns.saturating_sub(now.up_ns);
+    nothing.journals.clear();
+    nothing.checkpoints = 0;
+    nothing.device = Default::default();
+    between(&nothing, now)
+}
+
+/// Everything between `before` and `now`, per second.
+pub(super) fn between(before: &Snapshot, now: &Snapshot) -> String {
+    let table = Table {
+        before,
+        now,
+        seconds: seconds(now.clock_ns.saturating_sub(before.clock_ns)),
+    };
+    table.print()
+}
+
+struct Table<'s> {
+    before: &'s Snapshot,
+    now: &'s Snapshot,
+    seconds: f64,
+}
+
+impl Table<'_> {
+    fn print(&self) -> String {
+        let changes: Vec<JournalCounts> = self
+            .now
+            .journals
+            .iter()
+            .enumerate()
+            .map(|(index, now)| match self.before.journals.get(index) {
+                Some(before) => now.since(before),
+                None => now.clone(),
+            })
+            .collect();
+        let mut sum = JournalCounts::default();
+        changes.iter().for_each(|change| sum.add(change));
+        let used = |change: &&JournalCounts| {
+            let now = &self.now.journals[usize::from(change.journal)];
+            now.handles_begun > 0 || now.writes > 0
+        };
+        let used: Vec<&JournalCounts> = changes.iter().filter(used).collect();
+        let mut out = String::new();
+        self.head(&mut out, &sum, used.len()).expect("strings grow");
+        rows(&mut out, &used, self.seconds).expect("strings grow");
+        out
+    }
+
+    fn rate(&self, count: u64) -> f64 {
+        float(count) / self.seconds
+    }
+
+    fn head(&self, out: &mut String, sum: &JournalCounts, used: usize) -> std::fmt::Result {
+        let now = self.now;
+        let up = now.up_ns / 1_000_000_000;
+        writeln!(
+            out,
+            "{} on {}, up {}:{:02}:{:02}, {used} of {} journals used; {}",
+            now.mounted.volume,
+            now.mounted.directory,
+            up / 3600,
+            up / 60 % 60,
+            up % 60,
+            now.journals.len(),
+            now.mounted.options,
+        )?;
+        if let Some(why) = &now.stopped {
+            writeln!(out, "STOPPED, read-only: {why}")?;
+        }
+        let device = &now.device;
+        let flushes = device
+            .device_flushes
+            .saturating_sub(self.before.device.device_flushes);
+        writeln!(
+            out,
+            "commits  {:.1}/s over {} journals each; flushes {:.1}/s asked, {:.1}/s of the device, {} \
+             commits each",
+            self.rate(sum.commits),
+            ratio(sum.commit_journals, sum.commits),
+            self.rate(sum.flushes),
+            self.rate(flushes),
+            ratio(sum.commits, flushes),
+        )?;
+        writeln!(
+            out,
+            "log      {:.1} KiB/s in {:.1} writes/s; checkpoints {:.2}/s ({} in all); free {} of {}",
+            self.rate(sum.blocks_written * 4),
+            self.rate(sum.writes),
+            self.rate(now.checkpoints.saturating_sub(self.before.checkpoints)),
+            now.checkpoints,
+            Size(now.blocks_free * 4096),
+            Size(now.blocks * 4096),
+        )?;
+        writeln!(
+            out,
+            "handles  {:.1}/s joined, {:.1}/s dropped; marks per handle: {} given, {} joined, {} written",
+            self.rate(sum.handles_joined),
+            self.rate(sum.handles_dropped),
+            ratio(sum.marks_given, sum.handles_joined),
+            ratio(sum.marks_joined, sum.handles_joined),
+            ratio(sum.marks_written, sum.handles_joined),
+        )?;
+        self.stalls(out, sum)?;
+        self.operations(out, sum)?;
+        writeln!(out)
+    }
+
+    fn stalls(&self, out: &mut String, sum: &JournalCounts) -> std::fmt::Result {
+        write!(out, "stalls  ")?;
+        let mut none = true;
+        for (name, times) in sum.stalls.iter().filter(|(_, times)| times.count > 0) {
+            let each = duration(times.mean_ns());
+            write!(out, " {name} {:.1}/s x {each};", self.rate(times.count))?;
+            none = false;
+        }
+        writeln!(out, "{}", if none { " none" } else { "" })
+    }
+
+    fn operations(&self, out: &mut String, sum: &JournalCounts) -> std::fmt::Result {
+        write!(out, "logged  ")?;
+        let mut logged: Vec<(&String, &Logged)> = sum.operations.iter().collect();
+        logged.retain(|(_, logged)| logged.handles > 0);
+        logged.sort_by_key(|(_, logged)| std::cmp::Reverse(logged.bytes));
+        for (name, logged) in &logged {
+            let bytes = ratio(logged.bytes, logged.handles);
+            write!(
+                out,
+                " {name} {:.1}/s x {bytes} B;",
+                self.rate(logged.handles)
+            )?;
+        }
+        writeln!(out, "{}", if logged.is_empty() { " nothing" } else { "" })
+    }
+}
+
+/// A line per journal. States: transactions now; times: the mean of those that left the state.
+fn rows(out: &mut String, journals: &[&JournalCounts], seconds: f64) -> std::fmt::Result {
+    writeln!(
+        out,
+        "{:>7} {:>5} {:>10} {:>9} {:>9} {:>9} {:>5} {:>4} {:>4} {:>4} {:>5} {:>8} {:>8} {:>8} {:>8} {:>8} \
+         {:>5}",
+        "JOURNAL",
+        "OPEN",
+        "HANDLES/s",
+        "COMMITS/s",
+        "WRITES/s",
+        "KiB/s",
+        "RUN",
+        "WRT",
+        "FLU",
+        "DUR",
+        "VALID",
+        "run",
+        "writing",
+        "written",
+        "durable",
+        "valid",
+        "RING%"
+    )?;
+    for journal in journals {
+        let rate = |count: u64| float(count) / seconds;
+        let States {
+            running_handles,
+            writing,
+            written,
+            durable,
+            valid,
+            ..
+        } = journal.transactions;
+        let times = &journal.times;
+        let mean = |times: &Times| duration(times.mean_ns());
+        writeln!(
+            out,
+            "{:>7} {:>5} {:>10.1} {:>9.1} {:>9.1} {:>9.1} {:>5} {:>4} {:>4} {:>4} {:>5} {:>8} {:>8} {:>8} \
+             {:>8} {:>8} {:>5}",
+            journal.journal,
+            journal.handles_open,
+            rate(journal.handles_joined),
+            rate(journal.commits),
+            rate(journal.writes),
+            rate(journal.blocks_written * 4),
+            running_handles,
+            writing,
+            written,
+            durable,
+            valid,
+            mean(&times.running),
+            mean(&times.writing),
+            mean(&times.written),
+            mean(&times.durable),
+            mean(&times.valid),
+            ratio(journal.ring_blocks_used * 100, journal.ring_blocks),
+        )?;
+    }
+    Ok(())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for people to read")]
+fn float(count: u64) -> f64 {
+    count as f64
+}
+
+fn seconds(ns: u64) -> f64 {
+    (float(ns) / 1e9).max(1e-9)
+}
+
+/// A quotient with one digit, `-` of nothing.
+fn ratio(count: u64, of: u64) -> String {
+    if of == 0 {
+        return "-".into();
+    }
+    format!("{:.1}", float(count) / float(of))
+}
+
+/// Three digits and a unit, `-` of nothing.
+fn duration(ns: Option<u64>) -> String {
+    let Some(ns) = ns else {
+        return "-".into();
+    };
+    let units = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)];
+    let fits = |(_, scale): &&(&str, f64)| float(ns) < 1000.0 * scale;
+    let (unit, scale) = units.iter().find(fits).unwrap_or(&("s", 1e9));
+    let value = float(ns) / scale;
+    let digits = if *unit == "ns" || value >= 100.0 {
+        0
+    } else if value >= 10.0 {
+        1
+    } else {
+        2
+    };
+    format!("{value:.digits$}{unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_three_digits() {
+        let texts =
+            [0, 999, 1000, 12_345, 999_000_000, 61_000_000_000].map(|ns| duration(Some(ns)));
+        assert_eq!(
+            texts,
+            ["0ns", "999ns", "1.00us", "12.3us", "999ms", "61.0s"]
+        );
+        assert_eq!(
+            (duration(None), ratio(1, 0), ratio(1, 3)),
+            ("-".into(), "-".into(), "0.3".into())
+        );
+    }
+}

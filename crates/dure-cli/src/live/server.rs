@@ -1,0 +1,168 @@
+//! The listening side, in the process that serves a mount.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use dure_fs::{FileSystem, Trace};
+use dure_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use dure_sync::{Arc, clock, thread};
+
+use super::wire::{Mounted, Reply, Request, Snapshot, TraceLine};
+
+/// Connections at a time.
+const CONNECTIONS_MAX: usize = 16;
+/// Bytes of a request.
+const REQUEST_BYTES_MAX: u64 = 1 << 20;
+
+/// Answers until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Server {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    file_system: FileSystem,
+    mounted: Mounted,
+    since_ns: u64,
+    /// Set by whoever drops the server.
+    is_ending: AtomicBool,
+    connections: AtomicUsize,
+}
+
+impl Server {
+    /// Listens for the volume at `volume`.
+    ///
+    /// # Errors
+    /// When there is no such volume, or somebody listens for it already.
+    pub(crate) fn start(
+        volume: &Path,
+        file_system: &FileSystem,
+        mounted: Mounted,
+    ) -> Result<Server> {
+        let address = super::address(volume).with_context(|| volume.display().to_string())?;
+        let listener = UnixListener::bind_addr(&address).context("its socket")?;
+        let shared = Arc::new(Shared {
+            file_system: file_system.clone(),
+            mounted,
+            since_ns: clock::monotonic_ns(),
+            is_ending: AtomicBool::new(false),
+            connections: AtomicUsize::new(0),
+        });
+        let accepting = Arc::clone(&shared);
+        let thread = thread::spawn("dure-live", move || accept(&listener, &accepting));
+        Ok(Server {
+            shared,
+            address,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire in `accept`.
+        self.shared.is_ending.store(true, Ordering::Release);
+        // The thread that accepts sees it when somebody connects, such as this.
+        let woken = UnixStream::connect_addr(&self.address);
+        if let (Ok(_), Some(thread)) = (woken, self.thread.take()) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
+    for stream in listener.incoming() {
+        // Acquire: pairs with the Release in `drop`.
+        if shared.is_ending.load(Ordering::Acquire) {
+            return;
+        }
+        let Ok(stream) = stream else {
+            // Out of descriptors or memory: not for ever, and not worth a busy loop.
+            thread::sleep(std::time::Duration::from_millis(100));
+            continue;
+        };
+        // Relaxed: a bound, which orders nothing.
+        let others = shared.connections.fetch_add(1, Ordering::Relaxed);
+        if others >= CONNECTIONS_MAX || !super::is_trusted(&stream).unwrap_or(false) {
+            shared.connections.fetch_sub(1, Ordering::Relaxed);
+            let _ = answer(&stream, &Reply::Refused);
+            continue;
+        }
+        let own = Arc::clone(shared);
+        let _ = thread::spawn("dure-live-answer", move || {
+            // A client that goes away in the middle is no error.
+            let _ = serve(&own, &stream);
+            own.connections.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+}
+
+fn answer(mut stream: &UnixStream, reply: &Reply) -> Result<()> {
+    let mut line = serde_json::to_vec(reply)?;
+    line.push(b'\n');
+    stream.write_all(&line)?;
+    Ok(())
+}
+
+/// Keeps the trace on while a connection wants it.
+struct Tracing<'t>(&'t Trace);
+
+impl Drop for Tracing<'_> {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+fn serve(shared: &Shared, stream: &UnixStream) -> Result<()> {
+    let mut tracing = None;
+    let mut requests = BufReader::new(stream);
+    loop {
+        let mut line = Vec::new();
+        let mut bounded = requests.by_ref().take(REQUEST_BYTES_MAX);
+        let read = bounded.read_until(b'\n', &mut line)?;
+        // Acquire: pairs with the Release in `drop`.
+        if read == 0 || shared.is_ending.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let reply = match serde_json::from_slice(&line) {
+            Ok(Request::Snapshot) => Reply::Snapshot(Box::new(snapshot(shared))),
+            Ok(Request::StartTrace { events_per_core }) => match shared.file_system.trace() {
+                Some(trace) => {
+                    tracing.get_or_insert_with(|| {
+                        trace.start(events_per_core);
+                        Tracing(trace)
+                    });
+                    Reply::Tracing { is_on: true }
+                }
+                None => Reply::Tracing { is_on: false },
+            },
+            Ok(Request::Trace { from }) => match shared.file_system.trace() {
+                Some(trace) if trace.is_on() => {
+                    let batch = trace.read(&from);
+                    Reply::Trace {
+                        events: batch.records.iter().map(TraceLine::of).collect(),
+                        next: batch.next,
+                        lost: batch.lost,
+                    }
+                }
+                _ => Reply::Tracing { is_on: false },
+            },
+            Err(error) => Reply::Unknown {
+                why: error.to_string(),
+            },
+        };
+        answer(stream, &reply)?;
+    }
+}
+
+fn snapshot(shared: &Shared) -> Snapshot {
+    let clock_ns = clock::monotonic_ns();
+    let activity = shared.file_system.activity();
+    let up_ns = clock_ns.saturating_sub(shared.since_ns);
+    Snapshot::of(shared.mounted.clone(), clock_ns, up_ns, &activity)
+}
