@@ -1,16 +1,18 @@
 //! Who answers: the workers, and stand-ins for those that wait for the device.
 //!
 //! **Problem.** One worker per core keeps the cores busy, until as many callers wait in fsync(2) as there
-//! are workers: then nobody answers, and the next fsync cannot share their flush. **Structure.** A worker
-//! says when it begins to wait for the device and when that ends; if nobody is left to answer, another
-//! thread starts. **Invariants.** At most [`STAND_INS`] are started; they stay until the end, and sleep
-//! while there is nothing to do. Only requests that flush take the crew's lock. **Crash.** Nothing is
-//! kept.
+//! are workers: then nobody answers, and the next fsync cannot share their flush. More threads at all
+//! times are no answer: the kernel hands requests round among all that wait for one, and each is colder
+//! than the last. **Structure.** A worker says when it begins to wait for the device. If nobody is left to
+//! answer, a thread that rests is called, or another one starts. When the wait is over and there are
+//! workers enough, the thread rests: it takes no requests until it is called. **Invariants.** At most
+//! [`STAND_INS`] are started beside the workers. When one thread has ended, all take requests again, so
+//! that all see the end. Only requests that flush take the crew's lock. **Crash.** Nothing is kept.
 
 use std::io;
 
 use dure_sync::thread::{self, JoinHandle};
-use dure_sync::{Arc, Mutex};
+use dure_sync::{Arc, Condvar, Mutex};
 
 /// Rank of the crew's lock; nothing is taken under it.
 const CREW: u8 = 11;
@@ -23,18 +25,36 @@ pub type Work = dyn Fn(&Arc<Crew>) -> io::Result<()> + Send + Sync;
 /// The threads of a session.
 pub struct Crew {
     work: Box<Work>,
+    workers: usize,
     state: Mutex<CREW, State>,
-    most: usize,
+    /// Somebody who rests is called.
+    called: Condvar,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     /// Threads that were started.
     started: usize,
     /// Of them, those that wait for the device.
     waiting: usize,
+    /// Of them, those that rest and were not called.
+    resting: usize,
+    /// Those that were called and have not noticed.
+    calls: usize,
+    /// Nobody rests any more: a thread has ended.
+    all_hands: bool,
     /// Those nobody has joined.
     threads: Vec<JoinHandle<io::Result<()>>>,
+}
+
+impl State {
+    /// Threads that answer, or are about to.
+    fn free(&self) -> usize {
+        let away = self.waiting + self.resting;
+        self.started
+            .checked_sub(away)
+            .expect("only the crew waits and rests")
+    }
 }
 
 impl Crew {
@@ -46,15 +66,12 @@ impl Crew {
         assert!(workers > 0, "somebody has to answer");
         let crew = Arc::new(Crew {
             work,
-            state: Mutex::new(State {
-                started: 0,
-                waiting: 0,
-                threads: Vec::new(),
-            }),
-            most: workers + STAND_INS,
+            workers,
+            state: Mutex::new(State::default()),
+            called: Condvar::new(),
         });
         for _ in 0..workers {
-            Crew::start(&crew);
+            Crew::start(&crew, &mut crew.state.lock());
         }
         let mut result = Ok(());
         loop {
@@ -67,30 +84,52 @@ impl Crew {
         }
     }
 
-    /// Calls `wait`, which waits for the device, and sees to it that somebody else answers meanwhile.
-    pub fn stand_in_during<T>(crew: &Arc<Crew>, wait: impl FnOnce() -> T) -> T {
-        let nobody_left = {
-            let mut state = crew.state.lock();
-            state.waiting += 1;
-            assert!(state.waiting <= state.started, "only the crew waits");
-            state.waiting == state.started && state.started < crew.most
-        };
-        if nobody_left {
-            Crew::start(crew);
+    /// The calling worker is about to wait for the device: somebody else has to answer meanwhile.
+    pub fn begin_wait(crew: &Arc<Crew>) {
+        let mut state = crew.state.lock();
+        state.waiting += 1;
+        if state.free() > 0 {
+            return;
         }
-        let result = wait();
-        crew.state.lock().waiting -= 1;
-        result
+        if state.resting > 0 {
+            state.resting -= 1;
+            state.calls += 1;
+            drop(state);
+            crew.called.notify_one();
+        } else if state.started < crew.workers + STAND_INS {
+            Crew::start(crew, &mut state);
+        }
     }
 
-    fn start(crew: &Arc<Crew>) {
+    /// The calling worker waits no longer, and has answered. If there are workers enough, it rests until
+    /// it is called.
+    pub fn end_wait(&self) {
+        let mut state = self.state.lock();
+        assert!(state.waiting > 0, "it began to wait");
+        state.waiting -= 1;
+        if state.free() <= self.workers || state.all_hands {
+            return;
+        }
+        state.resting += 1;
+        while state.calls == 0 && !state.all_hands {
+            state = self.called.wait(state);
+        }
+        if state.calls > 0 {
+            state.calls -= 1;
+        } else {
+            state.resting -= 1;
+        }
+    }
+
+    fn start(crew: &Arc<Crew>, state: &mut State) {
         let member = Arc::clone(crew);
-        let mut state = crew.state.lock();
         let name = format!("dure-fuse-{}", state.started);
         state.started += 1;
         state.threads.push(thread::spawn(&name, move || {
             let unless_done = EndOfProcess;
             let ended = (member.work)(&member);
+            member.state.lock().all_hands = true;
+            member.called.notify_all();
             std::mem::forget(unless_done);
             ended
         }));
@@ -100,8 +139,8 @@ impl Crew {
 impl std::fmt::Debug for Crew {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Crew")
+            .field("workers", &self.workers)
             .field("state", &self.state)
-            .field("most", &self.most)
             .finish_non_exhaustive()
     }
 }
@@ -112,5 +151,81 @@ struct EndOfProcess;
 impl Drop for EndOfProcess {
     fn drop(&mut self) {
         std::process::abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dure_sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// Rank of the counts of a test.
+    const COUNTS: u8 = 12;
+
+    #[derive(Debug, Default)]
+    struct Counts {
+        /// Threads now taking requests, and the most of them ever.
+        taking: usize,
+        most: usize,
+        /// Requests left.
+        left: usize,
+    }
+
+    /// All callers wait for one flush that comes when they are `together`; then the requests are short.
+    #[test]
+    fn as_many_wait_as_have_to_and_then_few_answer() {
+        const TOGETHER: usize = 9;
+        let counts = Arc::new(Mutex::<COUNTS, Counts>::new(Counts {
+            left: 400,
+            ..Counts::default()
+        }));
+        let arrived = Arc::new(AtomicUsize::new(0));
+        let (seen, flush) = (Arc::clone(&counts), Arc::clone(&arrived));
+        let work = move |crew: &Arc<Crew>| {
+            loop {
+                {
+                    let mut counts = counts.lock();
+                    if counts.left == 0 {
+                        return Ok(());
+                    }
+                    counts.left -= 1;
+                    if flush.load(Ordering::SeqCst) > TOGETHER {
+                        counts.taking += 1;
+                        counts.most = counts.most.max(counts.taking);
+                    }
+                }
+                if flush.fetch_add(1, Ordering::SeqCst) < TOGETHER {
+                    Crew::begin_wait(crew);
+                    while flush.load(Ordering::SeqCst) < TOGETHER {
+                        thread::yield_now();
+                    }
+                    // So that all of them end their wait after the last one began.
+                    thread::sleep(std::time::Duration::from_millis(50));
+                    crew.end_wait();
+                } else {
+                    thread::sleep(std::time::Duration::from_millis(1));
+                    let mut counts = counts.lock();
+                    counts.taking = counts.taking.saturating_sub(1);
+                }
+            }
+        };
+        Crew::run(2, Box::new(work)).unwrap();
+        // It came to the flush at all: with two threads it never would.
+        assert!(arrived.load(Ordering::SeqCst) > TOGETHER);
+        let counts = seen.lock();
+        assert_eq!(counts.left, 0);
+        assert!((1..=2).contains(&counts.most), "{counts:?}");
+    }
+
+    #[test]
+    fn an_error_of_one_is_told_when_all_have_ended() {
+        let turns = AtomicUsize::new(0);
+        let work = move |_: &Arc<Crew>| match turns.fetch_add(1, Ordering::SeqCst) {
+            0 => Err(io::Error::other("broken")),
+            _ => Ok(()),
+        };
+        let error = Crew::run(3, Box::new(work)).unwrap_err();
+        assert_eq!(error.to_string(), "broken");
     }
 }

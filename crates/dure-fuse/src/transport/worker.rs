@@ -70,15 +70,17 @@ fn work(crew: &Arc<Crew>, server: &Server, channel: &Channel) -> io::Result<()> 
         let flushes = request
             .as_ref()
             .is_ok_and(|request| request.operation.flushes());
-        let bytes = if flushes {
-            Crew::stand_in_during(crew, || dispatch::answer(server, request, &mut reply))
-        } else {
-            dispatch::answer(server, request, &mut reply)
-        };
+        if flushes {
+            Crew::begin_wait(crew);
+        }
+        let bytes = dispatch::answer(server, request, &mut reply);
         if let Some(bytes) = bytes {
             // A reply the kernel does not take is a bug of ours. It has answered its caller EIO.
             let sent = channel.send(bytes);
             debug_assert!(sent.is_ok(), "{sent:?}");
+        }
+        if flushes {
+            crew.end_wait();
         }
     }
 }
