@@ -37,7 +37,7 @@ pub use op::OpKind;
 #[doc(hidden)]
 pub use volume::VolumeRules;
 pub use volume::{
-    AccessTime, Activity, Background, FileSystem, FlushRule, FsyncScope, JournalInfo, JournalsInfo,
-    LoggedCounts, MountOptions, RecordPolicy, RecoveryPlan, Statistics, VolumeInfo,
+    AccessTime, Activity, Background, DataMode, FileSystem, FlushRule, FsyncScope, JournalInfo,
+    JournalsInfo, LoggedCounts, MountOptions, RecordPolicy, RecoveryPlan, Statistics, VolumeInfo,
 };
 pub use xattr::XattrMode;

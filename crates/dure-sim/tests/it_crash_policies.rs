@@ -115,6 +115,23 @@ fn images_with_one_shared_cursor() {
 }
 
 #[test]
+fn data_in_the_log() {
+    must_hold("data=journal");
+}
+
+/// JBD2: one journal, whole nodes, all data.
+#[test]
+fn the_baseline() {
+    must_hold("journal=single,records=image,data=journal,fsync=all,log-data=0");
+}
+
+/// Z-Journal as published.
+#[test]
+fn images_and_data_in_a_journal_per_core() {
+    must_hold("records=image,data=journal,alloc=local");
+}
+
+#[test]
 fn deltas_with_one_shared_cursor() {
     must_hold("alloc=global,fsync=all");
 }

@@ -60,8 +60,8 @@ mod xattr;
 pub use create::Special;
 pub use credentials::{Capabilities, Credentials};
 pub use dure_fs::{
-    AccessTime, AllocPolicy, AllocateMode, Background, FileKind, FlushRule, FormatOptions,
-    FsyncScope, MountOptions, RecordPolicy, RenameMode, Statistics, XattrMode,
+    AccessTime, AllocPolicy, AllocateMode, Background, DataMode, FileKind, FlushRule,
+    FormatOptions, FsyncScope, MountOptions, RecordPolicy, RenameMode, Statistics, XattrMode,
 };
 pub use error::{Cause, Error, Result};
 pub use file::{File, Seek};

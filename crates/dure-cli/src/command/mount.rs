@@ -284,6 +284,7 @@ mod tests {
             "journal=single",
             "records=image",
             "trace=5",
+            "data=journal",
             "fsync=all",
             "alloc=global",
         ])
@@ -295,6 +296,7 @@ mod tests {
         assert_eq!(settings.uid, Some(7));
         assert_eq!(options.order, dure_fs::Order::Single);
         assert_eq!(options.records, dure_fs::RecordPolicy::Image);
+        assert_eq!(options.data, dure_fs::DataMode::Journal);
         assert_eq!(options.fsync, dure_fs::FsyncScope::All);
         assert_eq!(options.alloc, dure_fs::AllocPolicy::Global);
     }

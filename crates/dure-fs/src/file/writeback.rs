@@ -17,7 +17,7 @@ use dure_block::BlockBuf;
 use dure_sync::{Arc, CoreId};
 
 use super::blocks::Target;
-use super::map::path::node_start;
+use super::map::path::{HEIGHT_MAX, node_start};
 use super::map::{MapEdit, MapReader};
 use super::page::{Fill, Frame};
 use super::state::FileState;
@@ -28,12 +28,16 @@ use crate::logged::Room;
 use crate::op::{Op, OpKind};
 use crate::space::OpClass;
 use crate::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_u64, to_usize};
-use crate::volume::{FlushRule, Volume};
+use crate::volume::{DataMode, FlushRule, Volume};
 
 /// Pages of one batch: 1 MiB of private copies.
 pub(super) const BATCH_PAGES: usize = 256;
 /// Leaves one batch touches at most; bounds the nodes its operation makes dirty.
 const BATCH_LEAVES: usize = 16;
+/// Nodes that a batch within one leaf touches at most: the inode's, the leaf, new roots, a new branch.
+const ONE_LEAF_NODES: u32 = 2 + 2 * HEIGHT_MAX;
+/// Checkpoints a batch tries to get room in the table of logged blocks.
+const TABLE_ROUNDS: u32 = 3;
 /// Log bytes a page may take besides its slot: two notes about blocks.
 const NOTE_BYTES: usize = 56;
 /// Log bytes an operation is given per node.
@@ -75,6 +79,13 @@ impl Copies {
             Copies::Gone => unreachable!("nobody looks at what was given away"),
         }
     }
+}
+
+/// How long a batch may be.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    pages: usize,
+    leaves: usize,
 }
 
 /// Pages on their way to the device.
@@ -150,13 +161,19 @@ impl Volume {
     fn write_batches(&self, inode: &Arc<Inode>, way: Way) -> Result<u64> {
         let mut written = 0;
         let (mut from, mut end) = (0, u64::MAX);
-        while let Some(mut batch) = self.copy_dirty(inode, from..end) {
+        let limits = self.batch_limits();
+        while let Some(mut batch) = self.copy_dirty(inode, from..end, limits) {
             let copied = batch.pages.len();
             from = batch.pages[copied - 1] + 1;
             // What is appended from now on is not waited for.
             end = end.min(pages_up_to(batch.size));
             let more = batch.next.is_some_and(|next| next < end);
-            let saved = self.save(inode, &mut batch, if more { Way::Blocks } else { way });
+            let way = match self.options.data {
+                DataMode::Ordered if more => Way::Blocks,
+                DataMode::Ordered => way,
+                DataMode::Journal => Way::Log,
+            };
+            let saved = self.save(inode, &mut batch, way);
             if saved.is_err() {
                 self.give_up(inode, &batch);
             }
@@ -170,8 +187,25 @@ impl Volume {
         Ok(written)
     }
 
+    /// How long a batch may be.
+    fn batch_limits(&self) -> Limits {
+        match self.options.data {
+            DataMode::Ordered => Limits {
+                pages: BATCH_PAGES,
+                leaves: BATCH_LEAVES,
+            },
+            // All of it must fit one handle.
+            DataMode::Journal => {
+                let pages = self.data_pages_max(ONE_LEAF_NODES).min(BATCH_PAGES);
+                let pages = pages.min(to_usize(self.logged.pages_max()));
+                assert!(pages > 0, "the smallest log takes a page");
+                Limits { pages, leaves: 1 }
+            }
+        }
+    }
+
     /// Copies the next dirty pages of the range and takes them in write-back.
-    fn copy_dirty(&self, inode: &Inode, range: Range<u64>) -> Option<Batch> {
+    fn copy_dirty(&self, inode: &Inode, range: Range<u64>, limits: Limits) -> Option<Batch> {
         let core = self.partition();
         let mut state = inode.state.write();
         let state = &mut *state;
@@ -184,7 +218,7 @@ impl Volume {
         let mut leaves = 0;
         let mut leaf = 0;
         let mut next = file.pages.next_dirty(range.clone());
-        while let Some(page) = next.filter(|&page| page < range.end && pages.len() < BATCH_PAGES) {
+        while let Some(page) = next.filter(|&page| page < range.end && pages.len() < limits.pages) {
             let at = if page < DIRECT_SLOTS {
                 0
             } else {
@@ -193,7 +227,7 @@ impl Volume {
             if pages.is_empty() || at != leaf {
                 leaves += 1;
                 leaf = at;
-                if leaves > BATCH_LEAVES {
+                if leaves > limits.leaves {
                     break;
                 }
             }
@@ -266,6 +300,10 @@ impl Volume {
         (targets, nodes): (&mut [Target], u32),
         way: Way,
     ) -> Result<()> {
+        if self.options.data == DataMode::Journal {
+            let room = self.room_for_all(targets.len())?;
+            return self.log_slots(inode, batch, targets, nodes, Some(room));
+        }
         if let Some(room) = self.room_in_log(way, targets.len(), nodes) {
             return self.log_slots(inode, batch, targets, nodes, Some(room));
         }
@@ -352,6 +390,19 @@ impl Volume {
         let short = pages <= to_usize(self.options.log_data_pages.into());
         let fits = way == Way::Log && short && pages <= self.data_pages_max(nodes);
         fits.then(|| self.logged.room(pages)).flatten()
+    }
+
+    /// Room for a batch that has to go into the log (`data=journal`): a checkpoint empties the table. No
+    /// inode lock is held.
+    fn room_for_all(&self, pages: usize) -> Result<Room<'_>> {
+        for _ in 0..TABLE_ROUNDS {
+            if let Some(room) = self.logged.room(pages) {
+                return Ok(room);
+            }
+            self.checkpoint()?;
+        }
+        // Others were faster each time. The log bounds the table, too.
+        Ok(self.logged.room_beyond(pages))
     }
 
     /// Gives the copies of a batch to the table of what is in the log only.

@@ -121,6 +121,11 @@ impl LoggedBlocks {
         self.count.load(Ordering::Relaxed) == 0
     }
 
+    /// Most pages the table takes.
+    pub(crate) fn pages_max(&self) -> u64 {
+        self.pages_max
+    }
+
     /// Room for `pages` pages, if there is.
     pub(crate) fn room(&self, pages: usize) -> Option<Room<'_>> {
         let pages = to_u64(pages);

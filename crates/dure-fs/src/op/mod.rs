@@ -39,6 +39,8 @@ pub(crate) const RECORD_BYTES_MAX: usize = 192 * 1024;
 
 /// Room in the log that a page of data takes.
 const DATA_NOTE_BYTES: usize = NOTE_HEAD_BYTES + size_of::<Data>() + BLOCK_BYTES;
+/// Log bytes of such a page: data, slot, and two notes about blocks.
+const DATA_PAGE_BYTES: usize = DATA_NOTE_BYTES + 128;
 
 /// The slots some blocks belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -143,7 +145,10 @@ impl Volume {
         nodes_max: u32,
         pages: usize,
     ) -> Result<Op<'_>> {
-        let bytes = record_bytes(nodes_max) + pages * DATA_NOTE_BYTES;
+        let bytes = match pages {
+            0 => record_bytes(nodes_max),
+            pages => data_bytes(nodes_max) + pages * DATA_PAGE_BYTES,
+        };
         match self.begin_handle(kind, core, bytes, nodes_max) {
             Ok(handle) => Ok(Op {
                 volume: self,
@@ -170,8 +175,14 @@ impl Volume {
     /// logs.
     pub(crate) fn data_pages_max(&self, nodes_max: u32) -> usize {
         let most = self.journal().handle_bytes_max();
-        most.saturating_sub(record_bytes(nodes_max)) / DATA_NOTE_BYTES
+        most.saturating_sub(data_bytes(nodes_max)) / DATA_PAGE_BYTES
     }
+}
+
+/// Room in the log for an operation that stores slots together with their data, the data aside: the
+/// inode's granule, and for each node the note of its birth, one child and the marks of its granules.
+fn data_bytes(nodes_max: u32) -> usize {
+    1024 + to_usize(u64::from(nodes_max)) * 320
 }
 
 /// Room in the log for an operation: every node it may touch changed all over, and its notes.

@@ -6,13 +6,14 @@
 
 use dure_block::{Device, Queue, QueueConfig};
 use dure_journal::JournalId;
-use dure_journal::recovery::{LoggedTransaction, Scan, ScannedRing, scan};
+use dure_journal::recovery::{LoggedTransaction, Record, Scan, ScannedRing, scan};
 use dure_sync::Arc;
 
 use super::MountOptions;
 use super::mount::{Mount, log_layout, read_header, read_layout};
 use crate::checkpoint::CheckpointState;
 use crate::error::Result;
+use crate::format::note::DATA;
 use crate::format::volume::STATE_CLEAN;
 use crate::recovery::mend;
 use crate::space::Space;
@@ -37,6 +38,10 @@ pub struct LoggedCounts {
     pub handles: u64,
     /// Records in them.
     pub records: u64,
+    /// Of these, copies of whole nodes (`records=image`).
+    pub images: u64,
+    /// Of these, pages of file data (`data=journal`, and small fsyncs).
+    pub data_pages: u64,
     /// Marks in them.
     pub marks: u64,
 }
@@ -186,6 +191,9 @@ fn journal_info(index: usize, ring: &ScannedRing, logs: &Scan, closed: &[bool]) 
         counts.lacking_data += u64::from(*closed && !valid);
         counts.handles += one.last + 1 - one.first;
         counts.records += to_u64(one.records.len());
+        let count = |is: fn(&&Record) -> bool| to_u64(one.records.iter().filter(is).count());
+        counts.images += count(|record| matches!(record, Record::Image { .. }));
+        counts.data_pages += count(|record| matches!(record, Record::Note { kind: DATA, .. }));
         counts.marks += to_u64(one.marks.len());
     }
     let segments = ring.start.segments.iter();

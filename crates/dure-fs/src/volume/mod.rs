@@ -23,7 +23,9 @@ mod tests;
 pub use activity::Activity;
 pub use journals::{JournalInfo, JournalsInfo, LoggedCounts, RecoveryPlan};
 pub(crate) use mount::{check_numbers, impossible_count};
-pub use options::{AccessTime, Background, FlushRule, FsyncScope, MountOptions, RecordPolicy};
+pub use options::{
+    AccessTime, Background, DataMode, FlushRule, FsyncScope, MountOptions, RecordPolicy,
+};
 pub use rules::VolumeRules;
 pub use statistics::{Statistics, VolumeInfo};
 

@@ -8,6 +8,7 @@ use dure_sync::{Arc, Mutex, OnceLock};
 use zerocopy::FromBytes;
 use zerocopy::little_endian::{U32, U64};
 
+use super::DataMode;
 use super::{FileSystem, MountOptions, RecordPolicy, Settler, Volume, VolumeCounters, background};
 use crate::checkpoint::census::{self, Census};
 use crate::checkpoint::{CheckpointState, Target, Writer};
@@ -34,6 +35,9 @@ const NODE_SHARE: u64 = 4;
 const INODE_SHARE: u64 = 8;
 /// Bytes of an inode in memory, its place in the cache included.
 const INODE_BYTES: u64 = 1024;
+/// With `data=journal` as many pages may be in the log and not in their place, or half the cache if it is
+/// small.
+const JOURNALED_PAGES: u64 = 256;
 /// Bytes of a node in memory, its granules' locks included.
 const NODE_BYTES: u64 = 5120;
 
@@ -386,7 +390,13 @@ impl Mount {
         let node_bytes = bound / NODE_SHARE;
         let inode_bytes = bound / INODE_SHARE;
         let page_bytes = bound - node_bytes - inode_bytes;
-        let logged_pages = LoggedBlocks::share_of(page_bytes);
+        let logged_pages = match self.options.data {
+            DataMode::Ordered => LoggedBlocks::share_of(page_bytes),
+            DataMode::Journal => {
+                let half = page_bytes / crate::units::BLOCK_BYTES_U64 / 2;
+                LoggedBlocks::share_of(page_bytes).max(half.min(JOURNALED_PAGES))
+            }
+        };
         let logged_bytes = logged_pages * crate::units::BLOCK_BYTES_U64;
         let pages = PageCache::new(cores, page_bytes - logged_bytes);
         let volume = Volume {

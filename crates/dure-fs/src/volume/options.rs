@@ -51,6 +51,17 @@ pub enum RecordPolicy {
     Image,
 }
 
+/// What of file data goes through the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum DataMode {
+    /// Data is written to its blocks before the slots that name them join the log; an fsync of a few
+    /// pages may put them into the log instead.
+    #[default]
+    Ordered,
+    /// All pages that are written back go into the log, and to their blocks at a checkpoint.
+    Journal,
+}
+
 /// What an fsync commits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum FsyncScope {
@@ -75,6 +86,8 @@ pub struct MountOptions {
     pub order: Order,
     /// What the log holds of a change.
     pub records: RecordPolicy,
+    /// What of file data goes through the log.
+    pub data: DataMode,
     /// Background commit and write-back of what is older than this; 1 ms .. 1 h.
     pub commit_interval: Duration,
     /// Bytes for pages and nodes in memory; `None`: a quarter of the machine's memory.
@@ -110,6 +123,7 @@ impl Default for MountOptions {
             read_only: false,
             order: Order::PerCore,
             records: RecordPolicy::default(),
+            data: DataMode::default(),
             commit_interval: Duration::from_secs(5),
             cache_bytes: None,
             access_time: AccessTime::default(),
@@ -152,6 +166,13 @@ impl MountOptions {
                     ("image", RecordPolicy::Image),
                 ];
                 self.records = choose(key, value, &words)?;
+            }
+            "data" => {
+                let words = [
+                    ("ordered", DataMode::Ordered),
+                    ("journal", DataMode::Journal),
+                ];
+                self.data = choose(key, value, &words)?;
             }
             "flush" => {
                 let words = [("one", FlushRule::One), ("two", FlushRule::Two)];

@@ -4,6 +4,7 @@
 mod bench;
 mod crashes;
 mod errors;
+mod journaled;
 mod logged;
 mod races;
 mod random;
