@@ -6,7 +6,7 @@ use dure_block::ram::RamDevice;
 use dure_block::share;
 use dure_fs::{
     Background, FileSystem, FormatOptions, InodeRef, JournalsInfo, LogStatistics, MountOptions,
-    NewInode, OpKind, Order, Stall, Stamp, SyncScope, TraceEvent,
+    NewInode, OpKind, Order, RecordPolicy, Stall, Stamp, SyncScope, TraceEvent,
 };
 use dure_sync::Arc;
 
@@ -75,6 +75,43 @@ fn operations_are_counted_by_what_they_are_for() {
         (1, 1)
     );
     assert_eq!(fs.activity().journals[1].joined, 0);
+}
+
+/// The images of `records=image` take numbers of their own, but no handle made them.
+#[test]
+fn running_handles_are_counted_with_either_record_policy() {
+    for records in [RecordPolicy::Delta, RecordPolicy::Image] {
+        let options = MountOptions {
+            background: Background::None,
+            order: Order::Single,
+            cache_bytes: Some(2 << 20),
+            records,
+            ..MountOptions::default()
+        };
+        let fs = FileSystem::open(share(formatted(8192, 2)), options).unwrap();
+        for n in 0..3 {
+            let file = create(&fs, &format!("file{n}"));
+            fs.fsync(&file, SyncScope::All).unwrap();
+        }
+        create(&fs, "running");
+        let counts = fs.activity().journals[0].transactions;
+        assert_eq!(
+            (counts.running_handles, counts.writing),
+            (1, 0),
+            "{records:?}"
+        );
+        // Images get their bytes when they are taken.
+        let logs_bytes = records == RecordPolicy::Delta;
+        assert_eq!(counts.running_bytes > 0, logs_bytes, "{counts:?}");
+        assert!(counts.valid >= 3, "{counts:?}");
+        fs.sync().unwrap();
+        let counts = fs.activity().journals[0].transactions;
+        assert_eq!(
+            (counts.running_handles, counts.running_bytes),
+            (0, 0),
+            "{records:?}"
+        );
+    }
 }
 
 #[test]

@@ -165,6 +165,10 @@ pub(crate) struct JournalCounts {
     pub(crate) log_full_at_begin: u64,
     pub(crate) log_full_at_commit: u64,
     pub(crate) effects: u64,
+    /// With `records=image`: images logged, images frozen for a commit, marks in both directions.
+    pub(crate) images: u64,
+    pub(crate) images_frozen: u64,
+    pub(crate) marks_two_way: u64,
     pub(crate) ring_blocks_used: u64,
     pub(crate) ring_blocks: u64,
 }
@@ -247,6 +251,9 @@ impl JournalCounts {
             log_full_at_begin: log.begin_log_full,
             log_full_at_commit: log.commit_log_full,
             effects: log.effects,
+            images: log.images,
+            images_frozen: log.frozen,
+            marks_two_way: log.two_way,
             ring_blocks_used: log.ring_used,
             ring_blocks: log.ring_capacity,
         }
@@ -300,6 +307,9 @@ impl JournalCounts {
             (&mut self.log_full_at_begin, other.log_full_at_begin),
             (&mut self.log_full_at_commit, other.log_full_at_commit),
             (&mut self.effects, other.effects),
+            (&mut self.images, other.images),
+            (&mut self.images_frozen, other.images_frozen),
+            (&mut self.marks_two_way, other.marks_two_way),
         ] {
             *own = change(*own, other);
         }

@@ -378,15 +378,15 @@ fn close_running<E>(log: &CoreLog<E>, joined: &mut Joined<E>, closing: Closing) 
     let ns = clock::monotonic_ns();
     let since_ns = std::mem::replace(&mut joined.since_ns, ns);
     let mut prefix = std::mem::take(&mut joined.pending);
+    let handles = prefix.ends.len();
+    let bytes = prefix.start_of(handles).charge(HandleEnd::START, 0);
+    log.tallies.join.took(handles, bytes, closing.pieces.len());
     joined.pending.first = last + 1;
     joined.room = closing.room;
     let images = &mut joined.images;
     let notes = prefix.ends.len() + usize::from(!images.shared.is_empty());
     prefix.marks.append(&mut images.shared);
     prefix.ends = closing.ends;
-    let end = prefix.ends[count - 1];
-    let bytes = end.charge(HandleEnd::START, 0);
-    log.tallies.join.took(count, bytes, closing.pieces.len());
     let sequence = images.sequence;
     for (sequence, piece) in (sequence..).zip(&closing.pieces) {
         let handles = &piece.handles;
