@@ -132,8 +132,8 @@ pub struct Mount {
     /// An existing directory.
     pub directory: PathBuf,
     /// Options, separated by commas: ro, rw, journal=per-core|single, records=delta|image (log changed
-    /// bytes, or whole nodes copied at commit), data=ordered|journal (data goes to its place before the log,
-    /// or through the log), commit=SECONDS, cache=SIZE, noatime, relatime,
+    /// bytes, or whole nodes copied at commit), data=ordered|writeback|journal (data goes to its place before
+    /// the log; or does, but may be lost without what came after it; or goes through the log), commit=SECONDS, cache=SIZE, noatime, relatime,
     /// strictatime, flush=one|two, log-data=PAGES (an fsync of at most so many puts them into the log, 4
     /// by default), fsync=closure|all (what an fsync commits: what it
     /// depends on, or everything), alloc=local|global (each core allocates in its own groups, or all at

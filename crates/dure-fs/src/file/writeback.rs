@@ -169,9 +169,9 @@ impl Volume {
             end = end.min(pages_up_to(batch.size));
             let more = batch.next.is_some_and(|next| next < end);
             let way = match self.options.data {
-                DataMode::Ordered if more => Way::Blocks,
-                DataMode::Ordered => way,
                 DataMode::Journal => Way::Log,
+                DataMode::Ordered | DataMode::Writeback if more => Way::Blocks,
+                DataMode::Ordered | DataMode::Writeback => way,
             };
             let saved = self.save(inode, &mut batch, way);
             if saved.is_err() {
@@ -190,7 +190,7 @@ impl Volume {
     /// How long a batch may be.
     fn batch_limits(&self) -> Limits {
         match self.options.data {
-            DataMode::Ordered => Limits {
+            DataMode::Ordered | DataMode::Writeback => Limits {
                 pages: BATCH_PAGES,
                 leaves: BATCH_LEAVES,
             },
@@ -361,7 +361,10 @@ impl Volume {
         let mut edit = MapEdit::new(self, &mut op, inode, &mut record);
         let bytes = batch.copies.bytes(targets.len());
         for (target, bytes) in targets.iter().zip(bytes.chunks_exact(BLOCK_BYTES)) {
-            let slot = Slot::written(target.block, target.crc);
+            let slot = match (self.options.data, &room) {
+                (DataMode::Writeback, None) => Slot::written_unordered(target.block, target.crc),
+                _ => Slot::written(target.block, target.crc),
+            };
             match room {
                 Some(_) => edit.set_with_data(target.page, slot, bytes)?,
                 None => drop(edit.set(target.page, slot)?),

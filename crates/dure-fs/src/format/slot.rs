@@ -21,6 +21,7 @@ pub const DIRECT_SLOTS: u64 = 24;
 const BLOCK_MASK: u64 = (1 << 48) - 1;
 const UNWRITTEN: u64 = 1 << 48;
 const NO_CRC: u64 = 1 << 49;
+const UNORDERED: u64 = 1 << 50;
 
 /// One page's place. All zero: a hole.
 #[derive(
@@ -64,6 +65,17 @@ impl Slot {
         Slot {
             place: U64::new(block.0),
             crc: U32::new(crc),
+        }
+    }
+
+    /// A written page that the log may name although its data was lost with the power: recovery then
+    /// makes it an unwritten one (`data=writeback`).
+    #[must_use]
+    pub fn written_unordered(block: BlockNo, crc: u32) -> Slot {
+        let slot = Slot::written(block, crc);
+        Slot {
+            place: U64::new(slot.place.get() | UNORDERED),
+            ..slot
         }
     }
 
@@ -119,6 +131,12 @@ impl Slot {
         !self.is_hole() && !self.is_unwritten()
     }
 
+    /// Whether the log may name it without its data.
+    #[must_use]
+    pub fn is_unordered(&self) -> bool {
+        self.is_written() && self.place.get() & UNORDERED != 0
+    }
+
     /// Whether `crc` is to be believed.
     #[must_use]
     pub fn has_crc(&self) -> bool {
@@ -128,6 +146,6 @@ impl Slot {
     /// Whether only known flags are set and the parts agree.
     #[must_use]
     pub fn is_sane(&self) -> bool {
-        self.place.get() >> 50 == 0 && (!self.is_hole() || *self == Slot::HOLE)
+        self.place.get() >> 51 == 0 && (!self.is_hole() || *self == Slot::HOLE)
     }
 }

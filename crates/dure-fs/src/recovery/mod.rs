@@ -82,12 +82,13 @@ pub(crate) fn recover(
     data_check: bool,
 ) -> Result<Replayed> {
     loop {
-        let replayed = replay::replay(base, scan, threads)?;
+        let mut replayed = replay::replay(base, scan, threads)?;
         if !data_check {
             return Ok(replayed);
         }
         let torn = replay::transactions_with_lost_data(base, scan, &replayed)?;
         if torn.is_empty() {
+            replay::forget_lost_pages(base, scan, &mut replayed)?;
             return Ok(replayed);
         }
         for index in torn {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use dure_journal::Rules;
 use dure_journal::recovery::{Record, Scan};
 use dure_sync::thread;
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::Base;
 use crate::error::{Error, Result};
@@ -508,7 +508,7 @@ pub(crate) fn transactions_with_lost_data(
             let Some(slot) = node.slot(granule, index) else {
                 continue;
             };
-            if !slot.has_crc() {
+            if !slot.has_crc() || slot.is_unordered() {
                 continue;
             }
             if replayed.data.contains_key(&slot.block()) {
@@ -521,4 +521,44 @@ pub(crate) fn transactions_with_lost_data(
         }
     }
     Ok(lost)
+}
+
+/// Makes unwritten pages of those that may survive without their data (`data=writeback`) and had none when
+/// the power failed: they read as zeroes, not as what the block held before. Below `durable_upto` a
+/// mismatch is rot, and stays an error of that page.
+///
+/// # Errors
+/// Errors of reading blocks.
+pub(crate) fn forget_lost_pages(
+    base: &impl Base,
+    scan: &Scan,
+    replayed: &mut Replayed,
+) -> Result<()> {
+    let mut page = [0; BLOCK_BYTES];
+    for node in replayed.nodes.values_mut() {
+        for (&(granule, index), &transaction) in &node.slots {
+            let log = &scan.transactions()[transaction];
+            let Some(slot) = node.image.as_ref().and_then(|i| slot_of(i, granule, index)) else {
+                continue;
+            };
+            let block = slot.block();
+            let durable = log.last <= scan.durable_upto(log.journal);
+            if durable || !slot.is_unordered() || replayed.data.contains_key(&block) {
+                continue;
+            }
+            base.block(block, &mut page)?;
+            if crc32c::crc32c(&page) != slot.crc.get() {
+                let image = node.image.as_mut().expect("it has the slot");
+                put_slot(image, granule, index, Slot::unwritten(block));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn put_slot(image: &mut NodeImage, granule: u8, slot: u8, new: Slot) {
+    let granule = usize::from(granule);
+    let area = slot_area(image, granule).expect("the slot was read from it");
+    let at = area.start + usize::from(slot) * SLOT_BYTES;
+    image.payloads[granule][at..at + SLOT_BYTES].copy_from_slice(new.as_bytes());
 }

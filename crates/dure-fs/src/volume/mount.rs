@@ -391,7 +391,7 @@ impl Mount {
         let inode_bytes = bound / INODE_SHARE;
         let page_bytes = bound - node_bytes - inode_bytes;
         let logged_pages = match self.options.data {
-            DataMode::Ordered => LoggedBlocks::share_of(page_bytes),
+            DataMode::Ordered | DataMode::Writeback => LoggedBlocks::share_of(page_bytes),
             DataMode::Journal => {
                 let half = page_bytes / crate::units::BLOCK_BYTES_U64 / 2;
                 LoggedBlocks::share_of(page_bytes).max(half.min(JOURNALED_PAGES))

@@ -58,6 +58,9 @@ pub enum DataMode {
     /// pages may put them into the log instead.
     #[default]
     Ordered,
+    /// As `Ordered`, but after a crash an operation counts also if its data did not get to the medium: a
+    /// page that was not synced may then read as zeroes, and nothing else falls with it.
+    Writeback,
     /// All pages that are written back go into the log, and to their blocks at a checkpoint.
     Journal,
 }
@@ -170,6 +173,7 @@ impl MountOptions {
             "data" => {
                 let words = [
                     ("ordered", DataMode::Ordered),
+                    ("writeback", DataMode::Writeback),
                     ("journal", DataMode::Journal),
                 ];
                 self.data = choose(key, value, &words)?;

@@ -6,10 +6,10 @@ use dure_block::ram::Image;
 use dure_block::record::{LostFlushes, RecordDevice, RecordLog};
 use dure_block::{FlushPolicy, Queue, QueueConfig, share};
 use dure_journal::{
-    BeginError, Buffer, BufferUse, CommitError, Cut, GranuleId, Hold, Journal, JournalConfig,
-    JournalId, Mark, Nid, Order, Records, RingStart, Rules, Settle, TransactionId,
+    BeginError, Buffer, BufferUse, CommitError, Cut, GranuleId, Hold, ImageJoin, Journal,
+    JournalConfig, JournalId, Mark, Nid, Order, Records, RingStart, Rules, Settle, TransactionId,
 };
-use dure_sync::{Arc, CoreId, Mutex};
+use dure_sync::{Arc, CoreId, Mutex, MutexGuard};
 
 use super::disk::{GRANULES, Nat, SEED, SEGMENT_BLOCKS, Volume, read_image, write_image};
 use super::medium::{device_on, queue_on};
@@ -195,6 +195,33 @@ pub(crate) struct Buffers {
     checkpoints: Mutex<81, u64>,
 }
 
+fn pairs_of(granules: &Arc<Vec<Mutex<100, Granule>>>) -> Vec<Arc<Pair>> {
+    let pair = |number| {
+        Arc::new(Pair {
+            number,
+            granules: Arc::clone(granules),
+            hold: Hold::new(),
+        })
+    };
+    (0..GRANULES / GRANULES_PER_BUFFER).map(pair).collect()
+}
+
+/// Keeps the copies of pairs that a join has asked for.
+fn freeze(
+    joined: &ImageJoin,
+    written: &[&Arc<Pair>],
+    guards: &[(usize, MutexGuard<'_, 100, Granule>)],
+) {
+    for (at, transaction) in &joined.freeze {
+        let pair = written[*at];
+        let of_pair = guards
+            .iter()
+            .filter(|(granule, _)| granule / GRANULES_PER_BUFFER == pair.number);
+        let image = encode(of_pair.map(|(_, guard)| &**guard));
+        pair.hold.freeze(*transaction, image);
+    }
+}
+
 /// The granules that the NAT names.
 fn read_granules(reader: &Queue, nat: &Nat) -> Vec<Granule> {
     nat.entries
@@ -278,15 +305,8 @@ impl Buffers {
         };
         let journal = Journal::start(Arc::clone(&queue), Arc::clone(&settled), config).unwrap();
         let granules: Arc<Vec<_>> = Arc::new(granules.into_iter().map(Mutex::new).collect());
-        let pair = |number| {
-            Arc::new(Pair {
-                number,
-                granules: Arc::clone(&granules),
-                hold: Hold::new(),
-            })
-        };
         Self {
-            pairs: (0..GRANULES / GRANULES_PER_BUFFER).map(pair).collect(),
+            pairs: pairs_of(&granules),
             queue,
             faulty,
             medium,
@@ -435,14 +455,7 @@ impl Buffers {
         handle.effect((id, *ticket));
         let joined = handle.join_images(uses.collect());
         drop(tickets);
-        for (at, transaction) in joined.freeze {
-            let pair = written[at];
-            let of_pair = guards
-                .iter()
-                .filter(|(granule, _)| granule / GRANULES_PER_BUFFER == pair.number);
-            let image = encode(of_pair.map(|(_, guard)| &**guard));
-            pair.hold.freeze(transaction, image);
-        }
+        freeze(&joined, &written, &guards);
         operation.mark = joined.mark;
         let mut truth = self.truth.lock();
         for (granule, guard) in guards.iter_mut().filter(|(granule, _)| writes(*granule)) {

@@ -6,6 +6,7 @@ mod crashes;
 mod errors;
 mod journaled;
 mod logged;
+mod lost_pages;
 mod races;
 mod random;
 mod simple;
