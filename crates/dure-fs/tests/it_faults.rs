@@ -1,0 +1,382 @@
+//! Injected failures under a workload of all namespace calls: an I/O error at every request, and a disk
+//! that is full at every step.
+//!
+//! Whatever fails, nothing durable is lost, what is there stays readable, a failed write or flush of what
+//! must be durable stops the volume, and the volume is sound after the next mount.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use dure_block::fault::{Fault, FaultDevice, Rule, When};
+use dure_block::ram::{Image, RamDevice};
+use dure_block::{Op, OsError, share};
+use dure_fs::check::{CheckOptions, IssueKind, check};
+use dure_fs::{
+    AllocateMode, Background, Error, FileKind, FileSystem, FormatOptions, InodeRef, MountOptions,
+    NewInode, ReadMode, RenameMode, SetAttributes, Stamp, XattrMode,
+};
+use dure_sync::Arc;
+use dure_sync::atomic::AtomicUsize;
+
+/// What users see of a tree, by path; times are left out.
+type Tree = BTreeMap<Vec<u8>, String>;
+
+fn mounted(device: Arc<dyn dure_block::Device>) -> Result<FileSystem, Error> {
+    let mut options = MountOptions {
+        background: Background::None,
+        cache_bytes: Some(64 << 10),
+        recovery_threads: Some(1),
+        ..MountOptions::default()
+    };
+    // One journal: what survives is a prefix of the calls.
+    options.volume_rules.core = Some(Arc::new(AtomicUsize::new(0)));
+    FileSystem::open(device, options)
+}
+
+fn file() -> NewInode {
+    NewInode {
+        mode: 0o100_644,
+        ..NewInode::default()
+    }
+}
+
+fn walk(fs: &FileSystem, directory: &InodeRef, path: &[u8], tree: &mut Tree) -> Result<(), Error> {
+    let mut names = Vec::new();
+    fs.read_directory(directory, 0, &mut |entry| {
+        names.push(entry.name.to_vec());
+        ControlFlow::Continue(())
+    })?;
+    for name in names {
+        let inode = fs.lookup(directory, &name)?.ok_or(Error::NotFound)?;
+        let path = [path, b"/", &name].concat();
+        let attributes = fs.attributes(&inode)?;
+        let mut content = Vec::new();
+        match inode.kind() {
+            FileKind::File => {
+                content = vec![0; usize::try_from(attributes.size).expect("small")];
+                fs.read(&inode, 0, &mut content, ReadMode::Cached)?;
+            }
+            FileKind::Symlink => content = fs.read_link(&inode)?,
+            FileKind::Directory => walk(fs, &inode, &path, tree)?,
+            _ => {}
+        }
+        let mut attached = Vec::new();
+        for name in fs.list_xattr(&inode)? {
+            let value = fs.get_xattr(&inode, &name)?.unwrap_or_default();
+            attached.push((name, crc32c::crc32c(&value)));
+        }
+        let (mode, nlink, size) = (attributes.mode, attributes.nlink, attributes.size);
+        let sum = crc32c::crc32c(&content);
+        tree.insert(
+            path,
+            format!("{mode:o} {nlink} {size} {sum:x} {attached:x?}"),
+        );
+    }
+    Ok(())
+}
+
+fn tree(fs: &FileSystem) -> Result<Tree, Error> {
+    let mut tree = Tree::new();
+    walk(fs, &fs.root()?, b"", &mut tree)?;
+    Ok(tree)
+}
+
+fn at(fs: &FileSystem, path: &str) -> Result<InodeRef, Error> {
+    let mut inode = fs.root()?;
+    for name in path.split('/').filter(|name| !name.is_empty()) {
+        inode = fs.lookup(&inode, name.as_bytes())?.ok_or(Error::NotFound)?;
+    }
+    Ok(inode)
+}
+
+/// What is there before.
+fn prepare(fs: &FileSystem) -> Result<(), Error> {
+    let root = fs.root()?;
+    let directory = NewInode {
+        mode: 0o755,
+        ..NewInode::default()
+    };
+    for name in ["a", "b", "a/sub"] {
+        let (parent, name) = name.rsplit_once('/').unwrap_or(("", name));
+        fs.mkdir(&at(fs, parent)?, name.as_bytes(), &directory)?;
+    }
+    for name in ["one", "two", "three", "four"] {
+        let inode = fs.create(&root, name.as_bytes(), &file())?;
+        fs.write(&inode, 0, &[b'o'; 9000], Stamp::Set)?;
+    }
+    fs.sync()
+}
+
+type Call = (&'static str, fn(&FileSystem) -> Result<(), Error>);
+
+fn rename(
+    fs: &FileSystem,
+    from: (&str, &str),
+    to: (&str, &str),
+    mode: RenameMode,
+) -> Result<(), Error> {
+    let (old, new) = (at(fs, from.0)?, at(fs, to.0)?);
+    fs.rename(&old, from.1.as_bytes(), &new, to.1.as_bytes(), mode)
+}
+
+/// Every call that changes names and attributes; each is one operation, or changes nothing.
+const CALLS: &[Call] = &[
+    ("create", |fs| {
+        fs.create(&at(fs, "a")?, b"new", &file()).map(drop)
+    }),
+    ("mkdir", |fs| {
+        let new = NewInode {
+            mode: 0o700,
+            ..file()
+        };
+        fs.mkdir(&at(fs, "b")?, b"dir", &new).map(drop)
+    }),
+    ("symlink", |fs| {
+        fs.symlink(&fs.root()?, b"short", b"to", &file()).map(drop)
+    }),
+    ("long symlink", |fs| {
+        fs.symlink(&fs.root()?, b"long", &[b'l'; 3000], &file())
+            .map(drop)
+    }),
+    ("fifo", |fs| {
+        let new = NewInode {
+            mode: 0o010_600,
+            ..file()
+        };
+        fs.create(&fs.root()?, b"fifo", &new).map(drop)
+    }),
+    ("link", |fs| {
+        fs.link(&at(fs, "one")?, &at(fs, "b")?, b"again")
+    }),
+    ("rename", |fs| {
+        rename(fs, ("", "two"), ("", "deux"), RenameMode::Replace)
+    }),
+    ("rename elsewhere", |fs| {
+        rename(fs, ("", "deux"), ("b/dir", "two"), RenameMode::Replace)
+    }),
+    ("rename over", |fs| {
+        rename(fs, ("", "three"), ("a", "new"), RenameMode::Replace)
+    }),
+    ("rename directory", |fs| {
+        rename(fs, ("a", "sub"), ("b", "sub"), RenameMode::NoReplace)
+    }),
+    ("exchange", |fs| {
+        rename(fs, ("", "a"), ("", "four"), RenameMode::Exchange)
+    }),
+    ("chmod", |fs| {
+        let set = SetAttributes {
+            mode: Some(0o4711),
+            uid: Some(7),
+            ..SetAttributes::default()
+        };
+        fs.set_attributes(&at(fs, "one")?, &set).map(drop)
+    }),
+    ("truncate", |fs| {
+        let set = SetAttributes {
+            size: Some(5000),
+            ..SetAttributes::default()
+        };
+        fs.set_attributes(&at(fs, "one")?, &set).map(drop)
+    }),
+    ("xattr", |fs| {
+        fs.set_xattr(&at(fs, "one")?, b"user.a", &[1; 100], XattrMode::Create)
+    }),
+    ("large xattr", |fs| {
+        fs.set_xattr(&at(fs, "one")?, b"user.b", &[2; 40_000], XattrMode::Any)
+    }),
+    ("remove xattr", |fs| {
+        fs.remove_xattr(&at(fs, "one")?, b"user.a")
+    }),
+    ("allocate", |fs| {
+        fs.allocate(&at(fs, "b/again")?, AllocateMode::KeepSize, 8192, 20_000)
+    }),
+    ("name a temporary", |fs| {
+        let inode = fs.temporary(&fs.root()?, &file())?;
+        fs.link(&inode, &fs.root()?, b"named")
+    }),
+    ("unlink", |fs| fs.unlink(&fs.root()?, b"one")),
+    ("unlink the last", |fs| fs.unlink(&at(fs, "b")?, b"again")),
+    ("rmdir", |fs| fs.rmdir(&at(fs, "b")?, b"sub")),
+];
+
+fn prepared(blocks: u64) -> Image {
+    let device = Arc::new(RamDevice::new("prepared", blocks));
+    let format = FormatOptions {
+        journals: Some(2),
+        ..FormatOptions::default()
+    };
+    FileSystem::format(share(Arc::clone(&device)), &format).expect("room");
+    let fs = mounted(share(Arc::clone(&device))).expect("a good device");
+    prepare(&fs).expect("a good device");
+    fs.close().expect("a good device");
+    device.snapshot()
+}
+
+/// The trees before the first call and after each.
+fn expected(image: &Image) -> Vec<Tree> {
+    let fs = mounted(share(RamDevice::from_image("good", image))).expect("a good device");
+    let mut trees = vec![tree(&fs).expect("a good device")];
+    for (name, call) in CALLS {
+        call(&fs).unwrap_or_else(|error| panic!("{name}: {error}"));
+        trees.push(tree(&fs).expect("a good device"));
+    }
+    trees
+}
+
+/// Issues that no crash explains.
+fn unexplained(device: &Arc<RamDevice>) -> Vec<String> {
+    let report = check(share(Arc::clone(device)), &CheckOptions::default()).expect("a superblock");
+    let explained = |kind: &IssueKind| {
+        matches!(
+            kind,
+            IssueKind::NotClean { .. } | IssueKind::PairSlotBad { .. }
+        )
+    };
+    let issues = report.issues().iter().filter(|i| !explained(&i.kind));
+    issues.map(ToString::to_string).collect()
+}
+
+/// The calls, each made durable, until one fails: how many were begun, and how many are durable.
+fn run(fs: &FileSystem) -> (usize, usize, Option<Error>) {
+    let mut done = 0;
+    for (_, call) in CALLS {
+        if let Err(error) = call(fs).and_then(|()| fs.sync()) {
+            return (done + 1, done, Some(error));
+        }
+        done += 1;
+    }
+    // What is in the log goes to its place.
+    let failed = fs.checkpoint_now().err();
+    (done, done, failed)
+}
+
+/// Runs the workload with the n-th request failing, for every n. Gives how many runs met the failure.
+fn every_request(op: Op, when: fn(u64) -> When) -> u64 {
+    let image = prepared(2048);
+    let trees = expected(&image);
+    for n in 1.. {
+        let why = format!("{op:?} {:?}", when(n));
+        let ram = Arc::new(RamDevice::from_image("faulty", &image));
+        let faulty = Arc::new(FaultDevice::new(share(Arc::clone(&ram))));
+        let Ok(fs) = mounted(share(Arc::clone(&faulty))) else {
+            panic!("the mount meets no fault");
+        };
+        faulty.add(Rule::new(when(n), Fault::Error(OsError::EIO)).on(op));
+        let (begun, durable, failed) = run(&fs);
+        let Some(error) = failed else {
+            // A failed write of data goes elsewhere; then all is as without it.
+            let met = faulty.seen().hits > 0;
+            faulty.clear();
+            assert_eq!(tree(&fs).expect("readable"), trees[CALLS.len()], "{why}");
+            fs.close().unwrap_or_else(|error| panic!("{why}: {error}"));
+            assert_eq!(unexplained(&ram), Vec::<String>::new(), "{why}");
+            if !met {
+                return n;
+            }
+            continue;
+        };
+        if op != Op::Read {
+            // Only data that finds no block that can be written leaves the volume as it is.
+            let data = matches!(error, Error::Block(_)) && when(n) == When::From(n);
+            assert!(
+                data || fs.stopped().is_some(),
+                "{why}: {error} and it goes on"
+            );
+            if fs.stopped().is_some() {
+                let refused = fs.create(&fs.root().expect("readable"), b"more", &file());
+                assert_eq!(refused.err().map(|error| error.errno()), Some(30), "{why}");
+            }
+            let seen = tree(&fs).unwrap_or_else(|error| panic!("{why}: unreadable: {error}"));
+            assert!(trees[durable..=begun].contains(&seen), "{why}: {seen:?}");
+        }
+        drop(fs);
+        assert_eq!(unexplained(&ram), Vec::<String>::new(), "{why}");
+        let fs = mounted(share(Arc::clone(&ram))).unwrap_or_else(|e| panic!("{why}: {e}"));
+        let found = tree(&fs).expect("a good device");
+        assert!(
+            trees[durable..=begun].contains(&found),
+            "{why}: after call {begun} of {durable} durable: {found:?}"
+        );
+        fs.close().expect("a good device");
+        assert_eq!(
+            unexplained(&ram),
+            Vec::<String>::new(),
+            "{why}, mounted again"
+        );
+    }
+    unreachable!("the workload has an end")
+}
+
+#[test]
+fn a_write_that_fails_once_at_every_place() {
+    let runs = every_request(Op::Write, When::Nth);
+    assert!(runs > 25, "{runs} runs");
+}
+
+#[test]
+fn writes_that_fail_from_every_place_on() {
+    let runs = every_request(Op::Write, When::From);
+    assert!(runs > 25, "{runs} runs");
+}
+
+#[test]
+fn a_flush_that_fails_once_at_every_place() {
+    let runs = every_request(Op::Flush, When::Nth);
+    assert!(runs > 15, "{runs} runs");
+}
+
+#[test]
+fn a_read_that_fails_at_every_place_changes_nothing_durable() {
+    every_request(Op::Read, When::Nth);
+}
+
+#[test]
+fn a_disk_that_is_full_at_every_step() {
+    let image = prepared(2048);
+    let mut refused = 0;
+    for left in 0..48 {
+        let ram = Arc::new(RamDevice::from_image("full", &image));
+        let fs = mounted(share(Arc::clone(&ram))).expect("a good device");
+        let ballast = fs.create(&fs.root().expect("a root"), b"ballast", &file());
+        let ballast = ballast.expect("room");
+        fs.sync().expect("room");
+        let mut end = 0;
+        loop {
+            let available = fs.statistics().blocks_available;
+            if available <= left + 6 {
+                break;
+            }
+            let bytes = (available - left - 6).min(64) * 4096;
+            let more = fs.allocate(&ballast, AllocateMode::Extend, end, bytes);
+            if more.is_err() {
+                break;
+            }
+            end += bytes;
+        }
+        for (name, call) in CALLS {
+            let before = tree(&fs).expect("readable");
+            match call(&fs) {
+                Ok(()) | Err(Error::NotFound | Error::NoAttribute) => {}
+                Err(Error::Exists | Error::NotDirectory) => {}
+                Err(Error::NoSpace { .. }) => {
+                    refused += 1;
+                    let after = tree(&fs).expect("readable");
+                    assert_eq!(after, before, "{name}, {left} blocks left");
+                }
+                Err(error) => panic!("{name}, {left} blocks left: {error}"),
+            }
+        }
+        drop(ballast);
+        assert_eq!(fs.stopped(), None, "{left} blocks left");
+        let seen = tree(&fs).expect("readable");
+        fs.close().expect("a good device");
+        assert_eq!(
+            unexplained(&ram),
+            Vec::<String>::new(),
+            "{left} blocks left"
+        );
+        let fs = mounted(share(Arc::clone(&ram))).expect("a good device");
+        assert_eq!(tree(&fs).expect("readable"), seen, "{left} blocks left");
+    }
+    assert!(refused > 20, "{refused} calls refused");
+}
