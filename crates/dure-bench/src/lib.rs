@@ -15,6 +15,7 @@
 #![expect(clippy::print_stdout, reason = "the report goes to standard output")]
 
 pub mod journal;
+pub mod locks;
 pub mod measure;
 pub mod medium;
 pub mod report;
@@ -43,6 +44,8 @@ pub enum Bench {
     Micro(Micro),
     /// Synchronous writes: all policies of the journal, ext4, xfs, and the floor below them.
     Journal(journal::Journal),
+    /// Range locks: acquire and release of each policy, alone and beside others.
+    Locks(locks::Locks),
 }
 
 /// `dure bench micro`.
@@ -81,6 +84,7 @@ pub fn run(args: Args) -> Result<()> {
     match args.bench {
         Bench::Micro(micro) => run_micro(micro),
         Bench::Journal(journal) => run_journal(&journal),
+        Bench::Locks(locks) => locks::run(&locks),
     }
 }
 

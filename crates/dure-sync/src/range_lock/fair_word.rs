@@ -90,10 +90,12 @@ pub(super) struct FairWord<D: Discipline> {
 }
 
 /// The published word.
+#[inline]
 fn word(state: u64) -> u32 {
     u32::try_from(state & WORD_MASK).expect("32 bits remain")
 }
 
+#[inline]
 fn amount<D: Discipline>(need: D::Need) -> u64 {
     u64::from(D::amount(need))
 }

@@ -18,6 +18,7 @@ pub enum Access {
 impl Access {
     /// Whether the two cannot be held together.
     #[must_use]
+    #[inline]
     pub fn excludes(self, other: Self) -> bool {
         self == Self::Exclusive || other == Self::Exclusive
     }
@@ -37,6 +38,7 @@ impl ByteRange {
 
     /// `len` bytes from `offset` on; nothing if `len` is 0 or the range ends behind byte 2^64 - 1.
     #[must_use]
+    #[inline]
     pub const fn new(offset: u64, len: u64) -> Option<Self> {
         let Some(rest) = len.checked_sub(1) else {
             return None;
@@ -52,6 +54,7 @@ impl ByteRange {
 
     /// [offset, infinity): what truncates and appends exclude.
     #[must_use]
+    #[inline]
     pub const fn from_offset(offset: u64) -> Self {
         Self {
             first: offset,
@@ -61,29 +64,34 @@ impl ByteRange {
 
     /// The first byte.
     #[must_use]
+    #[inline]
     pub const fn first(self) -> u64 {
         self.first
     }
 
     /// The last byte; `u64::MAX` if the range has no end.
     #[must_use]
+    #[inline]
     pub const fn last(self) -> u64 {
         self.last
     }
 
     /// Whether the two have a byte in common.
     #[must_use]
+    #[inline]
     pub const fn overlaps(self, other: Self) -> bool {
         self.first <= other.last && other.first <= self.last
     }
 
     /// Whether each byte of `other` is in this range.
     #[must_use]
+    #[inline]
     pub const fn contains(self, other: Self) -> bool {
         self.first <= other.first && other.last <= self.last
     }
 
     /// The units of 2^`shift` bytes that the range touches.
+    #[inline]
     pub(super) const fn units(self, shift: u32) -> Units {
         Units {
             first: self.first >> shift,
@@ -109,11 +117,13 @@ pub(super) struct Units {
 }
 
 impl Units {
+    #[inline]
     pub(super) fn overlaps(self, other: Self) -> bool {
         self.first <= other.last && other.first <= self.last
     }
 
     /// What is common to both, which overlap.
+    #[inline]
     pub(super) fn within(self, other: Self) -> Self {
         debug_assert!(self.overlaps(other), "nothing in common");
         Self {
@@ -132,6 +142,7 @@ pub(super) struct Claim {
 
 impl Claim {
     /// Whether the two cannot be held together.
+    #[inline]
     pub(super) fn conflicts(self, other: Self) -> bool {
         self.access.excludes(other.access) && self.units.overlaps(other.units)
     }

@@ -23,6 +23,7 @@ impl TreeLock {
     }
 
     /// Takes the claim; none if that would mean waiting and the caller does not.
+    #[inline(never)]
     pub(super) fn acquire(&self, claim: Claim, patience: Patience) -> Option<NodeIndex> {
         if patience == Patience::Try {
             return self.intervals.lock().try_enter(claim);
@@ -34,6 +35,7 @@ impl TreeLock {
         Some(node)
     }
 
+    #[inline(never)]
     pub(super) fn release(&self, node: NodeIndex) {
         let granted = self.intervals.lock().leave(node);
         grant_all(granted);

@@ -56,11 +56,13 @@ fn units_of<M: Meaning>(word: u64) -> Units {
 }
 
 /// The chunk of a unit.
+#[inline]
 fn key_of_unit<M: Meaning>(unit: u64) -> u64 {
     key_of(unit >> M::UNITS_SHIFT)
 }
 
 /// The units of a chunk.
+#[inline]
 fn units_of_chunk<M: Meaning>(key: u64) -> Units {
     let shift = CHUNK_SHIFT + M::UNITS_SHIFT;
     let first = key << shift;
@@ -128,6 +130,27 @@ impl<M: Meaning> Words<M> {
     #[inline]
     pub(super) fn acquire(&self, claim: Claim, patience: Patience) -> Option<Hold<'_, M>> {
         let claim = really_taken::<M>(claim);
+        if let Some(chunk) = self.try_acquire_one(claim) {
+            return Some(Hold::Near(chunk));
+        }
+        self.acquire_many(claim, patience)
+    }
+
+    /// Takes a claim that is one word, made and free: the usual case.
+    #[inline]
+    fn try_acquire_one(&self, claim: Claim) -> Option<&Chunk<M>> {
+        let words = words_of::<M>(claim.units);
+        let word = *words.start();
+        if word != *words.end() {
+            return None;
+        }
+        let chunk = self.find(key_of(word))?;
+        let taken = chunk.take(word, M::need(claim.access, claim.units), Patience::Try);
+        (taken == Outcome::Taken).then_some(chunk)
+    }
+
+    #[inline(never)]
+    fn acquire_many(&self, claim: Claim, patience: Patience) -> Option<Hold<'_, M>> {
         let words = words_of::<M>(claim.units);
         if words.end() - words.start() < WIDE_WORDS {
             match self.acquire_narrow(claim, patience) {
@@ -144,7 +167,14 @@ impl<M: Meaning> Words<M> {
     pub(super) fn release(&self, claim: Claim, hold: &Hold<'_, M>) {
         let claim = really_taken::<M>(claim);
         match hold {
-            Hold::Near(chunk) => release_part(chunk, claim.access, claim.units),
+            Hold::Near(chunk) => {
+                let words = words_of::<M>(claim.units);
+                if words.start() == words.end() {
+                    chunk.release(*words.start(), M::need(claim.access, claim.units));
+                } else {
+                    release_part(chunk, claim.access, claim.units);
+                }
+            }
             Hold::Far => self.release_narrow(claim.access, claim.units),
             Hold::Wide(node) => self.release_wide(*node),
         }
@@ -152,16 +182,21 @@ impl<M: Meaning> Words<M> {
 
     /// The chunk of `key`, made if need be; none if there is no memory for it. It may get another
     /// key before a word of it is taken.
-    #[inline]
     fn chunk(&self, key: u64) -> Option<&Chunk<M>> {
-        // Acquire: pairs with the Release in `Directory::enter`; publishes the buckets.
-        let table = self.table.load(Ordering::Acquire);
-        // SAFETY: it is null or leads to a table that lives as long as the directory.
-        let table = unsafe { table.as_ref() };
-        match table.and_then(|table| table.find(key)) {
+        match self.find(key) {
             Some(chunk) => Some(chunk),
             None => self.chunk_slow(key),
         }
+    }
+
+    /// The chunk of `key`, if it is found at once.
+    #[inline]
+    fn find(&self, key: u64) -> Option<&Chunk<M>> {
+        // Acquire: pairs with the Release in `Directory::enter`; publishes the buckets.
+        let table = self.table.load(Ordering::Acquire);
+        // SAFETY: it is null or leads to a table that lives as long as the directory.
+        let table = unsafe { table.as_ref() }?;
+        table.find(key)
     }
 
     #[cold]
@@ -171,7 +206,6 @@ impl<M: Meaning> Words<M> {
         Some(unsafe { chunk.0.as_ref() })
     }
 
-    #[inline]
     fn acquire_narrow(&self, claim: Claim, patience: Patience) -> Result<Hold<'_, M>, Refusal> {
         let units = claim.units;
         let keys = key_of_unit::<M>(units.first)..=key_of_unit::<M>(units.last);
@@ -192,7 +226,6 @@ impl<M: Meaning> Words<M> {
         })
     }
 
-    #[inline]
     fn acquire_in_chunk(
         &self,
         key: u64,
@@ -212,6 +245,7 @@ impl<M: Meaning> Words<M> {
         Err(Refusal::NoWords)
     }
 
+    #[inline(never)]
     fn release_narrow(&self, access: Access, units: Units) {
         for key in key_of_unit::<M>(units.first)..=key_of_unit::<M>(units.last) {
             let chunk = self.chunk(key).expect("a chunk with a held word stays");
@@ -281,7 +315,6 @@ fn really_taken<M: Meaning>(claim: Claim) -> Claim {
 }
 
 /// Takes the words of `part`, which lies in `chunk`, upwards; all of them or none.
-#[inline]
 fn take_part<M: Meaning>(
     chunk: &Chunk<M>,
     access: Access,
@@ -308,7 +341,7 @@ fn take_part<M: Meaning>(
 }
 
 /// Gives the words of `part` back, which lies in `chunk`.
-#[inline]
+#[inline(never)]
 fn release_part<M: Meaning>(chunk: &Chunk<M>, access: Access, part: Units) {
     for word in words_of::<M>(part) {
         chunk.release(word, need::<M>(access, part, word));
