@@ -79,7 +79,7 @@ pub fn table(points: &[Point]) -> Table {
             "p99 ns",
             "time vs first",
             "log bytes/op",
-            "flushes/op",
+            "device flushes/op",
         ]);
     for column in [1, 4, 5, 6, 7, 8, 9, 10, 11, 12] {
         if let Some(column) = table.column_mut(column) {
@@ -111,7 +111,7 @@ pub fn table(points: &[Point]) -> Table {
             format!("{ratio:.2}"),
             own.log_bytes_per_op
                 .map_or_else(String::new, |bytes| format!("{bytes:.0}")),
-            own.flushes_per_op
+            own.device_flushes_per_op
                 .map_or_else(String::new, |count| format!("{count:.2}")),
         ]);
     }

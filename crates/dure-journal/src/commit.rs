@@ -28,6 +28,9 @@ use crate::statistics::Stall;
 use crate::trace::TraceEvent;
 use crate::units::{to_u32, to_u64, to_usize};
 
+/// Record bytes of one log write up to which a committer takes along what others wait for.
+const BYTES_WITH_OTHERS_MAX: usize = 256 << 10;
+
 type Result<T> = std::result::Result<T, CommitError>;
 
 /// A point in time: the last handle that had joined in each journal.
@@ -291,6 +294,7 @@ impl<S: Settle> Journal<S> {
         if log.reached.written() >= upto {
             return Ok(None);
         }
+        log.reached.raise_wanted(upto);
         let (mut writer, ns) = self.writer(log);
         let writer = &mut *writer;
         // Who held the lock before may have written it, or stopped the journal in the attempt.
@@ -299,21 +303,51 @@ impl<S: Settle> Journal<S> {
         if written >= upto {
             return Ok(None);
         }
-        {
+        let last = {
             let mut joined = log.joined.lock();
             assert!(
                 joined.pending.first == written + 1,
                 "what is taken is written"
             );
-            let count = usize::try_from(upto - written).expect("handles are in memory");
-            self.take(log, writer, &mut joined, count, slack, ns)?;
-        }
+            let count = |last: u64| usize::try_from(last - written).expect("handles are in memory");
+            let last = match slack {
+                Slack::Keep => self.with_others(log, &joined, upto),
+                Slack::Use => upto,
+            };
+            match self.take(log, writer, &mut joined, count(last), slack, ns) {
+                Err(CommitError::LogFull(_)) if last > upto => {
+                    self.take(log, writer, &mut joined, count(upto), slack, ns)?;
+                    upto
+                }
+                taken => taken.map(|()| last)?,
+            }
+        };
         let wrote_ns = self.write_pieces(log, writer, ns)?;
         assert!(
-            log.reached.written() == upto,
+            log.reached.written() == last,
             "all pieces of the prefix are written"
         );
         Ok(Some(wrote_ns))
+    }
+
+    /// How far to write when `upto` is needed: over the handles that other committers wait for, in one
+    /// device write instead of one each. A handle that depends on something elsewhere that is not valid
+    /// ends it: it would widen the closure of who writes, who would then wait for other cores.
+    fn with_others(&self, log: &CoreLog<S::Effect>, joined: &Joined<S::Effect>, upto: u64) -> u64 {
+        let pending = &joined.pending;
+        let wanted = log.reached.wanted().min(joined.next() - 1);
+        let alone = |number: u64| {
+            let index = usize::try_from(number - pending.first).expect("handles are in memory");
+            let marks = pending.marks_between(index, index + 1);
+            let done = |mark: &Mark| mark.journal() == log.id || self.is_valid(*mark);
+            // What is much is left to its own committer.
+            to_usize(pending.start_of(index + 1).bytes) <= BYTES_WITH_OTHERS_MAX
+                && marks.iter().all(done)
+        };
+        (upto + 1..=wanted)
+            .take_while(|number| alone(*number))
+            .last()
+            .unwrap_or(upto)
     }
 
     /// Writes the closed transactions of `journal` up to handle `upto`, unless somebody has. They are

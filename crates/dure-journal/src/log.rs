@@ -218,6 +218,9 @@ pub(crate) struct Reached {
     pub(crate) durable: AtomicU64,
     /// Raised, under `joined`, when a closure is durable. Publishes that the handles need no mark.
     pub(crate) valid: AtomicU64,
+    /// Raised by a committer before it asks for `writer`, to what it needs written; read by the holder of
+    /// `writer`, which may write it along. A hint: nobody relies on being seen.
+    pub(crate) wanted: AtomicU64,
 }
 
 impl Reached {
@@ -239,6 +242,16 @@ impl Reached {
     pub(crate) fn raise_durable(&self, number: u64) {
         // Release: pairs with the Acquire in `durable`.
         self.durable.fetch_max(number, Ordering::Release);
+    }
+
+    pub(crate) fn wanted(&self) -> u64 {
+        // Relaxed: a hint about handles, whose content is found under `joined`.
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn raise_wanted(&self, number: u64) {
+        // Relaxed: see `wanted`.
+        self.wanted.fetch_max(number, Ordering::Relaxed);
     }
 
     pub(crate) fn valid(&self) -> u64 {
@@ -312,6 +325,7 @@ impl<E> CoreLog<E> {
                 written: AtomicU64::new(before),
                 durable: AtomicU64::new(before),
                 valid: AtomicU64::new(before),
+                wanted: AtomicU64::new(before),
             }),
             writer: CachePadded::new(Mutex::new(writer)),
             settled: Condvar::new(),

@@ -20,17 +20,24 @@ const IMAGES_MIN: u32 = 24;
 const _: () = assert!(crate::file::CUT_NODES <= IMAGES_MIN);
 
 impl Volume {
-    /// The log of `journal` is full: a checkpoint empties it, and its ring grows.
+    /// The log of `journal` is full: a checkpoint empties it, and its ring grows. Of many callers that
+    /// find it full at once one does that; the others find its work done and try again.
     ///
     /// # Errors
     /// As [`Volume::checkpoint`].
     pub(crate) fn make_log_room(&self, journal: JournalId) -> Result<()> {
         self.check_writable()?;
         let start = clock::monotonic_ns();
+        let before = self.counters.checkpoints.sum();
         let mut state = self.checkpoint.lock();
-        self.checkpoint_locked(&mut state)?;
-        self.grow_ring(journal)
-            .inspect_err(|error| self.stop(error))?;
+        if self.counters.checkpoints.sum() == before {
+            self.checkpoint_locked(&mut state)?;
+            self.grow_ring(journal)
+                .inspect_err(|error| self.stop(error))?;
+        } else {
+            self.check_writable()?;
+        }
+        drop(state);
         let waited = clock::monotonic_ns().saturating_sub(start);
         self.journal()
             .stalled(self.partition(), Stall::LogFull, waited);

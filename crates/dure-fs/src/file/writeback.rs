@@ -392,7 +392,17 @@ impl Volume {
     fn room_in_log(&self, way: Way, pages: usize, nodes: u32) -> Option<Room<'_>> {
         let short = pages <= to_usize(self.options.log_data_pages.into());
         let fits = way == Way::Log && short && pages <= self.data_pages_max(nodes);
-        fits.then(|| self.logged.room(pages)).flatten()
+        if !fits {
+            return None;
+        }
+        self.logged.room(pages).or_else(|| {
+            // The table is full: it is placed now, in long writes. The log keeps its copies until the
+            // next checkpoint has flushed these. Never beside a checkpoint, which does the same.
+            let _alone = self.checkpoint.try_lock()?;
+            let core = self.partition();
+            let placed = self.logged.write_all(core, &self.queue, &self.space);
+            placed.ok().and_then(|()| self.logged.room(pages))
+        })
     }
 
     /// Room for a batch that has to go into the log (`data=journal`): a checkpoint empties the table. No

@@ -236,7 +236,9 @@ impl LoggedBlocks {
         self.lower(1);
     }
 
-    /// Writes all that is here to its place. Not flushed. Only one thread at a time (the checkpoint).
+    /// Writes all that is here to its place. Not flushed: the checkpoint that lets the tail pass these
+    /// blocks' handles flushes after it has asked for this, or found them placed. The caller holds the
+    /// checkpoint lock.
     ///
     /// # Errors
     /// The first failed write. All that was not written stays here.

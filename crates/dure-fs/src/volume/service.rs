@@ -16,7 +16,7 @@ use dure_block::Lba;
 use dure_sync::Arc;
 
 /// Checkpoints a caller tries before it reports a full log.
-const LOG_ROUNDS: u32 = 8;
+const LOG_ROUNDS: u32 = 16;
 
 impl Volume {
     /// The journal of a writable mount.

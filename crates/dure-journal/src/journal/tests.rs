@@ -431,3 +431,42 @@ fn published_7_more_cores_than_journals() {
     assert_eq!(journals, [0, 0, 1, 0]);
     journal.commit(&marks).unwrap();
 }
+
+/// Committers that wait for the same log are served by one write of whoever has it.
+#[test]
+fn what_others_wait_for_is_written_along() {
+    let (journal, settled, _) = start(config(1, 2, Order::PerCore));
+    let marks: Vec<Mark> = (0..5).map(|n| join(&journal, 0, 10, &[], n)).collect();
+    let log = &journal.logs[0];
+    let held = log.writer.lock();
+    thread::scope(|scope| {
+        for mark in &marks {
+            scope.spawn(|| journal.commit(&[*mark]).unwrap());
+        }
+        while log.reached.wanted() < marks[4].number() {
+            thread::yield_now();
+        }
+        drop(held);
+    });
+    assert!(marks.iter().all(|mark| journal.is_valid(*mark)));
+    assert_eq!(settled.0.lock()[..], [0, 1, 2, 3, 4]);
+    // At most one committer had not said yet how far it needs the log.
+    assert!(journal.counters().transactions <= 2);
+}
+
+/// A handle of somebody else that depends on another journal would make its closure ours.
+#[test]
+fn what_others_wait_for_is_left_when_it_depends_on_another_journal() {
+    let (journal, _, _) = start(config(2, 2, Order::PerCore));
+    let elsewhere = join(&journal, 1, 10, &[], 0);
+    let first = join(&journal, 0, 10, &[], 1);
+    let second = join(&journal, 0, 10, &[first], 2);
+    let third = join(&journal, 0, 10, &[elsewhere], 3);
+    journal.logs[0].reached.raise_wanted(third.number());
+    journal.commit(&[first]).unwrap();
+    assert_eq!(journal.logs[0].reached.written(), second.number());
+    assert!(journal.is_valid(second), "it is in the same transaction");
+    assert!(!journal.is_valid(third) && !journal.is_valid(elsewhere));
+    journal.commit(&[third]).unwrap();
+    assert!(journal.is_valid(third) && journal.is_valid(elsewhere));
+}

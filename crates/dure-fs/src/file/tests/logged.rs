@@ -6,6 +6,7 @@ use dure_block::{Device, share};
 use dure_sync::Arc;
 
 use super::{World, content, file, fsck, nth_file};
+use crate::logged::LoggedBlocks;
 use crate::volume::FileSystem;
 use crate::{ReadMode, Stamp, SyncScope};
 
@@ -63,6 +64,30 @@ fn what_is_overwritten_in_the_log_is_never_placed() {
     let before = fs.0.logged.spared.sum();
     assert!(before >= 15, "{before} of 19; checkpoints placed the rest");
     assert_eq!(read(&fs, 0), 20);
+}
+
+#[test]
+fn a_full_table_is_placed_and_filled_again() {
+    let world = World::new(8192, 1 << 20);
+    let fs = world.mount();
+    let checkpoints = fs.0.counters.checkpoints.sum();
+    let room = LoggedBlocks::share_of((1 << 20) / 8 * 5);
+    let mut before_checkpoint = 0;
+    for page in 0..20 {
+        write(&fs, page, u8::try_from(page).unwrap() + 1);
+        let none_yet = fs.0.counters.checkpoints.sum() == checkpoints;
+        before_checkpoint += u64::from(none_yet);
+    }
+    assert_eq!(fs.0.logged.logged.sum(), 20, "every one found room");
+    assert!(
+        before_checkpoint > room,
+        "{before_checkpoint} before the log was full, the table takes {room}"
+    );
+    drop(fs);
+    let fs = world.mount();
+    for page in 0..20 {
+        assert_eq!(u64::from(read(&fs, page)), page + 1);
+    }
 }
 
 /// A crash before the checkpoint: the data is in the log and nowhere else, for every way to look at it.
