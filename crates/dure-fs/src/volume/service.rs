@@ -78,7 +78,8 @@ impl Volume {
 
     /// Turns the volume read-only for good. The first reason is kept.
     pub(crate) fn stop(&self, error: &Error) {
-        if self.stopped.set(error.to_string()).is_ok()
+        let reason = format!("{error}; the volume is read-only until it is mounted again");
+        if self.stopped.set(reason).is_ok()
             && let Some(journal) = self.journal.get()
         {
             journal.stop(StopReason {

@@ -12,6 +12,7 @@ pub mod ace;
 mod call;
 pub mod campaign;
 pub mod cores;
+pub mod faults;
 mod gate;
 mod history;
 mod legal;

@@ -123,7 +123,7 @@ pub fn mount_options() -> MountOptions {
     }
 }
 
-fn on_stage(mount: &MountOptions, stage: &Stage) -> MountOptions {
+pub(super) fn on_stage(mount: &MountOptions, stage: &Stage) -> MountOptions {
     let mut mount = mount.clone();
     mount.volume_rules.core = Some(Arc::clone(&stage.core));
     mount
@@ -198,6 +198,14 @@ impl Base {
         history.settle();
         let image = Arc::new(ram.snapshot());
         Ok(Base { image, history })
+    }
+
+    pub(super) fn image(&self) -> Arc<Image> {
+        Arc::clone(&self.image)
+    }
+
+    pub(super) fn history(&self) -> &History {
+        &self.history
     }
 
     /// The volume that a crash left; `tree` is what recovery makes of it.
@@ -428,7 +436,7 @@ impl Recording {
         let choice = choices
             .find(|made| made.to_string() == choice)
             .ok_or("no such choice at this step")?;
-        recover(point.image(&choice), &options.mount)
+        recover(share(point.image(&choice)), &options.mount)
     }
 
     /// Different states that crashes leave, at most `max`, evenly taken, with what recovery makes of them.
@@ -460,7 +468,7 @@ impl Recording {
 }
 
 /// What must be there once `step` has returned.
-fn promise(history: &History, number: usize, step: &Step) -> BTreeSet<usize> {
+pub(super) fn promise(history: &History, number: usize, step: &Step) -> BTreeSet<usize> {
     match step {
         Step::Fsync(at) | Step::FsyncBegin(at) => {
             let id = history.id(*at);
@@ -554,7 +562,7 @@ impl<'r> Judge<'r> {
             let key = content.key(&image);
             if !self.memo.recovered.contains_key(&key) {
                 self.counts.images += 1;
-                let made = recover(image, &self.options.mount).map(|tree| {
+                let made = recover(share(image), &self.options.mount).map(|tree| {
                     if self.keep {
                         self.kept.push(Base::crashed(&point.image(&choice), &tree));
                     }
@@ -668,8 +676,7 @@ impl Content {
 }
 
 /// Checks, mounts (so recovers), reads, unmounts and checks again. A panic is a violation like others.
-fn recover(image: OverlayRam, mount: &MountOptions) -> Result<Tree, String> {
-    let device = share(image);
+pub(super) fn recover(device: Arc<dyn Device>, mount: &MountOptions) -> Result<Tree, String> {
     let judged = || {
         must_be_clean(&device, "before recovery")?;
         let fs = FileSystem::open(device.clone(), in_recovery(mount));
@@ -707,7 +714,7 @@ fn in_recovery(mount: &MountOptions) -> MountOptions {
 }
 
 /// A panic as an error.
-fn caught<T>(body: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+pub(super) fn caught<T>(body: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());

@@ -1,0 +1,72 @@
+//! Every write and every flush of a workload fails once: contract 5 of docs/durability.md.
+//!
+//! `DURE_FAULTS=full` sweeps over all workloads of one operation.
+
+#![expect(clippy::print_stdout, reason = "the counts are the result")]
+
+use dure_sim::crash::faults::{Sweep, sweep};
+use dure_sim::crash::{Base, Options, Workload, workload};
+
+/// Of the workloads, the part that a sample holds is one in this many.
+const SAMPLE: usize = 29;
+
+fn run(workloads: impl Iterator<Item = Workload>) -> Sweep {
+    let base = |calls: &&'static [_]| Base::new(calls).expect("a volume can be made");
+    let bases: Vec<Base> = workload::SETUPS.iter().map(base).collect();
+    let mut all = Sweep::default();
+    for workload in workloads {
+        let found = sweep(&bases[workload.setup], &workload, &Options::default());
+        let found = found.unwrap_or_else(|what| panic!("{what}"));
+        all.faults += found.faults;
+        all.replaced += found.replaced;
+        all.reasons.extend(found.reasons);
+    }
+    all.reasons.sort();
+    let mut kinds = all.reasons.clone();
+    kinds
+        .iter_mut()
+        .for_each(|reason| reason.retain(|c| !c.is_ascii_digit()));
+    kinds.dedup();
+    println!(
+        "{} faults, {} replaced, {} stopped:",
+        all.faults,
+        all.replaced,
+        all.reasons.len()
+    );
+    kinds.iter().for_each(|kind| println!("  {kind}"));
+    all
+}
+
+#[test]
+fn every_failed_write_or_flush_is_replaced_or_stops_the_volume() {
+    let full = std::env::var("DURE_FAULTS").is_ok();
+    let all = workload::one_operation().into_iter();
+    let found = run(all.step_by(if full { 1 } else { SAMPLE }));
+    assert!(
+        found.replaced > 20,
+        "no failed write of data went elsewhere"
+    );
+    assert!(found.reasons.len() > 20, "no failure stopped a volume");
+}
+
+/// Of a workload that writes data and nothing else, the failed writes of data are all replaced.
+#[test]
+fn a_failed_write_of_data_goes_to_another_block() {
+    let text = "setup 1; write /A/bar 0+40960 of 9; fsync /A/bar";
+    let found = run(std::iter::once(text.parse().expect("a workload")));
+    assert!(found.replaced > 0, "{found:?}");
+}
+
+/// One with a failed flush, one with a failed write of the log: the text says which, and where.
+#[test]
+fn a_stopped_volume_says_why() {
+    let text = "setup 1; chmod /foo 600; fsync /foo";
+    let found = run(std::iter::once(text.parse().expect("a workload")));
+    let says = |what: &str| found.reasons.iter().any(|reason| reason.contains(what));
+    assert!(
+        says("flushing the device failed") && says("writing a transaction failed"),
+        "{:?}",
+        found.reasons
+    );
+    assert_eq!(found.replaced, 0);
+}
