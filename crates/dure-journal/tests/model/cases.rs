@@ -67,6 +67,12 @@ cases! {
     a16_node_reuse_version_continues: must_hold { node_reuse: NodeReuse::VersionContinues }
     a17_free_forgets_the_version: must_fail { node_reuse: NodeReuse::FreeForgetsVersion }
     a18_free_keeps_a_tombstone: must_hold { node_reuse: NodeReuse::FreeKeepsVersion }
+    a18r_and_recovery_is_cut_off: must_hold {
+        node_reuse: NodeReuse::FreeKeepsVersion, recovery_crash: RecoveryCrash::BeforeHeader,
+        checkpoints: 1
+    }
+    /// Finding 3: marks form cycles, so validity built up from nothing never gets there.
+    a19_validity_found_inductively: must_fail { greatest: false }
     b1_data_with_two_flushes: must_hold { data: Data::TwoFlushes, write_sets: WITH_DATA }
     b2_data_with_one_flush_unchecked: must_fail {
         data: Data::OneFlushUnchecked, write_sets: WITH_DATA
@@ -77,6 +83,9 @@ cases! {
     }
     b5_check_surviving_slots_until_stable: must_hold {
         data: Data::CheckSurvivors, write_sets: WITH_DATA
+    }
+    b5r_and_recovery_is_cut_off: must_hold {
+        data: Data::CheckSurvivors, write_sets: WITH_DATA, recovery_crash: RecoveryCrash::BeforeHeader
     }
     b6_blocks_reused_before_the_free_is_valid: must_fail {
         data: Data::CheckSurvivorsReuseEarly, write_sets: WITH_DATA

@@ -7,7 +7,8 @@
 //! `state` is the machine, `rules` says what a case leaves out, `cases` lists them.
 //!
 //! **Invariants.** (a) What was durable with all it depends on is there. (b) An operation is there
-//! wholly or not at all. (c) A recovery that is cut off and repeated gives the same state.
+//! wholly or not at all. (c) A recovery that is cut off and repeated gives the same state. (d) What is
+//! durable with all it depends on becomes valid, so that its log space comes back.
 //!
 //! **Cases.** The letters are those of docs/journal-model.md. A case that must fail is a canary:
 //! the rule it leaves out is needed.

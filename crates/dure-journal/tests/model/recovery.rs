@@ -132,7 +132,7 @@ fn survivors(state: &State, medium: &Medium, rules: &Rules, complete: TxSet) -> 
 }
 
 /// Versions of the images, or of the homes.
-fn base(medium: &Medium, rules: &Rules) -> Result<[u8; BUFFERS], String> {
+pub(crate) fn base(medium: &Medium, rules: &Rules) -> Result<[u8; BUFFERS], String> {
     if rules.in_place {
         return Ok(medium.home);
     }

@@ -76,6 +76,8 @@ pub(crate) struct Rules {
     pub(crate) skip_invalid: bool,
     /// Deltas are applied in the order of versions, not of commits.
     pub(crate) by_version: bool,
+    /// Valid is the greatest closed set, not what can be built up from nothing.
+    pub(crate) greatest: bool,
     pub(crate) recovery_crash: RecoveryCrash,
     pub(crate) data: Data,
 }
@@ -100,6 +102,7 @@ impl Default for Rules {
             node_reuse: NodeReuse::Never,
             skip_invalid: true,
             by_version: true,
+            greatest: true,
             recovery_crash: RecoveryCrash::None,
             data: Data::None,
         }

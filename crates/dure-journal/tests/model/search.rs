@@ -4,7 +4,7 @@ use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 use crate::crash::{Medium, every_medium};
-use crate::recovery::{Recovered, recover};
+use crate::recovery::{Recovered, base, recover};
 use crate::rules::{RecoveryCrash, Rules};
 use crate::state::{BUFFERS, CORES, Nat, State, TIDS, TxSet};
 use crate::steps::{Step, successors};
@@ -112,6 +112,9 @@ pub(crate) fn search(rules: &Rules) -> Outcome {
 
 fn judge_all(state: &State, rules: &Rules, crashes: &mut u64) -> Result<(), String> {
     let valid = state.valid();
+    if state.is_all_durable() && state.valid_by(rules) != valid {
+        return Err("(d) all is durable, and some of it never becomes valid".into());
+    }
     every_medium(state, &mut |medium| {
         *crashes += 1;
         let recovered = recover(state, medium, rules)?;
@@ -164,13 +167,7 @@ fn cut_before_header(
     rules: &Rules,
     first: &Recovered,
 ) -> Result<(), String> {
-    let without_log = Medium {
-        log: TxSet::default(),
-        ..medium.clone()
-    };
-    let base = recover(state, &without_log, rules)
-        .unwrap_or(*first)
-        .version;
+    let base = base(medium, rules)?;
     for images in 0..1_u32 << BUFFERS {
         let mut half = medium.clone();
         let mut version = base;

@@ -1,5 +1,7 @@
 //! The machine: what is in memory, what was written, what is durable.
 
+use crate::rules::Rules;
+
 pub(crate) const CORES: usize = 2;
 pub(crate) const BUFFERS: usize = 2;
 /// Transactions a core may have.
@@ -178,6 +180,41 @@ impl State {
 
     pub(crate) fn behind_tail(&self, id: TxId) -> bool {
         id.tid() < usize::from(self.tail_durable[id.core()])
+    }
+
+    /// What the rule of the case takes for valid.
+    pub(crate) fn valid_by(&self, rules: &Rules) -> TxSet {
+        if rules.greatest {
+            self.valid()
+        } else {
+            self.valid_inductively()
+        }
+    }
+
+    /// The least set: a transaction joins when all it names have joined.
+    fn valid_inductively(&self) -> TxSet {
+        let mut valid = TxSet::default();
+        TxId::all()
+            .filter(|id| self.behind_tail(*id))
+            .for_each(|id| valid.add(id));
+        loop {
+            let before = valid;
+            for id in TxId::all() {
+                let tx = self.tx(id);
+                if tx.used && tx.reached == Reached::Durable && tx.marks.within(before) {
+                    valid.add(id);
+                }
+            }
+            if valid == before {
+                return valid;
+            }
+        }
+    }
+
+    /// Whether everything that was done is on the medium.
+    pub(crate) fn is_all_durable(&self) -> bool {
+        let mut used = TxId::all().filter(|id| self.tx(*id).used);
+        used.all(|id| self.tx(id).reached == Reached::Durable || self.behind_tail(id))
     }
 
     /// The greatest set of durable transactions that is closed under marks.

@@ -44,7 +44,7 @@ pub(crate) enum Step {
 
 /// Every step and the state behind it.
 pub(crate) fn successors(state: &State, rules: &Rules) -> Vec<(Step, State)> {
-    let valid = state.valid();
+    let valid = state.valid_by(rules);
     let mut next = Vec::new();
     operations(state, rules, valid, &mut next);
     commits(state, rules, &mut next);
