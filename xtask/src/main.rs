@@ -10,6 +10,7 @@ mod cargo;
 mod conformance;
 mod dist;
 mod loom;
+mod races;
 mod sim;
 
 use std::process::ExitCode;
@@ -25,6 +26,8 @@ enum Command {
     Sim(sim::Sim),
     /// Run the suites of others, and real programs, on a volume.
     Conformance(conformance::Conformance),
+    /// List the bugs that have a regression test, and see that each test exists.
+    Races(races::Races),
     /// Put together what is installed, in target/dist.
     Dist(dist::Dist),
 }
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
         Command::Loom(loom) => loom.run(),
         Command::Sim(sim) => sim.run(),
         Command::Conformance(conformance) => conformance.run(),
+        Command::Races(races) => races.run(),
         Command::Dist(dist) => dist.run(),
     };
     match result {
