@@ -1,5 +1,6 @@
 //! Range locks under random, stalling and priority schedules: `cargo xtask sim -p dure-sync`.
 #![cfg(dure_backend = "sim")]
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::time::Duration;
 
