@@ -94,6 +94,30 @@ fn sim_stalls_survive_every_crash() {
     println!("{states} crash states");
 }
 
+#[test]
+fn sim_images_survive_every_crash() {
+    for config in [Config::random, Config::stall] {
+        let states = explore(config, TestRules::images(), seeds(24)).unwrap();
+        println!("{states} crash states");
+    }
+}
+
+/// Canary, `records=image`: nobody freezes what a committing transaction has not copied yet.
+#[test]
+fn sim_images_that_are_not_frozen_are_noticed() {
+    let mut rules = TestRules::images();
+    rules.journal.freeze = false;
+    println!("{}", explore(Config::stall, rules, 0..400).unwrap_err());
+}
+
+/// Canary, `records=image`: transactions that share a buffer are not committed together.
+#[test]
+fn sim_one_way_marks_are_noticed() {
+    let mut rules = TestRules::images();
+    rules.journal.two_way = false;
+    println!("{}", explore(Config::random, rules, 0..400).unwrap_err());
+}
+
 /// Canary: a queue whose callers share the flush that is already running.
 #[test]
 fn sim_a_flush_that_is_too_early_is_noticed() {

@@ -35,6 +35,7 @@ fn plan(config: fn(usize, u64) -> Config, seed: u64) -> Plan {
         calls: CALLS / u32::from(cores),
         cuts: CUTS,
         rules: Rules::default(),
+        policies: &[],
     }
 }
 
@@ -72,6 +73,45 @@ fn sim_fs_stalls_survive_crashes() {
 #[test]
 fn sim_fs_priorities_survive_crashes() {
     explore(Config::priority);
+}
+
+/// The same with policies other than the default ones.
+fn explore_with(policies: &'static [(&'static str, &'static str)]) {
+    let bases = bases();
+    let mut total = Counts::default();
+    for seed in seeds(40) {
+        let config = [Config::random, Config::stall, Config::priority];
+        let config = config[usize::try_from(seed % 3).unwrap()];
+        let plan = Plan {
+            policies,
+            ..plan(config, seed)
+        };
+        match play(base_of(&bases, seed), &plan) {
+            Ok(counts) => total.add(counts),
+            Err(what) => panic!("{policies:?}: {what}"),
+        }
+    }
+    println!("{policies:?}: 0 violations, {total:?}");
+}
+
+#[test]
+fn sim_fs_images_survive_crashes() {
+    explore_with(&[("records", "image")]);
+}
+
+/// JBD2.
+#[test]
+fn sim_fs_the_baseline_survives_crashes() {
+    explore_with(&[
+        ("journal", "single"),
+        ("records", "image"),
+        ("data", "journal"),
+    ]);
+}
+
+#[test]
+fn sim_fs_data_in_the_log_survives_crashes() {
+    explore_with(&[("data", "journal"), ("alloc", "global"), ("fsync", "all")]);
 }
 
 /// Whether one of some seeds shows a violation when a rule is off.

@@ -49,6 +49,8 @@ pub struct Plan {
     pub cuts: u32,
     /// The journal's rules.
     pub rules: Rules,
+    /// Policies other than the default ones: what `-o` would say.
+    pub policies: &'static [(&'static str, &'static str)],
 }
 
 /// What a run has shown.
@@ -98,8 +100,11 @@ impl Base {
             ..FormatOptions::default()
         };
         FileSystem::format(share(Arc::clone(&ram)), &format).expect("the device is large enough");
-        let fs = FileSystem::open(share(Arc::clone(&ram)), mount_options(0, Rules::default()))
-            .expect("a fresh volume mounts");
+        let fs = FileSystem::open(
+            share(Arc::clone(&ram)),
+            mount_options(0, Rules::default(), &[]),
+        )
+        .expect("a fresh volume mounts");
         populate(&fs).expect("a fresh volume has room");
         fs.close().expect("a RAM disk does not fail");
         Base {
@@ -133,8 +138,12 @@ fn populate(fs: &FileSystem) -> dure_fs::Result<()> {
 }
 
 /// How all volumes here are mounted; `variety` picks what may differ between runs.
-fn mount_options(variety: u64, rules: Rules) -> MountOptions {
-    MountOptions {
+fn mount_options(
+    variety: u64,
+    rules: Rules,
+    policies: &[(&'static str, &'static str)],
+) -> MountOptions {
+    let mut options = MountOptions {
         background: Background::None,
         cache_bytes: Some(if variety % 5 == 4 { 128 << 10 } else { 2 << 20 }),
         recovery_threads: Some(1),
@@ -145,7 +154,11 @@ fn mount_options(variety: u64, rules: Rules) -> MountOptions {
         },
         rules,
         ..MountOptions::default()
+    };
+    for (key, value) in policies {
+        assert_eq!(options.set_policy(key, value), Ok(true), "{key}={value}");
     }
+    options
 }
 
 /// What is left of the machine when it stops.
@@ -174,7 +187,7 @@ pub fn play(base: &Base, plan: &Plan) -> Result<Counts, String> {
         .map_err(|failure| failure.to_string())?;
     let Played { log, history, live } = run.value;
     live.map_err(|what| replay(format!("in memory: {what}")))?;
-    let options = mount_options(seed, plan.rules);
+    let options = mount_options(seed, plan.rules, plan.policies);
     let mut cutter = Cutter::new(Image::clone(&base.image), &log, &history, options, seed);
     for _ in 0..plan.cuts {
         cutter.cut().map_err(replay)?;
@@ -199,8 +212,11 @@ fn on_machine(image: &Arc<Image>, plan: &Plan) -> Played {
     let seed = plan.config.seed;
     let record = RecordDevice::new(share(OverlayRam::new("volume", Arc::clone(image))));
     let log = record.log();
-    let fs = FileSystem::open(share(record), mount_options(seed, plan.rules))
-        .expect("a clean volume mounts");
+    let fs = FileSystem::open(
+        share(record),
+        mount_options(seed, plan.rules, plan.policies),
+    )
+    .expect("a clean volume mounts");
     let clock = AtomicU64::new(1);
     let notes = thread::scope(|scope| {
         let tasks: Vec<_> = (0..plan.cores)
