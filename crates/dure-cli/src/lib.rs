@@ -3,7 +3,7 @@
 //! **Structure.** [`args`] declares every command and option; `command/` has one file per command;
 //! [`name`] turns `mkfs.dure`, `mount.dure` and `fsck.dure` into their subcommands; [`exit`] holds the
 //! exit codes; `size`, `progress`, `mounts` and
-//! `volume` are shared by the commands; [`live`] is how `dure top` asks the server of a mount.
+//! `volume` are shared by the commands; `live` is how `dure top` asks the server of a mount.
 //!
 //! **Invariants.** Results go to standard output, everything else to standard error. An error is one
 //! line: what, where, what to do. Nothing is left half made.

@@ -11,8 +11,8 @@
 //! | `bitmap` | `bitmap.rs` | a bit per page, atomic, exclusive | hybridF2FS as published |
 //! | `segment` | `segment.rs` | a word per segment: writer bit, 31 bits of readers | pNOVA |
 //!
-//! Below them: [`fair_word`] (a lock in a word, FIFO), [`words`] (words on first touch),
-//! [`intervals`] (the tree), [`waiter`] (spin, then sleep).
+//! Below them: `fair_word` (a lock in a word, FIFO), `words` (words on first touch),
+//! `intervals` (the tree), `waiter` (spin, then sleep).
 //!
 //! **Invariants.** Two guards whose ranges share a page are never held together unless both are
 //! shared; that includes [offset, infinity), and pages nobody has touched. Each wait ends after
