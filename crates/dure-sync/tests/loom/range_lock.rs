@@ -162,6 +162,22 @@ fn range_words_that_move_keep_their_order() {
     super::canaries(|| explore_with(2, words_move), BOTH);
 }
 
+/// What a lookup without a lock finds is whole.
+fn found_by_another() {
+    let file = File::new(Policy::Segment, 2);
+    // There is a table already, so that the chunk is published by its link alone.
+    drop(file.lock.try_read(page(2)));
+    let other = Arc::clone(&file);
+    let finder = thread::spawn("finder", move || drop(other.lock.try_read(page(0))));
+    drop(file.lock.try_read(page(0)));
+    finder.join().unwrap();
+}
+
+#[test]
+fn range_words_are_found_whole() {
+    check(found_by_another, BOTH);
+}
+
 /// A truncate holds pages that have no words yet.
 fn truncate_meets_writer() {
     let file = File::new(Policy::Segment, 2);

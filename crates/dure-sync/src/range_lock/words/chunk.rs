@@ -16,7 +16,7 @@ use std::ptr::NonNull;
 use super::super::fair_word::{Discipline, FairWord, Outcome, Queue};
 use super::super::range::Patience;
 use crate::atomic::{AtomicPtr, AtomicU64, Ordering};
-use crate::backend::CHUNK_SHIFT;
+use crate::backend::{CHUNK_SHIFT, Shadow};
 
 /// Words of a chunk.
 pub(super) const CHUNK_WORDS: usize = 1 << CHUNK_SHIFT;
@@ -36,6 +36,8 @@ struct Line<T>(T);
 pub(in crate::range_lock) struct Chunk<D: Discipline> {
     /// Written under the directory's mutex, while no word can be taken.
     key: AtomicU64,
+    /// Whether whoever follows a link to the chunk sees a whole one: for loom.
+    born: Shadow,
     /// The next chunk of the bucket. Written under the directory's mutex; Release there pairs with
     /// the Acquire of lookups and publishes the next chunk.
     pub(super) next: AtomicPtr<Chunk<D>>,
@@ -79,6 +81,7 @@ impl<D: Discipline> Chunk<D> {
         one.try_reserve_exact(1).ok()?;
         let chunk = Self {
             key: AtomicU64::new(key),
+            born: Shadow::new(),
             next: AtomicPtr::default(),
             queue: Line(Queue::new()),
             words: std::array::from_fn(|_| Line(FairWord::new(0))),
@@ -88,6 +91,7 @@ impl<D: Discipline> Chunk<D> {
             one[0].words[place_of(word)] = Line(FairWord::new(initial(word)));
         }
         let chunk = Box::leak(one.into_boxed_slice());
+        chunk[0].born.write(&raw const chunk[0].key);
         Some(ChunkRef(NonNull::from(&mut chunk[0])))
     }
 
@@ -105,6 +109,12 @@ impl<D: Discipline> Chunk<D> {
     pub(super) fn words(key: u64) -> impl Iterator<Item = u64> {
         let first = key << CHUNK_SHIFT;
         first..=first + LAST_WORD
+    }
+
+    /// A link has led to this chunk.
+    #[inline]
+    pub(super) fn reached(&self) {
+        self.born.read(&raw const self.key);
     }
 
     /// Which words these are, at this moment.

@@ -20,6 +20,7 @@ use super::super::range::{Claim, Units};
 use super::chunk::{Chunk, ChunkRef};
 use super::{Meaning, need, units_of};
 use crate::atomic::{AtomicPtr, Ordering};
+use crate::backend::Shadow;
 
 /// Buckets of the first table.
 const BUCKETS_MIN: usize = 8;
@@ -31,6 +32,8 @@ const HOPS_MAX: usize = 8;
 pub(super) struct Table<M: Meaning> {
     /// First chunk of each bucket. Release pairs with the Acquire in `find`; publishes the chunk.
     buckets: Box<[AtomicPtr<Chunk<M>>]>,
+    /// Whether whoever finds the table sees a whole one: for loom.
+    born: Shadow,
 }
 
 impl<M: Meaning> Table<M> {
@@ -38,6 +41,7 @@ impl<M: Meaning> Table<M> {
         assert!(buckets.is_power_of_two());
         Self {
             buckets: (0..buckets).map(|_| AtomicPtr::default()).collect(),
+            born: Shadow::new(),
         }
     }
 
@@ -53,11 +57,13 @@ impl<M: Meaning> Table<M> {
     /// hint: the chunk may get another key at once.
     #[inline]
     pub(super) fn find(&self, key: u64) -> Option<&Chunk<M>> {
+        self.born.read(&raw const self.buckets);
         // Acquire: pairs with the Release in `link`.
         let mut at = self.bucket(key).load(Ordering::Acquire);
         for _ in 0..HOPS_MAX {
             // SAFETY: links are null or lead to chunks of this lock, which live as long as it.
             let chunk = unsafe { at.as_ref() }?;
+            chunk.reached();
             if chunk.key() == key {
                 return Some(chunk);
             }
@@ -214,6 +220,7 @@ impl<M: Meaning> Directory<M> {
         for (key, chunk) in &self.chunks {
             table.link(*key, *chunk);
         }
+        table.born.write(&raw const table.buckets);
         let table = NonNull::from(Box::leak(table));
         // Release: pairs with the Acquire of lookups; publishes the buckets.
         newest.store(table.as_ptr(), Ordering::Release);
