@@ -6,7 +6,7 @@
 //! than the last. **Structure.** A worker says when it begins to wait for the device. If nobody is left to
 //! answer, a thread that rests is called, or another one starts. When the wait is over and there are
 //! workers enough, the thread rests: it takes no requests until it is called. **Invariants.** At most
-//! [`STAND_INS`] are started beside the workers. When one thread has ended, all take requests again, so
+//! `STAND_INS` are started beside the workers. When one thread has ended, all take requests again, so
 //! that all see the end. Only requests that flush take the crew's lock. **Crash.** Nothing is kept.
 
 use std::io;

@@ -1,4 +1,4 @@
-//! The transport: requests from `/dev/fuse` to the [`Server`], replies back.
+//! The transport: requests from `/dev/fuse` to the `Server`, replies back.
 //!
 //! **Problem.** Requests of many cores come through one device; each should be answered by whoever is
 //! free, without a copy and without meeting other cores. **Structure.** [`device`] reads and writes;
