@@ -142,12 +142,7 @@ impl Volume {
     fn move_all(&self, victims: &[SegNo], report: &mut CleanReport) -> Result<()> {
         let moved = report.moved();
         let mut slots = Vec::new();
-        for &victim in victims {
-            // An unreadable summary is the check's business; the segment stays as it is.
-            let Ok(owners) = self.space.owners(victim) else {
-                report.bad += 1;
-                continue;
-            };
+        for owners in self.owners_of(victims, report) {
             for (block, owner) in owners {
                 match owner.kind {
                     OWNER_NODE => self.move_image(block, Nid(owner.nid.get()), report)?,
@@ -162,6 +157,21 @@ impl Volume {
             self.checkpoint()?;
         }
         Ok(())
+    }
+
+    /// The live blocks of the victims with their owners. Not beside a checkpoint: between taking the owners
+    /// it writes from memory and the end of that write they are nowhere to be read.
+    fn owners_of(&self, victims: &[SegNo], report: &mut CleanReport) -> Vec<Vec<Owned>> {
+        let _no_checkpoint = self.checkpoint.lock();
+        let mut all = Vec::with_capacity(victims.len());
+        for &victim in victims {
+            match self.space.owners(victim) {
+                Ok(owners) => all.push(owners),
+                // An unreadable summary is the check's business; the segment stays as it is.
+                Err(_) => report.bad += 1,
+            }
+        }
+        all
     }
 
     /// The node `nid`, whatever it holds, or `None` when its life has ended.

@@ -379,3 +379,38 @@ fn a_power_cut_while_cleaning_loses_nothing() {
     }
     assert!(states > 50, "only {states} states");
 }
+
+/// A checkpoint takes the owners of new blocks from memory and writes them to the summaries. A cleaner
+/// that looked in between found neither, and took the segments for damaged.
+#[cfg(dure_backend = "sim")]
+#[test]
+fn sim_race_owners_are_read_while_a_checkpoint_writes_them() {
+    use dure_sync::CoreId;
+    use dure_sync::sim::{Config, seeds, try_run};
+
+    for seed in seeds(200) {
+        let run = try_run(Config::random(2, seed), || {
+            let (_, fs) = volume(1024);
+            let open: Vec<_> = (0..3).map(|number| create(&fs, number)).collect();
+            for page in 0..40 {
+                for (number, file) in open.iter().enumerate() {
+                    write(&fs, file, number, page, 0);
+                    fs.0.write_back(file.inode()).unwrap();
+                }
+            }
+            drop(open);
+            unlink(&fs, 0);
+            fs.0.commit_all().unwrap();
+            thread::scope(|scope| {
+                scope.spawn_on(CoreId::new(0), || fs.0.checkpoint().unwrap());
+                scope.spawn_on(CoreId::new(1), || {
+                    let report = fs.0.clean(4).unwrap();
+                    assert_eq!(report.bad, 0, "{report:?}");
+                });
+            });
+        });
+        if let Err(failure) = run {
+            panic!("{failure}");
+        }
+    }
+}
