@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::Base;
-use super::replay::{Replayed, slot_of};
+use super::replay::{Replayed, recovered_slot};
 use crate::error::Result;
 use crate::format::summary::{OWNER_SLOT, SummaryEntry};
 use crate::op::SlotRef;
@@ -33,7 +33,12 @@ pub(crate) fn mend(base: &impl Base, space: &Space, replayed: &Replayed) -> Resu
             first: block,
             count: 1,
         };
-        let owner = named.iter().find(|owner| points_to(replayed, owner, block));
+        let mut owner = None;
+        for &slot in &named {
+            if owner.is_none() && points_to(base, replayed, slot, block)? {
+                owner = Some(slot);
+            }
+        }
         if let Some(owner) = owner {
             space.mend_live(run)?;
             let entry = SummaryEntry {
@@ -56,10 +61,14 @@ pub(crate) fn mend(base: &impl Base, space: &Space, replayed: &Replayed) -> Resu
     Ok(())
 }
 
-fn points_to(replayed: &Replayed, owner: &SlotRef, block: BlockNo) -> bool {
-    let node = replayed.nodes.get(&owner.nid);
-    let slot = node.and_then(|node| node.slot(owner.granule, owner.slot));
-    slot.is_some_and(|slot| slot.block() == block)
+fn points_to(
+    base: &impl Base,
+    replayed: &Replayed,
+    owner: SlotRef,
+    block: BlockNo,
+) -> Result<bool> {
+    let slot = recovered_slot(base, &replayed.nodes, owner)?;
+    Ok(slot.is_some_and(|slot| slot.block() == block))
 }
 
 /// The block was freed by a handle still in a log and used again by one whose log has been left behind:
@@ -86,13 +95,5 @@ fn owned_elsewhere(
     if named.contains(&owner) {
         return Ok(false);
     }
-    if replayed.nodes.contains_key(&nid) {
-        return Ok(points_to(replayed, &owner, block));
-    }
-    let nat = base.entry(nid)?;
-    if nat.block().is_none() {
-        return Ok(false);
-    }
-    let image = base.image(nid, &nat)?;
-    Ok(slot_of(&image, owner.granule, owner.slot).is_some_and(|slot| slot.block() == block))
+    points_to(base, replayed, owner, block)
 }

@@ -115,11 +115,13 @@ pub(crate) fn replay(base: &impl Base, scan: &Scan, threads: usize) -> Result<Re
     }
     let work: Vec<(Nid, Vec<Event<'_>>)> = events.into_iter().collect();
     let nodes = apply_all(base, work, threads.max(1), scan.rules())?;
-    let data = logged
-        .into_iter()
-        .filter(|(owner, block, bytes)| is_content(&nodes, *owner, *block, bytes))
-        .map(|(_, block, bytes)| (block, bytes.into()))
-        .collect();
+    let mut data = BTreeMap::new();
+    for (owner, block, bytes) in logged {
+        let slot = recovered_slot(base, &nodes, owner)?;
+        if slot.is_some_and(|slot| is_content(slot, block, bytes)) {
+            data.insert(block, bytes.into());
+        }
+    }
     Ok(Replayed {
         nodes,
         blocks,
@@ -127,22 +129,34 @@ pub(crate) fn replay(base: &impl Base, scan: &Scan, threads: usize) -> Result<Re
     })
 }
 
-/// Whether the recovered slot `owner` names the block with these bytes as its content. If it does not, the
-/// block may be another's by now. If it does, the block holds these bytes or, at worst, nothing yet.
-fn is_content(
+/// The slot as it is in the recovered state. A record may name a slot whose node no surviving record
+/// changes: with `records=image` the node's image may stand in another log, whose tail has passed it.
+///
+/// # Errors
+/// Errors of reading the NAT or the node's image.
+pub(super) fn recovered_slot(
+    base: &impl Base,
     nodes: &BTreeMap<Nid, Recovered>,
     owner: SlotRef,
-    block: BlockNo,
-    bytes: &[u8],
-) -> bool {
-    let node = nodes.get(&owner.nid);
-    let slot = node.and_then(|node| node.slot(owner.granule, owner.slot));
-    slot.is_some_and(|slot| {
-        slot.is_written()
-            && slot.has_crc()
-            && slot.block() == block
-            && slot.crc.get() == crc32c::crc32c(bytes)
-    })
+) -> Result<Option<Slot>> {
+    if let Some(node) = nodes.get(&owner.nid) {
+        return Ok(node.slot(owner.granule, owner.slot));
+    }
+    let nat = base.entry(owner.nid)?;
+    if nat.block().is_none() {
+        return Ok(None);
+    }
+    let image = base.image(owner.nid, &nat)?;
+    Ok(slot_of(&image, owner.granule, owner.slot))
+}
+
+/// Whether the recovered slot names the block with these bytes as its content. If it does not, the
+/// block may be another's by now. If it does, the block holds these bytes or, at worst, nothing yet.
+fn is_content(slot: Slot, block: BlockNo, bytes: &[u8]) -> bool {
+    slot.is_written()
+        && slot.has_crc()
+        && slot.block() == block
+        && slot.crc.get() == crc32c::crc32c(bytes)
 }
 
 fn bad_record(what: &str, got: u64) -> Error {
