@@ -188,7 +188,7 @@ fn version_1_crashed() {
 }
 
 #[test]
-#[ignore = "makes the golden images of the present format version"]
+#[ignore = "makes the golden images: cargo test -p dure-fs --test it_golden -- --ignored make"]
 fn make() {
     for (name, clean) in [("clean", true), ("crashed", false)] {
         let device = Arc::new(RamDevice::new("golden", 1024));

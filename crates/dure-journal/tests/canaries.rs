@@ -15,13 +15,6 @@ use support::power::Effort;
 use support::scatter::{Scatter, ScatterRun, exhaust};
 use support::script::{Mix, run_random};
 
-const MIX: Mix = Mix {
-    steps: 60,
-    note_max: 1500,
-    checkpoints: true,
-    reboots: true,
-    grow: true,
-};
 const SEEDS: u64 = 200;
 
 fn without(change: impl FnOnce(&mut Rules)) -> TestRules {
@@ -54,7 +47,7 @@ fn exhaustion_finds(rules: TestRules) -> String {
 fn marks_off() {
     println!(
         "{}",
-        random_finds(without(|rules| rules.marks = false), MIX)
+        random_finds(without(|rules| rules.marks = false), Mix::ALL)
     );
     println!("{}", exhaustion_finds(without(|rules| rules.marks = false)));
 }
@@ -73,7 +66,7 @@ fn read_marks_off() {
         read_marks: false,
         ..TestRules::default()
     };
-    println!("{}", random_finds(rules, MIX));
+    println!("{}", random_finds(rules, Mix::ALL));
     println!("{}", exhaustion_finds(rules));
 }
 
@@ -85,7 +78,7 @@ fn mark_dropped_at_committed() {
     );
     println!(
         "{}",
-        random_finds(without(|rules| rules.marks_until_valid = false), MIX)
+        random_finds(without(|rules| rules.marks_until_valid = false), Mix::ALL)
     );
 }
 
@@ -94,7 +87,7 @@ fn closure_off() {
     // A checkpoint would assert that its cut is valid, which is another way of noticing.
     let mix = Mix {
         checkpoints: false,
-        ..MIX
+        ..Mix::ALL
     };
     println!(
         "{}",
@@ -106,7 +99,7 @@ fn closure_off() {
 fn flush_off() {
     println!(
         "{}",
-        random_finds(without(|rules| rules.flush = false), MIX)
+        random_finds(without(|rules| rules.flush = false), Mix::ALL)
     );
 }
 
@@ -114,7 +107,7 @@ fn flush_off() {
 fn checksum_off() {
     println!(
         "{}",
-        random_finds(without(|rules| rules.checksum = false), MIX)
+        random_finds(without(|rules| rules.checksum = false), Mix::ALL)
     );
 }
 
@@ -122,7 +115,7 @@ fn checksum_off() {
 fn epoch_off() {
     println!(
         "{}",
-        random_finds(without(|rules| rules.epoch = false), MIX)
+        random_finds(without(|rules| rules.epoch = false), Mix::ALL)
     );
 }
 
@@ -166,5 +159,5 @@ fn a_device_that_loses_flushes() {
         lost_flushes: true,
         ..TestRules::default()
     };
-    println!("{}", random_finds(rules, MIX));
+    println!("{}", random_finds(rules, Mix::ALL));
 }

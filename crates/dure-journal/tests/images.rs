@@ -12,54 +12,18 @@ mod support;
 use dure_journal::Rules;
 use support::buffers::TestRules;
 use support::power::Effort;
-use support::script::{Mix, Run, Step, change, run_random};
-
-const MIX: Mix = Mix {
-    steps: 60,
-    note_max: 1500,
-    checkpoints: true,
-    reboots: true,
-    grow: true,
-};
-
-/// How many seeds: `DURE_CRASH_SEEDS`, or a number fit for every day.
-fn seeds(every_day: u64) -> u64 {
-    std::env::var("DURE_CRASH_SEEDS").map_or(every_day, |text| text.parse().expect("a number"))
-}
+use support::script::{Mix, Run, Step, change, long_scripts, random_scripts, run_random};
 
 #[test]
 fn random_scripts_survive_every_crash() {
-    let mut states = 0;
-    for seed in 0..seeds(200) {
-        let journals = 1 + usize::try_from(seed % 3).unwrap();
-        states += run_random(seed, journals, MIX, TestRules::images())
-            .unwrap()
-            .states;
-    }
+    let states = random_scripts(TestRules::images());
     println!("{states} crash states");
     assert!(states > 1000);
 }
 
 #[test]
 fn long_scripts_wrap_around_the_log() {
-    let (mut states, mut full) = (0, 0);
-    for seed in 0..seeds(60) {
-        let mix = Mix {
-            steps: 200,
-            note_max: 3000,
-            checkpoints: false,
-            reboots: false,
-            grow: false,
-        };
-        let run = run_random(seed, 2, mix, TestRules::images()).unwrap();
-        states += run.states;
-        full += run.log_full;
-    }
-    println!("{states} crash states, log full {full} times");
-    assert!(
-        full > 100,
-        "the log must wrap around for this test to mean anything"
-    );
+    println!("{} crash states", long_scripts(TestRules::images()));
 }
 
 fn run() -> Run {
@@ -116,7 +80,8 @@ fn notices(turn_off: impl Fn(&mut Rules)) -> String {
     (0..400)
         .find_map(|seed| {
             // A broken journal may also trip an assertion of its own; that is noticing, too.
-            let played = std::panic::catch_unwind(|| run_random(seed, 2, MIX, rules).map(drop));
+            let played =
+                std::panic::catch_unwind(|| run_random(seed, 2, Mix::ALL, rules).map(drop));
             played
                 .unwrap_or_else(|_| Err(format!("seed={seed} an assertion failed")))
                 .err()
@@ -146,11 +111,10 @@ fn epoch_off() {
 
 /// Long notes make compound transactions of several segments.
 const LONG: Mix = Mix {
-    steps: 60,
     note_max: 3000,
     checkpoints: false,
     reboots: false,
-    grow: true,
+    ..Mix::ALL
 };
 
 #[test]

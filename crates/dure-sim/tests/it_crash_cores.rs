@@ -39,25 +39,9 @@ fn must_hold(name: &str, all: Vec<Workload>) {
             },
             ..Options::default()
         };
-        let begin = dure_sync::clock::monotonic_ns();
         let outcome = run_all(&bases(), &workloads, &options, 2);
-        let seconds = (dure_sync::clock::monotonic_ns() - begin) / 1_000_000_000;
-        let (counts, violations) = (outcome.counts, outcome.violations.len());
-        println!(
-            "{name}, tear {tear:?}: workloads={} states={} images={} violations={violations} \
-             failures={} seconds={seconds}",
-            counts.workloads,
-            counts.states,
-            counts.images,
-            outcome.failures.len()
-        );
-        for violation in outcome.violations.iter().take(5) {
-            println!("{violation}\n");
-        }
-        for failure in outcome.failures.iter().take(5) {
-            println!("{failure}\n");
-        }
-        assert!(outcome.violations.is_empty() && outcome.failures.is_empty());
+        println!("{}", outcome.report(&format!("{name}, tear {tear:?}")));
+        assert!(outcome.is_clean());
     }
 }
 

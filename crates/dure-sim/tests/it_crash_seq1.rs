@@ -41,24 +41,8 @@ fn run(name: &str, workloads: &[Workload], selection: Selection) -> Outcome {
         selection,
         ..Options::default()
     };
-    let begin = dure_sync::clock::monotonic_ns();
     let outcome = run_all(&bases, workloads, &options, 2);
-    let seconds = (dure_sync::clock::monotonic_ns() - begin) / 1_000_000_000;
-    let (counts, violations) = (outcome.counts, outcome.violations.len());
-    println!(
-        "{name}: workloads={} states={} images={} violations={violations} failures={} \
-         seconds={seconds}",
-        counts.workloads,
-        counts.states,
-        counts.images,
-        outcome.failures.len()
-    );
-    for report in outcome.failures.iter().take(10) {
-        println!("{report}\n");
-    }
-    for violation in outcome.violations.iter().take(10) {
-        println!("{violation}\n");
-    }
+    println!("{}", outcome.report(name));
     outcome
 }
 
@@ -77,6 +61,6 @@ fn every_crash_of_one_operation_leaves_a_legal_tree() {
             tear,
         };
         let outcome = run(&format!("seq-1, tear {tear:?}"), &workloads, selection);
-        assert!(outcome.failures.is_empty() && outcome.violations.is_empty());
+        assert!(outcome.is_clean());
     }
 }

@@ -35,24 +35,11 @@ fn random_sequences() {
             },
             ..Options::default()
         };
-        let begin = dure_sync::clock::monotonic_ns();
         let outcome = run_all(&bases, &workloads, &options, 2);
-        let seconds = (dure_sync::clock::monotonic_ns() - begin) / 1_000_000_000;
-        let (counts, violations) = (outcome.counts, outcome.violations.len());
         println!(
-            "seeds {seed}.., tear {tear:?}: workloads={} states={} images={} \
-             violations={violations} failures={} seconds={seconds}",
-            counts.workloads,
-            counts.states,
-            counts.images,
-            outcome.failures.len()
+            "{}",
+            outcome.report(&format!("seeds {seed}.., tear {tear:?}"))
         );
-        for violation in outcome.violations.iter().take(5) {
-            println!("{violation}\n");
-        }
-        for failure in outcome.failures.iter().take(5) {
-            println!("{failure}\n");
-        }
-        assert!(outcome.violations.is_empty() && outcome.failures.is_empty());
+        assert!(outcome.is_clean());
     }
 }

@@ -141,6 +141,54 @@ pub(crate) struct Mix {
     pub(crate) grow: bool,
 }
 
+impl Mix {
+    /// Some of everything.
+    pub(crate) const ALL: Mix = Mix {
+        steps: 60,
+        note_max: 1500,
+        checkpoints: true,
+        reboots: true,
+        grow: true,
+    };
+    /// Fills the log again and again.
+    pub(crate) const FULL_LOG: Mix = Mix {
+        steps: 200,
+        note_max: 3000,
+        checkpoints: false,
+        reboots: false,
+        grow: false,
+    };
+}
+
+/// How many seeds: `DURE_CRASH_SEEDS`, or a number fit for every day.
+pub(crate) fn seeds(every_day: u64) -> u64 {
+    std::env::var("DURE_CRASH_SEEDS").map_or(every_day, |text| text.parse().expect("a number"))
+}
+
+/// Random scripts on one to three journals, cut everywhere. Gives the number of crash states.
+pub(crate) fn random_scripts(rules: TestRules) -> usize {
+    let states = |seed| {
+        let journals = 1 + usize::try_from(seed % 3).unwrap();
+        run_random(seed, journals, Mix::ALL, rules).unwrap().states
+    };
+    (0..seeds(200)).map(states).sum()
+}
+
+/// Scripts long enough to wrap around the log. Gives the number of crash states.
+pub(crate) fn long_scripts(rules: TestRules) -> usize {
+    let (mut states, mut full) = (0, 0);
+    for seed in 0..seeds(60) {
+        let run = run_random(seed, 2, Mix::FULL_LOG, rules).unwrap();
+        states += run.states;
+        full += run.log_full;
+    }
+    assert!(
+        full > 100,
+        "the log must wrap around for this test to mean anything, not {full} times"
+    );
+    states
+}
+
 /// A random step.
 pub(crate) fn random_step(random: &mut Random, journals: usize, mix: Mix) -> Step {
     let core = u16::try_from(random.index(journals)).unwrap();

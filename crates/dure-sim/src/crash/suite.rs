@@ -1,7 +1,7 @@
 //! Many workloads on a few threads.
 
 use dure_sync::atomic::{AtomicUsize, Ordering};
-use dure_sync::thread;
+use dure_sync::{clock, thread};
 
 use super::call::Workload;
 use super::run::{Base, Counts, Options, Recording, Violation};
@@ -15,6 +15,40 @@ pub struct Outcome {
     pub violations: Vec<Violation>,
     /// Workloads that did not even run.
     pub failures: Vec<String>,
+    /// Nanoseconds it took.
+    pub time_ns: u64,
+}
+
+/// Violations, and failures, that a report shows in full.
+const SHOWN: usize = 5;
+
+impl Outcome {
+    /// Whether everything ran and nothing was wrong.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.violations.is_empty() && self.failures.is_empty()
+    }
+
+    /// A line of counts under `name`, then the first of what was wrong.
+    #[must_use]
+    pub fn report(&self, name: &str) -> String {
+        let mut text = format!(
+            "{name}: workloads={} states={} images={} violations={} failures={} seconds={}",
+            self.counts.workloads,
+            self.counts.states,
+            self.counts.images,
+            self.violations.len(),
+            self.failures.len(),
+            self.time_ns / 1_000_000_000
+        );
+        let violations = self.violations.iter().take(SHOWN).map(ToString::to_string);
+        let failures = self.failures.iter().take(SHOWN).cloned();
+        for what in violations.chain(failures) {
+            text += "\n\n";
+            text += &what;
+        }
+        text
+    }
 }
 
 /// Runs all workloads on `threads` threads. `bases` are the volumes, by setup.
@@ -28,6 +62,7 @@ pub fn run_all(
     options: &Options,
     threads: usize,
 ) -> Outcome {
+    let begin = clock::monotonic_ns();
     let next = AtomicUsize::new(0);
     let work = || {
         let mut outcome = Outcome::default();
@@ -62,5 +97,6 @@ pub fn run_all(
         all.violations.extend(part.violations);
         all.failures.extend(part.failures);
     }
+    all.time_ns = clock::monotonic_ns() - begin;
     all
 }

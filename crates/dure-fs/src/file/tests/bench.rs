@@ -6,7 +6,7 @@ use super::{World, file};
 use crate::{ReadMode, Stamp, SyncScope};
 
 #[test]
-#[ignore = "a measurement, not a test"]
+#[ignore = "a measurement: cargo test --release -p dure-fs --lib -- --ignored --nocapture warm_calls"]
 #[expect(clippy::print_stdout, reason = "the measurement is the output")]
 fn warm_calls() {
     let world = World::new(65536, 64 << 20);

@@ -15,7 +15,7 @@ fn best(calls: u64, mut round: impl FnMut()) -> u64 {
 }
 
 #[test]
-#[ignore = "measures; run with --release"]
+#[ignore = "a measurement: cargo test --release -p dure-fs --lib -- --ignored --nocapture speed"]
 #[expect(clippy::print_stdout, reason = "the numbers are its result")]
 fn speed() {
     let (_disk, fs) = fresh();

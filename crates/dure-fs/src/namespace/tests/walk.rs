@@ -168,7 +168,7 @@ fn the_inode_cache_is_bounded() {
 /// A full bucket of 20 such names splits in eight, so 2 to 20 are in a bucket, and a million need one level
 /// more than a hundred thousand.
 #[test]
-#[ignore = "a minute in a debug build; run with --release"]
+#[ignore = "a minute in debug: cargo test --release -p dure-fs --lib -- --ignored a_hundred_thousand"]
 fn a_hundred_thousand_names() {
     let disk = Disk::new(1 << 17);
     let fs = disk.mount();
