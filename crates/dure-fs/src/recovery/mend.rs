@@ -28,14 +28,14 @@ pub(crate) fn announced(
     for index in 0..u64::from(layout.pack_pairs) {
         let first = layout.pack + 2 * index;
         let pair = pair::read(queue, first, pair_kind::PACK, layout.crc_seed)?;
-        let Some(newest) = pair.newest() else {
-            return Ok(Vec::new());
-        };
-        if newest.generation != completed + 1 {
+        // The older slot counts, too: the header that completes a checkpoint is flushed with the pack of
+        // the next one. Crash scenario: that pack lands and the header does not.
+        let mut slots = pair.newest().into_iter().chain(pair.older());
+        let Some(slot) = slots.find(|slot| slot.generation == completed + 1) else {
             // The images of that checkpoint were never flushed: none of its NAT writes was issued.
             return Ok(Vec::new());
-        }
-        let pack = Pack::read_from_bytes(&newest.payload).expect("whole payload");
+        };
+        let pack = Pack::read_from_bytes(&slot.payload).expect("whole payload");
         Error::expect_eq(
             "checkpoint pack number",
             first,

@@ -48,10 +48,17 @@ impl<'h> Cutter<'h> {
     /// What is wrong, with step and subset.
     pub(super) fn cut(&mut self) -> Result<(), String> {
         let step = self.step();
+        let before = self.random.clone();
+        self.cut_at(step).inspect_err(|_| {
+            let (device, _) = choose(&self.images.at(step), &mut before.clone());
+            keep(&self.images, step, &device);
+        })
+    }
+
+    fn cut_at(&mut self, step: u64) -> Result<(), String> {
         let point = self.images.at(step);
         let (device, subset) = choose(&point, &mut self.random);
         self.crashes += 1;
-        keep(&self.images, step, &device);
         let why = |what: String| format!("crash at step {step}, writes {subset}: {what}");
         let again = self.random.one_in(6);
         let (first, recovered, cut_again) =
@@ -156,8 +163,8 @@ fn recover(
     Ok((found, device, half))
 }
 
-/// Keeps the crashed volume, and what was written to it, in the folder `DURE_SIM_KEEP`: the last one is
-/// the one that failed, and `dure dump` shows what is in it.
+/// Keeps the crashed volume that failed, and what was written to it, in the folder `DURE_SIM_KEEP`:
+/// `dure dump` shows what is in it.
 fn keep(images: &CrashImages, step: u64, device: &Arc<dyn Device>) {
     let Some(folder) = std::env::var_os("DURE_SIM_KEEP") else {
         return;
