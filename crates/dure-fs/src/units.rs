@@ -29,6 +29,12 @@ pub const fn to_u64(value: usize) -> u64 {
     value as u64
 }
 
+/// The journal counted `index` from 0.
+pub(crate) fn journal_id(index: u32) -> JournalId {
+    let id = u16::try_from(index).ok().and_then(JournalId::new);
+    id.expect("a volume has at most 1000 journals")
+}
+
 /// An inode number: `nid * 8 + granule`. 1 is the root directory, 0 is never used.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ino(pub u64);

@@ -110,6 +110,39 @@ impl<S: Settle> Journal<S> {
         Ok(())
     }
 
+    /// Takes a free segment out of the ring of `journal`, for another ring to grow by. `None` if its last
+    /// one is in use or promised, or the ring is as small as it can be. When it returns, the header that
+    /// does not list the segment is durable.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub fn shrink(&self, journal: JournalId) -> Result<Option<Lba>> {
+        self.check_headers()?;
+        let mut headers = self.headers.lock();
+        let state = &mut headers[journal.index()];
+        let log = self.log(journal);
+        let mut writer = log.writer.lock();
+        let mut joined = log.joined.lock();
+        // What is promised to handles needs no more than the other free segments.
+        let spare = joined.room >= self.usable() && joined.images.head.segments_free > 0;
+        let removed = spare.then(|| writer.ring.remove_last()).flatten();
+        let Some(segment) = removed else {
+            return Ok(None);
+        };
+        joined.room -= self.usable();
+        joined.images.head.segments_free -= 1;
+        drop(joined);
+        log.tallies.write.ring(&writer.ring);
+        let segments = writer.ring.segments().to_vec();
+        let header = self.header(log, &writer, writer.tail, state, segments);
+        drop(writer);
+        self.write_header(journal, state, &header)?;
+        // Crash scenario without this flush: two durable headers list the segment, and recovery refuses
+        // the volume.
+        self.flush_headers()?;
+        Ok(Some(segment))
+    }
+
     fn header(
         &self,
         log: &CoreLog<S::Effect>,

@@ -4,7 +4,8 @@
 //! **Structure.** The segments in use from the tail's to the head's in log order, the free ones in
 //! the order in which they became free, the offset of the head. **Invariants.** A segment is in
 //! exactly one of the two lists. It leaves `used` only after a header whose tail has left it is
-//! durable, and enters `free` only after a header that lists it is durable.
+//! durable, and enters `free` only after a header that lists it is durable. It leaves `free` for another
+//! ring before a header without it is written, and enters that ring after this header is durable.
 //!
 //! **Crash.** The scan follows sequence numbers: the next transaction stands directly behind or at
 //! the start of another segment, so no pointer between segments has to be durable.
@@ -14,6 +15,9 @@ use std::collections::VecDeque;
 use dure_block::Lba;
 
 use crate::units::to_u32;
+
+/// One to write to and one to move to.
+const RING_SEGMENTS_MIN: usize = 2;
 
 #[derive(Debug)]
 pub(crate) struct Ring {
@@ -31,7 +35,10 @@ pub(crate) struct Ring {
 impl Ring {
     /// An empty log that begins at the first segment.
     pub(crate) fn new(segments: Vec<Lba>, segment_blocks: u32) -> Self {
-        assert!(segments.len() >= 2, "a ring needs a segment to move to");
+        assert!(
+            segments.len() >= RING_SEGMENTS_MIN,
+            "a ring needs a segment to move to"
+        );
         let count = to_u32(segments.len());
         Self {
             segment_blocks,
@@ -115,6 +122,18 @@ impl Ring {
         );
         self.free.push_back(to_u32(self.segments.len()));
         self.segments.push(segment);
+    }
+
+    /// Takes the last segment of the list out, if it is free and two others stay. The others keep their
+    /// indices. The caller makes a header without it durable before anybody else uses it.
+    pub(crate) fn remove_last(&mut self) -> Option<Lba> {
+        let last = to_u32(self.segments.len()) - 1;
+        let at = self.free.iter().position(|&index| index == last)?;
+        if self.segments.len() <= RING_SEGMENTS_MIN {
+            return None;
+        }
+        self.free.remove(at);
+        self.segments.pop()
     }
 
     /// Blocks between the tail's segment's start and the head, and of the whole ring.

@@ -7,7 +7,7 @@ use dure_sync::clock;
 
 use crate::error::{Error, Result};
 use crate::format::sit::SegmentUse;
-use crate::units::BlockNo;
+use crate::units::{BlockNo, journal_id};
 use crate::volume::Volume;
 
 /// Logs take at most one segment in this many.
@@ -51,8 +51,7 @@ impl Volume {
     /// `NoSpace` when the volume is too small or too full for that; errors of writing a header.
     pub(crate) fn grow_for_images(&self) -> Result<()> {
         for index in 0..self.layout.journals {
-            let id = u16::try_from(index).ok().and_then(JournalId::new);
-            let id = id.expect("at most 1000");
+            let id = journal_id(index);
             while !self
                 .journal()
                 .fits(id, self.journal().handle_bytes_max(), IMAGES_MIN)
@@ -72,25 +71,41 @@ impl Volume {
         Ok(())
     }
 
-    /// Adds a segment to the ring where the volume has room for it. The SIT need not know: which
-    /// segments are logs is in the journal headers, and `grow` makes the header durable before the
-    /// segment is used.
-    fn grow_ring(&self, id: JournalId) -> Result<()> {
+    /// Adds a segment to the ring where the volume has room for it, or another ring has far more. The SIT
+    /// need not know: which segments are logs is in the journal headers, and `grow` makes the header
+    /// durable before the segment is used.
+    pub(crate) fn grow_ring(&self, id: JournalId) -> Result<()> {
         let large = RING_SEGMENTS_MAX * u64::from(self.layout.segment_blocks);
-        let share = self.layout.segments / SHARE;
-        if self.journal().usage(id).capacity >= large
-            || self.space.statistics().segments_log >= share
-        {
+        if self.journal().usage(id).capacity >= large {
             return Ok(());
         }
-        let Some(segment) = self.space.alloc_segment(SegmentUse::Log) else {
+        let share = self.layout.segments / SHARE;
+        let segment = if self.space.statistics().segments_log < share {
+            let free = self.space.alloc_segment(SegmentUse::Log);
+            free.map(|segment| Lba::new(self.layout.segment_start(segment).0))
+        } else {
+            self.segment_of_largest(id)?
+        };
+        let Some(segment) = segment else {
             return Ok(());
         };
-        let BlockNo(first) = self.layout.segment_start(segment);
-        self.journal()
-            .grow(id, Lba::new(first))
-            .map_err(Error::from)?;
+        self.journal().grow(id, segment).map_err(Error::from)?;
         self.counters.rings_grown.add(1);
         Ok(())
+    }
+
+    /// A free segment of the largest ring, if that has at least two more than the ring of `id`: the cores
+    /// that wrote most yesterday must not keep the log space from those that write today.
+    fn segment_of_largest(&self, id: JournalId) -> Result<Option<Lba>> {
+        let capacity = |id: &JournalId| self.journal().usage(*id).capacity;
+        let ids = (0..self.layout.journals).map(journal_id);
+        let Some(largest) = ids.max_by_key(capacity) else {
+            return Ok(None);
+        };
+        let two = 2 * u64::from(self.layout.segment_blocks);
+        if capacity(&largest) < capacity(&id) + two {
+            return Ok(None);
+        }
+        self.journal().shrink(largest).map_err(Error::from)
     }
 }

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use dure_journal::JournalId;
 use dure_sync::{Arc, Condvar, Mutex, Weak, thread};
 
 use super::{Background, Volume};
 use crate::ranks::FLUSHER;
+use crate::units::journal_id;
 
 /// The thread and the way to end it.
 #[derive(Debug, Default)]
@@ -99,11 +99,7 @@ impl Volume {
     fn wants_checkpoint(&self) -> bool {
         let journal = self.journal();
         let half_full = (0..self.layout.journals).any(|index| {
-            let id = u16::try_from(index)
-                .ok()
-                .and_then(JournalId::new)
-                .expect("at most 1000");
-            let usage = journal.usage(id);
+            let usage = journal.usage(journal_id(index));
             usage.used * 2 > usage.capacity
         });
         half_full || self.nodes.dirty_count() * 2 > self.nodes.nodes_max()

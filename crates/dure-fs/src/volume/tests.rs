@@ -11,7 +11,7 @@ use crate::format::node::NodeKind;
 use crate::layout::FormatOptions;
 use crate::op::OpKind;
 use crate::space::OpClass;
-use crate::units::{Ino, Mark, Nid, Run};
+use crate::units::{Ino, Mark, Nid, Run, journal_id};
 
 fn options() -> MountOptions {
     MountOptions {
@@ -127,6 +127,33 @@ fn checkpoints_let_the_log_go_round_many_times() {
     for &nid in &nids {
         assert_eq!(text(&fs, nid, 8), 1999_u64.to_le_bytes());
     }
+}
+
+/// Found by a benchmark: the core that wrote first took all the log space there is, and the next one did
+/// a checkpoint every 500 fsyncs for ever.
+#[test]
+fn a_ring_that_starves_gets_segments_of_the_largest() {
+    let device = ram(16384, 2);
+    let fs = open(&device);
+    let segments = |index| {
+        let capacity = fs.0.journal().usage(journal_id(index)).capacity;
+        capacity / u64::from(fs.0.layout.segment_blocks)
+    };
+    let grow = |index, times| {
+        for _ in 0..times {
+            fs.0.grow_ring(journal_id(index)).unwrap();
+        }
+    };
+    grow(0, 100);
+    let all = segments(0) + segments(1);
+    assert!(segments(0) > 10 && segments(1) == 2);
+    grow(1, 100);
+    assert_eq!(segments(0) + segments(1), all, "none is lost");
+    assert!(segments(0).abs_diff(segments(1)) < 2);
+    let (nid, mark) = make(&fs, b"kept");
+    fs.0.commit(&[mark]).unwrap();
+    drop(fs);
+    assert_eq!(text(&open(&device), nid, 4), b"kept");
 }
 
 #[test]

@@ -34,6 +34,22 @@ fn a_new_segment_is_used_after_those_that_wait() {
 }
 
 #[test]
+fn only_a_free_segment_at_the_end_leaves_and_two_stay() {
+    let mut ring = ring();
+    ring.enter_next();
+    ring.enter_next();
+    assert_eq!(ring.remove_last(), None, "the head is in it");
+    ring.release_before(2);
+    ring.enter_next();
+    ring.release_before(0);
+    assert_eq!(ring.remove_last(), Some(Lba::new(300)));
+    assert_eq!((ring.free_count(), ring.segments().len()), (1, 2));
+    assert_eq!(ring.remove_last(), None, "two stay");
+    ring.enter_next();
+    assert_eq!(ring.head_lba(), Lba::new(200));
+}
+
+#[test]
 #[should_panic(expected = "counted the free segments")]
 fn a_full_ring_has_no_next_segment() {
     let mut ring = ring();

@@ -24,6 +24,8 @@ pub(crate) enum Step {
     CheckpointFinish(u8),
     /// The ring of a journal gets another segment.
     Grow(u16),
+    /// A free segment of the first ring goes to the second.
+    Move(u16, u16),
     /// A crash, a recovery, the next epoch.
     Reboot(u64),
 }
@@ -44,6 +46,7 @@ pub(crate) struct Run {
     effort: Effort,
     checkpoint: Option<Checkpoint>,
     grown: u64,
+    pub(crate) moved: usize,
     pub(crate) states: usize,
     pub(crate) steps: Vec<Step>,
     pub(crate) log_full: usize,
@@ -56,6 +59,7 @@ impl Run {
             effort,
             checkpoint: None,
             grown: 0,
+            moved: 0,
             states: 0,
             steps: Vec::new(),
             log_full: 0,
@@ -103,6 +107,14 @@ impl Run {
                 let segment = segment_at(64 + self.grown);
                 self.grown += 1;
                 self.buffers.journal.grow(id, segment).unwrap();
+            }
+            Step::Move(from, to) => {
+                let [from, to] = [from, to].map(|id| JournalId::new(id).unwrap());
+                let journal = &self.buffers.journal;
+                if let Some(segment) = journal.shrink(from).unwrap() {
+                    journal.grow(to, segment).unwrap();
+                    self.moved += 1;
+                }
             }
             Step::Reboot(draw) => {
                 self.states += cut_everywhere(&self.buffers, self.effort)?;
@@ -167,11 +179,15 @@ pub(crate) fn seeds(every_day: u64) -> u64 {
 
 /// Random scripts on one to three journals, cut everywhere. Gives the number of crash states.
 pub(crate) fn random_scripts(rules: TestRules) -> usize {
-    let states = |seed| {
+    let (mut states, mut moved) = (0, 0);
+    for seed in 0..seeds(200) {
         let journals = 1 + usize::try_from(seed % 3).unwrap();
-        run_random(seed, journals, Mix::ALL, rules).unwrap().states
-    };
-    (0..seeds(200)).map(states).sum()
+        let run = run_random(seed, journals, Mix::ALL, rules).unwrap();
+        states += run.states;
+        moved += run.moved;
+    }
+    assert!(moved > 5, "segments go from ring to ring, not {moved}");
+    states
 }
 
 /// Scripts long enough to wrap around the log. Gives the number of crash states.
@@ -223,7 +239,8 @@ pub(crate) fn random_step(random: &mut Random, journals: usize, mix: Mix) -> Ste
         79..82 => Step::Flush,
         82..88 if mix.checkpoints => Step::CheckpointCopy,
         88..95 if mix.checkpoints => Step::CheckpointFinish([1, 2, 3, 4, 4, 4][random.index(6)]),
-        95..97 if mix.grow => Step::Grow(core),
+        95 if mix.grow => Step::Grow(core),
+        96 if mix.grow => Step::Move(core, (core + 1) % u16::try_from(journals).unwrap()),
         97..100 if mix.reboots => Step::Reboot(random.next()),
         _ => Step::Commit(15),
     }
