@@ -10,10 +10,12 @@ use dure_block::{Device, share};
 use dure_fs::{FileSystem, FormatOptions};
 use dure_sync::Arc;
 
-use crate::measure::{self, Plan, Point};
+use crate::measure::Point;
 use crate::medium::{Medium, Mounted, Source};
+use crate::micro::{self, Workload, or_default};
+use crate::options::Measuring;
+use crate::report;
 use crate::target::{Target, options_of};
-use crate::workload::Workload;
 
 /// Policies of dure that are measured when none are named. Those this version does not know are left out.
 const POLICIES: [&str; 8] = [
@@ -50,24 +52,12 @@ pub struct Journal {
     /// Workloads [default: overwrite-fsync, append-fsync, create-fsync, overwrite, overwrite-shared].
     #[arg(long = "workload", value_enum)]
     pub workloads: Vec<Workload>,
-    /// Numbers of threads.
-    #[arg(long, value_delimiter = ',', default_value = "1,2")]
-    pub threads: Vec<usize>,
-    /// Measurements of each point; their median counts.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub repeat: u32,
-    /// Milliseconds of one measurement.
-    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(10..=60_000))]
-    pub milliseconds: u64,
-    /// Milliseconds of warm-up before each measurement.
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(0..=60_000))]
-    pub warm_up: u64,
     /// Microseconds of a write and of a flush of the device `delay`.
     #[arg(long, value_delimiter = ',', default_value = "20,1000")]
     pub delay: Vec<u64>,
-    /// Print a list of JSON objects.
-    #[arg(long)]
-    pub json: bool,
+    /// How.
+    #[command(flatten)]
+    pub measuring: Measuring,
 }
 
 /// All that is compared, and what was left out and why.
@@ -80,14 +70,21 @@ struct Field {
     left_out: Vec<String>,
 }
 
-/// Measures; gives the points and what was left out.
+/// Measures and prints the report.
 ///
 /// # Errors
 /// The device cannot be made, or an operation fails.
-pub(crate) fn run(args: &Journal) -> Result<(Vec<Point>, Vec<String>)> {
-    if args.threads.contains(&0) {
-        bail!("--threads: at least one thread");
+pub(crate) fn run(args: &Journal) -> Result<()> {
+    let (points, left_out) = measure(args)?;
+    args.measuring.report("journal", &points)?;
+    for what in left_out {
+        report::say(&format!("left out: {what}"));
     }
+    Ok(())
+}
+
+/// Gives the points and what was left out.
+fn measure(args: &Journal) -> Result<(Vec<Point>, Vec<String>)> {
     let default = [
         Workload::OverwriteFsync,
         Workload::AppendFsync,
@@ -95,27 +92,14 @@ pub(crate) fn run(args: &Journal) -> Result<(Vec<Point>, Vec<String>)> {
         Workload::Overwrite,
         Workload::OverwriteShared,
     ];
-    let workloads = if args.workloads.is_empty() {
-        default.to_vec()
-    } else {
-        args.workloads.clone()
-    };
-    let plan = Plan {
-        workloads,
-        threads: args.threads.clone(),
-        repeat: args.repeat,
-        run_ms: args.milliseconds,
-        warm_up_ms: args.warm_up,
-    };
+    let workloads = or_default(&args.workloads, &default);
+    let plan = args.measuring.plan(200);
     let mut field = if args.device == "delay" {
         slow_field(args)?
     } else {
         field(args)?
     };
-    let points = measure::run(&field.targets, &plan)?;
-    for target in field.targets.drain(..) {
-        target.close()?;
-    }
+    let points = micro::measure(workloads, std::mem::take(&mut field.targets), &plan)?;
     drop((field.mounted, field.media));
     Ok((points, field.left_out))
 }

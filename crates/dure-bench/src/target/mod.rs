@@ -1,59 +1,76 @@
 //! What is measured: a volume through the library, a directory through system calls, a device by itself,
 //! or a plain copy.
+//!
+//! **Invariants.** A target works only below a directory `dure-bench` of its own, which a lock keeps
+//! from a second run, and removes it at the end. **On a crash** of the run it stays behind; the next
+//! run there removes it.
 
-mod copy;
-mod directory;
-mod raw;
-mod volume;
+mod tree;
 
-use std::path::Path;
+use std::cell::Cell;
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use dure::Volume;
+use dure_block::file::open_file;
+use dure_block::{Device, share};
+use dure_fs::{FileSystem, FormatOptions, MountOptions};
+use dure_sync::Arc;
+use rustix::fs::{FlockOperation, Mode, OFlags};
 
-use crate::workload::Workload;
+use crate::measure::{Counts, Subject};
 
-pub(crate) use volume::options_of;
+pub(crate) use tree::{How, Listing, OpenFile, Tree, is_full};
 
-/// One thread's share of a workload: everything opened, ready to loop.
-pub trait Worker: Send {
-    /// Does the operation once; `turn` counts up.
-    ///
-    /// # Errors
-    /// The operation's.
-    fn operate(&mut self, turn: u64) -> Result<()>;
-}
-
-/// What a volume has counted so far.
-#[derive(Debug, Default, Clone, Copy)]
-pub struct Counts {
-    /// Bytes written to the logs, in whole blocks.
-    pub log_bytes: u64,
-    /// Flushes that were asked for.
-    pub flushes: u64,
-    /// Flushes that reached the device.
-    pub device_flushes: u64,
-}
-
-impl Counts {
-    /// Adds what was counted between two moments.
-    pub(crate) fn add(&mut self, before: &Counts, after: &Counts) {
-        self.log_bytes += after.log_bytes - before.log_bytes;
-        self.flushes += after.flushes - before.flushes;
-        self.device_flushes += after.device_flushes - before.device_flushes;
-    }
-}
+/// The directory a target works in.
+const PLACE: &str = "dure-bench";
+/// Size of a temporary volume, if there is room for twice as much.
+const TEMPORARY_BYTES: u64 = 8 << 30;
+/// A temporary volume is never smaller.
+const TEMPORARY_BYTES_MIN: u64 = 256 << 20;
 
 /// Something that can be measured.
 #[derive(Debug)]
-pub enum Target {
-    /// A volume, through the library.
-    Volume(volume::VolumeTarget),
-    /// A directory of a mounted file system.
-    Directory(directory::DirectoryTarget),
-    /// A device or file by itself.
-    Raw(raw::RawTarget),
-    /// A plain copy of 4 KiB.
+pub struct Target {
+    name: String,
+    policy: String,
+    kind: Kind,
+    /// Directories handed out so far; each has its number as its name.
+    trees: Cell<u32>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Volume(Volume),
+    Directory {
+        place: PathBuf,
+        /// Locked as long as the run lasts.
+        _lock: OwnedFd,
+    },
+    Raw {
+        path: PathBuf,
+        pages: usize,
+    },
     Copy,
+}
+
+/// Mount options from `key=value` policies with commas between them.
+pub(crate) fn options_of(name: &str, policy: &str) -> Result<MountOptions> {
+    let mut options = MountOptions::default();
+    for option in policy.split(',').filter(|option| !option.is_empty()) {
+        let set = match option.split_once('=') {
+            Some((key, value)) => options.set_policy(key, value).map_err(anyhow::Error::msg)?,
+            None => false,
+        };
+        if !set {
+            bail!(
+                "--target {name}: unknown option '{option}'; it takes the policies of 'dure mount -o'"
+            );
+        }
+    }
+    Ok(options)
 }
 
 impl Target {
@@ -71,79 +88,123 @@ impl Target {
     /// As [`Target::open`].
     pub fn named(name: &str, text: &str) -> Result<Target> {
         match text.split_once(':') {
-            Some(("dure", rest)) => Ok(Target::Volume(volume::VolumeTarget::open(name, rest)?)),
-            Some(("dir", path)) => Ok(Target::Directory(directory::DirectoryTarget::open(
-                name,
-                Path::new(path),
-            )?)),
-            Some(("raw", rest)) => Ok(Target::Raw(raw::RawTarget::open(name, rest)?)),
-            None if text == "copy" => Ok(Target::Copy),
+            Some(("dure", rest)) => {
+                let (path, policy) = rest.split_once(',').unwrap_or((rest, ""));
+                options_of(name, policy)?;
+                let device = open_file(Path::new(path), dure_block::file::OpenOptions::default())?;
+                Target::volume(name, policy, share(device)).with_context(|| path.to_owned())
+            }
+            Some(("dir", path)) => Target::directory(name, Path::new(path)),
+            Some(("raw", rest)) => Target::raw(name, rest),
+            None if text == "copy" => Ok(Target::new(name, "", Kind::Copy)),
             _ => bail!("--target {text}: it is dure:VOLUME, dir:PATH, raw:PATH or copy"),
         }
+    }
+
+    fn new(name: &str, policy: &str, kind: Kind) -> Target {
+        Target {
+            name: name.to_owned(),
+            policy: policy.to_owned(),
+            kind,
+            trees: Cell::new(0),
+        }
+    }
+
+    /// What is measured when nothing is named: a temporary volume in a file that `here` does not show, so
+    /// that nothing is left of it whatever happens, and `here` itself.
+    ///
+    /// # Errors
+    /// `here` cannot be written, or has no room.
+    pub fn defaults(here: &Path) -> Result<Vec<Target>> {
+        let shown = here.display();
+        let room = rustix::fs::statvfs(here).with_context(|| shown.to_string())?;
+        let room = room.f_bavail.saturating_mul(room.f_frsize);
+        let bytes = (room / 2).min(TEMPORARY_BYTES);
+        if bytes < TEMPORARY_BYTES_MIN {
+            bail!(
+                "{shown} has no room for a temporary volume: 512 MiB are the least; name a --target"
+            );
+        }
+        let file = tempfile::tempfile_in(here).with_context(|| {
+            format!("{shown}: a temporary volume; go elsewhere or name a --target")
+        })?;
+        file.set_len(bytes / 4096 * 4096)?;
+        let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+        let device = open_file(Path::new(&path), dure_block::file::OpenOptions::default())?;
+        let device: Arc<dyn Device> = share(device);
+        FileSystem::format(device.clone(), &FormatOptions::default())?;
+        Ok(vec![
+            Target::volume("dure (temporary)", "", device)?,
+            Target::directory(&format!("dir:{shown}"), here)?,
+        ])
+    }
+
+    fn directory(name: &str, path: &Path) -> Result<Target> {
+        let path = fs::canonicalize(path).with_context(|| path.display().to_string())?;
+        let place = path.join(PLACE);
+        let shown = || place.display().to_string();
+        if !place.exists() {
+            fs::create_dir(&place).with_context(shown)?;
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let lock = rustix::fs::open(&place, flags, Mode::empty()).with_context(shown)?;
+        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)
+            .with_context(|| format!("{}: another bench runs here", place.display()))?;
+        for left in fs::read_dir(&place).with_context(shown)? {
+            let left = left?.path();
+            fs::remove_dir_all(&left).with_context(|| left.display().to_string())?;
+        }
+        let kind = Kind::Directory { place, _lock: lock };
+        Ok(Target::new(name, "", kind))
+    }
+
+    /// `text` is PATH or PATH,pages=N.
+    fn raw(name: &str, text: &str) -> Result<Target> {
+        let (path, pages) = match text.split_once(",pages=") {
+            None => (text, 1),
+            Some((path, pages)) => (path, pages.parse().context("pages=N: a number")?),
+        };
+        if !(1..=16).contains(&pages) {
+            bail!("--target {name}: pages=1 to pages=16");
+        }
+        let path = path.into();
+        Ok(Target::new(name, "", Kind::Raw { path, pages }))
     }
 
     /// A volume on an open device.
     ///
     /// # Errors
     /// It cannot be mounted.
-    pub fn volume(
-        name: &str,
-        policy: &str,
-        device: dure_sync::Arc<dyn dure_block::Device>,
-    ) -> Result<Target> {
-        let volume = volume::VolumeTarget::open_on(name, policy, device)?;
-        Ok(Target::Volume(volume))
-    }
-
-    /// Its name in reports.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        match self {
-            Target::Volume(target) => &target.name,
-            Target::Directory(target) => &target.name,
-            Target::Raw(target) => &target.name,
-            Target::Copy => "copy",
+    pub fn volume(name: &str, policy: &str, device: Arc<dyn Device>) -> Result<Target> {
+        let volume = Volume::open_on(device, options_of(name, policy)?)?;
+        let place = Path::new("/").join(PLACE);
+        let session = volume.root();
+        if session.exists(&place)? {
+            session.remove_dir_all(&place)?;
         }
+        session.create_dir(&place)?;
+        Ok(Target::new(name, policy, Kind::Volume(volume)))
     }
 
-    /// The policies it was opened with.
-    #[must_use]
-    pub fn policy(&self) -> &str {
-        match self {
-            Target::Volume(target) => &target.policy,
-            _ => "",
-        }
+    /// A new, empty directory to work in; `None` if the target has none.
+    pub(crate) fn tree(&self) -> Result<Option<Tree>> {
+        let place = match &self.kind {
+            Kind::Volume(volume) => Tree::of_volume(volume.root(), Path::new("/").join(PLACE)),
+            Kind::Directory { place, .. } => Tree::of_directory(place.clone()),
+            Kind::Raw { .. } | Kind::Copy => return Ok(None),
+        };
+        let number = self.trees.get() + 1;
+        self.trees.set(number);
+        let tree = place.below(&number.to_string());
+        tree.create_dir(tree.root())?;
+        Ok(Some(tree))
     }
 
-    /// Whether it can do this at all.
-    #[must_use]
-    pub fn offers(&self, workload: Workload) -> bool {
-        match self {
-            Target::Volume(_) | Target::Directory(_) => true,
-            Target::Raw(_) => raw::RawTarget::offers(workload),
-            Target::Copy => matches!(workload, Workload::Overwrite | Workload::Read),
-        }
-    }
-
-    /// What it has counted, if it counts.
-    #[must_use]
-    pub fn counts(&self) -> Option<Counts> {
-        match self {
-            Target::Volume(target) => Some(target.counts()),
+    /// The device or file and the pages of one write, if it is to be measured by itself.
+    pub(crate) fn raw_device(&self) -> Option<(&Path, usize)> {
+        match &self.kind {
+            Kind::Raw { path, pages } => Some((path, *pages)),
             _ => None,
-        }
-    }
-
-    /// A worker for thread `thread`.
-    ///
-    /// # Errors
-    /// Making its files fails.
-    pub fn worker(&self, workload: Workload, thread: usize) -> Result<Box<dyn Worker>> {
-        match self {
-            Target::Volume(target) => target.worker(workload, thread),
-            Target::Directory(target) => target.worker(workload, thread),
-            Target::Raw(target) => target.worker(thread),
-            Target::Copy => Ok(Box::new(copy::Copier::new())),
         }
     }
 
@@ -152,10 +213,39 @@ impl Target {
     /// # Errors
     /// Removing or closing fails.
     pub fn close(self) -> Result<()> {
-        match self {
-            Target::Volume(target) => target.close(),
-            Target::Directory(target) => target.close(),
-            Target::Raw(_) | Target::Copy => Ok(()),
+        match &self.kind {
+            Kind::Volume(volume) => {
+                volume.root().remove_dir_all(Path::new("/").join(PLACE))?;
+                volume.close()?;
+            }
+            Kind::Directory { place, .. } => {
+                fs::remove_dir_all(place).with_context(|| place.display().to_string())?;
+            }
+            Kind::Raw { .. } | Kind::Copy => (),
         }
+        Ok(())
+    }
+}
+
+impl Subject for Target {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn policy(&self) -> &str {
+        &self.policy
+    }
+
+    fn counts(&self) -> Option<Counts> {
+        let Kind::Volume(volume) = &self.kind else {
+            return None;
+        };
+        let activity = volume.file_system().activity();
+        let blocks: u64 = activity.journals.iter().map(|journal| journal.blocks).sum();
+        Some(Counts {
+            log_bytes: blocks * 4096,
+            flushes: activity.device.flush_requests,
+            device_flushes: activity.device.device_flushes,
+        })
     }
 }

@@ -10,13 +10,17 @@ use crate::measure::Point;
 struct Row<'p> {
     bench: &'static str,
     target: &'p str,
-    workload: &'static str,
+    workload: &'p str,
     policy: &'p str,
+    cores: usize,
     threads: usize,
+    workers: &'static str,
     ops_per_second: f64,
     min: f64,
     max: f64,
     n: usize,
+    /// Of the middle measurement.
+    seconds: f64,
     p50_ns: u64,
     p99_ns: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -28,27 +32,38 @@ struct Row<'p> {
 }
 
 fn row<'p>(bench: &'static str, point: &'p Point) -> Row<'p> {
+    let rates = point.rates();
     Row {
         bench,
         target: &point.target,
-        workload: point.workload.name(),
+        workload: &point.workload,
         policy: &point.policy,
-        threads: point.threads,
+        cores: point.cores,
+        threads: point.workers,
+        workers: point.kind.name(),
         ops_per_second: point.median().round(),
-        min: point
-            .rates
-            .iter()
-            .copied()
-            .fold(f64::INFINITY, f64::min)
-            .round(),
-        max: point.rates.iter().copied().fold(0.0, f64::max).round(),
-        n: point.rates.len(),
+        min: rates.first().copied().unwrap_or_default().round(),
+        max: rates.last().copied().unwrap_or_default().round(),
+        n: rates.len(),
+        seconds: point.middle().map_or(0.0, |run| run.seconds),
         p50_ns: point.latencies.value_at_quantile(0.5),
         p99_ns: point.latencies.value_at_quantile(0.99),
-        log_bytes_per_op: point.per_operation(|counts| counts.log_bytes),
-        flushes_per_op: point.per_operation(|counts| counts.flushes),
-        device_flushes_per_op: point.per_operation(|counts| counts.device_flushes),
+        log_bytes_per_op: point.per_work(|counts| counts.log_bytes),
+        flushes_per_op: point.per_work(|counts| counts.flushes),
+        device_flushes_per_op: point.per_work(|counts| counts.device_flushes),
     }
+}
+
+/// To standard output.
+#[expect(clippy::print_stdout, reason = "the report goes to standard output")]
+pub(crate) fn print(text: &str) {
+    println!("{text}");
+}
+
+/// To standard error.
+#[expect(clippy::print_stderr, reason = "not part of the report")]
+pub(crate) fn say(text: &str) {
+    eprintln!("{text}");
 }
 
 /// A list of flat JSON objects, one a point.
@@ -58,6 +73,33 @@ fn row<'p>(bench: &'static str, point: &'p Point) -> Row<'p> {
 pub fn json(bench: &'static str, points: &[Point]) -> Result<String> {
     let rows: Vec<Row<'_>> = points.iter().map(|point| row(bench, point)).collect();
     serde_json::to_string_pretty(&rows).context("writing JSON")
+}
+
+/// The lines of the original, as its plotter reads them: a paragraph for each target and workload, a line
+/// for each number of cores.
+#[must_use]
+pub fn lines(points: &[Point]) -> String {
+    let key = |point: &Point| (point.workload.clone(), point.target.clone());
+    let mut keys = Vec::new();
+    for point in points {
+        if !keys.contains(&key(point)) {
+            keys.push(key(point));
+        }
+    }
+    let mut text = Vec::new();
+    for (workload, target) in keys {
+        text.push(format!("## {target}:{workload}:bufferedio"));
+        text.push("# ncpu secs works works/sec".to_owned());
+        let own = |point: &&Point| point.workload == workload && point.target == target;
+        for point in points.iter().filter(own) {
+            if let Some(run) = point.middle() {
+                let (cores, seconds, works) = (point.cores, run.seconds, run.works);
+                text.push(format!("{cores} {seconds:.6} {works} {:.6}", run.rate()));
+            }
+        }
+        text.push(String::new());
+    }
+    text.join("\n")
 }
 
 /// A table; the last column compares the time of an operation with that on the first target.
@@ -89,7 +131,7 @@ pub fn table(points: &[Point]) -> Table {
     for point in points {
         let first = points
             .iter()
-            .find(|other| other.workload == point.workload && other.threads == point.threads)
+            .find(|other| other.workload == point.workload && other.cores == point.cores)
             .map_or(0.0, Point::median);
         let own = row("", point);
         let ratio = if own.ops_per_second > 0.0 {

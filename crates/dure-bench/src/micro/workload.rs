@@ -3,15 +3,15 @@
 use clap::ValueEnum;
 
 /// Bytes of each thread's private file.
-pub const FILE_BYTES: u64 = 1 << 20;
+pub(super) const FILE_BYTES: u64 = 1 << 20;
 /// Bytes of one read or write.
-pub const IO_BYTES: usize = 4096;
+pub(super) const IO_BYTES: usize = 4096;
 /// Bytes after which an appended file is cut to nothing and begins again.
-pub const APPEND_BYTES: u64 = 4 << 20;
+pub(super) const APPEND_BYTES: u64 = 4 << 20;
 /// Files a thread keeps of those it creates; the oldest makes room for the next.
-pub const CREATED_FILES: u64 = 64;
+pub(super) const CREATED_FILES: u64 = 64;
 /// Threads that have a part of the shared file of their own.
-pub const SHARED_PARTS: u64 = 64;
+pub(super) const SHARED_PARTS: u64 = 64;
 
 /// A loop of one operation, on private files if nothing else is said, warm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -49,22 +49,12 @@ impl Workload {
             Workload::CreateFsync => "create-fsync",
         }
     }
-
-    /// Operations between two looks at the clock.
-    #[must_use]
-    pub fn batch(self) -> u64 {
-        match self {
-            Workload::OverwriteFsync | Workload::AppendFsync | Workload::CreateFsync => 1,
-            Workload::CreateUnlink => 8,
-            _ => 64,
-        }
-    }
 }
 
 /// What is written: bytes no device can compress or leave out (zram does both), another page for each
 /// thread. Every target gets the same.
 #[must_use]
-pub fn content(thread: usize) -> Vec<u8> {
+pub(crate) fn content(thread: usize) -> Vec<u8> {
     let mut state =
         0x9e37_79b9_7f4a_7c15 ^ u64::try_from(thread).unwrap_or(0).wrapping_mul(0x1_0001);
     let mut bytes = Vec::with_capacity(IO_BYTES);

@@ -5,12 +5,14 @@ use std::hint::black_box;
 
 use anyhow::Result;
 
-use super::Worker;
-use crate::workload::{FILE_BYTES, IO_BYTES};
+use super::workload::{FILE_BYTES, IO_BYTES};
+use crate::measure::Worker;
 
+/// Copies into one page of a megabyte after the other.
 pub(super) struct Copier {
     file: Vec<u8>,
     buffer: Vec<u8>,
+    page: usize,
 }
 
 impl Copier {
@@ -19,15 +21,17 @@ impl Copier {
         Copier {
             file: vec![1; bytes],
             buffer: vec![2; IO_BYTES],
+            page: 0,
         }
     }
 }
 
 impl Worker for Copier {
-    fn operate(&mut self, turn: u64) -> Result<()> {
-        let page = usize::try_from(turn).expect("64 bits") * IO_BYTES % self.file.len();
-        self.file[page..page + IO_BYTES].copy_from_slice(black_box(&self.buffer));
+    fn operate(&mut self) -> Result<u64> {
+        let from = self.page * IO_BYTES;
+        self.page = (self.page + 1) % (self.file.len() / IO_BYTES);
+        self.file[from..from + IO_BYTES].copy_from_slice(black_box(&self.buffer));
         black_box(&mut self.file);
-        Ok(())
+        Ok(1)
     }
 }

@@ -1,0 +1,345 @@
+//! The data workloads: blocks of 4 KiB read, overwritten, appended, cut off, synced.
+
+use anyhow::{Result, ensure};
+
+use super::seat::Seat;
+use super::workload::Workload;
+use crate::measure::Worker;
+use crate::micro::content;
+use crate::target::{How, OpenFile, Tree, is_full};
+
+const BLOCK: u64 = 4096;
+/// Bytes between the blocks of two workers in a shared file.
+const REGION: u64 = 8 << 20;
+
+pub(super) fn make(tree: &Tree, workload: Workload, seat: Seat) -> Result<Box<dyn Worker>> {
+    Ok(match workload {
+        Workload::Drbl => Box::new(private(tree, "n_file_rd.dat", seat, Act::Read)?),
+        Workload::Dwol => Box::new(private(tree, "n_blk_wrt.dat", seat, Act::Write)?),
+        Workload::Dwsl => Box::new(private(tree, "n_jnl_cmt.dat", seat, Act::WriteSync)?),
+        Workload::Drbm => Box::new(own_region(tree, seat)?),
+        Workload::Drbh => Box::new(one_block(tree, seat)?),
+        Workload::Dwom => Box::new(shared(tree, seat, &[Act::Write])?),
+        Workload::Dwom75 => {
+            let turns = [Act::Write, Act::Write, Act::Write, Act::ReadOther];
+            Box::new(shared(tree, seat, &turns)?)
+        }
+        Workload::Dwom25 => {
+            let turns = [Act::Write, Act::ReadOther, Act::ReadOther, Act::ReadOther];
+            Box::new(shared(tree, seat, &turns)?)
+        }
+        Workload::Dwal => Box::new(Appender::new(tree, seat)?),
+        _ => Box::new(Truncater::new(tree, seat)?),
+    })
+}
+
+/// What is done with a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Act {
+    Read,
+    /// The block of any worker.
+    ReadOther,
+    Write,
+    WriteSync,
+}
+
+/// A worker that stays at its block.
+struct Block {
+    file: OpenFile,
+    offset: u64,
+    buffer: Vec<u8>,
+    /// What it reads, apart from what it writes.
+    read: Vec<u8>,
+    /// Done in turn.
+    turns: Vec<Act>,
+    turn: usize,
+    seat: Seat,
+    state: u64,
+    reads: u64,
+    writes: u64,
+}
+
+fn block(file: OpenFile, offset: u64, seat: Seat, turns: &[Act]) -> Block {
+    Block {
+        file,
+        offset,
+        buffer: content(seat.number + 1),
+        read: vec![0; 4096],
+        turns: turns.to_vec(),
+        turn: 0,
+        seat,
+        state: seat.id(),
+        reads: 0,
+        writes: 0,
+    }
+}
+
+/// What is there before anything is overwritten.
+fn old() -> Vec<u8> {
+    content(0)
+}
+
+fn private(tree: &Tree, name: &str, seat: Seat, act: Act) -> Result<Block> {
+    let own = seat.private(tree)?;
+    let file = own.open(&own.path(name), How::Create)?;
+    file.write_at(&old(), 0)?;
+    file.sync()?;
+    Ok(block(file, 0, seat, &[act]))
+}
+
+/// DRBM: everybody fills a region, and reads the first block of it.
+fn own_region(tree: &Tree, seat: Seat) -> Result<Block> {
+    let file = tree.open(&tree.path("n_shfile_rd.dat"), How::Create)?;
+    let start = seat.id() * REGION;
+    fill(&file, start..start + REGION)?;
+    Ok(block(file, start, seat, &[Act::Read]))
+}
+
+/// DRBH: one block for all.
+fn one_block(tree: &Tree, seat: Seat) -> Result<Block> {
+    let file = tree.open(&tree.path("n_shblk_rd.dat"), How::Create)?;
+    if seat.is_leader() {
+        file.write_at(&old(), 0)?;
+        file.sync()?;
+    }
+    Ok(block(file, 0, seat, &[Act::Read]))
+}
+
+/// DWOM and the mixes: the first worker fills the file. Of four workers and more each does one thing.
+fn shared(tree: &Tree, seat: Seat, turns: &[Act]) -> Result<Block> {
+    let file = tree.open(&tree.path("n_mtime_upt.dat"), How::Create)?;
+    if seat.is_leader() {
+        let count = u64::try_from(seat.count)?;
+        fill(&file, 0..count * REGION)?;
+        file.sync()?;
+    }
+    let own = [turns[seat.number % turns.len()]];
+    let turns = if seat.count < 4 { turns } else { &own };
+    Ok(block(file, seat.id() * REGION, seat, turns))
+}
+
+fn fill(file: &OpenFile, bytes: std::ops::Range<u64>) -> Result<()> {
+    let page = old();
+    let pages = (bytes.start / BLOCK)..(bytes.end / BLOCK);
+    pages
+        .into_iter()
+        .try_for_each(|number| file.write_at(&page, number * BLOCK))
+}
+
+impl Block {
+    /// The block of a worker picked at random.
+    fn other(&mut self) -> u64 {
+        self.state = self
+            .state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let count = u64::try_from(self.seat.count).expect("workers are few");
+        (self.state >> 33) % count * REGION
+    }
+
+    #[inline]
+    fn read_block(&mut self, offset: u64) -> Result<()> {
+        self.reads += 1;
+        self.file.read_at(&mut self.read, offset)
+    }
+
+    #[inline]
+    fn write_block(&mut self) -> Result<()> {
+        self.writes += 1;
+        self.file.write_at(&self.buffer, self.offset)
+    }
+}
+
+impl Worker for Block {
+    #[inline]
+    fn operate(&mut self) -> Result<u64> {
+        let act = self.turns[self.turn];
+        self.turn += 1;
+        if self.turn == self.turns.len() {
+            self.turn = 0;
+        }
+        match act {
+            Act::Read => self.read_block(self.offset)?,
+            Act::ReadOther => {
+                let offset = self.other();
+                self.read_block(offset)?;
+            }
+            Act::Write => self.write_block()?,
+            Act::WriteSync => {
+                self.write_block()?;
+                self.file.sync()?;
+            }
+        }
+        Ok(1)
+    }
+
+    fn batch(&self) -> u64 {
+        if self.turns == [Act::WriteSync] {
+            1
+        } else {
+            64
+        }
+    }
+
+    /// A written block holds what was written, a read one what had been there; there was no other.
+    fn check(&mut self) -> Result<()> {
+        let offset = self.offset;
+        let mut found = vec![0; 4096];
+        self.file.read_at(&mut found, offset)?;
+        let want = if self.writes > 0 {
+            self.buffer.clone()
+        } else {
+            old()
+        };
+        ensure!(
+            found == want,
+            "the block at {offset} is not what was written"
+        );
+        if self.reads > 0 {
+            let is_page = (0..=self.seat.count).any(|writer| self.read == content(writer));
+            ensure!(is_page, "a read gave what nobody wrote");
+        }
+        ensure!(self.reads + self.writes > 0, "nothing was done");
+        Ok(())
+    }
+}
+
+/// DWAL.
+struct Appender {
+    tree: Tree,
+    file: OpenFile,
+    buffer: Vec<u8>,
+    seat: Seat,
+    blocks: u64,
+    blocks_max: u64,
+}
+
+impl Appender {
+    fn new(tree: &Tree, seat: Seat) -> Result<Appender> {
+        let path = tree.path(&format!("n_blk_alloc-{}.dat", seat.number));
+        Ok(Appender {
+            tree: tree.clone(),
+            file: tree.open(&path, How::CreateNew)?,
+            buffer: content(seat.number),
+            seat,
+            blocks: 0,
+            blocks_max: 0,
+        })
+    }
+
+    fn empty(&mut self) -> Result<()> {
+        self.file.set_len(0)?;
+        self.file.seek(0)?;
+        self.blocks = 0;
+        Ok(())
+    }
+}
+
+impl Worker for Appender {
+    fn prepare(&mut self) -> Result<()> {
+        self.empty()?;
+        self.blocks_max = self.seat.blocks_max(&self.tree)?;
+        ensure!(self.blocks_max >= 16, "no room to append to a file");
+        Ok(())
+    }
+
+    /// Begins again before it has used an eighth of its room.
+    fn warm(&mut self) -> Result<u64> {
+        if self.blocks >= self.blocks_max / 8 {
+            self.empty()?;
+        }
+        self.operate()
+    }
+
+    #[inline]
+    fn operate(&mut self) -> Result<u64> {
+        if self.blocks == self.blocks_max {
+            return Ok(0);
+        }
+        self.file.write(&self.buffer)?;
+        self.blocks += 1;
+        Ok(1)
+    }
+
+    fn batch(&self) -> u64 {
+        16
+    }
+
+    fn check(&mut self) -> Result<()> {
+        let (found, want) = (self.file.len()?, self.blocks * BLOCK);
+        ensure!(
+            found == want,
+            "{want} bytes were appended, {found} are there"
+        );
+        Ok(())
+    }
+}
+
+/// DWTL.
+struct Truncater {
+    tree: Tree,
+    file: OpenFile,
+    buffer: Vec<u8>,
+    seat: Seat,
+    blocks: u64,
+}
+
+impl Truncater {
+    fn new(tree: &Tree, seat: Seat) -> Result<Truncater> {
+        let path = tree.path(&format!("u_file_tr-{}.dat", seat.number));
+        Ok(Truncater {
+            tree: tree.clone(),
+            file: tree.open(&path, How::CreateNew)?,
+            buffer: content(seat.number),
+            seat,
+            blocks: 0,
+        })
+    }
+}
+
+impl Worker for Truncater {
+    /// Up to the bound, not to the last block of the device as the original.
+    fn prepare(&mut self) -> Result<()> {
+        let room = self.blocks + self.seat.blocks_max(&self.tree)?;
+        let most = self.seat.fill.min(room);
+        while self.blocks < most {
+            match self.file.write_at(&self.buffer, self.blocks * BLOCK) {
+                Ok(()) => self.blocks += 1,
+                Err(error) if is_full(&error) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        ensure!(self.blocks > 0, "no room for a file to truncate");
+        Ok(())
+    }
+
+    /// A block more, and off again.
+    fn warm(&mut self) -> Result<u64> {
+        self.file.write_at(&self.buffer, self.blocks * BLOCK)?;
+        self.file.set_len(self.blocks * BLOCK)?;
+        Ok(1)
+    }
+
+    #[inline]
+    fn operate(&mut self) -> Result<u64> {
+        if self.blocks == 0 {
+            return Ok(0);
+        }
+        self.blocks -= 1;
+        self.file.set_len(self.blocks * BLOCK)?;
+        Ok(1)
+    }
+
+    fn batch(&self) -> u64 {
+        8
+    }
+
+    fn check(&mut self) -> Result<()> {
+        let (found, want) = (self.file.len()?, self.blocks * BLOCK);
+        ensure!(
+            found == want,
+            "{want} bytes must be left, {found} are there"
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,103 @@
+//! MRPL, MRPM, MRPH: stat of a path five deep.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+
+use super::seat::Seat;
+use super::workload::Workload;
+use crate::measure::Worker;
+use crate::target::{How, Tree};
+
+/// Levels of the shared tree; the last one are files.
+const DEPTH: usize = 5;
+const BRANCHES: u32 = 8;
+
+pub(super) fn make(tree: &Tree, workload: Workload, seat: Seat) -> Result<Box<dyn Worker>> {
+    let path = if workload == Workload::Mrpl {
+        let own = seat.private(tree)?;
+        grow(&own, &own.path(""), DEPTH - 1, 1)?;
+        own.path("0/0/0/0")
+    } else {
+        if seat.is_leader() {
+            grow(tree, &tree.path(""), DEPTH, BRANCHES)?;
+        }
+        tree.path("0/0/0/0/0")
+    };
+    let tree = tree.clone();
+    if workload == Workload::Mrpm {
+        return Ok(Box::new(Random {
+            tree,
+            path: path.into_os_string().into_string().ok().context("UTF-8")?,
+            state: u32::try_from(seat.number)?,
+            found: 0,
+        }));
+    }
+    let found = 0;
+    Ok(Box::new(Same { tree, path, found }))
+}
+
+/// Makes `levels` levels of `branches` branches below `path`.
+fn grow(tree: &Tree, path: &std::path::Path, levels: usize, branches: u32) -> Result<()> {
+    for branch in 0..branches {
+        let below = path.join(branch.to_string());
+        if levels == 1 {
+            // One byte, so that a stat that found nothing shows.
+            tree.open(&below, How::CreateNew)?.write_at(b"l", 0)?;
+        } else {
+            tree.create_dir(&below)?;
+            grow(tree, &below, levels - 1, branches)?;
+        }
+    }
+    Ok(())
+}
+
+/// The same leaf again and again.
+struct Same {
+    tree: Tree,
+    path: PathBuf,
+    /// Size of what was found last.
+    found: u64,
+}
+
+impl Worker for Same {
+    #[inline]
+    fn operate(&mut self) -> Result<u64> {
+        self.found = self.tree.stat(&self.path)?;
+        Ok(1)
+    }
+
+    fn check(&mut self) -> Result<()> {
+        ensure!(self.found == 1, "stat found no leaf");
+        Ok(())
+    }
+}
+
+/// A leaf by chance, with the numbers of the original. Their low bits come again after eight
+/// steps, so that a worker sees eight leaves only.
+struct Random {
+    tree: Tree,
+    path: String,
+    state: u32,
+    found: u64,
+}
+
+impl Worker for Random {
+    #[inline]
+    fn operate(&mut self) -> Result<u64> {
+        self.path.truncate(self.path.len() - 2 * DEPTH);
+        for _ in 0..DEPTH {
+            self.state = self.state.wrapping_mul(1_103_515_245).wrapping_add(12_345);
+            let digit = char::from_digit(self.state % BRANCHES, 10);
+            self.path.push('/');
+            self.path.push(digit.expect("a digit below eight"));
+        }
+        self.found = self.tree.stat(self.path.as_ref())?;
+        Ok(1)
+    }
+
+    fn check(&mut self) -> Result<()> {
+        ensure!(self.found == 1, "stat found no leaf");
+        Ok(())
+    }
+}

@@ -1,0 +1,178 @@
+//! `dure bench fxmark`: the micro-benchmarks of `FxMark` (ATC'16), and the mixes by which pNOVA was
+//! measured.
+//!
+//! **Structure.** [`workload`] names them; [`data`], [`lookup`] and [`namespace`] do them, written once for
+//! directories and volumes; every worker checks at the end that its operations did what they claim.
+//! **Mended** against the original: MRDL and MRDM read the directory again at its end instead of
+//! counting the end; what DWTL, MWUL and MWUM use up is bounded instead of filling the device.
+
+mod data;
+mod lookup;
+mod namespace;
+mod seat;
+mod workload;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::measure::process::{Process, obey};
+use crate::measure::{Bench, Crew, Worker, WorkerKind, run as measure_all};
+use crate::micro::{floor, or_default, plain_copy};
+use crate::options::{Measuring, Targets, core_of};
+use crate::report;
+use crate::target::{Target, Tree};
+
+use seat::Seat;
+pub use workload::Workload;
+
+/// `dure bench fxmark`.
+#[derive(Debug, clap::Args)]
+pub struct FxMark {
+    /// What to measure on.
+    #[command(flatten)]
+    pub targets: Targets,
+    /// A workload, several times [default: all].
+    #[arg(long = "workload", value_enum, ignore_case = true, value_name = "NAME")]
+    pub workloads: Vec<Workload>,
+    /// All workloads.
+    #[arg(long, conflicts_with = "workloads")]
+    pub all: bool,
+    /// Files or blocks that a worker makes at most before it removes them (DWTL, MWUL, MWUM), reads
+    /// (MRDL, MRDM) or moves them (MWRM).
+    #[arg(long, value_name = "N", default_value_t = 32_768, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub fill: u64,
+    /// What a worker is.
+    #[arg(long, value_enum, default_value_t)]
+    pub workers: WorkerKind,
+    /// How.
+    #[command(flatten)]
+    pub measuring: Measuring,
+}
+
+/// Measures and prints the report.
+///
+/// # Errors
+/// A target that cannot be opened, or an operation that fails.
+pub(crate) fn run(args: &FxMark) -> Result<()> {
+    let targets = args.targets.open()?;
+    let plan = args.measuring.plan(200);
+    let bench = Suite {
+        fill: args.fill,
+        fill_ns: plan.run_ns,
+        kind: args.workers,
+    };
+    let workloads = or_default(&args.workloads, &Workload::ALL);
+    let points = measure_all(&bench, workloads, &targets, &plan)?;
+    targets.into_iter().try_for_each(Target::close)?;
+    if !args.measuring.json {
+        report::print(&report::lines(&points));
+    }
+    args.measuring.report("fxmark", &points)
+}
+
+#[derive(Debug)]
+struct Suite {
+    fill: u64,
+    fill_ns: u64,
+    kind: WorkerKind,
+}
+
+/// What a worker process is told.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Assignment {
+    workload: String,
+    place: PathBuf,
+    seat: Seat,
+    cores: usize,
+}
+
+impl Bench for Suite {
+    type Subject = Target;
+    type Workload = Workload;
+
+    fn name(&self, workload: Workload) -> &'static str {
+        workload.name()
+    }
+
+    fn crew(&self, target: &Target, workload: Workload, cores: usize) -> Result<Option<Crew>> {
+        let Some(tree) = target.tree()? else {
+            return match target.raw_device() {
+                Some(raw) if workload == Workload::Dwsl => floor(raw, cores).map(Some),
+                Some(_) => Ok(None),
+                None if workload.is_data() => plain_copy(cores).map(Some),
+                None => plain_loop(cores).map(Some),
+            };
+        };
+        let seat = |number| Seat {
+            number,
+            count: cores,
+            fill: self.fill,
+            fill_ns: self.fill_ns,
+        };
+        if self.kind == WorkerKind::Processes
+            && let Some(place) = tree.host_path()
+        {
+            let start = |number| {
+                let assignment = Assignment {
+                    workload: workload.name().to_owned(),
+                    place: place.to_owned(),
+                    seat: seat(number),
+                    cores,
+                };
+                Process::start(&serde_json::to_string(&assignment)?)
+            };
+            let workers = (0..cores).map(start).collect::<Result<_>>()?;
+            return Ok(Some(Crew::processes(workers, cores, tree)));
+        }
+        let own = tree.clone();
+        let make = |number| make(&own, workload, seat(number));
+        Crew::threads(cores, cores, Some(tree), make).map(Some)
+    }
+}
+
+fn make(tree: &Tree, workload: Workload, seat: Seat) -> Result<Box<dyn Worker>> {
+    match workload {
+        Workload::Mrpl | Workload::Mrpm | Workload::Mrph => lookup::make(tree, workload, seat),
+        _ if workload.is_data() => data::make(tree, workload, seat),
+        _ => namespace::make(tree, workload, seat),
+    }
+}
+
+/// A worker process: obeys until its input ends.
+///
+/// # Errors
+/// Those of the workload.
+pub(crate) fn run_worker(assignment: &str) -> Result<()> {
+    let told: Assignment = serde_json::from_str(assignment).context("an assignment")?;
+    let mut all = Workload::ALL.into_iter();
+    let workload = all.find(|workload| workload.name() == told.workload);
+    let workload = workload.context("a workload")?;
+    let tree = Tree::of_directory(told.place);
+    obey(core_of(told.seat.number, told.cores), || {
+        make(&tree, workload, told.seat)
+    })
+}
+
+/// What a second core gains where there is no file system at all.
+struct Loop(u64);
+
+fn plain_loop(cores: usize) -> Result<Crew> {
+    Crew::threads(cores, cores, None, |number| {
+        Ok(Box::new(Loop(u64::try_from(number)?)))
+    })
+}
+
+impl Worker for Loop {
+    /// About 100 ns of dependent multiplications.
+    fn operate(&mut self) -> Result<u64> {
+        for _ in 0..64 {
+            self.0 = std::hint::black_box(self.0.wrapping_mul(0x5851_f42d_4c95_7f2d) | 1);
+        }
+        Ok(1)
+    }
+}

@@ -1,0 +1,157 @@
+//! The workers of one point: threads, or processes.
+//!
+//! **Structure.** Every measurement: all prepare, each on its core; when the last one is ready, all are
+//! told when the window opens and closes. Nobody is woken in between and nothing is shared.
+
+use anyhow::Result;
+use dure_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use dure_sync::{clock, thread};
+use std::time::Duration;
+
+use super::process::Process;
+use super::work::{self, Share, Worker};
+use super::{Plan, WorkerKind};
+use crate::options::core_of;
+use crate::target::Tree;
+
+/// The workers of a point, and what they work in.
+pub(crate) struct Crew {
+    staff: Staff,
+    cores: usize,
+    /// Removed at the end.
+    tree: Option<Tree>,
+}
+
+enum Staff {
+    Threads(Vec<Box<dyn Worker>>),
+    Processes(Vec<Process>),
+}
+
+impl Crew {
+    /// Threads on the first `cores` cores; each worker is made on its core, one after the other.
+    pub(crate) fn threads(
+        count: usize,
+        cores: usize,
+        tree: Option<Tree>,
+        make: impl Fn(usize) -> Result<Box<dyn Worker>> + Sync,
+    ) -> Result<Crew> {
+        let make_on_core = |number| {
+            thread::scope(|scope| {
+                let made = scope.spawn_on(core_of(number, cores), || make(number));
+                made.join().expect("workers return errors")
+            })
+        };
+        let workers = (0..count).map(make_on_core).collect::<Result<_>>()?;
+        Ok(Crew {
+            staff: Staff::Threads(workers),
+            cores,
+            tree,
+        })
+    }
+
+    /// Processes, started and with their files made.
+    pub(crate) fn processes(workers: Vec<Process>, cores: usize, tree: Tree) -> Crew {
+        Crew {
+            staff: Staff::Processes(workers),
+            cores,
+            tree: Some(tree),
+        }
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        match &self.staff {
+            Staff::Threads(workers) => workers.len(),
+            Staff::Processes(workers) => workers.len(),
+        }
+    }
+
+    pub(crate) fn kind(&self) -> WorkerKind {
+        match &self.staff {
+            Staff::Threads(_) => WorkerKind::Threads,
+            Staff::Processes(_) => WorkerKind::Processes,
+        }
+    }
+
+    /// One measurement; `at_start` is called when all are ready, just before the warm-up.
+    pub(crate) fn measure(&mut self, plan: &Plan, at_start: impl FnOnce()) -> Result<Vec<Share>> {
+        match &mut self.staff {
+            Staff::Threads(workers) => measure_threads(workers, self.cores, plan, at_start),
+            Staff::Processes(workers) => {
+                for worker in workers.iter_mut() {
+                    worker.order_prepare()?;
+                }
+                for worker in workers.iter_mut() {
+                    worker.wait_ready()?;
+                }
+                at_start();
+                let window = plan.window_from(clock::monotonic_ns());
+                for worker in workers.iter_mut() {
+                    worker.order_run(window)?;
+                }
+                workers.iter_mut().map(Process::share).collect()
+            }
+        }
+    }
+
+    /// Checks what the workers did, and removes it.
+    pub(crate) fn end(self) -> Result<()> {
+        match self.staff {
+            Staff::Threads(mut workers) => {
+                workers.iter_mut().try_for_each(|worker| worker.check())?;
+            }
+            Staff::Processes(workers) => workers.into_iter().try_for_each(Process::end)?,
+        }
+        self.tree.map_or(Ok(()), |tree| tree.remove())
+    }
+}
+
+fn measure_threads(
+    workers: &mut [Box<dyn Worker>],
+    cores: usize,
+    plan: &Plan,
+    at_start: impl FnOnce(),
+) -> Result<Vec<Share>> {
+    let count = workers.len();
+    let ready = AtomicUsize::new(0);
+    // Written by this thread once, 0 before; read by all workers.
+    let start = AtomicU64::new(0);
+    thread::scope(|scope| {
+        let threads: Vec<_> = workers
+            .iter_mut()
+            .enumerate()
+            .map(|(number, worker)| {
+                let (ready, start) = (&ready, &start);
+                scope.spawn_on(core_of(number, cores), move || {
+                    let prepared = worker.prepare();
+                    // Release: pairs with the Acquire below; what this worker made is there.
+                    ready.fetch_add(1, Ordering::Release);
+                    prepared?;
+                    let now = wait_for(start);
+                    work::work(worker.as_mut(), plan.window_from(now))
+                })
+            })
+            .collect();
+        // Acquire: pairs with the Release of the workers.
+        while ready.load(Ordering::Acquire) < count {
+            thread::sleep(Duration::from_micros(200));
+        }
+        at_start();
+        // Release: pairs with the Acquire in `wait_for`.
+        start.store(clock::monotonic_ns(), Ordering::Release);
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("workers return errors"))
+            .collect()
+    })
+}
+
+/// Waits for a time to be named. Sleeping would cost a wake-up on every core just before the start.
+fn wait_for(start: &AtomicU64) -> u64 {
+    loop {
+        // Acquire: pairs with the Release in `measure_threads`.
+        match start.load(Ordering::Acquire) {
+            0 => thread::yield_now(),
+            ns => return ns,
+        }
+    }
+}

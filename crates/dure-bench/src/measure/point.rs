@@ -1,0 +1,147 @@
+//! All measurements of one point.
+
+use anyhow::{Context, Result};
+use hdrhistogram::Histogram;
+
+use super::work::{Share, histogram};
+use super::{Counts, f64_of};
+
+/// One measurement: all workers together.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Run {
+    /// Works of all workers.
+    pub works: u64,
+    /// Mean of their times.
+    pub seconds: f64,
+}
+
+impl Run {
+    /// Works a second.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        if self.seconds > 0.0 {
+            f64_of(self.works) / self.seconds
+        } else {
+            0.0
+        }
+    }
+}
+
+/// All measurements of one workload on one target by one number of cores.
+#[derive(Debug)]
+pub struct Point {
+    /// The workload.
+    pub workload: String,
+    /// Cores.
+    pub cores: usize,
+    /// Workers.
+    pub workers: usize,
+    /// What the workers are.
+    pub kind: WorkerKind,
+    /// The target's name.
+    pub target: String,
+    /// The target's policies.
+    pub policy: String,
+    /// The measurements.
+    pub runs: Vec<Run>,
+    /// Latencies of sampled operations, in ns.
+    pub latencies: Histogram<u64>,
+    /// Works of all measurements, warm-up included.
+    pub works_in_all: u64,
+    /// What the target counted in them, if it counts.
+    pub counts: Option<Counts>,
+}
+
+/// What a worker is.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum WorkerKind {
+    /// Threads of this process.
+    #[default]
+    Threads,
+    /// Processes, as in the original, on directories; a volume belongs to one process, so threads there.
+    Processes,
+}
+
+impl WorkerKind {
+    /// As on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            WorkerKind::Threads => "threads",
+            WorkerKind::Processes => "processes",
+        }
+    }
+}
+
+impl Point {
+    /// Adds a measurement.
+    pub(crate) fn add(&mut self, shares: &[Share]) -> Result<()> {
+        assert_eq!(shares.len(), self.workers, "every worker has a share");
+        let ns: u64 = shares.iter().map(|share| share.ns).sum();
+        let count = u64::try_from(shares.len()).context("workers are few")?;
+        self.runs.push(Run {
+            works: shares.iter().map(|share| share.works).sum(),
+            seconds: f64_of(ns / count) / 1e9,
+        });
+        for share in shares {
+            self.works_in_all += share.works_in_all;
+            self.latencies.add(&share.latencies).context("latencies")?;
+        }
+        Ok(())
+    }
+
+    /// A count of the target for each work.
+    #[must_use]
+    pub fn per_work(&self, count: impl Fn(&Counts) -> u64) -> Option<f64> {
+        let counts = self.counts.as_ref()?;
+        (self.works_in_all > 0).then(|| f64_of(count(counts)) / f64_of(self.works_in_all))
+    }
+
+    /// The measurement in the middle, the lower one of two.
+    #[must_use]
+    pub fn middle(&self) -> Option<Run> {
+        let mut sorted = self.runs.clone();
+        sorted.sort_by(|a, b| a.rate().total_cmp(&b.rate()));
+        sorted.get(sorted.len().saturating_sub(1) / 2).copied()
+    }
+
+    /// The rates, from the lowest.
+    #[must_use]
+    pub fn rates(&self) -> Vec<f64> {
+        let mut rates: Vec<f64> = self.runs.iter().map(Run::rate).collect();
+        rates.sort_by(f64::total_cmp);
+        rates
+    }
+
+    /// The median rate.
+    #[must_use]
+    pub fn median(&self) -> f64 {
+        let rates = self.rates();
+        match rates.len() {
+            0 => 0.0,
+            n => f64::midpoint(rates[(n - 1) / 2], rates[n / 2]),
+        }
+    }
+
+    pub(crate) fn new(
+        workload: &str,
+        cores: usize,
+        target: (&str, &str),
+        workers: (usize, WorkerKind),
+    ) -> Result<Point> {
+        let (target, policy) = target;
+        let (workers, kind) = workers;
+        Ok(Point {
+            workload: workload.to_owned(),
+            cores,
+            workers,
+            kind,
+            target: target.to_owned(),
+            policy: policy.to_owned(),
+            runs: Vec::new(),
+            latencies: histogram()?,
+            works_in_all: 0,
+            counts: None,
+        })
+    }
+}

@@ -1,0 +1,142 @@
+//! One worker: a loop over its operation, timed.
+
+use anyhow::{Context, Result};
+use dure_sync::clock;
+use hdrhistogram::Histogram;
+
+use crate::target::is_full;
+
+/// One worker's share of a workload: everything opened, ready to loop.
+pub trait Worker: Send {
+    /// Before every measurement and outside its time: fills up what the operations use up.
+    ///
+    /// # Errors
+    /// Those of the target.
+    fn prepare(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// What is done until the clock starts: the operation, unless that would use something up.
+    /// Gives the works done, 0 if there is nothing to do.
+    ///
+    /// # Errors
+    /// Those of the target.
+    fn warm(&mut self) -> Result<u64> {
+        self.operate()
+    }
+
+    /// The operation, once. Gives the works it counts as; 0 when nothing is left to work on.
+    ///
+    /// # Errors
+    /// Those of the target.
+    fn operate(&mut self) -> Result<u64>;
+
+    /// Operations between two looks at the clock.
+    fn batch(&self) -> u64 {
+        64
+    }
+
+    /// After the last measurement: whether the operations did what they claim.
+    ///
+    /// # Errors
+    /// What was found instead.
+    fn check(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// When a measurement begins and ends, on the monotonic clock, which all processes share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    /// End of the warm-up.
+    pub start_ns: u64,
+    /// End of the measurement.
+    pub stop_ns: u64,
+}
+
+/// What one worker did in a measurement.
+#[derive(Debug)]
+pub struct Share {
+    /// Works in the measured time.
+    pub works: u64,
+    /// The measured time; shorter than asked for if nothing was left to work on.
+    pub ns: u64,
+    /// Works in the measured time and in the warm-up.
+    pub works_in_all: u64,
+    /// Time of a work, in ns, sampled.
+    pub latencies: Histogram<u64>,
+}
+
+/// Latencies from a nanosecond to ten minutes, to three digits.
+pub(crate) fn histogram() -> Result<Histogram<u64>> {
+    Histogram::new_with_bounds(1, 600_000_000_000, 3).context("a histogram")
+}
+
+/// Warms up and works until the window closes, or nothing is left to work on.
+pub(crate) fn work(worker: &mut dyn Worker, window: Window) -> Result<Share> {
+    let mut latencies = histogram()?;
+    let batch = worker.batch();
+    let warm_works = warm_up(worker, batch, window.start_ns)?;
+    let start = clock::monotonic_ns();
+    let (mut now, mut works) = (start, 0);
+    // At least once, however late this worker gets to run.
+    'measured: loop {
+        // One operation of each batch is timed by itself; the looks at the clock cost about 50 ns, a
+        // small part of a batch.
+        let Some(done) = once(worker, works)? else {
+            break;
+        };
+        works += done;
+        let after_one = clock::monotonic_ns();
+        latencies.saturating_record((after_one - now) / done);
+        now = after_one;
+        for _ in 1..batch {
+            let Some(done) = once(worker, works)? else {
+                break 'measured;
+            };
+            works += done;
+        }
+        if batch > 1 {
+            now = clock::monotonic_ns();
+        }
+        if now >= window.stop_ns {
+            break;
+        }
+    }
+    Ok(Share {
+        works,
+        ns: clock::monotonic_ns() - start,
+        works_in_all: works + warm_works,
+        latencies,
+    })
+}
+
+/// An operation; `None` if nothing is left to work on, for which a full file system counts once
+/// something was done.
+#[inline]
+fn once(worker: &mut dyn Worker, works: u64) -> Result<Option<u64>> {
+    match worker.operate() {
+        Ok(0) if works == 0 => {
+            anyhow::bail!("nothing to work on: the warm-up or too little room used it up")
+        }
+        Ok(0) => Ok(None),
+        Ok(done) => Ok(Some(done)),
+        Err(error) if works > 0 && is_full(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn warm_up(worker: &mut dyn Worker, batch: u64, until_ns: u64) -> Result<u64> {
+    let mut works = 0;
+    while clock::monotonic_ns() < until_ns {
+        for _ in 0..batch {
+            let done = worker.warm()?;
+            if done == 0 {
+                dure_sync::thread::spin_hint();
+                break;
+            }
+            works += done;
+        }
+    }
+    Ok(works)
+}
