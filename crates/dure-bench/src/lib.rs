@@ -12,6 +12,8 @@
 //! **On a crash** of a run the target's working directory `dure-bench` may stay behind; the next run
 //! removes it.
 
+pub mod aim7;
+pub mod filebench;
 pub mod fxmark;
 pub mod journal;
 pub mod locks;
@@ -19,11 +21,19 @@ pub mod measure;
 pub mod medium;
 pub mod micro;
 pub mod options;
+mod random;
 pub mod report;
 pub mod target;
 
-use anyhow::Result;
+#[cfg(test)]
+mod tests;
+
+use anyhow::{Context, Result};
 use clap::Subcommand;
+use dure_sync::CoreId;
+use serde::{Deserialize, Serialize};
+
+use measure::process::obey;
 
 /// `dure bench`.
 #[derive(Debug, clap::Args)]
@@ -41,6 +51,10 @@ pub enum Bench {
     /// The 19 workloads of `FxMark`: how data and metadata calls scale with cores.
     #[command(name = "fxmark")]
     FxMark(fxmark::FxMark),
+    /// Servers as Filebench imitates them: files, mail, web, proxy, database.
+    Filebench(filebench::Filebench),
+    /// The storage tests of AIM7, as many users mix them.
+    Aim7(aim7::Aim7),
     /// Synchronous writes: all policies of the journal, ext4, xfs, and the floor below them.
     Journal(journal::Journal),
     /// Range locks: acquire and release of each policy, alone and beside others.
@@ -50,7 +64,16 @@ pub enum Bench {
     Worker {
         /// What it is to do, as JSON.
         assignment: String,
+        /// Where.
+        core: u16,
     },
+}
+
+/// What a worker process is told.
+#[derive(Debug, Serialize, Deserialize)]
+enum Assignment {
+    FxMark(fxmark::Assignment),
+    Aim7(aim7::Assignment),
 }
 
 /// Runs a bench and prints its report.
@@ -61,7 +84,15 @@ pub fn run(args: &Args) -> Result<()> {
     match &args.bench {
         Bench::Micro(micro) => micro::run_micro(micro),
         Bench::FxMark(fxmark) => fxmark::run(fxmark),
-        Bench::Worker { assignment } => fxmark::run_worker(assignment),
+        Bench::Filebench(filebench) => filebench::run(filebench),
+        Bench::Aim7(aim7) => aim7::run(aim7),
+        Bench::Worker { assignment, core } => {
+            let told: Assignment = serde_json::from_str(assignment).context("an assignment")?;
+            obey(CoreId::new(*core), || match told {
+                Assignment::FxMark(told) => fxmark::worker(told),
+                Assignment::Aim7(told) => aim7::worker(&told),
+            })
+        }
         Bench::Journal(journal) => journal::run(journal),
         Bench::Locks(locks) => locks::run(locks),
     }

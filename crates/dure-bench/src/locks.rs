@@ -148,7 +148,7 @@ struct Claimant {
 }
 
 impl Worker for Claimant {
-    fn operate(&mut self) -> Result<u64> {
+    fn operate(&mut self) -> Result<Option<u64>> {
         for _ in 0..BATCH {
             if self.claim.is_shared() {
                 drop(self.lock.read(self.range));
@@ -156,6 +156,6 @@ impl Worker for Claimant {
                 drop(self.lock.write(self.range));
             }
         }
-        Ok(BATCH)
+        Ok(Some(BATCH))
     }
 }

@@ -72,7 +72,10 @@ impl Measuring {
         } else {
             report::print(&report::table(points).to_string());
         }
-        Ok(())
+        match &self.svg {
+            Some(path) => report::draw(path, bench, points),
+            None => Ok(()),
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use super::seat::Seat;
 use super::workload::Workload;
 use crate::measure::Worker;
 use crate::micro::content;
+use crate::random::Random;
 use crate::target::{How, OpenFile, Tree, is_full};
 
 const BLOCK: u64 = 4096;
@@ -54,7 +55,7 @@ struct Block {
     turns: Vec<Act>,
     turn: usize,
     seat: Seat,
-    state: u64,
+    random: Random,
     reads: u64,
     writes: u64,
 }
@@ -68,7 +69,7 @@ fn block(file: OpenFile, offset: u64, seat: Seat, turns: &[Act]) -> Block {
         turns: turns.to_vec(),
         turn: 0,
         seat,
-        state: seat.id(),
+        random: Random::new(seat.id()),
         reads: 0,
         writes: 0,
     }
@@ -129,12 +130,8 @@ fn fill(file: &OpenFile, bytes: std::ops::Range<u64>) -> Result<()> {
 impl Block {
     /// The block of a worker picked at random.
     fn other(&mut self) -> u64 {
-        self.state = self
-            .state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
         let count = u64::try_from(self.seat.count).expect("workers are few");
-        (self.state >> 33) % count * REGION
+        self.random.below(count) * REGION
     }
 
     #[inline]
@@ -152,7 +149,7 @@ impl Block {
 
 impl Worker for Block {
     #[inline]
-    fn operate(&mut self) -> Result<u64> {
+    fn operate(&mut self) -> Result<Option<u64>> {
         let act = self.turns[self.turn];
         self.turn += 1;
         if self.turn == self.turns.len() {
@@ -170,7 +167,7 @@ impl Worker for Block {
                 self.file.sync()?;
             }
         }
-        Ok(1)
+        Ok(Some(1))
     }
 
     fn batch(&self) -> u64 {
@@ -244,7 +241,7 @@ impl Worker for Appender {
     }
 
     /// Begins again before it has used an eighth of its room.
-    fn warm(&mut self) -> Result<u64> {
+    fn warm(&mut self) -> Result<Option<u64>> {
         if self.blocks >= self.blocks_max / 8 {
             self.empty()?;
         }
@@ -252,13 +249,13 @@ impl Worker for Appender {
     }
 
     #[inline]
-    fn operate(&mut self) -> Result<u64> {
+    fn operate(&mut self) -> Result<Option<u64>> {
         if self.blocks == self.blocks_max {
-            return Ok(0);
+            return Ok(None);
         }
         self.file.write(&self.buffer)?;
         self.blocks += 1;
-        Ok(1)
+        Ok(Some(1))
     }
 
     fn batch(&self) -> u64 {
@@ -314,20 +311,20 @@ impl Worker for Truncater {
     }
 
     /// A block more, and off again.
-    fn warm(&mut self) -> Result<u64> {
+    fn warm(&mut self) -> Result<Option<u64>> {
         self.file.write_at(&self.buffer, self.blocks * BLOCK)?;
         self.file.set_len(self.blocks * BLOCK)?;
-        Ok(1)
+        Ok(Some(1))
     }
 
     #[inline]
-    fn operate(&mut self) -> Result<u64> {
+    fn operate(&mut self) -> Result<Option<u64>> {
         if self.blocks == 0 {
-            return Ok(0);
+            return Ok(None);
         }
         self.blocks -= 1;
         self.file.set_len(self.blocks * BLOCK)?;
-        Ok(1)
+        Ok(Some(1))
     }
 
     fn batch(&self) -> u64 {

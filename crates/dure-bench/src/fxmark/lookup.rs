@@ -62,9 +62,9 @@ struct Same {
 
 impl Worker for Same {
     #[inline]
-    fn operate(&mut self) -> Result<u64> {
+    fn operate(&mut self) -> Result<Option<u64>> {
         self.found = self.tree.stat(&self.path)?;
-        Ok(1)
+        Ok(Some(1))
     }
 
     fn check(&mut self) -> Result<()> {
@@ -84,7 +84,7 @@ struct Random {
 
 impl Worker for Random {
     #[inline]
-    fn operate(&mut self) -> Result<u64> {
+    fn operate(&mut self) -> Result<Option<u64>> {
         self.path.truncate(self.path.len() - 2 * DEPTH);
         for _ in 0..DEPTH {
             self.state = self.state.wrapping_mul(1_103_515_245).wrapping_add(12_345);
@@ -93,7 +93,7 @@ impl Worker for Random {
             self.path.push(digit.expect("a digit below eight"));
         }
         self.found = self.tree.stat(self.path.as_ref())?;
-        Ok(1)
+        Ok(Some(1))
     }
 
     fn check(&mut self) -> Result<()> {

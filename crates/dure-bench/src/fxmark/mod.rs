@@ -15,15 +15,14 @@ mod workload;
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::measure::process::{Process, obey};
-use crate::measure::{Bench, Crew, Worker, WorkerKind, run as measure_all};
+use crate::measure::{Bench, Crew, Hiring, Worker, WorkerKind, run as measure_all};
 use crate::micro::{floor, or_default, plain_copy};
-use crate::options::{Measuring, Targets, core_of};
+use crate::options::{Measuring, Targets};
 use crate::report;
 use crate::target::{Target, Tree};
 
@@ -46,9 +45,10 @@ pub struct FxMark {
     /// (MRDL, MRDM) or moves them (MWRM).
     #[arg(long, value_name = "N", default_value_t = 32_768, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub fill: u64,
-    /// What a worker is.
-    #[arg(long, value_enum, default_value_t)]
-    pub workers: WorkerKind,
+    /// Workers are processes, as in the original, not threads; on a volume, which belongs to one
+    /// process, they are threads all the same.
+    #[arg(long)]
+    pub processes: bool,
     /// How.
     #[command(flatten)]
     pub measuring: Measuring,
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &FxMark) -> Result<()> {
     let bench = Suite {
         fill: args.fill,
         fill_ns: plan.run_ns,
-        kind: args.workers,
+        kind: WorkerKind::of(args.processes),
     };
     let workloads = or_default(&args.workloads, &Workload::ALL);
     let points = measure_all(&bench, workloads, &targets, &plan)?;
@@ -88,7 +88,6 @@ pub(crate) struct Assignment {
     workload: String,
     place: PathBuf,
     seat: Seat,
-    cores: usize,
 }
 
 impl Bench for Suite {
@@ -114,24 +113,20 @@ impl Bench for Suite {
             fill: self.fill,
             fill_ns: self.fill_ns,
         };
-        if self.kind == WorkerKind::Processes
-            && let Some(place) = tree.host_path()
-        {
-            let start = |number| {
-                let assignment = Assignment {
-                    workload: workload.name().to_owned(),
-                    place: place.to_owned(),
-                    seat: seat(number),
-                    cores,
-                };
-                Process::start(&serde_json::to_string(&assignment)?)
-            };
-            let workers = (0..cores).map(start).collect::<Result<_>>()?;
-            return Ok(Some(Crew::processes(workers, cores, tree)));
-        }
-        let own = tree.clone();
-        let make = |number| make(&own, workload, seat(number));
-        Crew::threads(cores, cores, Some(tree), make).map(Some)
+        let hiring = Hiring {
+            kind: self.kind,
+            count: cores,
+            cores,
+        };
+        let assign = |place: &Path, number| {
+            crate::Assignment::FxMark(Assignment {
+                workload: workload.name().to_owned(),
+                place: place.to_owned(),
+                seat: seat(number),
+            })
+        };
+        let make = |tree: &Tree, number| make(tree, workload, seat(number));
+        Crew::hire(tree, hiring, assign, make).map(Some)
     }
 }
 
@@ -143,19 +138,15 @@ fn make(tree: &Tree, workload: Workload, seat: Seat) -> Result<Box<dyn Worker>> 
     }
 }
 
-/// A worker process: obeys until its input ends.
+/// The worker that another process was told to be.
 ///
 /// # Errors
 /// Those of the workload.
-pub(crate) fn run_worker(assignment: &str) -> Result<()> {
-    let told: Assignment = serde_json::from_str(assignment).context("an assignment")?;
+pub(crate) fn worker(told: Assignment) -> Result<Box<dyn Worker>> {
     let mut all = Workload::ALL.into_iter();
     let workload = all.find(|workload| workload.name() == told.workload);
-    let workload = workload.context("a workload")?;
     let tree = Tree::of_directory(told.place);
-    obey(core_of(told.seat.number, told.cores), || {
-        make(&tree, workload, told.seat)
-    })
+    make(&tree, workload.context("a workload")?, told.seat)
 }
 
 /// What a second core gains where there is no file system at all.
@@ -169,10 +160,10 @@ fn plain_loop(cores: usize) -> Result<Crew> {
 
 impl Worker for Loop {
     /// About 100 ns of dependent multiplications.
-    fn operate(&mut self) -> Result<u64> {
+    fn operate(&mut self) -> Result<Option<u64>> {
         for _ in 0..64 {
             self.0 = std::hint::black_box(self.0.wrapping_mul(0x5851_f42d_4c95_7f2d) | 1);
         }
-        Ok(1)
+        Ok(Some(1))
     }
 }

@@ -59,13 +59,13 @@ impl Worker for Reader {
         Ok(())
     }
 
-    fn operate(&mut self) -> Result<u64> {
+    fn operate(&mut self) -> Result<Option<u64>> {
         loop {
             if let Some(listing) = &mut self.listing
                 && let Some(entries) = listing.read(|_| ())?
                 && entries > 0
             {
-                return Ok(entries);
+                return Ok(Some(entries));
             }
             self.listing = Some(self.tree.list(self.tree.root())?);
         }
@@ -99,15 +99,15 @@ impl Worker for Creator {
         Ok(())
     }
 
-    fn warm(&mut self) -> Result<u64> {
+    fn warm(&mut self) -> Result<Option<u64>> {
         self.files.create_and_unlink(&self.content)?;
-        Ok(1)
+        Ok(Some(1))
     }
 
     #[inline]
-    fn operate(&mut self) -> Result<u64> {
+    fn operate(&mut self) -> Result<Option<u64>> {
         self.files.create(&self.content)?;
-        Ok(1)
+        Ok(Some(1))
     }
 
     fn batch(&self) -> u64 {
@@ -139,14 +139,14 @@ impl Worker for Unlinker {
         self.files.fill(self.seat.fill, u64::MAX)
     }
 
-    fn warm(&mut self) -> Result<u64> {
+    fn warm(&mut self) -> Result<Option<u64>> {
         self.files.create_and_unlink(&[])?;
-        Ok(1)
+        Ok(Some(1))
     }
 
     #[inline]
-    fn operate(&mut self) -> Result<u64> {
-        Ok(u64::from(self.files.unlink()?))
+    fn operate(&mut self) -> Result<Option<u64>> {
+        Ok(self.files.unlink()?.then_some(1))
     }
 
     fn batch(&self) -> u64 {
@@ -181,11 +181,11 @@ impl Renamer {
 
 impl Worker for Renamer {
     #[inline]
-    fn operate(&mut self) -> Result<u64> {
+    fn operate(&mut self) -> Result<Option<u64>> {
         let from = self.from.at(self.number);
         self.tree.rename(from, self.to.at(self.number + 1))?;
         self.number += 1;
-        Ok(1)
+        Ok(Some(1))
     }
 
     fn batch(&self) -> u64 {
@@ -260,21 +260,21 @@ impl Worker for Mover {
         Ok(())
     }
 
-    fn warm(&mut self) -> Result<u64> {
+    fn warm(&mut self) -> Result<Option<u64>> {
         self.shared.rename(&self.side.0, &self.side.1)?;
         self.shared.rename(&self.side.1, &self.side.0)?;
-        Ok(2)
+        Ok(Some(2))
     }
 
     #[inline]
-    fn operate(&mut self) -> Result<u64> {
+    fn operate(&mut self) -> Result<Option<u64>> {
         if self.moved == self.files.count() {
-            return Ok(0);
+            return Ok(None);
         }
         let from = self.from.at(self.moved);
         self.shared.rename(from, self.to.at(self.moved))?;
         self.moved += 1;
-        Ok(1)
+        Ok(Some(1))
     }
 
     fn batch(&self) -> u64 {

@@ -3,14 +3,17 @@
 //! **Structure.** Every measurement: all prepare, each on its core; when the last one is ready, all are
 //! told when the window opens and closes. Nobody is woken in between and nothing is shared.
 
+use std::path::Path;
+use std::time::Duration;
+
 use anyhow::Result;
 use dure_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use dure_sync::{clock, thread};
-use std::time::Duration;
 
 use super::process::Process;
 use super::work::{self, Share, Worker};
 use super::{Plan, WorkerKind};
+use crate::Assignment;
 use crate::options::core_of;
 use crate::target::Tree;
 
@@ -20,6 +23,16 @@ pub(crate) struct Crew {
     cores: usize,
     /// Removed at the end.
     tree: Option<Tree>,
+}
+
+/// What a crew consists of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Hiring {
+    pub(crate) kind: WorkerKind,
+    /// Workers.
+    pub(crate) count: usize,
+    /// Cores they share.
+    pub(crate) cores: usize,
 }
 
 enum Staff {
@@ -49,12 +62,29 @@ impl Crew {
         })
     }
 
-    /// Processes, started and with their files made.
-    pub(crate) fn processes(workers: Vec<Process>, cores: usize, tree: Tree) -> Crew {
-        Crew {
-            staff: Staff::Processes(workers),
-            cores,
-            tree: Some(tree),
+    /// Workers in `tree`, one after the other: threads, each with what `make` gives; or, if they are
+    /// to be processes and another process could go to `tree`, processes, each with what `assign` says.
+    pub(crate) fn hire(
+        tree: Tree,
+        hiring: Hiring,
+        assign: impl Fn(&Path, usize) -> Assignment,
+        make: impl Fn(&Tree, usize) -> Result<Box<dyn Worker>> + Sync,
+    ) -> Result<Crew> {
+        let Hiring { kind, count, cores } = hiring;
+        match tree.host_path() {
+            Some(place) if kind == WorkerKind::Processes => {
+                let start = |number| Process::start(&assign(place, number), core_of(number, cores));
+                let workers = (0..count).map(start).collect::<Result<_>>()?;
+                Ok(Crew {
+                    staff: Staff::Processes(workers),
+                    cores,
+                    tree: Some(tree),
+                })
+            }
+            _ => {
+                let own = tree.clone();
+                Crew::threads(count, cores, Some(tree), |number| make(&own, number))
+            }
         }
     }
 

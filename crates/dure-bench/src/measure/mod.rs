@@ -10,7 +10,7 @@ use std::io::IsTerminal;
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 
-pub(crate) use crew::Crew;
+pub(crate) use crew::{Crew, Hiring};
 pub use point::{Point, Run, WorkerKind};
 pub use work::{Share, Window, Worker};
 

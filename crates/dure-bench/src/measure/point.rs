@@ -53,17 +53,26 @@ pub struct Point {
 }
 
 /// What a worker is.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkerKind {
-    /// Threads of this process.
-    #[default]
+    /// A thread of this process.
     Threads,
-    /// Processes, as in the original, on directories; a volume belongs to one process, so threads there.
+    /// A process, if the target is a directory; a volume belongs to one process.
     Processes,
 }
 
 impl WorkerKind {
-    /// As on the command line.
+    /// As `--processes` says.
+    #[must_use]
+    pub fn of(processes: bool) -> WorkerKind {
+        if processes {
+            WorkerKind::Processes
+        } else {
+            WorkerKind::Threads
+        }
+    }
+
+    /// In reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -1,7 +1,7 @@
 //! Workers that are processes, as FxMark's and AIM7's are: threads share a table of descriptors, so
 //! that the kernel counts references they need not count.
 //!
-//! **Structure.** The parent starts this program again as `dure bench worker ASSIGNMENT` and talks
+//! **Structure.** The parent starts this program again as `dure bench worker ASSIGNMENT CORE` and talks
 //! to it over its standard input and output, a line a message: `made`, then `prepare` and `ready`,
 //! `run START STOP` and the share as JSON, as often as wanted; the end of the input is the order to
 //! check and end. A child has one thread, which is bound to its core.
@@ -15,6 +15,7 @@ use dure_sync::{CoreId, thread};
 use serde::{Deserialize, Serialize};
 
 use super::work::{Share, Window, Worker, histogram, work};
+use crate::Assignment;
 
 /// A worker in another process.
 #[derive(Debug)]
@@ -36,9 +37,13 @@ struct Told {
 
 impl Process {
     /// Starts the worker that `assignment` describes and waits until its files are made.
-    pub(crate) fn start(assignment: &str) -> Result<Process> {
+    pub(crate) fn start(assignment: &Assignment, core: CoreId) -> Result<Process> {
+        let (assignment, core) = (
+            serde_json::to_string(assignment)?,
+            core.number().to_string(),
+        );
         let mut child = Command::new("/proc/self/exe")
-            .args(["bench", "worker", assignment])
+            .args(["bench", "worker", &assignment, &core])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -17,19 +17,20 @@ pub trait Worker: Send {
     }
 
     /// What is done until the clock starts: the operation, unless that would use something up.
-    /// Gives the works done, 0 if there is nothing to do.
+    /// As [`Worker::operate`].
     ///
     /// # Errors
     /// Those of the target.
-    fn warm(&mut self) -> Result<u64> {
+    fn warm(&mut self) -> Result<Option<u64>> {
         self.operate()
     }
 
-    /// The operation, once. Gives the works it counts as; 0 when nothing is left to work on.
+    /// The operation, once. Gives the works it counts as, 0 if it only waited for others; `None` when
+    /// nothing is left to work on.
     ///
     /// # Errors
     /// Those of the target.
-    fn operate(&mut self) -> Result<u64>;
+    fn operate(&mut self) -> Result<Option<u64>>;
 
     /// Operations between two looks at the clock.
     fn batch(&self) -> u64 {
@@ -88,7 +89,9 @@ pub(crate) fn work(worker: &mut dyn Worker, window: Window) -> Result<Share> {
         };
         works += done;
         let after_one = clock::monotonic_ns();
-        latencies.saturating_record((after_one - now) / done);
+        if let Some(ns) = (after_one - now).checked_div(done) {
+            latencies.saturating_record(ns);
+        }
         now = after_one;
         for _ in 1..batch {
             let Some(done) = once(worker, works)? else {
@@ -116,11 +119,10 @@ pub(crate) fn work(worker: &mut dyn Worker, window: Window) -> Result<Share> {
 #[inline]
 fn once(worker: &mut dyn Worker, works: u64) -> Result<Option<u64>> {
     match worker.operate() {
-        Ok(0) if works == 0 => {
+        Ok(None) if works == 0 => {
             anyhow::bail!("nothing to work on: the warm-up or too little room used it up")
         }
-        Ok(0) => Ok(None),
-        Ok(done) => Ok(Some(done)),
+        Ok(done) => Ok(done),
         Err(error) if works > 0 && is_full(&error) => Ok(None),
         Err(error) => Err(error),
     }
@@ -130,11 +132,10 @@ fn warm_up(worker: &mut dyn Worker, batch: u64, until_ns: u64) -> Result<u64> {
     let mut works = 0;
     while clock::monotonic_ns() < until_ns {
         for _ in 0..batch {
-            let done = worker.warm()?;
-            if done == 0 {
+            let Some(done) = worker.warm()? else {
                 dure_sync::thread::spin_hint();
                 break;
-            }
+            };
             works += done;
         }
     }

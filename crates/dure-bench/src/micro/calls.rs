@@ -62,7 +62,7 @@ impl Calls {
 }
 
 impl Worker for Calls {
-    fn operate(&mut self) -> Result<u64> {
+    fn operate(&mut self) -> Result<Option<u64>> {
         let offset = self.from + self.done * 4096 % FILE_BYTES;
         match self.workload {
             Workload::Overwrite | Workload::OverwriteShared => {
@@ -92,7 +92,7 @@ impl Worker for Calls {
             Workload::CreateFsync => self.create_and_sync()?,
         }
         self.done += 1;
-        Ok(1)
+        Ok(Some(1))
     }
 
     fn batch(&self) -> u64 {

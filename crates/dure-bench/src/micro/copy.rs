@@ -27,11 +27,11 @@ impl Copier {
 }
 
 impl Worker for Copier {
-    fn operate(&mut self) -> Result<u64> {
+    fn operate(&mut self) -> Result<Option<u64>> {
         let from = self.page * IO_BYTES;
         self.page = (self.page + 1) % (self.file.len() / IO_BYTES);
         self.file[from..from + IO_BYTES].copy_from_slice(black_box(&self.buffer));
         black_box(&mut self.file);
-        Ok(1)
+        Ok(Some(1))
     }
 }

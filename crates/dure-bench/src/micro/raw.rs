@@ -45,13 +45,13 @@ impl Writer {
 }
 
 impl Worker for Writer {
-    fn operate(&mut self) -> Result<u64> {
+    fn operate(&mut self) -> Result<Option<u64>> {
         let turns = FILE_BYTES / 4096;
         let offset = self.from + self.turn % turns * self.step;
         self.turn += 1;
         self.file.write_all_at(self.buffer.as_slice(), offset)?;
         rustix::fs::fdatasync(&self.file)?;
-        Ok(1)
+        Ok(Some(1))
     }
 
     fn batch(&self) -> u64 {

@@ -2,6 +2,8 @@
 
 use clap::ValueEnum;
 
+use crate::random::Random;
+
 /// Bytes of each thread's private file.
 pub(super) const FILE_BYTES: u64 = 1 << 20;
 /// Bytes of one read or write.
@@ -55,15 +57,11 @@ impl Workload {
 /// thread. Every target gets the same.
 #[must_use]
 pub(crate) fn content(thread: usize) -> Vec<u8> {
-    let mut state =
-        0x9e37_79b9_7f4a_7c15 ^ u64::try_from(thread).unwrap_or(0).wrapping_mul(0x1_0001);
+    let seed = u64::try_from(thread).unwrap_or(0).wrapping_mul(0x1_0001);
+    let mut random = Random::new(seed);
     let mut bytes = Vec::with_capacity(IO_BYTES);
     while bytes.len() < IO_BYTES {
-        // xorshift64*
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        bytes.extend_from_slice(&state.wrapping_mul(0x2545_f491_4f6c_dd1d).to_le_bytes());
+        bytes.extend_from_slice(&random.next().to_le_bytes());
     }
     bytes
 }

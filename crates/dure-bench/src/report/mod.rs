@@ -1,10 +1,14 @@
 //! The report: a table for people, flat objects for programs.
 
+mod chart;
+
 use anyhow::{Context, Result};
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
 use crate::measure::Point;
+
+pub(crate) use chart::draw;
 
 #[derive(Debug, Serialize)]
 struct Row<'p> {
@@ -41,9 +45,9 @@ fn row<'p>(bench: &'static str, point: &'p Point) -> Row<'p> {
         cores: point.cores,
         threads: point.workers,
         workers: point.kind.name(),
-        ops_per_second: point.median().round(),
-        min: rates.first().copied().unwrap_or_default().round(),
-        max: rates.last().copied().unwrap_or_default().round(),
+        ops_per_second: rounded(point.median()),
+        min: rounded(rates.first().copied().unwrap_or_default()),
+        max: rounded(rates.last().copied().unwrap_or_default()),
         n: rates.len(),
         seconds: point.middle().map_or(0.0, |run| run.seconds),
         p50_ns: point.latencies.value_at_quantile(0.5),
@@ -51,6 +55,23 @@ fn row<'p>(bench: &'static str, point: &'p Point) -> Row<'p> {
         log_bytes_per_op: point.per_work(|counts| counts.log_bytes),
         flushes_per_op: point.per_work(|counts| counts.flushes),
         device_flushes_per_op: point.per_work(|counts| counts.device_flushes),
+    }
+}
+
+/// Slow rates to a thousandth.
+fn rounded(rate: f64) -> f64 {
+    if rate < 1000.0 {
+        (rate * 1000.0).round() / 1000.0
+    } else {
+        rate.round()
+    }
+}
+
+fn shown(rate: f64) -> String {
+    if rate < 1000.0 {
+        format!("{rate:.1}")
+    } else {
+        format!("{rate:.0}")
     }
 }
 
@@ -144,9 +165,9 @@ pub fn table(points: &[Point]) -> Table {
             own.threads.to_string(),
             own.target.to_owned(),
             own.policy.to_owned(),
-            format!("{:.0}", own.ops_per_second),
-            format!("{:.0}", own.min),
-            format!("{:.0}", own.max),
+            shown(own.ops_per_second),
+            shown(own.min),
+            shown(own.max),
             own.n.to_string(),
             own.p50_ns.to_string(),
             own.p99_ns.to_string(),

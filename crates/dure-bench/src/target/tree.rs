@@ -16,17 +16,32 @@ use std::mem::MaybeUninit;
 /// What a file is opened for; all can read and write unless the name says less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum How {
+    /// It is there; reading only.
+    Read,
+    /// It is there.
+    Write,
+    /// It is there, and every write is durable when it returns (`O_SYNC`).
+    Durable,
     /// Made if it is not there.
     Create,
     /// It must not be there.
     CreateNew,
+    /// Made, or emptied.
+    Truncate,
+    /// Made or emptied, and every write is durable when it returns.
+    TruncateDurable,
 }
 
 impl How {
     fn flags(self) -> OFlags {
         let flags = match self {
+            How::Read => return OFlags::RDONLY | OFlags::CLOEXEC,
+            How::Write => OFlags::empty(),
+            How::Durable => OFlags::SYNC,
             How::Create => OFlags::CREATE,
             How::CreateNew => OFlags::CREATE | OFlags::EXCL,
+            How::Truncate => OFlags::CREATE | OFlags::TRUNC,
+            How::TruncateDurable => OFlags::CREATE | OFlags::TRUNC | OFlags::SYNC,
         };
         flags | OFlags::RDWR | OFlags::CLOEXEC
     }
@@ -34,8 +49,13 @@ impl How {
     fn options(self) -> OpenOptions {
         let both = OpenOptions::new().read(true).write(true);
         match self {
+            How::Read => OpenOptions::new().read(true),
+            How::Write => both,
+            How::Durable => both.sync(true),
             How::Create => both.create(true),
             How::CreateNew => both.create_new(true),
+            How::Truncate => both.create(true).truncate(true),
+            How::TruncateDurable => both.create(true).truncate(true).sync(true),
         }
     }
 }
@@ -107,6 +127,15 @@ impl Tree {
         }
     }
 
+    pub(crate) fn create_dir_all(&self, path: &Path) -> Result<()> {
+        match &self.side {
+            Side::System => {
+                std::fs::create_dir_all(path).with_context(|| format!("mkdir {}", path.display()))
+            }
+            Side::Library(session) => Ok(session.create_dir_all(path)?),
+        }
+    }
+
     pub(crate) fn remove_file(&self, path: &Path) -> Result<()> {
         match &self.side {
             Side::System => {
@@ -130,6 +159,14 @@ impl Tree {
             Side::System => rustix::fs::rename(from, to)
                 .with_context(|| format!("rename {} to {}", from.display(), to.display())),
             Side::Library(session) => Ok(session.rename(from, to)?),
+        }
+    }
+
+    pub(crate) fn link(&self, from: &Path, to: &Path) -> Result<()> {
+        match &self.side {
+            Side::System => rustix::fs::link(from, to)
+                .with_context(|| format!("link {} to {}", from.display(), to.display())),
+            Side::Library(session) => Ok(session.hard_link(from, to)?),
         }
     }
 
@@ -164,6 +201,18 @@ impl Tree {
             }
             Side::Library(session) => Listing::Library(session.read_dir(path)?),
         })
+    }
+
+    /// Makes the whole file system durable.
+    pub(crate) fn sync(&self) -> Result<()> {
+        match &self.side {
+            Side::System => {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                let directory = rustix::fs::open(&self.root, flags, Mode::empty())?;
+                rustix::fs::syncfs(directory).context("syncfs")
+            }
+            Side::Library(session) => Ok(session.sync()?),
+        }
     }
 
     /// Bytes an ordinary user may still write.
@@ -248,6 +297,14 @@ impl OpenFile {
             OpenFile::System(file) => whole(rustix::io::pread(file, &mut *bytes, offset), bytes),
             OpenFile::Library(file) => Ok(file.read_exact_at(bytes, offset)?),
         }
+    }
+
+    /// Reads at `offset` as much as there is.
+    pub(crate) fn read_some_at(&self, bytes: &mut [u8], offset: u64) -> Result<usize> {
+        Ok(match self {
+            OpenFile::System(file) => rustix::io::pread(file, bytes, offset).context("read")?,
+            OpenFile::Library(file) => file.read_at(bytes, offset)?,
+        })
     }
 
     /// Writes all of `bytes` at `offset`.
