@@ -114,6 +114,8 @@ fn two_runs_do_not_share_a_directory() {
     let error = format!("{:#}", Target::open(&text).unwrap_err());
     assert!(error.contains("another bench"), "{error}");
     drop(targets);
+    let left = std::fs::read_dir(directory.path()).unwrap().count();
+    assert_eq!(left, 0, "nor does a run that failed leave anything");
     Target::open(&text).unwrap().close().unwrap();
 }
 

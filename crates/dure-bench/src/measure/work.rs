@@ -60,7 +60,8 @@ pub struct Window {
 pub struct Share {
     /// Works in the measured time.
     pub works: u64,
-    /// The measured time; shorter than asked for if nothing was left to work on.
+    /// From the opening of the window to the end of the last work; shorter than asked for if nothing was
+    /// left to work on.
     pub ns: u64,
     /// Works in the measured time and in the warm-up.
     pub works_in_all: u64,
@@ -77,9 +78,8 @@ pub(crate) fn histogram() -> Result<Histogram<u64>> {
 pub(crate) fn work(worker: &mut dyn Worker, window: Window) -> Result<Share> {
     let mut latencies = histogram()?;
     let batch = worker.batch();
-    let warm_works = warm_up(worker, batch, window.start_ns)?;
-    let start = clock::monotonic_ns();
-    let (mut now, mut works) = (start, 0);
+    let (warm_works, mut works) = warm_up(worker, batch, window.start_ns)?;
+    let mut now = clock::monotonic_ns();
     // At least once, however late this worker gets to run.
     'measured: loop {
         // One operation of each batch is timed by itself; the looks at the clock cost about 50 ns, a
@@ -108,7 +108,7 @@ pub(crate) fn work(worker: &mut dyn Worker, window: Window) -> Result<Share> {
     }
     Ok(Share {
         works,
-        ns: clock::monotonic_ns() - start,
+        ns: clock::monotonic_ns() - window.start_ns,
         works_in_all: works + warm_works,
         latencies,
     })
@@ -128,9 +128,12 @@ fn once(worker: &mut dyn Worker, works: u64) -> Result<Option<u64>> {
     }
 }
 
-fn warm_up(worker: &mut dyn Worker, batch: u64, until_ns: u64) -> Result<u64> {
+/// Works done before the window opened, and those of an operation that it opened upon: one that takes
+/// long would otherwise be time without works.
+fn warm_up(worker: &mut dyn Worker, batch: u64, until_ns: u64) -> Result<(u64, u64)> {
     let mut works = 0;
     while clock::monotonic_ns() < until_ns {
+        let before = works;
         for _ in 0..batch {
             let Some(done) = worker.warm()? else {
                 dure_sync::thread::spin_hint();
@@ -138,6 +141,53 @@ fn warm_up(worker: &mut dyn Worker, batch: u64, until_ns: u64) -> Result<u64> {
             };
             works += done;
         }
+        if batch == 1 && clock::monotonic_ns() >= until_ns {
+            return Ok((before, works - before));
+        }
     }
-    Ok(works)
+    Ok((works, 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Window, Worker, work};
+    use dure_sync::clock;
+
+    /// Has so many operations left.
+    struct Few(u64);
+
+    impl Worker for Few {
+        fn operate(&mut self) -> anyhow::Result<Option<u64>> {
+            if self.0 == 0 {
+                return Ok(None);
+            }
+            self.0 -= 1;
+            Ok(Some(3))
+        }
+    }
+
+    #[test]
+    fn a_late_worker_works_once_and_its_delay_counts() {
+        let now = clock::monotonic_ns();
+        let window = Window {
+            start_ns: now - 50_000_000,
+            stop_ns: now - 10_000_000,
+        };
+        let share = work(&mut Few(1000), window).unwrap();
+        assert_eq!(share.works, 3 * 64, "one batch");
+        assert!(share.ns >= 50_000_000, "{}", share.ns);
+    }
+
+    #[test]
+    fn a_worker_ends_when_nothing_is_left() {
+        let now = clock::monotonic_ns();
+        let window = Window {
+            start_ns: now,
+            stop_ns: now + 3_600_000_000_000,
+        };
+        let share = work(&mut Few(100), window).unwrap();
+        assert_eq!(share.works, 300);
+        assert!(share.ns < 3_600_000_000_000);
+        assert!(work(&mut Few(0), window).is_err(), "not once");
+    }
 }

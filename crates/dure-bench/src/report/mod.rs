@@ -3,7 +3,7 @@
 mod chart;
 
 use anyhow::{Context, Result};
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::{CellAlignment, Table, TableComponent, presets};
 use serde::Serialize;
 
 use crate::measure::Point;
@@ -144,6 +144,12 @@ pub fn table(points: &[Point]) -> Table {
             "log bytes/op",
             "device flushes/op",
         ]);
+    for lines in [
+        TableComponent::HorizontalLines,
+        TableComponent::MiddleIntersections,
+    ] {
+        table.remove_style(lines);
+    }
     for column in [1, 4, 5, 6, 7, 8, 9, 10, 11, 12] {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);

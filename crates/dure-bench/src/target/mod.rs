@@ -2,8 +2,8 @@
 //! or a plain copy.
 //!
 //! **Invariants.** A target works only below a directory `dure-bench` of its own, which a lock keeps
-//! from a second run, and removes it at the end. **On a crash** of the run it stays behind; the next
-//! run there removes it.
+//! from a second run, and removes it at the end, also after an error. **On a crash** of the run (also
+//! Ctrl-C) it stays behind; the next run there removes it.
 
 mod tree;
 
@@ -39,6 +39,7 @@ pub struct Target {
     kind: Kind,
     /// Directories handed out so far; each has its number as its name.
     trees: Cell<u32>,
+    is_closed: bool,
 }
 
 #[derive(Debug)]
@@ -107,6 +108,7 @@ impl Target {
             policy: policy.to_owned(),
             kind,
             trees: Cell::new(0),
+            is_closed: false,
         }
     }
 
@@ -212,7 +214,8 @@ impl Target {
     ///
     /// # Errors
     /// Removing or closing fails.
-    pub fn close(self) -> Result<()> {
+    pub fn close(mut self) -> Result<()> {
+        self.is_closed = true;
         match &self.kind {
             Kind::Volume(volume) => {
                 volume.root().remove_dir_all(Path::new("/").join(PLACE))?;
@@ -224,6 +227,17 @@ impl Target {
             Kind::Raw { .. } | Kind::Copy => (),
         }
         Ok(())
+    }
+}
+
+impl Drop for Target {
+    /// After a failure: a volume is cleared by the next run on it, others see a directory at once.
+    fn drop(&mut self) {
+        if let Kind::Directory { place, .. } = &self.kind
+            && !self.is_closed
+        {
+            drop(fs::remove_dir_all(place));
+        }
     }
 }
 
