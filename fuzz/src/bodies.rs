@@ -32,7 +32,7 @@ fn block_of(data: &[u8]) -> Vec<u8> {
 /// Puts the checksum of `bytes` into the field at `field`.
 fn seal(bytes: &mut [u8], field: usize, seed: u32) {
     bytes[field..field + 4].fill(0);
-    let crc = crc32c::crc32c_append(seed, bytes);
+    let crc = dure_block::crc32c::crc32c_append(seed, bytes);
     bytes[field..field + 4].copy_from_slice(&crc.to_le_bytes());
 }
 

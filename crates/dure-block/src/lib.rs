@@ -12,6 +12,7 @@
 //! * [`Queue`]: what the upper layers use. It bounds the requests in flight by tags, splits long
 //!   requests, coalesces flushes, counts, and stamps each request with the letters of blktrace.
 //! * [`crash`]: every state a recorded device may be in after a power cut.
+//! * [`mod@crc32c`]: the checksum of all that lies on a device.
 //!
 //! **Invariants.**
 //! * A completed write may be lost until a flush that *started after its completion* has
@@ -39,6 +40,7 @@
 mod bio;
 mod buf;
 pub mod crash;
+pub mod crc32c;
 mod device;
 mod engine;
 mod error;

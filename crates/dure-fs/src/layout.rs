@@ -141,7 +141,7 @@ impl Layout {
             sit_pairs: U32::new(small(sit_pairs)?),
             summary_pairs: U32::new(small(summary_pairs)?),
             segments: U32::new(small(segments)?),
-            crc_seed: U32::new(crc32c::crc32c(&uuid)),
+            crc_seed: U32::new(dure_block::crc32c::crc32c(&uuid)),
             hash_seed: U64::new(xxhash_rust::xxh3::xxh3_64(&uuid)),
             devices: one_device(uuid, blocks),
             reserved: [0; 2824],

@@ -63,10 +63,10 @@ fn walk(fs: &FileSystem, directory: &InodeRef, path: &[u8], tree: &mut Tree) -> 
         let mut attached = Vec::new();
         for name in fs.list_xattr(&inode)? {
             let value = fs.get_xattr(&inode, &name)?.unwrap_or_default();
-            attached.push((name, crc32c::crc32c(&value)));
+            attached.push((name, dure_block::crc32c::crc32c(&value)));
         }
         let (mode, nlink, size) = (attributes.mode, attributes.nlink, attributes.size);
-        let sum = crc32c::crc32c(&content);
+        let sum = dure_block::crc32c::crc32c(&content);
         tree.insert(
             path,
             format!("{mode:o} {nlink} {size} {sum:x} {attached:x?}"),

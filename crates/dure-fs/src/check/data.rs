@@ -10,12 +10,12 @@ use super::issue::IssueKind;
 pub(super) fn verify(context: &mut Context<'_>, ino: Ino, page: u64, slot: Slot) {
     let block = slot.block().0;
     let got = match context.logged.get(&slot.block()) {
-        Some(bytes) => crc32c::crc32c(bytes),
+        Some(bytes) => dure_block::crc32c::crc32c(bytes),
         None => {
             let Some(bytes) = context.read(block, 1) else {
                 return;
             };
-            crc32c::crc32c(&bytes)
+            dure_block::crc32c::crc32c(&bytes)
         }
     };
     let want = slot.crc.get();

@@ -119,7 +119,8 @@ impl Volume {
                 let block = page.old.block();
                 let read = self.logged.read(block, bytes)
                     || self.queue.read(Lba::new(block.0), bytes).is_ok();
-                let wrong = page.old.has_crc() && crc32c::crc32c(bytes) != page.old.crc.get();
+                let wrong =
+                    page.old.has_crc() && dure_block::crc32c::crc32c(bytes) != page.old.crc.get();
                 if !read || wrong {
                     continue;
                 }

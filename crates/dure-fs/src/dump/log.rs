@@ -131,7 +131,7 @@ fn note(kind: u8, bytes: &[u8]) -> String {
                 data.granule,
                 data.slot,
                 content.len(),
-                crc32c::crc32c(content)
+                dure_block::crc32c::crc32c(content)
             )
         }
         _ => unknown(),

@@ -300,7 +300,7 @@ impl Volume {
 
 /// Compares a page with the CRC in its slot.
 fn check_page(inode: &Inode, page: u64, slot: &Slot, bytes: &[u8]) -> Result<()> {
-    let got = crc32c::crc32c(bytes);
+    let got = dure_block::crc32c::crc32c(bytes);
     if !slot.has_crc() || got == slot.crc.get() {
         return Ok(());
     }

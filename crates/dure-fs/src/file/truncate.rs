@@ -142,7 +142,11 @@ impl Volume {
 
     fn save_frame(&self, page: u64, old: Slot, frame: &Frame) -> Result<Target> {
         let core = self.partition();
-        let mut targets = [Target::new(page, old, crc32c::crc32c(frame.bytes()))];
+        let mut targets = [Target::new(
+            page,
+            old,
+            dure_block::crc32c::crc32c(frame.bytes()),
+        )];
         let written = self.allocate(core, &mut targets).and_then(|()| {
             self.write_blocks(core, &mut targets, frame.bytes())?;
             if self.options.flush == FlushRule::Two {

@@ -329,7 +329,7 @@ impl Volume {
         let mut targets = Vec::with_capacity(batch.pages.len());
         for (&page, bytes) in batch.pages.iter().zip(bytes.chunks_exact(BLOCK_BYTES)) {
             let slot = map.slot(&state.record, page)?;
-            targets.push(Target::new(page, slot, crc32c::crc32c(bytes)));
+            targets.push(Target::new(page, slot, dure_block::crc32c::crc32c(bytes)));
             if page >= DIRECT_SLOTS && node_start(page, 1) != leaf {
                 leaf = node_start(page, 1);
                 // A leaf that exists, or new nodes and the index (or inode) they hang on.

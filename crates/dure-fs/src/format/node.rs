@@ -182,7 +182,7 @@ impl NodeImage {
             reserved2: [0; 16],
         };
         block[..HEADER_BYTES].copy_from_slice(header.as_bytes());
-        header.crc = U32::new(crc32c::crc32c_append(seed, block));
+        header.crc = U32::new(dure_block::crc32c::crc32c_append(seed, block));
         block[..HEADER_BYTES].copy_from_slice(header.as_bytes());
     }
 
@@ -201,8 +201,8 @@ impl NodeImage {
         )?;
         let mut zeroed = header;
         zeroed.crc = U32::new(0);
-        let sum = crc32c::crc32c_append(
-            crc32c::crc32c_append(seed, zeroed.as_bytes()),
+        let sum = dure_block::crc32c::crc32c_append(
+            dure_block::crc32c::crc32c_append(seed, zeroed.as_bytes()),
             &block[HEADER_BYTES..],
         );
         Error::expect_eq(

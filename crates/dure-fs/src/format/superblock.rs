@@ -112,7 +112,7 @@ impl SuperBlock {
     pub fn seal(mut self, address: u64) -> [u8; BLOCK_BYTES] {
         self.address = U64::new(address);
         self.crc = U32::new(0);
-        self.crc = U32::new(crc32c::crc32c(self.as_bytes()));
+        self.crc = U32::new(dure_block::crc32c::crc32c(self.as_bytes()));
         let mut block = [0; BLOCK_BYTES];
         block.copy_from_slice(self.as_bytes());
         block
@@ -135,7 +135,7 @@ impl SuperBlock {
         }
         let mut zeroed = sb;
         zeroed.crc = U32::new(0);
-        let got = crc32c::crc32c(zeroed.as_bytes());
+        let got = dure_block::crc32c::crc32c(zeroed.as_bytes());
         Error::expect_eq(
             "superblock checksum",
             address,

@@ -156,7 +156,7 @@ fn is_content(slot: Slot, block: BlockNo, bytes: &[u8]) -> bool {
     slot.is_written()
         && slot.has_crc()
         && slot.block() == block
-        && slot.crc.get() == crc32c::crc32c(bytes)
+        && slot.crc.get() == dure_block::crc32c::crc32c(bytes)
 }
 
 fn bad_record(what: &str, got: u64) -> Error {
@@ -529,7 +529,7 @@ pub(crate) fn transactions_with_lost_data(
                 continue;
             }
             base.block(slot.block(), &mut page)?;
-            if crc32c::crc32c(&page) != slot.crc.get() {
+            if dure_block::crc32c::crc32c(&page) != slot.crc.get() {
                 lost.insert(transaction);
             }
         }
@@ -561,7 +561,7 @@ pub(crate) fn forget_lost_pages(
                 continue;
             }
             base.block(block, &mut page)?;
-            if crc32c::crc32c(&page) != slot.crc.get() {
+            if dure_block::crc32c::crc32c(&page) != slot.crc.get() {
                 let image = node.image.as_mut().expect("it has the slot");
                 put_slot(image, granule, index, Slot::unwritten(block));
             }

@@ -4,7 +4,7 @@
 pub(super) fn crc_without_field(seed: u32, bytes: &[u8], field: usize) -> u32 {
     let (before, rest) = bytes.split_at(field);
     let after = &rest[4..];
-    let crc = crc32c::crc32c_append(seed, before);
-    let crc = crc32c::crc32c_append(crc, &[0; 4]);
-    crc32c::crc32c_append(crc, after)
+    let crc = dure_block::crc32c::crc32c_append(seed, before);
+    let crc = dure_block::crc32c::crc32c_append(crc, &[0; 4]);
+    dure_block::crc32c::crc32c_append(crc, after)
 }

@@ -124,7 +124,7 @@ pub(crate) fn write_image(queue: &Queue, at: u64, granule: usize, version: u64, 
     {
         place.copy_from_slice(&word.to_le_bytes());
     }
-    let crc = crc32c::crc32c(&block[8..]);
+    let crc = dure_block::crc32c::crc32c(&block[8..]);
     block[..4].copy_from_slice(&crc.to_le_bytes());
     queue.write(Lba::new(at), &block, WriteFlags::NONE).unwrap();
 }
@@ -141,7 +141,7 @@ pub(crate) fn read_image(
     let crc = u32::from_le_bytes([block[0], block[1], block[2], block[3]]);
     let words = words(&block);
     let head = [u64::try_from(granule).unwrap(), version];
-    if crc != crc32c::crc32c(&block[8..]) || words[1..3] != head {
+    if crc != dure_block::crc32c::crc32c(&block[8..]) || words[1..3] != head {
         return Err(format!(
             "the NAT names block {at}, which is no image of granule {granule}"
         ));

@@ -84,7 +84,7 @@ impl Disk {
             (4, self.layout.crc_seed)
         };
         block[field..field + 4].fill(0);
-        let crc = crc32c::crc32c_append(seed, &block);
+        let crc = dure_block::crc32c::crc32c_append(seed, &block);
         block[field..field + 4].copy_from_slice(&crc.to_le_bytes());
         self.put(lba, &block);
     }

@@ -258,7 +258,7 @@ impl TestVolume {
             ino,
             leaf,
             slot,
-            Slot::written(BlockNo(block), crc32c::crc32c(&bytes)),
+            Slot::written(BlockNo(block), dure_block::crc32c::crc32c(&bytes)),
         );
         let (nid, granule) = match leaf {
             0 => (Ino(ino).nid().0, Ino(ino).index()),

@@ -58,7 +58,7 @@ fn warm_calls() {
     );
     fs.sync().unwrap();
     time("CRC of a page", 10_000, &mut |n| {
-        std::hint::black_box(crc32c::crc32c(std::hint::black_box(
+        std::hint::black_box(dure_block::crc32c::crc32c(std::hint::black_box(
             &page[usize::from(n % 2 == 1)..],
         )));
     });

@@ -84,8 +84,8 @@ fn a_page_that_changed_on_the_medium_fails_alone() {
             }) => {
                 assert_eq!(what, format!("checksum of page 5 of inode {}", inode.ino()));
                 assert_eq!(at, bad);
-                assert_eq!(want, u64::from(crc32c::crc32c(&[9; 4096])));
-                assert_eq!(got, u64::from(crc32c::crc32c(&[8; 4096])));
+                assert_eq!(want, u64::from(dure_block::crc32c::crc32c(&[9; 4096])));
+                assert_eq!(got, u64::from(dure_block::crc32c::crc32c(&[8; 4096])));
             }
             other => panic!("{other:?}"),
         }
