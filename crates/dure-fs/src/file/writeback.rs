@@ -395,27 +395,23 @@ impl Volume {
         if !fits {
             return None;
         }
-        self.logged.room(pages).or_else(|| {
-            // The table is full: it is placed now, in long writes. The log keeps its copies until the
-            // next checkpoint has flushed these. Never beside a checkpoint, which does the same.
-            let _alone = self.checkpoint.try_lock()?;
-            let core = self.partition();
-            let placed = self.logged.write_all(core, &self.queue, &self.space);
-            placed.ok().and_then(|()| self.logged.room(pages))
-        })
+        // Nobody waits for room: pages that find none are not rewritten so soon that a place in the
+        // table would spare them a write.
+        self.logged.room(self.partition(), pages)
     }
 
     /// Room for a batch that has to go into the log (`data=journal`): a checkpoint empties the table. No
     /// inode lock is held.
     fn room_for_all(&self, pages: usize) -> Result<Room<'_>> {
+        let core = self.partition();
         for _ in 0..TABLE_ROUNDS {
-            if let Some(room) = self.logged.room(pages) {
+            if let Some(room) = self.logged.room_of_all(core, pages) {
                 return Ok(room);
             }
             self.checkpoint()?;
         }
         // Others were faster each time. The log bounds the table, too.
-        Ok(self.logged.room_beyond(pages))
+        Ok(self.logged.room_beyond(core, pages))
     }
 
     /// Gives the copies of a batch to the table of what is in the log only.

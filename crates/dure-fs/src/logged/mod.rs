@@ -16,7 +16,8 @@
 //!   the same scenario, with the write already under way.
 //! * An entry goes after a checkpoint only when its block was written; so a reader that finds none
 //!   here finds the data on the device.
-//! * Memory: at most `pages_max` pages; whoever finds no room writes the block itself.
+//! * Memory: at most `pages_max` pages; whoever finds no room writes the block itself. Cores keep a small
+//!   stock of room, so that pages that go round (logged, overwritten, freed) touch no line of another core.
 //!
 //! **On a crash** recovery takes from the logs the data of every slot that survives, still names the block
 //! and has the CRC; it counts as if it lay in the block, and is written there before the logs are emptied.
@@ -24,8 +25,8 @@
 use std::collections::BTreeMap;
 
 use dure_block::{Lba, Queue, WriteFlags};
-use dure_sync::atomic::{AtomicU64, Ordering};
-use dure_sync::{Arc, CachePadded, CoreId, Counter, Mutex};
+use dure_sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use dure_sync::{Arc, CachePadded, CoreId, Counter, Mutex, PerCore};
 
 use crate::error::Result;
 use crate::file::{Frame, FramePool};
@@ -39,8 +40,12 @@ const SHARDS: usize = 64;
 const NEIGHBOURS: u64 = 512;
 /// Blocks of one device write.
 const BLOCKS_PER_WRITE: usize = 256;
-/// Most pages of the table, unless the cache is small: 16 MiB.
-const PAGES_MAX: u64 = 4096;
+/// Most pages of the table, unless the cache is small: 4 MiB. More would pay only where pages are rewritten
+/// before a checkpoint places them, and each makes that checkpoint longer: 64 threads that overwrite 64 MiB
+/// at random were slower than 2 with 16 MiB.
+const PAGES_MAX: u64 = 1024;
+/// Pages that a core takes from the common room at once, and gives back.
+const STOCK: i64 = 32;
 /// Of the page cache, the part for the table is one in this many.
 const CACHE_SHARE: u64 = 16;
 
@@ -60,9 +65,12 @@ type Shard = BTreeMap<BlockNo, Entry>;
 pub(crate) struct LoggedBlocks {
     /// By block number / [`NEIGHBOURS`]. [LOGGED]
     shards: Box<[CachePadded<Mutex<LOGGED, Shard>>]>,
-    /// Entries, or about to be. Written with each entry made or dropped; read by everybody to pass by an
-    /// empty table.
-    count: CachePadded<AtomicU64>,
+    /// Whether anything was ever here. Read by everybody to pass by a table that nobody uses.
+    used: CachePadded<AtomicBool>,
+    /// Pages there is room for, without those in `stocks`. Below 0 when some went beyond the bound.
+    rest: CachePadded<AtomicI64>,
+    /// Pages that a core may take without asking for them.
+    stocks: PerCore<AtomicI64>,
     pages_max: u64,
     frames: Arc<FramePool>,
     /// Pages that went to the log.
@@ -75,13 +83,26 @@ pub(crate) struct LoggedBlocks {
 #[derive(Debug)]
 pub(crate) struct Room<'t> {
     table: &'t LoggedBlocks,
-    pages: u64,
+    core: CoreId,
+    pages: i64,
 }
 
 impl Drop for Room<'_> {
     fn drop(&mut self) {
-        self.table.lower(self.pages);
+        self.table.give_room(self.core, self.pages);
     }
+}
+
+/// Takes `pages` if there are as many.
+fn take(from: &AtomicI64, pages: i64) -> bool {
+    // Relaxed, as everything about room: a bound on memory, which orders nothing.
+    let enough = |there: i64| (there >= pages).then_some(there - pages);
+    from.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enough)
+        .is_ok()
+}
+
+fn signed(pages: usize) -> i64 {
+    i64::try_from(pages).expect("pages fit in memory")
 }
 
 impl LoggedBlocks {
@@ -90,12 +111,15 @@ impl LoggedBlocks {
         (cache_bytes / to_u64(BLOCK_BYTES) / CACHE_SHARE).min(PAGES_MAX)
     }
 
-    /// An empty table for at most `pages_max` pages, whose memory comes from `frames`.
-    pub(crate) fn new(pages_max: u64, frames: Arc<FramePool>) -> LoggedBlocks {
+    /// An empty table for at most `pages_max` pages, used from `cores` cores, whose memory comes from
+    /// `frames`.
+    pub(crate) fn new(pages_max: u64, cores: usize, frames: Arc<FramePool>) -> LoggedBlocks {
         let shard = |_| CachePadded::new(Mutex::default());
         LoggedBlocks {
             shards: (0..SHARDS).map(shard).collect(),
-            count: CachePadded::new(AtomicU64::new(0)),
+            used: CachePadded::new(AtomicBool::new(false)),
+            rest: CachePadded::new(AtomicI64::new(signed(to_usize(pages_max)))),
+            stocks: PerCore::new(cores, |_| AtomicI64::new(0)),
             pages_max,
             frames,
             logged: Counter::default(),
@@ -107,18 +131,22 @@ impl LoggedBlocks {
         &self.shards[to_usize(block.0 / NEIGHBOURS % to_u64(SHARDS))]
     }
 
-    fn lower(&self, pages: u64) {
-        if pages > 0 {
-            // Relaxed: see `is_empty` for the only reader that decides by it.
-            let before = self.count.fetch_sub(pages, Ordering::Relaxed);
-            assert!(before >= pages, "more entries dropped than made");
+    fn give_room(&self, core: CoreId, pages: i64) {
+        if pages == 0 {
+            return;
+        }
+        let stock = self.stocks.get(core);
+        let there = stock.fetch_add(pages, Ordering::Relaxed) + pages;
+        if there > 2 * STOCK && take(stock, there - STOCK) {
+            self.rest.fetch_add(there - STOCK, Ordering::Relaxed);
         }
     }
 
-    /// No block that the caller can know of is here. Its own entries, and those of slots it reads under
-    /// their inode's lock, were counted before that lock passed to it, so Relaxed will do.
-    fn is_empty(&self) -> bool {
-        self.count.load(Ordering::Relaxed) == 0
+    /// No block that the caller can know of is here. The entries of slots it reads under their inode's
+    /// lock, and its own, were made after `used` was set and before that lock passed to it, so Relaxed
+    /// will do.
+    fn is_unused(&self) -> bool {
+        !self.used.load(Ordering::Relaxed)
     }
 
     /// Most pages the table takes.
@@ -126,21 +154,43 @@ impl LoggedBlocks {
         self.pages_max
     }
 
-    /// Room for `pages` pages, if there is.
-    pub(crate) fn room(&self, pages: usize) -> Option<Room<'_>> {
-        let pages = to_u64(pages);
-        // Relaxed: a bound on memory.
-        let before = self.count.fetch_add(pages, Ordering::Relaxed);
-        let room = Room { table: self, pages };
-        (before + pages <= self.pages_max).then_some(room)
+    /// Room for `pages` pages, if there is; what other cores have in stock does not count.
+    pub(crate) fn room(&self, core: CoreId, pages: usize) -> Option<Room<'_>> {
+        let pages = signed(pages);
+        let stock = self.stocks.get(core);
+        let mut found = take(stock, pages);
+        if !found && take(&self.rest, pages + STOCK) {
+            stock.fetch_add(STOCK, Ordering::Relaxed);
+            found = true;
+        }
+        let found = found || take(&self.rest, pages);
+        found.then(|| Room {
+            table: self,
+            core,
+            pages,
+        })
+    }
+
+    /// The same, and what other cores have in stock counts.
+    pub(crate) fn room_of_all(&self, core: CoreId, pages: usize) -> Option<Room<'_>> {
+        self.room(core, pages).or_else(|| {
+            for stock in self.stocks.iter() {
+                let there = stock.swap(0, Ordering::Relaxed);
+                self.rest.fetch_add(there, Ordering::Relaxed);
+            }
+            self.room(core, pages)
+        })
     }
 
     /// Room beyond the bound: for what recovery found and may not write (a read-only mount).
-    pub(crate) fn room_beyond(&self, pages: usize) -> Room<'_> {
-        let pages = to_u64(pages);
-        // Relaxed: a bound on memory.
-        self.count.fetch_add(pages, Ordering::Relaxed);
-        Room { table: self, pages }
+    pub(crate) fn room_beyond(&self, core: CoreId, pages: usize) -> Room<'_> {
+        let pages = signed(pages);
+        self.rest.fetch_sub(pages, Ordering::Relaxed);
+        Room {
+            table: self,
+            core,
+            pages,
+        }
     }
 
     /// Keeps the content of a block whose data joins the log next.
@@ -151,6 +201,9 @@ impl LoggedBlocks {
             writing: false,
             freed: false,
         };
+        if self.is_unused() {
+            self.used.store(true, Ordering::Relaxed);
+        }
         let before = self.shard(block).lock().insert(block, entry);
         assert!(
             before.is_none(),
@@ -164,7 +217,7 @@ impl LoggedBlocks {
     /// Copies the content of `block` if it is here. The caller holds a lock that keeps the block from
     /// being freed. If it is not here, the device has it.
     pub(crate) fn read(&self, block: BlockNo, out: &mut [u8]) -> bool {
-        if self.is_empty() {
+        if self.is_unused() {
             return false;
         }
         let shard = self.shard(block).lock();
@@ -177,13 +230,13 @@ impl LoggedBlocks {
 
     /// Whether the content of `block` is here.
     pub(crate) fn holds(&self, block: BlockNo) -> bool {
-        !self.is_empty() && self.shard(block).lock().contains_key(&block)
+        !self.is_unused() && self.shard(block).lock().contains_key(&block)
     }
 
     /// The effects of valid handles on their way to the space map: entries of freed blocks go. Blocks
     /// that are just being written are taken out; they are freed when that is over.
     pub(crate) fn pass(&self, core: CoreId, effects: Vec<Effect>) -> Vec<Effect> {
-        if self.is_empty() {
+        if self.is_unused() {
             return effects;
         }
         let mut passed = Vec::with_capacity(effects.len());
@@ -233,7 +286,7 @@ impl LoggedBlocks {
 
     fn drop_entry(&self, core: CoreId, entry: Entry) {
         self.frames.give(core, entry.frame);
-        self.lower(1);
+        self.give_room(core, 1);
     }
 
     /// Writes all that is here to its place. Not flushed: the checkpoint that lets the tail pass these
@@ -243,7 +296,7 @@ impl LoggedBlocks {
     /// # Errors
     /// The first failed write. All that was not written stays here.
     pub(crate) fn write_all(&self, core: CoreId, queue: &Queue, space: &Space) -> Result<()> {
-        if self.is_empty() {
+        if self.is_unused() {
             return Ok(());
         }
         let blocks = self.begin_writing();

@@ -26,7 +26,7 @@ fn world(pages_max: u64) -> World {
     let queue = Queue::new(dure_block::share(device), QueueConfig::default());
     let space = Space::new_empty(queue.clone(), &layout);
     let frames = Arc::new(FramePool::new(1, 8));
-    let table = LoggedBlocks::new(pages_max, frames);
+    let table = LoggedBlocks::new(pages_max, 2, frames);
     World {
         queue,
         space,
@@ -40,7 +40,7 @@ impl World {
         assert!(self.space.reserve(CORE, count, OpClass::Normal));
         let run = self.space.alloc_data(CORE, count).unwrap();
         assert_eq!(run.count, count, "the volume is empty");
-        let mut room = self.table.room(to_usize(count.into())).unwrap();
+        let mut room = self.table.room(CORE, to_usize(count.into())).unwrap();
         for n in 0..count {
             let mut frame = Frame::zeroed();
             frame.bytes_mut().fill(u8::try_from(n).unwrap());
@@ -73,7 +73,14 @@ fn what_is_placed_is_on_the_device_and_not_in_the_table() {
         .table
         .write_all(CORE, &world.queue, &world.space)
         .unwrap();
-    assert!(world.table.is_empty() && !world.table.holds(run.first));
+    assert!(
+        world
+            .table
+            .shards
+            .iter()
+            .all(|shard| shard.lock().is_empty())
+            && !world.table.holds(run.first)
+    );
     let mut bytes = vec![9; 3 * BLOCK_BYTES];
     world.queue.read(Lba::new(run.first.0), &mut bytes).unwrap();
     for n in 0..3_u8 {
@@ -119,7 +126,13 @@ fn a_block_freed_while_it_is_written_stays_allocated_until_that_is_over() {
     assert!(world.table.holds(BlockNo(middle + 1)) && !world.table.holds(BlockNo(middle)));
     world.table.end_writing(CORE, &world.space, &blocks[2..]);
     assert_eq!(world.space.statistics().free, free + 3);
-    assert!(world.table.is_empty());
+    assert!(
+        world
+            .table
+            .shards
+            .iter()
+            .all(|shard| shard.lock().is_empty())
+    );
 }
 
 #[test]
@@ -140,14 +153,24 @@ fn a_freed_run_is_cut_around_what_is_being_written() {
 }
 
 #[test]
+fn what_other_cores_have_in_stock_is_found_when_nothing_else_is_left() {
+    let world = world(64);
+    drop(world.table.room(CORE, 1).unwrap());
+    let other = CoreId::new(1);
+    assert!(world.table.room(other, 40).is_none());
+    assert!(world.table.room_of_all(other, 64).is_some());
+    drop(world.table.room_of_all(CORE, 64).unwrap());
+}
+
+#[test]
 fn the_table_takes_no_more_than_its_share() {
     let world = world(4);
     let run = world.log(3);
-    assert!(world.table.room(2).is_none());
-    let room = world.table.room(1).unwrap();
-    assert!(world.table.room(1).is_none());
+    assert!(world.table.room(CORE, 2).is_none());
+    let room = world.table.room(CORE, 1).unwrap();
+    assert!(world.table.room(CORE, 1).is_none());
     drop(room);
-    assert!(world.table.room(1).is_some());
+    assert!(world.table.room(CORE, 1).is_some());
     drop(world.free(run.first.0, 3));
-    assert!(world.table.room(4).is_some());
+    assert!(world.table.room(CORE, 4).is_some());
 }

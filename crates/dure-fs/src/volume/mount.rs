@@ -400,7 +400,7 @@ impl Mount {
         let logged_bytes = logged_pages * crate::units::BLOCK_BYTES_U64;
         let pages = PageCache::new(cores, page_bytes - logged_bytes);
         let volume = Volume {
-            logged: Arc::new(LoggedBlocks::new(logged_pages, pages.frames())),
+            logged: Arc::new(LoggedBlocks::new(logged_pages, cores, pages.frames())),
             pages,
             nodes: NodeCache::new(to_usize(node_bytes / NODE_BYTES), cores),
             inodes: InodeCache::new(to_usize(inode_bytes / INODE_BYTES), cores),
@@ -426,7 +426,7 @@ impl Mount {
         let (nodes, data) = unwritten
             .map(|replayed| (replayed.nodes, replayed.data))
             .unwrap_or_default();
-        let mut room = volume.logged.room_beyond(data.len());
+        let mut room = volume.logged.room_beyond(core, data.len());
         for (block, bytes) in data {
             let mut frame = Frame::zeroed();
             frame.bytes_mut().copy_from_slice(&bytes);
