@@ -104,6 +104,36 @@ fn without_targets_a_temporary_volume_and_the_directory_are_compared() {
 }
 
 #[test]
+fn policies_are_compared_on_temporary_volumes() {
+    let place = folder();
+    let targets = ["dure:.", "dure:.,journal=single,log-data=0"];
+    let rows = rows(
+        place.path(),
+        &[
+            "fxmark",
+            "--workload",
+            "DWSL",
+            "--cores",
+            "2",
+            "--target",
+            targets[0],
+            "--target",
+            targets[1],
+        ],
+    );
+    let told: Vec<_> = rows
+        .iter()
+        .map(|row| (row["target"].as_str(), row["policy"].as_str()))
+        .collect();
+    let want = [
+        (Some(targets[0]), Some("")),
+        (Some(targets[1]), Some("journal=single,log-data=0")),
+    ];
+    assert_eq!(told, want);
+    assert!(is_empty(place.path()));
+}
+
+#[test]
 fn the_lines_of_the_original_come_before_the_table() {
     let place = folder();
     let output = bench(

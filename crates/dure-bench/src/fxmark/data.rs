@@ -1,15 +1,16 @@
-//! The data workloads: blocks of 4 KiB read, overwritten, appended, cut off, synced.
+//! The data workloads that stay at their block: it is read, overwritten, synced.
 
 use anyhow::{Result, ensure};
 
 use super::seat::Seat;
+use super::tail::{Appender, Tail, Truncater};
 use super::workload::Workload;
 use crate::measure::Worker;
 use crate::micro::content;
 use crate::random::Random;
-use crate::target::{How, OpenFile, Tree, is_full};
+use crate::target::{How, OpenFile, Tree};
 
-const BLOCK: u64 = 4096;
+pub(super) const BLOCK: u64 = 4096;
 /// Bytes between the blocks of two workers in a shared file.
 const REGION: u64 = 8 << 20;
 
@@ -29,8 +30,8 @@ pub(super) fn make(tree: &Tree, workload: Workload, seat: Seat) -> Result<Box<dy
             let turns = [Act::Write, Act::ReadOther, Act::ReadOther, Act::ReadOther];
             Box::new(shared(tree, seat, &turns)?)
         }
-        Workload::Dwal => Box::new(Appender::new(tree, seat)?),
-        _ => Box::new(Truncater::new(tree, seat)?),
+        Workload::Dwal => Box::new(Appender(Tail::new(tree, "n_blk_alloc", seat)?)),
+        _ => Box::new(Truncater(Tail::new(tree, "u_file_tr", seat)?)),
     })
 }
 
@@ -197,146 +198,6 @@ impl Worker for Block {
             ensure!(is_page, "a read gave what nobody wrote");
         }
         ensure!(self.reads + self.writes > 0, "nothing was done");
-        Ok(())
-    }
-}
-
-/// DWAL.
-struct Appender {
-    tree: Tree,
-    file: OpenFile,
-    buffer: Vec<u8>,
-    seat: Seat,
-    blocks: u64,
-    blocks_max: u64,
-}
-
-impl Appender {
-    fn new(tree: &Tree, seat: Seat) -> Result<Appender> {
-        let path = tree.path(&format!("n_blk_alloc-{}.dat", seat.number));
-        Ok(Appender {
-            tree: tree.clone(),
-            file: tree.open(&path, How::CreateNew)?,
-            buffer: content(seat.number),
-            seat,
-            blocks: 0,
-            blocks_max: 0,
-        })
-    }
-
-    fn empty(&mut self) -> Result<()> {
-        self.file.set_len(0)?;
-        self.file.seek(0)?;
-        self.blocks = 0;
-        Ok(())
-    }
-}
-
-impl Worker for Appender {
-    fn prepare(&mut self) -> Result<()> {
-        self.empty()?;
-        self.blocks_max = self.seat.blocks_max(&self.tree)?;
-        ensure!(self.blocks_max >= 16, "no room to append to a file");
-        Ok(())
-    }
-
-    /// Begins again before it has used an eighth of its room.
-    fn warm(&mut self) -> Result<Option<u64>> {
-        if self.blocks >= self.blocks_max / 8 {
-            self.empty()?;
-        }
-        self.operate()
-    }
-
-    #[inline]
-    fn operate(&mut self) -> Result<Option<u64>> {
-        if self.blocks == self.blocks_max {
-            return Ok(None);
-        }
-        self.file.write(&self.buffer)?;
-        self.blocks += 1;
-        Ok(Some(1))
-    }
-
-    fn batch(&self) -> u64 {
-        16
-    }
-
-    fn check(&mut self) -> Result<()> {
-        let (found, want) = (self.file.len()?, self.blocks * BLOCK);
-        ensure!(
-            found == want,
-            "{want} bytes were appended, {found} are there"
-        );
-        Ok(())
-    }
-}
-
-/// DWTL.
-struct Truncater {
-    tree: Tree,
-    file: OpenFile,
-    buffer: Vec<u8>,
-    seat: Seat,
-    blocks: u64,
-}
-
-impl Truncater {
-    fn new(tree: &Tree, seat: Seat) -> Result<Truncater> {
-        let path = tree.path(&format!("u_file_tr-{}.dat", seat.number));
-        Ok(Truncater {
-            tree: tree.clone(),
-            file: tree.open(&path, How::CreateNew)?,
-            buffer: content(seat.number),
-            seat,
-            blocks: 0,
-        })
-    }
-}
-
-impl Worker for Truncater {
-    /// Up to the bound, not to the last block of the device as the original.
-    fn prepare(&mut self) -> Result<()> {
-        let room = self.blocks + self.seat.blocks_max(&self.tree)?;
-        let most = self.seat.fill.min(room);
-        while self.blocks < most {
-            match self.file.write_at(&self.buffer, self.blocks * BLOCK) {
-                Ok(()) => self.blocks += 1,
-                Err(error) if is_full(&error) => break,
-                Err(error) => return Err(error),
-            }
-        }
-        ensure!(self.blocks > 0, "no room for a file to truncate");
-        Ok(())
-    }
-
-    /// A block more, and off again.
-    fn warm(&mut self) -> Result<Option<u64>> {
-        self.file.write_at(&self.buffer, self.blocks * BLOCK)?;
-        self.file.set_len(self.blocks * BLOCK)?;
-        Ok(Some(1))
-    }
-
-    #[inline]
-    fn operate(&mut self) -> Result<Option<u64>> {
-        if self.blocks == 0 {
-            return Ok(None);
-        }
-        self.blocks -= 1;
-        self.file.set_len(self.blocks * BLOCK)?;
-        Ok(Some(1))
-    }
-
-    fn batch(&self) -> u64 {
-        8
-    }
-
-    fn check(&mut self) -> Result<()> {
-        let (found, want) = (self.file.len()?, self.blocks * BLOCK);
-        ensure!(
-            found == want,
-            "{want} bytes must be left, {found} are there"
-        );
         Ok(())
     }
 }

@@ -92,8 +92,14 @@ impl Target {
             Some(("dure", rest)) => {
                 let (path, policy) = rest.split_once(',').unwrap_or((rest, ""));
                 options_of(name, policy)?;
-                let device = open_file(Path::new(path), dure_block::file::OpenOptions::default())?;
-                Target::volume(name, policy, share(device)).with_context(|| path.to_owned())
+                let path = Path::new(path);
+                let device = if path.is_dir() {
+                    temporary(path)?
+                } else {
+                    share(open_file(path, dure_block::file::OpenOptions::default())?)
+                };
+                let opened = Target::volume(name, policy, device);
+                opened.with_context(|| path.display().to_string())
             }
             Some(("dir", path)) => Target::directory(name, Path::new(path)),
             Some(("raw", rest)) => Target::raw(name, rest),
@@ -112,32 +118,15 @@ impl Target {
         }
     }
 
-    /// What is measured when nothing is named: a temporary volume in a file that `here` does not show, so
-    /// that nothing is left of it whatever happens, and `here` itself.
+    /// What is measured when nothing is named: a temporary volume in `here`, and `here` itself.
     ///
     /// # Errors
     /// `here` cannot be written, or has no room.
     pub fn defaults(here: &Path) -> Result<Vec<Target>> {
-        let shown = here.display();
-        let room = rustix::fs::statvfs(here).with_context(|| shown.to_string())?;
-        let room = room.f_bavail.saturating_mul(room.f_frsize);
-        let bytes = (room / 2).min(TEMPORARY_BYTES);
-        if bytes < TEMPORARY_BYTES_MIN {
-            bail!(
-                "{shown} has no room for a temporary volume: 512 MiB are the least; name a --target"
-            );
-        }
-        let file = tempfile::tempfile_in(here).with_context(|| {
-            format!("{shown}: a temporary volume; go elsewhere or name a --target")
-        })?;
-        file.set_len(bytes / 4096 * 4096)?;
-        let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
-        let device = open_file(Path::new(&path), dure_block::file::OpenOptions::default())?;
-        let device: Arc<dyn Device> = share(device);
-        FileSystem::format(device.clone(), &FormatOptions::default())?;
+        let name = format!("dir:{}", here.display());
         Ok(vec![
-            Target::volume("dure (temporary)", "", device)?,
-            Target::directory(&format!("dir:{shown}"), here)?,
+            Target::volume("dure (temporary)", "", temporary(here)?)?,
+            Target::directory(&name, here)?,
         ])
     }
 
@@ -228,6 +217,25 @@ impl Target {
         }
         Ok(())
     }
+}
+
+/// A new volume in a file that `place` does not show, so that nothing is left of it whatever happens.
+fn temporary(place: &Path) -> Result<Arc<dyn Device>> {
+    let shown = place.display();
+    let room = rustix::fs::statvfs(place).with_context(|| shown.to_string())?;
+    let room = room.f_bavail.saturating_mul(room.f_frsize);
+    let bytes = (room / 2).min(TEMPORARY_BYTES);
+    if bytes < TEMPORARY_BYTES_MIN {
+        bail!("{shown} has no room for a temporary volume (512 MiB); name another --target");
+    }
+    let file = tempfile::tempfile_in(place)
+        .with_context(|| format!("{shown}: a temporary volume; name another --target"))?;
+    file.set_len(bytes / 4096 * 4096)?;
+    let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+    let device = open_file(Path::new(&path), dure_block::file::OpenOptions::default())?;
+    let device: Arc<dyn Device> = share(device);
+    FileSystem::format(device.clone(), &FormatOptions::default())?;
+    Ok(device)
 }
 
 impl Drop for Target {
