@@ -22,22 +22,22 @@ pub(super) fn make(tree: &Tree, workload: Workload, seat: Seat) -> Result<Box<dy
         Workload::Drbm => Box::new(own_region(tree, seat)?),
         Workload::Drbh => Box::new(one_block(tree, seat)?),
         Workload::Dwom => Box::new(shared(tree, seat, &[Act::Write])?),
-        Workload::Dwom75 => {
-            let turns = [Act::Write, Act::Write, Act::Write, Act::ReadOther];
-            Box::new(shared(tree, seat, &turns)?)
-        }
-        Workload::Dwom25 => {
-            let turns = [Act::Write, Act::ReadOther, Act::ReadOther, Act::ReadOther];
-            Box::new(shared(tree, seat, &turns)?)
-        }
+        Workload::Dwom75 => Box::new(shared(tree, seat, &MOSTLY_WRITES)?),
+        Workload::Dwom25 => Box::new(shared(tree, seat, &MOSTLY_READS)?),
         Workload::Dwal => Box::new(Appender(Tail::new(tree, "n_blk_alloc", seat)?)),
         _ => Box::new(Truncater(Tail::new(tree, "u_file_tr", seat)?)),
     })
 }
 
+/// DWOM75.
+pub(super) const MOSTLY_WRITES: [Act; 4] = [Act::Write, Act::Write, Act::Write, Act::ReadOther];
+/// DWOM25.
+pub(super) const MOSTLY_READS: [Act; 4] =
+    [Act::Write, Act::ReadOther, Act::ReadOther, Act::ReadOther];
+
 /// What is done with a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Act {
+pub(super) enum Act {
     Read,
     /// The block of any worker.
     ReadOther,
@@ -107,7 +107,7 @@ fn one_block(tree: &Tree, seat: Seat) -> Result<Block> {
     Ok(block(file, 0, seat, &[Act::Read]))
 }
 
-/// DWOM and the mixes: the first worker fills the file. Of four workers and more each does one thing.
+/// DWOM and the mixes: the first worker fills the file.
 fn shared(tree: &Tree, seat: Seat, turns: &[Act]) -> Result<Block> {
     let file = tree.open(&tree.path("n_mtime_upt.dat"), How::Create)?;
     if seat.is_leader() {
@@ -115,9 +115,17 @@ fn shared(tree: &Tree, seat: Seat, turns: &[Act]) -> Result<Block> {
         fill(&file, 0..count * REGION)?;
         file.sync()?;
     }
-    let own = [turns[seat.number % turns.len()]];
-    let turns = if seat.count < 4 { turns } else { &own };
-    Ok(block(file, seat.id() * REGION, seat, turns))
+    Ok(block(file, seat.id() * REGION, seat, share_of(turns, seat)))
+}
+
+/// Of four workers and more each does one thing, as in pNOVA's measurements; fewer do all in turn.
+pub(super) fn share_of(turns: &[Act], seat: Seat) -> &[Act] {
+    let own = seat.number % turns.len();
+    if seat.count < 4 {
+        turns
+    } else {
+        &turns[own..=own]
+    }
 }
 
 fn fill(file: &OpenFile, bytes: std::ops::Range<u64>) -> Result<()> {
