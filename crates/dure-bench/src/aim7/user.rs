@@ -115,14 +115,15 @@ impl User {
         (0..count).try_for_each(|_| file.write(&self.content))
     }
 
-    /// `count` reads or writes at random places of `count` KiB.
+    /// `count` reads or writes at random places of `blocks` KiB.
     fn at_random(
         &mut self,
         count: u64,
+        blocks: u64,
         mut io: impl FnMut(&mut [u8], &[u8], u64) -> Result<()>,
     ) -> Result<()> {
         for _ in 0..count {
-            let at = self.random.below(count) << 10;
+            let at = self.random.below(blocks) << 10;
             io(&mut self.buffer, &self.content, at)?;
         }
         Ok(())
@@ -161,7 +162,7 @@ impl User {
                 file.read_at(&mut self.buffer, at << 10)?;
             }
         } else {
-            self.at_random(count, |buffer, _, at| file.read_at(buffer, at))?;
+            self.at_random(count, count, |buffer, _, at| file.read_at(buffer, at))?;
         }
         ensure!(self.buffer == self.content, "what was read was written");
         drop(file);
@@ -174,7 +175,7 @@ impl User {
         let path = self.written(count)?;
         self.sync()?;
         let file = self.tree.open(&path, How::Write)?;
-        self.at_random(count, |_, content, at| file.write_at(content, at))?;
+        self.at_random(count, count, |_, content, at| file.write_at(content, at))?;
         self.tree.remove_file(&path)?;
         drop(file);
         self.sync()
@@ -232,7 +233,7 @@ impl User {
         let count = self.count / 2;
         let path = self.written(count)?;
         let file = self.tree.open(&path, How::Durable)?;
-        self.at_random(count, |_, content, at| file.write_at(content, at))?;
+        self.at_random(count, count, |_, content, at| file.write_at(content, at))?;
         drop(file);
         self.tree.remove_file(&path)
     }
@@ -241,7 +242,7 @@ impl User {
     fn sync_update(&mut self) -> Result<()> {
         let path = self.written(self.count)?;
         let file = self.tree.open(&path, How::Durable)?;
-        self.at_random(self.count / 2, |buffer, _, at| {
+        self.at_random(self.count / 2, self.count - 1, |buffer, _, at| {
             file.read_at(buffer, at)?;
             file.write_at(buffer, at + (1 << 10))
         })?;
