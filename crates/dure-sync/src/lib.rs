@@ -43,6 +43,8 @@ mod per_core;
 mod rank;
 mod rwlock;
 mod scope;
+mod shared_bytes;
+mod spread_lock;
 mod tally;
 
 #[cfg(dure_backend = "sim")]
@@ -65,6 +67,8 @@ pub use once::{LazyLock, Once, OnceLock};
 pub use per_core::PerCore;
 pub use rank::Held;
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use shared_bytes::{AlignedBytes, SharedBytes};
+pub use spread_lock::{SpreadLock, SpreadReadGuard};
 pub use tally::{HISTOGRAM_BUCKETS, Histogram, HistogramCounts, Tally};
 
 pub use backend::TaskLocal;

@@ -15,6 +15,7 @@ mod guard;
 
 use std::cell::UnsafeCell;
 use std::fmt;
+use std::ptr::NonNull;
 
 use crate::atomic::{AtomicU32, Ordering};
 use crate::backend::{self, Shadow};
@@ -125,16 +126,61 @@ impl<const RANK: u8, T> RwLock<RANK, T> {
     }
 
     /// Takes exclusive access if that needs no waiting.
+    #[inline]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, RANK, T>> {
+        self.try_take().then(|| self.write_guard())
+    }
+
+    /// Takes the lock alone if that needs no waiting; `write_guard` or `give_up` follows.
+    #[inline]
+    pub(crate) fn try_take(&self) -> bool {
         // Relaxed: a first guess, confirmed by the exchange.
         let mut state = self.state.load(Ordering::Relaxed);
         while is_free(state) {
             match self.enter(state, state | WRITER) {
-                Ok(()) => return Some(self.write_guard()),
+                Ok(()) => return true,
                 Err(now) => state = now,
             }
         }
-        None
+        false
+    }
+
+    /// Takes the lock alone; `write_guard` follows.
+    #[inline]
+    pub(crate) fn take(&self) {
+        if self.enter(0, WRITER).is_err() {
+            self.write_contended();
+        }
+    }
+
+    /// Gives the lock back that was taken and not used.
+    pub(crate) fn give_up(&self) {
+        self.release_writer();
+    }
+
+    /// As `read`, for a caller who has checked the rank; says whether others are in the lock, too.
+    #[inline]
+    pub(crate) fn read_meeting(&self) -> (RwLockReadGuard<'_, RANK, T>, bool) {
+        // Relaxed: a first guess, confirmed by the exchange.
+        let state = self.state.load(Ordering::Relaxed);
+        let met = state != 0;
+        if !admits_reader(state) || self.enter(state, state + READER).is_err() {
+            self.read_contended();
+            return (self.read_guard(), true);
+        }
+        (self.read_guard(), met)
+    }
+
+    /// Where the data is.
+    #[inline]
+    pub(crate) fn data(&self) -> NonNull<T> {
+        NonNull::new(self.data.get()).expect("the data has an address")
+    }
+
+    /// The data is about to be used, or was used, by a reader whom somebody else counts.
+    #[inline]
+    pub(crate) fn used_shared(&self) {
+        self.shadow.read(self.data.get());
     }
 
     /// The data, for the sole owner of the lock.
@@ -193,9 +239,7 @@ impl<const RANK: u8, T> RwLock<RANK, T> {
 
     #[inline]
     fn write_unchecked(&self) -> RwLockWriteGuard<'_, RANK, T> {
-        if self.enter(0, WRITER).is_err() {
-            self.write_contended();
-        }
+        self.take();
         self.write_guard()
     }
 
@@ -260,8 +304,9 @@ impl<const RANK: u8, T> RwLock<RANK, T> {
         RwLockReadGuard::new(self)
     }
 
+    /// The right to the data; the lock has been taken alone.
     #[inline]
-    fn write_guard(&self) -> RwLockWriteGuard<'_, RANK, T> {
+    pub(crate) fn write_guard(&self) -> RwLockWriteGuard<'_, RANK, T> {
         rank::acquired(RANK);
         self.shadow.write(self.data.get());
         RwLockWriteGuard::new(self)
@@ -283,6 +328,11 @@ impl<const RANK: u8, T> RwLock<RANK, T> {
     fn unlock_write(&self) {
         self.shadow.write(self.data.get());
         rank::released(RANK);
+        self.release_writer();
+    }
+
+    #[inline]
+    fn release_writer(&self) {
         // Release: pairs with the Acquire of the next taker; publishes the data.
         let state = self.state.fetch_and(!WRITER, Ordering::Release) & !WRITER;
         debug_assert_eq!(readers(state), 0, "readers and a writer at once");

@@ -6,8 +6,8 @@ use std::time::Duration;
 use dure_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use dure_sync::sim::{Config, FailureKind, Schedule, run, seeds, transfers, try_run};
 use dure_sync::{
-    Arc, Condvar, CoreId, Counter, Mutex, MutexGuard, OnceLock, PerCore, RwLock, clock, core_count,
-    current_core, futex, random, task_local, thread,
+    Arc, Condvar, CoreId, Counter, Mutex, MutexGuard, OnceLock, PerCore, RwLock, SpreadLock, clock,
+    core_count, current_core, futex, random, task_local, thread,
 };
 
 /// The schedules that look for races, on 3 cores.
@@ -501,4 +501,65 @@ fn sim_facade_is_virtual_inside_and_real_outside() {
     assert_eq!(draw(1), draw(1));
     assert_ne!(draw(1), draw(2));
     assert_eq!(OWN.with(std::cell::Cell::get), 5);
+}
+
+/// Readers, writers and those who only try, some behind the gate.
+fn spread_lock_is_used() {
+    let lock: SpreadLock<10, (u64, u64)> = SpreadLock::default();
+    let wrote = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for task in 0..4_u64 {
+            let (lock, wrote) = (&lock, &wrote);
+            scope.spawn(move || {
+                for turn in 0..12 {
+                    let guard = match (task + turn) % 6 {
+                        0 => Some(lock.write()),
+                        1 if task == 0 => lock.try_write(),
+                        _ => None,
+                    };
+                    if let Some(mut data) = guard {
+                        data.0 += 1;
+                        thread::yield_now();
+                        data.1 += 1;
+                        wrote.fetch_add(1, Ordering::Relaxed);
+                        continue;
+                    }
+                    let seen = lock.read();
+                    let first = seen.0;
+                    thread::yield_now();
+                    assert_eq!((seen.0, seen.1), (first, first), "half a write");
+                }
+            });
+        }
+    });
+    let wrote = wrote.into_inner();
+    assert!(wrote >= 8);
+    assert_eq!(lock.into_inner(), (wrote, wrote));
+}
+
+#[test]
+fn sim_spread_lock_excludes_and_wakes_everyone() {
+    hunt(2_000, spread_lock_is_used);
+}
+
+#[test]
+fn sim_spread_readers_share_no_line() {
+    let transfers_of = |rounds: u32| {
+        let done = run(Config::min_clock(4), move || {
+            let lock: SpreadLock<10, u64> = SpreadLock::new(7);
+            thread::scope(|scope| {
+                for core in 0..4 {
+                    let lock = &lock;
+                    scope.spawn_on(CoreId::new(core), move || {
+                        for _ in 0..rounds {
+                            assert_eq!(*lock.read(), 7);
+                        }
+                    });
+                }
+            });
+        });
+        done.report.transfers
+    };
+    let more = transfers_of(1_100).saturating_sub(transfers_of(100));
+    assert!(more <= 8, "{more} transfers in 4000 reads");
 }

@@ -41,6 +41,16 @@ pub(crate) const RANKS_CHECKED: bool = false;
 /// Spinning would only repeat what yielding explores.
 pub(crate) const SPIN_TURNS: u32 = 0;
 
+/// Readers of a spread lock that meet others before it opens its gate.
+pub(crate) const MEETINGS: u32 = 1;
+
+/// Loom takes SeqCst accesses for AcqRel ones: a fence between two of them says what is meant.
+pub(crate) fn seq_cst_where_it_needs_saying() {
+    if WEAKEN.get() != Weaken::SeqCst {
+        ::loom::sync::atomic::fence(Ordering::SeqCst);
+    }
+}
+
 /// A chunk of a range lock is 2^this words: as few as can show what happens between words.
 pub(crate) const CHUNK_SHIFT: u32 = 1;
 
@@ -53,6 +63,8 @@ pub enum Weaken {
     Acquire,
     /// Release becomes Relaxed.
     Release,
+    /// SeqCst accesses have no order among each other.
+    SeqCst,
 }
 
 thread_local! {
@@ -161,6 +173,11 @@ pub(crate) fn yield_now() {
 /// Lets others run: there is no time.
 pub(crate) fn sleep(_duration: Duration) {
     ::loom::thread::yield_now();
+}
+
+/// `left` bytes from `_address` on are about to be copied; says how many in one go.
+pub(crate) fn before_copy(_way: super::Copying, _address: usize, left: usize) -> usize {
+    left
 }
 
 /// Lets others run.

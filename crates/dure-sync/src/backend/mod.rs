@@ -29,6 +29,13 @@ mod chosen;
 
 pub(crate) use chosen::*;
 
+/// Which way bytes go that several tasks may copy at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Copying {
+    Out,
+    In,
+}
+
 pub use chosen::TaskLocal;
 #[cfg(dure_backend = "loom")]
 pub use chosen::{Weaken, weaken};

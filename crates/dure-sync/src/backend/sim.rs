@@ -16,7 +16,12 @@ use super::real;
 use crate::clock::Timestamp;
 use crate::futex::WaitOutcome;
 
-pub(crate) use super::real::{BackendArc, BackendWeak, CHUNK_SHIFT, SPIN_TURNS};
+pub(crate) use super::real::{
+    BackendArc, BackendWeak, CHUNK_SHIFT, SPIN_TURNS, seq_cst_where_it_needs_saying,
+};
+
+/// Readers of a spread lock that meet others before it opens its gate: few, so that it does.
+pub(crate) const MEETINGS: u32 = 2;
 
 pub(crate) mod atomic {
     pub use super::super::covered::{
@@ -202,6 +207,18 @@ pub(crate) fn sleep(duration: Duration) {
     } else {
         real::sleep(duration)
     }
+}
+
+/// `left` bytes from `address` on are about to be copied; says how many in one go: others see a page that
+/// is half copied.
+pub(crate) fn before_copy(way: super::Copying, address: usize, left: usize) -> usize {
+    const COPY_BYTES: usize = 2048;
+    let access = match way {
+        super::Copying::Out => Access::Load,
+        super::Copying::In => Access::Store,
+    };
+    dure_vcpu::access(access, address);
+    left.min(COPY_BYTES)
 }
 
 /// One turn of a spin loop.

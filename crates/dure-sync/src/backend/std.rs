@@ -39,6 +39,15 @@ use atomic::AtomicU32;
 /// Turns of spinning before sleeping: about a microsecond, the cost of two context switches.
 pub(crate) const SPIN_TURNS: u32 = 40;
 
+/// Readers of a spread lock that meet others before it opens its gate: a visit of all counts by the next
+/// writer is paid for by then.
+#[cfg(not(dure_backend = "sim"))]
+pub(crate) const MEETINGS: u32 = 32;
+
+/// SeqCst accesses have one order, here.
+#[inline]
+pub(crate) fn seq_cst_where_it_needs_saying() {}
+
 /// A chunk of a range lock is 2^this words.
 pub(crate) const CHUNK_SHIFT: u32 = 4;
 
@@ -163,6 +172,13 @@ pub(crate) fn yield_now() {
 /// Sleeps for at least `duration`.
 pub(crate) fn sleep(duration: Duration) {
     std::thread::sleep(duration);
+}
+
+/// `left` bytes from `_address` on are about to be copied; says how many in one go.
+#[inline]
+#[cfg(not(dure_backend = "sim"))]
+pub(crate) fn before_copy(_way: super::Copying, _address: usize, left: usize) -> usize {
+    left
 }
 
 /// One turn of a spin loop.

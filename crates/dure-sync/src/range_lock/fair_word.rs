@@ -199,7 +199,9 @@ impl<D: Discipline> FairWord<D> {
 
     /// Waits a little for a word that nobody queues for.
     fn spin(&self, need: D::Need) -> Outcome {
-        for _ in 0..backend::SPIN_TURNS {
+        let mut turns = backend::SPIN_TURNS;
+        while turns > 0 {
+            turns -= 1;
             // Relaxed: only a hint, the taking itself is an Acquire.
             let state = self.state.load(Ordering::Relaxed);
             if state & (WAITED | RETIRED) != 0 {

@@ -38,7 +38,7 @@ mod inode;
 mod intervals;
 mod range;
 mod segment;
-#[cfg(test)]
+#[cfg(all(test, not(dure_backend = "loom")))]
 mod tests;
 mod tree;
 mod waiter;
@@ -175,6 +175,12 @@ impl Config {
             policy,
             ..Self::default()
         }
+    }
+
+    /// The same with another policy.
+    #[must_use]
+    pub fn with_policy(self, policy: Policy) -> Self {
+        Self { policy, ..self }
     }
 
     /// Segments of so many bytes, for policy `segment`.

@@ -12,7 +12,6 @@ fn claim(first: u64, last: u64, access: Access) -> Claim {
 }
 
 /// Whether all of `claims` are granted, in order of arrival, in the way that a list would say.
-#[cfg(not(dure_backend = "loom"))]
 #[test]
 fn intervals_grant_what_a_list_would_grant() {
     let mut tree = Intervals::new();

@@ -35,7 +35,9 @@ impl Waiter {
     /// Returns when the lock is held on behalf of the caller.
     #[cold]
     pub(super) fn wait(&self) {
-        for _ in 0..backend::SPIN_TURNS {
+        let mut turns = backend::SPIN_TURNS;
+        while turns > 0 {
+            turns -= 1;
             // Acquire: pairs with the Release in `grant`.
             if self.state.load(Ordering::Acquire) == GRANTED {
                 return;

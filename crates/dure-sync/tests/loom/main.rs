@@ -7,6 +7,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic is how a model fails")]
 
 mod range_lock;
+mod spread_lock;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
