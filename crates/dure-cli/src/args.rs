@@ -137,7 +137,9 @@ pub struct Mount {
     /// strictatime, flush=one|two, log-data=PAGES (an fsync of at most so many puts them into the log, 4
     /// by default), fsync=closure|all (what an fsync commits: what it
     /// depends on, or everything), alloc=local|global (each core allocates in its own groups, or all at
-    /// one place), trace=EVENTS (keep so many events of the journals per core, for `dure
+    /// one place), range_lock=inode|tree|bitmap|segment (tasks that share a file wait for each other: one lock
+    /// per file, or only where their bytes meet: an interval tree, a bit per page, a word per segment),
+    /// segment_size=SIZE (of range_lock=segment, a power of two, 4K by default), trace=EVENTS (keep so many events of the journals per core, for `dure
     /// top --trace`), allow_other, uid=N, gid=N. Those of mount(8) that mean nothing here (auto, user, _netdev, x-...) are accepted.
     #[arg(
         short = 'o',

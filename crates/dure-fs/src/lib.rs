@@ -34,10 +34,10 @@ pub use inode::{Attributes, InodeRef, NewInode, SetAttributes, SetTime};
 pub use layout::{FormatOptions, Layout};
 pub use namespace::{DirectoryEntry, FileKind, RenameMode};
 pub use op::OpKind;
-#[doc(hidden)]
-pub use volume::VolumeRules;
 pub use volume::{
     AccessTime, Activity, Background, DataMode, FileSystem, FlushRule, FsyncScope, JournalInfo,
     JournalsInfo, LoggedCounts, MountOptions, RecordPolicy, RecoveryPlan, Statistics, VolumeInfo,
 };
+#[doc(hidden)]
+pub use volume::{RangeRule, VolumeRules};
 pub use xattr::XattrMode;

@@ -3,6 +3,8 @@
 
 /// Directories that change their parent: one such rename at a time.
 pub const RENAME: u8 = 40;
+/// A range of a file that tasks share; held over I/O.
+pub const RANGE: u8 = 45;
 /// Write-back, truncate and allocation of one inode; held over I/O.
 pub const WRITEBACK: u8 = 50;
 /// The one checkpoint at a time; held over I/O. Begun wherever an `Op` may begin.

@@ -8,7 +8,7 @@
 #![expect(clippy::print_stdout, reason = "the counts are the result")]
 
 use dure_block::crash::{Selection, Tear};
-use dure_fs::MountOptions;
+use dure_fs::{MountOptions, RangeRule};
 use dure_sim::crash::{
     Base, CrashSteps, Options, Workload, cores, mount_options, run_all, workload,
 };
@@ -27,6 +27,10 @@ fn mount(policies: &str) -> MountOptions {
     for policy in policies.split(',') {
         let (key, value) = policy.split_once('=').expect("key=value");
         assert_eq!(options.set_policy(key, value), Ok(true), "{policy}");
+        if key == "range_lock" {
+            // Few tasks meet here.
+            options.volume_rules.ranges = RangeRule::AtOnce;
+        }
     }
     options
 }
@@ -133,4 +137,20 @@ fn names_with_unordered_data() {
 #[test]
 fn deltas_with_one_shared_cursor() {
     must_hold("alloc=global,fsync=all");
+}
+
+/// The default is `range_lock=segment`: all other suites run with it.
+#[test]
+fn one_lock_per_file() {
+    must_hold("range_lock=inode");
+}
+
+#[test]
+fn an_interval_tree_per_file() {
+    must_hold("range_lock=tree");
+}
+
+#[test]
+fn a_bit_per_page() {
+    must_hold("range_lock=bitmap,data=journal");
 }

@@ -114,6 +114,18 @@ fn sim_fs_data_in_the_log_survives_crashes() {
     explore_with(&[("data", "journal"), ("alloc", "global"), ("fsync", "all")]);
 }
 
+#[test]
+fn sim_fs_one_lock_per_file_survives_crashes() {
+    explore_with(&[("range_lock", "inode")]);
+}
+
+#[test]
+fn sim_fs_range_locks_survive_crashes() {
+    explore_with(&[("range_lock", "tree")]);
+    explore_with(&[("range_lock", "bitmap")]);
+    explore_with(&[("range_lock", "segment"), ("segment_size", "16K")]);
+}
+
 /// Whether one of some seeds shows a violation when a rule is off.
 fn is_noticed(rules: Rules, config: fn(usize, u64) -> Config) {
     let bases = bases();

@@ -14,6 +14,7 @@ use dure_sync::Arc;
 
 use super::map::path::granule_rest;
 use super::map::{FILE_BYTES_MAX, FREE_NODES_MAX, MapEdit, MapReader};
+use super::ranges::Range as Held;
 use super::read::split;
 use super::state::Stamp;
 use super::write::Source;
@@ -66,11 +67,12 @@ impl FileSystem {
         }
         let end = offset.checked_add(len).filter(|&end| end <= FILE_BYTES_MAX);
         let range = offset..end.ok_or(Error::TooLarge)?;
+        let held = inode.take_span(range.start, range.end);
         match mode {
             AllocateMode::Extend | AllocateMode::KeepSize => self.0.preallocate(inode, &range)?,
-            AllocateMode::Punch => self.0.punch(inode, &range)?,
+            AllocateMode::Punch => self.0.punch(inode, held.as_ref(), &range)?,
             AllocateMode::Zero | AllocateMode::ZeroKeepSize => {
-                self.0.punch(inode, &range)?;
+                self.0.punch(inode, held.as_ref(), &range)?;
                 self.0.preallocate(inode, &range)?;
             }
         }
@@ -88,14 +90,14 @@ impl FileSystem {
 }
 
 impl Volume {
-    fn punch(&self, inode: &Arc<Inode>, range: &Range<u64>) -> Result<()> {
+    fn punch(&self, inode: &Arc<Inode>, held: Option<&Held<'_>>, range: &Range<u64>) -> Result<()> {
         let first = pages_up_to(range.start);
         let last = range.end / BLOCK_BYTES_U64;
         if first > last {
-            return self.zero_edge(inode, range.start, range.end);
+            return self.zero_edge(inode, held, range.start, range.end);
         }
-        self.zero_edge(inode, range.start, first * BLOCK_BYTES_U64)?;
-        self.zero_edge(inode, last * BLOCK_BYTES_U64, range.end)?;
+        self.zero_edge(inode, held, range.start, first * BLOCK_BYTES_U64)?;
+        self.zero_edge(inode, held, last * BLOCK_BYTES_U64, range.end)?;
         let _held = inode.writeback.lock();
         self.finish_cut(inode)?;
         let mut from = first;
@@ -116,7 +118,13 @@ impl Volume {
     }
 
     /// Zeroes bytes within one page, unless they are zero because nothing is there.
-    fn zero_edge(&self, inode: &Arc<Inode>, start: u64, end: u64) -> Result<()> {
+    fn zero_edge(
+        &self,
+        inode: &Arc<Inode>,
+        held: Option<&Held<'_>>,
+        start: u64,
+        end: u64,
+    ) -> Result<()> {
         let (page, _) = split(start);
         let end = {
             let state = inode.state.read();
@@ -131,7 +139,8 @@ impl Volume {
             end
         };
         let zeroes = Source::Zeroes(to_usize(end - start));
-        self.write_at(inode, start, zeroes, Stamp::Keep).map(|_| ())
+        self.write_at(inode, held, start, zeroes, Stamp::Keep)
+            .map(|_| ())
     }
 
     fn preallocate(&self, inode: &Arc<Inode>, range: &Range<u64>) -> Result<()> {

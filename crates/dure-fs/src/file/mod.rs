@@ -9,9 +9,9 @@
 //!
 //! **Policies.** `cache=dram`: pages live in DRAM and dirty ones are lost by a crash unless synced.
 //! `range_lock=inode`, the baseline: the inode's reader/writer lock is the range lock. Readers of a file
-//! share it, a writer excludes both; range locks over pages take its place for shared files.
+//! share it, a writer excludes both. `tree`, `bitmap`, `segment`: tasks that share a file lock [`ranges`].
 //!
-//! **Invariants.** Locks are taken as write-back mutex < inode < lists. `file.size >= record.size`; the
+//! **Invariants.** Locks are taken as range < write-back mutex < inode < lists. `file.size >= record.size`; the
 //! record always equals what was logged. The map changes only under both the write-back mutex and the inode
 //! lock. **On a crash** see `writeback` and `truncate`.
 
@@ -21,6 +21,7 @@ mod cache;
 pub(crate) mod map;
 mod marks;
 mod page;
+mod ranges;
 mod read;
 mod run;
 mod seek;
@@ -41,6 +42,7 @@ pub use sync::SyncScope;
 
 pub(crate) use cache::PageCache;
 pub(crate) use page::{Frame, FramePool};
+pub(crate) use ranges::Ranges;
 pub(crate) use state::FileState;
 pub(crate) use truncate::CUT_NODES;
 

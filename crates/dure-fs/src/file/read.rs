@@ -1,7 +1,7 @@
 //! Reading.
 //!
-//! **Structure.** Pages in memory are copied out under the shared inode lock: one lock, one lookup and
-//! one copy per page. Where a page is missing, [`Volume::read_missing`] reads a run of pages whose blocks
+//! **Structure.** Pages in memory are copied out under the shared inode lock (and, if tasks share the file,
+//! the range of the read): one lock, one lookup and one copy per page. Where a page is missing, [`Volume::read_missing`] reads a run of pages whose blocks
 //! are contiguous, checks each page against the CRC in its slot, gives the caller its part and puts the
 //! pages in the cache. Holes and unwritten slots read as zeroes and take no memory.
 //!
@@ -10,7 +10,7 @@
 //! Pages with errors fail alone. **On a crash** nothing is lost by a reader.
 
 use dure_block::{BlockBuf, Lba};
-use dure_sync::{Arc, RwLockReadGuard};
+use dure_sync::{Arc, SpreadReadGuard};
 
 use super::map::MapReader;
 use super::page::Fill;
@@ -36,7 +36,7 @@ pub enum ReadMode {
     Bypass,
 }
 
-type Shared<'i> = RwLockReadGuard<'i, INODE, InodeState>;
+type Shared<'i> = SpreadReadGuard<'i, INODE, InodeState>;
 
 /// The page of a byte, and the byte within it.
 pub(super) fn split(offset: u64) -> (u64, usize) {
@@ -59,10 +59,18 @@ impl FileSystem {
     ) -> Result<usize> {
         let inode = super::regular(inode)?;
         let mut done = 0;
+        let mut range = None;
         while done < buf.len() {
+            if range.is_none() {
+                range = inode.ranges.share(offset, buf.len());
+            }
             let at = offset.saturating_add(to_u64(done));
             let rest = &mut buf[done..];
             let state = inode.state.read();
+            if range.is_none() && inode.ranges.are_locked() {
+                // Made a moment ago.
+                continue;
+            }
             let left = state.file.size.saturating_sub(at);
             let len = rest.len().min(usize::try_from(left).unwrap_or(usize::MAX));
             if done == 0 {
@@ -75,12 +83,18 @@ impl FileSystem {
             drop(state);
             done += hit;
             if hit == len {
-                continue;
+                break;
             }
             match self
                 .0
                 .read_missing(inode, at + to_u64(hit), &mut rest[hit..len], mode)
             {
+                // The end of the file is where it was seen: behind it may be another moment's half of
+                // the page.
+                Ok(read) if hit + read == len => {
+                    done += read;
+                    break;
+                }
                 Ok(read) => done += read,
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
@@ -96,11 +110,11 @@ fn copy_hits(state: &InodeState, offset: u64, buf: &mut [u8]) -> usize {
     let mut done = 0;
     while done < buf.len() {
         let (page, within) = split(offset + to_u64(done));
-        let Some(frame) = state.file.pages.get(page) else {
+        let Some(cached) = state.file.pages.get(page) else {
             break;
         };
         let len = (BLOCK_BYTES - within).min(buf.len() - done);
-        buf[done..done + len].copy_from_slice(&frame.bytes()[within..within + len]);
+        cached.load(within, &mut buf[done..done + len]);
         done += len;
     }
     done

@@ -8,6 +8,7 @@ use super::marks::PendingMarks;
 use super::page::PageStore;
 use crate::format::inode::{InodeRecord, Time};
 use crate::inode::OrphanPlace;
+use crate::inode::access_time::{nanos, time};
 use crate::units::Mark;
 
 /// Whether a write changes mtime and ctime.
@@ -27,6 +28,30 @@ pub(super) struct Cut {
     pub(super) intent: OrphanPlace,
 }
 
+/// A time that the record does not know of, in ns since 1970; 0: none.
+#[derive(Debug, Default)]
+struct PendingTime(
+    /// Written by who shares the inode and has a range of it alone; taken by who has it alone. Relaxed:
+    /// the inode's lock orders these.
+    AtomicU64,
+);
+
+impl PendingTime {
+    fn get(&self) -> Option<Time> {
+        match self.0.load(Ordering::Relaxed) {
+            0 => None,
+            nanos => Some(time(nanos)),
+        }
+    }
+
+    fn set(&self, now: u64) {
+        // Load first: within a tick of the clock the line stays shared.
+        if self.0.load(Ordering::Relaxed) != now {
+            self.0.store(now, Ordering::Relaxed);
+        }
+    }
+}
+
 /// Pages, size and times of a file as its users see them. Owner: [inode.state].
 ///
 /// The record next to it is what is logged: `size >= record.size`, and the difference, pending times
@@ -36,8 +61,8 @@ pub(crate) struct FileState {
     /// Bytes, as users see them.
     pub(crate) size: u64,
     pub(super) pages: PageStore,
-    mtime: Option<Time>,
-    ctime: Option<Time>,
+    mtime: PendingTime,
+    ctime: PendingTime,
     /// A truncate that is under way, or was left half done by an error.
     pub(super) cut: Option<Cut>,
     /// Operations on the inode that are not known to be valid.
@@ -63,19 +88,22 @@ impl FileState {
 
     /// Modification time, as users see it.
     pub(crate) fn mtime(&self, record: &InodeRecord) -> Time {
-        self.mtime.unwrap_or(record.mtime)
+        self.mtime.get().unwrap_or(record.mtime)
     }
 
     /// Change time, as users see it.
     pub(crate) fn ctime(&self, record: &InodeRecord) -> Time {
-        self.ctime.unwrap_or(record.ctime)
+        self.ctime.get().unwrap_or(record.ctime)
     }
 
     /// Notes a change of content.
-    pub(super) fn stamp(&mut self, stamp: Stamp, now: Time) {
+    #[inline]
+    pub(super) fn stamp(&self, stamp: Stamp, now: Time) {
         if stamp == Stamp::Set {
-            self.mtime = Some(now);
-            self.ctime = Some(now);
+            // A clock before 1970 shows the first moment after it.
+            let now = nanos(now).max(1);
+            self.mtime.set(now);
+            self.ctime.set(now);
         }
     }
 
@@ -98,12 +126,12 @@ impl FileState {
 
     /// Forgets the pending times: they are in the record that was logged.
     pub(crate) fn times_merged(&mut self) {
-        (self.mtime, self.ctime) = (None, None);
+        (self.mtime, self.ctime) = Default::default();
     }
 
     /// Whether the record lacks something but pages.
     pub(super) fn is_ahead(&self, record: &InodeRecord) -> bool {
-        self.is_longer(record) || self.mtime.is_some() || self.ctime.is_some()
+        self.is_longer(record) || self.mtime.get().is_some() || self.ctime.get().is_some()
     }
 
     /// Whether the record lacks bytes of size.

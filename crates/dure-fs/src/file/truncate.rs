@@ -42,6 +42,7 @@ impl Volume {
         if size > FILE_BYTES_MAX {
             return Err(Error::TooLarge);
         }
+        let _range = inode.take_end(size);
         let _held = inode.writeback.lock();
         self.finish_cut(inode)?;
         {
@@ -100,10 +101,10 @@ impl Volume {
         file.size = size;
         self.drop_pages(file, gone..u64::MAX);
         if tail_bytes(size) > 0
-            && let Some(frame) = file.pages.get_mut(size / BLOCK_BYTES_U64)
+            && let Some(page) = file.pages.get_mut(size / BLOCK_BYTES_U64)
         {
             // Clean or dirty, its slot has a zero tail too: rewritten now, or never longer than this.
-            frame.bytes_mut()[tail_bytes(size)..].fill(0);
+            page.bytes_mut()[tail_bytes(size)..].fill(0);
         }
         Ok(left)
     }
@@ -116,7 +117,8 @@ impl Volume {
         let mut frame;
         let slot;
         {
-            let state = inode.state.read();
+            // Alone: nobody must be half way through writing into the page.
+            let state = inode.state.write();
             if tail_bytes(size) == 0 || state.record.size.get() <= size {
                 return Ok(None);
             }
@@ -126,7 +128,7 @@ impl Volume {
             }
             frame = self.pages.frame(core, Fill::Any);
             match state.file.pages.get(page) {
-                Some(cached) => frame.bytes_mut().copy_from_slice(cached.bytes()),
+                Some(cached) => cached.load(0, frame.bytes_mut()),
                 None => self.read_page(inode, page, &slot, frame.bytes_mut())?,
             }
         }

@@ -6,24 +6,28 @@
 //!
 //! **Invariants.** A page becomes dirty only with a reserved block. Bytes of a page behind the end of
 //! the file are zero, in memory and on the device. A step is atomic against reads, other writes and
-//! truncates (policy `range_lock=inode`: readers of the inode lock share, writers exclude).
+//! truncates: it has the inode alone, or, to overwrite dirty pages of a file that tasks share, its range
+//! ([`super::ranges`]).
 //! **On a crash** what was not written back is lost, wholly per page.
 
+use dure_sync::range_lock::{Access, ByteRange};
 use dure_sync::{Arc, RwLockWriteGuard};
 
 use super::cache::Grant;
 use super::map::{FILE_BYTES_MAX, MapReader};
-use super::page::{Fill, Missing};
+use super::page::{Fill, Missing, Page};
+use super::ranges::Range;
 use super::read::split;
 use super::state::Stamp;
 use crate::error::{Error, Result};
 use crate::inode::{Inode, InodeRef, InodeState};
 use crate::ranks::INODE;
 use crate::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_u64, to_usize};
-use crate::volume::{FileSystem, Volume};
+use crate::volume::{FileSystem, RangeRule, Volume};
 
 /// Pages of one step of a write.
 const STEP_PAGES: u64 = 64;
+const STEP_BYTES: usize = to_usize(STEP_PAGES) * BLOCK_BYTES;
 /// Pages of one step of an append, which is atomic up to here.
 const APPEND_PAGES: u64 = 1024;
 
@@ -59,10 +63,12 @@ impl Source<'_> {
         }
     }
 
-    fn copy_to(&self, from: usize, target: &mut [u8]) {
+    /// Copies `len` bytes from `from` on into a page, from its byte `within` on.
+    #[inline]
+    fn copy_to(&self, from: usize, page: &Page, within: usize, len: usize) {
         match self {
-            Source::Bytes(bytes) => target.copy_from_slice(&bytes[from..from + target.len()]),
-            Source::Zeroes(_) => target.fill(0),
+            Source::Bytes(bytes) => page.store(within, &bytes[from..from + len]),
+            Source::Zeroes(_) => page.store(within, &[0; BLOCK_BYTES][..len]),
         }
     }
 }
@@ -81,9 +87,20 @@ impl FileSystem {
         if room == 0 && !data.is_empty() {
             return Err(Error::TooLarge);
         }
-        let len = data.len().min(to_usize(room));
+        let source = Source::Bytes(&data[..data.len().min(to_usize(room))]);
+        let range = match self.0.options.volume_rules.ranges {
+            RangeRule::Broken => inode.ranges.share(offset, source.len()),
+            _ => inode.ranges.take(offset, source.len()),
+        };
+        if let Some(range) = &range
+            && source.len() <= STEP_BYTES
+            && self.0.overwrite_shared(inode, range, offset, source, stamp)
+        {
+            return Ok(source.len());
+        }
+        let range = range.and_then(|range| inode.widen(range));
         self.0
-            .write_at(inode, offset, Source::Bytes(&data[..len]), stamp)
+            .write_at(inode, range.as_ref(), offset, source, stamp)
     }
 
     /// Writes `data` at the end of the file; says where that was. Appends of up to 4 MiB (a quarter of
@@ -97,6 +114,7 @@ impl FileSystem {
         if data.is_empty() {
             return Ok((inode.state.read().file.size, 0));
         }
+        let _range = inode.take_end(u64::MAX);
         let mut first = None;
         let mut done = 0;
         while done < data.len() {
@@ -127,10 +145,36 @@ fn pages_of(offset: u64, len: usize) -> std::ops::Range<u64> {
 }
 
 impl Volume {
-    /// Writes all of `source` at `offset`, in steps.
+    /// Overwrites bytes of pages that are dirty already and within the file, beside other tasks in other
+    /// ranges. False: nothing done.
+    #[inline]
+    fn overwrite_shared(
+        &self,
+        inode: &Inode,
+        range: &Range<'_>,
+        offset: u64,
+        source: Source<'_>,
+        stamp: Stamp,
+    ) -> bool {
+        debug_assert!(
+            ByteRange::new(offset, to_u64(source.len()))
+                .is_some_and(|bytes| range.allows(bytes, Access::Exclusive))
+                || self.options.volume_rules.ranges == RangeRule::Broken,
+            "bytes are written whose range is not held"
+        );
+        let state = inode.state.read();
+        let done = overwrite(&state, offset, source);
+        if done {
+            state.file.stamp(stamp, self.now());
+        }
+        done
+    }
+
+    /// Writes all of `source` at `offset`, in steps. If the file has a range lock, the caller holds `range`.
     pub(super) fn write_at(
         &self,
         inode: &Arc<Inode>,
+        range: Option<&Range<'_>>,
         offset: u64,
         source: Source<'_>,
         stamp: Stamp,
@@ -142,7 +186,14 @@ impl Volume {
             let pages = self.pages.step_pages(step);
             let end = (at / BLOCK_BYTES_U64 + pages) * BLOCK_BYTES_U64;
             let len = (source.len() - done).min(to_usize(end - at));
-            match self.write_step(inode, Place::At(at), source.part(done, len), stamp) {
+            let part = source.part(done, len);
+            if let Some(range) = range
+                && self.overwrite_shared(inode, range, at, part, stamp)
+            {
+                done += len;
+                continue;
+            }
+            match self.write_step(inode, Place::At(at), part, stamp) {
                 Ok((_, written)) => done += written,
                 // The last free blocks may do for a part.
                 Err(Error::NoSpace { .. }) if step > 1 => step /= 4,
@@ -164,7 +215,7 @@ impl Volume {
     ) -> Result<(u64, usize)> {
         let mut grant: Option<Grant<'_>> = None;
         loop {
-            let mut state = inode.state.write();
+            let mut state = self.alone(inode);
             let offset = match place {
                 Place::At(offset) => offset,
                 Place::End => state.file.size,
@@ -172,7 +223,7 @@ impl Volume {
             if to_u64(source.len()) > FILE_BYTES_MAX - offset.min(FILE_BYTES_MAX) {
                 return Err(Error::TooLarge);
             }
-            if overwrite(&mut state, offset, source) {
+            if overwrite(&state, offset, source) {
                 state.file.stamp(stamp, self.now());
                 return Ok((offset, source.len()));
             }
@@ -196,6 +247,21 @@ impl Volume {
                 },
             };
             grant = Some(self.grant(want)?);
+        }
+    }
+
+    /// The inode, alone. If somebody else is there, tasks have met in the file, and the next ones take
+    /// ranges.
+    #[inline]
+    fn alone<'i>(&self, inode: &'i Inode) -> Exclusive<'i> {
+        let unshared = inode.state.try_write();
+        match (unshared, self.options.volume_rules.ranges) {
+            (Some(state), RangeRule::WhenMet) => state,
+            (unshared, _) => {
+                let mut state = unshared.unwrap_or_else(|| inode.state.write());
+                inode.ranges.make(&mut state, self.options.range_lock);
+                state
+            }
         }
     }
 
@@ -223,8 +289,8 @@ impl Volume {
             if state.file.pages.set_dirty(page) {
                 grant.use_block();
             }
-            let frame = state.file.pages.get_mut(page).expect("made above");
-            source.copy_to(done, &mut frame.bytes_mut()[within..within + len]);
+            let cached = state.file.pages.get_dirty(page).expect("made above");
+            source.copy_to(done, cached, within, len);
             done += len;
         }
         let file = &mut state.file;
@@ -265,39 +331,31 @@ impl Volume {
     }
 }
 
-/// The warm path: copies into pages that are all dirty already, within the file. False: nothing done.
+/// The warm path: copies into pages that are all dirty already, within the file. False: nothing done. The
+/// caller has the inode, or the range of it, alone.
 #[inline]
-fn overwrite(state: &mut Exclusive<'_>, offset: u64, source: Source<'_>) -> bool {
+fn overwrite(state: &InodeState, offset: u64, source: Source<'_>) -> bool {
     let (page, within) = split(offset);
     if offset + to_u64(source.len()) > state.file.size {
         return false;
     }
     if within + source.len() <= BLOCK_BYTES {
-        let Some(frame) = state.file.pages.get_dirty_mut(page) else {
+        let Some(cached) = state.file.pages.get_dirty(page) else {
             return false;
         };
-        source.copy_to(0, &mut frame.bytes_mut()[within..within + source.len()]);
+        source.copy_to(0, cached, within, source.len());
         return true;
     }
-    if state
-        .file
-        .pages
-        .missing(pages_of(offset, source.len()))
-        .blocks
-        > 0
-    {
+    let pages = pages_of(offset, source.len());
+    if state.file.pages.missing(pages).blocks > 0 {
         return false;
     }
     let mut done = 0;
     while done < source.len() {
         let (page, within) = split(offset + to_u64(done));
         let len = (BLOCK_BYTES - within).min(source.len() - done);
-        let frame = state
-            .file
-            .pages
-            .get_dirty_mut(page)
-            .expect("none is missing");
-        source.copy_to(done, &mut frame.bytes_mut()[within..within + len]);
+        let cached = state.file.pages.get_dirty(page);
+        source.copy_to(done, cached.expect("none is missing"), within, len);
         done += len;
     }
     true

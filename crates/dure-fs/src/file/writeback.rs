@@ -240,9 +240,7 @@ impl Volume {
         let copies = match pages[..] {
             [page] => {
                 let mut frame = self.pages.frame(core, Fill::Any);
-                frame
-                    .bytes_mut()
-                    .copy_from_slice(file.pages.begin_writing(page).bytes());
+                file.pages.begin_writing(page).load(0, frame.bytes_mut());
                 Copies::One(frame)
             }
             _ => {
@@ -251,7 +249,7 @@ impl Volume {
                     .iter()
                     .zip(buf.as_mut_slice().chunks_exact_mut(BLOCK_BYTES))
                 {
-                    copy.copy_from_slice(file.pages.begin_writing(page).bytes());
+                    file.pages.begin_writing(page).load(0, copy);
                 }
                 Copies::Many(buf)
             }

@@ -29,7 +29,7 @@ pub(crate) struct AccessTimeCell(
 );
 
 /// Nanoseconds since 1970 of a clock reading; 0 before 1970 and after 2554, which no clock shows.
-fn nanos(time: Time) -> u64 {
+pub(crate) fn nanos(time: Time) -> u64 {
     u64::try_from(time.secs.get())
         .ok()
         .and_then(|secs| secs.checked_mul(NANOS))
@@ -37,7 +37,8 @@ fn nanos(time: Time) -> u64 {
         .unwrap_or(0)
 }
 
-fn time(nanos: u64) -> Time {
+/// The time of so many nanoseconds since 1970.
+pub(crate) fn time(nanos: u64) -> Time {
     let secs = i64::try_from(nanos / NANOS).expect("below 2^34");
     Time {
         secs: secs.into(),

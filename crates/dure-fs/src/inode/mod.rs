@@ -11,7 +11,7 @@
 //! has an orphan slot until it is freed. An inode is claimed for deletion by exactly one caller, after
 //! which nobody can pin it. **On a crash** the orphan slots name what must be freed at the next mount.
 
-mod access_time;
+pub(crate) mod access_time;
 mod attributes;
 mod cache;
 mod delete;
@@ -20,7 +20,7 @@ mod orphan;
 mod pool;
 
 use dure_sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use dure_sync::{Arc, Mutex, RwLock, Weak};
+use dure_sync::{Arc, Mutex, SpreadLock, Weak};
 use zerocopy::IntoBytes;
 
 pub(crate) use access_time::{AccessTimeCell, AccessTimes};
@@ -33,7 +33,7 @@ pub(crate) use pool::{FreeIno, InodePools};
 
 use crate::directory::DirectoryState;
 use crate::error::{Error, Result};
-use crate::file::FileState;
+use crate::file::{FileState, Ranges};
 use crate::format::inode::InodeRecord;
 use crate::namespace::FileKind;
 use crate::node::Node;
@@ -55,10 +55,12 @@ pub(crate) struct Inode {
     pub(crate) node: Arc<Node>,
     /// The granule within the node.
     pub(crate) index: u8,
+    /// The range lock of a file in which tasks have met. Ranges come before the locks below.
+    pub(crate) ranges: Ranges,
     /// Held over write-back, truncate and allocation.
     pub(crate) writeback: Mutex<WRITEBACK, ()>,
     /// Everything that changes.
-    pub(crate) state: RwLock<INODE, InodeState>,
+    pub(crate) state: SpreadLock<INODE, InodeState>,
     /// Reads since the record was written.
     pub(crate) access_time: AccessTimeCell,
     /// Pins. 0 -> 1 only under the shard's lock, so that the claim below is final.
@@ -120,8 +122,9 @@ impl Inode {
             generation: record.generation.get(),
             index: ino.index(),
             node,
+            ranges: Ranges::default(),
             writeback: Mutex::new(()),
-            state: RwLock::new(state),
+            state: SpreadLock::new(state),
             access_time: AccessTimeCell::default(),
             pins: AtomicU32::new(1),
             unlinked: AtomicBool::new(record.nlink.get() == 0),

@@ -26,7 +26,7 @@ pub(crate) use mount::{check_numbers, impossible_count};
 pub use options::{
     AccessTime, Background, DataMode, FlushRule, FsyncScope, MountOptions, RecordPolicy,
 };
-pub use rules::VolumeRules;
+pub use rules::{RangeRule, VolumeRules};
 pub use statistics::{Statistics, VolumeInfo};
 
 use std::fmt;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use dure_journal::{Order, Rules};
+use dure_sync::range_lock::{Config as RangeLock, Policy as RangePolicy};
 
 use super::VolumeRules;
 use crate::alloc::AllocPolicy;
@@ -105,6 +106,8 @@ pub struct MountOptions {
     pub log_data_pages: u32,
     /// Where cores allocate.
     pub alloc: AllocPolicy,
+    /// How tasks that share a file keep out of each other's way.
+    pub range_lock: RangeLock,
     /// Background work.
     pub background: Background,
     /// Events of the journal's trace that are kept per core, from the start; `None`: it is off until somebody
@@ -134,6 +137,7 @@ impl Default for MountOptions {
             fsync: FsyncScope::default(),
             log_data_pages: LOG_DATA_PAGES,
             alloc: AllocPolicy::default(),
+            range_lock: RangeLock::default(),
             background: Background::default(),
             trace: None,
             recovery_threads: None,
@@ -150,6 +154,14 @@ fn choose<T: Copy>(key: &str, value: &str, words: &[(&str, T)]) -> Result<T, Str
         let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
         format!("{key}={value}: it is {}", words.join(" or "))
     })
+}
+
+/// A number of bytes, with or without K, M, G or T.
+fn bytes_of(value: &str) -> Option<u64> {
+    let units = [("K", 10), ("M", 20), ("G", 30), ("T", 40)];
+    let with_unit = |(unit, shift): &(&str, u32)| Some((value.strip_suffix(unit)?, *shift));
+    let (digits, shift) = units.iter().find_map(with_unit).unwrap_or((value, 0));
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
 impl MountOptions {
@@ -201,6 +213,16 @@ impl MountOptions {
                     ("global", AllocPolicy::Global),
                 ];
                 self.alloc = choose(key, value, &words)?;
+            }
+            "range_lock" => {
+                let words = RangePolicy::ALL.map(|policy| (policy.name(), policy));
+                self.range_lock = self.range_lock.with_policy(choose(key, value, &words)?);
+            }
+            "segment_size" => {
+                let wrong = || format!("{key}={value}: it is a power of two, 4K to 1T");
+                let bytes = bytes_of(value).ok_or_else(wrong)?;
+                let made = self.range_lock.with_segment_bytes(bytes);
+                self.range_lock = made.map_err(|_| wrong())?;
             }
             _ => return Ok(false),
         }

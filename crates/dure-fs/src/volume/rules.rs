@@ -9,6 +9,19 @@
 use dure_sync::Arc;
 use dure_sync::atomic::AtomicUsize;
 
+/// When a file gets its range lock, and what writers do with it. Test-only but for the default.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[doc(hidden)]
+pub enum RangeRule {
+    /// When two tasks meet in the file.
+    #[default]
+    WhenMet,
+    /// At its first write.
+    AtOnce,
+    /// At its first write, and writers share their ranges.
+    Broken,
+}
+
 /// Which rules hold. Test-only: every product build uses [`VolumeRules::default`].
 #[derive(Debug, Clone)]
 #[doc(hidden)]
@@ -27,6 +40,8 @@ pub struct VolumeRules {
     pub data_before_log: bool,
     /// A checkpoint writes logged data to its place before the tail passes it.
     pub data_before_tail: bool,
+    /// When files get range locks.
+    pub ranges: RangeRule,
     /// The core every operation runs on, whatever the scheduler says.
     pub core: Option<Arc<AtomicUsize>>,
 }
@@ -41,6 +56,7 @@ impl Default for VolumeRules {
             data_check: true,
             data_before_log: true,
             data_before_tail: true,
+            ranges: RangeRule::default(),
             core: None,
         }
     }

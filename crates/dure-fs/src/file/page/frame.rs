@@ -1,29 +1,28 @@
 //! The memory of one page, and the per-core stacks it is recycled through.
 //!
 //! **Problem.** A write of a new page must not go to the allocator, which takes shared locks and hands
-//! out memory the kernel has yet to clear. **Structure.** A [`Frame`] is a boxed, 4 KiB-aligned page;
-//! a freed frame goes on the current core's stack and the next page of that core takes it off.
+//! out memory the kernel has yet to clear. **Structure.** A [`Frame`] is a boxed, 4 KiB-aligned page,
+//! and becomes a [`Page`] when it is put in a file's cache; a freed frame goes on the current core's stack and the next page of that core takes it off.
 //! **Invariants.** A stack holds at most `stack_frames_max` frames; these count as page memory only
 //! when they hold a page. **On a crash** nothing of this matters.
 
 use std::fmt;
 
-use dure_sync::{CoreId, Mutex, PerCore};
+use dure_sync::{AlignedBytes, CoreId, Mutex, PerCore, SharedBytes};
 
 use crate::ranks::FRAMES;
 use crate::units::BLOCK_BYTES;
 
-#[repr(C, align(4096))]
-struct PageBytes([u8; BLOCK_BYTES]);
+type PageBytes = AlignedBytes<BLOCK_BYTES>;
 const _: () = assert!(size_of::<PageBytes>() == BLOCK_BYTES);
 
-/// The memory of one page.
+/// The memory of one page, which has one owner.
 pub(crate) struct Frame(Box<PageBytes>);
 
 impl Frame {
     /// A frame of zeroes.
     pub(crate) fn zeroed() -> Frame {
-        Frame(Box::new(PageBytes([0; BLOCK_BYTES])))
+        Frame(Box::new(AlignedBytes([0; BLOCK_BYTES])))
     }
 
     /// Its bytes.
@@ -40,6 +39,41 @@ impl Frame {
 impl fmt::Debug for Frame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Frame({:p})", self.0.0.as_ptr())
+    }
+}
+
+/// A page of a file. Its bytes may be copied from and into by several tasks at once: who may do so when
+/// is said by [`super::PageStore`].
+#[derive(Debug)]
+pub(crate) struct Page(SharedBytes<BLOCK_BYTES>);
+
+impl Page {
+    /// Copies its bytes from `at` on.
+    #[inline]
+    pub(crate) fn load(&self, at: usize, out: &mut [u8]) {
+        self.0.load(at, out);
+    }
+
+    /// Changes its bytes from `at` on.
+    #[inline]
+    pub(crate) fn store(&self, at: usize, bytes: &[u8]) {
+        self.0.store(at, bytes);
+    }
+
+    /// Its bytes, for whoever has the file alone.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8; BLOCK_BYTES] {
+        self.0.bytes_mut()
+    }
+
+    /// Its memory.
+    pub(super) fn into_frame(self) -> Frame {
+        Frame(self.0.into_box())
+    }
+}
+
+impl From<Frame> for Page {
+    fn from(frame: Frame) -> Page {
+        Page(SharedBytes::from(frame.0))
     }
 }
 

@@ -13,5 +13,5 @@ mod store;
 mod tests;
 
 pub(crate) use budget::CacheBudget;
-pub(crate) use frame::{Fill, Frame, FramePool};
+pub(crate) use frame::{Fill, Frame, FramePool, Page};
 pub(crate) use store::{Missing, PageStore};

@@ -7,15 +7,16 @@
 //!
 //! **Invariants.** `dirty` and `writing` pages are present. A page that is dirty holds one reserved
 //! block (the volume's, counted by whoever sets and takes the bit). A page that is neither dirty nor
-//! writing equals what its slot says, so it may be dropped at any time. Owner: [inode.state]; readers
-//! only set reference bits. **On a crash** it is gone.
+//! writing equals what its slot says, so it may be dropped at any time. Owner: [inode.state]; who shares
+//! it sets reference bits and copies bytes: out of pages if it has their range shared (or if the file has
+//! no range lock), into dirty ones if it has it alone. **On a crash** it is gone.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use dure_sync::atomic::{AtomicU64, Ordering};
 
-use super::Frame;
+use super::{Frame, Page};
 use crate::units::{to_u64, to_usize};
 
 const CHUNK_PAGES: u64 = 64;
@@ -30,8 +31,8 @@ struct Chunk {
     writing: u64,
     /// CLOCK bits. Set by readers, taken by eviction; Relaxed: hints.
     referenced: AtomicU64,
-    /// Frames of the present pages, in page order.
-    frames: Vec<Frame>,
+    /// The present pages, in order.
+    pages: Vec<Page>,
 }
 
 impl Chunk {
@@ -40,8 +41,8 @@ impl Chunk {
         (self.present & (bit - 1)).count_ones() as usize
     }
 
-    fn get(&self, bit: u64) -> Option<&Frame> {
-        (self.present & bit != 0).then(|| &self.frames[self.position(bit)])
+    fn get(&self, bit: u64) -> Option<&Page> {
+        (self.present & bit != 0).then(|| &self.pages[self.position(bit)])
     }
 
     fn touch(&self, bit: u64) {
@@ -53,17 +54,17 @@ impl Chunk {
 
     fn insert(&mut self, bit: u64, frame: Frame) {
         assert_eq!(self.present & bit, 0, "the page is there already");
-        self.frames.insert(self.position(bit), frame);
+        self.pages.insert(self.position(bit), frame.into());
         self.present |= bit;
     }
 
     fn remove(&mut self, bit: u64) -> Frame {
         assert_ne!(self.present & bit, 0, "the page is not there");
-        let frame = self.frames.remove(self.position(bit));
+        let page = self.pages.remove(self.position(bit));
         self.present &= !bit;
         self.dirty &= !bit;
         self.writing &= !bit;
-        frame
+        page.into_frame()
     }
 
     fn clean(&self) -> u64 {
@@ -188,34 +189,33 @@ impl PageStore {
 
     /// The page, if it is in memory; notes the use.
     #[inline]
-    pub(crate) fn get(&self, page: u64) -> Option<&Frame> {
+    pub(crate) fn get(&self, page: u64) -> Option<&Page> {
         let chunk = self.chunk(page)?;
-        let frame = chunk.get(bit(page))?;
+        let page_there = chunk.get(bit(page))?;
         chunk.touch(bit(page));
-        Some(frame)
+        Some(page_there)
     }
 
     /// The page, to be changed. It must be dirty, or become so before the lock is released.
-    pub(crate) fn get_mut(&mut self, page: u64) -> Option<&mut Frame> {
+    pub(crate) fn get_mut(&mut self, page: u64) -> Option<&mut Page> {
         let chunk = self.chunk_mut(page)?;
         if chunk.present & bit(page) == 0 {
             return None;
         }
         chunk.touch(bit(page));
         let position = chunk.position(bit(page));
-        Some(&mut chunk.frames[position])
+        Some(&mut chunk.pages[position])
     }
 
     /// The page if it is dirty: then it may be changed with no further ado.
     #[inline]
-    pub(crate) fn get_dirty_mut(&mut self, page: u64) -> Option<&mut Frame> {
-        let chunk = self.chunk_mut(page)?;
+    pub(crate) fn get_dirty(&self, page: u64) -> Option<&Page> {
+        let chunk = self.chunk(page)?;
         if chunk.dirty & bit(page) == 0 {
             return None;
         }
         chunk.touch(bit(page));
-        let position = chunk.position(bit(page));
-        Some(&mut chunk.frames[position])
+        chunk.get(bit(page))
     }
 
     /// Whether the page is in memory.
@@ -270,7 +270,7 @@ impl PageStore {
     }
 
     /// The write-back takes a dirty page (and its reserved block) and copies it.
-    pub(crate) fn begin_writing(&mut self, page: u64) -> &Frame {
+    pub(crate) fn begin_writing(&mut self, page: u64) -> &Page {
         let chunk = self.chunk_mut(page).expect("a dirty page is present");
         assert_ne!(
             chunk.dirty & bit(page),

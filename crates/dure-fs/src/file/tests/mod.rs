@@ -9,6 +9,7 @@ mod logged;
 mod lost_pages;
 mod races;
 mod random;
+mod shared;
 mod simple;
 
 use dure_block::ram::RamDevice;

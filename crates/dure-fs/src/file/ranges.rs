@@ -1,0 +1,105 @@
+//! The range lock of a file.
+//!
+//! **Problem.** With one lock per file, writers of different pages wait for each other. **Structure.**
+//! [`Ranges`] holds the file's [`RangeLock`], of the policy the mount says, from the moment two tasks
+//! have met in the file: a file of one task has none and pays nothing. Calls take their range first, then
+//! what they need of the locks below. Who has a range alone and finds its pages dirty and within the
+//! file copies into them under the *shared* inode lock; everything else (new pages, size, map) still
+//! needs the inode alone, if only for a moment.
+//!
+//! | call | range |
+//! |---|---|
+//! | read | its bytes, shared |
+//! | write within the file, punch, allocation within the file | its bytes, alone |
+//! | append, write or allocation past the end, truncate | [the old or the new end, infinity), alone |
+//!
+//! **Invariants.** A range is taken before any other lock of the file, and one per task. The lock is made
+//! by a task that has the inode alone, and stays as long as the inode is in memory. Bytes of cached
+//! pages change under the inode lock, exclusive, or shared with the range held alone; they are read under
+//! the exclusive inode lock, or shared with the range held shared, or shared in a file without a range
+//! lock: while the inode lock is held none can be made. So a call that began before the lock was made
+//! excludes the others as before: by having the inode alone. **On a crash** nothing remains.
+
+use dure_sync::OnceLock;
+use dure_sync::range_lock::{ByteRange, Config, Policy, RangeGuard, RangeLock};
+
+use crate::inode::{Inode, InodeState};
+use crate::ranks::RANGE;
+use crate::units::to_u64;
+
+/// A range of a file, held by this task.
+pub(super) type Range<'i> = RangeGuard<'i, RANGE>;
+
+/// The range lock of a file, if two tasks have met in it; see the module.
+#[derive(Debug, Default)]
+pub(crate) struct Ranges(OnceLock<Box<RangeLock<RANGE>>>);
+
+/// `len` bytes from `offset` on; what cannot be counted reaches to infinity. None: no bytes.
+fn bytes(offset: u64, len: usize) -> Option<ByteRange> {
+    let endless = || ByteRange::from_offset(offset);
+    (len > 0).then(|| ByteRange::new(offset, to_u64(len)).unwrap_or_else(endless))
+}
+
+impl Ranges {
+    /// Whether calls have to take ranges.
+    #[inline]
+    pub(super) fn are_locked(&self) -> bool {
+        self.0.get().is_some()
+    }
+
+    /// Two tasks have met in the file. The caller has the inode alone.
+    #[cold]
+    pub(super) fn make(&self, _alone: &mut InodeState, config: Config) {
+        if config.policy() != Policy::Inode {
+            self.0.get_or_init(|| Box::new(RangeLock::new(config)));
+        }
+    }
+
+    /// The bytes of a read, if the file has a range lock.
+    #[inline]
+    pub(super) fn share(&self, offset: u64, len: usize) -> Option<Range<'_>> {
+        Some(self.0.get()?.read(bytes(offset, len)?))
+    }
+
+    /// The bytes of a write within the file, if the file has a range lock.
+    #[inline]
+    pub(super) fn take(&self, offset: u64, len: usize) -> Option<Range<'_>> {
+        Some(self.0.get()?.write(bytes(offset, len)?))
+    }
+}
+
+impl Inode {
+    /// Everything from the end of the file on, or from `offset` on if that comes first: for calls that
+    /// move the end. None: the file has no range lock.
+    pub(super) fn take_end(&self, offset: u64) -> Option<Range<'_>> {
+        let lock = self.ranges.0.get()?;
+        let mut first = offset.min(self.state.read().file.size);
+        loop {
+            let held = lock.write(ByteRange::from_offset(first));
+            let end = self.state.read().file.size;
+            if end >= first {
+                return Some(held);
+            }
+            // The file became shorter before the range was ours.
+            first = end;
+        }
+    }
+
+    /// The range of a write that turned out to need more than a copy: the same, or, if it reaches past the
+    /// end, everything from the end on.
+    pub(super) fn widen<'i>(&'i self, held: Range<'i>) -> Option<Range<'i>> {
+        let range = held.range();
+        if range.last() < self.state.read().file.size {
+            return Some(held);
+        }
+        drop(held);
+        self.take_end(range.first())
+    }
+
+    /// What a call that changes bytes `offset..end` takes: its range, or, if that reaches past the end,
+    /// everything from the end on.
+    pub(super) fn take_span(&self, offset: u64, end: u64) -> Option<Range<'_>> {
+        let lock = self.ranges.0.get()?;
+        self.widen(lock.write(ByteRange::new(offset, end.checked_sub(offset)?)?))
+    }
+}

@@ -1,0 +1,436 @@
+//! Tasks that share one file, under every range lock and unfair schedules: what a read may see, and what
+//! is there at the end.
+//!
+//! Runs with the sim backend only: `cargo xtask sim -p dure-sim`. There a copy of a page is two steps, so a
+//! writer whom nobody keeps out is seen half way through.
+
+#![cfg(dure_backend = "sim")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests print what they have seen"
+)]
+
+use dure_block::ram::RamDevice;
+use dure_block::share;
+use dure_fs::{
+    AllocateMode, Background, Error, FileSystem, FormatOptions, InodeRef, MountOptions, NewInode,
+    RangeRule, ReadMode, SetAttributes, Stamp, SyncScope, VolumeRules,
+};
+use dure_sync::sim::{Config, Rng, seeds, try_run};
+use dure_sync::{Arc, CoreId, thread};
+
+/// Half a page: what writes are multiples of.
+const UNIT: usize = 2048;
+const PAGE: usize = 2 * UNIT;
+/// Units of the shared file.
+const UNITS: u64 = 8;
+/// Calls of one core.
+const CALLS: u32 = 16;
+
+fn file(fs: &FileSystem) -> InodeRef {
+    let new = NewInode {
+        mode: 0o100_644,
+        ..NewInode::default()
+    };
+    let root = fs.root().unwrap();
+    let found = fs.lookup(&root, b"file").unwrap();
+    found.unwrap_or_else(|| fs.create(&root, b"file", &new).unwrap())
+}
+
+fn mount(policy: &str, rule: RangeRule, blocks: u64, cache_bytes: u64) -> FileSystem {
+    let ram = Arc::new(RamDevice::new("ram", blocks));
+    let format = FormatOptions {
+        journals: Some(2),
+        segment_blocks: Some(32),
+        ..FormatOptions::default()
+    };
+    FileSystem::format(share(Arc::clone(&ram)), &format).unwrap();
+    let mut options = MountOptions {
+        background: Background::None,
+        cache_bytes: Some(cache_bytes),
+        recovery_threads: Some(1),
+        volume_rules: VolumeRules {
+            ranges: rule,
+            ..VolumeRules::default()
+        },
+        ..MountOptions::default()
+    };
+    for word in policy.split(',') {
+        let (key, value) = word.split_once('=').unwrap();
+        assert_eq!(options.set_policy(key, value), Ok(true));
+    }
+    FileSystem::open(share(ram), options).unwrap()
+}
+
+/// A write of some units. Its number, core * 256 + n, is what the units are filled with.
+#[derive(Debug, Clone, Copy)]
+struct Written {
+    first: u64,
+    count: u64,
+}
+
+fn write_of(core: u16, n: u32) -> Written {
+    let mut random = Rng::new(u64::from(core) << 32 | u64::from(n));
+    let first = random.below(UNITS);
+    let count = 1 + random.below(UNITS - first);
+    Written { first, count }
+}
+
+fn filled(number: u32, bytes: usize) -> Vec<u8> {
+    number.to_le_bytes().repeat(bytes / 4)
+}
+
+/// The number that fills a unit.
+fn number_of(unit: &[u8], what: &str) -> u32 {
+    let number = u32::from_le_bytes(unit[..4].try_into().unwrap());
+    assert_eq!(
+        unit,
+        filled(number, unit.len()),
+        "{what}: a unit is of one write"
+    );
+    number
+}
+
+/// Of two writes that cover each other's units, the later one is seen in both. `within` says which
+/// units were seen at one moment.
+fn check_seen(bytes: &[u8], within: impl Fn(u64, u64) -> bool, what: &str) {
+    let seen: Vec<u32> = bytes
+        .chunks_exact(UNIT)
+        .map(|unit| number_of(unit, what))
+        .collect();
+    let covers = |number: u32, unit: u64| {
+        let core = u16::try_from(number >> 8).unwrap();
+        let written = write_of(core, number & 0xff);
+        (written.first..written.first + written.count).contains(&unit)
+    };
+    for (i, &one) in (0..).zip(&seen) {
+        for (j, &other) in (0..).zip(&seen) {
+            let mixed = i < j && one != other && one != 0 && other != 0 && within(i, j);
+            assert!(
+                !(mixed && covers(one, j) && covers(other, i)),
+                "{what}: units {i} and {j} hold {one:#x} and {other:#x} of {seen:x?}"
+            );
+        }
+    }
+}
+
+/// One core's calls on the shared file.
+fn work(fs: &FileSystem, core: u16, seed: u64, rule: RangeRule) {
+    let inode = file(fs);
+    let mut random = Rng::new(seed.wrapping_mul(1009) ^ u64::from(core));
+    for n in 0..CALLS {
+        let what = format!("core {core}, call {n}");
+        let (unit, count) = (random.below(UNITS), 1 + random.below(UNITS));
+        let (offset, len) = (unit * UNIT as u64, count * UNIT as u64);
+        match random.below(16) {
+            0..7 => {
+                let Written { first, count } = write_of(core, n);
+                let data = filled(
+                    u32::from(core) << 8 | n,
+                    usize::try_from(count).unwrap() * UNIT,
+                );
+                let done = fs.write(&inode, first * UNIT as u64, &data, Stamp::Set);
+                assert_eq!(done.unwrap(), data.len());
+            }
+            7..12 => {
+                let mut bytes = vec![0; usize::try_from(UNITS).unwrap() * UNIT];
+                let len = fs.read(&inode, 0, &mut bytes, ReadMode::Cached).unwrap();
+                assert_eq!(len % UNIT, 0, "sizes are multiples of a unit");
+                // Ranges make the whole read one moment, the inode lock alone a page of it.
+                let whole = rule == RangeRule::AtOnce;
+                check_seen(&bytes[..len], |i, j| whole || i / 2 == j / 2, &what);
+            }
+            12 => {
+                let size = SetAttributes {
+                    size: Some(offset),
+                    ..SetAttributes::default()
+                };
+                fs.set_attributes(&inode, &size).unwrap();
+            }
+            13 => fs.fsync(&inode, SyncScope::Data).unwrap(),
+            14 => fs
+                .allocate(&inode, AllocateMode::Punch, offset, len)
+                .unwrap(),
+            _ => {
+                let mode = [AllocateMode::ZeroKeepSize, AllocateMode::KeepSize];
+                fs.allocate(&inode, mode[random.index(2)], offset, len)
+                    .unwrap();
+            }
+        }
+    }
+}
+
+fn share_a_file(policy: &'static str, rule: RangeRule, seed: u64) -> Result<(), String> {
+    let cores: u16 = [2, 3, 4][usize::try_from(seed % 3).unwrap()];
+    let config = [Config::random, Config::stall, Config::priority];
+    let config = config[usize::try_from(seed / 3 % 3).unwrap()](usize::from(cores), seed);
+    let run = try_run(config, move || {
+        let fs = mount(policy, rule, 2048, 2 << 20);
+        let start = vec![0; usize::try_from(UNITS).unwrap() * UNIT];
+        fs.write(&file(&fs), 0, &start, Stamp::Set).unwrap();
+        thread::scope(|scope| {
+            for core in 0..cores {
+                let fs = &fs;
+                scope.spawn_on(CoreId::new(core), move || work(fs, core, seed, rule));
+            }
+        });
+        fs.close().unwrap();
+    });
+    run.map(|_| ()).map_err(|failure| failure.to_string())
+}
+
+fn must_hold(policy: &'static str) {
+    for rule in [RangeRule::WhenMet, RangeRule::AtOnce] {
+        for seed in seeds(100) {
+            if let Err(what) = share_a_file(policy, rule, seed) {
+                panic!("{policy} {rule:?} seed={seed}: {what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn sim_ranges_inode() {
+    for seed in seeds(100) {
+        if let Err(what) = share_a_file("range_lock=inode", RangeRule::WhenMet, seed) {
+            panic!("seed={seed}: {what}");
+        }
+    }
+}
+
+#[test]
+fn sim_ranges_tree() {
+    must_hold("range_lock=tree");
+}
+
+#[test]
+fn sim_ranges_bitmap() {
+    must_hold("range_lock=bitmap");
+}
+
+#[test]
+fn sim_ranges_segment() {
+    must_hold("range_lock=segment");
+}
+
+#[test]
+fn sim_ranges_large_segment() {
+    must_hold("range_lock=segment,segment_size=8K");
+}
+
+/// Canary: writers that share their range are seen half way through.
+#[test]
+fn sim_ranges_canary_writers_share() {
+    for seed in 0..200 {
+        if let Err(what) = share_a_file("range_lock=segment", RangeRule::Broken, seed) {
+            let seen = ["of one write", " hold 0x"];
+            assert!(seen.iter().any(|text| what.contains(text)), "{what}");
+            println!("noticed: {what}");
+            return;
+        }
+    }
+    panic!("200 seeds did not show that writers share their ranges");
+}
+
+/// What core `core` appends as its n-th record.
+fn record(core: u16, n: u32) -> Vec<u8> {
+    let len = [100, 3000, 9000][usize::try_from((n + u32::from(core)) % 3).unwrap()];
+    let number = u32::from(core) << 8 | n | 0x8000;
+    let mut bytes = filled(number, len);
+    bytes[4..8].copy_from_slice(&u32::try_from(len).unwrap().to_le_bytes());
+    bytes
+}
+
+/// A file is whole records, one behind the other. Gives them.
+fn records(bytes: &[u8]) -> Vec<(usize, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        let number = u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) & !0x8000;
+        let expected = record(u16::try_from(number >> 8).unwrap(), number & 0xff);
+        assert_eq!(
+            bytes.get(at..at + expected.len()),
+            Some(&expected[..]),
+            "a whole record at {at} of {}",
+            bytes.len()
+        );
+        found.push((at, expected.clone()));
+        at += expected.len();
+    }
+    found
+}
+
+fn read_all(fs: &FileSystem) -> Vec<u8> {
+    let mut bytes = vec![0; 1 << 20];
+    let len = fs.read(&file(fs), 0, &mut bytes, ReadMode::Cached).unwrap();
+    bytes.truncate(len);
+    bytes
+}
+
+/// Appends records until they are all there or there is no room; gives where they went.
+fn append_some(fs: &FileSystem, core: u16, count: u32) -> Vec<(usize, Vec<u8>)> {
+    let inode = file(fs);
+    let mut done = Vec::new();
+    for n in 0..count {
+        let bytes = record(core, n);
+        match fs.append(&inode, &bytes) {
+            Ok((offset, written)) => {
+                assert_eq!(written, bytes.len(), "a record is appended whole or not");
+                done.push((usize::try_from(offset).unwrap(), bytes));
+            }
+            Err(Error::NoSpace { .. }) => break,
+            Err(error) => panic!("{error}"),
+        }
+        match n % 4 {
+            1 => drop(records(&read_all(fs))),
+            // No room for write-back is no reason to lose anything.
+            3 => match fs.fsync(&inode, SyncScope::All) {
+                Ok(()) | Err(Error::NoSpace { .. }) => {}
+                Err(error) => panic!("{error}"),
+            },
+            _ => {}
+        }
+    }
+    done
+}
+
+/// Another file takes all blocks but a few.
+fn leave_room(fs: &FileSystem, blocks: u64) {
+    let new = NewInode {
+        mode: 0o100_644,
+        ..NewInode::default()
+    };
+    let other = fs.create(&fs.root().unwrap(), b"other", &new).unwrap();
+    let (mut at, mut step) = (0, 64);
+    while step > 0 {
+        let room = fs.statistics().blocks_available.saturating_sub(blocks);
+        let len = room.min(step) * 4096;
+        if len == 0 {
+            break;
+        }
+        match fs.allocate(&other, AllocateMode::KeepSize, at, len) {
+            Ok(()) => at += len,
+            Err(Error::NoSpace { .. }) => step /= 2,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+fn append_together(policy: &'static str, rule: RangeRule, fill: u64, seed: u64) {
+    let run = try_run(Config::random(3, seed), move || {
+        let fs = mount(policy, rule, 2048, 2 << 20);
+        file(&fs);
+        if fill > 0 {
+            leave_room(&fs, fill);
+        }
+        let mut all: Vec<(usize, Vec<u8>)> = thread::scope(|scope| {
+            let tasks: Vec<_> = (0..3)
+                .map(|core| {
+                    let fs = &fs;
+                    scope.spawn_on(CoreId::new(core), move || append_some(fs, core, 8))
+                })
+                .collect();
+            let joined = tasks.into_iter().map(|task| task.join().unwrap());
+            joined.flatten().collect()
+        });
+        all.sort();
+        let full = all.len() < 24;
+        assert_eq!(full, fill > 0, "there is room exactly if nothing fills it");
+        assert_eq!(
+            records(&read_all(&fs)),
+            all,
+            "what was appended is there, once and whole"
+        );
+    });
+    if let Err(failure) = run {
+        panic!("{policy} {rule:?} seed={seed}: {failure}");
+    }
+}
+
+#[test]
+fn sim_ranges_appends_follow_each_other() {
+    for seed in seeds(60) {
+        let policies = [
+            "range_lock=inode",
+            "range_lock=tree",
+            "range_lock=bitmap",
+            "range_lock=segment",
+        ];
+        let policy = policies[usize::try_from(seed % 4).unwrap()];
+        let rule = [RangeRule::WhenMet, RangeRule::AtOnce][usize::try_from(seed / 4 % 2).unwrap()];
+        append_together(policy, rule, 0, seed);
+    }
+}
+
+#[test]
+fn sim_ranges_an_append_without_room_takes_nothing_away() {
+    for seed in seeds(60) {
+        let rule = [RangeRule::WhenMet, RangeRule::AtOnce][usize::try_from(seed % 2).unwrap()];
+        append_together("range_lock=segment", rule, 12, seed);
+    }
+}
+
+/// What each core does, again and again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Load {
+    /// Overwrites a page of its own.
+    Overwrite,
+    /// Reads a page of its own.
+    ReadOwn,
+    /// Reads the first page.
+    ReadOne,
+}
+
+/// Cache lines that moved between four cores.
+fn transfers(policy: &'static str, load: Load, rounds: u64) -> u64 {
+    let done = try_run(Config::min_clock(4), move || {
+        let fs = mount(policy, RangeRule::WhenMet, 2048, 2 << 20);
+        let inode = file(&fs);
+        // Chunks of 64 pages are apart.
+        for page in 0..4 {
+            fs.write(&inode, page * 64 * 4096, &[1; PAGE], Stamp::Set)
+                .unwrap();
+        }
+        thread::scope(|scope| {
+            for core in 0..4_u16 {
+                let (fs, inode) = (&fs, &inode);
+                scope.spawn_on(CoreId::new(core), move || {
+                    let own = u64::from(core) * 64 * 4096;
+                    let mut bytes = [2; PAGE];
+                    for _ in 0..rounds {
+                        let done = match load {
+                            Load::Overwrite => fs.write(inode, own, &bytes, Stamp::Set),
+                            Load::ReadOwn => fs.read(inode, own, &mut bytes, ReadMode::Cached),
+                            Load::ReadOne => fs.read(inode, 0, &mut bytes, ReadMode::Cached),
+                        };
+                        assert_eq!(done.unwrap(), PAGE);
+                    }
+                });
+            }
+        });
+    });
+    done.unwrap_or_else(|failure| panic!("{failure}"))
+        .report
+        .transfers
+}
+
+/// Lines moved by 4 x 400 more rounds.
+fn transfers_of_more(policy: &'static str, load: Load) -> u64 {
+    transfers(policy, load, 500).saturating_sub(transfers(policy, load, 100))
+}
+
+#[test]
+fn sim_tasks_on_pages_of_their_own_share_no_lines() {
+    for load in [Load::Overwrite, Load::ReadOwn, Load::ReadOne] {
+        let more = transfers_of_more("range_lock=segment", load);
+        // A tick of the clock moves the times.
+        assert!(more <= 40, "{load:?}: {more} transfers in 1600 calls");
+    }
+}
+
+#[test]
+fn sim_canary_one_lock_per_file_is_shared() {
+    let more = transfers_of_more("range_lock=inode", Load::Overwrite);
+    assert!(more > 1_600, "{more} transfers in 1600 calls");
+}
