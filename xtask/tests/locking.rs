@@ -57,7 +57,9 @@ fn used(text: &str) -> impl Iterator<Item = &str> {
     let after = |lock| text.split(lock).skip(1);
     after("Mutex<")
         .chain(after("RwLock<"))
-        .filter_map(|rest| rest.split_once(','))
+        .chain(after("SpreadLock<"))
+        .chain(after("RangeLock<"))
+        .filter_map(|rest| rest.split_once([',', '>']))
         .map(|(name, _)| name.trim())
         .filter(|name| is_rank_name(name))
 }
@@ -130,9 +132,8 @@ fn the_table_names_every_rank() {
 
 #[test]
 fn canary_a_lock_and_its_constant_are_found() {
-    let text =
-        "const SOME_RANK: u8 = 7;\nstruct A { lock: Mutex<SOME_RANK, u8>, b: RwLock<RANK, T> }";
-    assert_eq!(used(text).collect::<Vec<_>>(), ["SOME_RANK"]);
+    let text = "const SOME_RANK: u8 = 7;\nstruct A { lock: Mutex<SOME_RANK, u8>, b: RwLock<RANK, T>, c: RangeLock<WIDE> }";
+    assert_eq!(used(text).collect::<Vec<_>>(), ["SOME_RANK", "WIDE"]);
     assert_eq!(constants(text).collect::<Vec<_>>(), [("SOME_RANK", 7)]);
     let row = "| 7 | `a::SOME_RANK` | what | never two | no |";
     assert_eq!(documented(row), Ranks::from([(7, "a::SOME_RANK".into())]));
