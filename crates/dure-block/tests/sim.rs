@@ -102,6 +102,37 @@ fn sim_a_flush_covers_the_callers_writes_on_every_schedule() {
     }
 }
 
+/// Without the leader's wait each of two committers would miss the other's flush for ever.
+#[test]
+fn sim_two_committers_share_their_flushes() {
+    const ROUNDS: u64 = 10;
+    run(Config::random(2, 1), || {
+        let device = SlowRam(RamDevice::new("ram0", BLOCKS));
+        let config = QueueConfig {
+            flush: FlushPolicy::Compound,
+            ..QueueConfig::default()
+        };
+        let queue = Queue::new(share(device), config);
+        let tasks = [0, 1].map(|task| {
+            let queue = Arc::clone(&queue);
+            thread::spawn_on("committer", CoreId::new(task), move || {
+                // The second comes while the first flushes.
+                thread::sleep(Duration::from_micros(10 * u64::from(task)));
+                for round in 0..ROUNDS {
+                    let lba = Lba::new(u64::from(task) * ROUNDS + round);
+                    queue
+                        .write(lba, &[7; BLOCK_BYTES], WriteFlags::NONE)
+                        .unwrap();
+                    queue.flush().unwrap();
+                }
+            })
+        });
+        tasks.into_iter().for_each(|task| task.join().unwrap());
+        let flushes = queue.counters().device_flushes;
+        assert!(flushes <= ROUNDS + 3, "{flushes} flushes for {ROUNDS} each");
+    });
+}
+
 #[test]
 fn sim_canary_sharing_a_running_flush_is_caught() {
     let fails = |seed| {

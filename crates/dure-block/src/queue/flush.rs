@@ -4,7 +4,9 @@
 //! a flush that is under way when a caller arrives may have passed the caller's writes already.
 //! **Structure.** Flushes are numbered as they start. A caller needs the next number to start.
 //! Whoever finds no flush running starts that number itself, for everybody who needs it: there
-//! is no flush thread. **Invariants.** A caller returns only on the result of a flush that
+//! is no flush thread. Committers fall into two groups of which each waits for the other's flush; so
+//! the leader first waits for those of the last flush to come back, for at most a quarter of the time that
+//! it took (ext4's journal does the same with its average commit time). **Invariants.** A caller returns only on the result of a flush that
 //! *started* after its call; a failed flush fails everybody who shares it, exactly once each;
 //! at most one shared flush of a queue runs. **Crash.** A caller that got `Ok` finds after the crash
 //! every write that completed before its call:
@@ -16,9 +18,10 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use dure_sync::atomic::{AtomicBool, Ordering};
-use dure_sync::{Condvar, Mutex, clock};
+use dure_sync::{Condvar, Mutex, MutexGuard, clock};
 
 use crate::rank::FLUSH_RANK;
 use crate::{Error, Result};
@@ -47,6 +50,13 @@ struct State {
     running: bool,
     /// Callers that need flush `started + 1`, its leader to be included.
     next_sharers: u64,
+    /// The leader of flush `started + 1` waits for more sharers.
+    gathering: bool,
+    /// Callers at work when the last flush ended: its sharers, and those who had missed it.
+    expected: u64,
+    /// When the last flush ended, and how long it took, in ns.
+    ended_ns: u64,
+    took_ns: u64,
     /// Failed flushes, with the number of sharers that have not been told yet.
     failed: BTreeMap<u64, (Error, u64)>,
 }
@@ -76,6 +86,11 @@ impl State {
 const SLOW_NS: u64 = 30_000;
 /// Below this it is fast again; the gap keeps the gate from changing its mind at every flush.
 const FAST_NS: u64 = 15_000;
+/// A leader waits for at most this part of the last flush.
+const GATHER_SHARE: u64 = 4;
+/// More callers than this are not waited for: half of a crowd shares a flush anyway, and the other half
+/// works meanwhile (64 callers on 2 cores lost a fifth of their rate by waiting).
+const CROWD: u64 = 32;
 
 /// Shares flushes of one device.
 #[derive(Debug)]
@@ -85,6 +100,8 @@ pub(crate) struct FlushGate {
     slow: AtomicBool,
     state: Mutex<FLUSH_RANK, State>,
     finished: Condvar,
+    /// All that a leader waits for have come.
+    gathered: Condvar,
 }
 
 impl FlushGate {
@@ -94,6 +111,7 @@ impl FlushGate {
             slow: AtomicBool::new(true),
             state: Mutex::new(State::default()),
             finished: Condvar::new(),
+            gathered: Condvar::new(),
         }
     }
 
@@ -115,7 +133,10 @@ impl FlushGate {
         }
         let number = state.started + 1;
         state.next_sharers += 1;
-        while state.running || state.started >= number {
+        if state.gathering && state.next_sharers >= state.expected {
+            self.gathered.notify_one();
+        }
+        while state.running || state.gathering || state.started >= number {
             if state.is_finished(number) {
                 return state.take_result(number);
             }
@@ -123,15 +144,20 @@ impl FlushGate {
         }
         // Nothing is running and our flush has not started: start it for all who need it.
         assert_eq!(state.started + 1, number, "flushes start in order");
+        let mut state = self.gather(state);
         state.started = number;
         state.running = true;
         let sharers = std::mem::take(&mut state.next_sharers);
         assert!(sharers > 0, "the leader is a sharer");
         drop(state);
 
+        let started_ns = clock::monotonic_ns();
         let result = self.timed(device_flush);
 
         let mut state = self.state.lock();
+        state.ended_ns = clock::monotonic_ns();
+        state.took_ns = state.ended_ns - started_ns;
+        state.expected = sharers + state.next_sharers;
         assert!(
             state.running && state.started == number,
             "one flush runs at a time"
@@ -145,6 +171,29 @@ impl FlushGate {
         drop(state);
         self.finished.notify_all();
         result
+    }
+
+    /// Waits until all are here who are expected, but not for long.
+    fn gather<'g>(
+        &'g self,
+        mut state: MutexGuard<'g, FLUSH_RANK, State>,
+    ) -> MutexGuard<'g, FLUSH_RANK, State> {
+        if state.expected > CROWD {
+            return state;
+        }
+        let end = state.ended_ns + state.took_ns / GATHER_SHARE;
+        state.gathering = true;
+        while state.next_sharers < state.expected {
+            let left = end.saturating_sub(clock::monotonic_ns());
+            if left == 0 {
+                break;
+            }
+            (state, _) = self
+                .gathered
+                .wait_timeout(state, Duration::from_nanos(left));
+        }
+        state.gathering = false;
+        state
     }
 
     /// Runs the flush and notes whether flushes are slow.
