@@ -306,6 +306,13 @@ impl Volume {
                 self.counters
                     .images
                     .add(i64::try_from(targets.len()).unwrap_or(i64::MAX));
+                // The NAT has the end of their lives; of those freed behind the copy, which are dirty
+                // again, it does not.
+                let gone =
+                    |node: &&Arc<Node>| node.freed_and_joined().is_some() && !node.is_dirty();
+                for node in nodes.iter().filter(gone) {
+                    self.nodes.remove_freed(node);
+                }
             }
             Err(error) => {
                 // Memory stays the only place of these changes: keep the nodes from eviction.

@@ -380,6 +380,37 @@ fn a_power_cut_while_cleaning_loses_nothing() {
     assert!(states > 50, "only {states} states");
 }
 
+/// A cleaner that knew a block's owner of a moment ago asked for the node, whose life had ended, and found
+/// the image of that life in the NAT: the number then stood for a live node when it was given out again.
+#[test]
+fn race_the_cleaner_brought_a_freed_node_back() {
+    let (_, fs) = volume(BLOCKS);
+    let file = create(&fs, 0);
+    write(&fs, &file, 0, 100, 0);
+    fs.0.write_back(file.inode()).unwrap();
+    fs.0.checkpoint().unwrap();
+    let state = file.inode().state.read();
+    let slot = crate::file::map::MapReader::new(&fs.0).slot(&state.record, 100);
+    let nid = Nid(state.record.map_root.get());
+    drop(state);
+    let block = slot.unwrap().block();
+    let owned = vec![(block, fs.0.space.owner(block).unwrap())];
+    fs.0.truncate(&file, 0).unwrap();
+    let mut report = CleanReport::default();
+    fs.0.move_slots(owned, &mut report).unwrap();
+    assert_eq!(report.disowned, 1, "{report:?}");
+    fs.0.commit_all().unwrap();
+    // Somebody gets the number again.
+    let mut found = false;
+    for number in 1..40 {
+        let other = create(&fs, number);
+        write(&fs, &other, number, 100, 0);
+        fs.0.write_back(other.inode()).unwrap();
+        found |= other.inode().state.read().record.map_root.get() == nid.0;
+    }
+    assert!(found, "node {} was not used again", nid.0);
+}
+
 /// A checkpoint takes the owners of new blocks from memory and writes them to the summaries. A cleaner
 /// that looked in between found neither, and took the segments for damaged.
 #[cfg(dure_backend = "sim")]

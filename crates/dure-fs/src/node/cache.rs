@@ -99,7 +99,8 @@ impl NodeCache {
         );
     }
 
-    /// Drops a node whose life has ended.
+    /// Drops a node whose life has ended, now that the NAT has its tombstone. Until then it stays: whoever
+    /// asks for it, the cleaner with an owner of the past, would load the image of the life that ended.
     pub(crate) fn remove_freed(&self, node: &Arc<Node>) {
         assert!(node.freed().is_some());
         let mut shard = self.shard(node.nid).write();

@@ -110,7 +110,7 @@ impl Op<'_> {
             }
         }
         drop((guards, held));
-        publish(self.volume, born, &freed, mark);
+        publish(self.volume, born, mark);
         assert!(
             dirtied <= self.credits,
             "{dirtied} dirty nodes, {} announced",
@@ -121,22 +121,14 @@ impl Op<'_> {
     }
 }
 
-/// Shows new nodes to others and takes freed ones away.
-pub(super) fn publish(
-    volume: &Volume,
-    born: Vec<(Arc<Node>, u64)>,
-    freed: &[Arc<Node>],
-    mark: Mark,
-) {
+/// Shows new nodes to others.
+pub(super) fn publish(volume: &Volume, born: Vec<(Arc<Node>, u64)>, mark: Mark) {
     for (node, _) in born {
         // The granules it did not touch are of this life, too: who changes them depends on it.
         for index in 0..node.granule_count() {
             node.write_ordered(index).last_writer = mark;
         }
         volume.nodes.insert_new(node);
-    }
-    for node in freed {
-        volume.nodes.remove_freed(node);
     }
 }
 

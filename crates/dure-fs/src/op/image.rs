@@ -143,7 +143,7 @@ impl Op<'_> {
             }
         }
         drop(held);
-        publish(self.volume, born, &freed, mark);
+        publish(self.volume, born, mark);
         assert!(
             dirtied <= self.credits,
             "{dirtied} dirty nodes, {} announced",
