@@ -56,16 +56,11 @@ impl Volume {
                 .journal()
                 .fits(id, self.journal().handle_bytes_max(), IMAGES_MIN)
             {
-                let Some(segment) = self.space.alloc_segment(SegmentUse::Log) else {
+                if !self.add_log_segment(id)? {
                     return Err(Error::NoSpace {
                         what: "log segments, of which records=image needs more than records=delta",
                     });
-                };
-                let BlockNo(first) = self.layout.segment_start(segment);
-                self.journal()
-                    .grow(id, Lba::new(first))
-                    .map_err(Error::from)?;
-                self.counters.rings_grown.add(1);
+                }
             }
         }
         Ok(())
@@ -75,20 +70,42 @@ impl Volume {
     /// need not know: which segments are logs is in the journal headers, and `grow` makes the header
     /// durable before the segment is used.
     pub(crate) fn grow_ring(&self, id: JournalId) -> Result<()> {
-        let large = RING_SEGMENTS_MAX * u64::from(self.layout.segment_blocks);
-        if self.journal().usage(id).capacity >= large {
+        let share = self.layout.segments / SHARE;
+        if self.space.statistics().segments_log < share {
+            return self.add_log_segment(id).map(drop);
+        }
+        if self.is_largest(id) {
             return Ok(());
         }
-        let share = self.layout.segments / SHARE;
-        let segment = if self.space.statistics().segments_log < share {
-            let free = self.space.alloc_segment(SegmentUse::Log);
-            free.map(|segment| Lba::new(self.layout.segment_start(segment).0))
-        } else {
-            self.segment_of_largest(id)?
+        match self.segment_of_largest(id)? {
+            Some(segment) => self.grow_by(id, segment),
+            None => Ok(()),
+        }
+    }
+
+    /// Adds a free segment of the volume to the ring; false if there is none, or the ring is as large as
+    /// one may be.
+    ///
+    /// # Errors
+    /// A failed write or flush of the journal's header.
+    pub(crate) fn add_log_segment(&self, id: JournalId) -> Result<bool> {
+        if self.is_largest(id) {
+            return Ok(false);
+        }
+        let Some(segment) = self.space.alloc_segment(SegmentUse::Log) else {
+            return Ok(false);
         };
-        let Some(segment) = segment else {
-            return Ok(());
-        };
+        let BlockNo(first) = self.layout.segment_start(segment);
+        self.grow_by(id, Lba::new(first)).map(|()| true)
+    }
+
+    /// Whether the ring is as large as one may be.
+    fn is_largest(&self, id: JournalId) -> bool {
+        let large = RING_SEGMENTS_MAX * u64::from(self.layout.segment_blocks);
+        self.journal().usage(id).capacity >= large
+    }
+
+    fn grow_by(&self, id: JournalId, segment: Lba) -> Result<()> {
         self.journal().grow(id, segment).map_err(Error::from)?;
         self.counters.rings_grown.add(1);
         Ok(())

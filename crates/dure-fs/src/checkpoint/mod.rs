@@ -46,6 +46,9 @@ pub(crate) struct CheckpointState {
     pub(crate) header: VolumeHeader,
     /// Its generation.
     pub(crate) generation: u64,
+    /// The last checkpoint found other blocks for logged data, by operations behind its cut: the log is
+    /// not empty.
+    pub(crate) replaced: bool,
 }
 
 /// What is to become durable of one nid.
@@ -253,6 +256,15 @@ fn free_inodes(nid: Nid, image: &NodeImage) -> u8 {
 }
 
 impl CheckpointState {
+    /// The header as it is on the medium.
+    pub(crate) fn new(header: VolumeHeader, generation: u64) -> CheckpointState {
+        CheckpointState {
+            header,
+            generation,
+            replaced: false,
+        }
+    }
+
     /// Writes the header's next generation. Not flushed.
     ///
     /// # Errors
@@ -277,8 +289,8 @@ impl CheckpointState {
 }
 
 impl Volume {
-    /// One checkpoint; waits for one that runs. It takes no write-back and no inode lock, so the caller
-    /// may hold a write-back lock, but no inode lock.
+    /// One checkpoint; waits for one that runs. It takes no write-back lock, so the caller may hold one;
+    /// and an inode lock to replace a logged page's block, so the caller holds none.
     ///
     /// # Errors
     /// `Stopped`, or the first failure (after which the volume is stopped).
@@ -326,6 +338,22 @@ impl Volume {
         result
     }
 
+    /// Makes everything that has joined so far valid; at most twice in a checkpoint.
+    ///
+    /// # Errors
+    /// As [`Volume::commit`].
+    pub(crate) fn commit_for_checkpoint(&self) -> Result<()> {
+        let journal = self.journal();
+        let committed = journal.commit_cut(&journal.cut());
+        committed.map_err(|error| match error {
+            CommitError::LogFull(_) => Error::NoSpace {
+                what: "the log, which keeps room for this",
+            },
+            error => self.stopped_by_journal(&error),
+        })?;
+        self.space.check()
+    }
+
     fn checkpoint_write(
         &self,
         state: &mut CheckpointState,
@@ -335,21 +363,17 @@ impl Volume {
         let journal = self.journal();
         // The copies may hold changes younger than the cut: those too must be valid before a NAT
         // entry names the image (model case A4).
-        journal
-            .commit_cut(&journal.cut())
-            .map_err(|error| match error {
-                CommitError::LogFull(_) => Error::NoSpace {
-                    what: "the log, which keeps room for this",
-                },
-                error => self.stopped_by_journal(&error),
-            })?;
-        self.space.check()?;
+        self.commit_for_checkpoint()?;
         // Data that is in a log only goes to its place before the first flush. Crash scenario otherwise:
         // the tail passes the handle that carries it, and a slot names a block that was never written.
         // After the cut was taken: what its handles logged is in the table.
         if self.options.volume_rules.data_before_tail {
-            self.logged
-                .write_all(self.partition(), &self.queue, &self.space)?;
+            let core = self.partition();
+            let placed = self.logged.write_all(core, &self.queue, &self.space);
+            state.replaced = match placed {
+                Ok(()) => false,
+                Err(unplaced) => self.replace_logged(core, unplaced)?,
+            };
         }
         let checkpoint = state.header.checkpoint.get() + 1;
         let writer = Writer {

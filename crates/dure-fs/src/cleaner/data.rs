@@ -18,19 +18,28 @@ use crate::volume::{FlushRule, Volume};
 
 /// A page on the move.
 #[derive(Debug, Clone, Copy)]
-struct Move {
+pub(super) struct Move {
     slot: u8,
     old: Slot,
     /// Where its content goes.
-    new: BlockNo,
+    pub(super) new: BlockNo,
+}
+
+/// Whether slots were changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Moved {
+    /// All of them.
+    Yes,
+    /// None: somebody else had changed one.
+    Changed,
 }
 
 /// The granule that holds the slots of some moves.
 #[derive(Debug)]
-struct Granule<'i> {
-    inode: &'i Arc<Inode>,
-    node: Arc<Node>,
-    index: u8,
+pub(super) struct Granule<'i> {
+    pub(super) inode: &'i Arc<Inode>,
+    pub(super) node: Arc<Node>,
+    pub(super) index: u8,
 }
 
 impl Volume {
@@ -80,8 +89,8 @@ impl Volume {
         self.move_pages(&granule, moves, report)
     }
 
-    /// Moves pages whose slots were just read. The caller holds the inode's write-back lock, so no slot
-    /// of the inode changes meanwhile.
+    /// Moves pages whose slots were just read. The caller holds the inode's write-back lock, so only a
+    /// checkpoint that cannot place a logged page changes a slot meanwhile.
     fn move_pages(
         &self,
         granule: &Granule<'_>,
@@ -100,13 +109,18 @@ impl Volume {
         }
         let moved = self
             .write_moved(&moves, data.as_slice())
-            .and_then(|()| self.log_moves(granule, &moves));
-        if moved.is_err() {
-            self.abandon(&homes);
-        } else {
-            report.data += crate::units::to_u64(moves.len());
+            // One node, and room for two notes about each block.
+            .and_then(|()| self.op(OpKind::Clean, OpClass::Delete, 2))
+            .map(|op| self.log_moves(op, granule, &moves));
+        match moved {
+            Ok(Moved::Yes) => report.data += crate::units::to_u64(moves.len()),
+            Ok(Moved::Changed) => {
+                self.abandon(&homes);
+                report.busy += crate::units::to_u64(moves.len());
+            }
+            Err(_) => self.abandon(&homes),
         }
-        moved
+        moved.map(drop)
     }
 
     /// Reads the pages into `data`, one behind the other, and drops those that cannot be read or are
@@ -163,7 +177,7 @@ impl Volume {
         homes
     }
 
-    fn abandon(&self, homes: &[Run]) {
+    pub(super) fn abandon(&self, homes: &[Run]) {
         for &run in homes {
             self.space.release(run);
             self.space.unreserve(self.partition(), run.count);
@@ -188,12 +202,14 @@ impl Volume {
         Ok(())
     }
 
-    fn log_moves(&self, granule: &Granule<'_>, moves: &[Move]) -> Result<()> {
-        // One node, and room for two notes about each block.
-        let mut op = self.op(OpKind::Clean, OpClass::Delete, 2)?;
+    /// Changes the slots, if all still say what they said.
+    pub(super) fn log_moves(&self, mut op: Op<'_>, granule: &Granule<'_>, moves: &[Move]) -> Moved {
         // Readers hold this lock while they read blocks: nobody reads the old ones any more when they
         // become free.
         let mut state = granule.inode.state.write();
+        if !granule.still_has(moves) {
+            return Moved::Changed;
+        }
         let mut record = state.record;
         granule.edit(&mut op, &mut record, moves);
         for run in moves.chunk_by(|a, b| follows(a, b, |page| page.old.block())) {
@@ -204,22 +220,20 @@ impl Volume {
         }
         op.finish();
         state.record = record;
-        Ok(())
+        Moved::Yes
     }
 }
 
 impl Granule<'_> {
     /// The pages of the group whose slots really name their blocks.
-    fn moves(&self, group: &[Owned]) -> Vec<Move> {
+    pub(super) fn moves(&self, group: &[Owned]) -> Vec<Move> {
         let granule = self.node.read(self.index);
         let slots = self.slots(&granule.payload);
         let mut moves = Vec::with_capacity(group.len());
         for (block, owner) in group {
-            let at = usize::from(owner.slot) * SLOT_BYTES;
-            let Some(bytes) = slots.get(at..at + SLOT_BYTES) else {
+            let Some(old) = slot_at(slots, owner.slot) else {
                 continue;
             };
-            let old = Slot::read_from_bytes(bytes).expect("12 bytes");
             if old.block() == *block {
                 moves.push(Move {
                     slot: owner.slot,
@@ -229,6 +243,16 @@ impl Granule<'_> {
             }
         }
         moves
+    }
+
+    /// Whether the slots say what they said, and the node lives. The caller holds the inode.
+    fn still_has(&self, moves: &[Move]) -> bool {
+        let granule = self.node.read(self.index);
+        let slots = self.slots(&granule.payload);
+        let same = |page: &Move| {
+            slot_at(slots, page.slot).is_some_and(|slot| slot.as_bytes() == page.old.as_bytes())
+        };
+        self.node.freed().is_none() && moves.iter().all(same)
     }
 
     /// Writes the new slots, into `record` too when they are the inode's own.
@@ -246,7 +270,7 @@ impl Granule<'_> {
             assert_eq!(
                 bytes,
                 page.old.as_bytes(),
-                "a slot changed under the write-back lock"
+                "a slot changed under the inode's lock"
             );
             bytes.copy_from_slice(page.old.moved_to(page.new).as_bytes());
         }
@@ -271,8 +295,14 @@ impl Granule<'_> {
     }
 }
 
+fn slot_at(slots: &[u8], slot: u8) -> Option<Slot> {
+    let at = usize::from(slot) * SLOT_BYTES;
+    let bytes = slots.get(at..at + SLOT_BYTES)?;
+    Some(Slot::read_from_bytes(bytes).expect("12 bytes"))
+}
+
 /// The inode whose slots granule `index` of this node holds, if it holds slots.
-fn owner_of(node: &Node, index: u8) -> Option<Ino> {
+pub(super) fn owner_of(node: &Node, index: u8) -> Option<Ino> {
     if index >= node.granule_count() {
         return None;
     }

@@ -6,7 +6,8 @@
 //! segment summaries who owns each live block. A node image is moved by making its node dirty: the
 //! next checkpoint writes it elsewhere ([`images`]). Data is read, verified, written elsewhere, and
 //! its slots changed by one operation per granule ([`data`]). Then everything is committed and
-//! checkpointed, which frees the old blocks.
+//! checkpointed, which frees the old blocks. A checkpoint moves a page in the same way when the page's
+//! block cannot be written ([`replace`]).
 //!
 //! **Invariants.** A summary is a hint: a block is moved only if its owner points to it, asked under
 //! the owner's lock. Nobody waits for the cleaner: it tries the write-back lock of an inode and skips
@@ -17,6 +18,7 @@
 
 mod data;
 mod images;
+mod replace;
 #[cfg(test)]
 mod tests;
 

@@ -13,7 +13,8 @@
 //!
 //! **Invariants.** Locks are taken as range < write-back mutex < inode < lists. `file.size >= record.size`; the
 //! record always equals what was logged. The map changes only under both the write-back mutex and the inode
-//! lock. **On a crash** see `writeback` and `truncate`.
+//! lock; but a checkpoint that cannot place a logged page names another block, under the inode lock alone.
+//! **On a crash** see `writeback` and `truncate`.
 
 mod allocate;
 mod blocks;

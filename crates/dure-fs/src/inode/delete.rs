@@ -84,13 +84,24 @@ impl Volume {
             .and_then(|()| self.delete(inode))
             .is_err()
         {
-            // The orphan slot stays: the next mount finishes the job.
-            self.counters.deletions_left.add(1);
-            let mut state = inode.state.write();
-            self.forget_file(inode, &mut state.file);
-            drop(state);
-            self.inodes.remove(inode);
+            self.leave_claimed(inode);
         }
+    }
+
+    /// As [`Volume::delete_unpinned`], where no operation may begin.
+    pub(super) fn leave_deletion(&self, inode: &Inode) {
+        if self.inodes.claim(inode, 0) {
+            self.leave_claimed(inode);
+        }
+    }
+
+    /// The orphan slot stays: the next mount finishes the job.
+    fn leave_claimed(&self, inode: &Inode) {
+        self.counters.deletions_left.add(1);
+        let mut state = inode.state.write();
+        self.forget_file(inode, &mut state.file);
+        drop(state);
+        self.inodes.remove(inode);
     }
 
     fn delete(&self, inode: &Inode) -> Result<()> {

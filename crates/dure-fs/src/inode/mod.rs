@@ -224,6 +224,26 @@ impl InodeRef {
         &self.0
     }
 
+    /// Lets it go where no operation may begin, because a checkpoint runs. If it was the last use of an
+    /// inode without a name, the next mount deletes that.
+    pub(crate) fn leave(self) {
+        let inode = self.0.clone();
+        // Relaxed: a pin exists, so the count cannot reach 0 meanwhile. The one that `self` drops is not
+        // the last now.
+        inode.pins.fetch_add(1, Ordering::Relaxed);
+        drop(self);
+        // AcqRel: as in `InodeRef::drop`.
+        let before = inode.pins.fetch_sub(1, Ordering::AcqRel);
+        assert!(before > 0, "a pin is dropped once");
+        // Acquire: as in `InodeRef::drop`.
+        if before == 1
+            && inode.unlinked.load(Ordering::Acquire)
+            && let Some(volume) = inode.volume.upgrade()
+        {
+            volume.leave_deletion(&inode);
+        }
+    }
+
     /// Its number.
     #[must_use]
     pub fn ino(&self) -> Ino {

@@ -14,8 +14,8 @@
 //!   block holds another file's data, and the next checkpoint writes the old content over it.
 //! * A block that is freed while its entry is being written stays allocated until that write is over:
 //!   the same scenario, with the write already under way.
-//! * An entry goes after a checkpoint only when its block was written; so a reader that finds none
-//!   here finds the data on the device.
+//! * An entry goes after a checkpoint only when its block was written, or is no page's any more because
+//!   it could not be; so a reader that finds none here finds the data on the device.
 //! * Memory: at most `pages_max` pages; whoever finds no room writes the block itself. Cores keep a small
 //!   stock of room, so that pages that go round (logged, overwritten, freed) touch no line of another core.
 //!
@@ -28,7 +28,7 @@ use dure_block::{Lba, Queue, WriteFlags};
 use dure_sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use dure_sync::{Arc, CachePadded, CoreId, Counter, Mutex, PerCore};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::file::{Frame, FramePool};
 use crate::ranks::LOGGED;
 use crate::space::{Effect, Space};
@@ -77,6 +77,16 @@ pub(crate) struct LoggedBlocks {
     pub(crate) logged: Counter,
     /// Of these, the ones that were freed before they were written to their place.
     pub(crate) spared: Counter,
+}
+
+/// Blocks that could not be written. They stay in the table, as being written, until
+/// [`LoggedBlocks::end_unplaced`].
+#[derive(Debug)]
+pub(crate) struct Unplaced {
+    /// Which.
+    pub(crate) blocks: Vec<BlockNo>,
+    /// What the first said.
+    pub(crate) error: Error,
 }
 
 /// Room for some entries. What is left of it when it is dropped goes back.
@@ -294,29 +304,64 @@ impl LoggedBlocks {
     /// checkpoint lock.
     ///
     /// # Errors
-    /// The first failed write. All that was not written stays here.
-    pub(crate) fn write_all(&self, core: CoreId, queue: &Queue, space: &Space) -> Result<()> {
+    /// The blocks that could not be written; all others were. The caller must end them.
+    pub(crate) fn write_all(
+        &self,
+        core: CoreId,
+        queue: &Queue,
+        space: &Space,
+    ) -> std::result::Result<(), Unplaced> {
         if self.is_unused() {
             return Ok(());
         }
         let blocks = self.begin_writing();
+        let mut unplaced: Vec<(BlockNo, Error)> = Vec::new();
+        let write = |run: &[BlockNo]| {
+            let written = self.write_run(queue, run);
+            if written.is_ok() {
+                self.end_writing(core, space, run);
+            }
+            written
+        };
         let mut rest = &blocks[..];
-        let mut written = Ok(());
-        while let (Some(first), Ok(())) = (rest.first(), &written) {
+        while let Some(first) = rest.first() {
             let adjacent = |&(n, block): &(usize, &BlockNo)| block.0 == first.0 + to_u64(n);
             let count = rest.iter().enumerate().take_while(adjacent).count();
             let (run, after) = rest.split_at(count.min(BLOCKS_PER_WRITE));
-            written = self.write_run(queue, run);
-            if written.is_ok() {
-                self.end_writing(core, space, run);
-                rest = after;
+            rest = after;
+            match (write(run), run) {
+                (Ok(()), _) => {}
+                (Err(error), &[block]) => unplaced.push((block, error)),
+                // One of them, most likely: the others need not move.
+                (Err(_), run) => unplaced.extend(run.iter().filter_map(|&block| {
+                    let failed = write(&[block]).err();
+                    failed.map(|error| (block, error))
+                })),
             }
         }
-        for block in rest {
-            let mut shard = self.shard(*block).lock();
-            shard.get_mut(block).expect("being written").writing = false;
+        let (blocks, errors): (Vec<_>, Vec<_>) = unplaced.into_iter().unzip();
+        match errors.into_iter().next() {
+            None => Ok(()),
+            Some(error) => Err(Unplaced { blocks, error }),
         }
-        written
+    }
+
+    /// The write of these blocks has failed, and what could be done about it was done. Those that were
+    /// freed meanwhile are nobody's, and not used again before the next mount; the others stay here.
+    pub(crate) fn end_unplaced(&self, core: CoreId, space: &Space, unplaced: &Unplaced) {
+        for block in &unplaced.blocks {
+            let mut shard = self.shard(*block).lock();
+            let entry = shard.get_mut(block).expect("being written, so it stays");
+            assert!(entry.writing, "block {} ended twice", block.0);
+            entry.writing = false;
+            if !entry.freed {
+                continue;
+            }
+            let entry = shard.remove(block).expect("seen above");
+            drop(shard);
+            space.retire(*block);
+            self.drop_entry(core, entry);
+        }
     }
 
     /// Marks all that is here; gives the blocks in order.

@@ -32,7 +32,7 @@ use crate::format::note::{DATA, Data};
 use crate::node::Node;
 use crate::space::OpClass;
 use crate::units::{BLOCK_BYTES, BlockNo, Ino, Mark, Nid, Run, to_usize};
-use crate::volume::{Settler, Volume};
+use crate::volume::{LogRoom, Settler, Volume};
 
 /// Most bytes of records one operation may log.
 pub(crate) const RECORD_BYTES_MAX: usize = 192 * 1024;
@@ -120,7 +120,7 @@ impl Volume {
         );
         let core = self.partition();
         self.reserve_blocks(core, nodes_max, class)?;
-        self.reserved_op(kind, core, nodes_max, pages)
+        self.reserved_op(kind, core, (nodes_max, pages), LogRoom::Checkpoint)
     }
 
     /// The same for what is not worth waiting: `None` when there is no room at once.
@@ -135,21 +135,36 @@ impl Volume {
         if !self.space.reserve(core, nodes_max, class) {
             return None;
         }
-        self.reserved_op(kind, core, nodes_max, 0).ok()
+        self.reserved_op(kind, core, (nodes_max, 0), LogRoom::Checkpoint)
+            .ok()
     }
 
+    /// The same for a checkpoint, which cannot wait for another: it uses the blocks kept for deletions, and
+    /// a full log gets one more segment. The caller holds the checkpoint lock.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Stopped`, a failed write of a journal header.
+    pub(crate) fn op_of_checkpoint(&self, kind: OpKind, nodes_max: u32) -> Result<Op<'_>> {
+        let core = self.partition();
+        if !self.space.reserve(core, nodes_max, OpClass::Delete) {
+            return Err(Error::NoSpace { what: "blocks" });
+        }
+        self.reserved_op(kind, core, (nodes_max, 0), LogRoom::Segment)
+    }
+
+    /// The blocks are reserved; they are given back on an error.
     fn reserved_op(
         &self,
         kind: OpKind,
         core: CoreId,
-        nodes_max: u32,
-        pages: usize,
+        (nodes_max, pages): (u32, usize),
+        room: LogRoom,
     ) -> Result<Op<'_>> {
         let bytes = match pages {
             0 => record_bytes(nodes_max),
             pages => data_bytes(nodes_max) + pages * DATA_PAGE_BYTES,
         };
-        match self.begin_handle(kind, core, bytes, nodes_max) {
+        match self.begin_handle(kind, core, (bytes, nodes_max), room) {
             Ok(handle) => Ok(Op {
                 volume: self,
                 handle: Some(handle),

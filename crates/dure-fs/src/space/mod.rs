@@ -92,6 +92,10 @@ pub(crate) struct SpaceStatistics {
     pub(crate) summaries_lost: u64,
 }
 
+/// What contradicts the map.
+const IMAGE_DENIED: &str = "the NAT has a node image in it, but it is not live";
+const PAGE_DENIED: &str = "a file has a page in it, but it is not live";
+
 /// The main area of a volume.
 #[derive(Debug)]
 pub(crate) struct Space {
@@ -203,6 +207,20 @@ impl Space {
         }
     }
 
+    /// A valid handle freed this block, which cannot be written: it is dead, and stays allocated until the
+    /// next mount.
+    pub(crate) fn retire(&self, block: BlockNo) {
+        let (segment, index) = self.locate(block);
+        let now = now();
+        let retired = self
+            .segments
+            .with(segment, |state| state.retire(index, now, PAGE_DENIED));
+        match retired {
+            Ok(()) => self.live.add(-1),
+            Err(wrong) => drop(self.wrong.set(self.describe(segment, wrong))),
+        }
+    }
+
     /// Takes in what valid handles did. Freed blocks become available to the current core. What
     /// contradicts the map is left out and noted for [`Space::check`].
     pub(crate) fn settle(&self, effects: impl IntoIterator<Item = Effect>) {
@@ -311,7 +329,7 @@ impl Space {
             };
             let dead = self
                 .segments
-                .with(segment, |state| state.image_dead(index, now));
+                .with(segment, |state| state.retire(index, now, IMAGE_DENIED));
             dead.map_err(|wrong| {
                 let (at, what) = self.describe(segment, wrong);
                 contradiction(at, what)

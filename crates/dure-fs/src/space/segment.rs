@@ -204,16 +204,18 @@ impl SegmentState {
         self.touch(now);
     }
 
-    /// The NAT no longer points to this block; it stays allocated until [`SegmentState::release`].
+    /// Nothing points to this block any more; it stays allocated until [`SegmentState::release`].
     ///
     /// # Errors
-    /// The block, when it is not live.
-    pub(crate) fn image_dead(&mut self, index: u32, now: u64) -> Result<(), Mismatch> {
+    /// The block, when it is not live; `what` says so.
+    pub(crate) fn retire(
+        &mut self,
+        index: u32,
+        now: u64,
+        what: &'static str,
+    ) -> Result<(), Mismatch> {
         if !self.live.contains(index) {
-            return Err(Mismatch {
-                index,
-                what: "the NAT has a node image in it, but it is not live",
-            });
+            return Err(Mismatch { index, what });
         }
         self.live.remove(&Bitmap::of(index, 1));
         self.touch(now);

@@ -138,7 +138,7 @@ impl JournalsInfo {
             }
             let unfinished = mend::announced(&queue, &layout, header.checkpoint.get())?;
             let mount = Mount::new(queue, layout, options)?;
-            let mut state = CheckpointState { header, generation };
+            let mut state = CheckpointState::new(header, generation);
             let replayed = mount.recover(&mut state, &mut logs, &space)?;
             let changed = || replayed.nodes.values().filter(|node| node.changed);
             Ok(RecoveryPlan {

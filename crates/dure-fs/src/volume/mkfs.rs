@@ -68,10 +68,7 @@ impl FileSystem {
             });
         }
         let census = writer.write(core, &targets)?;
-        let mut state = CheckpointState {
-            header: first_header(census),
-            generation: 0,
-        };
+        let mut state = CheckpointState::new(first_header(census), 0);
         state.write(&queue, &layout)?;
         queue.flush()?;
         for address in [layout.total_blocks - 1, 0] {

@@ -27,6 +27,7 @@ pub use options::{
     AccessTime, Background, DataMode, FlushRule, FsyncScope, MountOptions, RecordPolicy,
 };
 pub use rules::{RangeRule, VolumeRules};
+pub(crate) use service::LogRoom;
 pub use statistics::{Statistics, VolumeInfo};
 
 use std::fmt;

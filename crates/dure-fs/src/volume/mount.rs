@@ -56,7 +56,7 @@ impl FileSystem {
             });
         }
         let (header, generation) = read_header(&queue, &layout)?;
-        let state = CheckpointState { header, generation };
+        let state = CheckpointState::new(header, generation);
         let mount = Mount::new(queue, layout, options)?;
         let volume = mount.run(state)?;
         let file_system = FileSystem(Arc::new(volume));
@@ -87,6 +87,10 @@ impl FileSystem {
         self.sync()?;
         let mut state = volume.checkpoint.lock();
         volume.checkpoint_locked(&mut state)?;
+        if state.replaced {
+            // Nothing is logged any more, so this one finds all in its place and leaves empty logs.
+            volume.checkpoint_locked(&mut state)?;
+        }
         // Release: whoever sees the volume closed sees it checkpointed.
         volume.closed.store(true, Ordering::Release);
         state.header.state = U32::new(STATE_CLEAN);

@@ -18,6 +18,15 @@ use dure_sync::Arc;
 /// Checkpoints a caller tries before it reports a full log.
 const LOG_ROUNDS: u32 = 16;
 
+/// How a full log gets room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LogRoom {
+    /// A checkpoint empties it.
+    Checkpoint,
+    /// One more segment: for the checkpoint itself, which cannot wait for another.
+    Segment,
+}
+
 impl Volume {
     /// The journal of a writable mount.
     pub(crate) fn journal(&self) -> &Journal<Settler> {
@@ -188,13 +197,13 @@ impl Volume {
         Ok(self.space.reserve(core, blocks, class))
     }
 
-    /// Opens a handle, making room in the log by checkpoints when it is full.
+    /// Opens a handle; `room` says what to do when the log is full.
     pub(crate) fn begin_handle(
         &self,
         kind: OpKind,
         core: CoreId,
-        bytes: usize,
-        nodes_max: u32,
+        (bytes, nodes_max): (usize, u32),
+        room: LogRoom,
     ) -> Result<Handle<'_, Settler>> {
         let journal = self.journal();
         let bytes = bytes.min(journal.handle_bytes_max());
@@ -203,13 +212,18 @@ impl Volume {
                 RecordPolicy::Delta => journal.begin(core, bytes),
                 RecordPolicy::Image => journal.begin_images(core, bytes, nodes_max),
             };
-            match handle {
+            let full = match handle {
                 Ok(mut handle) => {
                     handle.set_operation(kind.number());
                     return Ok(handle);
                 }
-                Err(BeginError::LogFull) => self.make_log_room(self.journal().journal_of(core))?,
+                Err(BeginError::LogFull) => journal.journal_of(core),
                 Err(error) => return Err(self.stopped_by_journal(&error)),
+            };
+            match room {
+                LogRoom::Checkpoint => self.make_log_room(full)?,
+                LogRoom::Segment if self.add_log_segment(full)? => {}
+                LogRoom::Segment => break,
             }
         }
         Err(Error::NoSpace {

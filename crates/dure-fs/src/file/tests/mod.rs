@@ -11,6 +11,7 @@ mod races;
 mod random;
 mod shared;
 mod simple;
+mod unplaced;
 
 use dure_block::ram::RamDevice;
 use dure_block::{Device, share};

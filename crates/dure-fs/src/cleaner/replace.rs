@@ -1,0 +1,138 @@
+//! Another block for data that cannot be written to its own.
+//!
+//! **Problem.** Data that is in a log only goes to its block at a checkpoint, before the log's tail passes
+//! it ([`crate::logged`]). The block may refuse. **Structure.** As the cleaner moves a page: its content is
+//! written elsewhere, and an operation makes its slot name the new block. **Invariants.** The checkpoint
+//! commits that operation before its tail passes the log's copy. It may wait neither for another checkpoint
+//! nor for a write-back lock, which its own caller may hold: holders of a write-back lock read slots again
+//! under the inode's lock before they change them. **On a crash** before the operation is durable the slot
+//! names the old block, whose content is in the log still.
+
+use dure_block::{Lba, WriteFlags};
+use dure_sync::CoreId;
+
+use super::data::{Granule, Moved, owner_of};
+use crate::error::{Error, Result};
+use crate::format::summary::{OWNER_SLOT, SummaryEntry};
+use crate::logged::Unplaced;
+use crate::op::OpKind;
+use crate::space::OpClass;
+use crate::units::{BLOCK_BYTES, BlockNo, Nid, Run};
+use crate::volume::{FlushRule, Volume};
+
+/// Blocks that are tried for one page.
+const TRIES_MAX: u32 = 4;
+
+impl Volume {
+    /// Finds other blocks for what the checkpoint could not write, and makes that durable; false when no
+    /// slot had to change. The caller holds the checkpoint lock and no inode.
+    ///
+    /// # Errors
+    /// The first block's error when one of them finds no other; what a commit reports. The volume must stop
+    /// then; the data stays readable.
+    pub(crate) fn replace_logged(&self, core: CoreId, unplaced: Unplaced) -> Result<bool> {
+        let mut any = false;
+        let mut replace = |block: &BlockNo| {
+            any |= self.replace_block(core, *block)?;
+            Ok(())
+        };
+        let replaced = unplaced.blocks.iter().try_for_each(&mut replace);
+        // Crash scenario without this: the tail passes the log's copy, and the slot that the medium has
+        // names a block that was never written. Also when others have changed the slots.
+        let replaced = replaced.and_then(|()| self.commit_for_checkpoint());
+        self.logged.end_unplaced(core, &self.space, &unplaced);
+        match replaced {
+            Ok(()) => Ok(any),
+            Err(Error::NoSpace { .. }) => Err(unplaced.error),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The same for one block. A block that no slot names needs no other: it was freed by an operation that
+    /// has joined, or will be named by one that joins behind the checkpoint's cut.
+    fn replace_block(&self, core: CoreId, block: BlockNo) -> Result<bool> {
+        let owner = self.space.owner(block)?;
+        let nid = Nid(owner.nid.get());
+        if owner.kind != OWNER_SLOT {
+            return Ok(false);
+        }
+        let Some(node) = self.node_if_alive(nid)? else {
+            return Ok(false);
+        };
+        let Some(ino) = owner_of(&node, owner.granule) else {
+            return Ok(false);
+        };
+        let pin = match self.inode(ino) {
+            Ok(pin) => pin,
+            // Being deleted: nobody reads it any more, nor would after a crash.
+            Err(Error::NotFound | Error::Stale(_)) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let granule = Granule {
+            inode: pin.inode(),
+            node,
+            index: owner.granule,
+        };
+        let replaced = self.replace_page(core, &granule, block, owner);
+        pin.leave();
+        replaced
+    }
+
+    fn replace_page(
+        &self,
+        core: CoreId,
+        granule: &Granule<'_>,
+        block: BlockNo,
+        owner: SummaryEntry,
+    ) -> Result<bool> {
+        let Some(mut page) = granule.moves(&[(block, owner)]).pop() else {
+            return Ok(false);
+        };
+        let mut content = [0; BLOCK_BYTES];
+        let here = self.logged.read(block, &mut content);
+        assert!(here, "block {} is being written, so it stays", block.0);
+        let home = self.write_to_another(core, &content)?;
+        page.new = home.first;
+        let op = self.op_of_checkpoint(OpKind::Clean, 2);
+        match op.map(|op| self.log_moves(op, granule, &[page])) {
+            Ok(Moved::Yes) => Ok(true),
+            // Overwritten or freed meanwhile.
+            Ok(Moved::Changed) => {
+                self.abandon(&[home]);
+                Ok(false)
+            }
+            Err(error) => {
+                self.abandon(&[home]);
+                Err(error)
+            }
+        }
+    }
+
+    /// Writes a page to a block that takes it. Those that do not stay allocated until the next mount.
+    fn write_to_another(&self, core: CoreId, content: &[u8]) -> Result<Run> {
+        let mut failed = Error::NoSpace {
+            what: "blocks for data whose own cannot be written",
+        };
+        for _ in 0..TRIES_MAX {
+            self.pages.counters.fenced_off.add(1);
+            if !self.space.reserve(core, 1, OpClass::Delete) {
+                break;
+            }
+            let place = self.options.alloc.partition(core);
+            let Some(home) = self.space.alloc_data(place, 1) else {
+                self.space.unreserve(core, 1);
+                break;
+            };
+            let lba = Lba::new(home.first.0);
+            match self.queue.write(lba, content, WriteFlags::NONE) {
+                Ok(()) if self.options.flush == FlushRule::Two => {
+                    self.queue.flush()?;
+                    return Ok(home);
+                }
+                Ok(()) => return Ok(home),
+                Err(error) => failed = error.into(),
+            }
+        }
+        Err(failed)
+    }
+}
