@@ -80,6 +80,11 @@ pub struct SimCrash {
     /// Also spread the operations over up to so many cores, 1 to 3, and commit in every order.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=3))]
     pub cores: u32,
+    /// Policies the volumes are mounted with, as -o of `dure mount` takes them: journal=, records=,
+    /// data=, flush=, fsync=, log-data= and alloc=, with commas between. Not data=writeback, which
+    /// allows states that the comparison does not.
+    #[arg(long, value_name = "OPTIONS", value_delimiter = ',')]
+    pub mount: Vec<String>,
     /// Go on where the run that wrote this file stopped, and keep it up to date.
     #[arg(long, value_name = "FILE")]
     pub resume: Option<PathBuf>,

@@ -9,6 +9,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
+use dure_fs::DataMode;
 use dure_sim::crash::campaign::{Campaign, Plan, Tally};
 use dure_sim::crash::{Options, Workload};
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,9 @@ struct Report {
     seq: u32,
     cores: u32,
     seed: u64,
+    /// Policies of the mounts, as given; empty: the defaults.
+    #[serde(default)]
+    mount: String,
     /// Groups of workloads that share their operations.
     groups: u64,
     groups_done: u64,
@@ -56,6 +60,7 @@ impl Report {
             seq: args.seq,
             cores: args.cores,
             seed: args.seed,
+            mount: args.mount.join(","),
             groups,
             groups_done: 0,
             workloads: 0,
@@ -68,8 +73,8 @@ impl Report {
     }
 
     fn is_of(&self, other: &Report) -> bool {
-        let plan = |of: &Report| (of.suite.clone(), of.seq, of.cores, of.seed, of.groups);
-        plan(self) == plan(other)
+        let plan = |of: &Report| (of.seq, of.cores, of.seed, of.groups);
+        plan(self) == plan(other) && self.suite == other.suite && self.mount == other.mount
     }
 
     fn add(&mut self, tally: Tally, milliseconds: u64) {
@@ -105,10 +110,19 @@ impl Report {
         }
     }
 
+    /// The policies, as the words of a command.
+    fn mount_words(&self) -> String {
+        match self.mount.as_str() {
+            "" => String::new(),
+            policies => format!(" --mount {policies}"),
+        }
+    }
+
     fn print(&self) {
+        let mount = self.mount_words();
         for finding in &self.violations {
             println!(
-                "{}\nreplay: dure sim crash --replay '{}'\n",
+                "{}\nreplay: dure sim crash{mount} --replay '{}'\n",
                 finding.report, finding.workload
             );
         }
@@ -116,7 +130,7 @@ impl Report {
         let rate = self.states * 1000 / self.milliseconds.max(1);
         let share = if self.is_complete() { "all" } else { "a share" };
         println!(
-            "{} seq-{}, up to {} cores, seed {}: {share}, {} of {} groups\n\
+            "{} seq-{}, up to {} cores, seed {}{mount}: {share}, {} of {} groups\n\
              workloads {} ({} more equal to another), states {} ({} different), violations {}\n\
              {seconds} s, {rate} states/s",
             self.suite,
@@ -145,12 +159,13 @@ fn load(path: &Path, plan: &Report) -> Result<Option<Report>> {
         .with_context(|| format!("{}: not a file of --resume", path.display()))?;
     if !report.is_of(plan) {
         bail!(
-            "{}: it was written for --seq {} --cores {} --seed {} of {} groups; give these options, or \
+            "{}: it was written for --seq {} --cores {} --seed {}{} of {} groups; give these options, or \
              another file",
             path.display(),
             report.seq,
             report.cores,
             report.seed,
+            report.mount_words(),
             report.groups
         );
     }
@@ -183,12 +198,31 @@ fn crash(args: &SimCrash) -> Result<u8> {
     Ok(report.code())
 }
 
+/// How the volumes of all workloads are mounted.
+fn options(args: &SimCrash) -> Result<Options> {
+    let mut options = Options::default();
+    for policy in args.mount.iter().filter(|policy| !policy.is_empty()) {
+        let (key, value) = policy.split_once('=').unwrap_or((policy, ""));
+        let set = options.mount.set_policy(key, value);
+        if !set.map_err(|what| anyhow!("--mount {what}"))? {
+            bail!("--mount {policy}: no policy has that name; `dure sim crash --help` lists them");
+        }
+    }
+    if options.mount.data == DataMode::Writeback {
+        bail!(
+            "--mount data=writeback: after a crash a page that was not synced may read as zeroes then, \
+             which the comparison takes for a violation"
+        );
+    }
+    Ok(options)
+}
+
 fn replay(args: &SimCrash, text: &str) -> Result<Report> {
     let workload: Workload = text
         .parse()
         .map_err(|what: String| anyhow!("--replay: {what}"))?;
     let begin = dure_sync::clock::monotonic_ns();
-    let tally = Campaign::replay(&workload, &Options::default());
+    let tally = Campaign::replay(&workload, &options(args)?);
     let mut report = Report::new(args, 1);
     report.add(Tally { place: 1, ..tally }, milliseconds(begin));
     Ok(report)
@@ -204,7 +238,7 @@ fn enumerate(args: &SimCrash) -> Result<Report> {
         Some(threads) => dure_fs::units::to_usize(threads.into()),
         None => dure_sync::core_count(),
     };
-    let mut campaign = Campaign::new(plan, threads, Options::default());
+    let mut campaign = Campaign::new(plan, threads, options(args)?);
     let mut report = Report::new(args, campaign.groups());
     if let Some(path) = &args.resume
         && let Some(earlier) = load(path, &report)?
@@ -278,6 +312,36 @@ mod tests {
         let other = parsed(&["--seed", "2", "--resume", file]);
         let refused = enumerate(&other).unwrap_err().to_string();
         assert!(refused.contains("--seed 1"), "{refused}");
+    }
+
+    #[test]
+    fn policies_reach_the_volumes_and_the_report() {
+        let workload = "setup 1; create /new; fsync /new; unlink /foo; writeback";
+        let states = |mount: &str| {
+            let args = parsed(&["--mount", mount]);
+            let report = replay(&args, workload).unwrap();
+            assert_eq!((report.violations.len(), &*report.mount), (0, mount));
+            report.states_different
+        };
+        // Whole nodes in the log, and two flushes per fsync, write something else.
+        let delta = states("journal=single,fsync=all");
+        assert_ne!(states("records=image,flush=two,data=journal"), delta);
+        let json = serde_json::to_string(&Report::new(&parsed(&["--mount", "alloc=global"]), 1));
+        assert!(json.unwrap().contains(r#""mount":"alloc=global""#));
+    }
+
+    #[test]
+    fn policies_that_cannot_be_compared_are_refused() {
+        let refused = |mount| options(&parsed(&["--mount", mount])).unwrap_err().to_string();
+        assert!(refused("records=nodes").contains("delta or image"));
+        assert!(refused("data=writeback").contains("zeroes"));
+        assert!(refused("noatime").contains("no policy"));
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("resume");
+        let plan = Report::new(&parsed(&["--mount", "records=image"]), 10);
+        save(&file, &plan).unwrap();
+        let other = load(&file, &Report::new(&parsed(&[]), 10)).unwrap_err();
+        assert!(other.to_string().contains("--mount records=image"), "{other}");
     }
 
     #[test]
