@@ -58,6 +58,17 @@ pub enum Error {
     /// The journal refused.
     #[error(transparent)]
     Journal(#[from] dure_journal::Error),
+    /// A page that is in the logs only finds no block that takes it.
+    #[error(
+        "recovery cannot write a page of the logs to block {block}, nor to another block ({error}); the logs \
+         still have it, and a read-only mount shows everything"
+    )]
+    Unplaced {
+        /// The block that its slot names.
+        block: u64,
+        /// What the first write said.
+        error: dure_block::Error,
+    },
     /// A log write or flush failed earlier: nothing can be made durable any more.
     #[error("the volume is read-only since an earlier failure: {reason}")]
     Stopped {
@@ -156,6 +167,7 @@ impl Error {
             Error::Unsupported { .. } => 95,
             Error::NotSupported(_) => 95,
             Error::Corrupt { .. } | Error::Block(_) | Error::Journal(_) => 5,
+            Error::Unplaced { .. } => 5,
             Error::TooSmall { .. } | Error::NoSpace { .. } => 28,
             Error::Stopped { .. } | Error::ReadOnly => 30,
             Error::NotPermitted(_) => 1,

@@ -15,6 +15,7 @@ use crate::format::nat::{self, NatEntry};
 use crate::format::node::{NodeImage, NodeKind};
 use crate::format::summary::SummaryEntry;
 use crate::layout::Layout;
+use crate::recovery::replay::LoggedPage;
 use crate::units::{BLOCK_BYTES, BlockNo, Ino, Nid, SegNo, to_u64, to_usize};
 
 use super::bits::Bits;
@@ -44,7 +45,7 @@ pub(super) struct Context<'o> {
     /// Nodes as the logs leave them; `None` = free. Empty on a clean volume.
     pub(super) replayed: BTreeMap<Nid, Option<NodeImage>>,
     /// Content of blocks that the logs carry; it counts as if it lay in the block. Empty on a clean volume.
-    pub(super) logged: BTreeMap<BlockNo, Box<[u8]>>,
+    pub(super) logged: BTreeMap<BlockNo, LoggedPage>,
     /// Blocks of the main area that belong to something, counted from its start.
     pub(super) owned: Bits,
     /// Blocks of a dirty volume whose SIT bit the recovery will set right.

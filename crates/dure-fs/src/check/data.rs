@@ -10,7 +10,7 @@ use super::issue::IssueKind;
 pub(super) fn verify(context: &mut Context<'_>, ino: Ino, page: u64, slot: Slot) {
     let block = slot.block().0;
     let got = match context.logged.get(&slot.block()) {
-        Some(bytes) => dure_block::crc32c::crc32c(bytes),
+        Some(page) => dure_block::crc32c::crc32c(&page.bytes),
         None => {
             let Some(bytes) = context.read(block, 1) else {
                 return;

@@ -15,6 +15,7 @@ use crate::format::nat::{ENTRIES, NatBlock, NatEntry, place_of};
 use crate::format::node::NodeImage;
 use crate::format::volume::VolumeHeader;
 use crate::layout::Layout;
+use crate::op::SlotRef;
 use crate::recovery::{self, Base, replay::Replayed};
 use crate::units::{BLOCK_BYTES, BlockNo, Nid, to_usize};
 
@@ -61,8 +62,11 @@ impl Base for View<'_> {
     }
 }
 
+/// Slots and blocks that records do not name, though recovery mends them.
+type Moved = Vec<(SlotRef, BlockNo)>;
+
 /// What the logs leave, and how many transactions say so.
-fn recover(context: &Context<'_>, header: &VolumeHeader) -> Result<(Replayed, usize)> {
+fn recover(context: &Context<'_>, header: &VolumeHeader) -> Result<(Replayed, Moved, usize)> {
     let layout = &context.layout;
     let log = LogLayout {
         seed: layout.crc_seed,
@@ -86,16 +90,20 @@ fn recover(context: &Context<'_>, header: &VolumeHeader) -> Result<(Replayed, us
         nat: &context.nat,
     };
     let replayed = recovery::recover(&view, &mut logs, threads, true)?;
-    Ok((replayed, logs.transactions().len()))
+    let moved = recovery::liveness::moved(&view, &replayed)?;
+    Ok((replayed, moved, logs.transactions().len()))
 }
 
 /// Lays what the logs say over the images; false after reporting why that is not possible.
 pub(super) fn load(context: &mut Context<'_>, header: &VolumeHeader) -> bool {
     match recover(context, header) {
-        Ok((replayed, transactions)) => {
+        Ok((replayed, moved, transactions)) => {
             let transactions = crate::units::to_u64(transactions);
             context.issue(IssueKind::NotClean { transactions });
             settle_notes(context, &replayed);
+            for (_, block) in moved {
+                unsettle(context, block);
+            }
             context.logged = replayed.data;
             for (nid, node) in replayed.nodes {
                 if node.image.is_none() {

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use super::Base;
-use super::replay::{Replayed, recovered_slot};
+use super::replay::Replayed;
+use super::slots::Slots;
 use crate::error::Result;
 use crate::format::summary::{OWNER_SLOT, SummaryEntry};
 use crate::op::SlotRef;
@@ -28,6 +29,7 @@ pub(crate) fn mend(base: &impl Base, space: &Space, replayed: &Replayed) -> Resu
                 .push(SlotRef { slot, ..*owner });
         }
     }
+    let mut slots = Slots::new(base, &replayed.nodes);
     for (block, named) in owners {
         let run = Run {
             first: block,
@@ -35,22 +37,20 @@ pub(crate) fn mend(base: &impl Base, space: &Space, replayed: &Replayed) -> Resu
         };
         let mut owner = None;
         for &slot in &named {
-            if owner.is_none() && points_to(base, replayed, slot, block)? {
+            if owner.is_none() && points_to(&mut slots, slot, block)? {
                 owner = Some(slot);
             }
         }
         if let Some(owner) = owner {
-            space.mend_live(run)?;
-            let entry = SummaryEntry {
-                nid: U64::new(owner.nid.0),
-                kind: OWNER_SLOT,
-                granule: owner.granule,
-                slot: owner.slot,
-                reserved: 0,
-            };
-            space.set_owner(block, entry);
-        } else if space.is_live(block) && !owned_elsewhere(base, space, replayed, block, &named)? {
+            own(space, block, owner)?;
+        } else if space.is_live(block) && !owned_elsewhere(base, &mut slots, space, block, &named)?
+        {
             space.mend_dead(run)?;
+        }
+    }
+    for (owner, block) in moved(base, replayed)? {
+        if space.is_dead(block) {
+            own(space, block, owner)?;
         }
     }
     // What recovery writes must not lie where a record points: if it crashes, the next one follows
@@ -61,22 +61,54 @@ pub(crate) fn mend(base: &impl Base, space: &Space, replayed: &Replayed) -> Resu
     Ok(())
 }
 
-fn points_to(
-    base: &impl Base,
-    replayed: &Replayed,
-    owner: SlotRef,
-    block: BlockNo,
-) -> Result<bool> {
-    let slot = recovered_slot(base, &replayed.nodes, owner)?;
+/// The block is live, and the slot's.
+///
+/// # Errors
+/// `Corrupt` for a block that can be nobody's.
+pub(super) fn own(space: &Space, block: BlockNo, owner: SlotRef) -> Result<()> {
+    space.mend_live(Run {
+        first: block,
+        count: 1,
+    })?;
+    let entry = SummaryEntry {
+        nid: U64::new(owner.nid.0),
+        kind: OWNER_SLOT,
+        granule: owner.granule,
+        slot: owner.slot,
+        reserved: 0,
+    };
+    space.set_owner(block, entry);
+    Ok(())
+}
+
+/// Slots of logged pages that name another block than the log does. A recovery that could not write a page
+/// to its block has named that one (`recovery::replace`), and may have been cut off before the SIT said so;
+/// no record does.
+///
+/// # Errors
+/// Errors of reading an owner's image.
+pub(crate) fn moved(base: &impl Base, replayed: &Replayed) -> Result<Vec<(SlotRef, BlockNo)>> {
+    let mut slots = Slots::new(base, &replayed.nodes);
+    let mut moved = Vec::new();
+    for &(owner, block) in &replayed.pages {
+        let slot = slots.get(owner)?;
+        let now = slot.filter(|slot| !slot.is_hole()).map(|slot| slot.block());
+        moved.extend(now.filter(|now| *now != block).map(|now| (owner, now)));
+    }
+    Ok(moved)
+}
+
+fn points_to(slots: &mut Slots<'_, impl Base>, owner: SlotRef, block: BlockNo) -> Result<bool> {
+    let slot = slots.get(owner)?;
     Ok(slot.is_some_and(|slot| slot.block() == block))
 }
 
 /// The block was freed by a handle still in a log and used again by one whose log has been left behind:
 /// then the summary, durable before that tail passed, names the present owner.
-fn owned_elsewhere(
-    base: &impl Base,
+fn owned_elsewhere<B: Base>(
+    base: &B,
+    slots: &mut Slots<'_, B>,
     space: &Space,
-    replayed: &Replayed,
     block: BlockNo,
     named: &[SlotRef],
 ) -> Result<bool> {
@@ -95,5 +127,5 @@ fn owned_elsewhere(
     if named.contains(&owner) {
         return Ok(false);
     }
-    points_to(base, replayed, owner, block)
+    points_to(slots, owner, block)
 }

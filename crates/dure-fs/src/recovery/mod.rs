@@ -2,7 +2,8 @@
 //!
 //! **Structure.** `mend` puts the SIT right after a checkpoint that was cut off; `replay` applies the
 //! surviving log records to node images, in memory and without writing; `liveness` decides which blocks
-//! named by records are live; [`recover`] puts them together.
+//! named by records are live; [`recover`] puts them together; `replace` writes the pages that came with the
+//! logs.
 //!
 //! **Invariants.** The result depends only on the medium, not on the number of threads. Until the one
 //! last write of the volume header nothing that a second recovery would read is destroyed: logs and
@@ -11,7 +12,9 @@
 
 pub(crate) mod liveness;
 pub(crate) mod mend;
+pub(crate) mod replace;
 pub(crate) mod replay;
+mod slots;
 
 use dure_block::{Lba, Queue};
 use dure_journal::recovery::Scan;

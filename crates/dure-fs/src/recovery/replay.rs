@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use dure_journal::Rules;
 use dure_journal::recovery::{Record, Scan};
 use dure_sync::thread;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::FromBytes;
 
 use super::Base;
+use super::slots::{Slots, put_slot, slot_of};
 use crate::error::{Error, Result};
-use crate::format::inode::InodeRecord;
 use crate::format::node::{NodeImage, NodeKind};
 use crate::format::note::{BLOCKS, Blocks, DATA, Data, FREE_NODE, Life, NEW_NODE};
 use crate::format::slot::{SLOT_BYTES, Slot};
@@ -57,9 +57,20 @@ pub(crate) struct Replayed {
     pub(crate) nodes: BTreeMap<Nid, Recovered>,
     /// Blocks some surviving record names, with the slots they were allocated for or freed from.
     pub(crate) blocks: Vec<(SlotRef, Run)>,
+    /// Pages that came with the log, whether their slots name these blocks or others.
+    pub(crate) pages: Vec<(SlotRef, BlockNo)>,
     /// Content of blocks that slots of the recovered state name: it came with the log and counts as if it
     /// lay in the block.
-    pub(crate) data: BTreeMap<BlockNo, Box<[u8]>>,
+    pub(crate) data: BTreeMap<BlockNo, LoggedPage>,
+}
+
+/// A page that came with the log.
+#[derive(Debug)]
+pub(crate) struct LoggedPage {
+    /// The slot that names its block.
+    pub(crate) owner: SlotRef,
+    /// The content.
+    pub(crate) bytes: Box<[u8]>,
 }
 
 /// Applies what survives. Writes nothing.
@@ -116,38 +127,22 @@ pub(crate) fn replay(base: &impl Base, scan: &Scan, threads: usize) -> Result<Re
     let work: Vec<(Nid, Vec<Event<'_>>)> = events.into_iter().collect();
     let nodes = apply_all(base, work, threads.max(1), scan.rules())?;
     let mut data = BTreeMap::new();
+    let mut slots = Slots::new(base, &nodes);
+    let mut pages = Vec::with_capacity(logged.len());
     for (owner, block, bytes) in logged {
-        let slot = recovered_slot(base, &nodes, owner)?;
+        pages.push((owner, block));
+        let slot = slots.get(owner)?;
         if slot.is_some_and(|slot| is_content(slot, block, bytes)) {
-            data.insert(block, bytes.into());
+            let bytes = bytes.into();
+            data.insert(block, LoggedPage { owner, bytes });
         }
     }
     Ok(Replayed {
         nodes,
         blocks,
+        pages,
         data,
     })
-}
-
-/// The slot as it is in the recovered state. A record may name a slot whose node no surviving record
-/// changes: with `records=image` the node's image may stand in another log, whose tail has passed it.
-///
-/// # Errors
-/// Errors of reading the NAT or the node's image.
-pub(super) fn recovered_slot(
-    base: &impl Base,
-    nodes: &BTreeMap<Nid, Recovered>,
-    owner: SlotRef,
-) -> Result<Option<Slot>> {
-    if let Some(node) = nodes.get(&owner.nid) {
-        return Ok(node.slot(owner.granule, owner.slot));
-    }
-    let nat = base.entry(owner.nid)?;
-    if nat.block().is_none() {
-        return Ok(None);
-    }
-    let image = base.image(owner.nid, &nat)?;
-    Ok(slot_of(&image, owner.granule, owner.slot))
 }
 
 /// Whether the recovered slot names the block with these bytes as its content. If it does not, the
@@ -451,20 +446,6 @@ fn apply_image(
     Ok(())
 }
 
-/// Where the slots of a granule lie in its payload, if it has any.
-fn slot_area(image: &NodeImage, granule: usize) -> Option<std::ops::Range<usize>> {
-    match image.kind {
-        NodeKind::Leaf => Some(0..image.kind.payload()),
-        NodeKind::Inode => {
-            let (record, _) = InodeRecord::read_from_prefix(&image.payloads[granule]).ok()?;
-            let regular = record.mode.get() & 0o170_000 == 0o100_000;
-            let start = image.kind.payload() - crate::format::inode::BODY_BYTES;
-            regular.then_some(start..image.kind.payload())
-        }
-        _ => None,
-    }
-}
-
 fn note_slots(node: &mut Recovered, index: u8, offset: usize, len: usize, transaction: usize) {
     let Some(image) = &node.image else { return };
     let body = match image.kind {
@@ -484,24 +465,20 @@ fn note_slots(node: &mut Recovered, index: u8, offset: usize, len: usize, transa
 }
 
 impl Recovered {
+    /// A node that no surviving record changes, as the NAT has it.
+    pub(super) fn unchanged(image: NodeImage) -> Recovered {
+        Recovered {
+            image: Some(image),
+            tombstone: 0,
+            changed: false,
+            slots: BTreeMap::new(),
+        }
+    }
+
     /// The slot, if this node has such a one.
     pub(crate) fn slot(&self, granule: u8, slot: u8) -> Option<Slot> {
         slot_of(self.image.as_ref()?, granule, slot)
     }
-}
-
-/// Slot `slot` of granule `granule`, if the image has such a one.
-pub(crate) fn slot_of(image: &NodeImage, granule: u8, slot: u8) -> Option<Slot> {
-    let granule = usize::from(granule);
-    if granule >= image.kind.granules() {
-        return None;
-    }
-    let area = slot_area(image, granule)?;
-    let at = area.start + usize::from(slot) * SLOT_BYTES;
-    if at + SLOT_BYTES > area.end {
-        return None;
-    }
-    Slot::read_from_bytes(&image.payloads[granule][at..at + SLOT_BYTES]).ok()
 }
 
 /// Transactions above their journal's `durable_upto` with a surviving slot whose data is not there: with
@@ -568,11 +545,4 @@ pub(crate) fn forget_lost_pages(
         }
     }
     Ok(())
-}
-
-fn put_slot(image: &mut NodeImage, granule: u8, slot: u8, new: Slot) {
-    let granule = usize::from(granule);
-    let area = slot_area(image, granule).expect("the slot was read from it");
-    let at = area.start + usize::from(slot) * SLOT_BYTES;
-    image.payloads[granule][at..at + SLOT_BYTES].copy_from_slice(new.as_bytes());
 }

@@ -185,6 +185,16 @@ impl Space {
         })
     }
 
+    /// Whether the block could be live and is not: it lies in no log and not outside of the main area.
+    pub(crate) fn is_dead(&self, block: BlockNo) -> bool {
+        let place = self.layout.locate(block);
+        place.is_some_and(|(segment, index)| {
+            self.segments.with(segment, |state| {
+                state.role != Role::Log && !state.live.contains(index)
+            })
+        })
+    }
+
     fn apply(&self, change: Change) {
         self.live.add(change.live);
         if change.taken > 0 {

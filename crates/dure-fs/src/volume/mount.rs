@@ -1,6 +1,6 @@
 //! Mounting and unmounting.
 
-use dure_block::{Device, Lba, Queue, QueueConfig, WriteFlags};
+use dure_block::{Device, Lba, Queue, QueueConfig};
 use dure_journal::recovery::{COUNT_MAX, LogLayout, NUMBER_START_MAX, Scan, scan};
 use dure_journal::{Journal, JournalConfig, Records, RingStart, Rules};
 use dure_sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +27,7 @@ use crate::pair;
 use crate::recovery::replay::Replayed;
 use crate::recovery::{self, Medium};
 use crate::space::{OpClass, Space};
-use crate::units::{BLOCK_BYTES, BlockNo, Nid, to_usize};
+use crate::units::{BLOCK_BYTES, BlockNo, Nid, Run, to_usize};
 
 /// Of the cache's bytes, the part for nodes is one in this many.
 const NODE_SHARE: u64 = 4;
@@ -257,11 +257,16 @@ impl Mount {
         if self.options.read_only {
             return self.volume(space, state, replayed);
         }
+        let mut bad = Vec::new();
         if let Some(replayed) = replayed {
-            self.write_recovered(&mut state, &space, replayed)?;
+            bad = self.write_recovered(&mut state, &space, replayed)?;
         }
         self.begin_epoch(&mut state, &logs)?;
         space.lift_fences();
+        for first in bad {
+            // Not used again before the next mount.
+            space.fence(Run { first, count: 1 })?;
+        }
         let (epoch, first_number) = (state.header.epoch.get(), state.header.first_number.get());
         let rings = logs.rings().iter().map(|ring| ring.start.clone()).collect();
         let volume = self.volume(space, state, None)?;
@@ -290,11 +295,7 @@ impl Mount {
             state.write(&self.queue, &self.layout)?;
             self.queue.flush()?;
         }
-        let base = Medium {
-            queue: &self.queue,
-            layout: &self.layout,
-            nat: &self.nat,
-        };
+        let base = self.base();
         let replayed = recovery::recover(
             &base,
             logs,
@@ -330,19 +331,17 @@ impl Mount {
         }
     }
 
-    /// Writes what recovery found. The logs stay valid until `begin_epoch` has turned the epoch.
+    /// Writes what recovery found; gives the blocks that did not take their pages. The logs stay valid
+    /// until `begin_epoch` has turned the epoch.
     fn write_recovered(
         &self,
         state: &mut CheckpointState,
         space: &Space,
-        replayed: Replayed,
-    ) -> Result<()> {
+        mut replayed: Replayed,
+    ) -> Result<Vec<BlockNo>> {
         // Before the first flush of the checkpoint: the logs, which have this data too, are emptied by the
         // volume header after it.
-        for (block, bytes) in &replayed.data {
-            self.queue
-                .write(Lba::new(block.0), bytes, WriteFlags::NONE)?;
-        }
+        let bad = recovery::replace::place_pages(&self.base(), &self.queue, space, &mut replayed)?;
         let changed = replayed.nodes.into_iter().filter(|(_, node)| node.changed);
         let targets: Vec<(Nid, Target)> = changed
             .map(|(nid, node)| match node.image {
@@ -366,7 +365,16 @@ impl Mount {
         census.apply(&mut state.header);
         state.header.checkpoint = U64::new(checkpoint);
         space.images_released();
-        Ok(())
+        Ok(bad)
+    }
+
+    /// The medium, for recovery.
+    fn base(&self) -> Medium<'_> {
+        Medium {
+            queue: &self.queue,
+            layout: &self.layout,
+            nat: &self.nat,
+        }
     }
 
     /// The one write that empties all logs and opens the volume for writing.
@@ -431,9 +439,9 @@ impl Mount {
             .map(|replayed| (replayed.nodes, replayed.data))
             .unwrap_or_default();
         let mut room = volume.logged.room_beyond(core, data.len());
-        for (block, bytes) in data {
+        for (block, page) in data {
             let mut frame = Frame::zeroed();
-            frame.bytes_mut().copy_from_slice(&bytes);
+            frame.bytes_mut().copy_from_slice(&page.bytes);
             volume.logged.insert(&mut room, block, frame);
         }
         drop(room);

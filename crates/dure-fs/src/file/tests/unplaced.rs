@@ -13,7 +13,7 @@ use crate::file::map::MapReader;
 use crate::inode::InodeRef;
 use crate::units::to_u64;
 use crate::volume::FileSystem;
-use crate::{ReadMode, Stamp, SyncScope};
+use crate::{Error, ReadMode, Stamp, SyncScope};
 
 /// What pages of file data begin and end with: the device below knows them by it.
 const PAGE: &[u8; 8] = b"filedata";
@@ -261,8 +261,10 @@ fn random_calls(seed: u64, policies: &[(&str, &str)]) {
             world.device(),
             &format!("seed {seed}, {policies:?}, round {round}"),
         );
-        // A good mount: what recovery finds goes to its place.
-        let fs = world.mount();
+        // The next mount recovers on the bad blocks, too, or on good ones.
+        let again = BadBlocks::new(world.device());
+        again.good.store(round % 3 == 0, Ordering::Relaxed);
+        let fs = FileSystem::open(share(again), world.options.clone()).unwrap();
         for (number, pages) in (0..).zip(&model) {
             let bytes = content(&fs, &nth_file(&fs, number));
             for (page, &version) in pages.iter().enumerate() {
@@ -312,6 +314,91 @@ fn a_full_log_has_room_for_the_replacement() {
         let fs = world.mount();
         assert_eq!(content(&fs, &file(&fs)), whole);
     }
+}
+
+/// Recovery replaces what its blocks do not take, and so does one that follows a recovery that was cut off
+/// at any step.
+#[test]
+fn recovery_places_pages_elsewhere_too() {
+    for policies in POLICIES {
+        let world = world(2048, policies);
+        let pages = [0, 1, 2, 3, 30, 31, 32];
+        let fs = world.mount();
+        for page in pages {
+            write_synced(&fs, &file(&fs), page, page + 1);
+        }
+        assert_eq!(fs.0.logged.logged.sum(), 7, "all in the log");
+        drop(fs);
+        let whole = |fs: &FileSystem, what: &str| {
+            let bytes = content(fs, &file(fs));
+            for page in pages {
+                let at = usize::try_from(page).unwrap() * 4096;
+                assert_eq!(
+                    bytes[at..at + 4096],
+                    page_of(page + 1),
+                    "{policies:?}, {what}"
+                );
+            }
+        };
+        let base = world.ram.snapshot();
+        let record = Arc::new(RecordDevice::new(share(BadBlocks::new(world.device()))));
+        let log = record.log();
+        let fs = FileSystem::open(share(record.clone()), world.options.clone()).unwrap();
+        whole(&fs, "recovered");
+        fs.0.pages.evict(fs.0.partition(), 99);
+        whole(&fs, "from the blocks");
+        let blocks = pages.map(|page| block_of(&fs, &file(&fs), page));
+        assert!(blocks.iter().all(|block| !is_bad(*block)), "{blocks:?}");
+        fs.close().unwrap();
+        drop(fs);
+        fsck(world.device(), "after the recovery");
+        let images = CrashImages::new(base, &log);
+        for step in images.frontiers() {
+            let point = images.at(step);
+            for choice in point.choices(Selection {
+                exhaustive_max: 6,
+                random: 8,
+                seed: 1,
+                tear: Tear::None,
+            }) {
+                let what = format!("step {step} of the recovery, {choice:?}");
+                let device: Arc<dyn Device> = share(Arc::new(point.image(&choice)));
+                fsck(device.clone(), &what);
+                let again = share(BadBlocks::new(device.clone()));
+                let fs = FileSystem::open(again, world.options.clone()).unwrap();
+                whole(&fs, &what);
+                fs.close().unwrap();
+                drop(fs);
+                fsck(device, &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_recovery_that_finds_no_block_says_so_and_a_read_only_mount_shows_the_page() {
+    let world = World::new(2048, 1 << 20);
+    let fs = world.mount();
+    write_synced(&fs, &file(&fs), 0, 7);
+    drop(fs);
+    let device = Arc::new(FaultDevice::new(world.device()));
+    device.add(Rule::new(When::From(1), Fault::Error(OsError::EIO)).on(Op::Write));
+    let refused = FileSystem::open(share(device.clone()), world.options.clone());
+    let refused = refused.unwrap_err();
+    assert!(matches!(refused, Error::Unplaced { .. }), "{refused:?}");
+    let told = refused.to_string();
+    assert!(
+        told.contains("page of the logs") && told.contains("read-only mount"),
+        "{told}"
+    );
+    let mut options = world.options.clone();
+    options.read_only = true;
+    let fs = FileSystem::open(share(device.clone()), options).unwrap();
+    assert_eq!(content(&fs, &file(&fs)), page_of(7));
+    drop(fs);
+    device.clear();
+    let fs = world.mount();
+    assert_eq!(content(&fs, &file(&fs)), page_of(7));
 }
 
 /// The power fails at every step of a run in which pages are replaced.

@@ -1,0 +1,104 @@
+//! Slots in the recovered state.
+//!
+//! **Structure.** A slot stands in a node that surviving records change, or else in the image that the NAT
+//! names: with `records=image` the node of a slot that a record names may stand in another log, whose tail
+//! has passed it. **Invariants.** What records changed comes first. **On a crash** nothing was written.
+
+use std::collections::BTreeMap;
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::Base;
+use super::replay::Recovered;
+use crate::error::Result;
+use crate::format::inode::InodeRecord;
+use crate::format::node::{NodeImage, NodeKind};
+use crate::format::slot::{SLOT_BYTES, Slot};
+use crate::op::SlotRef;
+use crate::units::Nid;
+
+/// Looks slots up.
+#[derive(Debug)]
+pub(crate) struct Slots<'r, B> {
+    base: &'r B,
+    nodes: &'r BTreeMap<Nid, Recovered>,
+    /// The last node that was read from the medium: records name the slots of a node one after another.
+    read: Option<(Nid, Option<NodeImage>)>,
+}
+
+impl<'r, B: Base> Slots<'r, B> {
+    /// Slots of `nodes`, and of the medium where these have none.
+    pub(crate) fn new(base: &'r B, nodes: &'r BTreeMap<Nid, Recovered>) -> Slots<'r, B> {
+        Slots {
+            base,
+            nodes,
+            read: None,
+        }
+    }
+
+    /// The slot, if there is such a one.
+    ///
+    /// # Errors
+    /// Errors of reading the NAT or the node's image.
+    pub(crate) fn get(&mut self, owner: SlotRef) -> Result<Option<Slot>> {
+        if let Some(node) = self.nodes.get(&owner.nid) {
+            return Ok(node.slot(owner.granule, owner.slot));
+        }
+        if self.read.as_ref().is_none_or(|(nid, _)| *nid != owner.nid) {
+            self.read = Some((owner.nid, read_image(self.base, owner.nid)?));
+        }
+        let image = self.read.as_ref().and_then(|(_, image)| image.as_ref());
+        Ok(image.and_then(|image| slot_of(image, owner.granule, owner.slot)))
+    }
+}
+
+/// The image the NAT names, if it names one.
+///
+/// # Errors
+/// Errors of reading the NAT or the image.
+pub(super) fn read_image(base: &impl Base, nid: Nid) -> Result<Option<NodeImage>> {
+    let nat = base.entry(nid)?;
+    if nat.block().is_none() {
+        return Ok(None);
+    }
+    base.image(nid, &nat).map(Some)
+}
+
+/// Where the slots of a granule lie in its payload, if it has any.
+pub(super) fn slot_area(image: &NodeImage, granule: usize) -> Option<std::ops::Range<usize>> {
+    match image.kind {
+        NodeKind::Leaf => Some(0..image.kind.payload()),
+        NodeKind::Inode => {
+            let (record, _) = InodeRecord::read_from_prefix(&image.payloads[granule]).ok()?;
+            let regular = record.mode.get() & 0o170_000 == 0o100_000;
+            let start = image.kind.payload() - crate::format::inode::BODY_BYTES;
+            regular.then_some(start..image.kind.payload())
+        }
+        _ => None,
+    }
+}
+
+/// Slot `slot` of granule `granule`, if the image has such a one.
+pub(crate) fn slot_of(image: &NodeImage, granule: u8, slot: u8) -> Option<Slot> {
+    let granule = usize::from(granule);
+    if granule >= image.kind.granules() {
+        return None;
+    }
+    let area = slot_area(image, granule)?;
+    let at = area.start + usize::from(slot) * SLOT_BYTES;
+    if at + SLOT_BYTES > area.end {
+        return None;
+    }
+    Slot::read_from_bytes(&image.payloads[granule][at..at + SLOT_BYTES]).ok()
+}
+
+/// Writes a slot that was read from the image.
+pub(super) fn put_slot(image: &mut NodeImage, granule: u8, slot: u8, new: Slot) {
+    let granule = usize::from(granule);
+    let area = slot_area(image, granule).expect("the slot was read from it");
+    let at = area.start + usize::from(slot) * SLOT_BYTES;
+    image.payloads[granule][at..at + SLOT_BYTES].copy_from_slice(new.as_bytes());
+}
+
+#[cfg(test)]
+mod tests;
