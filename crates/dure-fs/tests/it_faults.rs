@@ -21,13 +21,28 @@ use dure_sync::atomic::AtomicUsize;
 /// What users see of a tree, by path; times are left out.
 type Tree = BTreeMap<Vec<u8>, String>;
 
-fn mounted(device: Arc<dyn dure_block::Device>) -> Result<FileSystem, Error> {
+/// The defaults.
+const USUAL: &str = "";
+
+/// What fails at every place with the usual policies fails at every place with these, too.
+const POLICIES: &[&str] = &[
+    "records=image",
+    "data=journal,fsync=all",
+    "journal=single,records=image,data=journal",
+    "flush=two,alloc=global,log-data=0",
+];
+
+fn mounted(device: Arc<dyn dure_block::Device>, policies: &str) -> Result<FileSystem, Error> {
     let mut options = MountOptions {
         background: Background::None,
         cache_bytes: Some(64 << 10),
         recovery_threads: Some(1),
         ..MountOptions::default()
     };
+    for policy in policies.split(',').filter(|policy| !policy.is_empty()) {
+        let (key, value) = policy.split_once('=').expect("key=value");
+        assert_eq!(options.set_policy(key, value), Ok(true), "{policy}");
+    }
     // One journal: what survives is a prefix of the calls.
     options.volume_rules.core = Some(Arc::new(AtomicUsize::new(0)));
     FileSystem::open(device, options)
@@ -206,7 +221,7 @@ fn prepared(blocks: u64) -> Image {
         ..FormatOptions::default()
     };
     FileSystem::format(share(Arc::clone(&device)), &format).expect("room");
-    let fs = mounted(share(Arc::clone(&device))).expect("a good device");
+    let fs = mounted(share(Arc::clone(&device)), USUAL).expect("a good device");
     prepare(&fs).expect("a good device");
     fs.close().expect("a good device");
     device.snapshot()
@@ -214,7 +229,7 @@ fn prepared(blocks: u64) -> Image {
 
 /// The trees before the first call and after each.
 fn expected(image: &Image) -> Vec<Tree> {
-    let fs = mounted(share(RamDevice::from_image("good", image))).expect("a good device");
+    let fs = mounted(share(RamDevice::from_image("good", image)), USUAL).expect("a good device");
     let mut trees = vec![tree(&fs).expect("a good device")];
     for (name, call) in CALLS {
         call(&fs).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -251,14 +266,14 @@ fn run(fs: &FileSystem) -> (usize, usize, Option<Error>) {
 }
 
 /// Runs the workload with the n-th request failing, for every n. Gives how many runs met the failure.
-fn every_request(op: Op, when: fn(u64) -> When) -> u64 {
+fn every_request(op: Op, when: fn(u64) -> When, policies: &str) -> u64 {
     let image = prepared(2048);
     let trees = expected(&image);
     for n in 1.. {
-        let why = format!("{op:?} {:?}", when(n));
+        let why = format!("{policies} {op:?} {:?}", when(n));
         let ram = Arc::new(RamDevice::from_image("faulty", &image));
         let faulty = Arc::new(FaultDevice::new(share(Arc::clone(&ram))));
-        let Ok(fs) = mounted(share(Arc::clone(&faulty))) else {
+        let Ok(fs) = mounted(share(Arc::clone(&faulty)), policies) else {
             panic!("the mount meets no fault");
         };
         faulty.add(Rule::new(when(n), Fault::Error(OsError::EIO)).on(op));
@@ -291,7 +306,8 @@ fn every_request(op: Op, when: fn(u64) -> When) -> u64 {
         }
         drop(fs);
         assert_eq!(unexplained(&ram), Vec::<String>::new(), "{why}");
-        let fs = mounted(share(Arc::clone(&ram))).unwrap_or_else(|e| panic!("{why}: {e}"));
+        let fs =
+            mounted(share(Arc::clone(&ram)), policies).unwrap_or_else(|e| panic!("{why}: {e}"));
         let found = tree(&fs).expect("a good device");
         assert!(
             trees[durable..=begun].contains(&found),
@@ -309,25 +325,35 @@ fn every_request(op: Op, when: fn(u64) -> When) -> u64 {
 
 #[test]
 fn a_write_that_fails_once_at_every_place() {
-    let runs = every_request(Op::Write, When::Nth);
+    let runs = every_request(Op::Write, When::Nth, USUAL);
     assert!(runs > 25, "{runs} runs");
 }
 
 #[test]
 fn writes_that_fail_from_every_place_on() {
-    let runs = every_request(Op::Write, When::From);
+    let runs = every_request(Op::Write, When::From, USUAL);
     assert!(runs > 25, "{runs} runs");
 }
 
 #[test]
 fn a_flush_that_fails_once_at_every_place() {
-    let runs = every_request(Op::Flush, When::Nth);
+    let runs = every_request(Op::Flush, When::Nth, USUAL);
     assert!(runs > 15, "{runs} runs");
 }
 
 #[test]
+fn writes_and_flushes_that_fail_with_other_policies() {
+    for policies in POLICIES {
+        let writes = every_request(Op::Write, When::Nth, policies);
+        let flushes = every_request(Op::Flush, When::Nth, policies);
+        assert!(writes > 25, "{policies}: {writes} runs");
+        assert!(flushes > 15, "{policies}: {flushes} runs");
+    }
+}
+
+#[test]
 fn a_read_that_fails_at_every_place_changes_nothing_durable() {
-    every_request(Op::Read, When::Nth);
+    every_request(Op::Read, When::Nth, USUAL);
 }
 
 #[test]
@@ -336,7 +362,7 @@ fn a_disk_that_is_full_at_every_step() {
     let mut refused = 0;
     for left in 0..48 {
         let ram = Arc::new(RamDevice::from_image("full", &image));
-        let fs = mounted(share(Arc::clone(&ram))).expect("a good device");
+        let fs = mounted(share(Arc::clone(&ram)), USUAL).expect("a good device");
         let ballast = fs.create(&fs.root().expect("a root"), b"ballast", &file());
         let ballast = ballast.expect("room");
         fs.sync().expect("room");
@@ -375,7 +401,7 @@ fn a_disk_that_is_full_at_every_step() {
             Vec::<String>::new(),
             "{left} blocks left"
         );
-        let fs = mounted(share(Arc::clone(&ram))).expect("a good device");
+        let fs = mounted(share(Arc::clone(&ram)), USUAL).expect("a good device");
         assert_eq!(tree(&fs).expect("readable"), seen, "{left} blocks left");
     }
     assert!(refused > 20, "{refused} calls refused");

@@ -10,12 +10,24 @@ use dure_sim::crash::{Base, Options, Workload, workload};
 /// Of the workloads, the part that a sample holds is one in this many.
 const SAMPLE: usize = 29;
 
+/// Policies that change what is written, and when.
+const POLICIES: &[&str] = &[
+    "records=image",
+    "data=journal,fsync=all",
+    "journal=single,records=image,data=journal",
+    "flush=two,alloc=global,log-data=0",
+];
+
 fn run(workloads: impl Iterator<Item = Workload>) -> Sweep {
+    run_with(workloads, &Options::default())
+}
+
+fn run_with(workloads: impl Iterator<Item = Workload>, options: &Options) -> Sweep {
     let base = |calls: &&'static [_]| Base::new(calls).expect("a volume can be made");
     let bases: Vec<Base> = workload::SETUPS.iter().map(base).collect();
     let mut all = Sweep::default();
     for workload in workloads {
-        let found = sweep(&bases[workload.setup], &workload, &Options::default());
+        let found = sweep(&bases[workload.setup], &workload, options);
         let found = found.unwrap_or_else(|what| panic!("{what}"));
         all.faults += found.faults;
         all.replaced += found.replaced;
@@ -47,6 +59,24 @@ fn every_failed_write_or_flush_is_replaced_or_stops_the_volume() {
         "no failed write of data went elsewhere"
     );
     assert!(found.reasons.len() > 20, "no failure stopped a volume");
+}
+
+#[test]
+fn other_policies_replace_or_stop_too() {
+    let full = std::env::var("DURE_FAULTS").is_ok();
+    for (number, policies) in POLICIES.iter().enumerate() {
+        let mut options = Options::default();
+        for policy in policies.split(',') {
+            let (key, value) = policy.split_once('=').expect("key=value");
+            let set = options.mount.set_policy(key, value);
+            assert_eq!(set, Ok(true), "{policy}");
+        }
+        let all = workload::one_operation().into_iter();
+        // Others for each.
+        let sample = all.skip(number).step_by(if full { 1 } else { 6 * SAMPLE });
+        let found = run_with(sample, &options);
+        assert!(found.reasons.len() > 20, "{policies}: {}", found.faults);
+    }
 }
 
 /// Of a workload that writes data and nothing else, the failed writes of data are all replaced.

@@ -64,6 +64,27 @@ fn with_a_tiny_cache_too() {
 }
 
 #[test]
+fn with_other_policies_too() {
+    const POLICIES: &[&str] = &[
+        "records=image",
+        "data=journal,fsync=all",
+        "journal=single,records=image,data=journal",
+        "flush=two,alloc=global,log-data=0",
+        "data=writeback,log-data=0",
+    ];
+    for (number, policies) in (0..).zip(POLICIES) {
+        let mut mount = small_cache();
+        for policy in policies.split(',') {
+            let (key, value) = policy.split_once('=').expect("key=value");
+            assert_eq!(mount.set_policy(key, value), Ok(true), "{policy}");
+        }
+        for seed in seeds(25) {
+            run_seed(seed + 5_000_000 + 100_000 * number, STEPS, &mount);
+        }
+    }
+}
+
+#[test]
 fn over_long_sequences_too() {
     for seed in seeds(8) {
         run_seed(seed + 2_000_000, 400, &small_cache());

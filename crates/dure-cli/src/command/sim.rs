@@ -332,7 +332,11 @@ mod tests {
 
     #[test]
     fn policies_that_cannot_be_compared_are_refused() {
-        let refused = |mount| options(&parsed(&["--mount", mount])).unwrap_err().to_string();
+        let refused = |mount| {
+            options(&parsed(&["--mount", mount]))
+                .unwrap_err()
+                .to_string()
+        };
         assert!(refused("records=nodes").contains("delta or image"));
         assert!(refused("data=writeback").contains("zeroes"));
         assert!(refused("noatime").contains("no policy"));
@@ -341,7 +345,10 @@ mod tests {
         let plan = Report::new(&parsed(&["--mount", "records=image"]), 10);
         save(&file, &plan).unwrap();
         let other = load(&file, &Report::new(&parsed(&[]), 10)).unwrap_err();
-        assert!(other.to_string().contains("--mount records=image"), "{other}");
+        assert!(
+            other.to_string().contains("--mount records=image"),
+            "{other}"
+        );
     }
 
     #[test]
