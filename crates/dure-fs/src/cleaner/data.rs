@@ -197,7 +197,7 @@ impl Volume {
             .iter()
             .any(|page| page.old.is_written() && !page.old.has_crc());
         if self.options.flush == FlushRule::Two || unchecked {
-            self.queue.flush()?;
+            self.flush_data()?;
         }
         Ok(())
     }

@@ -126,7 +126,7 @@ impl Volume {
             let lba = Lba::new(home.first.0);
             match self.queue.write(lba, content, WriteFlags::NONE) {
                 Ok(()) if self.options.flush == FlushRule::Two => {
-                    self.queue.flush()?;
+                    self.flush_data()?;
                     return Ok(home);
                 }
                 Ok(()) => return Ok(home),

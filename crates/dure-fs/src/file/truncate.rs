@@ -152,7 +152,7 @@ impl Volume {
         let written = self.allocate(core, &mut targets).and_then(|()| {
             self.write_blocks(core, &mut targets, frame.bytes())?;
             if self.options.flush == FlushRule::Two {
-                self.queue.flush()?;
+                self.flush_data()?;
             }
             Ok(())
         });

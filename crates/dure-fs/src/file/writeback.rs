@@ -312,7 +312,7 @@ impl Volume {
         }
         self.write_blocks(core, targets, batch.copies.bytes(pages))?;
         if self.options.flush == FlushRule::Two {
-            self.queue.flush()?;
+            self.flush_data()?;
         }
         self.log_slots(inode, batch, targets, nodes, None)
     }

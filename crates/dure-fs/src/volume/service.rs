@@ -100,6 +100,17 @@ impl Volume {
         }
     }
 
+    /// Makes data that was written durable before anything names it (`flush=two`, and what recovery could
+    /// not check).
+    ///
+    /// # Errors
+    /// A failed flush, which stops the volume: the device may have dropped what others wrote, too, and a
+    /// later flush that succeeds says nothing about that.
+    pub(crate) fn flush_data(&self) -> Result<()> {
+        let flushed = self.queue.flush().map_err(Error::from);
+        flushed.inspect_err(|error| self.stop(error))
+    }
+
     /// Why the volume stopped, if it did.
     pub(crate) fn stopped(&self) -> Option<&str> {
         self.stopped.get().map(String::as_str)

@@ -177,6 +177,26 @@ fn a_write_back_that_fails_keeps_failing_until_it_succeeds() {
     assert_eq!(content(&fs, &file(&fs))[4096], 2);
 }
 
+/// With two flushes per fsync the first one's failure was an error of that fsync alone; what others had
+/// written since the last flush may have gone with it.
+#[test]
+fn a_failed_flush_of_data_stops_the_volume() {
+    let mut world = World::new(8192, 8 << 20);
+    assert_eq!(world.options.set_policy("flush", "two"), Ok(true));
+    world.options.log_data_pages = 0;
+    let (fs, device) = faulty(&world);
+    let inode = file(&fs);
+    fs.write(&inode, 0, &[1; 4096], Stamp::Set).unwrap();
+    device.add(Rule::new(When::Nth(1), Fault::Error(OsError::EIO)).on(Op::Flush));
+    let failed = fs.fsync(&inode, SyncScope::All);
+    assert!(matches!(failed, Err(Error::Block(_))), "{failed:?}");
+    let reason = fs.stopped().expect("nothing can be relied on any more");
+    assert!(reason.contains("flush"), "{reason}");
+    let again = fs.fsync(&inode, SyncScope::All);
+    assert!(matches!(again, Err(Error::Stopped { .. })), "{again:?}");
+    assert_eq!(content(&fs, &inode), [1; 4096]);
+}
+
 #[test]
 fn a_full_volume_refuses_and_loses_nothing() {
     for seed in 0..4 {
