@@ -46,6 +46,7 @@ mod scope;
 mod shared_bytes;
 mod spread_lock;
 mod tally;
+mod versioned_table;
 
 #[cfg(dure_backend = "sim")]
 pub mod sim;
@@ -70,6 +71,7 @@ pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use shared_bytes::{AlignedBytes, SharedBytes};
 pub use spread_lock::{SpreadLock, SpreadReadGuard};
 pub use tally::{HISTOGRAM_BUCKETS, Histogram, HistogramCounts, Tally};
+pub use versioned_table::{VersionedTable, Words};
 
 pub use backend::TaskLocal;
 #[cfg(dure_backend = "loom")]

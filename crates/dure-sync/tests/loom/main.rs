@@ -8,6 +8,7 @@
 
 mod range_lock;
 mod spread_lock;
+mod versioned_table;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
