@@ -32,7 +32,7 @@ pub use error::{Error, Result};
 pub use file::{AllocateMode, FILE_BYTES_MAX, ReadMode, SeekTarget, Stamp, SyncScope};
 pub use inode::{Attributes, InodeRef, NewInode, SetAttributes, SetTime};
 pub use layout::{FormatOptions, Layout};
-pub use namespace::{DirectoryEntry, FileKind, RenameMode};
+pub use namespace::{DirectoryEntry, FileKind, InodeId, Peek, RenameMode};
 pub use op::OpKind;
 pub use volume::{
     AccessTime, Activity, Background, DataMode, FileSystem, FlushRule, FsyncScope, JournalInfo,

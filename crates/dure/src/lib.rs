@@ -49,6 +49,7 @@ mod open;
 mod options;
 mod path;
 mod permission;
+mod quick;
 mod read_dir;
 mod remove;
 mod session;

@@ -10,12 +10,23 @@ use crate::options::OpenOptions;
 use crate::path::Last;
 use crate::permission::Access;
 use crate::session::Session;
-use crate::walk::{Place, Result, Walk};
+use crate::walk::{Links, Place, Result, Walk};
 
 impl Session {
     pub(crate) fn open_path(&self, path: &Path, options: &OpenOptions) -> Result<File> {
         options.check()?;
         let mut walk = self.walk();
+        if !options.creates() {
+            // Nothing is made, so the directory is not needed, nor a reference to it.
+            let links = if options.no_follow {
+                Links::Keep
+            } else {
+                Links::Follow
+            };
+            let found = walk.find(&self.start, path, links)?;
+            let inode = self.open_found(found, options)?;
+            return Ok(File::new(self, inode, path, options));
+        }
         let place = walk.place(&self.start, path)?;
         let inode = self.open_place(&mut walk, place, options, options.no_follow)?;
         Ok(File::new(self, inode, path, options))
@@ -53,7 +64,7 @@ impl Session {
         self.open_found(found, options)
     }
 
-    /// Nothing has the name: makes it, unless somebody else does so first.
+    /// Nothing has the name, and the file may be made: makes it, unless somebody else does so first.
     fn open_missing(
         &self,
         walk: &mut Walk<'_>,
@@ -62,9 +73,6 @@ impl Session {
         options: &OpenOptions,
         no_follow: bool,
     ) -> Result<InodeRef> {
-        if !options.creates() {
-            return Err(Errno::NOENT.into());
-        }
         match self.create_at(&place.dir, name, options.mode) {
             Err(cause) if cause.errno() == Errno::EXIST.raw_os_error() && !options.create_new => {
                 self.open_place(walk, place, options, no_follow)

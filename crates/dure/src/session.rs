@@ -185,8 +185,8 @@ impl Session {
     }
 
     fn stat(&self, path: &Path, links: Links) -> walk::Result<Metadata> {
-        let found = self.find(path, links)?;
-        Ok(Metadata::new(self.fs().attributes(&found)?))
+        let attributes = self.walk().stat(&self.start, path, links)?;
+        Ok(Metadata::new(attributes))
     }
 
     /// Attributes of what `path` leads to (`stat`).

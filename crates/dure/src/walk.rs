@@ -1,18 +1,20 @@
 //! Walking a path: from a directory, component by component, through symbolic links.
 //!
 //! A walk takes no lock of its own and allocates nothing unless it meets a symbolic link. Root is not
-//! checked for search permission, so for root a component costs one lookup.
+//! checked for search permission, so for root a component costs one lookup. What is known already is
+//! walked without references first (`quick.rs`).
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use dure_fs::{FileKind, FileSystem, InodeRef};
+use dure_fs::{Attributes, FileKind, FileSystem, InodeRef};
 use rustix::io::Errno;
 
 use crate::credentials::Credentials;
 use crate::error::Cause;
 use crate::path::{LINKS_MAX, Last, PathBytes};
 use crate::permission::{self, Access, Verdict};
+use crate::quick::Stop;
 use crate::{acl, xattr};
 
 pub(crate) type Result<T> = std::result::Result<T, Cause>;
@@ -36,9 +38,9 @@ pub(crate) struct Place<'p> {
 
 /// One walk.
 pub(crate) struct Walk<'s> {
-    fs: &'s FileSystem,
-    caller: &'s Credentials,
-    root: &'s InodeRef,
+    pub(crate) fs: &'s FileSystem,
+    pub(crate) caller: &'s Credentials,
+    pub(crate) root: &'s InodeRef,
     links_left: u32,
 }
 
@@ -63,6 +65,24 @@ impl<'s> Walk<'s> {
         path: &'p [u8],
     ) -> Result<Place<'p>> {
         let path = PathBytes::parse(path)?;
+        let dir = match self.quick_place(start.id(), &path) {
+            Ok(id) => self.fs.pin(id)?,
+            Err(Stop::Error(errno)) => return Err(errno.into()),
+            Err(Stop::Unknown) => None,
+        };
+        let dir = match dir {
+            Some(dir) => dir,
+            None => self.slow_place(start, &path)?,
+        };
+        Ok(Place {
+            dir,
+            last: path.last,
+            slash: path.slash,
+        })
+    }
+
+    /// The directory that `path` ends in, with a reference to each directory on the way.
+    fn slow_place(&mut self, start: &InodeRef, path: &PathBytes<'_>) -> Result<InodeRef> {
         let mut dir = if path.absolute {
             self.root.clone()
         } else {
@@ -74,23 +94,54 @@ impl<'s> Walk<'s> {
         if path.last != Last::Root {
             self.check_search(&dir)?;
         }
-        Ok(Place {
-            dir,
-            last: path.last,
-            slash: path.slash,
-        })
+        Ok(dir)
     }
 
     /// The inode at `path`.
     pub(crate) fn find(&mut self, start: &InodeRef, path: &Path, links: Links) -> Result<InodeRef> {
-        self.find_bytes(start, path.as_os_str().as_bytes(), links)
+        let path = path.as_os_str().as_bytes();
+        match self.quick_find(start.id(), path, links) {
+            Ok(id) => {
+                if let Some(found) = self.fs.pin(id)? {
+                    return Ok(found);
+                }
+            }
+            Err(Stop::Error(errno)) => return Err(errno.into()),
+            Err(Stop::Unknown) => {}
+        }
+        self.find_bytes(start, path, links)
+    }
+
+    /// The attributes of the inode at `path`.
+    pub(crate) fn stat(
+        &mut self,
+        start: &InodeRef,
+        path: &Path,
+        links: Links,
+    ) -> Result<Attributes> {
+        let path = path.as_os_str().as_bytes();
+        match self.quick_find(start.id(), path, links) {
+            Ok(id) => {
+                if let Some(attributes) = self.fs.peek_attributes(id) {
+                    return Ok(attributes);
+                }
+                if let Some(found) = self.fs.pin(id)? {
+                    return Ok(self.fs.attributes(&found)?);
+                }
+            }
+            Err(Stop::Error(errno)) => return Err(errno.into()),
+            Err(Stop::Unknown) => {}
+        }
+        let found = self.find_bytes(start, path, links)?;
+        Ok(self.fs.attributes(&found)?)
     }
 
     fn find_bytes(&mut self, start: &InodeRef, path: &[u8], links: Links) -> Result<InodeRef> {
         let place = self.place_bytes(start, path)?;
         let found = match place.last {
             Last::Name(name) => {
-                let found = self.lookup(&place.dir, name)?.ok_or(Errno::NOENT)?;
+                let found = self.look_up_and_remember(&place.dir, name)?;
+                let found = found.ok_or(Errno::NOENT)?;
                 let follow = links == Links::Follow || place.slash;
                 if follow {
                     self.through(&place.dir, found)?
@@ -122,13 +173,26 @@ impl<'s> Walk<'s> {
         Ok(self.fs.lookup(dir, name)?)
     }
 
+    /// The same, for a name that will be asked for again.
+    pub(crate) fn look_up_and_remember(
+        &self,
+        dir: &InodeRef,
+        name: &[u8],
+    ) -> Result<Option<InodeRef>> {
+        if name.len() > 255 {
+            return Err(Errno::NAMETOOLONG.into());
+        }
+        Ok(self.fs.look_up_and_remember(dir, name)?)
+    }
+
     fn enter(&mut self, dir: &InodeRef, component: &[u8]) -> Result<InodeRef> {
         self.check_search(dir)?;
         match component {
             b"." => Ok(dir.clone()),
             b".." => self.parent(dir),
             name => {
-                let found = self.lookup(dir, name)?.ok_or(Errno::NOENT)?;
+                let found = self.look_up_and_remember(dir, name)?;
+                let found = found.ok_or(Errno::NOENT)?;
                 self.through(dir, found)
             }
         }
@@ -178,6 +242,7 @@ pub(crate) fn check(
     let granted = match permission::verdict(caller, &node, want) {
         Verdict::Granted => true,
         Verdict::Denied => false,
+        Verdict::Unless(granted) if !node.extended => granted,
         Verdict::Unless(granted) => match xattr::access_list(fs, inode, acl::ACCESS)? {
             Some(list) => permission::list_grants(caller, &node, &list, want),
             None => granted,

@@ -4,7 +4,8 @@
 //! their names do not meet, and a directory of a million names must not cost more per name than a small
 //! one. **Structure.** A bucket node has eight buckets; a bucket that overflows moves its entries to a
 //! child node ([`tree`]). The bytes of a bucket are [`bucket`]'s, the arithmetic of the trie is
-//! [`hash`]'s. Stamps and counts live in the buckets and are folded for stat ([`stamp`]).
+//! [`hash`]'s. Stamps and counts live in the buckets and are folded for stat ([`stamp`]). Lookups that were
+//! answered before are answered again without a lock ([`known`]).
 //!
 //! **Invariants.** The entries change under the directory's inode lock, exclusively; whoever holds it
 //! shared may read them. A node other than the first has at least one entry below it: a removal frees
@@ -14,6 +15,7 @@
 
 pub(crate) mod bucket;
 pub(crate) mod hash;
+pub(crate) mod known;
 pub(crate) mod read;
 pub(crate) mod stamp;
 pub(crate) mod tree;

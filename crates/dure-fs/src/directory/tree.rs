@@ -150,6 +150,12 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
         Ok(node)
     }
 
+    /// Nobody is told any more, without the directory's lock, what the name leads to. The caller holds that
+    /// lock exclusively until the operation has finished, so that nobody puts the answer back before.
+    fn forget(&self, tree: &Tree, hash: u64) {
+        self.volume.known_names.forget(tree.owner, hash);
+    }
+
     /// Adds an entry in its place, where `located` found none. Splits as often as it takes.
     pub(crate) fn insert(
         &mut self,
@@ -160,6 +166,7 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
     ) -> std::result::Result<(), Attempt> {
         assert!(located.entry.is_none(), "the name is taken");
         let hash = located.hash;
+        self.forget(tree, hash);
         let seed = self.volume.layout.hash_seed;
         let now = self.op.time();
         let set_number = tree.set_number;
@@ -232,6 +239,7 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
     pub(crate) fn retarget(&mut self, tree: &Tree, located: &Located, target: Found) -> Result<()> {
         let (_, at) = located.entry.expect("an entry was found");
         let place = located.path.last().expect("an entry has a bucket");
+        self.forget(tree, located.hash);
         let now = self.op.time();
         let payload = self.op.edit(&place.node, place.index);
         let changed = bucket::retarget(payload, at, target.ino, target.kind);
@@ -247,6 +255,7 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
         located: &Located,
     ) -> std::result::Result<(), Attempt> {
         let (_, at) = located.entry.expect("an entry was found");
+        self.forget(tree, located.hash);
         let now = self.op.time();
         let mut depth = located.path.len() - 1;
         while depth > 0 && self.is_last(&located.path[depth], depth + 1 == located.path.len()) {

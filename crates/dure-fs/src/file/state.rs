@@ -7,8 +7,8 @@ use zerocopy::little_endian::U64;
 use super::marks::PendingMarks;
 use super::page::PageStore;
 use crate::format::inode::{InodeRecord, Time};
-use crate::inode::OrphanPlace;
 use crate::inode::access_time::{nanos, time};
+use crate::inode::{OrphanPlace, ShownChange};
 use crate::units::Mark;
 
 /// Whether a write changes mtime and ctime.
@@ -44,11 +44,14 @@ impl PendingTime {
         }
     }
 
-    fn set(&self, now: u64) {
+    /// Says whether that changed it.
+    fn set(&self, now: u64) -> bool {
         // Load first: within a tick of the clock the line stays shared.
-        if self.0.load(Ordering::Relaxed) != now {
+        let changes = self.0.load(Ordering::Relaxed) != now;
+        if changes {
             self.0.store(now, Ordering::Relaxed);
         }
+        changes
     }
 }
 
@@ -96,15 +99,17 @@ impl FileState {
         self.ctime.get().unwrap_or(record.ctime)
     }
 
-    /// Notes a change of content.
+    /// Notes a change of content. Who has not the inode alone tells its lock what became of it.
     #[inline]
-    pub(super) fn stamp(&self, stamp: Stamp, now: Time) {
+    pub(super) fn stamp(&self, stamp: Stamp, now: Time) -> ShownChange {
         if stamp == Stamp::Set {
             // A clock before 1970 shows the first moment after it.
             let now = nanos(now).max(1);
-            self.mtime.set(now);
-            self.ctime.set(now);
+            if self.mtime.set(now) | self.ctime.set(now) {
+                return ShownChange::Made;
+            }
         }
+        ShownChange::Found
     }
 
     /// Remembers an operation that concerned the inode, for fsync.

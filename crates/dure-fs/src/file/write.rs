@@ -165,7 +165,8 @@ impl Volume {
         let state = inode.state.read();
         let done = overwrite(&state, offset, source);
         if done {
-            state.file.stamp(stamp, self.now());
+            let change = state.file.stamp(stamp, self.now());
+            inode.state.changed_shared(change);
         }
         done
     }

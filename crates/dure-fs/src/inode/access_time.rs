@@ -10,7 +10,7 @@
 use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use dure_sync::{CoreId, PerCore};
 
-use super::Inode;
+use super::{Inode, ShownChange};
 use crate::format::inode::{InodeRecord, Time};
 use crate::op::OpKind;
 use crate::space::OpClass;
@@ -152,6 +152,7 @@ impl Volume {
         }
         let Some(mut op) = self.op_at_hand(OpKind::Attributes, OpClass::Delete, 1) else {
             inode.access_time.clear();
+            inode.state.changed_shared(ShownChange::Made);
             return;
         };
         let mut state = inode.state.write();

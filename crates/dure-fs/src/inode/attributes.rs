@@ -44,6 +44,8 @@ pub struct Attributes {
     pub ctime: Time,
     /// Birth.
     pub btime: Time,
+    /// It has extended attributes, access control lists included.
+    pub extended: bool,
 }
 
 /// A time to set.
@@ -160,7 +162,14 @@ impl FileSystem {
         let inode = inode.inode();
         let state = inode.state.read();
         if inode.kind != FileKind::Directory || state.directory.fold().is_some() {
-            return Ok(attributes_of(inode, &state));
+            let attributes = attributes_of(inode, &state);
+            // All but times changes under the exclusive lock only.
+            let holds = || {
+                inode.access_time.current(&state.record) == attributes.atime
+                    && state.times() == (attributes.mtime, attributes.ctime)
+            };
+            inode.state.asked(&state, &attributes, holds);
+            return Ok(attributes);
         }
         drop(state);
         let mut state = inode.state.write();
@@ -208,6 +217,7 @@ fn attributes_of(inode: &Inode, state: &InodeState) -> Attributes {
         mtime,
         ctime,
         btime: record.btime,
+        extended: record.xattr_root.get() != 0,
     };
     match inode.kind {
         FileKind::File => attributes.size = state.file.size,

@@ -1,15 +1,16 @@
 //! The inode cache: number to inode, in shards; bounded, CLOCK eviction of clean inodes nobody pins.
 //!
 //! A shard belongs to a partition, so that a core which works on its own inodes shares no shard's lock
-//! with others.
+//! with others. Inodes of one node are in different shards: whoever uses one of them is another one's
+//! neighbour only on the medium.
 
 use std::collections::BTreeMap;
 
 use dure_sync::atomic::Ordering;
-use dure_sync::{Arc, CachePadded, OnceLock, PerCore, RwLock, Weak};
+use dure_sync::{Arc, CachePadded, OnceLock, PerCore, RwLock};
 use zerocopy::FromBytes;
 
-use super::{Inode, InodeRef, InodeState};
+use super::{Home, Inode, InodeRef, InodeState};
 use crate::error::{Error, Result};
 use crate::format::inode::InodeRecord;
 use crate::format::nat;
@@ -48,7 +49,7 @@ pub(crate) struct InodeCache {
     /// Most inodes in a shard before it evicts.
     shard_inodes_max: usize,
     /// The volume, through a counted reference per core: inodes come and go on every core.
-    volumes: PerCore<OnceLock<Arc<Weak<Volume>>>>,
+    homes: PerCore<OnceLock<Arc<Home>>>,
 }
 
 impl InodeCache {
@@ -61,30 +62,29 @@ impl InodeCache {
                 .map(|_| CachePadded::new(RwLock::new(Shard::default())))
                 .collect(),
             shard_inodes_max: (inodes_max / shards).max(16),
-            volumes: PerCore::new(partitions, |_| OnceLock::new()),
+            homes: PerCore::new(partitions, |_| OnceLock::new()),
         }
     }
 
     /// Tells the cache its volume, once it is in its `Arc`.
     pub(crate) fn attach(&self, volume: &Arc<Volume>) {
-        for cell in self.volumes.iter() {
-            let link = Arc::new(Arc::downgrade(volume));
-            assert!(cell.set(link).is_ok(), "a volume is mounted once");
+        for cell in self.homes.iter() {
+            let home = Home {
+                volume: Arc::downgrade(volume),
+                shown: volume.shown.clone(),
+            };
+            assert!(cell.set(Arc::new(home)).is_ok(), "a volume is mounted once");
         }
     }
 
-    /// The link that a new inode gets.
-    pub(crate) fn volume(&self) -> Arc<Weak<Volume>> {
-        self.volumes
-            .local()
-            .get()
-            .expect("attached at mount")
-            .clone()
+    /// What a new inode refers to.
+    pub(crate) fn home(&self) -> Arc<Home> {
+        self.homes.local().get().expect("attached at mount").clone()
     }
 
     fn shard(&self, ino: Ino) -> &RwLock<INODE_SHARD, Shard> {
         let (pair, _) = nat::place_of(ino.nid());
-        let shard = pair % self.partitions * SHARDS + ino.nid().0 % SHARDS;
+        let shard = pair % self.partitions * SHARDS + ino.0 % SHARDS;
         &self.shards[to_usize(shard)]
     }
 
@@ -204,6 +204,8 @@ fn evict(shard: &mut Shard, inodes_max: usize, evicted: &mut Vec<Arc<Inode>>) {
     for (&ino, inode) in shard.inodes.range(shard.hand..).take(SWEEP) {
         (seen, last) = (seen + 1, ino);
         if is_idle(inode) {
+            // Nobody can ask for its attributes before it is loaded again, and then not behind its back.
+            inode.state.forget();
             victims.push(ino);
         }
     }
@@ -228,7 +230,7 @@ fn is_idle(inode: &Arc<Inode>) -> bool {
 
 /// All it knows is in nodes, and all its operations are valid: an fsync would have nothing to do.
 fn is_settled(inode: &Inode, state: &InodeState) -> bool {
-    let volume = inode.volume.upgrade();
+    let volume = inode.state.volume();
     let journal = volume.as_ref().and_then(|volume| volume.journal_if_any());
     let valid = |&mark| journal.is_none_or(|journal| journal.is_valid(mark));
     let unwritten = inode.access_time.is_pending()
@@ -297,7 +299,7 @@ impl Volume {
         ino: Ino,
         record: InodeRecord,
     ) -> Result<InodeRef> {
-        let inode = Inode::new(self.inodes.volume(), node.clone(), record)?;
+        let inode = Inode::new(self.inodes.home(), node.clone(), record)?;
         let mut evicted = Vec::new();
         let mut shard = self.inodes.shard(ino).write();
         if let Some(there) = shard.inodes.get(&ino.0) {

@@ -18,9 +18,10 @@ mod delete;
 mod lock;
 mod orphan;
 mod pool;
+mod shown;
 
 use dure_sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use dure_sync::{Arc, Mutex, SpreadLock, Weak};
+use dure_sync::{Arc, Mutex};
 use zerocopy::IntoBytes;
 
 pub(crate) use access_time::{AccessTimeCell, AccessTimes};
@@ -30,15 +31,16 @@ pub(crate) use delete::{Weight, freed};
 pub(crate) use lock::LockedInodes;
 pub(crate) use orphan::{FreeSlot, OrphanPlace, Orphans};
 pub(crate) use pool::{FreeIno, InodePools};
+pub(crate) use shown::{Change as ShownChange, Home, ShownAttributes, StateLock};
 
 use crate::directory::DirectoryState;
 use crate::error::{Error, Result};
 use crate::file::{FileState, Ranges};
 use crate::format::inode::InodeRecord;
-use crate::namespace::FileKind;
+use crate::namespace::{FileKind, InodeId};
 use crate::node::Node;
 use crate::op::Op;
-use crate::ranks::{INODE, WRITEBACK};
+use crate::ranks::WRITEBACK;
 use crate::units::Ino;
 use crate::volume::{AccessTime, Volume};
 
@@ -60,7 +62,7 @@ pub(crate) struct Inode {
     /// Held over write-back, truncate and allocation.
     pub(crate) writeback: Mutex<WRITEBACK, ()>,
     /// Everything that changes.
-    pub(crate) state: SpreadLock<INODE, InodeState>,
+    pub(crate) state: StateLock,
     /// Reads since the record was written.
     pub(crate) access_time: AccessTimeCell,
     /// Pins. 0 -> 1 only under the shard's lock, so that the claim below is final.
@@ -71,8 +73,6 @@ pub(crate) struct Inode {
     dying: AtomicBool,
     /// CLOCK reference bit.
     referenced: AtomicBool,
-    /// For the deletion at the last unpin.
-    volume: Arc<Weak<Volume>>,
 }
 
 /// What changes about an inode.
@@ -94,11 +94,7 @@ pub(crate) struct InodeState {
 
 impl Inode {
     /// An inode as its granule says. One pin is taken.
-    pub(crate) fn new(
-        volume: Arc<Weak<Volume>>,
-        node: Arc<Node>,
-        record: InodeRecord,
-    ) -> Result<Inode> {
+    pub(crate) fn new(home: Arc<Home>, node: Arc<Node>, record: InodeRecord) -> Result<Inode> {
         let ino = Ino(record.ino.get());
         let Some(kind) = FileKind::from_mode(record.mode.get()) else {
             return Err(Error::Corrupt {
@@ -116,21 +112,22 @@ impl Inode {
             xattr_changes: 0,
             linkable: false,
         };
+        let generation = record.generation.get();
+        let id = InodeId::new(ino, generation, kind);
         Ok(Inode {
             ino,
             kind,
-            generation: record.generation.get(),
+            generation,
             index: ino.index(),
             node,
             ranges: Ranges::default(),
             writeback: Mutex::new(()),
-            state: SpreadLock::new(state),
+            state: StateLock::new(state, id, home),
             access_time: AccessTimeCell::default(),
             pins: AtomicU32::new(1),
             unlinked: AtomicBool::new(record.nlink.get() == 0),
             dying: AtomicBool::new(false),
             referenced: AtomicBool::new(true),
-            volume,
         })
     }
 
@@ -151,6 +148,7 @@ impl Inode {
         }
         let (record, times) = (&state.record, state.times());
         if self.access_time.touch(policy, record, times, volume.now()) {
+            self.state.changed_shared(ShownChange::Made);
             volume.access_times.note(volume.partition());
         }
     }
@@ -209,25 +207,36 @@ impl InodeState {
 /// A use of an inode: as long as one exists, the inode stays, also when it has no name any more. The last
 /// one to go deletes an inode without a name.
 #[derive(Debug)]
-pub struct InodeRef(Arc<Inode>);
+pub struct InodeRef {
+    inode: Arc<Inode>,
+    /// Beside the reference, so that asking for it does not touch the inode's lines.
+    id: InodeId,
+}
 
 impl InodeRef {
     /// Takes over a pin that was counted already.
     pub(crate) fn from_pinned(inode: Arc<Inode>) -> InodeRef {
         // Relaxed: only an assertion.
         debug_assert!(inode.pins.load(Ordering::Relaxed) > 0);
-        InodeRef(inode)
+        let id = inode.state.id();
+        InodeRef { inode, id }
     }
 
     /// The inode.
     pub(crate) fn inode(&self) -> &Arc<Inode> {
-        &self.0
+        &self.inode
+    }
+
+    /// Which inode it is, without keeping it.
+    #[must_use]
+    pub fn id(&self) -> InodeId {
+        self.id
     }
 
     /// Lets it go where no operation may begin, because a checkpoint runs. If it was the last use of an
     /// inode without a name, the next mount deletes that.
     pub(crate) fn leave(self) {
-        let inode = self.0.clone();
+        let inode = self.inode.clone();
         // Relaxed: a pin exists, so the count cannot reach 0 meanwhile. The one that `self` drops is not
         // the last now.
         inode.pins.fetch_add(1, Ordering::Relaxed);
@@ -238,7 +247,7 @@ impl InodeRef {
         // Acquire: as in `InodeRef::drop`.
         if before == 1
             && inode.unlinked.load(Ordering::Acquire)
-            && let Some(volume) = inode.volume.upgrade()
+            && let Some(volume) = inode.state.volume()
         {
             volume.leave_deletion(&inode);
         }
@@ -247,48 +256,51 @@ impl InodeRef {
     /// Its number.
     #[must_use]
     pub fn ino(&self) -> Ino {
-        self.0.ino
+        self.id.ino()
     }
 
     /// Its type.
     #[must_use]
     pub fn kind(&self) -> FileKind {
-        self.0.kind
+        self.id.kind()
     }
 
     /// Which life of the number this is.
     #[must_use]
     pub fn generation(&self) -> u32 {
-        self.0.generation
+        self.id.generation()
     }
 }
 
 impl Clone for InodeRef {
     fn clone(&self) -> InodeRef {
         // Relaxed: a pin exists, so the count cannot reach 0 meanwhile.
-        let before = self.0.pins.fetch_add(1, Ordering::Relaxed);
+        let before = self.inode.pins.fetch_add(1, Ordering::Relaxed);
         assert!(before > 0 && before < u32::MAX, "a clone needs a pin");
-        InodeRef(self.0.clone())
+        InodeRef {
+            inode: self.inode.clone(),
+            id: self.id,
+        }
     }
 }
 
 impl Drop for InodeRef {
     fn drop(&mut self) {
         // AcqRel: the last one sees `unlinked` as stored by whoever dropped a pin before it.
-        let before = self.0.pins.fetch_sub(1, Ordering::AcqRel);
+        let before = self.inode.pins.fetch_sub(1, Ordering::AcqRel);
         assert!(before > 0, "a pin is dropped once");
         // Acquire: pairs with the Release in `set_unlinked` and in the claim.
-        if before > 1 || self.0.dying.load(Ordering::Acquire) {
+        if before > 1 || self.inode.dying.load(Ordering::Acquire) {
             return;
         }
-        let unlinked = self.0.unlinked.load(Ordering::Acquire);
-        if (unlinked || self.0.access_time.is_pending())
-            && let Some(volume) = self.0.volume.upgrade()
+        let unlinked = self.inode.unlinked.load(Ordering::Acquire);
+        if (unlinked || self.inode.access_time.is_pending())
+            && let Some(volume) = self.inode.state.volume()
         {
             if unlinked {
-                volume.delete_unpinned(&self.0);
+                volume.delete_unpinned(&self.inode);
             } else {
-                volume.relieve_inodes(&self.0);
+                volume.relieve_inodes(&self.inode);
             }
         }
     }

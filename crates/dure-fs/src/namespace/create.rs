@@ -180,7 +180,7 @@ impl Volume {
         let record = self.new_record(&mut op, ino, &node, parent.ino, &state, plan, blobs)?;
         op.edit(&node, ino.index())
             .copy_from_slice(record.as_bytes());
-        let inode = Inode::new(self.inodes.volume(), node, record)?;
+        let inode = Inode::new(self.inodes.home(), node, record)?;
         let now = op.time();
         let mark = op.finish();
         state.file.note_mark(mark);
@@ -269,7 +269,7 @@ impl Volume {
         op.edit(&node, ino.index())
             .copy_from_slice(record.as_bytes());
         slot.fill(&mut op, ino, INTENT_DELETE);
-        let inode = Inode::new(self.inodes.volume(), node, record)?;
+        let inode = Inode::new(self.inodes.home(), node, record)?;
         let mark = op.finish();
         {
             let mut state = inode.state.write_ordered();

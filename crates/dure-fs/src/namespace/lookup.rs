@@ -32,10 +32,20 @@ impl Volume {
     /// The inode that `name` leads to, pinned before the directory is let go.
     pub(super) fn look_up(&self, directory: &InodeRef, name: &[u8]) -> Result<Option<InodeRef>> {
         let state = directory.inode().state.read();
+        self.look_up_held(directory, &state, name)
+    }
+
+    /// The same, in a directory that the caller holds and goes on to hold.
+    pub(super) fn look_up_held(
+        &self,
+        directory: &InodeRef,
+        state: &InodeState,
+        name: &[u8],
+    ) -> Result<Option<InodeRef>> {
         state.check_directory()?;
-        match self.find(&state, name)? {
+        match self.find(state, name)? {
             None => Ok(None),
-            Some(found) => self.named_inode(directory, &state, found).map(Some),
+            Some(found) => self.named_inode(directory, state, found).map(Some),
         }
     }
 

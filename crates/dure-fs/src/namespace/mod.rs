@@ -16,6 +16,7 @@ mod create;
 mod link;
 mod lookup;
 mod name;
+mod peek;
 mod remove;
 mod rename;
 
@@ -23,6 +24,7 @@ pub(crate) use attempt::{Attempt, attempts};
 pub use lookup::DirectoryEntry;
 pub use name::FileKind;
 pub(crate) use name::check_name;
+pub use peek::{InodeId, Peek};
 pub use rename::RenameMode;
 
 /// Most bytes of a symlink's target.

@@ -39,8 +39,9 @@ use dure_sync::{Arc, CoreId, Counter, Mutex, OnceLock};
 
 use crate::alloc::AllocPolicy;
 use crate::checkpoint::CheckpointState;
+use crate::directory::known::KnownNames;
 use crate::file::PageCache;
-use crate::inode::{AccessTimes, InodeCache, InodePools, Orphans};
+use crate::inode::{AccessTimes, InodeCache, InodePools, Orphans, ShownAttributes};
 use crate::layout::Layout;
 use crate::logged::LoggedBlocks;
 use crate::node::cache::NodeCache;
@@ -117,6 +118,9 @@ pub(crate) struct Volume {
     pub(crate) nat: Arc<Nat>,
     pub(crate) nodes: NodeCache,
     pub(crate) inodes: InodeCache,
+    /// Names and attributes that are found without a lock.
+    pub(crate) known_names: KnownNames,
+    pub(crate) shown: Arc<ShownAttributes>,
     pub(crate) inode_pools: InodePools,
     pub(crate) access_times: AccessTimes,
     pub(crate) pages: PageCache,

@@ -12,12 +12,13 @@ use super::DataMode;
 use super::{FileSystem, MountOptions, RecordPolicy, Settler, Volume, VolumeCounters, background};
 use crate::checkpoint::census::{self, Census};
 use crate::checkpoint::{CheckpointState, Target, Writer};
+use crate::directory::known::KnownNames;
 use crate::error::{Error, Result};
 use crate::file::{Frame, PageCache};
 use crate::format::pair_kind;
 use crate::format::superblock::SuperBlock;
 use crate::format::volume::{STATE_CLEAN, STATE_DIRTY, VolumeHeader};
-use crate::inode::{AccessTimes, InodeCache, InodePools, Orphans};
+use crate::inode::{AccessTimes, InodeCache, InodePools, Orphans, ShownAttributes};
 use crate::layout::Layout;
 use crate::logged::LoggedBlocks;
 use crate::node::Node;
@@ -33,6 +34,10 @@ use crate::units::{BLOCK_BYTES, BlockNo, Nid, Run, to_usize};
 const NODE_SHARE: u64 = 4;
 /// Of the cache's bytes, the part for inodes is one in this many.
 const INODE_SHARE: u64 = 8;
+/// Of the bytes for inodes, the part for known names is one in this many; the same for shown attributes.
+const TABLE_SHARE: u64 = 16;
+/// At most so many bytes for each of these tables.
+const TABLE_BYTES_MAX: u64 = 16 << 20;
 /// Bytes of an inode in memory, its place in the cache included.
 const INODE_BYTES: u64 = 1024;
 /// With `data=journal` as many pages may be in the log and not in their place, or half the cache if it is
@@ -401,7 +406,9 @@ impl Mount {
         let bound = self.options.cache_bound();
         let node_bytes = bound / NODE_SHARE;
         let inode_bytes = bound / INODE_SHARE;
-        let page_bytes = bound - node_bytes - inode_bytes;
+        let table_bytes = (inode_bytes / TABLE_SHARE).min(TABLE_BYTES_MAX);
+        let inode_bytes = inode_bytes - 2 * table_bytes;
+        let page_bytes = bound - node_bytes - bound / INODE_SHARE;
         let logged_pages = match self.options.data {
             DataMode::Ordered | DataMode::Writeback => LoggedBlocks::share_of(page_bytes),
             DataMode::Journal => {
@@ -416,6 +423,8 @@ impl Mount {
             pages,
             nodes: NodeCache::new(to_usize(node_bytes / NODE_BYTES), cores),
             inodes: InodeCache::new(to_usize(inode_bytes / INODE_BYTES), cores),
+            known_names: KnownNames::new(table_bytes),
+            shown: Arc::new(ShownAttributes::new(table_bytes)),
             inode_pools: InodePools::new(cores, self.options.alloc),
             orphans: Orphans::new(cores),
             access_times: AccessTimes::new(cores),

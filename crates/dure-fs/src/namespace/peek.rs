@@ -1,0 +1,138 @@
+//! Walking without locks: names and attributes that are known already.
+//!
+//! **Problem.** A path leads through directories that every core walks through; a lock or a reference
+//! for each of them would write lines that all cores share. **Structure.** An [`InodeId`] names an
+//! inode without keeping it. [`FileSystem::peek`] and [`FileSystem::peek_attributes`] answer from the
+//! tables of known names and shown attributes, writing nothing; what they do not know,
+//! [`FileSystem::look_up_and_remember`] and [`FileSystem::attributes`] find with locks and put there.
+//! [`FileSystem::pin`] makes a reference out of an id.
+//!
+//! **Invariants.** Every answer was true at a moment between the call and its return. An inode that is
+//! only named may be gone, its number in its next life: whoever finds that asks again with locks.
+
+use super::FileKind;
+use crate::directory::hash;
+use crate::directory::known::{ABSENT, UNKNOWN};
+use crate::error::{Error, Result};
+use crate::format::bucket::NAME_MAX;
+use crate::inode::{Attributes, InodeRef};
+use crate::units::Ino;
+use crate::volume::FileSystem;
+
+/// Which inode: number, life of the number, type. Says nothing about whether it still exists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InodeId {
+    ino: u64,
+    /// Life of the number and type; two words, so that an id is passed in registers.
+    life: u64,
+}
+
+impl InodeId {
+    pub(crate) fn new(ino: Ino, generation: u32, kind: FileKind) -> InodeId {
+        InodeId {
+            ino: ino.0,
+            life: u64::from(generation) << 8 | u64::from(kind.code()),
+        }
+    }
+
+    /// Life and type as one word.
+    pub(crate) fn life(self) -> u64 {
+        self.life
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn ino(self) -> Ino {
+        Ino(self.ino)
+    }
+
+    /// Which life of the number it is.
+    #[must_use]
+    pub fn generation(self) -> u32 {
+        u32::try_from(self.life >> 8).expect("put together from 32 bits")
+    }
+
+    /// Its type.
+    #[must_use]
+    pub fn kind(self) -> FileKind {
+        let code = u8::try_from(self.life & 0xff).expect("eight bits");
+        FileKind::from_code(code).expect("put together from a type")
+    }
+
+    /// Whether it is of this type.
+    #[inline]
+    #[must_use]
+    pub fn is(self, kind: FileKind) -> bool {
+        self.life & 0xff == u64::from(kind.code())
+    }
+}
+
+/// What is known about a name without a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Peek {
+    /// It leads to this inode.
+    Found(InodeId),
+    /// It leads nowhere.
+    Absent,
+    /// Nothing is known: a lookup tells.
+    Unknown,
+}
+
+impl FileSystem {
+    /// What `name` leads to in `directory`, if that is known; takes no lock and writes nothing shared.
+    #[inline]
+    #[must_use]
+    pub fn peek(&self, directory: InodeId, name: &[u8]) -> Peek {
+        match self.peek_words(directory, name) {
+            (UNKNOWN, _) => Peek::Unknown,
+            (ABSENT, _) => Peek::Absent,
+            (ino, life) => Peek::Found(InodeId { ino, life }),
+        }
+    }
+
+    fn peek_words(&self, directory: InodeId, name: &[u8]) -> (u64, u64) {
+        let hash = hash::name_hash(self.0.layout.hash_seed, name);
+        self.0.known_names.get(directory, hash, name)
+    }
+
+    /// The attributes of the inode, if they are known; takes no lock and writes nothing shared.
+    #[must_use]
+    pub fn peek_attributes(&self, id: InodeId) -> Option<Attributes> {
+        self.0.shown.get(id)
+    }
+
+    /// A reference to the inode; `None` when this life of it is over.
+    ///
+    /// # Errors
+    /// Of reading its node.
+    pub fn pin(&self, id: InodeId) -> Result<Option<InodeRef>> {
+        match self.0.inode(id.ino()) {
+            Ok(found) => Ok((found.id() == id).then_some(found)),
+            Err(Error::NotFound) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// As [`FileSystem::lookup`]; the next [`FileSystem::peek`] knows the answer, also that there is none.
+    ///
+    /// # Errors
+    /// As [`FileSystem::lookup`].
+    pub fn look_up_and_remember(
+        &self,
+        directory: &InodeRef,
+        name: &[u8],
+    ) -> Result<Option<InodeRef>> {
+        if name.len() > NAME_MAX {
+            return Err(Error::NameTooLong);
+        }
+        let volume = &self.0;
+        let state = directory.inode().state.read();
+        let found = volume.look_up_held(directory, &state, name)?;
+        let hash = hash::name_hash(volume.layout.hash_seed, name);
+        let answer = found.as_ref().map(InodeRef::id);
+        let known = &volume.known_names;
+        known.put(&state, directory.id(), hash, name, answer);
+        drop(state);
+        Ok(found)
+    }
+}

@@ -1,0 +1,195 @@
+//! Calls on private files share no written cache line: two cores that work in directories of their own,
+//! below one that they share, move no line between them. docs/scaling.md names what still is shared.
+//!
+//! Runs with the sim backend only: `cargo xtask sim -p dure-sim`. The machine sees every atomic, lock and
+//! counted reference; plain memory is seen as far as a lock protects it.
+
+#![cfg(dure_backend = "sim")]
+#![expect(clippy::unwrap_used, reason = "a panic is how a run fails")]
+
+use dure::{File, OpenOptions, Session, Volume};
+use dure_block::ram::RamDevice;
+use dure_block::share;
+use dure_fs::{Background, FormatOptions, MountOptions};
+use dure_sync::atomic::{AtomicU32, Ordering};
+use dure_sync::sim::{Config, Report, run};
+use dure_sync::{CoreId, thread};
+
+const CORES: u16 = 2;
+const PAGES: u64 = 16;
+/// Calls before the lines are counted: what happens once is done then.
+const WARM: u64 = 8;
+/// Transfers that a run may have beyond another one: two runs of different lengths meet differently at
+/// the start and at the end.
+const TRANSFERS_MAX: u64 = 8;
+
+fn volume() -> Volume {
+    let device = share(RamDevice::new("lines", 8192));
+    let format = FormatOptions {
+        journals: Some(u32::from(CORES)),
+        ..FormatOptions::default()
+    };
+    let mount = MountOptions {
+        background: Background::None,
+        cache_bytes: Some(8 << 20),
+        recovery_threads: Some(1),
+        ..MountOptions::default()
+    };
+    Volume::create_on(device, &format, mount).unwrap()
+}
+
+/// What a core has for itself.
+struct Private {
+    session: Session,
+    directory: String,
+    file: File,
+    page: Vec<u8>,
+}
+
+impl Private {
+    /// Made on the core that uses it, as a program does.
+    fn new(session: Session, core: u16) -> Private {
+        let directory = format!("/shared/c{core}");
+        session.create_dir(&directory).unwrap();
+        let path = format!("{directory}/file");
+        let options = OpenOptions::new().read(true).write(true).create(true);
+        let file = options.open(&session, &path).unwrap();
+        let page = vec![1; 4096];
+        for number in 0..PAGES {
+            file.write_all_at(&page, number * 4096).unwrap();
+        }
+        Private {
+            session,
+            directory,
+            file,
+            page,
+        }
+    }
+
+    fn path(&self) -> String {
+        format!("{}/file", self.directory)
+    }
+
+    fn offset(&self, turn: u64) -> u64 {
+        turn % PAGES * 4096
+    }
+
+    fn read(&mut self, turn: u64) {
+        let offset = self.offset(turn);
+        self.file.read_exact_at(&mut self.page, offset).unwrap();
+    }
+
+    fn overwrite(&mut self, turn: u64) {
+        self.file
+            .write_all_at(&self.page, self.offset(turn))
+            .unwrap();
+    }
+
+    fn stat(&mut self, _turn: u64) {
+        assert!(self.session.metadata(self.path()).unwrap().is_file());
+    }
+
+    fn miss(&mut self, _turn: u64) {
+        let path = format!("{}/nothing", self.directory);
+        assert!(!self.session.exists(path).unwrap());
+    }
+
+    fn open(&mut self, _turn: u64) {
+        let options = OpenOptions::new().read(true);
+        drop(options.open(&self.session, self.path()).unwrap());
+    }
+
+    fn create_unlink(&mut self, _turn: u64) {
+        let path = format!("{}/new", self.directory);
+        let options = OpenOptions::new().write(true).create_new(true);
+        drop(options.open(&self.session, &path).unwrap());
+        self.session.remove_file(&path).unwrap();
+    }
+}
+
+/// Each core calls `call` so many times, at the same time as the others.
+fn play(turns: u64, call: fn(&mut Private, u64)) -> Report {
+    let body = move || {
+        let volume = volume();
+        volume.root().create_dir("/shared").unwrap();
+        let ready = AtomicU32::new(0);
+        thread::scope(|scope| {
+            for core in 0..CORES {
+                let (ready, session) = (&ready, volume.root());
+                scope.spawn_on(CoreId::new(core), move || {
+                    let mut private = Private::new(session, core);
+                    (0..WARM).for_each(|turn| call(&mut private, turn));
+                    ready.fetch_add(1, Ordering::AcqRel);
+                    while ready.load(Ordering::Acquire) < u32::from(CORES) {
+                        thread::yield_now();
+                    }
+                    (0..turns).for_each(|turn| call(&mut private, turn));
+                    private
+                });
+            }
+        });
+    };
+    run(Config::min_clock(usize::from(CORES)), body).report
+}
+
+/// What `turns` more calls of each core move between them.
+fn transfers(call: fn(&mut Private, u64)) -> (u64, Report) {
+    let few = play(100, call);
+    let many = play(300, call);
+    (many.transfers.saturating_sub(few.transfers), many)
+}
+
+fn check(what: &str, call: fn(&mut Private, u64)) {
+    let (more, report) = transfers(call);
+    assert!(
+        more <= TRANSFERS_MAX,
+        "{what}: {more} transfers in 400 calls: {:#?}",
+        report.hot_lines
+    );
+}
+
+#[test]
+fn sim_lines_a_private_read_writes_no_shared_line() {
+    check("read", Private::read);
+}
+
+#[test]
+fn sim_lines_a_private_overwrite_writes_no_shared_line() {
+    check("overwrite", Private::overwrite);
+}
+
+#[test]
+fn sim_lines_a_private_stat_writes_no_shared_line() {
+    check("stat", Private::stat);
+}
+
+#[test]
+fn sim_lines_a_private_miss_writes_no_shared_line() {
+    check("lookup of a missing name", Private::miss);
+}
+
+#[test]
+fn sim_lines_a_private_open_writes_no_shared_line() {
+    check("open", Private::open);
+}
+
+#[test]
+fn sim_lines_a_private_create_and_unlink_write_no_shared_line() {
+    check("create and unlink", Private::create_unlink);
+}
+
+/// The canary: calls in a shared directory do move lines.
+#[test]
+fn sim_lines_canary_a_shared_directory_is_seen() {
+    let (more, _) = transfers(|private, turn| {
+        let directory = std::mem::replace(&mut private.directory, "/shared".to_owned());
+        private.page[0] = 1;
+        let path = format!("/shared/{}", directory.replace('/', "-"));
+        let options = OpenOptions::new().write(true).create_new(true);
+        drop(options.open(&private.session, &path).unwrap());
+        private.session.remove_file(&path).unwrap();
+        private.directory = directory;
+        let _ = turn;
+    });
+    assert!(more > 400, "{more} transfers");
+}
