@@ -46,6 +46,8 @@ impl Session {
             if is_directory {
                 return Err(Errno::ISDIR.into());
             }
+            // An inode that nobody uses goes with its name, in one operation, and not in the orphanage.
+            drop(victim);
             self.fs().unlink(&place.dir, name)?;
             walk::Result::Ok(())
         };
@@ -71,6 +73,7 @@ impl Session {
             if victim.kind() != FileKind::Directory {
                 return Err(Errno::NOTDIR.into());
             }
+            drop(victim);
             self.fs().rmdir(&place.dir, name)?;
             walk::Result::Ok(())
         };
