@@ -13,12 +13,17 @@
 //! | write within the file, punch, allocation within the file | its bytes, alone |
 //! | append, write or allocation past the end, truncate | [the old or the new end, infinity), alone |
 //!
+//! Nobody *waits* for a range: who finds it taken has the inode alone instead, as if the file had no range
+//! lock. Ranges are handed over in order of arrival, and where threads outnumber cores each hand-over
+//! is a sleep: two threads on one page got 27 to 51 thousand calls a second by waiting, 3.8 million by
+//! the inode's lock, which whoever runs may take.
+//!
 //! **Invariants.** A range is taken before any other lock of the file, and one per task. The lock is made
 //! by a task that has the inode alone, and stays as long as the inode is in memory. Bytes of cached
 //! pages change under the inode lock, exclusive, or shared with the range held alone; they are read under
 //! the exclusive inode lock, or shared with the range held shared, or shared in a file without a range
-//! lock: while the inode lock is held none can be made. So a call that began before the lock was made
-//! excludes the others as before: by having the inode alone. **On a crash** nothing remains.
+//! lock: while the inode lock is held none can be made. So a call without a range excludes the others by
+//! having the inode alone. **On a crash** nothing remains.
 
 use dure_sync::OnceLock;
 use dure_sync::range_lock::{ByteRange, Config, Policy, RangeGuard, RangeLock};
@@ -55,34 +60,28 @@ impl Ranges {
         }
     }
 
-    /// The bytes of a read, if the file has a range lock.
+    /// The bytes of a read, if the file has a range lock and nobody writes there.
     #[inline]
     pub(super) fn share(&self, offset: u64, len: usize) -> Option<Range<'_>> {
-        Some(self.0.get()?.read(bytes(offset, len)?))
+        self.0.get()?.try_read(bytes(offset, len)?)
     }
 
-    /// The bytes of a write within the file, if the file has a range lock.
+    /// The bytes of a write within the file, if the file has a range lock and nobody else is there.
     #[inline]
     pub(super) fn take(&self, offset: u64, len: usize) -> Option<Range<'_>> {
-        Some(self.0.get()?.write(bytes(offset, len)?))
+        self.0.get()?.try_write(bytes(offset, len)?)
     }
 }
 
 impl Inode {
     /// Everything from the end of the file on, or from `offset` on if that comes first: for calls that
-    /// move the end. None: the file has no range lock.
+    /// move the end. None: the file has no range lock, or somebody is there.
     pub(super) fn take_end(&self, offset: u64) -> Option<Range<'_>> {
         let lock = self.ranges.0.get()?;
-        let mut first = offset.min(self.state.read().file.size);
-        loop {
-            let held = lock.write(ByteRange::from_offset(first));
-            let end = self.state.read().file.size;
-            if end >= first {
-                return Some(held);
-            }
-            // The file became shorter before the range was ours.
-            first = end;
-        }
+        let first = offset.min(self.state.read().file.size);
+        let held = lock.try_write(ByteRange::from_offset(first))?;
+        // The file may have become shorter before the range was ours.
+        (self.state.read().file.size >= first).then_some(held)
     }
 
     /// The range of a write that turned out to need more than a copy: the same, or, if it reaches past the
@@ -100,6 +99,6 @@ impl Inode {
     /// everything from the end on.
     pub(super) fn take_span(&self, offset: u64, end: u64) -> Option<Range<'_>> {
         let lock = self.ranges.0.get()?;
-        self.widen(lock.write(ByteRange::new(offset, end.checked_sub(offset)?)?))
+        self.widen(lock.try_write(ByteRange::new(offset, end.checked_sub(offset)?)?)?)
     }
 }

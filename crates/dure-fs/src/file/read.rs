@@ -66,21 +66,20 @@ impl FileSystem {
             }
             let at = offset.saturating_add(to_u64(done));
             let rest = &mut buf[done..];
-            let state = inode.state.read();
-            if range.is_none() && inode.ranges.are_locked() {
-                // Made a moment ago.
-                continue;
-            }
-            let left = state.file.size.saturating_sub(at);
-            let len = rest.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-            if done == 0 {
-                inode.note_read(&self.0, &state);
-            }
+            let (len, hit) = if range.is_none() && inode.ranges.are_locked() {
+                // Somebody writes there.
+                self.0.read_hits(inode, &inode.state.write(), at, rest)
+            } else {
+                let state = inode.state.read();
+                if range.is_none() && inode.ranges.are_locked() {
+                    // Made a moment ago.
+                    continue;
+                }
+                self.0.read_hits(inode, &state, at, rest)
+            };
             if len == 0 {
                 break;
             }
-            let hit = copy_hits(&state, at, &mut rest[..len]);
-            drop(state);
             done += hit;
             if hit == len {
                 break;
@@ -129,6 +128,21 @@ enum Gap {
 }
 
 impl Volume {
+    /// How much of `rest` the file has at `offset`, and how much of that was in memory and is in `rest` now.
+    #[inline]
+    fn read_hits(
+        &self,
+        inode: &Inode,
+        state: &InodeState,
+        offset: u64,
+        rest: &mut [u8],
+    ) -> (usize, usize) {
+        let left = state.file.size.saturating_sub(offset);
+        let len = rest.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        inode.note_read(self, state);
+        (len, copy_hits(state, offset, &mut rest[..len]))
+    }
+
     /// Reads at least one byte at `offset`, whose page was missing a moment ago. `buf` ends within the file.
     fn read_missing(
         &self,
