@@ -1,7 +1,7 @@
 //! `dure bench aim7`: the storage tests of AIM7 (re-AIM-7), in the mixes of a file server, a database and a
 //! shared machine.
 //!
-//! **Structure.** [`mix`] has the numbers, [`user`] does the tests. Works are jobs. **Against the
+//! **Structure.** `mix` has the numbers, `user` does the tests. Works are jobs. **Against the
 //! original:** the rows of CPU, memory and network are left out, so that jobs a minute are storage jobs;
 //! users work for a time, not for a number of jobs; `sync` reaches the file system under test only; the
 //! directory that is read is one of it, not /bin.

@@ -1,7 +1,7 @@
 //! `dure bench filebench`: five of Filebench's personalities.
 //!
-//! **Structure.** [`personality`] has the numbers; [`fileset`] is what the workers pick files from;
-//! [`flow`] and [`oltp`] are the loops. The workers are threads, bound to the cores in turn. Works are
+//! **Structure.** `personality` has the numbers; `fileset` is what the workers pick files from;
+//! `flow` and `oltp` are the loops. The workers are threads, bound to the cores in turn. Works are
 //! flowops. **Against the original:** directories have a fixed number of entries, not one around a mean.
 
 mod fileset;

@@ -1,7 +1,7 @@
 //! `dure bench fxmark`: the micro-benchmarks of `FxMark` (ATC'16), and the mixes by which pNOVA was
 //! measured.
 //!
-//! **Structure.** [`workload`] names them; [`data`], [`tail`], [`lookup`] and [`namespace`] do them, written once for
+//! **Structure.** `workload` names them; `data`, `tail`, `lookup` and `namespace` do them, written once for
 //! directories and volumes; every worker checks at the end that its operations did what they claim.
 //! **Mended** against the original: MRDL and MRDM read the directory again at its end instead of
 //! counting the end; what DWTL, MWUL and MWUM use up is bounded instead of filling the device.
@@ -22,7 +22,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::measure::{Bench, Crew, Hiring, Worker, WorkerKind, run as measure_all};
-use crate::micro::{floor, or_default, plain_copy};
+use crate::micro::{Direction, floor, or_default, plain_copy};
 use crate::options::{Measuring, Targets};
 use crate::report;
 use crate::target::{Target, Tree};
@@ -104,7 +104,8 @@ impl Bench for Suite {
             return match target.raw_device() {
                 Some(raw) if workload == Workload::Dwsl => floor(raw, cores).map(Some),
                 Some(_) => Ok(None),
-                None if workload.is_data() => plain_copy(cores).map(Some),
+                None if workload.reads_data() => plain_copy(cores, Direction::Out).map(Some),
+                None if workload.is_data() => plain_copy(cores, Direction::In).map(Some),
                 None => plain_loop(cores).map(Some),
             };
         };

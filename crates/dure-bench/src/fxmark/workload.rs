@@ -106,6 +106,12 @@ impl Workload {
         }
     }
 
+    /// Whether it only reads the content of files.
+    #[must_use]
+    pub fn reads_data(self) -> bool {
+        self.name().starts_with("DR")
+    }
+
     /// Whether it moves the content of files.
     #[must_use]
     pub fn is_data(self) -> bool {

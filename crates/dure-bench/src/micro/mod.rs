@@ -13,6 +13,7 @@ use crate::measure::{Bench, Crew, Plan, Point, run};
 use crate::options::{Measuring, Targets};
 use crate::target::Target;
 
+pub(crate) use copy::Direction;
 pub use workload::Workload;
 pub(crate) use workload::content;
 
@@ -84,9 +85,8 @@ impl Bench for Single {
         }
         match target.raw_device() {
             Some(raw) if workload == Workload::OverwriteFsync => floor(raw, cores).map(Some),
-            None if matches!(workload, Workload::Overwrite | Workload::Read) => {
-                plain_copy(cores).map(Some)
-            }
+            None if workload == Workload::Overwrite => plain_copy(cores, Direction::In).map(Some),
+            None if workload == Workload::Read => plain_copy(cores, Direction::Out).map(Some),
             _ => Ok(None),
         }
     }
@@ -99,6 +99,7 @@ pub(crate) fn floor((path, pages): (&Path, usize), cores: usize) -> Result<Crew>
 }
 
 /// Workers that copy 4 KiB.
-pub(crate) fn plain_copy(cores: usize) -> Result<Crew> {
-    Crew::threads(cores, cores, None, |_| Ok(Box::new(copy::Copier::new())))
+pub(crate) fn plain_copy(cores: usize, direction: Direction) -> Result<Crew> {
+    let make = |_| Ok(Box::new(copy::Copier::new(direction)) as _);
+    Crew::threads(cores, cores, None, make)
 }
