@@ -1,6 +1,7 @@
 //! The data workloads that stay at their block: it is read, overwritten, synced.
 
 use anyhow::{Result, ensure};
+use dure_block::BlockBuf;
 
 use super::seat::Seat;
 use super::tail::{Appender, Tail, Truncater};
@@ -49,9 +50,9 @@ pub(super) enum Act {
 struct Block {
     file: OpenFile,
     offset: u64,
-    buffer: Vec<u8>,
+    buffer: BlockBuf,
     /// What it reads, apart from what it writes.
-    read: Vec<u8>,
+    read: BlockBuf,
     /// Done in turn.
     turns: Vec<Act>,
     turn: usize,
@@ -65,8 +66,8 @@ fn block(file: OpenFile, offset: u64, seat: Seat, turns: &[Act]) -> Block {
     Block {
         file,
         offset,
-        buffer: content(seat.number + 1),
-        read: vec![0; 4096],
+        buffer: BlockBuf::from_slice(&content(seat.number + 1)),
+        read: BlockBuf::zeroed(1),
         turns: turns.to_vec(),
         turn: 0,
         seat,
@@ -146,13 +147,13 @@ impl Block {
     #[inline]
     fn read_block(&mut self, offset: u64) -> Result<()> {
         self.reads += 1;
-        self.file.read_at(&mut self.read, offset)
+        self.file.read_at(self.read.as_mut_slice(), offset)
     }
 
     #[inline]
     fn write_block(&mut self) -> Result<()> {
         self.writes += 1;
-        self.file.write_at(&self.buffer, self.offset)
+        self.file.write_at(self.buffer.as_slice(), self.offset)
     }
 }
 
@@ -193,7 +194,7 @@ impl Worker for Block {
         let mut found = vec![0; 4096];
         self.file.read_at(&mut found, offset)?;
         let want = if self.writes > 0 {
-            self.buffer.clone()
+            self.buffer.as_slice().to_vec()
         } else {
             old()
         };
@@ -202,7 +203,8 @@ impl Worker for Block {
             "the block at {offset} is not what was written"
         );
         if self.reads > 0 {
-            let is_page = (0..=self.seat.count).any(|writer| self.read == content(writer));
+            let is_page =
+                (0..=self.seat.count).any(|writer| self.read.as_slice() == content(writer));
             ensure!(is_page, "a read gave what nobody wrote");
         }
         ensure!(self.reads + self.writes > 0, "nothing was done");

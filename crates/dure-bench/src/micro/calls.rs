@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use dure_block::BlockBuf;
 
 use super::workload::{APPEND_BYTES, CREATED_FILES, FILE_BYTES, SHARED_PARTS, Workload, content};
 use crate::measure::Worker;
@@ -17,7 +18,8 @@ pub(super) struct Calls {
     file: OpenFile,
     /// Where the thread's part of the file begins.
     from: u64,
-    buffer: Vec<u8>,
+    /// On a page of its own, as FxMark's: where it lies in a page makes a copy up to twice as fast.
+    buffer: BlockBuf,
     /// Operations so far, in all repetitions.
     done: u64,
 }
@@ -26,7 +28,7 @@ impl Calls {
     pub(super) fn new(tree: &Tree, workload: Workload, number: usize) -> Result<Calls> {
         let directory = tree.path(&format!("t{number}"));
         tree.create_dir(&directory)?;
-        let buffer = content(number);
+        let buffer = BlockBuf::from_slice(&content(number));
         let number = u64::try_from(number).context("threads are few")?;
         let (path, from) = match workload {
             Workload::OverwriteShared => (tree.path("shared"), number % SHARED_PARTS * FILE_BYTES),
@@ -34,7 +36,7 @@ impl Calls {
         };
         let file = tree.open(&path, How::Create)?;
         for page in 0..FILE_BYTES / 4096 {
-            file.write_at(&buffer, from + page * 4096)?;
+            file.write_at(buffer.as_slice(), from + page * 4096)?;
         }
         file.sync()?;
         Ok(Calls {
@@ -56,7 +58,7 @@ impl Calls {
             self.tree.remove_file(&path)?;
         }
         let file = self.tree.open(&path, How::CreateNew)?;
-        file.write_at(&self.buffer, 0)?;
+        file.write_at(self.buffer.as_slice(), 0)?;
         file.sync()
     }
 }
@@ -66,9 +68,9 @@ impl Worker for Calls {
         let offset = self.from + self.done * 4096 % FILE_BYTES;
         match self.workload {
             Workload::Overwrite | Workload::OverwriteShared => {
-                self.file.write_at(&self.buffer, offset)?;
+                self.file.write_at(self.buffer.as_slice(), offset)?;
             }
-            Workload::Read => self.file.read_at(&mut self.buffer, offset)?,
+            Workload::Read => self.file.read_at(self.buffer.as_mut_slice(), offset)?,
             Workload::Stat => {
                 self.tree.stat(&self.path)?;
             }
@@ -78,7 +80,7 @@ impl Worker for Calls {
                 self.tree.remove_file(&path)?;
             }
             Workload::OverwriteFsync => {
-                self.file.write_at(&self.buffer, offset)?;
+                self.file.write_at(self.buffer.as_slice(), offset)?;
                 self.file.sync()?;
             }
             Workload::AppendFsync => {
@@ -86,7 +88,7 @@ impl Worker for Calls {
                 if end == 0 {
                     self.file.set_len(0)?;
                 }
-                self.file.write_at(&self.buffer, end)?;
+                self.file.write_at(self.buffer.as_slice(), end)?;
                 self.file.sync()?;
             }
             Workload::CreateFsync => self.create_and_sync()?,

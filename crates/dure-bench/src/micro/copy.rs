@@ -4,6 +4,7 @@
 use std::hint::black_box;
 
 use anyhow::Result;
+use dure_block::BlockBuf;
 
 use super::workload::{FILE_BYTES, IO_BYTES};
 use crate::measure::Worker;
@@ -20,18 +21,18 @@ pub(crate) enum Direction {
 /// Copies between a page and one page of a megabyte after the other.
 pub(super) struct Copier {
     direction: Direction,
-    file: Vec<u8>,
-    buffer: Vec<u8>,
+    file: BlockBuf,
+    buffer: BlockBuf,
     page: usize,
 }
 
 impl Copier {
     pub(super) fn new(direction: Direction) -> Copier {
-        let bytes = usize::try_from(FILE_BYTES).expect("a megabyte");
+        let pages = usize::try_from(FILE_BYTES).expect("a megabyte") / IO_BYTES;
         Copier {
             direction,
-            file: vec![1; bytes],
-            buffer: vec![2; IO_BYTES],
+            file: BlockBuf::from_slice(&vec![1; pages * IO_BYTES]),
+            buffer: BlockBuf::from_slice(&[2; IO_BYTES]),
             page: 0,
         }
     }
@@ -40,11 +41,11 @@ impl Copier {
 impl Worker for Copier {
     fn operate(&mut self) -> Result<Option<u64>> {
         let from = self.page * IO_BYTES;
-        self.page = (self.page + 1) % (self.file.len() / IO_BYTES);
-        let page = &mut self.file[from..from + IO_BYTES];
+        self.page = (self.page + 1) % (self.file.blocks());
+        let page = &mut self.file.as_mut_slice()[from..from + IO_BYTES];
         match self.direction {
-            Direction::In => page.copy_from_slice(black_box(&self.buffer)),
-            Direction::Out => self.buffer.copy_from_slice(black_box(page)),
+            Direction::In => page.copy_from_slice(black_box(self.buffer.as_slice())),
+            Direction::Out => self.buffer.as_mut_slice().copy_from_slice(black_box(page)),
         }
         black_box((&mut self.file, &mut self.buffer));
         Ok(Some(1))
