@@ -75,23 +75,54 @@ impl<const WORDS: usize> Slot<WORDS> {
         same.then_some((version, seen))
     }
 
-    /// Replaces the record that has `version`; false if somebody else has begun to write it.
-    fn write(&self, version: u64, words: impl Iterator<Item = u64>) -> bool {
-        // Acquire: pairs with the Release below, so that the writers of a slot follow each other.
+    /// Replaces the record that has `version`, unless somebody else has begun to write it. The new one is
+    /// shown only if `holds` says so once its words are in, and nobody has cancelled it meanwhile.
+    fn write(&self, version: u64, words: impl Iterator<Item = u64>, holds: impl FnOnce() -> bool) {
+        // Acquire: pairs with the Releases below, so that the writers of a slot follow each other.
         let owned = version.is_multiple_of(2)
             && self
                 .version
                 .compare_exchange(version, version + 1, Ordering::Acquire, Ordering::Relaxed)
                 .is_ok();
-        if owned {
-            for (word, value) in self.words.iter().zip(words) {
-                // Release: pairs with the Acquire in `read`; publishes the odd version.
-                word.store(value, Ordering::Release);
-            }
-            // Release: pairs with the Acquire in `read`; publishes the words.
-            self.version.store(version + 2, Ordering::Release);
+        if !owned {
+            return;
         }
-        owned
+        for (word, value) in self.words.iter().zip(words) {
+            // Release: pairs with the Acquire in `read`; publishes the odd version.
+            word.store(value, Ordering::Release);
+        }
+        // Release: pairs with the Acquire in `read`; publishes the words.
+        let shown = holds()
+            && self
+                .version
+                .compare_exchange(
+                    version + 1,
+                    version + 2,
+                    Ordering::Release,
+                    Ordering::Relaxed,
+                )
+                .is_ok();
+        if !shown {
+            self.words[0].store(0, Ordering::Release);
+            // Release: as above. Only the owner makes the version even.
+            self.version.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// Lets nothing come of a record that somebody is writing.
+    fn cancel(&self) {
+        // Relaxed: whoever begins to write after this look is behind the caller's change.
+        let version = self.version.load(Ordering::Relaxed);
+        if version % 2 == 1 {
+            // Relaxed: says only that the writer may not show it. If it fails, the record was shown or
+            // cancelled; the caller looks at what was shown next.
+            let _shown_or_cancelled = self.version.compare_exchange(
+                version,
+                version + 2,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+        }
     }
 }
 
@@ -148,6 +179,10 @@ impl<const WORDS: usize, const WAYS: usize> VersionedTable<WORDS, WAYS> {
     /// # Panics
     /// If the hash is 0.
     pub fn insert(&self, record: &[u64; WORDS]) {
+        self.put(record, || true);
+    }
+
+    fn put(&self, record: &[u64; WORDS], holds: impl FnOnce() -> bool) {
         let hash = record[0];
         assert_ne!(hash, 0, "0 marks an empty slot");
         let (chunk, set) = self.place(hash);
@@ -177,37 +212,37 @@ impl<const WORDS: usize, const WAYS: usize> VersionedTable<WORDS, WAYS> {
         let slot = &chunk[set][victim];
         // Relaxed: confirmed by the exchange.
         let version = slot.version.load(Ordering::Relaxed);
-        slot.write(version, record.iter().copied());
+        slot.write(version, record.iter().copied(), holds);
     }
 
     /// As [`VersionedTable::insert`], of something that may change although the caller holds its lock:
-    /// `holds` looks whether the record is still true once it is in, and if not it is removed again.
+    /// `holds` looks whether the record is still true before anybody can find it.
     ///
     /// Whoever makes such a change stores it, then does a SeqCst fence, and removes the record then:
     /// either `holds` sees the change, or that removal the record, and everything in front of this call.
-    pub fn insert_while(&self, record: &[u64; WORDS], holds: impl Fn() -> bool) {
-        self.insert(record);
-        // SeqCst: orders the record before the look, as the changer's fence orders the change before the
-        // removal: one of the two sees the other.
-        fence(Ordering::SeqCst);
-        if !holds() {
-            self.remove(record[0], |there| {
-                (1..WORDS).all(|n| there.get(n) == record[n])
-            });
-        }
+    pub fn insert_while(&self, record: &[u64; WORDS], holds: impl FnOnce() -> bool) {
+        self.put(record, || {
+            // SeqCst: orders the record before the look, as the changer's fence orders the change before
+            // the removal: one of the two sees the other.
+            fence(Ordering::SeqCst);
+            holds()
+        });
     }
 
     /// Takes the records with this hash out that `which` names. No search that begins afterwards finds
-    /// them, nor one beside it any part of them; nobody may insert one meanwhile.
+    /// them, nor one beside it any part of them. Nobody may insert one meanwhile, but with
+    /// [`VersionedTable::insert_while`].
     pub fn remove(&self, hash: u64, which: impl Fn(Words<'_, WORDS>) -> bool) {
         let Some(set) = self.set(hash) else {
             return;
         };
         for slot in set {
-            // A slot that somebody writes gets another record, or none: either is what is wanted here,
-            // and nobody finds anything in it until then. The same if the version moves meanwhile.
+            // First: what is shown before it can be cancelled is found below.
+            slot.cancel();
+            // If the version moves meanwhile, somebody writes another record over this one, or the same one
+            // and sees the caller's change.
             if let Some((version, ())) = slot.read(hash, |words| which(words).then_some(())) {
-                slot.write(version, std::iter::once(0));
+                slot.write(version, std::iter::once(0), || true);
             }
         }
     }

@@ -43,7 +43,7 @@ impl ShownAttributes {
         self.0.find(hash(id), |words| decode(words, id))
     }
 
-    fn put(&self, id: InodeId, attributes: &Attributes, holds: impl Fn() -> bool) {
+    fn put(&self, id: InodeId, attributes: &Attributes, holds: impl FnOnce() -> bool) {
         self.0.insert_while(&encode(id, attributes), holds);
     }
 
