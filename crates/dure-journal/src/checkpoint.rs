@@ -139,7 +139,9 @@ impl<S: Settle> Journal<S> {
         self.write_header(journal, state, &header)?;
         // Crash scenario without this flush: two durable headers list the segment, and recovery refuses
         // the volume.
-        self.flush_headers()?;
+        if self.rules.flush_shrunk {
+            self.flush_headers()?;
+        }
         Ok(Some(segment))
     }
 

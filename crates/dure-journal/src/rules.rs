@@ -27,6 +27,8 @@ pub struct Rules {
     pub whole: bool,
     /// A commit ends with a flush.
     pub flush: bool,
+    /// A header without a segment is durable before another ring takes the segment.
+    pub flush_shrunk: bool,
     /// The scan verifies checksums.
     pub checksum: bool,
     /// The scan ignores transactions of another epoch.
@@ -55,6 +57,7 @@ impl Default for Rules {
             freeze: true,
             whole: true,
             flush: true,
+            flush_shrunk: true,
             checksum: true,
             epoch: true,
             skip_invalid: true,

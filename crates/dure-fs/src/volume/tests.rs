@@ -1,5 +1,6 @@
 //! The core without names and files: nodes made, changed and freed by operations, over crashes.
 
+use dure_block::crash::{CrashImages, Selection, Tear};
 use dure_block::ram::RamDevice;
 use dure_block::record::{Effect, RecordDevice};
 use dure_block::{Device, share};
@@ -154,6 +155,50 @@ fn a_ring_that_starves_gets_segments_of_the_largest() {
     fs.0.commit(&[mark]).unwrap();
     drop(fs);
     assert_eq!(text(&open(&device), nid, 4), b"kept");
+}
+
+/// Segments go from one ring to the other, and the power is cut at every step: the first volume that
+/// does not mount.
+fn cut_while_segments_move(flush_shrunk: bool) -> Option<crate::Error> {
+    let device = ram(16384, 2);
+    let base = device.snapshot();
+    let record = RecordDevice::new(shared(&device));
+    let log = record.log();
+    let mut options = options();
+    options.rules.flush_shrunk = flush_shrunk;
+    let fs = FileSystem::open(share(record), options.clone()).unwrap();
+    for journal in [0, 1] {
+        for _ in 0..20 {
+            fs.0.grow_ring(journal_id(journal)).unwrap();
+        }
+    }
+    drop(fs);
+    let images = CrashImages::new(base, &log);
+    let selection = Selection {
+        exhaustive_max: 4,
+        random: 0,
+        seed: 1,
+        tear: Tear::None,
+    };
+    let mut choices = images.frontiers().into_iter().flat_map(|step| {
+        let point = images.at(step);
+        let choices = point.choices(selection);
+        let image = |choice| point.image(&choice);
+        choices.map(image).collect::<Vec<_>>()
+    });
+    choices.find_map(|image| FileSystem::open(share(Arc::new(image)), options.clone()).err())
+}
+
+#[test]
+fn no_crash_leaves_a_log_segment_in_two_rings() {
+    let refused = cut_while_segments_move(true);
+    assert!(refused.is_none(), "{refused:?}");
+}
+
+#[test]
+fn canary_a_ring_that_takes_a_segment_too_early_is_noticed() {
+    let refused = cut_while_segments_move(false).expect("a volume must not mount");
+    assert!(refused.to_string().contains("listed twice"), "{refused}");
 }
 
 #[test]
