@@ -121,7 +121,7 @@ impl FlushGate {
         // Relaxed: the flag decides who flushes, not what a flush covers.
         let fast = self.policy == FlushPolicy::Adaptive && !self.slow.load(Ordering::Relaxed);
         if fast || self.policy == FlushPolicy::Separate {
-            return self.timed(device_flush);
+            return self.timed(device_flush).0;
         }
         let mut state = self.state.lock();
         if self.policy == FlushPolicy::CanarySharesRunning && state.running {
@@ -151,12 +151,10 @@ impl FlushGate {
         assert!(sharers > 0, "the leader is a sharer");
         drop(state);
 
-        let started_ns = clock::monotonic_ns();
-        let result = self.timed(device_flush);
+        let (result, took_ns, ended_ns) = self.timed(device_flush);
 
         let mut state = self.state.lock();
-        state.ended_ns = clock::monotonic_ns();
-        state.took_ns = state.ended_ns - started_ns;
+        (state.took_ns, state.ended_ns) = (took_ns, ended_ns);
         state.expected = sharers + state.next_sharers;
         assert!(
             state.running && state.started == number,
@@ -196,19 +194,20 @@ impl FlushGate {
         state
     }
 
-    /// Runs the flush and notes whether flushes are slow.
-    fn timed(&self, device_flush: impl FnOnce() -> Result<()>) -> Result<()> {
-        if self.policy != FlushPolicy::Adaptive {
-            return device_flush();
-        }
+    /// Runs the flush and notes whether flushes are slow. Gives also how long it took, and when it ended.
+    fn timed(&self, device_flush: impl FnOnce() -> Result<()>) -> (Result<()>, u64, u64) {
         let start = clock::monotonic_ns();
         let result = device_flush();
-        let took = clock::monotonic_ns() - start;
+        let end = clock::monotonic_ns();
+        let took = end - start;
+        if self.policy != FlushPolicy::Adaptive {
+            return (result, took, end);
+        }
         // Relaxed, and stored only when it changes: the line stays shared.
         let slow = self.slow.load(Ordering::Relaxed);
         if slow && took < FAST_NS || !slow && took > SLOW_NS {
             self.slow.store(!slow, Ordering::Relaxed);
         }
-        result
+        (result, took, end)
     }
 }
