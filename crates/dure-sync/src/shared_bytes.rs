@@ -1,8 +1,8 @@
 //! Memory that several tasks may copy from and into at once.
 //!
 //! **Problem.** Two tasks that write different parts of a file, or a reader beside a writer, meet in
-//! one cached page; a `&mut` to its bytes would need a lock per page. **Structure.** A box of
-//! bytes that is used in two ways: by its owner as plain memory (`bytes_mut`), and by all who can
+//! one cached page; a `&mut` to its bytes would need a lock per page. **Structure.** A page
+//! that is used in two ways: by its owner as plain memory (`bytes_mut`), and by all who can
 //! see it through copies in which each byte is an access of its own, as with a relaxed atomic.
 //! On x86-64 such a copy is one instruction, as fast as `memcpy` (4 KiB: 71 against 75 ns); copies of
 //! atomic words, which serve elsewhere, take 155 ns. **Invariants.** A copy beside another one may
@@ -11,8 +11,8 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::ptr::NonNull;
 
+use crate::PageBox;
 use crate::backend::{self, Copying};
 
 /// Bytes on a page boundary.
@@ -26,41 +26,29 @@ impl<const N: usize> fmt::Debug for AlignedBytes<N> {
     }
 }
 
-/// A box of bytes that can be copied from and into through a shared reference; see the module.
-pub struct SharedBytes<const N: usize> {
-    /// From `Box::into_raw`, owned.
-    bytes: NonNull<AlignedBytes<N>>,
-}
+/// A page that can be copied from and into through a shared reference; see the module.
+pub struct SharedBytes<const N: usize>(PageBox<N>);
 
-// SAFETY: it owns plain bytes.
-unsafe impl<const N: usize> Send for SharedBytes<N> {}
 // SAFETY: through `&self` the bytes are only touched by copies in which each byte is an atomic access.
 unsafe impl<const N: usize> Sync for SharedBytes<N> {}
 
-impl<const N: usize> From<Box<AlignedBytes<N>>> for SharedBytes<N> {
-    fn from(bytes: Box<AlignedBytes<N>>) -> Self {
-        Self {
-            bytes: NonNull::from(Box::leak(bytes)),
-        }
+impl<const N: usize> From<PageBox<N>> for SharedBytes<N> {
+    fn from(page: PageBox<N>) -> Self {
+        Self(page)
     }
 }
 
 impl<const N: usize> SharedBytes<N> {
-    /// The box.
+    /// The page.
     #[must_use]
-    pub fn into_box(self) -> Box<AlignedBytes<N>> {
-        let bytes = self.bytes.as_ptr();
-        std::mem::forget(self);
-        // SAFETY: `bytes` was leaked by `from`, and is not freed by `drop`, which does not run.
-        unsafe { Box::from_raw(bytes) }
+    pub fn into_page(self) -> PageBox<N> {
+        self.0
     }
 
     /// The bytes, for the sole owner.
     #[must_use]
     pub fn bytes_mut(&mut self) -> &mut [u8; N] {
-        // SAFETY: the box is owned, and nobody else can see it as long as `self` is borrowed.
-        let bytes = unsafe { self.bytes.as_mut() };
-        &mut bytes.0
+        &mut self.0
     }
 
     /// Copies what is there from byte `at` on into `out`.
@@ -109,22 +97,15 @@ impl<const N: usize> SharedBytes<N> {
             part.start <= part.end && part.end <= N,
             "bytes {part:?} of a box of {N}"
         );
-        let first = self.bytes.as_ptr().cast::<u8>();
+        let first = self.0.as_ptr().cast::<u8>();
         // SAFETY: the offset is at most N, the size of the box.
         unsafe { first.add(part.start) }
     }
 }
 
-impl<const N: usize> Drop for SharedBytes<N> {
-    fn drop(&mut self) {
-        // SAFETY: `bytes` was leaked by `from`, and `into_box` did not run.
-        drop(unsafe { Box::from_raw(self.bytes.as_ptr()) });
-    }
-}
-
 impl<const N: usize> fmt::Debug for SharedBytes<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SharedBytes<{N}>({:p})", self.bytes)
+        write!(f, "SharedBytes<{N}>({:p})", self.0.as_ptr())
     }
 }
 
@@ -187,7 +168,9 @@ mod tests {
     use crate::thread;
 
     fn filled(byte: u8) -> SharedBytes<4096> {
-        SharedBytes::from(Box::new(AlignedBytes([byte; 4096])))
+        let mut page = PageBox::zeroed();
+        page.fill(byte);
+        SharedBytes::from(page)
     }
 
     #[test]
@@ -202,7 +185,7 @@ mod tests {
         page.load(4090, &mut out[..6]);
         assert_eq!(out, [2, 2, 2, 2, 2, 2, 1, 1, 1, 1]);
         assert_eq!(page.bytes_mut()[3999..4001], [1, 2]);
-        assert_eq!(page.into_box().0[4095], 2);
+        assert_eq!(page.into_page()[4095], 2);
     }
 
     #[test]

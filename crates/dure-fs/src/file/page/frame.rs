@@ -1,44 +1,46 @@
 //! The memory of one page, and the per-core stacks it is recycled through.
 //!
 //! **Problem.** A write of a new page must not go to the allocator, which takes shared locks and hands
-//! out memory the kernel has yet to clear. **Structure.** A [`Frame`] is a boxed, 4 KiB-aligned page,
-//! and becomes a [`Page`] when it is put in a file's cache; a freed frame goes on the current core's stack and the next page of that core takes it off.
-//! **Invariants.** A stack holds at most `stack_frames_max` frames; these count as page memory only
+//! out memory the kernel has yet to clear. **Structure.** A [`Frame`] is a 4 KiB-aligned page cut from a
+//! slab of the core that took it, and becomes a [`Page`] when it is put in a file's cache; a freed frame goes on the current core's stack and the next page of that core takes it off.
+//! **Invariants.** A stack holds at most `stack_frames_max` frames, others go back to their slabs; frames count as page memory only
 //! when they hold a page. **On a crash** nothing of this matters.
 
 use std::fmt;
 
-use dure_sync::{AlignedBytes, CoreId, Mutex, PerCore, SharedBytes};
+use dure_sync::{CoreId, Mutex, PageBox, PageSlabs, PerCore, SharedBytes, clock};
 
 use crate::ranks::FRAMES;
 use crate::units::BLOCK_BYTES;
 
-type PageBytes = AlignedBytes<BLOCK_BYTES>;
-const _: () = assert!(size_of::<PageBytes>() == BLOCK_BYTES);
+/// Frames that go back to their slabs before the core looks at the clock, and at slabs that nobody uses.
+const TRIM_FRAMES: usize = 4096;
+/// Time between two such looks: memory that was free at both goes back to the system.
+const TRIM_INTERVAL_NS: u64 = 5_000_000_000;
 
 /// The memory of one page, which has one owner.
-pub(crate) struct Frame(Box<PageBytes>);
+pub(crate) struct Frame(PageBox<BLOCK_BYTES>);
 
 impl Frame {
-    /// A frame of zeroes.
+    /// A frame of zeroes that belongs to no pool.
     pub(crate) fn zeroed() -> Frame {
-        Frame(Box::new(AlignedBytes([0; BLOCK_BYTES])))
+        Frame(PageBox::zeroed())
     }
 
     /// Its bytes.
     pub(crate) fn bytes(&self) -> &[u8; BLOCK_BYTES] {
-        &self.0.0
+        &self.0
     }
 
     /// Its bytes, to be changed.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8; BLOCK_BYTES] {
-        &mut self.0.0
+        &mut self.0
     }
 }
 
 impl fmt::Debug for Frame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Frame({:p})", self.0.0.as_ptr())
+        write!(f, "Frame({:p})", self.0.as_ptr())
     }
 }
 
@@ -67,7 +69,7 @@ impl Page {
 
     /// Its memory.
     pub(super) fn into_frame(self) -> Frame {
-        Frame(self.0.into_box())
+        Frame(self.0.into_page())
     }
 }
 
@@ -86,42 +88,72 @@ pub(crate) enum Fill {
     Any,
 }
 
-/// Stacks of unused frames, one per core.
+/// The unused frames of one core.
+#[derive(Debug)]
+struct CoreFrames {
+    stack: Vec<Frame>,
+    slabs: PageSlabs<BLOCK_BYTES>,
+    /// Frames that did not fit on the stack since the clock was looked at.
+    dropped: usize,
+    trimmed_ns: u64,
+}
+
+/// Unused frames, by core.
 #[derive(Debug)]
 pub(crate) struct FramePool {
     /// [FRAMES]
-    stacks: PerCore<Mutex<FRAMES, Vec<Frame>>>,
+    cores: PerCore<Mutex<FRAMES, CoreFrames>>,
     stack_frames_max: usize,
 }
 
 impl FramePool {
     /// A pool for `cores` cores that keeps at most `stack_frames_max` unused frames each.
     pub(crate) fn new(cores: usize, stack_frames_max: usize) -> FramePool {
-        let stack = |_| Mutex::new(Vec::with_capacity(stack_frames_max));
+        let frames = |_| {
+            Mutex::new(CoreFrames {
+                stack: Vec::with_capacity(stack_frames_max),
+                slabs: PageSlabs::default(),
+                dropped: 0,
+                trimmed_ns: 0,
+            })
+        };
         FramePool {
-            stacks: PerCore::new(cores, stack),
+            cores: PerCore::new(cores, frames),
             stack_frames_max,
         }
     }
 
     /// Takes a frame, from the core's stack if there is one.
     pub(crate) fn take(&self, core: CoreId, fill: Fill) -> Frame {
-        let recycled = self.stacks.get(core).lock().pop();
-        match (recycled, fill) {
-            (Some(mut frame), Fill::Zero) => {
-                frame.bytes_mut().fill(0);
-                frame
+        let mut frame = {
+            let mut frames = self.cores.get(core).lock();
+            match frames.stack.pop() {
+                Some(frame) => frame,
+                None => Frame(frames.slabs.take()),
             }
-            (Some(frame), Fill::Any) => frame,
-            (None, _) => Frame::zeroed(),
+        };
+        if fill == Fill::Zero {
+            frame.bytes_mut().fill(0);
         }
+        frame
     }
 
     /// Puts a frame back.
     pub(crate) fn give(&self, core: CoreId, frame: Frame) {
-        let mut stack = self.stacks.get(core).lock();
-        if stack.len() < self.stack_frames_max {
-            stack.push(frame);
+        let mut frames = self.cores.get(core).lock();
+        if frames.stack.len() < self.stack_frames_max {
+            frames.stack.push(frame);
+            return;
+        }
+        drop(frame);
+        frames.dropped += 1;
+        if frames.dropped >= TRIM_FRAMES {
+            frames.dropped = 0;
+            let now = clock::monotonic_ns();
+            if now.saturating_sub(frames.trimmed_ns) >= TRIM_INTERVAL_NS {
+                frames.trimmed_ns = now;
+                frames.slabs.trim();
+            }
         }
     }
 }
