@@ -144,7 +144,9 @@ pub struct Mount {
     /// depends on, or everything), alloc=local|global (each core allocates in its own groups, or all at
     /// one place), range_lock=inode|tree|bitmap|segment (tasks that share a file wait for each other: one lock
     /// per file, or only where their bytes meet: an interval tree, a bit per page, a word per segment),
-    /// segment_size=SIZE (of range_lock=segment, a power of two, 4K by default), trace=EVENTS (keep so many events of the journals per core, for `dure
+    /// segment_size=SIZE (of range_lock=segment, a power of two, 4K by default),
+    /// node_lock=mutex|rwsem|optimistic (who reads a node of metadata has it alone, shares it, or copies and
+    /// looks whether it changed), trace=EVENTS (keep so many events of the journals per core, for `dure
     /// top --trace`), allow_other, uid=N, gid=N. Those of mount(8) that mean nothing here (auto, user, _netdev, x-...) are accepted.
     #[arg(
         short = 'o',

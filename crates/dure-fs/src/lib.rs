@@ -33,6 +33,7 @@ pub use file::{AllocateMode, FILE_BYTES_MAX, ReadMode, SeekTarget, Stamp, SyncSc
 pub use inode::{Attributes, InodeRef, NewInode, SetAttributes, SetTime};
 pub use layout::{FormatOptions, Layout};
 pub use namespace::{DirectoryEntry, FileKind, InodeId, Peek, RenameMode};
+pub use node::NodeLock;
 pub use op::OpKind;
 pub use volume::{
     AccessTime, Activity, Background, DataMode, FileSystem, FlushRule, FsyncScope, JournalInfo,

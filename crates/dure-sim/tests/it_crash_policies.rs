@@ -139,6 +139,17 @@ fn deltas_with_one_shared_cursor() {
     must_hold("alloc=global,fsync=all");
 }
 
+/// The default is `node_lock=optimistic`: all other suites run with it.
+#[test]
+fn a_page_lock_per_node() {
+    must_hold("node_lock=mutex");
+}
+
+#[test]
+fn a_semaphore_per_node() {
+    must_hold("node_lock=rwsem,records=image");
+}
+
 /// The default is `range_lock=segment`: all other suites run with it.
 #[test]
 fn one_lock_per_file() {

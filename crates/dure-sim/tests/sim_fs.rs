@@ -120,6 +120,12 @@ fn sim_fs_one_lock_per_file_survives_crashes() {
 }
 
 #[test]
+fn sim_fs_node_locks_survive_crashes() {
+    explore_with(&[("node_lock", "mutex")]);
+    explore_with(&[("node_lock", "rwsem")]);
+}
+
+#[test]
 fn sim_fs_range_locks_survive_crashes() {
     explore_with(&[("range_lock", "tree")]);
     explore_with(&[("range_lock", "bitmap")]);

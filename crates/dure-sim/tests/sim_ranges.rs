@@ -115,14 +115,14 @@ fn check_seen(bytes: &[u8], within: impl Fn(u64, u64) -> bool, what: &str) {
     }
 }
 
-/// One core's calls on the shared file.
-fn work(fs: &FileSystem, core: u16, seed: u64) {
+/// One core's calls on the units of the shared file that begin at byte `base`.
+fn work(fs: &FileSystem, core: u16, seed: u64, (base, mode): (u64, ReadMode)) {
     let inode = file(fs);
     let mut random = Rng::new(seed.wrapping_mul(1009) ^ u64::from(core));
     for n in 0..CALLS {
         let what = format!("core {core}, call {n}");
         let (unit, count) = (random.below(UNITS), 1 + random.below(UNITS));
-        let (offset, len) = (unit * UNIT as u64, count * UNIT as u64);
+        let (offset, len) = (base + unit * UNIT as u64, count * UNIT as u64);
         match random.below(16) {
             0..7 => {
                 let Written { first, count } = write_of(core, n);
@@ -130,12 +130,12 @@ fn work(fs: &FileSystem, core: u16, seed: u64) {
                     u32::from(core) << 8 | n,
                     usize::try_from(count).unwrap() * UNIT,
                 );
-                let done = fs.write(&inode, first * UNIT as u64, &data, Stamp::Set);
+                let done = fs.write(&inode, base + first * UNIT as u64, &data, Stamp::Set);
                 assert_eq!(done.unwrap(), data.len());
             }
             7..12 => {
                 let mut bytes = vec![0; usize::try_from(UNITS).unwrap() * UNIT];
-                let len = fs.read(&inode, 0, &mut bytes, ReadMode::Cached).unwrap();
+                let len = fs.read(&inode, base, &mut bytes, mode).unwrap();
                 assert_eq!(len % UNIT, 0, "sizes are multiples of a unit");
                 check_seen(&bytes[..len], |i, j| i / 2 == j / 2, &what);
             }
@@ -170,7 +170,9 @@ fn share_a_file(policy: &'static str, rule: RangeRule, seed: u64) -> Result<(), 
         thread::scope(|scope| {
             for core in 0..cores {
                 let fs = &fs;
-                scope.spawn_on(CoreId::new(core), move || work(fs, core, seed));
+                scope.spawn_on(CoreId::new(core), move || {
+                    work(fs, core, seed, (0, ReadMode::Cached));
+                });
             }
         });
         fs.close().unwrap();
@@ -215,6 +217,67 @@ fn sim_ranges_segment() {
 #[test]
 fn sim_ranges_large_segment() {
     must_hold("range_lock=segment,segment_size=8K");
+}
+
+/// Tasks whose pages lie deep in a map: each walk goes through three nodes, which come and go with the
+/// pages they name (truncates free them, write-back moves them, another file's pages push these out).
+fn share_a_map(policy: &'static str, seed: u64) {
+    // Behind the direct slots and the first leaves: an index is the root.
+    let base = 4096 * (24 + 320 * 448 + 318);
+    let config = [Config::random, Config::stall, Config::priority];
+    let config = config[usize::try_from(seed % 3).unwrap()](3, seed);
+    let run = try_run(config, move || {
+        let fs = mount(policy, RangeRule::WhenMet, 2048, 96 << 10);
+        let inode = file(&fs);
+        let start = vec![0; usize::try_from(UNITS).unwrap() * UNIT];
+        fs.write(&inode, base, &start, Stamp::Set).unwrap();
+        fs.fsync(&inode, SyncScope::All).unwrap();
+        let other = fs.temporary(&fs.root().unwrap(), &NewInode::default());
+        let other = other.unwrap();
+        thread::scope(|scope| {
+            for core in 0..2 {
+                let fs = &fs;
+                let mode = [ReadMode::Cached, ReadMode::Bypass][usize::from(core)];
+                scope.spawn_on(CoreId::new(core), move || {
+                    work(fs, core, seed, (base, mode))
+                });
+            }
+            scope.spawn_on(CoreId::new(2), || {
+                for page in 0..12 {
+                    fs.write(&other, page * 4096, &[7; PAGE], Stamp::Set)
+                        .unwrap();
+                    if page % 4 == 3 {
+                        fs.sync().unwrap();
+                    }
+                }
+            });
+        });
+        fs.close().unwrap();
+    });
+    if let Err(failure) = run {
+        panic!("{policy} seed={seed}: {failure}");
+    }
+}
+
+#[test]
+fn sim_nodes_mutex() {
+    seeds(60)
+        .into_iter()
+        .for_each(|seed| share_a_map("node_lock=mutex", seed));
+}
+
+#[test]
+fn sim_nodes_rwsem() {
+    seeds(60)
+        .into_iter()
+        .for_each(|seed| share_a_map("node_lock=rwsem", seed));
+}
+
+#[test]
+fn sim_nodes_optimistic() {
+    seeds(60)
+        .into_iter()
+        .for_each(|seed| share_a_map("node_lock=optimistic", seed));
 }
 
 /// Canary: writers that share their range are seen half way through.

@@ -47,6 +47,8 @@ mod scope;
 mod shared_bytes;
 mod spread_lock;
 mod tally;
+mod version;
+mod versioned_lock;
 mod versioned_table;
 
 #[cfg(dure_backend = "sim")]
@@ -73,6 +75,8 @@ pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use shared_bytes::{AlignedBytes, SharedBytes};
 pub use spread_lock::{SpreadLock, SpreadReadGuard};
 pub use tally::{HISTOGRAM_BUCKETS, Histogram, HistogramCounts, Tally};
+pub use version::{Seen, Version};
+pub use versioned_lock::{VersionedLock, VersionedReadGuard, VersionedWriteGuard};
 pub use versioned_table::{VersionedTable, Words};
 
 pub use backend::TaskLocal;

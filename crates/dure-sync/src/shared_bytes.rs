@@ -11,6 +11,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::ptr::NonNull;
 
 use crate::PageBox;
 use crate::backend::{self, Copying};
@@ -57,17 +58,9 @@ impl<const N: usize> SharedBytes<N> {
     /// If `out` reaches past the end.
     #[inline]
     pub fn load(&self, at: usize, out: &mut [u8]) {
-        let first = self.part(at..at + out.len());
-        let mut done = 0;
-        while done < out.len() {
-            // SAFETY: `done` is within the part that was checked.
-            let from = unsafe { first.add(done) };
-            let len = backend::before_copy(Copying::Out, from.addr(), out.len() - done);
-            let to = out[done..done + len].as_mut_ptr();
-            // SAFETY: both have `len` bytes; the target is nobody else's, so they do not overlap.
-            unsafe { copy(from, to, len) };
-            done += len;
-        }
+        let first = part(self.0.as_ptr().cast(), N, at..at + out.len());
+        // SAFETY: the part has so many bytes, and they are only reached by copies as long as `self` is shared.
+        unsafe { copy_out(first, out) };
     }
 
     /// Copies `bytes` to byte `at` and following.
@@ -76,30 +69,118 @@ impl<const N: usize> SharedBytes<N> {
     /// If they reach past the end.
     #[inline]
     pub fn store(&self, at: usize, bytes: &[u8]) {
-        let first = self.part(at..at + bytes.len());
-        let mut done = 0;
-        while done < bytes.len() {
-            // SAFETY: `done` is within the part that was checked.
-            let to = unsafe { first.add(done) };
-            let len = backend::before_copy(Copying::In, to.addr(), bytes.len() - done);
-            let from = bytes[done..done + len].as_ptr();
-            // SAFETY: both have `len` bytes; the source is plain memory of somebody else, so they do not
-            // overlap.
-            unsafe { copy(from, to, len) };
-            done += len;
+        let first = part(self.0.as_ptr().cast(), N, at..at + bytes.len());
+        // SAFETY: the part has so many bytes, and they are only reached by copies as long as `self` is shared.
+        unsafe { copy_in(bytes, first) };
+    }
+}
+
+/// As [`SharedBytes`], of a length that is known when it is made, and anywhere in memory. Nobody may have
+/// it for himself: those who look at its bytes as plain memory say why they may.
+pub(crate) struct SharedSlice {
+    /// From `Box::into_raw`, owned.
+    bytes: NonNull<[u8]>,
+}
+
+// SAFETY: it owns plain bytes.
+unsafe impl Send for SharedSlice {}
+// SAFETY: through `&self` the bytes are only touched by copies in which each byte is an atomic access, and
+// read as plain memory by callers of `as_slice`, who promise that nobody stores meanwhile.
+unsafe impl Sync for SharedSlice {}
+
+impl From<Box<[u8]>> for SharedSlice {
+    fn from(bytes: Box<[u8]>) -> Self {
+        Self {
+            bytes: NonNull::from(Box::leak(bytes)),
         }
     }
+}
 
-    /// The first byte of a part of the box.
+impl SharedSlice {
+    /// As [`SharedBytes::load`].
     #[inline]
-    fn part(&self, part: Range<usize>) -> *mut u8 {
-        assert!(
-            part.start <= part.end && part.end <= N,
-            "bytes {part:?} of a box of {N}"
-        );
-        let first = self.0.as_ptr().cast::<u8>();
-        // SAFETY: the offset is at most N, the size of the box.
-        unsafe { first.add(part.start) }
+    pub(crate) fn load(&self, at: usize, out: &mut [u8]) {
+        let first = part(self.bytes.as_ptr().cast(), self.bytes.len(), at..at + out.len());
+        // SAFETY: the part has so many bytes; nobody writes them but by copies.
+        unsafe { copy_out(first, out) };
+    }
+
+    /// As [`SharedBytes::store`].
+    #[inline]
+    pub(crate) fn store(&self, at: usize, bytes: &[u8]) {
+        let first = part(self.bytes.as_ptr().cast(), self.bytes.len(), at..at + bytes.len());
+        // SAFETY: the part has so many bytes; nobody reads them as plain memory meanwhile, as callers of
+        // `as_slice` promise.
+        unsafe { copy_in(bytes, first) };
+    }
+
+    /// The bytes.
+    ///
+    /// # Safety
+    /// Nobody stores as long as the slice is used.
+    #[inline]
+    pub(crate) unsafe fn as_slice(&self) -> &[u8] {
+        // SAFETY: the bytes are owned, and the caller promises that nobody writes them.
+        unsafe { self.bytes.as_ref() }
+    }
+}
+
+impl Drop for SharedSlice {
+    fn drop(&mut self) {
+        // SAFETY: `bytes` was leaked by `from`.
+        drop(unsafe { Box::from_raw(self.bytes.as_ptr()) });
+    }
+}
+
+impl fmt::Debug for SharedSlice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SharedSlice({:p}, {})", self.bytes, self.bytes.len())
+    }
+}
+
+/// The first byte of a part of a box of `len` bytes.
+#[inline]
+fn part(bytes: *mut u8, len: usize, part: Range<usize>) -> *mut u8 {
+    assert!(
+        part.start <= part.end && part.end <= len,
+        "bytes {part:?} of a box of {len}"
+    );
+    // In bounds, as was just checked.
+    bytes.wrapping_add(part.start)
+}
+
+/// Copies `out.len()` bytes from `first` on.
+///
+/// # Safety
+/// They may be read, and nobody writes them but by copies of this module.
+#[inline]
+unsafe fn copy_out(first: *const u8, out: &mut [u8]) {
+    let mut done = 0;
+    while done < out.len() {
+        let from = first.wrapping_add(done);
+        let len = backend::before_copy(Copying::Out, from.addr(), out.len() - done);
+        let to = out[done..done + len].as_mut_ptr();
+        // SAFETY: both have `len` bytes; the target is nobody else's, so they do not overlap.
+        unsafe { copy(from, to, len) };
+        done += len;
+    }
+}
+
+/// Copies `bytes` to `first` and following.
+///
+/// # Safety
+/// These may be written, and nobody else touches them but by copies of this module.
+#[inline]
+unsafe fn copy_in(bytes: &[u8], first: *mut u8) {
+    let mut done = 0;
+    while done < bytes.len() {
+        let to = first.wrapping_add(done);
+        let len = backend::before_copy(Copying::In, to.addr(), bytes.len() - done);
+        let from = bytes[done..done + len].as_ptr();
+        // SAFETY: both have `len` bytes; the source is plain memory of somebody else, so they do not
+        // overlap.
+        unsafe { copy(from, to, len) };
+        done += len;
     }
 }
 

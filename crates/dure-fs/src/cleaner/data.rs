@@ -228,7 +228,7 @@ impl Granule<'_> {
     /// The pages of the group whose slots really name their blocks.
     pub(super) fn moves(&self, group: &[Owned]) -> Vec<Move> {
         let granule = self.node.read(self.index);
-        let slots = self.slots(&granule.payload);
+        let slots = self.slots(granule.payload());
         let mut moves = Vec::with_capacity(group.len());
         for (block, owner) in group {
             let Some(old) = slot_at(slots, owner.slot) else {
@@ -248,7 +248,7 @@ impl Granule<'_> {
     /// Whether the slots say what they said, and the node lives. The caller holds the inode.
     fn still_has(&self, moves: &[Move]) -> bool {
         let granule = self.node.read(self.index);
-        let slots = self.slots(&granule.payload);
+        let slots = self.slots(granule.payload());
         let same = |page: &Move| {
             slot_at(slots, page.slot).is_some_and(|slot| slot.as_bytes() == page.old.as_bytes())
         };
@@ -309,8 +309,7 @@ pub(super) fn owner_of(node: &Node, index: u8) -> Option<Ino> {
     match node.kind {
         NodeKind::Leaf => Some(node.owner).filter(|owner| owner.0 != 0),
         NodeKind::Inode => {
-            let granule = node.read(index);
-            let record = InodeRecord::read_from_bytes(&granule.payload).ok()?;
+            let record = node.look(index, |payload| InodeRecord::read_from_bytes(payload).ok())?;
             let regular = record.mode.get() & 0o170_000 == 0o100_000;
             regular.then(|| Ino::new(node.nid, index))
         }

@@ -211,7 +211,7 @@ fn node_images_move_too() {
     let fs = FileSystem::open(share(Arc::clone(&device)), options()).unwrap();
     for (number, &nid) in (0_u64..).zip(&nids).filter(|(_, nid)| nid.0 % 3 == 0) {
         let node = fs.0.node(nid, NodeKind::Blob).unwrap();
-        assert_eq!(node.read(0).payload[..8], number.to_le_bytes());
+        assert_eq!(node.read(0).payload()[..8], number.to_le_bytes());
     }
 }
 

@@ -141,7 +141,9 @@ impl Volume {
         if let Some(root) = state.first_bucket_node(self)? {
             self.walk_buckets(&root, 0, &mut |node| {
                 for index in 0..node.granule_count() {
-                    fold.add_bucket(bucket::header(&node.read(index).payload), set_number);
+                    node.look(index, |payload| {
+                        fold.add_bucket(bucket::header(payload), set_number)
+                    });
                 }
             })?;
         }
@@ -161,7 +163,7 @@ impl Volume {
         }
         show(node);
         for index in 0..node.granule_count() {
-            let child = bucket::header(&node.read(index).payload).child.get();
+            let child = node.look(index, |payload| bucket::header(payload).child.get());
             if child != 0 {
                 let child = self.node(Nid(child), NodeKind::Bucket)?;
                 self.walk_buckets(&child, level + 1, show)?;

@@ -83,14 +83,22 @@ impl Volume {
         look: impl FnOnce(&Node, &[u8], u32) -> Result<R>,
     ) -> Result<R> {
         let mut below: Option<Arc<Node>> = None;
+        let mut look = Some(look);
         for level in 0..LEVELS_MAX {
             let node = below.as_ref().unwrap_or(root);
-            let granule = node.read(hash::slot(hash, level));
-            let child = Nid(bucket::header(&granule.payload).child.get());
-            if child.0 == 0 {
-                return look(node, &granule.payload, level);
-            }
-            drop(granule);
+            let found = node.look(hash::slot(hash, level), |payload| {
+                match bucket::header(payload).child.get() {
+                    0 => {
+                        let look = look.take().expect("it is shown one bucket");
+                        Err(look(node, payload, level))
+                    }
+                    child => Ok(Nid(child)),
+                }
+            });
+            let child = match found {
+                Ok(child) => child,
+                Err(seen) => return seen,
+            };
             below = Some(self.node(child, NodeKind::Bucket)?);
         }
         Err(too_deep(root))

@@ -318,7 +318,8 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
         let mut entries = 0;
         self.volume.walk_buckets(&root, 0, &mut |node| {
             for index in 0..node.granule_count() {
-                entries += u64::from(bucket::header(&node.read(index).payload).entries.get());
+                let count = |payload: &[u8]| bucket::header(payload).entries.get();
+                entries += u64::from(node.look(index, count));
             }
             nodes.push(node.clone());
         })?;

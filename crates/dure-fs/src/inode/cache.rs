@@ -258,10 +258,9 @@ impl Volume {
             return Ok(found);
         }
         let node = self.node(ino.nid(), NodeKind::Inode)?;
-        let record = {
-            let granule = node.read(ino.index());
-            InodeRecord::read_from_bytes(&granule.payload).expect("496 bytes")
-        };
+        let record = node.look(ino.index(), |payload| {
+            InodeRecord::read_from_bytes(payload).expect("496 bytes")
+        });
         if record.is_free() || (record.nlink.get() == 0 && unlinked == Unlinked::Refused) {
             return Err(Error::NotFound);
         }
@@ -305,9 +304,8 @@ impl Volume {
         if let Some(there) = shard.inodes.get(&ino.0) {
             return pin(there);
         }
-        if node.read(ino.index()).payload[..] != *zerocopy::IntoBytes::as_bytes(&record)
-            || node.freed().is_some()
-        {
+        let as_read = |now: &[u8]| *now == *zerocopy::IntoBytes::as_bytes(&record);
+        if !node.look(ino.index(), as_read) || node.freed().is_some() {
             drop(shard);
             return self.inode(ino);
         }

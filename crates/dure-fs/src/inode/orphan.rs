@@ -167,21 +167,19 @@ impl Volume {
                 let mut list = self.orphans.lists.get(partition).lock();
                 for place in places(&node, partition) {
                     let offset = usize::from(place.slot) * SLOT_BYTES;
-                    let granule = node.read(place.granule);
-                    let bytes = &granule.payload[offset..offset + SLOT_BYTES];
-                    let slot = OrphanSlot::read_from_bytes(bytes).expect("16 bytes");
-                    drop(granule);
+                    let bytes = offset..offset + SLOT_BYTES;
+                    let slot = node.look_at(place.granule, bytes, |slot| {
+                        OrphanSlot::read_from_bytes(slot).expect("16 bytes")
+                    });
                     if slot.ino.get() == 0 {
                         list.free.push(place);
                     } else {
                         taken.push((place, slot));
                     }
                 }
-                let link = node.read(LINK_GRANULE);
-                next = U64::read_from_bytes(&link.payload[..8])
-                    .expect("8 bytes")
-                    .get();
-                drop(link);
+                next = node.look_at(LINK_GRANULE, 0..8, |link| {
+                    U64::read_from_bytes(link).expect("8 bytes").get()
+                });
                 list.last = Some(node);
                 if next == 0 {
                     break;

@@ -76,10 +76,12 @@ impl InodePools {
             return;
         }
         for index in (0..node.granule_count()).rev() {
-            let granule = node.read(index);
-            let (record, _) = InodeRecord::ref_from_prefix(&granule.payload).expect("496 bytes");
+            let is_free = node.look(index, |payload| {
+                let (record, _) = InodeRecord::ref_from_prefix(payload).expect("496 bytes");
+                record.is_free()
+            });
             let ino = Ino::new(node.nid, index);
-            if record.is_free() && ino.0 != 0 {
+            if is_free && ino.0 != 0 {
                 pool.free.push(ino);
             }
         }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use dure_sync::atomic::{AtomicUsize, Ordering};
-use dure_sync::{Arc, CachePadded, CoreId, Mutex, PerCore, RwLock};
+use dure_sync::{Arc, CachePadded, CoreId, Mutex, PerCore, SpreadLock};
 
-use super::Node;
+use super::{Lock, Node};
+use crate::format::node::NodeKind;
 use crate::ranks::{DIRTY_NODES, NODE_SHARD};
 use crate::units::{Nid, to_usize};
 
@@ -22,7 +23,7 @@ struct Nodes {
     hand: u64,
 }
 
-type Shard = RwLock<NODE_SHARD, Nodes>;
+type Shard = SpreadLock<NODE_SHARD, Nodes>;
 
 /// All nodes in memory, and the lists of those that wait for a checkpoint.
 #[derive(Debug)]
@@ -41,7 +42,7 @@ impl NodeCache {
     pub(crate) fn new(nodes_max: usize, cores: usize) -> NodeCache {
         NodeCache {
             shards: (0..SHARDS)
-                .map(|_| CachePadded::new(RwLock::new(Nodes::default())))
+                .map(|_| CachePadded::new(SpreadLock::new(Nodes::default())))
                 .collect(),
             shard_nodes_max: (nodes_max / SHARDS).max(8),
             dirty: PerCore::new(cores, |_| Mutex::new(Vec::new())),
@@ -65,6 +66,34 @@ impl NodeCache {
         let node = shard.nodes.get(&nid.0)?;
         node.touch();
         Some(node.clone())
+    }
+
+    /// Copies bytes of granule `index` of a node of this kind, as they are at one moment; false: it is not in
+    /// memory. With `node_lock=optimistic` this writes nothing that another reader sees: the node stays
+    /// where it is because the shard is held, shared, and is not counted.
+    #[inline]
+    pub(crate) fn load(
+        &self,
+        nid: Nid,
+        kind: NodeKind,
+        (index, at): (u8, usize),
+        out: &mut [u8],
+    ) -> bool {
+        let shard = self.shard(nid).read();
+        let node = shard.nodes.get(&nid.0).filter(|node| node.kind == kind);
+        let Some(node) = node else {
+            return false;
+        };
+        node.touch();
+        if let Lock::Optimistic(granules) = &node.lock {
+            granules.load(index, at, out);
+            return true;
+        }
+        // Who may have to wait for the node keeps nobody from others of the shard.
+        let node = Arc::clone(node);
+        drop(shard);
+        node.lock.load(index, at, out);
+        true
     }
 
     /// Puts a node loaded from the medium in, unless somebody was faster or `still_right` says that its
@@ -195,7 +224,8 @@ mod tests {
     use dure_sync::thread;
 
     use super::*;
-    use crate::format::node::{NodeImage, NodeKind};
+    use crate::format::node::NodeImage;
+    use crate::node::NodeLock;
 
     /// Two cores change different granules of a node. The one that finds it dirty joins; a checkpoint
     /// behind that join must find the node on a list, or its tail passes a change that no image holds.
@@ -204,7 +234,8 @@ mod tests {
         for seed in seeds(300) {
             let run = try_run(Config::random(2, seed), || {
                 let cache = NodeCache::new(64, 2);
-                let node = Arc::new(Node::new(Nid(9), NodeImage::fresh(NodeKind::Leaf, 1)));
+                let image = NodeImage::fresh(NodeKind::Leaf, 1);
+                let node = Arc::new(Node::new(Nid(9), image, NodeLock::default()));
                 thread::scope(|scope| {
                     scope.spawn_on(CoreId::new(0), || cache.make_dirty(CoreId::new(0), &node));
                     scope.spawn_on(CoreId::new(1), || {

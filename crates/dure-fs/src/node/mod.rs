@@ -1,8 +1,8 @@
 //! Nodes in memory (nCache) and the node address table.
 //!
 //! **Problem.** Metadata of many files shares 4 KiB nodes; two cores must meet only where they really
-//! change the same inode, bucket or slots. **Structure.** A [`Node`] is an array of granules, each
-//! behind its own reader/writer lock, with a version and the mark of its last writer. The
+//! change the same inode, bucket or slots. **Structure.** A [`Node`] is an array of granules, each with a
+//! version and the mark of its last writer, behind what the policy has for a lock ([`lock`]). The
 //! [`cache::NodeCache`] maps a nid to its node in shards; the [`nat::Nat`] knows where images lie.
 //!
 //! **Invariants.** A granule's payload, version and last writer change together, under its lock, only in
@@ -10,26 +10,20 @@
 //! all valid. **On a crash** everything here is rebuilt from images and logs.
 
 pub(crate) mod cache;
+mod lock;
 pub(crate) mod nat;
 
-use dure_journal::Hold;
-use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use dure_sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::ops::Range;
 
 use crate::format::node::{NodeImage, NodeKind};
-use crate::ranks::GRANULE;
 use crate::units::{Ino, Mark, Nid};
+use dure_journal::Hold;
+use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// The unit of locking, versions and journal records.
-#[derive(Debug)]
-pub(crate) struct Granule {
-    /// +1 per operation that changes the payload.
-    pub(crate) version: u64,
-    /// The handle that changed it last; `Mark::NONE` for one as loaded.
-    pub(crate) last_writer: Mark,
-    /// The bytes behind the version in the image.
-    pub(crate) payload: Box<[u8]>,
-}
+pub use lock::NodeLock;
+pub(crate) use lock::{Granules, HeldGranule, HeldNode};
+
+use lock::{Granule, Head, Lock};
 
 /// A node in memory.
 #[derive(Debug)]
@@ -40,7 +34,7 @@ pub(crate) struct Node {
     pub(crate) kind: NodeKind,
     /// The inode it belongs to; `Ino(0)`: none.
     pub(crate) owner: Ino,
-    granules: Box<[RwLock<GRANULE, Granule>]>,
+    lock: Lock,
     /// On a dirty list. Set under the lock of that list (and by `Op::finish` while it holds a granule
     /// lock), cleared by the checkpoint before it copies the granules.
     dirty: AtomicBool,
@@ -54,20 +48,21 @@ pub(crate) struct Node {
 
 impl Node {
     /// A node as read from its image, or fresh.
-    pub(crate) fn new(nid: Nid, image: NodeImage) -> Node {
+    pub(crate) fn new(nid: Nid, image: NodeImage, policy: NodeLock) -> Node {
         let granules = image.versions.iter().zip(image.payloads);
         let granules = granules.map(|(&version, payload)| {
-            RwLock::new(Granule {
+            let last_writer = Mark::NONE;
+            let head = Head {
                 version,
-                last_writer: Mark::NONE,
-                payload,
-            })
+                last_writer,
+            };
+            Granule { head, payload }
         });
         Node {
             nid,
             kind: image.kind,
             owner: image.owner,
-            granules: granules.collect(),
+            lock: Lock::new(policy, granules),
             dirty: AtomicBool::new(false),
             freed: AtomicU64::new(0),
             hold: Hold::new(),
@@ -75,29 +70,58 @@ impl Node {
         }
     }
 
+    /// Shows the bytes of granule `index` as they are at one moment; nothing of rank GRANULE may be held.
+    #[inline]
+    pub(crate) fn look<R>(&self, index: u8, look: impl FnOnce(&[u8]) -> R) -> R {
+        self.lock.look(index, 0..self.kind.payload(), look)
+    }
+
+    /// As [`Node::look`], of some bytes.
+    #[inline]
+    pub(crate) fn look_at<R>(
+        &self,
+        index: u8,
+        bytes: Range<usize>,
+        look: impl FnOnce(&[u8]) -> R,
+    ) -> R {
+        self.lock.look(index, bytes, look)
+    }
+
+    /// Copies bytes of a granule, from a place in it on, as they are at one moment.
+    pub(crate) fn load(&self, (index, at): (u8, usize), out: &mut [u8]) {
+        self.lock.load(index, at, out);
+    }
+
+    /// A copy of the bytes of granule `index`.
+    pub(crate) fn copy_of(&self, index: u8) -> Box<[u8]> {
+        let mut copy = vec![0; self.kind.payload()].into_boxed_slice();
+        self.lock.load(index, 0, &mut copy);
+        copy
+    }
+
     /// Locks granule `index` for reading; nothing else of rank GRANULE may be held.
-    pub(crate) fn read(&self, index: u8) -> RwLockReadGuard<'_, GRANULE, Granule> {
-        self.granules[usize::from(index)].read()
+    pub(crate) fn read(&self, index: u8) -> HeldGranule<'_> {
+        self.lock.read(index)
     }
 
-    /// Locks granule `index` for reading; several only in ascending (nid, index).
-    pub(crate) fn read_ordered(&self, index: u8) -> RwLockReadGuard<'_, GRANULE, Granule> {
-        self.granules[usize::from(index)].read_ordered()
+    /// Locks these granules for writing; those of several nodes only in ascending nid.
+    pub(crate) fn hold(&self, granules: Granules) -> HeldNode<'_> {
+        self.lock.hold(granules)
     }
 
-    /// Locks granule `index` for writing; several only in ascending (nid, index).
-    pub(crate) fn write_ordered(&self, index: u8) -> RwLockWriteGuard<'_, GRANULE, Granule> {
-        self.granules[usize::from(index)].write_ordered()
+    /// Locks all granules for writing; those of several nodes only in ascending nid.
+    pub(crate) fn hold_all(&self) -> HeldNode<'_> {
+        self.lock.hold(Granules::first(self.granule_count()))
     }
 
     /// The mark of the last writer of granule `index`.
     pub(crate) fn last_writer(&self, index: u8) -> Mark {
-        self.read(index).last_writer
+        self.read(index).last_writer()
     }
 
     /// Number of granules.
     pub(crate) fn granule_count(&self) -> u8 {
-        u8::try_from(self.granules.len()).expect("at most 8")
+        u8::try_from(self.kind.granules()).expect("at most 8")
     }
 
     /// Puts the node among the dirty; true when it was not. Only `NodeCache::make_dirty` calls it.
@@ -160,10 +184,10 @@ impl Node {
             versions: Vec::new(),
             payloads: Vec::new(),
         };
-        for granule in &self.granules {
-            let granule = granule.read();
-            image.versions.push(granule.version);
-            image.payloads.push(granule.payload.clone());
+        for index in 0..self.granule_count() {
+            let granule = self.read(index);
+            image.versions.push(granule.version());
+            image.payloads.push(granule.payload().into());
         }
         image
     }

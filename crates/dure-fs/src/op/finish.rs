@@ -1,17 +1,17 @@
 //! The end of an operation: apply, log, join, publish.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use dure_journal::Handle;
-use dure_sync::{Arc, CoreId, RwLockWriteGuard};
+use dure_sync::{Arc, CoreId};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U64};
 
 use super::{Edit, Move, Op, Patch, SlotRef, diff};
 use crate::format::note::{BLOCKS, Blocks, FREE_NODE, Life, NEW_NODE};
 use crate::format::summary::{OWNER_SLOT, SummaryEntry};
-use crate::node::{Granule, Node};
-use crate::ranks::GRANULE;
+use crate::node::{Granules, HeldNode, Node};
 use crate::space::Effect;
 use crate::units::{BlockNo, GranuleId, Mark, Nid, Run};
 use crate::volume::{RecordPolicy, Settler, Volume};
@@ -34,7 +34,19 @@ pub(super) enum Change {
     Free(usize),
 }
 
-pub(super) type Guard<'n> = RwLockWriteGuard<'n, GRANULE, Granule>;
+/// What is changed, node by node.
+fn by_node(touches: &[Touch]) -> impl Iterator<Item = &[Touch]> {
+    touches.chunk_by(|one, next| one.nid == next.nid)
+}
+
+/// Locks what is changed: nodes and granules ascending, the one order in which anybody holds several.
+fn hold<'n>(touches: &[Touch], node_of: impl Fn(&Touch) -> &'n Arc<Node>) -> Vec<HeldNode<'n>> {
+    let all = by_node(touches).map(|touches| {
+        let indices = touches.iter().map(|touch| touch.index);
+        node_of(&touches[0]).hold(indices.fold(Granules::default(), Granules::with))
+    });
+    all.collect()
+}
 
 impl Op<'_> {
     /// Makes the operation happen: stores the private copies, logs them, joins the core's transaction.
@@ -53,16 +65,12 @@ impl Op<'_> {
         let freed = std::mem::take(&mut self.freed);
         let born = std::mem::take(&mut self.born);
         let touches = touches(&edits, &patches, &freed);
-        // Ascending (nid, index): the one order in which anybody holds several granules.
         let node_of = |touch: &Touch| match touch.change {
             Change::Edit(at) => &edits[at].node,
             Change::Patch(at) => &patches[at].node,
             Change::Free(at) => &freed[at],
         };
-        let mut guards: Vec<Guard<'_>> = touches
-            .iter()
-            .map(|touch| node_of(touch).write_ordered(touch.index))
-            .collect();
+        let mut held = hold(&touches, node_of);
         for (node, version) in &born {
             note_life(&mut handle, NEW_NODE, node, *version);
         }
@@ -70,23 +78,28 @@ impl Op<'_> {
         // it believes its copy, so that the handle has joined by then; also when nothing was put in it.
         let empty = born.iter().map(|(node, _)| node);
         let empty = empty.filter(|node| touches.iter().all(|touch| touch.nid != node.nid));
-        let held: Vec<Guard<'_>> = empty.map(|node| node.write_ordered(0)).collect();
-        let mut written = vec![false; touches.len()];
-        for ((touch, guard), written) in touches.iter().zip(&mut guards).zip(&mut written) {
-            let new = match touch.change {
-                Change::Edit(at) => Some(Cow::Borrowed(&*edits[at].copy)),
-                Change::Patch(_) => Some(Cow::Owned(patched(&guard.payload, &patches, touch))),
-                Change::Free(_) => None,
-            };
-            *written = match new {
-                Some(new) => store(&mut handle, touch, guard, &new),
-                None => {
-                    mark_writer(&mut handle, guard);
-                    true
-                }
-            };
+        let empty: Vec<HeldNode<'_>> = empty.map(|node| node.hold(Granules::one(0))).collect();
+        let mut written = Vec::with_capacity(touches.len());
+        for (touches, held) in by_node(&touches).zip(&mut held) {
+            for touch in touches {
+                let new = match touch.change {
+                    Change::Edit(at) => Some(Cow::Borrowed(&*edits[at].copy)),
+                    Change::Patch(_) => {
+                        let new = patched(held.payload(touch.index), &patches, touch);
+                        Some(Cow::Owned(new))
+                    }
+                    Change::Free(_) => None,
+                };
+                written.push(match new {
+                    Some(new) => store(&mut handle, touch, held, &new),
+                    None => {
+                        mark_writer(&mut handle, held.last_writer(touch.index));
+                        true
+                    }
+                });
+            }
         }
-        free_nodes(&mut handle, &touches, &mut guards, &freed);
+        free_nodes(&mut handle, &touches, &mut held, &freed);
         log_moves(self.volume, &mut handle, &self.moves);
         // On the dirty lists before the join: a checkpoint whose cut contains this handle takes the
         // lists after its cut and then waits for the granule locks held here. The other way round it
@@ -102,14 +115,17 @@ impl Op<'_> {
             changed.chain(born.iter().map(|(n, _)| n)),
         );
         let mark = handle.join();
-        for ((touch, guard), written) in touches.iter().zip(&mut guards).zip(&written) {
-            // An edit that changed no byte counts: a rename sets the ctime, which may be the same tick of
-            // the clock, and must not survive an earlier change of the inode that is lost.
-            if *written || matches!(touch.change, Change::Edit(_)) {
-                guard.last_writer = mark;
+        let mut written = written.iter();
+        for (touches, held) in by_node(&touches).zip(&mut held) {
+            for (touch, written) in touches.iter().zip(&mut written) {
+                // An edit that changed no byte counts: a rename sets the ctime, which may be the same tick
+                // of the clock, and must not survive an earlier change of the inode that is lost.
+                if *written || matches!(touch.change, Change::Edit(_)) {
+                    held.set_last_writer(touch.index, mark);
+                }
             }
         }
-        drop((guards, held));
+        drop((held, empty));
         publish(self.volume, born, mark);
         assert!(
             dirtied <= self.credits,
@@ -125,9 +141,11 @@ impl Op<'_> {
 pub(super) fn publish(volume: &Volume, born: Vec<(Arc<Node>, u64)>, mark: Mark) {
     for (node, _) in born {
         // The granules it did not touch are of this life, too: who changes them depends on it.
+        let mut held = node.hold_all();
         for index in 0..node.granule_count() {
-            node.write_ordered(index).last_writer = mark;
+            held.set_last_writer(index, mark);
         }
+        drop(held);
         volume.nodes.insert_new(node);
     }
 }
@@ -210,9 +228,9 @@ pub(super) fn patched(payload: &[u8], patches: &[Patch], touch: &Touch) -> Vec<u
 
 /// A change follows the one before it, also when that was the same core's: without the self-mark a
 /// later transaction could survive an earlier one it builds on (model case A3).
-fn mark_writer(handle: &mut Handle<'_, Settler>, granule: &Granule) {
-    if !granule.last_writer.is_none() {
-        handle.mark(granule.last_writer);
+fn mark_writer(handle: &mut Handle<'_, Settler>, last_writer: Mark) {
+    if !last_writer.is_none() {
+        handle.mark(last_writer);
     }
 }
 
@@ -220,28 +238,31 @@ fn mark_writer(handle: &mut Handle<'_, Settler>, granule: &Granule) {
 fn store(
     handle: &mut Handle<'_, Settler>,
     touch: &Touch,
-    granule: &mut Granule,
+    held: &mut HeldNode<'_>,
     new: &[u8],
 ) -> bool {
     let id = GranuleId {
         nid: touch.nid,
         index: touch.index,
     };
-    let version = granule.version + 1;
-    let mut changed = false;
-    diff::ranges(&granule.payload, new, |range| {
-        changed = true;
+    let version = held.version(touch.index) + 1;
+    let mut changed: Option<Range<usize>> = None;
+    diff::ranges(held.payload(touch.index), new, |range| {
         let offset = u16::try_from(range.start).expect("payloads are below 64 KiB");
-        handle.delta(id, version, offset, &new[range]);
+        handle.delta(id, version, offset, &new[range.clone()]);
+        let first = changed
+            .as_ref()
+            .map_or(range.start, |changed| changed.start);
+        changed = Some(first..range.end);
     });
-    if changed || matches!(touch.change, Change::Edit(_)) {
-        mark_writer(handle, granule);
+    if changed.is_some() || matches!(touch.change, Change::Edit(_)) {
+        mark_writer(handle, held.last_writer(touch.index));
     }
-    if changed {
-        granule.version = version;
-        granule.payload.copy_from_slice(new);
-    }
-    changed
+    let Some(changed) = changed else {
+        return false;
+    };
+    held.store(touch.index, version, changed.start, &new[changed]);
+    true
 }
 
 pub(super) fn note_life(handle: &mut Handle<'_, Settler>, kind: u8, node: &Node, version: u64) {
@@ -258,27 +279,15 @@ pub(super) fn note_life(handle: &mut Handle<'_, Settler>, kind: u8, node: &Node,
 fn free_nodes(
     handle: &mut Handle<'_, Settler>,
     touches: &[Touch],
-    guards: &mut [Guard<'_>],
+    held: &mut [HeldNode<'_>],
     freed: &[Arc<Node>],
 ) {
-    for (at, node) in freed.iter().enumerate() {
-        let of_node = |touch: &Touch| touch.change == Change::Free(at);
-        let granules = touches
-            .iter()
-            .zip(guards.iter())
-            .filter(|(touch, _)| of_node(touch));
-        let version = granules
-            .map(|(_, granule)| granule.version)
-            .max()
-            .expect("granules")
-            + 1;
-        for (_, granule) in touches
-            .iter()
-            .zip(guards.iter_mut())
-            .filter(|(t, _)| of_node(t))
-        {
-            granule.version = version;
-        }
+    for (touches, held) in by_node(touches).zip(held) {
+        let Change::Free(at) = touches[0].change else {
+            continue;
+        };
+        let node = &freed[at];
+        let version = end_granules(node, held);
         node.set_freed(version);
         note_life(handle, FREE_NODE, node, version);
         handle.effect(Effect::NidFree {
@@ -286,6 +295,17 @@ fn free_nodes(
             version,
         });
     }
+}
+
+/// Gives all granules of a node the version at which its life ends: above all it had.
+fn end_granules(node: &Node, held: &mut HeldNode<'_>) -> u64 {
+    let all = 0..node.granule_count();
+    let versions = all.clone().map(|index| held.version(index));
+    let version = versions.max().expect("granules") + 1;
+    for index in all {
+        held.end(index, version);
+    }
+    version
 }
 
 pub(super) fn log_moves(

@@ -11,16 +11,13 @@
 use std::borrow::Cow;
 
 use dure_journal::{Buffer, BufferUse, Change as BufferChange, Handle, Hold, TransactionId};
-use dure_sync::{Arc, RwLockReadGuard};
+use dure_sync::Arc;
 
-use super::finish::{
-    Change, Guard, Touch, log_moves, make_dirty, note_life, patched, publish, touches,
-};
+use super::finish::{Change, Touch, log_moves, make_dirty, note_life, patched, publish, touches};
 use super::{Edit, Op, Patch};
 use crate::format::node::NodeImage;
 use crate::format::note::{FREE_NODE, NEW_NODE};
-use crate::node::{Granule, Node};
-use crate::ranks::GRANULE;
+use crate::node::{HeldNode, Node};
 use crate::space::Effect;
 use crate::units::{BLOCK_BYTES, BlockNo, Mark, Nid};
 use crate::volume::{Settler, Volume};
@@ -39,10 +36,10 @@ fn seal(image: &NodeImage, nid: Nid, seed: u32) -> Vec<u8> {
     bytes
 }
 
-fn image_of<'g>(node: &Node, granules: impl Iterator<Item = &'g Granule>) -> NodeImage {
-    let (versions, payloads) = granules
-        .map(|granule| (granule.version, granule.payload.clone()))
-        .unzip();
+fn image_of(node: &Node, held: &HeldNode<'_>) -> NodeImage {
+    let granules = 0..node.granule_count();
+    let granules = granules.map(|index| (held.version(index), held.payload(index).into()));
+    let (versions, payloads) = granules.unzip();
     NodeImage {
         kind: node.kind,
         owner: node.owner,
@@ -62,13 +59,11 @@ impl Buffer for Filed {
 
     fn capture(&self, transaction: TransactionId, out: &mut Vec<u8>) {
         let node = &self.node;
-        let all = 0..node.granule_count();
-        let guards: Vec<RwLockReadGuard<'_, GRANULE, Granule>> =
-            all.map(|index| node.read_ordered(index)).collect();
+        let held = node.hold_all();
         if let Some(frozen) = node.hold.take_frozen(transaction) {
             out.extend(frozen);
         } else if node.freed().is_none() {
-            let image = image_of(node, guards.iter().map(|guard| &**guard));
+            let image = image_of(node, &held);
             out.extend(seal(&image, node.nid, self.seed));
         }
         node.hold.captured(transaction);
@@ -78,7 +73,7 @@ impl Buffer for Filed {
 /// A node the operation has for itself.
 struct Held<'n> {
     node: &'n Arc<Node>,
-    guards: Vec<Guard<'n>>,
+    granules: HeldNode<'n>,
     /// Version of its tombstone, if its life ends here.
     end: Option<u64>,
     changed: bool,
@@ -124,20 +119,20 @@ impl Op<'_> {
         let dirtied = make_dirty(self.volume, self.core, changed.chain(born_nodes));
         let mark = join(self.volume, handle, &held);
         for store in stores {
-            let granule = &mut held[store.at].guards[usize::from(store.index)];
+            let granules = &mut held[store.at].granules;
             if let Some(new) = store.new {
-                granule.version += 1;
-                granule.payload.copy_from_slice(&new);
+                let version = granules.version(store.index) + 1;
+                granules.store(store.index, version, 0, &new);
             }
             if store.writer {
-                granule.last_writer = mark;
+                granules.set_last_writer(store.index, mark);
             }
         }
         for node in &mut held {
             if let Some(version) = node.end {
-                for granule in &mut node.guards {
-                    granule.version = version;
-                    granule.last_writer = mark;
+                for index in 0..node.node.granule_count() {
+                    node.granules.end(index, version);
+                    node.granules.set_last_writer(index, mark);
                 }
                 node.node.set_freed(version);
             }
@@ -170,9 +165,7 @@ fn hold_nodes<'n>(
     nodes.dedup_by_key(|node| node.nid);
     let hold = |node: &'n Arc<Node>| Held {
         node,
-        guards: (0..node.granule_count())
-            .map(|index| node.write_ordered(index))
-            .collect(),
+        granules: node.hold_all(),
         end: freed.iter().any(|freed| freed.nid == node.nid).then_some(0),
         changed: false,
     };
@@ -181,8 +174,8 @@ fn hold_nodes<'n>(
 
 /// The copy of a node holds what each of its last writers did.
 fn mark_writers(volume: &Volume, handle: &mut Handle<'_, Settler>, held: &Held<'_>) {
-    for granule in &held.guards {
-        let writer = granule.last_writer;
+    for index in 0..held.node.granule_count() {
+        let writer = held.granules.last_writer(index);
         if !writer.is_none() && !volume.journal().is_valid(writer) {
             handle.mark(writer);
         }
@@ -191,7 +184,8 @@ fn mark_writers(volume: &Volume, handle: &mut Handle<'_, Settler>, held: &Held<'
 
 /// Logs the end of the node's life; memory follows once the handle has joined.
 fn end_life(handle: &mut Handle<'_, Settler>, held: &mut Held<'_>) {
-    let versions = held.guards.iter().map(|granule| granule.version);
+    let all = 0..held.node.granule_count();
+    let versions = all.map(|index| held.granules.version(index));
     let version = versions.max().expect("granules") + 1;
     held.end = Some(version);
     held.changed = true;
@@ -211,13 +205,13 @@ fn stores<'e>(
     let mut stores = Vec::with_capacity(touches.len());
     for touch in touches {
         let at = held.partition_point(|held| held.node.nid < touch.nid);
-        let granule = &held[at].guards[usize::from(touch.index)];
+        let payload = held[at].granules.payload(touch.index);
         let (new, edited) = match touch.change {
             Change::Edit(at) => (Cow::Borrowed(&*edits[at].copy), true),
-            Change::Patch(_) => (Cow::Owned(patched(&granule.payload, patches, touch)), false),
+            Change::Patch(_) => (Cow::Owned(patched(payload, patches, touch)), false),
             Change::Free(_) => continue,
         };
-        let new = (*new != *granule.payload).then_some(new);
+        let new = (*new != *payload).then_some(new);
         held[at].changed |= new.is_some();
         stores.push(Store {
             at,
@@ -246,8 +240,8 @@ fn join(volume: &Volume, handle: Handle<'_, Settler>, held: &[Held<'_>]) -> Mark
     });
     let joined = handle.join_images(uses.collect());
     for (at, transaction) in joined.freeze {
-        let Held { node, guards, .. } = changed[at];
-        let image = image_of(node, guards.iter().map(|guard| &**guard));
+        let Held { node, granules, .. } = changed[at];
+        let image = image_of(node, granules);
         node.hold.freeze(transaction, seal(&image, node.nid, seed));
     }
     joined.mark

@@ -226,7 +226,7 @@ impl Op<'_> {
         let at = match self.edits.iter().position(same) {
             Some(at) => at,
             None => {
-                let copy = node.read(index).payload.clone();
+                let copy = node.copy_of(index);
                 self.edits.push(Edit {
                     node: node.clone(),
                     index,
@@ -243,7 +243,7 @@ impl Op<'_> {
         let same = |edit: &&Edit| edit.index == index && Arc::ptr_eq(&edit.node, node);
         match self.edits.iter().find(same) {
             Some(edit) => look(&edit.copy),
-            None => look(&node.read(index).payload),
+            None => node.look(index, look),
         }
     }
 
@@ -305,7 +305,7 @@ impl Op<'_> {
             owner,
             ..NodeImage::fresh(kind, version)
         };
-        let node = Arc::new(Node::new(nid, image));
+        let node = Arc::new(Node::new(nid, image, self.volume.options.node_lock));
         self.born.push((node.clone(), version));
         Ok(node)
     }

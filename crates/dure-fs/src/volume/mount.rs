@@ -456,7 +456,7 @@ impl Mount {
         drop(room);
         for (nid, node) in nodes {
             if let (Some(image), true) = (node.image, node.changed) {
-                let node = Arc::new(Node::new(nid, image));
+                let node = Arc::new(Node::new(nid, image, volume.options.node_lock));
                 volume.nodes.make_dirty(core, &node);
                 volume.nodes.insert_new(node);
             }

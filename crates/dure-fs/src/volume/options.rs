@@ -7,6 +7,7 @@ use dure_sync::range_lock::{Config as RangeLock, Policy as RangePolicy};
 
 use super::VolumeRules;
 use crate::alloc::AllocPolicy;
+use crate::node::NodeLock;
 
 /// When a read changes the access time. The change waits in memory for the next sync, commit interval, unmount,
 /// or other write of the inode.
@@ -108,6 +109,8 @@ pub struct MountOptions {
     pub alloc: AllocPolicy,
     /// How tasks that share a file keep out of each other's way.
     pub range_lock: RangeLock,
+    /// How nodes are kept from those who would see or change them at the wrong moment.
+    pub node_lock: NodeLock,
     /// Background work.
     pub background: Background,
     /// Events of the journal's trace that are kept per core, from the start; `None`: it is off until somebody
@@ -138,6 +141,7 @@ impl Default for MountOptions {
             log_data_pages: LOG_DATA_PAGES,
             alloc: AllocPolicy::default(),
             range_lock: RangeLock::default(),
+            node_lock: NodeLock::default(),
             background: Background::default(),
             trace: None,
             recovery_threads: None,
@@ -217,6 +221,10 @@ impl MountOptions {
             "range_lock" => {
                 let words = RangePolicy::ALL.map(|policy| (policy.name(), policy));
                 self.range_lock = self.range_lock.with_policy(choose(key, value, &words)?);
+            }
+            "node_lock" => {
+                let words = NodeLock::ALL.map(|policy| (policy.name(), policy));
+                self.node_lock = choose(key, value, &words)?;
             }
             "segment_size" => {
                 let wrong = || format!("{key}={value}: it is a power of two, 4K to 1T");

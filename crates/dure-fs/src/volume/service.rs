@@ -136,6 +136,26 @@ impl Volume {
         Ok(node)
     }
 
+    /// Copies bytes of a granule of the node `nid`, which must be of this kind. The one way down a map: who
+    /// has read a child's number in a node holds nothing of the node when he asks for the child.
+    ///
+    /// # Errors
+    /// As [`Volume::node`].
+    #[inline]
+    pub(crate) fn load_from_node(
+        &self,
+        nid: Nid,
+        kind: NodeKind,
+        place: (u8, usize),
+        out: &mut [u8],
+    ) -> Result<()> {
+        if !self.nodes.load(nid, kind, place, out) {
+            // Not in memory, or not what it should be.
+            self.node(nid, kind)?.load(place, out);
+        }
+        Ok(())
+    }
+
     fn load_node(&self, nid: Nid) -> Result<Arc<Node>> {
         loop {
             let entry = self.nat.entry(nid)?;
@@ -170,7 +190,7 @@ impl Volume {
                 Err(_) if moved() => continue,
                 Err(error) => return Err(error),
             };
-            let node = Arc::new(Node::new(nid, image));
+            let node = Arc::new(Node::new(nid, image, self.options.node_lock));
             if let Some(node) = self.nodes.insert_loaded(node, || !moved()) {
                 return Ok(node);
             }

@@ -71,7 +71,7 @@ fn free(fs: &FileSystem, nid: Nid) -> Mark {
 
 fn text(fs: &FileSystem, nid: Nid, len: usize) -> Vec<u8> {
     let node = fs.0.node(nid, NodeKind::Blob).expect("it is there");
-    node.read(0).payload[..len].to_vec()
+    node.read(0).payload()[..len].to_vec()
 }
 
 #[test]

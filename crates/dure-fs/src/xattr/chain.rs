@@ -79,7 +79,7 @@ pub(crate) fn load(volume: &Volume, root: u64) -> Result<Chain> {
             });
         }
         let node = volume.node(Nid(next), NodeKind::Blob)?;
-        next = next_of(&node.read(0).payload);
+        next = node.look(0, next_of);
         chain.nodes.push(node);
     }
     Ok(chain)
@@ -106,7 +106,8 @@ impl Chain {
         let mut stream = Vec::with_capacity(bytes);
         for node in &self.nodes {
             let len = (bytes - stream.len()).min(BLOB_BYTES);
-            stream.extend_from_slice(&node.read(0).payload[HEADER_BYTES..][..len]);
+            let piece = HEADER_BYTES..HEADER_BYTES + len;
+            node.look_at(0, piece, |bytes| stream.extend_from_slice(bytes));
         }
         Ok(stream)
     }
@@ -124,7 +125,7 @@ impl Chain {
                 _ if last => Some(0),
                 next => next.map(|next| next.nid.0),
             };
-            let same = |node: &Arc<Node>, next| holds(&node.read(0).payload, next, piece);
+            let same = |node: &Arc<Node>, next| node.look(0, |payload| holds(payload, next, piece));
             let node = self.nodes.get(at).zip(next);
             node.is_some_and(|(node, next)| same(node, next))
         };

@@ -186,5 +186,9 @@ impl<T> Default for AtomicPtr<T> {
 /// Orders the accesses around it.
 #[inline]
 pub fn fence(ordering: Ordering) {
-    inner::fence(order(ordering));
+    match order(ordering) {
+        // A canary took the fence away.
+        Ordering::Relaxed => {}
+        ordering => inner::fence(ordering),
+    }
 }

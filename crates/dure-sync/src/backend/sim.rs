@@ -213,12 +213,18 @@ pub(crate) fn sleep(duration: Duration) {
 /// is half copied.
 pub(crate) fn before_copy(way: super::Copying, address: usize, left: usize) -> usize {
     const COPY_BYTES: usize = 2048;
+    const PIECE_BYTES: usize = 256;
     let access = match way {
         super::Copying::Out => Access::Load,
         super::Copying::In => Access::Store,
     };
     dure_vcpu::access(access, address);
-    left.min(COPY_BYTES)
+    // What is shorter, such as a granule of a node, goes in pieces as well.
+    match left {
+        0..=PIECE_BYTES => left,
+        ..=COPY_BYTES => left.div_ceil(2),
+        _ => COPY_BYTES,
+    }
 }
 
 /// One turn of a spin loop.

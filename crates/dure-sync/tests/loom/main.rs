@@ -9,6 +9,7 @@
 mod page_slab;
 mod range_lock;
 mod spread_lock;
+mod version;
 mod versioned_table;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,6 +1,5 @@
 //! Looking slots up.
 
-use dure_sync::Arc;
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U64;
 
@@ -9,22 +8,31 @@ use crate::error::{Error, Result};
 use crate::format::inode::InodeRecord;
 use crate::format::node::NodeKind;
 use crate::format::slot::{DIRECT_SLOTS, INDEX_CHILDREN, Slot};
-use crate::node::Node;
 use crate::units::{BlockNo, Nid};
 use crate::volume::Volume;
 
-/// Reads the map of one inode; remembers the last leaf. The caller holds the inode lock or the
-/// write-back mutex for as long as it uses one.
+/// Bytes of a granule of slots.
+const SLOTS_BYTES: usize = NodeKind::Leaf.payload();
+
+/// Reads the map of one inode; remembers the last leaf, and the slots it has read there. The caller holds the
+/// inode lock or the write-back mutex for as long as it uses one.
 #[derive(Debug)]
 pub(crate) struct MapReader<'v> {
     volume: &'v Volume,
-    leaf: Option<(u64, Option<Arc<Node>>)>,
+    /// First page of a leaf, and the leaf if there is one.
+    leaf: Option<(u64, Option<Nid>)>,
+    /// A granule of that leaf.
+    slots: Option<(u8, [u8; SLOTS_BYTES])>,
 }
 
 impl<'v> MapReader<'v> {
     /// A reader of maps of `volume`.
     pub(crate) fn new(volume: &'v Volume) -> MapReader<'v> {
-        MapReader { volume, leaf: None }
+        MapReader {
+            volume,
+            leaf: None,
+            slots: None,
+        }
     }
 
     /// The slot of `page`; a hole where nothing is mapped.
@@ -36,22 +44,26 @@ impl<'v> MapReader<'v> {
             let slot = slot_of(&record.body[path::direct_bytes(page)]);
             return check_slot(self.volume, record, page, slot);
         }
-        let start = path::node_start(page, 1);
-        if self
-            .leaf
-            .as_ref()
-            .is_none_or(|(cached, _)| *cached != start)
-        {
-            self.leaf = Some((start, leaf_of(self.volume, record, page)?));
-        }
-        match &self.leaf {
-            Some((_, Some(leaf))) => {
-                let place = SlotPlace::in_leaf(page);
-                let slot = slot_of(&leaf.read(place.granule).payload[place.bytes()]);
-                check_slot(self.volume, record, page, slot)
+        let Some(leaf) = self.leaf_of(record, page)? else {
+            return Ok(Slot::HOLE);
+        };
+        let place = SlotPlace::in_leaf(page);
+        let slots = match &mut self.slots {
+            Some((granule, slots)) if *granule == place.granule => slots,
+            other => {
+                let slots = &mut other.insert((place.granule, [0; SLOTS_BYTES])).1;
+                let read =
+                    self.volume
+                        .load_from_node(leaf, NodeKind::Leaf, (place.granule, 0), slots);
+                if let Err(error) = read {
+                    self.slots = None;
+                    return Err(error);
+                }
+                slots
             }
-            _ => Ok(Slot::HOLE),
-        }
+        };
+        let slot = slot_of(&slots[place.bytes()]);
+        check_slot(self.volume, record, page, slot)
     }
 
     /// The first page in `from..to` that is mapped, and its slot.
@@ -67,12 +79,12 @@ impl<'v> MapReader<'v> {
         let to = to.min(FILE_PAGES_MAX);
         let mut page = from;
         while page < to {
-            if page >= DIRECT_SLOTS && !self.has_leaf(record, page)? {
+            if page >= DIRECT_SLOTS && self.leaf_of(record, page)?.is_none() {
                 let Some((start, leaf)) = next_leaf(self.volume, record, page)? else {
                     return Ok(None);
                 };
                 page = page.max(start);
-                self.leaf = Some((start, Some(leaf)));
+                self.remember(start, Some(leaf));
                 continue;
             }
             let slot = self.slot(record, page)?;
@@ -84,16 +96,21 @@ impl<'v> MapReader<'v> {
         Ok(None)
     }
 
-    fn has_leaf(&mut self, record: &InodeRecord, page: u64) -> Result<bool> {
+    fn leaf_of(&mut self, record: &InodeRecord, page: u64) -> Result<Option<Nid>> {
         let start = path::node_start(page, 1);
-        if self
-            .leaf
-            .as_ref()
-            .is_none_or(|(cached, _)| *cached != start)
-        {
-            self.leaf = Some((start, leaf_of(self.volume, record, page)?));
+        match self.leaf {
+            Some((remembered, leaf)) if remembered == start => Ok(leaf),
+            _ => {
+                let leaf = leaf_of(self.volume, record, page)?;
+                self.remember(start, leaf);
+                Ok(leaf)
+            }
         }
-        Ok(self.leaf.as_ref().is_some_and(|(_, leaf)| leaf.is_some()))
+    }
+
+    fn remember(&mut self, start: u64, leaf: Option<Nid>) {
+        self.leaf = Some((start, leaf));
+        self.slots = None;
     }
 
     /// How many nodes from the leaf of `page` upwards do not exist yet.
@@ -112,8 +129,7 @@ impl<'v> MapReader<'v> {
         }
         let mut nid = Nid(record.map_root.get());
         for level in (2..=height).rev() {
-            let index = self.volume.node(nid, NodeKind::Index)?;
-            nid = child(&index, ChildPlace::toward(page, level));
+            nid = child(self.volume, nid, ChildPlace::toward(page, level))?;
             if nid.0 == 0 {
                 return Ok(level - 1);
             }
@@ -139,32 +155,31 @@ pub(super) fn check_root(record: &InodeRecord) -> Result<u32> {
     })
 }
 
-/// A child's nid in an index as it is in the cache.
-pub(super) fn child(index: &Node, place: ChildPlace) -> Nid {
-    let granule = index.read(place.granule);
-    Nid(U64::read_from_bytes(&granule.payload[place.bytes()])
-        .expect("8 bytes")
-        .get())
+/// A child of the index `nid`.
+fn child(volume: &Volume, nid: Nid, place: ChildPlace) -> Result<Nid> {
+    let mut child = [0; size_of::<U64>()];
+    let at = (place.granule, place.bytes().start);
+    volume.load_from_node(nid, NodeKind::Index, at, &mut child)?;
+    Ok(Nid(u64::from_le_bytes(child)))
 }
 
-fn leaf_of(volume: &Volume, record: &InodeRecord, page: u64) -> Result<Option<Arc<Node>>> {
+fn leaf_of(volume: &Volume, record: &InodeRecord, page: u64) -> Result<Option<Nid>> {
     let height = check_root(record)?;
     if path::height_for(page) > height {
         return Ok(None);
     }
     let mut nid = Nid(record.map_root.get());
     for level in (2..=height).rev() {
-        let index = volume.node(nid, NodeKind::Index)?;
-        nid = child(&index, ChildPlace::toward(page, level));
+        nid = child(volume, nid, ChildPlace::toward(page, level))?;
         if nid.0 == 0 {
             return Ok(None);
         }
     }
-    volume.node(nid, NodeKind::Leaf).map(Some)
+    Ok(Some(nid))
 }
 
 /// The first leaf that covers `page` or comes after it, with its first page.
-fn next_leaf(volume: &Volume, record: &InodeRecord, page: u64) -> Result<Option<(u64, Arc<Node>)>> {
+fn next_leaf(volume: &Volume, record: &InodeRecord, page: u64) -> Result<Option<(u64, Nid)>> {
     let height = check_root(record)?;
     if path::height_for(page) > height {
         return Ok(None);
@@ -185,16 +200,15 @@ fn below(
     height: u32,
     start: u64,
     page: u64,
-) -> Result<Option<(u64, Arc<Node>)>> {
+) -> Result<Option<(u64, Nid)>> {
     if height == 1 {
-        return Ok(Some((start, volume.node(nid, NodeKind::Leaf)?)));
+        return Ok(Some((start, nid)));
     }
-    let index = volume.node(nid, NodeKind::Index)?;
     let span = path::subtree_pages(height - 1);
     for n in page.saturating_sub(start) / span..INDEX_CHILDREN {
-        let nid = child(&index, ChildPlace::nth(n));
-        if nid.0 != 0
-            && let Some(found) = below(volume, nid, height - 1, start + n * span, page)?
+        let below_it = child(volume, nid, ChildPlace::nth(n))?;
+        if below_it.0 != 0
+            && let Some(found) = below(volume, below_it, height - 1, start + n * span, page)?
         {
             return Ok(Some(found));
         }

@@ -187,7 +187,7 @@ fn a_hundred_thousand_names() {
     let mut node = first;
     while let Some(child) = (0..8)
         .map(|index| {
-            crate::directory::bucket::header(&node.read(index).payload)
+            crate::directory::bucket::header(node.read(index).payload())
                 .child
                 .get()
         })

@@ -1,0 +1,83 @@
+//! Orderings of versions: what a reader copied counts only if it was whole. It is the way of the pages of a
+//! file and of the granules of a node; words stand for their bytes.
+
+use dure_sync::atomic::{AtomicU64, Ordering};
+use dure_sync::{Arc, Version, Weaken, thread};
+
+use super::{BOTH, check, explore_with};
+
+struct Page {
+    version: Version,
+    words: [AtomicU64; 2],
+}
+
+impl Page {
+    fn new() -> Arc<Page> {
+        Arc::new(Page {
+            version: Version::new(),
+            words: [AtomicU64::new(0), AtomicU64::new(0)],
+        })
+    }
+
+    /// Relaxed: copies order nothing.
+    fn copy(&self) -> [u64; 2] {
+        [0, 1].map(|n| self.words[n].load(Ordering::Relaxed))
+    }
+
+    fn read(&self) -> Option<[u64; 2]> {
+        let seen = self.version.look()?;
+        let words = self.copy();
+        self.version.is_still(seen).then_some(words)
+    }
+
+    fn write(&self, value: u64) {
+        self.version.change(|| {
+            for word in &self.words {
+                // Relaxed: copies order nothing.
+                word.store(value, Ordering::Relaxed);
+            }
+        });
+    }
+}
+
+fn reader_meets_writer() {
+    let page = Page::new();
+    let other = Arc::clone(&page);
+    let writer = thread::spawn("writer", move || other.write(1));
+    let read = page.read();
+    assert!(matches!(read, None | Some([0, 0] | [1, 1])), "{read:?}");
+    writer.join().unwrap();
+    assert_eq!(page.read(), Some([1, 1]));
+}
+
+#[test]
+fn version_readers_see_whole_pages() {
+    check(reader_meets_writer, BOTH);
+}
+
+fn reader_meets_two_changes() {
+    let page = Page::new();
+    let other = Arc::clone(&page);
+    let writer = thread::spawn("writer", move || {
+        other.write(1);
+        other.write(2);
+    });
+    let first = page.read();
+    let second = page.read();
+    for read in [first, second].into_iter().flatten() {
+        assert_eq!(read[0], read[1], "a mixed page");
+    }
+    if let (Some(first), Some(second)) = (first, second) {
+        assert!(first[0] <= second[0], "an older page after a newer one");
+    }
+    writer.join().unwrap();
+}
+
+#[test]
+fn version_readers_never_go_back() {
+    explore_with(2, reader_meets_two_changes);
+    super::canaries(
+        || explore_with(2, reader_meets_two_changes),
+        &[Weaken::Release],
+    );
+}
