@@ -222,7 +222,7 @@ pub(crate) fn before_copy(way: super::Copying, address: usize, left: usize) -> u
     // What is shorter, such as a granule of a node, goes in pieces as well.
     match left {
         0..=PIECE_BYTES => left,
-        ..=COPY_BYTES => left.div_ceil(2),
+        257..=COPY_BYTES => left.div_ceil(2),
         _ => COPY_BYTES,
     }
 }

@@ -41,10 +41,13 @@ impl Locked {
         look: impl FnOnce(&[u8]) -> R,
     ) -> R {
         // The copy is made to be overwritten: the less of it the better.
-        match range.len() {
-            ..=SMALL => self.look_at_copy::<SMALL, R>(index, range, look),
-            ..=MEDIUM => self.look_at_copy::<MEDIUM, R>(index, range, look),
-            _ => self.look_at_copy::<LARGE, R>(index, range, look),
+        let len = range.len();
+        if len <= SMALL {
+            self.look_at_copy::<SMALL, R>(index, range, look)
+        } else if len <= MEDIUM {
+            self.look_at_copy::<MEDIUM, R>(index, range, look)
+        } else {
+            self.look_at_copy::<LARGE, R>(index, range, look)
         }
     }
 
