@@ -31,16 +31,30 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
-/// `cargo test --release` with a backend.
-pub(crate) fn test_with_backend(backend: &str) -> Command {
+/// `cargo` with a backend.
+fn with_backend(backend: &str) -> Command {
     let mut flags = std::env::var("RUSTFLAGS").unwrap_or_default();
     flags.push_str(&format!(" --cfg dure_backend=\"{backend}\""));
     let mut command = cargo();
     command
         .env("RUSTFLAGS", flags.trim_start())
-        .env("CARGO_TARGET_DIR", root().join("target").join(backend))
-        .args(["test", "--release"]);
+        .env("CARGO_TARGET_DIR", root().join("target").join(backend));
     command
+}
+
+/// `cargo test --release` with a backend.
+pub(crate) fn test_with_backend(backend: &str) -> Command {
+    let mut command = with_backend(backend);
+    command.args(["test", "--release"]);
+    command
+}
+
+/// Builds the `dure` program for simulated cores; its path.
+pub(crate) fn build_simulated_dure() -> Result<PathBuf> {
+    let mut build = with_backend("sim");
+    build.args(["build", "--release", "-p", "dure-cli"]);
+    run(build)?;
+    Ok(root().join("target/sim/release/dure"))
 }
 
 /// Builds the `dure` program in the release profile; its path.

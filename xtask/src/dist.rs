@@ -19,7 +19,11 @@ use crate::cargo;
 
 /// Arguments of `cargo xtask dist`.
 #[derive(Debug, Args)]
-pub(crate) struct Dist {}
+pub(crate) struct Dist {
+    /// Also build the program for simulated cores, which `dure sim conflicts` needs.
+    #[arg(long)]
+    simulation: bool,
+}
 
 /// The name by which a tool of the system calls a subcommand.
 const NAMES: [(&str, Option<&str>); 4] = [
@@ -51,6 +55,10 @@ impl Dist {
         let making = cargo::target().join("dist.new");
         remove(&making)?;
         install(&program, &making)?;
+        if self.simulation {
+            let simulated = cargo::build_simulated_dure()?;
+            copy(&simulated, &making.join("libexec/dure/dure-simulated"))?;
+        }
         remove(&dist)?;
         fs::rename(&making, &dist).with_context(|| dist.display().to_string())?;
         println!("{}", dist.display());

@@ -1,7 +1,10 @@
 //! `cargo xtask sim`.
 
-use anyhow::{Result, ensure};
-use clap::Args;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, Subcommand};
 
 use crate::cargo;
 
@@ -17,7 +20,10 @@ const CRATES: &[&str] = &[
 
 /// Arguments of `cargo xtask sim`.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Sim {
+    #[command(subcommand)]
+    report: Option<Report>,
     /// Seeds per test, instead of what each test finds enough.
     #[arg(long)]
     seeds: Option<u64>,
@@ -32,8 +38,27 @@ pub(crate) struct Sim {
     test_args: Vec<String>,
 }
 
+/// What runs on simulated cores beside tests.
+#[derive(Debug, Subcommand)]
+enum Report {
+    /// Build `dure` for simulated cores, and run `dure sim conflicts`.
+    Conflicts {
+        /// Arguments of `dure sim conflicts`; `--help` lists them.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+}
+
 impl Sim {
     pub(crate) fn run(self) -> Result<()> {
+        if let Some(Report::Conflicts { arguments }) = self.report {
+            let program = cargo::build_simulated_dure()?;
+            let mut command = Command::new(&program);
+            command.args(["sim", "conflicts"]).args(arguments);
+            // Its exit code is the answer.
+            let error = command.exec();
+            return Err(error).with_context(|| program.display().to_string());
+        }
         let mut command = cargo::test_with_backend("sim");
         if let Some(package) = &self.package {
             ensure!(

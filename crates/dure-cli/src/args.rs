@@ -59,6 +59,50 @@ pub enum Sim {
     /// Run small workloads, cut the power at every step, and compare what recovery makes of each state
     /// with what the contract allows. Ends with 1 if any state violates it.
     Crash(SimCrash),
+    /// Run every pair of calls that commute on two virtual cores, and report which cache lines both use
+    /// with at least one write, where, and the share of pairs that has none. Ends with 1 if a call
+    /// answered other than the model says, or the share is below --at-least.
+    #[command(after_long_help = CONFLICTS_HELP)]
+    Conflicts(SimConflicts),
+}
+
+const CONFLICTS_HELP: &str = "\
+A pair commutes if both orders give the same answers and leave the same state; a model of the file system says so. \
+Arguments: same and different files, names, directories, offsets and descriptors, present or not. What counts is \
+the steady state: both cores have made the same calls before on things of the same kind.
+
+The cores are simulated, which takes another build of this program: the installed one finds it in libexec/dure \
+(`cargo xtask dist --simulation`), one in the target folder of the sources builds and runs it itself, which is \
+what `cargo xtask sim conflicts` does.
+
+JSON: pairs, conflict_free, share, ordered (pairs that do not commute), exceptions (one for each place in the code \
+that writes a shared line: class, count of pairs, alone (pairs with no other), justified (why, or null), pair (an \
+example) and line (where its memory was made, and who uses it)), excepted_pairs, wrong.";
+
+/// `dure sim conflicts`.
+#[derive(Debug, clap::Args)]
+pub struct SimConflicts {
+    /// Only one pair of so many.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub every: u32,
+    /// Only pairs with this text in them, as in 'creat /a/x | unlink'.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub only: String,
+    /// Policies the volumes are mounted with, as -o of `dure mount` takes them, with commas between.
+    #[arg(long, value_name = "OPTIONS", value_delimiter = ',')]
+    pub mount: Vec<String>,
+    /// End with 1 if less than so many percent of the pairs are free of conflicts.
+    #[arg(long, value_name = "PERCENT")]
+    pub at_least: Option<f64>,
+    /// List the pairs that are not, too.
+    #[arg(long)]
+    pub list: bool,
+    /// Threads that run pairs [default: one for each core of this machine].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub threads: Option<u32>,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `dure sim crash`.

@@ -1,5 +1,7 @@
 //! What verifies dure: models, generators and checkers. Nothing of the product depends on it.
 
+#[cfg(dure_backend = "sim")]
+pub mod conflicts;
 pub mod crash;
 pub mod model;
 #[cfg(dure_backend = "sim")]

@@ -100,7 +100,11 @@ impl SharedSlice {
     /// As [`SharedBytes::load`].
     #[inline]
     pub(crate) fn load(&self, at: usize, out: &mut [u8]) {
-        let first = part(self.bytes.as_ptr().cast(), self.bytes.len(), at..at + out.len());
+        let first = part(
+            self.bytes.as_ptr().cast(),
+            self.bytes.len(),
+            at..at + out.len(),
+        );
         // SAFETY: the part has so many bytes; nobody writes them but by copies.
         unsafe { copy_out(first, out) };
     }
@@ -108,7 +112,11 @@ impl SharedSlice {
     /// As [`SharedBytes::store`].
     #[inline]
     pub(crate) fn store(&self, at: usize, bytes: &[u8]) {
-        let first = part(self.bytes.as_ptr().cast(), self.bytes.len(), at..at + bytes.len());
+        let first = part(
+            self.bytes.as_ptr().cast(),
+            self.bytes.len(),
+            at..at + bytes.len(),
+        );
         // SAFETY: the part has so many bytes; nobody reads them as plain memory meanwhile, as callers of
         // `as_slice` promise.
         unsafe { copy_in(bytes, first) };

@@ -20,6 +20,7 @@
 
 pub use dure_vcpu::models;
 pub use dure_vcpu::{
-    Access, Config, Failure, FailureKind, HotLine, Report, Rng, Run, Schedule, charge, is_running,
-    label, run, seeds, touch, transfers, try_run,
+    Access, Config, Detail, Failure, FailureKind, Frame, HotLine, Report, Rng, Run, Schedule,
+    SharedLine, Sighting, Stack, Symbols, charge, is_running, label, run, seeds, touch, transfers,
+    try_run, watch_begin, watch_end, watch_task,
 };

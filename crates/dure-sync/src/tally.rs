@@ -5,11 +5,14 @@
 //! **Structure.** [`Tally`]: a word. [`Tally::add`] is a load and a store, for writers that a lock (or
 //! being one core) keeps apart; [`Tally::add_shared`] is for the others. [`Histogram`]: tallies by powers
 //! of two. **Invariants.** A tally orders nothing and decides nothing: so all accesses are relaxed, and
-//! the backends `loom` and `sim` do not see them (no schedule depends on them). A read lies between two
+//! the backends `loom` and `sim` do not see them (no schedule depends on them), except for a watch of the
+//! latter, which tells who shares a line. A read lies between two
 //! true values of that one tally; two tallies need not fit each other.
 //! **Crash.** They start at zero.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::backend;
 
 /// A number that is only looked at. Relaxed everywhere: a statistic publishes nothing.
 #[derive(Debug, Default)]
@@ -25,6 +28,7 @@ impl Tally {
     /// Adds `count`. Only one task at a time may do so; what another adds meanwhile is lost.
     #[inline]
     pub fn add(&self, count: u64) {
+        self.changes();
         let sum = self.0.load(Ordering::Relaxed).wrapping_add(count);
         self.0.store(sum, Ordering::Relaxed);
     }
@@ -32,19 +36,27 @@ impl Tally {
     /// Adds `count`; any number of tasks may do so.
     #[inline]
     pub fn add_shared(&self, count: u64) {
+        self.changes();
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
     /// Raises it to `value` if it is lower; gives what it was. Any number of tasks may do so.
     #[inline]
     pub fn raise(&self, value: u64) -> u64 {
+        self.changes();
         self.0.fetch_max(value, Ordering::Relaxed)
     }
 
     /// Replaces it.
     #[inline]
     pub fn set(&self, value: u64) {
+        self.changes();
         self.0.store(value, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn changes(&self) {
+        backend::statistic_changes(std::ptr::from_ref(self).addr());
     }
 
     /// As it is.

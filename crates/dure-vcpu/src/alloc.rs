@@ -27,7 +27,9 @@ unsafe impl GlobalAlloc for LineAllocator {
             return std::ptr::null_mut();
         };
         // SAFETY: the layout's size is not zero, as the caller promises for the smaller one.
-        unsafe { System.alloc(layout) }
+        let block = unsafe { System.alloc(layout) };
+        current::allocated(block.addr(), layout.size());
+        block
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
@@ -42,6 +44,8 @@ unsafe impl GlobalAlloc for LineAllocator {
             return std::ptr::null_mut();
         };
         // SAFETY: the layout's size is not zero, as the caller promises for the smaller one.
-        unsafe { System.alloc_zeroed(layout) }
+        let block = unsafe { System.alloc_zeroed(layout) };
+        current::allocated(block.addr(), layout.size());
+        block
     }
 }

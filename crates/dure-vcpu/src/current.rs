@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use crate::lines::Access;
 use crate::task::{TaskId, TaskYielder, Wake};
+use crate::watch::{Detail, SharedLine, Watch};
 use crate::world::World;
 
 thread_local! {
@@ -112,19 +113,66 @@ pub fn is_running() -> bool {
 /// A visible operation on the word at `address`, before the real one is done.
 #[inline]
 pub fn access(access: Access, address: usize) {
+    access_to(access, address, "");
+}
+
+/// The same on a word that is part of a `what`, a name for reports.
+#[inline]
+pub fn access_to(access: Access, address: usize, what: &'static str) {
     visible(
         |world| world.slack(access, address),
-        |world| world.access(access, address),
+        |world| {
+            world.note(access, address, what);
+            world.access(access, address);
+        },
     );
 }
 
-/// Counts the use of plain data: costs and cache lines, but no switch.
-pub fn touch(access: Access, address: usize, bytes: usize) {
+/// The first address of `bytes` from `address` on in each line.
+fn words(address: usize, bytes: usize) -> impl Iterator<Item = usize> {
+    let lines = (address >> 6)..(address + bytes.max(1)).div_ceil(64);
+    lines.map(move |line| (line << 6).max(address))
+}
+
+/// Counts the use of plain data, part of a `what`: costs and cache lines, but no switch.
+pub fn touch(access: Access, address: usize, bytes: usize, what: &'static str) {
     with_world(|world| {
-        for line in (address >> 6)..(address + bytes.max(1)).div_ceil(64) {
-            world.access(access, (line << 6).max(address));
+        for word in words(address, bytes) {
+            world.note(access, word, what);
+            world.access(access, word);
         }
     });
+}
+
+/// Tells a watch of the use of plain data; costs nothing and counts nowhere else.
+pub fn note(access: Access, address: usize, bytes: usize, what: &'static str) {
+    with_world(|world| {
+        if world.watch.is_some() {
+            words(address, bytes).for_each(|word| world.note(access, word, what));
+        }
+    });
+}
+
+/// From now on the machine notes what watched tasks use. No task is watched yet.
+pub fn watch_begin(detail: Detail) {
+    with_world(|world| world.watch = Some(Watch::new(detail)));
+}
+
+/// From now on, or no longer, the calling task is watched.
+pub fn watch_task(on: bool) {
+    with_world(|world| {
+        let task = world.running;
+        if let Some(watch) = &mut world.watch {
+            watch.include(task, on);
+        }
+    });
+}
+
+/// Ends the watch: the lines that more than one core used, and one of them wrote.
+#[must_use]
+pub fn watch_end() -> Vec<SharedLine> {
+    let watch = with_world(|world| world.watch.take()).flatten();
+    watch.map_or_else(Vec::new, Watch::finish)
 }
 
 /// Work of the processor that touches nothing shared.
@@ -184,6 +232,7 @@ pub fn futex_wait(
     visible(
         |world| world.slack(Access::Load, address),
         |world| {
+            world.note(Access::Load, address, "");
             world.access(Access::Load, address);
             world.charge(world.config.model.system_call_ns);
         },
@@ -308,7 +357,21 @@ pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
 
 /// Memory was freed: its next user finds cache lines nobody has.
 pub fn forget(address: usize, bytes: usize) {
-    with_world(|world| world.lines.forget(address, bytes));
+    with_world(|world| {
+        world.lines.forget(address, bytes);
+        if let Some(watch) = &mut world.watch {
+            watch.forget(address, bytes);
+        }
+    });
+}
+
+/// Memory was allocated: a watch notes by whom.
+pub fn allocated(address: usize, bytes: usize) {
+    with_world(|world| {
+        if let Some(watch) = &mut world.watch {
+            watch.allocated(address, bytes);
+        }
+    });
 }
 
 /// Uses the value the current task has under `key`, made by `make` at first use. None outside any

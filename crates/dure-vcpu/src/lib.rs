@@ -49,14 +49,16 @@ mod seeds;
 mod sleep;
 mod task;
 mod timers;
+mod watch;
 mod world;
 
 pub use alloc::LineAllocator;
 pub use config::{CORES_MAX, Config, Schedule};
 pub use current::{
-    access, charge, core_count, current_core, current_task, fail_run, forget, futex_wait,
-    futex_wake, is_finished, is_running, join, label, move_to, now_ns, random, sleep, spawn,
-    spin_hint, touch, transfers, with_local, yield_now,
+    access, access_to, allocated, charge, core_count, current_core, current_task, fail_run, forget,
+    futex_wait, futex_wake, is_finished, is_running, join, label, move_to, note, now_ns, random,
+    sleep, spawn, spin_hint, touch, transfers, watch_begin, watch_end, watch_task, with_local,
+    yield_now,
 };
 pub use lines::{Access, HotLine};
 pub use report::{Failure, FailureKind, Report};
@@ -64,3 +66,4 @@ pub use rng::Rng;
 pub use runner::{Run, run, try_run};
 pub use seeds::seeds;
 pub use task::{TaskId, Wake};
+pub use watch::{Detail, Frame, SharedLine, Sighting, Stack, Symbols};

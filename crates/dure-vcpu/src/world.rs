@@ -17,6 +17,7 @@ use crate::rng::Rng;
 use crate::sleep::Waiter;
 use crate::task::{Blocked, Core, State, Task};
 use crate::timers::Timers;
+use crate::watch::Watch;
 
 /// What the runner has to do when a task gave way.
 #[derive(Debug)]
@@ -52,6 +53,8 @@ pub(crate) struct World {
     pub(crate) bodies: Vec<Option<Body>>,
     /// Named address ranges, for reports.
     pub(crate) labels: Vec<(usize, usize, String)>,
+    /// What is being watched, if anything is.
+    pub(crate) watch: Option<Watch>,
     live: usize,
     hash: u64,
     steps: u64,
@@ -81,6 +84,7 @@ impl World {
             next: Next::Run(0),
             bodies: Vec::new(),
             labels: Vec::new(),
+            watch: None,
             live: 0,
             hash: 0xCBF2_9CE4_8422_2325,
             steps: 0,
@@ -205,6 +209,15 @@ impl World {
             core.clock = cost.ready_at;
         }
         self.charge(own);
+    }
+
+    /// Tells the watch, if there is one, that the running task uses the word at `address`.
+    #[inline]
+    pub(crate) fn note(&mut self, access: Access, address: usize, what: &'static str) {
+        let user = (self.running, self.core());
+        if let Some(watch) = &mut self.watch {
+            watch.note(user, access, address, what);
+        }
     }
 
     /// Ends the running task.

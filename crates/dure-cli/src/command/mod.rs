@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 pub(crate) mod cat;
 pub(crate) mod check;
+pub(crate) mod conflicts;
 pub(crate) mod copy;
 pub(crate) mod demo;
 pub(crate) mod dump;

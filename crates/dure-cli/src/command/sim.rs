@@ -9,7 +9,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
-use dure_fs::DataMode;
+use dure_fs::{DataMode, MountOptions};
 use dure_sim::crash::campaign::{Campaign, Plan, Tally};
 use dure_sim::crash::{Options, Workload};
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,7 @@ use crate::{exit, progress};
 pub(crate) fn run(args: &Sim) -> Result<u8> {
     match args {
         Sim::Crash(args) => crash(args),
+        Sim::Conflicts(args) => super::conflicts::run(args),
     }
 }
 
@@ -198,16 +199,25 @@ fn crash(args: &SimCrash) -> Result<u8> {
     Ok(report.code())
 }
 
-/// How the volumes of all workloads are mounted.
-fn options(args: &SimCrash) -> Result<Options> {
-    let mut options = Options::default();
-    for policy in args.mount.iter().filter(|policy| !policy.is_empty()) {
+/// The policies of `--mount`.
+pub(super) fn mount_options(policies: &[String]) -> Result<MountOptions> {
+    let mut mount = MountOptions::default();
+    for policy in policies.iter().filter(|policy| !policy.is_empty()) {
         let (key, value) = policy.split_once('=').unwrap_or((policy, ""));
-        let set = options.mount.set_policy(key, value);
+        let set = mount.set_policy(key, value);
         if !set.map_err(|what| anyhow!("--mount {what}"))? {
             bail!("--mount {policy}: no policy has that name; `dure sim crash --help` lists them");
         }
     }
+    Ok(mount)
+}
+
+/// How the volumes of all workloads are mounted.
+fn options(args: &SimCrash) -> Result<Options> {
+    let options = Options {
+        mount: mount_options(&args.mount)?,
+        ..Options::default()
+    };
     if options.mount.data == DataMode::Writeback {
         bail!(
             "--mount data=writeback: after a crash a page that was not synced may read as zeroes then, \

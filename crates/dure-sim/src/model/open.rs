@@ -20,6 +20,12 @@ pub(super) struct Open {
     position: u64,
 }
 
+impl Open {
+    pub(super) fn position(&self) -> u64 {
+        self.position
+    }
+}
+
 fn check_flags(flags: Flags) -> Result<()> {
     let writes = flags.write || flags.append;
     let nothing = !flags.read && !writes;

@@ -49,6 +49,11 @@ impl Store {
             .expect("the model was asked for an inode that exists")
     }
 
+    /// Changes every inode.
+    pub fn each_mut(&mut self, change: impl FnMut(&mut Node)) {
+        self.nodes.values_mut().for_each(change);
+    }
+
     /// The inode `ino`, if it exists.
     #[must_use]
     pub fn find(&self, ino: u64) -> Option<&Node> {

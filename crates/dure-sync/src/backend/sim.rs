@@ -90,7 +90,8 @@ impl Shadow {
 /// holder uses only a part.
 fn touch<T>(access: Access, data: *const T) {
     if size_of::<T>() > 0 {
-        dure_vcpu::touch(access, data.addr(), size_of::<T>().min(128));
+        let what = std::any::type_name::<T>();
+        dure_vcpu::touch(access, data.addr(), size_of::<T>().min(128), what);
     }
 }
 
@@ -99,7 +100,14 @@ fn touch<T>(access: Access, data: *const T) {
 pub(crate) fn reference_counted<T: ?Sized>(object: &T) {
     let address = std::ptr::from_ref(object).addr();
     let header = align_of_val(object).max(2 * size_of::<usize>());
-    dure_vcpu::access(Access::Update, address - header);
+    let what = std::any::type_name_of_val(object);
+    dure_vcpu::access_to(Access::Update, address - header, what);
+}
+
+/// The statistic at `address` is about to be changed. No schedule depends on it, so only a watch is told.
+#[inline]
+pub(crate) fn statistic_changes(address: usize) {
+    dure_vcpu::note(Access::Store, address, size_of::<u64>(), "statistic");
 }
 
 /// Sleeps while `word` holds `expected`; may return early.
@@ -220,11 +228,13 @@ pub(crate) fn before_copy(way: super::Copying, address: usize, left: usize) -> u
     };
     dure_vcpu::access(access, address);
     // What is shorter, such as a granule of a node, goes in pieces as well.
-    match left {
+    let len = match left {
         0..=PIECE_BYTES => left,
         257..=COPY_BYTES => left.div_ceil(2),
         _ => COPY_BYTES,
-    }
+    };
+    dure_vcpu::note(access, address, len, "bytes that several may copy");
+    len
 }
 
 /// One turn of a spin loop.

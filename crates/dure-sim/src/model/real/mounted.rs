@@ -112,6 +112,17 @@ impl Mounted {
         self.slots[slot].as_ref().ok_or(Errno::BADF)
     }
 
+    /// Another descriptor of the open file in `slot`.
+    #[must_use]
+    pub fn share(&self, slot: usize) -> Option<File> {
+        self.slots[slot].as_ref().map(File::try_clone)
+    }
+
+    /// Puts an open file into `slot`.
+    pub fn adopt(&mut self, slot: usize, file: File) {
+        self.slots[slot] = Some(file);
+    }
+
     fn open(&mut self, slot: usize, opened: dure::Result<File>) -> Outcome {
         self.slots[slot] = Some(opened.map_err(|error| errno(&error))?);
         Ok(Answer::Done)
