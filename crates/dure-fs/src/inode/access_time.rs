@@ -90,8 +90,11 @@ impl AccessTimeCell {
 
     /// The record has it now, or it was set explicitly.
     pub(crate) fn clear(&self) {
-        // Relaxed: a time of its own; a read that is noted meanwhile may be lost, which is harmless.
-        self.0.store(0, Ordering::Relaxed);
+        // Nothing is written where nothing changes: others read the line.
+        if self.is_pending() {
+            // Relaxed: a time of its own; a read that is noted meanwhile may be lost, which is harmless.
+            self.0.store(0, Ordering::Relaxed);
+        }
     }
 
     /// Whether a read waits to be written.

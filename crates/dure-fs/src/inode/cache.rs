@@ -19,8 +19,12 @@ use crate::ranks::INODE_SHARD;
 use crate::units::{Ino, to_u64, to_usize};
 use crate::volume::Volume;
 
-/// Shards of one partition.
-const SHARDS: u64 = 8;
+/// Shards of one partition, at least and at most: inodes of one node, and of as many nodes side by side as
+/// there is room for, are in different ones.
+const SHARDS: (usize, usize) = (8, 64);
+
+/// Shards of all partitions, if each has at least its least.
+const SHARDS_ALL: usize = 2048;
 
 /// Inodes an insert into a full shard looks at to make room.
 const SWEEP: usize = 32;
@@ -45,6 +49,8 @@ pub(crate) enum Unlinked {
 #[derive(Debug)]
 pub(crate) struct InodeCache {
     partitions: u64,
+    /// Shards of each partition.
+    partition_shards: u64,
     shards: Vec<CachePadded<RwLock<INODE_SHARD, Shard>>>,
     /// Most inodes in a shard before it evicts.
     shard_inodes_max: usize,
@@ -55,13 +61,15 @@ pub(crate) struct InodeCache {
 impl InodeCache {
     /// A cache of about `inodes_max` inodes for a volume with `partitions` partitions.
     pub(crate) fn new(inodes_max: usize, partitions: usize) -> InodeCache {
-        let shards = partitions * to_usize(SHARDS);
+        let partition_shards = (SHARDS_ALL / partitions).clamp(SHARDS.0, SHARDS.1);
+        let shards = partitions * partition_shards;
         InodeCache {
             partitions: to_u64(partitions),
+            partition_shards: to_u64(partition_shards),
             shards: (0..shards)
                 .map(|_| CachePadded::new(RwLock::new(Shard::default())))
                 .collect(),
-            shard_inodes_max: (inodes_max / shards).max(16),
+            shard_inodes_max: (inodes_max / shards).max(4),
             homes: PerCore::new(partitions, |_| OnceLock::new()),
         }
     }
@@ -84,7 +92,7 @@ impl InodeCache {
 
     fn shard(&self, ino: Ino) -> &RwLock<INODE_SHARD, Shard> {
         let (pair, _) = nat::place_of(ino.nid());
-        let shard = pair % self.partitions * SHARDS + ino.0 % SHARDS;
+        let shard = pair % self.partitions * self.partition_shards + ino.0 % self.partition_shards;
         &self.shards[to_usize(shard)]
     }
 

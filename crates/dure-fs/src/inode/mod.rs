@@ -21,7 +21,7 @@ mod pool;
 mod shown;
 
 use dure_sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use dure_sync::{Arc, Mutex};
+use dure_sync::{Arc, CachePadded, Mutex};
 use zerocopy::IntoBytes;
 
 pub(crate) use access_time::{AccessTimeCell, AccessTimes};
@@ -59,14 +59,15 @@ pub(crate) struct Inode {
     pub(crate) index: u8,
     /// The range lock of a file in which tasks have met. Ranges come before the locks below.
     pub(crate) ranges: Ranges,
-    /// Held over write-back, truncate and allocation.
-    pub(crate) writeback: Mutex<WRITEBACK, ()>,
+    /// Held over write-back, truncate and allocation. Apart from what others read meanwhile.
+    pub(crate) writeback: CachePadded<Mutex<WRITEBACK, ()>>,
     /// Everything that changes.
     pub(crate) state: StateLock,
     /// Reads since the record was written.
     pub(crate) access_time: AccessTimeCell,
-    /// Pins. 0 -> 1 only under the shard's lock, so that the claim below is final.
-    pins: AtomicU32,
+    /// Pins. 0 -> 1 only under the shard's lock, so that the claim below is final. Apart from the rest: who
+    /// opens and closes a file writes nothing that its readers read.
+    pins: CachePadded<AtomicU32>,
     /// The link count is 0. Written under `state`; read by whoever drops the last pin.
     unlinked: AtomicBool,
     /// Claimed for deletion: nobody can pin it any more. Written under the shard's write lock.
@@ -121,10 +122,10 @@ impl Inode {
             index: ino.index(),
             node,
             ranges: Ranges::default(),
-            writeback: Mutex::new(()),
+            writeback: CachePadded::new(Mutex::new(())),
             state: StateLock::new(state, id, home),
             access_time: AccessTimeCell::default(),
-            pins: AtomicU32::new(1),
+            pins: CachePadded::new(AtomicU32::new(1)),
             unlinked: AtomicBool::new(record.nlink.get() == 0),
             dying: AtomicBool::new(false),
             referenced: AtomicBool::new(true),
@@ -180,8 +181,12 @@ impl Inode {
     /// Sets or clears what decides whether the last pin deletes it. The caller holds `state` for writing
     /// and a pin.
     pub(crate) fn set_unlinked(&self, unlinked: bool) {
-        // Release: pairs with the Acquire in `InodeRef::drop`; the caller drops its own pin later.
-        self.unlinked.store(unlinked, Ordering::Release);
+        // Relaxed: only holders of `state` for writing change it. Nothing is written where nothing changes:
+        // others read the line.
+        if self.unlinked.load(Ordering::Relaxed) != unlinked {
+            // Release: pairs with the Acquire in `InodeRef::drop`; the caller drops its own pin later.
+            self.unlinked.store(unlinked, Ordering::Release);
+        }
     }
 }
 

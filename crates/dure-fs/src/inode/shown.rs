@@ -239,11 +239,18 @@ impl StateLock {
         attributes: &Attributes,
         holds: impl Fn() -> bool,
     ) {
-        if self.level.load(Ordering::Relaxed) == UNKNOWN {
-            self.level.fetch_max(ASKED, Ordering::Relaxed);
-            return;
+        match self.level.load(Ordering::Relaxed) {
+            UNKNOWN => {
+                self.level.fetch_max(ASKED, Ordering::Relaxed);
+                return;
+            }
+            // Who comes by the inode itself, as through a symbolic link, asks again and again.
+            SHOWN if self.home.shown.get(self.id).is_some() => return,
+            SHOWN => {}
+            _ => {
+                self.level.fetch_max(SHOWN, Ordering::Relaxed);
+            }
         }
-        self.level.fetch_max(SHOWN, Ordering::Relaxed);
         self.home.shown.put(self.id, attributes, holds);
     }
 
