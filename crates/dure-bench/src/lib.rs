@@ -12,6 +12,7 @@
 //! **On a crash** of a run the target's working directory `dure-bench` may stay behind; the next run
 //! removes it.
 
+pub mod aged;
 pub mod aim7;
 pub mod filebench;
 pub mod fxmark;
@@ -55,6 +56,8 @@ pub enum Bench {
     Filebench(filebench::Filebench),
     /// The storage tests of AIM7, as many users mix them.
     Aim7(aim7::Aim7),
+    /// Synchronous writes on an empty file system, and again after it was filled and churned.
+    Aged(aged::Aged),
     /// Synchronous writes: all policies of the journal, ext4, xfs, and the floor below them.
     Journal(journal::Journal),
     /// Range locks: acquire and release of each policy, alone and beside others.
@@ -86,6 +89,7 @@ pub fn run(args: &Args) -> Result<()> {
         Bench::FxMark(fxmark) => fxmark::run(fxmark),
         Bench::Filebench(filebench) => filebench::run(filebench),
         Bench::Aim7(aim7) => aim7::run(aim7),
+        Bench::Aged(aged) => aged::run(aged),
         Bench::Worker { assignment, core } => {
             let told: Assignment = serde_json::from_str(assignment).context("an assignment")?;
             obey(CoreId::new(*core), || match told {

@@ -167,3 +167,43 @@ fn an_unknown_policy_is_named() {
     assert!(!output.status.success());
     assert!(errors.contains("journal=often"), "{errors}");
 }
+
+#[test]
+fn a_volume_is_measured_young_and_aged() {
+    let place = folder();
+    let arguments = [
+        "aged",
+        "--workload",
+        "overwrite-fsync",
+        "--fill",
+        "3",
+        "--churn",
+        "2",
+        "--cores",
+        "1",
+    ];
+    let rows = rows(place.path(), &arguments);
+    let workloads: Vec<_> = rows.iter().map(|row| row["workload"].as_str()).collect();
+    let wanted = ["overwrite-fsync young", "overwrite-fsync aged", "aging"];
+    assert_eq!(workloads, wanted.map(Some));
+    assert!(rows[2]["file_mib"].as_u64().unwrap() > 10, "{}", rows[2]);
+    assert!(
+        rows[2]["kib_per_extent"].as_f64().unwrap() >= 4.0,
+        "{}",
+        rows[2]
+    );
+    assert!(is_empty(place.path()));
+}
+
+#[test]
+fn what_is_too_large_is_not_filled() {
+    let place = folder();
+    let output = bench(
+        place.path(),
+        &["aged", "--target", "dir:.", "--room-max", "1"],
+    );
+    assert!(!output.status.success());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("--room-max"), "{errors}");
+    assert!(is_empty(place.path()));
+}

@@ -29,7 +29,7 @@ pub use dure_journal::{
     LogStatistics, Order, Stall, TRACE_EVENTS_MAX, Trace, TraceBatch, TraceEvent, TraceRecord,
 };
 pub use error::{Error, Result};
-pub use file::{AllocateMode, FILE_BYTES_MAX, ReadMode, SeekTarget, Stamp, SyncScope};
+pub use file::{AllocateMode, Extents, FILE_BYTES_MAX, ReadMode, SeekTarget, Stamp, SyncScope};
 pub use inode::{Attributes, InodeRef, NewInode, SetAttributes, SetTime};
 pub use layout::{FormatOptions, Layout};
 pub use namespace::{DirectoryEntry, FileKind, InodeId, Peek, RenameMode};

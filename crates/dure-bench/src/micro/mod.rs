@@ -67,7 +67,7 @@ pub(crate) fn measure(
 }
 
 /// Single operations, of which a device and a plain copy offer some.
-struct Single;
+pub(crate) struct Single;
 
 impl Bench for Single {
     type Subject = Target;

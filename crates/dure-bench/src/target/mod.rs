@@ -94,7 +94,7 @@ impl Target {
                 options_of(name, policy)?;
                 let path = Path::new(path);
                 let device = if path.is_dir() {
-                    temporary(path)?
+                    temporary(path, TEMPORARY_BYTES)?
                 } else {
                     share(open_file(path, dure_block::file::OpenOptions::default())?)
                 };
@@ -125,7 +125,7 @@ impl Target {
     pub fn defaults(here: &Path) -> Result<Vec<Target>> {
         let name = format!("dir:{}", here.display());
         Ok(vec![
-            Target::volume("dure (temporary)", "", temporary(here)?)?,
+            Target::temporary("dure (temporary)", here, TEMPORARY_BYTES)?,
             Target::directory(&name, here)?,
         ])
     }
@@ -177,6 +177,18 @@ impl Target {
         Ok(Target::new(name, policy, Kind::Volume(volume)))
     }
 
+    /// Its name in reports.
+    #[must_use]
+    pub fn label(&self) -> &str {
+        &self.name
+    }
+
+    /// Its mount options, if it is a volume.
+    #[must_use]
+    pub fn policies(&self) -> &str {
+        &self.policy
+    }
+
     /// A new, empty directory to work in; `None` if the target has none.
     pub(crate) fn tree(&self) -> Result<Option<Tree>> {
         let place = match &self.kind {
@@ -197,6 +209,34 @@ impl Target {
             Kind::Raw { path, pages } => Some((path, *pages)),
             _ => None,
         }
+    }
+
+    /// Bytes written to the device since it, or this run, began: of a volume what it wrote itself, of a
+    /// directory what the block device of its file system counts; `None` where nothing counts.
+    pub(crate) fn device_bytes(&self) -> Option<u64> {
+        match &self.kind {
+            Kind::Volume(volume) => {
+                Some(volume.file_system().activity().device.blocks_written * 4096)
+            }
+            Kind::Directory { place, .. } => {
+                let device = rustix::fs::stat(place).ok()?.st_dev;
+                let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+                let counts = format!("/sys/dev/block/{major}:{minor}/stat");
+                // Its seventh number counts the sectors of 512 bytes that were written.
+                let counts = fs::read_to_string(counts).ok()?;
+                let sectors: u64 = counts.split_whitespace().nth(6)?.parse().ok()?;
+                Some(sectors * 512)
+            }
+            Kind::Raw { .. } | Kind::Copy => None,
+        }
+    }
+
+    /// A new volume in a file of `bytes` bytes below `place` that has no name.
+    ///
+    /// # Errors
+    /// `place` cannot be written, or has no room.
+    pub(crate) fn temporary(name: &str, place: &Path, bytes: u64) -> Result<Target> {
+        Target::volume(name, "", temporary(place, bytes)?)
     }
 
     /// Removes what the runs made.
@@ -220,11 +260,11 @@ impl Target {
 }
 
 /// A new volume in a file that `place` does not show, so that nothing is left of it whatever happens.
-fn temporary(place: &Path) -> Result<Arc<dyn Device>> {
+fn temporary(place: &Path, bytes: u64) -> Result<Arc<dyn Device>> {
     let shown = place.display();
     let room = rustix::fs::statvfs(place).with_context(|| shown.to_string())?;
     let room = room.f_bavail.saturating_mul(room.f_frsize);
-    let bytes = (room / 2).min(TEMPORARY_BYTES);
+    let bytes = (room / 2).min(bytes);
     if bytes < TEMPORARY_BYTES_MIN {
         bail!("{shown} has no room for a temporary volume (512 MiB); name another --target");
     }

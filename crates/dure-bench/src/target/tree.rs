@@ -6,6 +6,7 @@
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result};
 use dure::{OpenOptions, ReadDir, Session};
@@ -215,6 +216,19 @@ impl Tree {
         }
     }
 
+    /// Runs of blocks these files have on the device; `None` if the file system, or the lack of
+    /// filefrag(8), does not let us know.
+    pub(crate) fn extents(&self, files: &[PathBuf]) -> Result<Option<u64>> {
+        let Side::Library(session) = &self.side else {
+            return Ok(extents_of_files(files));
+        };
+        let mut runs = 0;
+        for path in files {
+            runs += How::Read.options().open(session, path)?.extents()?.runs;
+        }
+        Ok(Some(runs))
+    }
+
     /// Bytes an ordinary user may still write.
     pub(crate) fn room_bytes(&self) -> Result<u64> {
         match &self.side {
@@ -225,6 +239,26 @@ impl Tree {
             Side::Library(session) => Ok(session.volume().statistics().blocks_available * 4096),
         }
     }
+}
+
+/// What filefrag says of a file: "PATH: 3 extents found".
+fn extents_of_files(files: &[PathBuf]) -> Option<u64> {
+    let mut runs = 0;
+    for some in files.chunks(256) {
+        let output = Command::new("filefrag").args(some).output().ok()?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let counts = said.lines().filter_map(|line| {
+            let (_, found) = line.rsplit_once(": ")?;
+            let (count, _) = found.split_once(" extent")?;
+            count.parse::<u64>().ok()
+        });
+        let counts: Vec<u64> = counts.collect();
+        if !output.status.success() || counts.len() != some.len() {
+            return None;
+        }
+        runs += counts.iter().sum::<u64>();
+    }
+    Some(runs)
 }
 
 /// What the C library reads of a directory at once.

@@ -19,6 +19,7 @@
 mod allocate;
 mod blocks;
 mod cache;
+mod extents;
 pub(crate) mod map;
 mod marks;
 mod page;
@@ -35,6 +36,7 @@ mod write;
 mod writeback;
 
 pub use allocate::AllocateMode;
+pub use extents::Extents;
 pub use map::FILE_BYTES_MAX;
 pub use read::ReadMode;
 pub use seek::SeekTarget;

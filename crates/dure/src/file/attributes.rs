@@ -1,10 +1,10 @@
 //! Attributes of an open file, plain and extended.
 
-use dure_fs::XattrMode;
+use dure_fs::{Extents, XattrMode};
 use rustix::io::Errno;
 
 use super::File;
-use crate::error::Result;
+use crate::error::{Cause, Result};
 use crate::metadata::{FileTimes, Metadata};
 
 impl File {
@@ -18,6 +18,16 @@ impl File {
             Ok(attributes) => Ok(Metadata::new(attributes)),
             Err(error) => self.told("stat", Err(error.into())),
         }
+    }
+
+    /// How many runs of blocks the file has on the device, and how many blocks; what was not written back
+    /// yet counts as it was before.
+    ///
+    /// # Errors
+    /// `EINVAL` or `EISDIR` of what is no regular file, `EIO`.
+    pub fn extents(&self) -> Result<Extents> {
+        let fs = &self.0.origin.shared().fs;
+        self.told("map", fs.extents(&self.0.inode).map_err(Cause::from))
     }
 
     /// Sets permission bits.

@@ -1,6 +1,6 @@
 use super::{World, check, content, file};
 use crate::file::map::FILE_BYTES_MAX;
-use crate::{AllocateMode, Error, ReadMode, SeekTarget, Stamp, SyncScope};
+use crate::{AllocateMode, Error, Extents, ReadMode, SeekTarget, Stamp, SyncScope};
 
 fn pattern(len: usize, seed: u64) -> Vec<u8> {
     (0..len as u64)
@@ -319,4 +319,31 @@ fn appends_of_many_threads_neither_mix_nor_get_lost() {
             100 * 5001
         );
     }
+}
+
+#[test]
+fn extents_are_runs_of_neighbouring_blocks() {
+    let world = World::new(8192, 8 << 20);
+    let fs = world.mount();
+    let inode = file(&fs);
+    assert_eq!(fs.extents(&inode).unwrap(), Extents::default());
+    fs.write(&inode, 0, &[1; 5 * 4096], Stamp::Set).unwrap();
+    fs.write(&inode, 40 * 4096, &[2; 4096], Stamp::Set).unwrap();
+    fs.sync().unwrap();
+    let extents = fs.extents(&inode).unwrap();
+    assert_eq!(extents.blocks, 6);
+    assert!((2..=3).contains(&extents.runs), "{extents:?}");
+    // Every second page goes elsewhere.
+    for page in [1, 3] {
+        fs.write(&inode, page * 4096, &[3; 4096], Stamp::Set)
+            .unwrap();
+        fs.fsync(&inode, SyncScope::All).unwrap();
+    }
+    let extents = fs.extents(&inode).unwrap();
+    assert_eq!(extents.blocks, 6);
+    assert!((4..=6).contains(&extents.runs), "{extents:?}");
+    assert!(matches!(
+        fs.extents(&fs.root().unwrap()),
+        Err(Error::IsDirectory)
+    ));
 }

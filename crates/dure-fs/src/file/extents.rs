@@ -1,0 +1,54 @@
+//! How a file lies on the device.
+
+use super::map::MapReader;
+use crate::error::Result;
+use crate::inode::InodeRef;
+use crate::units::BLOCK_BYTES_U64;
+use crate::volume::FileSystem;
+
+/// Pages looked at before the inode lock is released for a moment.
+const STEP_PAGES: u64 = 1 << 16;
+
+/// The blocks of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extents {
+    /// Runs of blocks that are neighbours on the device and in the file: as few as can be read with one
+    /// request each.
+    pub runs: u64,
+    /// Blocks of 4 KiB, preallocated ones too.
+    pub blocks: u64,
+}
+
+impl FileSystem {
+    /// Where the blocks of a regular file lie, counted. Pages that were not written back yet count as they
+    /// are on the device. Another task may change the file meanwhile.
+    ///
+    /// # Errors
+    /// `Corrupt` and device errors of reading the map; `Invalid` for another type of inode.
+    pub fn extents(&self, inode: &InodeRef) -> Result<Extents> {
+        let inode = super::regular(inode)?;
+        let mut extents = Extents::default();
+        // The page and the block that would go on with the last run.
+        let mut next = None;
+        let mut from = 0;
+        loop {
+            let state = inode.state.read();
+            // A reader remembers a leaf, which may be freed once the lock is released.
+            let mut map = MapReader::new(&self.0);
+            let size = state.file.size.max(state.record.size.get());
+            let end = size.div_ceil(BLOCK_BYTES_U64).min(state.file.map_end());
+            let step = end.min(from + STEP_PAGES);
+            while let Some((page, slot)) = map.next_mapped(&state.record, from, step)? {
+                let block = slot.block().0;
+                extents.blocks += 1;
+                extents.runs += u64::from(next != Some((page, block)));
+                next = Some((page + 1, block + 1));
+                from = page + 1;
+            }
+            if step == end {
+                return Ok(extents);
+            }
+            from = step;
+        }
+    }
+}
