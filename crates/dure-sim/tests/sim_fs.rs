@@ -18,12 +18,14 @@ use dure_fs::{
     Background, FileSystem, FormatOptions, InodeRef, MountOptions, NewInode, Rules, SetAttributes,
     Stamp, SyncScope,
 };
-use dure_sim::schedules::{Base, Counts, Plan, play};
+use dure_sim::schedules::{Base, Counts, Plan, Scene, play};
 use dure_sync::sim::{Config, seeds, try_run};
 use dure_sync::{Arc, CoreId, thread};
 
 /// Calls of all cores of a run together.
 const CALLS: u32 = 60;
+/// The same, where all are about the entries of one directory.
+const CROWD_CALLS: u32 = 200;
 const CUTS: u32 = 6;
 
 /// Two to eight cores on two to four journals.
@@ -33,6 +35,7 @@ fn plan(config: fn(usize, u64) -> Config, seed: u64) -> Plan {
         config: config(usize::from(cores), seed),
         cores,
         calls: CALLS / u32::from(cores),
+        scene: Scene::Tree,
         cuts: CUTS,
         rules: Rules::default(),
         policies: &[],
@@ -130,6 +133,46 @@ fn sim_fs_range_locks_survive_crashes() {
     explore_with(&[("range_lock", "tree")]);
     explore_with(&[("range_lock", "bitmap")]);
     explore_with(&[("range_lock", "segment"), ("segment_size", "16K")]);
+}
+
+/// One directory, in which all cores create, unlink, link, rename, list and look up.
+fn crowd(config: fn(usize, u64) -> Config, policies: &'static [(&'static str, &'static str)]) {
+    let bases = bases();
+    let mut total = Counts::default();
+    for seed in seeds(60) {
+        let plan = plan(config, seed);
+        let plan = Plan {
+            calls: CROWD_CALLS / u32::from(plan.cores),
+            scene: Scene::Directory,
+            policies,
+            ..plan
+        };
+        match play(base_of(&bases, seed), &plan) {
+            Ok(counts) => total.add(counts),
+            Err(what) => panic!("{what}"),
+        }
+    }
+    println!("0 violations, {total:?}");
+}
+
+#[test]
+fn sim_fs_a_shared_directory_survives_crashes() {
+    crowd(Config::random, &[]);
+}
+
+#[test]
+fn sim_fs_a_shared_directory_survives_stalls_and_crashes() {
+    crowd(Config::stall, &[]);
+}
+
+#[test]
+fn sim_fs_a_shared_directory_survives_priorities_and_crashes() {
+    crowd(Config::priority, &[]);
+}
+
+#[test]
+fn sim_fs_a_shared_directory_of_images_survives_crashes() {
+    crowd(Config::random, &[("records", "image")]);
 }
 
 /// Whether one of some seeds shows a violation when a rule is off.

@@ -88,6 +88,20 @@ impl<const RANK: u8, T> SpreadLock<RANK, T> {
         }
     }
 
+    /// Takes shared access although locks of the same rank may be held: the caller promises that
+    /// all tasks take locks of this rank in one documented order.
+    ///
+    /// # Panics
+    /// In debug builds and in the simulation, if this task holds a lock of a higher rank.
+    #[inline]
+    pub fn read_ordered(&self) -> SpreadReadGuard<'_, RANK, T> {
+        rank::check(RANK, Order::Promised);
+        match self.enter() {
+            Some(count) => self.entered(Way::Gate(count)),
+            None => self.read_locked(),
+        }
+    }
+
     /// Takes shared access if that needs no waiting.
     #[inline]
     pub fn try_read(&self) -> Option<SpreadReadGuard<'_, RANK, T>> {

@@ -7,8 +7,11 @@
 //! [`hash`]'s. Stamps and counts live in the buckets and are folded for stat ([`stamp`]). Lookups that were
 //! answered before are answered again without a lock ([`known`]).
 //!
-//! **Invariants.** The entries change under the directory's inode lock, exclusively; whoever holds it
-//! shared may read them. A node other than the first has at least one entry below it: a removal frees
+//! **Invariants.** The entries of a bucket change under the directory's inode lock, either held alone, or
+//! shared with the bucket locked (`Node::lock_bucket`); who shares the directory may read them at any
+//! moment, granule by granule. Buckets get children under the same locks; nodes go, the first one comes,
+//! and everything about subdirectories changes, only while somebody has the directory alone. A directory
+//! is shared for changes from the moment two of them meet ([`shared`] has what they note). A node other than the first has at least one entry below it: a removal frees
 //! the nodes it empties. Create and unlink do not write the directory's own inode, except the first
 //! create, which gives it its first bucket node. **On a crash** each change of entries is there wholly or
 //! not at all, with the inode it concerns, because one handle writes both.
@@ -17,19 +20,21 @@ pub(crate) mod bucket;
 pub(crate) mod hash;
 pub(crate) mod known;
 pub(crate) mod read;
+pub(crate) mod shared;
 pub(crate) mod stamp;
 pub(crate) mod tree;
 
 use dure_sync::{Arc, OnceLock};
 
+use self::shared::{SharedChanges, Shortcuts};
 use self::stamp::{Fold, Stamps};
 use crate::error::{Error, Result};
 use crate::format::bucket::LEVELS_MAX;
 use crate::format::inode::Time;
 use crate::format::node::NodeKind;
-use crate::inode::InodeState;
+use crate::inode::{Access, Inode, InodeState, LockedInodes};
 use crate::node::Node;
-use crate::units::Nid;
+use crate::units::{Mark, Nid, to_usize};
 use crate::volume::Volume;
 
 /// What a directory keeps in memory. Owner: [inode.state].
@@ -39,13 +44,15 @@ pub(crate) struct DirectoryState {
     fold: Option<Fold>,
     /// The first bucket node, once somebody used it.
     root: OnceLock<Arc<Node>>,
+    /// What those noted who shared the directory for changes.
+    pub(crate) shared: SharedChanges,
+    /// Where walks of the trie begin.
+    pub(crate) shortcuts: Shortcuts,
 }
 
 /// How an operation changes the counts of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Change {
-    /// Entries more.
-    pub(crate) entries: i64,
     /// Subdirectories more.
     pub(crate) subdirectories: i32,
 }
@@ -55,16 +62,12 @@ impl Change {
     pub(crate) fn of(kind: u8, sign: i8) -> Change {
         let directory = kind == bucket::KIND_DIRECTORY;
         let subdirectories = if directory { i32::from(sign) } else { 0 };
-        Change {
-            entries: i64::from(sign),
-            subdirectories,
-        }
+        Change { subdirectories }
     }
 
     /// Both changes together.
     pub(crate) fn and(self, other: Change) -> Change {
         Change {
-            entries: self.entries + other.entries,
             subdirectories: self.subdirectories + other.subdirectories,
         }
     }
@@ -76,7 +79,7 @@ impl DirectoryState {
         self.fold.as_ref()
     }
 
-    /// Entries changed at `now`, by an operation that has finished.
+    /// Entries changed at `now`, by an operation that has finished and had the directory alone.
     pub(crate) fn changed(&mut self, change: Change, now: Time) {
         let Some(fold) = &mut self.fold else {
             return;
@@ -85,8 +88,6 @@ impl DirectoryState {
             mtime: now,
             ctime: now,
         });
-        let entries = fold.entries.checked_add_signed(change.entries);
-        fold.entries = entries.expect("no more entries go than were there");
         let subdirectories = fold
             .subdirectories
             .checked_add_signed(change.subdirectories);
@@ -98,6 +99,7 @@ impl DirectoryState {
         if let Some(fold) = &mut self.fold {
             fold.stamps = None;
         }
+        self.shared.forget_times();
     }
 
     /// The directory was removed with all its bucket nodes.
@@ -131,6 +133,27 @@ impl InodeState {
 }
 
 impl Volume {
+    /// Entries of a locked directory changed at `now`, by an operation that has finished.
+    pub(crate) fn entries_changed(
+        &self,
+        locked: &mut LockedInodes<'_>,
+        directory: &Inode,
+        change: Change,
+        (mark, now): (Mark, Time),
+    ) {
+        if locked.access(directory) == Access::Alone {
+            let state = locked.get_mut(directory);
+            state.file.note_mark(mark);
+            state.directory.changed(change, now);
+            return;
+        }
+        assert_eq!(change, Change::default(), "subdirectories change alone");
+        let journals = to_usize(u64::from(self.layout.journals));
+        let shared = &locked.get(directory).directory.shared;
+        let shown = shared.note(journals, mark, now);
+        directory.state.changed_shared(shown);
+    }
+
     /// Computes the fold of a directory, unless it is there.
     pub(crate) fn load_fold(&self, state: &mut InodeState) -> Result<()> {
         if state.directory.fold.is_some() {
@@ -159,7 +182,7 @@ impl Volume {
         show: &mut dyn FnMut(&Arc<Node>),
     ) -> Result<()> {
         if level >= LEVELS_MAX {
-            return Err(too_deep(node));
+            return Err(too_deep(node.nid));
         }
         show(node);
         for index in 0..node.granule_count() {
@@ -174,22 +197,22 @@ impl Volume {
 }
 
 /// A trie that is deeper than hashes are long.
-pub(crate) fn too_deep(node: &Node) -> Error {
+pub(crate) fn too_deep(nid: Nid) -> Error {
     let want = u64::from(LEVELS_MAX);
     Error::Corrupt {
         what: "depth of a directory".into(),
-        at: node.nid.0,
+        at: nid.0,
         want,
         got: want + 1,
     }
 }
 
 /// A bucket that is none. `at` is the node, since its image may be anywhere.
-pub(crate) fn corrupt(node: &Node, malformed: bucket::Malformed) -> Error {
-    let what = format!("{} in a bucket of node {}", malformed.0, node.nid);
+pub(crate) fn corrupt(nid: Nid, malformed: bucket::Malformed) -> Error {
+    let what = format!("{} in a bucket of node {}", malformed.0, nid);
     Error::Corrupt {
         what,
-        at: node.nid.0,
+        at: nid.0,
         want: 0,
         got: 1,
     }

@@ -1,14 +1,15 @@
 //! Reading a directory: lookup of a name, and the walk of readdir.
 
-use dure_sync::Arc;
+use dure_sync::{Arc, MutexGuard};
 
 use super::bucket::{self, Entry};
 use super::{corrupt, hash, too_deep};
 use crate::error::Result;
-use crate::format::bucket::LEVELS_MAX;
+use crate::format::bucket::{HEADER_BYTES, LEVELS_MAX};
 use crate::format::node::NodeKind;
 use crate::inode::InodeState;
 use crate::node::Node;
+use crate::ranks::BUCKET;
 use crate::units::{Ino, Nid};
 use crate::volume::Volume;
 
@@ -21,86 +22,203 @@ pub(crate) struct Found {
     pub(crate) kind: u8,
 }
 
+/// Entries copied out of their buckets.
+#[derive(Debug, Default)]
+pub(crate) struct Listing {
+    entries: Vec<Listed>,
+    /// All names, one behind the other.
+    names: Vec<u8>,
+}
+
 /// An entry copied out of its bucket.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct Listed {
     pub(crate) cookie: u64,
-    pub(crate) ino: Ino,
-    pub(crate) kind: u8,
-    pub(crate) name: Vec<u8>,
+    pub(crate) found: Found,
+    /// Of its name among all names.
+    start: usize,
+    len: usize,
+}
+
+impl Listing {
+    /// The entries and their names, in order of cookies.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Listed, &[u8])> {
+        let name = |listed: &Listed| &self.names[listed.start..][..listed.len];
+        self.entries
+            .iter()
+            .map(move |listed| (listed, name(listed)))
+    }
+
+    fn clear(&mut self) {
+        self.entries.clear();
+        self.names.clear();
+    }
+
+    /// Adds the entries of a bucket whose cookies are above `cookie`.
+    fn add(
+        &mut self,
+        payload: &[u8],
+        seed: u64,
+        cookie: u64,
+    ) -> std::result::Result<(), bucket::Malformed> {
+        let first = self.entries.len();
+        for entry in bucket::entries(payload)? {
+            let entry = entry?;
+            let own = hash::cookie(hash::name_hash(seed, entry.name), entry.ordinal);
+            if own > cookie {
+                let (ino, kind) = (entry.ino, entry.kind);
+                self.entries.push(Listed {
+                    cookie: own,
+                    found: Found { ino, kind },
+                    start: self.names.len(),
+                    len: entry.name.len(),
+                });
+                self.names.extend_from_slice(entry.name);
+            }
+        }
+        self.entries[first..].sort_unstable_by_key(|entry| entry.cookie);
+        Ok(())
+    }
+}
+
+/// The bucket that names with some hash belong to.
+#[derive(Debug)]
+pub(crate) struct Leaf {
+    pub(crate) node: Arc<Node>,
+    pub(crate) index: u8,
+    pub(crate) level: u32,
+}
+
+impl Leaf {
+    /// Whether entries belong here, and not to a child that it got since it was found.
+    fn is_one(&self) -> bool {
+        let child = |payload: &[u8]| bucket::header(payload).child.get();
+        self.node.look_at(self.index, 0..HEADER_BYTES, child) == 0
+    }
+
+    /// Takes the bucket, for a change or to see none happen. `None`: it has got a child since it was found.
+    /// The caller shares the directory.
+    pub(crate) fn lock(&self) -> Option<MutexGuard<'_, BUCKET, ()>> {
+        let held = self.node.lock_bucket(self.index);
+        self.is_one().then_some(held)
+    }
+}
+
+/// An entry as it was found in a directory that others may be changing.
+#[derive(Debug)]
+pub(crate) struct Sight {
+    pub(crate) found: Found,
+    nid: Nid,
+    index: u8,
 }
 
 impl Volume {
-    /// The entry called `name`. The caller holds the directory.
-    pub(crate) fn find(&self, directory: &InodeState, name: &[u8]) -> Result<Option<Found>> {
-        let Some(root) = directory.first_bucket_node(self)? else {
-            return Ok(None);
-        };
-        let hash = hash::name_hash(self.layout.hash_seed, name);
-        self.with_bucket(&root, hash, |node, payload, _| {
-            let entry = bucket::find(payload, name).map_err(|error| corrupt(node, error))?;
-            Ok(entry.map(|Entry { ino, kind, .. }| Found { ino, kind }))
-        })
+    /// The entry called `name`. The caller shares the directory.
+    pub(crate) fn find(&self, directory: &InodeState, name: &[u8]) -> Result<Option<Sight>> {
+        let sight =
+            self.with_bucket(directory, self.hash_of(name), |(nid, index, _), payload| {
+                let found = found_in(payload, name).map_err(|error| corrupt(nid, error))?;
+                Ok(found.map(|found| Sight { found, nid, index }))
+            })?;
+        Ok(sight.flatten())
     }
 
-    /// Entries with cookies above `cookie` of the first bucket that may have some, in order, and the hash
-    /// at which the next bucket begins. The caller holds the directory.
-    pub(crate) fn list_bucket(
+    /// Whether the name leads where it did. The caller has shared the directory since.
+    pub(crate) fn holds(&self, sight: &Sight, name: &[u8]) -> Result<bool> {
+        let node = self.node(sight.nid, NodeKind::Bucket)?;
+        let found = found_in(node.read(sight.index).payload(), name);
+        let found = found.map_err(|error| corrupt(sight.nid, error))?;
+        Ok(found == Some(sight.found))
+    }
+
+    /// What `name` leads to, in its bucket. The caller has that bucket, or the directory alone.
+    pub(crate) fn find_in(&self, leaf: &Leaf, name: &[u8]) -> Result<Option<Found>> {
+        let found = leaf
+            .node
+            .look(leaf.index, |payload| found_in(payload, name));
+        found.map_err(|error| corrupt(leaf.node.nid, error))
+    }
+
+    /// The bucket of `name`; `None` if the directory never had an entry. The caller shares the directory.
+    pub(crate) fn leaf(&self, directory: &InodeState, name: &[u8]) -> Result<Option<Leaf>> {
+        let place = self.with_bucket(directory, self.hash_of(name), |place, _| Ok(place))?;
+        let Some((nid, index, level)) = place else {
+            return Ok(None);
+        };
+        let node = self.node(nid, NodeKind::Bucket)?;
+        Ok(Some(Leaf { node, index, level }))
+    }
+
+    /// The hash of a name.
+    pub(crate) fn hash_of(&self, name: &[u8]) -> u64 {
+        hash::name_hash(self.layout.hash_seed, name)
+    }
+
+    /// Entries with cookies above `cookie` of the node that holds the hash `from`, from there on up to a bucket
+    /// with a child, in order; and the hash at which the rest begins. The caller shares the directory.
+    pub(crate) fn list_node(
         &self,
         directory: &InodeState,
         from: u64,
         cookie: u64,
-        listed: &mut Vec<Listed>,
+        listing: &mut Listing,
     ) -> Result<Option<u64>> {
-        let Some(root) = directory.first_bucket_node(self)? else {
+        listing.clear();
+        let seed = self.layout.hash_seed;
+        let first = self.with_bucket(directory, from, |place, payload| {
+            let added = listing.add(payload, seed, cookie);
+            added.map_err(|error| corrupt(place.0, error))?;
+            Ok(place)
+        })?;
+        let Some((nid, first, level)) = first else {
             return Ok(None);
         };
-        let seed = self.layout.hash_seed;
-        self.with_bucket(&root, from, |node, payload, level| {
-            for entry in bucket::entries(payload).map_err(|error| corrupt(node, error))? {
-                let entry = entry.map_err(|error| corrupt(node, error))?;
-                let own = hash::cookie(hash::name_hash(seed, entry.name), entry.ordinal);
-                if own > cookie {
-                    let (ino, kind, name) = (entry.ino, entry.kind, entry.name.to_vec());
-                    listed.push(Listed {
-                        cookie: own,
-                        ino,
-                        kind,
-                        name,
-                    });
-                }
+        let node = self.node(nid, NodeKind::Bucket)?;
+        let mut next = hash::bucket_end(from, level);
+        for index in first + 1..node.granule_count() {
+            let granule = node.read(index);
+            if bucket::header(granule.payload()).child.get() != 0 {
+                break;
             }
-            listed.sort_unstable_by_key(|entry| entry.cookie);
-            Ok(hash::bucket_end(from, level))
-        })
+            let added = listing.add(granule.payload(), seed, cookie);
+            added.map_err(|error| corrupt(nid, error))?;
+            next = next.and_then(|next| hash::bucket_end(next, level));
+        }
+        Ok(next)
     }
 
-    /// Shows the bucket that holds `hash`, and its level.
+    /// Shows the bucket that holds `hash`: its node, its index there, its level, and its bytes; `None` without
+    /// one. The caller shares the directory, perhaps with somebody who changes it: the granule is locked, so
+    /// that an operation that changes several of them (a split, a rename) is seen in all or in none.
     fn with_bucket<R>(
         &self,
-        root: &Arc<Node>,
+        directory: &InodeState,
         hash: u64,
-        look: impl FnOnce(&Node, &[u8], u32) -> Result<R>,
-    ) -> Result<R> {
-        let mut below: Option<Arc<Node>> = None;
-        let mut look = Some(look);
-        for level in 0..LEVELS_MAX {
-            let node = below.as_ref().unwrap_or(root);
-            let found = node.look(hash::slot(hash, level), |payload| {
-                match bucket::header(payload).child.get() {
-                    0 => {
-                        let look = look.take().expect("it is shown one bucket");
-                        Err(look(node, payload, level))
-                    }
-                    child => Ok(Nid(child)),
-                }
-            });
-            let child = match found {
-                Ok(child) => child,
-                Err(seen) => return seen,
-            };
-            below = Some(self.node(child, NodeKind::Bucket)?);
+        look: impl FnOnce((Nid, u8, u32), &[u8]) -> Result<R>,
+    ) -> Result<Option<R>> {
+        let shortcuts = &directory.directory.shortcuts;
+        let root = Nid(directory.record.map_root.get());
+        let (mut nid, first) = shortcuts.get(hash).unwrap_or((root, 0));
+        if nid.0 == 0 {
+            return Ok(None);
         }
-        Err(too_deep(root))
+        for level in first..LEVELS_MAX {
+            let index = hash::slot(hash, level);
+            let node = self.node(nid, NodeKind::Bucket)?;
+            let granule = node.read(index);
+            let child = Nid(bucket::header(granule.payload()).child.get());
+            if child.0 == 0 {
+                return look((nid, index, level), granule.payload()).map(Some);
+            }
+            nid = child;
+            shortcuts.learn(hash, child, level + 1);
+        }
+        Err(too_deep(nid))
     }
+}
+
+/// What `name` leads to in a bucket.
+fn found_in(payload: &[u8], name: &[u8]) -> std::result::Result<Option<Found>, bucket::Malformed> {
+    let entry = bucket::find(payload, name)?;
+    Ok(entry.map(|Entry { ino, kind, .. }| Found { ino, kind }))
 }

@@ -22,9 +22,7 @@ pub(crate) fn latest(a: Time, b: Time) -> Time {
 pub(crate) struct Fold {
     /// Latest stamps that count; `None` when no entry changed since the times were set.
     pub(crate) stamps: Option<Stamps>,
-    /// Entries in all buckets.
-    pub(crate) entries: u64,
-    /// Those that are directories.
+    /// Entries of all buckets that are directories.
     pub(crate) subdirectories: u32,
 }
 
@@ -40,7 +38,6 @@ pub(crate) struct Stamps {
 impl Fold {
     /// Adds a bucket of a directory whose set number is `set_number`.
     pub(crate) fn add_bucket(&mut self, header: &BucketHeader, set_number: u32) {
-        self.entries += u64::from(header.entries.get());
         self.subdirectories = self
             .subdirectories
             .saturating_add(header.subdirectories.get());
@@ -74,7 +71,7 @@ pub(crate) fn stamps_of(header: &BucketHeader, set_number: u32) -> Option<Stamps
 #[cfg(test)]
 mod tests {
     use zerocopy::FromZeros;
-    use zerocopy::little_endian::{I64, U16, U32};
+    use zerocopy::little_endian::{I64, U32};
 
     use super::*;
 
@@ -85,12 +82,12 @@ mod tests {
         }
     }
 
-    fn header(secs: i64, set_number: u32, entries: u16) -> BucketHeader {
+    fn header(secs: i64, set_number: u32, subdirectories: u32) -> BucketHeader {
         let mut header = BucketHeader::new_zeroed();
         header.mtime = time(secs);
         header.ctime = time(secs + 1);
         header.set_number = U32::new(set_number);
-        header.entries = U16::new(entries);
+        header.subdirectories = U32::new(subdirectories);
         header
     }
 
@@ -109,7 +106,7 @@ mod tests {
                 ctime: time(101)
             })
         );
-        assert_eq!(fold.entries, 5);
+        assert_eq!(fold.subdirectories, 5);
     }
 
     #[test]

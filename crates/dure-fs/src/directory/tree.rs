@@ -1,20 +1,23 @@
 //! Changing a directory within an operation: insert, remove, retarget; splitting and folding of buckets.
 //!
 //! Everything here works on the operation's private copies and may fail at any point without a trace.
+//! Who has the directory alone finds the whole path to a name; who shares it, only the bucket, which he
+//! has locked ([`LockedBuckets`]), and may not free nodes.
 
-use dure_sync::Arc;
+use dure_sync::{Arc, MutexGuard};
 
-use super::bucket::{self, Inserted, NewEntry};
-use super::read::Found;
+use super::bucket::{self, Entry, Inserted, NewEntry};
+use super::read::{Found, Leaf};
 use super::{corrupt, hash, too_deep};
 use crate::error::{Error, Result};
-use crate::format::bucket::LEVELS_MAX;
+use crate::format::bucket::{HEADER_BYTES, LEVELS_MAX};
 use crate::format::inode::Time;
 use crate::format::node::NodeKind;
-use crate::inode::InodeState;
+use crate::inode::{Access, Inode, InodeState, LockedInodes};
 use crate::namespace::Attempt;
 use crate::node::Node;
 use crate::op::Op;
+use crate::ranks::BUCKET;
 use crate::units::{Ino, Nid};
 use crate::volume::Volume;
 
@@ -32,7 +35,7 @@ pub(crate) struct TreeEdit<'o, 'v> {
 /// A directory as the operation finds and leaves it.
 #[derive(Debug)]
 pub(crate) struct Tree {
-    /// The first bucket node; `None` as long as there never was an entry.
+    /// The first bucket node; `None` as long as there never was an entry, and in a directory that is shared.
     pub(crate) root: Option<Arc<Node>>,
     /// Stamps carry it.
     set_number: u32,
@@ -42,8 +45,11 @@ pub(crate) struct Tree {
 
 impl Tree {
     /// The tree of a directory that the caller holds.
-    pub(crate) fn of(volume: &Volume, directory: &InodeState) -> Result<Tree> {
-        let root = directory.first_bucket_node(volume)?;
+    pub(crate) fn of(volume: &Volume, directory: &InodeState, access: Access) -> Result<Tree> {
+        let root = match access {
+            Access::Alone => directory.first_bucket_node(volume)?,
+            Access::Shared => None,
+        };
         let record = &directory.record;
         Ok(Tree {
             root,
@@ -60,12 +66,70 @@ struct Place {
     index: u8,
 }
 
+/// The buckets that an operation changes in directories which it shares.
+#[derive(Debug)]
+pub(crate) struct LockedBuckets<'l> {
+    /// In the order of the names.
+    leaves: &'l [Option<Leaf>],
+    /// Released together.
+    _held: [Option<MutexGuard<'l, BUCKET, ()>>; 2],
+}
+
+impl Volume {
+    /// The bucket of `name` in a directory that the operation shares; `None` where it has it alone.
+    pub(crate) fn leaf_of(
+        &self,
+        locked: &LockedInodes<'_>,
+        directory: &Inode,
+        name: &[u8],
+    ) -> std::result::Result<Option<Leaf>, Attempt> {
+        if locked.access(directory) == Access::Alone {
+            return Ok(None);
+        }
+        let leaf = self.leaf(locked.get(directory), name)?;
+        // The first bucket node is to be made.
+        leaf.ok_or(Attempt::Whole).map(Some)
+    }
+}
+
+impl<'l> LockedBuckets<'l> {
+    /// Locks up to two buckets, each once, in ascending (nid, index). `None` stands for a directory that is
+    /// had alone.
+    pub(crate) fn lock(
+        leaves: &'l [Option<Leaf>],
+    ) -> std::result::Result<LockedBuckets<'l>, Attempt> {
+        assert!(leaves.len() <= 2, "an operation concerns two names at most");
+        let place = |leaf: &Leaf| (leaf.node.nid, leaf.index);
+        let mut order: Vec<&Leaf> = leaves.iter().flatten().collect();
+        order.sort_unstable_by_key(|leaf| place(leaf));
+        order.dedup_by_key(|leaf| place(leaf));
+        let mut held = [None, None];
+        for (leaf, held) in order.into_iter().zip(&mut held) {
+            // Another operation has split it.
+            *held = Some(leaf.lock().ok_or(Attempt::Again)?);
+        }
+        Ok(LockedBuckets {
+            leaves,
+            _held: held,
+        })
+    }
+
+    /// The bucket of the name with this number, if its directory is shared.
+    pub(crate) fn leaf(&self, name: usize) -> Option<&Leaf> {
+        self.leaves[name].as_ref()
+    }
+}
+
 /// Where a name is or would be: the buckets from the first node down, and the entry.
 #[derive(Debug)]
 pub(crate) struct Located {
     hash: u64,
+    /// Of a directory that is shared: the last one only.
     path: Vec<Place>,
+    /// Level below the last one.
+    level: u32,
     entry: Option<(Found, usize)>,
+    access: Access,
 }
 
 impl Located {
@@ -86,11 +150,6 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
         }
     }
 
-    /// The operation, for what else it does.
-    pub(crate) fn op(&mut self) -> &mut Op<'v> {
-        self.op
-    }
-
     fn node(&self, nid: Nid) -> Result<Arc<Node>> {
         match self.born.iter().find(|node| node.nid == nid) {
             Some(node) => Ok(node.clone()),
@@ -98,13 +157,40 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
         }
     }
 
-    /// Finds the place of `name`.
-    pub(crate) fn locate(&self, tree: &Tree, name: &[u8]) -> Result<Located> {
-        let hash = hash::name_hash(self.volume.layout.hash_seed, name);
+    /// Finds the place of `name`: in its bucket, which the operation has locked, or in a directory that it
+    /// has alone.
+    pub(crate) fn locate(&self, tree: &Tree, leaf: Option<&Leaf>, name: &[u8]) -> Result<Located> {
+        match leaf {
+            Some(leaf) => self.locate_in(leaf, name),
+            None => self.locate_from_root(tree, name),
+        }
+    }
+
+    fn locate_in(&self, leaf: &Leaf, name: &[u8]) -> Result<Located> {
+        let entry = self
+            .op
+            .view(&leaf.node, leaf.index, |payload| entry_of(payload, name));
+        let place = Place {
+            node: leaf.node.clone(),
+            index: leaf.index,
+        };
+        Ok(Located {
+            hash: self.volume.hash_of(name),
+            path: vec![place],
+            level: leaf.level + 1,
+            entry: entry.map_err(|error| corrupt(leaf.node.nid, error))?,
+            access: Access::Shared,
+        })
+    }
+
+    fn locate_from_root(&self, tree: &Tree, name: &[u8]) -> Result<Located> {
+        let hash = self.volume.hash_of(name);
         let mut located = Located {
             hash,
             path: Vec::new(),
+            level: 0,
             entry: None,
+            access: Access::Alone,
         };
         let Some(root) = &tree.root else {
             return Ok(located);
@@ -117,30 +203,22 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
                 .view(&node, index, |payload| {
                     let child = bucket::header(payload).child.get();
                     let entry = if child == 0 {
-                        bucket::find(payload, name)?
+                        entry_of(payload, name)?
                     } else {
                         None
                     };
-                    let entry = entry.map(|e| {
-                        (
-                            Found {
-                                ino: e.ino,
-                                kind: e.kind,
-                            },
-                            e.at,
-                        )
-                    });
                     Ok((Nid(child), entry))
                 })
-                .map_err(|error| corrupt(&node, error))?;
+                .map_err(|error| corrupt(node.nid, error))?;
             located.path.push(Place { node, index });
+            located.level = level + 1;
             if child.0 == 0 {
                 located.entry = entry;
                 return Ok(located);
             }
             node = self.node(child)?;
         }
-        Err(too_deep(root))
+        Err(too_deep(root.nid))
     }
 
     fn new_node(&mut self, owner: Ino) -> std::result::Result<Arc<Node>, Attempt> {
@@ -150,8 +228,8 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
         Ok(node)
     }
 
-    /// Nobody is told any more, without the directory's lock, what the name leads to. The caller holds that
-    /// lock exclusively until the operation has finished, so that nobody puts the answer back before.
+    /// Nobody is told any more, without a lock, what the name leads to. The caller has its bucket, or the
+    /// directory alone, until the operation has finished, so that nobody puts the answer back before.
     fn forget(&self, tree: &Tree, hash: u64) {
         self.volume.known_names.forget(tree.owner, hash);
     }
@@ -170,7 +248,7 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
         let seed = self.volume.layout.hash_seed;
         let now = self.op.time();
         let set_number = tree.set_number;
-        let mut level = u32::try_from(located.path.len()).expect("few levels");
+        let mut level = located.level;
         let mut place = match located.path.into_iter().next_back() {
             Some(place) => place,
             None => {
@@ -185,7 +263,7 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
         };
         loop {
             let node = place.node.clone();
-            let malformed = |error| corrupt(&node, error);
+            let malformed = |error| corrupt(node.nid, error);
             let payload = self.op.edit(&place.node, place.index);
             let ordinal = bucket::free_ordinal(payload, seed, hash).map_err(malformed)?;
             let what = "a directory: sixteen names with one hash";
@@ -222,7 +300,7 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
         let child = self.new_node(full.node.owner)?;
         let payload = self.op.edit(&full.node, full.index);
         let seed = self.volume.layout.hash_seed;
-        let parts = bucket::split(payload, seed, level).map_err(|e| corrupt(&full.node, e))?;
+        let parts = bucket::split(payload, seed, level).map_err(|e| corrupt(full.node.nid, e))?;
         bucket::set_child(payload, child.nid.0);
         for (index, part) in (0_u8..).zip(parts.iter()) {
             if bucket::header(part).entries.get() > 0 {
@@ -243,7 +321,7 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
         let now = self.op.time();
         let payload = self.op.edit(&place.node, place.index);
         let changed = bucket::retarget(payload, at, target.ino, target.kind);
-        changed.map_err(|error| corrupt(&place.node, error))?;
+        changed.map_err(|error| corrupt(place.node.nid, error))?;
         bucket::set_stamps(payload, now, tree.set_number);
         Ok(())
     }
@@ -252,22 +330,33 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
     pub(crate) fn remove(
         &mut self,
         tree: &Tree,
+        directory: &InodeState,
         located: &Located,
     ) -> std::result::Result<(), Attempt> {
         let (_, at) = located.entry.expect("an entry was found");
+        if located.access == Access::Shared && self.empties(located) {
+            return Err(Attempt::Whole);
+        }
         self.forget(tree, located.hash);
         let now = self.op.time();
         let mut depth = located.path.len() - 1;
+        assert!(
+            depth == 0 || located.access == Access::Alone,
+            "who shares a directory knows one bucket"
+        );
         while depth > 0 && self.is_last(&located.path[depth], depth + 1 == located.path.len()) {
             depth -= 1;
         }
         if depth + 1 == located.path.len() {
             let place = &located.path[depth];
             let payload = self.op.edit(&place.node, place.index);
-            bucket::remove(payload, at).map_err(|error| corrupt(&place.node, error))?;
+            bucket::remove(payload, at).map_err(|error| corrupt(place.node.nid, error))?;
             bucket::set_stamps(payload, now, tree.set_number);
             return Ok(());
         }
+        let level = u32::try_from(depth).expect("few levels");
+        let shortcuts = &directory.directory.shortcuts;
+        shortcuts.forget_below(located.hash, level);
         // The nodes below go with all their stamps, none of which is later than this change.
         for place in &located.path[depth + 1..] {
             self.spare = self.spare.checked_sub(1).ok_or(Attempt::Short)?;
@@ -282,6 +371,27 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
         bucket::set_child(payload, 0);
         bucket::set_stamps(payload, now, tree.set_number);
         Ok(())
+    }
+
+    /// Whether the node, not the first one, may lose its last entry with this one. A bucket that somebody
+    /// else has counts as one that he is about to empty: he looks at this one, so one of both sees it.
+    fn empties(&self, located: &Located) -> bool {
+        let place = located.path.last().expect("an entry has a bucket");
+        let entries = |index| {
+            place.node.look_at(index, 0..HEADER_BYTES, |payload| {
+                let header = bucket::header(payload);
+                (header.entries.get(), header.child.get())
+            })
+        };
+        if located.level == 1 || entries(place.index).0 > 1 {
+            return false;
+        }
+        (0..place.node.granule_count())
+            .filter(|&index| index != place.index)
+            .all(|index| match place.node.try_lock_bucket(index) {
+                Some(_held) => entries(index) == (0, 0),
+                None => true,
+            })
     }
 
     /// Whether nothing in the node counts but this bucket: in the last one, its only entry.
@@ -332,6 +442,15 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
         }
         Ok(())
     }
+}
+
+/// The entry called `name`, and where it is.
+fn entry_of(
+    payload: &[u8],
+    name: &[u8],
+) -> std::result::Result<Option<(Found, usize)>, bucket::Malformed> {
+    let entry = bucket::find(payload, name)?;
+    Ok(entry.map(|Entry { ino, kind, at, .. }| (Found { ino, kind }, at)))
 }
 
 /// An entry to be: an inode and its kind.

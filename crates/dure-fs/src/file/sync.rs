@@ -47,9 +47,12 @@ impl FileSystem {
             volume.write_access_time(shared);
         }
         let marks = {
-            let mut state = shared.state.write();
+            let state = &mut *shared.state.write();
             // Whoever changed the inode itself; the others are in the list.
             state.file.note_mark(shared.node.last_writer(shared.index));
+            for mark in state.directory.shared.marks() {
+                state.file.marks.note(mark);
+            }
             state
                 .file
                 .marks

@@ -232,15 +232,16 @@ fn attributes_of(inode: &Inode, state: &InodeState) -> Attributes {
 impl InodeState {
     /// mtime and ctime as users see them. Of a directory they are complete once the fold is loaded.
     pub(crate) fn times(&self) -> (Time, Time) {
-        let mtime = self.file.mtime(&self.record);
-        let ctime = self.file.ctime(&self.record);
-        match self.directory.fold().and_then(|fold| fold.stamps) {
-            None => (mtime, ctime),
-            Some(stamps) => {
-                use crate::directory::stamp::latest;
-                (latest(mtime, stamps.mtime), latest(ctime, stamps.ctime))
-            }
+        use crate::directory::stamp::latest;
+        let mut mtime = self.file.mtime(&self.record);
+        let mut ctime = self.file.ctime(&self.record);
+        if let Some(stamps) = self.directory.fold().and_then(|fold| fold.stamps) {
+            (mtime, ctime) = (latest(mtime, stamps.mtime), latest(ctime, stamps.ctime));
         }
+        if let Some(time) = self.directory.shared.latest() {
+            (mtime, ctime) = (latest(mtime, time), latest(ctime, time));
+        }
+        (mtime, ctime)
     }
 }
 

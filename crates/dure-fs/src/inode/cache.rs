@@ -102,6 +102,19 @@ impl InodeCache {
         shard.inodes.get(&ino.0).map(pin).transpose()
     }
 
+    /// Puts in the inode of a free number, made with one pin, which an operation is about to take.
+    pub(crate) fn insert_new(&self, inode: &Arc<Inode>) -> InodeRef {
+        let mut evicted = Vec::new();
+        let mut shard = self.shard(inode.ino).write();
+        evict(&mut shard, self.shard_inodes_max, &mut evicted);
+        let before = shard.inodes.insert(inode.ino.0, inode.clone());
+        assert!(before.is_none(), "inode {} was free", inode.ino);
+        drop(shard);
+        // Their pages go back to the budget outside the lock.
+        drop(evicted);
+        InodeRef::from_pinned(inode.clone())
+    }
+
     /// Puts in an inode that has been made with one pin; if somebody was faster, theirs is pinned.
     pub(crate) fn insert(&self, inode: Inode) -> Result<InodeRef> {
         let mut evicted = Vec::new();
@@ -240,7 +253,7 @@ fn is_idle(inode: &Arc<Inode>) -> bool {
 fn is_settled(inode: &Inode, state: &InodeState) -> bool {
     let volume = inode.state.volume();
     let journal = volume.as_ref().and_then(|volume| volume.journal_if_any());
-    let valid = |&mark| journal.is_none_or(|journal| journal.is_valid(mark));
+    let valid = |mark| journal.is_none_or(|journal| journal.is_valid(mark));
     let unwritten = inode.access_time.is_pending()
         && volume
             .as_ref()
@@ -248,7 +261,8 @@ fn is_settled(inode: &Inode, state: &InodeState) -> bool {
     state.orphan.is_none()
         && !unwritten
         && state.file.is_clean(&state.record)
-        && state.file.writers().iter().all(valid)
+        && state.file.writers().iter().all(|&mark| valid(mark))
+        && state.directory.shared.marks().all(valid)
 }
 
 impl Volume {

@@ -28,7 +28,7 @@ pub(crate) use access_time::{AccessTimeCell, AccessTimes};
 pub use attributes::{Attributes, NewInode, SetAttributes, SetTime};
 pub(crate) use cache::{InodeCache, Unlinked};
 pub(crate) use delete::{Weight, freed};
-pub(crate) use lock::LockedInodes;
+pub(crate) use lock::{Access, LockedInodes};
 pub(crate) use orphan::{FreeSlot, OrphanPlace, Orphans};
 pub(crate) use pool::{FreeIno, InodePools};
 pub(crate) use shown::{Change as ShownChange, Home, ShownAttributes, StateLock};
@@ -70,6 +70,8 @@ pub(crate) struct Inode {
     pins: CachePadded<AtomicU32>,
     /// The link count is 0. Written under `state`; read by whoever drops the last pin.
     unlinked: AtomicBool,
+    /// Tasks have met at a change of this directory's entries: from then on such changes share it.
+    met: AtomicBool,
     /// Claimed for deletion: nobody can pin it any more. Written under the shard's write lock.
     dying: AtomicBool,
     /// CLOCK reference bit.
@@ -127,6 +129,7 @@ impl Inode {
             access_time: AccessTimeCell::default(),
             pins: CachePadded::new(AtomicU32::new(1)),
             unlinked: AtomicBool::new(record.nlink.get() == 0),
+            met: AtomicBool::new(false),
             dying: AtomicBool::new(false),
             referenced: AtomicBool::new(true),
         })
@@ -176,6 +179,29 @@ impl Inode {
     pub(crate) fn is_shared(&self) -> bool {
         // Relaxed: the claim looks again, under the shard's lock.
         self.pins.load(Ordering::Relaxed) > 1
+    }
+
+    /// Whether changes of this directory's entries share it.
+    pub(crate) fn is_met(&self) -> bool {
+        // Relaxed: who sees it late has the directory alone once more.
+        self.met.load(Ordering::Relaxed)
+    }
+
+    /// Somebody who wants this directory alone finds another one in it.
+    fn note_met(&self) {
+        // Relaxed: as in `is_met`.
+        self.met.store(true, Ordering::Relaxed);
+    }
+
+    /// The operation was decided on this inode's record, which the caller holds.
+    pub(crate) fn depends(&self, op: &mut Op<'_>, locked: &LockedInodes<'_>) {
+        if locked.access(self) == Access::Alone {
+            // Not kept: this operation may write the record.
+            op.depends(&self.node, self.index);
+        } else if op.marks_reads() {
+            let look = || self.node.last_writer(self.index);
+            op.depends_on(self.state.record_writer(locked.get(self), look));
+        }
     }
 
     /// Sets or clears what decides whether the last pin deletes it. The caller holds `state` for writing

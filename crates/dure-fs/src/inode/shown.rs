@@ -11,7 +11,7 @@
 //! changes what stat shows under the *shared* lock (times of an access, or of a write to a file that tasks
 //! share) calls [`StateLock::changed_shared`] after the change. **On a crash** the table is gone.
 
-use dure_sync::atomic::{AtomicU8, Ordering, fence};
+use dure_sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use dure_sync::{Arc, RwLockWriteGuard, SpreadLock, SpreadReadGuard, VersionedTable, Weak, Words};
 use zerocopy::little_endian::{I64, U32};
 
@@ -19,7 +19,7 @@ use super::{Attributes, InodeState};
 use crate::format::inode::Time;
 use crate::namespace::{FileKind, InodeId};
 use crate::ranks::INODE;
-use crate::units::Ino;
+use crate::units::{Ino, Mark};
 use crate::volume::Volume;
 
 const WORDS: usize = 15;
@@ -154,6 +154,9 @@ const ASKED: u8 = 1;
 /// The table may have the attributes.
 const SHOWN: u8 = 2;
 
+/// In place of a mark: nobody has looked since the lock was last taken alone.
+const NOT_LOOKED: u64 = u64::MAX;
+
 /// The lock of an inode's state.
 #[derive(Debug)]
 pub(crate) struct StateLock {
@@ -161,6 +164,9 @@ pub(crate) struct StateLock {
     /// How far the attributes are on their way into the table. Raised under `lock` shared, reset under it
     /// exclusively, which also orders it: hence Relaxed, except in `changed_shared`.
     level: AtomicU8,
+    /// Last writer of the inode's record, or [`NOT_LOOKED`]. Set under `lock` shared, under which it does not
+    /// change, reset under it exclusively, which also orders it: hence Relaxed.
+    record_writer: AtomicU64,
     id: InodeId,
     home: Arc<Home>,
 }
@@ -170,6 +176,7 @@ impl StateLock {
         StateLock {
             lock: SpreadLock::new(state),
             level: AtomicU8::new(UNKNOWN),
+            record_writer: AtomicU64::new(NOT_LOOKED),
             id,
             home,
         }
@@ -191,6 +198,11 @@ impl StateLock {
         self.lock.read()
     }
 
+    /// The same; several inodes only in ascending number.
+    pub(crate) fn read_ordered(&self) -> SpreadReadGuard<'_, INODE, InodeState> {
+        self.lock.read_ordered()
+    }
+
     /// Locks the state for reading if that needs no waiting.
     pub(crate) fn try_read(&self) -> Option<SpreadReadGuard<'_, INODE, InodeState>> {
         self.lock.try_read()
@@ -200,22 +212,42 @@ impl StateLock {
     #[inline]
     pub(crate) fn write(&self) -> RwLockWriteGuard<'_, INODE, InodeState> {
         let guard = self.lock.write();
-        self.forget();
+        self.taken_alone();
         guard
     }
 
     /// The same; several inodes only in ascending number.
     pub(crate) fn write_ordered(&self) -> RwLockWriteGuard<'_, INODE, InodeState> {
         let guard = self.lock.write_ordered();
-        self.forget();
+        self.taken_alone();
         guard
     }
 
     /// The same if that needs no waiting.
     pub(crate) fn try_write(&self) -> Option<RwLockWriteGuard<'_, INODE, InodeState>> {
         let guard = self.lock.try_write()?;
-        self.forget();
+        self.taken_alone();
         Some(guard)
+    }
+
+    #[inline]
+    fn taken_alone(&self) {
+        self.forget();
+        if self.record_writer.load(Ordering::Relaxed) != NOT_LOOKED {
+            self.record_writer.store(NOT_LOOKED, Ordering::Relaxed);
+        }
+    }
+
+    /// The last writer of the inode's record, as `look` finds it, without a write once somebody has looked. The
+    /// caller shares the inode; it changes only with the record, by who has it alone.
+    pub(crate) fn record_writer(&self, _held: &InodeState, look: impl FnOnce() -> Mark) -> Mark {
+        let known = self.record_writer.load(Ordering::Relaxed);
+        if known != NOT_LOOKED {
+            return Mark::from_u64(known);
+        }
+        let mark = look();
+        self.record_writer.store(mark.as_u64(), Ordering::Relaxed);
+        mark
     }
 
     /// Takes the attributes out of the table. The caller holds the state for writing, or knows that nobody

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::format::bucket::LEVELS_MAX;
+use crate::inode::{Access, Inode};
 
 /// Bucket nodes an operation may make and free besides those it touches anyway, at the first attempt.
 const SPARE_NODES: u32 = 2;
@@ -15,6 +16,8 @@ pub(crate) enum Attempt {
     Again,
     /// The directory needs more nodes than the operation has room for.
     Short,
+    /// What is to change about a directory is more than the entries of its buckets.
+    Whole,
     /// For good.
     Failed(Error),
 }
@@ -25,22 +28,57 @@ impl From<Error> for Attempt {
     }
 }
 
-/// Runs attempts until one has a result. Each is given the number of spare nodes. `Again` means that
-/// another operation made progress, `Short` happens once, so this ends.
+/// What an attempt may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Scope {
+    /// Bucket nodes it may make and free.
+    pub(crate) spare: u32,
+    /// Directories are had alone, although tasks have met in them.
+    whole: bool,
+}
+
+impl Scope {
+    /// The same, with directories had alone: for what changes more than entries.
+    pub(crate) fn whole(self) -> Scope {
+        Scope {
+            whole: true,
+            ..self
+        }
+    }
+
+    /// How the entries of a directory are to be changed. Changes share it once two of them have met.
+    pub(crate) fn access(self, directory: &Inode) -> Access {
+        if directory.is_met() && !self.whole {
+            Access::Shared
+        } else {
+            Access::Alone
+        }
+    }
+}
+
+/// Runs attempts until one has a result. Each is given what it may do. `Again` means that another operation
+/// made progress, `Short` and `Whole` happen once, so this ends.
 pub(crate) fn attempts<T>(
-    mut run: impl FnMut(u32) -> std::result::Result<T, Attempt>,
+    mut run: impl FnMut(Scope) -> std::result::Result<T, Attempt>,
 ) -> Result<T> {
-    let mut spare = SPARE_NODES;
+    let mut scope = Scope {
+        spare: SPARE_NODES,
+        whole: false,
+    };
     loop {
-        match run(spare) {
+        match run(scope) {
             Ok(done) => return Ok(done),
             Err(Attempt::Again) => {}
             Err(Attempt::Short) => {
                 assert!(
-                    spare < SPARE_NODES_MAX,
+                    scope.spare < SPARE_NODES_MAX,
                     "no operation needs more nodes than two paths have"
                 );
-                spare = SPARE_NODES_MAX;
+                scope.spare = SPARE_NODES_MAX;
+            }
+            Err(Attempt::Whole) => {
+                assert!(!scope.whole, "it had the directories alone");
+                scope.whole = true;
             }
             Err(Attempt::Failed(error)) => return Err(error),
         }

@@ -4,13 +4,13 @@ use dure_sync::Arc;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::{Attempt, FileKind, TARGET_MAX, attempts, check_name};
+use super::{Attempt, FileKind, Scope, TARGET_MAX, attempts, check_name};
 use crate::directory::Change;
-use crate::directory::tree::{Tree, TreeEdit, target};
+use crate::directory::tree::{LockedBuckets, Tree, TreeEdit, target};
 use crate::error::{Error, Result};
 use crate::format::inode::{BODY_BYTES, FLAG_LONG_LINK, FLAG_ORPHAN, InodeRecord};
 use crate::format::orphan::INTENT_DELETE;
-use crate::inode::{FreeIno, FreeSlot, Inode, InodeRef, InodeState, NewInode};
+use crate::inode::{FreeIno, FreeSlot, Inode, InodeRef, InodeState, LockedInodes, NewInode};
 use crate::node::Node;
 use crate::op::{Op, OpKind};
 use crate::space::OpClass;
@@ -149,7 +149,7 @@ fn blank_record(op: &Op<'_>, ino: Ino, node: &Arc<Node>) -> InodeRecord {
 impl Volume {
     fn make(&self, directory: &InodeRef, name: &[u8], plan: Plan<'_>) -> Result<InodeRef> {
         check_name(name)?;
-        attempts(|spare| self.try_make(directory, name, plan, spare))
+        attempts(|scope| self.try_make(directory, name, plan, scope))
     }
 
     fn try_make(
@@ -157,46 +157,58 @@ impl Volume {
         parent: &InodeRef,
         name: &[u8],
         plan: Plan<'_>,
-        spare: u32,
+        scope: Scope,
     ) -> std::result::Result<InodeRef, Attempt> {
         let parent = parent.inode();
         let blobs = self.blobs_of(parent, plan)?;
         let free = self.free_ino()?;
+        let spare = scope.spare;
         let mut op = self.op(OpKind::Create, OpClass::Normal, NODES + spare + blobs)?;
         // Dropped before the op, which may give back the nid of the node that the number is in.
         let mut free = free;
-        let mut state = parent.state.write();
+        let scope = match plan.kind {
+            FileKind::Directory => scope.whole(),
+            _ => scope,
+        };
+        let access = scope.access(parent);
+        let mut locked = LockedInodes::lock([(parent, access)]);
+        let state = locked.get(parent);
         state.check_directory()?;
-        op.depends(&parent.node, parent.index);
+        parent.depends(&mut op, &locked);
+        let (ino, node) = free.place(&mut op, self)?;
+        let leaf = [self.leaf_of(&locked, parent, name)?];
+        let buckets = LockedBuckets::lock(&leaf)?;
         let mut edit = TreeEdit::new(self, &mut op, spare);
-        let mut tree = Tree::of(self, &state)?;
-        let located = edit.locate(&tree, name)?;
+        let mut tree = Tree::of(self, state, access)?;
+        let located = edit.locate(&tree, buckets.leaf(0), name)?;
         if located.found().is_some() {
             return Err(Error::Exists.into());
         }
-        let (ino, node) = free.place(edit.op(), self)?;
         edit.insert(&mut tree, located, name, target(ino, plan.kind))?;
-        let first = self.set_first_bucket(parent, &state, &tree, &mut op);
-        let record = self.new_record(&mut op, ino, &node, parent.ino, &state, plan, blobs)?;
+        let first = self.set_first_bucket(parent, state, &tree, &mut op);
+        let record = self.new_record(&mut op, ino, &node, parent.ino, state, plan, blobs)?;
         op.edit(&node, ino.index())
             .copy_from_slice(record.as_bytes());
-        let inode = Inode::new(self.inodes.home(), node, record)?;
+        let inode = Arc::new(Inode::new(self.inodes.home(), node, record)?);
+        let mut own = inode.state.try_write().expect("nobody knows it yet");
+        // Before anybody can find the name, take it away and use the number again. Until the operation has
+        // finished who asks for the number waits for `own`.
+        let made = self.inodes.insert_new(&inode);
         let now = op.time();
         let mark = op.finish();
-        state.file.note_mark(mark);
-        inode.state.write_ordered().file.note_mark(mark);
+        own.file.note_mark(mark);
+        drop((own, buckets));
         if let Some(record) = first {
-            parent.stored(&mut state, record);
+            parent.stored(locked.get_mut(parent), record);
         }
         if let Some(root) = &tree.root {
-            state.directory.set_root(root);
+            locked.get(parent).directory.set_root(root);
         }
-        state
-            .directory
-            .changed(Change::of(plan.kind.code(), 1), now);
+        let change = Change::of(plan.kind.code(), 1);
+        self.entries_changed(&mut locked, parent, change, (mark, now));
         free.used();
         self.counters.inodes.add(1);
-        Ok(self.inodes.insert(inode)?)
+        Ok(made)
     }
 
     /// The first entry of a directory gives it its first bucket node: the one time that its own inode is

@@ -2,12 +2,12 @@
 
 use zerocopy::little_endian::U32;
 
-use super::{Attempt, FileKind, LINKS_MAX, attempts, check_name};
+use super::{Attempt, FileKind, LINKS_MAX, Scope, attempts, check_name};
 use crate::directory::Change;
-use crate::directory::tree::{Tree, TreeEdit, target};
+use crate::directory::tree::{LockedBuckets, Tree, TreeEdit, target};
 use crate::error::{Error, Result};
 use crate::format::inode::FLAG_ORPHAN;
-use crate::inode::{InodeRef, LockedInodes};
+use crate::inode::{Access, InodeRef, LockedInodes};
 use crate::op::OpKind;
 use crate::space::OpClass;
 use crate::volume::{FileSystem, Volume};
@@ -26,7 +26,7 @@ impl FileSystem {
         if inode.kind() == FileKind::Directory {
             return Err(Error::NotPermitted("a directory has one name"));
         }
-        attempts(|spare| self.0.try_link(inode, directory, name, spare))
+        attempts(|scope| self.0.try_link(inode, directory, name, scope))
     }
 }
 
@@ -36,11 +36,13 @@ impl Volume {
         inode: &InodeRef,
         directory: &InodeRef,
         name: &[u8],
-        spare: u32,
+        scope: Scope,
     ) -> std::result::Result<(), Attempt> {
         let (inode, parent) = (inode.inode(), directory.inode());
+        let spare = scope.spare;
         let mut op = self.op(OpKind::Link, OpClass::Normal, NODES + spare)?;
-        let mut locked = LockedInodes::lock([parent, inode]);
+        let access = scope.access(parent);
+        let mut locked = LockedInodes::lock([(parent, access), (inode, Access::Alone)]);
         locked.get(parent).check_directory()?;
         let state = locked.get(inode);
         if !state.is_alive() && !state.linkable {
@@ -49,10 +51,12 @@ impl Volume {
         if state.record.nlink.get() >= LINKS_MAX {
             return Err(Error::TooManyLinks.into());
         }
-        op.depends(&parent.node, parent.index);
+        parent.depends(&mut op, &locked);
+        let leaf = [self.leaf_of(&locked, parent, name)?];
+        let buckets = LockedBuckets::lock(&leaf)?;
         let mut edit = TreeEdit::new(self, &mut op, spare);
-        let mut tree = Tree::of(self, locked.get(parent))?;
-        let located = edit.locate(&tree, name)?;
+        let mut tree = Tree::of(self, locked.get(parent), access)?;
+        let located = edit.locate(&tree, buckets.leaf(0), name)?;
         if located.found().is_some() {
             return Err(Error::Exists.into());
         }
@@ -68,6 +72,7 @@ impl Volume {
         }
         let now = op.time();
         let mark = op.finish();
+        drop(buckets);
         let state = locked.get_mut(inode);
         state.file.note_mark(mark);
         inode.stored(state, record);
@@ -76,17 +81,14 @@ impl Volume {
             self.orphans.give(place);
         }
         inode.set_unlinked(false);
-        let state = locked.get_mut(parent);
-        state.file.note_mark(mark);
         if let Some(record) = first {
-            parent.stored(state, record);
+            parent.stored(locked.get_mut(parent), record);
         }
         if let Some(root) = &tree.root {
-            state.directory.set_root(root);
+            locked.get(parent).directory.set_root(root);
         }
-        state
-            .directory
-            .changed(Change::of(inode.kind.code(), 1), now);
+        let change = Change::of(inode.kind.code(), 1);
+        self.entries_changed(&mut locked, parent, change, (mark, now));
         Ok(())
     }
 }

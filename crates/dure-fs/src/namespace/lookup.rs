@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use super::FileKind;
 use super::TARGET_MAX;
 use crate::directory::hash;
-use crate::directory::read::Found;
+use crate::directory::read::{Found, Listing};
 use crate::error::{Error, Result};
 use crate::format::bucket::NAME_MAX;
 use crate::format::inode::{BODY_BYTES, FLAG_LONG_LINK};
@@ -29,33 +29,57 @@ pub struct DirectoryEntry<'a> {
 }
 
 impl Volume {
-    /// The inode that `name` leads to, pinned before the directory is let go.
+    /// The inode that `name` leads to, pinned while the name led to it.
     pub(super) fn look_up(&self, directory: &InodeRef, name: &[u8]) -> Result<Option<InodeRef>> {
+        let pinned;
+        {
+            let state = directory.inode().state.read();
+            state.check_directory()?;
+            let Some(sight) = self.find(&state, name)? else {
+                return Ok(None);
+            };
+            pinned = self.inode(sight.found.ino);
+            // Others may be changing the entry, and the inode may be gone, or in its next life. If the name
+            // leads there now, it leads to what was pinned: a number in use is not used again.
+            if pinned.is_ok() && self.holds(&sight, name)? {
+                return pinned.map(Some);
+            }
+        }
+        // Not under the directory's lock: this may be its last pin.
+        drop(pinned);
         let state = directory.inode().state.read();
-        self.look_up_held(directory, &state, name)
+        self.look_up_settled(directory, &state, name, |_| ())
     }
 
-    /// The same, in a directory that the caller holds and goes on to hold.
-    pub(super) fn look_up_held(
+    /// The same with the bucket held, so that nobody changes the entry meanwhile; `show` is told the answer
+    /// before it is let go.
+    pub(super) fn look_up_settled(
         &self,
         directory: &InodeRef,
         state: &InodeState,
         name: &[u8],
+        show: impl FnOnce(Option<&InodeRef>),
     ) -> Result<Option<InodeRef>> {
         state.check_directory()?;
-        match self.find(state, name)? {
-            None => Ok(None),
-            Some(found) => self.named_inode(directory, state, found).map(Some),
+        loop {
+            let Some(leaf) = self.leaf(state, name)? else {
+                show(None);
+                return Ok(None);
+            };
+            let Some(_held) = leaf.lock() else {
+                continue;
+            };
+            let found = match self.find_in(&leaf, name)? {
+                None => None,
+                Some(found) => Some(self.named_inode(directory, found)?),
+            };
+            show(found.as_ref());
+            return Ok(found);
         }
     }
 
-    /// The inode of an entry of a directory that is held: it must exist.
-    fn named_inode(
-        &self,
-        directory: &InodeRef,
-        _held: &InodeState,
-        found: Found,
-    ) -> Result<InodeRef> {
+    /// The inode of an entry that cannot change: it must exist.
+    fn named_inode(&self, directory: &InodeRef, found: Found) -> Result<InodeRef> {
         self.inode(found.ino).map_err(|error| match error {
             Error::NotFound => Error::Corrupt {
                 what: format!(
@@ -145,22 +169,22 @@ impl FileSystem {
             return Err(Error::NotDirectory);
         }
         let mut from = hash::cookie_hash(cookie);
-        let mut listed = Vec::new();
+        let mut listing = Listing::default();
         loop {
-            listed.clear();
             let next = {
                 let state = inode.state.read();
                 inode.note_read(volume, &state);
-                volume.list_bucket(&state, from, cookie, &mut listed)?
+                volume.list_node(&state, from, cookie, &mut listing)?
             };
-            for entry in &listed {
-                let kind = FileKind::from_code(entry.kind).ok_or_else(|| Error::Corrupt {
+            for (entry, name) in listing.iter() {
+                let Found { ino, kind } = entry.found;
+                let kind = FileKind::from_code(kind).ok_or_else(|| Error::Corrupt {
                     what: format!("type of an entry of directory {}", inode.ino),
                     at: inode.node.nid.0,
                     want: u64::from(FileKind::File.code()),
-                    got: u64::from(entry.kind),
+                    got: u64::from(entry.found.kind),
                 })?;
-                let (ino, cookie, name) = (entry.ino, entry.cookie, &entry.name[..]);
+                let cookie = entry.cookie;
                 if show(&DirectoryEntry {
                     ino,
                     kind,

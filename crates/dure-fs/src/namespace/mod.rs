@@ -4,7 +4,9 @@
 //! is at it, and after a crash never without what it depends on. **Structure.** Every call: look without
 //! locks, begin an `Op` of the right size, lock the inodes concerned in ascending order, look again, edit
 //! privately, finish; only then memory changes. When the second look shows something else, or the op
-//! was too small, it starts over ([`Attempt`]).
+//! was too small, it starts over ([`Attempt`]). A directory in which such calls have met is shared by
+//! them, and each locks the buckets of its names; mkdir, rmdir, moves of directories and what frees bucket
+//! nodes have it alone.
 //!
 //! **Invariants** (marks, see the journal's model, cases C1 to C9): a change of entries depends on the
 //! directory's inode; it writes the bucket and the inode that the name leads to; a directory that
@@ -20,7 +22,7 @@ mod peek;
 mod remove;
 mod rename;
 
-pub(crate) use attempt::{Attempt, attempts};
+pub(crate) use attempt::{Attempt, Scope, attempts};
 pub use lookup::DirectoryEntry;
 pub use name::FileKind;
 pub(crate) use name::check_name;

@@ -11,8 +11,7 @@
 //! only named may be gone, its number in its next life: whoever finds that asks again with locks.
 
 use super::FileKind;
-use crate::directory::hash;
-use crate::directory::known::{ABSENT, UNKNOWN};
+use crate::directory::known::{ABSENT, KnownNames, UNKNOWN};
 use crate::error::{Error, Result};
 use crate::format::bucket::NAME_MAX;
 use crate::inode::{Attributes, InodeRef};
@@ -91,7 +90,7 @@ impl FileSystem {
     }
 
     fn peek_words(&self, directory: InodeId, name: &[u8]) -> (u64, u64) {
-        let hash = hash::name_hash(self.0.layout.hash_seed, name);
+        let hash = self.0.hash_of(name);
         self.0.known_names.get(directory, hash, name)
     }
 
@@ -126,13 +125,14 @@ impl FileSystem {
             return Err(Error::NameTooLong);
         }
         let volume = &self.0;
+        if !KnownNames::keeps(name) {
+            return volume.look_up(directory, name);
+        }
         let state = directory.inode().state.read();
-        let found = volume.look_up_held(directory, &state, name)?;
-        let hash = hash::name_hash(volume.layout.hash_seed, name);
-        let answer = found.as_ref().map(InodeRef::id);
-        let known = &volume.known_names;
-        known.put(&state, directory.id(), hash, name, answer);
-        drop(state);
-        Ok(found)
+        volume.look_up_settled(directory, &state, name, |found| {
+            let answer = found.map(InodeRef::id);
+            let known = &volume.known_names;
+            known.put(&state, directory.id(), volume.hash_of(name), name, answer);
+        })
     }
 }

@@ -2,13 +2,13 @@
 
 use zerocopy::little_endian::{U32, U64};
 
-use super::{Attempt, FileKind, attempts, check_name};
+use super::{Attempt, FileKind, Scope, attempts, check_name};
 use crate::directory::Change;
-use crate::directory::tree::{Tree, TreeEdit};
+use crate::directory::tree::{LockedBuckets, Tree, TreeEdit};
 use crate::error::{Error, Result};
 use crate::format::inode::{FLAG_ORPHAN, InodeRecord};
 use crate::format::orphan::INTENT_DELETE;
-use crate::inode::{FreeSlot, Inode, InodeRef, InodeState, LockedInodes, Weight, freed};
+use crate::inode::{Access, FreeSlot, Inode, InodeRef, InodeState, LockedInodes, Weight, freed};
 use crate::op::{Op, OpKind};
 use crate::space::OpClass;
 use crate::volume::{FileSystem, Volume};
@@ -72,7 +72,7 @@ impl Volume {
     fn remove(&self, directory: &InodeRef, name: &[u8], removal: Removal) -> Result<()> {
         self.check_writable()?;
         check_name(name)?;
-        attempts(|spare| self.try_remove(directory, name, removal, spare))
+        attempts(|scope| self.try_remove(directory, name, removal, scope))
     }
 
     fn try_remove(
@@ -80,7 +80,7 @@ impl Volume {
         directory: &InodeRef,
         name: &[u8],
         removal: Removal,
-        spare: u32,
+        scope: Scope,
     ) -> std::result::Result<(), Attempt> {
         let parent = directory.inode();
         // Declared before the locks, so that its pin goes after them: it may be the last.
@@ -88,13 +88,21 @@ impl Volume {
         removal.check(victim.kind())?;
         let inode = victim.inode();
         let slot = self.slot_for(inode)?;
+        let spare = scope.spare;
         let mut op = self.op(OpKind::Remove, OpClass::Delete, NODES + spare)?;
-        let mut locked = LockedInodes::lock([parent, inode]);
+        let scope = match removal {
+            Removal::Unlink => scope,
+            Removal::Rmdir => scope.whole(),
+        };
+        let access = scope.access(parent);
+        let mut locked = LockedInodes::lock([(parent, access), (inode, Access::Alone)]);
         locked.get(parent).check_directory()?;
-        op.depends(&parent.node, parent.index);
+        parent.depends(&mut op, &locked);
+        let leaf = [self.leaf_of(&locked, parent, name)?];
+        let buckets = LockedBuckets::lock(&leaf)?;
         let mut edit = TreeEdit::new(self, &mut op, spare);
-        let tree = Tree::of(self, locked.get(parent))?;
-        let located = edit.locate(&tree, name)?;
+        let tree = Tree::of(self, locked.get(parent), access)?;
+        let located = edit.locate(&tree, buckets.leaf(0), name)?;
         let found = located.found().ok_or(Error::NotFound)?;
         if found.ino != inode.ino {
             return Err(Attempt::Again);
@@ -102,13 +110,13 @@ impl Volume {
         if removal == Removal::Rmdir {
             edit.free_all(locked.get(inode))?;
         }
-        edit.remove(&tree, &located)?;
+        edit.remove(&tree, locked.get(parent), &located)?;
         let loss = self.lose_name(&mut op, inode, locked.get(inode), slot)?;
         let now = op.time();
         let mark = op.finish();
-        let state = locked.get_mut(parent);
-        state.file.note_mark(mark);
-        state.directory.changed(Change::of(found.kind, -1), now);
+        drop(buckets);
+        let change = Change::of(found.kind, -1);
+        self.entries_changed(&mut locked, parent, change, (mark, now));
         self.lost_name(inode, locked.get_mut(inode), loss, mark);
         Ok(())
     }

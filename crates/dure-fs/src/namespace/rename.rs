@@ -8,13 +8,13 @@ use dure_sync::MutexGuard;
 use zerocopy::little_endian::U64;
 
 use super::remove::Loss;
-use super::{Attempt, FileKind, attempts, check_name};
+use super::{Attempt, FileKind, Scope, attempts, check_name};
 use crate::directory::Change;
 use crate::directory::read::Found;
-use crate::directory::tree::{Tree, TreeEdit, target};
+use crate::directory::tree::{LockedBuckets, Tree, TreeEdit, target};
 use crate::error::{Error, Result};
 use crate::format::inode::InodeRecord;
-use crate::inode::{FreeSlot, Inode, InodeRef, LockedInodes};
+use crate::inode::{Access, FreeSlot, Inode, InodeRef, LockedInodes};
 use crate::op::{Op, OpKind};
 use crate::ranks::RENAME;
 use crate::space::OpClass;
@@ -54,7 +54,7 @@ struct Plan<'v> {
     slot: Option<FreeSlot<'v>>,
     /// Ancestors of the directories that get a new subdirectory, to be marked.
     ancestors: Vec<InodeRef>,
-    spare: u32,
+    scope: Scope,
 }
 
 impl FileSystem {
@@ -81,7 +81,7 @@ impl FileSystem {
             to_dir,
             to,
         };
-        attempts(|spare| self.0.try_rename(names, mode, spare))
+        attempts(|scope| self.0.try_rename(names, mode, scope))
     }
 }
 
@@ -90,7 +90,7 @@ impl Volume {
         &self,
         names: Names<'_>,
         mode: RenameMode,
-        spare: u32,
+        scope: Scope,
     ) -> std::result::Result<(), Attempt> {
         let source = self
             .look_up(names.from_dir, names.from)?
@@ -124,13 +124,15 @@ impl Volume {
             Some(target) if replaces => self.slot_for(target.inode())?,
             _ => None,
         };
+        // Counts of subdirectories, and bucket nodes of a directory that is replaced.
+        let whole = is_directory(&source) || target.as_ref().is_some_and(is_directory);
         let plan = Plan {
             source,
             target,
             mode,
             slot,
             ancestors,
-            spare,
+            scope: if whole { scope.whole() } else { scope },
         };
         let kept = self.move_name(names, plan);
         drop(rename_lock);
@@ -186,18 +188,28 @@ impl Volume {
         } else {
             OpClass::Normal
         };
-        let mut op = self.op(OpKind::Rename, class, NODES + plan.spare)?;
-        let mut locked = LockedInodes::lock([from_dir, to_dir, source, target.unwrap_or(source)]);
+        let mut op = self.op(OpKind::Rename, class, NODES + plan.scope.spare)?;
+        let mut locked = LockedInodes::lock([
+            (from_dir, plan.scope.access(from_dir)),
+            (to_dir, plan.scope.access(to_dir)),
+            (source, Access::Alone),
+            (target.unwrap_or(source), Access::Alone),
+        ]);
         for directory in [from_dir, to_dir] {
             locked.get(directory).check_directory()?;
-            op.depends(&directory.node, directory.index);
+            directory.depends(&mut op, &locked);
         }
         for ancestor in &plan.ancestors {
             op.depends(&ancestor.inode().node, ancestor.inode().index);
         }
         let mut trees = Trees::new(self, &locked, from_dir, to_dir)?;
-        let mut edit = TreeEdit::new(self, &mut op, plan.spare);
-        let change = trees.edit(&mut edit, names, plan, &locked)?;
+        let leaves = [
+            self.leaf_of(&locked, from_dir, names.from)?,
+            self.leaf_of(&locked, to_dir, names.to)?,
+        ];
+        let buckets = LockedBuckets::lock(&leaves)?;
+        let mut edit = TreeEdit::new(self, &mut op, plan.scope.spare);
+        let change = trees.edit(&mut edit, names, plan, (&locked, &buckets))?;
         let first = self.set_first_bucket(to_dir, locked.get(to_dir), trees.of_target(), &mut op);
         let exchange = plan.mode == RenameMode::Exchange;
         let moved = self.store_moved(&mut op, source, &locked, to_dir.ino);
@@ -216,9 +228,8 @@ impl Volume {
         };
         let now = op.time();
         let mark = op.finish();
-        for inode in [from_dir, to_dir, source] {
-            locked.get_mut(inode).file.note_mark(mark);
-        }
+        drop(buckets);
+        locked.get_mut(source).file.note_mark(mark);
         source.stored(locked.get_mut(source), moved);
         if let Some((target, record)) = swapped {
             let state = locked.get_mut(target);
@@ -232,10 +243,10 @@ impl Volume {
             to_dir.stored(locked.get_mut(to_dir), record);
         }
         if let Some(root) = &trees.of_target().root {
-            locked.get_mut(to_dir).directory.set_root(root);
+            locked.get(to_dir).directory.set_root(root);
         }
-        locked.get_mut(from_dir).directory.changed(change.from, now);
-        locked.get_mut(to_dir).directory.changed(change.to, now);
+        self.entries_changed(&mut locked, from_dir, change.from, (mark, now));
+        self.entries_changed(&mut locked, to_dir, change.to, (mark, now));
         Ok(())
     }
 
@@ -301,13 +312,10 @@ impl Trees {
         from_dir: &Inode,
         to_dir: &Inode,
     ) -> Result<Trees> {
-        let from = Tree::of(volume, locked.get(from_dir))?;
+        let tree = |inode| Tree::of(volume, locked.get(inode), locked.access(inode));
+        let from = tree(from_dir)?;
         let other = from_dir.ino != to_dir.ino;
-        let to = if other {
-            Some(Tree::of(volume, locked.get(to_dir))?)
-        } else {
-            None
-        };
+        let to = if other { Some(tree(to_dir)?) } else { None };
         Ok(Trees { from, to })
     }
 
@@ -322,24 +330,25 @@ impl Trees {
         edit: &mut TreeEdit<'_, '_>,
         names: Names<'_>,
         plan: &Plan<'_>,
-        locked: &LockedInodes<'_>,
+        (locked, buckets): (&LockedInodes<'_>, &LockedBuckets<'_>),
     ) -> std::result::Result<Changes, Attempt> {
         let source = target(plan.source.ino(), plan.source.kind());
         let replaced = plan
             .target
             .as_ref()
             .map(|inode| target(inode.ino(), inode.kind()));
-        let from = edit.locate(&self.from, names.from)?;
-        let to = edit.locate(self.of_target(), names.to)?;
+        let source_dir = locked.get(names.from_dir.inode());
+        let from = edit.locate(&self.from, buckets.leaf(0), names.from)?;
+        let to = edit.locate(self.of_target(), buckets.leaf(1), names.to)?;
         if from.found() != Some(source) || to.found() != replaced {
             return Err(Attempt::Again);
         }
         let away = Change::of(source.kind, -1);
         let here = Change::of(source.kind, 1);
         let Some(replaced) = replaced else {
-            edit.remove(&self.from, &from)?;
+            edit.remove(&self.from, source_dir, &from)?;
             let tree = self.to.as_mut().unwrap_or(&mut self.from);
-            let to = edit.locate(tree, names.to)?;
+            let to = edit.locate(tree, buckets.leaf(1), names.to)?;
             edit.insert(tree, to, names.to, source)?;
             return Ok(Changes {
                 from: away,
@@ -359,8 +368,8 @@ impl Trees {
         if victim.kind == FileKind::Directory {
             edit.free_all(locked.get(victim))?;
         }
-        edit.remove(&self.from, &from)?;
-        let to = edit.locate(self.of_target(), names.to)?;
+        edit.remove(&self.from, source_dir, &from)?;
+        let to = edit.locate(self.of_target(), buckets.leaf(1), names.to)?;
         let found: Option<Found> = to.found();
         assert_eq!(
             found,

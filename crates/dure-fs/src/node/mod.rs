@@ -16,14 +16,21 @@ pub(crate) mod nat;
 use std::ops::Range;
 
 use crate::format::node::{NodeImage, NodeKind};
+use crate::ranks::BUCKET;
 use crate::units::{Ino, Mark, Nid};
 use dure_journal::Hold;
 use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use dure_sync::{Mutex, MutexGuard, thread};
 
 pub use lock::NodeLock;
 pub(crate) use lock::{Granules, HeldGranule, HeldNode};
 
 use lock::{Granule, Head, Lock};
+
+/// Looks at a bucket that somebody holds, before sleeping for it, and turns of spinning between them: some
+/// microseconds, about one operation.
+const BUCKET_TRIES: u32 = 16;
+const BUCKET_SPINS: u32 = 16;
 
 /// A node in memory.
 #[derive(Debug)]
@@ -35,6 +42,8 @@ pub(crate) struct Node {
     /// The inode it belongs to; `Ino(0)`: none.
     pub(crate) owner: Ino,
     lock: Lock,
+    /// Of a bucket node: who is about to change the entries of a bucket while he shares the directory.
+    buckets: Box<[Mutex<BUCKET, ()>]>,
     /// On a dirty list. Set under the lock of that list (and by `Op::finish` while it holds a granule
     /// lock), cleared by the checkpoint before it copies the granules.
     dirty: AtomicBool,
@@ -58,8 +67,13 @@ impl Node {
             };
             Granule { head, payload }
         });
+        let buckets = match image.kind {
+            NodeKind::Bucket => NodeKind::Bucket.granules(),
+            _ => 0,
+        };
         Node {
             nid,
+            buckets: (0..buckets).map(|_| Mutex::new(())).collect(),
             kind: image.kind,
             owner: image.owner,
             lock: Lock::new(policy, granules),
@@ -112,6 +126,25 @@ impl Node {
     /// Locks all granules for writing; those of several nodes only in ascending nid.
     pub(crate) fn hold_all(&self) -> HeldNode<'_> {
         self.lock.hold(Granules::first(self.granule_count()))
+    }
+
+    /// Takes a bucket for a change of its entries; several only in ascending (nid, index). The caller
+    /// shares the directory.
+    pub(crate) fn lock_bucket(&self, index: u8) -> MutexGuard<'_, BUCKET, ()> {
+        let bucket = &self.buckets[usize::from(index)];
+        for _ in 0..BUCKET_TRIES {
+            // It is held for the rest of an operation: shorter than a sleep takes to end.
+            if let Some(held) = bucket.try_lock() {
+                return held;
+            }
+            (0..BUCKET_SPINS).for_each(|_| thread::spin_hint());
+        }
+        bucket.lock_ordered()
+    }
+
+    /// The same if that needs no waiting.
+    pub(crate) fn try_lock_bucket(&self, index: u8) -> Option<MutexGuard<'_, BUCKET, ()>> {
+        self.buckets[usize::from(index)].try_lock()
     }
 
     /// The mark of the last writer of granule `index`.

@@ -39,13 +39,31 @@ fn by_node(touches: &[Touch]) -> impl Iterator<Item = &[Touch]> {
     touches.chunk_by(|one, next| one.nid == next.nid)
 }
 
-/// Locks what is changed: nodes and granules ascending, the one order in which anybody holds several.
-fn hold<'n>(touches: &[Touch], node_of: impl Fn(&Touch) -> &'n Arc<Node>) -> Vec<HeldNode<'n>> {
+/// Locks what is changed: nodes and granules ascending, the one order in which anybody holds several. Of a
+/// new node that is all of it.
+fn hold<'n>(
+    touches: &[Touch],
+    born: &[(Arc<Node>, u64)],
+    node_of: impl Fn(&Touch) -> &'n Arc<Node>,
+) -> Vec<HeldNode<'n>> {
     let all = by_node(touches).map(|touches| {
+        let node = node_of(&touches[0]);
+        if is_born(node, born) {
+            return node.hold_all();
+        }
         let indices = touches.iter().map(|touch| touch.index);
-        node_of(&touches[0]).hold(indices.fold(Granules::default(), Granules::with))
+        node.hold(indices.fold(Granules::default(), Granules::with))
     });
     all.collect()
+}
+
+pub(super) fn is_born(node: &Arc<Node>, born: &[(Arc<Node>, u64)]) -> bool {
+    born.iter().any(|(new, _)| Arc::ptr_eq(new, node))
+}
+
+/// All of a new node is of this life, also what the operation did not touch: who changes it depends on it.
+pub(super) fn set_first_writer(node: &Node, held: &mut HeldNode<'_>, mark: Mark) {
+    (0..node.granule_count()).for_each(|index| held.set_last_writer(index, mark));
 }
 
 impl Op<'_> {
@@ -65,12 +83,13 @@ impl Op<'_> {
         let freed = std::mem::take(&mut self.freed);
         let born = std::mem::take(&mut self.born);
         let touches = touches(&edits, &patches, &freed);
+        publish(self.volume, &born);
         let node_of = |touch: &Touch| match touch.change {
             Change::Edit(at) => &edits[at].node,
             Change::Patch(at) => &patches[at].node,
             Change::Free(at) => &freed[at],
         };
-        let mut held = hold(&touches, node_of);
+        let mut held = hold(&touches, &born, node_of);
         for (node, version) in &born {
             note_life(&mut handle, NEW_NODE, node, *version);
         }
@@ -78,7 +97,8 @@ impl Op<'_> {
         // it believes its copy, so that the handle has joined by then; also when nothing was put in it.
         let empty = born.iter().map(|(node, _)| node);
         let empty = empty.filter(|node| touches.iter().all(|touch| touch.nid != node.nid));
-        let empty: Vec<HeldNode<'_>> = empty.map(|node| node.hold(Granules::one(0))).collect();
+        let mut empty: Vec<(&Node, HeldNode<'_>)> =
+            empty.map(|node| (&**node, node.hold_all())).collect();
         let mut written = Vec::with_capacity(touches.len());
         for (touches, held) in by_node(&touches).zip(&mut held) {
             for touch in touches {
@@ -115,18 +135,16 @@ impl Op<'_> {
             changed.chain(born.iter().map(|(n, _)| n)),
         );
         let mark = handle.join();
-        let mut written = written.iter();
+        for (node, held) in &mut empty {
+            set_first_writer(node, held, mark);
+        }
+        set_writers(&touches, &written, &mut held, mark);
         for (touches, held) in by_node(&touches).zip(&mut held) {
-            for (touch, written) in touches.iter().zip(&mut written) {
-                // An edit that changed no byte counts: a rename sets the ctime, which may be the same tick
-                // of the clock, and must not survive an earlier change of the inode that is lost.
-                if *written || matches!(touch.change, Change::Edit(_)) {
-                    held.set_last_writer(touch.index, mark);
-                }
+            if is_born(node_of(&touches[0]), &born) {
+                set_first_writer(node_of(&touches[0]), held, mark);
             }
         }
         drop((held, empty));
-        publish(self.volume, born, mark);
         assert!(
             dirtied <= self.credits,
             "{dirtied} dirty nodes, {} announced",
@@ -137,16 +155,25 @@ impl Op<'_> {
     }
 }
 
-/// Shows new nodes to others.
-pub(super) fn publish(volume: &Volume, born: Vec<(Arc<Node>, u64)>, mark: Mark) {
-    for (node, _) in born {
-        // The granules it did not touch are of this life, too: who changes them depends on it.
-        let mut held = node.hold_all();
-        for index in 0..node.granule_count() {
-            held.set_last_writer(index, mark);
+/// Names the operation, which has joined, as last writer of what it changed.
+fn set_writers(touches: &[Touch], written: &[bool], held: &mut [HeldNode<'_>], mark: Mark) {
+    let mut written = written.iter();
+    for (touches, held) in by_node(touches).zip(held) {
+        for (touch, written) in touches.iter().zip(&mut written) {
+            // An edit that changed no byte counts: a rename sets the ctime, which may be the same tick
+            // of the clock, and must not survive an earlier change of the inode that is lost.
+            if *written || matches!(touch.change, Change::Edit(_)) {
+                held.set_last_writer(touch.index, mark);
+            }
         }
-        drop(held);
-        volume.nodes.insert_new(node);
+    }
+}
+
+/// Puts new nodes where others find them, before anybody can find their numbers: who shares a directory sees
+/// a bucket's child as soon as its granule is let go. The operation's references keep them in the cache.
+pub(super) fn publish(volume: &Volume, born: &[(Arc<Node>, u64)]) {
+    for (node, _) in born {
+        volume.nodes.insert_new(node.clone());
     }
 }
 

@@ -13,7 +13,10 @@ use std::borrow::Cow;
 use dure_journal::{Buffer, BufferUse, Change as BufferChange, Handle, Hold, TransactionId};
 use dure_sync::Arc;
 
-use super::finish::{Change, Touch, log_moves, make_dirty, note_life, patched, publish, touches};
+use super::finish::{
+    Change, Touch, is_born, log_moves, make_dirty, note_life, patched, publish, set_first_writer,
+    touches,
+};
 use super::{Edit, Op, Patch};
 use crate::format::node::NodeImage;
 use crate::format::note::{FREE_NODE, NEW_NODE};
@@ -98,6 +101,7 @@ impl Op<'_> {
         let freed = std::mem::take(&mut self.freed);
         let born = std::mem::take(&mut self.born);
         let touches = touches(&edits, &patches, &freed);
+        publish(self.volume, &born);
         let mut held = hold_nodes(&edits, &patches, &freed, &born);
         for (node, version) in &born {
             note_life(&mut handle, NEW_NODE, node, *version);
@@ -137,8 +141,10 @@ impl Op<'_> {
                 node.node.set_freed(version);
             }
         }
+        for held in held.iter_mut().filter(|held| is_born(held.node, &born)) {
+            set_first_writer(held.node, &mut held.granules, mark);
+        }
         drop(held);
-        publish(self.volume, born, mark);
         assert!(
             dirtied <= self.credits,
             "{dirtied} dirty nodes, {} announced",

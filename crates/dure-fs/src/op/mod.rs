@@ -265,9 +265,14 @@ impl Op<'_> {
 
     /// The operation was decided on the state of this granule: if its last writer is lost, so is this.
     pub(crate) fn depends(&mut self, node: &Node, index: u8) {
-        if self.volume.options.volume_rules.read_marks {
+        if self.marks_reads() {
             self.depends_on(node.last_writer(index));
         }
+    }
+
+    /// Whether the operation marks what it read to decide.
+    pub(crate) fn marks_reads(&self) -> bool {
+        self.volume.options.volume_rules.read_marks
     }
 
     /// The operation must not survive without the handle of `mark`.

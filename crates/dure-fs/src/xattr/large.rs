@@ -13,7 +13,7 @@ use super::chain::{self, pieces_per_record};
 use crate::error::Result;
 use crate::format::inode::InodeRecord;
 use crate::format::node::NodeKind;
-use crate::inode::{Inode, InodeRef, LockedInodes};
+use crate::inode::{Access, Inode, InodeRef, LockedInodes};
 use crate::namespace::Attempt;
 use crate::op::OpKind;
 use crate::space::OpClass;
@@ -34,7 +34,7 @@ impl Volume {
         let carrier = self.carry(new)?;
         let carrier = carrier.inode();
         let mut op = self.op(OpKind::Xattr, OpClass::Normal, 2 + loaded.chain.nodes())?;
-        let mut locked = LockedInodes::lock([inode, carrier]);
+        let mut locked = LockedInodes::lock([(inode, Access::Alone), (carrier, Access::Alone)]);
         if locked.get(inode).xattr_changes != loaded.changes {
             return Err(Attempt::Again);
         }

@@ -30,6 +30,7 @@ use dure_sync::{Arc, CoreId, thread};
 
 use cut::Cutter;
 use history::{DATA, History, LOG, PRIVATE, SHARED};
+pub use script::Scene;
 use script::{Core, Shape};
 
 /// The most cores a run has.
@@ -46,6 +47,8 @@ pub struct Plan {
     pub cores: u16,
     /// Calls of each core.
     pub calls: u32,
+    /// What the calls are about.
+    pub scene: Scene,
     /// Crash points.
     pub cuts: u32,
     /// The journal's rules.
@@ -231,6 +234,7 @@ fn on_machine(image: &Arc<Image>, plan: &Plan) -> Played {
                     cores: plan.cores,
                     calls: plan.calls,
                     seed,
+                    scene: plan.scene,
                 };
                 scope.spawn_on(CoreId::new(core), move || {
                     Core::new(fs, log, clock, shape).run()

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 use dure_block::record::RecordLog;
 use dure_fs::{
-    Error, FileSystem, InodeRef, NewInode, RenameMode, SetAttributes, Stamp, SyncScope, XattrMode,
+    Error, FileSystem, InodeRef, NewInode, Peek, RenameMode, SetAttributes, SetTime, Stamp,
+    SyncScope, XattrMode,
 };
 use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::sim::Rng;
@@ -25,6 +26,18 @@ const FILE_BYTES_MAX: u64 = 20_000;
 /// Names in the shared directory that all cores use.
 const COMMON_NAMES: u64 = 3;
 
+/// Names and files of one core in a crowded directory.
+const CROWD: u64 = 14;
+
+/// What the calls are about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scene {
+    /// Everything a volume has.
+    Tree,
+    /// The entries of one directory, with names so long that few calls make it grow and shrink.
+    Directory,
+}
+
 /// Which core, of how many, and how long.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
@@ -32,6 +45,23 @@ pub(super) struct Shape {
     pub(super) cores: u16,
     pub(super) calls: u32,
     pub(super) seed: u64,
+    pub(super) scene: Scene,
+}
+
+impl Shape {
+    fn is_crowd(self) -> bool {
+        self.scene == Scene::Directory
+    }
+
+    /// Short names, or such of which a bucket has room for a few; those of more than 72 bytes are not kept
+    /// among the known ones.
+    fn name(self, text: String) -> String {
+        match (self.scene, self.seed % 3) {
+            (Scene::Tree, _) => text,
+            (Scene::Directory, 0) => format!("{text:_<200}"),
+            (Scene::Directory, _) => format!("{text:_<70}"),
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -110,6 +140,9 @@ impl<'a> Core<'a> {
 
     /// Runs the script.
     pub(super) fn run(mut self) -> Vec<Event> {
+        if self.shape.is_crowd() {
+            return self.run_in_crowd();
+        }
         for _ in 0..self.shape.calls {
             match self.random.below(100) {
                 0..12 => self.create(),
@@ -132,6 +165,40 @@ impl<'a> Core<'a> {
             }
         }
         self.events
+    }
+
+    fn run_in_crowd(mut self) -> Vec<Event> {
+        // One half fills the directory, the other empties it.
+        for call in 0..self.shape.calls {
+            let filling = call < self.shape.calls / 2;
+            match self.random.below(100) {
+                0..26 if filling => self.create(),
+                0..26 => self.unlink(),
+                26..32 => self.create(),
+                32..38 => self.unlink(),
+                38..54 => self.rename(),
+                54..62 => self.link(),
+                62..70 => self.common_name(),
+                70..75 => self.directory(),
+                75..78 => self.in_foreign_directory(),
+                78..86 => self.look(),
+                86..95 => self.promise(),
+                95..97 => self.set_times(),
+                97..98 => self.quietly(FileSystem::background_now),
+                _ => self.quietly(FileSystem::checkpoint_now),
+            }
+        }
+        self.events
+    }
+
+    /// Has the shared directory alone for a moment.
+    fn set_times(&mut self) {
+        let shared = self.inode_of(SHARED);
+        let set = SetAttributes {
+            mtime: Some(SetTime::Now),
+            ..SetAttributes::default()
+        };
+        self.call("set times", |fs| fs.set_attributes(&shared, &set));
     }
 
     fn step_of_clock(&self) -> u64 {
@@ -194,16 +261,25 @@ impl<'a> Core<'a> {
 
     /// Any directory that an own name may be in.
     fn any_directory(&mut self) -> Directory {
-        let index = self.random.index(self.directories.len());
+        let crowd = self.shape.is_crowd() && !self.random.one_in(5);
+        let index = if crowd {
+            1
+        } else {
+            self.random.index(self.directories.len())
+        };
         self.directories[index].clone()
     }
 
     fn own_name(&mut self, letter: char) -> String {
-        format!("{letter}{}-{}", self.shape.core, self.random.below(3))
+        let names = if self.shape.is_crowd() { CROWD } else { 3 };
+        let number = self.random.below(names);
+        self.shape
+            .name(format!("{letter}{}-{number}", self.shape.core))
     }
 
     fn common_name_text(&mut self) -> String {
-        format!("s{}", self.random.below(COMMON_NAMES))
+        let number = self.random.below(COMMON_NAMES);
+        self.shape.name(format!("s{number}"))
     }
 
     fn any_file(&mut self) -> Option<usize> {
@@ -234,7 +310,12 @@ impl<'a> Core<'a> {
     }
 
     fn create(&mut self) {
-        if self.files.len() >= FILES_MAX {
+        let files_max = if self.shape.is_crowd() {
+            usize::try_from(CROWD).expect("small")
+        } else {
+            FILES_MAX
+        };
+        if self.files.len() >= files_max {
             return self.forget();
         }
         let directory = self.any_directory();
@@ -538,7 +619,8 @@ impl<'a> Core<'a> {
     /// Makes or takes a name in a directory of another core, while that may remove or move it.
     fn in_foreign_directory(&mut self) {
         let other = self.random.below(u64::from(self.shape.cores));
-        let name = format!("d{other}-{}", self.random.below(3));
+        let number = self.random.below(3);
+        let name = self.shape.name(format!("d{other}-{number}"));
         let shared = self.inode_of(SHARED);
         let found = self.call("lookup", |fs| {
             let Some(inode) = fs.lookup(&shared, name.as_bytes())? else {
@@ -660,9 +742,50 @@ impl<'a> Core<'a> {
                 "an own file holds what was written"
             );
         }
+        self.look_up_own_name();
+        self.list();
+    }
+
+    /// An own name leads where it did, also for those who do not look.
+    fn look_up_own_name(&mut self) {
+        let letter = if self.random.one_in(3) { 'd' } else { 'f' };
+        let name = self.own_name(letter);
         let shared = self.inode_of(SHARED);
-        self.call("list", |fs| {
-            fs.read_directory(&shared, 0, &mut |_| std::ops::ControlFlow::Continue(()))
+        let want = self.names.get(&(SHARED, name.clone())).copied();
+        let found = self.call("lookup", |fs| {
+            let found = fs.look_up_and_remember(&shared, name.as_bytes())?;
+            let entity = match &found {
+                Some(inode) => Some(fs.attributes(inode)?.uid),
+                None => None,
+            };
+            assert_eq!(entity, want, "{name}: an own name leads elsewhere");
+            match fs.peek(shared.id(), name.as_bytes()) {
+                Peek::Unknown => {}
+                Peek::Absent => assert!(found.is_none(), "{name} is there"),
+                Peek::Found(id) => assert_eq!(found.map(|inode| inode.id()), Some(id), "{name}"),
+            }
+            Ok(())
         });
+        assert!(found.is_some(), "{name}: a lookup is not refused");
+    }
+
+    /// Whatever others do, a listing shows the own names exactly once.
+    fn list(&mut self) {
+        let shared = self.inode_of(SHARED);
+        let mut shown = Vec::new();
+        self.call("list", |fs| {
+            fs.read_directory(&shared, 0, &mut |entry| {
+                shown.push(String::from_utf8_lossy(entry.name).into_owned());
+                std::ops::ControlFlow::Continue(())
+            })
+        });
+        let owned = ['d', 'f'].map(|letter| format!("{letter}{}-", self.shape.core));
+        shown.retain(|name| owned.iter().any(|start| name.starts_with(start)));
+        shown.sort_unstable();
+        let own = self.names.keys();
+        let own: Vec<_> = own.filter(|(at, _)| *at == SHARED).collect();
+        let mut own: Vec<_> = own.into_iter().map(|(_, name)| name.clone()).collect();
+        own.sort_unstable();
+        assert_eq!(shown, own, "core {}: the own names", self.shape.core);
     }
 }

@@ -1,0 +1,187 @@
+//! What changes about a directory while several cores change its entries.
+//!
+//! **Problem.** Cores that create files in one directory share it, so they may not write its state, and
+//! what they write must not be one line for all. **Structure.** Per journal the last handle that changed
+//! an entry and the latest time of a change ([`SharedChanges`]), folded by who asks; and for each of the
+//! upper nine bits of a hash how far down the trie a walk may begin ([`Shortcuts`]), so that nobody
+//! reads, and thereby locks, the buckets of the first nodes. **Invariants.** The slot of a journal is
+//! written by who shares the directory, after its handle has joined; whoever has the directory alone sees
+//! all of them. A shortcut is true as long as the directory is shared: nodes go only while somebody has it
+//! alone, and he takes the shortcuts to them back. **On a crash** nothing here is needed.
+
+use dure_sync::atomic::{AtomicU64, Ordering};
+use dure_sync::{CoreId, OnceLock, PerCore};
+
+use crate::format::inode::Time;
+use crate::inode::ShownChange;
+use crate::inode::access_time::{nanos, time};
+use crate::units::{Mark, Nid, to_usize};
+
+/// Changes of entries by those who shared the directory.
+#[derive(Debug, Default)]
+pub(crate) struct SharedChanges(OnceLock<PerCore<OfJournal>>);
+
+/// Relaxed throughout: the directory's lock orders these against who has it alone; who shares it sees
+/// what others noted before they returned to whoever told him.
+#[derive(Debug, Default)]
+struct OfJournal {
+    /// The last handle of the journal; 0: none.
+    mark: AtomicU64,
+    /// The latest time, in ns since 1970; 0: none.
+    time: AtomicU64,
+}
+
+impl SharedChanges {
+    /// Notes an operation that has finished. Says whether the time to be shown changed.
+    pub(crate) fn note(&self, journals: usize, mark: Mark, now: Time) -> ShownChange {
+        let all = self
+            .0
+            .get_or_init(|| PerCore::new(journals, |_| OfJournal::default()));
+        let own = all.get(CoreId::new(mark.journal().number()));
+        own.mark.fetch_max(mark.as_u64(), Ordering::Relaxed);
+        // A clock before 1970 shows the first moment after it.
+        let now = nanos(now).max(1);
+        // Load first: within a tick of the clock nothing is to be shown anew.
+        if own.time.load(Ordering::Relaxed) < now
+            && own.time.fetch_max(now, Ordering::Relaxed) < now
+        {
+            ShownChange::Made
+        } else {
+            ShownChange::Found
+        }
+    }
+
+    /// The handles noted, one per journal at most.
+    pub(crate) fn marks(&self) -> impl Iterator<Item = Mark> {
+        let all = self.0.get().into_iter().flat_map(PerCore::iter);
+        let marks = all.map(|own| Mark::from_u64(own.mark.load(Ordering::Relaxed)));
+        marks.filter(|mark| !mark.is_none())
+    }
+
+    /// The latest time noted.
+    pub(crate) fn latest(&self) -> Option<Time> {
+        let all = self.0.get().into_iter().flat_map(PerCore::iter);
+        let latest = all.map(|own| own.time.load(Ordering::Relaxed)).max();
+        latest.filter(|&nanos| nanos > 0).map(time)
+    }
+
+    /// The times were set: those noted do not count. The caller has the directory alone.
+    pub(crate) fn forget_times(&mut self) {
+        for own in self.0.get().into_iter().flat_map(PerCore::iter) {
+            own.time.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Levels of the trie that a shortcut may spare.
+const LEVELS: u32 = 3;
+const SLOTS: usize = 1 << (3 * LEVELS);
+
+/// Where walks may begin.
+#[derive(Debug, Default)]
+pub(crate) struct Shortcuts(
+    /// Node id and, in the low eight bits, its level; 0: at the first node. Written by who shares the
+    /// directory and has walked there; Relaxed: a node is found by its id, under locks.
+    OnceLock<Box<[AtomicU64]>>,
+);
+
+fn slot(hash: u64) -> usize {
+    to_usize(hash >> (64 - 3 * LEVELS))
+}
+
+impl Shortcuts {
+    /// The lowest node known on the way to `hash`, and its level. The caller holds the directory.
+    pub(crate) fn get(&self, hash: u64) -> Option<(Nid, u32)> {
+        let word = self.0.get()?[slot(hash)].load(Ordering::Relaxed);
+        let level = u32::try_from(word & 0xff).expect("eight bits");
+        (word != 0).then_some((Nid(word >> 8), level))
+    }
+
+    /// A walk by who shares the directory came by a node at `level`.
+    pub(crate) fn learn(&self, hash: u64, nid: Nid, level: u32) {
+        if level == 0 || level > LEVELS {
+            return;
+        }
+        let slots = self
+            .0
+            .get_or_init(|| (0..SLOTS).map(|_| AtomicU64::new(0)).collect());
+        slots[slot(hash)].store(nid.0 << 8 | u64::from(level), Ordering::Relaxed);
+    }
+
+    /// The nodes below the one at `level` on the way to `hash` are about to go. The caller has the directory
+    /// alone.
+    pub(crate) fn forget_below(&self, hash: u64, level: u32) {
+        let Some(slots) = self.0.get() else {
+            return;
+        };
+        let shift = 3 * LEVELS.saturating_sub(level + 1);
+        let first = slot(hash) >> shift << shift;
+        for word in &slots[first..first + (1 << shift)] {
+            word.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::JournalId;
+
+    fn at(secs: i64) -> Time {
+        Time {
+            secs: secs.into(),
+            nanos: 0.into(),
+        }
+    }
+
+    #[test]
+    fn each_journal_has_its_last_mark_and_all_the_latest_time() {
+        let mut changes = SharedChanges::default();
+        assert_eq!((changes.marks().count(), changes.latest()), (0, None));
+        let mark = |journal, number| Mark::new(JournalId::new(journal).unwrap(), number);
+        assert_eq!(changes.note(2, mark(1, 7), at(5)), ShownChange::Made);
+        assert_eq!(changes.note(2, mark(0, 3), at(4)), ShownChange::Made);
+        assert_eq!(changes.note(2, mark(1, 9), at(5)), ShownChange::Found);
+        assert_eq!(changes.note(2, mark(1, 8), at(1)), ShownChange::Found);
+        assert_eq!(
+            changes.marks().collect::<Vec<_>>(),
+            [mark(0, 3), mark(1, 9)]
+        );
+        assert_eq!(changes.latest(), Some(at(5)));
+        changes.forget_times();
+        assert_eq!((changes.marks().count(), changes.latest()), (2, None));
+    }
+
+    #[test]
+    fn shortcuts_below_a_node_go_with_it() {
+        let shortcuts = Shortcuts::default();
+        let hash = |slots: [u64; 3]| slots[0] << 61 | slots[1] << 58 | slots[2] << 55 | 1 << 40;
+        shortcuts.learn(hash([1, 2, 3]), Nid(30), 3);
+        shortcuts.learn(hash([1, 2, 4]), Nid(20), 2);
+        shortcuts.learn(hash([1, 3, 0]), Nid(10), 1);
+        shortcuts.learn(hash([5, 0, 0]), Nid(11), 1);
+        shortcuts.learn(hash([5, 0, 0]), Nid(99), 4);
+        let known = || {
+            [[1, 2, 3], [1, 2, 4], [1, 3, 0], [5, 0, 0], [7, 7, 7]].map(|slots| {
+                shortcuts
+                    .get(hash(slots))
+                    .map(|(nid, level)| (nid.0, level))
+            })
+        };
+        let all = [
+            Some((30, 3)),
+            Some((20, 2)),
+            Some((10, 1)),
+            Some((11, 1)),
+            None,
+        ];
+        assert_eq!(known(), all);
+        // The child of the bucket at level 2 goes.
+        shortcuts.forget_below(hash([1, 2, 3]), 2);
+        assert_eq!(known(), [None, all[1], all[2], all[3], None]);
+        shortcuts.forget_below(hash([1, 2, 0]), 1);
+        assert_eq!(known(), [None, None, all[2], all[3], None]);
+        shortcuts.forget_below(hash([1, 7, 0]), 0);
+        assert_eq!(known(), [None, None, None, all[3], None]);
+    }
+}
