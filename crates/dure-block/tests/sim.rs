@@ -72,7 +72,7 @@ fn write_and_flush(policy: FlushPolicy) {
                     queue.flush().unwrap();
                     let images = CrashImages::new(Image::zeroed(BLOCKS), &log);
                     let point = images.at(images.last_step());
-                    let durable = point.durable().get(lba).is_some();
+                    let durable = point.durable().contains_key(&lba);
                     assert!(durable, "block {lba} is lost by a crash after its flush");
                 }
             })

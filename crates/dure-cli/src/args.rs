@@ -118,7 +118,8 @@ pub struct SimCrash {
     /// workloads under way is finished first [default: all].
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
-    /// What the order of the workloads depends on, so which ones --count takes.
+    /// What the order of the workloads depends on, so which ones --count takes. 0: those that begin alike
+    /// one after the other, which is the fastest way through all of them.
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub seed: u64,
     /// Also spread the operations over up to so many cores, 1 to 3, and commit in every order.

@@ -4,7 +4,7 @@ use dure_block::{BlockBuf, Lba, Queue, WriteFlags};
 use dure_journal::format::slotted::{self, SlotKind};
 
 use crate::error::{Error, Result};
-use crate::units::BLOCK_BYTES;
+use crate::units::{BLOCK_BYTES, is_zero};
 
 /// One valid slot of a pair.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ pub(crate) fn parse(bytes: &[u8], first: u64, kind: u32, seed: u32) -> Result<Pa
         }
     }
     slots.sort_by_key(|slot| std::cmp::Reverse(slot.generation));
-    if slots.is_empty() && bytes.iter().any(|&byte| byte != 0) {
+    if slots.is_empty() && !is_zero(bytes) {
         return Err(Error::Corrupt {
             what: format!("both slots of a pair of kind {kind}"),
             at: first,

@@ -29,6 +29,13 @@ pub const fn to_u64(value: usize) -> u64 {
     value as u64
 }
 
+/// Whether all bytes are zero; a chunk at a time, which the compiler makes wide compares of.
+pub(crate) fn is_zero(bytes: &[u8]) -> bool {
+    let mut chunks = bytes.chunks_exact(64);
+    let any = |bytes: &[u8]| bytes.iter().fold(0, |any, byte| any | byte);
+    chunks.by_ref().all(|chunk| any(chunk) == 0) && any(chunks.remainder()) == 0
+}
+
 /// The journal counted `index` from 0.
 pub(crate) fn journal_id(index: u32) -> JournalId {
     let id = u16::try_from(index).ok().and_then(JournalId::new);

@@ -13,7 +13,7 @@ fn run(operations: u32, cores: usize, options: Options, workloads: u64) -> Tally
         cores,
         seed,
     };
-    let mut campaign = Campaign::new(plan, 2, options);
+    let campaign = Campaign::new(plan, 2, options);
     let mut tally = Tally::default();
     while tally.counts.workloads < workloads && tally.is_clean() && campaign.batch(&mut tally) {}
     println!(

@@ -55,10 +55,13 @@ use crate::overlay::OverlayRam;
 use crate::ram::{Image, SharedBlock};
 use crate::record::{Effect, Entry, Outcome, RecordLog};
 
+/// Blocks that differ from a base image, with their content; none = zeroes.
+pub type Changes = BTreeMap<Lba, Option<SharedBlock>>;
+
 /// A recorded run, to be cut anywhere.
 #[derive(Debug)]
 pub struct CrashImages {
-    base: Image,
+    base: Arc<Image>,
     entries: Vec<Entry>,
     last_step: u64,
 }
@@ -66,10 +69,10 @@ pub struct CrashImages {
 impl CrashImages {
     /// The run in `log` so far, which started on a device with the content `base`.
     #[must_use]
-    pub fn new(base: Image, log: &RecordLog) -> Self {
+    pub fn new(base: impl Into<Arc<Image>>, log: &RecordLog) -> Self {
         let last_step = log.step();
         Self {
-            base,
+            base: base.into(),
             entries: log.entries(),
             last_step,
         }
@@ -123,7 +126,7 @@ impl CrashImages {
             .map(|entry| entry.submitted)
             .max()
             .unwrap_or(0);
-        let mut durable = self.base.clone();
+        let mut durable = Changes::new();
         // The last durable entry of each block.
         let mut owner: BTreeMap<Lba, usize> = BTreeMap::new();
         let mut open = Vec::new();
@@ -138,11 +141,11 @@ impl CrashImages {
                 continue;
             }
             for (lba, block) in blocks_of_effect(&entry.effect) {
-                owner.insert(lba, index);
-                match block {
-                    Some(block) => durable.set(lba, block.clone()),
-                    None => durable.clear(lba),
+                // Only a durable write behind an open one can hide it.
+                if !open.is_empty() {
+                    owner.insert(lba, index);
                 }
+                durable.insert(lba, block.cloned());
             }
         }
         let is_covered = |index: usize, lba: Lba| owner.get(&lba).is_some_and(|own| *own > index);
@@ -159,7 +162,8 @@ impl CrashImages {
             .collect();
         CrashPoint {
             step,
-            durable: Arc::new(durable),
+            base: &self.base,
+            durable,
             open,
         }
     }
@@ -192,7 +196,9 @@ struct OpenWrite<'a> {
 #[derive(Debug)]
 pub struct CrashPoint<'a> {
     step: u64,
-    durable: Arc<Image>,
+    base: &'a Arc<Image>,
+    /// On top of the base.
+    durable: Changes,
     open: Vec<OpenWrite<'a>>,
 }
 
@@ -203,9 +209,9 @@ impl CrashPoint<'_> {
         self.step
     }
 
-    /// What is there in any case.
+    /// What is on the base image in any case.
     #[must_use]
-    pub fn durable(&self) -> &Image {
+    pub fn durable(&self) -> &Changes {
         &self.durable
     }
 
@@ -223,57 +229,80 @@ impl CrashPoint<'_> {
         )
     }
 
-    /// The device that `choice` leaves.
+    /// What `choice` leaves of the open writes, on top of what is durable.
     ///
     /// # Panics
     /// If the choice was made for another point.
     #[must_use]
-    pub fn image(&self, choice: &Choice) -> OverlayRam {
+    pub fn changes(&self, choice: &Choice) -> Changes {
         assert_eq!(
             choice.fates().len(),
             self.open.len(),
             "a choice of this point"
         );
-        let device = OverlayRam::new(
-            &format!("crash at step {}", self.step),
-            Arc::clone(&self.durable),
-        );
+        let mut changes = Changes::new();
         for (write, fate) in self.open.iter().zip(choice.fates()) {
             let blocks = blocks_of_effect(&write.entry.effect)
                 .zip(&write.hidden)
                 .enumerate();
             for (index, ((lba, new), hidden)) in blocks {
                 if !hidden {
-                    apply(&device, lba, new, fate, index);
+                    self.apply(&mut changes, lba, new, fate, index);
                 }
             }
         }
+        changes
+    }
+
+    /// The device that `choice` leaves.
+    ///
+    /// # Panics
+    /// If the choice was made for another point.
+    #[must_use]
+    pub fn image(&self, choice: &Choice) -> OverlayRam {
+        let name = format!("crash at step {}", self.step);
+        let device = OverlayRam::new(&name, Arc::clone(self.base));
+        for (lba, block) in self.durable.iter().chain(&self.changes(choice)) {
+            device.set(*lba, block.clone());
+        }
         device
     }
-}
 
-/// Stores what `fate` leaves of block `index` of a write.
-fn apply(device: &OverlayRam, lba: Lba, new: Option<&SharedBlock>, fate: &Fate, index: usize) {
-    let (unit_bytes, kept) = match fate {
-        Fate::Lost => return,
-        Fate::Kept => return device.set(lba, new.cloned()),
-        Fate::Torn { unit_bytes, kept } => (*unit_bytes, kept),
-    };
-    let units = BLOCK_BYTES / unit_bytes;
-    let kept = &kept[index * units..(index + 1) * units];
-    if kept.iter().all(|kept| *kept) {
-        return device.set(lba, new.cloned());
-    }
-    if kept.iter().all(|kept| !*kept) {
-        return;
-    }
-    let old = device.get(lba);
-    let mut block = Block::boxed_zeroed();
-    for (unit, kept) in kept.iter().enumerate() {
-        let range = unit * unit_bytes..(unit + 1) * unit_bytes;
-        if let Some(source) = if *kept { new } else { old.as_ref() } {
-            block.0[range.clone()].copy_from_slice(&source.bytes()[range]);
+    /// Stores what `fate` leaves of block `index` of a write.
+    fn apply(
+        &self,
+        changes: &mut Changes,
+        lba: Lba,
+        new: Option<&SharedBlock>,
+        fate: &Fate,
+        index: usize,
+    ) {
+        let (unit_bytes, kept) = match fate {
+            Fate::Lost => return,
+            Fate::Kept => {
+                changes.insert(lba, new.cloned());
+                return;
+            }
+            Fate::Torn { unit_bytes, kept } => (*unit_bytes, kept),
+        };
+        let units = BLOCK_BYTES / unit_bytes;
+        let kept = &kept[index * units..(index + 1) * units];
+        if kept.iter().all(|kept| *kept) {
+            changes.insert(lba, new.cloned());
+            return;
         }
+        if kept.iter().all(|kept| !*kept) {
+            return;
+        }
+        let changed = changes.get(&lba).or_else(|| self.durable.get(&lba));
+        let old = changed.map_or_else(|| self.base.get(lba), Option::as_ref);
+        let mut block = Block::boxed_zeroed();
+        for (unit, kept) in kept.iter().enumerate() {
+            let range = unit * unit_bytes..(unit + 1) * unit_bytes;
+            if let Some(source) = if *kept { new } else { old } {
+                block.0[range.clone()].copy_from_slice(&source.bytes()[range]);
+            }
+        }
+        changes.insert(lba, Some(SharedBlock::new(&block.0)));
     }
-    device.set(lba, Some(SharedBlock::new(&block.0)));
 }

@@ -43,6 +43,10 @@ struct Report {
     workloads_equal: u64,
     states: u64,
     states_different: u64,
+    /// Of these, those that were recovered; each other one differs from one of them only in blocks at
+    /// which recovery and the checks do not look.
+    #[serde(default)]
+    states_recovered: u64,
     violations: Vec<Finding>,
     milliseconds: u64,
 }
@@ -68,6 +72,7 @@ impl Report {
             workloads_equal: 0,
             states: 0,
             states_different: 0,
+            states_recovered: 0,
             violations: Vec::new(),
             milliseconds: 0,
         }
@@ -84,6 +89,7 @@ impl Report {
         self.workloads_equal += tally.equal;
         self.states += tally.counts.states;
         self.states_different += tally.counts.images;
+        self.states_recovered += tally.counts.recovered;
         self.milliseconds += milliseconds;
         let violations = tally.violations.iter();
         self.violations.extend(violations.map(|violation| Finding {
@@ -132,7 +138,7 @@ impl Report {
         let share = if self.is_complete() { "all" } else { "a share" };
         println!(
             "{} seq-{}, up to {} cores, seed {}{mount}: {share}, {} of {} groups\n\
-             workloads {} ({} more equal to another), states {} ({} different), violations {}\n\
+             workloads {} ({} more equal to another), states {} ({} different, {} recovered), violations {}\n\
              {seconds} s, {rate} states/s",
             self.suite,
             self.seq,
@@ -144,6 +150,7 @@ impl Report {
             self.workloads_equal,
             self.states,
             self.states_different,
+            self.states_recovered,
             self.violations.len(),
         );
     }
@@ -248,7 +255,7 @@ fn enumerate(args: &SimCrash) -> Result<Report> {
         Some(threads) => dure_fs::units::to_usize(threads.into()),
         None => dure_sync::core_count(),
     };
-    let mut campaign = Campaign::new(plan, threads, options(args)?);
+    let campaign = Campaign::new(plan, threads, options(args)?);
     let mut report = Report::new(args, campaign.groups());
     if let Some(path) = &args.resume
         && let Some(earlier) = load(path, &report)?
@@ -317,6 +324,7 @@ mod tests {
         // What one run has recovered it does not recover again; a second run does not know.
         whole.milliseconds = second.milliseconds;
         whole.states_different = second.states_different;
+        whole.states_recovered = second.states_recovered;
         assert_eq!(whole, second);
         assert_eq!(second.violations, []);
         let other = parsed(&["--seed", "2", "--resume", file]);

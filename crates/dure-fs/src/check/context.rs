@@ -154,8 +154,13 @@ impl<'o> Context<'o> {
 
     /// The nids that live, of NAT pair `pair`.
     pub(super) fn live_in_pair(&self, pair: u64) -> Vec<Nid> {
-        let nids = (pair * nat::ENTRIES..(pair + 1) * nat::ENTRIES).map(Nid);
-        nids.filter(|nid| self.lives(*nid)).collect()
+        let nids = pair * nat::ENTRIES..(pair + 1) * nat::ENTRIES;
+        let known = self.nat.get(to_usize(pair)).and_then(Option::as_ref);
+        let mut replayed = self.replayed.range(Nid(nids.start)..Nid(nids.end));
+        if known.is_none() && replayed.next().is_none() {
+            return Vec::new();
+        }
+        nids.map(Nid).filter(|nid| self.lives(*nid)).collect()
     }
 
     /// The image of a node that lives; `None` when it is bad, which the pass over all nodes reports.

@@ -6,7 +6,7 @@ use zerocopy::FromBytes;
 use crate::format::inode::{FLAG_ORPHAN, InodeRecord};
 use crate::format::node::{HEADER_BYTES, NodeImage, NodeKind};
 use crate::format::summary::OWNER_NODE;
-use crate::units::{Ino, Nid};
+use crate::units::{Ino, Nid, is_zero};
 
 use super::context::Context;
 use super::inode;
@@ -56,8 +56,8 @@ fn check_image(context: &mut Context<'_>, nid: Nid) -> Option<NodeImage> {
         }
     };
     let end = image.kind.offset(image.kind.granules());
-    let reserved = RESERVED.into_iter().flat_map(|range| &bytes[range]);
-    if reserved.chain(&bytes[end..]).any(|byte| *byte != 0) {
+    let mut reserved = RESERVED.into_iter().map(|range| &bytes[range]);
+    if !is_zero(&bytes[end..]) || reserved.any(|bytes| !is_zero(bytes)) {
         let what = format!("image of node {nid}");
         context.issue(IssueKind::ReservedNotZero { what, at: block.0 });
     }

@@ -5,7 +5,7 @@ use zerocopy::FromBytes;
 
 use crate::format::node::{NodeImage, NodeKind};
 use crate::format::orphan::{INTENT_DELETE, LINK_GRANULE, OrphanSlot, SLOT_GRANULES};
-use crate::units::{GranuleId, Ino, Nid};
+use crate::units::{GranuleId, Ino, Nid, is_zero};
 
 use super::context::Context;
 use super::inode::REGULAR;
@@ -31,7 +31,7 @@ pub(super) fn check(context: &mut Context<'_>) {
             check_slots(context, nid, &image);
             let link = &image.payloads[usize::from(LINK_GRANULE)];
             let (next, rest) = link.split_at(8);
-            if rest.iter().any(|byte| *byte != 0) {
+            if !is_zero(rest) {
                 let what = format!("link of orphan node {nid}");
                 context.issue(IssueKind::ReservedNotZero { what, at: nid.0 });
             }

@@ -5,7 +5,7 @@ use dure_journal::format::slotted::{self, SlotKind};
 use dure_journal::recovery::COUNT_MAX;
 
 use crate::format::pair_kind;
-use crate::units::BLOCK_BYTES;
+use crate::units::{BLOCK_BYTES, is_zero};
 
 use super::context::Context;
 use super::issue::IssueKind;
@@ -92,7 +92,7 @@ pub(super) fn parse(bytes: &[u8], kind: SlotKind, first: u64, seed: u32) -> (Pai
                 generation: found.generation,
                 payload: found.body.to_vec(),
             }),
-            None if block.iter().any(|byte| *byte != 0) => bad.push(first + slot),
+            None if !is_zero(block) => bad.push(first + slot),
             None => {}
         }
     }
@@ -115,7 +115,7 @@ pub(super) fn parse(bytes: &[u8], kind: SlotKind, first: u64, seed: u32) -> (Pai
 
 /// Reports bytes behind `used` in a payload that must be zero.
 pub(super) fn expect_zero(context: &mut Context<'_>, pair: PairName, at: u64, bytes: &[u8]) {
-    if bytes.iter().any(|byte| *byte != 0) {
+    if !is_zero(bytes) {
         context.issue(IssueKind::ReservedNotZero {
             what: pair.to_string(),
             at,

@@ -5,7 +5,7 @@
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::format::sit::{ENTRIES, SegmentUse, SitBlock, SitEntry};
-use crate::units::SegNo;
+use crate::units::{SegNo, is_zero};
 
 use super::context::Context;
 use super::issue::IssueKind;
@@ -51,7 +51,7 @@ pub(super) fn is_live(entry: &SitEntry, index: u32) -> bool {
 fn check_entry(context: &mut Context<'_>, segment: u32, entry: &SitEntry, at: u64) {
     let set: u32 = entry.live.iter().map(|byte| byte.count_ones()).sum();
     if segment >= context.layout.segments {
-        if entry.as_bytes().iter().any(|byte| *byte != 0) {
+        if !is_zero(entry.as_bytes()) {
             let what = format!("SIT entry of segment {segment}, which does not exist");
             context.issue(IssueKind::ReservedNotZero { what, at });
         }
@@ -77,11 +77,10 @@ fn check_entry(context: &mut Context<'_>, segment: u32, entry: &SitEntry, at: u6
             got,
         });
     }
-    let beyond = (context.layout.segment_blocks..512)
-        .filter(|n| is_live(entry, *n))
-        .count();
-    if beyond != 0 {
-        let got = crate::units::to_u64(beyond);
+    let blocks = 0..context.layout.segment_blocks;
+    let within = u32::try_from(blocks.filter(|n| is_live(entry, *n)).count()).expect("few blocks");
+    if within != set {
+        let got = u64::from(set - within);
         context.issue(IssueKind::SitField {
             segment,
             field: "live bits behind the segment",

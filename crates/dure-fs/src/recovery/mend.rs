@@ -42,13 +42,11 @@ pub(crate) fn announced(
             completed + 1,
             pack.checkpoint.get(),
         )?;
-        let set = |bit: &u64| {
-            let bit = crate::units::to_usize(*bit);
-            pack.bits[bit / 8] >> (bit % 8) & 1 == 1
-        };
-        let here = (0..PACK_BITS)
-            .filter(set)
-            .map(|bit| index * PACK_BITS + bit);
+        let bytes = (0_u64..).zip(&pack.bits).filter(|(_, byte)| **byte != 0);
+        let here = bytes.flat_map(|(at, byte)| {
+            let set = (0..8).filter(move |bit| byte >> bit & 1 == 1);
+            set.map(move |bit| index * PACK_BITS + 8 * at + bit)
+        });
         pairs.extend(here.filter(|pair| *pair < u64::from(layout.nat_pairs)));
     }
     Ok(pairs)

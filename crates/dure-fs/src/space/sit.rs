@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::format::pair_kind;
 use crate::format::sit::{ENTRIES, SegmentUse, SitBlock, SitEntry};
 use crate::layout::Layout;
+use crate::units::is_zero;
 
 /// Pairs read in one request.
 const PAIRS_PER_READ: u32 = 64;
@@ -70,7 +71,7 @@ impl SitImage {
         let (first, second) = bytes.split_at(BLOCK_BYTES);
         let kind = SlotKind(pair_kind::SIT);
         let Some(newest) = slotted::open(first, second, kind, Lba::new(at), layout.crc_seed) else {
-            if bytes.iter().any(|&byte| byte != 0) {
+            if !is_zero(bytes) {
                 let what = format!("SIT pair {index}: both slots invalid");
                 return Err(Error::Corrupt {
                     what,
@@ -92,8 +93,8 @@ impl SitImage {
         )?;
         let block = SitBlock::ref_from_bytes(newest.body).expect("a pair's payload has this size");
         Error::expect_eq("SIT pair index", at, u64::from(index), block.index.get())?;
-        let dirt = block.reserved.iter().filter(|&&byte| byte != 0).count();
-        Error::expect_eq("SIT reserved bytes", at, 0, crate::units::to_u64(dirt))?;
+        let dirty = u64::from(!is_zero(&block.reserved));
+        Error::expect_eq("SIT reserved bytes", at, 0, dirty)?;
         for (segment, entry) in (index * ENTRIES..).zip(&block.entries) {
             let blocks = if segment < layout.segments {
                 layout.segment_blocks

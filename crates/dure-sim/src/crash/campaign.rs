@@ -1,7 +1,7 @@
 //! A suite of workloads on all cores, in shares that can be continued.
 //!
 //! **Structure.** Groups run in batches; after a batch everything before [`Tally::place`] is done, which
-//! is all that a later run needs to go on. Each thread keeps what it recovered ([`Memo`]); workloads of a
+//! is all that a later run needs to go on. Threads share what they recovered ([`Memo`]); workloads of a
 //! group that write and promise the same run once. **Invariants.** A plan and a place determine what is
 //! run next. **Crash.** A run that is killed repeats one batch.
 
@@ -13,7 +13,8 @@ use dure_sync::thread;
 
 use super::ace::{Ace, Made, shuffled};
 use super::call::{Step, Workload};
-use super::run::{Base, Counts, CrashFrom, CrashSteps, Memo, Options, Recording, Violation};
+use super::memo::Memo;
+use super::run::{Base, Counts, CrashFrom, CrashSteps, Options, Recording, Times, Violation};
 use super::workload::SETUPS;
 
 /// What is run.
@@ -23,8 +24,19 @@ pub struct Plan {
     pub operations: u32,
     /// Cores the operations are spread over at most, 1 to 3.
     pub cores: usize,
-    /// What the order of the groups depends on.
+    /// What the order of the groups depends on. 0: by number, so that groups that begin alike follow each
+    /// other, which is the fastest way through all of them.
     pub seed: u64,
+}
+
+impl Plan {
+    /// The group at `place` of the order.
+    fn group(&self, groups: u64, place: u64) -> u64 {
+        match self.seed {
+            0 => place,
+            seed => shuffled(groups, seed, place),
+        }
+    }
 }
 
 /// What was run so far, and what it showed.
@@ -65,7 +77,7 @@ pub struct Campaign {
     /// Volumes by setup and journals, from two on.
     bases: Vec<Vec<Base>>,
     threads: usize,
-    memos: Vec<Memo>,
+    memo: Memo,
     /// A rule that is left out, for canaries.
     options: Options,
 }
@@ -120,7 +132,7 @@ impl Campaign {
             ace: Ace::new(plan.operations, plan.cores),
             bases: (0..SETUPS.len()).map(bases_of).collect(),
             threads,
-            memos: (0..threads).map(|_| Memo::default()).collect(),
+            memo: Memo::default(),
             options,
         }
     }
@@ -135,7 +147,7 @@ impl Campaign {
     ///
     /// # Panics
     /// If a thread does.
-    pub fn batch(&mut self, tally: &mut Tally) -> bool {
+    pub fn batch(&self, tally: &mut Tally) -> bool {
         let end = self
             .groups()
             .min(tally.place + BATCH * u64::try_from(self.threads).expect("few"));
@@ -144,7 +156,8 @@ impl Campaign {
         }
         let next = AtomicU64::new(tally.place);
         let (plan, ace, bases, options) = (self.plan, &self.ace, &self.bases, &self.options);
-        let work = |memo: &mut Memo| {
+        let memo = &self.memo;
+        let work = || {
             let mut part = Tally::default();
             loop {
                 // Relaxed: only the number itself is shared.
@@ -152,16 +165,13 @@ impl Campaign {
                 if place >= end {
                     return part;
                 }
-                let group = shuffled(ace.groups(), plan.seed, place);
+                let group = plan.group(ace.groups(), place);
                 run_group(&ace.group(group), bases, options, memo, &mut part);
                 memo.trim();
             }
         };
-        let memos = &mut self.memos;
         let parts: Vec<Tally> = thread::scope(|scope| {
-            let work = &work;
-            let start = |memo| scope.spawn(move || work(memo));
-            let handles: Vec<_> = memos.iter_mut().map(start).collect();
+            let handles: Vec<_> = (0..self.threads).map(|_| scope.spawn(work)).collect();
             let join = |handle: thread::ScopedJoinHandle<'_, Tally>| {
                 handle.join().expect("a panic in a workload is a failure")
             };
@@ -182,22 +192,33 @@ impl Campaign {
             from: 0,
         };
         let mut tally = Tally::default();
-        run_group(&[made], &bases, options, &mut Memo::default(), &mut tally);
+        run_group(&[made], &bases, options, &Memo::default(), &mut tally);
         tally
     }
+}
+
+/// What the clock says: the same for all workloads that begin alike, which then leave equal media.
+fn times(made: &Made) -> Times {
+    let mut beginning = made.workload.clone();
+    beginning.steps.truncate(made.from);
+    Times::of(&beginning)
 }
 
 fn run_group(
     group: &[Made],
     bases: &[Vec<Base>],
     options: &Options,
-    memo: &mut Memo,
+    memo: &Memo,
     tally: &mut Tally,
 ) {
     let mut seen = BTreeSet::new();
     for made in group {
         let base = &bases[made.workload.setup][journals(&made.workload) - 2];
-        let [whole, torn] = thoroughness(options, CrashFrom::Step(made.from));
+        let options = Options {
+            times: options.times.or_else(|| Some(times(made))),
+            ..options.clone()
+        };
+        let [whole, torn] = thoroughness(&options, CrashFrom::Step(made.from));
         let recording = match Recording::new(base, &made.workload, &whole) {
             Ok(recording) => recording,
             Err(what) => {
@@ -215,6 +236,7 @@ fn run_group(
             let (more, found) = recording.crash_with(&torn, memo);
             counts.states += more.states;
             counts.images += more.images;
+            counts.recovered += more.recovered;
             violations = found;
         }
         tally.counts = tally.counts.plus(counts);

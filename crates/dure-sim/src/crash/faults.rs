@@ -20,7 +20,8 @@ use super::call::{Step, Workload};
 use super::history::History;
 use super::legal::{self, CrashMoment};
 use super::perform::{Performer, Stage};
-use super::run::{Base, Options, caught, on_stage, promise, recover};
+use super::recover::{caught, recover_and_check};
+use super::run::{Base, Options, on_stage, promise};
 use super::tree::Tree;
 
 /// What a fault led to.
@@ -147,7 +148,7 @@ fn one(base: &Base, workload: &Workload, options: &Options, rule: Rule) -> Resul
     };
     let Run { below, fs, .. } = run;
     drop(fs);
-    let tree = recover(below, &options.mount)?;
+    let tree = recover_and_check(below, &options.mount)?;
     let all = (0..end.history.atoms.len()).collect();
     let required = match verdict {
         Verdict::Replaced => &all,

@@ -26,6 +26,18 @@ pub struct CrashMoment<'h> {
     pub begun: usize,
 }
 
+/// What one set of atoms makes.
+struct Made {
+    state: State,
+    paths: BTreeMap<String, Id>,
+}
+
+/// The legal trees of a history. What sets of atoms make is kept: many trees are compared with it.
+pub(super) struct Legal<'h> {
+    history: &'h History,
+    made: BTreeMap<BTreeSet<usize>, Made>,
+}
+
 /// One choice of atoms.
 struct Choice<'h> {
     history: &'h History,
@@ -41,55 +53,82 @@ struct Choice<'h> {
 /// # Errors
 /// How it differs from the nearest legal trees.
 pub fn check(history: &History, instant: CrashMoment<'_>, real: &Tree) -> Result<(), String> {
-    let is_page = |atom: usize| matches!(history.atoms[atom].effect, Effect::Page(..));
-    let begun = |atom: &usize| history.atoms[*atom].step < instant.begun;
-    let atoms: Vec<usize> = (0..history.atoms.len()).filter(begun).collect();
-    let majors: Vec<usize> = atoms.into_iter().filter(|atom| !is_page(*atom)).collect();
-    let mut open = vec![(0, BTreeSet::new())];
-    let mut differences = Vec::new();
-    let mut tried = 0;
-    while let Some((at, chosen)) = open.pop() {
-        let Some(&atom) = majors.get(at) else {
-            let needed = needed(history, &instant, &chosen);
-            let choice = Choice {
-                history,
-                begun: instant.begun,
-                chosen,
-                needed,
-            };
-            match choice.compare(real) {
-                Ok(()) => return Ok(()),
-                Err(difference) => differences.push((choice.chosen, difference)),
-            }
-            tried += 1;
-            assert!(tried < SETS_MAX, "a workload with too many open operations");
-            continue;
-        };
-        let possible = history.atoms[atom]
-            .needs
-            .iter()
-            .all(|need| *need == atom || is_page(*need) || chosen.contains(need));
-        let mut with = chosen.clone();
-        with.insert(atom);
-        if instant.required.contains(&atom) {
-            assert!(possible, "what is required is closed");
-            open.push((at + 1, with));
-        } else {
-            open.push((at + 1, chosen));
-            if possible {
-                open.push((at + 1, with));
-            }
+    Legal::new(history).check(instant, real)
+}
+
+impl<'h> Legal<'h> {
+    pub(super) fn new(history: &'h History) -> Legal<'h> {
+        Legal {
+            history,
+            made: BTreeMap::new(),
         }
     }
-    let last = differences.last().expect("one set at least");
-    let show = |(chosen, difference): &(BTreeSet<usize>, String)| {
-        format!("with atoms {chosen:?}: {difference}")
-    };
-    Err(format!(
-        "no legal tree ({tried} tried): {}; {}",
-        show(&differences[0]),
-        show(last)
-    ))
+
+    fn made(&mut self, chosen: &BTreeSet<usize>) -> &Made {
+        if !self.made.contains_key(chosen) {
+            let mut state = self.history.base.clone();
+            for atom in chosen {
+                state.apply(&self.history.atoms[*atom].effect);
+            }
+            let paths = state.paths();
+            self.made.insert(chosen.clone(), Made { state, paths });
+        }
+        &self.made[chosen]
+    }
+
+    /// As [`check`].
+    pub(super) fn check(&mut self, instant: CrashMoment<'_>, real: &Tree) -> Result<(), String> {
+        let history = self.history;
+        let is_page = |atom: usize| matches!(history.atoms[atom].effect, Effect::Page(..));
+        let begun = |atom: &usize| history.atoms[*atom].step < instant.begun;
+        let atoms: Vec<usize> = (0..history.atoms.len()).filter(begun).collect();
+        let majors: Vec<usize> = atoms.into_iter().filter(|atom| !is_page(*atom)).collect();
+        let mut open = vec![(0, BTreeSet::new())];
+        let mut differences = Vec::new();
+        let mut tried = 0;
+        while let Some((at, chosen)) = open.pop() {
+            let Some(&atom) = majors.get(at) else {
+                let needed = needed(history, &instant, &chosen);
+                let choice = Choice {
+                    history,
+                    begun: instant.begun,
+                    chosen,
+                    needed,
+                };
+                match choice.compare(self.made(&choice.chosen), real) {
+                    Ok(()) => return Ok(()),
+                    Err(difference) => differences.push((choice.chosen, difference)),
+                }
+                tried += 1;
+                assert!(tried < SETS_MAX, "a workload with too many open operations");
+                continue;
+            };
+            let possible = history.atoms[atom]
+                .needs
+                .iter()
+                .all(|need| *need == atom || is_page(*need) || chosen.contains(need));
+            let mut with = chosen.clone();
+            with.insert(atom);
+            if instant.required.contains(&atom) {
+                assert!(possible, "what is required is closed");
+                open.push((at + 1, with));
+            } else {
+                open.push((at + 1, chosen));
+                if possible {
+                    open.push((at + 1, with));
+                }
+            }
+        }
+        let last = differences.last().expect("one set at least");
+        let show = |(chosen, difference): &(BTreeSet<usize>, String)| {
+            format!("with atoms {chosen:?}: {difference}")
+        };
+        Err(format!(
+            "no legal tree ({tried} tried): {}; {}",
+            show(&differences[0]),
+            show(last)
+        ))
+    }
 }
 
 fn needed(
@@ -108,17 +147,8 @@ impl Choice<'_> {
         self.history.atoms[atom].step < self.begun
     }
 
-    fn state(&self) -> State {
-        let mut state = self.history.base.clone();
-        for atom in &self.chosen {
-            state.apply(&self.history.atoms[*atom].effect);
-        }
-        state
-    }
-
-    fn compare(&self, real: &Tree) -> Result<(), String> {
-        let state = self.state();
-        let paths = state.paths();
+    fn compare(&self, made: &Made, real: &Tree) -> Result<(), String> {
+        let Made { state, paths } = made;
         for path in paths.keys().chain(real.items.keys()) {
             if !real.items.contains_key(path) {
                 return Err(format!("/{path} is missing"));
@@ -130,14 +160,14 @@ impl Choice<'_> {
         let mut inos = BTreeMap::new();
         let mut ids = BTreeMap::new();
         let mut links: BTreeMap<Id, u32> = BTreeMap::new();
-        for (path, id) in &paths {
+        for (path, id) in paths {
             let ino = real.items[path].ino;
             if *inos.entry(id).or_insert(ino) != ino || *ids.entry(ino).or_insert(id) != id {
                 return Err(format!("/{path} is another inode"));
             }
             *links.entry(*id).or_default() += 1;
         }
-        for (path, id) in &paths {
+        for (path, id) in paths {
             let node = state.node(*id);
             let is_directory = |id: &&Id| state.node(**id).kind == FileKind::Directory;
             let links = match node.kind {

@@ -4,22 +4,26 @@
 //! `call` is a workload as data and `workload` makes them (all of one operation, as ACE does);
 //! `perform` carries one out on dure-fs; `history` splits it into atomic changes and `state` applies
 //! them; `run` records the writes, cuts the power after every step with subsets of what was not flushed,
-//! and recovers; `legal` says whether the tree is one that the contract allows; `tree` reads it.
+//! and recovers, or finds in `memo` what recovery makes of it; `legal` says whether the tree is one that the
+//! contract allows; `tree` reads it.
 //! **Invariants.** A failure prints workload, step and subset, which replay it (docs/crashes.md).
 //! **Crash.** The model of it is `dure_block::crash`.
 
 pub mod ace;
 mod call;
 pub mod campaign;
+mod content;
 pub mod cores;
 pub mod faults;
 mod gate;
 mod history;
 mod legal;
+mod memo;
 mod pairs;
 mod parse;
 mod perform;
 mod possible;
+mod recover;
 mod run;
 pub mod sequence;
 mod state;
@@ -31,9 +35,10 @@ pub use call::{At, Call, Path, Step, Workload, pattern};
 pub use gate::{Gate, GateDevice};
 pub use history::{Atom, History, Version};
 pub use legal::{CrashMoment, check};
+pub use memo::Memo;
 pub use perform::{Performer, Stage};
 pub use run::{
-    Base, Counts, CrashFrom, CrashSteps, Memo, Options, Recording, Times, VOLUME_BLOCKS, Violation,
+    Base, Counts, CrashFrom, CrashSteps, Options, Recording, Times, VOLUME_BLOCKS, Violation,
     mount_options,
 };
 pub use state::{Effect, Id, Name, Node, ROOT, State};

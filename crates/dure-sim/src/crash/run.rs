@@ -6,25 +6,27 @@
 //! depend on the workload and [`Options`] alone; two states with the same content are recovered once, and
 //! compared with what was promised each time. **Crash.** That is what it is about.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 
 use dure_block::crash::{Choice, CrashImages, CrashPoint, Selection};
 use dure_block::overlay::OverlayRam;
 use dure_block::ram::{Image, RamDevice};
 use dure_block::record::{LostFlushes, RecordDevice};
-use dure_block::{BLOCK_BYTES, Device, Io, Lba, share};
-use dure_fs::check::{CheckOptions, Data, Issue, IssueKind, check};
-use dure_fs::{Background, FileSystem, FormatOptions, MountOptions, Rules, VolumeRules};
+use dure_block::share;
+use dure_fs::{Background, FileSystem, FormatOptions, MountOptions};
 use dure_sync::clock::{Timestamp, pretend_wall};
 use dure_sync::{Arc, CoreId, thread};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::call::{Call, Step, Workload};
+use super::content::{BlockDigests, Digests};
 use super::gate::{Gate, GateDevice};
 use super::history::History;
-use super::legal::{self, CrashMoment};
+use super::legal::{self, CrashMoment, Legal};
+use super::memo::{Memo, News};
 use super::perform::{Performer, Stage};
+use super::recover::{caught, recover_and_check};
 use super::state::Effect;
 use super::tree::Tree;
 
@@ -57,7 +59,8 @@ pub enum Times {
 }
 
 impl Times {
-    fn of(workload: &Workload) -> Times {
+    /// One or the other, as the workload's text decides.
+    pub(super) fn of(workload: &Workload) -> Times {
         if xxh3_64(workload.to_string().as_bytes()).is_multiple_of(2) {
             Times::Still
         } else {
@@ -142,6 +145,8 @@ pub const VOLUME_BLOCKS: u64 = 1024;
 #[derive(Debug)]
 pub struct Base {
     image: Arc<Image>,
+    /// Of the image.
+    digests: Digests,
     history: History,
 }
 
@@ -196,8 +201,15 @@ impl Base {
         drop(performer);
         fs.close()?;
         history.settle();
-        let image = Arc::new(ram.snapshot());
-        Ok(Base { image, history })
+        Ok(Base::of(ram.snapshot(), history))
+    }
+
+    fn of(image: Image, history: History) -> Base {
+        Base {
+            digests: Digests::of(&image),
+            image: Arc::new(image),
+            history,
+        }
     }
 
     pub(super) fn image(&self) -> Arc<Image> {
@@ -211,10 +223,7 @@ impl Base {
     /// The volume that a crash left; `tree` is what recovery makes of it.
     #[must_use]
     pub fn crashed(image: &OverlayRam, tree: &Tree) -> Base {
-        Base {
-            image: Arc::new(image.snapshot()),
-            history: History::of_tree(tree),
-        }
+        Base::of(image.snapshot(), History::of_tree(tree))
     }
 }
 
@@ -225,8 +234,11 @@ pub struct Counts {
     pub workloads: u64,
     /// (instant, subset) pairs.
     pub states: u64,
-    /// Different contents of the medium, each checked, recovered, read, unmounted and checked.
+    /// Different contents of the medium.
     pub images: u64,
+    /// Of these, those that were checked, recovered, read, unmounted and checked: each other one differs
+    /// from one of them only in blocks that are not looked at.
+    pub recovered: u64,
 }
 
 impl Counts {
@@ -237,6 +249,7 @@ impl Counts {
             workloads: self.workloads + other.workloads,
             states: self.states + other.states,
             images: self.images + other.images,
+            recovered: self.recovered + other.recovered,
         }
     }
 }
@@ -290,6 +303,8 @@ struct Span {
 pub struct Recording {
     workload: Workload,
     images: CrashImages,
+    /// Of the medium before the run.
+    digests: Digests,
     history: History,
     spans: Vec<Span>,
     /// The record step from which on the power may fail.
@@ -356,11 +371,12 @@ impl Recording {
         };
         legal::check(&history, instant, &live)
             .map_err(|what| format!("without a crash: {what}"))?;
-        let images = CrashImages::new(Image::clone(&base.image), &log);
+        let images = CrashImages::new(Arc::clone(&base.image), &log);
         drop((performer, fs));
         Ok(Recording {
             workload: workload.clone(),
             images,
+            digests: base.digests.clone(),
             history,
             spans,
             first,
@@ -370,12 +386,12 @@ impl Recording {
     /// Cuts the power everywhere.
     #[must_use]
     pub fn crash(&self, options: &Options) -> (Counts, Vec<Violation>) {
-        self.crash_with(options, &mut Memo::default())
+        self.crash_with(options, &Memo::default())
     }
 
     /// As [`Recording::crash`]; what `memo` knows is not recovered again.
     #[must_use]
-    pub fn crash_with(&self, options: &Options, memo: &mut Memo) -> (Counts, Vec<Violation>) {
+    pub fn crash_with(&self, options: &Options, memo: &Memo) -> (Counts, Vec<Violation>) {
         let mut judge = Judge::new(self, options, memo);
         let last = self.images.last_step();
         let steps: Vec<u64> = match options.steps {
@@ -436,7 +452,7 @@ impl Recording {
         let choice = choices
             .find(|made| made.to_string() == choice)
             .ok_or("no such choice at this step")?;
-        recover(share(point.image(&choice)), &options.mount)
+        recover_and_check(share(point.image(&choice)), &options.mount)
     }
 
     /// Different states that crashes leave, at most `max`, evenly taken, with what recovery makes of them.
@@ -444,8 +460,8 @@ impl Recording {
     /// # Errors
     /// The first violation.
     pub fn crashed(&self, options: &Options, max: usize) -> Result<Vec<Base>, Box<Violation>> {
-        let mut memo = Memo::default();
-        let mut judge = Judge::new(self, options, &mut memo);
+        let memo = Memo::default();
+        let mut judge = Judge::new(self, options, &memo);
         judge.keep = true;
         for step in self.first..=self.images.last_step() {
             judge.step(step);
@@ -485,41 +501,15 @@ pub(super) fn promise(history: &History, number: usize, step: &Step) -> BTreeSet
     }
 }
 
-/// What recovery made of contents of the medium, over workloads that are recovered in the same way.
-#[derive(Debug, Default)]
-pub struct Memo {
-    recovered: BTreeMap<u64, Result<(u64, Arc<Tree>), String>>,
-    /// Equal trees are kept once.
-    trees: BTreeMap<u64, Arc<Tree>>,
-}
-
-/// Trees that a memo keeps; some are a megabyte large.
-const TREES_MAX: usize = 500;
-/// Contents that a memo knows.
-const CONTENTS_MAX: usize = 1 << 20;
-
-impl Memo {
-    /// Forgets everything once it is large.
-    pub fn trim(&mut self) {
-        if self.trees.len() > TREES_MAX || self.recovered.len() > CONTENTS_MAX {
-            *self = Memo::default();
-        }
-    }
-
-    fn shared(&mut self, tree: Tree) -> (u64, Arc<Tree>) {
-        let digest = tree.digest();
-        let tree = self.trees.entry(digest).or_insert_with(|| Arc::new(tree));
-        (digest, Arc::clone(tree))
-    }
-}
-
 /// Goes through the states of one recording.
 struct Judge<'r> {
     recording: &'r Recording,
     options: &'r Options,
     counts: Counts,
     violations: Vec<Violation>,
-    memo: &'r mut Memo,
+    memo: &'r Memo,
+    known: BlockDigests,
+    trees: Legal<'r>,
     /// The instant before: open writes, steps begun, promises.
     before: Option<(Vec<u64>, usize, usize)>,
     /// Trees found legal: (digest, steps begun, promises).
@@ -530,13 +520,15 @@ struct Judge<'r> {
 }
 
 impl<'r> Judge<'r> {
-    fn new(recording: &'r Recording, options: &'r Options, memo: &'r mut Memo) -> Judge<'r> {
+    fn new(recording: &'r Recording, options: &'r Options, memo: &'r Memo) -> Judge<'r> {
         Judge {
             recording,
             options,
             counts: Counts::default(),
             violations: Vec::new(),
             memo,
+            known: BlockDigests::default(),
+            trees: Legal::new(&recording.history),
             before: None,
             legal: BTreeSet::new(),
             keep: false,
@@ -555,32 +547,34 @@ impl<'r> Judge<'r> {
             return;
         }
         self.before = instant;
-        let mut content = Content::new(&point);
+        let mut digests = recording.digests.clone();
+        digests.apply(point.durable(), &mut self.known);
         for choice in point.choices(self.options.selection) {
             self.counts.states += 1;
-            let image = point.image(&choice);
-            let key = content.key(&image);
-            if !self.memo.recovered.contains_key(&key) {
-                self.counts.images += 1;
-                let made = recover(share(image), &self.options.mount).map(|tree| {
-                    if self.keep {
-                        self.kept.push(Base::crashed(&point.image(&choice), &tree));
-                    }
-                    self.memo.shared(tree)
-                });
-                self.memo.recovered.insert(key, made);
+            let undo = digests.apply(&point.changes(&choice), &mut self.known);
+            let device = || share(point.image(&choice));
+            let mount = &self.options.mount;
+            let (news, outcome) = self.memo.outcome(&digests, mount, device);
+            self.counts.images += u64::from(news != News::Equal);
+            self.counts.recovered += u64::from(news == News::Recovered);
+            if self.keep
+                && news != News::Equal
+                && let Ok((_, tree)) = &outcome
+            {
+                self.kept.push(Base::crashed(&point.image(&choice), tree));
             }
-            let verdict = match &self.memo.recovered[&key] {
+            digests.undo(undo);
+            let verdict = match outcome {
                 Err(what) => Err(what.clone()),
-                Ok((digest, _)) if self.legal.contains(&(*digest, begun, required.len())) => Ok(()),
+                Ok((digest, _)) if self.legal.contains(&(digest, begun, required.len())) => Ok(()),
                 Ok((digest, tree)) => {
                     let instant = CrashMoment {
                         required: &required,
                         begun,
                     };
-                    let verdict = legal::check(&recording.history, instant, tree);
+                    let verdict = self.trees.check(instant, &tree);
                     if verdict.is_ok() {
-                        self.legal.insert((*digest, begun, required.len()));
+                        self.legal.insert((digest, begun, required.len()));
                     }
                     verdict
                 }
@@ -610,137 +604,48 @@ impl<'r> Judge<'r> {
     }
 }
 
-/// Names the content of images of one crash point without looking at all of it.
-struct Content {
-    /// Of what is there in any case.
-    durable: u64,
-    /// Blocks that images of this point may differ in, with the durable content's share of `durable`.
-    open: BTreeMap<u64, u64>,
-}
+#[cfg(test)]
+mod tests {
+    use super::super::workload::SETUPS;
+    use super::*;
 
-fn block_key(lba: u64, bytes: &[u8]) -> u64 {
-    xxhash_rust::xxh3::xxh3_64_with_seed(bytes, lba)
-}
-
-impl Content {
-    fn new(point: &CrashPoint<'_>) -> Content {
-        let zeroes = [0; BLOCK_BYTES];
-        let durable = point.durable();
-        let share = |lba: u64| {
-            durable
-                .get(Lba::new(lba))
-                .map_or_else(|| block_key(lba, &zeroes), |b| block_key(lba, b.bytes()))
-        };
-        let all = (0..durable.blocks()).filter(|lba| durable.get(Lba::new(*lba)).is_some());
-        // Blocks of zeroes that nobody wrote count as nothing.
-        let unset = |lba: u64| durable.get(Lba::new(lba)).is_none();
-        let whole = all.fold(0, |sum, lba| sum ^ share(lba));
-        let mut open = BTreeMap::new();
-        for entry in point.open() {
-            let (first, count) = match &entry.effect {
-                dure_block::record::Effect::Write { lba, data, .. } => {
-                    (lba.number(), u64::try_from(data.len()).expect("64 bits"))
+    /// Recovers every state that a memo answers for, and compares.
+    #[test]
+    fn what_is_not_recovered_again_would_give_the_same() {
+        let base = Base::new(SETUPS[1]).unwrap();
+        let memo = Memo::default();
+        let (mut recovered, mut equal) = (0, 0);
+        for text in [
+            "setup 1; create /new; write /new 0+9000 of 200; checkpoint; fsync /new; checkpoint",
+            "setup 1; write /foo 0+5000 of 9; fsync /foo; unlink /foo; checkpoint; sync",
+        ] {
+            let workload: Workload = text.parse().unwrap();
+            let options = Options::default();
+            let recording = Recording::new(&base, &workload, &options).unwrap();
+            let mut known = BlockDigests::default();
+            for step in recording.first..=recording.images.last_step() {
+                let point = recording.images.at(step);
+                let mut digests = recording.digests.clone();
+                digests.apply(point.durable(), &mut known);
+                for choice in point.choices(options.selection) {
+                    let undo = digests.apply(&point.changes(&choice), &mut known);
+                    let medium = Digests::of(&point.image(&choice).snapshot());
+                    assert_eq!(digests.blocks(), medium.blocks());
+                    assert_eq!(digests.whole(), medium.whole());
+                    let device = || share(point.image(&choice));
+                    let (news, outcome) = memo.outcome(&digests, &options.mount, device);
+                    digests.undo(undo);
+                    match news {
+                        News::Equal => continue,
+                        News::Recovered => recovered += 1,
+                        News::LooksEqual => equal += 1,
+                    }
+                    let again = recover_and_check(device(), &options.mount);
+                    let again = again.map(|tree| tree.digest());
+                    assert_eq!(outcome.map(|(digest, _)| digest), again, "{choice}");
                 }
-                dure_block::record::Effect::Discard { lba, blocks } => (lba.number(), *blocks),
-                dure_block::record::Effect::Flush => continue,
-            };
-            for lba in first..first + count {
-                open.insert(lba, if unset(lba) { 0 } else { share(lba) });
             }
         }
-        Content {
-            durable: whole,
-            open,
-        }
+        assert!(recovered > 20 && equal > 5, "{recovered} {equal}");
     }
-
-    fn key(&mut self, image: &OverlayRam) -> u64 {
-        let mut block = [0; BLOCK_BYTES];
-        let zeroes = [0; BLOCK_BYTES];
-        let mut key = self.durable;
-        for (lba, share) in &self.open {
-            let read = Io::Read {
-                lba: Lba::new(*lba),
-                out: &mut block,
-            };
-            image.execute(read).expect("memory can be read");
-            let now = if block == zeroes {
-                0
-            } else {
-                block_key(*lba, &block)
-            };
-            key ^= share ^ now;
-        }
-        xxh3_64(&key.to_le_bytes())
-    }
-}
-
-/// Checks, mounts (so recovers), reads, unmounts and checks again. A panic is a violation like others.
-pub(super) fn recover(device: Arc<dyn Device>, mount: &MountOptions) -> Result<Tree, String> {
-    let judged = || {
-        must_be_clean(&device, "before recovery")?;
-        let fs = FileSystem::open(device.clone(), in_recovery(mount));
-        let fs = fs.map_err(|error| format!("recovery: {error}"))?;
-        let tree = Tree::read(&fs).map_err(|what| format!("the recovered tree: {what}"))?;
-        fs.close()
-            .map_err(|error| format!("unmount after recovery: {error}"))?;
-        drop(fs);
-        must_be_clean(&device, "after recovery and unmount")?;
-        Ok(tree)
-    };
-    caught(judged)
-}
-
-/// The mount of a crashed volume: of the rules left out, those of recovery only. What the volume does
-/// afterwards is right.
-fn in_recovery(mount: &MountOptions) -> MountOptions {
-    let mut options = on_stage(mount, &Stage::default());
-    options.rules = Rules {
-        checksum: mount.rules.checksum,
-        epoch: mount.rules.epoch,
-        skip_invalid: mount.rules.skip_invalid,
-        recover_marks: mount.rules.recover_marks,
-        transitive: mount.rules.transitive,
-        by_version: mount.rules.by_version,
-        tombstones: mount.rules.tombstones,
-        ..Rules::default()
-    };
-    options.volume_rules = VolumeRules {
-        data_check: mount.volume_rules.data_check,
-        core: options.volume_rules.core,
-        ..VolumeRules::default()
-    };
-    options
-}
-
-/// A panic as an error.
-pub(super) fn caught<T>(body: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-        Err(format!("panic: {}", text.unwrap_or("without a text")))
-    })
-}
-
-fn must_be_clean(device: &Arc<dyn Device>, when: &str) -> Result<(), String> {
-    let options = CheckOptions {
-        data: Data::Verify,
-        threads: Some(1),
-        ..CheckOptions::default()
-    };
-    let report =
-        check(device.clone(), &options).map_err(|error| format!("check {when}: {error}"))?;
-    // A crash leaves volumes that were not unmounted, and may tear the slot that was being written.
-    let counts = |issue: &&Issue| {
-        !matches!(
-            issue.kind,
-            IssueKind::NotClean { .. } | IssueKind::PairSlotBad { .. }
-        )
-    };
-    let issues = report.issues().iter().filter(counts);
-    let shown: Vec<_> = issues.take(4).map(ToString::to_string).collect();
-    if shown.is_empty() {
-        return Ok(());
-    }
-    Err(format!("check {when}: {}", shown.join("; ")))
 }

@@ -33,10 +33,11 @@ impl Outcome {
     #[must_use]
     pub fn report(&self, name: &str) -> String {
         let mut text = format!(
-            "{name}: workloads={} states={} images={} violations={} failures={} seconds={}",
+            "{name}: workloads={} states={} images={} recovered={} violations={} failures={} seconds={}",
             self.counts.workloads,
             self.counts.states,
             self.counts.images,
+            self.counts.recovered,
             self.violations.len(),
             self.failures.len(),
             self.time_ns / 1_000_000_000

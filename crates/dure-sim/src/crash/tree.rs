@@ -70,6 +70,12 @@ impl Tree {
         Ok(tree)
     }
 
+    /// About the memory it takes.
+    pub(super) fn bytes(&self) -> usize {
+        let items = self.items.values();
+        items.map(|item| 256 + item.content.len()).sum()
+    }
+
     /// A number that differs, all but certainly, where trees differ.
     #[must_use]
     pub fn digest(&self) -> u64 {

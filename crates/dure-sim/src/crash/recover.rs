@@ -1,0 +1,107 @@
+//! What recovery makes of a medium.
+//!
+//! **Structure.** [`recover`] checks, mounts, reads and unmounts; [`check_recovered`] checks what is left.
+//! **Invariants.** One thread, a clock that stands still: what it gives depends on the medium
+//! alone, which [`super::memo`] relies on. **Crash.** It has been.
+
+use dure_block::Device;
+use dure_fs::check::{CheckOptions, Data, Issue, IssueKind, check};
+use dure_fs::{FileSystem, MountOptions, Rules, VolumeRules};
+use dure_sync::Arc;
+use dure_sync::clock::{Timestamp, pretend_wall};
+
+use super::perform::Stage;
+use super::run::{START, on_stage};
+use super::tree::Tree;
+
+/// When crashed volumes are mounted.
+const AFTER_CRASH: Timestamp = Timestamp {
+    secs: START.secs + 86_400,
+    nanos: 0,
+};
+
+/// Checks, mounts (so recovers), reads and unmounts. A panic is a violation like others.
+pub(super) fn recover(device: Arc<dyn Device>, mount: &MountOptions) -> Result<Tree, String> {
+    let judged = || {
+        pretend_wall(Some(AFTER_CRASH));
+        must_be_clean(&device, "before recovery")?;
+        let fs = FileSystem::open(device.clone(), in_recovery(mount));
+        let fs = fs.map_err(|error| format!("recovery: {error}"))?;
+        let tree = Tree::read(&fs).map_err(|what| format!("the recovered tree: {what}"))?;
+        fs.close()
+            .map_err(|error| format!("unmount after recovery: {error}"))?;
+        Ok(tree)
+    };
+    let tree = caught(judged);
+    pretend_wall(None);
+    tree
+}
+
+/// Checks a volume that [`recover`] has unmounted.
+pub(super) fn check_recovered(device: &Arc<dyn Device>) -> Result<(), String> {
+    caught(|| must_be_clean(device, "after recovery and unmount"))
+}
+
+/// Both.
+pub(super) fn recover_and_check(
+    device: Arc<dyn Device>,
+    mount: &MountOptions,
+) -> Result<Tree, String> {
+    let tree = recover(device.clone(), mount)?;
+    check_recovered(&device)?;
+    Ok(tree)
+}
+
+/// The mount of a crashed volume: of the rules left out, those of recovery only. What the volume does
+/// afterwards is right.
+fn in_recovery(mount: &MountOptions) -> MountOptions {
+    let mut options = on_stage(mount, &Stage::default());
+    options.rules = Rules {
+        checksum: mount.rules.checksum,
+        epoch: mount.rules.epoch,
+        skip_invalid: mount.rules.skip_invalid,
+        recover_marks: mount.rules.recover_marks,
+        transitive: mount.rules.transitive,
+        by_version: mount.rules.by_version,
+        tombstones: mount.rules.tombstones,
+        ..Rules::default()
+    };
+    options.volume_rules = VolumeRules {
+        data_check: mount.volume_rules.data_check,
+        core: options.volume_rules.core,
+        ..VolumeRules::default()
+    };
+    options
+}
+
+/// A panic as an error.
+pub(super) fn caught<T>(body: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(format!("panic: {}", text.unwrap_or("without a text")))
+    })
+}
+
+fn must_be_clean(device: &Arc<dyn Device>, when: &str) -> Result<(), String> {
+    let options = CheckOptions {
+        data: Data::Verify,
+        threads: Some(1),
+        ..CheckOptions::default()
+    };
+    let report =
+        check(device.clone(), &options).map_err(|error| format!("check {when}: {error}"))?;
+    // A crash leaves volumes that were not unmounted, and may tear the slot that was being written.
+    let counts = |issue: &&Issue| {
+        !matches!(
+            issue.kind,
+            IssueKind::NotClean { .. } | IssueKind::PairSlotBad { .. }
+        )
+    };
+    let issues = report.issues().iter().filter(counts);
+    let shown: Vec<_> = issues.take(4).map(ToString::to_string).collect();
+    if shown.is_empty() {
+        return Ok(());
+    }
+    Err(format!("check {when}: {}", shown.join("; ")))
+}
