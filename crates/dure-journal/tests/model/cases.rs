@@ -1,10 +1,22 @@
 //! The cases, with the letters of docs/journal-model.md.
 
-use crate::rules::{Data, NodeReuse, RecoveryCrash, Rules};
+use crate::rules::{Data, NodeReuse, Records, RecoveryCrash, Rules};
 use crate::search::search;
 
 /// With data blocks an operation writes buffer 0, or both.
 const WITH_DATA: &[u8] = &[0b01, 0b11];
+
+/// One granule of a node, or two nodes.
+const WITH_IMAGES: &[u8] = &[0b001, 0b010, 0b101, 0b110];
+
+fn images() -> Rules {
+    Rules {
+        records: Records::Image,
+        write_sets: WITH_IMAGES,
+        checkpoints: 1,
+        ..Rules::default()
+    }
+}
 
 /// `DURE_MODEL_OPS` operations instead of three.
 fn sized(mut rules: Rules) -> Rules {
@@ -38,6 +50,16 @@ macro_rules! cases {
         #[test]
         fn $name() {
             $verdict(Rules { $($change)*, ..Rules::default() });
+        }
+    )*};
+}
+
+macro_rules! image_cases {
+    ($($(#[$doc:meta])* $name:ident: $verdict:ident { $($change:tt)* })*) => {$(
+        $(#[$doc])*
+        #[test]
+        fn $name() {
+            $verdict(Rules { $($change)*, ..images() });
         }
     )*};
 }
@@ -90,4 +112,29 @@ cases! {
     b6_blocks_reused_before_the_free_is_valid: must_fail {
         data: Data::CheckSurvivorsReuseEarly, write_sets: WITH_DATA
     }
+}
+
+image_cases! {
+    /// Whole nodes, two-way marks of running transactions, one-way marks of closed ones, frozen copies.
+    i0_images_as_they_are: must_hold { operations: 3 }
+    i0r_and_recovery_is_cut_off: must_hold {
+        checkpoints: 0, recovery_crash: RecoveryCrash::BeforeHeader
+    }
+    /// Half of an operation is in the other core's copy, which survives alone.
+    i1_no_two_way_marks: must_fail { two_way: false }
+    /// A copy brings back what a transaction that is lost has changed.
+    i2_no_one_way_marks: must_fail { marks: false }
+    i3_last_writer_dropped_when_committed: must_fail { marks_until_valid: false }
+    /// A copy holds a part of an operation that came after its transaction had closed.
+    i4_no_frozen_copies: must_fail { freeze: false }
+    /// A copy holds other granules, too, whose last writers are lost.
+    i5_marks_of_the_granules_changed_only: must_fail { mark_whole_node: false }
+    /// What the closed one marks goes on, and is not there when the commit returns.
+    i6_only_the_root_closes: must_fail { close_together: false }
+    i7_pieces_without_marks: must_fail { pieces_mark: false }
+    i8_order_of_commits_instead_of_versions: must_fail { by_version: false }
+    i9_marks_of_other_cores_only: must_fail { self_marks: false }
+    i10_validity_found_inductively: must_fail { greatest: false }
+    i11_image_before_its_last_writer_is_valid: must_fail { image_waits_for_valid: false }
+    i12_log_reused_before_header_is_durable: must_fail { flush_header_before_reuse: false }
 }

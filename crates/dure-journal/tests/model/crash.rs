@@ -8,6 +8,8 @@ use crate::state::{
 #[derive(Debug, Clone)]
 pub(crate) struct Medium {
     pub(crate) log: TxSet,
+    /// With images: transactions of which only the first piece is there.
+    pub(crate) half: TxSet,
     pub(crate) image: [[bool; VERSIONS]; BUFFERS],
     /// `None`: torn, or never written.
     pub(crate) nat: [Option<Nat>; 2],
@@ -29,8 +31,10 @@ enum Open {
 }
 
 impl Open {
-    fn fates(self) -> u32 {
+    fn fates(self, state: &State) -> u32 {
         match self {
+            // In pieces, one for each node.
+            Self::Log(id) if state.tx(id).copied.count_ones() > 1 => 3,
             // A torn transaction or image fails its checksum: as if it were lost. A torn header
             // leaves the other slot of its pair.
             Self::Log(_) | Self::Image(..) | Self::Tail(_) => 2,
@@ -42,6 +46,7 @@ impl Open {
         let torn = fate == 2;
         match self {
             _ if fate == 0 => {}
+            Self::Log(id) if torn => medium.half.add(id),
             Self::Log(id) => medium.log.add(id),
             Self::Image(buffer, version) => medium.image[buffer][version] = true,
             Self::Tail(core) => medium.tail[core] = state.tail_written[core].unwrap(),
@@ -80,7 +85,7 @@ pub(crate) fn every_medium(
         let next = open
             .iter()
             .zip(&fates)
-            .position(|(write, fate)| fate + 1 < write.fates());
+            .position(|(write, fate)| *fate + 1 < write.fates(state));
         let Some(place) = next else { return Ok(()) };
         fates[place] += 1;
         fates[..place].fill(0);
@@ -92,6 +97,7 @@ fn split(state: &State) -> (Medium, Vec<Open>) {
     let mut open = Vec::new();
     let mut medium = Medium {
         log: TxSet::default(),
+        half: TxSet::default(),
         image: [[false; VERSIONS]; BUFFERS],
         nat: state.nat_durable,
         tail: state.tail_durable,

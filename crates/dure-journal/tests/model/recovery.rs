@@ -1,7 +1,8 @@
 //! Recovery in the model.
 
 use crate::crash::Medium;
-use crate::rules::{Data, NodeReuse, Rules};
+use crate::image;
+use crate::rules::{Data, NodeReuse, Records, Rules};
 use crate::state::{
     BUFFERS, CORES, Kind, Nat, Operation, State, TIDS, TORN, TxId, TxSet, data_code,
 };
@@ -37,7 +38,15 @@ pub(crate) fn recover(state: &State, medium: &Medium, rules: &Rules) -> Result<R
     loop {
         let survivors = survivors(state, medium, rules, complete);
         let base = base(medium, rules)?;
-        let version = apply(state, rules, survivors, base)?;
+        let version = match rules.records {
+            Records::Delta => apply(state, rules, survivors, base)?,
+            Records::Image => {
+                let mut version = base;
+                let half = halves(state, medium, complete, survivors);
+                image::apply(state, rules, (survivors, half), &mut version);
+                version
+            }
+        };
         match failing_slot(state, medium, rules, survivors, version)? {
             None => return Ok(Recovered { version, survivors }),
             Some(id) => complete.remove(id),
@@ -62,6 +71,22 @@ fn scan(state: &State, medium: &Medium) -> TxSet {
         }
     }
     complete
+}
+
+/// Transactions at the end of their logs of which the first piece is there, and all that it names.
+fn halves(state: &State, medium: &Medium, complete: TxSet, survivors: TxSet) -> TxSet {
+    let mut halves = TxSet::default();
+    for id in TxId::all().filter(|id| medium.half.has(*id)) {
+        let behind = |id: TxId| id.tid() < usize::from(medium.tail[id.core()]);
+        let mut before = (0..id.tid()).map(|tid| TxId::new(id.core(), tid));
+        let is_end = before.all(|id| complete.has(id) || behind(id));
+        let marks = state.tx(id).marks;
+        let mut marked = TxId::all().filter(|mark| marks.has(*mark));
+        if is_end && marked.all(|mark| survivors.has(mark) || behind(mark)) {
+            halves.add(id);
+        }
+    }
+    halves
 }
 
 fn operations_of(state: &State, id: TxId) -> impl Iterator<Item = (usize, &Operation)> {

@@ -45,6 +45,15 @@ pub(crate) enum RecoveryCrash {
     TailsOneAtATime,
 }
 
+/// What the log holds of a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Records {
+    /// The change itself.
+    Delta,
+    /// Copies of whole nodes, taken when a transaction is committed.
+    Image,
+}
+
 /// The rules of a case. The default is the journal as it is.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules {
@@ -80,6 +89,18 @@ pub(crate) struct Rules {
     pub(crate) greatest: bool,
     pub(crate) recovery_crash: RecoveryCrash,
     pub(crate) data: Data,
+    pub(crate) records: Records,
+    // Of `Records::Image`:
+    /// Running transactions that share a node mark each other.
+    pub(crate) two_way: bool,
+    /// A copy is kept for a closed transaction before its node is changed again.
+    pub(crate) freeze: bool,
+    /// A change marks the last writers of all that its node holds, not only of what it changes.
+    pub(crate) mark_whole_node: bool,
+    /// The running transactions of a closure close at one moment.
+    pub(crate) close_together: bool,
+    /// The pieces of a transaction mark each other.
+    pub(crate) pieces_mark: bool,
 }
 
 impl Default for Rules {
@@ -105,6 +126,12 @@ impl Default for Rules {
             greatest: true,
             recovery_crash: RecoveryCrash::None,
             data: Data::None,
+            records: Records::Delta,
+            two_way: true,
+            freeze: true,
+            mark_whole_node: true,
+            close_together: true,
+            pieces_mark: true,
         }
     }
 }

@@ -4,8 +4,9 @@ use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 use crate::crash::{Medium, every_medium};
+use crate::image::judge_promises;
 use crate::recovery::{Recovered, base, recover};
-use crate::rules::{RecoveryCrash, Rules};
+use crate::rules::{Records, RecoveryCrash, Rules};
 use crate::state::{BUFFERS, CORES, Nat, State, TIDS, TxSet};
 use crate::steps::{Step, successors};
 
@@ -114,6 +115,9 @@ fn judge_all(state: &State, rules: &Rules, crashes: &mut u64) -> Result<(), Stri
     let valid = state.valid();
     if state.is_all_durable() && state.valid_by(rules) != valid {
         return Err("(d) all is durable, and some of it never becomes valid".into());
+    }
+    if rules.records == Records::Image {
+        judge_promises(state, valid)?;
     }
     every_medium(state, &mut |medium| {
         *crashes += 1;

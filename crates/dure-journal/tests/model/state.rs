@@ -3,7 +3,11 @@
 use crate::rules::Rules;
 
 pub(crate) const CORES: usize = 2;
-pub(crate) const BUFFERS: usize = 2;
+/// With `Records::Delta` a buffer is what has a version; with `Records::Image` it is a granule of a node.
+pub(crate) const BUFFERS: usize = 3;
+pub(crate) const NODES: usize = 2;
+/// The buffers of each node, as bit sets.
+pub(crate) const NODE: [u8; NODES] = [0b011, 0b100];
 /// Transactions a core may have.
 pub(crate) const TIDS: usize = 4;
 pub(crate) const DATA_BLOCKS: usize = 3;
@@ -107,6 +111,17 @@ pub(crate) struct Transaction {
     /// Order of commits over all cores.
     pub(crate) sequence: u8,
     pub(crate) used: bool,
+    // Images: nodes it is to log, as a bit set; those of which it has a copy; the versions in the copies.
+    pub(crate) filed: u8,
+    pub(crate) copied: u8,
+    pub(crate) copy: [u8; BUFFERS],
+}
+
+/// What a commit has promised: once the closure is durable, its root is valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Promise {
+    pub(crate) root: TxId,
+    pub(crate) closure: TxSet,
 }
 
 /// One slot of the NAT: the version of each buffer's image.
@@ -145,6 +160,10 @@ pub(crate) struct State {
     /// Which transaction of the core is running.
     pub(crate) running: [u8; CORES],
     pub(crate) sequence: u8,
+    /// With images: the transaction in which a node was filed last.
+    pub(crate) owner: [Option<TxId>; NODES],
+    /// With images: the last promise to each core.
+    pub(crate) promises: [Option<Promise>; CORES],
     // Images, by buffer and version, and the NAT.
     pub(crate) images: [[Reached; VERSIONS]; BUFFERS],
     pub(crate) nat_durable: [Option<Nat>; 2],
@@ -176,6 +195,15 @@ impl State {
 
     pub(crate) fn tx(&self, id: TxId) -> &Transaction {
         &self.transactions[id.core()][id.tid()]
+    }
+
+    pub(crate) fn tx_mut(&mut self, id: TxId) -> &mut Transaction {
+        &mut self.transactions[id.core()][id.tid()]
+    }
+
+    /// Whether a transaction may gain operations.
+    pub(crate) fn is_running(&self, id: TxId) -> bool {
+        id.tid() == usize::from(self.running[id.core()])
     }
 
     pub(crate) fn behind_tail(&self, id: TxId) -> bool {

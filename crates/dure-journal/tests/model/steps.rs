@@ -1,6 +1,7 @@
 //! What can happen next in a state.
 
-use crate::rules::{Data, NodeReuse, Rules};
+use crate::image;
+use crate::rules::{Data, NodeReuse, Records, Rules};
 use crate::state::{
     BUFFERS, CORES, Checkpoint, DATA_BLOCKS, Kind, Nat, Operation, Phase, Reached, State, TIDS,
     TxId, TxSet, data_code,
@@ -18,6 +19,11 @@ pub(crate) enum Step {
         core: usize,
         tid: usize,
         marks: TxSet,
+    },
+    /// The running transactions of these become closed.
+    Close {
+        root: usize,
+        closed: TxSet,
     },
     Flush,
     CopyBuffer {
@@ -47,7 +53,10 @@ pub(crate) fn successors(state: &State, rules: &Rules) -> Vec<(Step, State)> {
     let valid = state.valid_by(rules);
     let mut next = Vec::new();
     operations(state, rules, valid, &mut next);
-    commits(state, rules, &mut next);
+    match rules.records {
+        Records::Delta => commits(state, rules, &mut next),
+        Records::Image => image::commits(state, rules, valid, &mut next),
+    }
     flush(state, &mut next);
     (0..BUFFERS).for_each(|buffer| checkpoint(state, rules, valid, buffer, &mut next));
     tails(state, rules, valid, &mut next);
@@ -109,15 +118,11 @@ fn operate(
         block: zero,
     };
     after.transactions[core][tid].used = true;
+    mark_last_writers(&mut after, rules, valid, me, writes);
+    if rules.records == Records::Image {
+        image::file(&mut after, rules, me, writes);
+    }
     for buffer in (0..BUFFERS).filter(|buffer| writes >> buffer & 1 == 1) {
-        if let Some(last) = after.last_writer[buffer].filter(|last| *last != me) {
-            let committed = state.tx(last).reached == Reached::Durable;
-            let done = valid.has(last) || (!rules.marks_until_valid && committed);
-            let kept = rules.marks && (rules.self_marks || last.core() != core);
-            if kept && !done {
-                after.transactions[core][tid].marks.add(last);
-            }
-        }
         after.last_writer[buffer] = Some(me);
         after.version[buffer] += 1;
         if kind == Kind::Recreate && rules.node_reuse == NodeReuse::VersionRestarts {
@@ -135,6 +140,24 @@ fn operate(
     }
     after.operations.push(operation);
     Some((operation, after))
+}
+
+/// Marks of those whose changes must be there, too.
+fn mark_last_writers(state: &mut State, rules: &Rules, valid: TxSet, me: TxId, writes: u8) {
+    let held = match rules.records {
+        Records::Image if rules.mark_whole_node => image::with_nodes(writes),
+        _ => writes,
+    };
+    for buffer in (0..BUFFERS).filter(|buffer| held >> buffer & 1 == 1) {
+        if let Some(last) = state.last_writer[buffer].filter(|last| *last != me) {
+            let committed = state.tx(last).reached == Reached::Durable;
+            let done = valid.has(last) || (!rules.marks_until_valid && committed);
+            let kept = rules.marks && (rules.self_marks || last.core() != me.core());
+            if kept && !done {
+                state.tx_mut(me).marks.add(last);
+            }
+        }
+    }
 }
 
 /// The first data block that no slot needs. A slot's block is free when the operation that
@@ -338,6 +361,7 @@ fn tails(state: &State, rules: &Rules, valid: TxSet, next: &mut Vec<(Step, State
             let id = TxId::new(core, tid.into());
             state.tx(id).reached == Reached::Durable
                 && valid.has(id)
+                && image::is_covered(state, &nat, id)
                 && state
                     .operations
                     .iter()
