@@ -23,6 +23,7 @@ pub mod medium;
 pub mod micro;
 pub mod options;
 mod random;
+pub mod recovery;
 pub mod report;
 pub mod target;
 
@@ -60,6 +61,8 @@ pub enum Bench {
     Aged(aged::Aged),
     /// Synchronous writes: all policies of the journal, ext4, xfs, and the floor below them.
     Journal(journal::Journal),
+    /// Recovery of full logs: how long, at what rate, and where the time goes.
+    Recovery(recovery::Recovery),
     /// Range locks: acquire and release of each policy, alone and beside others.
     Locks(locks::Locks),
     /// A worker process of another bench (internal).
@@ -98,6 +101,7 @@ pub fn run(args: &Args) -> Result<()> {
             })
         }
         Bench::Journal(journal) => journal::run(journal),
+        Bench::Recovery(recovery) => recovery::run(recovery),
         Bench::Locks(locks) => locks::run(locks),
     }
 }

@@ -37,7 +37,8 @@ pub use node::NodeLock;
 pub use op::OpKind;
 pub use volume::{
     AccessTime, Activity, Background, DataMode, FileSystem, FlushRule, FsyncScope, JournalInfo,
-    JournalsInfo, LoggedCounts, MountOptions, RecordPolicy, RecoveryPlan, Statistics, VolumeInfo,
+    JournalsInfo, LoggedCounts, MountOptions, RecordPolicy, RecoveryPlan, RecoveryStatistics,
+    Statistics, VolumeInfo,
 };
 #[doc(hidden)]
 pub use volume::{RangeRule, VolumeRules};

@@ -42,6 +42,8 @@ impl Plan {
 pub struct Counts {
     /// Bytes written to the logs, in whole blocks.
     pub log_bytes: u64,
+    /// Of these, bytes of records.
+    pub record_bytes: u64,
     /// Flushes that were asked for.
     pub flushes: u64,
     /// Flushes that reached the device.
@@ -52,6 +54,7 @@ impl Counts {
     /// Adds what was counted between two moments.
     fn add(&mut self, before: &Counts, after: &Counts) {
         self.log_bytes += after.log_bytes - before.log_bytes;
+        self.record_bytes += after.record_bytes - before.record_bytes;
         self.flushes += after.flushes - before.flushes;
         self.device_flushes += after.device_flushes - before.device_flushes;
     }

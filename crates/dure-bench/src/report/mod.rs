@@ -29,6 +29,9 @@ struct Row<'p> {
     p99_ns: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     log_bytes_per_op: Option<f64>,
+    /// Without headers, marks and padding.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    record_bytes_per_op: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     flushes_per_op: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -53,6 +56,7 @@ fn row<'p>(bench: &'static str, point: &'p Point) -> Row<'p> {
         p50_ns: point.latencies.value_at_quantile(0.5),
         p99_ns: point.latencies.value_at_quantile(0.99),
         log_bytes_per_op: point.per_work(|counts| counts.log_bytes),
+        record_bytes_per_op: point.per_work(|counts| counts.record_bytes),
         flushes_per_op: point.per_work(|counts| counts.flushes),
         device_flushes_per_op: point.per_work(|counts| counts.device_flushes),
     }
@@ -142,6 +146,7 @@ pub fn table(points: &[Point]) -> Table {
             "p99 ns",
             "time vs first",
             "log bytes/op",
+            "record bytes/op",
             "device flushes/op",
         ]);
     for lines in [
@@ -150,7 +155,7 @@ pub fn table(points: &[Point]) -> Table {
     ] {
         table.remove_style(lines);
     }
-    for column in [1, 4, 5, 6, 7, 8, 9, 10, 11, 12] {
+    for column in [1, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13] {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -179,6 +184,8 @@ pub fn table(points: &[Point]) -> Table {
             own.p99_ns.to_string(),
             format!("{ratio:.2}"),
             own.log_bytes_per_op
+                .map_or_else(String::new, |bytes| format!("{bytes:.0}")),
+            own.record_bytes_per_op
                 .map_or_else(String::new, |bytes| format!("{bytes:.0}")),
             own.device_flushes_per_op
                 .map_or_else(String::new, |count| format!("{count:.2}")),

@@ -303,9 +303,11 @@ impl Subject for Target {
             return None;
         };
         let activity = volume.file_system().activity();
-        let blocks: u64 = activity.journals.iter().map(|journal| journal.blocks).sum();
+        let journals = || activity.journals.iter();
+        let blocks: u64 = journals().map(|journal| journal.blocks).sum();
         Some(Counts {
             log_bytes: blocks * 4096,
+            record_bytes: journals().map(|journal| journal.record_bytes).sum(),
             flushes: activity.device.flush_requests,
             device_flushes: activity.device.device_flushes,
         })

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use dure_fs::{AccessTime, FileSystem, MountOptions, TRACE_EVENTS_MAX};
+use dure_fs::{AccessTime, FileSystem, MountOptions, RecoveryStatistics, TRACE_EVENTS_MAX};
 use dure_fuse::mount::Lazy;
 use dure_fuse::{MountSettings, Session};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -81,6 +81,9 @@ fn serve(args: &Mount, options: MountOptions, settings: &MountSettings) -> Resul
     let file_system =
         FileSystem::open(device, options).with_context(|| args.volume.display().to_string())?;
     drop(claim);
+    if let Some(found) = file_system.recovered() {
+        eprintln!("dure: {}: {}", args.volume.display(), recovery(&found));
+    }
     let session = match Session::mount(file_system.clone(), &args.directory, settings) {
         Ok(session) => session,
         Err(error) => {
@@ -102,6 +105,22 @@ fn serve(args: &Mount, options: MountOptions, settings: &MountSettings) -> Resul
         .with_context(|| format!("{}: closing", args.volume.display()))?;
     served?;
     Ok(exit::OK)
+}
+
+/// What the mount had to do because the volume had not been unmounted.
+fn recovery(found: &RecoveryStatistics) -> String {
+    format!(
+        "it was not unmounted; recovered {} KiB of logs ({} of {} transactions, {} nodes, {} pages) in {} ms \
+         with {} threads, {} MiB/s",
+        found.log_bytes >> 10,
+        found.applied,
+        found.transactions,
+        found.nodes,
+        found.pages,
+        found.total_ns() / 1_000_000,
+        found.threads,
+        found.mib_per_second()
+    )
 }
 
 /// Lets `dure top` ask. A mount is not worth less without.

@@ -20,6 +20,21 @@ const IMAGES_MIN: u32 = 24;
 const _: () = assert!(crate::file::CUT_NODES <= IMAGES_MIN);
 
 impl Volume {
+    /// Lets the rings grow until they hold so many blocks together, as full logs do in time. For benches.
+    pub(crate) fn grow_rings(&self, blocks: u64) -> Result<()> {
+        let capacity = |id| self.journal().usage(id).capacity;
+        let ids = || (0..self.layout.journals).map(journal_id);
+        while ids().map(capacity).sum::<u64>() < blocks {
+            let smallest = ids().min_by_key(|id| capacity(*id));
+            if !self.add_log_segment(smallest.expect("a volume has journals"))? {
+                return Err(Error::NoSpace {
+                    what: "log segments",
+                });
+            }
+        }
+        Ok(())
+    }
+
     /// The log of `journal` is full: a checkpoint empties it, and its ring grows. Of many callers that
     /// find it full at once one does that; the others find its work done and try again.
     ///

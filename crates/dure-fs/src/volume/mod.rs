@@ -14,6 +14,7 @@ mod journals;
 mod mkfs;
 mod mount;
 mod options;
+mod recovered;
 mod rules;
 mod service;
 mod statistics;
@@ -26,6 +27,7 @@ pub(crate) use mount::{check_numbers, impossible_count};
 pub use options::{
     AccessTime, Background, DataMode, FlushRule, FsyncScope, MountOptions, RecordPolicy,
 };
+pub use recovered::RecoveryStatistics;
 pub use rules::{RangeRule, VolumeRules};
 pub(crate) use service::LogRoom;
 pub use statistics::{Statistics, VolumeInfo};
@@ -135,6 +137,8 @@ pub(crate) struct Volume {
     closed: AtomicBool,
     pub(crate) counters: VolumeCounters,
     background: background::Flusher,
+    /// What the mount recovered; nothing of a volume that had been unmounted.
+    recovered: Option<RecoveryStatistics>,
 }
 
 impl fmt::Debug for Volume {

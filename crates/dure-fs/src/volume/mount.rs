@@ -9,6 +9,7 @@ use zerocopy::FromBytes;
 use zerocopy::little_endian::{U32, U64};
 
 use super::DataMode;
+use super::recovered::{RecoveryStatistics, Stopwatch};
 use super::{FileSystem, MountOptions, RecordPolicy, Settler, Volume, VolumeCounters, background};
 use crate::checkpoint::census::{self, Census};
 use crate::checkpoint::{CheckpointState, Target, Writer};
@@ -244,9 +245,11 @@ impl Mount {
     fn run(self, mut state: CheckpointState) -> Result<Volume> {
         let dirty = state.header.state.get() == STATE_DIRTY;
         let log = log_layout(&self.layout, &state.header, self.options.rules);
+        let mut watch = Stopwatch::start(self.threads);
         // A clean volume's logs are empty, but the rings are needed all the same.
         let mut logs = scan(&self.queue, &log, state.header.epoch.get(), self.threads)?;
         check_numbers(&logs, &self.layout)?;
+        watch.scanned(&logs);
         let space = Arc::new(Space::load(self.queue.clone(), &self.layout)?);
         for ring in logs.rings() {
             for segment in &ring.start.segments {
@@ -255,18 +258,22 @@ impl Mount {
         }
         let mut replayed = None;
         if dirty {
-            replayed = Some(self.recover(&mut state, &mut logs, &space)?);
+            let found = self.recover(&mut state, &mut logs, &space)?;
+            watch.applied(&logs, &found);
+            replayed = Some(found);
         } else {
             self.count(&mut state.header, Census::default())?;
         }
         if self.options.read_only {
-            return self.volume(space, state, replayed);
+            let recovered = dirty.then_some(watch.statistics);
+            return self.volume(space, state, replayed, recovered);
         }
         let mut bad = Vec::new();
         if let Some(replayed) = replayed {
             bad = self.write_recovered(&mut state, &space, replayed)?;
         }
         self.begin_epoch(&mut state, &logs)?;
+        watch.written();
         space.lift_fences();
         for first in bad {
             // Not used again before the next mount.
@@ -274,7 +281,8 @@ impl Mount {
         }
         let (epoch, first_number) = (state.header.epoch.get(), state.header.first_number.get());
         let rings = logs.rings().iter().map(|ring| ring.start.clone()).collect();
-        let volume = self.volume(space, state, None)?;
+        let recovered = dirty.then_some(watch.statistics);
+        let volume = self.volume(space, state, None, recovered)?;
         start_journal(&volume, epoch, first_number, rings)?;
         Ok(volume)
     }
@@ -400,6 +408,7 @@ impl Mount {
         space: Arc<Space>,
         state: CheckpointState,
         unwritten: Option<Replayed>,
+        recovered: Option<RecoveryStatistics>,
     ) -> Result<Volume> {
         let inodes = self.inodes(&state.header, unwritten.as_ref())?;
         let cores = to_usize(u64::from(self.layout.journals));
@@ -440,6 +449,7 @@ impl Mount {
             closed: AtomicBool::new(false),
             counters: VolumeCounters::default(),
             background: background::Flusher::default(),
+            recovered,
         };
         volume.counters.inodes.add(inodes);
         // A read-only mount keeps the recovered nodes in memory, dirty for ever, so never evicted.

@@ -334,6 +334,16 @@ impl FileSystem {
         self.0.checkpoint()
     }
 
+    /// Lets the logs grow until they hold so many blocks together. For benches.
+    ///
+    /// # Errors
+    /// `NoSpace` when the volume or the rings have no room for that; a failed write.
+    #[doc(hidden)]
+    pub fn grow_logs(&self, blocks: u64) -> Result<()> {
+        self.0.check_writable()?;
+        self.0.grow_rings(blocks)
+    }
+
     /// The volume's layout.
     #[must_use]
     pub fn layout(&self) -> &crate::layout::Layout {

@@ -73,6 +73,8 @@ pub struct ScannedRing {
     pub checkpoint: u64,
     /// Number of the first handle that is not there.
     pub next_number: u64,
+    /// Blocks of its complete transactions.
+    pub blocks: u64,
 }
 
 /// All logs after a crash.
@@ -214,7 +216,7 @@ fn scan_journal(queue: &Queue, layout: &LogLayout, epoch: u64, index: usize) -> 
         seed: layout.seed,
         rules: layout.rules,
     };
-    let transactions = Walk::new(queue, &header, &expected).run(tail)?;
+    let (transactions, blocks) = Walk::new(queue, &header, &expected).run(tail)?;
     let durable_upto = transactions
         .iter()
         .map(|transaction| transaction.durable_upto)
@@ -232,6 +234,7 @@ fn scan_journal(queue: &Queue, layout: &LogLayout, epoch: u64, index: usize) -> 
         next_number: transactions
             .last()
             .map_or(tail.number, |last| last.last + 1),
+        blocks,
     };
     Ok(Log { ring, transactions })
 }
@@ -257,8 +260,10 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn run(mut self, tail: TailPosition) -> Result<Vec<LoggedTransaction>> {
+    /// The complete transactions, and the blocks they take.
+    fn run(mut self, tail: TailPosition) -> Result<(Vec<LoggedTransaction>, u64)> {
         let mut found: Vec<LoggedTransaction> = Vec::new();
+        let mut blocks_of_all = 0;
         let mut segment = to_usize(tail.segment);
         let mut offset = tail.offset;
         let mut sequence = tail.sequence;
@@ -272,9 +277,10 @@ impl<'a> Walk<'a> {
                 here = self.transaction_at(segment, offset, sequence, number)?;
             }
             let Some((parsed, blocks)) = here else {
-                return Ok(found);
+                return Ok((found, blocks_of_all));
             };
             offset += blocks;
+            blocks_of_all += u64::from(blocks);
             sequence += 1;
             number = parsed.last + 1;
             found.push(LoggedTransaction {

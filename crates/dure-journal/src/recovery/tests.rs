@@ -50,6 +50,7 @@ fn scan(tail: u64, logs: &[Vec<(u64, Vec<Mark>)>]) -> Scan {
             durable_upto: tail - 1,
             checkpoint: 0,
             next_number: first,
+            blocks: 0,
         });
     }
     let discarded = vec![false; transactions.len()];
