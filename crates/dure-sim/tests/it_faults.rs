@@ -16,6 +16,8 @@ const POLICIES: &[&str] = &[
     "data=journal,fsync=all",
     "journal=single,records=image,data=journal",
     "flush=two,alloc=global,log-data=0",
+    "node_lock=mutex",
+    "node_lock=rwsem",
 ];
 
 fn run(workloads: impl Iterator<Item = Workload>) -> Sweep {

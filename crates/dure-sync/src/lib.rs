@@ -75,7 +75,7 @@ pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use shared_bytes::{AlignedBytes, SharedBytes};
 pub use spread_lock::{SpreadLock, SpreadReadGuard};
 pub use tally::{HISTOGRAM_BUCKETS, Histogram, HistogramCounts, Tally};
-pub use version::{Seen, Version};
+pub use version::Version;
 pub use versioned_lock::{VersionedLock, VersionedReadGuard, VersionedWriteGuard};
 pub use versioned_table::{VersionedTable, Words};
 

@@ -9,6 +9,10 @@
 //! after a few tries it takes the lock of those who change. **Crash.** Nothing is kept.
 
 use crate::atomic::{AtomicU64, Ordering, fence};
+use crate::backend;
+
+/// Copies that a reader tries.
+const COPIES_MAX: u32 = 3;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -20,11 +24,6 @@ pub struct Version(
 /// Bytes were whole when this was seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen(u64);
-
-impl Seen {
-    /// What is seen of bytes that nobody has changed yet.
-    pub const UNCHANGED: Seen = Seen(0);
-}
 
 impl Version {
     const_unless_loom! {
@@ -52,6 +51,40 @@ impl Version {
         fence(Ordering::Acquire);
         // Relaxed: the fence orders it behind the copies.
         self.0.load(Ordering::Relaxed) == seen.0
+    }
+
+    /// The same of bytes that had no version when the copy began: who changes them makes one first. `now` looks
+    /// for it.
+    #[inline]
+    #[must_use]
+    pub fn has_not_begun<'v>(now: impl FnOnce() -> Option<&'v Version>) -> bool {
+        // Acquire: as in `is_still`; behind it the version is seen that was made before the change.
+        fence(Ordering::Acquire);
+        // Relaxed: the fence orders it behind the copies.
+        now().is_none_or(|version| version.0.load(Ordering::Relaxed) == 0)
+    }
+
+    /// What `copy` makes of the bytes as they are at one moment. Waits some microseconds for a change to end;
+    /// `None` if there was one beside each of a few copies: these cost more than a lock, as does each of
+    /// them to who changes the bytes.
+    #[inline]
+    pub fn read<R>(&self, mut copy: impl FnMut() -> R) -> Option<R> {
+        let mut turns = backend::PATIENT_TURNS;
+        for _ in 0..COPIES_MAX {
+            let seen = loop {
+                match self.look() {
+                    Some(seen) => break seen,
+                    None if turns == 0 => return None,
+                    None => turns -= 1,
+                }
+                backend::spin_hint();
+            };
+            let copied = copy();
+            if self.is_still(seen) {
+                return Some(copied);
+            }
+        }
+        None
     }
 
     /// Lets `change` write the bytes. The caller has the right to do so alone.

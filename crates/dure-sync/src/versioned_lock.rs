@@ -13,9 +13,6 @@ use crate::shared_bytes::SharedSlice;
 use crate::version::Version;
 use crate::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Copies that are tried before a reader takes the lock.
-const TRIES: u32 = 4;
-
 /// A lock of rank `RANK` around a `T` and some bytes; see the module.
 pub struct VersionedLock<const RANK: u8, T> {
     lock: RwLock<RANK, T>,
@@ -83,15 +80,9 @@ impl<const RANK: u8, T: fmt::Debug> VersionedLock<RANK, T> {
     /// If `out` reaches past the end; as [`VersionedLock::read`].
     #[inline]
     pub fn load(&self, at: usize, out: &mut [u8]) {
-        for _ in 0..TRIES {
-            if let Some(seen) = self.version.look() {
-                self.bytes.load(at, out);
-                if self.version.is_still(seen) {
-                    return;
-                }
-            }
+        if self.version.read(|| self.bytes.load(at, out)).is_none() {
+            self.load_locked(at, out);
         }
-        self.load_locked(at, out);
     }
 
     #[cold]

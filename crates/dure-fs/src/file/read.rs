@@ -1,7 +1,8 @@
 //! Reading.
 //!
-//! **Structure.** Pages in memory are copied out under the shared inode lock (and, if tasks share the file,
-//! the range of the read): one lock, one lookup and one copy per page. Where a page is missing, [`Volume::read_missing`] reads a run of pages whose blocks
+//! **Structure.** Pages in memory are copied out under the shared inode lock: one lock, one lookup and one
+//! copy per page, and, if tasks share the file, a look at the page's version before and after. Who meets
+//! writers of that page again and again shares its range, or, if that is taken, has the inode alone. Where a page is missing, [`Volume::read_missing`] reads a run of pages whose blocks
 //! are contiguous, checks each page against the CRC in its slot, gives the caller its part and puts the
 //! pages in the cache. Holes and unwritten slots read as zeroes and take no memory.
 //!
@@ -20,7 +21,7 @@ use crate::format::slot::Slot;
 use crate::inode::{Inode, InodeRef, InodeState};
 use crate::ranks::INODE;
 use crate::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_u64, to_usize};
-use crate::volume::{FileSystem, Volume};
+use crate::volume::{FileSystem, RangeRule, Volume};
 
 /// Pages read ahead when a file is read in order.
 const AHEAD_PAGES: u64 = 32;
@@ -59,24 +60,10 @@ impl FileSystem {
     ) -> Result<usize> {
         let inode = super::regular(inode)?;
         let mut done = 0;
-        let mut range = None;
         while done < buf.len() {
-            if range.is_none() {
-                range = inode.ranges.share(offset, buf.len());
-            }
             let at = offset.saturating_add(to_u64(done));
             let rest = &mut buf[done..];
-            let (len, hit) = if range.is_none() && inode.ranges.are_locked() {
-                // Somebody writes there.
-                self.0.read_hits(inode, &inode.state.write(), at, rest)
-            } else {
-                let state = inode.state.read();
-                if range.is_none() && inode.ranges.are_locked() {
-                    // Made a moment ago.
-                    continue;
-                }
-                self.0.read_hits(inode, &state, at, rest)
-            };
+            let (len, hit) = self.0.read_in_memory(inode, at, rest);
             if len == 0 {
                 break;
             }
@@ -103,9 +90,16 @@ impl FileSystem {
     }
 }
 
-/// Copies from pages in memory until one is missing.
+/// Who may write to pages beside a reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Writers {
+    Beside,
+    None,
+}
+
+/// Copies from pages in memory until one is missing. `None`: others wrote to one all the time.
 #[inline]
-fn copy_hits(state: &InodeState, offset: u64, buf: &mut [u8]) -> usize {
+fn copy_hits(state: &InodeState, offset: u64, buf: &mut [u8], writers: Writers) -> Option<usize> {
     let mut done = 0;
     while done < buf.len() {
         let (page, within) = split(offset + to_u64(done));
@@ -113,10 +107,15 @@ fn copy_hits(state: &InodeState, offset: u64, buf: &mut [u8]) -> usize {
             break;
         };
         let len = (BLOCK_BYTES - within).min(buf.len() - done);
-        cached.load(within, &mut buf[done..done + len]);
+        let part = &mut buf[done..done + len];
+        match writers {
+            Writers::None => cached.load(within, part),
+            Writers::Beside if cached.load_beside(within, part) => {}
+            Writers::Beside => return None,
+        }
         done += len;
     }
-    done
+    Some(done)
 }
 
 /// Neighbouring pages that are not in memory.
@@ -130,17 +129,46 @@ enum Gap {
 impl Volume {
     /// How much of `rest` the file has at `offset`, and how much of that was in memory and is in `rest` now.
     #[inline]
+    fn read_in_memory(&self, inode: &Inode, offset: u64, rest: &mut [u8]) -> (usize, usize) {
+        if let Some(found) = self.read_beside(inode, offset, rest) {
+            return found;
+        }
+        // Writers of these pages wait for a copy, for once.
+        if let Some(_range) = inode.ranges.share(offset, rest.len()) {
+            let state = inode.state.read();
+            let found = self.read_hits(inode, &state, offset, rest, Writers::None);
+            return found.expect("nobody writes to a range that others share");
+        }
+        let state = inode.state.write();
+        self.read_hits(inode, &state, offset, rest, Writers::None)
+            .expect("nobody writes beside who has the inode alone")
+    }
+
+    /// The same with no range. `None`: others wrote there all the time.
+    #[inline]
+    fn read_beside(&self, inode: &Inode, offset: u64, rest: &mut [u8]) -> Option<(usize, usize)> {
+        let state = inode.state.read();
+        // The range lock is made by who has the inode alone: if there is none now, nobody writes beside us.
+        let writers = match inode.ranges.are_locked() {
+            true if self.options.volume_rules.ranges != RangeRule::Unchecked => Writers::Beside,
+            _ => Writers::None,
+        };
+        self.read_hits(inode, &state, offset, rest, writers)
+    }
+
+    #[inline]
     fn read_hits(
         &self,
         inode: &Inode,
         state: &InodeState,
         offset: u64,
         rest: &mut [u8],
-    ) -> (usize, usize) {
+        writers: Writers,
+    ) -> Option<(usize, usize)> {
         let left = state.file.size.saturating_sub(offset);
         let len = rest.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         inode.note_read(self, state);
-        (len, copy_hits(state, offset, &mut rest[..len]))
+        Some((len, copy_hits(state, offset, &mut rest[..len], writers)?))
     }
 
     /// Reads at least one byte at `offset`, whose page was missing a moment ago. `buf` ends within the file.

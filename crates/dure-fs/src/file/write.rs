@@ -40,6 +40,13 @@ enum Place {
     End,
 }
 
+/// Who may read a page while it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Readers {
+    Beside,
+    None,
+}
+
 /// What a write puts there.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Source<'a> {
@@ -65,10 +72,14 @@ impl Source<'_> {
 
     /// Copies `len` bytes from `from` on into a page, from its byte `within` on.
     #[inline]
-    fn copy_to(&self, from: usize, page: &Page, within: usize, len: usize) {
-        match self {
-            Source::Bytes(bytes) => page.store(within, &bytes[from..from + len]),
-            Source::Zeroes(_) => page.store(within, &[0; BLOCK_BYTES][..len]),
+    fn copy_to(&self, from: usize, page: &Page, within: usize, len: usize, readers: Readers) {
+        let bytes = match self {
+            Source::Bytes(bytes) => &bytes[from..from + len],
+            Source::Zeroes(_) => &[0; BLOCK_BYTES][..len],
+        };
+        match readers {
+            Readers::None => page.store(within, bytes),
+            Readers::Beside => page.store_beside(within, bytes),
         }
     }
 }
@@ -163,7 +174,7 @@ impl Volume {
             "bytes are written whose range is not held"
         );
         let state = inode.state.read();
-        let done = overwrite(&state, offset, source);
+        let done = overwrite(&state, offset, source, Readers::Beside);
         if done {
             let change = state.file.stamp(stamp, self.now());
             inode.state.changed_shared(change);
@@ -224,7 +235,7 @@ impl Volume {
             if to_u64(source.len()) > FILE_BYTES_MAX - offset.min(FILE_BYTES_MAX) {
                 return Err(Error::TooLarge);
             }
-            if overwrite(&state, offset, source) {
+            if overwrite(&state, offset, source, Readers::None) {
                 state.file.stamp(stamp, self.now());
                 return Ok((offset, source.len()));
             }
@@ -291,7 +302,7 @@ impl Volume {
                 grant.use_block();
             }
             let cached = state.file.pages.get_dirty(page).expect("made above");
-            source.copy_to(done, cached, within, len);
+            source.copy_to(done, cached, within, len, Readers::None);
             done += len;
         }
         let file = &mut state.file;
@@ -335,7 +346,7 @@ impl Volume {
 /// The warm path: copies into pages that are all dirty already, within the file. False: nothing done. The
 /// caller has the inode, or the range of it, alone.
 #[inline]
-fn overwrite(state: &InodeState, offset: u64, source: Source<'_>) -> bool {
+fn overwrite(state: &InodeState, offset: u64, source: Source<'_>, readers: Readers) -> bool {
     let (page, within) = split(offset);
     if offset + to_u64(source.len()) > state.file.size {
         return false;
@@ -344,7 +355,7 @@ fn overwrite(state: &InodeState, offset: u64, source: Source<'_>) -> bool {
         let Some(cached) = state.file.pages.get_dirty(page) else {
             return false;
         };
-        source.copy_to(0, cached, within, source.len());
+        source.copy_to(0, cached, within, source.len(), readers);
         return true;
     }
     let pages = pages_of(offset, source.len());
@@ -356,7 +367,8 @@ fn overwrite(state: &InodeState, offset: u64, source: Source<'_>) -> bool {
         let (page, within) = split(offset + to_u64(done));
         let len = (BLOCK_BYTES - within).min(source.len() - done);
         let cached = state.file.pages.get_dirty(page);
-        source.copy_to(done, cached.expect("none is missing"), within, len);
+        let cached = cached.expect("none is missing");
+        source.copy_to(done, cached, within, len, readers);
         done += len;
     }
     true

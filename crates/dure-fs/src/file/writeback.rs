@@ -1,7 +1,7 @@
 //! Write-back: dirty pages become blocks, and slots that name them.
 //!
-//! **Structure.** Under the inode's write-back mutex, in batches: copy dirty pages (under the inode lock,
-//! for a memcpy), find their slots, allocate blocks, write the copies in long runs ([`super::blocks`]),
+//! **Structure.** Under the inode's write-back mutex, in batches: take dirty pages (with the inode alone) and
+//! copy them (sharing it with readers, and with writers of other pages), find their slots, allocate blocks, write the copies in long runs ([`super::blocks`]),
 //! then one operation stores the slots with their CRCs, the size and the times.
 //!
 //! **Invariants.** Data is written out of place, or into a block that was preallocated and never counted:
@@ -14,7 +14,7 @@
 use std::ops::Range;
 
 use dure_block::BlockBuf;
-use dure_sync::{Arc, CoreId};
+use dure_sync::{Arc, CoreId, RwLockWriteGuard};
 
 use super::blocks::Target;
 use super::map::path::{HEIGHT_MAX, node_start};
@@ -207,8 +207,8 @@ impl Volume {
     /// Copies the next dirty pages of the range and takes them in write-back.
     fn copy_dirty(&self, inode: &Inode, range: Range<u64>, limits: Limits) -> Option<Batch> {
         let core = self.partition();
-        let mut state = inode.state.write();
-        let state = &mut *state;
+        let mut alone = inode.state.write();
+        let state = &mut *alone;
         let file = &mut state.file;
         // No slot may be filled beyond the logged size while a page below it is missing: a crash would
         // leave data behind the end, and a later extension would bring it to light.
@@ -237,10 +237,17 @@ impl Volume {
         if pages.is_empty() {
             return None;
         }
+        for &page in &pages {
+            file.pages.begin_writing(page);
+        }
+        // The copies keep only those out who need the inode alone. Who shares it writes to dirty pages only, so
+        // not to these; and neither the size nor what else is dirty changes before the last byte is copied.
+        let state = RwLockWriteGuard::downgrade(alone);
+        let file = &state.file;
         let copies = match pages[..] {
             [page] => {
                 let mut frame = self.pages.frame(core, Fill::Any);
-                file.pages.begin_writing(page).load(0, frame.bytes_mut());
+                file.pages.taken(page).load(0, frame.bytes_mut());
                 Copies::One(frame)
             }
             _ => {
@@ -249,7 +256,7 @@ impl Volume {
                     .iter()
                     .zip(buf.as_mut_slice().chunks_exact_mut(BLOCK_BYTES))
                 {
-                    file.pages.begin_writing(page).load(0, copy);
+                    file.pages.taken(page).load(0, copy);
                 }
                 Copies::Many(buf)
             }

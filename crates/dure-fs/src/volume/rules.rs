@@ -20,6 +20,8 @@ pub enum RangeRule {
     AtOnce,
     /// At its first write, and writers share their ranges.
     Broken,
+    /// At its first write, and readers do not look at the versions of pages.
+    Unchecked,
 }
 
 /// Which rules hold. Test-only: every product build uses [`VolumeRules::default`].

@@ -41,6 +41,9 @@ pub(crate) const RANKS_CHECKED: bool = false;
 /// Spinning would only repeat what yielding explores.
 pub(crate) const SPIN_TURNS: u32 = 0;
 
+/// Once more shows what trying again does.
+pub(crate) const PATIENT_TURNS: u32 = 2;
+
 /// Readers of a spread lock that meet others before it opens its gate.
 pub(crate) const MEETINGS: u32 = 1;
 

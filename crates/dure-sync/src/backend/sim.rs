@@ -20,6 +20,9 @@ pub(crate) use super::real::{
     BackendArc, BackendWeak, CHUNK_SHIFT, SPIN_TURNS, seq_cst_where_it_needs_saying,
 };
 
+/// Few, so that what comes behind such a wait is seen, too.
+pub(crate) const PATIENT_TURNS: u32 = 12;
+
 /// Readers of a spread lock that meet others before it opens its gate: few, so that it does.
 pub(crate) const MEETINGS: u32 = 2;
 

@@ -39,6 +39,10 @@ use atomic::AtomicU32;
 /// Turns of spinning before sleeping: about a microsecond, the cost of two context switches.
 pub(crate) const SPIN_TURNS: u32 = 40;
 
+/// The same for a wait that ends in something much slower than a sleep, some microseconds.
+#[cfg(not(dure_backend = "sim"))]
+pub(crate) const PATIENT_TURNS: u32 = 320;
+
 /// Readers of a spread lock that meet others before it opens its gate: a visit of all counts by the next
 /// writer is paid for by then.
 #[cfg(not(dure_backend = "sim"))]

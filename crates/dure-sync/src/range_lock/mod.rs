@@ -48,7 +48,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::rank::{self, Order};
-use crate::{Arc, Mutex};
+use crate::{Arc, Mutex, backend};
 
 pub use guard::RangeGuard;
 pub use range::{Access, ByteRange};
@@ -216,6 +216,18 @@ impl Config {
     }
 }
 
+/// What `take` gives within some microseconds.
+#[cold]
+fn soon<T>(mut take: impl FnMut() -> Option<T>) -> Option<T> {
+    for _ in 0..backend::PATIENT_TURNS {
+        if let Some(taken) = take() {
+            return Some(taken);
+        }
+        backend::spin_hint();
+    }
+    None
+}
+
 /// What a range lock has made so far.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Footprint {
@@ -331,6 +343,20 @@ impl<const RANK: u8> RangeLock<RANK> {
     #[inline]
     pub fn try_write(&self, range: ByteRange) -> Option<RangeGuard<'_, RANK>> {
         self.take(range, Access::Exclusive, Patience::Try)
+    }
+
+    /// As [`RangeLock::try_write`], but tries for some microseconds: for those who share a file with others
+    /// that hold their range for a copy, and to whom waiting in line would be a sleep.
+    #[inline]
+    pub fn write_soon(&self, range: ByteRange) -> Option<RangeGuard<'_, RANK>> {
+        self.try_write(range)
+            .or_else(|| soon(|| self.try_write(range)))
+    }
+
+    /// As [`RangeLock::try_read`], but tries for some microseconds.
+    #[cold]
+    pub fn read_soon(&self, range: ByteRange) -> Option<RangeGuard<'_, RANK>> {
+        soon(|| self.try_read(range))
     }
 
     #[inline]

@@ -70,6 +70,19 @@ impl<'a, const RANK: u8, T> RwLockWriteGuard<'a, RANK, T> {
     }
 }
 
+impl<'a, const RANK: u8, T> RwLockWriteGuard<'a, RANK, T> {
+    /// Makes an exclusive guard a shared one; nobody has exclusive access in between. Not a method, which could
+    /// hide one of `T`.
+    #[inline]
+    pub fn downgrade(guard: Self) -> RwLockReadGuard<'a, RANK, T> {
+        let lock = guard.lock;
+        // The access goes over to the new guard.
+        std::mem::forget(guard);
+        lock.downgrade();
+        RwLockReadGuard::new(lock)
+    }
+}
+
 impl<const RANK: u8, T> Deref for RwLockReadGuard<'_, RANK, T> {
     type Target = T;
 

@@ -15,7 +15,7 @@ mod versioned_table;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use dure_sync::atomic::{AtomicU32, Ordering};
-use dure_sync::{Arc, Condvar, Mutex, OnceLock, RwLock, Weaken, thread, weaken};
+use dure_sync::{Arc, Condvar, Mutex, OnceLock, RwLock, RwLockWriteGuard, Weaken, thread, weaken};
 
 fn explore(model: fn()) {
     explore_with(3, model);
@@ -76,6 +76,36 @@ fn mutex_of_three() {
 #[test]
 fn mutex_hands_over_among_three() {
     explore_with(1, mutex_of_three);
+}
+
+/// A writer that goes on as a reader, beside somebody else.
+fn downgraded(other: fn(&RwLock<10, u32>)) {
+    let lock: Arc<RwLock<10, u32>> = Arc::new(RwLock::new(0));
+    let theirs = Arc::clone(&lock);
+    let other = thread::spawn("other", move || other(&theirs));
+    let mut guard = lock.write();
+    let seen = *guard;
+    *guard += 1;
+    let guard = RwLockWriteGuard::downgrade(guard);
+    assert_eq!(*guard, seen + 1, "nobody writes in between");
+    drop(guard);
+    other.join().unwrap();
+}
+
+#[test]
+fn rwlock_downgrades_beside_a_reader() {
+    fn model() {
+        downgraded(|lock| assert!(*lock.read() <= 1));
+    }
+    check(model, BOTH);
+}
+
+#[test]
+fn rwlock_downgrades_beside_a_writer() {
+    fn model() {
+        downgraded(|lock| *lock.write() += 2);
+    }
+    check(model, BOTH);
 }
 
 fn mutex_tried() {

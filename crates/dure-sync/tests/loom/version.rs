@@ -2,7 +2,7 @@
 //! file and of the granules of a node; words stand for their bytes.
 
 use dure_sync::atomic::{AtomicU64, Ordering};
-use dure_sync::{Arc, Version, Weaken, thread};
+use dure_sync::{Arc, OnceLock, Version, Weaken, thread};
 
 use super::{BOTH, check, explore_with};
 
@@ -80,4 +80,37 @@ fn version_readers_never_go_back() {
         || explore_with(2, reader_meets_two_changes),
         &[Weaken::Release],
     );
+}
+
+/// A page whose version is made by the first who changes it beside others.
+fn reader_meets_first_change() {
+    struct Late {
+        version: OnceLock<Version>,
+        words: [AtomicU64; 2],
+    }
+    let page = Arc::new(Late {
+        version: OnceLock::new(),
+        words: [AtomicU64::new(0), AtomicU64::new(0)],
+    });
+    let other = Arc::clone(&page);
+    let writer = thread::spawn("writer", move || {
+        other.version.get_or_init(Version::new).change(|| {
+            for word in &other.words {
+                // Relaxed: copies order nothing.
+                word.store(1, Ordering::Relaxed);
+            }
+        });
+    });
+    if page.version.get().is_none() {
+        let words = [0, 1].map(|n| page.words[n].load(Ordering::Relaxed));
+        if Version::has_not_begun(|| page.version.get()) {
+            assert_eq!(words, [0, 0], "a change that nobody noticed");
+        }
+    }
+    writer.join().unwrap();
+}
+
+#[test]
+fn version_of_a_page_is_made_before_its_first_change() {
+    check(reader_meets_first_change, BOTH);
 }

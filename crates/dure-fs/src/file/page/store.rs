@@ -8,8 +8,9 @@
 //! **Invariants.** `dirty` and `writing` pages are present. A page that is dirty holds one reserved
 //! block (the volume's, counted by whoever sets and takes the bit). A page that is neither dirty nor
 //! writing equals what its slot says, so it may be dropped at any time. Owner: [inode.state]; who shares
-//! it sets reference bits and copies bytes: out of pages if it has their range shared (or if the file has
-//! no range lock), into dirty ones if it has it alone. **On a crash** it is gone.
+//! it sets reference bits and copies bytes: out of pages by their version (or, if the file has no range lock,
+//! without), into dirty ones if it has their range alone. A page in write-back that is not dirty again keeps
+//! its bytes. **On a crash** it is gone.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -269,8 +270,9 @@ impl PageStore {
         newly
     }
 
-    /// The write-back takes a dirty page (and its reserved block) and copies it.
-    pub(crate) fn begin_writing(&mut self, page: u64) -> &Page {
+    /// The write-back takes a dirty page (and its reserved block). Its bytes stay as they are until it is dirty
+    /// again.
+    pub(crate) fn begin_writing(&mut self, page: u64) {
         let chunk = self.chunk_mut(page).expect("a dirty page is present");
         assert_ne!(
             chunk.dirty & bit(page),
@@ -282,9 +284,14 @@ impl PageStore {
         chunk.writing |= bit(page);
         self.dirty -= 1;
         self.writing += 1;
-        self.chunk(page)
-            .and_then(|chunk| chunk.get(bit(page)))
-            .expect("a dirty page is present")
+    }
+
+    /// A page that the write-back has taken and nobody has changed since, to be copied.
+    pub(crate) fn taken(&self, page: u64) -> &Page {
+        let chunk = self.chunk(page).expect("a page in write-back is present");
+        assert_ne!(chunk.writing & bit(page), 0, "the page was taken");
+        assert_eq!(chunk.dirty & bit(page), 0, "its bytes stay");
+        chunk.get(bit(page)).expect("it is present")
     }
 
     /// The write-back of a page ended well: it is clean, unless it was changed meanwhile.

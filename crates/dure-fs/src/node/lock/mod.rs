@@ -12,8 +12,8 @@
 //! | `optimistic` (default) | nothing: it copies, and looks at the granule's version before and after | the granules it changes, alone |
 //!
 //! A walk never holds the lock of a node while it asks for the next one, with any policy: it has taken the
-//! child's number out of the parent by then. That number stays right because the inode's lock keeps its map
-//! and its buckets from changing; what changes without that lock (which nodes are in memory) is looked at
+//! child's number out of the parent by then. In a map that number stays right because the inode's lock keeps
+//! the map from changing (directories have rules of their own); what changes without it, which nodes are in memory, is looked at
 //! again under the lock that it needs, alone ([`super::cache::NodeCache::insert_loaded`]).
 //!
 //! **Invariants.** A granule's bytes, version and last writer change together, through a [`HeldNode`].
