@@ -187,7 +187,8 @@ pub struct Mount {
     /// strictatime, flush=one|two, log-data=PAGES (an fsync of at most so many puts them into the log, 4
     /// by default), fsync=closure|all (what an fsync commits: what it
     /// depends on, or everything), alloc=local|global (each core allocates in its own groups, or all at
-    /// one place), range_lock=inode|tree|bitmap|segment (tasks that share a file wait for each other: one lock
+    /// one place), active_logs=2|4 (segments a core writes to: data and nodes, or also by how long data is
+    /// likely to live), range_lock=inode|tree|bitmap|segment (tasks that share a file wait for each other: one lock
     /// per file, or only where their bytes meet: an interval tree, a bit per page, a word per segment),
     /// segment_size=SIZE (of range_lock=segment, a power of two, 4K by default),
     /// node_lock=mutex|rwsem|optimistic (who reads a node of metadata has it alone, shares it, or copies and

@@ -22,7 +22,7 @@ pub mod units;
 mod volume;
 mod xattr;
 
-pub use alloc::AllocPolicy;
+pub use alloc::{ActiveLogs, AllocPolicy};
 #[doc(hidden)]
 pub use dure_journal::Rules;
 pub use dure_journal::{

@@ -306,6 +306,7 @@ mod tests {
             "data=journal",
             "fsync=all",
             "alloc=global",
+            "active_logs=2",
         ])
         .unwrap();
         assert!(options.read_only && settings.read_only && settings.no_atime);
@@ -318,6 +319,7 @@ mod tests {
         assert_eq!(options.data, dure_fs::DataMode::Journal);
         assert_eq!(options.fsync, dure_fs::FsyncScope::All);
         assert_eq!(options.alloc, dure_fs::AllocPolicy::Global);
+        assert_eq!(options.active_logs, dure_fs::ActiveLogs::Two);
     }
 
     #[test]
@@ -329,6 +331,7 @@ mod tests {
             "commit=x",
             "journal=two",
             "alloc=local,",
+            "active_logs=3",
             "fsync=none",
             "cache=1Q",
             "trace=0",

@@ -14,12 +14,16 @@
 //! **Invariants.** Only *where* differs: reservations, limits and what is durable are the same. Which
 //! journal a core uses is not decided here. **On a crash** nothing of this is remembered.
 
+mod active_logs;
 mod global;
 mod local;
 #[cfg(test)]
 mod tests;
 
 use dure_sync::CoreId;
+
+pub use active_logs::ActiveLogs;
+pub(crate) use active_logs::Temperature;
 
 /// Which partition serves a core.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

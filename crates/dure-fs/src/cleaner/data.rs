@@ -5,6 +5,7 @@ use dure_sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{CleanReport, Owned};
+use crate::alloc::Temperature;
 use crate::error::{Error, Result};
 use crate::format::inode::{BODY_BYTES, InodeRecord};
 use crate::format::node::NodeKind;
@@ -154,10 +155,7 @@ impl Volume {
             if !self.space.reserve(core, want, OpClass::Delete) {
                 break;
             }
-            let Some(run) = self
-                .space
-                .alloc_data(self.options.alloc.partition(core), want)
-            else {
+            let Some(run) = self.place_data(core, Temperature::Cold, want) else {
                 self.space.unreserve(core, want);
                 break;
             };

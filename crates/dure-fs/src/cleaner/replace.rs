@@ -12,6 +12,7 @@ use dure_block::{Lba, WriteFlags};
 use dure_sync::CoreId;
 
 use super::data::{Granule, Moved, owner_of};
+use crate::alloc::Temperature;
 use crate::error::{Error, Result};
 use crate::format::summary::{OWNER_SLOT, SummaryEntry};
 use crate::logged::Unplaced;
@@ -118,8 +119,7 @@ impl Volume {
             if !self.space.reserve(core, 1, OpClass::Delete) {
                 break;
             }
-            let place = self.options.alloc.partition(core);
-            let Some(home) = self.space.alloc_data(place, 1) else {
+            let Some(home) = self.place_data(core, Temperature::Warm, 1) else {
                 self.space.unreserve(core, 1);
                 break;
             };

@@ -12,6 +12,7 @@ use dure_block::{Lba, WriteFlags};
 use dure_sync::CoreId;
 
 use super::run::contiguous;
+use crate::alloc::Temperature;
 use crate::error::{Error, Result};
 use crate::format::slot::Slot;
 use crate::space::OpClass;
@@ -58,17 +59,20 @@ impl Volume {
     /// Gives a block to each target that has none, in runs as long as can be had. Each holds a
     /// reserved block.
     pub(super) fn allocate(&self, core: CoreId, targets: &mut [Target]) -> Result<()> {
-        let mut without = targets
-            .iter()
-            .filter(|target| target.block.is_none())
-            .count();
+        let homeless = || targets.iter().filter(|target| target.block.is_none());
+        let mut without = homeless().count();
+        let temperature = if homeless().all(|target| target.old.is_written()) {
+            Temperature::Hot
+        } else {
+            Temperature::Warm
+        };
         let mut run: Option<Run> = None;
         for target in targets.iter_mut().filter(|target| target.block.is_none()) {
             let next = match run {
                 Some(run) if run.count > 0 => run,
                 _ => {
                     let want = u32::try_from(without).expect("a batch is short");
-                    self.alloc_data(core, want)?
+                    self.alloc_data(core, temperature, want)?
                 }
             };
             target.block = next.first;
@@ -86,17 +90,28 @@ impl Volume {
     }
 
     /// A run of 1 to `want` blocks the caller has reserved.
-    pub(super) fn alloc_data(&self, core: CoreId, want: u32) -> Result<Run> {
+    fn alloc_data(&self, core: CoreId, temperature: Temperature, want: u32) -> Result<Run> {
         let none = Error::NoSpace {
             what: "data blocks, although reserved",
         };
-        let place = self.options.alloc.partition(core);
-        let run = self.space.alloc_data(place, want).ok_or(none)?;
+        let run = self.place_data(core, temperature, want).ok_or(none)?;
         assert!(
             (1..=want).contains(&run.count),
             "wanted {want} blocks, got {run:?}"
         );
         Ok(run)
+    }
+
+    /// Blocks for data, where the policies want them; see [`crate::space::Space::alloc_data`].
+    pub(crate) fn place_data(
+        &self,
+        core: CoreId,
+        temperature: Temperature,
+        want: u32,
+    ) -> Option<Run> {
+        let partition = self.options.alloc.partition(core);
+        let temperature = self.options.active_logs.place(temperature);
+        self.space.alloc_data(partition, temperature, want)
     }
 
     /// Frees the blocks of targets whose write-back failed; they keep their reserved blocks.
@@ -164,7 +179,7 @@ impl Volume {
             if reserve > 0 && !self.space.reserve(core, reserve, OpClass::Delete) {
                 break;
             }
-            let Some(run) = self.space.alloc_data(self.options.alloc.partition(core), 1) else {
+            let Some(run) = self.place_data(core, Temperature::Warm, 1) else {
                 self.unreserve(core, reserve);
                 break;
             };
@@ -186,7 +201,7 @@ impl Volume {
         let mut blocks = Vec::with_capacity(count);
         while blocks.len() < count {
             let want = u32::try_from(count - blocks.len()).expect("a step is short");
-            match self.alloc_data(core, want) {
+            match self.alloc_data(core, Temperature::Warm, want) {
                 Ok(run) => {
                     blocks.extend((0..run.count).map(|n| BlockNo(run.first.0 + u64::from(n))))
                 }

@@ -4,6 +4,7 @@ use dure_block::QueueConfig;
 use dure_block::ram::RamDevice;
 
 use super::*;
+use crate::alloc::Temperature;
 use crate::layout::{FormatOptions, Layout};
 use crate::space::OpClass;
 
@@ -38,7 +39,10 @@ impl World {
     /// Allocates a run and makes it live; each block's content is its place in the run.
     fn log(&self, count: u32) -> Run {
         assert!(self.space.reserve(CORE, count, OpClass::Normal));
-        let run = self.space.alloc_data(CORE, count).unwrap();
+        let run = self
+            .space
+            .alloc_data(CORE, Temperature::Warm, count)
+            .unwrap();
         assert_eq!(run.count, count, "the volume is empty");
         let mut room = self.table.room(CORE, to_usize(count.into())).unwrap();
         for n in 0..count {

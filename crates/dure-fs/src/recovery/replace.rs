@@ -13,6 +13,7 @@ use super::Base;
 use super::liveness::own;
 use super::replay::{LoggedPage, Recovered, Replayed};
 use super::slots::{put_slot, read_image, slot_of};
+use crate::alloc::Temperature;
 use crate::error::{Error, Result};
 use crate::space::{OpClass, Space};
 use crate::units::{BlockNo, Run};
@@ -72,7 +73,7 @@ fn write_to_another(queue: &Queue, space: &Space, page: &LoggedPage) -> Option<B
         if !space.reserve(core, 1, OpClass::Delete) {
             return None;
         }
-        let Some(Run { first, .. }) = space.alloc_data(core, 1) else {
+        let Some(Run { first, .. }) = space.alloc_data(core, Temperature::Warm, 1) else {
             space.unreserve(core, 1);
             return None;
         };

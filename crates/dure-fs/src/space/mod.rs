@@ -36,11 +36,12 @@ use dure_block::Queue;
 use dure_sync::atomic::AtomicU64;
 use dure_sync::{Arc, CoreId, Counter, Mutex, OnceLock, clock, core_count, current_core};
 
-use self::partition::{Partitions, Piece};
+use self::partition::{Partitions, Piece, Stream};
 use self::reserve::Available;
 use self::segment::{Mismatch, Role};
 use self::segments::Segments;
 use self::sit::SitImage;
+use crate::alloc::Temperature;
 use crate::error::{Error, Result};
 use crate::format::sit::SegmentUse;
 use crate::format::summary::SummaryEntry;
@@ -177,10 +178,15 @@ impl Space {
         self.available.give(core, u64::from(blocks));
     }
 
-    /// 1 ..= `want` blocks in a row for file data, within one segment, out of a reservation of the
-    /// caller. `None` only without a reservation, when every block is allocated.
-    pub(crate) fn alloc_data(&self, core: CoreId, want: u32) -> Option<Run> {
-        let piece = self.allocate(core, SegmentUse::Data, want)?;
+    /// 1 ..= `want` blocks in a row for file data of this temperature, within one segment, out of a
+    /// reservation of the caller. `None` only without a reservation, when every block is allocated.
+    pub(crate) fn alloc_data(
+        &self,
+        core: CoreId,
+        temperature: Temperature,
+        want: u32,
+    ) -> Option<Run> {
+        let piece = self.allocate(core, Stream::Data(temperature), want)?;
         assert!(
             piece.count >= 1 && piece.count <= want,
             "asked for {want}, got {piece:?}"
@@ -194,7 +200,7 @@ impl Space {
     /// A block for a node image, out of a reservation of the caller. `None` as in
     /// [`Space::alloc_data`].
     pub(crate) fn alloc_node(&self, core: CoreId) -> Option<BlockNo> {
-        let piece = self.allocate(core, SegmentUse::Node, 1)?;
+        let piece = self.allocate(core, Stream::Node, 1)?;
         Some(self.block(piece.segment, piece.first))
     }
 

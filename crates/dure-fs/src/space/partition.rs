@@ -1,7 +1,8 @@
 //! Which core allocates where.
 //!
 //! **Problem.** Cores that allocate must not meet. **Structure.** Partition p owns the segments
-//! `p * n / P .. (p + 1) * n / P` and has one open segment for data and one for node images. A core
+//! `p * n / P .. (p + 1) * n / P` and has one open segment for node images and up to three for data, by
+//! how long it is likely to live; while free segments are few, one. A core
 //! uses the partition of its number. When an open segment is full, the partition takes the next one:
 //! a wholly free one of its own range, then of the others' from near to far (segments whose lock is
 //! taken are skipped), then the segment with most free blocks (*slack allocation*: the log is
@@ -18,6 +19,7 @@ use dure_sync::{CoreId, Mutex, MutexGuard, PerCore, thread};
 use super::Space;
 use super::pick;
 use super::segment::{Role, SegmentState};
+use crate::alloc::Temperature;
 use crate::format::sit::SegmentUse;
 use crate::ranks::PARTITION;
 use crate::units::SegNo;
@@ -25,6 +27,9 @@ use crate::units::SegNo;
 /// Rounds over all segments before an allocation gives up. A round fails only when other cores took
 /// what became free behind its back.
 const ROUNDS_MAX: u32 = 100;
+
+/// Wholly free segments for each partition with which hot and cold data get segments of their own.
+const PLENTY: u32 = 4;
 
 /// Blocks in a row within one segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,21 +42,42 @@ pub(crate) struct Piece {
     pub(crate) count: u32,
 }
 
+/// What is written one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stream {
+    /// File data.
+    Data(Temperature),
+    /// Node images.
+    Node,
+}
+
+impl Stream {
+    fn usage(self) -> SegmentUse {
+        match self {
+            Stream::Data(_) => SegmentUse::Data,
+            Stream::Node => SegmentUse::Node,
+        }
+    }
+}
+
 /// The open segments of one partition.
 #[derive(Debug, Default)]
 pub(crate) struct Open {
-    data: Option<SegNo>,
+    hot: Option<SegNo>,
+    warm: Option<SegNo>,
+    cold: Option<SegNo>,
     node: Option<SegNo>,
 }
 
 impl Open {
-    fn of(&mut self, usage: SegmentUse) -> &mut Option<SegNo> {
-        match usage {
-            SegmentUse::Data => &mut self.data,
-            SegmentUse::Node => &mut self.node,
-            SegmentUse::Free | SegmentUse::Log => {
-                unreachable!("only data and nodes have open segments")
-            }
+    /// The open segment for this. A segment of its own for hot or cold data is opened only while there are
+    /// `plenty` of free ones.
+    fn of(&mut self, what: Stream, plenty: bool) -> &mut Option<SegNo> {
+        match what {
+            Stream::Data(Temperature::Hot) if plenty || self.hot.is_some() => &mut self.hot,
+            Stream::Data(Temperature::Cold) if plenty || self.cold.is_some() => &mut self.cold,
+            Stream::Data(_) => &mut self.warm,
+            Stream::Node => &mut self.node,
         }
     }
 }
@@ -102,10 +128,11 @@ impl Partitions {
 
 impl Space {
     /// Up to `want` blocks in a row; `None` only when every block is allocated.
-    pub(super) fn allocate(&self, core: CoreId, usage: SegmentUse, want: u32) -> Option<Piece> {
+    pub(super) fn allocate(&self, core: CoreId, what: Stream, want: u32) -> Option<Piece> {
         let mut partition = self.partitions.lock(core);
-        let open = partition.of(usage);
-        if let Some(segment) = *open {
+        let free = self.segments.used_for(SegmentUse::Free);
+        let plenty = free >= PLENTY * self.partitions.count();
+        while let Some(segment) = *partition.of(what, plenty) {
             let taken = self.segments.with(segment, |state| {
                 let taken = state.allocate(self.segments.segment_blocks, want);
                 if taken.is_none() {
@@ -120,13 +147,14 @@ impl Space {
                     count,
                 });
             }
-            *open = None;
+            // Full. What is not plenty goes on where warm data goes.
+            *partition.of(what, plenty) = None;
         }
         let index = self.partitions.index(core);
         let piece = self
-            .open_whole(index, usage, want)
+            .open_whole(index, what.usage(), want)
             .or_else(|| self.open_slack(index, want));
-        *open = piece.map(|piece| piece.segment);
+        *partition.of(what, plenty) = piece.map(|piece| piece.segment);
         drop(partition);
         piece.or_else(|| self.scrape(index, want))
     }

@@ -6,7 +6,7 @@ use dure_journal::{Order, Rules};
 use dure_sync::range_lock::{Config as RangeLock, Policy as RangePolicy};
 
 use super::VolumeRules;
-use crate::alloc::AllocPolicy;
+use crate::alloc::{ActiveLogs, AllocPolicy};
 use crate::node::NodeLock;
 
 /// When a read changes the access time. The change waits in memory for the next sync, commit interval, unmount,
@@ -107,6 +107,8 @@ pub struct MountOptions {
     pub log_data_pages: u32,
     /// Where cores allocate.
     pub alloc: AllocPolicy,
+    /// Whether data that lives long is kept apart from data that does not.
+    pub active_logs: ActiveLogs,
     /// How tasks that share a file keep out of each other's way.
     pub range_lock: RangeLock,
     /// How nodes are kept from those who would see or change them at the wrong moment.
@@ -140,6 +142,7 @@ impl Default for MountOptions {
             fsync: FsyncScope::default(),
             log_data_pages: LOG_DATA_PAGES,
             alloc: AllocPolicy::default(),
+            active_logs: ActiveLogs::default(),
             range_lock: RangeLock::default(),
             node_lock: NodeLock::default(),
             background: Background::default(),
@@ -217,6 +220,10 @@ impl MountOptions {
                     ("global", AllocPolicy::Global),
                 ];
                 self.alloc = choose(key, value, &words)?;
+            }
+            "active_logs" => {
+                let words = [("2", ActiveLogs::Two), ("4", ActiveLogs::Four)];
+                self.active_logs = choose(key, value, &words)?;
             }
             "range_lock" => {
                 let words = RangePolicy::ALL.map(|policy| (policy.name(), policy));

@@ -131,7 +131,7 @@ fn owners_outlive_the_overlay() {
     let mut expected = Vec::new();
     for checkpoint in 1..5 {
         assert!(space.reserve(core(0), 3, OpClass::Normal));
-        let run = space.alloc_data(core(0), 3).unwrap();
+        let run = space.alloc_data(core(0), Temperature::Warm, 3).unwrap();
         space.set_owners(run, owner(checkpoint, 10));
         space.settle([Effect::Live(run)]);
         for (block, slot) in (run.first.0..).zip(10..13) {
@@ -190,7 +190,7 @@ fn big_segments_have_two_summary_pairs() {
     let layout = Layout::plan(8192, &options, 1).unwrap();
     let space = Space::new_empty(queue(&layout), &layout);
     assert!(space.reserve(core(0), 512, OpClass::Normal));
-    let run = space.alloc_data(core(0), 512).unwrap();
+    let run = space.alloc_data(core(0), Temperature::Warm, 512).unwrap();
     assert_eq!(run.count, 512);
     for block in run.first.0..run.first.0 + 512 {
         space.set_owner(BlockNo(block), owner(block, 0));

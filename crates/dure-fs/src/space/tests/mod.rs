@@ -73,7 +73,10 @@ fn take(space: &Space, number: u16) -> BlockNo {
         space.reserve(core(number), 1, OpClass::Normal),
         "the volume is full"
     );
-    space.alloc_data(core(number), 1).unwrap().first
+    space
+        .alloc_data(core(number), Temperature::Warm, 1)
+        .unwrap()
+        .first
 }
 
 fn panics(body: impl FnOnce()) -> bool {
@@ -85,7 +88,7 @@ fn a_block_lives_and_dies() {
     let space = empty(2);
     let before = space.statistics();
     assert!(space.reserve(core(0), 3, OpClass::Normal));
-    let run = space.alloc_data(core(0), 3).unwrap();
+    let run = space.alloc_data(core(0), Temperature::Warm, 3).unwrap();
     assert_eq!(run.count, 3);
     space.settle([Effect::Live(run)]);
     assert_eq!(space.statistics().available, before.available - 3);
@@ -267,7 +270,12 @@ fn an_allocation_needs_no_lock_of_another_partition() {
     let _segment = space.segments.hold(space.locate(mine).0);
     let next = dure_sync::thread::scope(|scope| {
         scope
-            .spawn(|| space.alloc_data(core(1), 1).unwrap().first)
+            .spawn(|| {
+                space
+                    .alloc_data(core(1), Temperature::Warm, 1)
+                    .unwrap()
+                    .first
+            })
             .join()
             .unwrap()
     });
@@ -288,7 +296,13 @@ fn big_requests_get_segment_sized_runs() {
     let space = empty(2);
     assert!(space.reserve(core(0), 1000, OpClass::Normal));
     for _ in 0..4 {
-        assert_eq!(space.alloc_data(core(0), 1000).unwrap().count, 32);
+        assert_eq!(
+            space
+                .alloc_data(core(0), Temperature::Warm, 1000)
+                .unwrap()
+                .count,
+            32
+        );
     }
 }
 
@@ -301,11 +315,39 @@ fn data_and_nodes_do_not_share_segments_while_there_are_free_ones() {
             .map(|_| space.locate(alloc()).0.0)
             .collect::<BTreeSet<u32>>()
     };
-    let data = segments(Box::new(|| space.alloc_data(core(0), 1).unwrap().first));
+    let data = segments(Box::new(|| {
+        space
+            .alloc_data(core(0), Temperature::Warm, 1)
+            .unwrap()
+            .first
+    }));
     let node = segments(Box::new(|| space.alloc_node(core(0)).unwrap()));
     assert!(data.is_disjoint(&node));
     let statistics = space.statistics();
     assert_eq!((statistics.segments_data, statistics.segments_node), (1, 1));
+}
+
+#[test]
+fn temperatures_have_segments_of_their_own_while_there_are_free_ones() {
+    let space = empty(1);
+    let all = [Temperature::Hot, Temperature::Warm, Temperature::Cold];
+    let place = |temperature| {
+        assert!(space.reserve(core(0), 1, OpClass::Normal));
+        let run = space.alloc_data(core(0), temperature, 1).unwrap();
+        space.locate(run.first).0.0
+    };
+    let first: BTreeSet<u32> = all.map(place).into();
+    assert_eq!(first.len(), 3);
+    assert_eq!(BTreeSet::from(all.map(place)), first);
+    // With few free segments data shares one: those that are open get full first.
+    let mut places = vec![BTreeSet::new(); 3];
+    while space.statistics().segments_free > 1 {
+        for (temperature, places) in all.iter().zip(&mut places) {
+            places.insert(place(*temperature));
+        }
+    }
+    let shared = |one: usize, other: usize| !places[one].is_disjoint(&places[other]);
+    assert!(shared(0, 1) || shared(1, 2), "{places:?}");
 }
 
 #[test]
@@ -318,7 +360,10 @@ fn log_segments_come_out_of_the_available_blocks() {
     assert_eq!((during.free, during.segments_log), (before.free - 32, 1));
     let mut all = BTreeSet::new();
     while space.reserve(core(0), 1, OpClass::Delete) {
-        let block = space.alloc_data(core(0), 1).unwrap().first;
+        let block = space
+            .alloc_data(core(0), Temperature::Warm, 1)
+            .unwrap()
+            .first;
         assert_ne!(space.locate(block).0, segment, "a block of a log");
         assert!(all.insert(block));
     }
@@ -327,7 +372,10 @@ fn log_segments_come_out_of_the_available_blocks() {
 
 fn take_kept(space: &Space) -> BlockNo {
     assert!(space.reserve(core(0), 1, OpClass::Delete));
-    space.alloc_data(core(0), 1).unwrap().first
+    space
+        .alloc_data(core(0), Temperature::Warm, 1)
+        .unwrap()
+        .first
 }
 
 #[test]
@@ -335,7 +383,12 @@ fn a_victim_is_closed_and_partly_free_and_not_allocated_in() {
     let space = empty(1);
     let mut blocks = Vec::new();
     while space.reserve(core(0), 1, OpClass::Delete) {
-        blocks.push(space.alloc_data(core(0), 1).unwrap().first);
+        blocks.push(
+            space
+                .alloc_data(core(0), Temperature::Warm, 1)
+                .unwrap()
+                .first,
+        );
     }
     space.settle(blocks.iter().map(|&block| Effect::Live(one(block))));
     assert!(

@@ -95,8 +95,14 @@ impl Model {
         let possible = space.statistics().available >= u64::from(want);
         assert_eq!(space.reserve(core, want, OpClass::Normal), possible);
         let mut rest = if possible { want } else { 0 };
+        // Sizes are as random as any choice.
+        let temperature = match want % 3 {
+            0 => Temperature::Hot,
+            1 => Temperature::Warm,
+            _ => Temperature::Cold,
+        };
         while rest > 0 {
-            let run = space.alloc_data(core, rest).expect("reserved");
+            let run = space.alloc_data(core, temperature, rest).expect("reserved");
             assert!(run.count >= 1 && run.count <= rest);
             self.take(space, run);
             rest -= run.count;
@@ -241,13 +247,15 @@ fn drain(space: &Space, model: &mut Model, want: u32) {
     while left > 0 {
         let want = want.min(u32::try_from(left).unwrap());
         assert!(space.reserve(core(3), want, OpClass::Delete));
-        let run = space.alloc_data(core(3), want).expect("reserved");
+        let run = space
+            .alloc_data(core(3), Temperature::Warm, want)
+            .expect("reserved");
         space.unreserve(core(3), want - run.count);
         model.take(space, run);
         left -= u64::from(run.count);
     }
     assert!(!space.reserve(core(0), 1, OpClass::Delete));
-    assert!(space.alloc_data(core(0), 1).is_none());
+    assert!(space.alloc_data(core(0), Temperature::Warm, 1).is_none());
 }
 
 proptest! {

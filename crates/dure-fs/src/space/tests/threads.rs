@@ -19,7 +19,9 @@ fn threads_share_a_volume() {
                 for round in 0..4000_u32 {
                     let want = 1 + round % 7;
                     if space.reserve(core, want, OpClass::Normal) {
-                        let run = space.alloc_data(core, want).expect("reserved");
+                        let run = space
+                            .alloc_data(core, Temperature::Warm, want)
+                            .expect("reserved");
                         space.unreserve(core, want - run.count);
                         space.settle([Effect::Live(run)]);
                         owned.push(run);
@@ -72,7 +74,9 @@ fn the_last_blocks_are_given_out_once() {
                 move || {
                     let mut mine = Vec::new();
                     while space.reserve(core(number), 1, OpClass::Delete) {
-                        let run = space.alloc_data(core(number), 1).expect("reserved");
+                        let run = space
+                            .alloc_data(core(number), Temperature::Warm, 1)
+                            .expect("reserved");
                         mine.push(run.first);
                     }
                     mine
