@@ -23,7 +23,7 @@ use dure_block::{
 use dure_sync::sim::{Config, Report, run, seeds, try_run};
 use dure_sync::{Arc, CoreId, thread};
 
-/// A RAM disk that takes its time.
+/// A RAM disk that takes its time: flushes slow enough to be shared.
 #[derive(Debug)]
 struct SlowRam(RamDevice);
 
@@ -33,7 +33,7 @@ impl Device for SlowRam {
     }
 
     fn execute(&self, io: Io<'_>) -> Result<()> {
-        let micros = if matches!(io, Io::Flush) { 20 } else { 2 };
+        let micros = if matches!(io, Io::Flush) { 400 } else { 2 };
         let result = self.0.execute(io);
         thread::sleep(Duration::from_micros(micros));
         result
