@@ -226,6 +226,35 @@ fn idle_words_go_to_where_they_are_needed() {
     assert!(lock.try_write(ByteRange::ALL).is_some());
 }
 
+/// A file that was cut off and is appended to again: its old words are not taken with every append.
+#[test]
+fn a_wide_claim_takes_idle_words_away() {
+    for policy in [Policy::Bitmap, Policy::Segment] {
+        let lock = lock(policy);
+        let chunk = 64 * 16 * 4 * KIB;
+        let place = |number: u64| bytes(number * chunk, number * chunk + 1);
+        (0..1000).for_each(|number| drop(lock.write(place(number))));
+        let made = lock.footprint();
+        assert_eq!(made.chunks, 1000);
+        let held = lock.write(place(400));
+        assert!(lock.try_write(ByteRange::from_offset(0)).is_none());
+        let end = lock
+            .try_write(ByteRange::from_offset(401 * chunk))
+            .expect("free");
+        // What it holds it holds without them.
+        assert!(lock.try_read(place(400)).is_none());
+        assert!((401..1000).all(|number| lock.try_read(place(number)).is_none()));
+        assert!(lock.try_write(place(399)).is_some());
+        drop((end, held));
+        drop(lock.write(ByteRange::ALL));
+        let left = lock.footprint();
+        assert_eq!(left.chunks, 0, "{left:?}");
+        assert_eq!(left.bytes, made.bytes, "kept for the next words");
+        (0..1000).for_each(|number| drop(lock.write(place(number))));
+        assert_eq!(lock.footprint().bytes, made.bytes);
+    }
+}
+
 #[test]
 fn a_second_lock_of_one_thread_is_refused_or_reported() {
     for policy in Policy::ALL {

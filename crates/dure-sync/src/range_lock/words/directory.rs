@@ -4,7 +4,7 @@
 //! memory for its size; claims of a whole file must not make words. **Structure.** Chunks hang in
 //! the buckets of a [`Table`] that lookups walk without a lock. The [`Directory`], under a mutex,
 //! has them in order of their keys, makes them on first touch up to a limit, from there on gives
-//! idle ones new keys, and knows the *wide* claims, which hold words without making them.
+//! idle ones new keys (also those that a wide claim found in its way), and knows the *wide* claims, which hold words without making them.
 //!
 //! **Invariants.** A lookup that misses (the table was changed under it) looks again under the
 //! mutex, so the table only has to be right when nobody changes it; links always lead to chunks of
@@ -141,6 +141,8 @@ impl Span {
 #[derive(Debug)]
 pub(super) struct Directory<M: Meaning> {
     chunks: BTreeMap<u64, ChunkRef<M>>,
+    /// Retired chunks, for the next keys.
+    spare: Vec<ChunkRef<M>>,
     /// All tables ever made, the newest last; each is a leaked box.
     tables: Vec<TableRef<M>>,
     chunks_max: usize,
@@ -155,6 +157,7 @@ impl<M: Meaning> Directory<M> {
     pub(super) fn new(chunks_max: usize) -> Self {
         Self {
             chunks: BTreeMap::new(),
+            spare: Vec::new(),
             tables: Vec::new(),
             chunks_max,
             hand: 0,
@@ -167,7 +170,8 @@ impl<M: Meaning> Directory<M> {
     pub(super) fn footprint(&self) -> (usize, usize) {
         let tables = self.tables.iter().map(TableRef::get);
         let links: usize = tables.map(|table| table.buckets.len()).sum();
-        let bytes = self.chunks.len() * size_of::<Chunk<M>>() + links * size_of::<usize>();
+        let chunks = self.chunks.len() + self.spare.len();
+        let bytes = chunks * size_of::<Chunk<M>>() + links * size_of::<usize>();
         (self.chunks.len(), bytes)
     }
 
@@ -177,7 +181,7 @@ impl<M: Meaning> Directory<M> {
         if let Some(chunk) = self.chunks.get(&key) {
             return Some(*chunk);
         }
-        let made = if self.chunks.len() < self.chunks_max {
+        let made = if self.spare.is_empty() && self.chunks.len() < self.chunks_max {
             Chunk::allocate(key, |word| self.held_of(word))
         } else {
             None
@@ -185,7 +189,7 @@ impl<M: Meaning> Directory<M> {
         let chunk = match made {
             Some(chunk) => chunk,
             None => {
-                let idle = self.take_idle()?;
+                let idle = self.spare.pop().or_else(|| self.take_idle())?;
                 // SAFETY: chunks live as long as the lock.
                 let chunk = unsafe { idle.0.as_ref() };
                 chunk.put_in_use(key, |word| self.held_of(word));
@@ -241,9 +245,39 @@ impl<M: Meaning> Directory<M> {
             // SAFETY: chunks live as long as the lock.
             .find(|(_, chunk)| unsafe { chunk.0.as_ref() }.retire())?;
         self.hand = key + 1;
+        self.remove(key, chunk);
+        Some(chunk)
+    }
+
+    /// Takes out a chunk that is retired.
+    fn remove(&mut self, key: u64, chunk: ChunkRef<M>) {
         self.chunks.remove(&key);
         self.newest().unlink(key, chunk);
-        Some(chunk)
+    }
+
+    /// The first chunk that has units of `rest`, which a wide claim is about to take. Idle chunks wholly within
+    /// are taken out first: whoever goes on to append behind a large file that was cut off would
+    /// otherwise take all of its old words each time.
+    fn next_in(&mut self, rest: Units) -> Option<(u64, ChunkRef<M>, Units)> {
+        if rest.first > rest.last {
+            return None;
+        }
+        loop {
+            let mut behind = self.chunks.range(super::key_of_unit::<M>(rest.first)..);
+            let (key, chunk) = behind.next().map(|(key, chunk)| (*key, *chunk))?;
+            let units = super::units_of_chunk::<M>(key);
+            if !units.overlaps(rest) {
+                return None;
+            }
+            let is_within = rest.first <= units.first && units.last <= rest.last;
+            // SAFETY: chunks live as long as the lock.
+            if is_within && unsafe { chunk.0.as_ref() }.retire() {
+                self.remove(key, chunk);
+                self.spare.push(chunk);
+                continue;
+            }
+            return Some((key, chunk, units.within(rest)));
+        }
     }
 
     /// A wide claim has arrived as `node`; it holds nothing yet.
@@ -275,16 +309,7 @@ impl<M: Meaning> Directory<M> {
             first: unheld,
             last: claim.last,
         };
-        let next = (rest.first <= rest.last)
-            .then(|| {
-                self.chunks
-                    .range(super::key_of_unit::<M>(rest.first)..)
-                    .next()
-            })
-            .flatten()
-            .map(|(key, chunk)| (*key, *chunk, super::units_of_chunk::<M>(*key)))
-            .filter(|(_, _, units)| units.overlaps(rest))
-            .map(|(key, chunk, units)| (key, chunk, units.within(rest)));
+        let next = self.next_in(rest);
         self.span_mut(node).unheld = next.map_or(claim.last + 1, |(_, _, part)| part.first);
         next
     }
@@ -309,7 +334,7 @@ impl<M: Meaning> Directory<M> {
 
 impl<M: Meaning> Drop for Directory<M> {
     fn drop(&mut self) {
-        for chunk in self.chunks.values() {
+        for chunk in self.chunks.values().chain(&self.spare) {
             // SAFETY: each chunk is in the map once; the lock is gone, and with it all lookups.
             unsafe { Chunk::free(*chunk) };
         }
