@@ -468,7 +468,7 @@ const DEEP: u64 = 4096 * (24 + 320 * 448);
 /// From one core's page to the next one's: a leaf.
 const DEEP_STEP: u64 = 4096 * 320;
 
-/// Cache lines that moved between four cores.
+/// Cache lines that moved between four cores, in a file in which they have met: when they meet is chance.
 fn transfers(policy: &'static str, load: Load, rounds: u64) -> u64 {
     let done = try_run(Config::min_clock(4), move || {
         let ram = format(2048);
@@ -481,7 +481,7 @@ fn transfers(policy: &'static str, load: Load, rounds: u64) -> u64 {
             fs.close().unwrap();
         }
         // Nothing is in memory.
-        let fs = mount_on(&ram, policy, RangeRule::WhenMet, 2 << 20);
+        let fs = mount_on(&ram, policy, RangeRule::AtOnce, 2 << 20);
         let inode = file(&fs);
         // Chunks of 64 pages are apart.
         for page in 0..4 {
@@ -532,7 +532,8 @@ fn sim_tasks_on_pages_of_their_own_share_no_lines() {
 #[test]
 fn sim_canary_one_lock_per_file_is_shared() {
     let more = transfers_of_more("range_lock=inode", Load::Overwrite);
-    assert!(more > 1_600, "{more} transfers in 1600 calls");
+    // A core that makes several calls in a row moves it once.
+    assert!(more > 1_000, "{more} transfers in 1600 calls");
 }
 
 /// A walk through a shared map writes nothing that another walk sees; with the other policies it does.
