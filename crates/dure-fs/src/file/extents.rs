@@ -1,13 +1,11 @@
 //! How a file lies on the device.
 
 use super::map::MapReader;
+use super::seek::STEP_PAGES;
 use crate::error::Result;
 use crate::inode::InodeRef;
 use crate::units::BLOCK_BYTES_U64;
 use crate::volume::FileSystem;
-
-/// Pages looked at before the inode lock is released for a moment.
-const STEP_PAGES: u64 = 1 << 16;
 
 /// The blocks of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,7 +22,7 @@ impl FileSystem {
     /// are on the device. Another task may change the file meanwhile.
     ///
     /// # Errors
-    /// `Corrupt` and device errors of reading the map; `Invalid` for another type of inode.
+    /// `Corrupt` and device errors of reading the map; `IsDirectory`, `Invalid` for another type of inode.
     pub fn extents(&self, inode: &InodeRef) -> Result<Extents> {
         let inode = super::regular(inode)?;
         let mut extents = Extents::default();
@@ -35,8 +33,11 @@ impl FileSystem {
             let state = inode.state.read();
             // A reader remembers a leaf, which may be freed once the lock is released.
             let mut map = MapReader::new(&self.0);
-            let size = state.file.size.max(state.record.size.get());
-            let end = size.div_ceil(BLOCK_BYTES_U64).min(state.file.map_end());
+            let end = state
+                .file
+                .size
+                .div_ceil(BLOCK_BYTES_U64)
+                .min(state.file.map_end());
             let step = end.min(from + STEP_PAGES);
             while let Some((page, slot)) = map.next_mapped(&state.record, from, step)? {
                 let block = slot.block().0;

@@ -12,7 +12,7 @@ use crate::units::BLOCK_BYTES_U64;
 use crate::volume::FileSystem;
 
 /// Pages looked at before the inode lock is released for a moment.
-const STEP_PAGES: u64 = 1 << 16;
+pub(super) const STEP_PAGES: u64 = 1 << 16;
 
 /// What to look for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

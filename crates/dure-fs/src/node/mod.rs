@@ -20,7 +20,7 @@ use crate::ranks::BUCKET;
 use crate::units::{Ino, Mark, Nid};
 use dure_journal::Hold;
 use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use dure_sync::{Mutex, MutexGuard, thread};
+use dure_sync::{CachePadded, Mutex, MutexGuard, thread};
 
 pub use lock::NodeLock;
 pub(crate) use lock::{Granules, HeldGranule, HeldNode};
@@ -42,8 +42,9 @@ pub(crate) struct Node {
     /// The inode it belongs to; `Ino(0)`: none.
     pub(crate) owner: Ino,
     lock: Lock,
-    /// Of a bucket node: who is about to change the entries of a bucket while he shares the directory.
-    buckets: Box<[Mutex<BUCKET, ()>]>,
+    /// Of a bucket node: who is about to change the entries of a bucket while he shares the directory. Apart
+    /// from each other: cores that use different buckets do not meet.
+    buckets: Box<[CachePadded<Mutex<BUCKET, ()>>]>,
     /// On a dirty list. Set under the lock of that list (and by `Op::finish` while it holds a granule
     /// lock), cleared by the checkpoint before it copies the granules.
     dirty: AtomicBool,
@@ -73,7 +74,9 @@ impl Node {
         };
         Node {
             nid,
-            buckets: (0..buckets).map(|_| Mutex::new(())).collect(),
+            buckets: (0..buckets)
+                .map(|_| CachePadded::new(Mutex::new(())))
+                .collect(),
             kind: image.kind,
             owner: image.owner,
             lock: Lock::new(policy, granules),

@@ -19,7 +19,7 @@ use crate::file::{Frame, PageCache};
 use crate::format::pair_kind;
 use crate::format::superblock::SuperBlock;
 use crate::format::volume::{STATE_CLEAN, STATE_DIRTY, VolumeHeader};
-use crate::inode::{AccessTimes, InodeCache, InodePools, Orphans, ShownAttributes};
+use crate::inode::{AccessTimes, Inode, InodeCache, InodePools, Orphans, ShownAttributes};
 use crate::layout::Layout;
 use crate::logged::LoggedBlocks;
 use crate::node::Node;
@@ -39,8 +39,8 @@ const INODE_SHARE: u64 = 8;
 const TABLE_SHARE: u64 = 16;
 /// At most so many bytes for each of these tables.
 const TABLE_BYTES_MAX: u64 = 16 << 20;
-/// Bytes of an inode in memory, its place in the cache included.
-const INODE_BYTES: u64 = 1024;
+/// Bytes of an inode in memory, with its counts and its place in the cache.
+const INODE_BYTES: usize = size_of::<Inode>() + 128;
 /// With `data=journal` as many pages may be in the log and not in their place, or half the cache if it is
 /// small.
 const JOURNALED_PAGES: u64 = 256;
@@ -431,7 +431,7 @@ impl Mount {
             logged: Arc::new(LoggedBlocks::new(logged_pages, cores, pages.frames())),
             pages,
             nodes: NodeCache::new(to_usize(node_bytes / NODE_BYTES), cores),
-            inodes: InodeCache::new(to_usize(inode_bytes / INODE_BYTES), cores),
+            inodes: InodeCache::new(to_usize(inode_bytes) / INODE_BYTES, cores),
             known_names: KnownNames::new(table_bytes),
             shown: Arc::new(ShownAttributes::new(table_bytes)),
             inode_pools: InodePools::new(cores, self.options.alloc),
