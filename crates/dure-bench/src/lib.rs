@@ -14,6 +14,7 @@
 
 pub mod aged;
 pub mod aim7;
+pub mod directory;
 pub mod filebench;
 pub mod fxmark;
 pub mod journal;
@@ -59,6 +60,8 @@ pub enum Bench {
     Aim7(aim7::Aim7),
     /// Synchronous writes on an empty file system, and again after it was filled and churned.
     Aged(aged::Aged),
+    /// One directory that grows to a million entries and shrinks again: the rate of each tenth.
+    Directory(directory::Directory),
     /// Synchronous writes: all policies of the journal, ext4, xfs, and the floor below them.
     Journal(journal::Journal),
     /// Recovery of full logs: how long, at what rate, and where the time goes.
@@ -93,6 +96,7 @@ pub fn run(args: &Args) -> Result<()> {
         Bench::Filebench(filebench) => filebench::run(filebench),
         Bench::Aim7(aim7) => aim7::run(aim7),
         Bench::Aged(aged) => aged::run(aged),
+        Bench::Directory(directory) => directory::run(directory),
         Bench::Worker { assignment, core } => {
             let told: Assignment = serde_json::from_str(assignment).context("an assignment")?;
             obey(CoreId::new(*core), || match told {

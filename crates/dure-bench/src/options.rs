@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use comfy_table::Table;
 use dure_sync::CoreId;
+use serde::Serialize;
 
 use crate::measure::{Plan, Point};
 use crate::report;
@@ -68,10 +70,25 @@ impl Measuring {
     /// # Errors
     /// The drawing cannot be written.
     pub fn report(&self, bench: &'static str, points: &[Point]) -> Result<()> {
+        self.report_beside::<()>(bench, points, &[], None)
+    }
+
+    /// The same with figures of the bench's own: objects for programs, a table for people.
+    ///
+    /// # Errors
+    /// The drawing cannot be written.
+    pub(crate) fn report_beside<R: Serialize>(
+        &self,
+        bench: &'static str,
+        points: &[Point],
+        own: &[R],
+        table: Option<Table>,
+    ) -> Result<()> {
         if self.json {
-            report::print(&report::json(bench, points)?);
+            report::print(&report::json_beside(bench, points, own)?);
         } else {
-            report::print(&report::table(points).to_string());
+            let tables = std::iter::once(report::table(points)).chain(table);
+            tables.for_each(|table| report::print(&table.to_string()));
         }
         match &self.svg {
             Some(path) => report::draw(path, bench, points),

@@ -207,3 +207,33 @@ fn what_is_too_large_is_not_filled() {
     assert!(errors.contains("--room-max"), "{errors}");
     assert!(is_empty(place.path()));
 }
+
+#[test]
+fn a_directory_grows_and_shrinks_by_tenths() {
+    let place = folder();
+    let output = Command::new(env!("CARGO_BIN_EXE_dure"))
+        .args([
+            "bench",
+            "directory",
+            "--entries",
+            "1000",
+            "--lookups",
+            "100",
+        ])
+        .args(["--repeat", "2", "--target", "dure:.", "--json"])
+        .current_dir(place.path())
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let rows: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(rows.len(), 5 * 10 + 5);
+    assert_eq!(rows[9]["workload"], "create 10/10");
+    let ratio = rows[50]["last_to_first"].as_f64().unwrap();
+    assert!(
+        ratio > 0.0 && rows[50]["workload"] == "create",
+        "{}",
+        rows[50]
+    );
+    assert!(is_empty(place.path()));
+}

@@ -23,7 +23,6 @@ use serde::Serialize;
 use crate::measure::{Point, run as measure_all};
 use crate::micro::{Single, Workload, or_default};
 use crate::options::{Measuring, Targets};
-use crate::report;
 use crate::target::Target;
 
 use aging::{Aging, Shape};
@@ -94,27 +93,11 @@ pub(crate) fn run(args: &Aged) -> Result<()> {
         args.targets.open()?
     };
     let (points, agings) = measure(args, &targets)?;
-    print(args, &points, &agings)?;
+    let rows: Vec<_> = agings.iter().map(row).collect();
+    let own = Some(table(&rows));
+    args.measuring.report_beside("aged", &points, &rows, own)?;
     drop(agings);
     targets.into_iter().try_for_each(Target::close)
-}
-
-fn print(args: &Aged, points: &[Point], agings: &[Aging<'_>]) -> Result<()> {
-    let rows: Vec<_> = agings.iter().map(row).collect();
-    if !args.measuring.json {
-        args.measuring.report("aged", points)?;
-        report::print(&table(&rows).to_string());
-        return Ok(());
-    }
-    let mut all: Vec<serde_json::Value> = serde_json::from_str(&report::json("aged", points)?)?;
-    for row in &rows {
-        all.push(serde_json::to_value(row)?);
-    }
-    report::print(&serde_json::to_string_pretty(&all)?);
-    match &args.measuring.svg {
-        Some(path) => report::draw(path, "aged", points),
-        None => Ok(()),
-    }
 }
 
 /// The points, young and aged, and how each target was aged.

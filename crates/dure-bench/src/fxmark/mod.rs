@@ -27,6 +27,7 @@ use crate::options::{Measuring, Targets};
 use crate::report;
 use crate::target::{Target, Tree};
 
+pub(crate) use seat::Numbered;
 use seat::Seat;
 pub use workload::Workload;
 

@@ -48,13 +48,13 @@ impl Seat {
 
 /// Paths that differ in the number at their end.
 #[derive(Debug)]
-pub(super) struct Numbered {
+pub(crate) struct Numbered {
     text: String,
     base: usize,
 }
 
 impl Numbered {
-    pub(super) fn new(tree: &Tree, prefix: &str) -> Result<Numbered> {
+    pub(crate) fn new(tree: &Tree, prefix: &str) -> Result<Numbered> {
         let path: PathBuf = tree.path(prefix);
         let text = path.to_str().context("a path in UTF-8")?.to_owned();
         let base = text.len();
@@ -62,7 +62,7 @@ impl Numbered {
     }
 
     #[inline]
-    pub(super) fn at(&mut self, number: u64) -> &Path {
+    pub(crate) fn at(&mut self, number: u64) -> &Path {
         self.text.truncate(self.base);
         write!(self.text, "{number}").expect("a String takes all");
         Path::new(&self.text)

@@ -137,13 +137,8 @@ fn compare<B: Bench>(
     }
     for _ in 0..plan.repeat {
         for (subject, crew, point) in &mut field {
-            let mut before = None;
-            let shares = crew.measure(plan, || before = subject.counts());
-            point.add(&shares.with_context(|| place(subject))?)?;
-            if let (Some(before), Some(after)) = (before, subject.counts()) {
-                let counts = point.counts.get_or_insert_default();
-                counts.add(&before, &after);
-            }
+            let measured = measure_into(point, *subject, crew, plan);
+            measured.with_context(|| place(subject))?;
         }
         bar.inc(1);
     }
@@ -155,7 +150,28 @@ fn compare<B: Bench>(
     Ok(points)
 }
 
-fn bar(points: usize, repeat: u32) -> ProgressBar {
+/// One measurement of a point.
+///
+/// # Errors
+/// The first operation that fails.
+pub(crate) fn measure_into(
+    point: &mut Point,
+    subject: &impl Subject,
+    crew: &mut Crew,
+    plan: &Plan,
+) -> Result<()> {
+    let mut before = None;
+    let shares = crew.measure(plan, || before = subject.counts());
+    point.add(&shares?)?;
+    if let (Some(before), Some(after)) = (before, subject.counts()) {
+        let counts = point.counts.get_or_insert_default();
+        counts.add(&before, &after);
+    }
+    Ok(())
+}
+
+/// Progress over all measurements of all points; hidden where nobody looks.
+pub(crate) fn bar(points: usize, repeat: u32) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }

@@ -5,6 +5,7 @@ mod chart;
 use anyhow::{Context, Result};
 use comfy_table::{CellAlignment, Table, TableComponent, presets};
 use serde::Serialize;
+use serde_json::to_value;
 
 use crate::measure::Point;
 
@@ -96,8 +97,22 @@ pub(crate) fn say(text: &str) {
 /// # Errors
 /// Never for numbers that were measured.
 pub fn json(bench: &'static str, points: &[Point]) -> Result<String> {
-    let rows: Vec<Row<'_>> = points.iter().map(|point| row(bench, point)).collect();
-    serde_json::to_string_pretty(&rows).context("writing JSON")
+    json_beside::<()>(bench, points, &[])
+}
+
+/// The same, with objects of the bench's own behind.
+///
+/// # Errors
+/// Never for numbers that were measured.
+pub(crate) fn json_beside<'p, R: Serialize>(
+    bench: &'static str,
+    points: impl IntoIterator<Item = &'p Point>,
+    own: &[R],
+) -> Result<String> {
+    let points = points.into_iter().map(|point| to_value(row(bench, point)));
+    let rows = points.chain(own.iter().map(to_value));
+    let rows = rows.collect::<serde_json::Result<Vec<_>>>();
+    serde_json::to_string_pretty(&rows.context("writing JSON")?).context("writing JSON")
 }
 
 /// The lines of the original, as its plotter reads them: a paragraph for each target and workload, a line
