@@ -5,8 +5,9 @@
 //! *gate* and, made when first needed, a count per core. While the gate is open a reader adds one to
 //! its core's count, looks that the gate is still open, and is in. Otherwise it takes the lock. A writer
 //! takes the lock, closes the gate, and waits until all counts are 0. A reader who holds the lock opens
-//! the gate after some that found others in it: so a thing that one core uses has no counts, and one
-//! that is written all the time has its gate closed, and writers do not visit the counts.
+//! the gate after some that *met* others: found them in it, or came after a reader on another core. So a
+//! thing that one core uses has no counts, and one that is written all the time has its gate closed, and
+//! writers do not visit the counts.
 //!
 //! **Invariants.** The gate is opened only by a holder of the lock, shared, and closed only by one who
 //! has it alone. Of a reader's look at the gate and a writer's look at the counts at least one sees the
@@ -23,10 +24,12 @@ use crate::atomic::{AtomicU32, Ordering};
 use crate::backend;
 use crate::futex::ANYONE;
 use crate::rank::{self, Held, Order};
-use crate::{OnceLock, PerCore, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use crate::{OnceLock, PerCore, RwLock, RwLockReadGuard, RwLockWriteGuard, current_core};
 
 const CLOSED: u32 = 0;
 const OPEN: u32 = 1;
+/// Bits of the count of meetings; above them is a core.
+const MET_BITS: u32 = 16;
 /// Counts of one lock at most: so many lines a writer has to visit.
 const COUNTS_MAX: usize = 64;
 
@@ -35,7 +38,8 @@ pub struct SpreadLock<const RANK: u8, T> {
     lock: RwLock<RANK, T>,
     /// OPEN or CLOSED. Written by holders of the lock; read by all readers.
     gate: AtomicU32,
-    /// Readers that found others in the lock since the gate was closed. Relaxed: a statistic.
+    /// How many readers have met others, and above [`MET_BITS`] the core of the last one, plus 1. Written by
+    /// readers who hold the lock; two may undo each other's. Relaxed: a statistic.
     met: AtomicU32,
     /// Readers who came through the gate, by core. Each is written by the readers of its cores.
     counts: OnceLock<PerCore<AtomicU32>>,
@@ -191,21 +195,39 @@ impl<const RANK: u8, T> SpreadLock<RANK, T> {
     #[inline(never)]
     fn read_locked(&self) -> SpreadReadGuard<'_, RANK, T> {
         let (guard, met) = self.lock.read_meeting();
-        // Relaxed: a statistic.
-        if met && self.met.fetch_add(1, Ordering::Relaxed) + 1 >= backend::MEETINGS {
-            self.open();
-        }
+        self.note_meeting(met);
         self.entered(Way::Lock(guard))
+    }
+
+    /// A reader has the lock; `met`: with others in it. Lets the next ones in through the gate once enough
+    /// have met.
+    #[inline]
+    fn note_meeting(&self, met: bool) {
+        let own = (u32::from(current_core().number()) + 1) << MET_BITS;
+        // Relaxed: a statistic.
+        let before = self.met.load(Ordering::Relaxed);
+        let last = before >> MET_BITS << MET_BITS;
+        if last == own && !met {
+            return;
+        }
+        // The first reader of all follows nobody.
+        let count = (before - last) + u32::from(met || last != 0);
+        if count >= backend::MEETINGS {
+            self.open(own);
+        } else {
+            // Relaxed: as above.
+            self.met.store(own | count, Ordering::Relaxed);
+        }
     }
 
     /// Lets further readers in through the gate. The caller has the lock, shared: so no writer does.
     #[cold]
-    fn open(&self) {
+    fn open(&self, last: u32) {
         let cores = crate::core_count().min(COUNTS_MAX);
         self.counts
             .get_or_init(|| PerCore::new(cores, |_| AtomicU32::new(0)));
         // Relaxed: a statistic.
-        self.met.store(0, Ordering::Relaxed);
+        self.met.store(last, Ordering::Relaxed);
         // Release: pairs with the SeqCst load in `enter`; publishes the data as the last writer left it.
         self.gate.store(OPEN, Ordering::Release);
     }
