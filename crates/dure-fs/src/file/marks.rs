@@ -9,7 +9,7 @@
 use crate::units::Mark;
 
 /// The marks of one inode that are not known to be valid: one per journal at most.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct PendingMarks(Vec<Mark>);
 
 impl PendingMarks {

@@ -11,9 +11,10 @@
 
 use super::writeback::{Extent, Way};
 use crate::error::Result;
-use crate::inode::InodeRef;
+use crate::inode::{Inode, InodeRef};
 use crate::namespace::FileKind;
-use crate::volume::{FileSystem, FsyncScope};
+use crate::units::Mark;
+use crate::volume::{FileSystem, FsyncScope, Volume};
 
 /// What fsync makes durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,19 +47,7 @@ impl FileSystem {
         if scope == SyncScope::All {
             volume.write_access_time(shared);
         }
-        let marks = {
-            let state = &mut *shared.state.write();
-            // Whoever changed the inode itself; the others are in the list.
-            state.file.note_mark(shared.node.last_writer(shared.index));
-            for mark in state.directory.shared.marks() {
-                state.file.marks.note(mark);
-            }
-            state
-                .file
-                .marks
-                .pending(|mark| volume.journal().is_valid(mark))
-                .to_vec()
-        };
+        let marks = volume.pending_marks(shared);
         if marks.is_empty() {
             Ok(())
         } else {
@@ -83,5 +72,22 @@ impl FileSystem {
         let written = volume.write_back_all();
         volume.commit_all()?;
         written
+    }
+}
+
+impl Volume {
+    /// The operations that concerned the inode and are not known to be valid.
+    fn pending_marks(&self, inode: &Inode) -> Vec<Mark> {
+        // Shared: reads and overwrites go on, and a sync that has nothing to do writes nothing they read.
+        let state = inode.state.read();
+        let mut marks = state.file.marks.clone();
+        // Whoever changed the inode itself; the others are in the list.
+        let look = || inode.node.last_writer(inode.index);
+        marks.note(inode.state.record_writer(&state, look));
+        for mark in state.directory.shared.marks() {
+            marks.note(mark);
+        }
+        let valid = |mark| self.journal().is_valid(mark);
+        marks.pending(valid).to_vec()
     }
 }

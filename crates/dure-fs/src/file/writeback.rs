@@ -119,6 +119,13 @@ impl Volume {
         way: Way,
         extent: Extent,
     ) -> Result<u64> {
+        {
+            // Whoever writes its last page back, and has not logged it, still counts as not clean.
+            let state = inode.state.read();
+            if state.file.is_clean(&state.record) {
+                return Ok(0);
+            }
+        }
         let _held = inode.writeback.lock();
         self.finish_cut(inode)?;
         self.write_back_held(inode, way, extent)
