@@ -6,6 +6,7 @@
 #![cfg(dure_backend = "loom")]
 #![expect(clippy::unwrap_used, reason = "a panic is how a model fails")]
 
+mod loan;
 mod page_slab;
 mod range_lock;
 mod spread_lock;

@@ -1,0 +1,143 @@
+//! The slots of a lender.
+
+use dure_sync::atomic::{AtomicU32, Ordering};
+use dure_sync::{Arc, Counted, Lend, Lender, Loan, Weaken, thread};
+
+use super::{BOTH, Watched, canaries, explore_with};
+
+/// An object that is deleted when its last reference has ended.
+struct Object {
+    count: AtomicU32,
+    lender: Lender<Object>,
+    /// Read through references, written by the deletion.
+    content: Watched,
+    deleted: AtomicU32,
+}
+
+impl Lend for Object {
+    fn lender(&self) -> &Lender<Object> {
+        &self.lender
+    }
+
+    fn ended(this: &Arc<Object>) {
+        // AcqRel: who deletes comes after all uses.
+        if this.count.fetch_sub(1, Ordering::AcqRel) == 1 {
+            // SAFETY: loom checks that nobody else accesses the cell meanwhile.
+            this.content.0.with_mut(|value| unsafe { *value += 1 });
+            assert_eq!(this.deleted.fetch_add(1, Ordering::Relaxed), 0, "once");
+        }
+    }
+}
+
+/// The object, and the reference of the one who made it.
+fn made() -> (Arc<Object>, Counted<Object>) {
+    let object = Arc::new(Object {
+        count: AtomicU32::new(1),
+        lender: Lender::default(),
+        content: Watched(loom::cell::UnsafeCell::new(0)),
+        deleted: AtomicU32::new(0),
+    });
+    (Arc::clone(&object), Counted::new(object))
+}
+
+fn look(object: &Object) {
+    // SAFETY: loom checks that nobody writes the cell meanwhile.
+    object
+        .content
+        .0
+        .with(|value| assert_eq!(unsafe { *value }, 0));
+}
+
+/// A loan from this core's slot, opened if need be. The caller has a reference.
+fn lent(object: &Arc<Object>) -> Option<Loan<Object>> {
+    object.lender.borrow().or_else(|| {
+        object.lender.open(|| {
+            object.count.fetch_add(1, Ordering::Relaxed);
+            Counted::new(Arc::clone(object))
+        })
+    })
+}
+
+/// Two borrow; the third closes while they come and go. All references gone: the object is deleted, once.
+fn closed_beside_borrowers() {
+    let (object, own) = made();
+    drop(lent(&object));
+    let borrowers = [0, 1].map(|_| {
+        let object = Arc::clone(&object);
+        thread::spawn("borrower", move || {
+            if let Some(loan) = object.lender.borrow() {
+                look(&loan);
+            }
+        })
+    });
+    object.lender.close(drop);
+    drop(own);
+    borrowers.into_iter().for_each(|one| one.join().unwrap());
+    assert_eq!(object.count.load(Ordering::Acquire), 0);
+    assert_eq!(object.deleted.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_closed_slot_gives_its_reference_back_once() {
+    explore_with(3, closed_beside_borrowers);
+    canaries(|| explore_with(3, closed_beside_borrowers), BOTH);
+}
+
+/// A slot is filled, emptied and filled again beside others who borrow from it.
+fn opened_again() {
+    let (object, own) = made();
+    let first = lent(&object).unwrap();
+    let other = Arc::clone(&object);
+    let borrower = thread::spawn("borrower", move || {
+        if let Some(loan) = other.lender.borrow() {
+            look(&loan);
+        }
+    });
+    let theirs = Arc::clone(&object);
+    let closer = thread::spawn("closer", move || theirs.lender.close(drop));
+    look(&first);
+    drop(first);
+    if let Some(loan) = lent(&object) {
+        look(&loan);
+    }
+    closer.join().unwrap();
+    borrower.join().unwrap();
+    assert_eq!(object.deleted.load(Ordering::Relaxed), 0);
+    object.lender.close(drop);
+    look(&own);
+    drop(own);
+    assert_eq!(object.deleted.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_slot_can_be_opened_again() {
+    explore_with(2, opened_again);
+    canaries(|| explore_with(2, opened_again), &[Weaken::Acquire]);
+}
+
+/// Two open the same slot.
+fn opened_by_two() {
+    let (object, own) = made();
+    object.count.fetch_add(1, Ordering::Relaxed);
+    let theirs = Counted::new(Arc::clone(&object));
+    let other = thread::spawn("other", move || {
+        if let Some(loan) = lent(&theirs) {
+            look(&loan);
+        }
+        drop(theirs);
+    });
+    if let Some(loan) = lent(&object) {
+        look(&loan);
+    }
+    drop(own);
+    other.join().unwrap();
+    assert_eq!(object.deleted.load(Ordering::Relaxed), 0, "a slot is open");
+    object.lender.close(drop);
+    assert_eq!(object.deleted.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_slot_is_filled_by_one() {
+    explore_with(3, opened_by_two);
+    canaries(|| explore_with(3, opened_by_two), BOTH);
+}
