@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use dure_sync::atomic::Ordering;
-use dure_sync::{Arc, CachePadded, OnceLock, PerCore, RwLock};
+use dure_sync::{Arc, CachePadded, OnceLock, PerCore, SpreadLock};
 use zerocopy::FromBytes;
 
 use super::{Home, Inode, InodeRef, InodeState};
@@ -51,7 +51,7 @@ pub(crate) struct InodeCache {
     partitions: u64,
     /// Shards of each partition.
     partition_shards: u64,
-    shards: Vec<CachePadded<RwLock<INODE_SHARD, Shard>>>,
+    shards: Vec<CachePadded<SpreadLock<INODE_SHARD, Shard>>>,
     /// Most inodes in a shard before it evicts.
     shard_inodes_max: usize,
     /// The volume, through a counted reference per core: inodes come and go on every core.
@@ -67,7 +67,7 @@ impl InodeCache {
             partitions: to_u64(partitions),
             partition_shards: to_u64(partition_shards),
             shards: (0..shards)
-                .map(|_| CachePadded::new(RwLock::new(Shard::default())))
+                .map(|_| CachePadded::new(SpreadLock::new(Shard::default())))
                 .collect(),
             shard_inodes_max: (inodes_max / shards).max(4),
             homes: PerCore::new(partitions, |_| OnceLock::new()),
@@ -90,7 +90,7 @@ impl InodeCache {
         self.homes.local().get().expect("attached at mount").clone()
     }
 
-    fn shard(&self, ino: Ino) -> &RwLock<INODE_SHARD, Shard> {
+    fn shard(&self, ino: Ino) -> &SpreadLock<INODE_SHARD, Shard> {
         let (pair, _) = nat::place_of(ino.nid());
         let shard = pair % self.partitions * self.partition_shards + ino.0 % self.partition_shards;
         &self.shards[to_usize(shard)]
@@ -99,7 +99,7 @@ impl InodeCache {
     /// Pins the inode if it is in memory. `NotFound` when it is being deleted.
     fn get(&self, ino: Ino) -> Result<Option<InodeRef>> {
         let shard = self.shard(ino).read();
-        shard.inodes.get(&ino.0).map(pin).transpose()
+        shard.inodes.get(&ino.0).map(Inode::pin).transpose()
     }
 
     /// Puts in the inode of a free number, made with one pin, which an operation is about to take.
@@ -120,7 +120,7 @@ impl InodeCache {
         let mut evicted = Vec::new();
         let mut shard = self.shard(inode.ino).write();
         if let Some(there) = shard.inodes.get(&inode.ino.0) {
-            return pin(there);
+            return Inode::pin(there);
         }
         evict(&mut shard, self.shard_inodes_max, &mut evicted);
         let inode = Arc::new(inode);
@@ -135,13 +135,18 @@ impl InodeCache {
     /// pin it again, and the caller must free it.
     pub(crate) fn claim(&self, inode: &Inode, pins: u32) -> bool {
         let _shard = self.shard(inode.ino).write();
-        // Acquire: pairs with the unpin of the last user. The shard's lock keeps new pins away.
-        if inode.pins.load(Ordering::Acquire) > pins || inode.dying.load(Ordering::Acquire) {
+        // The shard's lock keeps new pins away.
+        if inode.has_more_pins(pins) || inode.dying.load(Ordering::Acquire) {
             return false;
         }
         // Release: whoever sees it must not touch the inode.
         inode.dying.store(true, Ordering::Release);
         true
+    }
+
+    /// Comes after everybody who is just pinning the inode.
+    pub(super) fn wait_for_pins(&self, inode: &Inode) {
+        drop(self.shard(inode.ino).write());
     }
 
     /// Drops an inode that was claimed.
@@ -164,7 +169,7 @@ impl InodeCache {
                     .inodes
                     .values()
                     .filter(|inode| wanted(inode))
-                    .filter_map(|i| pin(i).ok()),
+                    .filter_map(|inode| Inode::pin(inode).ok()),
             );
         }
         found
@@ -179,11 +184,10 @@ impl InodeCache {
     pub(super) fn some_pending(&self, ino: Ino, count: usize) -> Vec<InodeRef> {
         let shard = self.shard(ino).read();
         let behind = shard.inodes.range(shard.hand..).take(SWEEP);
-        // Relaxed: a hint.
-        let idle = |inode: &Inode| inode.pins.load(Ordering::Relaxed) == 0;
+        let idle = |inode: &Inode| !inode.has_more_pins(0);
         let pending = behind.filter(|(_, inode)| inode.access_time.is_pending() && idle(inode));
         pending
-            .filter_map(|(_, inode)| pin(inode).ok())
+            .filter_map(|(_, inode)| Inode::pin(inode).ok())
             .take(count)
             .collect()
     }
@@ -198,19 +202,17 @@ impl InodeCache {
     }
 }
 
-/// The caller holds the shard's lock.
-fn pin(inode: &Arc<Inode>) -> Result<InodeRef> {
-    // Acquire: pairs with the Release in `claim`.
-    if inode.dying.load(Ordering::Acquire) {
-        return Err(Error::NotFound);
+impl Drop for InodeCache {
+    fn drop(&mut self) {
+        // Else these inodes would keep themselves.
+        for shard in &self.shards {
+            shard
+                .write()
+                .inodes
+                .values()
+                .for_each(|inode| inode.stop_lending());
+        }
     }
-    // Relaxed: the shard's lock orders it against a claim.
-    inode.pins.fetch_add(1, Ordering::Relaxed);
-    // Relaxed: a hint. Load first, so that a hot inode's line stays shared where it can.
-    if !inode.referenced.load(Ordering::Relaxed) {
-        inode.referenced.store(true, Ordering::Relaxed);
-    }
-    Ok(InodeRef::from_pinned(inode.clone()))
 }
 
 /// Makes room in a full shard. Looks at a bounded number of inodes, so that an insert stays cheap when all
@@ -224,6 +226,10 @@ fn evict(shard: &mut Shard, inodes_max: usize, evicted: &mut Vec<Arc<Inode>>) {
     let mut victims = Vec::new();
     for (&ino, inode) in shard.inodes.range(shard.hand..).take(SWEEP) {
         (seen, last) = (seen + 1, ino);
+        // Relaxed: a hint.
+        if inode.is_lending() && !inode.referenced.swap(false, Ordering::Relaxed) {
+            inode.stop_lending();
+        }
         if is_idle(inode) {
             // Nobody can ask for its attributes before it is loaded again, and then not behind its back.
             inode.state.forget();
@@ -240,8 +246,8 @@ fn evict(shard: &mut Shard, inodes_max: usize, evicted: &mut Vec<Arc<Inode>>) {
 
 /// Nobody uses it, it was not used since the last sweep, and everything it knows is also in its node.
 fn is_idle(inode: &Arc<Inode>) -> bool {
-    // Acquire: pairs with the unpin; the shard's write lock keeps new pins away.
-    inode.pins.load(Ordering::Acquire) == 0
+    // The shard's write lock keeps new pins away.
+    !inode.has_more_pins(0)
         && Arc::strong_count(inode) == 1
         && !inode.dying.load(Ordering::Acquire)
         // Relaxed: a hint.
@@ -324,7 +330,7 @@ impl Volume {
         let mut evicted = Vec::new();
         let mut shard = self.inodes.shard(ino).write();
         if let Some(there) = shard.inodes.get(&ino.0) {
-            return pin(there);
+            return Inode::pin(there);
         }
         let as_read = |now: &[u8]| *now == *zerocopy::IntoBytes::as_bytes(&record);
         if !node.look(ino.index(), as_read) || node.freed().is_some() {

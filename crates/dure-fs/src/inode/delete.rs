@@ -169,7 +169,7 @@ impl Volume {
             return self.clear_orphan(place);
         }
         state.orphan = Some(place);
-        inode.inode().set_unlinked(true);
+        inode.inode().set_unlinked(self, true);
         drop(state);
         let left = self.counters.deletions_left.sum();
         drop::<InodeRef>(inode);

@@ -2,7 +2,7 @@
 //!
 //! **Problem.** Many cores use many inodes; an inode that was unlinked while open must live on until its
 //! last user leaves, and must not outlive a crash. **Structure.** An [`Inode`] is the one object in
-//! memory for an inode number, found through the sharded [`InodeCache`]. [`InodeRef`] is a pin.
+//! memory for an inode number, found through the sharded [`InodeCache`]. [`InodeRef`] is a pin (`pin.rs`).
 //! [`InodePools`] give out free inode numbers per partition, [`Orphans`] the slots that name unlinked
 //! inodes on the medium.
 //!
@@ -17,10 +17,11 @@ mod cache;
 mod delete;
 mod lock;
 mod orphan;
+mod pin;
 mod pool;
 mod shown;
 
-use dure_sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use dure_sync::atomic::{AtomicBool, Ordering};
 use dure_sync::{Arc, CachePadded, Mutex};
 use zerocopy::IntoBytes;
 
@@ -30,6 +31,9 @@ pub(crate) use cache::{InodeCache, Unlinked};
 pub(crate) use delete::{Weight, freed};
 pub(crate) use lock::{Access, LockedInodes};
 pub(crate) use orphan::{FreeSlot, OrphanPlace, Orphans};
+pub use pin::InodeRef;
+pub(crate) use pin::LocalRef;
+use pin::Pins;
 pub(crate) use pool::{FreeIno, InodePools};
 pub(crate) use shown::{Change as ShownChange, Home, ShownAttributes, StateLock};
 
@@ -65,9 +69,8 @@ pub(crate) struct Inode {
     pub(crate) state: StateLock,
     /// Reads since the record was written.
     pub(crate) access_time: AccessTimeCell,
-    /// Pins. 0 -> 1 only under the shard's lock, so that the claim below is final. Apart from the rest: who
-    /// opens and closes a file writes nothing that its readers read.
-    pins: CachePadded<AtomicU32>,
+    /// Apart from the rest: who opens and closes a file writes nothing that its readers read.
+    pins: CachePadded<Pins>,
     /// The link count is 0. Written under `state`; read by whoever drops the last pin.
     unlinked: AtomicBool,
     /// Tasks have met at a change of this directory's entries: from then on such changes share it.
@@ -127,7 +130,7 @@ impl Inode {
             writeback: CachePadded::new(Mutex::new(())),
             state: StateLock::new(state, id, home),
             access_time: AccessTimeCell::default(),
-            pins: CachePadded::new(AtomicU32::new(1)),
+            pins: CachePadded::new(Pins::one()),
             unlinked: AtomicBool::new(record.nlink.get() == 0),
             met: AtomicBool::new(false),
             dying: AtomicBool::new(false),
@@ -175,12 +178,6 @@ impl Inode {
         self.access_time.clear();
     }
 
-    /// Whether somebody else than the caller, who has a pin, uses it. Only a hint.
-    pub(crate) fn is_shared(&self) -> bool {
-        // Relaxed: the claim looks again, under the shard's lock.
-        self.pins.load(Ordering::Relaxed) > 1
-    }
-
     /// Whether changes of this directory's entries share it.
     pub(crate) fn is_met(&self) -> bool {
         // Relaxed: who sees it late has the directory alone once more.
@@ -203,17 +200,6 @@ impl Inode {
             op.depends_on(self.state.record_writer(locked.get(self), look));
         }
     }
-
-    /// Sets or clears what decides whether the last pin deletes it. The caller holds `state` for writing
-    /// and a pin.
-    pub(crate) fn set_unlinked(&self, unlinked: bool) {
-        // Relaxed: only holders of `state` for writing change it. Nothing is written where nothing changes:
-        // others read the line.
-        if self.unlinked.load(Ordering::Relaxed) != unlinked {
-            // Release: pairs with the Acquire in `InodeRef::drop`; the caller drops its own pin later.
-            self.unlinked.store(unlinked, Ordering::Release);
-        }
-    }
 }
 
 impl InodeState {
@@ -231,108 +217,6 @@ impl InodeState {
             Ok(())
         } else {
             Err(Error::NotFound)
-        }
-    }
-}
-
-/// A use of an inode: as long as one exists, the inode stays, also when it has no name any more. The last
-/// one to go deletes an inode without a name.
-#[derive(Debug)]
-pub struct InodeRef {
-    inode: Arc<Inode>,
-    /// Beside the reference, so that asking for it does not touch the inode's lines.
-    id: InodeId,
-}
-
-impl InodeRef {
-    /// Takes over a pin that was counted already.
-    pub(crate) fn from_pinned(inode: Arc<Inode>) -> InodeRef {
-        // Relaxed: only an assertion.
-        debug_assert!(inode.pins.load(Ordering::Relaxed) > 0);
-        let id = inode.state.id();
-        InodeRef { inode, id }
-    }
-
-    /// The inode.
-    pub(crate) fn inode(&self) -> &Arc<Inode> {
-        &self.inode
-    }
-
-    /// Which inode it is, without keeping it.
-    #[must_use]
-    pub fn id(&self) -> InodeId {
-        self.id
-    }
-
-    /// Lets it go where no operation may begin, because a checkpoint runs. If it was the last use of an
-    /// inode without a name, the next mount deletes that.
-    pub(crate) fn leave(self) {
-        let inode = self.inode.clone();
-        // Relaxed: a pin exists, so the count cannot reach 0 meanwhile. The one that `self` drops is not
-        // the last now.
-        inode.pins.fetch_add(1, Ordering::Relaxed);
-        drop(self);
-        // AcqRel: as in `InodeRef::drop`.
-        let before = inode.pins.fetch_sub(1, Ordering::AcqRel);
-        assert!(before > 0, "a pin is dropped once");
-        // Acquire: as in `InodeRef::drop`.
-        if before == 1
-            && inode.unlinked.load(Ordering::Acquire)
-            && let Some(volume) = inode.state.volume()
-        {
-            volume.leave_deletion(&inode);
-        }
-    }
-
-    /// Its number.
-    #[must_use]
-    pub fn ino(&self) -> Ino {
-        self.id.ino()
-    }
-
-    /// Its type.
-    #[must_use]
-    pub fn kind(&self) -> FileKind {
-        self.id.kind()
-    }
-
-    /// Which life of the number this is.
-    #[must_use]
-    pub fn generation(&self) -> u32 {
-        self.id.generation()
-    }
-}
-
-impl Clone for InodeRef {
-    fn clone(&self) -> InodeRef {
-        // Relaxed: a pin exists, so the count cannot reach 0 meanwhile.
-        let before = self.inode.pins.fetch_add(1, Ordering::Relaxed);
-        assert!(before > 0 && before < u32::MAX, "a clone needs a pin");
-        InodeRef {
-            inode: self.inode.clone(),
-            id: self.id,
-        }
-    }
-}
-
-impl Drop for InodeRef {
-    fn drop(&mut self) {
-        // AcqRel: the last one sees `unlinked` as stored by whoever dropped a pin before it.
-        let before = self.inode.pins.fetch_sub(1, Ordering::AcqRel);
-        assert!(before > 0, "a pin is dropped once");
-        // Acquire: pairs with the Release in `set_unlinked` and in the claim.
-        if before > 1 || self.inode.dying.load(Ordering::Acquire) {
-            return;
-        }
-        let unlinked = self.inode.unlinked.load(Ordering::Acquire);
-        if (unlinked || self.inode.access_time.is_pending())
-            && let Some(volume) = self.inode.state.volume()
-        {
-            if unlinked {
-                volume.delete_unpinned(&self.inode);
-            } else {
-                volume.relieve_inodes(&self.inode);
-            }
         }
     }
 }

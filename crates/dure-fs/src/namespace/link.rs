@@ -80,7 +80,7 @@ impl Volume {
         if let Some(place) = state.orphan.take() {
             self.orphans.give(place);
         }
-        inode.set_unlinked(false);
+        inode.set_unlinked(self, false);
         if let Some(record) = first {
             parent.stored(locked.get_mut(parent), record);
         }

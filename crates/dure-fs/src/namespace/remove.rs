@@ -8,7 +8,9 @@ use crate::directory::tree::{LockedBuckets, Tree, TreeEdit};
 use crate::error::{Error, Result};
 use crate::format::inode::{FLAG_ORPHAN, InodeRecord};
 use crate::format::orphan::INTENT_DELETE;
-use crate::inode::{Access, FreeSlot, Inode, InodeRef, InodeState, LockedInodes, Weight, freed};
+use crate::inode::{
+    Access, FreeSlot, Inode, InodeRef, InodeState, LocalRef, LockedInodes, Weight, freed,
+};
 use crate::op::{Op, OpKind};
 use crate::space::OpClass;
 use crate::volume::{FileSystem, Volume};
@@ -85,6 +87,7 @@ impl Volume {
         let parent = directory.inode();
         // Declared before the locks, so that its pin goes after them: it may be the last.
         let victim = self.look_up(directory, name)?.ok_or(Error::NotFound)?;
+        let victim = LocalRef::new(victim, self);
         removal.check(victim.kind())?;
         let inode = victim.inode();
         let slot = self.slot_for(inode)?;
@@ -198,7 +201,7 @@ impl Volume {
             Fate::Named => {}
             Fate::Orphaned(slot) => {
                 state.orphan = Some(slot.used());
-                inode.set_unlinked(true);
+                inode.set_unlinked(self, true);
             }
             Fate::Freed => {
                 self.forget_file(inode, &mut state.file);

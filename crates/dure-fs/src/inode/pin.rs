@@ -1,0 +1,294 @@
+//! Uses of an inode.
+//!
+//! **Problem.** A path ends in a pin of its last directory, and every open file is one; pins that many cores
+//! take of one inode must not meet in one count, and yet the last pin of an inode without a name deletes it.
+//! **Structure.** [`Pins`] counts; from the moment cores have met at the count, each core lends pins of its
+//! own slot (`dure_sync::Lender`), which has one counted pin. **Invariants.** The count rises from 0, and
+//! slots are opened, only under the lock of the inode's shard: hence a claim under that lock, alone, is
+//! final. A slot that is open keeps the inode: so who wants to know whether it is used closes the slots
+//! before he looks; of an inode without a name they stay closed, and its last pin to go brings the count to
+//! 0. **On a crash** the orphan slots name the inodes without a name.
+
+use std::ops::Deref;
+
+use dure_sync::atomic::{AtomicU32, Ordering};
+use dure_sync::{Arc, Counted, Lend, Lender, Loan};
+
+use super::Inode;
+use crate::error::{Error, Result};
+use crate::namespace::{FileKind, InodeId};
+use crate::units::Ino;
+use crate::volume::Volume;
+
+/// The uses of an inode.
+#[derive(Debug)]
+pub(super) struct Pins {
+    count: AtomicU32,
+    lender: Lender<Inode>,
+}
+
+impl Pins {
+    /// One pin, the caller's.
+    pub(super) fn one() -> Pins {
+        Pins {
+            count: AtomicU32::new(1),
+            lender: Lender::default(),
+        }
+    }
+}
+
+impl Lend for Inode {
+    fn lender(&self) -> &Lender<Inode> {
+        &self.pins.lender
+    }
+
+    fn ended(this: &Arc<Inode>) {
+        if this.unpin() {
+            this.unpinned(|| this.state.volume());
+        }
+    }
+}
+
+impl Inode {
+    /// Pins the inode for somebody. The caller holds its shard's lock.
+    pub(super) fn pin(this: &Arc<Inode>) -> Result<InodeRef> {
+        // Acquire: pairs with the Release in `claim`.
+        if this.dying.load(Ordering::Acquire) {
+            return Err(Error::NotFound);
+        }
+        // Relaxed: a hint. Load first, so that a hot inode's line stays shared where it can.
+        if !this.referenced.load(Ordering::Relaxed) {
+            this.referenced.store(true, Ordering::Relaxed);
+        }
+        let lender = &this.pins.lender;
+        let lent = lender.borrow().or_else(|| {
+            // Acquire: pairs with the Release in `set_unlinked`, which then waits for the shard's lock.
+            let lends = lender.is_wanted() && !this.unlinked.load(Ordering::Acquire);
+            lends
+                .then(|| lender.open(|| Inode::counted(this)))
+                .flatten()
+        });
+        Ok(match lent {
+            Some(loan) => InodeRef::new(this.state.id(), Pin::Lent(loan)),
+            None => InodeRef::new(this.state.id(), Pin::Counted(Inode::counted(this))),
+        })
+    }
+
+    /// One more pin in the count. The caller has one, or holds the shard's lock.
+    fn counted(this: &Arc<Inode>) -> Counted<Inode> {
+        // Relaxed: a pin exists, so that the count cannot reach 0 meanwhile, or the shard's lock orders it
+        // against a claim.
+        let before = this.pins.count.fetch_add(1, Ordering::Relaxed);
+        assert!(before < u32::MAX, "pins fit in 32 bits");
+        Counted::new(this.clone())
+    }
+
+    /// Takes a pin from the count; whether it was the last.
+    fn unpin(&self) -> bool {
+        // AcqRel: the last one sees `unlinked` as stored by whoever dropped a pin before it.
+        let before = self.pins.count.fetch_sub(1, Ordering::AcqRel);
+        assert!(before > 0, "a pin is dropped once");
+        before == 1
+    }
+
+    /// The last pin is gone.
+    fn unpinned<V: Deref<Target = Volume>>(&self, volume: impl FnOnce() -> Option<V>) {
+        // Acquire: pairs with the Release in `set_unlinked` and in the claim.
+        if self.dying.load(Ordering::Acquire) {
+            return;
+        }
+        let unlinked = self.unlinked.load(Ordering::Acquire);
+        if (unlinked || self.access_time.is_pending())
+            && let Some(volume) = volume()
+        {
+            if unlinked {
+                volume.delete_unpinned(self);
+            } else {
+                volume.relieve_inodes(self);
+            }
+        }
+    }
+
+    /// Whether more than `pins` pins are counted. Final under the shard's lock, alone; else only a hint.
+    pub(super) fn has_more_pins(&self, pins: u32) -> bool {
+        // Acquire: pairs with the unpin of the last user.
+        self.pins.count.load(Ordering::Acquire) > pins
+    }
+
+    /// Whether somebody else than the caller, who has a pin and no lock of a shard, uses it. Only a hint.
+    pub(crate) fn is_shared(&self) -> bool {
+        if self.has_more_pins(1) {
+            // Pins in slots that nobody uses are no use.
+            self.pins.lender.close(drop);
+        }
+        self.has_more_pins(1)
+    }
+
+    /// Closes the slots. The caller holds the shard's lock, alone, and wants nothing of the inode.
+    pub(super) fn stop_lending(&self) {
+        self.pins.lender.close(|pin| {
+            // Nobody has to delete it: of an inode without a name the slots are closed, or who is about to
+            // close them has a pin.
+            let inode = pin.into_object();
+            let last = inode.unpin();
+            // Acquire: as in `ended`.
+            assert!(!last || !inode.unlinked.load(Ordering::Acquire), "a name");
+        });
+    }
+
+    /// Whether a slot is open. Only a hint.
+    pub(super) fn is_lending(&self) -> bool {
+        self.pins.lender.is_lending()
+    }
+
+    /// Sets or clears what decides whether the last pin deletes it. The caller holds `state` for writing
+    /// and a pin.
+    pub(crate) fn set_unlinked(&self, volume: &Volume, unlinked: bool) {
+        // Relaxed: only holders of `state` for writing change it. Nothing is written where nothing changes:
+        // others read the line.
+        if self.unlinked.load(Ordering::Relaxed) == unlinked {
+            return;
+        }
+        // Release: pairs with the Acquire in `ended` and `pin`; the caller drops its own pin later.
+        self.unlinked.store(unlinked, Ordering::Release);
+        if unlinked {
+            // Who looked before opens its slot before this has the lock; nobody opens one afterwards.
+            volume.inodes.wait_for_pins(self);
+            // The caller's pin is not among them, or keeps its slot's: none of these is the last.
+            self.pins.lender.close(drop);
+        }
+    }
+}
+
+/// A use of an inode: as long as one exists, the inode stays, also when it has no name any more. The last
+/// one to go deletes an inode without a name.
+#[derive(Debug)]
+pub struct InodeRef {
+    pin: Pin,
+    /// Beside the reference, so that asking for it does not touch the inode's lines.
+    id: InodeId,
+}
+
+/// How it is counted.
+#[derive(Debug)]
+enum Pin {
+    Counted(Counted<Inode>),
+    Lent(Loan<Inode>),
+}
+
+impl InodeRef {
+    fn new(id: InodeId, pin: Pin) -> InodeRef {
+        InodeRef { pin, id }
+    }
+
+    /// Takes over a pin that was counted already.
+    pub(crate) fn from_pinned(inode: Arc<Inode>) -> InodeRef {
+        debug_assert!(inode.has_more_pins(0), "it was counted");
+        InodeRef::new(inode.state.id(), Pin::Counted(Counted::new(inode)))
+    }
+
+    /// The inode.
+    #[inline]
+    pub(crate) fn inode(&self) -> &Arc<Inode> {
+        match &self.pin {
+            Pin::Counted(pin) => pin,
+            Pin::Lent(pin) => pin,
+        }
+    }
+
+    /// Which inode it is, without keeping it.
+    #[must_use]
+    pub fn id(&self) -> InodeId {
+        self.id
+    }
+
+    /// Lets it go where no operation may begin, because a checkpoint runs. If it was the last use of an
+    /// inode without a name, the next mount deletes that.
+    pub(crate) fn leave(self) {
+        let inode = Inode::counted(self.inode());
+        // Not the last pin, nor is one that a slot gives back with it.
+        drop(self);
+        let inode = inode.into_object();
+        // Acquire: as in `ended`.
+        if inode.unpin()
+            && inode.unlinked.load(Ordering::Acquire)
+            && let Some(volume) = inode.state.volume()
+        {
+            volume.leave_deletion(&inode);
+        }
+    }
+
+    /// Drops it for a caller who has the volume, so that its end needs no reference to that.
+    fn release(self, volume: &Volume) {
+        let pin = match self.pin {
+            Pin::Counted(pin) => Some(pin),
+            Pin::Lent(loan) => loan.end(),
+        };
+        if let Some(pin) = pin {
+            let inode = pin.into_object();
+            if inode.unpin() {
+                inode.unpinned(|| Some(volume));
+            }
+        }
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn ino(&self) -> Ino {
+        self.id.ino()
+    }
+
+    /// Its type.
+    #[must_use]
+    pub fn kind(&self) -> FileKind {
+        self.id.kind()
+    }
+
+    /// Which life of the number this is.
+    #[must_use]
+    pub fn generation(&self) -> u32 {
+        self.id.generation()
+    }
+}
+
+impl Clone for InodeRef {
+    fn clone(&self) -> InodeRef {
+        let inode = self.inode();
+        let pin = match inode.pins.lender.borrow() {
+            Some(loan) => Pin::Lent(loan),
+            None => Pin::Counted(Inode::counted(inode)),
+        };
+        InodeRef::new(self.id, pin)
+    }
+}
+
+/// A pin that goes while its user has the volume.
+#[derive(Debug)]
+pub(crate) struct LocalRef<'v> {
+    /// `None` only while it is dropped.
+    pin: Option<InodeRef>,
+    volume: &'v Volume,
+}
+
+impl<'v> LocalRef<'v> {
+    pub(crate) fn new(pin: InodeRef, volume: &'v Volume) -> LocalRef<'v> {
+        let pin = Some(pin);
+        LocalRef { pin, volume }
+    }
+}
+
+impl Deref for LocalRef<'_> {
+    type Target = InodeRef;
+
+    fn deref(&self) -> &InodeRef {
+        self.pin.as_ref().expect("there until it is dropped")
+    }
+}
+
+impl Drop for LocalRef<'_> {
+    fn drop(&mut self) {
+        if let Some(pin) = self.pin.take() {
+            pin.release(self.volume);
+        }
+    }
+}
