@@ -305,11 +305,18 @@ fn replaced(seed: u64) {
                 let mut before = 0;
                 while done.load(Ordering::Acquire) < rounds {
                     let least = done.load(Ordering::Acquire);
-                    let length = if rng.below(2) == 0 {
-                        session.metadata("/d/name").unwrap().len()
-                    } else {
-                        session.read("/d/name").unwrap();
-                        continue;
+                    let length = match rng.below(3) {
+                        0 => session.metadata("/d/name").unwrap().len(),
+                        1 => {
+                            // Would make one of length 0 if the name were not there.
+                            let create = OpenOptions::new().write(true).create(true);
+                            let file = create.open(&session, "/d/name").unwrap();
+                            file.metadata().unwrap().len()
+                        }
+                        _ => {
+                            session.read("/d/name").unwrap();
+                            continue;
+                        }
                     };
                     assert!(
                         length >= least && length >= before,
@@ -372,4 +379,109 @@ fn read_and_stat(seed: u64) {
 fn sim_paths_access_times_do_not_go_back() {
     explore(Config::random, read_and_stat);
     explore(Config::stall, read_and_stat);
+}
+
+/// A symbolic link that is only ever replaced leads to what it did before or does now.
+fn replaced_link(seed: u64) {
+    let policies = [AccessTime::Never, AccessTime::Relative, AccessTime::Always];
+    let volume = volume(policies[usize::try_from(seed % 3).unwrap()]);
+    let root = volume.root();
+    let rounds = 12;
+    for round in 0..=rounds {
+        root.create_dir(format!("/d{round}")).unwrap();
+        let content = vec![7; usize::try_from(round).unwrap()];
+        root.write(format!("/d{round}/name"), &content).unwrap();
+    }
+    root.symlink("/d0", "/link").unwrap();
+    let done = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for core in 1..3_u16 {
+            let (done, session) = (&done, root.clone());
+            scope.spawn_on(CoreId::new(core), move || {
+                let mut rng = Rng::new(seed + u64::from(core));
+                let mut before = 0;
+                while done.load(Ordering::Acquire) < rounds {
+                    let least = done.load(Ordering::Acquire);
+                    let length = match rng.below(3) {
+                        0 => session.metadata("/link/name").unwrap().len(),
+                        1 => u64::try_from(session.read("/link/name").unwrap().len()).unwrap(),
+                        _ => {
+                            let target = session.read_link("/link").unwrap();
+                            let number = target.to_str().unwrap().strip_prefix("/d");
+                            number.unwrap().parse().unwrap()
+                        }
+                    };
+                    assert!(
+                        length >= least && length >= before,
+                        "{length}, {least}, {before}"
+                    );
+                    before = length;
+                }
+            });
+        }
+        for round in 1..=rounds {
+            root.symlink(format!("/d{round}"), "/new").unwrap();
+            root.rename("/new", "/link").unwrap();
+            done.store(round, Ordering::Release);
+        }
+    });
+}
+
+#[test]
+fn sim_paths_a_replaced_link_leads_to_one_of_both() {
+    explore(Config::random, replaced_link);
+    explore(Config::stall, replaced_link);
+}
+
+/// Files that all cores open, while they lose their names: each goes with its last use.
+fn last_uses(seed: u64) {
+    let volume = volume(AccessTime::Relative);
+    let root = volume.root();
+    let in_use = || volume.statistics().inodes - volume.statistics().inodes_free;
+    let before = in_use();
+    let rounds = 4;
+    let done = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for core in 1..3_u16 {
+            let (done, session) = (&done, root.clone());
+            scope.spawn_on(CoreId::new(core), move || {
+                let mut rng = Rng::new(seed + u64::from(core));
+                let open = OpenOptions::new().read(true);
+                let mut held = Vec::new();
+                while done.load(Ordering::Acquire) < rounds {
+                    match open.open(&session, "/file") {
+                        Ok(file) => held.push(file),
+                        Err(error) => assert_eq!(error.errno(), ENOENT, "{error}"),
+                    }
+                    if rng.below(3) == 0 {
+                        held.clear();
+                    }
+                }
+            });
+        }
+        let mut rng = Rng::new(seed);
+        for round in 1..=rounds {
+            root.write("/file", &vec![7; 5000]).unwrap();
+            for _ in 0..rng.below(12) {
+                drop(root.metadata("/file").unwrap());
+                drop(root.open("/file").unwrap());
+            }
+            if rng.below(2) == 0 {
+                root.remove_file("/file").unwrap();
+            } else {
+                root.write("/other", b"").unwrap();
+                root.rename("/other", "/file").unwrap();
+                root.remove_file("/file").unwrap();
+            }
+            done.store(round, Ordering::Release);
+        }
+    });
+    assert_eq!(in_use(), before, "all are gone");
+}
+
+#[test]
+fn sim_paths_files_go_with_their_last_use() {
+    explore(Config::random, last_uses);
+    explore(Config::stall, last_uses);
+    explore(Config::priority, last_uses);
 }

@@ -76,7 +76,7 @@ impl Session {
         let Last::Name(name) = place.last else {
             return Err(Errno::EXIST.into());
         };
-        if self.walk().lookup(&place.dir, name)?.is_some() {
+        if self.walk().is_taken(&place.dir, name)? {
             return Err(Errno::EXIST.into());
         }
         if place.slash && kind != FileKind::Directory {

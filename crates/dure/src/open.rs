@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use dure_fs::{FileKind, InodeRef};
+use dure_fs::{FileKind, InodeRef, Peek};
 use rustix::io::Errno;
 
 use crate::file::File;
@@ -46,11 +46,18 @@ impl Session {
         if options.creates() && place.slash {
             return Err(Errno::ISDIR.into());
         }
+        if options.create_new {
+            if walk.is_taken(&place.dir, name)? {
+                return Err(Errno::EXIST.into());
+            }
+            return self.open_missing(walk, place, name, options, no_follow);
+        }
         let Some(found) = walk.lookup(&place.dir, name)? else {
             return self.open_missing(walk, place, name, options, no_follow);
         };
-        if options.create_new {
-            return Err(Errno::EXIST.into());
+        if self.fs().peek(place.dir.id(), name) == Peek::Unknown {
+            // Whoever opens what is there like this does so again.
+            walk.look_up_and_remember(&place.dir, name)?;
         }
         if found.kind() == FileKind::Symlink && (!no_follow || place.slash) {
             let target = walk.target(&found)?;

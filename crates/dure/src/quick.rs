@@ -1,8 +1,8 @@
 //! Walking a path without locks or references, as far as everything on it is known already.
 //!
 //! A walk with references writes lines that all who walk through the same directories share. This one
-//! only reads: names and attributes that the file system knows ([`FileSystem::peek`]). At the first
-//! thing that it does not know, a symbolic link or `..`, it gives up, and the walk with references
+//! only reads: names, attributes and targets of links that the file system knows
+//! ([`FileSystem::peek`]). At the first thing that it does not know, or `..`, it gives up, and the walk with references
 //! finds what there is; that also fills in what was not known. What it does say, errors included, is what
 //! the other walk could have said meanwhile.
 
@@ -26,7 +26,12 @@ pub(crate) type Quick<T> = std::result::Result<T, Stop>;
 
 impl Walk<'_> {
     /// The directory that `path` ends in; the caller may search it.
-    pub(crate) fn quick_place(&self, start: InodeId, path: &PathBytes<'_>) -> Quick<InodeId> {
+    pub(crate) fn quick_place(
+        &self,
+        start: InodeId,
+        path: &PathBytes<'_>,
+        links_left: &mut u32,
+    ) -> Quick<InodeId> {
         let root = self.root.id();
         let mut dir = if path.absolute { root } else { start };
         for component in path.components() {
@@ -35,11 +40,11 @@ impl Walk<'_> {
                 b"." => dir,
                 b".." if dir == root => dir,
                 b".." => return Err(Stop::Unknown),
-                name => self.quick_name(dir, name)?,
+                name => {
+                    let found = self.quick_name(dir, name)?;
+                    self.quick_through(dir, found, links_left)?
+                }
             };
-            if dir.is(FileKind::Symlink) {
-                return Err(Stop::Unknown);
-            }
         }
         if path.last != Last::Root {
             self.quick_search(dir)?;
@@ -48,23 +53,41 @@ impl Walk<'_> {
     }
 
     /// The inode at `path`.
-    pub(crate) fn quick_find(&self, start: InodeId, path: &[u8], links: Links) -> Quick<InodeId> {
+    pub(crate) fn quick_find(
+        &self,
+        start: InodeId,
+        path: &[u8],
+        links: Links,
+        links_left: &mut u32,
+    ) -> Quick<InodeId> {
         let path = PathBytes::parse(path).map_err(Stop::Error)?;
-        let dir = self.quick_place(start, &path)?;
-        let found = match path.last {
+        let dir = self.quick_place(start, &path, links_left)?;
+        let mut found = match path.last {
             Last::Name(name) => self.quick_name(dir, name)?,
             Last::Root | Last::Dot => dir,
             Last::DotDot if dir == self.root.id() => dir,
             Last::DotDot => return Err(Stop::Unknown),
         };
         let follow = links == Links::Follow || path.slash;
-        if found.is(FileKind::Symlink) && follow {
-            return Err(Stop::Unknown);
+        if follow {
+            found = self.quick_through(dir, found, links_left)?;
         }
         if path.slash && !found.is(FileKind::Directory) {
             return Err(Stop::Error(Errno::NOTDIR));
         }
         Ok(found)
+    }
+
+    /// `found`, or what it leads to if it is a symbolic link in `dir`.
+    #[inline]
+    fn quick_through(&self, dir: InodeId, found: InodeId, links_left: &mut u32) -> Quick<InodeId> {
+        if !found.is(FileKind::Symlink) {
+            return Ok(found);
+        }
+        // The other walk counts them again, and says that they are too many.
+        *links_left = links_left.checked_sub(1).ok_or(Stop::Unknown)?;
+        let target = self.fs.peek_target(found).ok_or(Stop::Unknown)?;
+        self.quick_find(dir, &target, Links::Follow, links_left)
     }
 
     #[inline]

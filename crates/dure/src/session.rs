@@ -316,14 +316,8 @@ impl Session {
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         use std::os::unix::ffi::OsStringExt;
         let path = path.as_ref();
-        let target = || {
-            let found = self.find(path, Links::Keep)?;
-            if found.kind() != FileKind::Symlink {
-                return Err(Errno::INVAL.into());
-            }
-            walk::Result::Ok(self.fs().read_link(&found)?)
-        };
-        Ok(std::ffi::OsString::from_vec(target().at("read link", path)?).into())
+        let target = self.walk().read_link(&self.start, path);
+        Ok(std::ffi::OsString::from_vec(target.at("read link", path)?).into())
     }
 
     /// Cuts or extends a file.

@@ -7,7 +7,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use dure_fs::{Attributes, FileKind, FileSystem, InodeRef};
+use dure_fs::{Attributes, FileKind, FileSystem, InodeRef, Peek};
 use rustix::io::Errno;
 
 use crate::credentials::Credentials;
@@ -65,7 +65,7 @@ impl<'s> Walk<'s> {
         path: &'p [u8],
     ) -> Result<Place<'p>> {
         let path = PathBytes::parse(path)?;
-        let dir = match self.quick_place(start.id(), &path) {
+        let dir = match self.quick_place(start.id(), &path, &mut { self.links_left }) {
             Ok(id) => self.fs.pin(id)?,
             Err(Stop::Error(errno)) => return Err(errno.into()),
             Err(Stop::Unknown) => None,
@@ -100,7 +100,7 @@ impl<'s> Walk<'s> {
     /// The inode at `path`.
     pub(crate) fn find(&mut self, start: &InodeRef, path: &Path, links: Links) -> Result<InodeRef> {
         let path = path.as_os_str().as_bytes();
-        match self.quick_find(start.id(), path, links) {
+        match self.quick_find(start.id(), path, links, &mut { self.links_left }) {
             Ok(id) => {
                 if let Some(found) = self.fs.pin(id)? {
                     return Ok(found);
@@ -120,7 +120,7 @@ impl<'s> Walk<'s> {
         links: Links,
     ) -> Result<Attributes> {
         let path = path.as_os_str().as_bytes();
-        match self.quick_find(start.id(), path, links) {
+        match self.quick_find(start.id(), path, links, &mut { self.links_left }) {
             Ok(id) => {
                 if let Some(attributes) = self.fs.peek_attributes(id) {
                     return Ok(attributes);
@@ -173,7 +173,16 @@ impl<'s> Walk<'s> {
         Ok(self.fs.lookup(dir, name)?)
     }
 
-    /// The same, for a name that will be asked for again.
+    /// Whether `name` leads to anything.
+    pub(crate) fn is_taken(&self, dir: &InodeRef, name: &[u8]) -> Result<bool> {
+        match self.fs.peek(dir.id(), name) {
+            Peek::Found(_) => Ok(true),
+            Peek::Absent => Ok(false),
+            Peek::Unknown => Ok(self.lookup(dir, name)?.is_some()),
+        }
+    }
+
+    /// The same as [`Walk::lookup`], for a name that will be asked for again.
     pub(crate) fn look_up_and_remember(
         &self,
         dir: &InodeRef,
@@ -217,7 +226,27 @@ impl<'s> Walk<'s> {
     /// Where a symbolic link leads; counts it.
     pub(crate) fn target(&mut self, link: &InodeRef) -> Result<Vec<u8>> {
         self.links_left = self.links_left.checked_sub(1).ok_or(Errno::LOOP)?;
-        Ok(self.fs.read_link(link)?)
+        match self.fs.peek_target(link.id()) {
+            Some(target) => Ok(target),
+            None => Ok(self.fs.read_link(link)?),
+        }
+    }
+
+    /// What the symbolic link at `path` leads to.
+    pub(crate) fn read_link(&mut self, start: &InodeRef, path: &Path) -> Result<Vec<u8>> {
+        let bytes = path.as_os_str().as_bytes();
+        let known = self.quick_find(start.id(), bytes, Links::Keep, &mut { self.links_left });
+        if let Ok(id) = known
+            && id.is(FileKind::Symlink)
+            && let Some(target) = self.fs.peek_target(id)
+        {
+            return Ok(target);
+        }
+        let found = self.find(start, path, Links::Keep)?;
+        if found.kind() != FileKind::Symlink {
+            return Err(Errno::INVAL.into());
+        }
+        Ok(self.fs.read_link(&found)?)
     }
 
     fn check_search(&self, dir: &InodeRef) -> Result<()> {

@@ -46,6 +46,22 @@ pub(crate) fn time(nanos: u64) -> Time {
     }
 }
 
+impl AccessTime {
+    /// Whether a read at `now` is to be noted of an inode with these times.
+    pub(crate) fn wants(self, atime: Time, (mtime, ctime): (Time, Time), now: Time) -> bool {
+        match self {
+            AccessTime::Never => false,
+            AccessTime::Always => true,
+            AccessTime::Relative => {
+                let atime = nanos(atime);
+                atime <= nanos(mtime)
+                    || atime <= nanos(ctime)
+                    || nanos(now).saturating_sub(atime) >= DAY_NANOS
+            }
+        }
+    }
+}
+
 impl AccessTimeCell {
     /// Notes a read at `now`, if the mount option wants it; says whether that changed the time. `mtime`
     /// and `ctime` are the inode's.
@@ -56,16 +72,7 @@ impl AccessTimeCell {
         (mtime, ctime): (Time, Time),
         now: Time,
     ) -> bool {
-        let wanted = match policy {
-            AccessTime::Never => false,
-            AccessTime::Always => true,
-            AccessTime::Relative => {
-                let atime = nanos(self.current(record));
-                atime <= nanos(mtime)
-                    || atime <= nanos(ctime)
-                    || nanos(now).saturating_sub(atime) >= DAY_NANOS
-            }
-        };
+        let wanted = policy.wants(self.current(record), (mtime, ctime), now);
         // Relaxed: a time of its own. Load first: within a tick of the clock the line stays shared.
         let changed = wanted && self.0.load(Ordering::Relaxed) != nanos(now);
         if changed {

@@ -1,10 +1,13 @@
 //! Attributes: what stat shows and chmod, chown, utimens and truncate set.
 
+use dure_sync::SpreadReadGuard;
+
 use crate::error::{Error, Result};
 use crate::format::inode::{InodeRecord, Time};
 use crate::inode::{Inode, InodeRef, InodeState};
 use crate::namespace::{FileKind, attempts};
 use crate::op::OpKind;
+use crate::ranks::INODE;
 use crate::space::OpClass;
 use crate::units::Ino;
 use crate::volume::{FileSystem, Volume};
@@ -162,14 +165,7 @@ impl FileSystem {
         let inode = inode.inode();
         let state = inode.state.read();
         if inode.kind != FileKind::Directory || state.directory.fold().is_some() {
-            let attributes = attributes_of(inode, &state);
-            // All but times changes under the exclusive lock only.
-            let holds = || {
-                inode.access_time.current(&state.record) == attributes.atime
-                    && state.times() == (attributes.mtime, attributes.ctime)
-            };
-            inode.state.asked(&state, &attributes, holds);
-            return Ok(attributes);
+            return Ok(asked(inode, &state));
         }
         drop(state);
         let mut state = inode.state.write();
@@ -196,6 +192,18 @@ impl FileSystem {
         }
         self.attributes(inode)
     }
+}
+
+/// The attributes, which somebody asks for; of a directory the fold is loaded.
+pub(crate) fn asked(inode: &Inode, state: &SpreadReadGuard<'_, INODE, InodeState>) -> Attributes {
+    let attributes = attributes_of(inode, state);
+    // All but times changes under the exclusive lock only.
+    let holds = || {
+        inode.access_time.current(&state.record) == attributes.atime
+            && state.times() == (attributes.mtime, attributes.ctime)
+    };
+    inode.state.asked(state, &attributes, holds);
+    attributes
 }
 
 /// The caller holds the inode; of a directory the fold is loaded.

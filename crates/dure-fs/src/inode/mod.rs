@@ -26,6 +26,7 @@ use dure_sync::{Arc, CachePadded, Mutex};
 use zerocopy::IntoBytes;
 
 pub(crate) use access_time::{AccessTimeCell, AccessTimes};
+pub(crate) use attributes::asked;
 pub use attributes::{Attributes, NewInode, SetAttributes, SetTime};
 pub(crate) use cache::{InodeCache, Unlinked};
 pub(crate) use delete::{Weight, freed};

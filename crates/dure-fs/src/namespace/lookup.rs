@@ -4,13 +4,14 @@ use std::ops::ControlFlow;
 
 use super::FileKind;
 use super::TARGET_MAX;
+use super::peek::Known;
 use crate::directory::hash;
 use crate::directory::read::{Found, Listing};
 use crate::error::{Error, Result};
 use crate::format::bucket::NAME_MAX;
 use crate::format::inode::{BODY_BYTES, FLAG_LONG_LINK};
 use crate::format::node::NodeKind;
-use crate::inode::{InodeRef, InodeState};
+use crate::inode::{InodeRef, InodeState, asked};
 use crate::units::{Ino, Nid, to_usize};
 use crate::volume::{FileSystem, Volume};
 use crate::xattr::chain;
@@ -31,6 +32,11 @@ pub struct DirectoryEntry<'a> {
 impl Volume {
     /// The inode that `name` leads to, pinned while the name led to it.
     pub(super) fn look_up(&self, directory: &InodeRef, name: &[u8]) -> Result<Option<InodeRef>> {
+        match self.look_up_known(directory.id(), name)? {
+            Known::Found(found) => return Ok(Some(found)),
+            Known::Absent => return Ok(None),
+            Known::No => {}
+        }
         let pinned;
         {
             let state = directory.inode().state.read();
@@ -211,10 +217,13 @@ impl FileSystem {
         if inode.kind() != FileKind::Symlink {
             return Err(Error::Invalid("not a symbolic link"));
         }
+        let id = inode.id();
         let inode = inode.inode();
         let state = inode.state.read();
         let record = &state.record;
         inode.note_read(&self.0, &state);
+        // `peek_target` needs the times.
+        asked(inode, &state);
         let bytes = to_usize(record.size.get());
         let long = record.flags.get() & FLAG_LONG_LINK != 0;
         if bytes > if long { TARGET_MAX } else { BODY_BYTES } {
@@ -226,7 +235,9 @@ impl FileSystem {
             });
         }
         if !long {
-            return Ok(record.body[..bytes].to_vec());
+            let target = &record.body[..bytes];
+            self.0.known_targets.put(id, target);
+            return Ok(target.to_vec());
         }
         chain::load(&self.0, record.map_root.get())?.read(bytes)
     }

@@ -21,6 +21,7 @@ mod name;
 mod peek;
 mod remove;
 mod rename;
+mod target;
 
 pub(crate) use attempt::{Attempt, Scope, attempts};
 pub use lookup::DirectoryEntry;
@@ -28,6 +29,7 @@ pub use name::FileKind;
 pub(crate) use name::check_name;
 pub use peek::{InodeId, Peek};
 pub use rename::RenameMode;
+pub(crate) use target::KnownTargets;
 
 /// Most bytes of a symlink's target.
 pub(crate) const TARGET_MAX: usize = 4095;

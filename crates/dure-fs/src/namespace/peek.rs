@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::format::bucket::NAME_MAX;
 use crate::inode::{Attributes, InodeRef};
 use crate::units::Ino;
-use crate::volume::FileSystem;
+use crate::volume::{FileSystem, Volume};
 
 /// Which inode: number, life of the number, type. Says nothing about whether it still exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,21 +77,58 @@ pub enum Peek {
     Unknown,
 }
 
+impl Volume {
+    fn peek_words(&self, directory: InodeId, name: &[u8]) -> (u64, u64) {
+        self.known_names.get(directory, self.hash_of(name), name)
+    }
+
+    fn pin(&self, id: InodeId) -> Result<Option<InodeRef>> {
+        match self.inode(id.ino()) {
+            Ok(found) => Ok((found.id() == id).then_some(found)),
+            Err(Error::NotFound) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What `name` leads to, as far as that is known, pinned while the name led to it. No lock is held: a pin
+    /// that is dropped may be the last.
+    pub(super) fn look_up_known(&self, directory: InodeId, name: &[u8]) -> Result<Known> {
+        let (ino, life) = match self.peek_words(directory, name) {
+            (UNKNOWN, _) => return Ok(Known::No),
+            (ABSENT, _) => return Ok(Known::Absent),
+            words => words,
+        };
+        let Some(found) = self.pin(InodeId { ino, life })? else {
+            return Ok(Known::No);
+        };
+        // If the name leads there now, it leads to what was pinned: this life of the number is not over.
+        if self.peek_words(directory, name) == (ino, life) {
+            Ok(Known::Found(found))
+        } else {
+            Ok(Known::No)
+        }
+    }
+}
+
+/// What is known about a name, with a pin.
+#[derive(Debug)]
+pub(super) enum Known {
+    Found(InodeRef),
+    Absent,
+    /// Nothing.
+    No,
+}
+
 impl FileSystem {
     /// What `name` leads to in `directory`, if that is known; takes no lock and writes nothing shared.
     #[inline]
     #[must_use]
     pub fn peek(&self, directory: InodeId, name: &[u8]) -> Peek {
-        match self.peek_words(directory, name) {
+        match self.0.peek_words(directory, name) {
             (UNKNOWN, _) => Peek::Unknown,
             (ABSENT, _) => Peek::Absent,
             (ino, life) => Peek::Found(InodeId { ino, life }),
         }
-    }
-
-    fn peek_words(&self, directory: InodeId, name: &[u8]) -> (u64, u64) {
-        let hash = self.0.hash_of(name);
-        self.0.known_names.get(directory, hash, name)
     }
 
     /// The attributes of the inode, if they are known; takes no lock and writes nothing shared.
@@ -105,11 +142,7 @@ impl FileSystem {
     /// # Errors
     /// Of reading its node.
     pub fn pin(&self, id: InodeId) -> Result<Option<InodeRef>> {
-        match self.0.inode(id.ino()) {
-            Ok(found) => Ok((found.id() == id).then_some(found)),
-            Err(Error::NotFound) => Ok(None),
-            Err(error) => Err(error),
-        }
+        self.0.pin(id)
     }
 
     /// As [`FileSystem::lookup`]; the next [`FileSystem::peek`] knows the answer, also that there is none.

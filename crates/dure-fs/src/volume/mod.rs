@@ -46,6 +46,7 @@ use crate::file::PageCache;
 use crate::inode::{AccessTimes, InodeCache, InodePools, Orphans, ShownAttributes};
 use crate::layout::Layout;
 use crate::logged::LoggedBlocks;
+use crate::namespace::KnownTargets;
 use crate::node::cache::NodeCache;
 use crate::node::nat::Nat;
 use crate::ranks::{CHECKPOINT, RENAME};
@@ -120,9 +121,10 @@ pub(crate) struct Volume {
     pub(crate) nat: Arc<Nat>,
     pub(crate) nodes: NodeCache,
     pub(crate) inodes: InodeCache,
-    /// Names and attributes that are found without a lock.
+    /// Names, attributes and targets of symbolic links that are found without a lock.
     pub(crate) known_names: KnownNames,
     pub(crate) shown: Arc<ShownAttributes>,
+    pub(crate) known_targets: KnownTargets,
     pub(crate) inode_pools: InodePools,
     pub(crate) access_times: AccessTimes,
     pub(crate) pages: PageCache,

@@ -22,6 +22,7 @@ use crate::format::volume::{STATE_CLEAN, STATE_DIRTY, VolumeHeader};
 use crate::inode::{AccessTimes, Inode, InodeCache, InodePools, Orphans, ShownAttributes};
 use crate::layout::Layout;
 use crate::logged::LoggedBlocks;
+use crate::namespace::KnownTargets;
 use crate::node::Node;
 use crate::node::cache::NodeCache;
 use crate::node::nat::Nat;
@@ -37,6 +38,8 @@ const NODE_SHARE: u64 = 4;
 const INODE_SHARE: u64 = 8;
 /// Of the bytes for inodes, the part for known names is one in this many; the same for shown attributes.
 const TABLE_SHARE: u64 = 16;
+/// Of the bytes for known names, as many again are for known targets as one part in this many.
+const TARGET_SHARE: u64 = 8;
 /// At most so many bytes for each of these tables.
 const TABLE_BYTES_MAX: u64 = 16 << 20;
 /// Bytes of an inode in memory, with its counts and its place in the cache.
@@ -416,7 +419,8 @@ impl Mount {
         let node_bytes = bound / NODE_SHARE;
         let inode_bytes = bound / INODE_SHARE;
         let table_bytes = (inode_bytes / TABLE_SHARE).min(TABLE_BYTES_MAX);
-        let inode_bytes = inode_bytes - 2 * table_bytes;
+        let target_bytes = table_bytes / TARGET_SHARE;
+        let inode_bytes = inode_bytes - 2 * table_bytes - target_bytes;
         let page_bytes = bound - node_bytes - bound / INODE_SHARE;
         let logged_pages = match self.options.data {
             DataMode::Ordered | DataMode::Writeback => LoggedBlocks::share_of(page_bytes),
@@ -434,6 +438,7 @@ impl Mount {
             inodes: InodeCache::new(to_usize(inode_bytes) / INODE_BYTES, cores),
             known_names: KnownNames::new(table_bytes),
             shown: Arc::new(ShownAttributes::new(table_bytes)),
+            known_targets: KnownTargets::new(target_bytes),
             inode_pools: InodePools::new(cores, self.options.alloc),
             orphans: Orphans::new(cores),
             access_times: AccessTimes::new(cores),

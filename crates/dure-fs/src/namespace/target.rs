@@ -1,0 +1,116 @@
+//! What symbolic links lead to, found without a write.
+//!
+//! **Problem.** Who walks through a link reads its target under the inode's lock, with a pin. **Structure.** A
+//! table of short targets by inode and life of its number. **Invariants.** A target is fixed for the life of
+//! its inode, so that nothing has to be taken out. Reading one may be an access to be noted: whether it is
+//! follows from the attributes, which must be known as well. **On a crash** the table is gone.
+
+use dure_sync::{VersionedTable, Words};
+use zerocopy::IntoBytes;
+
+use super::InodeId;
+use crate::units::{to_u64, to_usize};
+use crate::volume::{AccessTime, FileSystem, Volume};
+
+const WORDS: usize = 15;
+const WAYS: usize = 4;
+/// Before it: place, inode (two words), length of the target.
+const FIRST_TARGET_WORD: usize = 4;
+const TARGET_WORDS: usize = WORDS - FIRST_TARGET_WORD;
+/// Longest target that is kept.
+const TARGET_BYTES: usize = 8 * TARGET_WORDS;
+/// Bytes of one record in memory.
+const RECORD_BYTES: u64 = 128;
+
+/// Targets that were read.
+#[derive(Debug)]
+pub(crate) struct KnownTargets(VersionedTable<WORDS, WAYS>);
+
+fn place(link: InodeId) -> u64 {
+    (link.ino().0 ^ link.life() << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1
+}
+
+/// Length and words of the target of `link`, if the record is that.
+fn target_of(words: Words<'_, WORDS>, link: InodeId) -> Option<(u64, [u64; TARGET_WORDS])> {
+    let same = words.get(1) == link.ino().0 && words.get(2) == link.life();
+    let target = || std::array::from_fn(|n| words.get(FIRST_TARGET_WORD + n));
+    same.then(|| (words.get(3), target()))
+}
+
+impl KnownTargets {
+    /// A table that takes at most about `bytes_max` bytes.
+    pub(crate) fn new(bytes_max: u64) -> KnownTargets {
+        let records = to_usize(bytes_max / RECORD_BYTES);
+        KnownTargets(VersionedTable::new(records.max(1)))
+    }
+
+    fn get(&self, link: InodeId) -> Option<Vec<u8>> {
+        let (bytes, words) = self.0.find(place(link), |words| target_of(words, link))?;
+        let words = words.map(u64::to_le_bytes);
+        Some(words.as_bytes()[..to_usize(bytes)].to_vec())
+    }
+
+    /// Keeps the target of a link, if it is short enough and not there.
+    pub(super) fn put(&self, link: InodeId, target: &[u8]) {
+        if target.len() > TARGET_BYTES || self.get(link).is_some() {
+            return;
+        }
+        let mut bytes = [0; TARGET_BYTES];
+        bytes[..target.len()].copy_from_slice(target);
+        let mut record = [0; WORDS];
+        record[0] = place(link);
+        record[1] = link.ino().0;
+        record[2] = link.life();
+        record[3] = to_u64(target.len());
+        let (words, _) = bytes.as_chunks::<8>();
+        for (place, word) in record[FIRST_TARGET_WORD..].iter_mut().zip(words) {
+            *place = u64::from_le_bytes(*word);
+        }
+        self.0.insert(&record);
+    }
+}
+
+impl Volume {
+    /// Whether nothing has to be noted when somebody reads the link.
+    fn reads_unnoticed(&self, link: InodeId) -> bool {
+        let policy = self.options.access_time;
+        if policy == AccessTime::Never || self.options.read_only {
+            return true;
+        }
+        self.shown.get(link).is_some_and(|shown| {
+            let now = self.now();
+            shown.atime == now || !policy.wants(shown.atime, (shown.mtime, shown.ctime), now)
+        })
+    }
+}
+
+impl FileSystem {
+    /// What the symbolic link leads to, if that is known; takes no lock and writes nothing shared. What is not
+    /// known, [`FileSystem::read_link`] finds, and the next calls know it.
+    #[must_use]
+    pub fn peek_target(&self, link: InodeId) -> Option<Vec<u8>> {
+        let target = self.0.known_targets.get(link)?;
+        self.0.reads_unnoticed(link).then_some(target)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::namespace::FileKind;
+    use crate::units::Ino;
+
+    #[test]
+    fn targets_come_back_as_they_were_put_in() {
+        let table = KnownTargets::new(4096);
+        let link = |life| InodeId::new(Ino(9), life, FileKind::Symlink);
+        for (life, bytes) in [(1, 1), (2, 7), (3, 8), (4, TARGET_BYTES)] {
+            let target = vec![b'x'; bytes];
+            assert_eq!(table.get(link(life)), None);
+            table.put(link(life), &target);
+            assert_eq!(table.get(link(life)), Some(target));
+        }
+        table.put(link(5), &[b'x'; TARGET_BYTES + 1]);
+        assert_eq!(table.get(link(5)), None, "too long");
+    }
+}
