@@ -62,14 +62,14 @@ pub(super) fn transactions(
         if !marks.is_empty() {
             line!(out, "  depends on: {}", marks.join(" "))?;
         }
-        for record in &transaction.records {
+        for record in transaction.records.iter() {
             line!(out, "  {}", describe(record))?;
         }
     }
     Ok(())
 }
 
-fn describe(record: &Record) -> String {
+fn describe(record: Record<'_>) -> String {
     match record {
         Record::Delta {
             granule,
@@ -83,11 +83,11 @@ fn describe(record: &Record) -> String {
                 .map(|byte| format!("{byte:02x}"))
                 .collect();
             let more = if bytes.len() > BYTES_SHOWN { "..." } else { "" };
-            let end = usize::from(*offset) + bytes.len();
+            let end = usize::from(offset) + bytes.len();
             format!("delta {granule} version {version} bytes {offset}..{end}: {shown}{more}")
         }
         Record::Image { nid, bytes } => format!("image of node {nid}, {} bytes", bytes.len()),
-        Record::Note { kind, bytes } => note(*kind, bytes),
+        Record::Note { kind, bytes } => note(kind, bytes),
     }
 }
 

@@ -240,6 +240,23 @@ impl NodeImage {
         Ok(image)
     }
 
+    /// The greatest version in an image that nobody has verified yet; `None` if it is of no kind.
+    ///
+    /// # Panics
+    /// If `block` is not one block long.
+    #[must_use]
+    pub fn peek_version(block: &[u8]) -> Option<u64> {
+        assert_eq!(block.len(), BLOCK_BYTES, "a node image is one block");
+        let (header, _) = NodeHeader::ref_from_prefix(block).ok()?;
+        let kind = NodeKind::from_code(header.kind)?;
+        let versions = (0..kind.granules()).map(|index| {
+            let at = kind.offset(index);
+            let version = block[at..].first_chunk().expect("inside the block");
+            u64::from_le_bytes(*version)
+        });
+        versions.max()
+    }
+
     /// The greatest version of any granule.
     #[must_use]
     pub fn version_max(&self) -> u64 {

@@ -1,7 +1,8 @@
 //! What happens at mount after a crash.
 //!
-//! **Structure.** `mend` puts the SIT right after a checkpoint that was cut off; `replay` applies the
-//! surviving log records to node images, in memory and without writing; `liveness` decides which blocks
+//! **Structure.** `mend` puts the SIT right after a checkpoint that was cut off; `replay` gives the
+//! state of the surviving log records, in memory and without writing: `gather` finds those about each node,
+//! `apply` puts them on its image; `liveness` decides which blocks
 //! named by records are live; [`recover`] puts them together; `replace` writes the pages that came with the
 //! logs.
 //!
@@ -10,8 +11,11 @@
 //! tails stay, images go to blocks that are free in the recovered state, and the NAT entries they get
 //! are at least as new as the records (model cases A0r, A12). **On a crash** it starts again.
 
+mod apply;
+mod gather;
 pub(crate) mod liveness;
 pub(crate) mod mend;
+mod notes;
 pub(crate) mod replace;
 pub(crate) mod replay;
 mod slots;

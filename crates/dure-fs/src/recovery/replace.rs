@@ -10,8 +10,9 @@ use dure_block::{Lba, Queue, WriteFlags};
 use dure_sync::CoreId;
 
 use super::Base;
+use super::apply::Recovered;
 use super::liveness::own;
-use super::replay::{LoggedPage, Recovered, Replayed};
+use super::replay::{LoggedPage, Replayed};
 use super::slots::{put_slot, read_image, slot_of};
 use crate::alloc::Temperature;
 use crate::error::{Error, Result};

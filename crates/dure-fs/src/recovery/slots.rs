@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::Base;
-use super::replay::Recovered;
+use super::apply::Recovered;
 use crate::error::Result;
 use crate::format::inode::InodeRecord;
 use crate::format::node::{NodeImage, NodeKind};

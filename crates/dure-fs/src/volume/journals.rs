@@ -190,8 +190,8 @@ fn journal_info(index: usize, ring: &ScannedRing, logs: &Scan, closed: &[bool]) 
         counts.lacking_marks += u64::from(!closed);
         counts.lacking_data += u64::from(*closed && !valid);
         counts.handles += one.last + 1 - one.first;
-        counts.records += to_u64(one.records.len());
-        let count = |is: fn(&&Record) -> bool| to_u64(one.records.iter().filter(is).count());
+        counts.records += u64::from(one.records.count());
+        let count = |is: fn(&Record<'_>) -> bool| to_u64(one.records.iter().filter(is).count());
         counts.images += count(|record| matches!(record, Record::Image { .. }));
         counts.data_pages += count(|record| matches!(record, Record::Note { kind: DATA, .. }));
         counts.marks += to_u64(one.marks.len());

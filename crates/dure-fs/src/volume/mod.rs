@@ -24,6 +24,8 @@ mod tests;
 pub use activity::Activity;
 pub use journals::{JournalInfo, JournalsInfo, LoggedCounts, RecoveryPlan};
 pub(crate) use mount::{check_numbers, impossible_count};
+#[cfg(test)]
+pub(crate) use mount::{log_layout, read_header, read_layout};
 pub use options::{
     AccessTime, Background, DataMode, FlushRule, FsyncScope, MountOptions, RecordPolicy,
 };

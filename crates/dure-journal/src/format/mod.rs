@@ -18,7 +18,8 @@ mod tests;
 
 pub use header::{JournalHeader, JournalHeaderV1, SEGMENTS_MAX, TailPosition};
 pub use record::{
-    DELTA_HEAD_BYTES, IMAGE_HEAD_BYTES, NOTE_HEAD_BYTES, RECORD_BYTES_MAX, Record, RecordError,
+    DELTA_HEAD_BYTES, IMAGE_HEAD_BYTES, LoggedRecords, NOTE_HEAD_BYTES, RECORD_BYTES_MAX, Record,
+    RecordError,
 };
 pub use transaction::{TransactionHeader, TransactionHeaderV1};
 

@@ -2,14 +2,15 @@
 //!
 //! **Problem.** A commit writes only the bytes that changed. **Structure.** `{kind u8, len u24}`
 //! and then a fixed head and the bytes, unaligned, one behind the other. **Invariants.** The
-//! records of a transaction fill its record bytes exactly. **Crash.** Records have no checksum of
-//! their own: the transaction has one.
+//! records of a transaction fill its record bytes exactly. They stay as they lie on the medium, in one
+//! piece of memory per transaction: recovery of dense logs reads millions of them. **Crash.** Records
+//! have no checksum of their own: the transaction has one.
 
 use zerocopy::little_endian::{U16, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::ids::{GranuleId, Nid};
-use crate::units::to_u32;
+use crate::units::{to_u32, to_usize};
 
 const KIND_DELTA: u8 = 1;
 const KIND_NOTE: u8 = 2;
@@ -50,8 +51,8 @@ const _: () = assert!(size_of::<RecordHeadV1>() == HEAD_BYTES);
 const _: () = assert!(size_of::<DeltaV1>() == DELTA_BYTES);
 
 /// One record of a handle.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Record {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Record<'r> {
     /// Bytes of a granule changed.
     Delta {
         /// The granule.
@@ -61,21 +62,21 @@ pub enum Record {
         /// Where in the granule.
         offset: u16,
         /// The new bytes.
-        bytes: Vec<u8>,
+        bytes: &'r [u8],
     },
     /// A whole buffer, as it was when its transaction was committed.
     Image {
         /// The buffer.
         nid: Nid,
         /// Its content; what is in it only the file system understands.
-        bytes: Vec<u8>,
+        bytes: &'r [u8],
     },
     /// Something only the file system understands.
     Note {
         /// Which kind of note.
         kind: u8,
         /// Its content.
-        bytes: Vec<u8>,
+        bytes: &'r [u8],
     },
 }
 
@@ -138,22 +139,73 @@ pub(crate) fn put_image(out: &mut Vec<u8>, nid: Nid, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Reads all records of a transaction.
-pub(crate) fn parse_records(mut bytes: &[u8]) -> Result<Vec<Record>, RecordError> {
-    let mut records = Vec::new();
-    while !bytes.is_empty() {
-        let (head, rest) = RecordHeadV1::ref_from_prefix(bytes).map_err(|_| RecordError::Short)?;
-        let len = u32::from_le_bytes([head.len[0], head.len[1], head.len[2], 0]);
-        let (payload, rest) = rest
-            .split_at_checked(crate::units::to_usize(len))
-            .ok_or(RecordError::Short)?;
-        records.push(parse_record(head.kind, payload)?);
-        bytes = rest;
-    }
-    Ok(records)
+/// The records of a transaction, as they lie on the medium; all of them are sound.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LoggedRecords {
+    bytes: Box<[u8]>,
+    count: u32,
 }
 
-fn parse_record(kind: u8, payload: &[u8]) -> Result<Record, RecordError> {
+impl LoggedRecords {
+    /// Checks and takes over all record bytes of a transaction.
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, RecordError> {
+        let mut count = 0;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            (_, rest) = split_record(rest)?;
+            count += 1;
+        }
+        let bytes = bytes.into();
+        Ok(Self { bytes, count })
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Each record with the place where it stands, in join order.
+    pub fn places(&self) -> impl Iterator<Item = (u32, Record<'_>)> {
+        let mut rest = &self.bytes[..];
+        std::iter::from_fn(move || {
+            if rest.is_empty() {
+                return None;
+            }
+            let place = to_u32(self.bytes.len() - rest.len());
+            let record;
+            (record, rest) = split_record(rest).expect("checked when they were read");
+            Some((place, record))
+        })
+    }
+
+    /// Each record, in join order.
+    pub fn iter(&self) -> impl Iterator<Item = Record<'_>> {
+        self.places().map(|(_, record)| record)
+    }
+
+    /// The record at a place that [`LoggedRecords::places`] gave.
+    ///
+    /// # Panics
+    /// If none ends there.
+    #[must_use]
+    pub fn at(&self, place: u32) -> Record<'_> {
+        let rest = &self.bytes[to_usize(place)..];
+        split_record(rest).expect("a record stands there").0
+    }
+}
+
+/// The first record of some, and those behind it.
+fn split_record(bytes: &[u8]) -> Result<(Record<'_>, &[u8]), RecordError> {
+    let (head, rest) = RecordHeadV1::ref_from_prefix(bytes).map_err(|_| RecordError::Short)?;
+    let len = u32::from_le_bytes([head.len[0], head.len[1], head.len[2], 0]);
+    let (payload, rest) = rest
+        .split_at_checked(to_usize(len))
+        .ok_or(RecordError::Short)?;
+    Ok((parse_record(head.kind, payload)?, rest))
+}
+
+fn parse_record(kind: u8, payload: &[u8]) -> Result<Record<'_>, RecordError> {
     match kind {
         KIND_DELTA => {
             let (delta, bytes) =
@@ -168,21 +220,18 @@ fn parse_record(kind: u8, payload: &[u8]) -> Result<Record, RecordError> {
                 },
                 version: delta.version.get(),
                 offset: delta.offset.get(),
-                bytes: bytes.to_vec(),
+                bytes,
             })
         }
         KIND_NOTE => {
             let (kind, bytes) = payload.split_first().ok_or(RecordError::Short)?;
-            Ok(Record::Note {
-                kind: *kind,
-                bytes: bytes.to_vec(),
-            })
+            Ok(Record::Note { kind: *kind, bytes })
         }
         KIND_IMAGE => {
             let (nid, bytes) = U64::ref_from_prefix(payload).map_err(|_| RecordError::Short)?;
             Ok(Record::Image {
                 nid: Nid(nid.get()),
-                bytes: bytes.to_vec(),
+                bytes,
             })
         }
         other => Err(RecordError::Kind(other)),

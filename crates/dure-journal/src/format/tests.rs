@@ -1,6 +1,6 @@
 use dure_block::{BLOCK_BYTES, Lba};
 
-use super::record::{RecordError, parse_records};
+use super::record::{LoggedRecords, RecordError};
 use super::slotted::{self, SlotKind};
 use super::transaction::{Expected, Seal, open, peek, seal};
 use super::*;
@@ -106,7 +106,7 @@ fn expected() -> Expected {
     }
 }
 
-fn records() -> (Vec<u8>, Vec<Record>) {
+fn records() -> (Vec<u8>, Vec<Record<'static>>) {
     let granule = GranuleId {
         nid: Nid(77),
         index: 5,
@@ -117,19 +117,19 @@ fn records() -> (Vec<u8>, Vec<Record>) {
     put_delta(&mut bytes, granule, 9, 0, b"");
     let note = Record::Note {
         kind: 4,
-        bytes: vec![9; 5000],
+        bytes: &[9; 5000],
     };
     let first = Record::Delta {
         granule,
         version: 8,
         offset: 16,
-        bytes: b"abc".to_vec(),
+        bytes: b"abc",
     };
     let last = Record::Delta {
         granule,
         version: 9,
         offset: 0,
-        bytes: vec![],
+        bytes: b"",
     };
     (bytes, vec![first, note, last])
 }
@@ -175,7 +175,11 @@ fn a_transaction_survives_the_medium() {
         (41, 100, 102, 99)
     );
     assert_eq!(parsed.marks.len(), 2);
-    assert_eq!(parsed.records, records().1);
+    assert_eq!(parsed.records.count(), 3);
+    assert_eq!(parsed.records.iter().collect::<Vec<_>>(), records().1);
+    for (place, record) in parsed.records.places() {
+        assert_eq!(parsed.records.at(place), record);
+    }
 }
 
 #[test]
@@ -251,16 +255,19 @@ fn hostile_headers_with_good_checksums_do_no_harm() {
 fn records_that_do_not_add_up_are_refused() {
     let (bytes, _) = records();
     assert_eq!(
-        parse_records(&bytes[..bytes.len() - 1]),
+        LoggedRecords::read(&bytes[..bytes.len() - 1]),
         Err(RecordError::Short)
     );
-    assert_eq!(parse_records(&[1, 0]), Err(RecordError::Short));
-    assert_eq!(parse_records(&[1, 19, 0, 0]), Err(RecordError::Short));
-    assert_eq!(parse_records(&[2, 0, 0, 0]), Err(RecordError::Short));
-    assert_eq!(parse_records(&[9, 0, 0, 0]), Err(RecordError::Kind(9)));
+    assert_eq!(LoggedRecords::read(&[1, 0]), Err(RecordError::Short));
+    assert_eq!(LoggedRecords::read(&[1, 19, 0, 0]), Err(RecordError::Short));
+    assert_eq!(LoggedRecords::read(&[2, 0, 0, 0]), Err(RecordError::Short));
+    assert_eq!(
+        LoggedRecords::read(&[9, 0, 0, 0]),
+        Err(RecordError::Kind(9))
+    );
     let mut reserved = bytes;
     reserved[4 + 19] = 1;
-    assert_eq!(parse_records(&reserved), Err(RecordError::Reserved));
+    assert_eq!(LoggedRecords::read(&reserved), Err(RecordError::Reserved));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::checksum::crc_without_field;
-use super::record::{Record, parse_records};
+use super::record::LoggedRecords;
 use crate::ids::{JournalId, Mark};
 use crate::rules::Rules;
 use crate::units::{BLOCK_BYTES_U32, to_u32, to_usize};
@@ -135,7 +135,7 @@ pub(crate) struct ParsedTransaction {
     pub(crate) last: u64,
     pub(crate) durable_upto: u64,
     pub(crate) marks: Vec<Mark>,
-    pub(crate) records: Vec<Record>,
+    pub(crate) records: LoggedRecords,
 }
 
 /// Sequence and length of the transaction that seems to start with `block`, read from `at`. The
@@ -188,6 +188,6 @@ pub(crate) fn open(blocks: &[u8], expected: &Expected) -> Option<ParsedTransacti
         last,
         durable_upto: header.durable_upto.get(),
         marks,
-        records: parse_records(records).ok()?,
+        records: LoggedRecords::read(records).ok()?,
     })
 }

@@ -22,4 +22,4 @@ mod tests;
 pub use headers::{COUNT_MAX, NUMBER_START_MAX, check_counts, write_fresh_headers};
 pub use scan::{LogLayout, LoggedTransaction, Scan, ScannedRing, scan};
 
-pub use crate::format::Record;
+pub use crate::format::{LoggedRecords, Record};

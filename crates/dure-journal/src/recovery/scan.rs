@@ -15,7 +15,9 @@ use dure_sync::thread;
 use super::headers::read_header;
 use super::reader::Reader;
 use crate::error::Result;
-use crate::format::{Expected, JournalHeader, ParsedTransaction, Record, TailPosition, open, peek};
+use crate::format::{
+    Expected, JournalHeader, LoggedRecords, ParsedTransaction, TailPosition, open, peek,
+};
 use crate::ids::{JournalId, Mark};
 use crate::journal::RingStart;
 use crate::rules::Rules;
@@ -55,7 +57,7 @@ pub struct LoggedTransaction {
     /// Handles of its journal that were durable when it was written.
     pub durable_upto: u64,
     /// The records of its handles, in join order.
-    pub records: Vec<Record>,
+    pub records: LoggedRecords,
 }
 
 /// What the scan found of one journal besides its transactions.

@@ -1,7 +1,7 @@
 use dure_block::Lba;
 
 use super::scan::{LoggedTransaction, Scan, ScannedRing};
-use crate::format::TailPosition;
+use crate::format::{LoggedRecords, TailPosition};
 use crate::ids::{JournalId, Mark};
 use crate::journal::RingStart;
 use crate::rules::Rules;
@@ -29,7 +29,7 @@ fn scan(tail: u64, logs: &[Vec<(u64, Vec<Mark>)>]) -> Scan {
                 last: first + handles - 1,
                 marks: marks.clone(),
                 durable_upto: tail - 1,
-                records: Vec::new(),
+                records: LoggedRecords::default(),
             });
             first += handles;
         }

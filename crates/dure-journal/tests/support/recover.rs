@@ -69,7 +69,7 @@ fn apply(scan: &Scan, granules: &mut [(u64, Payload)]) -> Result<(), String> {
         .zip(survivors)
         .filter(|(_, survives)| *survives)
     {
-        for record in &transaction.records {
+        for record in transaction.records.iter() {
             match record {
                 Record::Delta {
                     granule,
@@ -80,19 +80,19 @@ fn apply(scan: &Scan, granules: &mut [(u64, Payload)]) -> Result<(), String> {
                     let granule = usize::try_from(granule.nid.0).unwrap();
                     if granule >= GRANULES
                         || bytes.len() != 8
-                        || usize::from(*offset) + 8 > SLOTS * 8
+                        || usize::from(offset) + 8 > SLOTS * 8
                     {
                         return Err(format!("nonsense in {transaction:?}"));
                     }
-                    let delta = (*offset, bytes.clone());
-                    logged.push(((granule, *version), delta.clone()));
-                    if deltas.insert((granule, *version), delta).is_some() {
+                    let delta = (offset, bytes.to_vec());
+                    logged.push(((granule, version), delta.clone()));
+                    if deltas.insert((granule, version), delta).is_some() {
                         return Err(format!("granule {granule} has version {version} twice"));
                     }
                 }
                 Record::Image { nid, bytes } => images.extend(decode(nid.0, bytes)),
                 Record::Note { kind, bytes } => {
-                    if *kind != 7 || bytes.iter().any(|byte| *byte != 7) {
+                    if kind != 7 || bytes.iter().any(|byte| *byte != 7) {
                         return Err(format!("nonsense in a note of {transaction:?}"));
                     }
                 }
