@@ -409,7 +409,7 @@ impl Volume {
         }
         // Nobody waits for room: pages that find none are not rewritten so soon that a place in the
         // table would spare them a write.
-        self.logged.room(self.partition(), pages)
+        self.logged.room_that_pays(self.partition(), pages)
     }
 
     /// Room for a batch that has to go into the log (`data=journal`): a checkpoint empties the table. No

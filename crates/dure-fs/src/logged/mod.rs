@@ -16,15 +16,18 @@
 //!   the same scenario, with the write already under way.
 //! * An entry goes after a checkpoint only when its block was written, or is no page's any more because
 //!   it could not be; so a reader that finds none here finds the data on the device.
-//! * Memory: at most `pages_max` pages; whoever finds no room writes the block itself. Cores keep a small
+//! * Memory: at most `pages_max` pages, fewer while they do not pay ([`admission`]); whoever finds no room
+//!   writes the block itself. Cores keep a small
 //!   stock of room, so that pages that go round (logged, overwritten, freed) touch no line of another core.
 //!
 //! **On a crash** recovery takes from the logs the data of every slot that survives, still names the block
 //! and has the CRC; it counts as if it lay in the block, and is written there before the logs are emptied.
 
+mod admission;
+
 use std::collections::BTreeMap;
 
-use dure_block::{Lba, Queue, WriteFlags};
+use dure_block::{BlockBuf, Lba, Queue, WriteFlags};
 use dure_sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use dure_sync::{Arc, CachePadded, CoreId, Counter, Mutex, PerCore};
 
@@ -33,6 +36,7 @@ use crate::file::{Frame, FramePool};
 use crate::ranks::LOGGED;
 use crate::space::{Effect, Space};
 use crate::units::{BLOCK_BYTES, BlockNo, Run, to_u64, to_usize};
+use admission::Admission;
 
 /// Locks of the table. A core allocates from a segment of its own, so neighbours share a lock.
 const SHARDS: usize = 64;
@@ -72,6 +76,7 @@ pub(crate) struct LoggedBlocks {
     /// Pages that a core may take without asking for them.
     stocks: PerCore<AtomicI64>,
     pages_max: u64,
+    admission: Admission,
     frames: Arc<FramePool>,
     /// Pages that went to the log.
     pub(crate) logged: Counter,
@@ -131,6 +136,7 @@ impl LoggedBlocks {
             rest: CachePadded::new(AtomicI64::new(signed(to_usize(pages_max)))),
             stocks: PerCore::new(cores, |_| AtomicI64::new(0)),
             pages_max,
+            admission: Admission::new(signed(to_usize(pages_max))),
             frames,
             logged: Counter::default(),
             spared: Counter::default(),
@@ -181,15 +187,38 @@ impl LoggedBlocks {
         })
     }
 
-    /// The same, and what other cores have in stock counts.
+    /// The same for pages that can be written to their blocks as well.
+    pub(crate) fn room_that_pays(&self, core: CoreId, pages: usize) -> Option<Room<'_>> {
+        let room = self.room(core, pages);
+        if room.is_none() {
+            self.admission.refused.add(signed(pages));
+        }
+        room
+    }
+
+    /// Room as [`LoggedBlocks::room`], and what other cores have in stock counts.
     pub(crate) fn room_of_all(&self, core: CoreId, pages: usize) -> Option<Room<'_>> {
         self.room(core, pages).or_else(|| {
-            for stock in self.stocks.iter() {
-                let there = stock.swap(0, Ordering::Relaxed);
-                self.rest.fetch_add(there, Ordering::Relaxed);
-            }
+            self.collect_stocks();
             self.room(core, pages)
         })
+    }
+
+    fn collect_stocks(&self) {
+        for stock in self.stocks.iter() {
+            let there = stock.swap(0, Ordering::Relaxed);
+            self.rest.fetch_add(there, Ordering::Relaxed);
+        }
+    }
+
+    /// After a checkpoint that found `placed` pages: takes more from now on, or fewer. The caller holds the
+    /// checkpoint lock.
+    fn learn(&self, placed: usize) {
+        let more = self.admission.learn(self.spared.sum(), signed(placed));
+        if more < 0 {
+            self.collect_stocks();
+        }
+        self.rest.fetch_add(more, Ordering::Relaxed);
     }
 
     /// Room beyond the bound: for what recovery found and may not write (a read-only mount).
@@ -316,8 +345,9 @@ impl LoggedBlocks {
         }
         let blocks = self.begin_writing();
         let mut unplaced: Vec<(BlockNo, Error)> = Vec::new();
-        let write = |run: &[BlockNo]| {
-            let written = self.write_run(queue, run);
+        let mut bytes = BlockBuf::zeroed(blocks.len().min(BLOCKS_PER_WRITE));
+        let mut write = |run: &[BlockNo]| {
+            let written = self.write_run(queue, run, &mut bytes);
             if written.is_ok() {
                 self.end_writing(core, space, run);
             }
@@ -339,6 +369,7 @@ impl LoggedBlocks {
                 })),
             }
         }
+        self.learn(blocks.len());
         let (blocks, errors): (Vec<_>, Vec<_>) = unplaced.into_iter().unzip();
         match errors.into_iter().next() {
             None => Ok(()),
@@ -378,15 +409,16 @@ impl LoggedBlocks {
         blocks
     }
 
-    fn write_run(&self, queue: &Queue, run: &[BlockNo]) -> Result<()> {
-        let mut bytes = dure_block::BlockBuf::zeroed(run.len());
-        let pages = bytes.as_mut_slice().chunks_exact_mut(BLOCK_BYTES);
+    /// Writes adjacent blocks; `bytes` has room for them.
+    fn write_run(&self, queue: &Queue, run: &[BlockNo], bytes: &mut BlockBuf) -> Result<()> {
+        let bytes = &mut bytes.as_mut_slice()[..run.len() * BLOCK_BYTES];
+        let pages = bytes.chunks_exact_mut(BLOCK_BYTES);
         for (block, out) in run.iter().zip(pages) {
             let shard = self.shard(*block).lock();
             let entry = shard.get(block).expect("being written, so it stays");
             out.copy_from_slice(entry.frame.bytes());
         }
-        queue.write(Lba::new(run[0].0), bytes.as_slice(), WriteFlags::NONE)?;
+        queue.write(Lba::new(run[0].0), bytes, WriteFlags::NONE)?;
         Ok(())
     }
 

@@ -124,7 +124,11 @@ fn a_block_freed_while_it_is_written_stays_allocated_until_that_is_over() {
     );
     world.space.settle(effects);
     assert_eq!(world.space.statistics().free, free);
-    world.table.write_run(&world.queue, &blocks).unwrap();
+    let mut bytes = BlockBuf::zeroed(blocks.len());
+    world
+        .table
+        .write_run(&world.queue, &blocks, &mut bytes)
+        .unwrap();
     world.table.end_writing(CORE, &world.space, &blocks[..2]);
     assert_eq!(world.space.statistics().free, free + 2);
     assert!(world.table.holds(BlockNo(middle + 1)) && !world.table.holds(BlockNo(middle)));
@@ -177,4 +181,41 @@ fn the_table_takes_no_more_than_its_share() {
     assert!(world.table.room(CORE, 1).is_some());
     drop(world.free(run.first.0, 3));
     assert!(world.table.room(CORE, 4).is_some());
+}
+
+/// Pages that are only placed close the table, down to a sixteenth; pages that it spares open it again.
+#[test]
+fn the_table_takes_as_many_pages_as_pay() {
+    let world = world(16);
+    let checkpoint = || world.table.write_all(CORE, &world.queue, &world.space);
+    let takes = |pages: usize| world.table.room_of_all(CORE, pages).is_some();
+    let fill = |pages: usize| -> Vec<Run> { (0..pages).map(|_| world.log(1)).collect() };
+    for open in [16, 8, 4, 2, 1, 1] {
+        assert!(takes(open) && !takes(open + 1), "{open} pages");
+        fill(open);
+        assert!(world.table.room_that_pays(CORE, 1).is_none());
+        checkpoint().unwrap();
+    }
+    for open in [1, 2, 4, 8, 16, 16] {
+        assert!(takes(open) && !takes(open + 1), "{open} pages");
+        let rewritten = fill(open);
+        assert!(world.table.room_that_pays(CORE, 1).is_none());
+        for run in rewritten {
+            world.space.settle(world.free(run.first.0, 1));
+        }
+        fill(open);
+        checkpoint().unwrap();
+    }
+}
+
+/// A table that refuses nobody stays as it is, whatever a checkpoint places.
+#[test]
+fn a_table_with_room_for_all_stays_open() {
+    let world = world(16);
+    for _ in 0..3 {
+        world.log(8);
+        let placed = world.table.write_all(CORE, &world.queue, &world.space);
+        placed.unwrap();
+    }
+    assert!(world.table.room_of_all(CORE, 16).is_some());
 }
