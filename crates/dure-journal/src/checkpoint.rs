@@ -16,7 +16,7 @@ use crate::error::{Error, Result, StopCause, StopReason};
 use crate::format::{JournalHeader, SEGMENTS_MAX, TailPosition};
 use crate::ids::JournalId;
 use crate::journal::{HeaderState, Journal, Settle};
-use crate::log::{CoreLog, Writer};
+use crate::log::{CoreLog, Writer, half_room};
 use crate::trace::TraceEvent;
 
 impl<S: Settle> Journal<S> {
@@ -69,6 +69,7 @@ impl<S: Settle> Journal<S> {
         log.tallies.write.ring(&writer.ring);
         let mut joined = log.joined.lock();
         joined.room += i64::from(released) * self.usable();
+        joined.told_half &= joined.room < joined.half;
         joined.images.head.segments_free += released;
         log.tallies.checkpointed(&mut joined, passed);
         drop(joined);
@@ -103,9 +104,12 @@ impl<S: Settle> Journal<S> {
         let mut writer = log.writer.lock();
         writer.ring.add(segment);
         log.tallies.write.ring(&writer.ring);
+        let half = half_room(&writer.ring, self.usable());
         drop(writer);
         let mut joined = log.joined.lock();
         joined.room += self.usable();
+        joined.half = half;
+        joined.told_half &= joined.room < joined.half;
         joined.images.head.segments_free += 1;
         Ok(())
     }
@@ -130,6 +134,7 @@ impl<S: Settle> Journal<S> {
             return Ok(None);
         };
         joined.room -= self.usable();
+        joined.half = half_room(&writer.ring, self.usable());
         joined.images.head.segments_free -= 1;
         drop(joined);
         log.tallies.write.ring(&writer.ring);

@@ -39,6 +39,7 @@ pub struct Handle<'j, S: Settle> {
     reserved: u32,
     /// Bytes reserved for images besides.
     images: u32,
+    half_full: bool,
     /// What the file system is doing; statistics only.
     operation: u8,
     /// Marks it was given, duplicates included.
@@ -61,8 +62,8 @@ impl<'j, S: Settle> Handle<'j, S> {
     pub(crate) fn new(
         journal: &'j Journal<S>,
         id: JournalId,
-        reserved: u32,
-        images: u32,
+        (reserved, images): (u32, u32),
+        half_full: bool,
         buffers: Buffers<S::Effect>,
     ) -> Self {
         Self {
@@ -70,6 +71,7 @@ impl<'j, S: Settle> Handle<'j, S> {
             id,
             reserved,
             images,
+            half_full,
             operation: 0,
             marks_given: 0,
             buffers: Some(buffers),
@@ -87,6 +89,13 @@ impl<'j, S: Settle> Handle<'j, S> {
             "kind {operation} of operations is not told apart"
         );
         self.operation = operation;
+    }
+
+    /// Whether this is the handle that left less than half of the log's room: a checkpoint begun now would
+    /// be done before anybody waits for it. One handle is told, until a checkpoint has made room.
+    #[must_use]
+    pub fn found_log_half_full(&self) -> bool {
+        self.half_full
     }
 
     fn buffers(&mut self) -> &mut Buffers<S::Effect> {

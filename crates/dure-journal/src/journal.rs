@@ -262,12 +262,20 @@ impl<S: Settle> Journal<S> {
             return Err(BeginError::LogFull);
         }
         joined.room -= promised;
+        let half_full =
+            joined.room < joined.half && !std::mem::replace(&mut joined.told_half, true);
         log.tallies.join.begun.add(1);
         let buffers = joined.spare.pop().unwrap_or(const { Buffers::new() });
         drop(joined);
         self.trace
             .record(Some(id), || TraceEvent::Begin { bytes: reserved });
-        Ok(Handle::new(self, id, reserved, images, buffers))
+        Ok(Handle::new(
+            self,
+            id,
+            (reserved, images),
+            half_full,
+            buffers,
+        ))
     }
 
     /// Bytes of handles a free segment is sure to take.

@@ -26,6 +26,7 @@ use crate::records::image::{Head, Images};
 use crate::ring::Ring;
 use crate::space::{HandleEnd, Piece};
 use crate::statistics::Tallies;
+use crate::units::to_u32;
 
 /// Rank of the lock over the capture of a closed transaction. Buffers are locked under it.
 pub(crate) const CAPTURE: u8 = 95;
@@ -137,6 +138,11 @@ pub(crate) struct Link {
     pub(crate) taken_ns: u64,
 }
 
+/// Half of the room that an empty log has; its head takes a segment.
+pub(crate) fn half_room(ring: &Ring, usable: i64) -> i64 {
+    i64::from(to_u32(ring.segments().len()) - 1) * usable / 2
+}
+
 /// Under the lock `joined`.
 #[derive(Debug)]
 pub(crate) struct Joined<E> {
@@ -150,6 +156,9 @@ pub(crate) struct Joined<E> {
     pub(crate) settling: bool,
     /// What may still be promised to handles; see `space`.
     pub(crate) room: i64,
+    /// Who first leaves less `room` than [`half_room`] is told so.
+    pub(crate) half: i64,
+    pub(crate) told_half: bool,
     pub(crate) spare: Vec<Buffers<E>>,
     /// Policy `image`.
     pub(crate) images: Images,
@@ -301,6 +310,8 @@ impl<E> CoreLog<E> {
             effects: VecDeque::new(),
             settling: false,
             room,
+            half: half_room(&ring, usable),
+            told_half: false,
             spare: Vec::new(),
             images: Images::new(head),
             since_ns: 0,

@@ -1,5 +1,5 @@
-//! Log rings grow by segments: a journal whose full log forced a checkpoint gets more room, as long as
-//! all logs together stay below an eighth of the volume.
+//! Log rings grow by segments: a journal whose log made a checkpoint necessary gets more room, as long
+//! as all logs together stay below an eighth of the volume.
 
 use dure_block::Lba;
 use dure_journal::{JournalId, Stall};
@@ -41,22 +41,27 @@ impl Volume {
     /// # Errors
     /// As [`Volume::checkpoint`].
     pub(crate) fn make_log_room(&self, journal: JournalId) -> Result<()> {
-        self.check_writable()?;
         let start = clock::monotonic_ns();
-        let before = self.counters.checkpoints.sum();
-        let mut state = self.checkpoint.lock();
-        if self.counters.checkpoints.sum() == before {
-            self.checkpoint_locked(&mut state)?;
-            self.grow_ring(journal)
-                .inspect_err(|error| self.stop(error))?;
-        } else {
-            self.check_writable()?;
-        }
-        drop(state);
+        self.make_log_room_since(journal, self.counters.checkpoints.sum())?;
         let waited = clock::monotonic_ns().saturating_sub(start);
         self.journal()
             .stalled(self.partition(), Stall::LogFull, waited);
         Ok(())
+    }
+
+    /// The same for one who found it full, or half full, when there had been so many checkpoints.
+    ///
+    /// # Errors
+    /// As [`Volume::checkpoint`].
+    pub(crate) fn make_log_room_since(&self, journal: JournalId, checkpoints: i64) -> Result<()> {
+        self.check_writable()?;
+        let mut state = self.checkpoint.lock();
+        if self.counters.checkpoints.sum() != checkpoints {
+            return self.check_writable();
+        }
+        self.checkpoint_locked(&mut state)?;
+        self.grow_ring(journal)
+            .inspect_err(|error| self.stop(error))
     }
 
     /// With `records=image` an operation announces whole nodes. Lets every ring grow until it can hold

@@ -1,9 +1,11 @@
 //! Work nobody asked for: commits and write-back every `commit_interval`, checkpoints and cleaning before
-//! they become urgent. One thread, which sleeps while there is nothing to do.
+//! they become urgent. One thread, which sleeps while there is nothing to do. An operation that leaves a log
+//! half full wakes it, so that a checkpoint has made room before anybody has to wait for one.
 
 use std::time::Duration;
 
-use dure_sync::{Arc, Condvar, Mutex, Weak, thread};
+use dure_journal::JournalId;
+use dure_sync::{Arc, Condvar, Mutex, Weak, clock, thread};
 
 use super::{Background, Volume};
 use crate::ranks::FLUSHER;
@@ -24,6 +26,8 @@ struct Inner {
 #[derive(Debug, Default)]
 struct State {
     stop: bool,
+    /// Logs that want room, and how many checkpoints there had been when they did.
+    half_full: Vec<(JournalId, i64)>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
@@ -56,27 +60,73 @@ pub(super) fn start(volume: &Arc<Volume>) {
     volume.background.inner.state.lock().thread = Some(thread);
 }
 
+/// What there is to do.
+enum Work {
+    /// The interval is over.
+    Round,
+    /// Logs want room.
+    Room(Vec<(JournalId, i64)>),
+    Stop,
+}
+
 /// Ends when told to, or when the volume is gone.
 fn run(inner: &Inner, volume: &Weak<Volume>, interval: Duration) {
+    let interval = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
+    let mut next_round = clock::monotonic_ns().saturating_add(interval);
     loop {
-        let state = inner.state.lock();
-        if state.stop {
-            return;
-        }
-        let (state, _) = inner.wake.wait_timeout(state, interval);
-        if state.stop {
-            return;
-        }
-        drop(state);
+        let work = inner.wait(next_round);
         let Some(volume) = volume.upgrade() else {
             return;
         };
         // A failure has stopped the volume and shows at the next fsync; there is nobody to tell here.
-        let _ = volume.background_round();
+        match work {
+            Work::Stop => return,
+            Work::Round => {
+                let _ = volume.background_round();
+                next_round = clock::monotonic_ns().saturating_add(interval);
+            }
+            Work::Room(logs) => {
+                for (journal, checkpoints) in logs {
+                    let _ = volume.make_log_room_since(journal, checkpoints);
+                }
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// Sleeps until there is something to do, at the latest the next round.
+    fn wait(&self, next_round: u64) -> Work {
+        let mut state = self.state.lock();
+        loop {
+            if state.stop {
+                return Work::Stop;
+            }
+            if !state.half_full.is_empty() {
+                return Work::Room(std::mem::take(&mut state.half_full));
+            }
+            let left = next_round.saturating_sub(clock::monotonic_ns());
+            if left == 0 {
+                return Work::Round;
+            }
+            (state, _) = self.wake.wait_timeout(state, Duration::from_nanos(left));
+        }
     }
 }
 
 impl Volume {
+    /// The log of `journal` has become half full.
+    pub(super) fn want_log_room(&self, journal: JournalId) {
+        let checkpoints = self.counters.checkpoints.sum();
+        let mut state = self.background.inner.state.lock();
+        // Without the thread there is nobody to do it.
+        if state.thread.is_some() {
+            state.half_full.push((journal, checkpoints));
+            drop(state);
+            self.background.inner.wake.notify_all();
+        }
+    }
+
     /// One round: writes access times and old pages back, commits, and checkpoints when logs or dirty nodes ask for it.
     ///
     /// # Errors

@@ -245,6 +245,9 @@ impl Volume {
             };
             let full = match handle {
                 Ok(mut handle) => {
+                    if handle.found_log_half_full() {
+                        self.want_log_room(journal.journal_of(core));
+                    }
                     handle.set_operation(kind.number());
                     return Ok(handle);
                 }

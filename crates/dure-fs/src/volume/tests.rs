@@ -4,7 +4,8 @@ use dure_block::crash::{CrashImages, Selection, Tear};
 use dure_block::ram::RamDevice;
 use dure_block::record::{Effect, RecordDevice};
 use dure_block::{Device, share};
-use dure_sync::Arc;
+use dure_sync::{Arc, clock, thread};
+use std::time::Duration;
 
 use super::{Background, FileSystem, MountOptions};
 use crate::check::{CheckOptions, Issue, IssueKind, check};
@@ -128,6 +129,39 @@ fn checkpoints_let_the_log_go_round_many_times() {
     for &nid in &nids {
         assert_eq!(text(&fs, nid, 8), 1999_u64.to_le_bytes());
     }
+}
+
+#[test]
+fn a_log_that_is_half_full_wakes_the_background() {
+    let device = ram(16384, 1);
+    let options = MountOptions {
+        background: Background::Thread,
+        commit_interval: Duration::from_secs(3600),
+        ..options()
+    };
+    let fs = FileSystem::open(shared(&device), options).unwrap();
+    let nid = make(&fs, b"0").0;
+    let id = journal_id(0);
+    let capacity = fs.0.journal().usage(id).capacity;
+    let checkpoints = || fs.0.counters.checkpoints.sum();
+    // A quarter of the log at a time, with a pause that a checkpoint fits into.
+    for _ in 0..4 {
+        for round in 0..capacity / 4 {
+            let mut op = fs.0.op(OpKind::Write, OpClass::Normal, 1).unwrap();
+            let node = fs.0.node(nid, NodeKind::Blob).unwrap();
+            op.edit(&node, 0).fill(u8::try_from(round % 250).unwrap());
+            op.finish();
+        }
+        let deadline = clock::monotonic_ns() + 1_000_000_000;
+        while checkpoints() == 0 && clock::monotonic_ns() < deadline {
+            thread::sleep(Duration::from_millis(1));
+        }
+        if checkpoints() > 0 {
+            break;
+        }
+    }
+    let full = fs.0.journal().statistics()[0].begin_log_full;
+    assert_eq!((checkpoints(), full), (1, 0), "nobody waited for it");
 }
 
 /// Found by a benchmark: the core that wrote first took all the log space there is, and the next one did

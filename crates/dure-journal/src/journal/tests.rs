@@ -231,6 +231,32 @@ fn a_cut_always_fits_however_the_space_was_used() {
 }
 
 #[test]
+fn one_handle_is_told_that_the_log_is_half_full() {
+    let (journal, _, _) = start(config(1, 4, Order::PerCore));
+    let told = |times: u32| {
+        let mut count = 0;
+        let mut last = Mark::NONE;
+        for _ in 0..times {
+            let Ok(mut handle) = journal.begin(core(0), 1000) else {
+                break;
+            };
+            count += u32::from(handle.found_log_half_full());
+            handle.note(1, &[1; 900]);
+            last = handle.join();
+        }
+        (count, last)
+    };
+    assert_eq!(told(1).0, 0, "it is nearly empty");
+    let (count, last) = told(u32::MAX);
+    assert_eq!(count, 1, "of all who filled it");
+    journal.commit(&[last]).unwrap();
+    let cut = journal.cut();
+    journal.checkpoint_done(&cut, 1).unwrap();
+    assert_eq!(told(1).0, 0, "a checkpoint has made room");
+    assert_eq!(told(u32::MAX).0, 1, "and it was filled again");
+}
+
+#[test]
 fn a_ring_grows_up_to_what_its_header_can_list() {
     let config = config(1, 2, Order::PerCore);
     let (journal, _, queue) = start(config.clone());
