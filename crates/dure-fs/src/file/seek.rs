@@ -24,6 +24,14 @@ pub enum SeekTarget {
 }
 
 impl FileSystem {
+    /// The size of a regular file. Cheaper than its attributes, and shared with who changes these.
+    ///
+    /// # Errors
+    /// `Invalid` for another type of inode.
+    pub fn size(&self, inode: &InodeRef) -> Result<u64> {
+        Ok(super::regular(inode)?.state.read().file.size)
+    }
+
     /// The first offset at or behind `offset` that is data, or a hole. `None` when there is none: the
     /// offset is at or behind the end of the file, or only a hole follows.
     ///

@@ -231,7 +231,7 @@ impl File {
         let (base, delta) = match seek {
             Seek::Set(offset) => (offset, 0),
             Seek::Current(delta) => (position, delta),
-            Seek::End(delta) => (fs.attributes(inode)?.size, delta),
+            Seek::End(delta) => (fs.size(inode)?, delta),
             Seek::Data(offset) => {
                 return Ok(fs
                     .seek(inode, offset, SeekTarget::Data)?
