@@ -72,10 +72,12 @@ impl AccessTimeCell {
         (mtime, ctime): (Time, Time),
         now: Time,
     ) -> bool {
-        let wanted = policy.wants(self.current(record), (mtime, ctime), now);
-        // Relaxed: a time of its own. Load first: within a tick of the clock the line stays shared.
-        let changed = wanted && self.0.load(Ordering::Relaxed) != nanos(now);
+        let current = self.current(record);
+        let wanted = policy.wants(current, (mtime, ctime), now);
+        // Within a tick of the clock the line stays shared, also when the record has got the time meanwhile.
+        let changed = wanted && nanos(current) != nanos(now);
         if changed {
+            // Relaxed: a time of its own.
             self.0.store(nanos(now), Ordering::Relaxed);
         }
         changed
@@ -246,5 +248,7 @@ mod tests {
         cell.clear();
         assert_eq!(record.atime, at(99));
         assert!(!cell.is_pending());
+        assert!(!cell.touch(AccessTime::Always, &record, (at(0), at(0)), at(99)));
+        assert!(!cell.is_pending(), "the record has this time");
     }
 }
