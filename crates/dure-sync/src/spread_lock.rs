@@ -151,6 +151,11 @@ impl<const RANK: u8, T> SpreadLock<RANK, T> {
         None
     }
 
+    /// Whether readers have met in it, ever: it has a count per core. Only a hint.
+    pub fn readers_met(&self) -> bool {
+        self.counts.get().is_some()
+    }
+
     /// The data, for the sole owner of the lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.lock.get_mut()

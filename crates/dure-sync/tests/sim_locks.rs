@@ -563,3 +563,22 @@ fn sim_spread_readers_share_no_line() {
     let more = transfers_of(1_100).saturating_sub(transfers_of(100));
     assert!(more <= 8, "{more} transfers in 4000 reads");
 }
+
+#[test]
+fn sim_spread_readers_meet_also_when_they_come_by_turns() {
+    let met_after = |cores: [u16; 6]| {
+        run(Config::min_clock(2), move || {
+            let lock: SpreadLock<10, u64> = SpreadLock::new(7);
+            for core in cores {
+                thread::scope(|scope| {
+                    let lock = &lock;
+                    scope.spawn_on(CoreId::new(core), move || assert_eq!(*lock.read(), 7));
+                });
+            }
+            lock.readers_met()
+        })
+        .value
+    };
+    assert!(met_after([0, 1, 0, 1, 0, 1]));
+    assert!(!met_after([1, 1, 1, 1, 1, 1]), "one core's readers");
+}

@@ -44,6 +44,7 @@ pub use state::Stamp;
 pub use sync::SyncScope;
 
 pub(crate) use cache::PageCache;
+pub(crate) use marks::PendingMarks;
 pub(crate) use page::{Frame, FramePool};
 pub(crate) use ranges::Ranges;
 pub(crate) use state::FileState;

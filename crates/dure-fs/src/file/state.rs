@@ -36,6 +36,11 @@ struct PendingTime(
     AtomicU64,
 );
 
+/// As a pending time holds it. A clock before 1970 shows the first moment after it.
+fn stamp_of(time: Time) -> u64 {
+    nanos(time).max(1)
+}
+
 impl PendingTime {
     fn get(&self) -> Option<Time> {
         match self.0.load(Ordering::Relaxed) {
@@ -52,6 +57,24 @@ impl PendingTime {
             self.0.store(now, Ordering::Relaxed);
         }
         changes
+    }
+
+    /// Sets it beside others who do, unless theirs is later. What it was when the record got the time `before`
+    /// is not theirs.
+    fn follow(&self, before: u64, now: u64) {
+        let next = |shown| (shown == before || shown < now).then_some(now);
+        let next = |shown| next(shown).filter(|&next| next != shown);
+        // Nothing is to be done about a failure: what is there is later.
+        let _ = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+    }
+
+    /// Takes it back if it is this one, which the record has now.
+    fn forget(&mut self, logged: u64) {
+        if self.0.load(Ordering::Relaxed) == logged {
+            self.0.store(0, Ordering::Relaxed);
+        }
     }
 }
 
@@ -103,13 +126,23 @@ impl FileState {
     #[inline]
     pub(super) fn stamp(&self, stamp: Stamp, now: Time) -> ShownChange {
         if stamp == Stamp::Set {
-            // A clock before 1970 shows the first moment after it.
-            let now = nanos(now).max(1);
+            let now = stamp_of(now);
             if self.mtime.set(now) | self.ctime.set(now) {
                 return ShownChange::Made;
             }
         }
         ShownChange::Found
+    }
+
+    /// An operation by who shares the inode has given the record another time of change: it is shown from now
+    /// on. The caller has the attributes alone; writers may be setting the time as well.
+    pub(crate) fn show_change_time(&self, old: &InodeRecord, new: &InodeRecord) {
+        self.ctime.follow(stamp_of(old.ctime), stamp_of(new.ctime));
+    }
+
+    /// That time is about to be in the record.
+    pub(crate) fn change_time_logged(&mut self, record: &InodeRecord) {
+        self.ctime.forget(stamp_of(record.ctime));
     }
 
     /// Remembers an operation that concerned the inode, for fsync.

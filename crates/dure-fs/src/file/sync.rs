@@ -81,7 +81,10 @@ impl Volume {
         // Shared: reads and overwrites go on, and a sync that has nothing to do writes nothing they read.
         let state = inode.state.read();
         let mut marks = state.file.marks.clone();
-        // Whoever changed the inode itself; the others are in the list.
+        for &mark in inode.state.attributes(&state).marks() {
+            marks.note(mark);
+        }
+        // Whoever changed the inode itself; the others are in the lists.
         let look = || inode.node.last_writer(inode.index);
         marks.note(inode.state.record_writer(&state, look));
         for mark in state.directory.shared.marks() {

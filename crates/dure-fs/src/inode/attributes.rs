@@ -4,7 +4,7 @@ use dure_sync::SpreadReadGuard;
 
 use crate::error::{Error, Result};
 use crate::format::inode::{InodeRecord, Time};
-use crate::inode::{Inode, InodeRef, InodeState};
+use crate::inode::{ChangedPart, ForAttributes, Inode, InodeRef, InodeState};
 use crate::namespace::{FileKind, attempts};
 use crate::op::OpKind;
 use crate::ranks::INODE;
@@ -147,6 +147,11 @@ impl SetAttributes {
         Ok(())
     }
 
+    /// Whether it sets times to others than now.
+    fn gives_times(&self) -> bool {
+        self.atime.is_some() || self.mtime.is_some() || self.ctime.is_some()
+    }
+
     fn check_times(&self) -> Result<()> {
         let now = Time::default();
         self.atime.map_or(Ok(now), |time| time.resolve(now))?;
@@ -170,7 +175,7 @@ impl FileSystem {
         drop(state);
         let mut state = inode.state.write();
         self.0.load_fold(&mut state)?;
-        Ok(attributes_of(inode, &state))
+        Ok(attributes_of(inode, &state, &state.record))
     }
 
     /// Sets attributes; the size first, the others in one operation.
@@ -196,8 +201,9 @@ impl FileSystem {
 
 /// The attributes, which somebody asks for; of a directory the fold is loaded.
 pub(crate) fn asked(inode: &Inode, state: &SpreadReadGuard<'_, INODE, InodeState>) -> Attributes {
-    let attributes = attributes_of(inode, state);
-    // All but times changes under the exclusive lock only.
+    let whole = inode.state.attributes(state);
+    let attributes = attributes_of(inode, state, whole.record());
+    // All but times stays as it is while `whole` is held.
     let holds = || {
         inode.access_time.current(&state.record) == attributes.atime
             && state.times() == (attributes.mtime, attributes.ctime)
@@ -206,9 +212,8 @@ pub(crate) fn asked(inode: &Inode, state: &SpreadReadGuard<'_, INODE, InodeState
     attributes
 }
 
-/// The caller holds the inode; of a directory the fold is loaded.
-fn attributes_of(inode: &Inode, state: &InodeState) -> Attributes {
-    let record = &state.record;
+/// The caller holds the inode, and its attributes, which are in `record`; of a directory the fold is loaded.
+fn attributes_of(inode: &Inode, state: &InodeState, record: &InodeRecord) -> Attributes {
     let (mtime, ctime) = state.times();
     let mut attributes = Attributes {
         ino: inode.ino,
@@ -265,28 +270,36 @@ impl Volume {
                 .as_ref()
                 .map_or(0, |loaded| loaded.nodes_max(loaded.stream.len()));
             let mut op = self.op(OpKind::Attributes, OpClass::Normal, 1 + nodes)?;
-            let mut state = inode.state.write();
-            if inode.kind == FileKind::Directory {
-                self.load_fold(&mut state)?;
+            let mut held = match set.gives_times() {
+                true => ForAttributes::Alone(inode.state.write()),
+                false => inode.take_attributes(self.options.volume_rules.attributes),
+            };
+            if inode.kind == FileKind::Directory
+                && let ForAttributes::Alone(state) = &mut held
+            {
+                self.load_fold(state)?;
             }
-            let mut record = inode.draft(&state);
-            set.apply(&state, &mut record, inode.kind, op.time())?;
+            let mut record = held.draft(inode);
+            set.apply(held.state(), &mut record, inode.kind, op.time())?;
             let list = match &attributes {
                 Some(loaded) => loaded.with_mode(record.mode.get())?,
                 None => None,
             };
             if let (Some(loaded), Some(list)) = (&attributes, &list) {
-                loaded.write(&mut op, &state, &mut record, list)?;
+                loaded.write(&mut op, held.xattr_changes(), &mut record, list)?;
             }
             inode.store(&mut op, &record);
-            state.file.note_mark(op.finish());
-            if list.is_some() {
-                state.xattr_changes += 1;
-            }
-            if record.set_number != state.record.set_number {
+            let mark = op.finish();
+            if let ForAttributes::Alone(state) = &mut held
+                && record.set_number != state.record.set_number
+            {
                 state.directory.forget_stamps();
             }
-            inode.stored(&mut state, record);
+            let part = match list {
+                Some(_) => ChangedPart::Extended,
+                None => ChangedPart::Plain,
+            };
+            inode.attributes_stored(&mut held, record, (mark, part));
             Ok(())
         })
     }

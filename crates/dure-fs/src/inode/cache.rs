@@ -252,7 +252,7 @@ fn is_idle(inode: &Arc<Inode>) -> bool {
         && !inode.dying.load(Ordering::Acquire)
         // Relaxed: a hint.
         && !inode.referenced.swap(false, Ordering::Relaxed)
-        && inode.state.try_read().is_some_and(|state| is_settled(inode, &state))
+        && inode.state.try_read_whole().is_some_and(|state| is_settled(inode, &state))
 }
 
 /// All it knows is in nodes, and all its operations are valid: an fsync would have nothing to do.

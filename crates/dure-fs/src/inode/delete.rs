@@ -109,7 +109,8 @@ impl Volume {
         if inode.kind == FileKind::File {
             self.free_contents(inode)?;
         }
-        let record = inode.state.read().record;
+        // Nobody else has it; alone, so that its attributes are all in the state.
+        let record = inode.state.write().record;
         let mut chains = Vec::new();
         if record.xattr_root.get() != 0 {
             chains.push(chain::load(self, record.xattr_root.get())?);

@@ -6,13 +6,15 @@
 //! [`InodePools`] give out free inode numbers per partition, [`Orphans`] the slots that name unlinked
 //! inodes on the medium.
 //!
-//! **Invariants.** There is at most one `Inode` per number. `InodeState::record` equals the granule:
-//! both change only together, under the inode's write lock, by an `Op`. An inode whose link count is 0
+//! **Invariants.** There is at most one `Inode` per number. `InodeState::record` equals the granule, but for
+//! attributes that were changed beside others ([`beside`]): both change only together, by an `Op`, under the
+//! inode's write lock. An inode whose link count is 0
 //! has an orphan slot until it is freed. An inode is claimed for deletion by exactly one caller, after
 //! which nobody can pin it. **On a crash** the orphan slots name what must be freed at the next mount.
 
 pub(crate) mod access_time;
 mod attributes;
+mod beside;
 mod cache;
 mod delete;
 mod lock;
@@ -28,6 +30,7 @@ use zerocopy::IntoBytes;
 pub(crate) use access_time::{AccessTimeCell, AccessTimes};
 pub(crate) use attributes::asked;
 pub use attributes::{Attributes, NewInode, SetAttributes, SetTime};
+pub(crate) use beside::{ForAttributes, Part as ChangedPart};
 pub(crate) use cache::{InodeCache, Unlinked};
 pub(crate) use delete::{Weight, freed};
 pub(crate) use lock::{Access, LockedInodes};

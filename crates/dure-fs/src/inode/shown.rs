@@ -9,18 +9,21 @@
 //! of the state, so never beside a writer, and only while the inode is pinned; it is taken out by
 //! whoever takes the state for writing, before he changes anything, and before the inode is evicted. Who
 //! changes what stat shows under the *shared* lock (times of an access, or of a write to a file that tasks
-//! share) calls [`StateLock::changed_shared`] after the change. **On a crash** the table is gone.
+//! share; attributes, see [`super::beside`]) calls [`StateLock::changed_shared`] after the change. **On a crash** the table is gone.
 
 use dure_sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
-use dure_sync::{Arc, RwLockWriteGuard, SpreadLock, SpreadReadGuard, VersionedTable, Weak, Words};
+use dure_sync::{
+    Arc, OnceLock, RwLockWriteGuard, SpreadLock, SpreadReadGuard, VersionedTable, Weak, Words,
+};
 use zerocopy::little_endian::{I64, U32};
 
+use super::beside::Changes;
 use super::{Attributes, InodeState};
 use crate::format::inode::Time;
 use crate::namespace::{FileKind, InodeId};
 use crate::ranks::INODE;
 use crate::units::{Ino, Mark};
-use crate::volume::Volume;
+use crate::volume::{AttributeRule, Volume};
 
 const WORDS: usize = 15;
 const WAYS: usize = 4;
@@ -167,6 +170,9 @@ pub(crate) struct StateLock {
     /// Last writer of the inode's record, or [`NOT_LOOKED`]. Set under `lock` shared, under which it does not
     /// change, reset under it exclusively, which also orders it: hence Relaxed.
     record_writer: AtomicU64,
+    /// Attributes that were changed by who shares the state, from the moment somebody wants to: see
+    /// [`super::beside`].
+    changes: OnceLock<Box<Changes>>,
     id: InodeId,
     home: Arc<Home>,
 }
@@ -177,6 +183,7 @@ impl StateLock {
             lock: SpreadLock::new(state),
             level: AtomicU8::new(UNKNOWN),
             record_writer: AtomicU64::new(NOT_LOOKED),
+            changes: OnceLock::new(),
             id,
             home,
         }
@@ -203,35 +210,62 @@ impl StateLock {
         self.lock.read_ordered()
     }
 
-    /// Locks the state for reading if that needs no waiting.
-    pub(crate) fn try_read(&self) -> Option<SpreadReadGuard<'_, INODE, InodeState>> {
+    /// Locks the state for reading if that needs no waiting, with all attributes in it.
+    pub(crate) fn try_read_whole(&self) -> Option<SpreadReadGuard<'_, INODE, InodeState>> {
+        if self.changes().is_some_and(Changes::is_waiting) {
+            drop(self.try_write()?);
+        }
         self.lock.try_read()
+    }
+
+    /// Whether readers have met in the lock.
+    pub(super) fn readers_met(&self) -> bool {
+        self.lock.readers_met()
+    }
+
+    /// Attributes changed by who shares the state. The caller shares it, or asks as a hint.
+    #[inline]
+    pub(super) fn changes(&self) -> Option<&Changes> {
+        self.changes.get().map(|changes| &**changes)
+    }
+
+    /// From now on attributes are changed by who shares the state. The caller has it alone.
+    #[cold]
+    pub(super) fn make_changes(
+        &self,
+        _alone: &RwLockWriteGuard<'_, INODE, InodeState>,
+        rule: AttributeRule,
+    ) {
+        self.changes.get_or_init(|| Box::new(Changes::new(rule)));
     }
 
     /// Locks the state for writing; nobody is shown the attributes without the lock any more.
     #[inline]
     pub(crate) fn write(&self) -> RwLockWriteGuard<'_, INODE, InodeState> {
-        let guard = self.lock.write();
-        self.taken_alone();
+        let mut guard = self.lock.write();
+        self.taken_alone(&mut guard);
         guard
     }
 
     /// The same; several inodes only in ascending number.
     pub(crate) fn write_ordered(&self) -> RwLockWriteGuard<'_, INODE, InodeState> {
-        let guard = self.lock.write_ordered();
-        self.taken_alone();
+        let mut guard = self.lock.write_ordered();
+        self.taken_alone(&mut guard);
         guard
     }
 
     /// The same if that needs no waiting.
     pub(crate) fn try_write(&self) -> Option<RwLockWriteGuard<'_, INODE, InodeState>> {
-        let guard = self.lock.try_write()?;
-        self.taken_alone();
+        let mut guard = self.lock.try_write()?;
+        self.taken_alone(&mut guard);
         Some(guard)
     }
 
     #[inline]
-    fn taken_alone(&self) {
+    fn taken_alone(&self, state: &mut InodeState) {
+        if let Some(changes) = self.changes() {
+            changes.move_into(state);
+        }
         self.forget();
         if self.record_writer.load(Ordering::Relaxed) != NOT_LOOKED {
             self.record_writer.store(NOT_LOOKED, Ordering::Relaxed);
@@ -239,7 +273,8 @@ impl StateLock {
     }
 
     /// The last writer of the inode's record, as `look` finds it, without a write once somebody has looked. The
-    /// caller shares the inode; it changes only with the record, by who has it alone.
+    /// caller shares the inode; it changes only with the record, by who has it alone, or with attributes of
+    /// a file that are changed beside others: those have their own marks (`Attributed::marks`).
     pub(crate) fn record_writer(&self, _held: &InodeState, look: impl FnOnce() -> Mark) -> Mark {
         let known = self.record_writer.load(Ordering::Relaxed);
         if known != NOT_LOOKED {

@@ -386,7 +386,7 @@ impl Volume {
                 mode: mode & !umask,
             });
         }
-        let attributes = xattr::load_held(self, directory)?;
+        let attributes = xattr::load_held(self, &directory.record, directory.xattr_changes)?;
         xattr::inherit(&attributes, plan.kind, mode, plan.new.umask)
     }
 }

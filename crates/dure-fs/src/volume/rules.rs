@@ -24,6 +24,22 @@ pub enum RangeRule {
     Unchecked,
 }
 
+/// When attributes of a file change beside those who use its data, and what becomes of the changes. Test-only
+/// but for the default.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[doc(hidden)]
+pub enum AttributeRule {
+    /// When readers have met in the lock of its inode.
+    #[default]
+    WhenMet,
+    /// Always.
+    AtOnce,
+    /// Never: the inode is had alone.
+    Alone,
+    /// Always, and who has the inode alone does not look for them.
+    Dropped,
+}
+
 /// Which rules hold. Test-only: every product build uses [`VolumeRules::default`].
 #[derive(Debug, Clone)]
 #[doc(hidden)]
@@ -44,6 +60,8 @@ pub struct VolumeRules {
     pub data_before_tail: bool,
     /// When files get range locks.
     pub ranges: RangeRule,
+    /// When attributes of a file change beside its data.
+    pub attributes: AttributeRule,
     /// The core every operation runs on, whatever the scheduler says.
     pub core: Option<Arc<AtomicUsize>>,
 }
@@ -59,6 +77,7 @@ impl Default for VolumeRules {
             data_before_log: true,
             data_before_tail: true,
             ranges: RangeRule::default(),
+            attributes: AttributeRule::default(),
             core: None,
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! **Problem.** Most inodes have none, some have one of 30 bytes, few have a hundred kilobytes.
 //! **Structure.** [`stream`] encodes, [`chain`] stores, [`acl`] knows access control lists, which are tied
-//! to the mode bits. **Invariants.** A stream changes under its inode's lock, together with the inode
+//! to the mode bits. **Invariants.** A stream changes under its inode's lock, or that of a shared inode's
+//! attributes, together with the inode
 //! (`xattr_root`, `xattr_bytes`, ctime), in one handle; what does not fit one is written before
 //! ([`large`]). **On a crash** an attribute is old or new.
 
@@ -16,7 +17,7 @@ use self::chain::Chain;
 pub use self::stream::XattrMode;
 use crate::error::{Error, Result};
 use crate::format::inode::InodeRecord;
-use crate::inode::{Inode, InodeRef, InodeState};
+use crate::inode::{ChangedPart, Inode, InodeRef};
 use crate::namespace::{Attempt, FileKind, attempts};
 use crate::op::{Op, OpKind};
 use crate::space::OpClass;
@@ -32,20 +33,26 @@ pub(crate) struct Loaded {
     changes: u64,
 }
 
-/// Reads the attributes of an inode whose lock the caller holds.
-pub(crate) fn load_held(volume: &Volume, state: &InodeState) -> Result<Loaded> {
-    let chain = chain::load(volume, state.record.xattr_root.get())?;
-    let bytes = to_usize(u64::from(state.record.xattr_bytes.get()));
+/// Reads the attributes of an inode that the caller holds.
+pub(crate) fn load_held(
+    volume: &Volume,
+    record: &InodeRecord,
+    xattr_changes: u64,
+) -> Result<Loaded> {
+    let chain = chain::load(volume, record.xattr_root.get())?;
+    let bytes = to_usize(u64::from(record.xattr_bytes.get()));
     Ok(Loaded {
         stream: chain.read(bytes)?,
         chain,
-        changes: state.xattr_changes,
+        changes: xattr_changes,
     })
 }
 
 /// Reads the attributes of an inode whose lock the caller does not hold.
 pub(crate) fn load(volume: &Volume, inode: &Inode) -> Result<Loaded> {
-    load_held(volume, &inode.state.read())
+    let state = inode.state.read();
+    let held = inode.state.attributes(&state);
+    load_held(volume, held.record(), held.xattr_changes())
 }
 
 impl Loaded {
@@ -54,16 +61,16 @@ impl Loaded {
         self.chain.nodes().max(chain::nodes_for(bytes))
     }
 
-    /// Lets `op` write a changed stream; the inode's record is the caller's to store, and
-    /// `InodeState::xattr_changes` to raise.
+    /// Lets `op` write a changed stream, if the inode's count of changes is still the one loaded; its record
+    /// is the caller's to store, and the count to raise.
     pub(crate) fn write(
         &self,
         op: &mut Op<'_>,
-        state: &InodeState,
+        xattr_changes: u64,
         record: &mut InodeRecord,
         new: &[u8],
     ) -> std::result::Result<(), Attempt> {
-        if state.xattr_changes != self.changes {
+        if xattr_changes != self.changes {
             return Err(Attempt::Again);
         }
         let owner = Ino(record.ino.get());
@@ -132,11 +139,13 @@ impl FileSystem {
     /// `Invalid`, `NameTooLong`, `NotSupported` for the name; of reading its nodes.
     pub fn get_xattr(&self, inode: &InodeRef, name: &[u8]) -> Result<Option<Vec<u8>>> {
         stream::check_name(name)?;
-        let state = inode.inode().state.read();
-        if state.record.xattr_root.get() == 0 {
+        let inode = inode.inode();
+        let state = inode.state.read();
+        let held = inode.state.attributes(&state);
+        if held.record().xattr_root.get() == 0 {
             return Ok(None);
         }
-        let loaded = load_held(&self.0, &state)?;
+        let loaded = load_held(&self.0, held.record(), held.xattr_changes())?;
         Ok(stream::get(&loaded.stream, name)?.map(<[u8]>::to_vec))
     }
 
@@ -233,17 +242,16 @@ impl Volume {
                 OpClass::Normal,
                 1 + loaded.nodes_max(new.len()),
             )?;
-            let mut state = inode.state.write();
-            let mut record = inode.draft(&state);
+            let mut held = inode.take_attributes(self.options.volume_rules.attributes);
+            let mut record = held.draft(inode);
             let mut again = loaded.stream.clone();
             change(&mut again, &mut record)?;
-            loaded.write(&mut op, &state, &mut record, &again)?;
+            loaded.write(&mut op, held.xattr_changes(), &mut record, &again)?;
             record.ctime = op.time();
             assert_eq!(to_u64(again.len()), u64::from(record.xattr_bytes.get()));
             inode.store(&mut op, &record);
-            state.file.note_mark(op.finish());
-            state.xattr_changes += 1;
-            inode.stored(&mut state, record);
+            let mark = op.finish();
+            inode.attributes_stored(&mut held, record, (mark, ChangedPart::Extended));
             Ok(())
         })
     }

@@ -1,0 +1,264 @@
+//! Attributes of a file changed beside those who use its data.
+//!
+//! **Problem.** chmod and setxattr commute with reads and overwrites of the file's data. If they took the
+//! inode alone, they would keep these out, and write the lines of its lock that all of them read.
+//! **Structure.** Once readers have met in the lock of a file's state, who changes attributes shares the
+//! state and has [`Changes`] alone instead. What it changed stays there, as [`Changed`], until somebody
+//! takes the state alone: that moves it into the state before anybody looks (`StateLock::taken_alone`).
+//! So who has the state alone need not know of this, nor who shares it for the data's sake.
+//!
+//! **Invariants.** The record in [`Changed`], or if there is none the state's, equals the granule. It differs
+//! from the state's in attributes only: mode, owner, group, ctime, the extended attributes. What the data
+//! goes by (size, blocks, map) and the number of names change by who has the state alone. [`Changes`] is made by who has the state
+//! alone, stays as long as the inode is in memory, and is taken by who shares the state, and let go before
+//! it: so who shares the state and finds none need not fear one, and who has it alone finds it free. The
+//! time of the change is shown by `FileState`, where readers look for it. **On a crash** nothing of this
+//! is needed: the operation is in the log.
+
+use dure_sync::atomic::{AtomicBool, Ordering};
+use dure_sync::{RwLockWriteGuard, SpreadLock, SpreadReadGuard};
+
+use super::{Inode, InodeState, StateLock};
+use crate::file::PendingMarks;
+use crate::format::inode::InodeRecord;
+use crate::namespace::FileKind;
+use crate::ranks::{ATTRIBUTES, INODE};
+use crate::units::Mark;
+use crate::volume::AttributeRule;
+
+/// Attributes that are not in the state yet.
+#[derive(Debug)]
+pub(super) struct Changed {
+    record: InodeRecord,
+    /// Who changed them.
+    marks: PendingMarks,
+    /// Changes of extended attributes among them.
+    xattr_changes: u64,
+}
+
+/// What those who share a file have changed of its attributes.
+#[derive(Debug)]
+pub(super) struct Changes {
+    lock: SpreadLock<ATTRIBUTES, Option<Changed>>,
+    /// There is something. Set with `lock` held alone, cleared by who has the state alone. Relaxed: the
+    /// state's lock orders these.
+    waiting: AtomicBool,
+    rule: AttributeRule,
+}
+
+impl Changes {
+    /// Nothing is changed yet.
+    pub(super) fn new(rule: AttributeRule) -> Changes {
+        Changes {
+            lock: SpreadLock::new(None),
+            waiting: AtomicBool::new(false),
+            rule,
+        }
+    }
+
+    /// Whether the state lacks something.
+    #[inline]
+    pub(super) fn is_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Moves what was changed into the state, which the caller has alone.
+    #[inline]
+    pub(super) fn move_into(&self, state: &mut InodeState) {
+        if self.is_waiting() {
+            self.move_all(state);
+        }
+    }
+
+    #[cold]
+    fn move_all(&self, state: &mut InodeState) {
+        let mut held = self
+            .lock
+            .try_write()
+            .expect("whoever has it shares the state");
+        let changed = held.take().expect("something is waiting");
+        drop(held);
+        self.waiting.store(false, Ordering::Relaxed);
+        if self.rule == AttributeRule::Dropped {
+            return;
+        }
+        let Changed {
+            record,
+            marks,
+            xattr_changes,
+        } = changed;
+        assert!(state.record.size == record.size && state.record.map_root == record.map_root);
+        assert_eq!(state.record.nlink, record.nlink, "names change alone");
+        state.file.change_time_logged(&record);
+        state.record = record;
+        marks
+            .all()
+            .iter()
+            .for_each(|&mark| state.file.note_mark(mark));
+        state.xattr_changes += xattr_changes;
+    }
+}
+
+/// The attributes of an inode, for somebody who shares its state.
+#[derive(Debug)]
+pub(crate) struct Attributed<'i> {
+    /// None: nobody changes them but who has the state alone.
+    changes: Option<SpreadReadGuard<'i, ATTRIBUTES, Option<Changed>>>,
+    state: &'i InodeState,
+}
+
+impl Attributed<'_> {
+    fn changed(&self) -> Option<&Changed> {
+        self.changes.as_ref()?.as_ref()
+    }
+
+    /// The record, as the granule has it.
+    pub(crate) fn record(&self) -> &InodeRecord {
+        self.changed()
+            .map_or(&self.state.record, |changed| &changed.record)
+    }
+
+    /// Changes of the extended attributes in this mount.
+    pub(crate) fn xattr_changes(&self) -> u64 {
+        self.state.xattr_changes + self.changed().map_or(0, |changed| changed.xattr_changes)
+    }
+
+    /// The operations of the changes that are not in the state.
+    pub(crate) fn marks(&self) -> &[Mark] {
+        self.changed().map_or(&[], |changed| changed.marks.all())
+    }
+}
+
+/// An inode whose attributes are about to change.
+#[derive(Debug)]
+pub(crate) enum ForAttributes<'i> {
+    /// Nobody else has it.
+    Alone(RwLockWriteGuard<'i, INODE, InodeState>),
+    /// Beside those who use its data.
+    Beside(Beside<'i>),
+}
+
+/// A file whose attributes are held alone and the rest shared.
+#[derive(Debug)]
+pub(crate) struct Beside<'i> {
+    // Dropped before `state`.
+    changed: RwLockWriteGuard<'i, ATTRIBUTES, Option<Changed>>,
+    changes: &'i Changes,
+    state: SpreadReadGuard<'i, INODE, InodeState>,
+}
+
+/// What an operation has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// The extended attributes, and perhaps others.
+    Extended,
+    /// Others.
+    Plain,
+}
+
+impl StateLock {
+    /// The attributes of the inode, which the caller shares or has alone: nobody changes them meanwhile.
+    pub(crate) fn attributes<'i>(&'i self, state: &'i InodeState) -> Attributed<'i> {
+        let changes = self.changes().map(|changes| changes.lock.read());
+        Attributed { changes, state }
+    }
+}
+
+impl Inode {
+    /// Takes the inode to change attributes of it other than times that are given and the number of names.
+    pub(crate) fn take_attributes(&self, rule: AttributeRule) -> ForAttributes<'_> {
+        let beside = match rule {
+            AttributeRule::WhenMet => self.state.readers_met(),
+            AttributeRule::AtOnce | AttributeRule::Dropped => true,
+            AttributeRule::Alone => false,
+        };
+        if self.kind != FileKind::File || !beside {
+            return ForAttributes::Alone(self.state.write());
+        }
+        let Some(changes) = self.state.changes() else {
+            let state = self.state.write();
+            self.state.make_changes(&state, rule);
+            return ForAttributes::Alone(state);
+        };
+        let state = self.state.read();
+        ForAttributes::Beside(Beside {
+            changed: changes.lock.write(),
+            changes,
+            state,
+        })
+    }
+
+    /// An operation that wrote `record`, made from a draft of `held`, has finished.
+    pub(crate) fn attributes_stored(
+        &self,
+        held: &mut ForAttributes<'_>,
+        record: InodeRecord,
+        (mark, part): (Mark, Part),
+    ) {
+        let changes = u64::from(part == Part::Extended);
+        match held {
+            ForAttributes::Alone(state) => {
+                state.file.note_mark(mark);
+                state.xattr_changes += changes;
+                self.stored(state, record);
+            }
+            ForAttributes::Beside(held) => {
+                held.state.file.show_change_time(held.record(), &record);
+                let changed = held.changed.get_or_insert_with(|| Changed {
+                    record,
+                    marks: PendingMarks::default(),
+                    xattr_changes: 0,
+                });
+                changed.record = record;
+                changed.marks.note(mark);
+                changed.xattr_changes += changes;
+                // Load first: the line stays shared.
+                if !held.changes.is_waiting() {
+                    held.changes.waiting.store(true, Ordering::Relaxed);
+                }
+                self.state.changed_shared(super::ShownChange::Made);
+            }
+        }
+    }
+}
+
+impl Beside<'_> {
+    fn record(&self) -> &InodeRecord {
+        self.changed
+            .as_ref()
+            .map_or(&self.state.record, |changed| &changed.record)
+    }
+}
+
+impl ForAttributes<'_> {
+    /// The state; of what changes beside others only what `draft` and `xattr_changes` do not give.
+    pub(crate) fn state(&self) -> &InodeState {
+        match self {
+            ForAttributes::Alone(state) => state,
+            ForAttributes::Beside(held) => &held.state,
+        }
+    }
+
+    /// The record that an operation starts from. Times that wait in memory go on waiting if others
+    /// may be setting them.
+    pub(crate) fn draft(&self, inode: &Inode) -> InodeRecord {
+        match self {
+            ForAttributes::Alone(state) => inode.draft(state),
+            ForAttributes::Beside(held) => *held.record(),
+        }
+    }
+
+    /// Changes of the extended attributes in this mount.
+    pub(crate) fn xattr_changes(&self) -> u64 {
+        match self {
+            ForAttributes::Alone(state) => state.xattr_changes,
+            ForAttributes::Beside(held) => {
+                let waiting = held
+                    .changed
+                    .as_ref()
+                    .map_or(0, |changed| changed.xattr_changes);
+                held.state.xattr_changes + waiting
+            }
+        }
+    }
+}
