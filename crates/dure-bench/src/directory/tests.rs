@@ -68,7 +68,7 @@ fn a_volume_that_is_too_small_is_found_out() {
     let args = args(&["--entries", "200000", "--repeat", "1"]);
     let error = format!("{:#}", measure(&args, &targets).unwrap_err());
     assert!(
-        error.contains("small: ") && error.contains("room"),
+        error.contains("small: ") && error.contains("open"),
         "{error}"
     );
 }

@@ -1,6 +1,6 @@
 //! A worker of a directory that grows and shrinks: its own names in the directory of all.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 
 use super::TENTHS;
 use crate::fxmark::Numbered;
@@ -95,12 +95,8 @@ impl Worker {
     }
 
     fn is_done(&self) -> Result<()> {
-        ensure!(
-            self.left == 0,
-            "no room: {} names to {} are left",
-            self.left,
-            self.task.name()
-        );
+        let (left, task) = (self.left, self.task.name());
+        ensure!(left == 0, "{left} names to {task} are left");
         Ok(())
     }
 
@@ -146,7 +142,9 @@ impl measure::Worker for Worker {
         let mut works = 1;
         match self.task {
             Task::Create => {
-                drop(self.tree.open(self.there.at(self.next), How::CreateNew)?);
+                let made = self.tree.open(self.there.at(self.next), How::CreateNew);
+                // A full file system is no end here, but a failure.
+                drop(made.map_err(|error| anyhow!("{error:#}"))?);
                 self.next += 1;
             }
             Task::Lookup => {
