@@ -136,11 +136,11 @@ impl InodeCache {
     pub(crate) fn claim(&self, inode: &Inode, pins: u32) -> bool {
         let _shard = self.shard(inode.ino).write();
         // The shard's lock keeps new pins away.
-        if inode.has_more_pins(pins) || inode.dying.load(Ordering::Acquire) {
+        if inode.has_more_pins(pins) || inode.pins.dying.load(Ordering::Acquire) {
             return false;
         }
         // Release: whoever sees it must not touch the inode.
-        inode.dying.store(true, Ordering::Release);
+        inode.pins.dying.store(true, Ordering::Release);
         true
     }
 
@@ -151,7 +151,7 @@ impl InodeCache {
 
     /// Drops an inode that was claimed.
     pub(crate) fn remove(&self, inode: &Inode) {
-        assert!(inode.dying.load(Ordering::Acquire), "claimed first");
+        assert!(inode.pins.dying.load(Ordering::Acquire), "claimed first");
         let removed = self.shard(inode.ino).write().inodes.remove(&inode.ino.0);
         assert!(
             removed.is_some(),
@@ -227,7 +227,7 @@ fn evict(shard: &mut Shard, inodes_max: usize, evicted: &mut Vec<Arc<Inode>>) {
     for (&ino, inode) in shard.inodes.range(shard.hand..).take(SWEEP) {
         (seen, last) = (seen + 1, ino);
         // Relaxed: a hint.
-        if inode.is_lending() && !inode.referenced.swap(false, Ordering::Relaxed) {
+        if inode.is_lending() && !inode.pins.referenced.swap(false, Ordering::Relaxed) {
             inode.stop_lending();
         }
         if is_idle(inode) {
@@ -249,9 +249,9 @@ fn is_idle(inode: &Arc<Inode>) -> bool {
     // The shard's write lock keeps new pins away.
     !inode.has_more_pins(0)
         && Arc::strong_count(inode) == 1
-        && !inode.dying.load(Ordering::Acquire)
+        && !inode.pins.dying.load(Ordering::Acquire)
         // Relaxed: a hint.
-        && !inode.referenced.swap(false, Ordering::Relaxed)
+        && !inode.pins.referenced.swap(false, Ordering::Relaxed)
         && inode.state.try_read_whole().is_some_and(|state| is_settled(inode, &state))
 }
 

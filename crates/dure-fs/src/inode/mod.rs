@@ -23,7 +23,7 @@ mod pin;
 mod pool;
 mod shown;
 
-use dure_sync::atomic::{AtomicBool, Ordering};
+use dure_sync::atomic::Ordering;
 use dure_sync::{Arc, CachePadded, Mutex};
 use zerocopy::IntoBytes;
 
@@ -75,14 +75,6 @@ pub(crate) struct Inode {
     pub(crate) access_time: AccessTimeCell,
     /// Apart from the rest: who opens and closes a file writes nothing that its readers read.
     pins: CachePadded<Pins>,
-    /// The link count is 0. Written under `state`; read by whoever drops the last pin.
-    unlinked: AtomicBool,
-    /// Tasks have met at a change of this directory's entries: from then on such changes share it.
-    met: AtomicBool,
-    /// Claimed for deletion: nobody can pin it any more. Written under the shard's write lock.
-    dying: AtomicBool,
-    /// CLOCK reference bit.
-    referenced: AtomicBool,
 }
 
 /// What changes about an inode.
@@ -134,11 +126,7 @@ impl Inode {
             writeback: CachePadded::new(Mutex::new(())),
             state: StateLock::new(state, id, home),
             access_time: AccessTimeCell::default(),
-            pins: CachePadded::new(Pins::one()),
-            unlinked: AtomicBool::new(record.nlink.get() == 0),
-            met: AtomicBool::new(false),
-            dying: AtomicBool::new(false),
-            referenced: AtomicBool::new(true),
+            pins: CachePadded::new(Pins::one(id, record.nlink.get() == 0)),
         })
     }
 
@@ -185,13 +173,13 @@ impl Inode {
     /// Whether changes of this directory's entries share it.
     pub(crate) fn is_met(&self) -> bool {
         // Relaxed: who sees it late has the directory alone once more.
-        self.met.load(Ordering::Relaxed)
+        self.pins.met.load(Ordering::Relaxed)
     }
 
     /// Somebody who wants this directory alone finds another one in it.
     fn note_met(&self) {
         // Relaxed: as in `is_met`.
-        self.met.store(true, Ordering::Relaxed);
+        self.pins.met.store(true, Ordering::Relaxed);
     }
 
     /// The operation was decided on this inode's record, which the caller holds.

@@ -11,7 +11,7 @@
 
 use std::ops::Deref;
 
-use dure_sync::atomic::{AtomicU32, Ordering};
+use dure_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use dure_sync::{Arc, Counted, Lend, Lender, Loan};
 
 use super::Inode;
@@ -20,19 +20,34 @@ use crate::namespace::{FileKind, InodeId};
 use crate::units::Ino;
 use crate::volume::Volume;
 
-/// The uses of an inode.
+/// The uses of an inode, and what those look at who pin it: nothing here changes while its state does, so
+/// that pins share no line with changes.
 #[derive(Debug)]
 pub(super) struct Pins {
     count: AtomicU32,
     lender: Lender<Inode>,
+    id: InodeId,
+    /// The link count is 0. Written under the inode's state; read by whoever drops the last pin.
+    unlinked: AtomicBool,
+    /// Claimed for deletion: nobody can pin it any more. Written under the shard's lock, alone.
+    pub(super) dying: AtomicBool,
+    /// CLOCK reference bit.
+    pub(super) referenced: AtomicBool,
+    /// Tasks have met at a change of this directory's entries: from then on such changes share it.
+    pub(super) met: AtomicBool,
 }
 
 impl Pins {
     /// One pin, the caller's.
-    pub(super) fn one() -> Pins {
+    pub(super) fn one(id: InodeId, unlinked: bool) -> Pins {
         Pins {
             count: AtomicU32::new(1),
             lender: Lender::default(),
+            id,
+            unlinked: AtomicBool::new(unlinked),
+            dying: AtomicBool::new(false),
+            referenced: AtomicBool::new(true),
+            met: AtomicBool::new(false),
         }
     }
 }
@@ -53,24 +68,24 @@ impl Inode {
     /// Pins the inode for somebody. The caller holds its shard's lock.
     pub(super) fn pin(this: &Arc<Inode>) -> Result<InodeRef> {
         // Acquire: pairs with the Release in `claim`.
-        if this.dying.load(Ordering::Acquire) {
+        if this.pins.dying.load(Ordering::Acquire) {
             return Err(Error::NotFound);
         }
         // Relaxed: a hint. Load first, so that a hot inode's line stays shared where it can.
-        if !this.referenced.load(Ordering::Relaxed) {
-            this.referenced.store(true, Ordering::Relaxed);
+        if !this.pins.referenced.load(Ordering::Relaxed) {
+            this.pins.referenced.store(true, Ordering::Relaxed);
         }
         let lender = &this.pins.lender;
         let lent = lender.borrow().or_else(|| {
             // Acquire: pairs with the Release in `set_unlinked`, which then waits for the shard's lock.
-            let lends = lender.is_wanted() && !this.unlinked.load(Ordering::Acquire);
+            let lends = lender.is_wanted() && !this.pins.unlinked.load(Ordering::Acquire);
             lends
                 .then(|| lender.open(|| Inode::counted(this)))
                 .flatten()
         });
         Ok(match lent {
-            Some(loan) => InodeRef::new(this.state.id(), Pin::Lent(loan)),
-            None => InodeRef::new(this.state.id(), Pin::Counted(Inode::counted(this))),
+            Some(loan) => InodeRef::new(this.pins.id, Pin::Lent(loan)),
+            None => InodeRef::new(this.pins.id, Pin::Counted(Inode::counted(this))),
         })
     }
 
@@ -94,10 +109,10 @@ impl Inode {
     /// The last pin is gone.
     fn unpinned<V: Deref<Target = Volume>>(&self, volume: impl FnOnce() -> Option<V>) {
         // Acquire: pairs with the Release in `set_unlinked` and in the claim.
-        if self.dying.load(Ordering::Acquire) {
+        if self.pins.dying.load(Ordering::Acquire) {
             return;
         }
-        let unlinked = self.unlinked.load(Ordering::Acquire);
+        let unlinked = self.pins.unlinked.load(Ordering::Acquire);
         if (unlinked || self.access_time.is_pending())
             && let Some(volume) = volume()
         {
@@ -132,7 +147,10 @@ impl Inode {
             let inode = pin.into_object();
             let last = inode.unpin();
             // Acquire: as in `ended`.
-            assert!(!last || !inode.unlinked.load(Ordering::Acquire), "a name");
+            assert!(
+                !last || !inode.pins.unlinked.load(Ordering::Acquire),
+                "a name"
+            );
         });
     }
 
@@ -146,11 +164,11 @@ impl Inode {
     pub(crate) fn set_unlinked(&self, volume: &Volume, unlinked: bool) {
         // Relaxed: only holders of `state` for writing change it. Nothing is written where nothing changes:
         // others read the line.
-        if self.unlinked.load(Ordering::Relaxed) == unlinked {
+        if self.pins.unlinked.load(Ordering::Relaxed) == unlinked {
             return;
         }
         // Release: pairs with the Acquire in `ended` and `pin`; the caller drops its own pin later.
-        self.unlinked.store(unlinked, Ordering::Release);
+        self.pins.unlinked.store(unlinked, Ordering::Release);
         if unlinked {
             // Who looked before opens its slot before this has the lock; nobody opens one afterwards.
             volume.inodes.wait_for_pins(self);
@@ -184,7 +202,7 @@ impl InodeRef {
     /// Takes over a pin that was counted already.
     pub(crate) fn from_pinned(inode: Arc<Inode>) -> InodeRef {
         debug_assert!(inode.has_more_pins(0), "it was counted");
-        InodeRef::new(inode.state.id(), Pin::Counted(Counted::new(inode)))
+        InodeRef::new(inode.pins.id, Pin::Counted(Counted::new(inode)))
     }
 
     /// The inode.
@@ -211,7 +229,7 @@ impl InodeRef {
         let inode = inode.into_object();
         // Acquire: as in `ended`.
         if inode.unpin()
-            && inode.unlinked.load(Ordering::Acquire)
+            && inode.pins.unlinked.load(Ordering::Acquire)
             && let Some(volume) = inode.state.volume()
         {
             volume.leave_deletion(&inode);

@@ -189,11 +189,6 @@ impl StateLock {
         }
     }
 
-    /// Which inode it is the state of.
-    pub(super) fn id(&self) -> InodeId {
-        self.id
-    }
-
     /// The volume, while it is mounted.
     pub(super) fn volume(&self) -> Option<Arc<Volume>> {
         self.home.volume.upgrade()
