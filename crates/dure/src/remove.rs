@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use dure_fs::units::Ino;
 use dure_fs::{FileKind, InodeRef, RenameMode};
 use rustix::io::Errno;
 
@@ -166,20 +167,27 @@ impl Session {
             return Ok(());
         }
         let (from, to) = ((&old.dir, &source), (&new.dir, target.as_ref()));
-        let moved = self.check_rename(from, to, exchange).and_then(|()| {
+        let checked = self.check_rename(from, to, exchange);
+        let (from, to) = (source.ino(), target.as_ref().map(InodeRef::ino));
+        // A file that nobody uses goes with its name, and not in the orphanage.
+        drop((source, target));
+        let moved = checked.and_then(|()| {
             Ok(self
                 .fs()
                 .rename(&old.dir, old_name, &new.dir, new_name, mode)?)
         });
         // Only a call that fails pays for finding out what Linux would say first.
-        moved.or_else(|cause| Err(self.loop_error(from, to, exchange)?.unwrap_or(cause)))
+        moved.or_else(|cause| {
+            let loops = self.loop_error((&old.dir, from), (&new.dir, to), exchange)?;
+            Err(loops.unwrap_or(cause))
+        })
     }
 
     /// The error of a rename across a directory and what is below it, if it is one.
     fn loop_error(
         &self,
-        (old_dir, source): (&InodeRef, &InodeRef),
-        (new_dir, target): (&InodeRef, Option<&InodeRef>),
+        (old_dir, source): (&InodeRef, Ino),
+        (new_dir, target): (&InodeRef, Option<Ino>),
         exchange: bool,
     ) -> walk::Result<Option<Cause>> {
         if self.is_above(source, new_dir)? {
@@ -199,9 +207,9 @@ impl Session {
     }
 
     /// Whether `ancestor` is `dir` or above it.
-    fn is_above(&self, ancestor: &InodeRef, dir: &InodeRef) -> walk::Result<bool> {
+    fn is_above(&self, ancestor: Ino, dir: &InodeRef) -> walk::Result<bool> {
         let mut at = dir.ino();
-        while at != ancestor.ino() {
+        while at != ancestor {
             let inode = self.fs().inode(at)?;
             let parent = self.fs().parent(&inode)?;
             if parent == at {

@@ -14,7 +14,7 @@ use crate::directory::read::Found;
 use crate::directory::tree::{LockedBuckets, Tree, TreeEdit, target};
 use crate::error::{Error, Result};
 use crate::format::inode::InodeRecord;
-use crate::inode::{Access, FreeSlot, Inode, InodeRef, LockedInodes};
+use crate::inode::{Access, FreeSlot, Inode, InodeRef, LocalRef, LockedInodes};
 use crate::op::{Op, OpKind};
 use crate::ranks::RENAME;
 use crate::space::OpClass;
@@ -49,7 +49,7 @@ struct Names<'a> {
 #[derive(Debug)]
 struct Plan<'v> {
     source: InodeRef,
-    target: Option<InodeRef>,
+    target: Option<LocalRef<'v>>,
     mode: RenameMode,
     slot: Option<FreeSlot<'v>>,
     /// Ancestors of the directories that get a new subdirectory, to be marked.
@@ -96,7 +96,8 @@ impl Volume {
             .look_up(names.from_dir, names.from)?
             .ok_or(Error::NotFound)?;
         let target = self.look_up(names.to_dir, names.to)?;
-        check_kinds(mode, &source, target.as_ref())?;
+        let target = target.map(|target| LocalRef::new(target, self));
+        check_kinds(mode, &source, target.as_deref())?;
         if target
             .as_ref()
             .is_some_and(|target| target.ino() == source.ino())
@@ -108,7 +109,7 @@ impl Volume {
             self.write_back(source.inode())?;
         }
         let is_directory = |inode: &InodeRef| inode.kind() == FileKind::Directory;
-        let exchanged = target.as_ref().filter(|_| mode == RenameMode::Exchange);
+        let exchanged = target.as_deref().filter(|_| mode == RenameMode::Exchange);
         let moves = names.from_dir.ino() != names.to_dir.ino()
             && (is_directory(&source) || exchanged.is_some_and(is_directory));
         // Every path of directories below stays as it is until this is dropped, behind the locks.
@@ -125,7 +126,7 @@ impl Volume {
             _ => None,
         };
         // Counts of subdirectories, and bucket nodes of a directory that is replaced.
-        let whole = is_directory(&source) || target.as_ref().is_some_and(is_directory);
+        let whole = is_directory(&source) || target.as_deref().is_some_and(is_directory);
         let plan = Plan {
             source,
             target,
@@ -182,7 +183,7 @@ impl Volume {
     ) -> std::result::Result<(), Attempt> {
         let (from_dir, to_dir) = (names.from_dir.inode(), names.to_dir.inode());
         let source = plan.source.inode();
-        let target = plan.target.as_ref().map(InodeRef::inode);
+        let target = plan.target.as_deref().map(InodeRef::inode);
         let class = if plan.target.is_some() {
             OpClass::Delete
         } else {
