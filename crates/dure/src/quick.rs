@@ -42,7 +42,11 @@ impl Walk<'_> {
                 b".." => return Err(Stop::Unknown),
                 name => {
                     let found = self.quick_name(dir, name)?;
-                    self.quick_through(dir, found, links_left)?
+                    if found.is(FileKind::Symlink) {
+                        self.quick_through(dir, found, links_left)?
+                    } else {
+                        found
+                    }
                 }
             };
         }
@@ -69,7 +73,7 @@ impl Walk<'_> {
             Last::DotDot => return Err(Stop::Unknown),
         };
         let follow = links == Links::Follow || path.slash;
-        if follow {
+        if found.is(FileKind::Symlink) && follow {
             found = self.quick_through(dir, found, links_left)?;
         }
         if path.slash && !found.is(FileKind::Directory) {
@@ -78,15 +82,12 @@ impl Walk<'_> {
         Ok(found)
     }
 
-    /// `found`, or what it leads to if it is a symbolic link in `dir`.
-    #[inline]
-    fn quick_through(&self, dir: InodeId, found: InodeId, links_left: &mut u32) -> Quick<InodeId> {
-        if !found.is(FileKind::Symlink) {
-            return Ok(found);
-        }
+    /// What `link`, a symbolic link in `dir`, leads to.
+    #[cold]
+    fn quick_through(&self, dir: InodeId, link: InodeId, links_left: &mut u32) -> Quick<InodeId> {
         // The other walk counts them again, and says that they are too many.
         *links_left = links_left.checked_sub(1).ok_or(Stop::Unknown)?;
-        let target = self.fs.peek_target(found).ok_or(Stop::Unknown)?;
+        let target = self.fs.peek_target(link).ok_or(Stop::Unknown)?;
         self.quick_find(dir, &target, Links::Follow, links_left)
     }
 
