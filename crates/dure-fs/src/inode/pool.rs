@@ -2,7 +2,10 @@
 //!
 //! **Invariants.** A pool holds free numbers of *adopted* nodes only, each at most once. A node is adopted
 //! before the first of its inodes is freed or handed out in this mount, at a moment when the granules with
-//! mode 0 are exactly its free inodes; from then on numbers come and go one by one.
+//! mode 0 are exactly its free inodes; from then on numbers come and go one by one. A freed number goes to
+//! the pool of the partition that its node's NAT entry is in; all numbers of a new node go to the core that
+//! made it, wherever its node id came from: it had no other. A core whose partition has neither numbers
+//! nor node ids takes numbers of the others, so that one core can use all inodes of the volume.
 
 use std::collections::BTreeSet;
 
@@ -27,6 +30,12 @@ struct Pool {
     adopted: BTreeSet<Nid>,
 }
 
+/// Numbers that a core takes of another partition at once.
+const STOLEN: usize = 64;
+
+/// Node ids that a partition does not make into nodes of inodes while other partitions have free inodes.
+const SPARE_NIDS: usize = 64;
+
 /// The free inode numbers of a volume.
 #[derive(Debug)]
 pub(crate) struct InodePools {
@@ -38,6 +47,8 @@ pub(crate) struct InodePools {
 #[derive(Debug)]
 pub(crate) struct FreeIno<'v> {
     pools: &'v InodePools,
+    /// The partition it was taken for.
+    core: CoreId,
     /// `None` once used.
     ino: Option<Ino>,
     /// The node, when it is made by the same operation.
@@ -62,11 +73,25 @@ impl InodePools {
 
     fn pop(&self, core: CoreId) -> Option<FreeIno<'_>> {
         let ino = self.pools.get(core).lock().free.pop()?;
-        Some(FreeIno {
+        Some(self.taken(core, Some(ino)))
+    }
+
+    fn taken(&self, core: CoreId, ino: Option<Ino>) -> FreeIno<'_> {
+        FreeIno {
             pools: self,
-            ino: Some(ino),
+            core,
+            ino,
             born: None,
-        })
+        }
+    }
+
+    /// Moves numbers of another partition to the pool of `core`.
+    fn steal(&self, core: CoreId, other: CoreId) {
+        let stolen = {
+            let free = &mut self.pools.get(other).lock().free;
+            free.split_off(free.len().saturating_sub(STOLEN))
+        };
+        self.pools.get(core).lock().free.extend(stolen);
     }
 
     /// Makes the free inodes of a node available. To be called before an inode of it is freed.
@@ -116,7 +141,7 @@ impl FreeIno<'_> {
     pub(crate) fn used(mut self) {
         let ino = self.ino.take().expect("placed before");
         if self.born.take().is_some() {
-            let mut pool = self.pools.pool(ino.nid()).lock();
+            let mut pool = self.pools.pools.get(self.core).lock();
             let rest = (1..u8::try_from(Ino::PER_NODE).expect("8")).rev();
             pool.free
                 .extend(rest.map(|index| Ino::new(ino.nid(), index)));
@@ -140,19 +165,42 @@ impl Drop for FreeIno<'_> {
 
 impl Volume {
     /// A free inode number of the current core's partition: one freed before, or one of a node that had
-    /// free inodes at the mount, or (placed by the operation) one of a new node. No inode lock is held.
+    /// free inodes at the mount, or (placed by the operation) one of a new node. Where the partition is
+    /// running out of node ids, which directories and maps need too, rather one of another partition's nodes
+    /// than a new one. No inode lock is held.
     pub(crate) fn free_ino(&self) -> Result<FreeIno<'_>> {
         let core = self.alloc_partition();
-        loop {
-            if let Some(free) = self.inode_pools.pop(core) {
-                return Ok(free);
+        if let Some(free) = self.free_ino_of(core, core)? {
+            return Ok(free);
+        }
+        if !self.nat.has_free(core, SPARE_NIDS)? {
+            let partitions = self.inode_pools.pools.len();
+            // The own one once more: its nids have been looked through, and some of them may have been nodes with
+            // free inodes.
+            for step in 0..partitions {
+                let number = (core.index() + step) % partitions;
+                let from = CoreId::new(u16::try_from(number).expect("at most 1000"));
+                // Looks through all of them, where that has not been done.
+                self.nat.has_free(from, usize::MAX)?;
+                if let Some(free) = self.free_ino_of(core, from)? {
+                    return Ok(free);
+                }
             }
-            let Some(nid) = self.nat.pop_inode_node(core) else {
-                return Ok(FreeIno {
-                    pools: &self.inode_pools,
-                    ino: None,
-                    born: None,
-                });
+        }
+        Ok(self.inode_pools.taken(core, None))
+    }
+
+    /// A free inode number of the partition `from` for `core`.
+    fn free_ino_of(&self, core: CoreId, from: CoreId) -> Result<Option<FreeIno<'_>>> {
+        loop {
+            if from != core {
+                self.inode_pools.steal(core, from);
+            }
+            if let Some(free) = self.inode_pools.pop(core) {
+                return Ok(Some(free));
+            }
+            let Some(nid) = self.nat.pop_inode_node(from) else {
+                return Ok(None);
             };
             let node = self.node(nid, NodeKind::Inode)?;
             self.inode_pools.adopt(&node);

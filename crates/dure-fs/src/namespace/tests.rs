@@ -30,10 +30,14 @@ pub(crate) struct Disk {
 
 impl Disk {
     pub(crate) fn new(blocks: u64) -> Disk {
+        Disk::with_journals(blocks, 2)
+    }
+
+    pub(crate) fn with_journals(blocks: u64, journals: u32) -> Disk {
         let device: Box<dyn Device> = Box::new(RamDevice::new("names", blocks));
         let device: Arc<dyn Device> = Arc::from(device);
         let options = FormatOptions {
-            journals: Some(2),
+            journals: Some(journals),
             ..FormatOptions::default()
         };
         FileSystem::format(device.clone(), &options).unwrap();

@@ -210,6 +210,18 @@ impl Nat {
         Ok(None)
     }
 
+    /// Whether the partition of `core` itself has so many nids that nobody uses.
+    pub(crate) fn has_free(&self, core: CoreId, count: usize) -> Result<bool> {
+        loop {
+            if self.pools.get(core).lock().free.len() >= count {
+                return Ok(true);
+            }
+            if !self.scan_next(core)? {
+                return Ok(false);
+            }
+        }
+    }
+
     /// Gives a nid back: one that was taken and not used, or one whose freeing has become valid.
     pub(crate) fn give(&self, core: CoreId, nid: Nid, version: u64) {
         assert!(nid.0 >= self.reserved, "nid {} is fixed", nid.0);

@@ -1,8 +1,8 @@
 //! How many inodes `df -i` shows.
 
-use super::{directory, file, fresh, get, options};
+use super::{Disk, directory, file, fresh, get, list, options};
 use crate::volume::MountOptions;
-use crate::{FileSystem, InodeRef};
+use crate::{Error, FileSystem, InodeRef};
 
 /// Inodes in use: all less the free ones, as df computes it.
 fn used(fs: &FileSystem) -> u64 {
@@ -70,4 +70,49 @@ fn an_orphan_of_a_crash_does_not_count_when_the_mount_has_freed_it() {
     std::mem::forget((unnamed, root));
     drop(fs);
     assert_eq!(used(&disk.mount()), 1);
+}
+
+/// Files until the volume has no more; their number.
+fn fill_up(fs: &FileSystem, directory: &InodeRef) -> u64 {
+    for n in 0.. {
+        match fs.create(directory, format!("{n}").as_bytes(), &file()) {
+            Ok(_) => (),
+            Err(Error::NoSpace { what }) => {
+                assert_eq!(what, "node ids");
+                return n;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    unreachable!("a volume is finite");
+}
+
+/// Node ids belong to partitions. One core used up those of its own, and then made a node for each file,
+/// because the other numbers of the node went to the partition of its id.
+#[test]
+fn one_core_can_use_all_inodes_again_and_again() {
+    let disk = Disk::with_journals(1 << 14, 4);
+    let mut fs = disk.mount();
+    let mut counts = Vec::new();
+    for _ in 0..3 {
+        let root = fs.root().unwrap();
+        let directory = get_or_make(&fs, &root);
+        // Of 4096 node ids some are of buckets; a node of inodes stays one.
+        let count = fill_up(&fs, &directory);
+        assert!(count > 20_000, "{count} files, after {counts:?}");
+        counts.push(count);
+        for name in list(&fs, &directory) {
+            fs.unlink(&directory, &name).unwrap();
+        }
+        fs.checkpoint_now().unwrap();
+        drop((root, directory));
+        fs = disk.remount(fs);
+    }
+}
+
+fn get_or_make(fs: &FileSystem, root: &InodeRef) -> InodeRef {
+    match fs.lookup(root, b"many").unwrap() {
+        Some(directory) => directory,
+        None => fs.mkdir(root, b"many", &directory()).unwrap(),
+    }
 }
