@@ -32,7 +32,7 @@ pub use error::{Error, Result};
 pub use file::{AllocateMode, Extents, FILE_BYTES_MAX, ReadMode, SeekTarget, Stamp, SyncScope};
 pub use inode::{Attributes, InodeRef, NewInode, SetAttributes, SetTime};
 pub use layout::{FormatOptions, Layout};
-pub use namespace::{DirectoryEntry, FileKind, InodeId, Peek, RenameMode};
+pub use namespace::{DirectoryEntry, EntryBatch, FileKind, InodeId, Peek, RenameMode};
 pub use node::NodeLock;
 pub use op::OpKind;
 pub use volume::{

@@ -1,31 +1,67 @@
 //! Reading a directory, in batches, so that no lock is held between two entries.
 
-use std::ffi::{OsStr, OsString};
-use std::ops::ControlFlow;
-use std::os::unix::ffi::OsStringExt;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 
-use dure_fs::{FileKind, InodeRef};
+use dure_fs::{EntryBatch, FileKind, InodeRef};
 use dure_sync::Arc;
 
 use crate::error::{Context, Result};
 use crate::session::Origin;
 
-const BATCH: usize = 64;
-
 /// One entry of a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DirEntry {
-    name: OsString,
+    name: Name,
     ino: u64,
     kind: FileKind,
-    cookie: u64,
+}
+
+/// Bytes of a name that need no memory of their own: most names are shorter.
+const SHORT: usize = 38;
+
+/// A name. A listing takes little more time than its copies, so it does not allocate for each.
+#[derive(Clone, PartialEq, Eq)]
+enum Name {
+    /// Zeros behind the name.
+    Short(u8, [u8; SHORT]),
+    Long(Box<[u8]>),
+}
+
+impl Name {
+    #[inline]
+    fn new(name: &[u8]) -> Name {
+        match u8::try_from(name.len()) {
+            Ok(len) if name.len() <= SHORT => {
+                let mut bytes = [0; SHORT];
+                bytes[..name.len()].copy_from_slice(name);
+                Name::Short(len, bytes)
+            }
+            _ => Name::Long(name.into()),
+        }
+    }
+
+    #[inline]
+    fn as_os_str(&self) -> &OsStr {
+        OsStr::from_bytes(match self {
+            Name::Short(len, bytes) => &bytes[..usize::from(*len)],
+            Name::Long(bytes) => bytes,
+        })
+    }
+}
+
+impl std::fmt::Debug for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.as_os_str().fmt(f)
+    }
 }
 
 impl DirEntry {
     /// Name.
+    #[inline]
     #[must_use]
     pub fn file_name(&self) -> &OsStr {
-        &self.name
+        self.name.as_os_str()
     }
 
     /// Inode number.
@@ -46,17 +82,18 @@ impl DirEntry {
 pub struct ReadDir {
     origin: Arc<Origin>,
     dir: InodeRef,
-    /// Entries in reverse.
-    batch: Vec<DirEntry>,
-    cookie: u64,
-    done: bool,
+    batch: EntryBatch,
+    /// The next one of the batch.
+    at: usize,
+    /// Where the next batch begins; `None` behind the last one.
+    rest: Option<u64>,
 }
 
 impl std::fmt::Debug for ReadDir {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ReadDir")
             .field("directory", &self.dir.ino())
-            .field("cookie", &self.cookie)
+            .field("rest", &self.rest)
             .finish_non_exhaustive()
     }
 }
@@ -66,51 +103,51 @@ impl ReadDir {
         ReadDir {
             origin,
             dir,
-            batch: Vec::new(),
-            cookie: 0,
-            done: false,
+            batch: EntryBatch::default(),
+            at: 0,
+            rest: Some(0),
         }
     }
 
-    fn fill(&mut self) -> Result<()> {
-        let batch = &mut self.batch;
-        let mut full = false;
+    /// The next batch that is not empty; `false` at the end.
+    fn fill(&mut self) -> Result<bool> {
         let fs = &self.origin.shared().fs;
-        fs.read_directory(&self.dir, self.cookie, &mut |entry| {
-            batch.push(DirEntry {
-                name: OsString::from_vec(entry.name.to_vec()),
-                ino: entry.ino.0,
-                kind: entry.kind,
-                cookie: entry.cookie,
-            });
-            full = batch.len() >= BATCH;
-            if full {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
+        while let Some(from) = self.rest {
+            self.at = 0;
+            let rest = fs.read_entries(&self.dir, from, &mut self.batch);
+            self.rest = rest.during("read directory")?;
+            if !self.batch.is_empty() {
+                return Ok(true);
             }
-        })
-        .during("read directory")?;
-        if let Some(last) = batch.last() {
-            self.cookie = last.cookie;
         }
-        self.done = !full;
-        batch.reverse();
-        Ok(())
+        Ok(false)
     }
 }
 
 impl Iterator for ReadDir {
     type Item = Result<DirEntry>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        if self.batch.is_empty()
-            && !self.done
-            && let Err(error) = self.fill()
-        {
-            self.done = true;
-            return Some(Err(error));
+        if self.at == self.batch.len() {
+            match self.fill() {
+                Ok(true) => (),
+                Ok(false) => return None,
+                Err(error) => {
+                    // Once.
+                    self.rest = None;
+                    self.at = 0;
+                    self.batch = EntryBatch::default();
+                    return Some(Err(error));
+                }
+            }
         }
-        self.batch.pop().map(Ok)
+        let (ino, kind, name) = self.batch.get(self.at)?;
+        self.at += 1;
+        Some(Ok(DirEntry {
+            name: Name::new(name),
+            ino: ino.0,
+            kind,
+        }))
     }
 }

@@ -32,6 +32,12 @@ pub(crate) fn bucket_end(hash: u64, level: u32) -> Option<u64> {
     (hash | below).checked_add(1)
 }
 
+/// Whether `hash` is the first one of its bucket at `level`.
+pub(crate) fn begins_bucket(hash: u64, level: u32) -> bool {
+    assert!(level < LEVELS_MAX, "level {level} of at most {LEVELS_MAX}");
+    hash.trailing_zeros() >= 61 - 3 * level
+}
+
 /// Whether two hashes differ in nothing but what ordinals tell apart.
 pub(crate) fn same_group(a: u64, b: u64) -> bool {
     a >> LOW_BITS == b >> LOW_BITS
@@ -90,6 +96,7 @@ mod tests {
             prop_assert!(same_group(cookie_hash(cookie(a, 9)), a));
             if let Some(end) = bucket_end(a, level) {
                 prop_assert!(end > a);
+                prop_assert!(begins_bucket(end, level) && !begins_bucket(end - 1, level));
                 prop_assert_eq!(bucket_end(end - 1, level), Some(end));
                 prop_assert_eq!(slot(end - 1, level), slot(a, level));
             }

@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::format::bucket::{HEADER_BYTES, LEVELS_MAX};
 use crate::format::node::NodeKind;
 use crate::inode::InodeState;
+use crate::namespace::FileKind;
 use crate::node::Node;
 use crate::ranks::BUCKET;
 use crate::units::{Ino, Nid};
@@ -31,31 +32,81 @@ pub(crate) struct Listing {
 }
 
 /// An entry copied out of its bucket.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Listed {
+    /// 0 where none was asked for.
     pub(crate) cookie: u64,
-    pub(crate) found: Found,
+    pub(crate) ino: Ino,
+    pub(crate) kind: FileKind,
     /// Of its name among all names.
     start: usize,
     len: usize,
 }
 
+/// Which entries are listed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Wanted {
+    /// Those with cookies above this one, with their cookies and in their order.
+    Behind(u64),
+    /// Those of the buckets from where the listing begins, as they lie.
+    All,
+}
+
 impl Listing {
-    /// The entries and their names, in order of cookies.
+    /// The entries and their names.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Listed, &[u8])> {
-        let name = |listed: &Listed| &self.names[listed.start..][..listed.len];
-        self.entries
-            .iter()
-            .map(move |listed| (listed, name(listed)))
+        (0..self.entries.len()).filter_map(|number| self.get(number))
     }
 
-    fn clear(&mut self) {
+    /// One of them.
+    #[inline]
+    pub(crate) fn get(&self, number: usize) -> Option<(&Listed, &[u8])> {
+        let listed = self.entries.get(number)?;
+        Some((listed, &self.names[listed.start..][..listed.len]))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(crate) fn clear(&mut self) {
         self.entries.clear();
         self.names.clear();
     }
 
-    /// Adds the entries of a bucket whose cookies are above `cookie`.
+    fn push(
+        &mut self,
+        entry: &Entry<'_>,
+        cookie: u64,
+    ) -> std::result::Result<(), bucket::Malformed> {
+        let kind = FileKind::from_code(entry.kind);
+        self.entries.push(Listed {
+            cookie,
+            ino: entry.ino,
+            kind: kind.ok_or(bucket::Malformed("type of an entry"))?,
+            start: self.names.len(),
+            len: entry.name.len(),
+        });
+        self.names.extend_from_slice(entry.name);
+        Ok(())
+    }
+
+    /// Adds the entries wanted of a bucket; of all, where that is said, those of the hash `from` and behind it.
     fn add(
+        &mut self,
+        payload: &[u8],
+        seed: u64,
+        wanted: Wanted,
+        from: Option<u64>,
+    ) -> std::result::Result<(), bucket::Malformed> {
+        match wanted {
+            Wanted::Behind(cookie) => self.add_behind(payload, seed, cookie),
+            Wanted::All => self.add_all(payload, seed, from),
+        }
+    }
+
+    /// Adds the entries of a bucket whose cookies are above `cookie`.
+    fn add_behind(
         &mut self,
         payload: &[u8],
         seed: u64,
@@ -66,17 +117,26 @@ impl Listing {
             let entry = entry?;
             let own = hash::cookie(hash::name_hash(seed, entry.name), entry.ordinal);
             if own > cookie {
-                let (ino, kind) = (entry.ino, entry.kind);
-                self.entries.push(Listed {
-                    cookie: own,
-                    found: Found { ino, kind },
-                    start: self.names.len(),
-                    len: entry.name.len(),
-                });
-                self.names.extend_from_slice(entry.name);
+                self.push(&entry, own)?;
             }
         }
         self.entries[first..].sort_unstable_by_key(|entry| entry.cookie);
+        Ok(())
+    }
+
+    /// Adds the entries of a bucket, as they lie; `from`: only those of this hash and behind it.
+    fn add_all(
+        &mut self,
+        payload: &[u8],
+        seed: u64,
+        from: Option<u64>,
+    ) -> std::result::Result<(), bucket::Malformed> {
+        for entry in bucket::entries(payload)? {
+            let entry = entry?;
+            if from.is_none_or(|from| hash::name_hash(seed, entry.name) >= from) {
+                self.push(&entry, 0)?;
+            }
+        }
         Ok(())
     }
 }
@@ -154,20 +214,22 @@ impl Volume {
         hash::name_hash(self.layout.hash_seed, name)
     }
 
-    /// Entries with cookies above `cookie` of the node that holds the hash `from`, from there on up to a bucket
-    /// with a child, in order; and the hash at which the rest begins. The caller shares the directory.
+    /// Adds the entries wanted of the node that holds the hash `from`, from there on up to a bucket with a child;
+    /// gives the hash at which the rest begins. The caller shares the directory.
     pub(crate) fn list_node(
         &self,
         directory: &InodeState,
         from: u64,
-        cookie: u64,
+        wanted: Wanted,
         listing: &mut Listing,
     ) -> Result<Option<u64>> {
-        listing.clear();
         let seed = self.layout.hash_seed;
         let first = self.with_bucket(directory, from, |place, payload| {
-            let added = listing.add(payload, seed, cookie);
-            added.map_err(|error| corrupt(place.0, error))?;
+            let (nid, _, level) = place;
+            // Where the bucket begins before `from`, the entries there have been listed.
+            let rest_of = (!hash::begins_bucket(from, level)).then_some(from);
+            let added = listing.add(payload, seed, wanted, rest_of);
+            added.map_err(|error| corrupt(nid, error))?;
             Ok(place)
         })?;
         let Some((nid, first, level)) = first else {
@@ -180,7 +242,7 @@ impl Volume {
             if bucket::header(granule.payload()).child.get() != 0 {
                 break;
             }
-            let added = listing.add(granule.payload(), seed, cookie);
+            let added = listing.add(granule.payload(), seed, wanted, None);
             added.map_err(|error| corrupt(nid, error))?;
             next = next.and_then(|next| hash::bucket_end(next, level));
         }

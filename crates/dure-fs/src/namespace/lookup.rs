@@ -6,7 +6,7 @@ use super::FileKind;
 use super::TARGET_MAX;
 use super::peek::Known;
 use crate::directory::hash;
-use crate::directory::read::{Found, Listing};
+use crate::directory::read::{Found, Listed, Listing, Wanted};
 use crate::error::{Error, Result};
 use crate::format::bucket::NAME_MAX;
 use crate::format::inode::{BODY_BYTES, FLAG_LONG_LINK};
@@ -27,6 +27,36 @@ pub struct DirectoryEntry<'a> {
     pub name: &'a [u8],
     /// Where to go on behind this entry; above 2, positive as an `i64`.
     pub cookie: u64,
+}
+
+/// A batch is full with so many entries, or after so many nodes, and the rest of the node then read.
+const BATCH_ENTRIES: usize = 64;
+const BATCH_NODES: usize = 8;
+
+/// Entries that [`FileSystem::read_entries`] copied. Its memory is used again.
+#[derive(Debug, Default)]
+pub struct EntryBatch(Listing);
+
+impl EntryBatch {
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The inode, its type and the name of one.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, number: usize) -> Option<(Ino, FileKind, &[u8])> {
+        let (listed, name) = self.0.get(number)?;
+        Some((listed.ino, listed.kind, name))
+    }
 }
 
 impl Volume {
@@ -176,21 +206,18 @@ impl FileSystem {
         }
         let mut from = hash::cookie_hash(cookie);
         let mut listing = Listing::default();
+        let wanted = Wanted::Behind(cookie);
         loop {
+            listing.clear();
             let next = {
                 let state = inode.state.read();
                 inode.note_read(volume, &state);
-                volume.list_node(&state, from, cookie, &mut listing)?
+                volume.list_node(&state, from, wanted, &mut listing)?
             };
             for (entry, name) in listing.iter() {
-                let Found { ino, kind } = entry.found;
-                let kind = FileKind::from_code(kind).ok_or_else(|| Error::Corrupt {
-                    what: format!("type of an entry of directory {}", inode.ino),
-                    at: inode.node.nid.0,
-                    want: u64::from(FileKind::File.code()),
-                    got: u64::from(entry.found.kind),
-                })?;
-                let cookie = entry.cookie;
+                let Listed {
+                    ino, kind, cookie, ..
+                } = *entry;
                 if show(&DirectoryEntry {
                     ino,
                     kind,
@@ -207,6 +234,39 @@ impl FileSystem {
                 None => return Ok(()),
             }
         }
+    }
+
+    /// Copies some more entries into `batch`, from the place `from` on (0: the beginning), and gives the place
+    /// of the rest; `None` at the end. Their order is none, and `batch` may be empty before the end. Whoever goes
+    /// on where the last call ended is shown entries that exist throughout exactly once, whatever else
+    /// happens to the directory. "." and ".." are not shown.
+    ///
+    /// # Errors
+    /// `NotDirectory`; of reading buckets.
+    pub fn read_entries(
+        &self,
+        directory: &InodeRef,
+        from: u64,
+        batch: &mut EntryBatch,
+    ) -> Result<Option<u64>> {
+        let volume = &self.0;
+        let inode = directory.inode();
+        if inode.kind != FileKind::Directory {
+            return Err(Error::NotDirectory);
+        }
+        batch.0.clear();
+        let state = inode.state.read();
+        inode.note_read(volume, &state);
+        let mut next = Some(from);
+        for _ in 0..BATCH_NODES {
+            match next {
+                Some(from) if batch.len() < BATCH_ENTRIES => {
+                    next = volume.list_node(&state, from, Wanted::All, &mut batch.0)?;
+                }
+                _ => break,
+            }
+        }
+        Ok(next)
     }
 
     /// The target of a symbolic link.

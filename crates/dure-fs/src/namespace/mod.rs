@@ -24,7 +24,7 @@ mod rename;
 mod target;
 
 pub(crate) use attempt::{Attempt, Scope, attempts};
-pub use lookup::DirectoryEntry;
+pub use lookup::{DirectoryEntry, EntryBatch};
 pub use name::FileKind;
 pub(crate) use name::check_name;
 pub use peek::{InodeId, Peek};

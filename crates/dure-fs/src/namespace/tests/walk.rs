@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::EntryBatch;
 use crate::units::to_u64;
 
 /// Reads in portions of `portion` entries, calling `between` in between.
@@ -113,6 +114,71 @@ fn readdir_shows_what_stays_exactly_once() {
         let all: BTreeSet<&Vec<u8>> = names.iter().collect();
         assert_eq!(all.len(), names.len(), "nothing twice, portion {portion}");
     }
+}
+
+/// Reads in batches, calling `between` in between.
+fn read_in_batches(
+    fs: &FileSystem,
+    dir: &InodeRef,
+    mut between: impl FnMut(usize),
+) -> Vec<Vec<u8>> {
+    let mut names = Vec::new();
+    let mut batch = EntryBatch::default();
+    let mut place = Some(0);
+    for round in 0.. {
+        let Some(from) = place else {
+            return names;
+        };
+        place = fs.read_entries(dir, from, &mut batch).unwrap();
+        assert!(place.is_none_or(|place| place > from), "it comes to an end");
+        for number in 0..batch.len() {
+            let (ino, kind, name) = batch.get(number).unwrap();
+            assert!(ino.0 > 0 && kind == FileKind::File);
+            names.push(name.to_vec());
+        }
+        assert!(batch.get(batch.len()).is_none());
+        between(round);
+    }
+    unreachable!("rounds go on until the end");
+}
+
+#[test]
+fn batches_show_what_stays_exactly_once_while_buckets_split() {
+    let (_disk, fs) = fresh();
+    let root = fs.root().unwrap();
+    let stays: BTreeSet<Vec<u8>> = (0..300)
+        .map(|n| format!("stays-{n}").into_bytes())
+        .collect();
+    for name in &stays {
+        fs.create(&root, name, &file()).unwrap();
+    }
+    let goes = || (0..2000).map(|n| format!("goes-{n}").into_bytes());
+    let mut large = false;
+    for pass in 0..8 {
+        let names = read_in_batches(&fs, &root, |round| {
+            // Passes change it at different places.
+            if round % 3 != pass % 3 {
+                return;
+            }
+            for name in goes() {
+                if large {
+                    fs.unlink(&root, &name).unwrap();
+                } else {
+                    fs.create(&root, &name, &file()).unwrap();
+                }
+            }
+            large = !large;
+        });
+        let seen = names.iter().filter(|name| stays.contains(*name)).count();
+        assert_eq!(seen, stays.len(), "pass {pass}");
+        let all: BTreeSet<&Vec<u8>> = names.iter().collect();
+        assert_eq!(all.len(), names.len(), "nothing twice, pass {pass}");
+    }
+    let mut names = read_in_batches(&fs, &root, |_| ());
+    names.sort();
+    let mut listed = list(&fs, &root);
+    listed.sort();
+    assert_eq!(names, listed);
 }
 
 #[test]
