@@ -10,9 +10,10 @@ use dure_block::ram::RamDevice;
 use dure_block::share;
 use dure_fs::check::{CheckOptions, check};
 use dure_fs::{
-    AllocateMode, AttributeRule, Attributes, Background, FileSystem, FormatOptions, InodeRef,
-    MountOptions, NewInode, ReadMode, SetAttributes, Stamp, SyncScope, VolumeRules, XattrMode,
+    AllocateMode, AttributeRule, Attributes, Background, FileSystem, InodeRef, MountOptions,
+    NewInode, ReadMode, SetAttributes, Stamp, SyncScope, VolumeRules, XattrMode,
 };
+use dure_sim::schedules::small_volume;
 use dure_sync::sim::{Config, Rng, run, seeds, try_run};
 use dure_sync::{Arc, CoreId, thread};
 
@@ -28,17 +29,6 @@ fn file(fs: &FileSystem) -> InodeRef {
     let root = fs.root().unwrap();
     let found = fs.lookup(&root, b"file").unwrap();
     found.unwrap_or_else(|| fs.create(&root, b"file", &new).unwrap())
-}
-
-fn format() -> Arc<RamDevice> {
-    let ram = Arc::new(RamDevice::new("ram", 2048));
-    let format = FormatOptions {
-        journals: Some(2),
-        segment_blocks: Some(32),
-        ..FormatOptions::default()
-    };
-    FileSystem::format(share(Arc::clone(&ram)), &format).unwrap();
-    ram
 }
 
 fn mount(ram: &Arc<RamDevice>, attributes: AttributeRule) -> FileSystem {
@@ -179,7 +169,7 @@ fn share_a_file(rule: AttributeRule, seed: u64) -> Result<(), String> {
     let config = [Config::random, Config::stall, Config::priority];
     let config = config[usize::try_from(seed / 3 % 3).unwrap()](usize::from(cores), seed);
     let done = try_run(config, move || {
-        let ram = format();
+        let ram = small_volume(2048);
         let fs = mount(&ram, rule);
         let pages = vec![0; usize::from(cores) * PAGE];
         fs.write(&file(&fs), 0, &pages, Stamp::Set).unwrap();
@@ -229,7 +219,7 @@ fn sim_attributes_canary_changes_that_nobody_looks_for_are_missed() {
 /// Cache lines that moved between a core that changes the mode and three that read pages.
 fn transfers(rule: AttributeRule, rounds: u32) -> u64 {
     let done = run(Config::min_clock(4), move || {
-        let fs = mount(&format(), rule);
+        let fs = mount(&small_volume(2048), rule);
         let inode = file(&fs);
         fs.write(&inode, 0, &[1; 4 * PAGE], Stamp::Set).unwrap();
         thread::scope(|scope| {

@@ -11,14 +11,13 @@
 )]
 
 use dure_block::crash::{CrashImages, Selection};
-use dure_block::ram::RamDevice;
 use dure_block::record::RecordDevice;
 use dure_block::{Device, share};
 use dure_fs::{
-    Background, FileSystem, FormatOptions, InodeRef, MountOptions, NewInode, Rules, SetAttributes,
-    Stamp, SyncScope,
+    Background, FileSystem, InodeRef, MountOptions, NewInode, Rules, SetAttributes, Stamp,
+    SyncScope,
 };
-use dure_sim::schedules::{Base, Counts, Plan, Scene, play};
+use dure_sim::schedules::{Base, Counts, Plan, Scene, play, small_volume};
 use dure_sync::sim::{Config, seeds, try_run};
 use dure_sync::{Arc, CoreId, thread};
 
@@ -224,13 +223,7 @@ fn two_cores(
     before: fn(&FileSystem),
 ) -> FileSystem {
     let run = try_run(Config::random(2, seed), move || {
-        let ram = Arc::new(RamDevice::new("ram", 2048));
-        let format = FormatOptions {
-            journals: Some(2),
-            segment_blocks: Some(32),
-            ..FormatOptions::default()
-        };
-        FileSystem::format(share(Arc::clone(&ram)), &format).unwrap();
+        let ram = small_volume(2048);
         let base = ram.snapshot();
         let record = RecordDevice::new(share(ram));
         let log = record.log();

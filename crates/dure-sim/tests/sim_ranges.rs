@@ -14,9 +14,10 @@
 use dure_block::ram::RamDevice;
 use dure_block::share;
 use dure_fs::{
-    AllocateMode, Background, Error, FileSystem, FormatOptions, InodeRef, MountOptions, NewInode,
-    RangeRule, ReadMode, SetAttributes, Stamp, SyncScope, VolumeRules,
+    AllocateMode, Background, Error, FileSystem, InodeRef, MountOptions, NewInode, RangeRule,
+    ReadMode, SetAttributes, Stamp, SyncScope, VolumeRules,
 };
+use dure_sim::schedules::small_volume;
 use dure_sync::sim::{Config, Rng, seeds, try_run};
 use dure_sync::{Arc, CoreId, thread};
 
@@ -39,18 +40,7 @@ fn file(fs: &FileSystem) -> InodeRef {
 }
 
 fn mount(policy: &str, rule: RangeRule, blocks: u64, cache_bytes: u64) -> FileSystem {
-    mount_on(&format(blocks), policy, rule, cache_bytes)
-}
-
-fn format(blocks: u64) -> Arc<RamDevice> {
-    let ram = Arc::new(RamDevice::new("ram", blocks));
-    let format = FormatOptions {
-        journals: Some(2),
-        segment_blocks: Some(32),
-        ..FormatOptions::default()
-    };
-    FileSystem::format(share(Arc::clone(&ram)), &format).unwrap();
-    ram
+    mount_on(&small_volume(blocks), policy, rule, cache_bytes)
 }
 
 fn mount_on(ram: &Arc<RamDevice>, policy: &str, rule: RangeRule, cache_bytes: u64) -> FileSystem {
@@ -471,7 +461,7 @@ const DEEP_STEP: u64 = 4096 * 320;
 /// Cache lines that moved between four cores, in a file in which they have met: when they meet is chance.
 fn transfers(policy: &'static str, load: Load, rounds: u64) -> u64 {
     let done = try_run(Config::min_clock(4), move || {
-        let ram = format(2048);
+        let ram = small_volume(2048);
         {
             let fs = mount_on(&ram, policy, RangeRule::WhenMet, 2 << 20);
             for core in 0..4 {

@@ -4,8 +4,9 @@
 //! before the first of its inodes is freed or handed out in this mount, at a moment when the granules with
 //! mode 0 are exactly its free inodes; from then on numbers come and go one by one. A freed number goes to
 //! the pool of the partition that its node's NAT entry is in; all numbers of a new node go to the core that
-//! made it, wherever its node id came from: it had no other. A core whose partition has neither numbers
-//! nor node ids takes numbers of the others, so that one core can use all inodes of the volume.
+//! made it, wherever its node id came from: it had no other. A core whose partition has no numbers
+//! and is running out of node ids takes numbers of the others, so that one core can use all inodes of the
+//! volume.
 
 use std::collections::BTreeSet;
 

@@ -43,7 +43,7 @@ impl ShownAttributes {
 
     /// The attributes of this life of the inode, if they are known here.
     pub(crate) fn get(&self, id: InodeId) -> Option<Attributes> {
-        self.0.find(hash(id), |words| decode(words, id))
+        self.0.find(id.place(), |words| decode(words, id))
     }
 
     fn put(&self, id: InodeId, attributes: &Attributes, holds: impl FnOnce() -> bool) {
@@ -51,12 +51,8 @@ impl ShownAttributes {
     }
 
     fn remove(&self, id: InodeId) {
-        self.0.remove(hash(id), |words| is_of(words, id));
+        self.0.remove(id.place(), |words| is_of(words, id));
     }
-}
-
-fn hash(id: InodeId) -> u64 {
-    (id.ino().0 ^ id.life() << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1
 }
 
 fn pair(high: u32, low: u32) -> u64 {
@@ -83,7 +79,7 @@ fn encode(id: InodeId, attributes: &Attributes) -> [u64; WORDS] {
         ..
     } = *attributes;
     [
-        hash(id),
+        id.place(),
         id.ino().0,
         id.life(),
         pair(attributes.nlink, attributes.uid),

@@ -39,6 +39,11 @@ impl InodeId {
         self.life
     }
 
+    /// Its place in tables of what is known of inodes; not 0.
+    pub(crate) fn place(self) -> u64 {
+        (self.ino().0 ^ self.life() << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1
+    }
+
     /// Its number.
     #[must_use]
     pub fn ino(self) -> Ino {

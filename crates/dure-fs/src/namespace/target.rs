@@ -26,10 +26,6 @@ const RECORD_BYTES: u64 = 128;
 #[derive(Debug)]
 pub(crate) struct KnownTargets(VersionedTable<WORDS, WAYS>);
 
-fn place(link: InodeId) -> u64 {
-    (link.ino().0 ^ link.life() << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1
-}
-
 /// Length and words of the target of `link`, if the record is that.
 fn target_of(words: Words<'_, WORDS>, link: InodeId) -> Option<(u64, [u64; TARGET_WORDS])> {
     let same = words.get(1) == link.ino().0 && words.get(2) == link.life();
@@ -45,7 +41,7 @@ impl KnownTargets {
     }
 
     fn get(&self, link: InodeId) -> Option<Vec<u8>> {
-        let (bytes, words) = self.0.find(place(link), |words| target_of(words, link))?;
+        let (bytes, words) = self.0.find(link.place(), |words| target_of(words, link))?;
         let words = words.map(u64::to_le_bytes);
         Some(words.as_bytes()[..to_usize(bytes)].to_vec())
     }
@@ -58,7 +54,7 @@ impl KnownTargets {
         let mut bytes = [0; TARGET_BYTES];
         bytes[..target.len()].copy_from_slice(target);
         let mut record = [0; WORDS];
-        record[0] = place(link);
+        record[0] = link.place();
         record[1] = link.ino().0;
         record[2] = link.life();
         record[3] = to_u64(target.len());

@@ -38,6 +38,22 @@ pub const CORES_MAX: u16 = 8;
 /// Blocks of the volume.
 const VOLUME_BLOCKS: u64 = 2048;
 
+/// A fresh volume in memory with two journals, and segments so short that they fill.
+///
+/// # Panics
+/// If `blocks` are too few for a volume.
+#[must_use]
+pub fn small_volume(blocks: u64) -> Arc<RamDevice> {
+    let ram = Arc::new(RamDevice::new("ram", blocks));
+    let format = FormatOptions {
+        journals: Some(2),
+        segment_blocks: Some(32),
+        ..FormatOptions::default()
+    };
+    FileSystem::format(share(Arc::clone(&ram)), &format).expect("the device is large enough");
+    ram
+}
+
 /// What is played, and how hard it is looked at.
 #[derive(Debug, Clone)]
 pub struct Plan {
