@@ -28,13 +28,14 @@ mod become_simulated {
     use std::process::Command;
 
     use anyhow::{Context, Result, bail};
+    use dure_fs::MountOptions;
 
     use crate::args::SimConflicts;
     use crate::command::sim;
 
     pub(super) fn run(args: &SimConflicts) -> Result<u8> {
         // Wrong policies are found before anything is built.
-        sim::mount_options(&args.mount)?;
+        sim::with_policies(MountOptions::default(), &args.mount)?;
         let program = std::env::current_exe().context("where this program is")?;
         let Some(mut command) = simulated(&program) else {
             bail!(

@@ -206,9 +206,8 @@ fn crash(args: &SimCrash) -> Result<u8> {
     Ok(report.code())
 }
 
-/// The policies of `--mount`.
-pub(super) fn mount_options(policies: &[String]) -> Result<MountOptions> {
-    let mut mount = MountOptions::default();
+/// `mount` with the policies of `--mount`.
+pub(super) fn with_policies(mut mount: MountOptions, policies: &[String]) -> Result<MountOptions> {
     for policy in policies.iter().filter(|policy| !policy.is_empty()) {
         let (key, value) = policy.split_once('=').unwrap_or((policy, ""));
         let set = mount.set_policy(key, value);
@@ -221,10 +220,8 @@ pub(super) fn mount_options(policies: &[String]) -> Result<MountOptions> {
 
 /// How the volumes of all workloads are mounted.
 fn options(args: &SimCrash) -> Result<Options> {
-    let options = Options {
-        mount: mount_options(&args.mount)?,
-        ..Options::default()
-    };
+    let mut options = Options::default();
+    options.mount = with_policies(options.mount, &args.mount)?;
     if options.mount.data == DataMode::Writeback {
         bail!(
             "--mount data=writeback: after a crash a page that was not synced may read as zeroes then, \

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
+use dure_fs::MountOptions;
 use dure_sim::conflicts::{Exception, Line, Options, Place, Survey, survey};
 use serde::Serialize;
 
@@ -12,7 +13,7 @@ use crate::{exit, progress};
 
 pub(super) fn run(args: &SimConflicts) -> Result<u8> {
     let options = Options {
-        mount: sim::mount_options(&args.mount)?,
+        mount: sim::with_policies(MountOptions::default(), &args.mount)?,
         every: dure_fs::units::to_usize(args.every.into()),
         only: args.only.clone(),
         threads: match args.threads {
