@@ -65,8 +65,11 @@ pub(crate) fn node(data: &[u8]) {
         let reopened =
             NodeImage::open(&again, Nid(5), BlockNo(9), 7).expect("the template is sound");
         assert_eq!(
-            (image.versions, image.payloads),
-            (reopened.versions, reopened.payloads)
+            image.versions().zip(image.payloads()).collect::<Vec<_>>(),
+            reopened
+                .versions()
+                .zip(reopened.payloads())
+                .collect::<Vec<_>>()
         );
     }
 }

@@ -40,7 +40,7 @@ fn chain(context: &mut Context<'_>, root: Nid, bytes: u64, by: NodeUse) -> Optio
     while nid.0 != 0 && got <= want {
         let image = context.take(nid, NodeKind::Blob, by)?;
         let (head, piece) =
-            BlobHeader::ref_from_prefix(&image.payloads[0]).expect("a blob is longer");
+            BlobHeader::ref_from_prefix(image.payload(0)).expect("a blob is longer");
         stream.extend_from_slice(piece);
         nid = Nid(head.next.get());
         got += 1;

@@ -90,7 +90,7 @@ fn shift(level: u32) -> u32 {
 
 /// Checks one bucket; gives its child.
 fn check_bucket(context: &mut Context<'_>, bucket: &Bucket, image: &NodeImage) -> Option<Nid> {
-    let payload = &image.payloads[usize::from(bucket.id.index)];
+    let payload = image.payload(usize::from(bucket.id.index));
     let (header, area) = BucketHeader::ref_from_prefix(payload).expect("a bucket is longer");
     let (directory, id) = (bucket.directory, bucket.id);
     let used = usize::from(header.used.get());

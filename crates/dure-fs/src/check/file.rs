@@ -115,7 +115,7 @@ fn walk_tree(context: &mut Context<'_>, walk: &mut FileWalk, root: Nid, height: 
 /// The children an index node names, 0 where there is none.
 pub(super) fn children(image: &NodeImage) -> Vec<Nid> {
     let mut children = Vec::with_capacity(to_usize(INDEX_CHILDREN));
-    for payload in &image.payloads {
+    for payload in image.payloads() {
         assert_eq!(to_u64(payload.len()), INDEX_GRANULE_CHILDREN * 8);
         for bytes in payload.as_chunks::<8>().0 {
             children.push(Nid(u64::from_le_bytes(*bytes)));
@@ -132,7 +132,7 @@ fn check_leaf(
     first: u64,
 ) {
     let mut page = first;
-    for (granule, payload) in (0_u8..).zip(&image.payloads) {
+    for (granule, payload) in (0_u8..).zip(image.payloads()) {
         check_slots(
             context,
             walk,

@@ -84,8 +84,7 @@ fn check_image(context: &mut Context<'_>, nid: Nid) -> Option<NodeImage> {
 
 /// The inode in granule `index` of an image.
 pub(super) fn record(image: &NodeImage, index: usize) -> InodeRecord {
-    InodeRecord::read_from_bytes(&image.payloads[index])
-        .expect("an inode payload is an inode record")
+    InodeRecord::read_from_bytes(image.payload(index)).expect("an inode payload is an inode record")
 }
 
 /// Inodes of a node that are not in use, as its NAT entry counts them.

@@ -29,7 +29,7 @@ pub(super) fn check(context: &mut Context<'_>) {
                 break;
             };
             check_slots(context, nid, &image);
-            let link = &image.payloads[usize::from(LINK_GRANULE)];
+            let link = image.payload(usize::from(LINK_GRANULE));
             let (next, rest) = link.split_at(8);
             if !is_zero(rest) {
                 let what = format!("link of orphan node {nid}");
@@ -41,7 +41,7 @@ pub(super) fn check(context: &mut Context<'_>) {
 }
 
 fn check_slots(context: &mut Context<'_>, nid: Nid, image: &NodeImage) {
-    for (index, payload) in (0_u8..).zip(&image.payloads[..SLOT_GRANULES]) {
+    for (index, payload) in (0_u8..).zip(image.payloads().take(SLOT_GRANULES)) {
         let granule = GranuleId { nid, index };
         for (slot, bytes) in payload.chunks_exact(size_of::<OrphanSlot>()).enumerate() {
             let orphan = OrphanSlot::read_from_bytes(bytes).expect("16 bytes");

@@ -235,8 +235,8 @@ fn edit(
     }
     let image = images.get_mut(&granule.nid).expect("just put there");
     let index = usize::from(granule.index);
-    change(&mut image.payloads[index]);
-    image.versions[index] += 1;
+    change(image.payload_mut(index));
+    image.set_version(index, image.version(index) + 1);
 }
 
 /// Nodes with their new image and its block.

@@ -139,6 +139,7 @@ impl Writer<'_> {
             ));
         }
         placed.sort_by_key(|(block, _, _)| *block);
+        let mut bytes = vec![0; placed.len().min(IMAGES_PER_WRITE) * BLOCK_BYTES];
         let mut rest = &placed[..];
         while let Some((first, _, _)) = rest.first() {
             let adjacent = |&(n, &(block, _, _)): &(usize, &(BlockNo, Nid, &NodeImage))| {
@@ -151,14 +152,14 @@ impl Writer<'_> {
                 .count()
                 .min(IMAGES_PER_WRITE);
             let (run, after) = rest.split_at(count);
-            self.write_run(run)?;
+            self.write_run(run, &mut bytes[..count * BLOCK_BYTES])?;
             rest = after;
         }
         Ok(entries)
     }
 
-    fn write_run(&self, run: &[(BlockNo, Nid, &NodeImage)]) -> Result<()> {
-        let mut bytes = vec![0; run.len() * BLOCK_BYTES];
+    /// Writes images to adjacent blocks, by way of `bytes`.
+    fn write_run(&self, run: &[(BlockNo, Nid, &NodeImage)], bytes: &mut [u8]) -> Result<()> {
         for (&(block, nid, image), out) in run.iter().zip(bytes.chunks_exact_mut(BLOCK_BYTES)) {
             image.seal(out, nid, block, self.checkpoint, self.layout.crc_seed);
             let owner = SummaryEntry {
@@ -171,7 +172,7 @@ impl Writer<'_> {
             self.space.set_owner(block, owner);
         }
         self.queue
-            .write(Lba::new(run[0].0.0), &bytes, WriteFlags::NONE)?;
+            .write(Lba::new(run[0].0.0), bytes, WriteFlags::NONE)?;
         Ok(())
     }
 
@@ -247,7 +248,7 @@ fn free_inodes(nid: Nid, image: &NodeImage) -> u8 {
         return 0;
     }
     let free = |&index: &u8| {
-        let payload = &image.payloads[usize::from(index)];
+        let payload = image.payload(usize::from(index));
         let (record, _) = InodeRecord::read_from_prefix(payload).expect("496 bytes");
         record.is_free() && Ino::new(nid, index).0 != 0
     };
@@ -397,26 +398,21 @@ impl Volume {
     }
 }
 
-/// Copies of the nodes, one per nid: the youngest life wins.
+/// Copies of the nodes, one per nid, ascending: the youngest life wins.
 fn targets_of(nodes: &[Arc<Node>]) -> Vec<(Nid, Target)> {
-    let mut lives: std::collections::BTreeMap<Nid, (u64, Target)> =
-        std::collections::BTreeMap::new();
-    for node in nodes {
+    let copies = nodes.iter().map(|node| {
         let image = node.copy();
         // Asked after the copy: a node freed meanwhile must not get an image of its end.
-        let (version, target) = match node.freed_and_joined() {
-            Some(version) => (version, Target::Tombstone(version)),
-            None => (image.version_max(), Target::Image(image)),
-        };
-        match lives.get(&node.nid) {
-            Some((other, _)) if *other >= version => {}
-            _ => {
-                lives.insert(node.nid, (version, target));
-            }
+        match node.freed_and_joined() {
+            Some(version) => (node.nid, version, Target::Tombstone(version)),
+            None => (node.nid, image.version_max(), Target::Image(image)),
         }
-    }
+    });
+    let mut lives: Vec<_> = copies.collect();
+    lives.sort_unstable_by_key(|(nid, version, _)| (*nid, std::cmp::Reverse(*version)));
+    lives.dedup_by_key(|(nid, _, _)| *nid);
     lives
         .into_iter()
-        .map(|(nid, (_, target))| (nid, target))
+        .map(|(nid, _, target)| (nid, target))
         .collect()
 }

@@ -304,7 +304,7 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
         bucket::set_child(payload, child.nid.0);
         for (index, part) in (0_u8..).zip(parts.iter()) {
             if bucket::header(part).entries.get() > 0 {
-                self.op.edit(&child, index).copy_from_slice(part);
+                self.op.replace(&child, index, part);
             }
         }
         Ok(Place {

@@ -30,7 +30,7 @@ pub(super) fn image(source: &Source, out: &mut Out<'_>, nid: Nid) -> Result<()> 
         line!(
             out,
             "granule {nid}.{index}, version {}",
-            image.versions[index]
+            image.version(index)
         )?;
         granule(out, nid, index, &image)?;
     }
@@ -38,7 +38,7 @@ pub(super) fn image(source: &Source, out: &mut Out<'_>, nid: Nid) -> Result<()> 
 }
 
 fn granule(out: &mut Out<'_>, nid: Nid, index: usize, image: &NodeImage) -> Result<()> {
-    let payload = &image.payloads[index];
+    let payload = image.payload(index);
     match image.kind {
         NodeKind::Inode => {
             let record = record(payload);
@@ -111,7 +111,7 @@ pub(super) fn find(source: &Source, ino: Ino) -> Result<Option<InodeRecord>> {
             why,
         });
     }
-    let record = record(&image.payloads[usize::from(ino.index())]);
+    let record = record(image.payload(usize::from(ino.index())));
     Ok((!record.is_free()).then_some(record))
 }
 

@@ -65,7 +65,7 @@ pub(super) fn directory(source: &Source, out: &mut Out<'_>, ino: Ino) -> Result<
             continue;
         };
         let at = stack.len();
-        for (index, payload) in image.payloads.iter().enumerate() {
+        for (index, payload) in image.payloads().enumerate() {
             let (header, _) = BucketHeader::ref_from_prefix(payload).expect("a bucket is longer");
             line!(out, "bucket {nid}.{index}, level {level}")?;
             node::bucket(out, payload)?;
@@ -114,7 +114,7 @@ pub(super) fn map(source: &Source, out: &mut Out<'_>, ino: Ino) -> Result<()> {
         line!(out, "node {nid}: {kind:?}, pages from {page}")?;
         if height == 1 {
             let mut page = page;
-            for payload in &image.payloads {
+            for payload in image.payloads() {
                 node::slots(out, payload, "page", page)?;
                 page += LEAF_GRANULE_SLOTS;
             }
@@ -122,7 +122,7 @@ pub(super) fn map(source: &Source, out: &mut Out<'_>, ino: Ino) -> Result<()> {
         }
         let below = LEAF_SLOTS * INDEX_CHILDREN.pow(height - 2);
         let at = stack.len();
-        for (granule, payload) in (0..).zip(&image.payloads) {
+        for (granule, payload) in (0..).zip(image.payloads()) {
             for (n, child) in node::children(payload) {
                 let n = granule * INDEX_GRANULE_CHILDREN + n;
                 stack.push((child, height - 1, page + below * n));

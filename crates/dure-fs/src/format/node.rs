@@ -137,23 +137,73 @@ pub struct NodeImage {
     pub kind: NodeKind,
     /// The inode it belongs to for all of its life; `Ino(0)`: none.
     pub owner: Ino,
-    /// Version of each granule.
-    pub versions: Vec<u64>,
-    /// Payload of each granule.
-    pub payloads: Vec<Box<[u8]>>,
+    /// As on the medium, but that the header and what follows the granules is zero.
+    block: Box<[u8]>,
 }
 
 impl NodeImage {
     /// An image with zero payloads, all granules at `version`, that belongs to no inode.
     #[must_use]
     pub fn fresh(kind: NodeKind, version: u64) -> NodeImage {
-        let zero = || vec![0; kind.payload()].into_boxed_slice();
-        NodeImage {
+        let mut image = NodeImage {
             kind,
             owner: Ino(0),
-            versions: vec![version; kind.granules()],
-            payloads: (0..kind.granules()).map(|_| zero()).collect(),
+            block: vec![0; BLOCK_BYTES].into_boxed_slice(),
+        };
+        (0..kind.granules()).for_each(|index| image.set_version(index, version));
+        image
+    }
+
+    /// The same, of an inode.
+    #[must_use]
+    pub fn fresh_of(kind: NodeKind, version: u64, owner: Ino) -> NodeImage {
+        NodeImage {
+            owner,
+            ..NodeImage::fresh(kind, version)
         }
+    }
+
+    /// Version of a granule.
+    ///
+    /// # Panics
+    /// If there is no such granule, as in the other functions that take one.
+    #[must_use]
+    pub fn version(&self, granule: usize) -> u64 {
+        let version = self.block[self.place(granule)..].first_chunk();
+        u64::from_le_bytes(*version.expect("granules lie in the block"))
+    }
+
+    /// Sets it.
+    pub fn set_version(&mut self, granule: usize, version: u64) {
+        let at = self.place(granule);
+        self.block[at..at + VERSION_BYTES].copy_from_slice(&version.to_le_bytes());
+    }
+
+    /// Versions of all granules.
+    pub fn versions(&self) -> impl ExactSizeIterator<Item = u64> {
+        (0..self.kind.granules()).map(|granule| self.version(granule))
+    }
+
+    /// Payload of a granule.
+    #[must_use]
+    pub fn payload(&self, granule: usize) -> &[u8] {
+        &self.block[self.place(granule) + VERSION_BYTES..][..self.kind.payload()]
+    }
+
+    /// The same, to be changed.
+    pub fn payload_mut(&mut self, granule: usize) -> &mut [u8] {
+        let at = self.place(granule) + VERSION_BYTES;
+        &mut self.block[at..][..self.kind.payload()]
+    }
+
+    /// Payloads of all granules.
+    pub fn payloads(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        (0..self.kind.granules()).map(|granule| self.payload(granule))
+    }
+
+    fn place(&self, granule: usize) -> usize {
+        assert!(granule < self.kind.granules(), "no granule {granule}");
+        self.kind.offset(granule)
     }
 
     /// The bytes to write to `address`.
@@ -162,13 +212,7 @@ impl NodeImage {
     /// If `block` is not one block long.
     pub fn seal(&self, block: &mut [u8], nid: Nid, address: BlockNo, checkpoint: u64, seed: u32) {
         assert_eq!(block.len(), BLOCK_BYTES, "a node image is one block");
-        assert_eq!(self.versions.len(), self.kind.granules());
-        block.fill(0);
-        for (index, (version, payload)) in self.versions.iter().zip(&self.payloads).enumerate() {
-            let at = self.kind.offset(index);
-            block[at..at + VERSION_BYTES].copy_from_slice(&version.to_le_bytes());
-            block[at + VERSION_BYTES..][..payload.len()].copy_from_slice(payload);
-        }
+        block.copy_from_slice(&self.block);
         let mut header = NodeHeader {
             magic: U32::new(MAGIC),
             crc: U32::new(0),
@@ -224,18 +268,13 @@ impl NodeImage {
         let mut image = NodeImage {
             kind,
             owner: Ino(header.owner.get()),
-            versions: Vec::new(),
-            payloads: Vec::new(),
+            block: block.into(),
         };
-        for index in 0..kind.granules() {
-            let start = kind.offset(index);
-            let version = U64::read_from_bytes(&block[start..start + 8]).expect("8 bytes");
+        image.block[..HEADER_BYTES].fill(0);
+        image.block[kind.offset(kind.granules())..].fill(0);
+        for (index, version) in image.versions().enumerate() {
             let what = || format!("version of granule {index} of node {nid}");
-            Error::expect_count(what, at, version.get())?;
-            image.versions.push(version.get());
-            image
-                .payloads
-                .push(block[start + 8..][..kind.payload()].into());
+            Error::expect_count(what, at, version)?;
         }
         Ok(image)
     }
@@ -260,10 +299,6 @@ impl NodeImage {
     /// The greatest version of any granule.
     #[must_use]
     pub fn version_max(&self) -> u64 {
-        self.versions
-            .iter()
-            .copied()
-            .max()
-            .expect("every node has granules")
+        self.versions().max().expect("every node has granules")
     }
 }

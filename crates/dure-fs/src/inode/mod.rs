@@ -159,8 +159,7 @@ impl Inode {
             self.ino.0,
             "a record goes to its own inode"
         );
-        op.edit(&self.node, self.index)
-            .copy_from_slice(record.as_bytes());
+        op.replace(&self.node, self.index, record.as_bytes());
     }
 
     /// The operation that wrote `record` (made from a draft) has finished.

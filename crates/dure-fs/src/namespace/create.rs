@@ -187,8 +187,7 @@ impl Volume {
         edit.insert(&mut tree, located, name, target(ino, plan.kind))?;
         let first = self.set_first_bucket(parent, state, &tree, &mut op);
         let record = self.new_record(&mut op, ino, &node, parent.ino, state, plan, blobs)?;
-        op.edit(&node, ino.index())
-            .copy_from_slice(record.as_bytes());
+        op.replace(&node, ino.index(), record.as_bytes());
         let inode = Arc::new(Inode::new(self.inodes.home(), node, record)?);
         let mut own = inode.state.try_write().expect("nobody knows it yet");
         // Before anybody can find the name, take it away and use the number again. Until the operation has
@@ -278,8 +277,7 @@ impl Volume {
         let ino = Ino(record.ino.get());
         record.nlink = U32::ZERO;
         record.flags = U32::new(FLAG_ORPHAN);
-        op.edit(&node, ino.index())
-            .copy_from_slice(record.as_bytes());
+        op.replace(&node, ino.index(), record.as_bytes());
         slot.fill(&mut op, ino, INTENT_DELETE);
         let inode = Inode::new(self.inodes.home(), node, record)?;
         let mark = op.finish();

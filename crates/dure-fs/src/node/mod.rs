@@ -59,13 +59,14 @@ pub(crate) struct Node {
 impl Node {
     /// A node as read from its image, or fresh.
     pub(crate) fn new(nid: Nid, image: NodeImage, policy: NodeLock) -> Node {
-        let granules = image.versions.iter().zip(image.payloads);
-        let granules = granules.map(|(&version, payload)| {
+        let granules = image.versions().zip(image.payloads());
+        let granules = granules.map(|(version, payload)| {
             let last_writer = Mark::NONE;
             let head = Head {
                 version,
                 last_writer,
             };
+            let payload = payload.into();
             Granule { head, payload }
         });
         let buckets = match image.kind {
@@ -212,18 +213,14 @@ impl Node {
         !self.referenced.swap(false, Ordering::Relaxed)
     }
 
-    /// Copies all granules, each under its lock, and the marks of their last writers.
+    /// Copies all granules, each under its lock.
     pub(crate) fn copy(&self) -> NodeImage {
-        let mut image = NodeImage {
-            kind: self.kind,
-            owner: self.owner,
-            versions: Vec::new(),
-            payloads: Vec::new(),
-        };
+        let mut image = NodeImage::fresh_of(self.kind, 0, self.owner);
         for index in 0..self.granule_count() {
             let granule = self.read(index);
-            image.versions.push(granule.version());
-            image.payloads.push(granule.payload().into());
+            let at = usize::from(index);
+            image.set_version(at, granule.version());
+            image.payload_mut(at).copy_from_slice(granule.payload());
         }
         image
     }

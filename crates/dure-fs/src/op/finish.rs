@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use dure_journal::Handle;
 use dure_sync::{Arc, CoreId};
+use smallvec::SmallVec;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U64};
 
@@ -45,7 +46,7 @@ fn hold<'n>(
     touches: &[Touch],
     born: &[(Arc<Node>, u64)],
     node_of: impl Fn(&Touch) -> &'n Arc<Node>,
-) -> Vec<HeldNode<'n>> {
+) -> SmallVec<[HeldNode<'n>; 3]> {
     let all = by_node(touches).map(|touches| {
         let node = node_of(&touches[0]);
         if is_born(node, born) {
@@ -99,7 +100,7 @@ impl Op<'_> {
         let empty = empty.filter(|node| touches.iter().all(|touch| touch.nid != node.nid));
         let mut empty: Vec<(&Node, HeldNode<'_>)> =
             empty.map(|node| (&**node, node.hold_all())).collect();
-        let mut written = Vec::with_capacity(touches.len());
+        let mut written: SmallVec<[bool; 8]> = SmallVec::new();
         for (touches, held) in by_node(&touches).zip(&mut held) {
             for touch in touches {
                 let new = match touch.change {
@@ -185,7 +186,7 @@ pub(super) fn make_dirty<'n>(
     core: CoreId,
     nodes: impl Iterator<Item = &'n Arc<Node>>,
 ) -> u32 {
-    let mut nodes: Vec<_> = nodes.collect();
+    let mut nodes: SmallVec<[_; 8]> = nodes.collect();
     nodes.sort_unstable_by_key(|node| node.nid.0);
     nodes.dedup_by_key(|node| node.nid.0);
     let mut dirtied = 0;
@@ -195,8 +196,13 @@ pub(super) fn make_dirty<'n>(
     dirtied
 }
 
-pub(super) fn touches(edits: &[Edit], patches: &[Patch], freed: &[Arc<Node>]) -> Vec<Touch> {
-    let mut touches = Vec::with_capacity(edits.len() + patches.len() + 8 * freed.len());
+pub(super) fn touches(
+    edits: &[Edit],
+    patches: &[Patch],
+    freed: &[Arc<Node>],
+) -> SmallVec<[Touch; 6]> {
+    let mut touches: SmallVec<[Touch; 6]> =
+        SmallVec::with_capacity(edits.len() + patches.len() + 8 * freed.len());
     for (at, node) in freed.iter().enumerate() {
         let whole = (0..node.granule_count()).map(|index| Touch {
             nid: node.nid,

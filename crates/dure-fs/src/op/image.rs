@@ -40,15 +40,13 @@ fn seal(image: &NodeImage, nid: Nid, seed: u32) -> Vec<u8> {
 }
 
 fn image_of(node: &Node, held: &HeldNode<'_>) -> NodeImage {
-    let granules = 0..node.granule_count();
-    let granules = granules.map(|index| (held.version(index), held.payload(index).into()));
-    let (versions, payloads) = granules.unzip();
-    NodeImage {
-        kind: node.kind,
-        owner: node.owner,
-        versions,
-        payloads,
+    let mut image = NodeImage::fresh_of(node.kind, 0, node.owner);
+    for index in 0..node.granule_count() {
+        let at = usize::from(index);
+        image.set_version(at, held.version(index));
+        image.payload_mut(at).copy_from_slice(held.payload(index));
     }
+    image
 }
 
 impl Buffer for Filed {

@@ -22,6 +22,7 @@ pub(crate) use diff::ranges as changed_ranges;
 use dure_journal::Handle;
 use dure_journal::format::NOTE_HEAD_BYTES;
 use dure_sync::{Arc, CoreId};
+use smallvec::SmallVec;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U64};
 
@@ -82,7 +83,8 @@ pub(crate) struct Op<'v> {
     core: CoreId,
     /// Reserved blocks for images of nodes that become dirty.
     credits: u32,
-    edits: Vec<Edit>,
+    /// As many as nearly all operations have stand in the operation itself, here and in `finish`.
+    edits: SmallVec<[Edit; 4]>,
     patches: Vec<Patch>,
     /// Nodes whose life begins here, with its first version.
     born: Vec<(Arc<Node>, u64)>,
@@ -170,7 +172,7 @@ impl Volume {
                 handle: Some(handle),
                 core,
                 credits: nodes_max,
-                edits: Vec::new(),
+                edits: SmallVec::new(),
                 patches: Vec::new(),
                 born: Vec::new(),
                 freed: Vec::new(),
@@ -222,8 +224,7 @@ impl Op<'_> {
     /// A private copy of the granule's payload, to be changed at will. The caller's inode lock keeps
     /// others from changing the granule meanwhile.
     pub(crate) fn edit(&mut self, node: &Arc<Node>, index: u8) -> &mut [u8] {
-        let same = |edit: &Edit| edit.index == index && Arc::ptr_eq(&edit.node, node);
-        let at = match self.edits.iter().position(same) {
+        let at = match self.edit_of(node, index) {
             Some(at) => at,
             None => {
                 let copy = node.copy_of(index);
@@ -238,11 +239,29 @@ impl Op<'_> {
         &mut self.edits[at].copy
     }
 
+    /// As [`Op::edit`], where the whole payload is given.
+    pub(crate) fn replace(&mut self, node: &Arc<Node>, index: u8, payload: &[u8]) {
+        assert_eq!(payload.len(), node.kind.payload(), "all of the granule");
+        match self.edit_of(node, index) {
+            Some(at) => self.edits[at].copy.copy_from_slice(payload),
+            None => self.edits.push(Edit {
+                node: node.clone(),
+                index,
+                copy: payload.into(),
+            }),
+        }
+    }
+
+    /// Place of the granule's private copy.
+    fn edit_of(&self, node: &Arc<Node>, index: u8) -> Option<usize> {
+        let same = |edit: &Edit| edit.index == index && Arc::ptr_eq(&edit.node, node);
+        self.edits.iter().position(same)
+    }
+
     /// The granule as this operation sees it: its own copy if it has one.
     pub(crate) fn view<R>(&self, node: &Arc<Node>, index: u8, look: impl FnOnce(&[u8]) -> R) -> R {
-        let same = |edit: &&Edit| edit.index == index && Arc::ptr_eq(&edit.node, node);
-        match self.edits.iter().find(same) {
-            Some(edit) => look(&edit.copy),
+        match self.edit_of(node, index) {
+            Some(at) => look(&self.edits[at].copy),
             None => node.look(index, look),
         }
     }
@@ -306,10 +325,7 @@ impl Op<'_> {
         // Greater than the tombstone, so that no record of the last life can ever be applied to this
         // one, nor this one's be skipped under an old image (model cases A15, A17).
         let version = tombstone + 1;
-        let image = NodeImage {
-            owner,
-            ..NodeImage::fresh(kind, version)
-        };
+        let image = NodeImage::fresh_of(kind, version, owner);
         let node = Arc::new(Node::new(nid, image, self.volume.options.node_lock));
         self.born.push((node.clone(), version));
         Ok(node)

@@ -154,10 +154,7 @@ fn begin_life(node: &mut Recovered, kind: NodeKind, owner: Ino, version: u64) ->
     if newest(node) >= version {
         return false;
     }
-    node.image = Some(NodeImage {
-        owner,
-        ..NodeImage::fresh(kind, version)
-    });
+    node.image = Some(NodeImage::fresh_of(kind, version, owner));
     node.changed = true;
     node.slots.clear();
     true
@@ -190,7 +187,7 @@ fn apply_delta(node: &mut Recovered, fresh: &mut [u64], change: &Change<'_>) -> 
     };
     // All versions of a life are at or above the one it began with: a change below them all is of an
     // earlier life, whose node may have been of another kind, and the image covers it.
-    if image.versions.iter().all(|have| version < *have) {
+    if image.versions().all(|have| version < have) {
         return Ok(());
     }
     let granule = usize::from(index);
@@ -198,7 +195,7 @@ fn apply_delta(node: &mut Recovered, fresh: &mut [u64], change: &Change<'_>) -> 
     if granule >= image.kind.granules() || end > image.kind.payload() {
         return Err(bad_record("change beyond its granule", nid.0));
     }
-    let have = image.versions[granule];
+    let have = image.version(granule);
     let again = have == version && fresh[granule] == version;
     if version <= have && !again {
         return Ok(());
@@ -214,8 +211,8 @@ fn apply_delta(node: &mut Recovered, fresh: &mut [u64], change: &Change<'_>) -> 
         });
     }
     fresh[granule] = version;
-    image.versions[granule] = version;
-    image.payloads[granule][offset..end].copy_from_slice(bytes);
+    image.set_version(granule, version);
+    image.payload_mut(granule)[offset..end].copy_from_slice(bytes);
     node.changed = true;
     note_slots(node, index, offset, bytes.len(), transaction);
     Ok(())
@@ -236,7 +233,7 @@ fn apply_image(
     };
     // Of an earlier life, as in `apply_delta`.
     let version = logged.version_max();
-    if image.versions.iter().all(|have| version < *have) {
+    if image.versions().all(|have| version < have) {
         return Ok(());
     }
     if (image.kind, image.owner) != (logged.kind, logged.owner) {
@@ -244,19 +241,20 @@ fn apply_image(
     }
     for granule in 0..logged.kind.granules() {
         let image = node.image.as_mut().expect("looked at above");
-        if logged.versions[granule] <= image.versions[granule] {
+        if logged.version(granule) <= image.version(granule) {
             continue;
         }
-        image.versions[granule] = logged.versions[granule];
-        let new = logged.payloads[granule].clone();
-        let old = std::mem::replace(&mut image.payloads[granule], new);
+        image.set_version(granule, logged.version(granule));
         node.changed = true;
         // Only what differs was written since: a rotten block must not be taken for a lost write of
         // the transaction that happened to log the node.
-        let new = &logged.payloads[granule];
+        let new = logged.payload(granule);
         let index = u8::try_from(granule).expect("at most 8");
         let mut slots: Vec<(usize, usize)> = Vec::new();
-        crate::op::changed_ranges(&old, new, |range| slots.push((range.start, range.len())));
+        crate::op::changed_ranges(image.payload(granule), new, |range| {
+            slots.push((range.start, range.len()));
+        });
+        image.payload_mut(granule).copy_from_slice(new);
         for (offset, len) in slots {
             note_slots(node, index, offset, len, transaction);
         }

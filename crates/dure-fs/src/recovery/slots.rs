@@ -69,7 +69,7 @@ pub(super) fn slot_area(image: &NodeImage, granule: usize) -> Option<std::ops::R
     match image.kind {
         NodeKind::Leaf => Some(0..image.kind.payload()),
         NodeKind::Inode => {
-            let (record, _) = InodeRecord::read_from_prefix(&image.payloads[granule]).ok()?;
+            let (record, _) = InodeRecord::read_from_prefix(image.payload(granule)).ok()?;
             let regular = record.mode.get() & 0o170_000 == 0o100_000;
             let start = image.kind.payload() - crate::format::inode::BODY_BYTES;
             regular.then_some(start..image.kind.payload())
@@ -89,7 +89,7 @@ pub(crate) fn slot_of(image: &NodeImage, granule: u8, slot: u8) -> Option<Slot> 
     if at + SLOT_BYTES > area.end {
         return None;
     }
-    Slot::read_from_bytes(&image.payloads[granule][at..at + SLOT_BYTES]).ok()
+    Slot::read_from_bytes(&image.payload(granule)[at..at + SLOT_BYTES]).ok()
 }
 
 /// Writes a slot that was read from the image.
@@ -97,7 +97,7 @@ pub(super) fn put_slot(image: &mut NodeImage, granule: u8, slot: u8, new: Slot) 
     let granule = usize::from(granule);
     let area = slot_area(image, granule).expect("the slot was read from it");
     let at = area.start + usize::from(slot) * SLOT_BYTES;
-    image.payloads[granule][at..at + SLOT_BYTES].copy_from_slice(new.as_bytes());
+    image.payload_mut(granule)[at..at + SLOT_BYTES].copy_from_slice(new.as_bytes());
 }
 
 #[cfg(test)]

@@ -126,7 +126,8 @@ fn first_nodes(layout: &Layout) -> Vec<(Nid, Target)> {
     root.nlink = U32::new(1);
     root.parent = U64::new(Ino::ROOT.0);
     (root.atime, root.mtime, root.ctime, root.btime) = (now, now, now, now);
-    inodes.payloads[usize::from(Ino::ROOT.index())].copy_from_slice(root.as_bytes());
+    let place = usize::from(Ino::ROOT.index());
+    inodes.payload_mut(place).copy_from_slice(root.as_bytes());
     let orphans = (0..layout.journals).map(|partition| {
         let nid = Nid(1 + u64::from(partition));
         (nid, Target::Image(NodeImage::fresh(NodeKind::Orphan, 1)))

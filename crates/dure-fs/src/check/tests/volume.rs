@@ -215,7 +215,11 @@ impl TestVolume {
     }
 
     pub(crate) fn payload(&mut self, nid: u64, granule: usize) -> &mut [u8] {
-        &mut self.nodes.get_mut(&Nid(nid)).unwrap().0.payloads[granule]
+        self.nodes
+            .get_mut(&Nid(nid))
+            .unwrap()
+            .0
+            .payload_mut(granule)
     }
 
     /// Fills an inode in and changes it.

@@ -46,8 +46,8 @@ fn what_is_stored_is_seen_every_way() {
         assert_eq!(node.last_writer(5), mark);
         assert_eq!(node.look(5, |bytes| bytes.iter().max().copied()), Some(0));
         let image = node.copy();
-        assert_eq!(image.versions, [1, 1, 7, 1, 1, 1, 1, 1]);
-        assert_eq!(image.payloads[2][..], node.copy_of(2)[..]);
+        assert!(image.versions().eq([1, 1, 7, 1, 1, 1, 1, 1]));
+        assert_eq!(image.payload(2)[..], node.copy_of(2)[..]);
     }
 }
 

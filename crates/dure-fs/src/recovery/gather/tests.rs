@@ -81,8 +81,8 @@ fn the_recovered_state_does_not_depend_on_the_number_of_threads() {
     assert_eq!(alone.nodes.len(), NODES);
     for node in alone.nodes.values() {
         let image = node.image.as_ref().expect("nobody freed it");
-        assert_eq!(image.versions[0], 1 + CHANGES);
-        assert_eq!(image.payloads[0][8..16], 1_u64.to_le_bytes());
+        assert_eq!(image.version(0), 1 + CHANGES);
+        assert_eq!(image.payload(0)[8..16], 1_u64.to_le_bytes());
     }
     for threads in [2, 3, 4, 7] {
         let shared = replay(&base, &scan, threads).unwrap();
