@@ -11,7 +11,8 @@ pub const WRITEBACK: u8 = 50;
 pub const CHECKPOINT: u8 = 55;
 /// One inode's state; several in ascending inode number.
 pub const INODE: u8 = 60;
-/// What those who share a file have changed of its attributes; held over reads of nodes.
+/// What those who share a file have changed of its attributes; several in ascending inode number, held over
+/// reads of nodes.
 pub const ATTRIBUTES: u8 = 62;
 /// One bucket of a directory that tasks share; several in ascending (nid, index); held over reads of nodes.
 pub const BUCKET: u8 = 65;

@@ -8,7 +8,7 @@
 #![expect(clippy::print_stdout, reason = "the counts are the result")]
 
 use dure_block::crash::{Selection, Tear};
-use dure_fs::{MountOptions, RangeRule};
+use dure_fs::{AttributeRule, MountOptions, RangeRule};
 use dure_sim::crash::{
     Base, CrashSteps, Options, Workload, cores, mount_options, run_all, workload,
 };
@@ -63,6 +63,11 @@ fn chosen(policies: &str) -> Vec<Workload> {
 
 #[track_caller]
 fn must_hold(policies: &str) {
+    must_hold_on(policies, &mount(policies));
+}
+
+#[track_caller]
+fn must_hold_on(policies: &str, mount: &MountOptions) {
     if variable("DURE_CRASH_POLICY").is_some_and(|text| !policies.contains(&text)) {
         return;
     }
@@ -86,7 +91,7 @@ fn must_hold(policies: &str) {
             } else {
                 CrashSteps::Frontiers
             },
-            mount: mount(policies),
+            mount: mount.clone(),
             ..Options::default()
         };
         let outcome = run_all(&bases, &workloads, &options, 2);
@@ -164,4 +169,12 @@ fn an_interval_tree_per_file() {
 #[test]
 fn a_bit_per_page() {
     must_hold("range_lock=bitmap,data=journal");
+}
+
+/// Names and attributes of files change beside their data, as where cores share files.
+#[test]
+fn names_beside_data() {
+    let mut mount = mount_options();
+    mount.volume_rules.attributes = AttributeRule::AtOnce;
+    must_hold_on("attributes beside", &mount);
 }

@@ -48,7 +48,8 @@ impl Tree {
     pub(crate) fn of(volume: &Volume, directory: &InodeState, access: Access) -> Result<Tree> {
         let root = match access {
             Access::Alone => directory.first_bucket_node(volume)?,
-            Access::Shared => None,
+            // Directories have nothing beside.
+            Access::Shared | Access::Beside => None,
         };
         let record = &directory.record;
         Ok(Tree {

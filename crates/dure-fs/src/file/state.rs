@@ -169,7 +169,9 @@ impl FileState {
 
     /// Whether the record lacks something but pages.
     pub(super) fn is_ahead(&self, record: &InodeRecord) -> bool {
-        self.is_longer(record) || self.mtime.get().is_some() || self.ctime.get().is_some()
+        // A change beside others shows its time before it is in the state.
+        let newer = self.ctime.get().is_some_and(|ctime| ctime != record.ctime);
+        self.is_longer(record) || self.mtime.get().is_some() || newer
     }
 
     /// Whether the record lacks bytes of size.

@@ -1,30 +1,32 @@
 //! Attributes of a file changed beside those who use its data.
 //!
-//! **Problem.** chmod and setxattr commute with reads and overwrites of the file's data. If they took the
-//! inode alone, they would keep these out, and write the lines of its lock that all of them read.
+//! **Problem.** chmod and setxattr, link, unlink and rename commute with reads and overwrites of the file's
+//! data. If they took the inode alone, they would keep these out, and write the lines of its lock that all
+//! of them read.
 //! **Structure.** Once readers have met in the lock of a file's state, who changes attributes shares the
 //! state and has [`Changes`] alone instead. What it changed stays there, as [`Changed`], until somebody
 //! takes the state alone: that moves it into the state before anybody looks (`StateLock::taken_alone`).
 //! So who has the state alone need not know of this, nor who shares it for the data's sake.
 //!
 //! **Invariants.** The record in [`Changed`], or if there is none the state's, equals the granule. It differs
-//! from the state's in attributes only: mode, owner, group, ctime, the extended attributes. What the data
-//! goes by (size, blocks, map) and the number of names change by who has the state alone. [`Changes`] is made by who has the state
-//! alone, stays as long as the inode is in memory, and is taken by who shares the state, and let go before
-//! it: so who shares the state and finds none need not fear one, and who has it alone finds it free. The
-//! time of the change is shown by `FileState`, where readers look for it. **On a crash** nothing of this
-//! is needed: the operation is in the log.
+//! from the state's in attributes only: mode, owner, group, ctime, the number of names, whether an orphan slot
+//! names the file, the extended attributes. What the data goes by (size, blocks, map) changes by who has the
+//! state alone, and so do the first name of a file that had none, and the end of the inode. [`Changes`] is
+//! made by who has the state alone, stays as long as the inode is in memory, and is taken by who shares the
+//! state, and let go before it: so who shares the state and finds none need not fear one, and who has it
+//! alone finds it free. The time of the change is shown by `FileState`, where readers look for it. **On a
+//! crash** nothing of this is needed: the operation is in the log.
 
 use dure_sync::atomic::{AtomicBool, Ordering};
 use dure_sync::{RwLockWriteGuard, SpreadLock, SpreadReadGuard};
 
-use super::{Inode, InodeState, StateLock};
+use super::{Access, Inode, InodeState, OrphanPlace, StateLock};
 use crate::file::PendingMarks;
 use crate::format::inode::InodeRecord;
 use crate::namespace::FileKind;
 use crate::ranks::{ATTRIBUTES, INODE};
 use crate::units::Mark;
-use crate::volume::AttributeRule;
+use crate::volume::{AttributeRule, Volume};
 
 /// Attributes that are not in the state yet.
 #[derive(Debug)]
@@ -34,6 +36,8 @@ pub(super) struct Changed {
     marks: PendingMarks,
     /// Changes of extended attributes among them.
     xattr_changes: u64,
+    /// The slot that names the file since it lost its last name.
+    orphan: Option<OrphanPlace>,
 }
 
 /// What those who share a file have changed of its attributes.
@@ -86,9 +90,17 @@ impl Changes {
             record,
             marks,
             xattr_changes,
+            orphan,
         } = changed;
         assert!(state.record.size == record.size && state.record.map_root == record.map_root);
-        assert_eq!(state.record.nlink, record.nlink, "names change alone");
+        assert!(
+            state.is_alive() || record.nlink.get() == 0,
+            "a first name comes alone"
+        );
+        if let Some(place) = orphan {
+            let before = state.orphan.replace(place);
+            assert!(before.is_none(), "a last name goes once");
+        }
         state.file.change_time_logged(&record);
         state.record = record;
         marks
@@ -165,14 +177,19 @@ impl StateLock {
 }
 
 impl Inode {
-    /// Takes the inode to change attributes of it other than times that are given and the number of names.
-    pub(crate) fn take_attributes(&self, rule: AttributeRule) -> ForAttributes<'_> {
+    /// Whether its attributes change beside those who use its data.
+    fn changes_beside(&self, rule: AttributeRule) -> bool {
         let beside = match rule {
             AttributeRule::WhenMet => self.state.readers_met(),
             AttributeRule::AtOnce | AttributeRule::Dropped => true,
             AttributeRule::Alone => false,
         };
-        if self.kind != FileKind::File || !beside {
+        self.kind == FileKind::File && beside
+    }
+
+    /// Takes the inode to change attributes of it other than times that are given and the number of names.
+    pub(crate) fn take_attributes(&self, rule: AttributeRule) -> ForAttributes<'_> {
+        if !self.changes_beside(rule) {
             return ForAttributes::Alone(self.state.write());
         }
         let Some(changes) = self.state.changes() else {
@@ -208,6 +225,7 @@ impl Inode {
                     record,
                     marks: PendingMarks::default(),
                     xattr_changes: 0,
+                    orphan: None,
                 });
                 changed.record = record;
                 changed.marks.note(mark);
@@ -230,7 +248,52 @@ impl Beside<'_> {
     }
 }
 
+impl Volume {
+    /// How `LockedInodes` is to take an inode of which a name comes, goes or changes, but for the first that
+    /// comes to it and the end of the inode. No inode is held.
+    pub(crate) fn names_access(&self, inode: &Inode) -> Access {
+        let rule = self.options.volume_rules.attributes;
+        if !inode.changes_beside(rule) {
+            return Access::Alone;
+        }
+        if inode.state.changes().is_none() {
+            let state = inode.state.write();
+            inode.state.make_changes(&state, rule);
+        }
+        Access::Beside
+    }
+}
+
+impl<'i> ForAttributes<'i> {
+    /// Takes the attributes of an inode for which `Volume::names_access` said `Beside`. The caller holds
+    /// only attributes of inodes with lower numbers.
+    pub(super) fn beside(
+        inode: &'i Inode,
+        state: SpreadReadGuard<'i, INODE, InodeState>,
+    ) -> ForAttributes<'i> {
+        let changes = inode.state.changes().expect("they stay once made");
+        ForAttributes::Beside(Beside {
+            changed: changes.lock.write_ordered(),
+            changes,
+            state,
+        })
+    }
+}
+
 impl ForAttributes<'_> {
+    /// An orphan slot names the inode, by an operation whose record has been stored.
+    pub(crate) fn set_orphan(&mut self, place: OrphanPlace) {
+        let orphan = match self {
+            ForAttributes::Alone(state) => &mut state.orphan,
+            ForAttributes::Beside(held) => {
+                let changed = held.changed.as_mut();
+                &mut changed.expect("the record was stored").orphan
+            }
+        };
+        let before = orphan.replace(place);
+        assert!(before.is_none(), "a last name goes once");
+    }
+
     /// The state; of what changes beside others only what `draft` and `xattr_changes` do not give.
     pub(crate) fn state(&self) -> &InodeState {
         match self {

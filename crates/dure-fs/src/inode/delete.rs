@@ -32,10 +32,9 @@ pub(crate) enum Weight {
 }
 
 impl InodeState {
-    /// Whether freeing the inode takes more than writing its granule. A directory's bucket nodes are
-    /// freed by rmdir itself.
-    pub(crate) fn weight(&self) -> Weight {
-        let record = &self.record;
+    /// Whether freeing the inode takes more than writing its granule, which holds `record`. A directory's
+    /// bucket nodes are freed by rmdir itself.
+    pub(crate) fn weight(&self, record: &InodeRecord) -> Weight {
         let kind = FileKind::from_mode(record.mode.get());
         let map = record.map_root.get() != 0 && kind != Some(FileKind::Directory);
         let owns = map || record.blocks.get() != 0 || record.xattr_root.get() != 0;

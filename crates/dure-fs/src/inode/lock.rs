@@ -1,10 +1,9 @@
-//! The one place where the locks of several inodes are taken together: in ascending inode number.
+//! The one place where the locks of several inodes are taken together: in ascending inode number; then, in the
+//! same order, those of attributes that change beside others ([`super::beside`]).
 
-use std::ops::Deref;
+use dure_sync::SpreadReadGuard;
 
-use dure_sync::{RwLockWriteGuard, SpreadReadGuard};
-
-use super::{Inode, InodeState};
+use super::{ForAttributes, Inode, InodeState};
 use crate::ranks::INODE;
 use crate::units::Ino;
 
@@ -16,6 +15,9 @@ pub(crate) const LOCKS_MAX: usize = 4;
 pub(crate) enum Access {
     /// Beside others who share it: a directory whose buckets are locked one by one.
     Shared,
+    /// Its attributes, among them the number of names, beside others who use its data: `Volume::names_access`
+    /// said so.
+    Beside,
     /// Nobody else has it.
     Alone,
 }
@@ -24,29 +26,28 @@ pub(crate) enum Access {
 #[derive(Debug)]
 enum Guard<'i> {
     Shared(SpreadReadGuard<'i, INODE, InodeState>),
-    Alone(RwLockWriteGuard<'i, INODE, InodeState>),
-}
-
-impl Deref for Guard<'_> {
-    type Target = InodeState;
-
-    fn deref(&self) -> &InodeState {
-        match self {
-            Guard::Shared(guard) => guard,
-            Guard::Alone(guard) => guard,
-        }
-    }
+    Held(ForAttributes<'i>),
 }
 
 impl<'i> Guard<'i> {
-    /// Locks an inode whose number is above those of all that the task holds.
+    /// Locks an inode whose number is above those of all that the task holds; of one whose attributes are
+    /// wanted the state only.
     fn lock(inode: &'i Inode, access: Access) -> Guard<'i> {
-        match access {
-            Access::Shared => Guard::Shared(inode.state.read_ordered()),
-            Access::Alone => Guard::Alone(inode.state.try_write().unwrap_or_else(|| {
-                inode.note_met();
-                inode.state.write_ordered()
-            })),
+        if access != Access::Alone {
+            return Guard::Shared(inode.state.read_ordered());
+        }
+        let state = inode.state.try_write().unwrap_or_else(|| {
+            inode.note_met();
+            inode.state.write_ordered()
+        });
+        Guard::Held(ForAttributes::Alone(state))
+    }
+
+    /// Locks the attributes as well. The states of all inodes are locked.
+    fn with_attributes(self, inode: &'i Inode) -> Guard<'i> {
+        match self {
+            Guard::Shared(state) => Guard::Held(ForAttributes::beside(inode, state)),
+            Guard::Held(_) => panic!("inode {} is shared", inode.ino),
         }
     }
 }
@@ -65,39 +66,70 @@ impl<'i> LockedInodes<'i> {
         inodes.sort_unstable_by_key(|(inode, access)| (inode.ino, std::cmp::Reverse(*access)));
         let mut guards = [const { None }; LOCKS_MAX];
         let mut last = None;
-        for ((inode, access), place) in inodes.into_iter().zip(&mut guards) {
+        for (&(inode, access), place) in inodes.iter().zip(&mut guards) {
             if last != Some(inode.ino) {
                 *place = Some((inode.ino, Guard::lock(inode, access)));
                 last = Some(inode.ino);
             }
         }
+        for ((inode, access), place) in inodes.into_iter().zip(&mut guards) {
+            if access == Access::Beside
+                && let Some((ino, guard)) = place.take()
+            {
+                *place = Some((ino, guard.with_attributes(inode)));
+            }
+        }
         LockedInodes { guards }
     }
 
-    /// The state of one of them.
-    pub(crate) fn get(&self, inode: &Inode) -> &InodeState {
+    fn guard(&self, inode: &Inode) -> &Guard<'i> {
         let mut all = self.guards.iter().flatten();
-        &all.find(|(ino, _)| *ino == inode.ino)
-            .expect("it was locked")
-            .1
+        match all.find(|(ino, _)| *ino == inode.ino) {
+            Some((_, guard)) => guard,
+            None => panic!("inode {} was locked", inode.ino),
+        }
+    }
+
+    /// The state of one of them, with all its attributes.
+    pub(crate) fn get(&self, inode: &Inode) -> &InodeState {
+        match self.guard(inode) {
+            Guard::Shared(state) => state,
+            Guard::Held(ForAttributes::Alone(state)) => state,
+            Guard::Held(ForAttributes::Beside(_)) => panic!("inode {} has others", inode.ino),
+        }
+    }
+
+    /// One of them that is not only shared.
+    pub(crate) fn attributes(&self, inode: &Inode) -> &ForAttributes<'i> {
+        match self.guard(inode) {
+            Guard::Held(held) => held,
+            Guard::Shared(_) => panic!("inode {} is shared", inode.ino),
+        }
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn attributes_mut(&mut self, inode: &Inode) -> &mut ForAttributes<'i> {
+        let mut all = self.guards.iter_mut().flatten();
+        match all.find(|(ino, _)| *ino == inode.ino) {
+            Some((_, Guard::Held(held))) => held,
+            _ => panic!("inode {} was locked, and not only shared", inode.ino),
+        }
     }
 
     /// How one of them is held.
     pub(crate) fn access(&self, inode: &Inode) -> Access {
-        let mut all = self.guards.iter().flatten();
-        match all.find(|(ino, _)| *ino == inode.ino) {
-            Some((_, Guard::Alone(_))) => Access::Alone,
-            Some((_, Guard::Shared(_))) => Access::Shared,
-            None => panic!("inode {} was locked", inode.ino),
+        match self.guard(inode) {
+            Guard::Shared(_) => Access::Shared,
+            Guard::Held(ForAttributes::Beside(_)) => Access::Beside,
+            Guard::Held(ForAttributes::Alone(_)) => Access::Alone,
         }
     }
 
     /// The state of one of them that is held alone, to be changed.
     pub(crate) fn get_mut(&mut self, inode: &Inode) -> &mut InodeState {
-        let mut all = self.guards.iter_mut().flatten();
-        match all.find(|(ino, _)| *ino == inode.ino) {
-            Some((_, Guard::Alone(guard))) => guard,
-            _ => panic!("inode {} was locked, and alone", inode.ino),
+        match self.attributes_mut(inode) {
+            ForAttributes::Alone(state) => state,
+            ForAttributes::Beside(_) => panic!("inode {} was locked alone", inode.ino),
         }
     }
 }

@@ -175,10 +175,13 @@ impl Inode {
         self.pins.met.load(Ordering::Relaxed)
     }
 
-    /// Somebody who wants this directory alone finds another one in it.
+    /// Somebody who wants this inode alone finds another one in it.
     fn note_met(&self) {
-        // Relaxed: as in `is_met`.
-        self.pins.met.store(true, Ordering::Relaxed);
+        // Others look at the line, and nobody asks whether tasks have met in a file.
+        if self.kind == FileKind::Directory {
+            // Relaxed: as in `is_met`.
+            self.pins.met.store(true, Ordering::Relaxed);
+        }
     }
 
     /// The operation was decided on this inode's record, which the caller holds.

@@ -27,7 +27,7 @@ pub(super) struct Pins {
     count: AtomicU32,
     lender: Lender<Inode>,
     id: InodeId,
-    /// The link count is 0. Written under the inode's state; read by whoever drops the last pin.
+    /// The link count is 0. Written under the inode's state or attributes; read by whoever drops the last pin.
     unlinked: AtomicBool,
     /// Claimed for deletion: nobody can pin it any more. Written under the shard's lock, alone.
     pub(super) dying: AtomicBool,
@@ -159,10 +159,10 @@ impl Inode {
         self.pins.lender.is_lending()
     }
 
-    /// Sets or clears what decides whether the last pin deletes it. The caller holds `state` for writing
+    /// Sets or clears what decides whether the last pin deletes it. The caller has the number of names alone,
     /// and a pin.
     pub(crate) fn set_unlinked(&self, volume: &Volume, unlinked: bool) {
-        // Relaxed: only holders of `state` for writing change it. Nothing is written where nothing changes:
+        // Relaxed: only who has the number of names alone changes it. Nothing is written where nothing changes:
         // others read the line.
         if self.pins.unlinked.load(Ordering::Relaxed) == unlinked {
             return;

@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::format::bucket::LEVELS_MAX;
 use crate::inode::{Access, Inode};
+use crate::volume::Volume;
 
 /// Bucket nodes an operation may make and free besides those it touches anyway, at the first attempt.
 const SPARE_NODES: u32 = 2;
@@ -16,7 +17,8 @@ pub(crate) enum Attempt {
     Again,
     /// The directory needs more nodes than the operation has room for.
     Short,
-    /// What is to change about a directory is more than the entries of its buckets.
+    /// What is to change about a directory is more than the entries of its buckets, or about a file more than
+    /// the number of its names.
     Whole,
     /// For good.
     Failed(Error),
@@ -33,7 +35,7 @@ impl From<Error> for Attempt {
 pub(crate) struct Scope {
     /// Bucket nodes it may make and free.
     pub(crate) spare: u32,
-    /// Directories are had alone, although tasks have met in them.
+    /// Directories are had alone, although tasks have met in them, and the file that gets a name.
     whole: bool,
 }
 
@@ -52,6 +54,15 @@ impl Scope {
             Access::Shared
         } else {
             Access::Alone
+        }
+    }
+
+    /// How an inode that gets a name is to be had. No inode is held.
+    pub(crate) fn names_access(self, volume: &Volume, inode: &Inode) -> Access {
+        if self.whole {
+            Access::Alone
+        } else {
+            volume.names_access(inode)
         }
     }
 }
@@ -77,7 +88,7 @@ pub(crate) fn attempts<T>(
                 scope.spare = SPARE_NODES_MAX;
             }
             Err(Attempt::Whole) => {
-                assert!(!scope.whole, "it had the directories alone");
+                assert!(!scope.whole, "it had all alone");
                 scope.whole = true;
             }
             Err(Attempt::Failed(error)) => return Err(error),

@@ -6,11 +6,32 @@ use super::{Attempt, FileKind, LINKS_MAX, Scope, attempts, check_name};
 use crate::directory::Change;
 use crate::directory::tree::{LockedBuckets, Tree, TreeEdit, target};
 use crate::error::{Error, Result};
-use crate::format::inode::FLAG_ORPHAN;
-use crate::inode::{Access, InodeRef, LockedInodes};
+use crate::format::inode::{FLAG_ORPHAN, InodeRecord};
+use crate::inode::{ChangedPart, ForAttributes, Inode, InodeRef, LockedInodes};
 use crate::op::OpKind;
 use crate::space::OpClass;
 use crate::volume::{FileSystem, Volume};
+
+/// The record with one more name.
+fn linked(inode: &Inode, held: &ForAttributes<'_>) -> std::result::Result<InodeRecord, Attempt> {
+    let mut record = held.draft(inode);
+    let links = record.nlink.get();
+    if links == 0 {
+        if !held.state().linkable {
+            return Err(Error::NotFound.into());
+        }
+        if let ForAttributes::Beside(_) = held {
+            // The orphan slot goes with the first name.
+            return Err(Attempt::Whole);
+        }
+    }
+    if links >= LINKS_MAX {
+        return Err(Error::TooManyLinks.into());
+    }
+    record.nlink = U32::new(links + 1);
+    record.flags = U32::new(record.flags.get() & !FLAG_ORPHAN);
+    Ok(record)
+}
 
 /// Nodes a link may dirty: the bucket, the directory's inode, the inode, its orphan slot.
 const NODES: u32 = 4;
@@ -42,15 +63,11 @@ impl Volume {
         let spare = scope.spare;
         let mut op = self.op(OpKind::Link, OpClass::Normal, NODES + spare)?;
         let access = scope.access(parent);
-        let mut locked = LockedInodes::lock([(parent, access), (inode, Access::Alone)]);
+        let names = scope.names_access(self, inode);
+        let mut locked = LockedInodes::lock([(parent, access), (inode, names)]);
         locked.get(parent).check_directory()?;
-        let state = locked.get(inode);
-        if !state.is_alive() && !state.linkable {
-            return Err(Error::NotFound.into());
-        }
-        if state.record.nlink.get() >= LINKS_MAX {
-            return Err(Error::TooManyLinks.into());
-        }
+        let mut record = linked(inode, locked.attributes(inode))?;
+        record.ctime = op.time();
         parent.depends(&mut op, &locked);
         let leaf = [self.leaf_of(&locked, parent, name)?];
         let buckets = LockedBuckets::lock(&leaf)?;
@@ -62,23 +79,22 @@ impl Volume {
         }
         edit.insert(&mut tree, located, name, target(inode.ino, inode.kind))?;
         let first = self.set_first_bucket(parent, locked.get(parent), &tree, &mut op);
-        let mut record = inode.draft(state);
-        record.nlink = U32::new(record.nlink.get() + 1);
-        record.flags = U32::new(record.flags.get() & !FLAG_ORPHAN);
-        record.ctime = op.time();
         inode.store(&mut op, &record);
-        if let Some(place) = &state.orphan {
+        if let ForAttributes::Alone(state) = locked.attributes(inode)
+            && let Some(place) = &state.orphan
+        {
             place.clear(&mut op);
         }
         let now = op.time();
         let mark = op.finish();
         drop(buckets);
-        let state = locked.get_mut(inode);
-        state.file.note_mark(mark);
-        inode.stored(state, record);
-        state.linkable = false;
-        if let Some(place) = state.orphan.take() {
-            self.orphans.give(place);
+        let held = locked.attributes_mut(inode);
+        inode.attributes_stored(held, record, (mark, ChangedPart::Plain));
+        if let ForAttributes::Alone(state) = held {
+            state.linkable = false;
+            if let Some(place) = state.orphan.take() {
+                self.orphans.give(place);
+            }
         }
         inode.set_unlinked(self, false);
         if let Some(record) = first {

@@ -9,7 +9,8 @@ use crate::error::{Error, Result};
 use crate::format::inode::{FLAG_ORPHAN, InodeRecord};
 use crate::format::orphan::INTENT_DELETE;
 use crate::inode::{
-    Access, FreeSlot, Inode, InodeRef, InodeState, LocalRef, LockedInodes, Weight, freed,
+    Access, ChangedPart, ForAttributes, FreeSlot, Inode, InodeRef, LocalRef, LockedInodes, Weight,
+    freed,
 };
 use crate::op::{Op, OpKind};
 use crate::space::OpClass;
@@ -90,7 +91,7 @@ impl Volume {
         let victim = LocalRef::new(victim, self);
         removal.check(victim.kind())?;
         let inode = victim.inode();
-        let slot = self.slot_for(inode)?;
+        let (slot, names) = self.slot_for(inode)?;
         let spare = scope.spare;
         let mut op = self.op(OpKind::Remove, OpClass::Delete, NODES + spare)?;
         let scope = match removal {
@@ -98,7 +99,7 @@ impl Volume {
             Removal::Rmdir => scope.whole(),
         };
         let access = scope.access(parent);
-        let mut locked = LockedInodes::lock([(parent, access), (inode, Access::Alone)]);
+        let mut locked = LockedInodes::lock([(parent, access), (inode, names)]);
         locked.get(parent).check_directory()?;
         parent.depends(&mut op, &locked);
         let leaf = [self.leaf_of(&locked, parent, name)?];
@@ -114,28 +115,32 @@ impl Volume {
             edit.free_all(locked.get(inode))?;
         }
         edit.remove(&tree, locked.get(parent), &located)?;
-        let loss = self.lose_name(&mut op, inode, locked.get(inode), slot)?;
+        let loss = self.lose_name(&mut op, inode, locked.attributes(inode), slot)?;
         let now = op.time();
         let mark = op.finish();
         drop(buckets);
         let change = Change::of(found.kind, -1);
         self.entries_changed(&mut locked, parent, change, (mark, now));
-        self.lost_name(inode, locked.get_mut(inode), loss, mark);
+        self.lost_name(inode, locked.attributes_mut(inode), loss, mark);
         Ok(())
     }
 
-    /// An orphan slot, if the inode looks as if it needed one. No lock is held.
-    pub(super) fn slot_for(&self, inode: &Inode) -> Result<Option<FreeSlot<'_>>> {
-        let needed = {
+    /// An orphan slot, if the inode looks as if it needed one to lose a name, and how it is to be had for
+    /// that. No inode is held.
+    pub(super) fn slot_for(&self, inode: &Inode) -> Result<(Option<FreeSlot<'_>>, Access)> {
+        let (last, lives_on) = {
             let state = inode.state.read();
-            let last = state.record.nlink.get() == 1;
-            last && (inode.is_shared() || state.weight() == Weight::Heavy)
+            let whole = inode.state.attributes(&state);
+            let record = whole.record();
+            let last = record.nlink.get() == 1;
+            let heavy = || state.weight(record) == Weight::Heavy;
+            (last, last && (inode.is_shared() || heavy()))
         };
-        if needed {
-            self.orphan_slot().map(Some)
-        } else {
-            Ok(None)
+        if last && !lives_on {
+            return Ok((None, Access::Alone));
         }
+        let slot = lives_on.then(|| self.orphan_slot()).transpose()?;
+        Ok((slot, self.names_access(inode)))
     }
 
     /// Lets `op` take a name from an inode: the last thing before finish. With its last name a light inode
@@ -144,10 +149,10 @@ impl Volume {
         &'v self,
         op: &mut Op<'_>,
         inode: &Inode,
-        state: &InodeState,
+        held: &ForAttributes<'_>,
         slot: Option<FreeSlot<'v>>,
     ) -> std::result::Result<Loss<'v>, Attempt> {
-        let mut record = inode.draft(state);
+        let mut record = held.draft(inode);
         let links = record.nlink.get();
         assert!(links > 0, "inode {} has a name", inode.ino);
         record.ctime = op.time();
@@ -171,9 +176,13 @@ impl Volume {
                 fate: Fate::Orphaned(slot),
             });
         }
+        let ForAttributes::Alone(state) = held else {
+            // It had more names when nobody held it.
+            return Err(Attempt::Again);
+        };
         self.inode_pools.adopt(&inode.node);
         // From here on nobody else can pin it, so nothing may fail any more.
-        if state.weight() == Weight::Heavy || !self.inodes.claim(inode, 1) {
+        if state.weight(&state.record) == Weight::Heavy || !self.inodes.claim(inode, 1) {
             return Err(Attempt::Again);
         }
         let record = freed(&record);
@@ -188,25 +197,25 @@ impl Volume {
     pub(super) fn lost_name(
         &self,
         inode: &Inode,
-        state: &mut InodeState,
+        held: &mut ForAttributes<'_>,
         loss: Loss<'_>,
         mark: crate::units::Mark,
     ) {
-        state.file.note_mark(mark);
-        inode.stored(state, loss.record);
-        if inode.kind == FileKind::Directory {
+        inode.attributes_stored(held, loss.record, (mark, ChangedPart::Plain));
+        if inode.kind == FileKind::Directory
+            && let ForAttributes::Alone(state) = held
+        {
             state.directory.clear();
         }
-        match loss.fate {
-            Fate::Named => {}
-            Fate::Orphaned(slot) => {
-                state.orphan = Some(slot.used());
-                inode.set_unlinked(self, true);
-            }
-            Fate::Freed => {
-                self.forget_file(inode, &mut state.file);
-                self.inode_freed(inode);
-            }
+        if let Fate::Orphaned(slot) = loss.fate {
+            held.set_orphan(slot.used());
+            inode.set_unlinked(self, true);
+        } else if let Fate::Freed = loss.fate {
+            let ForAttributes::Alone(state) = held else {
+                panic!("inode {} ended alone", inode.ino);
+            };
+            self.forget_file(inode, &mut state.file);
+            self.inode_freed(inode);
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::directory::read::Found;
 use crate::directory::tree::{LockedBuckets, Tree, TreeEdit, target};
 use crate::error::{Error, Result};
 use crate::format::inode::InodeRecord;
-use crate::inode::{Access, FreeSlot, Inode, InodeRef, LocalRef, LockedInodes};
+use crate::inode::{Access, ChangedPart, FreeSlot, Inode, InodeRef, LocalRef, LockedInodes};
 use crate::op::{Op, OpKind};
 use crate::ranks::RENAME;
 use crate::space::OpClass;
@@ -52,6 +52,8 @@ struct Plan<'v> {
     target: Option<LocalRef<'v>>,
     mode: RenameMode,
     slot: Option<FreeSlot<'v>>,
+    /// How the target is to be had, if there is one.
+    target_access: Access,
     /// Ancestors of the directories that get a new subdirectory, to be marked.
     ancestors: Vec<InodeRef>,
     scope: Scope,
@@ -121,9 +123,10 @@ impl Volume {
         if moves && let Some(target) = exchanged.filter(|target| is_directory(target)) {
             self.ancestors(names.from_dir, target.ino(), &mut ancestors)?;
         }
-        let slot = match &target {
+        let (slot, target_access) = match &target {
             Some(target) if replaces => self.slot_for(target.inode())?,
-            _ => None,
+            Some(target) => (None, self.names_access(target.inode())),
+            None => (None, Access::Shared),
         };
         // Counts of subdirectories, and bucket nodes of a directory that is replaced.
         let whole = is_directory(&source) || target.as_deref().is_some_and(is_directory);
@@ -132,6 +135,7 @@ impl Volume {
             target,
             mode,
             slot,
+            target_access,
             ancestors,
             scope: if whole { scope.whole() } else { scope },
         };
@@ -193,8 +197,8 @@ impl Volume {
         let mut locked = LockedInodes::lock([
             (from_dir, plan.scope.access(from_dir)),
             (to_dir, plan.scope.access(to_dir)),
-            (source, Access::Alone),
-            (target.unwrap_or(source), Access::Alone),
+            (source, self.names_access(source)),
+            (target.unwrap_or(source), plan.target_access),
         ]);
         for directory in [from_dir, to_dir] {
             locked.get(directory).check_directory()?;
@@ -224,21 +228,18 @@ impl Volume {
             None => None,
             Some(target) => Some((
                 target,
-                self.lose_name(&mut op, target, locked.get(target), slot)?,
+                self.lose_name(&mut op, target, locked.attributes(target), slot)?,
             )),
         };
         let now = op.time();
         let mark = op.finish();
         drop(buckets);
-        locked.get_mut(source).file.note_mark(mark);
-        source.stored(locked.get_mut(source), moved);
-        if let Some((target, record)) = swapped {
-            let state = locked.get_mut(target);
-            state.file.note_mark(mark);
-            target.stored(state, record);
+        for (inode, record) in [(source, moved)].into_iter().chain(swapped) {
+            let held = locked.attributes_mut(inode);
+            inode.attributes_stored(held, record, (mark, ChangedPart::Plain));
         }
         if let Some((target, loss)) = loss {
-            self.lost_name(target, locked.get_mut(target), loss, mark);
+            self.lost_name(target, locked.attributes_mut(target), loss, mark);
         }
         if let Some(record) = first {
             to_dir.stored(locked.get_mut(to_dir), record);
@@ -259,7 +260,7 @@ impl Volume {
         locked: &LockedInodes<'_>,
         parent: Ino,
     ) -> InodeRecord {
-        let mut record = inode.draft(locked.get(inode));
+        let mut record = locked.attributes(inode).draft(inode);
         record.ctime = op.time();
         if inode.kind == FileKind::Directory {
             record.parent = U64::new(parent.0);

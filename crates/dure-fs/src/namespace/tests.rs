@@ -2,6 +2,7 @@
 
 mod access_times;
 mod attributes;
+mod beside;
 mod calls;
 mod counts;
 mod crash;

@@ -21,8 +21,8 @@ use dure_block::ram::{Image, RamDevice};
 use dure_block::record::{RecordDevice, RecordLog};
 use dure_block::share;
 use dure_fs::{
-    Background, FileSystem, FlushRule, FormatOptions, MountOptions, NewInode, RangeRule, Rules,
-    Stamp,
+    AttributeRule, Background, FileSystem, FlushRule, FormatOptions, MountOptions, NewInode,
+    RangeRule, Rules, Stamp,
 };
 use dure_sync::atomic::AtomicU64;
 use dure_sync::sim::{Config, try_run};
@@ -177,6 +177,9 @@ fn mount_options(
     };
     if variety % 3 == 1 {
         options.volume_rules.ranges = RangeRule::AtOnce;
+    }
+    if variety % 2 == 1 {
+        options.volume_rules.attributes = AttributeRule::AtOnce;
     }
     for (key, value) in policies {
         assert_eq!(options.set_policy(key, value), Ok(true), "{key}={value}");
