@@ -101,6 +101,23 @@ impl Version {
         );
         // Relaxed: the fence orders it before the change.
         self.0.store(version + 1, Ordering::Relaxed);
+        self.finish(version, change)
+    }
+
+    /// The same beside others who may change them this way; `None` if one of them just does.
+    #[inline]
+    pub fn try_change<R>(&self, change: impl FnOnce() -> R) -> Option<R> {
+        let Seen(version) = self.look()?;
+        // Acquire: pairs with the Release in `finish`, so that changes follow each other.
+        self.0
+            .compare_exchange(version, version + 1, Ordering::Acquire, Ordering::Relaxed)
+            .ok()?;
+        Some(self.finish(version, change))
+    }
+
+    /// The caller made the version odd, which was `version`.
+    #[inline]
+    fn finish<R>(&self, version: u64, change: impl FnOnce() -> R) -> R {
         // Release: pairs with the fence in `is_still`; publishes the odd version with whatever is written next.
         fence(Ordering::Release);
         let done = change();

@@ -79,7 +79,8 @@ impl FileSystem {
         let extend = matches!(mode, AllocateMode::Extend | AllocateMode::Zero);
         let mut state = inode.state.write();
         if extend {
-            state.file.size = state.file.size.max(range.end);
+            let size = state.file.size().max(range.end);
+            state.file.set_size(&inode.outline, size);
         }
         state.file.stamp(Stamp::Set, self.0.now());
         self.0
@@ -108,6 +109,7 @@ impl Volume {
             let mut edit = MapEdit::new(self, &mut op, inode, &mut record);
             let next = edit.free(from..last)?.unwrap_or(last);
             edit.end();
+            inode.outline.data_goes(&(from..next));
             state.file.note_mark(op.finish());
             state.record = record;
             state.file.map_changes += 1;
@@ -128,7 +130,7 @@ impl Volume {
         let (page, _) = split(start);
         let end = {
             let state = inode.state.read();
-            let end = end.min(state.file.size);
+            let end = end.min(state.file.size());
             let mapped = || -> Result<bool> {
                 let slot = MapReader::new(self).slot(&state.record, page)?;
                 Ok(slot.is_written() && !state.file.is_cut(page))

@@ -35,7 +35,7 @@ impl FileSystem {
             let mut map = MapReader::new(&self.0);
             let end = state
                 .file
-                .size
+                .size()
                 .div_ceil(BLOCK_BYTES_U64)
                 .min(state.file.map_end());
             let step = end.min(from + STEP_PAGES);

@@ -22,6 +22,7 @@ mod cache;
 mod extents;
 pub(crate) mod map;
 mod marks;
+mod outline;
 mod page;
 mod ranges;
 mod read;
@@ -45,6 +46,7 @@ pub use sync::SyncScope;
 
 pub(crate) use cache::PageCache;
 pub(crate) use marks::PendingMarks;
+pub(crate) use outline::Outline;
 pub(crate) use page::{Frame, FramePool};
 pub(crate) use ranges::Ranges;
 pub(crate) use state::FileState;

@@ -80,17 +80,17 @@ impl Inode {
     /// move the end. None: the file has no range lock, or somebody is there.
     pub(super) fn take_end(&self, offset: u64) -> Option<Range<'_>> {
         let lock = self.ranges.0.get()?;
-        let first = offset.min(self.state.read().file.size);
+        let first = offset.min(self.state.read().file.size());
         let held = lock.try_write(ByteRange::from_offset(first))?;
         // The file may have become shorter before the range was ours.
-        (self.state.read().file.size >= first).then_some(held)
+        (self.state.read().file.size() >= first).then_some(held)
     }
 
     /// The range of a write that turned out to need more than a copy: the same, or, if it reaches past the
     /// end, everything from the end on.
     pub(super) fn widen<'i>(&'i self, held: Range<'i>) -> Option<Range<'i>> {
         let range = held.range();
-        if range.last() < self.state.read().file.size {
+        if range.last() < self.state.read().file.size() {
             return Some(held);
         }
         drop(held);

@@ -165,7 +165,7 @@ impl Volume {
         rest: &mut [u8],
         writers: Writers,
     ) -> Option<(usize, usize)> {
-        let left = state.file.size.saturating_sub(offset);
+        let left = state.file.size().saturating_sub(offset);
         let len = rest.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         inode.note_read(self, state);
         Some((len, copy_hits(state, offset, &mut rest[..len], writers)?))
@@ -198,7 +198,7 @@ impl Volume {
         };
         let state = inode.state.read();
         let end = offset + to_u64(buf.len());
-        if state.file.size < end || state.file.pages.contains(page) {
+        if state.file.size() < end || state.file.pages.contains(page) {
             // Truncated, or put in memory by somebody else meanwhile: the caller looks again.
             return Ok(0);
         }
@@ -242,7 +242,7 @@ impl Volume {
     /// is in memory.
     fn gap(&self, state: &Shared<'_>, page: u64, pages: u64) -> Result<Gap> {
         let file = &state.file;
-        let size_pages = file.size.div_ceil(BLOCK_BYTES_U64);
+        let size_pages = file.size().div_ceil(BLOCK_BYTES_U64);
         let limit = size_pages.min(file.map_end().max(page + 1));
         let end = file.pages.next_present(page..limit).unwrap_or(limit);
         let mut map = MapReader::new(self);

@@ -4,10 +4,11 @@
 //! they are written. The end of the file is a hole.
 
 use super::map::MapReader;
+use super::outline::{Behind, Stretch};
 use super::state::FileState;
 use crate::error::Result;
 use crate::format::inode::InodeRecord;
-use crate::inode::InodeRef;
+use crate::inode::{Inode, InodeRef};
 use crate::units::BLOCK_BYTES_U64;
 use crate::volume::FileSystem;
 
@@ -29,7 +30,7 @@ impl FileSystem {
     /// # Errors
     /// `Invalid` for another type of inode.
     pub fn size(&self, inode: &InodeRef) -> Result<u64> {
-        Ok(super::regular(inode)?.state.read().file.size)
+        Ok(super::regular(inode)?.outline.size())
     }
 
     /// The first offset at or behind `offset` that is data, or a hole. `None` when there is none: the
@@ -39,11 +40,14 @@ impl FileSystem {
     /// `Corrupt` and device errors of reading the map; `Invalid` for another type of inode.
     pub fn seek(&self, inode: &InodeRef, offset: u64, target: SeekTarget) -> Result<Option<u64>> {
         let inode = super::regular(inode)?;
+        if let Some(known) = known(inode, offset, target) {
+            return Ok(known);
+        }
         let mut map = MapReader::new(&self.0);
         let mut page = offset / BLOCK_BYTES_U64;
         loop {
             let state = inode.state.read();
-            let size = state.file.size;
+            let size = state.file.size();
             if offset >= size {
                 return Ok(None);
             }
@@ -57,13 +61,49 @@ impl FileSystem {
                 SeekTarget::Data => next_data(&mut map, file, record, page, step)?,
                 SeekTarget::Hole => next_hole(&mut map, file, record, page, step)?,
             };
-            if let Some(found) = found {
-                return Ok(Some(offset.max(found * BLOCK_BYTES_U64).min(size)));
+            let last = step == end;
+            let found = match (found, target) {
+                (Some(found), _) => found * BLOCK_BYTES_U64,
+                (None, SeekTarget::Hole) if last => size,
+                (None, SeekTarget::Data) if last => return Ok(None),
+                (None, _) => {
+                    // The leaf the reader remembers may be freed once the lock is released.
+                    map = MapReader::new(&self.0);
+                    page = step;
+                    continue;
+                }
+            };
+            if let Some(stretch) = stretch(page, found, size, target) {
+                inode.outline.show(&state, target, &stretch);
             }
-            // The leaf the reader remembers may be freed once the lock is released.
-            map = MapReader::new(&self.0);
-            page = step;
+            return Ok(Some(offset.max(found)));
         }
+    }
+}
+
+/// The answer, if it takes no lock: see [`super::outline`].
+fn known(inode: &Inode, offset: u64, target: SeekTarget) -> Option<Option<u64>> {
+    let found = inode.outline.answer(offset, target);
+    let is_behind = || offset >= inode.outline.size();
+    found.map(Some).or_else(|| is_behind().then_some(None))
+}
+
+/// What it says about the file that the first data, or hole, from the beginning of `page` on is at `found`.
+fn stretch(page: u64, found: u64, size: u64, target: SeekTarget) -> Option<Stretch> {
+    let start = page * BLOCK_BYTES_U64;
+    match target {
+        SeekTarget::Data => Some(Stretch {
+            hole: page,
+            data: found / BLOCK_BYTES_U64,
+            end: size.min(found + BLOCK_BYTES_U64),
+            behind: Behind::Unknown,
+        }),
+        SeekTarget::Hole => (found > start).then_some(Stretch {
+            hole: page,
+            data: page,
+            end: found,
+            behind: Behind::Hole,
+        }),
     }
 }
 

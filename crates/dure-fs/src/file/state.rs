@@ -5,6 +5,7 @@ use dure_sync::atomic::{AtomicU64, Ordering};
 use zerocopy::little_endian::U64;
 
 use super::marks::PendingMarks;
+use super::outline::Outline;
 use super::page::PageStore;
 use crate::format::inode::{InodeRecord, Time};
 use crate::inode::access_time::{nanos, time};
@@ -85,7 +86,7 @@ impl PendingTime {
 #[derive(Debug, Default)]
 pub(crate) struct FileState {
     /// Bytes, as users see them.
-    pub(crate) size: u64,
+    size: u64,
     pub(super) pages: PageStore,
     mtime: PendingTime,
     ctime: PendingTime,
@@ -110,6 +111,18 @@ impl FileState {
             size: record.size.get(),
             ..FileState::default()
         }
+    }
+
+    /// Bytes, as users see them.
+    #[inline]
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Sets it, also where seek finds it.
+    pub(super) fn set_size(&mut self, outline: &Outline, size: u64) {
+        outline.resize(size);
+        self.size = size;
     }
 
     /// Modification time, as users see it.

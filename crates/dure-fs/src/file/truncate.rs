@@ -47,8 +47,8 @@ impl Volume {
         self.finish_cut(inode)?;
         {
             let mut state = inode.state.write();
-            if size > state.file.size {
-                state.file.size = size;
+            if size > state.file.size() {
+                state.file.set_size(&inode.outline, size);
                 state.file.stamp(Stamp::Set, self.now());
                 self.pages
                     .note_dirty(self.partition(), inode, &mut state.file);
@@ -98,7 +98,7 @@ impl Volume {
             from: gone,
             intent: slot.used(),
         });
-        file.size = size;
+        file.set_size(&inode.outline, size);
         self.drop_pages(file, gone..u64::MAX);
         if tail_bytes(size) > 0
             && let Some(page) = file.pages.get_mut(size / BLOCK_BYTES_U64)
@@ -224,6 +224,7 @@ impl Volume {
         let mut edit = MapEdit::new(self, &mut op, inode, &mut record);
         let left = edit.free(to_page..FILE_PAGES_MAX)?.is_some();
         edit.end();
+        inode.outline.data_goes(&(to_page..u64::MAX));
         state.file.note_mark(op.finish());
         state.record = record;
         state.file.map_changes += 1;

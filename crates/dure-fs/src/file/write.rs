@@ -123,7 +123,7 @@ impl FileSystem {
         let inode = super::regular(inode)?;
         self.0.check_writable()?;
         if data.is_empty() {
-            return Ok((inode.state.read().file.size, 0));
+            return Ok((inode.state.read().file.size(), 0));
         }
         let _range = inode.take_end(u64::MAX);
         let mut first = None;
@@ -230,7 +230,7 @@ impl Volume {
             let mut state = self.alone(inode);
             let offset = match place {
                 Place::At(offset) => offset,
-                Place::End => state.file.size,
+                Place::End => state.file.size(),
             };
             if to_u64(source.len()) > FILE_BYTES_MAX - offset.min(FILE_BYTES_MAX) {
                 return Err(Error::TooLarge);
@@ -288,6 +288,7 @@ impl Volume {
         grant: &mut Grant<'_>,
     ) -> Result<usize> {
         let mut done = 0;
+        inode.outline.data_comes(&pages_of(offset, source.len()));
         while done < source.len() {
             let (page, within) = split(offset + to_u64(done));
             let len = (BLOCK_BYTES - within).min(source.len() - done);
@@ -306,7 +307,8 @@ impl Volume {
             done += len;
         }
         let file = &mut state.file;
-        file.size = file.size.max(offset + to_u64(done));
+        let size = file.size().max(offset + to_u64(done));
+        file.set_size(&inode.outline, size);
         file.stamp(stamp, self.now());
         self.pages.note_cached(grant.core(), inode, file);
         self.pages.note_dirty(grant.core(), inode, file);
@@ -322,7 +324,7 @@ impl Volume {
         whole: bool,
         grant: &mut Grant<'_>,
     ) -> Result<()> {
-        let beyond = page * BLOCK_BYTES_U64 >= state.file.size || state.file.is_cut(page);
+        let beyond = page * BLOCK_BYTES_U64 >= state.file.size() || state.file.is_cut(page);
         let slot = match whole || beyond {
             true => None,
             false => Some(MapReader::new(self).slot(&state.record, page)?),
@@ -348,7 +350,7 @@ impl Volume {
 #[inline]
 fn overwrite(state: &InodeState, offset: u64, source: Source<'_>, readers: Readers) -> bool {
     let (page, within) = split(offset);
-    if offset + to_u64(source.len()) > state.file.size {
+    if offset + to_u64(source.len()) > state.file.size() {
         return false;
     }
     if within + source.len() <= BLOCK_BYTES {

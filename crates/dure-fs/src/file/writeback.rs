@@ -138,7 +138,7 @@ impl Volume {
         way: Way,
         extent: Extent,
     ) -> Result<u64> {
-        let size = inode.state.read().file.size;
+        let size = inode.state.read().file.size();
         let mut written = self.write_batches(inode, way)?;
         self.log_ahead(inode, extent)?;
         // A page written meanwhile into a hole below the size holds the logged size back; its own round
@@ -161,7 +161,7 @@ impl Volume {
     /// Whether a crash could leave fewer bytes than `size`, which the file had and has.
     fn is_behind(&self, inode: &Inode, size: u64) -> bool {
         let state = inode.state.read();
-        !state.record.is_free() && state.record.size.get() < size.min(state.file.size)
+        !state.record.is_free() && state.record.size.get() < size.min(state.file.size())
     }
 
     /// Writes the dirty pages, batch by batch.
@@ -271,7 +271,7 @@ impl Volume {
         Some(Batch {
             pages,
             copies,
-            size: file.size,
+            size: file.size(),
             next,
         })
     }
@@ -476,7 +476,7 @@ impl Volume {
         let mut record = state.record;
         let from = record.size.get() / BLOCK_BYTES_U64;
         let next = state.file.pages.next_unclean(from..u64::MAX);
-        record.size = FileState::loggable_size(&record, state.file.size, next);
+        record.size = FileState::loggable_size(&record, state.file.size(), next);
         state.file.merge_times(&mut record);
         inode.access_time.merge(&mut record);
         MapEdit::new(self, &mut op, inode, &mut record).end();

@@ -233,7 +233,7 @@ fn attributes_of(inode: &Inode, state: &InodeState, record: &InodeRecord) -> Att
         extended: record.xattr_root.get() != 0,
     };
     match inode.kind {
-        FileKind::File => attributes.size = state.file.size,
+        FileKind::File => attributes.size = state.file.size(),
         FileKind::Directory if state.is_alive() => {
             attributes.nlink = 2 + state.directory.fold().map_or(0, |fold| fold.subdirectories);
         }

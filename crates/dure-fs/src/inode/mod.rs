@@ -43,7 +43,7 @@ pub(crate) use shown::{Change as ShownChange, Home, ShownAttributes, StateLock};
 
 use crate::directory::DirectoryState;
 use crate::error::{Error, Result};
-use crate::file::{FileState, Ranges};
+use crate::file::{FileState, Outline, Ranges};
 use crate::format::inode::InodeRecord;
 use crate::namespace::{FileKind, InodeId};
 use crate::node::Node;
@@ -67,6 +67,8 @@ pub(crate) struct Inode {
     pub(crate) index: u8,
     /// The range lock of a file in which tasks have met. Ranges come before the locks below.
     pub(crate) ranges: Ranges,
+    /// Size, data and holes of a file, for seek.
+    pub(crate) outline: Outline,
     /// Held over write-back, truncate and allocation. Apart from what others read meanwhile.
     pub(crate) writeback: CachePadded<Mutex<WRITEBACK, ()>>,
     /// Everything that changes.
@@ -123,6 +125,7 @@ impl Inode {
             index: ino.index(),
             node,
             ranges: Ranges::default(),
+            outline: Outline::new(record.size.get()),
             writeback: CachePadded::new(Mutex::new(())),
             state: StateLock::new(state, id, home),
             access_time: AccessTimeCell::default(),

@@ -82,6 +82,38 @@ fn version_readers_never_go_back() {
     );
 }
 
+/// Two who may change the page beside each other, and a reader.
+fn changers_meet() {
+    let page = Page::new();
+    let changers = [1, 2].map(|value| {
+        let page = Arc::clone(&page);
+        thread::spawn("changer", move || {
+            let change = || {
+                // What the other one wrote is whole, whoever came first.
+                let before = page.copy();
+                assert_eq!(before[0], before[1], "changed beside another change");
+                for word in &page.words {
+                    // Relaxed: the version orders these.
+                    word.store(value, Ordering::Relaxed);
+                }
+            };
+            page.version.try_change(change).is_some()
+        })
+    });
+    if let Some(read) = page.read() {
+        assert_eq!(read[0], read[1], "a mixed page");
+    }
+    let done = changers.map(|changer| changer.join().unwrap());
+    assert!(done.contains(&true), "one of them finds nobody there");
+    assert_ne!(page.read(), Some([0, 0]));
+}
+
+#[test]
+fn version_changes_follow_each_other() {
+    explore_with(2, changers_meet);
+    super::canaries(|| explore_with(2, changers_meet), BOTH);
+}
+
 /// A page whose version is made by the first who changes it beside others.
 fn reader_meets_first_change() {
     struct Late {

@@ -76,7 +76,7 @@ pub(super) fn nth_file(fs: &FileSystem, n: u64) -> InodeRef {
 
 /// The whole content.
 pub(super) fn content(fs: &FileSystem, inode: &InodeRef) -> Vec<u8> {
-    let size = inode.inode().state.read().file.size;
+    let size = inode.inode().state.read().file.size();
     let mut bytes = vec![0xee; usize::try_from(size).expect("a small file") + 3];
     let len = fs
         .read(inode, 0, &mut bytes, crate::ReadMode::Cached)
@@ -106,7 +106,7 @@ pub(super) fn check(fs: &FileSystem, inode: &InodeRef) {
         page = mapped + 1;
     }
     assert_eq!(state.record.blocks.get(), blocks, "blocks of the record");
-    assert!(state.file.size >= state.record.size.get());
+    assert!(state.file.size() >= state.record.size.get());
     if blocks == 0 {
         assert!(state.record.map_root.get() == 0 && state.record.map_height.get() == 0);
     }

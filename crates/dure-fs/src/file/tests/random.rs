@@ -1,7 +1,9 @@
 //! Random calls against a vector of bytes.
 
 use super::{World, check, content, file};
+use crate::file::map::MapReader;
 use crate::inode::InodeRef;
+use crate::units::BLOCK_BYTES_U64;
 use crate::volume::FileSystem;
 use crate::{AllocateMode, ReadMode, SeekTarget, Stamp, SyncScope};
 
@@ -113,6 +115,12 @@ impl Model {
             13 => fs.0.checkpoint().unwrap(),
             _ => self.read(fs, inode, offset, len),
         }
+        for target in [SeekTarget::Data, SeekTarget::Hole] {
+            let from = offset / 2;
+            let found = fs.seek(inode, from, target).unwrap();
+            assert_eq!(found, walked(fs, inode, from, target), "from {from} on");
+        }
+        assert_eq!(fs.size(inode).unwrap(), self.bytes.len() as u64);
     }
 
     fn write(&mut self, fs: &FileSystem, inode: &InodeRef, offset: u64, len: u64) {
@@ -150,6 +158,21 @@ impl Model {
         assert!((from..=size).contains(&end) && (end == from) != (hole == from));
         assert!(self.bytes[at(from)..at(end)].iter().all(|&byte| byte == 0));
     }
+}
+
+/// What a look at every page finds.
+fn walked(fs: &FileSystem, inode: &InodeRef, from: u64, target: SeekTarget) -> Option<u64> {
+    let state = inode.inode().state.read();
+    let (file, mut map) = (&state.file, MapReader::new(&fs.0));
+    let mut is_data = |page| {
+        let slot = map.slot(&state.record, page).unwrap();
+        file.pages.is_unclean(page) || slot.is_written() && !file.is_cut(page)
+    };
+    let mut pages = from / BLOCK_BYTES_U64..file.size().div_ceil(BLOCK_BYTES_U64);
+    let found = pages.find(|&page| is_data(page) == (target == SeekTarget::Data));
+    let at = found.map(|page| from.max(page * BLOCK_BYTES_U64));
+    let at = at.or((target == SeekTarget::Hole).then_some(file.size()));
+    at.filter(|_| from < file.size())
 }
 
 fn run(seed: u64, cache_bytes: u64, rounds: u32, steps: u32) {
