@@ -203,9 +203,10 @@ impl FileSystem {
 pub(crate) fn asked(inode: &Inode, state: &SpreadReadGuard<'_, INODE, InodeState>) -> Attributes {
     let whole = inode.state.attributes(state);
     let attributes = attributes_of(inode, state, whole.record());
-    // All but times stays as it is while `whole` is held.
+    // All but times stays as it is while `whole` is held, if it is current.
     let holds = || {
-        inode.access_time.current(&state.record) == attributes.atime
+        whole.is_current(&inode.state)
+            && inode.access_time.current(&state.record) == attributes.atime
             && state.times() == (attributes.mtime, attributes.ctime)
     };
     inode.state.asked(state, &attributes, holds);

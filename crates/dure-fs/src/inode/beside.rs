@@ -12,9 +12,10 @@
 //! from the state's in attributes only: mode, owner, group, ctime, the number of names, whether an orphan slot
 //! names the file, the extended attributes. What the data goes by (size, blocks, map) changes by who has the
 //! state alone, and so do the first name of a file that had none, and the end of the inode. [`Changes`] is
-//! made by who has the state alone, stays as long as the inode is in memory, and is taken by who shares the
-//! state, and let go before it: so who shares the state and finds none need not fear one, and who has it
-//! alone finds it free. The time of the change is shown by `FileState`, where readers look for it. **On a
+//! made by the first who wants it, stays as long as the inode is in memory, and is taken by who shares the
+//! state, and let go before it: so who has the state alone finds it free. Who shares the state and finds
+//! none goes by the state, as it was when he came: names may change beside him, extended attributes only
+//! after somebody has had the state alone. The time of the change is shown by `FileState`, where readers look for it. **On a
 //! crash** nothing of this is needed: the operation is in the log.
 
 use dure_sync::atomic::{AtomicBool, Ordering};
@@ -47,6 +48,9 @@ pub(super) struct Changes {
     /// There is something. Set with `lock` held alone, cleared by who has the state alone. Relaxed: the
     /// state's lock orders these.
     waiting: AtomicBool,
+    /// Somebody has had the state alone since this was made: nobody goes by what the state says of extended
+    /// attributes because he found none of this. Relaxed: the state's lock orders that.
+    settled: AtomicBool,
     rule: AttributeRule,
 }
 
@@ -56,6 +60,7 @@ impl Changes {
         Changes {
             lock: SpreadLock::new(None),
             waiting: AtomicBool::new(false),
+            settled: AtomicBool::new(false),
             rule,
         }
     }
@@ -66,9 +71,18 @@ impl Changes {
         self.waiting.load(Ordering::Relaxed)
     }
 
+    /// Whether extended attributes may change here.
+    #[inline]
+    fn is_settled(&self) -> bool {
+        self.settled.load(Ordering::Relaxed)
+    }
+
     /// Moves what was changed into the state, which the caller has alone.
     #[inline]
     pub(super) fn move_into(&self, state: &mut InodeState) {
+        if !self.is_settled() {
+            self.settled.store(true, Ordering::Relaxed);
+        }
         if self.is_waiting() {
             self.move_all(state);
         }
@@ -114,7 +128,7 @@ impl Changes {
 /// The attributes of an inode, for somebody who shares its state.
 #[derive(Debug)]
 pub(crate) struct Attributed<'i> {
-    /// None: nobody changes them but who has the state alone.
+    /// None: when the caller came, nobody had changed them but who had the state alone.
     changes: Option<SpreadReadGuard<'i, ATTRIBUTES, Option<Changed>>>,
     state: &'i InodeState,
 }
@@ -122,6 +136,11 @@ pub(crate) struct Attributed<'i> {
 impl Attributed<'_> {
     fn changed(&self) -> Option<&Changed> {
         self.changes.as_ref()?.as_ref()
+    }
+
+    /// Whether they are still so: others may have begun to change them, but for extended attributes.
+    pub(crate) fn is_current(&self, lock: &StateLock) -> bool {
+        self.changes.is_some() || lock.changes().is_none()
     }
 
     /// The record, as the granule has it.
@@ -169,7 +188,8 @@ pub(crate) enum Part {
 }
 
 impl StateLock {
-    /// The attributes of the inode, which the caller shares or has alone: nobody changes them meanwhile.
+    /// The attributes of the inode, which the caller shares or has alone: nobody changes them meanwhile, or if
+    /// nobody had shared it for that before, they are those of a moment ago.
     pub(crate) fn attributes<'i>(&'i self, state: &'i InodeState) -> Attributed<'i> {
         let changes = self.changes().map(|changes| changes.lock.read());
         Attributed { changes, state }
@@ -192,10 +212,10 @@ impl Inode {
         if !self.changes_beside(rule) {
             return ForAttributes::Alone(self.state.write());
         }
-        let Some(changes) = self.state.changes() else {
-            let state = self.state.write();
-            self.state.make_changes(&state, rule);
-            return ForAttributes::Alone(state);
+        let settled = self.state.changes().filter(|changes| changes.is_settled());
+        let Some(changes) = settled else {
+            self.state.make_changes(rule);
+            return ForAttributes::Alone(self.state.write());
         };
         let state = self.state.read();
         ForAttributes::Beside(Beside {
@@ -257,8 +277,7 @@ impl Volume {
             return Access::Alone;
         }
         if inode.state.changes().is_none() {
-            let state = inode.state.write();
-            inode.state.make_changes(&state, rule);
+            inode.state.make_changes(rule);
         }
         Access::Beside
     }

@@ -220,13 +220,9 @@ impl StateLock {
         self.changes.get().map(|changes| &**changes)
     }
 
-    /// From now on attributes are changed by who shares the state. The caller has it alone.
+    /// From now on attributes are changed by who shares the state.
     #[cold]
-    pub(super) fn make_changes(
-        &self,
-        _alone: &RwLockWriteGuard<'_, INODE, InodeState>,
-        rule: AttributeRule,
-    ) {
+    pub(super) fn make_changes(&self, rule: AttributeRule) {
         self.changes.get_or_init(|| Box::new(Changes::new(rule)));
     }
 
