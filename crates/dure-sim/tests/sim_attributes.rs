@@ -7,13 +7,11 @@
 #![expect(clippy::unwrap_used, reason = "tests say what they expect")]
 
 use dure_block::ram::RamDevice;
-use dure_block::share;
-use dure_fs::check::{CheckOptions, check};
 use dure_fs::{
-    AllocateMode, AttributeRule, Attributes, Background, FileSystem, InodeRef, MountOptions,
-    NewInode, ReadMode, SetAttributes, Stamp, SyncScope, VolumeRules, XattrMode,
+    AllocateMode, AttributeRule, Attributes, FileSystem, InodeRef, NewInode, ReadMode,
+    SetAttributes, Stamp, SyncScope, VolumeRules, XattrMode,
 };
-use dure_sim::schedules::small_volume;
+use dure_sim::schedules::{assert_whole, mount_small, small_volume};
 use dure_sync::sim::{Config, Rng, run, seeds, try_run};
 use dure_sync::{Arc, CoreId, thread};
 
@@ -32,17 +30,11 @@ fn file(fs: &FileSystem) -> InodeRef {
 }
 
 fn mount(ram: &Arc<RamDevice>, attributes: AttributeRule) -> FileSystem {
-    let options = MountOptions {
-        background: Background::None,
-        cache_bytes: Some(2 << 20),
-        recovery_threads: Some(1),
-        volume_rules: VolumeRules {
-            attributes,
-            ..VolumeRules::default()
-        },
-        ..MountOptions::default()
+    let rules = VolumeRules {
+        attributes,
+        ..VolumeRules::default()
     };
-    FileSystem::open(share(Arc::clone(ram)), options).unwrap()
+    mount_small(ram, rules)
 }
 
 /// What a core did last: number of its mode (core 0 only) and of its extended attribute.
@@ -191,10 +183,7 @@ fn share_a_file(rule: AttributeRule, seed: u64) -> Result<(), String> {
         check_file(&recovered, &last);
         recovered.close().unwrap();
         fs.close().unwrap();
-        for device in [ram, crashed] {
-            let report = check(share(device), &CheckOptions::default()).unwrap();
-            assert_eq!(report.issues(), [], "after unmount");
-        }
+        [ram, crashed].into_iter().for_each(assert_whole);
     });
     done.map(|_| ()).map_err(|failure| failure.to_string())
 }

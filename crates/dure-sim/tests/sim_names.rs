@@ -9,13 +9,11 @@
 use std::collections::BTreeMap;
 
 use dure_block::ram::RamDevice;
-use dure_block::share;
-use dure_fs::check::{CheckOptions, check};
 use dure_fs::{
-    AttributeRule, Background, Error, FileSystem, InodeRef, MountOptions, NewInode, ReadMode,
-    RenameMode, SetAttributes, Stamp, SyncScope, VolumeRules,
+    AttributeRule, Error, FileSystem, InodeRef, NewInode, ReadMode, RenameMode, SetAttributes,
+    Stamp, SyncScope, VolumeRules,
 };
-use dure_sim::schedules::small_volume;
+use dure_sim::schedules::{assert_whole, mount_small, small_volume};
 use dure_sync::sim::{Config, Rng, run, seeds, try_run};
 use dure_sync::{Arc, CoreId, thread};
 
@@ -26,17 +24,11 @@ const CALLS: u32 = 20;
 const FILES: [&[u8]; 2] = [b"file0", b"file1"];
 
 fn mount(ram: &Arc<RamDevice>, attributes: AttributeRule) -> FileSystem {
-    let options = MountOptions {
-        background: Background::None,
-        cache_bytes: Some(2 << 20),
-        recovery_threads: Some(1),
-        volume_rules: VolumeRules {
-            attributes,
-            ..VolumeRules::default()
-        },
-        ..MountOptions::default()
+    let rules = VolumeRules {
+        attributes,
+        ..VolumeRules::default()
     };
-    FileSystem::open(share(Arc::clone(ram)), options).unwrap()
+    mount_small(ram, rules)
 }
 
 fn new(mode: u32) -> NewInode {
@@ -286,10 +278,7 @@ fn share_files(rule: AttributeRule, seed: u64) -> Result<(), String> {
         recovered.close().unwrap();
         drop(files);
         fs.close().unwrap();
-        for device in [ram, crashed] {
-            let report = check(share(device), &CheckOptions::default()).unwrap();
-            assert_eq!(report.issues(), [], "after unmount");
-        }
+        [ram, crashed].into_iter().for_each(assert_whole);
     });
     done.map(|_| ()).map_err(|failure| failure.to_string())
 }

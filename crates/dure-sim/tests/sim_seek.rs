@@ -6,13 +6,12 @@
 #![cfg(dure_backend = "sim")]
 #![expect(clippy::unwrap_used, reason = "tests say what they expect")]
 
-use dure_block::share;
 use dure_fs::{
-    AllocateMode, Background, FileSystem, InodeRef, MountOptions, NewInode, SeekTarget,
-    SetAttributes, Stamp, SyncScope,
+    AllocateMode, FileSystem, InodeRef, NewInode, SeekTarget, SetAttributes, Stamp, SyncScope,
+    VolumeRules,
 };
 use dure_sim::conflicts::{Options, survey};
-use dure_sim::schedules::small_volume;
+use dure_sim::schedules::{mount_small, small_volume};
 use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use dure_sync::sim::{Config, Rng, seeds, try_run};
 use dure_sync::{CoreId, thread};
@@ -71,13 +70,7 @@ struct File {
 
 impl File {
     fn new() -> File {
-        let options = MountOptions {
-            background: Background::None,
-            cache_bytes: Some(2 << 20),
-            recovery_threads: Some(1),
-            ..MountOptions::default()
-        };
-        let fs = FileSystem::open(share(small_volume(2048)), options).unwrap();
+        let fs = mount_small(&small_volume(2048), VolumeRules::default());
         let new = NewInode {
             mode: 0o100_644,
             ..NewInode::default()

@@ -15,8 +15,8 @@
 //! made by the first who wants it, stays as long as the inode is in memory, and is taken by who shares the
 //! state, and let go before it: so who has the state alone finds it free. Who shares the state and finds
 //! none goes by the state, as it was when he came: names may change beside him, extended attributes only
-//! after somebody has had the state alone. The time of the change is shown by `FileState`, where readers look for it. **On a
-//! crash** nothing of this is needed: the operation is in the log.
+//! after somebody has had the state alone. The time of the change is shown by `FileState`, where readers
+//! look for it. **On a crash** nothing of this is needed: the operation is in the log.
 
 use dure_sync::atomic::{AtomicBool, Ordering};
 use dure_sync::{RwLockWriteGuard, SpreadLock, SpreadReadGuard};

@@ -20,9 +20,10 @@ use dure_block::overlay::OverlayRam;
 use dure_block::ram::{Image, RamDevice};
 use dure_block::record::{RecordDevice, RecordLog};
 use dure_block::share;
+use dure_fs::check::{CheckOptions, check};
 use dure_fs::{
     AttributeRule, Background, FileSystem, FlushRule, FormatOptions, MountOptions, NewInode,
-    RangeRule, Rules, Stamp,
+    RangeRule, Rules, Stamp, VolumeRules,
 };
 use dure_sync::atomic::AtomicU64;
 use dure_sync::sim::{Config, try_run};
@@ -52,6 +53,31 @@ pub fn small_volume(blocks: u64) -> Arc<RamDevice> {
     };
     FileSystem::format(share(Arc::clone(&ram)), &format).expect("the device is large enough");
     ram
+}
+
+/// Mounts one with a small cache and without threads.
+///
+/// # Panics
+/// If it cannot be mounted.
+#[must_use]
+pub fn mount_small(ram: &Arc<RamDevice>, volume_rules: VolumeRules) -> FileSystem {
+    let options = MountOptions {
+        background: Background::None,
+        cache_bytes: Some(2 << 20),
+        recovery_threads: Some(1),
+        volume_rules,
+        ..MountOptions::default()
+    };
+    FileSystem::open(share(Arc::clone(ram)), options).expect("a small volume is mounted")
+}
+
+/// Checks a volume that was unmounted.
+///
+/// # Panics
+/// If there is anything to say about it.
+pub fn assert_whole(ram: Arc<RamDevice>) {
+    let report = check(share(ram), &CheckOptions::default()).expect("it can be read");
+    assert_eq!(report.issues(), [], "after unmount");
 }
 
 /// What is played, and how hard it is looked at.
