@@ -2,12 +2,12 @@
 //! (set-id bits, access lists). Shared by [`crate::Session`], which comes from a path, and
 //! [`crate::File`], which comes from a descriptor.
 
-use dure_fs::{Attributes, FileKind, FileSystem, InodeRef, SetAttributes, SetTime};
+use dure_fs::{FileKind, FileSystem, InodeRef, Permissions, SetAttributes, SetTime};
 use rustix::io::Errno;
 
 use crate::credentials::Credentials;
-use crate::metadata::{FileTimes, TimeChange, mode_of, to_time};
-use crate::permission::{self, Access, SET_GID, SET_UID};
+use crate::metadata::{FileTimes, TimeChange, to_time};
+use crate::permission::{self, Access, SET_GID, SET_UID, mode_of};
 use crate::volume::Shared;
 use crate::walk::{self, Result};
 
@@ -31,12 +31,12 @@ impl Actor<'_> {
         walk::check(self.fs(), self.caller, inode, want)
     }
 
-    pub(crate) fn attributes(&self, inode: &InodeRef) -> Result<Attributes> {
-        Ok(self.fs().attributes(inode)?)
+    pub(crate) fn permissions(&self, inode: &InodeRef) -> Result<Permissions> {
+        Ok(self.fs().permissions(inode)?)
     }
 
     fn set(&self, inode: &InodeRef, changes: &SetAttributes) -> Result<()> {
-        self.fs().set_attributes(inode, changes)?;
+        self.fs().change_attributes(inode, changes)?;
         if changes
             .mode
             .is_some_and(|mode| mode & (SET_UID | SET_GID) != 0)
@@ -47,7 +47,7 @@ impl Actor<'_> {
     }
 
     pub(crate) fn chmod(&self, inode: &InodeRef, mode: u32) -> Result<()> {
-        let node = self.attributes(inode)?;
+        let node = self.permissions(inode)?;
         let mode = permission::mode_after_chmod(self.caller, &node, mode)?;
         self.set(
             inode,
@@ -59,7 +59,7 @@ impl Actor<'_> {
     }
 
     pub(crate) fn chown(&self, inode: &InodeRef, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        let node = self.attributes(inode)?;
+        let node = self.permissions(inode)?;
         permission::check_chown(self.caller, &node, uid, gid)?;
         let mode = permission::mode_after_chown(self.caller, &node);
         let mode = (mode != mode_of(&node)).then_some(mode);
@@ -79,7 +79,7 @@ impl Actor<'_> {
         if (accessed, modified) == (TimeChange::Keep, TimeChange::Keep) {
             return Ok(());
         }
-        let node = self.attributes(inode)?;
+        let node = self.permissions(inode)?;
         if !self.caller.owns(node.uid) {
             // Both to now: a writer may do that. Anything else is the owner's.
             if (accessed, modified) != (TimeChange::Now, TimeChange::Now) {
@@ -106,7 +106,7 @@ impl Actor<'_> {
             ..SetAttributes::default()
         };
         if !self.caller.is_root() {
-            let node = self.attributes(inode)?;
+            let node = self.permissions(inode)?;
             let mode = permission::mode_after_write(self.caller, &node);
             changes.mode = (mode != mode_of(&node)).then_some(mode);
         }
@@ -116,14 +116,14 @@ impl Actor<'_> {
     /// Takes set-id bits away after a write by somebody who is not root.
     #[cold]
     pub(crate) fn drop_set_id(&self, inode: &InodeRef) -> Result<()> {
-        let node = self.attributes(inode)?;
+        let node = self.permissions(inode)?;
         let mode = permission::mode_after_write(self.caller, &node);
         if mode != mode_of(&node) {
             let changes = SetAttributes {
                 mode: Some(mode),
                 ..SetAttributes::default()
             };
-            self.fs().set_attributes(inode, &changes)?;
+            self.fs().change_attributes(inode, &changes)?;
         }
         Ok(())
     }

@@ -59,7 +59,7 @@ impl Session {
         let caller = self.credentials();
         let mut mode = mode & 0o7777;
         if permission::runs_as_group(mode) && kind != FileKind::Directory {
-            mode = permission::mode_of_new(caller, &actor.attributes(dir)?, mode);
+            mode = permission::mode_of_new(caller, &actor.permissions(dir)?, mode);
         }
         let (umask, uid, gid) = (caller.umask, caller.uid, caller.gid);
         Ok(NewInode {

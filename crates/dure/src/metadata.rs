@@ -5,15 +5,6 @@ use dure_fs::{Attributes, FileKind};
 
 pub use dure_sync::clock::Timestamp;
 
-/// Permission bits, 0..=0o7777.
-pub(crate) fn mode_of(attributes: &Attributes) -> u32 {
-    attributes.mode & 0o7777
-}
-
-pub(crate) fn is_directory(attributes: &Attributes) -> bool {
-    attributes.kind == FileKind::Directory
-}
-
 pub(crate) fn to_time(time: Timestamp) -> Time {
     Time {
         secs: time.secs.into(),
@@ -77,7 +68,7 @@ impl Metadata {
     /// Permission bits, 0..=0o7777.
     #[must_use]
     pub fn mode(&self) -> u32 {
-        mode_of(&self.0)
+        self.0.mode & 0o7777
     }
 
     /// Number of names; for a directory 2 and its subdirectories.

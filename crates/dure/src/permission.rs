@@ -3,18 +3,26 @@
 //! They follow Linux: where it differs from the letter of POSIX (set-group-id on write, for example), a
 //! comment names the function of the kernel.
 
-use dure_fs::Attributes;
+use dure_fs::{FileKind, Permissions};
 use rustix::io::Errno;
 
 use crate::acl::AccessList;
 use crate::credentials::Credentials;
-use crate::metadata::{is_directory, mode_of};
 
 pub(crate) const SET_UID: u32 = 0o4000;
 pub(crate) const SET_GID: u32 = 0o2000;
 const STICKY: u32 = 0o1000;
 const GROUP_EXECUTE: u32 = 0o010;
 const GROUP_BITS: u32 = 0o070;
+
+/// Permission bits, 0..=0o7777.
+pub(crate) fn mode_of(node: &Permissions) -> u32 {
+    node.mode & 0o7777
+}
+
+fn is_directory(node: &Permissions) -> bool {
+    node.kind == FileKind::Directory
+}
 
 /// A set of permissions: read, write, execute (search).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,7 +66,7 @@ pub(crate) enum Verdict {
     Unless(bool),
 }
 
-pub(crate) fn verdict(caller: &Credentials, node: &Attributes, want: Access) -> Verdict {
+pub(crate) fn verdict(caller: &Credentials, node: &Permissions, want: Access) -> Verdict {
     let say = |granted| {
         if granted {
             Verdict::Granted
@@ -91,7 +99,7 @@ pub(crate) fn verdict(caller: &Credentials, node: &Attributes, want: Access) -> 
 /// What an access list says, to somebody whom the mode bits did not answer.
 pub(crate) fn list_grants(
     caller: &Credentials,
-    node: &Attributes,
+    node: &Permissions,
     list: &AccessList,
     want: Access,
 ) -> bool {
@@ -101,8 +109,8 @@ pub(crate) fn list_grants(
 /// In a sticky directory only the owner of the file or of the directory takes a name away.
 pub(crate) fn check_sticky(
     caller: &Credentials,
-    dir: &Attributes,
-    victim: &Attributes,
+    dir: &Permissions,
+    victim: &Permissions,
 ) -> Result<(), Errno> {
     if mode_of(dir) & STICKY != 0 && !caller.owns(victim.uid) && !caller.owns(dir.uid) {
         return Err(Errno::PERM);
@@ -111,7 +119,7 @@ pub(crate) fn check_sticky(
 }
 
 /// Whether a user attribute of this directory may be changed by its owner only.
-pub(crate) fn is_sticky_directory(node: &Attributes) -> bool {
+pub(crate) fn is_sticky_directory(node: &Permissions) -> bool {
     is_directory(node) && mode_of(node) & STICKY != 0
 }
 
@@ -122,7 +130,7 @@ pub(crate) fn runs_as_group(mode: u32) -> bool {
 
 /// The mode of a new file in `dir` that would run as its group. mode_strip_sgid: nobody makes a program
 /// that runs as a group that it has from the directory and he is not in.
-pub(crate) fn mode_of_new(caller: &Credentials, dir: &Attributes, mode: u32) -> u32 {
+pub(crate) fn mode_of_new(caller: &Credentials, dir: &Permissions, mode: u32) -> u32 {
     let inherits = mode_of(dir) & SET_GID != 0;
     let strip = inherits && !caller.is_root() && !caller.in_group(dir.gid);
     if strip { mode & !SET_GID } else { mode }
@@ -131,7 +139,7 @@ pub(crate) fn mode_of_new(caller: &Credentials, dir: &Attributes, mode: u32) -> 
 /// The mode after `chmod`.
 pub(crate) fn mode_after_chmod(
     caller: &Credentials,
-    node: &Attributes,
+    node: &Permissions,
     mode: u32,
 ) -> Result<u32, Errno> {
     if !caller.owns(node.uid) {
@@ -148,7 +156,7 @@ pub(crate) fn mode_after_chmod(
 /// Whether `chown` to this user and group is allowed.
 pub(crate) fn check_chown(
     caller: &Credentials,
-    node: &Attributes,
+    node: &Permissions,
     uid: Option<u32>,
     gid: Option<u32>,
 ) -> Result<(), Errno> {
@@ -166,7 +174,7 @@ pub(crate) fn check_chown(
 }
 
 /// The mode after owner or group of `node` were changed: not even root keeps the set-id bits of a file.
-pub(crate) fn mode_after_chown(caller: &Credentials, node: &Attributes) -> u32 {
+pub(crate) fn mode_after_chown(caller: &Credentials, node: &Permissions) -> u32 {
     if is_directory(node) {
         mode_of(node)
     } else {
@@ -175,7 +183,7 @@ pub(crate) fn mode_after_chown(caller: &Credentials, node: &Attributes) -> u32 {
 }
 
 /// The mode after the content was changed.
-pub(crate) fn mode_after_write(caller: &Credentials, node: &Attributes) -> u32 {
+pub(crate) fn mode_after_write(caller: &Credentials, node: &Permissions) -> u32 {
     if caller.is_root() {
         mode_of(node)
     } else {
@@ -185,7 +193,7 @@ pub(crate) fn mode_after_write(caller: &Credentials, node: &Attributes) -> u32 {
 
 /// setattr_should_drop_suidgid: set-group-id without group execute is kept for members (it once meant
 /// mandatory locking).
-fn without_set_id(caller: &Credentials, node: &Attributes) -> u32 {
+fn without_set_id(caller: &Credentials, node: &Permissions) -> u32 {
     let mode = mode_of(node) & !SET_UID;
     let member = caller.is_root() || caller.in_group(node.gid);
     if mode & GROUP_EXECUTE != 0 || !member {

@@ -108,7 +108,7 @@ impl Walk<'_> {
         if self.caller.is_root() {
             return Ok(());
         }
-        let node = self.fs.peek_attributes(dir).ok_or(Stop::Unknown)?;
+        let node = self.fs.peek_permissions(dir).ok_or(Stop::Unknown)?;
         match permission::verdict(self.caller, &node, Access::EXECUTE) {
             Verdict::Unless(_) if node.extended => Err(Stop::Unknown),
             Verdict::Granted | Verdict::Unless(true) => Ok(()),

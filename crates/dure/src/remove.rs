@@ -21,7 +21,7 @@ impl Session {
             return Ok(());
         }
         actor.check(dir, WRITE_AND_SEARCH)?;
-        let (dir, victim) = (actor.attributes(dir)?, actor.attributes(victim)?);
+        let (dir, victim) = (actor.permissions(dir)?, actor.permissions(victim)?);
         Ok(permission::check_sticky(actor.caller, &dir, &victim)?)
     }
 

@@ -267,7 +267,7 @@ pub(crate) fn check(
     inode: &InodeRef,
     want: Access,
 ) -> Result<()> {
-    let node = fs.attributes(inode)?;
+    let node = fs.permissions(inode)?;
     let granted = match permission::verdict(caller, &node, want) {
         Verdict::Granted => true,
         Verdict::Denied => false,

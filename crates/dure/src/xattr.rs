@@ -5,8 +5,7 @@ use rustix::io::Errno;
 
 use crate::acl::{self, AccessList};
 use crate::actor::Actor;
-use crate::metadata::mode_of;
-use crate::permission::{self, Access, SET_GID};
+use crate::permission::{self, Access, SET_GID, mode_of};
 use crate::walk::Result;
 
 const NAME_MAX: usize = 255;
@@ -117,7 +116,7 @@ impl Actor<'_> {
                     return Err(Errno::PERM.into());
                 }
                 if !self.caller.is_root() {
-                    let node = self.attributes(inode)?;
+                    let node = self.permissions(inode)?;
                     if permission::is_sticky_directory(&node) && !self.caller.owns(node.uid) {
                         return Err(Errno::PERM.into());
                     }
@@ -128,7 +127,7 @@ impl Actor<'_> {
                 if inode.kind() == FileKind::Symlink {
                     return Err(Errno::NOTSUP.into());
                 }
-                if !self.caller.owns(self.attributes(inode)?.uid) {
+                if !self.caller.owns(self.permissions(inode)?.uid) {
                     return Err(Errno::PERM.into());
                 }
             }
@@ -158,14 +157,14 @@ impl Actor<'_> {
 
     /// posix_acl_update_mode: who is not in the group does not keep set-group-id.
     fn drop_foreign_set_gid(&self, inode: &InodeRef) -> Result<()> {
-        let node = self.attributes(inode)?;
+        let node = self.permissions(inode)?;
         if mode_of(&node) & SET_GID != 0 && !self.caller.in_group(node.gid) {
             let mode = Some(mode_of(&node) & !SET_GID);
             let changes = SetAttributes {
                 mode,
                 ..SetAttributes::default()
             };
-            self.fs().set_attributes(inode, &changes)?;
+            self.fs().change_attributes(inode, &changes)?;
         }
         Ok(())
     }

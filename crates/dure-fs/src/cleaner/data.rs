@@ -74,7 +74,7 @@ impl Volume {
             Some(Err(error)) => return Err(error),
         };
         let inode = inode.inode();
-        let Some(_held) = inode.writeback.try_lock() else {
+        let Some(_held) = inode.writeback().try_lock() else {
             report.busy += count;
             return Ok(());
         };

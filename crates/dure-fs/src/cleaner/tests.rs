@@ -223,7 +223,7 @@ fn a_busy_inode_is_skipped() {
     fs.sync().unwrap();
     fs.0.checkpoint().unwrap();
     let file = lookup(&fs, 1);
-    let held = file.inode().writeback.lock();
+    let held = file.inode().writeback().lock();
     let report = fs.0.clean(10).unwrap();
     assert!(report.busy >= 20 && report.data == 0, "{report:?}");
     drop(held);

@@ -99,7 +99,7 @@ impl Volume {
         }
         self.zero_edge(inode, held, range.start, first * BLOCK_BYTES_U64)?;
         self.zero_edge(inode, held, last * BLOCK_BYTES_U64, range.end)?;
-        let _held = inode.writeback.lock();
+        let _held = inode.writeback().lock();
         self.finish_cut(inode)?;
         let mut from = first;
         while from < last {
@@ -147,7 +147,7 @@ impl Volume {
 
     fn preallocate(&self, inode: &Arc<Inode>, range: &Range<u64>) -> Result<()> {
         let last = pages_up_to(range.end);
-        let _held = inode.writeback.lock();
+        let _held = inode.writeback().lock();
         self.finish_cut(inode)?;
         let mut from = range.start / BLOCK_BYTES_U64;
         while from < last {

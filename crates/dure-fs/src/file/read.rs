@@ -220,7 +220,7 @@ impl Volume {
         buf[..len].copy_from_slice(&bytes[within..within + len]);
         let changes = state.file.map_changes;
         drop(state);
-        let mut state = inode.state.write();
+        let mut state = inode.state.write_unseen();
         if state.file.map_changes == changes {
             for (page, bytes) in (page..).zip(bytes.chunks_exact(BLOCK_BYTES)) {
                 if !state.file.pages.contains(page) {

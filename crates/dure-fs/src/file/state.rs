@@ -60,21 +60,10 @@ impl PendingTime {
         changes
     }
 
-    /// Sets it beside others who do, unless theirs is later. What it was when the record got the time `before`
-    /// is not theirs.
-    fn follow(&self, before: u64, now: u64) {
-        let next = |shown| (shown == before || shown < now).then_some(now);
-        let next = |shown| next(shown).filter(|&next| next != shown);
-        // Nothing is to be done about a failure: what is there is later.
-        let _ = self
-            .0
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
-    }
-
-    /// Takes it back if it is this one, which the record has now.
-    fn forget(&mut self, logged: u64) {
-        if self.0.load(Ordering::Relaxed) == logged {
-            self.0.store(0, Ordering::Relaxed);
+    /// Takes it back unless it is later than this one, which the record has now.
+    fn yield_to(&mut self, logged: u64) {
+        if self.0.load(Ordering::Relaxed) <= logged {
+            *self = PendingTime::default();
         }
     }
 }
@@ -147,15 +136,10 @@ impl FileState {
         ShownChange::Found
     }
 
-    /// An operation by who shares the inode has given the record another time of change: it is shown from now
-    /// on. The caller has the attributes alone; writers may be setting the time as well.
-    pub(crate) fn show_change_time(&self, old: &InodeRecord, new: &InodeRecord) {
-        self.ctime.follow(stamp_of(old.ctime), stamp_of(new.ctime));
-    }
-
-    /// That time is about to be in the record.
-    pub(crate) fn change_time_logged(&mut self, record: &InodeRecord) {
-        self.ctime.forget(stamp_of(record.ctime));
+    /// This record, whose attributes changed beside writers, is about to be that of the inode: its time of
+    /// change counts, unless they have set a later one.
+    pub(crate) fn attributes_come(&mut self, record: &InodeRecord) {
+        self.ctime.yield_to(stamp_of(record.ctime));
     }
 
     /// Remembers an operation that concerned the inode, for fsync.
@@ -182,9 +166,7 @@ impl FileState {
 
     /// Whether the record lacks something but pages.
     pub(super) fn is_ahead(&self, record: &InodeRecord) -> bool {
-        // A change beside others shows its time before it is in the state.
-        let newer = self.ctime.get().is_some_and(|ctime| ctime != record.ctime);
-        self.is_longer(record) || self.mtime.get().is_some() || newer
+        self.is_longer(record) || self.mtime.get().is_some() || self.ctime.get().is_some()
     }
 
     /// Whether the record lacks bytes of size.

@@ -43,7 +43,7 @@ impl Volume {
             return Err(Error::TooLarge);
         }
         let _range = inode.take_end(size);
-        let _held = inode.writeback.lock();
+        let _held = inode.writeback().lock();
         self.finish_cut(inode)?;
         {
             let mut state = inode.state.write();
@@ -198,7 +198,7 @@ impl Volume {
     /// `NoSpace`, `Corrupt`, `Stopped`, device errors.
     pub(crate) fn free_contents(&self, inode: &Inode) -> Result<()> {
         {
-            let _held = inode.writeback.lock();
+            let _held = inode.writeback().lock();
             self.finish_cut(inode)?;
         }
         while self.shrink(inode, 0)? {}
@@ -217,7 +217,7 @@ impl Volume {
 
     /// One step of freeing all slots from `to_page` on; true when more are left. Pages in memory go too.
     fn shrink(&self, inode: &Inode, to_page: u64) -> Result<bool> {
-        let _held = inode.writeback.lock();
+        let _held = inode.writeback().lock();
         let mut op = self.op(OpKind::Truncate, OpClass::Delete, FREE_NODES_MAX)?;
         let mut state = inode.state.write();
         let mut record = state.record;

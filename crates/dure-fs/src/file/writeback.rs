@@ -126,7 +126,7 @@ impl Volume {
                 return Ok(0);
             }
         }
-        let _held = inode.writeback.lock();
+        let _held = inode.writeback().lock();
         self.finish_cut(inode)?;
         self.write_back_held(inode, way, extent)
     }
@@ -214,7 +214,7 @@ impl Volume {
     /// Copies the next dirty pages of the range and takes them in write-back.
     fn copy_dirty(&self, inode: &Inode, range: Range<u64>, limits: Limits) -> Option<Batch> {
         let core = self.partition();
-        let mut alone = inode.state.write();
+        let mut alone = inode.state.write_unseen();
         let state = &mut *alone;
         let file = &mut state.file;
         // No slot may be filled beyond the logged size while a page below it is missing: a crash would
@@ -366,10 +366,12 @@ impl Volume {
     ) -> Result<()> {
         let pages = if room.is_some() { targets.len() } else { 0 };
         let mut op = self.op_for_data(OpKind::Write, nodes, pages)?;
-        let mut state = inode.state.write();
+        let mut state = inode.state.write_unseen();
+        let shown = inode.data_part(&state);
         let mut record = state.record;
         record.size = FileState::loggable_size(&record, batch.size, batch.next);
         state.file.merge_times(&mut record);
+        inode.access_time.merge(&mut record);
         let mut edit = MapEdit::new(self, &mut op, inode, &mut record);
         let bytes = batch.copies.bytes(targets.len());
         for (target, bytes) in targets.iter().zip(bytes.chunks_exact(BLOCK_BYTES)) {
@@ -396,6 +398,7 @@ impl Volume {
         for &page in &batch.pages {
             state.file.pages.end_writing(page);
         }
+        inode.hide_unless(&state, &shown);
         Ok(())
     }
 
@@ -446,7 +449,7 @@ impl Volume {
 
     /// Makes the pages of a failed batch dirty again.
     fn give_up(&self, inode: &Inode, batch: &Batch) {
-        let mut state = inode.state.write();
+        let mut state = inode.state.write_unseen();
         let mut surplus = 0;
         for &page in &batch.pages {
             // A page that was changed meanwhile has reserved another block.
@@ -469,10 +472,11 @@ impl Volume {
             return Ok(());
         }
         let mut op = self.op_for_data(OpKind::Size, 1, 0)?;
-        let mut state = inode.state.write();
+        let mut state = inode.state.write_unseen();
         if !needed(&state) {
             return Ok(());
         }
+        let shown = inode.data_part(&state);
         let mut record = state.record;
         let from = record.size.get() / BLOCK_BYTES_U64;
         let next = state.file.pages.next_unclean(from..u64::MAX);
@@ -484,6 +488,7 @@ impl Volume {
         state.record = record;
         state.file.times_merged();
         inode.access_time.clear();
+        inode.hide_unless(&state, &shown);
         Ok(())
     }
 
@@ -515,7 +520,7 @@ impl Volume {
                 let Some(inode) = self.pages.next_dirty(core) else {
                     break;
                 };
-                let Some(_held) = inode.writeback.try_lock() else {
+                let Some(_held) = inode.writeback().try_lock() else {
                     continue;
                 };
                 let done = self
@@ -554,7 +559,7 @@ impl Volume {
     }
 
     fn unlist_clean(&self, inode: &Inode) {
-        let mut state = inode.state.write();
+        let mut state = inode.state.write_unseen();
         let state = &mut *state;
         if state.file.is_clean(&state.record) {
             self.pages.unlist(inode, &mut state.file, true);

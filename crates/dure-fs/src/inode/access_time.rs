@@ -167,7 +167,8 @@ impl Volume {
             inode.state.changed_shared(ShownChange::Made);
             return;
         };
-        let mut state = inode.state.write();
+        let mut state = inode.state.write_unseen();
+        let shown = inode.data_part(&state);
         // It may have been deleted meanwhile, and its granule may hold the next inode.
         if state.is_alive() {
             let mut record = state.record;
@@ -179,6 +180,7 @@ impl Volume {
             state.record = record;
         }
         inode.access_time.clear();
+        inode.hide_unless(&state, &shown);
     }
 
     /// The last pin of an inode with a waiting access time is gone: if the cache has no room, the time is

@@ -2,10 +2,11 @@
 
 use dure_sync::SpreadReadGuard;
 
+use super::parts::{DataPart, PlainPart};
 use crate::error::{Error, Result};
 use crate::format::inode::{InodeRecord, Time};
 use crate::inode::{ChangedPart, ForAttributes, Inode, InodeRef, InodeState};
-use crate::namespace::{FileKind, attempts};
+use crate::namespace::{FileKind, InodeId, attempts};
 use crate::op::OpKind;
 use crate::ranks::INODE;
 use crate::space::OpClass;
@@ -49,6 +50,45 @@ pub struct Attributes {
     pub btime: Time,
     /// It has extended attributes, access control lists included.
     pub extended: bool,
+}
+
+/// What decides who may use an inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Permissions {
+    /// Its type.
+    pub kind: FileKind,
+    /// Type and permissions, as `st_mode`.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// It has extended attributes, access control lists included.
+    pub extended: bool,
+}
+
+impl Permissions {
+    fn of(kind: FileKind, plain: &PlainPart) -> Permissions {
+        Permissions {
+            kind,
+            mode: plain.mode,
+            uid: plain.uid,
+            gid: plain.gid,
+            extended: plain.extended,
+        }
+    }
+}
+
+impl From<&Attributes> for Permissions {
+    fn from(whole: &Attributes) -> Permissions {
+        Permissions {
+            kind: whole.kind,
+            mode: whole.mode,
+            uid: whole.uid,
+            gid: whole.gid,
+            extended: whole.extended,
+        }
+    }
 }
 
 /// A time to set.
@@ -167,22 +207,67 @@ impl FileSystem {
     /// # Errors
     /// Of reading a directory's buckets, once per directory.
     pub fn attributes(&self, inode: &InodeRef) -> Result<Attributes> {
+        if let Some(shown) = self.peek_attributes(inode.id()) {
+            return Ok(shown);
+        }
         let inode = inode.inode();
         let state = inode.state.read();
-        if inode.kind != FileKind::Directory || state.directory.fold().is_some() {
+        if inode.has_fold(&state) {
             return Ok(asked(inode, &state));
         }
         drop(state);
         let mut state = inode.state.write();
         self.0.load_fold(&mut state)?;
-        Ok(attributes_of(inode, &state, &state.record))
+        let plain = inode.plain_part(&state, &state.record, None);
+        let data = inode.data_part(&state);
+        Ok(Attributes::of(inode.id(), inode.kind, &plain, &data))
+    }
+
+    /// What decides who may use an inode.
+    ///
+    /// # Errors
+    /// As [`FileSystem::attributes`].
+    pub fn permissions(&self, inode: &InodeRef) -> Result<Permissions> {
+        let id = inode.id();
+        if let Some(shown) = self.peek_permissions(id) {
+            return Ok(shown);
+        }
+        let held = inode.inode();
+        let state = held.state.read();
+        if !held.has_fold(&state) {
+            drop(state);
+            return self
+                .attributes(inode)
+                .map(|whole| Permissions::from(&whole));
+        }
+        let whole = held.state.attributes(&state);
+        let plain = held.plain_part(&state, whole.record(), whole.change_time());
+        let holds = || whole.is_current(&held.state);
+        held.state.asked_who_may(&state, (&plain, holds));
+        Ok(Permissions::of(id.kind(), &plain))
+    }
+
+    /// The same, if it is known; takes no lock and writes nothing shared.
+    #[must_use]
+    pub fn peek_permissions(&self, id: InodeId) -> Option<Permissions> {
+        let plain = self.0.shown.plain(id)?;
+        Some(Permissions::of(id.kind(), &plain))
+    }
+
+    /// Sets attributes, and gives all of them.
+    ///
+    /// # Errors
+    /// As [`FileSystem::change_attributes`].
+    pub fn set_attributes(&self, inode: &InodeRef, set: &SetAttributes) -> Result<Attributes> {
+        self.change_attributes(inode, set)?;
+        self.attributes(inode)
     }
 
     /// Sets attributes; the size first, the others in one operation.
     ///
     /// # Errors
     /// `IsDirectory` or `Invalid` for the size of what is no regular file, `Invalid` for a malformed time.
-    pub fn set_attributes(&self, inode: &InodeRef, set: &SetAttributes) -> Result<Attributes> {
+    pub fn change_attributes(&self, inode: &InodeRef, set: &SetAttributes) -> Result<()> {
         self.0.check_writable()?;
         set.check_times()?;
         if let Some(size) = set.size {
@@ -195,52 +280,80 @@ impl FileSystem {
         if set.needs_record() {
             self.0.set_record(inode.inode(), set)?;
         }
-        self.attributes(inode)
+        Ok(())
     }
 }
 
 /// The attributes, which somebody asks for; of a directory the fold is loaded.
 pub(crate) fn asked(inode: &Inode, state: &SpreadReadGuard<'_, INODE, InodeState>) -> Attributes {
     let whole = inode.state.attributes(state);
-    let attributes = attributes_of(inode, state, whole.record());
-    // All but times stays as it is while `whole` is held, if it is current.
-    let holds = || {
-        whole.is_current(&inode.state)
-            && inode.access_time.current(&state.record) == attributes.atime
-            && state.times() == (attributes.mtime, attributes.ctime)
-    };
-    inode.state.asked(state, &attributes, holds);
-    attributes
+    let plain = inode.plain_part(state, whole.record(), whole.change_time());
+    let data = inode.data_part(state);
+    // What is held with `whole` stays as it is, if it is current.
+    let plain_holds = || whole.is_current(&inode.state);
+    let data_holds = || inode.data_part(state) == data;
+    inode
+        .state
+        .asked(state, (&plain, plain_holds), (&data, data_holds));
+    Attributes::of(inode.id(), inode.kind, &plain, &data)
 }
 
-/// The caller holds the inode, and its attributes, which are in `record`; of a directory the fold is loaded.
-fn attributes_of(inode: &Inode, state: &InodeState, record: &InodeRecord) -> Attributes {
-    let (mtime, ctime) = state.times();
-    let mut attributes = Attributes {
-        ino: inode.ino,
-        generation: inode.generation,
-        kind: inode.kind,
-        mode: record.mode.get(),
-        nlink: record.nlink.get(),
-        uid: record.uid.get(),
-        gid: record.gid.get(),
-        rdev: record.rdev.get(),
-        size: record.size.get(),
-        blocks: record.blocks.get() * 8,
-        atime: inode.access_time.current(record),
-        mtime,
-        ctime,
-        btime: record.btime,
-        extended: record.xattr_root.get() != 0,
-    };
-    match inode.kind {
-        FileKind::File => attributes.size = state.file.size(),
-        FileKind::Directory if state.is_alive() => {
-            attributes.nlink = 2 + state.directory.fold().map_or(0, |fold| fold.subdirectories);
-        }
-        _ => {}
+impl Inode {
+    /// Whether what `stat` shows needs nothing that is not in memory.
+    fn has_fold(&self, state: &InodeState) -> bool {
+        self.kind != FileKind::Directory || state.directory.fold().is_some()
     }
-    attributes
+
+    fn id(&self) -> InodeId {
+        InodeId::new(self.ino, self.generation, self.kind)
+    }
+
+    /// What stat shows and does not change with the data. The caller holds the inode, and its attributes, which
+    /// are in `record`, as changed at `ctime`; of a directory the fold is loaded.
+    fn plain_part(
+        &self,
+        state: &InodeState,
+        record: &InodeRecord,
+        ctime: Option<Time>,
+    ) -> PlainPart {
+        let mut nlink = record.nlink.get();
+        if self.kind == FileKind::Directory && state.is_alive() {
+            nlink = 2 + state.directory.fold().map_or(0, |fold| fold.subdirectories);
+        }
+        PlainPart {
+            mode: record.mode.get(),
+            nlink,
+            uid: record.uid.get(),
+            gid: record.gid.get(),
+            rdev: record.rdev.get(),
+            btime: record.btime,
+            ctime,
+            extended: record.xattr_root.get() != 0,
+        }
+    }
+
+    /// What stat shows of the data. The caller holds the inode; of a directory the fold is loaded.
+    pub(crate) fn data_part(&self, state: &InodeState) -> DataPart {
+        let record = &state.record;
+        let (mtime, ctime) = state.times();
+        DataPart {
+            size: match self.kind {
+                FileKind::File => state.file.size(),
+                _ => record.size.get(),
+            },
+            blocks: record.blocks.get() * 8,
+            atime: self.access_time.current(record),
+            mtime,
+            ctime,
+        }
+    }
+
+    /// Who had this inode alone with `StateLock::write_unseen`, when it showed `before`, has changed it.
+    pub(crate) fn hide_unless(&self, alone: &InodeState, before: &DataPart) {
+        if self.data_part(alone) != *before {
+            self.state.forget();
+        }
+    }
 }
 
 impl InodeState {

@@ -15,15 +15,15 @@
 //! made by the first who wants it, stays as long as the inode is in memory, and is taken by who shares the
 //! state, and let go before it: so who has the state alone finds it free. Who shares the state and finds
 //! none goes by the state, as it was when he came: names may change beside him, extended attributes only
-//! after somebody has had the state alone. The time of the change is shown by `FileState`, where readers
-//! look for it. **On a crash** nothing of this is needed: the operation is in the log.
+//! after somebody has had the state alone. The time of the change is in the record here; who only uses the data
+//! goes by that of the state, so that a change writes no line he looks at. **On a crash** nothing of this is needed: the operation is in the log.
 
 use dure_sync::atomic::{AtomicBool, Ordering};
 use dure_sync::{RwLockWriteGuard, SpreadLock, SpreadReadGuard};
 
 use super::{Access, Inode, InodeState, OrphanPlace, StateLock};
 use crate::file::PendingMarks;
-use crate::format::inode::InodeRecord;
+use crate::format::inode::{InodeRecord, Time};
 use crate::namespace::FileKind;
 use crate::ranks::{ATTRIBUTES, INODE};
 use crate::units::Mark;
@@ -77,15 +77,17 @@ impl Changes {
         self.settled.load(Ordering::Relaxed)
     }
 
-    /// Moves what was changed into the state, which the caller has alone.
+    /// Moves what was changed into the state, which the caller has alone. Says whether there was anything.
     #[inline]
-    pub(super) fn move_into(&self, state: &mut InodeState) {
+    pub(super) fn move_into(&self, state: &mut InodeState) -> bool {
         if !self.is_settled() {
             self.settled.store(true, Ordering::Relaxed);
         }
-        if self.is_waiting() {
+        let waiting = self.is_waiting();
+        if waiting {
             self.move_all(state);
         }
+        waiting
     }
 
     #[cold]
@@ -115,7 +117,7 @@ impl Changes {
             let before = state.orphan.replace(place);
             assert!(before.is_none(), "a last name goes once");
         }
-        state.file.change_time_logged(&record);
+        state.file.attributes_come(&record);
         state.record = record;
         marks
             .all()
@@ -147,6 +149,11 @@ impl Attributed<'_> {
     pub(crate) fn record(&self) -> &InodeRecord {
         self.changed()
             .map_or(&self.state.record, |changed| &changed.record)
+    }
+
+    /// When they were changed, if that is not in the state. The later one of this and the state's counts.
+    pub(super) fn change_time(&self) -> Option<Time> {
+        self.changed().map(|changed| changed.record.ctime)
     }
 
     /// Changes of the extended attributes in this mount.
@@ -240,7 +247,6 @@ impl Inode {
                 self.stored(state, record);
             }
             ForAttributes::Beside(held) => {
-                held.state.file.show_change_time(held.record(), &record);
                 let changed = held.changed.get_or_insert_with(|| Changed {
                     record,
                     marks: PendingMarks::default(),
@@ -254,7 +260,7 @@ impl Inode {
                 if !held.changes.is_waiting() {
                     held.changes.waiting.store(true, Ordering::Relaxed);
                 }
-                self.state.changed_shared(super::ShownChange::Made);
+                self.state.attributes_changed();
             }
         }
     }

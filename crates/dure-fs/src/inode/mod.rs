@@ -19,6 +19,7 @@ mod cache;
 mod delete;
 mod lock;
 mod orphan;
+mod parts;
 mod pin;
 mod pool;
 mod shown;
@@ -29,17 +30,18 @@ use zerocopy::IntoBytes;
 
 pub(crate) use access_time::{AccessTimeCell, AccessTimes};
 pub(crate) use attributes::asked;
-pub use attributes::{Attributes, NewInode, SetAttributes, SetTime};
+pub use attributes::{Attributes, NewInode, Permissions, SetAttributes, SetTime};
 pub(crate) use beside::{ForAttributes, Part as ChangedPart};
 pub(crate) use cache::{InodeCache, Unlinked};
 pub(crate) use delete::{Weight, freed};
 pub(crate) use lock::{Access, LockedInodes};
 pub(crate) use orphan::{FreeSlot, OrphanPlace, Orphans};
+pub(crate) use parts::ShownAttributes;
 pub use pin::InodeRef;
 pub(crate) use pin::LocalRef;
 use pin::Pins;
 pub(crate) use pool::{FreeIno, InodePools};
-pub(crate) use shown::{Change as ShownChange, Home, ShownAttributes, StateLock};
+pub(crate) use shown::{Change as ShownChange, Home, StateLock};
 
 use crate::directory::DirectoryState;
 use crate::error::{Error, Result};
@@ -69,8 +71,6 @@ pub(crate) struct Inode {
     pub(crate) ranges: Ranges,
     /// Size, data and holes of a file, for seek.
     pub(crate) outline: Outline,
-    /// Held over write-back, truncate and allocation. Apart from what others read meanwhile.
-    pub(crate) writeback: CachePadded<Mutex<WRITEBACK, ()>>,
     /// Everything that changes.
     pub(crate) state: StateLock,
     /// Reads since the record was written.
@@ -126,11 +126,15 @@ impl Inode {
             node,
             ranges: Ranges::default(),
             outline: Outline::new(record.size.get()),
-            writeback: CachePadded::new(Mutex::new(())),
             state: StateLock::new(state, id, home),
             access_time: AccessTimeCell::default(),
             pins: CachePadded::new(Pins::one(id, record.nlink.get() == 0)),
         })
+    }
+
+    /// Held over write-back, truncate and allocation.
+    pub(crate) fn writeback(&self) -> &Mutex<WRITEBACK, ()> {
+        self.state.writeback()
     }
 
     /// The record with everything that waits in memory merged in (times, not the size): what an

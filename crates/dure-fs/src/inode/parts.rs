@@ -1,0 +1,334 @@
+//! The attributes that stat finds without a write.
+//!
+//! **Problem.** Overwrites change times of a file, chmod and link its attributes; both have to take out what is
+//! shown of the inode, and neither should write a line for that which the other one looks at.
+//! **Structure.** [`ShownAttributes`] are two tables, read by version: one has what changes with an inode's
+//! attributes ([`PlainPart`]), the other what changes with its data ([`DataPart`]); a record of either is a
+//! cache line. **Invariants.** What is in a table is true (see [`super::shown`]). A look that found both parts
+//! has seen them true at one moment: the first was still there when the second had been read. A time of change
+//! is in both, and the later one counts. Inodes with times that do not fit a word, before 1697 or after 2242,
+//! are not shown. **On a crash** the tables are gone.
+
+use dure_sync::{VersionedTable, Words};
+use zerocopy::little_endian::{I64, U32};
+
+use super::Attributes;
+use crate::directory::stamp::latest;
+use crate::format::inode::Time;
+use crate::namespace::{FileKind, InodeId};
+
+const WORDS: usize = 7;
+const WAYS: usize = 4;
+/// Bytes of the two records of an inode in memory.
+const RECORDS_BYTES: u64 = 128;
+
+type Table = VersionedTable<WORDS, WAYS>;
+type Record = [u64; WORDS];
+
+/// Attributes of inodes, found without a lock.
+#[derive(Debug)]
+pub(crate) struct ShownAttributes {
+    plain: Table,
+    data: Table,
+}
+
+/// What changes with the names and attributes of an inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PlainPart {
+    pub(super) mode: u32,
+    pub(super) nlink: u32,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) rdev: u64,
+    pub(super) btime: Time,
+    /// When they were changed beside those who use the data, if the inode's state does not know it.
+    pub(super) ctime: Option<Time>,
+    pub(super) extended: bool,
+}
+
+/// What changes with the data of an inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DataPart {
+    pub(super) size: u64,
+    pub(super) blocks: u64,
+    pub(super) atime: Time,
+    pub(super) mtime: Time,
+    /// As the inode's state has it.
+    pub(super) ctime: Time,
+}
+
+const SECS_MAX: i64 = 1 << 33;
+const NANOS_BITS: u32 = 30;
+const NANOS_MASK: u64 = (1 << NANOS_BITS) - 1;
+/// No time: it has more nanoseconds than a second has.
+const NO_TIME: u64 = u64::MAX;
+/// In the word of the mode, which has fewer bits.
+const EXTENDED: u32 = 1 << 31;
+
+/// A time as one word, if it fits.
+fn pack(time: Time) -> Option<u64> {
+    let (secs, nanos) = (time.secs.get(), u64::from(time.nanos.get()));
+    let fits = (-SECS_MAX..SECS_MAX).contains(&secs) && nanos < 1_000_000_000;
+    fits.then(|| (secs << NANOS_BITS).cast_unsigned() | nanos)
+}
+
+fn unpack(word: u64) -> Time {
+    let nanos = u32::try_from(word & NANOS_MASK).expect("30 bits");
+    Time {
+        secs: I64::new(word.cast_signed() >> NANOS_BITS),
+        nanos: U32::new(nanos),
+    }
+}
+
+fn pair(high: u32, low: u32) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
+}
+
+fn halves(word: u64) -> (u32, u32) {
+    let low = u32::try_from(word & u64::from(u32::MAX)).expect("32 bits");
+    (u32::try_from(word >> 32).expect("32 bits"), low)
+}
+
+/// The first word of a record.
+fn hash(id: InodeId) -> u64 {
+    // Not 0: no inode has that number.
+    id.ino().0
+}
+
+fn is_of(words: Words<'_, WORDS>, id: InodeId) -> bool {
+    words.get(0) == hash(id) && words.get(1) == id.life()
+}
+
+impl PlainPart {
+    fn encode(&self, id: InodeId) -> Option<Record> {
+        let mode = self.mode | if self.extended { EXTENDED } else { 0 };
+        Some([
+            hash(id),
+            id.life(),
+            pair(self.nlink, self.uid),
+            pair(self.gid, mode),
+            self.rdev,
+            pack(self.btime)?,
+            self.ctime.map_or(Some(NO_TIME), pack)?,
+        ])
+    }
+
+    fn decode(words: Words<'_, WORDS>, id: InodeId) -> Option<PlainPart> {
+        if !is_of(words, id) {
+            return None;
+        }
+        let (nlink, uid) = halves(words.get(2));
+        let (gid, mode) = halves(words.get(3));
+        let ctime = words.get(6);
+        Some(PlainPart {
+            mode: mode & !EXTENDED,
+            nlink,
+            uid,
+            gid,
+            rdev: words.get(4),
+            btime: unpack(words.get(5)),
+            ctime: (ctime != NO_TIME).then(|| unpack(ctime)),
+            extended: mode & EXTENDED != 0,
+        })
+    }
+}
+
+impl DataPart {
+    fn encode(&self, id: InodeId) -> Option<Record> {
+        Some([
+            hash(id),
+            id.life(),
+            self.size,
+            self.blocks,
+            pack(self.atime)?,
+            pack(self.mtime)?,
+            pack(self.ctime)?,
+        ])
+    }
+
+    fn decode(words: Words<'_, WORDS>, id: InodeId) -> Option<DataPart> {
+        is_of(words, id).then(|| DataPart {
+            size: words.get(2),
+            blocks: words.get(3),
+            atime: unpack(words.get(4)),
+            mtime: unpack(words.get(5)),
+            ctime: unpack(words.get(6)),
+        })
+    }
+}
+
+impl Attributes {
+    /// Of both parts, as they are at one moment.
+    pub(super) fn of(id: InodeId, kind: FileKind, plain: &PlainPart, data: &DataPart) -> Self {
+        Attributes {
+            ino: id.ino(),
+            generation: id.generation(),
+            kind,
+            mode: plain.mode,
+            nlink: plain.nlink,
+            uid: plain.uid,
+            gid: plain.gid,
+            rdev: plain.rdev,
+            size: data.size,
+            blocks: data.blocks,
+            atime: data.atime,
+            mtime: data.mtime,
+            ctime: plain
+                .ctime
+                .map_or(data.ctime, |ctime| latest(ctime, data.ctime)),
+            btime: plain.btime,
+            extended: plain.extended,
+        }
+    }
+}
+
+impl ShownAttributes {
+    /// Tables that take at most about `bytes_max` bytes.
+    pub(crate) fn new(bytes_max: u64) -> ShownAttributes {
+        let inodes = crate::units::to_usize(bytes_max / RECORDS_BYTES).max(1);
+        ShownAttributes {
+            plain: Table::new(inodes),
+            data: Table::new(inodes),
+        }
+    }
+
+    /// The attributes of this life of the inode, if they are known here.
+    pub(crate) fn get(&self, id: InodeId) -> Option<Attributes> {
+        // The look at the data is within that at the other part: what comes of both counts only if that was
+        // still there afterwards.
+        self.plain.find(hash(id), |words| {
+            let plain = PlainPart::decode(words, id)?;
+            let kind = FileKind::from_mode(plain.mode)?;
+            let data = self.data(id)?;
+            Some(Attributes::of(id, kind, &plain, &data))
+        })
+    }
+
+    /// What does not change with its data.
+    pub(crate) fn plain(&self, id: InodeId) -> Option<PlainPart> {
+        self.plain
+            .find(hash(id), |words| PlainPart::decode(words, id))
+    }
+
+    fn data(&self, id: InodeId) -> Option<DataPart> {
+        self.data
+            .find(hash(id), |words| DataPart::decode(words, id))
+    }
+
+    /// Puts a part in unless it is there; then nothing is written.
+    pub(super) fn put_plain(&self, id: InodeId, part: &PlainPart, holds: impl FnOnce() -> bool) {
+        if let Some(record) = part.encode(id)
+            && self.plain(id).is_none()
+        {
+            self.plain.insert_while(&record, holds);
+        }
+    }
+
+    /// The same of the data.
+    pub(super) fn put_data(&self, id: InodeId, part: &DataPart, holds: impl FnOnce() -> bool) {
+        if let Some(record) = part.encode(id)
+            && self.data(id).is_none()
+        {
+            self.data.insert_while(&record, holds);
+        }
+    }
+
+    pub(super) fn remove_plain(&self, id: InodeId) {
+        self.plain.remove(hash(id), |words| is_of(words, id));
+    }
+
+    pub(super) fn remove_data(&self, id: InodeId) {
+        self.data.remove(hash(id), |words| is_of(words, id));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Ino;
+
+    fn at(secs: i64, nanos: u32) -> Time {
+        Time {
+            secs: secs.into(),
+            nanos: nanos.into(),
+        }
+    }
+
+    fn id(life: u32) -> InodeId {
+        InodeId::new(Ino(77), life, FileKind::Symlink)
+    }
+
+    const LIFE: u32 = u32::MAX - 3;
+
+    fn parts() -> (PlainPart, DataPart) {
+        let plain = PlainPart {
+            mode: 0o120_777,
+            nlink: 3,
+            uid: u32::MAX,
+            gid: 5,
+            rdev: u64::MAX,
+            btime: at(0, 3),
+            ctime: Some(at(7, 0)),
+            extended: true,
+        };
+        let data = DataPart {
+            size: 1 << 50,
+            blocks: 8,
+            atime: at(-7, 1),
+            mtime: at(SECS_MAX - 1, 999_999_999),
+            ctime: at(1, 2),
+        };
+        (plain, data)
+    }
+
+    #[test]
+    fn attributes_come_back_as_they_were_put_in() {
+        let (plain, data) = parts();
+        let table = ShownAttributes::new(4096);
+        table.put_plain(id(LIFE), &plain, || true);
+        assert_eq!(table.get(id(LIFE)), None, "no data");
+        assert_eq!(table.plain(id(LIFE)), Some(plain));
+        table.put_data(id(LIFE), &data, || true);
+        let both = Attributes::of(id(LIFE), FileKind::Symlink, &plain, &data);
+        assert_eq!(table.get(id(LIFE)), Some(both));
+        assert_eq!(both.ctime, at(7, 0), "the later one");
+        assert_eq!(
+            (both.atime, both.mtime, both.size),
+            (at(-7, 1), data.mtime, 1 << 50)
+        );
+        assert_eq!(table.get(id(1)), None, "another life");
+        table.remove_data(id(LIFE));
+        assert_eq!(
+            (table.get(id(LIFE)), table.plain(id(LIFE))),
+            (None, Some(plain))
+        );
+        table.put_data(id(LIFE), &data, || true);
+        table.remove_plain(id(LIFE));
+        assert_eq!(table.get(id(LIFE)), None);
+    }
+
+    #[test]
+    fn the_time_of_change_is_that_of_the_state_if_nothing_else_is_known() {
+        let (mut plain, data) = parts();
+        plain.ctime = None;
+        let table = ShownAttributes::new(4096);
+        table.put_plain(id(LIFE), &plain, || true);
+        table.put_data(id(LIFE), &data, || true);
+        assert_eq!(table.get(id(LIFE)).unwrap().ctime, at(1, 2));
+    }
+
+    #[test]
+    fn what_does_not_hold_or_fit_is_not_shown() {
+        let (plain, data) = parts();
+        let table = ShownAttributes::new(4096);
+        table.put_plain(id(LIFE), &plain, || true);
+        table.put_data(id(LIFE), &data, || false);
+        assert_eq!(table.get(id(LIFE)), None);
+        let far = DataPart {
+            mtime: at(-SECS_MAX - 1, 0),
+            ..data
+        };
+        table.put_data(id(LIFE), &far, || true);
+        assert_eq!(table.get(id(LIFE)), None);
+    }
+}
