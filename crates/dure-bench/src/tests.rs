@@ -105,6 +105,10 @@ fn an_unknown_policy_is_refused_by_name() {
         assert!(format!("{error:#}").contains(said), "{error:#}");
     }
     assert!(Target::open("ext4").is_err());
+    for kind in ["dure", "dir"] {
+        let error = Target::open(&format!("{kind}:/is/not/there")).unwrap_err();
+        assert!(format!("{error:#}").contains("there is nothing at /is/not/there; name a"));
+    }
 }
 
 #[test]

@@ -74,6 +74,18 @@ pub(crate) fn options_of(name: &str, policy: &str) -> Result<MountOptions> {
     Ok(options)
 }
 
+/// Says what a target could be if there is nothing at `path`.
+fn check_is_there(name: &str, path: &Path, instead: &str) -> Result<()> {
+    // Other errors than this one say enough by themselves, once the path is used.
+    if matches!(path.try_exists(), Ok(false)) {
+        bail!(
+            "--target {name}: there is nothing at {}; name {instead}",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
 impl Target {
     /// Opens a target named as on the command line.
     ///
@@ -93,6 +105,11 @@ impl Target {
                 let (path, policy) = rest.split_once(',').unwrap_or((rest, ""));
                 options_of(name, policy)?;
                 let path = Path::new(path);
+                check_is_there(
+                    name,
+                    path,
+                    "a volume, or a directory for a temporary one, or make one with 'dure mkfs'",
+                )?;
                 let device = if path.is_dir() {
                     temporary(path, TEMPORARY_BYTES)?
                 } else {
@@ -131,6 +148,7 @@ impl Target {
     }
 
     fn directory(name: &str, path: &Path) -> Result<Target> {
+        check_is_there(name, path, "a directory of the file system to measure")?;
         let path = fs::canonicalize(path).with_context(|| path.display().to_string())?;
         let place = path.join(PLACE);
         let shown = || place.display().to_string();

@@ -6,11 +6,14 @@
 //! mark stays until its handle is valid. Owner: [inode.state]. **On a crash** what was not valid is what
 //! was not promised.
 
+use smallvec::SmallVec;
+
 use crate::units::Mark;
 
-/// The marks of one inode that are not known to be valid: one per journal at most.
+/// The marks of one inode that are not known to be valid: one per journal at most. Those of an inode that one
+/// core uses, and of a name it was given by another, are in place.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct PendingMarks(Vec<Mark>);
+pub(crate) struct PendingMarks(SmallVec<[Mark; 2]>);
 
 impl PendingMarks {
     /// Remembers that the handle of `mark` concerned the inode.
@@ -30,7 +33,7 @@ impl PendingMarks {
 
     /// The marks that are not valid yet; the others are forgotten.
     pub(crate) fn pending(&mut self, is_valid: impl Fn(Mark) -> bool) -> &[Mark] {
-        self.0.retain(|&mark| !is_valid(mark));
+        self.0.retain(|mark| !is_valid(*mark));
         &self.0
     }
 

@@ -1,7 +1,7 @@
 //! Making files shorter and longer.
 //!
-//! **Structure.** Longer is a matter of memory: the size is pending until write-back logs it. Shorter is
-//! one operation if few slots go (see `map::free`); else the first one
+//! **Structure.** Longer is a matter of memory: the size is pending until write-back logs it; the same size
+//! with nothing behind it changes times only, beside others who share the file. Shorter is one operation if few slots go (see `map::free`); else the first one
 //! also logs an intent {inode, size} in the orphan list, and further ones free the rest.
 //!
 //! **Invariants.** The first operation has the new size and, if the end is inside a page, that page with a
@@ -19,7 +19,7 @@ use super::state::{Cut, Stamp};
 use super::writeback::{pages_up_to, tail_bytes};
 use crate::error::{Error, Result};
 use crate::format::slot::Slot;
-use crate::inode::{Inode, InodeRef};
+use crate::inode::{Inode, InodeRef, InodeState};
 use crate::op::OpKind;
 use crate::space::OpClass;
 use crate::units::BLOCK_BYTES_U64;
@@ -42,12 +42,15 @@ impl Volume {
         if size > FILE_BYTES_MAX {
             return Err(Error::TooLarge);
         }
+        if self.stamp_end(inode, size)? {
+            return Ok(());
+        }
         let _range = inode.take_end(size);
         let _held = inode.writeback().lock();
         self.finish_cut(inode)?;
         {
             let mut state = inode.state.write();
-            if size > state.file.size() {
+            if size > state.file.size() || self.is_end(&state, size)? {
                 state.file.set_size(&inode.outline, size);
                 state.file.stamp(Stamp::Set, self.now());
                 self.pages
@@ -56,6 +59,31 @@ impl Volume {
             }
         }
         self.cut(inode, size)
+    }
+
+    /// Whether the file ends there, and has neither slots nor pages behind.
+    fn is_end(&self, state: &InodeState, size: u64) -> Result<bool> {
+        let (file, behind) = (&state.file, pages_up_to(size));
+        if file.size() != size || file.cut.is_some() {
+            return Ok(false);
+        }
+        let mut map = MapReader::new(self);
+        let mapped = map.next_mapped(&state.record, behind, FILE_PAGES_MAX)?;
+        Ok(mapped.is_none() && file.pages.next_present(behind..u64::MAX).is_none())
+    }
+
+    /// A truncate to the size that the file has, beside others, if something of it waits for write-back
+    /// already. False: nothing done.
+    fn stamp_end(&self, inode: &Inode, size: u64) -> Result<bool> {
+        let state = inode.state.read();
+        // Only who has the inode alone may list it.
+        let waits = state.file.dirty_on.is_some();
+        if !waits || !self.is_end(&state, size)? {
+            return Ok(false);
+        }
+        let change = state.file.stamp(Stamp::Set, self.now());
+        inode.state.changed_shared(change);
+        Ok(true)
     }
 
     /// Makes a file shorter. The caller holds the write-back mutex.

@@ -9,7 +9,6 @@ mod crash;
 mod large_attributes;
 mod model;
 mod rename;
-mod speed;
 mod threads;
 mod walk;
 

@@ -1,7 +1,6 @@
 //! File data over a RAM device: against a model, over crashes, with small caches, full volumes and bad
 //! devices.
 
-mod bench;
 mod crashes;
 mod errors;
 mod journaled;

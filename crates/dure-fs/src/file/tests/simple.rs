@@ -227,6 +227,51 @@ fn preallocated_blocks_are_filled_in_place() {
 }
 
 #[test]
+fn a_truncate_to_the_size_of_the_file_frees_what_lies_behind() {
+    let world = World::new(8192, 8 << 20);
+    let fs = world.mount();
+    let inode = file(&fs);
+    fs.write(&inode, 0, &[7; 5000], Stamp::Set).unwrap();
+    fs.fsync(&inode, SyncScope::All).unwrap();
+    let blocks = || inode.inode().state.read().record.blocks.get();
+    let ctime = || fs.attributes(&inode).unwrap().ctime;
+    let tick = || {
+        let now = ctime();
+        while fs.0.now() == now {
+            dure_sync::thread::yield_now();
+        }
+        now
+    };
+    // Clean and not listed, listed, and with something behind the end in both ways.
+    for prealloc in [false, false, true, false] {
+        if prealloc {
+            fs.allocate(&inode, AllocateMode::KeepSize, 4096, 1 << 20)
+                .unwrap();
+            assert_eq!(blocks(), 257);
+        }
+        let before = tick();
+        fs.0.truncate(&inode, 5000).unwrap();
+        assert_ne!(ctime(), before, "a truncate marks the file");
+        assert_eq!(blocks(), 2);
+        check(&fs, &inode);
+    }
+    let last = tick();
+    fs.0.truncate(&inode, 5000).unwrap();
+    let marked = ctime();
+    assert_ne!(marked, last);
+    fs.fsync(&inode, SyncScope::All).unwrap();
+    drop(inode);
+    drop(fs);
+    let fs = world.mount();
+    assert_eq!(fs.attributes(&file(&fs)).unwrap().ctime, marked);
+    let mut want = vec![7; 5000];
+    assert_eq!(content(&fs, &file(&fs)), want);
+    want.resize(9000, 0);
+    fs.0.truncate(&file(&fs), 9000).unwrap();
+    assert_eq!(content(&fs, &file(&fs)), want);
+}
+
+#[test]
 fn times_alone_do_not_make_a_data_sync_write() {
     let world = World::new(8192, 8 << 20);
     let fs = world.mount();
