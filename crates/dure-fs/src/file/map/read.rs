@@ -160,7 +160,14 @@ fn child(volume: &Volume, nid: Nid, place: ChildPlace) -> Result<Nid> {
     let mut child = [0; size_of::<U64>()];
     let at = (place.granule, place.bytes().start);
     volume.load_from_node(nid, NodeKind::Index, at, &mut child)?;
-    Ok(Nid(u64::from_le_bytes(child)))
+    Ok(nid_of(&child))
+}
+
+/// The number of a child in its 8 bytes.
+fn nid_of(bytes: &[u8]) -> Nid {
+    Nid(U64::read_from_bytes(bytes)
+        .expect("a child's place has 8 bytes")
+        .get())
 }
 
 fn leaf_of(volume: &Volume, record: &InodeRecord, page: u64) -> Result<Option<Nid>> {
@@ -205,8 +212,16 @@ fn below(
         return Ok(Some((start, nid)));
     }
     let span = path::subtree_pages(height - 1);
+    let mut children = [0; NodeKind::Index.payload()];
+    let mut granule = None;
     for n in page.saturating_sub(start) / span..INDEX_CHILDREN {
-        let below_it = child(volume, nid, ChildPlace::nth(n))?;
+        let place = ChildPlace::nth(n);
+        // A granule at a time: most of a sparse file's children are none.
+        if granule != Some(place.granule) {
+            volume.load_from_node(nid, NodeKind::Index, (place.granule, 0), &mut children)?;
+            granule = Some(place.granule);
+        }
+        let below_it = nid_of(&children[place.bytes()]);
         if below_it.0 != 0
             && let Some(found) = below(volume, below_it, height - 1, start + n * span, page)?
         {
