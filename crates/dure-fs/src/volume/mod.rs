@@ -39,7 +39,7 @@ use std::fmt;
 use dure_block::Queue;
 use dure_journal::{Journal, Settle};
 use dure_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use dure_sync::{Arc, CoreId, Counter, Mutex, OnceLock};
+use dure_sync::{Arc, CachePadded, CoreId, Counter, Mutex, OnceLock};
 
 use crate::alloc::AllocPolicy;
 use crate::checkpoint::CheckpointState;
@@ -134,7 +134,8 @@ pub(crate) struct Volume {
     pub(crate) logged: Arc<LoggedBlocks>,
     pub(crate) orphans: Orphans,
     pub(crate) checkpoint: Mutex<CHECKPOINT, CheckpointState>,
-    pub(crate) rename: Mutex<RENAME, ()>,
+    /// Apart from what every call reads.
+    pub(crate) rename: CachePadded<Mutex<RENAME, ()>>,
     /// The first failure of a durable write, once there was one.
     stopped: OnceLock<String>,
     /// Set when the volume has been unmounted.

@@ -4,7 +4,7 @@ use dure_block::{Device, Lba, Queue, QueueConfig};
 use dure_journal::recovery::{COUNT_MAX, LogLayout, NUMBER_START_MAX, Scan, scan};
 use dure_journal::{Journal, JournalConfig, Records, RingStart, Rules};
 use dure_sync::atomic::{AtomicBool, Ordering};
-use dure_sync::{Arc, Mutex, OnceLock};
+use dure_sync::{Arc, CachePadded, Mutex, OnceLock};
 use zerocopy::FromBytes;
 use zerocopy::little_endian::{U32, U64};
 
@@ -449,7 +449,7 @@ impl Mount {
             space,
             nat: self.nat,
             checkpoint: Mutex::new(state),
-            rename: Mutex::new(()),
+            rename: CachePadded::new(Mutex::new(())),
             stopped: OnceLock::new(),
             closed: AtomicBool::new(false),
             counters: VolumeCounters::default(),

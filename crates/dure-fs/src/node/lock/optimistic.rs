@@ -22,13 +22,19 @@ type Alone<'n> = VersionedWriteGuard<'n, GRANULE, Head>;
 
 /// Each granule behind a lock of its own.
 #[derive(Debug)]
-pub(crate) struct Locked(Box<[VersionedLock<GRANULE, Head>]>);
+pub(crate) struct Locked(Box<[Line]>);
+
+/// A lock on a line of its own: who changes a granule writes none that others look at for the next one. Lines are
+/// not paired here, since a node has up to eight.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Line(VersionedLock<GRANULE, Head>);
 
 impl Locked {
     pub(super) fn new(granules: impl Iterator<Item = Granule>) -> Locked {
         Locked(
             granules
-                .map(|granule| VersionedLock::new(granule.head, granule.payload))
+                .map(|granule| Line(VersionedLock::new(granule.head, granule.payload)))
                 .collect(),
         )
     }
@@ -67,11 +73,11 @@ impl Locked {
     /// Copies bytes of a granule, as they are at one moment.
     #[inline]
     pub(crate) fn load(&self, index: u8, at: usize, out: &mut [u8]) {
-        self.0[usize::from(index)].load(at, out);
+        self.0[usize::from(index)].0.load(at, out);
     }
 
     pub(super) fn read(&self, at: usize) -> Shared<'_> {
-        self.0[at].read()
+        self.0[at].0.read()
     }
 
     /// Several only in ascending nid.
@@ -79,7 +85,7 @@ impl Locked {
         let mut held = Held([const { None }; GRANULES_MAX]);
         for index in granules.iter() {
             let at = usize::from(index);
-            held.0[at] = Some(self.0[at].write_ordered());
+            held.0[at] = Some(self.0[at].0.write_ordered());
         }
         held
     }
