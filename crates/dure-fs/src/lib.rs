@@ -41,5 +41,5 @@ pub use volume::{
     Statistics, VolumeInfo,
 };
 #[doc(hidden)]
-pub use volume::{AttributeRule, RangeRule, VolumeRules};
+pub use volume::{AttributeRule, DirectoryRule, RangeRule, VolumeRules};
 pub use xattr::XattrMode;

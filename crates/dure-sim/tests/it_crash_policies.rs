@@ -8,7 +8,7 @@
 #![expect(clippy::print_stdout, reason = "the counts are the result")]
 
 use dure_block::crash::{Selection, Tear};
-use dure_fs::{AttributeRule, MountOptions, RangeRule};
+use dure_fs::{AttributeRule, DirectoryRule, MountOptions, RangeRule};
 use dure_sim::crash::{
     Base, CrashSteps, Options, Workload, cores, mount_options, run_all, workload,
 };
@@ -177,4 +177,12 @@ fn names_beside_data() {
     let mut mount = mount_options();
     mount.volume_rules.attributes = AttributeRule::AtOnce;
     must_hold_on("attributes beside", &mount);
+}
+
+/// Changes of a directory's entries share it, as where cores share directories.
+#[test]
+fn entries_beside_each_other() {
+    let mut mount = mount_options();
+    mount.volume_rules.directories = DirectoryRule::AtOnce;
+    must_hold_on("directories shared", &mount);
 }

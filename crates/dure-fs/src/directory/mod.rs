@@ -9,12 +9,13 @@
 //!
 //! **Invariants.** The entries of a bucket change under the directory's inode lock, either held alone, or
 //! shared with the bucket locked (`Node::lock_bucket`); who shares the directory may read them at any
-//! moment, granule by granule. Buckets get children under the same locks; nodes go, the first one comes,
-//! and everything about subdirectories changes, only while somebody has the directory alone. A directory
-//! is shared for changes from the moment two of them meet ([`shared`] has what they note). A node other than the first has at least one entry below it: a removal frees
-//! the nodes it empties. Create and unlink do not write the directory's own inode, except the first
-//! create, which gives it its first bucket node. **On a crash** each change of entries is there wholly or
-//! not at all, with the inode it concerns, because one handle writes both.
+//! moment, granule by granule. Buckets get children under the same locks; nodes go, and the first one comes,
+//! only while somebody has the directory alone. A directory is shared for changes from the moment two of
+//! them meet ([`shared`] has what they note). A node other than the first has at least one entry below
+//! it: a removal frees the nodes it empties. No change of entries writes the directory's own inode, except
+//! the first one, which gives it its first bucket node: `nlink` is 2 and the subdirectories that the
+//! buckets count. **On a crash** each change of entries is there wholly or not at all, with the inode it
+//! concerns and the count of its bucket, because one handle writes them.
 
 pub(crate) mod bucket;
 pub(crate) mod hash;
@@ -34,8 +35,8 @@ use crate::format::inode::Time;
 use crate::format::node::NodeKind;
 use crate::inode::{Access, Inode, InodeState, LockedInodes};
 use crate::node::Node;
-use crate::units::{Mark, Nid, to_usize};
-use crate::volume::Volume;
+use crate::units::{JournalId, Mark, Nid, to_usize};
+use crate::volume::{DirectoryRule, Volume};
 
 /// What a directory keeps in memory. Owner: [inode.state].
 #[derive(Debug, Default)]
@@ -48,6 +49,32 @@ pub(crate) struct DirectoryState {
     pub(crate) shared: SharedChanges,
     /// Where walks of the trie begin.
     pub(crate) shortcuts: Shortcuts,
+    /// Who changed entries while he had the directory alone.
+    turns: Turns,
+}
+
+/// So many times a change comes from another journal than the one before: then tasks have met, though they have
+/// not found each other in the directory.
+const TURNS_MAX: u8 = 4;
+
+/// Changes that take turns.
+#[derive(Debug, Default)]
+struct Turns {
+    /// Of the last change.
+    journal: Option<JournalId>,
+    count: u8,
+}
+
+impl Turns {
+    /// A change by this journal; whether it is the one with which tasks have met.
+    fn note(&mut self, journal: JournalId) -> bool {
+        let before = self.journal.replace(journal);
+        if before.is_none_or(|before| before == journal) {
+            return false;
+        }
+        self.count = self.count.saturating_add(1);
+        self.count == TURNS_MAX
+    }
 }
 
 /// How an operation changes the counts of a directory.
@@ -79,8 +106,17 @@ impl DirectoryState {
         self.fold.as_ref()
     }
 
+    /// Entries that are directories; `None` if nobody has computed the fold, or they change too often to be
+    /// counted by who shares the directory.
+    pub(crate) fn subdirectories(&self) -> Option<u32> {
+        let fold = self.fold.as_ref()?;
+        let more = self.shared.subdirectories()?;
+        Some(sum(fold.subdirectories, more))
+    }
+
     /// Entries changed at `now`, by an operation that has finished and had the directory alone.
     pub(crate) fn changed(&mut self, change: Change, now: Time) {
+        self.settle();
         let Some(fold) = &mut self.fold else {
             return;
         };
@@ -88,10 +124,16 @@ impl DirectoryState {
             mtime: now,
             ctime: now,
         });
-        let subdirectories = fold
-            .subdirectories
-            .checked_add_signed(change.subdirectories);
-        fold.subdirectories = subdirectories.expect("no more directories go than were there");
+        fold.subdirectories = sum(fold.subdirectories, change.subdirectories.into());
+    }
+
+    /// Counts in the fold what those noted who shared the directory; without a fold the buckets tell. The
+    /// caller has the directory alone.
+    pub(crate) fn settle(&mut self) {
+        let more = self.shared.take_subdirectories();
+        if let Some(fold) = &mut self.fold {
+            fold.subdirectories = sum(fold.subdirectories, more);
+        }
     }
 
     /// The set number rose: no stamp counts.
@@ -117,6 +159,12 @@ impl DirectoryState {
     }
 }
 
+/// `count` and so many more.
+fn sum(count: u32, more: i64) -> u32 {
+    let sum = u32::try_from(i64::from(count) + more);
+    sum.expect("no more directories go than were there")
+}
+
 impl InodeState {
     /// The first bucket node, if the directory ever had an entry.
     pub(crate) fn first_bucket_node(&self, volume: &Volume) -> Result<Option<Arc<Node>>> {
@@ -133,7 +181,8 @@ impl InodeState {
 }
 
 impl Volume {
-    /// Entries of a locked directory changed at `now`, by an operation that has finished.
+    /// Entries of a locked directory changed at `now`, by an operation that has finished and still has their
+    /// buckets: so of one name what comes and what goes are counted in turn.
     pub(crate) fn entries_changed(
         &self,
         locked: &mut LockedInodes<'_>,
@@ -145,17 +194,27 @@ impl Volume {
             let state = locked.get_mut(directory);
             state.file.note_mark(mark);
             state.directory.changed(change, now);
+            if state.directory.turns.note(mark.journal()) {
+                directory.note_met();
+            }
             return;
         }
-        assert_eq!(change, Change::default(), "subdirectories change alone");
+        let change = match self.options.volume_rules.directories {
+            DirectoryRule::Uncounted => Change::default(),
+            _ => change,
+        };
         let journals = to_usize(u64::from(self.layout.journals));
         let shared = &locked.get(directory).directory.shared;
-        let shown = shared.note(journals, mark, now);
+        let shown = shared.note(journals, change, (mark, now));
         directory.state.changed_shared(shown);
+        if change != Change::default() {
+            directory.state.attributes_changed();
+        }
     }
 
-    /// Computes the fold of a directory, unless it is there.
+    /// Computes the fold of a directory, unless it is there. The caller has the directory alone.
     pub(crate) fn load_fold(&self, state: &mut InodeState) -> Result<()> {
+        state.directory.settle();
         if state.directory.fold.is_some() {
             return Ok(());
         }
@@ -215,5 +274,18 @@ pub(crate) fn corrupt(nid: Nid, malformed: bucket::Malformed) -> Error {
         at: nid.0,
         want: 0,
         got: 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_that_take_turns_have_met() {
+        let mut turns = Turns::default();
+        let mut note = |journal| turns.note(JournalId::new(journal).unwrap());
+        assert!(![0, 0, 0, 1, 1, 0, 0, 1].map(&mut note).contains(&true));
+        assert_eq!([0, 1, 0].map(note), [true, false, false], "once");
     }
 }

@@ -2,16 +2,21 @@
 //!
 //! **Problem.** Cores that create files in one directory share it, so they may not write its state, and
 //! what they write must not be one line for all. **Structure.** Per journal the last handle that changed
-//! an entry and the latest time of a change ([`SharedChanges`]), folded by who asks; and for each of the
-//! upper nine bits of a hash how far down the trie a walk may begin ([`Shortcuts`]), so that nobody
-//! reads, and thereby locks, the buckets of the first nodes. **Invariants.** The slot of a journal is
-//! written by who shares the directory, after its handle has joined; whoever has the directory alone sees
-//! all of them. A shortcut is true as long as the directory is shared: nodes go only while somebody has it
-//! alone, and he takes the shortcuts to them back. **On a crash** nothing here is needed.
+//! an entry, the latest time of a change, and how many subdirectories came and went ([`SharedChanges`]),
+//! folded by who asks; and for each of the upper nine bits of a hash how far down the trie a walk may begin
+//! ([`Shortcuts`]), so that nobody reads, and thereby locks, the buckets of the first nodes.
+//! **Invariants.** The slot of a journal is written by who shares the directory, after its handle has
+//! joined and before it lets go of its buckets; whoever has the directory alone sees all of them. So of
+//! the subdirectory of one name coming and going are noted in the order in which they happened, and what
+//! is noted adds up to a number of subdirectories that there was. Comings and goings only ever grow while
+//! the directory is shared, so two looks at all slots that found the same are one moment. A shortcut is
+//! true as long as the directory is shared: nodes go only while somebody has it alone, and he takes the
+//! shortcuts to them back. **On a crash** nothing here is needed: buckets have their stamps and counts.
 
 use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::{CoreId, OnceLock, PerCore};
 
+use super::Change;
 use crate::format::inode::Time;
 use crate::inode::ShownChange;
 use crate::inode::access_time::{nanos, time};
@@ -21,24 +26,47 @@ use crate::units::{Mark, Nid, to_usize};
 #[derive(Debug, Default)]
 pub(crate) struct SharedChanges(OnceLock<PerCore<OfJournal>>);
 
-/// Relaxed throughout: the directory's lock orders these against who has it alone; who shares it sees
-/// what others noted before they returned to whoever told him.
+/// Relaxed, but for the counts: the directory's lock orders these against who has it alone; who shares it
+/// sees what others noted before they returned to whoever told him.
 #[derive(Debug, Default)]
 struct OfJournal {
     /// The last handle of the journal; 0: none.
     mark: AtomicU64,
     /// The latest time, in ns since 1970; 0: none.
     time: AtomicU64,
+    /// Subdirectories that came.
+    came: AtomicU64,
+    /// Subdirectories that went.
+    went: AtomicU64,
 }
+
+/// Looks at all slots for two that found the same.
+const LOOKS_MAX: u32 = 8;
 
 impl SharedChanges {
     /// Notes an operation that has finished. Says whether the time to be shown changed.
-    pub(crate) fn note(&self, journals: usize, mark: Mark, now: Time) -> ShownChange {
+    pub(crate) fn note(
+        &self,
+        journals: usize,
+        change: Change,
+        (mark, now): (Mark, Time),
+    ) -> ShownChange {
         let all = self
             .0
             .get_or_init(|| PerCore::new(journals, |_| OfJournal::default()));
         let own = all.get(CoreId::new(mark.journal().number()));
         own.mark.fetch_max(mark.as_u64(), Ordering::Relaxed);
+        if change != Change::default() {
+            let count = if change.subdirectories > 0 {
+                &own.came
+            } else {
+                &own.went
+            };
+            let subdirectories = change.subdirectories.unsigned_abs();
+            // Release: who sees this sees what was noted of the same name before, under the bucket's lock; pairs
+            // with the Acquire in `counts`.
+            count.fetch_add(subdirectories.into(), Ordering::Release);
+        }
         // A clock before 1970 shows the first moment after it.
         let now = nanos(now).max(1);
         // Load first: within a tick of the clock nothing is to be shown anew.
@@ -63,6 +91,45 @@ impl SharedChanges {
         let all = self.0.get().into_iter().flat_map(PerCore::iter);
         let latest = all.map(|own| own.time.load(Ordering::Relaxed)).max();
         latest.filter(|&nanos| nanos > 0).map(time)
+    }
+
+    /// Subdirectories that came and that went, of all slots.
+    fn counts(&self) -> (u64, u64) {
+        let all = self.0.get().into_iter().flat_map(PerCore::iter);
+        all.fold((0, 0), |(came, went), own| {
+            // Acquire: the second look comes after all of the first, and see `note`.
+            let came = came + own.came.load(Ordering::Acquire);
+            (came, went + own.went.load(Ordering::Acquire))
+        })
+    }
+
+    /// Subdirectories more than when nobody had shared the directory; `None` where they change too often to be
+    /// counted at one moment. The caller shares the directory.
+    pub(crate) fn subdirectories(&self) -> Option<i64> {
+        let mut before = self.counts();
+        for _ in 0..LOOKS_MAX {
+            let (came, went) = self.counts();
+            if (came, went) == before {
+                let more = came.checked_signed_diff(went);
+                return Some(more.expect("fewer than 2^63 calls"));
+            }
+            before = (came, went);
+        }
+        None
+    }
+
+    /// The same, to be counted elsewhere from now on. The caller has the directory alone.
+    pub(crate) fn take_subdirectories(&mut self) -> i64 {
+        let (came, went) = self.counts();
+        for own in self.0.get().into_iter().flat_map(PerCore::iter) {
+            // Load first: most have none.
+            if own.came.load(Ordering::Relaxed) | own.went.load(Ordering::Relaxed) != 0 {
+                own.came.store(0, Ordering::Relaxed);
+                own.went.store(0, Ordering::Relaxed);
+            }
+        }
+        came.checked_signed_diff(went)
+            .expect("fewer than 2^63 calls")
     }
 
     /// The times were set: those noted do not count. The caller has the directory alone.
@@ -139,10 +206,11 @@ mod tests {
         let mut changes = SharedChanges::default();
         assert_eq!((changes.marks().count(), changes.latest()), (0, None));
         let mark = |journal, number| Mark::new(JournalId::new(journal).unwrap(), number);
-        assert_eq!(changes.note(2, mark(1, 7), at(5)), ShownChange::Made);
-        assert_eq!(changes.note(2, mark(0, 3), at(4)), ShownChange::Made);
-        assert_eq!(changes.note(2, mark(1, 9), at(5)), ShownChange::Found);
-        assert_eq!(changes.note(2, mark(1, 8), at(1)), ShownChange::Found);
+        let note = |mark, time| changes.note(2, Change::default(), (mark, at(time)));
+        assert_eq!(note(mark(1, 7), 5), ShownChange::Made);
+        assert_eq!(note(mark(0, 3), 4), ShownChange::Made);
+        assert_eq!(note(mark(1, 9), 5), ShownChange::Found);
+        assert_eq!(note(mark(1, 8), 1), ShownChange::Found);
         assert_eq!(
             changes.marks().collect::<Vec<_>>(),
             [mark(0, 3), mark(1, 9)]
@@ -150,6 +218,27 @@ mod tests {
         assert_eq!(changes.latest(), Some(at(5)));
         changes.forget_times();
         assert_eq!((changes.marks().count(), changes.latest()), (2, None));
+    }
+
+    #[test]
+    fn subdirectories_of_all_journals_add_up() {
+        let mut changes = SharedChanges::default();
+        assert_eq!(changes.subdirectories(), Some(0));
+        let note = |journal, subdirectories| {
+            let mark = Mark::new(JournalId::new(journal).unwrap(), 1);
+            changes.note(2, Change { subdirectories }, (mark, at(5)))
+        };
+        assert_eq!(note(0, 1), ShownChange::Made);
+        assert_eq!(note(0, 1), ShownChange::Found, "within a tick");
+        note(0, 0);
+        assert_eq!(changes.subdirectories(), Some(2));
+        for _ in 0..3 {
+            note(1, -1);
+        }
+        assert_eq!(changes.subdirectories(), Some(-1));
+        assert_eq!(changes.take_subdirectories(), -1);
+        assert_eq!(changes.subdirectories(), Some(0));
+        assert_eq!(changes.latest(), Some(at(5)), "times stay");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use dure_sync::SpreadReadGuard;
 
+use super::beside::Attributed;
 use super::parts::{DataPart, PlainPart};
 use crate::error::{Error, Result};
 use crate::format::inode::{InodeRecord, Time};
@@ -212,13 +213,14 @@ impl FileSystem {
         }
         let inode = inode.inode();
         let state = inode.state.read();
-        if inode.has_fold(&state) {
-            return Ok(asked(inode, &state));
+        if let Some(attributes) = asked(inode, &state) {
+            return Ok(attributes);
         }
         drop(state);
         let mut state = inode.state.write();
         self.0.load_fold(&mut state)?;
         let plain = inode.plain_part(&state, &state.record, None);
+        let plain = plain.expect("nobody else changes it");
         let data = inode.data_part(&state);
         Ok(Attributes::of(inode.id(), inode.kind, &plain, &data))
     }
@@ -234,15 +236,15 @@ impl FileSystem {
         }
         let held = inode.inode();
         let state = held.state.read();
-        if !held.has_fold(&state) {
+        let whole = held.state.attributes(&state);
+        let Some(plain) = held.plain_part(&state, whole.record(), whole.change_time()) else {
+            drop(whole);
             drop(state);
             return self
                 .attributes(inode)
                 .map(|whole| Permissions::from(&whole));
-        }
-        let whole = held.state.attributes(&state);
-        let plain = held.plain_part(&state, whole.record(), whole.change_time());
-        let holds = || whole.is_current(&held.state);
+        };
+        let holds = || held.plain_holds(&state, &whole, &plain);
         held.state.asked_who_may(&state, (&plain, holds));
         Ok(Permissions::of(id.kind(), &plain))
     }
@@ -284,24 +286,36 @@ impl FileSystem {
     }
 }
 
-/// The attributes, which somebody asks for; of a directory the fold is loaded.
-pub(crate) fn asked(inode: &Inode, state: &SpreadReadGuard<'_, INODE, InodeState>) -> Attributes {
+/// The attributes, which somebody asks for; `None` if the subdirectories have to be counted by who has the
+/// directory alone.
+pub(crate) fn asked(
+    inode: &Inode,
+    state: &SpreadReadGuard<'_, INODE, InodeState>,
+) -> Option<Attributes> {
     let whole = inode.state.attributes(state);
-    let plain = inode.plain_part(state, whole.record(), whole.change_time());
+    let plain = inode.plain_part(state, whole.record(), whole.change_time())?;
     let data = inode.data_part(state);
-    // What is held with `whole` stays as it is, if it is current.
-    let plain_holds = || whole.is_current(&inode.state);
+    let plain_holds = || inode.plain_holds(state, &whole, &plain);
     let data_holds = || inode.data_part(state) == data;
     inode
         .state
         .asked(state, (&plain, plain_holds), (&data, data_holds));
-    Attributes::of(inode.id(), inode.kind, &plain, &data)
+    Some(Attributes::of(inode.id(), inode.kind, &plain, &data))
 }
 
 impl Inode {
-    /// Whether what `stat` shows needs nothing that is not in memory.
-    fn has_fold(&self, state: &InodeState) -> bool {
-        self.kind != FileKind::Directory || state.directory.fold().is_some()
+    /// The number of names, or of a directory 2 and the subdirectories, if they can be counted.
+    fn links(&self, state: &InodeState, record: &InodeRecord) -> Option<u32> {
+        if self.kind == FileKind::Directory && state.is_alive() {
+            return Some(2 + state.directory.subdirectories()?);
+        }
+        Some(record.nlink.get())
+    }
+
+    /// Whether the part is still so: what is held with `whole` is, if that is current, but others may share the
+    /// directory and change its subdirectories.
+    fn plain_holds(&self, state: &InodeState, whole: &Attributed<'_>, plain: &PlainPart) -> bool {
+        whole.is_current(&self.state) && self.links(state, whole.record()) == Some(plain.nlink)
     }
 
     fn id(&self) -> InodeId {
@@ -309,27 +323,23 @@ impl Inode {
     }
 
     /// What stat shows and does not change with the data. The caller holds the inode, and its attributes, which
-    /// are in `record`, as changed at `ctime`; of a directory the fold is loaded.
+    /// are in `record`, as changed at `ctime`. `None` as for `links`.
     fn plain_part(
         &self,
         state: &InodeState,
         record: &InodeRecord,
         ctime: Option<Time>,
-    ) -> PlainPart {
-        let mut nlink = record.nlink.get();
-        if self.kind == FileKind::Directory && state.is_alive() {
-            nlink = 2 + state.directory.fold().map_or(0, |fold| fold.subdirectories);
-        }
-        PlainPart {
+    ) -> Option<PlainPart> {
+        Some(PlainPart {
             mode: record.mode.get(),
-            nlink,
+            nlink: self.links(state, record)?,
             uid: record.uid.get(),
             gid: record.gid.get(),
             rdev: record.rdev.get(),
             btime: record.btime,
             ctime,
             extended: record.xattr_root.get() != 0,
-        }
+        })
     }
 
     /// What stat shows of the data. The caller holds the inode; of a directory the fold is loaded.

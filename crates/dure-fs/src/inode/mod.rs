@@ -182,8 +182,8 @@ impl Inode {
         self.pins.met.load(Ordering::Relaxed)
     }
 
-    /// Somebody who wants this inode alone finds another one in it.
-    fn note_met(&self) {
+    /// Somebody who wants this inode alone finds another one in it, or has come after others often enough.
+    pub(crate) fn note_met(&self) {
         // Others look at the line, and nobody asks whether tasks have met in a file.
         if self.kind == FileKind::Directory {
             // Relaxed: as in `is_met`.

@@ -291,8 +291,8 @@ impl StateLock {
         }
     }
 
-    /// Attributes were changed without the exclusive lock.
-    pub(super) fn attributes_changed(&self) {
+    /// Attributes, or the number of links, were changed without the exclusive lock.
+    pub(crate) fn attributes_changed(&self) {
         // SeqCst: as in `changed_shared`.
         fence(Ordering::SeqCst);
         if self.aside.look.level.load(Ordering::Relaxed) == SHOWN {

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::format::bucket::LEVELS_MAX;
 use crate::inode::{Access, Inode};
-use crate::volume::Volume;
+use crate::volume::{DirectoryRule, Volume};
 
 /// Bucket nodes an operation may make and free besides those it touches anyway, at the first attempt.
 const SPARE_NODES: u32 = 2;
@@ -17,8 +17,7 @@ pub(crate) enum Attempt {
     Again,
     /// The directory needs more nodes than the operation has room for.
     Short,
-    /// What is to change about a directory is more than the entries of its buckets, or about a file more than
-    /// the number of its names.
+    /// A directory is to get its first node or to lose one, or a file its first name.
     Whole,
     /// For good.
     Failed(Error),
@@ -40,17 +39,14 @@ pub(crate) struct Scope {
 }
 
 impl Scope {
-    /// The same, with directories had alone: for what changes more than entries.
-    pub(crate) fn whole(self) -> Scope {
-        Scope {
-            whole: true,
-            ..self
-        }
-    }
-
     /// How the entries of a directory are to be changed. Changes share it once two of them have met.
-    pub(crate) fn access(self, directory: &Inode) -> Access {
-        if directory.is_met() && !self.whole {
+    pub(crate) fn access(self, volume: &Volume, directory: &Inode) -> Access {
+        let share = match volume.options.volume_rules.directories {
+            DirectoryRule::WhenMet => directory.is_met(),
+            DirectoryRule::AtOnce | DirectoryRule::Uncounted => true,
+            DirectoryRule::Alone => false,
+        };
+        if share && !self.whole {
             Access::Shared
         } else {
             Access::Alone

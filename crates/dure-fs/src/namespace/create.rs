@@ -166,11 +166,7 @@ impl Volume {
         let mut op = self.op(OpKind::Create, OpClass::Normal, NODES + spare + blobs)?;
         // Dropped before the op, which may give back the nid of the node that the number is in.
         let mut free = free;
-        let scope = match plan.kind {
-            FileKind::Directory => scope.whole(),
-            _ => scope,
-        };
-        let access = scope.access(parent);
+        let access = scope.access(self, parent);
         let mut locked = LockedInodes::lock([(parent, access)]);
         let state = locked.get(parent);
         state.check_directory()?;
@@ -196,7 +192,7 @@ impl Volume {
         let now = op.time();
         let mark = op.finish();
         own.file.note_mark(mark);
-        drop((own, buckets));
+        drop(own);
         if let Some(record) = first {
             parent.stored(locked.get_mut(parent), record);
         }
@@ -205,6 +201,7 @@ impl Volume {
         }
         let change = Change::of(plan.kind.code(), 1);
         self.entries_changed(&mut locked, parent, change, (mark, now));
+        drop(buckets);
         free.used();
         self.counters.inodes.add(1);
         Ok(made)

@@ -62,7 +62,7 @@ impl Volume {
         let (inode, parent) = (inode.inode(), directory.inode());
         let spare = scope.spare;
         let mut op = self.op(OpKind::Link, OpClass::Normal, NODES + spare)?;
-        let access = scope.access(parent);
+        let access = scope.access(self, parent);
         let names = scope.names_access(self, inode);
         let mut locked = LockedInodes::lock([(parent, access), (inode, names)]);
         locked.get(parent).check_directory()?;
@@ -87,7 +87,6 @@ impl Volume {
         }
         let now = op.time();
         let mark = op.finish();
-        drop(buckets);
         let held = locked.attributes_mut(inode);
         inode.attributes_stored(held, record, (mark, ChangedPart::Plain));
         if let ForAttributes::Alone(state) = held {
@@ -105,6 +104,7 @@ impl Volume {
         }
         let change = Change::of(inode.kind.code(), 1);
         self.entries_changed(&mut locked, parent, change, (mark, now));
+        drop(buckets);
         Ok(())
     }
 }

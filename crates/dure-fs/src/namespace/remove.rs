@@ -94,11 +94,7 @@ impl Volume {
         let (slot, names) = self.slot_for(inode)?;
         let spare = scope.spare;
         let mut op = self.op(OpKind::Remove, OpClass::Delete, NODES + spare)?;
-        let scope = match removal {
-            Removal::Unlink => scope,
-            Removal::Rmdir => scope.whole(),
-        };
-        let access = scope.access(parent);
+        let access = scope.access(self, parent);
         let mut locked = LockedInodes::lock([(parent, access), (inode, names)]);
         locked.get(parent).check_directory()?;
         parent.depends(&mut op, &locked);
@@ -118,9 +114,9 @@ impl Volume {
         let loss = self.lose_name(&mut op, inode, locked.attributes(inode), slot)?;
         let now = op.time();
         let mark = op.finish();
-        drop(buckets);
         let change = Change::of(found.kind, -1);
         self.entries_changed(&mut locked, parent, change, (mark, now));
+        drop(buckets);
         self.lost_name(inode, locked.attributes_mut(inode), loss, mark);
         Ok(())
     }

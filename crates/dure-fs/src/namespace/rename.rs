@@ -128,8 +128,6 @@ impl Volume {
             Some(target) => (None, self.names_access(target.inode())),
             None => (None, Access::Shared),
         };
-        // Counts of subdirectories, and bucket nodes of a directory that is replaced.
-        let whole = is_directory(&source) || target.as_deref().is_some_and(is_directory);
         let plan = Plan {
             source,
             target,
@@ -137,7 +135,7 @@ impl Volume {
             slot,
             target_access,
             ancestors,
-            scope: if whole { scope.whole() } else { scope },
+            scope,
         };
         let kept = self.move_name(names, plan);
         drop(rename_lock);
@@ -195,8 +193,8 @@ impl Volume {
         };
         let mut op = self.op(OpKind::Rename, class, NODES + plan.scope.spare)?;
         let mut locked = LockedInodes::lock([
-            (from_dir, plan.scope.access(from_dir)),
-            (to_dir, plan.scope.access(to_dir)),
+            (from_dir, plan.scope.access(self, from_dir)),
+            (to_dir, plan.scope.access(self, to_dir)),
             (source, self.names_access(source)),
             (target.unwrap_or(source), plan.target_access),
         ]);
@@ -233,7 +231,6 @@ impl Volume {
         };
         let now = op.time();
         let mark = op.finish();
-        drop(buckets);
         for (inode, record) in [(source, moved)].into_iter().chain(swapped) {
             let held = locked.attributes_mut(inode);
             inode.attributes_stored(held, record, (mark, ChangedPart::Plain));
@@ -247,8 +244,11 @@ impl Volume {
         if let Some(root) = &trees.of_target().root {
             locked.get(to_dir).directory.set_root(root);
         }
-        self.entries_changed(&mut locked, from_dir, change.from, (mark, now));
-        self.entries_changed(&mut locked, to_dir, change.to, (mark, now));
+        let all = change.of_directories(from_dir, to_dir);
+        for (directory, change) in all.into_iter().flatten() {
+            self.entries_changed(&mut locked, directory, change, (mark, now));
+        }
+        drop(buckets);
         Ok(())
     }
 
@@ -305,6 +305,21 @@ struct Trees {
 struct Changes {
     from: Change,
     to: Change,
+}
+
+impl Changes {
+    /// Each directory once: what comes to it again never went.
+    fn of_directories<'d>(
+        self,
+        from_dir: &'d Inode,
+        to_dir: &'d Inode,
+    ) -> [Option<(&'d Inode, Change)>; 2] {
+        if from_dir.ino == to_dir.ino {
+            [Some((from_dir, self.from.and(self.to))), None]
+        } else {
+            [Some((from_dir, self.from)), Some((to_dir, self.to))]
+        }
+    }
 }
 
 impl Trees {

@@ -30,7 +30,7 @@ pub use options::{
     AccessTime, Background, DataMode, FlushRule, FsyncScope, MountOptions, RecordPolicy,
 };
 pub use recovered::RecoveryStatistics;
-pub use rules::{AttributeRule, RangeRule, VolumeRules};
+pub use rules::{AttributeRule, DirectoryRule, RangeRule, VolumeRules};
 pub(crate) use service::LogRoom;
 pub use statistics::{Statistics, VolumeInfo};
 

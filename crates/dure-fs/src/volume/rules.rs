@@ -40,6 +40,21 @@ pub enum AttributeRule {
     Dropped,
 }
 
+/// When changes of entries share their directory, and what they note there. Test-only but for the default.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[doc(hidden)]
+pub enum DirectoryRule {
+    /// When two of them have met.
+    #[default]
+    WhenMet,
+    /// Always.
+    AtOnce,
+    /// Never.
+    Alone,
+    /// Always, and who shares it does not count the subdirectories that come and go.
+    Uncounted,
+}
+
 /// Which rules hold. Test-only: every product build uses [`VolumeRules::default`].
 #[derive(Debug, Clone)]
 #[doc(hidden)]
@@ -62,6 +77,8 @@ pub struct VolumeRules {
     pub ranges: RangeRule,
     /// When attributes of a file change beside its data.
     pub attributes: AttributeRule,
+    /// When changes of entries share their directory.
+    pub directories: DirectoryRule,
     /// The core every operation runs on, whatever the scheduler says.
     pub core: Option<Arc<AtomicUsize>>,
 }
@@ -78,6 +95,7 @@ impl Default for VolumeRules {
             data_before_tail: true,
             ranges: RangeRule::default(),
             attributes: AttributeRule::default(),
+            directories: DirectoryRule::default(),
             core: None,
         }
     }

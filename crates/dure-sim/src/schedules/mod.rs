@@ -22,8 +22,8 @@ use dure_block::record::{RecordDevice, RecordLog};
 use dure_block::share;
 use dure_fs::check::{CheckOptions, check};
 use dure_fs::{
-    AttributeRule, Background, FileSystem, FlushRule, FormatOptions, MountOptions, NewInode,
-    RangeRule, Rules, Stamp, VolumeRules,
+    AttributeRule, Background, DirectoryRule, FileSystem, FlushRule, FormatOptions, MountOptions,
+    NewInode, RangeRule, Rules, Stamp, VolumeRules,
 };
 use dure_sync::atomic::AtomicU64;
 use dure_sync::sim::{Config, try_run};
@@ -206,6 +206,9 @@ fn mount_options(
     }
     if variety % 2 == 1 {
         options.volume_rules.attributes = AttributeRule::AtOnce;
+    }
+    if variety % 4 >= 2 {
+        options.volume_rules.directories = DirectoryRule::AtOnce;
     }
     for (key, value) in policies {
         assert_eq!(options.set_policy(key, value), Ok(true), "{key}={value}");
