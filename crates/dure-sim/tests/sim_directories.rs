@@ -344,6 +344,60 @@ fn sim_directories_are_counted_at_one_moment() {
     }
 }
 
+/// A directory has entries only while it goes by the name "full": whoever removes it as "empty" never hears that
+/// there is something in it, nor that it was removed when it is "full".
+fn fill_under_another_name(fs: &FileSystem) {
+    let [at, _] = shared(fs);
+    for _ in 0..12 {
+        if fs.lookup(&at, b"empty").unwrap().is_none() {
+            fs.mkdir(&at, b"empty", &new(0o755)).unwrap();
+        }
+        match fs.rename(&at, b"empty", &at, b"full", RenameMode::NoReplace) {
+            Ok(()) => {}
+            Err(Error::NotFound) => continue,
+            Err(error) => panic!("rename: {error}"),
+        }
+        let full = fs.lookup(&at, b"full").unwrap().unwrap();
+        fs.create(&full, b"file", &new(0o100_644)).unwrap();
+        // As long as it is full, its name is known.
+        fs.look_up_and_remember(&at, b"full").unwrap();
+        let refused = fs.rmdir(&at, b"full");
+        assert!(matches!(refused, Err(Error::NotEmpty)), "{refused:?}");
+        fs.unlink(&full, b"file").unwrap();
+        fs.rename(&at, b"full", &at, b"empty", RenameMode::NoReplace)
+            .unwrap();
+    }
+}
+
+#[test]
+fn sim_directories_that_are_empty_are_never_called_full() {
+    for seed in seeds(200) {
+        let config = [Config::random, Config::stall, Config::priority];
+        let config = config[usize::try_from(seed % 3).unwrap()](2, seed);
+        let done = try_run(config, || {
+            let fs = mount(&small_volume(2048), DirectoryRule::AtOnce);
+            prepare(&fs);
+            thread::scope(|scope| {
+                let fs = &fs;
+                scope.spawn_on(CoreId::new(0), move || fill_under_another_name(fs));
+                scope.spawn_on(CoreId::new(1), move || {
+                    let [at, _] = shared(fs);
+                    for _ in 0..30 {
+                        drop(fs.look_up_and_remember(&at, b"empty").unwrap());
+                        match fs.rmdir(&at, b"empty") {
+                            Ok(()) | Err(Error::NotFound) => {}
+                            Err(error) => panic!("rmdir: {error}"),
+                        }
+                    }
+                });
+            });
+        });
+        if let Err(what) = done {
+            panic!("seed={seed}: {what}");
+        }
+    }
+}
+
 /// Cache lines that moved between two cores that make, move and remove directories in one directory.
 fn transfers(rule: DirectoryRule, rounds: u32) -> u64 {
     let done = run(Config::min_clock(2), move || {

@@ -209,6 +209,23 @@ impl Volume {
         Ok(Some(Leaf { node, index, level }))
     }
 
+    /// Whether there is an entry in the directory's first node, as far as can be seen without a lock. The caller
+    /// shares the directory, perhaps with somebody who changes it: `No` is a hint.
+    pub(crate) fn seen_full(&self, directory: &InodeState) -> Result<bool> {
+        let root = Nid(directory.record.map_root.get());
+        if root.0 == 0 {
+            return Ok(false);
+        }
+        for index in (0_u8..).take(NodeKind::Bucket.granules()) {
+            let mut header = [0; HEADER_BYTES];
+            self.load_from_node(root, NodeKind::Bucket, (index, 0), &mut header)?;
+            if bucket::header(&header).entries.get() > 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// The hash of a name.
     pub(crate) fn hash_of(&self, name: &[u8]) -> u64 {
         hash::name_hash(self.layout.hash_seed, name)

@@ -87,6 +87,11 @@ impl Volume {
         self.known_names.get(directory, self.hash_of(name), name)
     }
 
+    /// Whether the name is known to lead to this inode; takes no lock.
+    pub(super) fn leads_to(&self, directory: InodeId, name: &[u8], id: InodeId) -> bool {
+        self.peek_words(directory, name) == (id.ino, id.life)
+    }
+
     fn pin(&self, id: InodeId) -> Result<Option<InodeRef>> {
         match self.inode(id.ino()) {
             Ok(found) => Ok((found.id() == id).then_some(found)),

@@ -91,6 +91,9 @@ impl Volume {
         let victim = LocalRef::new(victim, self);
         removal.check(victim.kind())?;
         let inode = victim.inode();
+        if removal == Removal::Rmdir && self.seems_full(directory, name, &victim)? {
+            return Err(Error::NotEmpty.into());
+        }
         let (slot, names) = self.slot_for(inode)?;
         let spare = scope.spare;
         let mut op = self.op(OpKind::Remove, OpClass::Delete, NODES + spare)?;
@@ -119,6 +122,14 @@ impl Volume {
         drop(buckets);
         self.lost_name(inode, locked.attributes_mut(inode), loss, mark);
         Ok(())
+    }
+
+    /// Whether the name is known to lead to a directory that has entries: then it is left as it is, and nobody
+    /// has to wait.
+    fn seems_full(&self, parent: &InodeRef, name: &[u8], victim: &InodeRef) -> Result<bool> {
+        let state = victim.inode().state.read();
+        // Who takes or moves the directory's name has it alone: where it is seen now, it was when the entry was.
+        Ok(self.seen_full(&state)? && self.leads_to(parent.id(), name, victim.id()))
     }
 
     /// An orphan slot, if the inode looks as if it needed one to lose a name, and how it is to be had for
