@@ -12,6 +12,7 @@ use dure_fs::{
     SetAttributes, Stamp, SyncScope, VolumeRules, XattrMode,
 };
 use dure_sim::schedules::{assert_whole, mount_small, small_volume};
+use dure_sync::clock::wall_coarse;
 use dure_sync::sim::{Config, Rng, run, seeds, try_run};
 use dure_sync::{Arc, CoreId, thread};
 
@@ -205,8 +206,93 @@ fn sim_attributes_canary_changes_that_nobody_looks_for_are_missed() {
     assert!(failed.is_some(), "lost changes were not noticed");
 }
 
-/// Cache lines that moved between a core that changes the mode and three that read pages.
-fn transfers(rule: AttributeRule, rounds: u32) -> u64 {
+/// The time of change that is shown, as the clock tells it.
+fn change_time(fs: &FileSystem, inode: &InodeRef) -> (i64, u32) {
+    let ctime = fs.attributes(inode).unwrap().ctime;
+    (ctime.secs.get(), ctime.nanos.get())
+}
+
+fn clock() -> (i64, u32) {
+    let now = wall_coarse();
+    (now.secs, now.nanos)
+}
+
+/// One core changes the mode, others write, read and sync: what that core is shown is not older than its change.
+fn stamp_a_file(seed: u64) -> Result<(), String> {
+    let config = [Config::random, Config::stall, Config::priority];
+    let config = config[usize::try_from(seed % 3).unwrap()](3, seed);
+    let done = try_run(config, move || {
+        let ram = small_volume(2048);
+        let fs = mount(&ram, AttributeRule::AtOnce);
+        let inode = file(&fs);
+        fs.write(&inode, 0, &[0; 3 * PAGE], Stamp::Set).unwrap();
+        let last = thread::scope(|scope| {
+            for core in 1..3_u16 {
+                let (fs, inode) = (&fs, &inode);
+                scope.spawn_on(CoreId::new(core), move || {
+                    let mut random = Rng::new(seed ^ u64::from(core) << 32);
+                    let mut page = [1; PAGE];
+                    let own = u64::from(core) * 4096;
+                    for _ in 0..CALLS {
+                        match random.index(8) {
+                            0 => fs.fsync(inode, SyncScope::All).unwrap(),
+                            1 | 2 => drop(fs.read(inode, own, &mut page, ReadMode::Cached)),
+                            3 => drop(fs.append(inode, &[1; 10]).unwrap()),
+                            _ => drop(fs.write(inode, own, &page, Stamp::Set).unwrap()),
+                        }
+                    }
+                });
+            }
+            let (fs, inode) = (&fs, &inode);
+            let changes = scope.spawn_on(CoreId::new(0), move || {
+                let mut last = clock();
+                for n in 1..=CALLS {
+                    last = clock();
+                    let set = SetAttributes {
+                        mode: Some(n),
+                        ..SetAttributes::default()
+                    };
+                    fs.change_attributes(inode, &set).unwrap();
+                    for _ in 0..3 {
+                        assert!(change_time(fs, inode) >= last, "an older time is shown");
+                    }
+                }
+                last
+            });
+            changes.join().unwrap()
+        });
+        assert!(change_time(&fs, &inode) >= last, "it has gone back");
+        fs.fsync(&inode, SyncScope::All).unwrap();
+        let crashed = Arc::new(RamDevice::from_image("crashed", &ram.snapshot()));
+        let recovered = mount(&crashed, AttributeRule::AtOnce);
+        assert!(
+            change_time(&recovered, &file(&recovered)) >= last,
+            "it was not kept"
+        );
+        recovered.close().unwrap();
+        fs.close().unwrap();
+    });
+    done.map(|_| ()).map_err(|failure| failure.to_string())
+}
+
+#[test]
+fn sim_attributes_the_time_of_change_does_not_go_back() {
+    for seed in seeds(100) {
+        if let Err(what) = stamp_a_file(seed) {
+            panic!("seed={seed}: {what}");
+        }
+    }
+}
+
+/// What is done to the data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Read,
+    Overwrite,
+}
+
+/// Cache lines that moved between a core that changes the mode and three that use pages of their own.
+fn transfers(rule: AttributeRule, used: Use, rounds: u32) -> u64 {
     let done = run(Config::min_clock(4), move || {
         let fs = mount(&small_volume(2048), rule);
         let inode = file(&fs);
@@ -223,10 +309,14 @@ fn transfers(rule: AttributeRule, rounds: u32) -> u64 {
                                 mode: Some(n & 0o777),
                                 ..SetAttributes::default()
                             };
-                            fs.set_attributes(inode, &set).unwrap();
+                            fs.change_attributes(inode, &set).unwrap();
                         } else {
                             let at = u64::from(core) * 4096;
-                            fs.read(inode, at, &mut bytes, ReadMode::Cached).unwrap();
+                            match used {
+                                Use::Read => fs.read(inode, at, &mut bytes, ReadMode::Cached),
+                                Use::Overwrite => fs.write(inode, at, &bytes, Stamp::Set),
+                            }
+                            .unwrap();
                         }
                     }
                 });
@@ -236,19 +326,24 @@ fn transfers(rule: AttributeRule, rounds: u32) -> u64 {
     done.report.transfers
 }
 
-fn transfers_of_more(rule: AttributeRule) -> u64 {
-    transfers(rule, 1_100).saturating_sub(transfers(rule, 300))
+fn transfers_of_more(rule: AttributeRule, used: Use) -> u64 {
+    transfers(rule, used, 1_100).saturating_sub(transfers(rule, used, 300))
 }
 
 #[test]
-fn sim_attributes_changes_and_reads_share_no_lines() {
-    let more = transfers_of_more(AttributeRule::WhenMet);
-    // A tick of the clock moves the times.
-    assert!(more <= 60, "{more} transfers in 80 changes and 2400 reads");
+fn sim_attributes_changes_and_uses_of_data_share_no_lines() {
+    for used in [Use::Read, Use::Overwrite] {
+        let more = transfers_of_more(AttributeRule::WhenMet, used);
+        // A tick of the clock moves the times.
+        assert!(
+            more <= 60,
+            "{more} transfers, 80 changes beside {used:?} 2400 times"
+        );
+    }
 }
 
 #[test]
 fn sim_attributes_canary_an_inode_had_alone_is_shared() {
-    let more = transfers_of_more(AttributeRule::Alone);
+    let more = transfers_of_more(AttributeRule::Alone, Use::Read);
     assert!(more > 300, "{more} transfers in 80 changes and 2400 reads");
 }

@@ -75,7 +75,7 @@ pub use per_core::PerCore;
 pub use rank::Held;
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use shared_bytes::{AlignedBytes, SharedBytes};
-pub use spread_lock::{SpreadLock, SpreadReadGuard};
+pub use spread_lock::{MEETINGS, SpreadLock, SpreadReadGuard};
 pub use tally::{HISTOGRAM_BUCKETS, Histogram, HistogramCounts, Tally};
 pub use version::Version;
 pub use versioned_lock::{VersionedLock, VersionedReadGuard, VersionedWriteGuard};

@@ -45,6 +45,10 @@ pub struct SpreadLock<const RANK: u8, T> {
     counts: OnceLock<PerCore<AtomicU32>>,
 }
 
+/// Tasks of different cores that follow each other in a [`SpreadLock`] until its gate opens. Who adapts to
+/// sharing in another way may go by the same measure.
+pub const MEETINGS: u32 = backend::MEETINGS;
+
 /// Shared access to the data of a [`SpreadLock`]; ends when dropped.
 #[must_use = "the lock is released at once if the guard is not kept"]
 pub struct SpreadReadGuard<'a, const RANK: u8, T> {
@@ -154,6 +158,24 @@ impl<const RANK: u8, T> SpreadLock<RANK, T> {
     /// Whether readers have met in it, ever: it has a count per core. Only a hint.
     pub fn readers_met(&self) -> bool {
         self.counts.get().is_some()
+    }
+
+    /// The caller has the lock alone, and counts as one who met others if the last reader, or the last writer who
+    /// told, was on another core. Says whether that was so. The gate stays as it is.
+    pub fn note_writer(&self) -> bool {
+        let own = (u32::from(current_core().number()) + 1) << MET_BITS;
+        // Relaxed: a statistic.
+        let before = self.met.load(Ordering::Relaxed);
+        let last = before >> MET_BITS << MET_BITS;
+        if last == own {
+            return false;
+        }
+        let met = last != 0;
+        // The next reader to meet others opens the gate.
+        let count = (before - last + u32::from(met)).min(backend::MEETINGS);
+        // Relaxed: as above.
+        self.met.store(own | count, Ordering::Relaxed);
+        met
     }
 
     /// The data, for the sole owner of the lock.

@@ -565,6 +565,30 @@ fn sim_spread_readers_share_no_line() {
 }
 
 #[test]
+fn sim_spread_writers_that_tell_meet_readers_of_other_cores() {
+    let met = run(Config::min_clock(2), move || {
+        let lock: SpreadLock<10, u64> = SpreadLock::new(7);
+        let at = |core: u16, call: &(dyn Fn() -> bool + Sync)| {
+            thread::scope(|scope| scope.spawn_on(CoreId::new(core), call).join().unwrap())
+        };
+        let write = || {
+            let _alone = lock.write();
+            lock.note_writer()
+        };
+        let read = || *lock.read() == 7;
+        assert!(!at(0, &write), "the first");
+        assert!(!at(0, &write), "the same");
+        assert!(at(1, &read));
+        assert!(at(0, &write), "behind a reader");
+        assert!(at(1, &write), "behind a writer");
+        assert!(at(1, &read));
+        assert!(!at(1, &write));
+        at(0, &read) && lock.readers_met()
+    });
+    assert!(met.value, "cores took turns");
+}
+
+#[test]
 fn sim_spread_readers_meet_also_when_they_come_by_turns() {
     let met_after = |cores: [u16; 6]| {
         run(Config::min_clock(2), move || {

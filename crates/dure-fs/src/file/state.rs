@@ -68,6 +68,36 @@ impl PendingTime {
     }
 }
 
+/// Hand-overs of a file between cores, one of which writes and finds nobody in it.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    /// Hand-overs that count.
+    taken: u32,
+    /// Writes since the last one.
+    run: u32,
+}
+
+impl Turns {
+    /// A write has the file alone; `met`: another core had it before. Whether tasks on both share it, as far as
+    /// can be seen. A task that moves from core to core writes longer than tasks that take turns.
+    pub(super) fn note(&mut self, met: bool) -> bool {
+        if met {
+            (self.taken, self.run) = (self.taken + 1, 0);
+        } else if self.taken > 0 {
+            self.run += 1;
+            if self.run == RUN_WRITES {
+                *self = Turns::default();
+            }
+        }
+        self.taken >= TURNS
+    }
+}
+
+/// Hand-overs of a file that tasks share.
+const TURNS: u32 = dure_sync::MEETINGS.div_ceil(2);
+/// Writes of one core without a hand-over after which the last ones do not count.
+const RUN_WRITES: u32 = 64;
+
 /// Pages, size and times of a file as its users see them. Owner: [inode.state].
 ///
 /// The record next to it is what is logged: `size >= record.size`, and the difference, pending times
@@ -89,6 +119,8 @@ pub(crate) struct FileState {
     pub(super) dirty_on: Option<CoreId>,
     /// The core whose list of inodes with pages this one is on.
     pub(super) cached_on: Option<CoreId>,
+    /// How it goes from one core's writers to another's.
+    pub(super) turns: Turns,
     /// Where the next read comes from if reading is sequential. A hint: Relaxed.
     expected: AtomicU64,
 }
@@ -206,5 +238,27 @@ impl FileState {
         let expected = self.expected.load(Ordering::Relaxed);
         self.expected.store(end, Ordering::Relaxed);
         page == expected
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writers_that_take_turns_share_a_file_and_one_that_moves_does_not() {
+        let mut turns = Turns::default();
+        let mut found = false;
+        for _ in 0..TURNS {
+            assert!(!found);
+            found = turns.note(true);
+            assert_eq!(turns.note(false), found);
+        }
+        assert!(found, "a hand-over for every other write");
+        let mut turns = Turns::default();
+        for _ in 0..2 * TURNS {
+            assert!(!turns.note(true));
+            (0..RUN_WRITES).for_each(|_| assert!(!turns.note(false)));
+        }
     }
 }

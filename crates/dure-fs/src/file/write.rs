@@ -262,19 +262,20 @@ impl Volume {
         }
     }
 
-    /// The inode, alone. If somebody else is there, tasks have met in the file, and the next ones take
-    /// ranges.
+    /// The inode, alone. If somebody else is there, or cores take turns, tasks have met in the file, and the next
+    /// ones take ranges.
     #[inline]
     fn alone<'i>(&self, inode: &'i Inode) -> Exclusive<'i> {
         let unshared = inode.state.try_write();
-        match (unshared, self.options.volume_rules.ranges) {
-            (Some(state), RangeRule::WhenMet) => state,
-            (unshared, _) => {
-                let mut state = unshared.unwrap_or_else(|| inode.state.write());
+        let found = unshared.is_none() || self.options.volume_rules.ranges != RangeRule::WhenMet;
+        let mut state = unshared.unwrap_or_else(|| inode.state.write());
+        if !inode.ranges.are_locked() {
+            let met = inode.state.note_writer();
+            if state.file.turns.note(met) || found {
                 inode.ranges.make(&mut state, self.options.range_lock);
-                state
             }
         }
+        state
     }
 
     /// Puts the bytes into pages, making them as needed. The grant covers it.

@@ -390,13 +390,18 @@ impl Volume {
                 Some(_) => Some(xattr::load(self, inode)?),
                 None => None,
             };
+            // Whether there is a list does not depend on the mode.
+            let part = match &attributes {
+                Some(loaded) if loaded.with_mode(0)?.is_some() => ChangedPart::Extended,
+                _ => ChangedPart::Plain,
+            };
             let nodes = attributes
                 .as_ref()
                 .map_or(0, |loaded| loaded.nodes_max(loaded.stream.len()));
             let mut op = self.op(OpKind::Attributes, OpClass::Normal, 1 + nodes)?;
             let mut held = match set.gives_times() {
                 true => ForAttributes::Alone(inode.state.write()),
-                false => inode.take_attributes(self.options.volume_rules.attributes),
+                false => inode.take_attributes(self.options.volume_rules.attributes, part),
             };
             if inode.kind == FileKind::Directory
                 && let ForAttributes::Alone(state) = &mut held
@@ -405,6 +410,10 @@ impl Volume {
             }
             let mut record = held.draft(inode);
             set.apply(held.state(), &mut record, inode.kind, op.time())?;
+            if let Some(loaded) = &attributes {
+                // Also if there was no list: there may be one by now.
+                loaded.check(held.xattr_changes())?;
+            }
             let list = match &attributes {
                 Some(loaded) => loaded.with_mode(record.mode.get())?,
                 None => None,
@@ -419,10 +428,6 @@ impl Volume {
             {
                 state.directory.forget_stamps();
             }
-            let part = match list {
-                Some(_) => ChangedPart::Extended,
-                None => ChangedPart::Plain,
-            };
             inode.attributes_stored(&mut held, record, (mark, part));
             Ok(())
         })

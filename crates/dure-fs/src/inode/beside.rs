@@ -3,7 +3,7 @@
 //! **Problem.** chmod and setxattr, link, unlink and rename commute with reads and overwrites of the file's
 //! data. If they took the inode alone, they would keep these out, and write the lines of its lock that all
 //! of them read.
-//! **Structure.** Once readers have met in the lock of a file's state, who changes attributes shares the
+//! **Structure.** Once readers have met in the lock of a file's state, or writers in the file, who changes attributes shares the
 //! state and has [`Changes`] alone instead. What it changed stays there, as [`Changed`], until somebody
 //! takes the state alone: that moves it into the state before anybody looks (`StateLock::taken_alone`).
 //! So who has the state alone need not know of this, nor who shares it for the data's sake.
@@ -19,13 +19,13 @@
 //! goes by that of the state, so that a change writes no line he looks at. **On a crash** nothing of this is needed: the operation is in the log.
 
 use dure_sync::atomic::{AtomicBool, Ordering};
-use dure_sync::{RwLockWriteGuard, SpreadLock, SpreadReadGuard};
+use dure_sync::{CachePadded, RwLockWriteGuard, SpreadLock, SpreadReadGuard};
 
 use super::{Access, Inode, InodeState, OrphanPlace, StateLock};
 use crate::file::PendingMarks;
 use crate::format::inode::{InodeRecord, Time};
 use crate::namespace::FileKind;
-use crate::ranks::{ATTRIBUTES, INODE};
+use crate::ranks::{ATTRIBUTES, EXTENDED, INODE};
 use crate::units::Mark;
 use crate::volume::{AttributeRule, Volume};
 
@@ -35,16 +35,57 @@ pub(super) struct Changed {
     record: InodeRecord,
     /// Who changed them.
     marks: PendingMarks,
-    /// Changes of extended attributes among them.
+    /// Changes of the extended attributes in this mount.
     xattr_changes: u64,
     /// The slot that names the file since it lost its last name.
     orphan: Option<OrphanPlace>,
+}
+
+/// Where an inode's extended attributes are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct XattrPlace {
+    /// The first node of their chain, or 0.
+    pub(crate) root: u64,
+    pub(crate) bytes: u32,
+    /// How often they have changed in this mount.
+    pub(crate) changes: u64,
+}
+
+impl XattrPlace {
+    /// As a record says that is current.
+    pub(crate) fn of(record: &InodeRecord, changes: u64) -> XattrPlace {
+        XattrPlace {
+            root: record.xattr_root.get(),
+            bytes: record.xattr_bytes.get(),
+            changes,
+        }
+    }
+}
+
+/// The extended attributes of an inode, for somebody who shares its state and reads them.
+#[derive(Debug)]
+pub(crate) struct HeldExtended<'i> {
+    /// None: when the caller came, nobody had changed them but who had the state alone, and nobody does.
+    changes: Option<SpreadReadGuard<'i, EXTENDED, Option<XattrPlace>>>,
+    state: &'i InodeState,
+}
+
+impl HeldExtended<'_> {
+    /// Where they are while this is held.
+    pub(crate) fn place(&self) -> XattrPlace {
+        let changed = self.changes.as_ref().and_then(|held| **held);
+        changed.unwrap_or_else(|| XattrPlace::of(&self.state.record, self.state.xattr_changes))
+    }
 }
 
 /// What those who share a file have changed of its attributes.
 #[derive(Debug)]
 pub(super) struct Changes {
     lock: SpreadLock<ATTRIBUTES, Option<Changed>>,
+    /// Where the extended attributes are if the state does not know; the record in `Changed` says the same. Locked
+    /// behind `lock` by who changes them, and without it by who reads them: other changes do not keep him out, and
+    /// write no line he looks at.
+    extended: CachePadded<SpreadLock<EXTENDED, Option<XattrPlace>>>,
     /// There is something. Set with `lock` held alone, cleared by who has the state alone. Relaxed: the
     /// state's lock orders these.
     waiting: AtomicBool,
@@ -59,6 +100,7 @@ impl Changes {
     pub(super) fn new(rule: AttributeRule) -> Changes {
         Changes {
             lock: SpreadLock::new(None),
+            extended: CachePadded::new(SpreadLock::new(None)),
             waiting: AtomicBool::new(false),
             settled: AtomicBool::new(false),
             rule,
@@ -98,6 +140,8 @@ impl Changes {
             .expect("whoever has it shares the state");
         let changed = held.take().expect("something is waiting");
         drop(held);
+        let extended = self.extended.try_write();
+        let extended = extended.expect("as before").take();
         self.waiting.store(false, Ordering::Relaxed);
         if self.rule == AttributeRule::Dropped {
             return;
@@ -123,7 +167,11 @@ impl Changes {
             .all()
             .iter()
             .for_each(|&mark| state.file.note_mark(mark));
-        state.xattr_changes += xattr_changes;
+        state.xattr_changes = xattr_changes;
+        assert!(
+            extended.is_none_or(|place| place == XattrPlace::of(&state.record, xattr_changes)),
+            "the record has them"
+        );
     }
 }
 
@@ -156,11 +204,6 @@ impl Attributed<'_> {
         self.changed().map(|changed| changed.record.ctime)
     }
 
-    /// Changes of the extended attributes in this mount.
-    pub(crate) fn xattr_changes(&self) -> u64 {
-        self.state.xattr_changes + self.changed().map_or(0, |changed| changed.xattr_changes)
-    }
-
     /// The operations of the changes that are not in the state.
     pub(crate) fn marks(&self) -> &[Mark] {
         self.changed().map_or(&[], |changed| changed.marks.all())
@@ -179,7 +222,9 @@ pub(crate) enum ForAttributes<'i> {
 /// A file whose attributes are held alone and the rest shared.
 #[derive(Debug)]
 pub(crate) struct Beside<'i> {
-    // Dropped before `state`.
+    // Dropped before `state`, the last one first.
+    /// Of who changes extended attributes.
+    extended: Option<RwLockWriteGuard<'i, EXTENDED, Option<XattrPlace>>>,
     changed: RwLockWriteGuard<'i, ATTRIBUTES, Option<Changed>>,
     changes: &'i Changes,
     state: SpreadReadGuard<'i, INODE, InodeState>,
@@ -201,21 +246,29 @@ impl StateLock {
         let changes = self.changes().map(|changes| changes.lock.read());
         Attributed { changes, state }
     }
+
+    /// Its extended attributes. The caller shares the inode and nothing of its attributes, or has it alone.
+    pub(crate) fn extended<'i>(&'i self, state: &'i InodeState) -> HeldExtended<'i> {
+        let changes = self.changes().map(|changes| changes.extended.read());
+        HeldExtended { changes, state }
+    }
 }
 
 impl Inode {
     /// Whether its attributes change beside those who use its data.
     fn changes_beside(&self, rule: AttributeRule) -> bool {
         let beside = match rule {
-            AttributeRule::WhenMet => self.state.readers_met(),
+            // In this order: what readers do not look at is written by the first who has to.
+            AttributeRule::WhenMet => self.state.readers_met() || self.ranges.are_locked(),
             AttributeRule::AtOnce | AttributeRule::Dropped => true,
             AttributeRule::Alone => false,
         };
         self.kind == FileKind::File && beside
     }
 
-    /// Takes the inode to change attributes of it other than times that are given and the number of names.
-    pub(crate) fn take_attributes(&self, rule: AttributeRule) -> ForAttributes<'_> {
+    /// Takes the inode to change this part of its attributes, other than times that are given and the number of
+    /// names.
+    pub(crate) fn take_attributes(&self, rule: AttributeRule, part: Part) -> ForAttributes<'_> {
         if !self.changes_beside(rule) {
             return ForAttributes::Alone(self.state.write());
         }
@@ -225,8 +278,11 @@ impl Inode {
             return ForAttributes::Alone(self.state.write());
         };
         let state = self.state.read();
+        let changed = changes.lock.write();
+        let extended = (part == Part::Extended).then(|| changes.extended.write());
         ForAttributes::Beside(Beside {
-            changed: changes.lock.write(),
+            extended,
+            changed,
             changes,
             state,
         })
@@ -239,23 +295,27 @@ impl Inode {
         record: InodeRecord,
         (mark, part): (Mark, Part),
     ) {
-        let changes = u64::from(part == Part::Extended);
         match held {
             ForAttributes::Alone(state) => {
                 state.file.note_mark(mark);
-                state.xattr_changes += changes;
+                state.xattr_changes += u64::from(part == Part::Extended);
                 self.stored(state, record);
             }
             ForAttributes::Beside(held) => {
+                let xattr_changes = held.xattr_changes() + u64::from(part == Part::Extended);
+                if part == Part::Extended {
+                    let extended = held.extended.as_mut().expect("taken to be changed");
+                    **extended = Some(XattrPlace::of(&record, xattr_changes));
+                }
                 let changed = held.changed.get_or_insert_with(|| Changed {
                     record,
                     marks: PendingMarks::default(),
-                    xattr_changes: 0,
+                    xattr_changes,
                     orphan: None,
                 });
                 changed.record = record;
                 changed.marks.note(mark);
-                changed.xattr_changes += changes;
+                changed.xattr_changes = xattr_changes;
                 // Load first: the line stays shared.
                 if !held.changes.is_waiting() {
                     held.changes.waiting.store(true, Ordering::Relaxed);
@@ -271,6 +331,11 @@ impl Beside<'_> {
         self.changed
             .as_ref()
             .map_or(&self.state.record, |changed| &changed.record)
+    }
+
+    fn xattr_changes(&self) -> u64 {
+        let changed = self.changed.as_ref();
+        changed.map_or(self.state.xattr_changes, |changed| changed.xattr_changes)
     }
 }
 
@@ -298,6 +363,7 @@ impl<'i> ForAttributes<'i> {
     ) -> ForAttributes<'i> {
         let changes = inode.state.changes().expect("they stay once made");
         ForAttributes::Beside(Beside {
+            extended: None,
             changed: changes.lock.write_ordered(),
             changes,
             state,
@@ -340,13 +406,7 @@ impl ForAttributes<'_> {
     pub(crate) fn xattr_changes(&self) -> u64 {
         match self {
             ForAttributes::Alone(state) => state.xattr_changes,
-            ForAttributes::Beside(held) => {
-                let waiting = held
-                    .changed
-                    .as_ref()
-                    .map_or(0, |changed| changed.xattr_changes);
-                held.state.xattr_changes + waiting
-            }
+            ForAttributes::Beside(held) => held.xattr_changes(),
         }
     }
 }

@@ -31,7 +31,7 @@ use zerocopy::IntoBytes;
 pub(crate) use access_time::{AccessTimeCell, AccessTimes};
 pub(crate) use attributes::asked;
 pub use attributes::{Attributes, NewInode, Permissions, SetAttributes, SetTime};
-pub(crate) use beside::{ForAttributes, Part as ChangedPart};
+pub(crate) use beside::{ForAttributes, Part as ChangedPart, XattrPlace};
 pub(crate) use cache::{InodeCache, Unlinked};
 pub(crate) use delete::{Weight, freed};
 pub(crate) use lock::{Access, LockedInodes};

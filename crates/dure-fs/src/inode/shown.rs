@@ -140,6 +140,11 @@ impl StateLock {
         self.lock.try_read()
     }
 
+    /// A writer of data has the state alone; whether another core had it before.
+    pub(crate) fn note_writer(&self) -> bool {
+        self.lock.note_writer()
+    }
+
     /// Whether readers have met in the lock.
     pub(super) fn readers_met(&self) -> bool {
         self.lock.readers_met()

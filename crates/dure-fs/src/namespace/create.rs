@@ -10,7 +10,9 @@ use crate::directory::tree::{LockedBuckets, Tree, TreeEdit, target};
 use crate::error::{Error, Result};
 use crate::format::inode::{BODY_BYTES, FLAG_LONG_LINK, FLAG_ORPHAN, InodeRecord};
 use crate::format::orphan::INTENT_DELETE;
-use crate::inode::{FreeIno, FreeSlot, Inode, InodeRef, InodeState, LockedInodes, NewInode};
+use crate::inode::{
+    FreeIno, FreeSlot, Inode, InodeRef, InodeState, LockedInodes, NewInode, XattrPlace,
+};
 use crate::node::Node;
 use crate::op::{Op, OpKind};
 use crate::space::OpClass;
@@ -381,7 +383,8 @@ impl Volume {
                 mode: mode & !umask,
             });
         }
-        let attributes = xattr::load_held(self, &directory.record, directory.xattr_changes)?;
+        let place = XattrPlace::of(&directory.record, directory.xattr_changes);
+        let attributes = xattr::load_held(self, place)?;
         xattr::inherit(&attributes, plan.kind, mode, plan.new.umask)
     }
 }

@@ -15,7 +15,8 @@ use crate::node::NodeLock;
 pub enum AccessTime {
     /// Never.
     Never,
-    /// When it is not younger than the last change, or older than a day (as Linux does by default).
+    /// When it is not younger than the last change, or older than a day (as Linux does by default). A change of
+    /// attributes or names alone may count only from the next time the file is changed or written back.
     #[default]
     Relative,
     /// At every read.

@@ -2,8 +2,8 @@
 //!
 //! **Problem.** Most inodes have none, some have one of 30 bytes, few have a hundred kilobytes.
 //! **Structure.** [`stream`] encodes, [`chain`] stores, [`acl`] knows access control lists, which are tied
-//! to the mode bits. **Invariants.** A stream changes under its inode's lock, or that of a shared inode's
-//! attributes, together with the inode
+//! to the mode bits. **Invariants.** A stream changes under its inode's lock, or the locks of a shared inode's
+//! attributes and extended attributes, together with the inode
 //! (`xattr_root`, `xattr_bytes`, ctime), in one handle; what does not fit one is written before
 //! ([`large`]). **On a crash** an attribute is old or new.
 
@@ -17,7 +17,7 @@ use self::chain::Chain;
 pub use self::stream::XattrMode;
 use crate::error::{Error, Result};
 use crate::format::inode::InodeRecord;
-use crate::inode::{ChangedPart, Inode, InodeRef};
+use crate::inode::{ChangedPart, Inode, InodeRef, XattrPlace};
 use crate::namespace::{Attempt, FileKind, attempts};
 use crate::op::{Op, OpKind};
 use crate::space::OpClass;
@@ -34,31 +34,34 @@ pub(crate) struct Loaded {
 }
 
 /// Reads the attributes of an inode that the caller holds.
-pub(crate) fn load_held(
-    volume: &Volume,
-    record: &InodeRecord,
-    xattr_changes: u64,
-) -> Result<Loaded> {
-    let chain = chain::load(volume, record.xattr_root.get())?;
-    let bytes = to_usize(u64::from(record.xattr_bytes.get()));
+pub(crate) fn load_held(volume: &Volume, place: XattrPlace) -> Result<Loaded> {
+    let chain = chain::load(volume, place.root)?;
     Ok(Loaded {
-        stream: chain.read(bytes)?,
+        stream: chain.read(to_usize(u64::from(place.bytes)))?,
         chain,
-        changes: xattr_changes,
+        changes: place.changes,
     })
 }
 
 /// Reads the attributes of an inode whose lock the caller does not hold.
 pub(crate) fn load(volume: &Volume, inode: &Inode) -> Result<Loaded> {
     let state = inode.state.read();
-    let held = inode.state.attributes(&state);
-    load_held(volume, held.record(), held.xattr_changes())
+    let held = inode.state.extended(&state);
+    load_held(volume, held.place())
 }
 
 impl Loaded {
     /// Nodes an operation may dirty that changes the stream to one of `bytes` bytes.
     pub(crate) fn nodes_max(&self, bytes: usize) -> u32 {
         self.chain.nodes().max(chain::nodes_for(bytes))
+    }
+
+    /// Whether the inode's count of changes is still the one loaded.
+    pub(crate) fn check(&self, xattr_changes: u64) -> std::result::Result<(), Attempt> {
+        match xattr_changes == self.changes {
+            true => Ok(()),
+            false => Err(Attempt::Again),
+        }
     }
 
     /// Lets `op` write a changed stream, if the inode's count of changes is still the one loaded; its record
@@ -70,9 +73,7 @@ impl Loaded {
         record: &mut InodeRecord,
         new: &[u8],
     ) -> std::result::Result<(), Attempt> {
-        if xattr_changes != self.changes {
-            return Err(Attempt::Again);
-        }
+        self.check(xattr_changes)?;
         let owner = Ino(record.ino.get());
         record.xattr_root = self.chain.write(op, owner, new)?.into();
         record.xattr_bytes = u32::try_from(new.len()).expect("at most 128 KiB").into();
@@ -141,11 +142,12 @@ impl FileSystem {
         stream::check_name(name)?;
         let inode = inode.inode();
         let state = inode.state.read();
-        let held = inode.state.attributes(&state);
-        if held.record().xattr_root.get() == 0 {
+        let held = inode.state.extended(&state);
+        let place = held.place();
+        if place.root == 0 {
             return Ok(None);
         }
-        let loaded = load_held(&self.0, held.record(), held.xattr_changes())?;
+        let loaded = load_held(&self.0, place)?;
         Ok(stream::get(&loaded.stream, name)?.map(<[u8]>::to_vec))
     }
 
@@ -242,7 +244,8 @@ impl Volume {
                 OpClass::Normal,
                 1 + loaded.nodes_max(new.len()),
             )?;
-            let mut held = inode.take_attributes(self.options.volume_rules.attributes);
+            let rule = self.options.volume_rules.attributes;
+            let mut held = inode.take_attributes(rule, ChangedPart::Extended);
             let mut record = held.draft(inode);
             let mut again = loaded.stream.clone();
             change(&mut again, &mut record)?;

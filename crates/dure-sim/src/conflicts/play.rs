@@ -143,6 +143,10 @@ pub(super) fn play(plan: &Plan, options: &Options, detail: Detail) -> Played {
                             .wait(u32::try_from(index + 1).expect("few stages"));
                         common.stage(side, &mut mounted, stage, index + 1 == count);
                     }
+                    // What is open stays so until the other call has ended, too.
+                    common
+                        .meeting
+                        .wait(u32::try_from(count + 1).expect("few stages"));
                 });
             }
         });

@@ -188,3 +188,32 @@ fn versioned_insert_shows_nothing_that_was_told_to_be_over() {
     let late = || explore_with(3, || change_is_told(insert_and_look_behind));
     assert!(catch_unwind(late).is_err());
 }
+
+/// Two parts of a fact in tables of their own. The first part ends before the second one changes. The reader is
+/// the other thread, as in `once_looked_at`.
+fn first_part_ends(look: fn(&[Table; 2]) -> Option<(u64, u64)>) {
+    let tables = Arc::new([Table::new(1), Table::new(1)]);
+    tables.iter().for_each(|table| table.insert(&[5, 1, 1]));
+    let other = Arc::clone(&tables);
+    let reader = thread::spawn("reader", move || look(&other));
+    tables[0].remove(5, |_| true);
+    tables[1].remove(5, |_| true);
+    tables[1].insert(&[5, 1, 2]);
+    let found = reader.join().unwrap();
+    assert!(matches!(found, None | Some((1, 1))), "{found:?}");
+}
+
+fn look_within([first, second]: &[Table; 2]) -> Option<(u64, u64)> {
+    first.find(5, |record| Some((record.get(2), find(second, 5)?.1)))
+}
+
+fn look_one_by_one([first, second]: &[Table; 2]) -> Option<(u64, u64)> {
+    Some((find(first, 5)?.1, find(second, 5)?.1))
+}
+
+#[test]
+fn versioned_parts_found_within_each_other_are_of_one_moment() {
+    explore(|| first_part_ends(look_within));
+    let apart = || explore(|| first_part_ends(look_one_by_one));
+    assert!(catch_unwind(apart).is_err());
+}
