@@ -22,7 +22,7 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-use crate::atomic::{AtomicU32, Ordering};
+use crate::atomic::{AtomicU32, Ordering, fence};
 use crate::backend::{self, Shadow};
 use crate::{Arc, OnceLock, PerCore, current_core};
 
@@ -192,6 +192,35 @@ impl<T: Lend> Lender<T> {
                 }
             }
         }
+    }
+
+    /// As [`Lender::open`] beside those who close the slots for ever: `lends` looks whether they may still be
+    /// opened, before and after. Whoever makes it say no stores that, and calls [`Lender::shut`]; then no
+    /// slot stays open.
+    pub fn open_while(
+        &self,
+        lends: impl Fn() -> bool,
+        make: impl FnOnce() -> Counted<T>,
+    ) -> Option<Loan<T>> {
+        if !lends() {
+            return None;
+        }
+        let loan = self.open(make)?;
+        // SeqCst: orders the open slot before the look, as the fence in `shut` orders what it says before the
+        // look at the slots: one of the two sees the other.
+        fence(Ordering::SeqCst);
+        if !lends() {
+            // The caller keeps the object, and with it the slots.
+            self.close(drop);
+        }
+        Some(loan)
+    }
+
+    /// Closes all slots behind what the caller stored, which keeps [`Lender::open_while`] from opening any.
+    pub fn shut(&self, returned: impl FnMut(Counted<T>)) {
+        // SeqCst: see `open_while`.
+        fence(Ordering::SeqCst);
+        self.close(returned);
     }
 
     /// The caller made the word of the slot FILLED.

@@ -15,7 +15,7 @@ mod grow;
 
 use dure_block::{Lba, WriteFlags};
 use dure_journal::{CommitError, Journal, TraceEvent};
-use dure_sync::{Arc, CoreId};
+use dure_sync::CoreId;
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::checkpoint::census::Census;
@@ -27,7 +27,7 @@ use crate::format::pair_kind;
 use crate::format::summary::{OWNER_NODE, SummaryEntry};
 use crate::format::volume::{PACK_BITS, Pack, VolumeHeader};
 use crate::layout::Layout;
-use crate::node::Node;
+use crate::node::NodeRef;
 use crate::node::nat::Nat;
 use crate::pair;
 use crate::space::Space;
@@ -321,8 +321,7 @@ impl Volume {
                     .add(i64::try_from(targets.len()).unwrap_or(i64::MAX));
                 // The NAT has the end of their lives; of those freed behind the copy, which are dirty
                 // again, it does not.
-                let gone =
-                    |node: &&Arc<Node>| node.freed_and_joined().is_some() && !node.is_dirty();
+                let gone = |node: &&NodeRef| node.freed_and_joined().is_some() && !node.is_dirty();
                 for node in nodes.iter().filter(gone) {
                     self.nodes.remove_freed(node);
                 }
@@ -399,7 +398,7 @@ impl Volume {
 }
 
 /// Copies of the nodes, one per nid, ascending: the youngest life wins.
-fn targets_of(nodes: &[Arc<Node>]) -> Vec<(Nid, Target)> {
+fn targets_of(nodes: &[NodeRef]) -> Vec<(Nid, Target)> {
     let copies = nodes.iter().map(|node| {
         let image = node.copy();
         // Asked after the copy: a node freed meanwhile must not get an image of its end.

@@ -11,7 +11,7 @@ use crate::format::inode::{BODY_BYTES, InodeRecord};
 use crate::format::node::NodeKind;
 use crate::format::slot::{SLOT_BYTES, Slot};
 use crate::inode::Inode;
-use crate::node::Node;
+use crate::node::{Node, NodeRef};
 use crate::op::{Op, OpKind, SlotRef};
 use crate::space::OpClass;
 use crate::units::{BLOCK_BYTES, BlockNo, Ino, Nid, Run, to_usize};
@@ -39,7 +39,7 @@ pub(super) enum Moved {
 #[derive(Debug)]
 pub(super) struct Granule<'i> {
     pub(super) inode: &'i Arc<Inode>,
-    pub(super) node: Arc<Node>,
+    pub(super) node: NodeRef,
     pub(super) index: u8,
 }
 

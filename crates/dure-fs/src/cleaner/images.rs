@@ -1,12 +1,10 @@
 //! Moving node images: the checkpoint does it.
 
 use crate::error::Result;
-use crate::node::Node;
+use crate::node::NodeRef;
 use crate::space::OpClass;
 use crate::units::{BlockNo, Nid};
 use crate::volume::Volume;
-
-use dure_sync::Arc;
 
 use super::CleanReport;
 
@@ -38,7 +36,7 @@ impl Volume {
 
     /// Puts a node on a dirty list although nothing in it has changed; `false` without a block for its
     /// next image.
-    fn make_dirty(&self, node: &Arc<Node>) -> bool {
+    fn make_dirty(&self, node: &NodeRef) -> bool {
         let core = self.partition();
         if !self.space.reserve(core, 1, OpClass::Delete) {
             return false;

@@ -25,12 +25,10 @@ mod tests;
 use crate::error::Result;
 use crate::format::node::NodeKind;
 use crate::format::summary::{OWNER_NODE, OWNER_SLOT, SummaryEntry};
-use crate::node::Node;
+use crate::node::NodeRef;
 use crate::space::{SpaceStatistics, VictimPolicy};
 use crate::units::{BlockNo, Nid, SegNo};
 use crate::volume::Volume;
-
-use dure_sync::Arc;
 
 /// Segments cleaned between two checkpoints.
 const VICTIMS_PER_ROUND: usize = 8;
@@ -177,7 +175,7 @@ impl Volume {
     }
 
     /// The node `nid`, whatever it holds, or `None` when its life has ended.
-    fn node_if_alive(&self, nid: Nid) -> Result<Option<Arc<Node>>> {
+    fn node_if_alive(&self, nid: Nid) -> Result<Option<NodeRef>> {
         if nid.0 >= self.layout.nids() {
             return Ok(None);
         }

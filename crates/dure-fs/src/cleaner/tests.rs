@@ -2,6 +2,7 @@ use dure_block::crash::{CrashImages, Selection, Tear};
 use dure_block::ram::RamDevice;
 use dure_block::record::RecordDevice;
 use dure_block::{Device, share};
+use dure_sync::Arc;
 use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use dure_sync::thread;
 

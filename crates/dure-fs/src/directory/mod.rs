@@ -25,7 +25,7 @@ pub(crate) mod shared;
 pub(crate) mod stamp;
 pub(crate) mod tree;
 
-use dure_sync::{Arc, OnceLock};
+use dure_sync::OnceLock;
 
 use self::shared::{SharedChanges, Shortcuts};
 use self::stamp::{Fold, Stamps};
@@ -34,7 +34,7 @@ use crate::format::bucket::LEVELS_MAX;
 use crate::format::inode::Time;
 use crate::format::node::NodeKind;
 use crate::inode::{Access, Inode, InodeState, LockedInodes};
-use crate::node::Node;
+use crate::node::NodeRef;
 use crate::units::{JournalId, Mark, Nid, to_usize};
 use crate::volume::{DirectoryRule, Volume};
 
@@ -44,7 +44,7 @@ pub(crate) struct DirectoryState {
     /// Stamps and counts of all buckets, once somebody asked.
     fold: Option<Fold>,
     /// The first bucket node, once somebody used it.
-    root: OnceLock<Arc<Node>>,
+    root: OnceLock<NodeRef>,
     /// What those noted who shared the directory for changes.
     pub(crate) shared: SharedChanges,
     /// Where walks of the trie begin.
@@ -150,7 +150,7 @@ impl DirectoryState {
     }
 
     /// The operation that made the first bucket node has finished.
-    pub(crate) fn set_root(&self, root: &Arc<Node>) {
+    pub(crate) fn set_root(&self, root: &NodeRef) {
         let root = self.root.get_or_init(|| root.clone());
         assert!(
             root.freed().is_none(),
@@ -167,7 +167,7 @@ fn sum(count: u32, more: i64) -> u32 {
 
 impl InodeState {
     /// The first bucket node, if the directory ever had an entry.
-    pub(crate) fn first_bucket_node(&self, volume: &Volume) -> Result<Option<Arc<Node>>> {
+    pub(crate) fn first_bucket_node(&self, volume: &Volume) -> Result<Option<NodeRef>> {
         if let Some(root) = self.directory.root.get() {
             return Ok(Some(root.clone()));
         }
@@ -236,9 +236,9 @@ impl Volume {
     /// Shows all bucket nodes, parents first. The caller holds the directory.
     pub(crate) fn walk_buckets(
         &self,
-        node: &Arc<Node>,
+        node: &NodeRef,
         level: u32,
-        show: &mut dyn FnMut(&Arc<Node>),
+        show: &mut dyn FnMut(&NodeRef),
     ) -> Result<()> {
         if level >= LEVELS_MAX {
             return Err(too_deep(node.nid));

@@ -1,6 +1,6 @@
 //! Reading a directory: lookup of a name, and the walk of readdir.
 
-use dure_sync::{Arc, MutexGuard};
+use dure_sync::MutexGuard;
 
 use super::bucket::{self, Entry};
 use super::{corrupt, hash, too_deep};
@@ -9,7 +9,7 @@ use crate::format::bucket::{HEADER_BYTES, LEVELS_MAX};
 use crate::format::node::NodeKind;
 use crate::inode::InodeState;
 use crate::namespace::FileKind;
-use crate::node::Node;
+use crate::node::NodeRef;
 use crate::ranks::BUCKET;
 use crate::units::{Ino, Nid};
 use crate::volume::Volume;
@@ -144,7 +144,7 @@ impl Listing {
 /// The bucket that names with some hash belong to.
 #[derive(Debug)]
 pub(crate) struct Leaf {
-    pub(crate) node: Arc<Node>,
+    pub(crate) node: NodeRef,
     pub(crate) index: u8,
     pub(crate) level: u32,
 }

@@ -4,7 +4,7 @@
 //! Who has the directory alone finds the whole path to a name; who shares it, only the bucket, which he
 //! has locked ([`LockedBuckets`]), and may not free nodes.
 
-use dure_sync::{Arc, MutexGuard};
+use dure_sync::MutexGuard;
 
 use super::bucket::{self, Entry, Inserted, NewEntry};
 use super::read::{Found, Leaf};
@@ -15,7 +15,7 @@ use crate::format::inode::Time;
 use crate::format::node::NodeKind;
 use crate::inode::{Access, Inode, InodeState, LockedInodes};
 use crate::namespace::Attempt;
-use crate::node::Node;
+use crate::node::NodeRef;
 use crate::op::Op;
 use crate::ranks::BUCKET;
 use crate::units::{Ino, Nid};
@@ -27,7 +27,7 @@ pub(crate) struct TreeEdit<'o, 'v> {
     volume: &'v Volume,
     op: &'o mut Op<'v>,
     /// Nodes this operation made: invisible to others, so `Volume::node` does not know them.
-    born: Vec<Arc<Node>>,
+    born: Vec<NodeRef>,
     /// Nodes that may still be made or freed within the operation's budget.
     spare: u32,
 }
@@ -36,7 +36,7 @@ pub(crate) struct TreeEdit<'o, 'v> {
 #[derive(Debug)]
 pub(crate) struct Tree {
     /// The first bucket node; `None` as long as there never was an entry, and in a directory that is shared.
-    pub(crate) root: Option<Arc<Node>>,
+    pub(crate) root: Option<NodeRef>,
     /// Stamps carry it.
     set_number: u32,
     /// The directory, which its nodes name.
@@ -63,7 +63,7 @@ impl Tree {
 /// One bucket.
 #[derive(Debug)]
 struct Place {
-    node: Arc<Node>,
+    node: NodeRef,
     index: u8,
 }
 
@@ -151,7 +151,7 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
         }
     }
 
-    fn node(&self, nid: Nid) -> Result<Arc<Node>> {
+    fn node(&self, nid: Nid) -> Result<NodeRef> {
         match self.born.iter().find(|node| node.nid == nid) {
             Some(node) => Ok(node.clone()),
             None => self.volume.node(nid, NodeKind::Bucket),
@@ -222,7 +222,7 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
         Err(too_deep(root.nid))
     }
 
-    fn new_node(&mut self, owner: Ino) -> std::result::Result<Arc<Node>, Attempt> {
+    fn new_node(&mut self, owner: Ino) -> std::result::Result<NodeRef, Attempt> {
         self.spare = self.spare.checked_sub(1).ok_or(Attempt::Short)?;
         let node = self.op.new_node_of(NodeKind::Bucket, owner)?;
         self.born.push(node.clone());
@@ -409,7 +409,7 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
         })
     }
 
-    fn latest_stamp(&self, node: &Arc<Node>, set_number: u32) -> Option<Time> {
+    fn latest_stamp(&self, node: &NodeRef, set_number: u32) -> Option<Time> {
         let mut fold = super::stamp::Fold::default();
         for index in 0..node.granule_count() {
             self.op.view(node, index, |payload| {

@@ -322,7 +322,7 @@ impl Volume {
     /// others, so it is read again under the shard's lock.
     fn insert_loaded(
         &self,
-        node: Arc<crate::node::Node>,
+        node: crate::node::NodeRef,
         ino: Ino,
         record: InodeRecord,
     ) -> Result<InodeRef> {

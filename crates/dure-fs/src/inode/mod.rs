@@ -48,7 +48,7 @@ use crate::error::{Error, Result};
 use crate::file::{FileState, Outline, Ranges};
 use crate::format::inode::InodeRecord;
 use crate::namespace::{FileKind, InodeId};
-use crate::node::Node;
+use crate::node::NodeRef;
 use crate::op::Op;
 use crate::ranks::WRITEBACK;
 use crate::units::Ino;
@@ -64,7 +64,7 @@ pub(crate) struct Inode {
     /// Which life this is.
     pub(crate) generation: u32,
     /// The node that holds it.
-    pub(crate) node: Arc<Node>,
+    pub(crate) node: NodeRef,
     /// The granule within the node.
     pub(crate) index: u8,
     /// The range lock of a file in which tasks have met. Ranges come before the locks below.
@@ -98,7 +98,7 @@ pub(crate) struct InodeState {
 
 impl Inode {
     /// An inode as its granule says. One pin is taken.
-    pub(crate) fn new(home: Arc<Home>, node: Arc<Node>, record: InodeRecord) -> Result<Inode> {
+    pub(crate) fn new(home: Arc<Home>, node: NodeRef, record: InodeRecord) -> Result<Inode> {
         let ino = Ino(record.ino.get());
         let Some(kind) = FileKind::from_mode(record.mode.get()) else {
             return Err(Error::Corrupt {

@@ -5,14 +5,14 @@
 //! is on the free stack iff it is zero and nobody holds it. **On a crash** the slots that are not zero
 //! say what the next mount has to finish; it reads all of them.
 
-use dure_sync::{Arc, CoreId, Mutex, PerCore};
+use dure_sync::{CoreId, Mutex, PerCore};
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::error::{Error, Result};
 use crate::format::node::NodeKind;
 use crate::format::orphan::{GRANULE_SLOTS, LINK_GRANULE, OrphanSlot, SLOT_GRANULES};
-use crate::node::Node;
+use crate::node::{Node, NodeRef};
 use crate::op::{Op, OpKind};
 use crate::ranks::ORPHANS;
 use crate::space::OpClass;
@@ -26,7 +26,7 @@ const CHAIN_MAX: usize = 1 << 20;
 /// Where a slot is.
 #[derive(Debug, Clone)]
 pub(crate) struct OrphanPlace {
-    node: Arc<Node>,
+    node: NodeRef,
     granule: u8,
     slot: u8,
     partition: CoreId,
@@ -35,7 +35,7 @@ pub(crate) struct OrphanPlace {
 #[derive(Debug, Default)]
 struct List {
     /// The last node of the chain, once the mount has read it.
-    last: Option<Arc<Node>>,
+    last: Option<NodeRef>,
     free: Vec<OrphanPlace>,
 }
 
@@ -113,7 +113,7 @@ impl Orphans {
     }
 }
 
-fn places(node: &Arc<Node>, partition: CoreId) -> impl Iterator<Item = OrphanPlace> + '_ {
+fn places(node: &NodeRef, partition: CoreId) -> impl Iterator<Item = OrphanPlace> + '_ {
     let granules = 0..u8::try_from(SLOT_GRANULES).expect("6");
     let slots = 0..u8::try_from(GRANULE_SLOTS).expect("32");
     granules.flat_map(move |granule| {

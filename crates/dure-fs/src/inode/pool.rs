@@ -10,7 +10,7 @@
 
 use std::collections::BTreeSet;
 
-use dure_sync::{Arc, CoreId, Mutex, PerCore};
+use dure_sync::{CoreId, Mutex, PerCore};
 use zerocopy::FromBytes;
 
 use crate::alloc::AllocPolicy;
@@ -18,7 +18,7 @@ use crate::error::Result;
 use crate::format::inode::InodeRecord;
 use crate::format::nat;
 use crate::format::node::NodeKind;
-use crate::node::Node;
+use crate::node::{Node, NodeRef};
 use crate::op::Op;
 use crate::ranks::INODE_POOL;
 use crate::units::{Ino, Nid, to_u64};
@@ -53,7 +53,7 @@ pub(crate) struct FreeIno<'v> {
     /// `None` once used.
     ino: Option<Ino>,
     /// The node, when it is made by the same operation.
-    born: Option<Arc<Node>>,
+    born: Option<NodeRef>,
 }
 
 impl InodePools {
@@ -126,7 +126,7 @@ impl InodePools {
 
 impl FreeIno<'_> {
     /// The number and the node that holds it; in the operation's own node if the pools were empty.
-    pub(crate) fn place(&mut self, op: &mut Op<'_>, volume: &Volume) -> Result<(Ino, Arc<Node>)> {
+    pub(crate) fn place(&mut self, op: &mut Op<'_>, volume: &Volume) -> Result<(Ino, NodeRef)> {
         if let Some(ino) = self.ino {
             return Ok((ino, volume.node(ino.nid(), NodeKind::Inode)?));
         }

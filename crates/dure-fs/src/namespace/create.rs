@@ -13,7 +13,7 @@ use crate::format::orphan::INTENT_DELETE;
 use crate::inode::{
     FreeIno, FreeSlot, Inode, InodeRef, InodeState, LockedInodes, NewInode, XattrPlace,
 };
-use crate::node::Node;
+use crate::node::NodeRef;
 use crate::op::{Op, OpKind};
 use crate::space::OpClass;
 use crate::units::{Ino, to_u64};
@@ -135,7 +135,7 @@ enum Linkable {
 }
 
 /// The record of the next life of a free number, born now.
-fn blank_record(op: &Op<'_>, ino: Ino, node: &Arc<Node>) -> InodeRecord {
+fn blank_record(op: &Op<'_>, ino: Ino, node: &NodeRef) -> InodeRecord {
     let before = op.view(node, ino.index(), |payload| {
         InodeRecord::read_from_bytes(payload).expect("496 bytes")
     });
@@ -269,7 +269,7 @@ impl Volume {
         &self,
         mut op: Op<'_>,
         (slot, free): (FreeSlot<'_>, FreeIno<'_>),
-        node: Arc<Node>,
+        node: NodeRef,
         mut record: InodeRecord,
         linkable: Linkable,
     ) -> Result<InodeRef> {
@@ -314,7 +314,7 @@ impl Volume {
         &self,
         op: &mut Op<'_>,
         ino: Ino,
-        node: &Arc<Node>,
+        node: &NodeRef,
         parent: Ino,
         directory: &InodeState,
         plan: Plan<'_>,

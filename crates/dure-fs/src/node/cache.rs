@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use dure_sync::atomic::{AtomicUsize, Ordering};
 use dure_sync::{Arc, CachePadded, CoreId, Mutex, PerCore, SpreadLock};
 
-use super::{Lock, Node};
+use super::{Lock, Node, NodeRef};
 use crate::format::node::NodeKind;
 use crate::ranks::{DIRTY_NODES, NODE_SHARD};
 use crate::units::{Nid, to_usize};
@@ -25,6 +25,18 @@ struct Nodes {
 
 type Shard = SpreadLock<NODE_SHARD, Nodes>;
 
+impl Nodes {
+    /// Puts a node in; gives the former life of its nid, which has left.
+    fn insert(&mut self, node: &NodeRef) -> Option<Arc<Node>> {
+        node.enter_cache();
+        let before = self.nodes.insert(node.nid.0, Arc::clone(node.node()));
+        if let Some(before) = &before {
+            before.leave_cache();
+        }
+        before
+    }
+}
+
 /// All nodes in memory, and the lists of those that wait for a checkpoint.
 #[derive(Debug)]
 pub(crate) struct NodeCache {
@@ -32,7 +44,7 @@ pub(crate) struct NodeCache {
     /// Most nodes one shard keeps before it evicts.
     shard_nodes_max: usize,
     /// Per core: nodes that became dirty there. [DIRTY_NODES]
-    dirty: PerCore<Mutex<DIRTY_NODES, Vec<Arc<Node>>>>,
+    dirty: PerCore<Mutex<DIRTY_NODES, Vec<NodeRef>>>,
     /// Nodes on dirty lists; written only when a node becomes dirty or a checkpoint drains.
     dirty_nodes: PerCore<AtomicUsize>,
 }
@@ -61,11 +73,11 @@ impl NodeCache {
     }
 
     /// The node, if it is in memory.
-    pub(crate) fn get(&self, nid: Nid) -> Option<Arc<Node>> {
+    pub(crate) fn get(&self, nid: Nid) -> Option<NodeRef> {
         let shard = self.shard(nid).read();
         let node = shard.nodes.get(&nid.0)?;
         node.touch();
-        Some(node.clone())
+        Some(NodeRef::of(node))
     }
 
     /// Copies bytes of granule `index` of a node of this kind, as they are at one moment; false: it is not in
@@ -90,7 +102,7 @@ impl NodeCache {
             return true;
         }
         // Who may have to wait for the node keeps nobody from others of the shard.
-        let node = Arc::clone(node);
+        let node = NodeRef::of(node);
         drop(shard);
         node.lock.load(index, at, out);
         true
@@ -100,12 +112,12 @@ impl NodeCache {
     /// image has moved meanwhile. Gives the node that is in the cache afterwards, `None` to try again.
     pub(crate) fn insert_loaded(
         &self,
-        node: Arc<Node>,
+        node: NodeRef,
         still_right: impl FnOnce() -> bool,
-    ) -> Option<Arc<Node>> {
+    ) -> Option<NodeRef> {
         let mut shard = self.shard(node.nid).write();
         if let Some(there) = shard.nodes.get(&node.nid.0) {
-            return Some(there.clone());
+            return Some(NodeRef::of(there));
         }
         // The NAT entry is read again under the shard lock: between the read of the image and now the
         // node may have been loaded, changed, checkpointed elsewhere and evicted by others.
@@ -113,32 +125,28 @@ impl NodeCache {
             return None;
         }
         evict(&mut shard, self.shard_nodes_max);
-        shard.nodes.insert(node.nid.0, node.clone());
+        shard.insert(&node);
         Some(node)
     }
 
     /// Puts a new node in, in the place of a former life of its nid.
-    pub(crate) fn insert_new(&self, node: Arc<Node>) {
+    pub(crate) fn insert_new(&self, node: &NodeRef) {
         let mut shard = self.shard(node.nid).write();
         evict(&mut shard, self.shard_nodes_max);
-        let before = shard.nodes.insert(node.nid.0, node);
-        assert!(
-            before.is_none_or(|before| before.freed().is_some()),
-            "a live nid was used again"
-        );
+        if let Some(before) = shard.insert(node) {
+            assert!(before.freed().is_some(), "a live nid was used again");
+        }
     }
 
     /// Drops a node whose life has ended, now that the NAT has its tombstone. Until then it stays: whoever
     /// asks for it, the cleaner with an owner of the past, would load the image of the life that ended.
-    pub(crate) fn remove_freed(&self, node: &Arc<Node>) {
+    pub(crate) fn remove_freed(&self, node: &NodeRef) {
         assert!(node.freed().is_some());
         let mut shard = self.shard(node.nid).write();
-        if shard
-            .nodes
-            .get(&node.nid.0)
-            .is_some_and(|there| Arc::ptr_eq(there, node))
-        {
+        let there = shard.nodes.get(&node.nid.0);
+        if there.is_some_and(|there| node.is(there)) {
             shard.nodes.remove(&node.nid.0);
+            node.leave_cache();
         }
     }
 
@@ -148,7 +156,7 @@ impl NodeCache {
     /// word: a checkpoint whose cut contains that handle locks the list after its cut, so it waits for the
     /// push. With the flag first and the list later the node could be on no list at that moment, and
     /// the tail would pass a change that no image holds (docs/races.md).
-    pub(crate) fn make_dirty(&self, core: CoreId, node: &Arc<Node>) -> bool {
+    pub(crate) fn make_dirty(&self, core: CoreId, node: &NodeRef) -> bool {
         if node.is_dirty() {
             return false;
         }
@@ -156,14 +164,14 @@ impl NodeCache {
         if !node.set_dirty() {
             return false;
         }
-        list.push(Arc::clone(node));
+        list.push(node.clone());
         // Relaxed: a statistic that decides only when to checkpoint.
         self.dirty_nodes.get(core).fetch_add(1, Ordering::Relaxed);
         true
     }
 
     /// Takes all dirty nodes; each is no longer dirty when this returns.
-    pub(crate) fn take_dirty(&self) -> Vec<Arc<Node>> {
+    pub(crate) fn take_dirty(&self) -> Vec<NodeRef> {
         let mut all = Vec::new();
         for (list, count) in self.dirty.iter().zip(self.dirty_nodes.iter()) {
             let mut list = list.lock();
@@ -195,6 +203,16 @@ impl NodeCache {
     }
 }
 
+impl Drop for NodeCache {
+    fn drop(&mut self) {
+        // Else these nodes would keep themselves.
+        for shard in &self.shards {
+            let nodes = &shard.write().nodes;
+            nodes.values().for_each(|node| node.leave_cache());
+        }
+    }
+}
+
 /// Makes room for one more: nodes nobody holds, that are clean and were not used since the last sweep.
 fn evict(shard: &mut Nodes, nodes_max: usize) {
     if shard.nodes.len() < nodes_max {
@@ -209,6 +227,7 @@ fn evict(shard: &mut Nodes, nodes_max: usize) {
     let mut victims = Vec::new();
     for (&nid, node) in all_round {
         shard.hand = nid + 1;
+        node.stop_lending();
         if free(node) && node.expire() {
             victims.push(nid);
         }
@@ -235,7 +254,7 @@ mod tests {
             let run = try_run(Config::random(2, seed), || {
                 let cache = NodeCache::new(64, 2);
                 let image = NodeImage::fresh(NodeKind::Leaf, 1);
-                let node = Arc::new(Node::new(Nid(9), image, NodeLock::default()));
+                let node = NodeRef::new(Node::new(Nid(9), image, NodeLock::default()));
                 thread::scope(|scope| {
                     scope.spawn_on(CoreId::new(0), || cache.make_dirty(CoreId::new(0), &node));
                     scope.spawn_on(CoreId::new(1), || {

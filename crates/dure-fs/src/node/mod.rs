@@ -12,6 +12,7 @@
 pub(crate) mod cache;
 mod lock;
 pub(crate) mod nat;
+mod reference;
 
 use std::ops::Range;
 
@@ -20,10 +21,11 @@ use crate::ranks::BUCKET;
 use crate::units::{Ino, Mark, Nid};
 use dure_journal::Hold;
 use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use dure_sync::{CachePadded, Mutex, MutexGuard, thread};
+use dure_sync::{CachePadded, Lender, Mutex, MutexGuard, thread};
 
 pub use lock::NodeLock;
 pub(crate) use lock::{Granules, HeldGranule, HeldNode};
+pub(crate) use reference::NodeRef;
 
 use lock::{Granule, Head, Lock};
 
@@ -54,6 +56,10 @@ pub(crate) struct Node {
     pub(crate) hold: Hold,
     /// CLOCK reference bit.
     referenced: AtomicBool,
+    /// Written under the lock of the shard, alone; read by who would open a slot of the lender.
+    cached: AtomicBool,
+    /// References of the cores that use it.
+    lender: Lender<Node>,
 }
 
 impl Node {
@@ -85,6 +91,8 @@ impl Node {
             freed: AtomicU64::new(0),
             hold: Hold::new(),
             referenced: AtomicBool::new(true),
+            cached: AtomicBool::new(false),
+            lender: Lender::default(),
         }
     }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use dure_journal::Handle;
-use dure_sync::{Arc, CoreId};
+use dure_sync::CoreId;
 use smallvec::SmallVec;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U64};
@@ -12,7 +12,7 @@ use zerocopy::little_endian::{U16, U64};
 use super::{Edit, Move, Op, Patch, SlotRef, diff};
 use crate::format::note::{BLOCKS, Blocks, FREE_NODE, Life, NEW_NODE};
 use crate::format::summary::{OWNER_SLOT, SummaryEntry};
-use crate::node::{Granules, HeldNode, Node};
+use crate::node::{Granules, HeldNode, Node, NodeRef};
 use crate::space::Effect;
 use crate::units::{BlockNo, GranuleId, Mark, Nid, Run};
 use crate::volume::{RecordPolicy, Settler, Volume};
@@ -44,8 +44,8 @@ fn by_node(touches: &[Touch]) -> impl Iterator<Item = &[Touch]> {
 /// new node that is all of it.
 fn hold<'n>(
     touches: &[Touch],
-    born: &[(Arc<Node>, u64)],
-    node_of: impl Fn(&Touch) -> &'n Arc<Node>,
+    born: &[(NodeRef, u64)],
+    node_of: impl Fn(&Touch) -> &'n NodeRef,
 ) -> SmallVec<[HeldNode<'n>; 3]> {
     let all = by_node(touches).map(|touches| {
         let node = node_of(&touches[0]);
@@ -58,8 +58,8 @@ fn hold<'n>(
     all.collect()
 }
 
-pub(super) fn is_born(node: &Arc<Node>, born: &[(Arc<Node>, u64)]) -> bool {
-    born.iter().any(|(new, _)| Arc::ptr_eq(new, node))
+pub(super) fn is_born(node: &NodeRef, born: &[(NodeRef, u64)]) -> bool {
+    born.iter().any(|(new, _)| new.is(node))
 }
 
 /// All of a new node is of this life, also what the operation did not touch: who changes it depends on it.
@@ -172,9 +172,9 @@ fn set_writers(touches: &[Touch], written: &[bool], held: &mut [HeldNode<'_>], m
 
 /// Puts new nodes where others find them, before anybody can find their numbers: who shares a directory sees
 /// a bucket's child as soon as its granule is let go. The operation's references keep them in the cache.
-pub(super) fn publish(volume: &Volume, born: &[(Arc<Node>, u64)]) {
+pub(super) fn publish(volume: &Volume, born: &[(NodeRef, u64)]) {
     for (node, _) in born {
-        volume.nodes.insert_new(node.clone());
+        volume.nodes.insert_new(node);
     }
 }
 
@@ -184,7 +184,7 @@ pub(super) fn publish(volume: &Volume, born: &[(Arc<Node>, u64)]) {
 pub(super) fn make_dirty<'n>(
     volume: &Volume,
     core: CoreId,
-    nodes: impl Iterator<Item = &'n Arc<Node>>,
+    nodes: impl Iterator<Item = &'n NodeRef>,
 ) -> u32 {
     let mut nodes: SmallVec<[_; 8]> = nodes.collect();
     nodes.sort_unstable_by_key(|node| node.nid.0);
@@ -199,7 +199,7 @@ pub(super) fn make_dirty<'n>(
 pub(super) fn touches(
     edits: &[Edit],
     patches: &[Patch],
-    freed: &[Arc<Node>],
+    freed: &[NodeRef],
 ) -> SmallVec<[Touch; 6]> {
     let mut touches: SmallVec<[Touch; 6]> =
         SmallVec::with_capacity(edits.len() + patches.len() + 8 * freed.len());
@@ -313,7 +313,7 @@ fn free_nodes(
     handle: &mut Handle<'_, Settler>,
     touches: &[Touch],
     held: &mut [HeldNode<'_>],
-    freed: &[Arc<Node>],
+    freed: &[NodeRef],
 ) {
     for (touches, held) in by_node(touches).zip(held) {
         let Change::Free(at) = touches[0].change else {

@@ -11,7 +11,6 @@
 use std::borrow::Cow;
 
 use dure_journal::{Buffer, BufferUse, Change as BufferChange, Handle, Hold, TransactionId};
-use dure_sync::Arc;
 
 use super::finish::{
     Change, Touch, is_born, log_moves, make_dirty, note_life, patched, publish, set_first_writer,
@@ -20,7 +19,7 @@ use super::finish::{
 use super::{Edit, Op, Patch};
 use crate::format::node::NodeImage;
 use crate::format::note::{FREE_NODE, NEW_NODE};
-use crate::node::{HeldNode, Node};
+use crate::node::{HeldNode, Node, NodeRef};
 use crate::space::Effect;
 use crate::units::{BLOCK_BYTES, BlockNo, Mark, Nid};
 use crate::volume::{Settler, Volume};
@@ -28,7 +27,7 @@ use crate::volume::{Settler, Volume};
 /// A node as the journal holds it until its copy is in a transaction.
 #[derive(Debug)]
 struct Filed {
-    node: Arc<Node>,
+    node: NodeRef,
     seed: u32,
 }
 
@@ -73,7 +72,7 @@ impl Buffer for Filed {
 
 /// A node the operation has for itself.
 struct Held<'n> {
-    node: &'n Arc<Node>,
+    node: &'n NodeRef,
     granules: HeldNode<'n>,
     /// Version of its tombstone, if its life ends here.
     end: Option<u64>,
@@ -157,17 +156,17 @@ impl Op<'_> {
 fn hold_nodes<'n>(
     edits: &'n [Edit],
     patches: &'n [Patch],
-    freed: &'n [Arc<Node>],
-    born: &'n [(Arc<Node>, u64)],
+    freed: &'n [NodeRef],
+    born: &'n [(NodeRef, u64)],
 ) -> Vec<Held<'n>> {
-    let mut nodes: Vec<&Arc<Node>> = Vec::new();
+    let mut nodes: Vec<&NodeRef> = Vec::new();
     nodes.extend(edits.iter().map(|edit| &edit.node));
     nodes.extend(patches.iter().map(|patch| &patch.node));
     nodes.extend(freed);
     nodes.extend(born.iter().map(|(node, _)| node));
     nodes.sort_unstable_by_key(|node| node.nid);
     nodes.dedup_by_key(|node| node.nid);
-    let hold = |node: &'n Arc<Node>| Held {
+    let hold = |node: &'n NodeRef| Held {
         node,
         granules: node.hold_all(),
         end: freed.iter().any(|freed| freed.nid == node.nid).then_some(0),
@@ -234,7 +233,7 @@ fn join(volume: &Volume, handle: Handle<'_, Settler>, held: &[Held<'_>]) -> Mark
     let changed: Vec<&Held<'_>> = held.iter().filter(|held| held.changed).collect();
     let uses = changed.iter().map(|held| BufferUse {
         buffer: Box::new(Filed {
-            node: Arc::clone(held.node),
+            node: held.node.clone(),
             seed,
         }),
         change: match held.end {

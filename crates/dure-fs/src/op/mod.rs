@@ -21,7 +21,7 @@ pub use kind::OpKind;
 pub(crate) use diff::ranges as changed_ranges;
 use dure_journal::Handle;
 use dure_journal::format::NOTE_HEAD_BYTES;
-use dure_sync::{Arc, CoreId};
+use dure_sync::CoreId;
 use smallvec::SmallVec;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U64};
@@ -30,7 +30,7 @@ use crate::error::{Error, Result};
 use crate::format::inode::Time;
 use crate::format::node::{NodeImage, NodeKind};
 use crate::format::note::{DATA, Data};
-use crate::node::Node;
+use crate::node::{Node, NodeRef};
 use crate::space::OpClass;
 use crate::units::{BLOCK_BYTES, BlockNo, Ino, Mark, Nid, Run, to_usize};
 use crate::volume::{LogRoom, Settler, Volume};
@@ -56,14 +56,14 @@ pub(crate) struct SlotRef {
 
 #[derive(Debug)]
 struct Edit {
-    node: Arc<Node>,
+    node: NodeRef,
     index: u8,
     copy: Box<[u8]>,
 }
 
 #[derive(Debug)]
 struct Patch {
-    node: Arc<Node>,
+    node: NodeRef,
     index: u8,
     offset: usize,
     bytes: Vec<u8>,
@@ -87,8 +87,8 @@ pub(crate) struct Op<'v> {
     edits: SmallVec<[Edit; 4]>,
     patches: Vec<Patch>,
     /// Nodes whose life begins here, with its first version.
-    born: Vec<(Arc<Node>, u64)>,
-    freed: Vec<Arc<Node>>,
+    born: Vec<(NodeRef, u64)>,
+    freed: Vec<NodeRef>,
     moves: Vec<(Move, SlotRef, Run)>,
     time: Time,
 }
@@ -223,7 +223,7 @@ impl Op<'_> {
 
     /// A private copy of the granule's payload, to be changed at will. The caller's inode lock keeps
     /// others from changing the granule meanwhile.
-    pub(crate) fn edit(&mut self, node: &Arc<Node>, index: u8) -> &mut [u8] {
+    pub(crate) fn edit(&mut self, node: &NodeRef, index: u8) -> &mut [u8] {
         let at = match self.edit_of(node, index) {
             Some(at) => at,
             None => {
@@ -240,7 +240,7 @@ impl Op<'_> {
     }
 
     /// As [`Op::edit`], where the whole payload is given.
-    pub(crate) fn replace(&mut self, node: &Arc<Node>, index: u8, payload: &[u8]) {
+    pub(crate) fn replace(&mut self, node: &NodeRef, index: u8, payload: &[u8]) {
         assert_eq!(payload.len(), node.kind.payload(), "all of the granule");
         match self.edit_of(node, index) {
             Some(at) => self.edits[at].copy.copy_from_slice(payload),
@@ -253,13 +253,13 @@ impl Op<'_> {
     }
 
     /// Place of the granule's private copy.
-    fn edit_of(&self, node: &Arc<Node>, index: u8) -> Option<usize> {
-        let same = |edit: &Edit| edit.index == index && Arc::ptr_eq(&edit.node, node);
+    fn edit_of(&self, node: &NodeRef, index: u8) -> Option<usize> {
+        let same = |edit: &Edit| edit.index == index && edit.node.is(node);
         self.edits.iter().position(same)
     }
 
     /// The granule as this operation sees it: its own copy if it has one.
-    pub(crate) fn view<R>(&self, node: &Arc<Node>, index: u8, look: impl FnOnce(&[u8]) -> R) -> R {
+    pub(crate) fn view<R>(&self, node: &NodeRef, index: u8, look: impl FnOnce(&[u8]) -> R) -> R {
         match self.edit_of(node, index) {
             Some(at) => look(&self.edits[at].copy),
             None => node.look(index, look),
@@ -268,7 +268,7 @@ impl Op<'_> {
 
     /// Stores bytes into a granule that several inodes share (orphan slots), whatever else it holds by
     /// then. Not to be mixed with `edit` of the same granule.
-    pub(crate) fn patch(&mut self, node: &Arc<Node>, index: u8, offset: usize, bytes: &[u8]) {
+    pub(crate) fn patch(&mut self, node: &NodeRef, index: u8, offset: usize, bytes: &[u8]) {
         assert!(
             offset + bytes.len() <= node.kind.payload(),
             "patch beyond the granule"
@@ -305,7 +305,7 @@ impl Op<'_> {
     ///
     /// # Errors
     /// As [`Op::new_node_of`].
-    pub(crate) fn new_node(&mut self, kind: NodeKind) -> Result<Arc<Node>> {
+    pub(crate) fn new_node(&mut self, kind: NodeKind) -> Result<NodeRef> {
         self.new_node_of(kind, Ino(0))
     }
 
@@ -314,7 +314,7 @@ impl Op<'_> {
     ///
     /// # Errors
     /// `NoSpace` when the NAT is full; errors of reading the NAT.
-    pub(crate) fn new_node_of(&mut self, kind: NodeKind, owner: Ino) -> Result<Arc<Node>> {
+    pub(crate) fn new_node_of(&mut self, kind: NodeKind, owner: Ino) -> Result<NodeRef> {
         let Some((nid, tombstone)) = self
             .volume
             .nat
@@ -326,14 +326,14 @@ impl Op<'_> {
         // one, nor this one's be skipped under an old image (model cases A15, A17).
         let version = tombstone + 1;
         let image = NodeImage::fresh_of(kind, version, owner);
-        let node = Arc::new(Node::new(nid, image, self.volume.options.node_lock));
+        let node = NodeRef::new(Node::new(nid, image, self.volume.options.node_lock));
         self.born.push((node.clone(), version));
         Ok(node)
     }
 
     /// Ends the node's life when the operation finishes.
-    pub(crate) fn free_node(&mut self, node: &Arc<Node>) {
-        let new = self.born.iter().any(|(born, _)| Arc::ptr_eq(born, node));
+    pub(crate) fn free_node(&mut self, node: &NodeRef) {
+        let new = self.born.iter().any(|(born, _)| born.is(node));
         assert!(
             !new,
             "node {} freed by the operation that made it",

@@ -23,9 +23,9 @@ use crate::inode::{AccessTimes, Inode, InodeCache, InodePools, Orphans, ShownAtt
 use crate::layout::Layout;
 use crate::logged::LoggedBlocks;
 use crate::namespace::KnownTargets;
-use crate::node::Node;
 use crate::node::cache::NodeCache;
 use crate::node::nat::Nat;
+use crate::node::{Node, NodeRef};
 use crate::pair;
 use crate::recovery::replay::Replayed;
 use crate::recovery::{self, Medium};
@@ -471,9 +471,9 @@ impl Mount {
         drop(room);
         for (nid, node) in nodes {
             if let (Some(image), true) = (node.image, node.changed) {
-                let node = Arc::new(Node::new(nid, image, volume.options.node_lock));
+                let node = NodeRef::new(Node::new(nid, image, volume.options.node_lock));
                 volume.nodes.make_dirty(core, &node);
-                volume.nodes.insert_new(node);
+                volume.nodes.insert_new(&node);
             }
         }
         Ok(volume)

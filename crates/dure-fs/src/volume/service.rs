@@ -8,12 +8,11 @@ use super::{FileSystem, RecordPolicy, Settler, Volume, partition_of};
 use crate::error::{Error, Result};
 use crate::format::inode::Time;
 use crate::format::node::{NodeImage, NodeKind};
-use crate::node::Node;
+use crate::node::{Node, NodeRef};
 use crate::op::OpKind;
 use crate::space::OpClass;
 use crate::units::{BLOCK_BYTES, Mark, Nid};
 use dure_block::Lba;
-use dure_sync::Arc;
 
 /// Checkpoints a caller tries before it reports a full log.
 const LOG_ROUNDS: u32 = 16;
@@ -120,7 +119,7 @@ impl Volume {
     ///
     /// # Errors
     /// `Corrupt` when it is free or another kind; errors of reading it.
-    pub(crate) fn node(&self, nid: Nid, kind: NodeKind) -> Result<Arc<Node>> {
+    pub(crate) fn node(&self, nid: Nid, kind: NodeKind) -> Result<NodeRef> {
         let node = match self.nodes.get(nid) {
             Some(node) => node,
             None => self.load_node(nid)?,
@@ -156,7 +155,7 @@ impl Volume {
         Ok(())
     }
 
-    fn load_node(&self, nid: Nid) -> Result<Arc<Node>> {
+    fn load_node(&self, nid: Nid) -> Result<NodeRef> {
         loop {
             let entry = self.nat.entry(nid)?;
             let block = entry.block();
@@ -190,7 +189,7 @@ impl Volume {
                 Err(_) if moved() => continue,
                 Err(error) => return Err(error),
             };
-            let node = Arc::new(Node::new(nid, image, self.options.node_lock));
+            let node = NodeRef::new(Node::new(nid, image, self.options.node_lock));
             if let Some(node) = self.nodes.insert_loaded(node, || !moved()) {
                 return Ok(node);
             }

@@ -1,12 +1,11 @@
 //! Byte streams over chains of blob nodes. A change rewrites the nodes whose piece differs, no others.
 
-use dure_sync::Arc;
 use zerocopy::FromBytes;
 
 use crate::error::{Error, Result};
 use crate::format::blob::{BLOB_BYTES, BlobHeader};
 use crate::format::node::NodeKind;
-use crate::node::Node;
+use crate::node::NodeRef;
 use crate::op::{Op, RECORD_BYTES_MAX};
 use crate::units::{Ino, Nid, to_u64};
 use crate::volume::Volume;
@@ -22,7 +21,7 @@ const HEADER_BYTES: usize = size_of::<BlobHeader>();
 /// The nodes of a stream.
 #[derive(Debug, Default)]
 pub(crate) struct Chain {
-    nodes: Vec<Arc<Node>>,
+    nodes: Vec<NodeRef>,
 }
 
 /// Nodes for a stream of `bytes` bytes.
@@ -125,7 +124,7 @@ impl Chain {
                 _ if last => Some(0),
                 next => next.map(|next| next.nid.0),
             };
-            let same = |node: &Arc<Node>, next| node.look(0, |payload| holds(payload, next, piece));
+            let same = |node: &NodeRef, next| node.look(0, |payload| holds(payload, next, piece));
             let node = self.nodes.get(at).zip(next);
             node.is_some_and(|(node, next)| same(node, next))
         };

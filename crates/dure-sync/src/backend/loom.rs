@@ -89,6 +89,7 @@ pub(crate) fn order(ordering: Ordering) -> Ordering {
         }
         (Weaken::Acquire, Ordering::AcqRel) => Ordering::Release,
         (Weaken::Release, Ordering::AcqRel) => Ordering::Acquire,
+        (Weaken::SeqCst, Ordering::SeqCst) => Ordering::AcqRel,
         _ => ordering,
     }
 }

@@ -1,6 +1,6 @@
 //! The slots of a lender.
 
-use dure_sync::atomic::{AtomicU32, Ordering};
+use dure_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use dure_sync::{Arc, Counted, Lend, Lender, Loan, Weaken, thread};
 
 use super::{BOTH, Watched, canaries, explore_with};
@@ -9,6 +9,8 @@ use super::{BOTH, Watched, canaries, explore_with};
 struct Object {
     count: AtomicU32,
     lender: Lender<Object>,
+    /// It lends no more.
+    gone: AtomicBool,
     /// Read through references, written by the deletion.
     content: Watched,
     deleted: AtomicU32,
@@ -34,6 +36,7 @@ fn made() -> (Arc<Object>, Counted<Object>) {
     let object = Arc::new(Object {
         count: AtomicU32::new(1),
         lender: Lender::default(),
+        gone: AtomicBool::new(false),
         content: Watched(loom::cell::UnsafeCell::new(0)),
         deleted: AtomicU32::new(0),
     });
@@ -140,4 +143,37 @@ fn opened_by_two() {
 fn a_slot_is_filled_by_one() {
     explore_with(3, opened_by_two);
     canaries(|| explore_with(3, opened_by_two), BOTH);
+}
+
+/// One opens a slot while the other sees to it that the object lends no more: no slot stays open.
+fn opened_beside_the_end() {
+    let (object, own) = made();
+    object.count.fetch_add(1, Ordering::Relaxed);
+    let theirs = Counted::new(Arc::clone(&object));
+    let opener = thread::spawn("opener", move || {
+        // Relaxed: the fences of the lender order it.
+        let lends = || !theirs.gone.load(Ordering::Relaxed);
+        let loan = theirs.lender.open_while(lends, || {
+            theirs.count.fetch_add(1, Ordering::Relaxed);
+            Counted::new(Arc::clone(&theirs))
+        });
+        if let Some(loan) = loan {
+            look(&loan);
+        }
+        drop(theirs);
+    });
+    object.gone.store(true, Ordering::Relaxed);
+    object.lender.shut(drop);
+    drop(own);
+    opener.join().unwrap();
+    assert_eq!(object.deleted.load(Ordering::Relaxed), 1, "no slot is open");
+}
+
+#[test]
+fn a_slot_does_not_stay_open_behind_the_end() {
+    explore_with(3, opened_beside_the_end);
+    canaries(
+        || explore_with(3, opened_beside_the_end),
+        &[Weaken::Acquire, Weaken::Release, Weaken::SeqCst],
+    );
 }

@@ -1,6 +1,5 @@
 //! Changing slots within an operation.
 
-use dure_sync::Arc;
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -12,7 +11,7 @@ use crate::format::inode::InodeRecord;
 use crate::format::node::NodeKind;
 use crate::format::slot::{DIRECT_SLOTS, Slot};
 use crate::inode::Inode;
-use crate::node::Node;
+use crate::node::{Node, NodeRef};
 use crate::op::{Op, SlotRef};
 use crate::units::{BlockNo, Nid};
 use crate::volume::Volume;
@@ -26,8 +25,8 @@ pub(crate) struct MapEdit<'a, 'v> {
     pub(super) inode: &'a Inode,
     /// The inode's record to be: direct slots, root, height and block count change here.
     pub(super) record: &'a mut InodeRecord,
-    born: Vec<Arc<Node>>,
-    leaf: Option<(u64, Arc<Node>)>,
+    born: Vec<NodeRef>,
+    leaf: Option<(u64, NodeRef)>,
     placed: SlotRuns,
     unplaced: SlotRuns,
 }
@@ -143,7 +142,7 @@ impl<'a, 'v> MapEdit<'a, 'v> {
     }
 
     /// The node `nid`, which may have been made by this operation.
-    pub(super) fn node(&self, nid: Nid, kind: NodeKind) -> Result<Arc<Node>> {
+    pub(super) fn node(&self, nid: Nid, kind: NodeKind) -> Result<NodeRef> {
         match self.born.iter().find(|node| node.nid == nid) {
             Some(node) => Ok(node.clone()),
             None => self.volume.node(nid, kind),
@@ -151,7 +150,7 @@ impl<'a, 'v> MapEdit<'a, 'v> {
     }
 
     /// The child of an index as this operation sees it.
-    pub(super) fn child(&self, index: &Arc<Node>, place: ChildPlace) -> Nid {
+    pub(super) fn child(&self, index: &NodeRef, place: ChildPlace) -> Nid {
         let read = |payload: &[u8]| {
             U64::read_from_bytes(&payload[place.bytes()])
                 .expect("8 bytes")
@@ -160,12 +159,12 @@ impl<'a, 'v> MapEdit<'a, 'v> {
         Nid(self.op.view(index, place.granule, read))
     }
 
-    pub(super) fn set_child(&mut self, index: &Arc<Node>, place: ChildPlace, child: Nid) {
+    pub(super) fn set_child(&mut self, index: &NodeRef, place: ChildPlace, child: Nid) {
         let bytes = &mut self.op.edit(index, place.granule)[place.bytes()];
         bytes.copy_from_slice(&child.0.to_le_bytes());
     }
 
-    fn new_node(&mut self, kind: NodeKind) -> Result<Arc<Node>> {
+    fn new_node(&mut self, kind: NodeKind) -> Result<NodeRef> {
         let node = self.op.new_node_of(kind, self.inode.ino)?;
         assert_ne!(node.nid.0, 0, "node 0 holds the root directory");
         self.born.push(node.clone());
@@ -173,7 +172,7 @@ impl<'a, 'v> MapEdit<'a, 'v> {
     }
 
     /// The leaf of `page`, made with all above it if it is not there.
-    fn leaf_for(&mut self, page: u64) -> Result<Arc<Node>> {
+    fn leaf_for(&mut self, page: u64) -> Result<NodeRef> {
         let start = path::node_start(page, 1);
         if let Some((cached, leaf)) = &self.leaf
             && *cached == start

@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use dure_sync::Arc;
 use zerocopy::IntoBytes;
 
 use super::edit::{MapEdit, leaf_owner};
@@ -11,7 +10,7 @@ use super::read::{check_root, check_slot, slot_of};
 use crate::error::Result;
 use crate::format::node::NodeKind;
 use crate::format::slot::{DIRECT_SLOTS, INDEX_CHILDREN, LEAF_SLOTS, Slot};
-use crate::node::Node;
+use crate::node::NodeRef;
 use crate::units::Nid;
 
 /// Slots one operation frees at most.
@@ -28,8 +27,8 @@ const _: () = assert!(
 /// A leaf and the index nodes above it, the root first, each with the child that leads down.
 #[derive(Debug)]
 struct Branch {
-    above: Vec<(Arc<Node>, ChildPlace)>,
-    leaf: Arc<Node>,
+    above: Vec<(NodeRef, ChildPlace)>,
+    leaf: NodeRef,
     start: u64,
 }
 
@@ -123,7 +122,7 @@ impl MapEdit<'_, '_> {
         (self.record.map_root, self.record.map_height) = (0.into(), 0.into());
     }
 
-    fn is_empty(&self, index: &Arc<Node>) -> bool {
+    fn is_empty(&self, index: &NodeRef) -> bool {
         let zero = |payload: &[u8]| payload.iter().all(|&byte| byte == 0);
         (0..index.granule_count()).all(|granule| self.op.view(index, granule, zero))
     }
@@ -147,8 +146,8 @@ impl MapEdit<'_, '_> {
         height: u32,
         start: u64,
         page: u64,
-        above: &mut Vec<(Arc<Node>, ChildPlace)>,
-    ) -> Result<Option<(u64, Arc<Node>)>> {
+        above: &mut Vec<(NodeRef, ChildPlace)>,
+    ) -> Result<Option<(u64, NodeRef)>> {
         if height == 1 {
             return Ok(Some((start, self.node(nid, NodeKind::Leaf)?)));
         }
