@@ -1,13 +1,14 @@
 //! The inode cache: number to inode, in shards; bounded, CLOCK eviction of clean inodes nobody pins.
 //!
 //! A shard belongs to a partition, so that a core which works on its own inodes shares no shard's lock
-//! with others. Inodes of one node are in different shards: whoever uses one of them is another one's
-//! neighbour only on the medium.
+//! with others. Inodes of one node, and of many nodes side by side, are in different shards: whoever uses one
+//! of them is another one's neighbour only on the medium, and looks it up beside the other's end. What an
+//! inode refers to is counted per shard too: whoever makes or ends an inode writes lines of its shard only.
 
 use std::collections::BTreeMap;
 
 use dure_sync::atomic::Ordering;
-use dure_sync::{Arc, CachePadded, OnceLock, PerCore, SpreadLock};
+use dure_sync::{Arc, CachePadded, OnceLock, SpreadLock};
 use zerocopy::FromBytes;
 
 use super::{Home, Inode, InodeRef, InodeState};
@@ -21,13 +22,27 @@ use crate::volume::Volume;
 
 /// Shards of one partition, at least and at most: inodes of one node, and of as many nodes side by side as
 /// there is room for, are in different ones.
-const SHARDS: (usize, usize) = (8, 64);
+const SHARDS: (usize, usize) = (8, 1024);
 
 /// Shards of all partitions, if each has at least its least.
 const SHARDS_ALL: usize = 2048;
 
+/// Shards of one partition, if there is room in that, however few inodes each has room for.
+const SHARDS_SMALL: usize = 64;
+
+/// Where there are more, each has room for so many inodes.
+const SHARD_INODES: usize = 8;
+
 /// Inodes an insert into a full shard looks at to make room.
 const SWEEP: usize = 32;
+
+/// A shard and what its inodes refer to.
+#[derive(Debug, Default)]
+struct Place {
+    shard: SpreadLock<INODE_SHARD, Shard>,
+    /// Made with the first inode. Its references are counted here alone.
+    home: OnceLock<Arc<Home>>,
+}
 
 #[derive(Debug, Default)]
 struct Shard {
@@ -51,49 +66,52 @@ pub(crate) struct InodeCache {
     partitions: u64,
     /// Shards of each partition.
     partition_shards: u64,
-    shards: Vec<CachePadded<SpreadLock<INODE_SHARD, Shard>>>,
+    places: Vec<CachePadded<Place>>,
     /// Most inodes in a shard before it evicts.
     shard_inodes_max: usize,
-    /// The volume, through a counted reference per core: inodes come and go on every core.
-    homes: PerCore<OnceLock<Arc<Home>>>,
+    /// What inodes refer to: copied for each shard.
+    home: OnceLock<Home>,
 }
 
 impl InodeCache {
     /// A cache of about `inodes_max` inodes for a volume with `partitions` partitions.
     pub(crate) fn new(inodes_max: usize, partitions: usize) -> InodeCache {
-        let partition_shards = (SHARDS_ALL / partitions).clamp(SHARDS.0, SHARDS.1);
+        let roomy = (inodes_max / partitions / SHARD_INODES).max(SHARDS_SMALL);
+        let partition_shards = (SHARDS_ALL / partitions)
+            .min(roomy)
+            .clamp(SHARDS.0, SHARDS.1);
         let shards = partitions * partition_shards;
         InodeCache {
             partitions: to_u64(partitions),
             partition_shards: to_u64(partition_shards),
-            shards: (0..shards)
-                .map(|_| CachePadded::new(SpreadLock::new(Shard::default())))
+            places: (0..shards)
+                .map(|_| CachePadded::new(Place::default()))
                 .collect(),
             shard_inodes_max: (inodes_max / shards).max(4),
-            homes: PerCore::new(partitions, |_| OnceLock::new()),
+            home: OnceLock::new(),
         }
     }
 
     /// Tells the cache its volume, once it is in its `Arc`.
     pub(crate) fn attach(&self, volume: &Arc<Volume>) {
-        for cell in self.homes.iter() {
-            let home = Home {
-                volume: Arc::downgrade(volume),
-                shown: volume.shown.clone(),
-            };
-            assert!(cell.set(Arc::new(home)).is_ok(), "a volume is mounted once");
-        }
+        let home = Home::new(volume);
+        assert!(self.home.set(home).is_ok(), "a volume is mounted once");
     }
 
-    /// What a new inode refers to.
-    pub(crate) fn home(&self) -> Arc<Home> {
-        self.homes.local().get().expect("attached at mount").clone()
+    /// What a new inode with this number refers to.
+    pub(crate) fn home(&self, ino: Ino) -> Arc<Home> {
+        let made = || Arc::new(self.home.get().expect("attached at mount").clone());
+        self.place(ino).home.get_or_init(made).clone()
+    }
+
+    fn place(&self, ino: Ino) -> &Place {
+        let (pair, _) = nat::place_of(ino.nid());
+        let place = pair % self.partitions * self.partition_shards + ino.0 % self.partition_shards;
+        &self.places[to_usize(place)]
     }
 
     fn shard(&self, ino: Ino) -> &SpreadLock<INODE_SHARD, Shard> {
-        let (pair, _) = nat::place_of(ino.nid());
-        let shard = pair % self.partitions * self.partition_shards + ino.0 % self.partition_shards;
-        &self.shards[to_usize(shard)]
+        &self.place(ino).shard
     }
 
     /// Pins the inode if it is in memory. `NotFound` when it is being deleted.
@@ -162,8 +180,8 @@ impl InodeCache {
     /// All inodes that satisfy `wanted`, pinned.
     pub(crate) fn collect(&self, wanted: impl Fn(&Inode) -> bool) -> Vec<InodeRef> {
         let mut found = Vec::new();
-        for shard in &self.shards {
-            let shard = shard.read();
+        for place in &self.places {
+            let shard = place.shard.read();
             found.extend(
                 shard
                     .inodes
@@ -195,9 +213,9 @@ impl InodeCache {
     /// Inodes in memory.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.shards
+        self.places
             .iter()
-            .map(|shard| shard.read().inodes.len())
+            .map(|place| place.shard.read().inodes.len())
             .sum()
     }
 }
@@ -205,8 +223,9 @@ impl InodeCache {
 impl Drop for InodeCache {
     fn drop(&mut self) {
         // Else these inodes would keep themselves.
-        for shard in &self.shards {
-            shard
+        for place in &self.places {
+            place
+                .shard
                 .write()
                 .inodes
                 .values()
@@ -326,7 +345,7 @@ impl Volume {
         ino: Ino,
         record: InodeRecord,
     ) -> Result<InodeRef> {
-        let inode = Inode::new(self.inodes.home(), node.clone(), record)?;
+        let inode = Inode::new(self.inodes.home(ino), node.clone(), record)?;
         let mut evicted = Vec::new();
         let mut shard = self.inodes.shard(ino).write();
         if let Some(there) = shard.inodes.get(&ino.0) {

@@ -69,7 +69,8 @@ impl Volume {
     /// The operation that freed a claimed inode has finished.
     pub(crate) fn inode_freed(&self, inode: &Inode) {
         self.inodes.remove(inode);
-        self.inode_pools.give(inode.ino);
+        let core = self.alloc_partition();
+        self.inode_pools.give(core, &inode.node, inode.ino);
         self.counters.inodes.add(-1);
     }
 

@@ -2,11 +2,12 @@
 //!
 //! **Invariants.** A pool holds free numbers of *adopted* nodes only, each at most once. A node is adopted
 //! before the first of its inodes is freed or handed out in this mount, at a moment when the granules with
-//! mode 0 are exactly its free inodes; from then on numbers come and go one by one. A freed number goes to
-//! the pool of the partition that its node's NAT entry is in; all numbers of a new node go to the core that
-//! made it, wherever its node id came from: it had no other. A core whose partition has no numbers
-//! and is running out of node ids takes numbers of the others, so that one core can use all inodes of the
-//! volume.
+//! mode 0 are exactly its free inodes; from then on numbers come and go one by one. A freed number belongs to
+//! the pool of the partition that its node's NAT entry is in; who frees it in another partition collects some
+//! before he brings them there (*away*), so that it shares no line with whoever makes inodes there. All
+//! numbers of a new node go to the core that made it, wherever its node id came from: it had no other. A core
+//! whose partition has no numbers and is running out of node ids takes numbers of the others, so that one
+//! core can use all inodes of the volume.
 
 use std::collections::BTreeSet;
 
@@ -28,11 +29,16 @@ use crate::volume::Volume;
 struct Pool {
     /// The last freed on top: its granule is in the cache.
     free: Vec<Ino>,
+    /// Freed here, of other partitions.
+    away: Vec<Ino>,
     adopted: BTreeSet<Nid>,
 }
 
 /// Numbers that a core takes of another partition at once.
 const STOLEN: usize = 64;
+
+/// Numbers of other partitions that a core keeps.
+const AWAY_MAX: usize = 64;
 
 /// Node ids that a partition does not make into nodes of inodes while other partitions have free inodes.
 const SPARE_NIDS: usize = 64;
@@ -65,11 +71,16 @@ impl InodePools {
         }
     }
 
-    fn pool(&self, nid: Nid) -> &Mutex<INODE_POOL, Pool> {
+    /// The partition whose pool the numbers of a node belong to.
+    fn home(&self, nid: Nid) -> CoreId {
         let (pair, _) = nat::place_of(nid);
         let partition = pair % to_u64(self.pools.len());
         let own = CoreId::new(u16::try_from(partition).expect("at most 1000"));
-        self.pools.get(self.alloc.partition(own))
+        self.alloc.partition(own)
+    }
+
+    fn pool(&self, nid: Nid) -> &Mutex<INODE_POOL, Pool> {
+        self.pools.get(self.home(nid))
     }
 
     fn pop(&self, core: CoreId) -> Option<FreeIno<'_>> {
@@ -86,41 +97,62 @@ impl InodePools {
         }
     }
 
-    /// Moves numbers of another partition to the pool of `core`.
-    fn steal(&self, core: CoreId, other: CoreId) {
+    /// Moves numbers to the pool of `core`: free ones of another partition, or what was to go away from there.
+    fn steal(&self, core: CoreId, from: CoreId) {
         let stolen = {
-            let free = &mut self.pools.get(other).lock().free;
-            free.split_off(free.len().saturating_sub(STOLEN))
+            let mut pool = self.pools.get(from).lock();
+            let free = pool.free.len();
+            if from == core || free == 0 {
+                std::mem::take(&mut pool.away)
+            } else {
+                pool.free.split_off(free.saturating_sub(STOLEN))
+            }
         };
         self.pools.get(core).lock().free.extend(stolen);
     }
 
     /// Makes the free inodes of a node available. To be called before an inode of it is freed.
     pub(crate) fn adopt(&self, node: &Node) {
-        let mut pool = self.pool(node.nid).lock();
-        if !pool.adopted.insert(node.nid) {
+        if node.is_adopted() {
             return;
         }
-        for index in (0..node.granule_count()).rev() {
-            let is_free = node.look(index, |payload| {
-                let (record, _) = InodeRecord::ref_from_prefix(payload).expect("496 bytes");
-                record.is_free()
-            });
-            let ino = Ino::new(node.nid, index);
-            if is_free && ino.0 != 0 {
-                pool.free.push(ino);
+        let mut pool = self.pool(node.nid).lock();
+        if pool.adopted.insert(node.nid) {
+            for index in (0..node.granule_count()).rev() {
+                let is_free = node.look(index, |payload| {
+                    let (record, _) = InodeRecord::ref_from_prefix(payload).expect("496 bytes");
+                    record.is_free()
+                });
+                let ino = Ino::new(node.nid, index);
+                if is_free && ino.0 != 0 {
+                    pool.free.push(ino);
+                }
             }
         }
+        node.set_adopted();
     }
 
-    /// The inode was freed by an operation that has finished.
-    pub(crate) fn give(&self, ino: Ino) {
-        let mut pool = self.pool(ino.nid()).lock();
+    /// An inode of this node was freed by an operation of `core` that has finished.
+    pub(crate) fn give(&self, core: CoreId, node: &Node, ino: Ino) {
         assert!(
-            pool.adopted.contains(&ino.nid()),
+            ino.nid() == node.nid && node.is_adopted(),
             "adopted before the inode was freed"
         );
-        pool.free.push(ino);
+        let home = self.home(node.nid);
+        let mut pool = self.pools.get(core).lock();
+        if home == core {
+            pool.free.push(ino);
+            return;
+        }
+        pool.away.push(ino);
+        if pool.away.len() >= AWAY_MAX {
+            let mut away = std::mem::take(&mut pool.away);
+            drop(pool);
+            away.sort_by_key(|ino| self.home(ino.nid()));
+            for numbers in away.chunk_by(|one, next| self.home(one.nid()) == self.home(next.nid())) {
+                self.pool(numbers[0].nid()).lock().free.extend(numbers);
+            }
+        }
     }
 }
 
@@ -133,6 +165,7 @@ impl FreeIno<'_> {
         let node = op.new_node(NodeKind::Inode)?;
         let adopted = self.pools.pool(node.nid).lock().adopted.insert(node.nid);
         assert!(adopted, "node {} is new", node.nid);
+        node.set_adopted();
         self.born = Some(node.clone());
         self.ino = Some(Ino::new(node.nid, 0));
         Ok((Ino::new(node.nid, 0), node))
@@ -155,11 +188,10 @@ impl Drop for FreeIno<'_> {
         let Some(ino) = self.ino else {
             return;
         };
-        let mut pool = self.pools.pool(ino.nid()).lock();
         if self.born.is_some() {
-            pool.adopted.remove(&ino.nid());
+            self.pools.pool(ino.nid()).lock().adopted.remove(&ino.nid());
         } else {
-            pool.free.push(ino);
+            self.pools.pools.get(self.core).lock().free.push(ino);
         }
     }
 }
@@ -181,6 +213,9 @@ impl Volume {
             for step in 0..partitions {
                 let number = (core.index() + step) % partitions;
                 let from = CoreId::new(u16::try_from(number).expect("at most 1000"));
+                if from == core {
+                    self.inode_pools.steal(core, core);
+                }
                 // Looks through all of them, where that has not been done.
                 self.nat.has_free(from, usize::MAX)?;
                 if let Some(free) = self.free_ino_of(core, from)? {

@@ -28,12 +28,23 @@ use crate::ranks::{INODE, WRITEBACK};
 use crate::units::Mark;
 use crate::volume::{AttributeRule, Volume};
 
-/// What every inode of a volume refers to; one for each core, since inodes come and go on every core.
-#[derive(Debug)]
+/// What every inode of a volume refers to; one for each shard of the cache, since inodes come and go on every
+/// core, often where others use their neighbours. Its count is alone on its line.
+#[derive(Debug, Clone)]
+#[repr(align(64))]
 pub(crate) struct Home {
     /// For the deletion at the last unpin.
-    pub(super) volume: Weak<Volume>,
-    pub(super) shown: Arc<ShownAttributes>,
+    volume: Weak<Volume>,
+    shown: Arc<ShownAttributes>,
+}
+
+impl Home {
+    pub(super) fn new(volume: &Arc<Volume>) -> Home {
+        Home {
+            volume: Arc::downgrade(volume),
+            shown: volume.shown.clone(),
+        }
+    }
 }
 
 /// Who made a change under the shared lock.

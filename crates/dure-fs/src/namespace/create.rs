@@ -186,7 +186,7 @@ impl Volume {
         let first = self.set_first_bucket(parent, state, &tree, &mut op);
         let record = self.new_record(&mut op, ino, &node, parent.ino, state, plan, blobs)?;
         op.replace(&node, ino.index(), record.as_bytes());
-        let inode = Arc::new(Inode::new(self.inodes.home(), node, record)?);
+        let inode = Arc::new(Inode::new(self.inodes.home(ino), node, record)?);
         let mut own = inode.state.try_write().expect("nobody knows it yet");
         // Before anybody can find the name, take it away and use the number again. Until the operation has
         // finished who asks for the number waits for `own`.
@@ -278,7 +278,7 @@ impl Volume {
         record.flags = U32::new(FLAG_ORPHAN);
         op.replace(&node, ino.index(), record.as_bytes());
         slot.fill(&mut op, ino, INTENT_DELETE);
-        let inode = Inode::new(self.inodes.home(), node, record)?;
+        let inode = Inode::new(self.inodes.home(ino), node, record)?;
         let mark = op.finish();
         {
             let mut state = inode.state.write_ordered();

@@ -54,6 +54,8 @@ pub(crate) struct Node {
     freed: AtomicU64,
     /// Which transaction has it (`records=image`).
     pub(crate) hold: Hold,
+    /// Of a node of inodes: `InodePools` has it. Set under the lock of the pool, once.
+    adopted: AtomicBool,
     /// CLOCK reference bit.
     referenced: AtomicBool,
     /// Written under the lock of the shard, alone; read by who would open a slot of the lender.
@@ -90,6 +92,7 @@ impl Node {
             dirty: AtomicBool::new(false),
             freed: AtomicU64::new(0),
             hold: Hold::new(),
+            adopted: AtomicBool::new(false),
             referenced: AtomicBool::new(true),
             cached: AtomicBool::new(false),
             lender: Lender::default(),
@@ -205,6 +208,18 @@ impl Node {
     pub(crate) fn freed_and_joined(&self) -> Option<u64> {
         let _joined = self.read(0);
         self.freed()
+    }
+
+    /// Its free inodes are known to the pools.
+    pub(crate) fn set_adopted(&self) {
+        // Release: pairs with the Acquire in `is_adopted`; the caller has looked which inodes are free.
+        self.adopted.store(true, Ordering::Release);
+    }
+
+    /// Whether the pools know its free inodes; else somebody may just find them.
+    pub(crate) fn is_adopted(&self) -> bool {
+        // Acquire: pairs with the Release in `set_adopted`.
+        self.adopted.load(Ordering::Acquire)
     }
 
     /// Notes a use, for CLOCK.
