@@ -14,8 +14,8 @@ use crate::ids::{JournalId, Mark};
 
 /// What the closure asks of the journals. The trait exists so that tests can play many cores.
 pub(crate) trait MarkSource {
-    /// Every handle of `journal` up to this number is valid.
-    fn valid_upto(&self, journal: JournalId) -> u64;
+    /// Whether the handle is valid.
+    fn is_valid(&self, mark: Mark) -> bool;
 
     /// Gives `sink` the marks of the handles of `journal` in `(above, upto]` that are not valid.
     /// If `upto` lies inside a transaction that is written already, the whole transaction counts.
@@ -59,7 +59,7 @@ impl Closure {
 
     /// Requires `mark`, unless it is valid already.
     pub(crate) fn require(&mut self, source: &impl MarkSource, mark: Mark) {
-        if mark.is_none() || mark.number() <= source.valid_upto(mark.journal()) {
+        if mark.is_none() || source.is_valid(mark) {
             return;
         }
         let need = &mut self.needs[mark.journal().index()];

@@ -15,7 +15,7 @@
 use dure_block::{BLOCK_BYTES, Lba, WriteFlags};
 use dure_sync::{MutexGuard, clock, current_core};
 
-use crate::closure::{Closure, MarkSource as _};
+use crate::closure::Closure;
 use crate::error::{CommitError, StopCause, StopReason};
 use crate::format::{Seal, TRANSACTION_HEADER_BYTES, TailPosition, seal};
 use crate::ids::{JournalId, Mark};
@@ -538,13 +538,12 @@ impl<S: Settle> Journal<S> {
             let own = mark.journal() == journal;
             // Crash scenario if a mark went as soon as its handle is written or even durable: the
             // handle may still be rejected for what *it* depends on, and this one with it.
-            let done = if self.rules.marks_until_valid {
-                self.valid_upto(mark.journal())
+            let open = if self.rules.marks_until_valid {
+                !self.is_valid(*mark)
             } else {
-                self.log(mark.journal()).reached.written()
+                mark.number() > self.log(mark.journal()).reached.written()
             };
-            mark.number() > done
-                && !(own && numbers.contains(&mark.number()))
+            open && !(own && numbers.contains(&mark.number()))
                 && (!own || self.rules.self_marks)
                 && self.rules.marks
         };

@@ -24,6 +24,7 @@ use crate::space::{
 };
 use crate::trace::{Trace, TraceEvent};
 use crate::units::to_u64;
+use crate::valid::Seen;
 
 /// What happens when a handle has become valid.
 pub trait Settle: Send + Sync {
@@ -132,6 +133,8 @@ pub struct Journal<S: Settle> {
     pub(crate) records: Records,
     pub(crate) rules: Rules,
     pub(crate) logs: Vec<CoreLog<S::Effect>>,
+    /// What the cores know of `logs`.
+    pub(crate) seen: Seen,
     /// By journal. Held over header writes and the flush behind them, so that a pair gets a new
     /// generation only after the previous one is durable.
     pub(crate) headers: CachePadded<Mutex<HEADERS, Vec<HeaderState>>>,
@@ -181,6 +184,7 @@ impl<S: Settle> Journal<S> {
             order: config.order,
             records: config.records,
             rules: config.rules,
+            seen: Seen::new(logs.len()),
             logs,
             headers: CachePadded::new(Mutex::new(headers)),
             is_stopped: AtomicBool::new(false),
@@ -281,13 +285,6 @@ impl<S: Settle> Journal<S> {
     /// Bytes of handles a free segment is sure to take.
     pub(crate) fn usable(&self) -> i64 {
         usable(self.records, self.segment_blocks, self.logs.len())
-    }
-
-    /// Whether the handle is durable with everything it depends on. It may be so a little before
-    /// this says so.
-    #[must_use]
-    pub fn is_valid(&self, mark: Mark) -> bool {
-        mark.is_none() || mark.number() <= self.log(mark.journal()).reached.valid()
     }
 
     /// Stops the journal for the file system's own reasons. The first reason is kept.

@@ -11,10 +11,15 @@
 //! durable, so whoever sees a handle valid may rely on its dependencies. Each effect is settled
 //! once, in join order per journal: one thread settles a journal at a time, others wait for it.
 //!
+//! **Lines.** Every operation asks whether what it was decided on is valid, mostly handles that have long
+//! been. So each core keeps what it has seen of each journal ([`Seen`]), and looks at the journal, which its
+//! committers write, only where that does not say so.
+//!
 //! **Crash.** Validity is not on the medium: recovery computes it from what is durable, and finds
 //! at least what was valid here.
 
-use dure_sync::{clock, current_core};
+use dure_sync::atomic::{AtomicU64, Ordering};
+use dure_sync::{CachePadded, PerCore, clock, current_core};
 
 use crate::closure::{Closure, MarkSource};
 use crate::ids::{JournalId, Mark};
@@ -23,9 +28,36 @@ use crate::log::CoreLog;
 use crate::statistics::Stall;
 use crate::trace::TraceEvent;
 
+/// Journals on one line pair.
+const LINE_JOURNALS: usize = 16;
+
+/// Up to where the handles of each journal are valid, as the cores have seen it.
+#[derive(Debug)]
+pub(crate) struct Seen(
+    /// By core, then journal. Written by tasks of the core; what one of them has seen stays true.
+    PerCore<Box<[CachePadded<[AtomicU64; LINE_JOURNALS]>]>>,
+);
+
+impl Seen {
+    /// Of so many journals, used by as many cores.
+    pub(crate) fn new(journals: usize) -> Seen {
+        let line = |_| CachePadded::new(std::array::from_fn(|_| AtomicU64::new(0)));
+        let lines = journals.div_ceil(LINE_JOURNALS);
+        Seen(PerCore::new(journals, |_| (0..lines).map(line).collect()))
+    }
+
+    fn of(&self, journal: JournalId) -> &AtomicU64 {
+        let (line, place) = (
+            journal.index() / LINE_JOURNALS,
+            journal.index() % LINE_JOURNALS,
+        );
+        &self.0.local()[line][place]
+    }
+}
+
 impl<S: Settle> MarkSource for Journal<S> {
-    fn valid_upto(&self, journal: JournalId) -> u64 {
-        self.log(journal).reached.valid()
+    fn is_valid(&self, mark: Mark) -> bool {
+        Journal::is_valid(self, mark)
     }
 
     fn marks_of(
@@ -40,6 +72,25 @@ impl<S: Settle> MarkSource for Journal<S> {
 }
 
 impl<S: Settle> Journal<S> {
+    /// Whether the handle is durable with everything it depends on. It may be so a little before
+    /// this says so.
+    #[must_use]
+    pub fn is_valid(&self, mark: Mark) -> bool {
+        if mark.is_none() {
+            return true;
+        }
+        let seen = self.seen.of(mark.journal());
+        // Acquire: pairs with the Release below, by another task of this core.
+        if mark.number() <= seen.load(Ordering::Acquire) {
+            return true;
+        }
+        let valid = self.log(mark.journal()).reached.valid();
+        // Release: pairs with the Acquire above; passes on what `Reached::valid` has shown. A task that has
+        // seen less may be the last to store: that is true, too.
+        seen.store(valid, Ordering::Release);
+        mark.number() <= valid
+    }
+
     /// Everything in `closure` is durable: raises `valid` and settles.
     /// `ns` is the time.
     pub(crate) fn advance_valid(&self, closure: &Closure, ns: u64) {

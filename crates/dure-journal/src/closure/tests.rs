@@ -55,8 +55,8 @@ impl Cores {
 }
 
 impl MarkSource for Cores {
-    fn valid_upto(&self, _: JournalId) -> u64 {
-        0
+    fn is_valid(&self, _: Mark) -> bool {
+        false
     }
 
     fn marks_of(
@@ -133,8 +133,8 @@ fn the_closure_is_closed() {
 fn what_is_valid_is_not_needed() {
     struct Valid;
     impl MarkSource for Valid {
-        fn valid_upto(&self, _: JournalId) -> u64 {
-            10
+        fn is_valid(&self, mark: Mark) -> bool {
+            mark.number() <= 10
         }
         fn marks_of(&self, _: JournalId, _: u64, _: u64, _: &mut dyn FnMut(Mark)) -> u64 {
             panic!("nothing is to be looked at")

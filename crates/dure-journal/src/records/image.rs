@@ -156,8 +156,8 @@ struct Still<'g, 'j, S: Settle> {
 }
 
 impl<S: Settle> MarkSource for Still<'_, '_, S> {
-    fn valid_upto(&self, journal: JournalId) -> u64 {
-        self.journal.log(journal).reached.valid()
+    fn is_valid(&self, mark: Mark) -> bool {
+        self.journal.is_valid(mark)
     }
 
     fn marks_of(
