@@ -89,6 +89,11 @@ impl Private {
         assert!(self.session.metadata(self.path()).unwrap().is_file());
     }
 
+    fn chmod(&mut self, turn: u64) {
+        let mode = if turn.is_multiple_of(2) { 0o600 } else { 0o640 };
+        self.session.set_permissions(self.path(), mode).unwrap();
+    }
+
     fn miss(&mut self, _turn: u64) {
         let path = format!("{}/nothing", self.directory);
         assert!(!self.session.exists(path).unwrap());
@@ -236,6 +241,12 @@ fn sim_lines_files_that_one_core_made_are_apart() {
     check(Maker::First, "open", Private::open);
 }
 
+/// Their records are granules of one node, which every change refers to.
+#[test]
+fn sim_lines_changes_of_inodes_of_one_node_are_apart() {
+    check(Maker::First, "chmod", Private::chmod);
+}
+
 /// A directory that has grown, in which every core has names of its own.
 struct Crowd {
     session: Session,
@@ -325,18 +336,12 @@ fn sim_lines_changes_of_a_grown_directory_move_few_lines() {
     assert!(list <= 90_000, "{list}");
 }
 
-/// The canary: calls in a shared directory do move lines.
+/// The canary: changes of one directory do move lines.
 #[test]
 fn sim_lines_canary_a_shared_directory_is_seen() {
     let (more, _) = transfers(Maker::Own, |private, turn| {
-        let directory = std::mem::replace(&mut private.directory, "/shared".to_owned());
-        private.page[0] = 1;
-        let path = format!("/shared/{}", directory.replace('/', "-"));
-        let options = OpenOptions::new().write(true).create_new(true);
-        drop(options.open(&private.session, &path).unwrap());
-        private.session.remove_file(&path).unwrap();
-        private.directory = directory;
-        let _ = turn;
+        let mode = if turn.is_multiple_of(2) { 0o700 } else { 0o750 };
+        private.session.set_permissions("/shared", mode).unwrap();
     });
     assert!(more > 400, "{more} transfers");
 }

@@ -149,7 +149,8 @@ impl InodePools {
             let mut away = std::mem::take(&mut pool.away);
             drop(pool);
             away.sort_by_key(|ino| self.home(ino.nid()));
-            for numbers in away.chunk_by(|one, next| self.home(one.nid()) == self.home(next.nid())) {
+            for numbers in away.chunk_by(|one, next| self.home(one.nid()) == self.home(next.nid()))
+            {
                 self.pool(numbers[0].nid()).lock().free.extend(numbers);
             }
         }

@@ -10,7 +10,11 @@ use crate::format::node::NodeKind;
 use crate::ranks::{DIRTY_NODES, NODE_SHARD};
 use crate::units::{Nid, to_usize};
 
-const SHARDS: usize = 64;
+/// Shards, at least and at most: who puts a node in has one alone.
+const SHARDS: (usize, usize) = (64, 1024);
+
+/// Where there are more than the least, each has room for so many nodes.
+const SHARD_NODES: usize = 16;
 
 /// Nodes looked at by one insert into a full shard.
 const SWEEP_NODES: usize = 16;
@@ -52,11 +56,13 @@ pub(crate) struct NodeCache {
 impl NodeCache {
     /// A cache that holds about `nodes_max` nodes, with dirty lists for `cores` cores.
     pub(crate) fn new(nodes_max: usize, cores: usize) -> NodeCache {
+        // A power of two, for `shard`.
+        let shards = 1 << (nodes_max / SHARD_NODES).clamp(SHARDS.0, SHARDS.1).ilog2();
         NodeCache {
-            shards: (0..SHARDS)
+            shards: (0..shards)
                 .map(|_| CachePadded::new(SpreadLock::new(Nodes::default())))
                 .collect(),
-            shard_nodes_max: (nodes_max / SHARDS).max(8),
+            shard_nodes_max: (nodes_max / shards).max(8),
             dirty: PerCore::new(cores, |_| Mutex::new(Vec::new())),
             dirty_nodes: PerCore::new(cores, |_| AtomicUsize::new(0)),
         }
@@ -64,12 +70,12 @@ impl NodeCache {
 
     /// Bound on nodes in memory.
     pub(crate) fn nodes_max(&self) -> usize {
-        self.shard_nodes_max * SHARDS
+        self.shard_nodes_max * self.shards.len()
     }
 
     fn shard(&self, nid: Nid) -> &Shard {
         let spread = nid.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        &self.shards[to_usize(spread) % SHARDS]
+        &self.shards[to_usize(spread) & (self.shards.len() - 1)]
     }
 
     /// The node, if it is in memory.
@@ -245,6 +251,96 @@ mod tests {
     use super::*;
     use crate::format::node::NodeImage;
     use crate::node::NodeLock;
+    use dure_sync::Weak;
+
+    fn fresh(nid: u64) -> NodeRef {
+        let image = NodeImage::fresh(NodeKind::Leaf, 1);
+        NodeRef::new(Node::new(Nid(nid), image, NodeLock::default()))
+    }
+
+    /// Cores use a node that they all know, while others push nodes out: who has it finds it in the cache,
+    /// unused it goes, and when the cache has gone nothing of it is left.
+    #[test]
+    fn sim_nodes_that_are_lent_stay_and_go() {
+        for seed in seeds(300) {
+            let run = try_run(Config::random(3, seed), || {
+                let cache = NodeCache::new(64, 3);
+                let node = fresh(9);
+                let weak: Weak<Node> = Arc::downgrade(node.node());
+                cache.insert_new(&node);
+                drop(node);
+                thread::scope(|scope| {
+                    for core in 0..2 {
+                        let cache = &cache;
+                        scope.spawn_on(CoreId::new(core), move || {
+                            for _ in 0..6 {
+                                let Some(node) = cache.get(Nid(9)) else {
+                                    return;
+                                };
+                                let again = node.clone();
+                                drop(node);
+                                let there = cache.get(Nid(9)).expect("it is in use");
+                                assert!(there.is(&again), "one node per nid");
+                            }
+                        });
+                    }
+                    scope.spawn_on(CoreId::new(2), || push_out(&cache, Nid(9)));
+                });
+                push_out(&cache, Nid(9));
+                push_out(&cache, Nid(9));
+                assert!(weak.upgrade().is_none(), "nobody uses it");
+            });
+            if let Err(failure) = run {
+                panic!("{failure}");
+            }
+        }
+    }
+
+    /// Puts so many nodes into the shard of `nid` that all which nobody uses go.
+    fn push_out(cache: &NodeCache, nid: Nid) {
+        let shard = cache.shard(nid);
+        let others = (10..)
+            .map(Nid)
+            .filter(|&n| std::ptr::eq(cache.shard(n), shard));
+        for nid in others.take(40) {
+            if cache.get(nid).is_none() {
+                cache.insert_new(&fresh(nid.0));
+            }
+        }
+    }
+
+    /// A node whose life ends while cores use it lends no more: the last of them ends it.
+    #[test]
+    fn sim_nodes_that_are_freed_lend_no_more() {
+        for seed in seeds(300) {
+            let run = try_run(Config::random(3, seed), || {
+                let cache = NodeCache::new(64, 3);
+                let node = fresh(9);
+                let weak: Weak<Node> = Arc::downgrade(node.node());
+                cache.insert_new(&node);
+                thread::scope(|scope| {
+                    for core in 0..2 {
+                        let (cache, own) = (&cache, node.clone());
+                        scope.spawn_on(CoreId::new(core), move || {
+                            for _ in 0..4 {
+                                drop((own.clone(), cache.get(Nid(9))));
+                            }
+                        });
+                    }
+                    scope.spawn_on(CoreId::new(2), || {
+                        node.set_freed(2);
+                        cache.remove_freed(&node);
+                    });
+                });
+                assert!(cache.get(Nid(9)).is_none());
+                drop(node);
+                assert!(weak.upgrade().is_none(), "it keeps itself");
+            });
+            if let Err(failure) = run {
+                panic!("{failure}");
+            }
+        }
+    }
 
     /// Two cores change different granules of a node. The one that finds it dirty joins; a checkpoint
     /// behind that join must find the node on a list, or its tail passes a change that no image holds.
@@ -253,8 +349,7 @@ mod tests {
         for seed in seeds(300) {
             let run = try_run(Config::random(2, seed), || {
                 let cache = NodeCache::new(64, 2);
-                let image = NodeImage::fresh(NodeKind::Leaf, 1);
-                let node = NodeRef::new(Node::new(Nid(9), image, NodeLock::default()));
+                let node = fresh(9);
                 thread::scope(|scope| {
                     scope.spawn_on(CoreId::new(0), || cache.make_dirty(CoreId::new(0), &node));
                     scope.spawn_on(CoreId::new(1), || {

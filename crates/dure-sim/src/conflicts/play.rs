@@ -37,7 +37,9 @@ fn volume(mount: &MountOptions) -> Volume {
     };
     let mount = MountOptions {
         background: Background::None,
-        cache_bytes: Some(8 << 20),
+        // Room for more inodes than the calls make: what is looked up next to each other is a matter of the
+        // number of shards, which goes by the room.
+        cache_bytes: Some(64 << 20),
         recovery_threads: Some(1),
         ..mount.clone()
     };

@@ -1,7 +1,7 @@
 //! How many inodes `df -i` shows.
 
 use dure_sync::Arc;
-use dure_sync::atomic::AtomicUsize;
+use dure_sync::atomic::{AtomicUsize, Ordering};
 
 use super::{Disk, directory, file, fresh, get, list, options};
 use crate::volume::MountOptions;
@@ -120,6 +120,48 @@ fn one_core_can_use_all_inodes_again_and_again() {
         disk.check();
         fs = mount();
     }
+}
+
+/// Who frees inodes of another partition keeps some of their numbers for a while: they are not lost to it.
+#[test]
+fn numbers_that_another_core_frees_are_used_again() {
+    let disk = Disk::with_journals(1 << 14, 2);
+    let core = Arc::new(AtomicUsize::new(1));
+    let mut options = options();
+    options.volume_rules.core = Some(core.clone());
+    let fs = FileSystem::open(disk.device.clone(), options).unwrap();
+    let root = fs.root().unwrap();
+    let directory = get_or_make(&fs, &root);
+    let make = |count: u32| {
+        for n in 0..count {
+            let name = format!("file{n}");
+            fs.create(&directory, name.as_bytes(), &file()).unwrap();
+        }
+    };
+    make(200);
+    let numbers = |fs: &FileSystem| {
+        let names = list(fs, &directory).into_iter();
+        let mut numbers: Vec<_> = names
+            .map(|name| fs.lookup(&directory, &name).unwrap().unwrap().ino())
+            .collect();
+        numbers.sort_unstable();
+        numbers
+    };
+    let first = numbers(&fs);
+    core.store(0, Ordering::Relaxed);
+    for name in list(&fs, &directory) {
+        fs.unlink(&directory, &name).unwrap();
+    }
+    core.store(1, Ordering::Relaxed);
+    make(200);
+    let again = numbers(&fs);
+    let same = again.iter().filter(|ino| first.contains(ino)).count();
+    // All but the few that core 0 keeps.
+    assert!(same >= 200 - 64, "{same} numbers were used again");
+    drop((directory, root));
+    fs.close().unwrap();
+    drop(fs);
+    disk.check();
 }
 
 fn get_or_make(fs: &FileSystem, root: &InodeRef) -> InodeRef {
