@@ -40,7 +40,7 @@ const SWEEP: usize = 32;
 #[derive(Debug, Default)]
 struct Place {
     shard: SpreadLock<INODE_SHARD, Shard>,
-    /// Made with the first inode. Its references are counted here alone.
+    /// Set at the mount. Its references are counted here alone.
     home: OnceLock<Arc<Home>>,
 }
 
@@ -69,8 +69,6 @@ pub(crate) struct InodeCache {
     places: Vec<CachePadded<Place>>,
     /// Most inodes in a shard before it evicts.
     shard_inodes_max: usize,
-    /// What inodes refer to: copied for each shard.
-    home: OnceLock<Home>,
 }
 
 impl InodeCache {
@@ -88,20 +86,21 @@ impl InodeCache {
                 .map(|_| CachePadded::new(Place::default()))
                 .collect(),
             shard_inodes_max: (inodes_max / shards).max(4),
-            home: OnceLock::new(),
         }
     }
 
     /// Tells the cache its volume, once it is in its `Arc`.
     pub(crate) fn attach(&self, volume: &Arc<Volume>) {
-        let home = Home::new(volume);
-        assert!(self.home.set(home).is_ok(), "a volume is mounted once");
+        for place in &self.places {
+            let home = Arc::new(Home::new(volume));
+            assert!(place.home.set(home).is_ok(), "a volume is mounted once");
+        }
     }
 
     /// What a new inode with this number refers to.
     pub(crate) fn home(&self, ino: Ino) -> Arc<Home> {
-        let made = || Arc::new(self.home.get().expect("attached at mount").clone());
-        self.place(ino).home.get_or_init(made).clone()
+        let home = self.place(ino).home.get();
+        home.expect("attached at mount").clone()
     }
 
     fn place(&self, ino: Ino) -> &Place {

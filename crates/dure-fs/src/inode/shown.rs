@@ -30,7 +30,7 @@ use crate::volume::{AttributeRule, Volume};
 
 /// What every inode of a volume refers to; one for each shard of the cache, since inodes come and go on every
 /// core, often where others use their neighbours. Its count is alone on its line.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Home {
     /// For the deletion at the last unpin.
