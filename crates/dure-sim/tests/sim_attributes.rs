@@ -11,7 +11,7 @@ use dure_fs::{
     AllocateMode, AttributeRule, Attributes, FileSystem, InodeRef, NewInode, ReadMode,
     SetAttributes, Stamp, SyncScope, VolumeRules, XattrMode,
 };
-use dure_sim::schedules::{assert_whole, mount_small, small_volume};
+use dure_sim::schedules::{assert_whole, mount_small, play_under, searched, small_volume};
 use dure_sync::clock::wall_coarse;
 use dure_sync::sim::{Config, Rng, run, seeds, try_run};
 use dure_sync::{Arc, CoreId, thread};
@@ -159,8 +159,7 @@ fn check_file(fs: &FileSystem, last: &[Last]) {
 
 fn share_a_file(rule: AttributeRule, seed: u64) -> Result<(), String> {
     let cores: u16 = [2, 3, 4][usize::try_from(seed % 3).unwrap()];
-    let config = [Config::random, Config::stall, Config::priority];
-    let config = config[usize::try_from(seed / 3 % 3).unwrap()](usize::from(cores), seed);
+    let config = searched(seed / 3, usize::from(cores), seed);
     let done = try_run(config, move || {
         let ram = small_volume(2048);
         let fs = mount(&ram, rule);
@@ -191,13 +190,11 @@ fn share_a_file(rule: AttributeRule, seed: u64) -> Result<(), String> {
 
 #[test]
 fn sim_attributes_change_beside_data() {
-    for rule in [AttributeRule::WhenMet, AttributeRule::AtOnce] {
-        for seed in seeds(100) {
-            if let Err(what) = share_a_file(rule, seed) {
-                panic!("{rule:?} seed={seed}: {what}");
-            }
-        }
-    }
+    play_under(
+        &[AttributeRule::WhenMet, AttributeRule::AtOnce],
+        100,
+        share_a_file,
+    );
 }
 
 #[test]
@@ -219,8 +216,7 @@ fn clock() -> (i64, u32) {
 
 /// One core changes the mode, others write, read and sync: what that core is shown is not older than its change.
 fn stamp_a_file(seed: u64) -> Result<(), String> {
-    let config = [Config::random, Config::stall, Config::priority];
-    let config = config[usize::try_from(seed % 3).unwrap()](3, seed);
+    let config = searched(seed, 3, seed);
     let done = try_run(config, move || {
         let ram = small_volume(2048);
         let fs = mount(&ram, AttributeRule::AtOnce);

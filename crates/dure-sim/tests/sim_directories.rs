@@ -14,7 +14,7 @@ use dure_fs::{
     DirectoryRule, Error, FileKind, FileSystem, InodeRef, NewInode, RenameMode, SyncScope,
     VolumeRules,
 };
-use dure_sim::schedules::{assert_whole, mount_small, small_volume};
+use dure_sim::schedules::{assert_whole, mount_small, play_under, searched, small_volume};
 use dure_sync::sim::{Config, Rng, run, seeds, try_run};
 use dure_sync::{Arc, CoreId, thread};
 
@@ -250,8 +250,7 @@ fn prepare(fs: &FileSystem) {
 
 fn share_directories(rule: DirectoryRule, seed: u64) -> Result<(), String> {
     let cores: u16 = [2, 3, 4][usize::try_from(seed % 3).unwrap()];
-    let config = [Config::random, Config::stall, Config::priority];
-    let config = config[usize::try_from(seed / 3 % 3).unwrap()](usize::from(cores), seed);
+    let config = searched(seed / 3, usize::from(cores), seed);
     let done = try_run(config, move || {
         let ram = small_volume(2048);
         let fs = mount(&ram, rule);
@@ -290,13 +289,11 @@ fn share_directories(rule: DirectoryRule, seed: u64) -> Result<(), String> {
 
 #[test]
 fn sim_directories_are_made_and_moved_beside_each_other() {
-    for rule in [DirectoryRule::WhenMet, DirectoryRule::AtOnce] {
-        for seed in seeds(100) {
-            if let Err(what) = share_directories(rule, seed) {
-                panic!("{rule:?} seed={seed}: {what}");
-            }
-        }
-    }
+    play_under(
+        &[DirectoryRule::WhenMet, DirectoryRule::AtOnce],
+        100,
+        share_directories,
+    );
 }
 
 #[test]
@@ -310,8 +307,7 @@ fn sim_directories_canary_subdirectories_that_nobody_counts_are_missed() {
 #[test]
 fn sim_directories_are_counted_at_one_moment() {
     for seed in seeds(200) {
-        let config = [Config::random, Config::stall, Config::priority];
-        let config = config[usize::try_from(seed % 3).unwrap()](3, seed);
+        let config = searched(seed, 3, seed);
         let done = try_run(config, || {
             let fs = mount(&small_volume(2048), DirectoryRule::AtOnce);
             prepare(&fs);
@@ -372,8 +368,7 @@ fn fill_under_another_name(fs: &FileSystem) {
 #[test]
 fn sim_directories_that_are_empty_are_never_called_full() {
     for seed in seeds(200) {
-        let config = [Config::random, Config::stall, Config::priority];
-        let config = config[usize::try_from(seed % 3).unwrap()](2, seed);
+        let config = searched(seed, 2, seed);
         let done = try_run(config, || {
             let fs = mount(&small_volume(2048), DirectoryRule::AtOnce);
             prepare(&fs);

@@ -13,8 +13,8 @@ use dure_fs::{
     AttributeRule, Error, FileSystem, InodeRef, NewInode, ReadMode, RenameMode, SetAttributes,
     Stamp, SyncScope, VolumeRules,
 };
-use dure_sim::schedules::{assert_whole, mount_small, small_volume};
-use dure_sync::sim::{Config, Rng, run, seeds, try_run};
+use dure_sim::schedules::{assert_whole, mount_small, play_under, searched, small_volume};
+use dure_sync::sim::{Config, Rng, run, try_run};
 use dure_sync::{Arc, CoreId, thread};
 
 const PAGE: usize = 4096;
@@ -238,8 +238,7 @@ fn prepare(fs: &FileSystem, cores: u16) -> Vec<InodeRef> {
 
 fn share_files(rule: AttributeRule, seed: u64) -> Result<(), String> {
     let cores: u16 = [2, 3, 4][usize::try_from(seed % 3).unwrap()];
-    let config = [Config::random, Config::stall, Config::priority];
-    let config = config[usize::try_from(seed / 3 % 3).unwrap()](usize::from(cores), seed);
+    let config = searched(seed / 3, usize::from(cores), seed);
     let anchors = [Anchors::Stay, Anchors::Go][usize::try_from(seed / 9 % 2).unwrap()];
     let done = try_run(config, move || {
         let ram = small_volume(2048);
@@ -285,13 +284,11 @@ fn share_files(rule: AttributeRule, seed: u64) -> Result<(), String> {
 
 #[test]
 fn sim_names_change_beside_data() {
-    for rule in [AttributeRule::WhenMet, AttributeRule::AtOnce] {
-        for seed in seeds(100) {
-            if let Err(what) = share_files(rule, seed) {
-                panic!("{rule:?} seed={seed}: {what}");
-            }
-        }
-    }
+    play_under(
+        &[AttributeRule::WhenMet, AttributeRule::AtOnce],
+        100,
+        share_files,
+    );
 }
 
 #[test]

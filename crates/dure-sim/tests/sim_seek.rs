@@ -11,9 +11,9 @@ use dure_fs::{
     VolumeRules,
 };
 use dure_sim::conflicts::{Options, survey};
-use dure_sim::schedules::{mount_small, small_volume};
+use dure_sim::schedules::{mount_small, searched, small_volume};
 use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use dure_sync::sim::{Config, Rng, seeds, try_run};
+use dure_sync::sim::{Rng, seeds, try_run};
 use dure_sync::{CoreId, thread};
 
 const PAGE: u64 = 4096;
@@ -189,8 +189,7 @@ impl File {
 
 /// One core moves the end of the file and of its data, one its beginning, the others look.
 fn seek_beside(seed: u64) -> Result<(), String> {
-    let config = [Config::random, Config::stall, Config::priority];
-    let config = config[usize::try_from(seed % 3).unwrap()](4, seed);
+    let config = searched(seed, 4, seed);
     let done = try_run(config, move || {
         let file = File::new();
         let phase = |falls: bool| {

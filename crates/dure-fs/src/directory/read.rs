@@ -210,7 +210,7 @@ impl Volume {
     }
 
     /// Whether there is an entry in the directory's first node, as far as can be seen without a lock. The caller
-    /// shares the directory, perhaps with somebody who changes it: `No` is a hint.
+    /// shares the directory, perhaps with somebody who changes it: what was seen may be gone.
     pub(crate) fn seen_full(&self, directory: &InodeState) -> Result<bool> {
         let root = Nid(directory.record.map_root.get());
         if root.0 == 0 {

@@ -2,8 +2,8 @@
 //!
 //! **Problem.** With one lock per file, writers of different pages wait for each other. **Structure.**
 //! [`Ranges`] holds the file's [`RangeLock`], of the policy the mount says, from the moment two tasks
-//! have met in the file, or have taken turns in it (`Turns`): a file of one task has none and pays nothing. Calls take their range first, then
-//! what they need of the locks below. Who has a range alone and finds its pages dirty and within the
+//! have met in the file, or have taken turns in it (`Turns`): a file of one task has none and pays nothing.
+//! Calls take their range first, then what they need of the locks below. Who has a range alone and finds its pages dirty and within the
 //! file copies into them under the *shared* inode lock; everything else (new pages, size, map) still
 //! needs the inode alone, if only for a moment. Readers take no range: they copy under the shared inode lock,
 //! and look at the version of each page before and after; only who meets writers again and again shares the

@@ -1,8 +1,9 @@
 //! Making files shorter and longer.
 //!
 //! **Structure.** Longer is a matter of memory: the size is pending until write-back logs it; the same size
-//! with nothing behind it changes times only, beside others who share the file. Shorter is one operation if few slots go (see `map::free`); else the first one
-//! also logs an intent {inode, size} in the orphan list, and further ones free the rest.
+//! with nothing behind it changes times only, beside others who share the file. Shorter is one operation if
+//! few slots go (see `map::free`); else the first one also logs an intent {inode, size} in the orphan list,
+//! and further ones free the rest.
 //!
 //! **Invariants.** The first operation has the new size and, if the end is inside a page, that page with a
 //! zero tail, written out of place beforehand: there is no state in which old bytes lie behind the end.

@@ -368,10 +368,8 @@ impl Volume {
         let mut op = self.op_for_data(OpKind::Write, nodes, pages)?;
         let mut state = inode.state.write_unseen();
         let shown = inode.data_part(&state);
-        let mut record = state.record;
+        let mut record = inode.draft(&state);
         record.size = FileState::loggable_size(&record, batch.size, batch.next);
-        state.file.merge_times(&mut record);
-        inode.access_time.merge(&mut record);
         let mut edit = MapEdit::new(self, &mut op, inode, &mut record);
         let bytes = batch.copies.bytes(targets.len());
         for (target, bytes) in targets.iter().zip(bytes.chunks_exact(BLOCK_BYTES)) {
@@ -391,9 +389,7 @@ impl Volume {
             self.keep_logged(&mut batch.copies, targets, room);
         }
         state.file.note_mark(op.finish());
-        state.record = record;
-        state.file.times_merged();
-        inode.access_time.clear();
+        inode.stored(&mut state, record);
         state.file.map_changes += 1;
         for &page in &batch.pages {
             state.file.pages.end_writing(page);
@@ -477,17 +473,13 @@ impl Volume {
             return Ok(());
         }
         let shown = inode.data_part(&state);
-        let mut record = state.record;
+        let mut record = inode.draft(&state);
         let from = record.size.get() / BLOCK_BYTES_U64;
         let next = state.file.pages.next_unclean(from..u64::MAX);
         record.size = FileState::loggable_size(&record, state.file.size(), next);
-        state.file.merge_times(&mut record);
-        inode.access_time.merge(&mut record);
         MapEdit::new(self, &mut op, inode, &mut record).end();
         state.file.note_mark(op.finish());
-        state.record = record;
-        state.file.times_merged();
-        inode.access_time.clear();
+        inode.stored(&mut state, record);
         inode.hide_unless(&state, &shown);
         Ok(())
     }

@@ -222,7 +222,7 @@ impl FileSystem {
         let plain = inode.plain_part(&state, &state.record, None);
         let plain = plain.expect("nobody else changes it");
         let data = inode.data_part(&state);
-        Ok(Attributes::of(inode.id(), inode.kind, &plain, &data))
+        Ok(Attributes::of(inode.id(), &plain, &data))
     }
 
     /// What decides who may use an inode.
@@ -300,7 +300,7 @@ pub(crate) fn asked(
     inode
         .state
         .asked(state, (&plain, plain_holds), (&data, data_holds));
-    Some(Attributes::of(inode.id(), inode.kind, &plain, &data))
+    Some(Attributes::of(inode.id(), &plain, &data))
 }
 
 impl Inode {

@@ -3,10 +3,10 @@
 //! **Problem.** chmod and setxattr, link, unlink and rename commute with reads and overwrites of the file's
 //! data. If they took the inode alone, they would keep these out, and write the lines of its lock that all
 //! of them read.
-//! **Structure.** Once readers have met in the lock of a file's state, or writers in the file, who changes attributes shares the
-//! state and has [`Changes`] alone instead. What it changed stays there, as [`Changed`], until somebody
-//! takes the state alone: that moves it into the state before anybody looks (`StateLock::taken_alone`).
-//! So who has the state alone need not know of this, nor who shares it for the data's sake.
+//! **Structure.** Once readers have met in the lock of a file's state, or writers in the file, who changes
+//! attributes shares the state and has [`Changes`] alone instead. What it changed stays there, as [`Changed`],
+//! until somebody takes the state alone: that moves it into the state before anybody looks
+//! (`StateLock::take_over`). So who has the state alone need not know of this, nor who shares it for the data's sake.
 //!
 //! **Invariants.** The record in [`Changed`], or if there is none the state's, equals the granule. It differs
 //! from the state's in attributes only: mode, owner, group, ctime, the number of names, whether an orphan slot
@@ -16,7 +16,8 @@
 //! state, and let go before it: so who has the state alone finds it free. Who shares the state and finds
 //! none goes by the state, as it was when he came: names may change beside him, extended attributes only
 //! after somebody has had the state alone. The time of the change is in the record here; who only uses the data
-//! goes by that of the state, so that a change writes no line he looks at. **On a crash** nothing of this is needed: the operation is in the log.
+//! goes by that of the state, so that a change writes no line he looks at. **On a crash** nothing of this is
+//! needed: the operation is in the log.
 
 use dure_sync::atomic::{AtomicBool, Ordering};
 use dure_sync::{CachePadded, RwLockWriteGuard, SpreadLock, SpreadReadGuard};

@@ -15,7 +15,7 @@ use zerocopy::little_endian::{I64, U32};
 use super::Attributes;
 use crate::directory::stamp::latest;
 use crate::format::inode::Time;
-use crate::namespace::{FileKind, InodeId};
+use crate::namespace::InodeId;
 
 const WORDS: usize = 7;
 const WAYS: usize = 4;
@@ -159,11 +159,11 @@ impl DataPart {
 
 impl Attributes {
     /// Of both parts, as they are at one moment.
-    pub(super) fn of(id: InodeId, kind: FileKind, plain: &PlainPart, data: &DataPart) -> Self {
+    pub(super) fn of(id: InodeId, plain: &PlainPart, data: &DataPart) -> Self {
         Attributes {
             ino: id.ino(),
             generation: id.generation(),
-            kind,
+            kind: id.kind(),
             mode: plain.mode,
             nlink: plain.nlink,
             uid: plain.uid,
@@ -198,9 +198,8 @@ impl ShownAttributes {
         // still there afterwards.
         self.plain.find(hash(id), |words| {
             let plain = PlainPart::decode(words, id)?;
-            let kind = FileKind::from_mode(plain.mode)?;
             let data = self.data(id)?;
-            Some(Attributes::of(id, kind, &plain, &data))
+            Some(Attributes::of(id, &plain, &data))
         })
     }
 
@@ -245,6 +244,7 @@ impl ShownAttributes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::namespace::FileKind;
     use crate::units::Ino;
 
     fn at(secs: i64, nanos: u32) -> Time {
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(table.get(id(LIFE)), None, "no data");
         assert_eq!(table.plain(id(LIFE)), Some(plain));
         table.put_data(id(LIFE), &data, || true);
-        let both = Attributes::of(id(LIFE), FileKind::Symlink, &plain, &data);
+        let both = Attributes::of(id(LIFE), &plain, &data);
         assert_eq!(table.get(id(LIFE)), Some(both));
         assert_eq!(both.ctime, at(7, 0), "the later one");
         assert_eq!(

@@ -253,6 +253,15 @@ mod tests {
     use crate::node::NodeLock;
     use dure_sync::Weak;
 
+    /// Plays `body` on so many cores, in many schedules.
+    fn each_schedule(cores: usize, body: impl Fn() + Copy + 'static) {
+        for seed in seeds(300) {
+            if let Err(failure) = try_run(Config::random(cores, seed), body) {
+                panic!("{failure}");
+            }
+        }
+    }
+
     fn fresh(nid: u64) -> NodeRef {
         let image = NodeImage::fresh(NodeKind::Leaf, 1);
         NodeRef::new(Node::new(Nid(nid), image, NodeLock::default()))
@@ -262,38 +271,33 @@ mod tests {
     /// unused it goes, and when the cache has gone nothing of it is left.
     #[test]
     fn sim_nodes_that_are_lent_stay_and_go() {
-        for seed in seeds(300) {
-            let run = try_run(Config::random(3, seed), || {
-                let cache = NodeCache::new(64, 3);
-                let node = fresh(9);
-                let weak: Weak<Node> = Arc::downgrade(node.node());
-                cache.insert_new(&node);
-                drop(node);
-                thread::scope(|scope| {
-                    for core in 0..2 {
-                        let cache = &cache;
-                        scope.spawn_on(CoreId::new(core), move || {
-                            for _ in 0..6 {
-                                let Some(node) = cache.get(Nid(9)) else {
-                                    return;
-                                };
-                                let again = node.clone();
-                                drop(node);
-                                let there = cache.get(Nid(9)).expect("it is in use");
-                                assert!(there.is(&again), "one node per nid");
-                            }
-                        });
-                    }
-                    scope.spawn_on(CoreId::new(2), || push_out(&cache, Nid(9)));
-                });
-                push_out(&cache, Nid(9));
-                push_out(&cache, Nid(9));
-                assert!(weak.upgrade().is_none(), "nobody uses it");
+        each_schedule(3, || {
+            let cache = NodeCache::new(64, 3);
+            let node = fresh(9);
+            let weak: Weak<Node> = Arc::downgrade(node.node());
+            cache.insert_new(&node);
+            drop(node);
+            thread::scope(|scope| {
+                for core in 0..2 {
+                    let cache = &cache;
+                    scope.spawn_on(CoreId::new(core), move || {
+                        for _ in 0..6 {
+                            let Some(node) = cache.get(Nid(9)) else {
+                                return;
+                            };
+                            let again = node.clone();
+                            drop(node);
+                            let there = cache.get(Nid(9)).expect("it is in use");
+                            assert!(there.is(&again), "one node per nid");
+                        }
+                    });
+                }
+                scope.spawn_on(CoreId::new(2), || push_out(&cache, Nid(9)));
             });
-            if let Err(failure) = run {
-                panic!("{failure}");
-            }
-        }
+            push_out(&cache, Nid(9));
+            push_out(&cache, Nid(9));
+            assert!(weak.upgrade().is_none(), "nobody uses it");
+        });
     }
 
     /// Puts so many nodes into the shard of `nid` that all which nobody uses go.
@@ -312,56 +316,46 @@ mod tests {
     /// A node whose life ends while cores use it lends no more: the last of them ends it.
     #[test]
     fn sim_nodes_that_are_freed_lend_no_more() {
-        for seed in seeds(300) {
-            let run = try_run(Config::random(3, seed), || {
-                let cache = NodeCache::new(64, 3);
-                let node = fresh(9);
-                let weak: Weak<Node> = Arc::downgrade(node.node());
-                cache.insert_new(&node);
-                thread::scope(|scope| {
-                    for core in 0..2 {
-                        let (cache, own) = (&cache, node.clone());
-                        scope.spawn_on(CoreId::new(core), move || {
-                            for _ in 0..4 {
-                                drop((own.clone(), cache.get(Nid(9))));
-                            }
-                        });
-                    }
-                    scope.spawn_on(CoreId::new(2), || {
-                        node.set_freed(2);
-                        cache.remove_freed(&node);
+        each_schedule(3, || {
+            let cache = NodeCache::new(64, 3);
+            let node = fresh(9);
+            let weak: Weak<Node> = Arc::downgrade(node.node());
+            cache.insert_new(&node);
+            thread::scope(|scope| {
+                for core in 0..2 {
+                    let (cache, own) = (&cache, node.clone());
+                    scope.spawn_on(CoreId::new(core), move || {
+                        for _ in 0..4 {
+                            drop((own.clone(), cache.get(Nid(9))));
+                        }
                     });
+                }
+                scope.spawn_on(CoreId::new(2), || {
+                    node.set_freed(2);
+                    cache.remove_freed(&node);
                 });
-                assert!(cache.get(Nid(9)).is_none());
-                drop(node);
-                assert!(weak.upgrade().is_none(), "it keeps itself");
             });
-            if let Err(failure) = run {
-                panic!("{failure}");
-            }
-        }
+            assert!(cache.get(Nid(9)).is_none());
+            drop(node);
+            assert!(weak.upgrade().is_none(), "it keeps itself");
+        });
     }
 
     /// Two cores change different granules of a node. The one that finds it dirty joins; a checkpoint
     /// behind that join must find the node on a list, or its tail passes a change that no image holds.
     #[test]
     fn sim_race_a_dirty_node_is_on_a_list() {
-        for seed in seeds(300) {
-            let run = try_run(Config::random(2, seed), || {
-                let cache = NodeCache::new(64, 2);
-                let node = fresh(9);
-                thread::scope(|scope| {
-                    scope.spawn_on(CoreId::new(0), || cache.make_dirty(CoreId::new(0), &node));
-                    scope.spawn_on(CoreId::new(1), || {
-                        if !cache.make_dirty(CoreId::new(1), &node) {
-                            assert_eq!(cache.take_dirty().len(), 1, "the node is on no list");
-                        }
-                    });
+        each_schedule(2, || {
+            let cache = NodeCache::new(64, 2);
+            let node = fresh(9);
+            thread::scope(|scope| {
+                scope.spawn_on(CoreId::new(0), || cache.make_dirty(CoreId::new(0), &node));
+                scope.spawn_on(CoreId::new(1), || {
+                    if !cache.make_dirty(CoreId::new(1), &node) {
+                        assert_eq!(cache.take_dirty().len(), 1, "the node is on no list");
+                    }
                 });
             });
-            if let Err(failure) = run {
-                panic!("{failure}");
-            }
-        }
+        });
     }
 }

@@ -26,7 +26,7 @@ use dure_fs::{
     NewInode, RangeRule, Rules, Stamp, VolumeRules,
 };
 use dure_sync::atomic::AtomicU64;
-use dure_sync::sim::{Config, try_run};
+use dure_sync::sim::{Config, seeds, try_run};
 use dure_sync::{Arc, CoreId, thread};
 
 use cut::Cutter;
@@ -78,6 +78,34 @@ pub fn mount_small(ram: &Arc<RamDevice>, volume_rules: VolumeRules) -> FileSyste
 pub fn assert_whole(ram: Arc<RamDevice>) {
     let report = check(share(ram), &CheckOptions::default()).expect("it can be read");
     assert_eq!(report.issues(), [], "after unmount");
+}
+
+/// One of three ways to search the schedules of `cores` cores.
+#[must_use]
+pub fn searched(way: u64, cores: usize, seed: u64) -> Config {
+    match way % 3 {
+        0 => Config::random(cores, seed),
+        1 => Config::stall(cores, seed),
+        _ => Config::priority(cores, seed),
+    }
+}
+
+/// Plays `play` under each of the rules, with `count` seeds or as many as the run is told.
+///
+/// # Panics
+/// If it ends with an error.
+pub fn play_under<R: Copy + std::fmt::Debug>(
+    rules: &[R],
+    count: u64,
+    play: impl Fn(R, u64) -> Result<(), String>,
+) {
+    for &rule in rules {
+        for seed in seeds(count) {
+            if let Err(what) = play(rule, seed) {
+                panic!("{rule:?} seed={seed}: {what}");
+            }
+        }
+    }
 }
 
 /// What is played, and how hard it is looked at.

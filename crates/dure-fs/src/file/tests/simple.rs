@@ -272,6 +272,29 @@ fn a_truncate_to_the_size_of_the_file_frees_what_lies_behind() {
 }
 
 #[test]
+fn a_read_before_a_write_back_of_pages_keeps_its_time() {
+    let world = World::new(8192, 8 << 20);
+    let fs = world.mount();
+    let inode = file(&fs);
+    fs.write(&inode, 0, &[7; 5000], Stamp::Set).unwrap();
+    fs.fsync(&inode, SyncScope::All).unwrap();
+    let made = fs.attributes(&inode).unwrap();
+    while fs.0.now() == made.mtime {
+        dure_sync::thread::yield_now();
+    }
+    fs.read(&inode, 0, &mut [0; 100], ReadMode::Cached).unwrap();
+    let read = fs.attributes(&inode).unwrap().atime;
+    assert_ne!(read, made.atime);
+    fs.write(&inode, 0, &[8; 100], Stamp::Set).unwrap();
+    fs.fsync(&inode, SyncScope::All).unwrap();
+    assert_eq!(fs.attributes(&inode).unwrap().atime, read);
+    drop(inode);
+    drop(fs);
+    let fs = world.mount();
+    assert_eq!(fs.attributes(&file(&fs)).unwrap().atime, read);
+}
+
+#[test]
 fn times_alone_do_not_make_a_data_sync_write() {
     let world = World::new(8192, 8 << 20);
     let fs = world.mount();
