@@ -6,7 +6,7 @@
 //! own slot (`dure_sync::Lender`), which has one counted pin. **Invariants.** The count rises from 0, and
 //! slots are opened, only under the lock of the inode's shard: hence a claim under that lock, alone, is
 //! final. A slot that is open keeps the inode: so who wants to know whether it is used closes the slots
-//! before he looks; of an inode without a name they stay closed, and its last pin to go brings the count to
+//! before he looks, with a pin of his own in the count, since a loan looks like the others of its slot; of an inode without a name they stay closed, and its last pin to go brings the count to
 //! 0. **On a crash** the orphan slots name the inodes without a name.
 
 use std::ops::Deref;
@@ -130,15 +130,6 @@ impl Inode {
         self.pins.count.load(Ordering::Acquire) > pins
     }
 
-    /// Whether somebody else than the caller, who has a pin and no lock of a shard, uses it. Only a hint.
-    pub(crate) fn is_shared(&self) -> bool {
-        if self.has_more_pins(1) {
-            // Pins in slots that nobody uses are no use.
-            self.pins.lender.close(drop);
-        }
-        self.has_more_pins(1)
-    }
-
     /// Closes the slots. The caller holds the shard's lock, alone, and wants nothing of the inode.
     pub(super) fn stop_lending(&self) {
         self.pins.lender.close(|pin| {
@@ -236,6 +227,13 @@ impl InodeRef {
         }
     }
 
+    /// The same use, with a pin of its own: the count does not tell a loan from others of its slot.
+    fn into_counted(self) -> InodeRef {
+        let pin = Inode::counted(self.inode());
+        // What `self` had goes back now, and is not the last pin.
+        InodeRef::new(self.id, Pin::Counted(pin))
+    }
+
     /// Drops it for a caller who has the volume, so that its end needs no reference to that.
     fn release(self, volume: &Volume) {
         let pin = match self.pin {
@@ -292,6 +290,29 @@ impl<'v> LocalRef<'v> {
     pub(crate) fn new(pin: InodeRef, volume: &'v Volume) -> LocalRef<'v> {
         let pin = Some(pin);
         LocalRef { pin, volume }
+    }
+
+    /// Whether somebody else uses the inode. The caller holds no lock of a shard. Only a hint.
+    pub(crate) fn is_shared(&mut self) -> bool {
+        self.pin = self.pin.take().map(InodeRef::into_counted);
+        let inode = self.inode();
+        if inode.has_more_pins(1) {
+            // Pins in slots that nobody uses are no use.
+            inode.pins.lender.close(drop);
+        }
+        inode.has_more_pins(1)
+    }
+
+    /// Claims the inode for deletion if nobody else uses it, which only who has asked before
+    /// ([`LocalRef::is_shared`]) can know. Then nobody can pin it again, and the caller must free it.
+    pub(crate) fn claim(&self) -> bool {
+        matches!(
+            self.pin,
+            Some(InodeRef {
+                pin: Pin::Counted(_),
+                ..
+            })
+        ) && self.volume.inodes.claim(self.inode(), 1)
     }
 }
 

@@ -88,13 +88,13 @@ impl Volume {
         let parent = directory.inode();
         // Declared before the locks, so that its pin goes after them: it may be the last.
         let victim = self.look_up(directory, name)?.ok_or(Error::NotFound)?;
-        let victim = LocalRef::new(victim, self);
+        let mut victim = LocalRef::new(victim, self);
         removal.check(victim.kind())?;
-        let inode = victim.inode();
         if removal == Removal::Rmdir && self.seems_full(directory, name, &victim)? {
             return Err(Error::NotEmpty.into());
         }
-        let (slot, names) = self.slot_for(inode)?;
+        let (slot, names) = self.slot_for(&mut victim)?;
+        let inode = victim.inode();
         let spare = scope.spare;
         let mut op = self.op(OpKind::Remove, OpClass::Delete, NODES + spare)?;
         let access = scope.access(self, parent);
@@ -114,7 +114,7 @@ impl Volume {
             edit.free_all(locked.get(inode))?;
         }
         edit.remove(&tree, locked.get(parent), &located)?;
-        let loss = self.lose_name(&mut op, inode, locked.attributes(inode), slot)?;
+        let loss = self.lose_name(&mut op, &victim, locked.attributes(inode), slot)?;
         let now = op.time();
         let mark = op.finish();
         let change = Change::of(found.kind, -1);
@@ -134,20 +134,24 @@ impl Volume {
 
     /// An orphan slot, if the inode looks as if it needed one to lose a name, and how it is to be had for
     /// that. No inode is held.
-    pub(super) fn slot_for(&self, inode: &Inode) -> Result<(Option<FreeSlot<'_>>, Access)> {
-        let (last, lives_on) = {
+    pub(super) fn slot_for(
+        &self,
+        victim: &mut LocalRef<'_>,
+    ) -> Result<(Option<FreeSlot<'_>>, Access)> {
+        let (last, heavy) = {
+            let inode = victim.inode();
             let state = inode.state.read();
             let whole = inode.state.attributes(&state);
             let record = whole.record();
-            let last = record.nlink.get() == 1;
-            let heavy = || state.weight(record) == Weight::Heavy;
-            (last, last && (inode.is_shared() || heavy()))
+            let heavy = state.weight(record) == Weight::Heavy;
+            (record.nlink.get() == 1, heavy)
         };
+        let lives_on = last && (victim.is_shared() || heavy);
         if last && !lives_on {
             return Ok((None, Access::Alone));
         }
         let slot = lives_on.then(|| self.orphan_slot()).transpose()?;
-        Ok((slot, self.names_access(inode)))
+        Ok((slot, self.names_access(victim.inode())))
     }
 
     /// Lets `op` take a name from an inode: the last thing before finish. With its last name a light inode
@@ -155,10 +159,11 @@ impl Volume {
     pub(super) fn lose_name<'v>(
         &'v self,
         op: &mut Op<'_>,
-        inode: &Inode,
+        victim: &LocalRef<'_>,
         held: &ForAttributes<'_>,
         slot: Option<FreeSlot<'v>>,
     ) -> std::result::Result<Loss<'v>, Attempt> {
+        let inode = victim.inode();
         let mut record = held.draft(inode);
         let links = record.nlink.get();
         assert!(links > 0, "inode {} has a name", inode.ino);
@@ -189,7 +194,7 @@ impl Volume {
         };
         self.inode_pools.adopt(&inode.node);
         // From here on nobody else can pin it, so nothing may fail any more.
-        if state.weight(&state.record) == Weight::Heavy || !self.inodes.claim(inode, 1) {
+        if state.weight(&state.record) == Weight::Heavy || !victim.claim() {
             return Err(Attempt::Again);
         }
         let record = freed(&record);

@@ -98,7 +98,7 @@ impl Volume {
             .look_up(names.from_dir, names.from)?
             .ok_or(Error::NotFound)?;
         let target = self.look_up(names.to_dir, names.to)?;
-        let target = target.map(|target| LocalRef::new(target, self));
+        let mut target = target.map(|target| LocalRef::new(target, self));
         check_kinds(mode, &source, target.as_deref())?;
         if target
             .as_ref()
@@ -123,8 +123,8 @@ impl Volume {
         if moves && let Some(target) = exchanged.filter(|target| is_directory(target)) {
             self.ancestors(names.from_dir, target.ino(), &mut ancestors)?;
         }
-        let (slot, target_access) = match &target {
-            Some(target) if replaces => self.slot_for(target.inode())?,
+        let (slot, target_access) = match &mut target {
+            Some(target) if replaces => self.slot_for(target)?,
             Some(target) => (None, self.names_access(target.inode())),
             None => (None, Access::Shared),
         };
@@ -222,12 +222,13 @@ impl Volume {
                 self.store_moved(&mut op, target, &locked, from_dir.ino),
             )
         });
-        let loss: Option<(&Inode, Loss<'_>)> = match target.filter(|_| !exchange) {
+        let loss: Option<(&Inode, Loss<'_>)> = match plan.target.as_ref().filter(|_| !exchange) {
             None => None,
-            Some(target) => Some((
-                target,
-                self.lose_name(&mut op, target, locked.attributes(target), slot)?,
-            )),
+            Some(victim) => {
+                let target: &Inode = victim.inode();
+                let held = locked.attributes(target);
+                Some((target, self.lose_name(&mut op, victim, held, slot)?))
+            }
         };
         let now = op.time();
         let mark = op.finish();
