@@ -160,14 +160,13 @@ impl Session {
         if !is_directory(&source) && (old.slash || (new.slash && !exchange)) {
             return Err(Errno::NOTDIR.into());
         }
-        if target
-            .as_ref()
-            .is_some_and(|target| target.ino() == source.ino())
-        {
-            return Ok(());
-        }
         let (from, to) = ((&old.dir, &source), (&new.dir, target.as_ref()));
         let checked = self.check_rename(from, to, exchange);
+        let same = |target: &InodeRef| target.ino() == source.ino();
+        if checked.is_err() && target.as_ref().is_some_and(same) {
+            // vfs_rename: two names of one inode stay as they are, whoever asks.
+            return Ok(());
+        }
         let (from, to) = (source.ino(), target.as_ref().map(InodeRef::ino));
         // A file that nobody uses goes with its name, and not in the orphanage.
         drop((source, target));

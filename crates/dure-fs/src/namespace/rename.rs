@@ -104,7 +104,7 @@ impl Volume {
             .as_ref()
             .is_some_and(|target| target.ino() == source.ino())
         {
-            return Ok(());
+            return self.stay(names, &source);
         }
         let replaces = mode == RenameMode::Replace && target.is_some();
         if replaces && source.kind() == FileKind::File {
@@ -141,6 +141,22 @@ impl Volume {
         drop(rename_lock);
         // The pins go last, with nothing held: one may delete an inode.
         kept.1
+    }
+
+    /// Both names seem to lead to `inode`: then they stay as they are. They are looked at together, or a task
+    /// would be told that it moved a name which another one moved between its two looks.
+    fn stay(&self, names: Names<'_>, inode: &InodeRef) -> std::result::Result<(), Attempt> {
+        let (from_dir, to_dir) = (names.from_dir.inode(), names.to_dir.inode());
+        let locked = LockedInodes::lock([(from_dir, Access::Alone), (to_dir, Access::Alone)]);
+        let both = Some(target(inode.ino(), inode.kind()));
+        for (directory, name) in [(from_dir, names.from), (to_dir, names.to)] {
+            let state = locked.get(directory);
+            state.check_directory()?;
+            if self.find(state, name)?.map(|sight| sight.found) != both {
+                return Err(Attempt::Again);
+            }
+        }
+        Ok(())
     }
 
     /// Walks up from `directory` to the root, which must not lead through `moved`.
