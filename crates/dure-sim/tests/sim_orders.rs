@@ -1,14 +1,21 @@
-//! What one call has shown, another one does not take back: a name that is moved is moved once.
+//! What one call has shown, another one does not take back: a name that is moved is moved once, and times go
+//! forward.
 //!
 //! Runs with the sim backend only: `cargo xtask sim -p dure-sim -- sim_orders`.
 
 #![cfg(dure_backend = "sim")]
 #![expect(clippy::unwrap_used, reason = "tests say what they expect")]
 
-use dure_fs::{Error, NewInode, RenameMode, VolumeRules};
+use std::time::Duration;
+
+use dure_fs::{
+    Error, FileSystem, InodeRef, NewInode, RenameMode, SetAttributes, Stamp, VolumeRules, XattrMode,
+};
 use dure_sim::schedules::{assert_whole, mount_small, small_volume};
-use dure_sync::sim::{Config, seeds, try_run};
+use dure_sync::sim::{Config, Rng, Schedule, seeds, try_run};
 use dure_sync::{CoreId, thread};
+
+const PAGE: u64 = 4096;
 
 fn new(mode: u32) -> NewInode {
     NewInode {
@@ -57,6 +64,89 @@ fn sim_race_one_of_two_renames_to_one_name_moves_it() {
             drop((root, to));
             fs.close().unwrap();
             assert_whole(ram);
+        });
+        if let Err(failure) = done {
+            panic!("{failure}");
+        }
+    }
+}
+
+/// One core's calls on a file that all change.
+fn change(fs: &FileSystem, file: &InodeRef, core: u16, mut random: Rng) {
+    let root = fs.root().unwrap();
+    for n in 0..40 {
+        match random.index(7) {
+            0..3 => {
+                let at = u64::from(core) * PAGE;
+                assert_eq!(fs.write(file, at, b"data", Stamp::Set).unwrap(), 4);
+            }
+            3 => {
+                let set = SetAttributes {
+                    mode: Some(0o600 + u32::from(core)),
+                    ..SetAttributes::default()
+                };
+                fs.change_attributes(file, &set).unwrap();
+            }
+            4 => fs
+                .set_xattr(file, b"user.core", &[n], XattrMode::Any)
+                .unwrap(),
+            5 => {
+                let name = format!("{core}-{n}");
+                fs.link(file, &root, name.as_bytes()).unwrap();
+                fs.unlink(&root, name.as_bytes()).unwrap();
+            }
+            _ => {
+                let set = SetAttributes {
+                    size: Some(4 * PAGE),
+                    ..SetAttributes::default()
+                };
+                fs.change_attributes(file, &set).unwrap();
+            }
+        }
+    }
+}
+
+/// Who is slow to change a file, while others change it, does not set its times back to when he began.
+#[test]
+fn sim_race_times_of_a_file_do_not_go_back() {
+    for seed in seeds(300) {
+        // Pauses of up to two ticks of the clock.
+        let schedule = Schedule::Stall {
+            every: 300,
+            ns: 8_000_000,
+        };
+        let done = try_run(Config::new(3, seed, schedule), move || {
+            let fs = mount_small(&small_volume(1024), VolumeRules::default());
+            let root = fs.root().unwrap();
+            let file = fs.create(&root, b"file", &new(0o100_644)).unwrap();
+            for page in 0..4 {
+                fs.write(&file, page * PAGE, &[1; 4096], Stamp::Set)
+                    .unwrap();
+            }
+            thread::scope(|scope| {
+                for core in 0..2 {
+                    let (fs, file) = (&fs, &file);
+                    let random = Rng::new(seed ^ u64::from(core) << 32);
+                    scope.spawn_on(CoreId::new(core), move || change(fs, file, core, random));
+                }
+                let (fs, file) = (&fs, &file);
+                scope.spawn_on(CoreId::new(2), move || {
+                    let times = || {
+                        let seen = fs.attributes(file).unwrap();
+                        [seen.mtime, seen.ctime].map(|time| (time.secs.get(), time.nanos.get()))
+                    };
+                    let mut before = times();
+                    for _ in 0..60 {
+                        let now = times();
+                        assert!(
+                            now[0] >= before[0] && now[1] >= before[1],
+                            "mtime, ctime: {before:?}, then {now:?}"
+                        );
+                        before = now;
+                        thread::sleep(Duration::from_micros(500));
+                    }
+                });
+            });
         });
         if let Err(failure) = done {
             panic!("{failure}");

@@ -50,14 +50,10 @@ impl PendingTime {
         }
     }
 
-    /// Says whether that changed it.
+    /// Says whether that changed it. A later time stays: who shares the inode may be slow to note his.
     fn set(&self, now: u64) -> bool {
         // Load first: within a tick of the clock the line stays shared.
-        let changes = self.0.load(Ordering::Relaxed) != now;
-        if changes {
-            self.0.store(now, Ordering::Relaxed);
-        }
-        changes
+        self.0.load(Ordering::Relaxed) < now && self.0.fetch_max(now, Ordering::Relaxed) < now
     }
 
     /// Takes it back unless it is later than this one, which the record has now.

@@ -103,8 +103,8 @@ impl Volume {
         let gone = pages_up_to(size);
         let slot = self.orphan_slot()?;
         let mut op = self.op(OpKind::Truncate, OpClass::Delete, CUT_NODES)?;
-        let now = op.time();
         let mut state = inode.state.write();
+        let now = op.time();
         let mut record = state.record;
         record.size = record.size.get().min(size).into();
         (record.mtime, record.ctime) = (now, now);

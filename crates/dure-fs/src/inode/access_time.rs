@@ -75,12 +75,9 @@ impl AccessTimeCell {
         let current = self.current(record);
         let wanted = policy.wants(current, (mtime, ctime), now);
         // Within a tick of the clock the line stays shared, also when the record has got the time meanwhile.
-        let changed = wanted && nanos(current) != nanos(now);
-        if changed {
-            // Relaxed: a time of its own.
-            self.0.store(nanos(now), Ordering::Relaxed);
-        }
-        changed
+        let differs = wanted && nanos(current) != nanos(now);
+        // Relaxed: a time of its own. A later one stays: of two readers the slower one may come last.
+        differs && self.0.fetch_max(nanos(now), Ordering::Relaxed) < nanos(now)
     }
 
     /// The access time to show.

@@ -214,20 +214,32 @@ impl ShownAttributes {
             .find(hash(id), |words| DataPart::decode(words, id))
     }
 
-    /// Puts a part in unless it is there; then nothing is written.
+    /// Puts a part in unless it is there; then nothing is written. Another one that is there goes: who changed it
+    /// under the shared lock has not come yet to take it out, and whoever is told of this one now must not be
+    /// shown that one afterwards.
     pub(super) fn put_plain(&self, id: InodeId, part: &PlainPart, holds: impl FnOnce() -> bool) {
-        if let Some(record) = part.encode(id)
-            && self.plain(id).is_none()
-        {
+        let there = self.plain(id);
+        if there == Some(*part) {
+            return;
+        }
+        if there.is_some() {
+            self.remove_plain(id);
+        }
+        if let Some(record) = part.encode(id) {
             self.plain.insert_while(&record, holds);
         }
     }
 
     /// The same of the data.
     pub(super) fn put_data(&self, id: InodeId, part: &DataPart, holds: impl FnOnce() -> bool) {
-        if let Some(record) = part.encode(id)
-            && self.data(id).is_none()
-        {
+        let there = self.data(id);
+        if there == Some(*part) {
+            return;
+        }
+        if there.is_some() {
+            self.remove_data(id);
+        }
+        if let Some(record) = part.encode(id) {
             self.data.insert_while(&record, holds);
         }
     }

@@ -19,6 +19,8 @@ mod kind;
 pub use kind::OpKind;
 
 pub(crate) use diff::ranges as changed_ranges;
+use std::cell::OnceCell;
+
 use dure_journal::Handle;
 use dure_journal::format::NOTE_HEAD_BYTES;
 use dure_sync::CoreId;
@@ -90,7 +92,8 @@ pub(crate) struct Op<'v> {
     born: Vec<(NodeRef, u64)>,
     freed: Vec<NodeRef>,
     moves: Vec<(Move, SlotRef, Run)>,
-    time: Time,
+    /// Once somebody has asked.
+    time: OnceCell<Time>,
 }
 
 impl Volume {
@@ -177,7 +180,7 @@ impl Volume {
                 born: Vec::new(),
                 freed: Vec::new(),
                 moves: Vec::new(),
-                time: self.now(),
+                time: OnceCell::new(),
             }),
             Err(error) => {
                 self.space.unreserve(core, nodes_max);
@@ -208,9 +211,10 @@ fn record_bytes(nodes_max: u32) -> usize {
 }
 
 impl Op<'_> {
-    /// When the operation began, for stamps.
+    /// When the operation changes things, for stamps: the moment of the first call. The caller has the locks by
+    /// then: a time from before he waited for them could be earlier than what others have shown meanwhile.
     pub(crate) fn time(&self) -> Time {
-        self.time
+        *self.time.get_or_init(|| self.volume.now())
     }
 
     /// Most bytes of records that this operation, or any other of the volume, may log.
