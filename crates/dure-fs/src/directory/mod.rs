@@ -34,6 +34,7 @@ use crate::format::bucket::LEVELS_MAX;
 use crate::format::inode::Time;
 use crate::format::node::NodeKind;
 use crate::inode::{Access, Inode, InodeState, LockedInodes};
+use crate::namespace::LINKS_MAX;
 use crate::node::NodeRef;
 use crate::units::{JournalId, Mark, Nid, to_usize};
 use crate::volume::{DirectoryRule, Volume};
@@ -228,6 +229,14 @@ impl Volume {
                     });
                 }
             })?;
+        }
+        if fold.subdirectories > LINKS_MAX {
+            return Err(Error::Corrupt {
+                what: format!("subdirectories of inode {}", state.record.ino),
+                at: state.record.map_root.get(),
+                want: LINKS_MAX.into(),
+                got: fold.subdirectories.into(),
+            });
         }
         state.directory.fold = Some(fold);
         Ok(())

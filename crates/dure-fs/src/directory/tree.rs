@@ -202,11 +202,14 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
             let (child, entry) = self
                 .op
                 .view(&node, index, |payload| {
-                    let child = bucket::header(payload).child.get();
-                    let entry = if child == 0 {
-                        entry_of(payload, name)?
-                    } else {
-                        None
+                    let header = bucket::header(payload);
+                    let child = header.child.get();
+                    let entry = match child {
+                        0 => entry_of(payload, name)?,
+                        _ if header.entries.get() > 0 => {
+                            return Err(bucket::Malformed("entries and a child"));
+                        }
+                        _ => None,
                     };
                     Ok((Nid(child), entry))
                 })

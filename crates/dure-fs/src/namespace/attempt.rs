@@ -77,10 +77,15 @@ pub(crate) fn attempts<T>(
             Ok(done) => return Ok(done),
             Err(Attempt::Again) => {}
             Err(Attempt::Short) => {
-                assert!(
-                    scope.spare < SPARE_NODES_MAX,
-                    "no operation needs more nodes than two paths have"
-                );
+                if scope.spare == SPARE_NODES_MAX {
+                    // No operation of ours needs more nodes than two paths have.
+                    return Err(Error::Corrupt {
+                        what: "a directory has bucket nodes without entries".into(),
+                        at: 0,
+                        want: SPARE_NODES_MAX.into(),
+                        got: u64::from(SPARE_NODES_MAX) + 1,
+                    });
+                }
                 scope.spare = SPARE_NODES_MAX;
             }
             Err(Attempt::Whole) => {

@@ -77,7 +77,8 @@ impl Volume {
             pinned = self.inode(sight.found.ino);
             // Others may be changing the entry, and the inode may be gone, or in its next life. If the name
             // leads there now, it leads to what was pinned: a number in use is not used again.
-            if pinned.is_ok() && self.holds(&sight, name)? {
+            let is_it = |inode: &InodeRef| inode.kind().code() == sight.found.kind;
+            if pinned.as_ref().is_ok_and(is_it) && self.holds(&sight, name)? {
                 return pinned.map(Some);
             }
         }
@@ -114,20 +115,23 @@ impl Volume {
         }
     }
 
-    /// The inode of an entry that cannot change: it must exist.
+    /// The inode of an entry that cannot change: it must exist, and be of the type that the entry says.
     fn named_inode(&self, directory: &InodeRef, found: Found) -> Result<InodeRef> {
-        self.inode(found.ino).map_err(|error| match error {
-            Error::NotFound => Error::Corrupt {
-                what: format!(
-                    "entry of directory {} leads to a free inode",
-                    directory.ino()
-                ),
-                at: found.ino.nid().0,
-                want: 1,
-                got: 0,
-            },
+        let wrong = |got: u8| Error::Corrupt {
+            what: format!(
+                "entry of directory {} for inode {}: type (0: none is there)",
+                directory.ino(),
+                found.ino
+            ),
+            at: found.ino.nid().0,
+            want: found.kind.into(),
+            got: got.into(),
+        };
+        match self.inode(found.ino) {
+            Ok(inode) if inode.kind().code() != found.kind => Err(wrong(inode.kind().code())),
+            Err(Error::NotFound) => Err(wrong(0)),
             other => other,
-        })
+        }
     }
 }
 

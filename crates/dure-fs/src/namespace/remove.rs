@@ -166,7 +166,18 @@ impl Volume {
         let inode = victim.inode();
         let mut record = held.draft(inode);
         let links = record.nlink.get();
-        assert!(links > 0, "inode {} has a name", inode.ino);
+        if links == 0 {
+            let what = format!("names of inode {}: there are more", inode.ino);
+            let at = inode.node.nid.0;
+            let (want, got) = (1, 0);
+            return Err(Error::Corrupt {
+                what,
+                at,
+                want,
+                got,
+            }
+            .into());
+        }
         record.ctime = op.time();
         record.nlink = U32::new(links - 1);
         if inode.kind == FileKind::Directory {

@@ -162,6 +162,7 @@ impl Volume {
     /// Walks up from `directory` to the root, which must not lead through `moved`.
     fn ancestors(&self, directory: &InodeRef, moved: Ino, all: &mut Vec<InodeRef>) -> Result<()> {
         let mut at = directory.clone();
+        let first = all.len();
         loop {
             if at.ino() == moved {
                 return Err(Error::Loop);
@@ -179,6 +180,15 @@ impl Volume {
                 return Err(Error::NotFound);
             }
             at = self.inode(parent)?;
+            // Parents do not change meanwhile: who goes round for ever meets who goes half as fast.
+            if all[first.midpoint(all.len())].ino() == at.ino() {
+                return Err(Error::Corrupt {
+                    what: format!("directory {} is above itself", at.ino()),
+                    at: at.inode().node.nid.0,
+                    want: Ino::ROOT.0,
+                    got: at.ino().0,
+                });
+            }
         }
     }
 

@@ -6,6 +6,7 @@ mod beside;
 mod calls;
 mod counts;
 mod crash;
+mod hostile;
 mod large_attributes;
 mod model;
 mod rename;

@@ -1,0 +1,172 @@
+//! Volumes on which structures contradict each other: calls say so; they neither panic nor go on for ever.
+
+use zerocopy::FromBytes;
+use zerocopy::little_endian::{U16, U32, U64};
+
+use super::*;
+use crate::directory::bucket;
+use crate::format::bucket::BucketHeader;
+use crate::format::inode::InodeRecord;
+use crate::node::NodeRef;
+use crate::op::OpKind;
+use crate::space::OpClass;
+use crate::{Error, RenameMode};
+
+fn assert_corrupt<T>(result: Result<T>) {
+    let error = result.err().expect("it is corrupt");
+    assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+}
+
+fn change_bucket(fs: &FileSystem, node: &NodeRef, index: u8, change: impl FnOnce(&mut [u8])) {
+    let mut op = fs.0.op(OpKind::Create, OpClass::Normal, 1).unwrap();
+    change(op.edit(node, index));
+    op.finish();
+}
+
+/// Changes the bucket of a name.
+fn change_bucket_of(
+    fs: &FileSystem,
+    directory: &InodeRef,
+    name: &[u8],
+    change: impl FnOnce(&mut [u8]),
+) {
+    let state = directory.inode().state.read();
+    let leaf = fs.0.leaf(&state, name).unwrap().unwrap();
+    drop(state);
+    change_bucket(fs, &leaf.node, leaf.index, change);
+}
+
+fn header(payload: &mut [u8]) -> &mut BucketHeader {
+    BucketHeader::mut_from_prefix(payload).unwrap().0
+}
+
+fn change_record(fs: &FileSystem, inode: &InodeRef, change: impl FnOnce(&mut InodeRecord)) {
+    let mut op = fs.0.op(OpKind::Attributes, OpClass::Normal, 1).unwrap();
+    let mut state = inode.inode().state.write();
+    let mut record = state.record;
+    change(&mut record);
+    inode.inode().store(&mut op, &record);
+    op.finish();
+    state.record = record;
+}
+
+/// All bucket nodes of a directory.
+fn nodes(fs: &FileSystem, directory: &InodeRef) -> Vec<NodeRef> {
+    let state = directory.inode().state.read();
+    let root = state.first_bucket_node(&fs.0).unwrap().unwrap();
+    let mut nodes = Vec::new();
+    fs.0.walk_buckets(&root, 0, &mut |node| nodes.push(node.clone()))
+        .unwrap();
+    nodes
+}
+
+#[test]
+fn an_entry_of_another_type_than_its_inode_is_refused() {
+    let (_disk, fs) = fresh();
+    let root = fs.root().unwrap();
+    drop(fs.create(&root, b"file", &file()).unwrap());
+    change_bucket_of(&fs, &root, b"file", |payload| {
+        let entry = bucket::find(payload, b"file").unwrap().unwrap();
+        let (at, ino) = (entry.at, entry.ino);
+        bucket::retarget(payload, at, ino, bucket::KIND_DIRECTORY).unwrap();
+    });
+    assert_corrupt(fs.rename(&root, b"file", &root, b"new", RenameMode::Replace));
+    assert_corrupt(fs.unlink(&root, b"file"));
+    assert_corrupt(fs.lookup(&root, b"file"));
+}
+
+#[test]
+fn an_inode_with_more_names_than_it_says_is_refused() {
+    let (_disk, fs) = fresh();
+    let root = fs.root().unwrap();
+    let open = fs.create(&root, b"one", &file()).unwrap();
+    fs.link(&open, &root, b"two").unwrap();
+    change_record(&fs, &open, |record| record.nlink = U32::new(1));
+    fs.unlink(&root, b"one").unwrap();
+    drop(fs.create(&root, b"new", &file()).unwrap());
+    assert_corrupt(fs.rename(&root, b"new", &root, b"two", RenameMode::Replace));
+    assert_corrupt(fs.unlink(&root, b"two"));
+}
+
+#[test]
+fn a_directory_above_itself_is_noticed() {
+    let (_disk, fs) = fresh();
+    let root = fs.root().unwrap();
+    let above = fs.mkdir(&root, b"above", &directory()).unwrap();
+    let middle = fs.mkdir(&above, b"middle", &directory()).unwrap();
+    let below = fs.mkdir(&middle, b"below", &directory()).unwrap();
+    fs.mkdir(&root, b"moved", &directory()).unwrap();
+    change_record(&fs, &above, |record| {
+        record.parent = U64::new(middle.ino().0);
+    });
+    assert_corrupt(fs.rename(&root, b"moved", &below, b"moved", RenameMode::Replace));
+}
+
+#[test]
+fn more_subdirectories_than_a_directory_can_have_are_noticed() {
+    let (_disk, fs) = fresh();
+    let root = fs.root().unwrap();
+    let full = fs.mkdir(&root, b"full", &directory()).unwrap();
+    drop(fs.mkdir(&full, b"sub", &directory()).unwrap());
+    change_bucket_of(&fs, &full, b"sub", |payload| {
+        header(payload).subdirectories = U32::new(u32::MAX);
+    });
+    assert_corrupt(fs.attributes(&full));
+}
+
+#[test]
+fn bucket_nodes_without_entries_are_noticed() {
+    let (_disk, fs) = fresh();
+    let root = fs.root().unwrap();
+    let empty = fs.mkdir(&root, b"empty", &directory()).unwrap();
+    for n in 0..3000 {
+        let name = format!("a name of some length {n}");
+        drop(fs.create(&empty, name.as_bytes(), &file()).unwrap());
+    }
+    let nodes = nodes(&fs, &empty);
+    assert!(nodes.len() > 50, "more than two paths have");
+    for node in nodes {
+        for index in 0..node.granule_count() {
+            change_bucket(&fs, &node, index, |payload| {
+                let header = header(payload);
+                (header.entries, header.used) = (U16::ZERO, U16::ZERO);
+            });
+        }
+    }
+    assert_corrupt(fs.rmdir(&root, b"empty"));
+}
+
+#[test]
+fn a_bucket_with_entries_and_a_child_is_refused() {
+    let (_disk, fs) = fresh();
+    let root = fs.root().unwrap();
+    let mut count = 0;
+    let names = || (0..).map(|n| format!("a name of some length {n}"));
+    while nodes_of(&fs, &root) < 2 {
+        let name = names().nth(count).unwrap();
+        drop(fs.create(&root, name.as_bytes(), &file()).unwrap());
+        count += 1;
+    }
+    let first = nodes(&fs, &root).remove(0);
+    for index in 0..first.granule_count() {
+        change_bucket(&fs, &first, index, |payload| {
+            let header = header(payload);
+            if header.child.get() != 0 {
+                header.entries = U16::new(1);
+            }
+        });
+    }
+    let results = names()
+        .take(count)
+        .map(|name| fs.unlink(&root, name.as_bytes()));
+    let refused = results.filter(|result| matches!(result, Err(Error::Corrupt { .. })));
+    assert!(refused.count() > 0, "those below the child");
+}
+
+fn nodes_of(fs: &FileSystem, directory: &InodeRef) -> usize {
+    let root = directory.inode().state.read().record.map_root;
+    match root.get() {
+        0 => 0,
+        _ => nodes(fs, directory).len(),
+    }
+}
