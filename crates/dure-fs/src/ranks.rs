@@ -16,6 +16,8 @@ pub const INODE: u8 = 60;
 pub const ATTRIBUTES: u8 = 62;
 /// Where the extended attributes of a file are that those who share it have changed; held over reads of nodes.
 pub const EXTENDED: u8 = 63;
+/// Pages that those who share a file have added to it; held over reads of nodes.
+pub const ADDED: u8 = 64;
 /// One bucket of a directory that tasks share; several in ascending (nid, index); held over reads of nodes.
 pub const BUCKET: u8 = 65;
 /// A core's list of inodes with dirty pages.

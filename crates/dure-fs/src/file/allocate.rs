@@ -130,12 +130,17 @@ impl Volume {
         let (page, _) = split(start);
         let end = {
             let state = inode.state.read();
-            let end = end.min(state.file.size());
+            let end = end.min(inode.size_up_to(&state, end));
             let mapped = || -> Result<bool> {
                 let slot = MapReader::new(self).slot(&state.record, page)?;
                 Ok(slot.is_written() && !state.file.is_cut(page))
             };
-            if start >= end || !(state.file.pages.contains(page) || mapped()?) {
+            let added = inode.state.added();
+            let cached = || {
+                state.file.pages.contains(page)
+                    || added.is_some_and(|added| added.first_in(page..page + 1).is_some())
+            };
+            if start >= end || !(cached() || mapped()?) {
                 return Ok(());
             }
             end

@@ -260,6 +260,12 @@ impl Grant<'_> {
         self.volume.pages.frame(self.core, fill)
     }
 
+    /// Takes back a frame whose page is not put in the cache after all.
+    pub(super) fn give_back(&mut self, frame: Frame) {
+        self.volume.pages.frames.give(self.core, frame);
+        self.frames += 1;
+    }
+
     /// Hands the reserved block of a page that becomes dirty over to it.
     pub(super) fn use_block(&mut self) {
         assert!(self.blocks > 0, "a dirty page without a reserved block");

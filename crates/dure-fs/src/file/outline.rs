@@ -5,10 +5,10 @@
 //! **Structure.** An [`Outline`] has the size of the file, and a [`Stretch`] for each target: a hole and the
 //! data behind it, as the last seek found them that had to look. Size and stretches have lines of their own.
 //!
-//! **Invariants.** Who has the inode alone says here what he is about to change, before others can see it:
+//! **Invariants.** Who has the inode alone, or shares it and adds pages ([`super::added`]), says here what he is about to change, before others can see it:
 //! first whether pages get data or become holes, then the size. So a stretch is true when it is read, and what
 //! a seek has shown is there for the next call, whatever that locks. A stretch is put in by who shares the
-//! inode, only where none is: seeks that walk a file of many holes write nothing. **On a crash** it is gone.
+//! inode and keeps out who adds pages, only where none is: seeks that walk a file of many holes write nothing. **On a crash** it is gone.
 
 use std::ops::Range;
 
@@ -16,7 +16,6 @@ use dure_sync::Version;
 use dure_sync::atomic::{AtomicU64, Ordering};
 
 use super::SeekTarget;
-use crate::inode::InodeState;
 use crate::units::BLOCK_BYTES_U64;
 
 /// What comes behind the data of a stretch.
@@ -127,7 +126,7 @@ impl Stretches {
         self.version.is_still(seen).then_some(answer)?
     }
 
-    /// Takes out what does not survive. The caller has the inode alone.
+    /// Takes out what does not survive. The caller has the inode, or what is added to it, alone.
     fn keep(&self, survives: impl Fn(&Stretch) -> bool) {
         for at in 0..self.words.len() {
             if self.get(at).is_some_and(|stretch| !survives(&stretch)) {
@@ -147,7 +146,8 @@ const _: () = assert!(size_of::<Line<Stretches>>() == 64);
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Outline {
-    /// Written by who has the inode alone, read by anybody. Publishes what was said of the stretches.
+    /// Written by who has the inode alone, or shares it and has what is added alone; read by anybody. Publishes what
+    /// was said of the stretches, and the pages below it.
     size: Line<AtomicU64>,
     stretches: Line<Stretches>,
 }
@@ -163,7 +163,7 @@ impl Outline {
 
     /// The size of the file.
     #[inline]
-    pub(super) fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         // Acquire: pairs with the Release in `resize`; whoever sees a size sees what came before it.
         self.size.0.load(Ordering::Acquire)
     }
@@ -173,12 +173,12 @@ impl Outline {
         self.stretches.0.answer(offset, target)
     }
 
-    /// A seek for `target` has found this. The caller shares the inode, and did so while it looked.
+    /// A seek for `target` has found this. The caller shares the inode, and what was added to it, and did so while
+    /// it looked.
     #[cold]
-    pub(super) fn show(&self, shared: &InodeState, target: SeekTarget, stretch: &Stretch) {
-        let size = shared.file.size();
+    pub(super) fn show(&self, target: SeekTarget, stretch: &Stretch) {
         assert!(
-            stretch.hole <= stretch.data && stretch.end <= size,
+            stretch.hole <= stretch.data && stretch.end <= self.size(),
             "a stretch is within the file"
         );
         let stretches = &self.stretches.0;
@@ -194,7 +194,7 @@ impl Outline {
         }
     }
 
-    /// Pages are about to get data. The caller has the inode alone.
+    /// Pages are about to get data. The caller has the inode, or what is added to it, alone.
     #[inline]
     pub(super) fn data_comes(&self, pages: &Range<u64>) {
         self.stretches
@@ -209,10 +209,10 @@ impl Outline {
             .keep(|stretch| stretch.survives_hole(pages));
     }
 
-    /// The size changes. The caller has the inode alone, and has said what becomes of pages.
+    /// The size changes. The caller has the inode, or to make it greater what is added to it, alone, and has said what becomes of pages.
     #[inline]
     pub(super) fn resize(&self, size: u64) {
-        // Relaxed: only who has the inode alone changes it. Nothing is written where nothing changes: others
+        // Relaxed: nobody else changes it. Nothing is written where nothing changes: others
         // read the line.
         if self.size.0.load(Ordering::Relaxed) != size {
             self.stretches.0.keep(|stretch| stretch.survives_size(size));

@@ -3,9 +3,10 @@
 //! **Problem.** With one lock per file, writers of different pages wait for each other. **Structure.**
 //! [`Ranges`] holds the file's [`RangeLock`], of the policy the mount says, from the moment two tasks
 //! have met in the file, or have taken turns in it (`Turns`): a file of one task has none and pays nothing.
-//! Calls take their range first, then what they need of the locks below. Who has a range alone and finds its pages dirty and within the
-//! file copies into them under the *shared* inode lock; everything else (new pages, size, map) still
-//! needs the inode alone, if only for a moment. Readers take no range: they copy under the shared inode lock,
+//! Calls take their range first, then what they need of the locks below. Who has a range alone and finds
+//! its pages dirty copies into them under the *shared* inode lock; new pages, and the size they bring, he puts
+//! beside the state ([`super::added`]). Everything else (clean pages, map) needs the inode alone, if only for
+//! a moment. Readers take no range: they copy under the shared inode lock,
 //! and look at the version of each page before and after; only who meets writers again and again shares the
 //! range for once, which keeps them out for a copy.
 //!
@@ -80,17 +81,17 @@ impl Inode {
     /// move the end. None: the file has no range lock, or somebody is there.
     pub(super) fn take_end(&self, offset: u64) -> Option<Range<'_>> {
         let lock = self.ranges.0.get()?;
-        let first = offset.min(self.state.read().file.size());
-        let held = lock.try_write(ByteRange::from_offset(first))?;
+        let first = offset.min(self.outline.size());
+        let held = lock.write_soon(ByteRange::from_offset(first))?;
         // The file may have become shorter before the range was ours.
-        (self.state.read().file.size() >= first).then_some(held)
+        (self.outline.size() >= first).then_some(held)
     }
 
     /// The range of a write that turned out to need more than a copy: the same, or, if it reaches past the
     /// end, everything from the end on.
     pub(super) fn widen<'i>(&'i self, held: Range<'i>) -> Option<Range<'i>> {
         let range = held.range();
-        if range.last() < self.state.read().file.size() {
+        if range.last() < self.outline.size() {
             return Some(held);
         }
         drop(held);

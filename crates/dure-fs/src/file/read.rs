@@ -10,9 +10,12 @@
 //! block is reused under the reader. A page is put in the cache only if the map has not changed since.
 //! Pages with errors fail alone. **On a crash** nothing is lost by a reader.
 
+use std::ops::Range;
+
 use dure_block::{BlockBuf, Lba};
 use dure_sync::{Arc, SpreadReadGuard};
 
+use super::added::Writers;
 use super::map::MapReader;
 use super::page::Fill;
 use super::run::contiguous;
@@ -90,28 +93,32 @@ impl FileSystem {
     }
 }
 
-/// Who may write to pages beside a reader.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Writers {
-    Beside,
-    None,
-}
-
 /// Copies from pages in memory until one is missing. `None`: others wrote to one all the time.
 #[inline]
-fn copy_hits(state: &InodeState, offset: u64, buf: &mut [u8], writers: Writers) -> Option<usize> {
+fn copy_hits(
+    inode: &Inode,
+    state: &InodeState,
+    offset: u64,
+    buf: &mut [u8],
+    writers: Writers,
+) -> Option<usize> {
     let mut done = 0;
     while done < buf.len() {
         let (page, within) = split(offset + to_u64(done));
-        let Some(cached) = state.file.pages.get(page) else {
-            break;
-        };
         let len = (BLOCK_BYTES - within).min(buf.len() - done);
         let part = &mut buf[done..done + len];
-        match writers {
-            Writers::None => cached.load(within, part),
-            Writers::Beside if cached.load_beside(within, part) => {}
-            Writers::Beside => return None,
+        match (state.file.pages.get(page), writers) {
+            (Some(cached), Writers::None) => cached.load(within, part),
+            (Some(cached), Writers::Beside) if cached.load_beside(within, part) => {}
+            (Some(_), Writers::Beside) => return None,
+            (None, _) => {
+                let added = inode.state.added();
+                match added.and_then(|added| added.load(page, within, part, writers)) {
+                    Some(true) => {}
+                    Some(false) => return None,
+                    None => break,
+                }
+            }
         }
         done += len;
     }
@@ -165,10 +172,14 @@ impl Volume {
         rest: &mut [u8],
         writers: Writers,
     ) -> Option<(usize, usize)> {
-        let left = state.file.size().saturating_sub(offset);
+        let end = offset.saturating_add(to_u64(rest.len()));
+        let left = inode.size_up_to(state, end).saturating_sub(offset);
         let len = rest.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         inode.note_read(self, state);
-        Some((len, copy_hits(state, offset, &mut rest[..len], writers)?))
+        Some((
+            len,
+            copy_hits(inode, state, offset, &mut rest[..len], writers)?,
+        ))
     }
 
     /// Reads at least one byte at `offset`, whose page was missing a moment ago. `buf` ends within the file.
@@ -198,11 +209,14 @@ impl Volume {
         };
         let state = inode.state.read();
         let end = offset + to_u64(buf.len());
-        if state.file.size() < end || state.file.pages.contains(page) {
+        let size = inode.size_up_to(&state, end);
+        let added = inode.state.added();
+        let came = || added.is_some_and(|added| added.first_in(page..page + 1).is_some());
+        if size < end || state.file.pages.contains(page) || came() {
             // Truncated, or put in memory by somebody else meanwhile: the caller looks again.
             return Ok(0);
         }
-        let slots = match self.gap(&state, page, pages)? {
+        let slots = match self.gap(inode, &state, size, page..page + pages)? {
             Gap::Zero(pages) => {
                 let len = to_usize(pages * BLOCK_BYTES_U64 - to_u64(within)).min(buf.len());
                 buf[..len].fill(0);
@@ -238,11 +252,17 @@ impl Volume {
         Ok(len)
     }
 
-    /// What there is from `page` on, which is not in memory: at most `pages` pages, up to the next that
-    /// is in memory.
-    fn gap(&self, state: &Shared<'_>, page: u64, pages: u64) -> Result<Gap> {
+    /// What there is from the first page of `wanted` on, which is not in memory: no more than are wanted but for
+    /// zeroes, up to the next that is in memory. The file has at least `size` bytes.
+    fn gap(&self, inode: &Inode, state: &Shared<'_>, size: u64, wanted: Range<u64>) -> Result<Gap> {
         let file = &state.file;
-        let size_pages = file.size().div_ceil(BLOCK_BYTES_U64);
+        let (page, pages) = (wanted.start, wanted.end - wanted.start);
+        let mut size_pages = size.div_ceil(BLOCK_BYTES_U64);
+        if let Some(added) = inode.state.added() {
+            size_pages = size_pages.min(wanted.end);
+            // Not the first one: it was not there a moment ago, and that moment counts.
+            size_pages = added.first_in(page + 1..size_pages).unwrap_or(size_pages);
+        }
         let limit = size_pages.min(file.map_end().max(page + 1));
         let end = file.pages.next_present(page..limit).unwrap_or(limit);
         let mut map = MapReader::new(self);

@@ -3,12 +3,12 @@
 //! Data is what a written slot names, and what is dirty in memory. Preallocated pages are holes until
 //! they are written. The end of the file is a hole.
 
+use super::added::Added;
 use super::map::MapReader;
 use super::outline::{Behind, Stretch};
-use super::state::FileState;
+use super::page::PageStore;
 use crate::error::Result;
-use crate::format::inode::InodeRecord;
-use crate::inode::{Inode, InodeRef};
+use crate::inode::{Inode, InodeRef, InodeState};
 use crate::units::BLOCK_BYTES_U64;
 use crate::volume::FileSystem;
 
@@ -47,7 +47,9 @@ impl FileSystem {
         let mut page = offset / BLOCK_BYTES_U64;
         loop {
             let state = inode.state.read();
-            let size = state.file.size();
+            // Nobody adds pages or moves the end until what was found is put in.
+            let added = inode.state.added().map(Added::share);
+            let size = inode.outline.size();
             if offset >= size {
                 return Ok(None);
             }
@@ -56,10 +58,13 @@ impl FileSystem {
                 return Ok((target == SeekTarget::Hole).then_some(size));
             }
             let step = end.min(page + STEP_PAGES);
-            let (file, record) = (&state.file, &state.record);
+            let view = View {
+                state: &state,
+                added: added.as_ref().map(|held| &held.pages),
+            };
             let found = match target {
-                SeekTarget::Data => next_data(&mut map, file, record, page, step)?,
-                SeekTarget::Hole => next_hole(&mut map, file, record, page, step)?,
+                SeekTarget::Data => view.next_data(&mut map, page, step)?,
+                SeekTarget::Hole => view.next_hole(&mut map, page, step)?,
             };
             let last = step == end;
             let found = match (found, target) {
@@ -74,7 +79,7 @@ impl FileSystem {
                 }
             };
             if let Some(stretch) = stretch(page, found, size, target) {
-                inode.outline.show(&state, target, &stretch);
+                inode.outline.show(target, &stretch);
             }
             return Ok(Some(offset.max(found)));
         }
@@ -107,39 +112,43 @@ fn stretch(page: u64, found: u64, size: u64, target: SeekTarget) -> Option<Stret
     }
 }
 
-fn next_data(
-    map: &mut MapReader<'_>,
-    file: &FileState,
-    record: &InodeRecord,
-    from: u64,
-    to: u64,
-) -> Result<Option<u64>> {
-    let dirty = file.pages.next_unclean(from..to);
-    let to = dirty.unwrap_or(to).min(file.map_end());
-    let mut page = from;
-    while let Some((mapped, slot)) = map.next_mapped(record, page, to)? {
-        if slot.is_written() {
-            return Ok(Some(mapped));
-        }
-        page = mapped + 1;
-    }
-    Ok(dirty)
+/// What who shares a file sees of its pages.
+struct View<'a> {
+    state: &'a InodeState,
+    /// Those that came beside others.
+    added: Option<&'a PageStore>,
 }
 
-fn next_hole(
-    map: &mut MapReader<'_>,
-    file: &FileState,
-    record: &InodeRecord,
-    from: u64,
-    to: u64,
-) -> Result<Option<u64>> {
-    for page in from..to {
-        let written =
-            || -> Result<bool> { Ok(!file.is_cut(page) && map.slot(record, page)?.is_written()) };
-        let mut written = written;
-        if !file.pages.is_unclean(page) && !written()? {
-            return Ok(Some(page));
+impl View<'_> {
+    fn next_data(&self, map: &mut MapReader<'_>, from: u64, to: u64) -> Result<Option<u64>> {
+        let (file, record) = (&self.state.file, &self.state.record);
+        let dirty = file.pages.next_unclean(from..to);
+        let end = dirty.unwrap_or(to);
+        let added = self.added.and_then(|added| added.next_unclean(from..end));
+        let dirty = added.or(dirty);
+        let to = dirty.unwrap_or(to).min(file.map_end());
+        let mut page = from;
+        while let Some((mapped, slot)) = map.next_mapped(record, page, to)? {
+            if slot.is_written() {
+                return Ok(Some(mapped));
+            }
+            page = mapped + 1;
         }
+        Ok(dirty)
     }
-    Ok(None)
+
+    fn next_hole(&self, map: &mut MapReader<'_>, from: u64, to: u64) -> Result<Option<u64>> {
+        let (file, record) = (&self.state.file, &self.state.record);
+        for page in from..to {
+            let mut written = || -> Result<bool> {
+                Ok(!file.is_cut(page) && map.slot(record, page)?.is_written())
+            };
+            let unclean = file.pages.is_unclean(page)
+                || self.added.is_some_and(|added| added.is_unclean(page));
+            if !unclean && !written()? {
+                return Ok(Some(page));
+            }
+        }
+        Ok(None)
+    }
 }

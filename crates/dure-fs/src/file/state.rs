@@ -100,7 +100,7 @@ const RUN_WRITES: u32 = 64;
 /// and dirty pages go into the record by write-back.
 #[derive(Debug, Default)]
 pub(crate) struct FileState {
-    /// Bytes, as users see them.
+    /// Bytes, as users see them; while pages wait in [`super::Added`], a lower bound.
     size: u64,
     pub(super) pages: PageStore,
     mtime: PendingTime,
@@ -130,7 +130,8 @@ impl FileState {
         }
     }
 
-    /// Bytes, as users see them.
+    /// Bytes, as who has the inode alone sees them. For who shares it a lower bound, that stays meanwhile:
+    /// `Inode::size_up_to`.
     #[inline]
     pub(crate) fn size(&self) -> u64 {
         self.size
@@ -140,6 +141,19 @@ impl FileState {
     pub(super) fn set_size(&mut self, outline: &Outline, size: u64) {
         outline.resize(size);
         self.size = size;
+    }
+
+    /// Pages and a size that came beside others are in the state from now on. The caller has the inode alone.
+    pub(super) fn settle(&mut self, pages: PageStore, size: Option<u64>) {
+        assert!(
+            pages.present() == 0 || (self.cached_on.is_some() && self.dirty_on.is_some()),
+            "pages come to an inode that is listed"
+        );
+        self.pages.absorb(pages);
+        if let Some(size) = size {
+            assert!(size > self.size, "a file that grows beside others");
+            self.size = size;
+        }
     }
 
     /// Modification time, as users see it.

@@ -1,9 +1,9 @@
 //! Making files shorter and longer.
 //!
-//! **Structure.** Longer is a matter of memory: the size is pending until write-back logs it; the same size
-//! with nothing behind it changes times only, beside others who share the file. Shorter is one operation if
-//! few slots go (see `map::free`); else the first one also logs an intent {inode, size} in the orphan list,
-//! and further ones free the rest.
+//! **Structure.** Longer is a matter of memory, also beside others ([`super::add`]): the size is pending until
+//! write-back logs it; the same size with nothing behind it changes times only, beside others who share the
+//! file. Shorter is one operation if few slots go (see `map::free`); else the first one also logs an intent
+//! {inode, size} in the orphan list, and further ones free the rest.
 //!
 //! **Invariants.** The first operation has the new size and, if the end is inside a page, that page with a
 //! zero tail, written out of place beforehand: there is no state in which old bytes lie behind the end.
@@ -46,7 +46,12 @@ impl Volume {
         if self.stamp_end(inode, size)? {
             return Ok(());
         }
-        let _range = inode.take_end(size);
+        let range = inode.take_end(size);
+        if let Some(range) = &range
+            && self.grow_beside(inode, range, size)
+        {
+            return Ok(());
+        }
         let _held = inode.writeback().lock();
         self.finish_cut(inode)?;
         {
@@ -79,7 +84,7 @@ impl Volume {
         let state = inode.state.read();
         // Only who has the inode alone may list it.
         let waits = state.file.dirty_on.is_some();
-        if !waits || !self.is_end(&state, size)? {
+        if !waits || inode.state.pages_wait() || !self.is_end(&state, size)? {
             return Ok(false);
         }
         let change = state.file.stamp(Stamp::Set, self.now());

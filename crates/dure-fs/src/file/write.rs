@@ -6,13 +6,14 @@
 //!
 //! **Invariants.** A page becomes dirty only with a reserved block. Bytes of a page behind the end of
 //! the file are zero, in memory and on the device. A step is atomic against reads, other writes and
-//! truncates: it has the inode alone, or, to overwrite dirty pages of a file that tasks share, its range
-//! ([`super::ranges`]).
+//! truncates: it has the inode alone, or, in a file that tasks share, its range ([`super::ranges`]), and
+//! overwrites dirty pages or adds new ones ([`super::add`]).
 //! **On a crash** what was not written back is lost, wholly per page.
 
 use dure_sync::range_lock::{Access, ByteRange};
 use dure_sync::{Arc, RwLockWriteGuard};
 
+use super::add::overwrite_added;
 use super::cache::Grant;
 use super::map::{FILE_BYTES_MAX, MapReader};
 use super::page::{Fill, Missing, Page};
@@ -35,14 +36,14 @@ type Exclusive<'i> = RwLockWriteGuard<'i, INODE, InodeState>;
 
 /// Where bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+pub(super) enum Place {
     At(u64),
     End,
 }
 
 /// Who may read a page while it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Readers {
+pub(super) enum Readers {
     Beside,
     None,
 }
@@ -56,7 +57,7 @@ pub(super) enum Source<'a> {
 }
 
 impl Source<'_> {
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         match self {
             Source::Bytes(bytes) => bytes.len(),
             Source::Zeroes(len) => *len,
@@ -70,9 +71,24 @@ impl Source<'_> {
         }
     }
 
+    /// Fills memory with what is from `from` on.
+    pub(super) fn fill(&self, from: usize, out: &mut [u8]) {
+        match self {
+            Source::Bytes(bytes) => out.copy_from_slice(&bytes[from..from + out.len()]),
+            Source::Zeroes(_) => out.fill(0),
+        }
+    }
+
     /// Copies `len` bytes from `from` on into a page, from its byte `within` on.
     #[inline]
-    fn copy_to(&self, from: usize, page: &Page, within: usize, len: usize, readers: Readers) {
+    pub(super) fn copy_to(
+        &self,
+        from: usize,
+        page: &Page,
+        within: usize,
+        len: usize,
+        readers: Readers,
+    ) {
         let bytes = match self {
             Source::Bytes(bytes) => &bytes[from..from + len],
             Source::Zeroes(_) => &[0; BLOCK_BYTES][..len],
@@ -123,9 +139,9 @@ impl FileSystem {
         let inode = super::regular(inode)?;
         self.0.check_writable()?;
         if data.is_empty() {
-            return Ok((inode.state.read().file.size(), 0));
+            return Ok((inode.outline.size(), 0));
         }
-        let _range = inode.take_end(u64::MAX);
+        let range = inode.take_end(u64::MAX);
         let mut first = None;
         let mut done = 0;
         while done < data.len() {
@@ -137,7 +153,10 @@ impl FileSystem {
                 .max(1);
             let len = (data.len() - done).min(to_usize(step * BLOCK_BYTES_U64));
             let source = Source::Bytes(&data[done..done + len]);
-            match self.0.write_step(inode, Place::End, source, Stamp::Set) {
+            let step = self
+                .0
+                .write_step(inode, range.as_ref(), Place::End, source, Stamp::Set);
+            match step {
                 Ok((at, len)) => {
                     first.get_or_insert(at);
                     done += len;
@@ -151,7 +170,7 @@ impl FileSystem {
 }
 
 /// First page and page behind the last.
-fn pages_of(offset: u64, len: usize) -> std::ops::Range<u64> {
+pub(super) fn pages_of(offset: u64, len: usize) -> std::ops::Range<u64> {
     offset / BLOCK_BYTES_U64..(offset + to_u64(len)).div_ceil(BLOCK_BYTES_U64)
 }
 
@@ -174,7 +193,8 @@ impl Volume {
             "bytes are written whose range is not held"
         );
         let state = inode.state.read();
-        let done = overwrite(&state, offset, source, Readers::Beside);
+        let done = overwrite(&state, offset, source, Readers::Beside)
+            || overwrite_added(inode, &state, offset, source);
         if done {
             let change = state.file.stamp(stamp, self.now());
             inode.state.changed_shared(change);
@@ -205,7 +225,7 @@ impl Volume {
                 done += len;
                 continue;
             }
-            match self.write_step(inode, Place::At(at), part, stamp) {
+            match self.write_step(inode, range, Place::At(at), part, stamp) {
                 Ok((_, written)) => done += written,
                 // The last free blocks may do for a part.
                 Err(Error::NoSpace { .. }) if step > 1 => step /= 4,
@@ -221,10 +241,16 @@ impl Volume {
     fn write_step(
         &self,
         inode: &Arc<Inode>,
+        range: Option<&Range<'_>>,
         place: Place,
         source: Source<'_>,
         stamp: Stamp,
     ) -> Result<(u64, usize)> {
+        if let Some(range) = range
+            && let Some(done) = self.add_beside(inode, range, place, source, stamp)?
+        {
+            return Ok(done);
+        }
         let mut grant: Option<Grant<'_>> = None;
         loop {
             let mut state = self.alone(inode);
@@ -273,6 +299,9 @@ impl Volume {
             let met = inode.state.note_writer();
             if state.file.turns.note(met) || found {
                 inode.ranges.make(&mut state, self.options.range_lock);
+                if inode.ranges.are_locked() {
+                    inode.state.make_added(&mut state);
+                }
             }
         }
         state

@@ -122,7 +122,7 @@ impl Volume {
         {
             // Whoever writes its last page back, and has not logged it, still counts as not clean.
             let state = inode.state.read();
-            if state.file.is_clean(&state.record) {
+            if !inode.state.pages_wait() && state.file.is_clean(&state.record) {
                 return Ok(0);
             }
         }
@@ -138,7 +138,7 @@ impl Volume {
         way: Way,
         extent: Extent,
     ) -> Result<u64> {
-        let size = inode.state.read().file.size();
+        let size = inode.outline.size();
         let mut written = self.write_batches(inode, way)?;
         self.log_ahead(inode, extent)?;
         // A page written meanwhile into a hole below the size holds the logged size back; its own round
@@ -248,7 +248,8 @@ impl Volume {
             file.pages.begin_writing(page);
         }
         // The copies keep only those out who need the inode alone. Who shares it writes to dirty pages only, so
-        // not to these; and neither the size nor what else is dirty changes before the last byte is copied.
+        // not to these; and what he adds waits beside the state: neither the size here nor what else is dirty
+        // changes before the last byte is copied.
         let state = RwLockWriteGuard::downgrade(alone);
         let file = &state.file;
         let copies = match pages[..] {

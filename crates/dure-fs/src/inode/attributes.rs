@@ -5,6 +5,7 @@ use dure_sync::SpreadReadGuard;
 use super::beside::Attributed;
 use super::parts::{DataPart, PlainPart};
 use crate::error::{Error, Result};
+use crate::file::Added;
 use crate::format::inode::{InodeRecord, Time};
 use crate::inode::{ChangedPart, ForAttributes, Inode, InodeRef, InodeState};
 use crate::namespace::{FileKind, InodeId, attempts};
@@ -294,6 +295,8 @@ pub(crate) fn asked(
 ) -> Option<Attributes> {
     let whole = inode.state.attributes(state);
     let plain = inode.plain_part(state, whole.record(), whole.change_time())?;
+    // The file does not grow until its size is in the table: who lets it grow takes that out first.
+    let _added = inode.state.added().map(Added::share);
     let data = inode.data_part(state);
     let plain_holds = || inode.plain_holds(state, &whole, &plain);
     let data_holds = || inode.data_part(state) == data;
@@ -348,7 +351,7 @@ impl Inode {
         let (mtime, ctime) = state.times();
         DataPart {
             size: match self.kind {
-                FileKind::File => state.file.size(),
+                FileKind::File => self.outline.size(),
                 _ => record.size.get(),
             },
             blocks: record.blocks.get() * 8,

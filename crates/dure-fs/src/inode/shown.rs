@@ -12,7 +12,7 @@
 //! leaves alone what stat shows, or takes it out when he turns out to have changed it, leaves it there
 //! ([`StateLock::write_unseen`]). Who changes what stat shows under the *shared* lock takes that part out after
 //! the change: the data's (times of an access, or of a write to a file that tasks share) with
-//! [`StateLock::changed_shared`], the other one (see [`super::beside`]) with [`StateLock::attributes_changed`].
+//! [`StateLock::changed_shared`] (a size that grows there with [`StateLock::size_grows`], before the change), the other one (see [`super::beside`]) with [`StateLock::attributes_changed`].
 //! **On a crash** the tables are gone.
 
 use dure_sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
@@ -23,6 +23,7 @@ use dure_sync::{
 use super::InodeState;
 use super::beside::Changes;
 use super::parts::{DataPart, PlainPart, ShownAttributes};
+use crate::file::Added;
 use crate::namespace::InodeId;
 use crate::ranks::{INODE, WRITEBACK};
 use crate::units::Mark;
@@ -72,6 +73,8 @@ pub(crate) struct StateLock {
     lock: SpreadLock<INODE, InodeState>,
     id: InodeId,
     home: Arc<Home>,
+    /// Pages that came beside others, from the moment tasks share the file: see `file::added`.
+    added: OnceLock<Box<Added>>,
     aside: CachePadded<Aside>,
 }
 
@@ -119,6 +122,7 @@ impl StateLock {
             lock: SpreadLock::new(state),
             id,
             home,
+            added: OnceLock::new(),
             aside: CachePadded::new(Aside { change, look }),
         }
     }
@@ -145,7 +149,7 @@ impl StateLock {
 
     /// Locks the state for reading if that needs no waiting, with all attributes in it.
     pub(crate) fn try_read_whole(&self) -> Option<SpreadReadGuard<'_, INODE, InodeState>> {
-        if self.changes().is_some_and(Changes::is_waiting) {
+        if self.changes().is_some_and(Changes::is_waiting) || self.pages_wait() {
             drop(self.try_write()?);
         }
         self.lock.try_read()
@@ -159,6 +163,23 @@ impl StateLock {
     /// Whether readers have met in the lock.
     pub(super) fn readers_met(&self) -> bool {
         self.lock.readers_met()
+    }
+
+    /// Pages that come beside others, if tasks share the file. The caller holds the state.
+    #[inline]
+    pub(crate) fn added(&self) -> Option<&Added> {
+        self.added.get().map(|added| &**added)
+    }
+
+    /// Whether there are some that the state lacks. The caller shares it, or asks as a hint.
+    pub(crate) fn pages_wait(&self) -> bool {
+        self.added().is_some_and(Added::is_waiting)
+    }
+
+    /// From now on pages come beside others. The caller has the state alone.
+    #[cold]
+    pub(crate) fn make_added(&self, _alone: &mut InodeState) {
+        self.added.get_or_init(Box::default);
     }
 
     /// Attributes changed by who shares the state. The caller shares it, or asks as a hint.
@@ -217,6 +238,11 @@ impl StateLock {
         let record_writer = &self.aside.look.record_writer;
         if record_writer.load(Ordering::Relaxed) != NOT_LOOKED {
             record_writer.store(NOT_LOOKED, Ordering::Relaxed);
+        }
+        if let Some(added) = self.added()
+            && added.is_waiting()
+        {
+            added.move_into(&mut state.file);
         }
         self.changes()
             .is_some_and(|changes| changes.move_into(state))
@@ -302,6 +328,15 @@ impl StateLock {
             // Either this sees that the attributes may be in the table, or `holds` sees the change.
             fence(Ordering::SeqCst);
         }
+        if self.aside.look.level.load(Ordering::Relaxed) == SHOWN {
+            self.home.shown.remove_data(self.id);
+        }
+    }
+
+    /// The size of the file is about to grow. The caller shares the state and has what is added alone, so
+    /// nobody puts the data's part in meanwhile.
+    #[inline]
+    pub(crate) fn size_grows(&self) {
         if self.aside.look.level.load(Ordering::Relaxed) == SHOWN {
             self.home.shown.remove_data(self.id);
         }

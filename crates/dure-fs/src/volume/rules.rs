@@ -22,6 +22,8 @@ pub enum RangeRule {
     Broken,
     /// At its first write, and readers do not look at the versions of pages.
     Unchecked,
+    /// At its first write, and a file that grows beside others has its size before its pages.
+    SizeFirst,
 }
 
 /// When attributes of a file change beside those who use its data, and what becomes of the changes. Test-only

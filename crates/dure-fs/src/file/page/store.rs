@@ -7,7 +7,7 @@
 //!
 //! **Invariants.** `dirty` and `writing` pages are present. A page that is dirty holds one reserved
 //! block (the volume's, counted by whoever sets and takes the bit). A page that is neither dirty nor
-//! writing equals what its slot says, so it may be dropped at any time. Owner: [inode.state]; who shares
+//! writing equals what its slot says, so it may be dropped at any time. Owner: [inode.state], or [super::super::added]; who shares
 //! it sets reference bits and copies bytes: out of pages by their version (or, if the file has no range lock,
 //! without), into dirty ones if it has their range alone. A page in write-back that is not dirty again keeps
 //! its bytes. **On a crash** it is gone.
@@ -66,6 +66,29 @@ impl Chunk {
         self.dirty &= !bit;
         self.writing &= !bit;
         page.into_frame()
+    }
+
+    /// Takes over pages that it does not have.
+    fn absorb(&mut self, other: Chunk) {
+        assert_eq!(self.present & other.present, 0, "a page is in one place");
+        let present = self.present | other.present;
+        let mut own = std::mem::take(&mut self.pages).into_iter();
+        let mut others = other.pages.into_iter();
+        let mut left = present;
+        self.pages.reserve_exact(present.count_ones() as usize);
+        while left != 0 {
+            let bit = left & left.wrapping_neg();
+            left &= left - 1;
+            let from = match self.present & bit {
+                0 => &mut others,
+                _ => &mut own,
+            };
+            self.pages.push(from.next().expect("a page for each bit"));
+        }
+        self.present = present;
+        self.dirty |= other.dirty;
+        self.writing |= other.writing;
+        *self.referenced.get_mut() |= other.referenced.into_inner();
     }
 
     fn clean(&self) -> u64 {
@@ -249,6 +272,24 @@ impl PageStore {
         chunk.insert(bit(page), frame);
         chunk.touch(bit(page));
         self.present += 1;
+    }
+
+    /// Takes over all pages of another store, of which it has none.
+    pub(crate) fn absorb(&mut self, other: PageStore) {
+        self.present += other.present;
+        self.dirty += other.dirty;
+        self.writing += other.writing;
+        self.first.absorb(other.first);
+        for (key, group) in other.groups {
+            let base = key * GROUP_PAGES;
+            for (n, chunk) in (0..).zip(group.chunks) {
+                let Some(chunk) = chunk else { continue };
+                let unclean = chunk.dirty | chunk.writing != 0;
+                self.chunk_or_new(base + n * CHUNK_PAGES).absorb(*chunk);
+                let group = self.groups.get_mut(&key).expect("just made");
+                group.unclean |= u64::from(unclean) << n;
+            }
+        }
     }
 
     /// Makes a present page dirty; true when it was not, and so needs a reserved block.

@@ -243,3 +243,35 @@ fn a_recycled_frame_can_be_had_zeroed() {
         "the pool kept two"
     );
 }
+
+proptest! {
+    /// Two stores made one have the pages of both.
+    #[test]
+    fn a_store_takes_over_another_ones_pages(
+        pages in prop::collection::btree_map(page(), (any::<u8>(), any::<bool>(), any::<bool>()), 0..60),
+    ) {
+        let mut stores = [PageStore::default(), PageStore::default()];
+        for (&page, &(fill, dirty, other)) in &pages {
+            let mut frame = Frame::zeroed();
+            frame.bytes_mut().fill(fill);
+            let store = &mut stores[usize::from(other)];
+            store.insert(page, frame);
+            prop_assert!(!dirty || store.set_dirty(page));
+        }
+        let [mut store, other] = stores;
+        store.absorb(other);
+        prop_assert_eq!(store.present(), crate::units::to_u64(pages.len()));
+        let dirty = pages.values().filter(|(_, dirty, _)| *dirty).count();
+        prop_assert_eq!(store.dirty(), crate::units::to_u64(dirty));
+        let mut next = store.next_dirty(0..u64::MAX);
+        for (&page, &(fill, dirty, _)) in &pages {
+            prop_assert_eq!(byte(store.get(page).expect("it was in one"), 77), fill);
+            prop_assert_eq!(store.is_unclean(page), dirty);
+            if dirty {
+                prop_assert_eq!(next, Some(page));
+                next = store.next_dirty(page + 1..u64::MAX);
+            }
+        }
+        prop_assert_eq!(next, None);
+    }
+}

@@ -1,6 +1,7 @@
 //! File data over a RAM device: against a model, over crashes, with small caches, full volumes and bad
 //! devices.
 
+mod added;
 mod crashes;
 mod errors;
 mod journaled;
@@ -75,7 +76,7 @@ pub(super) fn nth_file(fs: &FileSystem, n: u64) -> InodeRef {
 
 /// The whole content.
 pub(super) fn content(fs: &FileSystem, inode: &InodeRef) -> Vec<u8> {
-    let size = inode.inode().state.read().file.size();
+    let size = fs.size(inode).expect("a regular file");
     let mut bytes = vec![0xee; usize::try_from(size).expect("a small file") + 3];
     let len = fs
         .read(inode, 0, &mut bytes, crate::ReadMode::Cached)
