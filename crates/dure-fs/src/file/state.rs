@@ -189,8 +189,7 @@ impl FileState {
         self.marks.note(mark);
     }
 
-    /// The operations that concerned the inode and are not known to be valid. While there are some, the
-    /// inode stays in memory.
+    /// The operations that concerned the inode and are not known to be valid.
     pub(crate) fn writers(&self) -> &[Mark] {
         self.marks.all()
     }

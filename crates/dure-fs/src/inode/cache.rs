@@ -6,6 +6,7 @@
 //! inode refers to is counted per shard too: whoever makes or ends an inode writes lines of its shard only.
 
 use std::collections::BTreeMap;
+use std::mem;
 
 use dure_sync::atomic::Ordering;
 use dure_sync::{Arc, CachePadded, OnceLock, SpreadLock};
@@ -13,6 +14,7 @@ use zerocopy::FromBytes;
 
 use super::{Home, Inode, InodeRef, InodeState};
 use crate::error::{Error, Result};
+use crate::file::PendingMarks;
 use crate::format::inode::InodeRecord;
 use crate::format::nat;
 use crate::format::node::NodeKind;
@@ -49,6 +51,10 @@ struct Shard {
     inodes: BTreeMap<u64, Arc<Inode>>,
     /// Where the next sweep begins.
     hand: u64,
+    /// The last inode that was made here, or 0. It goes when the next one is made, unless it was used again.
+    newest: u64,
+    /// The last operations of files that went before these were valid. Who is loaded may be one of them.
+    left: PendingMarks,
 }
 
 /// Whether an inode without a name may be loaded.
@@ -124,6 +130,7 @@ impl InodeCache {
         let mut evicted = Vec::new();
         let mut shard = self.shard(inode.ino).write();
         evict(&mut shard, self.shard_inodes_max, &mut evicted);
+        evicted.extend(shard.remove_newest(inode.ino));
         let before = shard.inodes.insert(inode.ino.0, inode.clone());
         assert!(before.is_none(), "inode {} was free", inode.ino);
         drop(shard);
@@ -209,6 +216,22 @@ impl InodeCache {
             .collect()
     }
 
+    /// Takes out all inodes that are idle.
+    #[cfg(test)]
+    pub(crate) fn evict_all(&self) {
+        for place in &self.places {
+            let mut shard = place.shard.write();
+            let all: Vec<u64> = shard.inodes.keys().copied().collect();
+            // The first look takes the reference bit.
+            let is_idle = |inode: &Arc<Inode>| is_idle(inode) || is_idle(inode);
+            for ino in all {
+                if is_idle(&shard.inodes[&ino]) {
+                    drop(shard.remove_idle(ino));
+                }
+            }
+        }
+    }
+
     /// Inodes in memory.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
@@ -249,17 +272,37 @@ fn evict(shard: &mut Shard, inodes_max: usize, evicted: &mut Vec<Arc<Inode>>) {
             inode.stop_lending();
         }
         if is_idle(inode) {
-            // Nobody can ask for its attributes before it is loaded again, and then not behind its back.
-            inode.state.forget();
             victims.push(ino);
         }
     }
     shard.hand = if seen == SWEEP { last + 1 } else { 0 };
-    evicted.extend(
-        victims
-            .into_iter()
-            .filter_map(|ino| shard.inodes.remove(&ino)),
-    );
+    evicted.extend(victims.into_iter().filter_map(|ino| shard.remove_idle(ino)));
+}
+
+impl Shard {
+    /// Takes out the inode that was made before `next`, if nobody has used it since it was closed: most files
+    /// are not. What replaces it finds its memory in the caches of the core. One with pages is kept.
+    fn remove_newest(&mut self, next: Ino) -> Option<Arc<Inode>> {
+        let newest = mem::replace(&mut self.newest, next.0);
+        let inode = self.inodes.get(&newest)?;
+        // Relaxed: a hint.
+        if inode.pins.referenced.load(Ordering::Relaxed) || !is_idle(inode) {
+            return None;
+        }
+        self.remove_idle(newest)
+    }
+
+    /// Takes out an inode that is idle, and keeps what an fsync of it has to wait for.
+    fn remove_idle(&mut self, ino: u64) -> Option<Arc<Inode>> {
+        let inode = self.inodes.get(&ino)?;
+        let state = inode.state.try_read_whole()?;
+        let marks = state.file.writers().iter();
+        marks.for_each(|&mark| self.left.note(mark));
+        drop(state);
+        // Nobody can ask for its attributes before it is loaded again, and then not behind its back.
+        inode.state.forget();
+        self.inodes.remove(&ino)
+    }
 }
 
 /// Nobody uses it, it was not used since the last sweep, and everything it knows is also in its node.
@@ -273,7 +316,8 @@ fn is_idle(inode: &Arc<Inode>) -> bool {
         && inode.state.try_read_whole().is_some_and(|state| is_settled(inode, &state))
 }
 
-/// All it knows is in nodes, and all its operations are valid: an fsync would have nothing to do.
+/// All it knows is in nodes, but for the operations of a file, which its shard keeps; those of a directory are
+/// valid.
 fn is_settled(inode: &Inode, state: &InodeState) -> bool {
     let volume = inode.state.volume();
     let journal = volume.as_ref().and_then(|volume| volume.journal_if_any());
@@ -285,7 +329,6 @@ fn is_settled(inode: &Inode, state: &InodeState) -> bool {
     state.orphan.is_none()
         && !unwritten
         && state.file.is_clean(&state.record)
-        && state.file.writers().iter().all(|&mark| valid(mark))
         && state.directory.shared.marks().all(valid)
 }
 
@@ -344,7 +387,7 @@ impl Volume {
         ino: Ino,
         record: InodeRecord,
     ) -> Result<InodeRef> {
-        let inode = Inode::new(self.inodes.home(ino), node.clone(), record)?;
+        let mut inode = Inode::new(self.inodes.home(ino), node.clone(), record)?;
         let mut evicted = Vec::new();
         let mut shard = self.inodes.shard(ino).write();
         if let Some(there) = shard.inodes.get(&ino.0) {
@@ -356,6 +399,11 @@ impl Volume {
             return self.inode(ino);
         }
         evict(&mut shard, self.inodes.shard_inodes_max, &mut evicted);
+        if let Some(journal) = self.journal_if_any() {
+            let left = shard.left.pending(|mark| journal.is_valid(mark));
+            let file = &mut inode.state.get_mut().file;
+            left.iter().for_each(|&mark| file.note_mark(mark));
+        }
         let inode = Arc::new(inode);
         shard.inodes.insert(ino.0, inode.clone());
         drop(shard);

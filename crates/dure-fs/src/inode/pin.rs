@@ -46,7 +46,7 @@ impl Pins {
             id,
             unlinked: AtomicBool::new(unlinked),
             dying: AtomicBool::new(false),
-            referenced: AtomicBool::new(true),
+            referenced: AtomicBool::new(false),
             met: AtomicBool::new(false),
         }
     }

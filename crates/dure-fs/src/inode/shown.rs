@@ -217,6 +217,11 @@ impl StateLock {
         Some(guard)
     }
 
+    /// The state of an inode that nobody else has seen.
+    pub(super) fn get_mut(&mut self) -> &mut InodeState {
+        self.lock.get_mut()
+    }
+
     /// Locks the state for writing by who changes nothing that stat shows, or calls `forget` when he has.
     pub(crate) fn write_unseen(&self) -> RwLockWriteGuard<'_, INODE, InodeState> {
         let mut guard = self.lock.write();

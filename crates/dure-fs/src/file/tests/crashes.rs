@@ -2,13 +2,14 @@
 //! after the last sync that returned, or what the running one would have made it; never anything else.
 
 use dure_block::crash::{CrashImages, Selection, Tear};
+use dure_block::ram::RamDevice;
 use dure_block::record::RecordDevice;
 use dure_block::{Device, share};
 use dure_sync::Arc;
 use dure_sync::atomic::{AtomicBool, Ordering};
 
 use super::random::Rng;
-use super::{World, check, content, file, fsck};
+use super::{World, check, content, file, fsck, nth_file};
 use crate::volume::{FileSystem, FlushRule};
 use crate::{AllocateMode, Stamp, SyncScope};
 
@@ -142,6 +143,27 @@ fn a_synced_file_survives_a_crash_anywhere_with_two_flushes() {
 }
 
 /// A truncate that takes several operations: the file is whole or cut, and nothing stays behind.
+#[test]
+fn an_fsync_waits_for_operations_of_before_the_file_left_memory() {
+    let world = World::new(8192, 8 << 20);
+    let fs = world.mount();
+    let inode = file(&fs);
+    fs.fsync(&inode, SyncScope::All).unwrap();
+    // Stands for one that changes the file without its record, which tells its last operation itself.
+    let other = nth_file(&fs, 1);
+    let mark = other.inode().node.last_writer(other.inode().index);
+    inode.inode().state.write_unseen().file.note_mark(mark);
+    let memory = Arc::downgrade(inode.inode());
+    drop(inode);
+    fs.0.inodes.evict_all();
+    assert!(memory.upgrade().is_none(), "nothing keeps it");
+    fs.fsync(&file(&fs), SyncScope::All).unwrap();
+    let ram = RamDevice::from_image("crashed", &world.ram.snapshot());
+    let crashed = FileSystem::open(share(Arc::new(ram)), world.options.clone()).unwrap();
+    let root = crashed.root().unwrap();
+    assert!(crashed.lookup(&root, b"file 1").unwrap().is_some());
+}
+
 #[test]
 fn a_long_truncate_is_finished_by_the_mount() {
     let world = World::new(8192, 8 << 20);
