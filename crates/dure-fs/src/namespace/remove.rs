@@ -151,6 +151,10 @@ impl Volume {
             return Ok((None, Access::Alone));
         }
         let slot = lives_on.then(|| self.orphan_slot()).transpose()?;
+        if lives_on && victim.kind() == FileKind::Directory {
+            // Its buckets go with the name, and their stamps with them.
+            self.load_fold(&mut victim.inode().state.write())?;
+        }
         Ok((slot, self.names_access(victim.inode())))
     }
 
@@ -182,6 +186,7 @@ impl Volume {
         record.nlink = U32::new(links - 1);
         if inode.kind == FileKind::Directory {
             record.map_root = U64::ZERO;
+            record.mtime = held.state().times().0;
         }
         if links > 1 {
             inode.store(op, &record);

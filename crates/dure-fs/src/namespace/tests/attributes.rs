@@ -37,6 +37,26 @@ fn directory_times_follow_its_entries_until_set() {
 }
 
 #[test]
+fn a_directory_that_is_removed_in_use_keeps_the_time_of_its_last_entry() {
+    let (disk, fs) = fresh();
+    let root = fs.root().unwrap();
+    let dir = fs.mkdir(&root, b"d", &directory()).unwrap();
+    let old = SetAttributes {
+        mtime: Some(SetTime::At(Time::default())),
+        ..SetAttributes::default()
+    };
+    fs.change_attributes(&dir, &old).unwrap();
+    fs.create(&dir, b"a", &file()).unwrap();
+    fs.unlink(&dir, b"a").unwrap();
+    fs.rmdir(&root, b"d").unwrap();
+    let gone = stat(&fs, &dir);
+    assert!(gone.mtime.secs.get() > 0, "{gone:?}");
+    assert_eq!(gone.nlink, 0);
+    drop((dir, root));
+    disk.remount(fs);
+}
+
+#[test]
 fn attributes_are_set_and_kept() {
     let (disk, fs) = fresh();
     let root = fs.root().unwrap();
