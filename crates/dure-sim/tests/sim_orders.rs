@@ -9,7 +9,8 @@
 use std::time::Duration;
 
 use dure_fs::{
-    Error, FileSystem, InodeRef, NewInode, RenameMode, SetAttributes, Stamp, VolumeRules, XattrMode,
+    DirectoryRule, Error, FileSystem, InodeRef, NewInode, RenameMode, SetAttributes, Stamp,
+    VolumeRules, XattrMode,
 };
 use dure_sim::schedules::{assert_whole, mount_small, small_volume};
 use dure_sync::sim::{Config, Rng, Schedule, seeds, try_run};
@@ -144,6 +145,54 @@ fn sim_race_times_of_a_file_do_not_go_back() {
                         );
                         before = now;
                         thread::sleep(Duration::from_micros(500));
+                    }
+                });
+            });
+        });
+        if let Err(failure) = done {
+            panic!("{failure}");
+        }
+    }
+}
+
+/// One core makes subdirectories, another files, in one directory: whoever looks sees ever more subdirectories,
+/// also when only what changes with the files has to be looked up anew.
+#[test]
+fn sim_race_links_of_a_directory_do_not_go_back() {
+    for seed in seeds(300) {
+        let done = try_run(config(3, seed), || {
+            let rules = VolumeRules {
+                directories: DirectoryRule::AtOnce,
+                ..VolumeRules::default()
+            };
+            let fs = mount_small(&small_volume(2048), rules);
+            let root = fs.root().unwrap();
+            let directory = fs.mkdir(&root, b"directory", &new(0o755)).unwrap();
+            drop(fs.mkdir(&directory, b"first", &new(0o755)).unwrap());
+            assert_eq!(fs.attributes(&directory).unwrap().nlink, 3);
+            thread::scope(|scope| {
+                let (fs, directory) = (&fs, &directory);
+                scope.spawn_on(CoreId::new(0), move || {
+                    for n in 0..12 {
+                        let name = format!("directory{n}");
+                        drop(fs.mkdir(directory, name.as_bytes(), &new(0o755)).unwrap());
+                    }
+                });
+                scope.spawn_on(CoreId::new(1), move || {
+                    for n in 0..24 {
+                        let name = format!("file{n}");
+                        drop(
+                            fs.create(directory, name.as_bytes(), &new(0o100_644))
+                                .unwrap(),
+                        );
+                    }
+                });
+                scope.spawn_on(CoreId::new(2), move || {
+                    let mut before = 3;
+                    while before < 15 {
+                        let now = fs.attributes(directory).unwrap().nlink;
+                        assert!(now >= before, "{before} links, then {now}");
+                        before = now;
                     }
                 });
             });

@@ -6,8 +6,9 @@
 //! own slot (`dure_sync::Lender`), which has one counted pin. **Invariants.** The count rises from 0, and
 //! slots are opened, only under the lock of the inode's shard: hence a claim under that lock, alone, is
 //! final. A slot that is open keeps the inode: so who wants to know whether it is used closes the slots
-//! before he looks, with a pin of his own in the count, since a loan looks like the others of its slot; of an inode without a name they stay closed, and its last pin to go brings the count to
-//! 0. **On a crash** the orphan slots name the inodes without a name.
+//! before he looks, with a pin of his own in the count, since a loan looks like the others of its slot; of an
+//! inode without a name they stay closed, and its last pin to go brings the count to 0. **On a crash** the
+//! orphan slots name the inodes without a name.
 
 use std::ops::Deref;
 

@@ -12,7 +12,9 @@
 //! leaves alone what stat shows, or takes it out when he turns out to have changed it, leaves it there
 //! ([`StateLock::write_unseen`]). Who changes what stat shows under the *shared* lock takes that part out after
 //! the change: the data's (times of an access, or of a write to a file that tasks share) with
-//! [`StateLock::changed_shared`] (a size that grows there with [`StateLock::size_grows`], before the change), the other one (see [`super::beside`]) with [`StateLock::attributes_changed`].
+//! [`StateLock::changed_shared`] (a size that grows there with [`StateLock::size_grows`], before the change), the
+//! other one (see [`super::beside`]) with [`StateLock::attributes_changed`]. Until he has come, whoever finds
+//! another part with the lock takes it out: what he was told is not taken back.
 //! **On a crash** the tables are gone.
 
 use dure_sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
