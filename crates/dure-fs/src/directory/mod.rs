@@ -36,7 +36,7 @@ use crate::format::node::NodeKind;
 use crate::inode::{Access, Inode, InodeState, LockedInodes};
 use crate::namespace::LINKS_MAX;
 use crate::node::NodeRef;
-use crate::units::{JournalId, Mark, Nid, to_usize};
+use crate::units::{Ino, JournalId, Mark, Nid, to_usize};
 use crate::volume::{DirectoryRule, Volume};
 
 /// What a directory keeps in memory. Owner: [inode.state].
@@ -176,7 +176,7 @@ impl InodeState {
         if nid.0 == 0 {
             return Ok(None);
         }
-        let node = volume.node(nid, NodeKind::Bucket)?;
+        let node = volume.bucket_node(nid, Ino(self.record.ino.get()))?;
         Ok(Some(self.directory.root.get_or_init(|| node).clone()))
     }
 }
@@ -222,7 +222,7 @@ impl Volume {
         let set_number = state.record.set_number.get();
         let mut fold = Fold::default();
         if let Some(root) = state.first_bucket_node(self)? {
-            self.walk_buckets(&root, 0, &mut |node| {
+            self.walk_buckets(&root, &mut |node| {
                 for index in 0..node.granule_count() {
                     node.look(index, |payload| {
                         fold.add_bucket(bucket::header(payload), set_number)
@@ -242,22 +242,60 @@ impl Volume {
         Ok(())
     }
 
+    /// A bucket node of this directory.
+    fn bucket_node(&self, nid: Nid, directory: Ino) -> Result<NodeRef> {
+        let node = self.node(nid, NodeKind::Bucket)?;
+        if node.owner == directory {
+            Ok(node)
+        } else {
+            Err(Error::Corrupt {
+                what: format!("directory of bucket node {nid}"),
+                at: nid.0,
+                want: directory.0,
+                got: node.owner.0,
+            })
+        }
+    }
+
     /// Shows all bucket nodes, parents first. The caller holds the directory.
     pub(crate) fn walk_buckets(
         &self,
+        root: &NodeRef,
+        show: &mut dyn FnMut(&NodeRef),
+    ) -> Result<()> {
+        let nodes_max = self.layout.nids();
+        let mut seen = 0;
+        self.walk_below(root, 0, &mut |node| {
+            // A trie whose nodes have more than one parent has more paths than can be walked.
+            seen += 1;
+            if seen > nodes_max {
+                return Err(Error::Corrupt {
+                    what: format!("bucket nodes of inode {}", node.owner),
+                    at: root.nid.0,
+                    want: nodes_max,
+                    got: seen,
+                });
+            }
+            show(node);
+            Ok(())
+        })
+    }
+
+    fn walk_below(
+        &self,
         node: &NodeRef,
         level: u32,
-        show: &mut dyn FnMut(&NodeRef),
+        show: &mut dyn FnMut(&NodeRef) -> Result<()>,
     ) -> Result<()> {
         if level >= LEVELS_MAX {
             return Err(too_deep(node.nid));
         }
-        show(node);
+        show(node)?;
         for index in 0..node.granule_count() {
             let child = node.look(index, |payload| bucket::header(payload).child.get());
             if child != 0 {
-                let child = self.node(Nid(child), NodeKind::Bucket)?;
-                self.walk_buckets(&child, level + 1, show)?;
+                let child = self.bucket_node(Nid(child), node.owner)?;
+                self.walk_below(&child, level + 1, show)?;
             }
         }
         Ok(())

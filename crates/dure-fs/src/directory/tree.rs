@@ -430,7 +430,7 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
         };
         let mut nodes = Vec::new();
         let mut entries = 0;
-        self.volume.walk_buckets(&root, 0, &mut |node| {
+        self.volume.walk_buckets(&root, &mut |node| {
             for index in 0..node.granule_count() {
                 let count = |payload: &[u8]| bucket::header(payload).entries.get();
                 entries += u64::from(node.look(index, count));

@@ -1,7 +1,7 @@
 //! Volumes on which structures contradict each other: calls say so; they neither panic nor go on for ever.
 
-use zerocopy::FromBytes;
 use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, FromZeros};
 
 use super::*;
 use crate::directory::bucket;
@@ -55,7 +55,7 @@ fn nodes(fs: &FileSystem, directory: &InodeRef) -> Vec<NodeRef> {
     let state = directory.inode().state.read();
     let root = state.first_bucket_node(&fs.0).unwrap().unwrap();
     let mut nodes = Vec::new();
-    fs.0.walk_buckets(&root, 0, &mut |node| nodes.push(node.clone()))
+    fs.0.walk_buckets(&root, &mut |node| nodes.push(node.clone()))
         .unwrap();
     nodes
 }
@@ -161,6 +161,61 @@ fn a_bucket_with_entries_and_a_child_is_refused() {
         .map(|name| fs.unlink(&root, name.as_bytes()));
     let refused = results.filter(|result| matches!(result, Err(Error::Corrupt { .. })));
     assert!(refused.count() > 0, "those below the child");
+}
+
+/// Lets a directory grow until it has so many bucket nodes.
+fn grow(fs: &FileSystem, directory: &InodeRef, bucket_nodes: usize) {
+    for n in 0.. {
+        let name = format!("a name of some length {n}");
+        drop(fs.create(directory, name.as_bytes(), &file()).unwrap());
+        if nodes_of(fs, directory) >= bucket_nodes {
+            return;
+        }
+    }
+}
+
+#[test]
+fn bucket_nodes_with_many_parents_are_noticed() {
+    let (disk, fs) = fresh();
+    let many = fs
+        .mkdir(&fs.root().unwrap(), b"many", &directory())
+        .unwrap();
+    grow(&fs, &many, 18);
+    // More paths lead to the last one than can be walked.
+    for pair in nodes(&fs, &many)[..18].windows(2) {
+        for index in 0..pair[0].granule_count() {
+            change_bucket(&fs, &pair[0], index, |payload| {
+                *header(payload) = BucketHeader::new_zeroed();
+                header(payload).child = U64::new(pair[1].nid.0);
+            });
+        }
+    }
+    drop(many);
+    fs.close().unwrap();
+    drop(fs);
+    let fs = disk.mount();
+    let many = get(&fs, &fs.root().unwrap(), "many");
+    assert_corrupt(fs.attributes(&many));
+}
+
+#[test]
+fn a_bucket_node_of_another_directory_is_refused() {
+    let (disk, fs) = fresh();
+    let root = fs.root().unwrap();
+    let [own, other] = [b"own", b"two"].map(|name| {
+        let made = fs.mkdir(&root, name, &directory()).unwrap();
+        grow(&fs, &made, 2);
+        made
+    });
+    let theirs = nodes(&fs, &own)[0].nid;
+    change_record(&fs, &other, |record| record.map_root = U64::new(theirs.0));
+    drop((own, other, root));
+    fs.close().unwrap();
+    drop(fs);
+    let fs = disk.mount();
+    let other = get(&fs, &fs.root().unwrap(), "two");
+    assert_corrupt(fs.attributes(&other));
+    assert_corrupt(fs.create(&other, b"new", &file()));
 }
 
 fn nodes_of(fs: &FileSystem, directory: &InodeRef) -> usize {

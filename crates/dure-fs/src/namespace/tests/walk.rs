@@ -249,7 +249,7 @@ fn a_hundred_thousand_names() {
     let state = root.inode().state.read();
     let first = state.first_bucket_node(&fs.0).unwrap().unwrap();
     drop(state);
-    fs.0.walk_buckets(&first, 0, &mut |_| buckets += 8).unwrap();
+    fs.0.walk_buckets(&first, &mut |_| buckets += 8).unwrap();
     let mut node = first;
     while let Some(child) = (0..8)
         .map(|index| {
