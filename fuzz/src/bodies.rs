@@ -1,7 +1,7 @@
 //! What the fuzz targets do with their input; `crates/dure-fs/tests/it_hostile.rs` does the same.
 //!
-//! Random bytes never pass a checksum, so each body makes checksums, magics and addresses right first: an
-//! enemy would.
+//! Random bytes never pass a checksum, so each body makes checksums, magics and addresses right
+//! first: an enemy would.
 
 use dure_block::ram::{Image, RamDevice};
 use dure_block::{BLOCK_BYTES, Device, Io, Lba, Queue, QueueConfig, WriteFlags, share};
@@ -94,8 +94,8 @@ fn get(device: &RamDevice, lba: u64) -> Vec<u8> {
     block
 }
 
-/// A log of one journal: the first byte says where the second transaction lies, the rest is what the
-/// transactions hold.
+/// A log of one journal: the first byte says where the second transaction lies, the rest is what
+/// the transactions hold.
 pub(crate) fn log(data: &[u8]) {
     let device = RamDevice::new("log", 64);
     let segments = [Lba::new(8), Lba::new(16)];
@@ -143,8 +143,8 @@ pub(crate) fn log(data: &[u8]) {
     }
 }
 
-/// One block that a scan takes for transaction `sequence`: handle number = sequence, everything else as
-/// `content` has it.
+/// One block that a scan takes for transaction `sequence`: handle number = sequence, everything
+/// else as `content` has it.
 fn transaction(at: u64, sequence: u64, content: &[u8]) -> Vec<u8> {
     let mut block = vec![0; BLOCK_BYTES];
     let mut word =
@@ -237,8 +237,9 @@ fn fill(fs: &FileSystem, prefix: &str) {
         .expect("the template is sound");
 }
 
-/// Eight bytes: which block, where in it, what, flags, more of what, and how it is meant. Flags: 1 the
-/// checksum is made right again, 2 the next byte too, 4 a whole field, 8 a block that is in use.
+/// Eight bytes: which block, where in it, what, flags, more of what, and how it is meant. Flags: 1
+/// the checksum is made right again, 2 the next byte too, 4 a whole field, 8 a block that is in
+/// use.
 fn patch(device: &RamDevice, layout: &Layout, used: &[u64], bytes: &[u8; 8]) {
     let word = |at: usize| u64::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
     let mut block = word(0) % layout.total_blocks;
@@ -261,8 +262,8 @@ fn patch(device: &RamDevice, layout: &Layout, used: &[u64], bytes: &[u8; 8]) {
     }
 }
 
-/// Sets an aligned field of 1, 2, 4 or 8 bytes to a small number, near what is there, near the largest
-/// one, or to a block of the main area.
+/// Sets an aligned field of 1, 2, 4 or 8 bytes to a small number, near what is there, near the
+/// largest one, or to a block of the main area.
 fn set_field(content: &mut [u8], layout: &Layout, at: usize, bytes: &[u8; 8]) {
     let width = 1 << (bytes[7] & 3);
     let field = &mut content[at / width * width..][..width];
@@ -317,7 +318,8 @@ fn used(which: usize) -> &'static [u64] {
     &USED.get_or_init(|| [of(&templates()[0]), of(&templates()[1])])[which]
 }
 
-/// Everything a user does, on a volume that may be anything: each call may fail, none may panic or hang.
+/// Everything a user does, on a volume that may be anything: each call may fail, none may panic or
+/// hang.
 fn use_hostile(device: &RamDevice, read_only: bool) {
     let copy = RamDevice::from_image("hostile", &device.snapshot());
     let options = MountOptions {

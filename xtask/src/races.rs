@@ -1,10 +1,10 @@
 //! `cargo xtask races`: the regression tests that have a name in the documents.
 //!
-//! **Problem.** A document that names a test which is gone promises what nobody checks. **Structure.**
-//! The tables of docs/races.md and docs/crashes.md with a column `test` are the list, and the contract of
-//! docs/durability.md names tests behind each sentence, its arguments behind each paragraph; the sources are
-//! searched for all of them.
-//! **Invariants.** A name that no test has is an error. **Crash.** Everything can be run again.
+//! **Problem.** A document that names a test which is gone promises what nobody checks.
+//! **Structure.** The tables of docs/races.md and docs/crashes.md with a column `test` are the
+//! list, and the contract of docs/durability.md names tests behind each sentence, its arguments
+//! behind each paragraph; the sources are searched for all of them. **Invariants.** A name that no
+//! test has is an error. **Crash.** Everything can be run again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

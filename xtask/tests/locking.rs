@@ -1,9 +1,9 @@
 //! Every lock rank of every crate stands in the table of docs/locking.md, and nothing else does.
 //!
-//! **Problem.** A new lock that is not in the table makes the order of locks unknowable. **Structure.**
-//! The sources are searched for locks (`Mutex<NAME, ..`, `RwLock<NAME, ..`) and for the constants they
-//! name; the result is compared with the table. **Invariants.** A rank is a named constant of its crate.
-//! **Crash.** Nothing.
+//! **Problem.** A new lock that is not in the table makes the order of locks unknowable.
+//! **Structure.** The sources are searched for locks (`Mutex<NAME, ..`, `RwLock<NAME, ..`) and for
+//! the constants they name; the result is compared with the table. **Invariants.** A rank is a
+//! named constant of its crate. **Crash.** Nothing.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 

@@ -1,5 +1,5 @@
-//! `dure bench journal`: all policies of the journal beside other journaling file systems, each on a
-//! device of its own of the same kind, and the floor below all of them.
+//! `dure bench journal`: all policies of the journal beside other journaling file systems, each on
+//! a device of its own of the same kind, and the floor below all of them.
 
 use std::time::Duration;
 
@@ -17,7 +17,8 @@ use crate::options::Measuring;
 use crate::report;
 use crate::target::{Target, options_of};
 
-/// Policies of dure that are measured when none are named. Those this version does not know are left out.
+/// Policies of dure that are measured when none are named. Those this version does not know are
+/// left out.
 const POLICIES: [&str; 8] = [
     "journal=per-core",
     "journal=per-core,log-data=0",
@@ -49,7 +50,8 @@ pub struct Journal {
     /// Policies of dure, as mount options [default: all there are].
     #[arg(long = "policy", value_name = "OPTION[,OPTION...]")]
     pub policies: Vec<String>,
-    /// Workloads [default: overwrite-fsync, append-fsync, create-fsync, overwrite, overwrite-shared].
+    /// Workloads [default: overwrite-fsync, append-fsync, create-fsync, overwrite,
+    /// overwrite-shared].
     #[arg(long = "workload", value_enum)]
     pub workloads: Vec<Workload>,
     /// Microseconds of a write and of a flush of the device `delay`.

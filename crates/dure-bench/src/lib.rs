@@ -1,16 +1,18 @@
 //! Measurements of dure, side by side with directories of other file systems.
 //!
 //! **Problem.** Times of one run say little: the machine is noisy, a second core comes up slowly.
-//! **Structure.** A [`target::Target`] is a volume (through the library), a directory (through system
-//! calls), a device or a plain copy; a bench makes a crew of workers, each of which loops over one
-//! operation; [`measure`] lets the crews of all targets run in turn, `repeat` times, warmed up;
-//! [`report`] prints a table or a list of flat JSON objects. [`options`] are the same for all.
+//! **Structure.** A [`target::Target`] is a volume (through the library), a directory (through
+//! system calls), a device or a plain copy; a bench makes a crew of workers, each of which loops
+//! over one operation; [`measure`] lets the crews of all targets run in turn, `repeat` times,
+//! warmed up; [`report`] prints a table or a list of flat JSON objects. [`options`] are the same
+//! for all.
 //!
-//! **Invariants.** Targets are interleaved, so that drift hits all alike. Every figure comes with its
-//! number of repetitions, minimum and maximum. Nothing here is a test: no figure fails anything.
+//! **Invariants.** Targets are interleaved, so that drift hits all alike. Every figure comes with
+//! its number of repetitions, minimum and maximum. Nothing here is a test: no figure fails
+//! anything.
 //!
-//! **On a crash** of a run the target's working directory `dure-bench` may stay behind; the next run
-//! removes it.
+//! **On a crash** of a run the target's working directory `dure-bench` may stay behind; the next
+//! run removes it.
 
 pub mod aged;
 pub mod aim7;

@@ -126,11 +126,12 @@ pub(crate) fn core_of(number: usize, cores: usize) -> CoreId {
 /// What to measure on.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Targets {
-    /// What to measure on, several times: dure:VOLUME[,OPTION...] (a volume that is not mounted, through
-    /// the library; if VOLUME is a directory, a temporary volume in it; options: the policies of `dure
-    /// mount -o`), dir:PATH (a directory of any mounted file system), raw:PATH[,pages=N] (a device or file, which is overwritten: the floor of synchronous
-    /// writes), or copy (a plain copy of 4 KiB, a plain loop for metadata: what this machine can do)
-    /// [default: a temporary volume in the current directory, and that directory].
+    /// What to measure on, several times: dure:VOLUME[,OPTION...] (a volume that is not mounted,
+    /// through the library; if VOLUME is a directory, a temporary volume in it; options: the
+    /// policies of `dure mount -o`), dir:PATH (a directory of any mounted file system),
+    /// raw:PATH[,pages=N] (a device or file, which is overwritten: the floor of synchronous
+    /// writes), or copy (a plain copy of 4 KiB, a plain loop for metadata: what this machine can
+    /// do) [default: a temporary volume in the current directory, and that directory].
     #[arg(long = "target", value_name = "TARGET")]
     pub targets: Vec<String>,
 }

@@ -37,8 +37,8 @@ impl Random {
         f64_of((self.next() >> 12) + 1) / f64_of(1 << 52)
     }
 
-    /// A number of the gamma distribution of shape 1.5: an exponential one and half a squared normal
-    /// one, times two thirds of the mean.
+    /// A number of the gamma distribution of shape 1.5: an exponential one and half a squared
+    /// normal one, times two thirds of the mean.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

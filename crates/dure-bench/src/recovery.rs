@@ -1,10 +1,10 @@
 //! `dure bench recovery`: how long a mount takes after a crash with full logs.
 //!
-//! **Structure.** A volume in memory gets logs of the size wanted, which are filled; the file system is
-//! dropped as if the process had been killed, and what it left is mounted `repeat` times, each time on a
-//! copy of its own. Statistics of the mount say what was read and where the time went. **Invariants.** No
-//! checkpoint empties the logs on the way; every repetition recovers the same medium. **On a crash**
-//! nothing is left behind.
+//! **Structure.** A volume in memory gets logs of the size wanted, which are filled; the file
+//! system is dropped as if the process had been killed, and what it left is mounted `repeat` times,
+//! each time on a copy of its own. Statistics of the mount say what was read and where the time
+//! went. **Invariants.** No checkpoint empties the logs on the way; every repetition recovers the
+//! same medium. **On a crash** nothing is left behind.
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;

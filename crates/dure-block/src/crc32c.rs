@@ -1,7 +1,7 @@
 //! CRC32C (Castagnoli), the checksum of every structure and every page on a dure volume.
 //!
-//! Here and not in the crates that use it, so that one of them is fast: a small fsync sums the page for
-//! its slot and again with its transaction.
+//! Here and not in the crates that use it, so that one of them is fast: a small fsync sums the page
+//! for its slot and again with its transaction.
 
 use crc_fast::{CrcAlgorithm, Digest};
 

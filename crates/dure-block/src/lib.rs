@@ -5,8 +5,8 @@
 //! survive crashes only if every write and flush can be recorded, reordered, lost and torn.
 //!
 //! **Structure.**
-//! * [`Device`]: what stores blocks. [`ram`], [`overlay`], [`null`] and [`mod@file`] store them, the *decorators*
-//!   [`record`] and [`fault`] change what a device does. A device is asked either
+//! * [`Device`]: what stores blocks. [`ram`], [`overlay`], [`null`] and [`mod@file`] store them,
+//!   the *decorators* [`record`] and [`fault`] change what a device does. A device is asked either
 //!   synchronously with borrowed memory ([`Device::execute`]: no allocation, no other thread) or
 //!   asynchronously with owned memory ([`Device::submit`]).
 //! * [`Queue`]: what the upper layers use. It bounds the requests in flight by tags, splits long

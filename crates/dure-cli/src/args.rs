@@ -56,12 +56,12 @@ pub enum Command {
 /// `dure sim`.
 #[derive(Debug, Subcommand)]
 pub enum Sim {
-    /// Run small workloads, cut the power at every step, and compare what recovery makes of each state
-    /// with what the contract allows. Ends with 1 if any state violates it.
+    /// Run small workloads, cut the power at every step, and compare what recovery makes of each
+    /// state with what the contract allows. Ends with 1 if any state violates it.
     Crash(SimCrash),
-    /// Run every pair of calls that commute on two virtual cores, and report which cache lines both use
-    /// with at least one write, where, and the share of pairs that has none. Ends with 1 if a call
-    /// answered other than the model says, or the share is below --at-least.
+    /// Run every pair of calls that commute on two virtual cores, and report which cache lines both
+    /// use with at least one write, where, and the share of pairs that has none. Ends with 1 if a
+    /// call answered other than the model says, or the share is below --at-least.
     #[command(after_long_help = CONFLICTS_HELP)]
     Conflicts(SimConflicts),
 }
@@ -88,7 +88,8 @@ pub struct SimConflicts {
     /// Only pairs with this text in them, as in 'creat /a/x | unlink'.
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub only: String,
-    /// Policies the volumes are mounted with, as -o of `dure mount` takes them, with commas between.
+    /// Policies the volumes are mounted with, as -o of `dure mount` takes them, with commas
+    /// between.
     #[arg(long, value_name = "OPTIONS", value_delimiter = ',')]
     pub mount: Vec<String>,
     /// End with 1 if less than so many percent of the pairs are free of conflicts.
@@ -118,8 +119,8 @@ pub struct SimCrash {
     /// workloads under way is finished first [default: all].
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
-    /// What the order of the workloads depends on, so which ones --count takes. 0: those that begin alike
-    /// one after the other, which is the fastest way through all of them.
+    /// What the order of the workloads depends on, so which ones --count takes. 0: those that begin
+    /// alike one after the other, which is the fastest way through all of them.
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub seed: u64,
     /// Also spread the operations over up to so many cores, 1 to 3, and commit in every order.
@@ -159,8 +160,8 @@ pub struct Mkfs {
     /// Size of a new image file, as in 512M, 1G; an existing file or device has its own.
     #[arg(long)]
     pub size: Option<Size>,
-    /// Journals and allocation partitions, 1 to 1000 [default: the larger of 16 and the cores, fewer on
-    /// a small volume].
+    /// Journals and allocation partitions, 1 to 1000 [default: the larger of 16 and the cores,
+    /// fewer on a small volume].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub journals: Option<u32>,
     /// A name for the volume, at most 64 bytes.
@@ -181,19 +182,21 @@ pub struct Mount {
     pub volume: PathBuf,
     /// An existing directory.
     pub directory: PathBuf,
-    /// Options, separated by commas: ro, rw, journal=per-core|single, records=delta|image (log changed
-    /// bytes, or whole nodes copied at commit), data=ordered|writeback|journal (data goes to its place before
-    /// the log; or does, but may be lost without what came after it; or goes through the log), commit=SECONDS, cache=SIZE, noatime, relatime,
-    /// strictatime, flush=one|two, log-data=PAGES (an fsync of at most so many puts them into the log, 4
-    /// by default), fsync=closure|all (what an fsync commits: what it
-    /// depends on, or everything), alloc=local|global (each core allocates in its own groups, or all at
-    /// one place), active_logs=2|4 (segments a core writes to: data and nodes, or also by how long data is
-    /// likely to live), range_lock=inode|tree|bitmap|segment (tasks that share a file wait for each other: one lock
-    /// per file, or only where their bytes meet: an interval tree, a bit per page, a word per segment),
-    /// segment_size=SIZE (of range_lock=segment, a power of two, 4K by default),
-    /// node_lock=mutex|rwsem|optimistic (who reads a node of metadata has it alone, shares it, or copies and
-    /// looks whether it changed), trace=EVENTS (keep so many events of the journals per core, for `dure
-    /// top --trace`), allow_other, uid=N, gid=N. Those of mount(8) that mean nothing here (auto, user, _netdev, x-...) are accepted.
+    /// Options, separated by commas: ro, rw, journal=per-core|single, records=delta|image (log
+    /// changed bytes, or whole nodes copied at commit), data=ordered|writeback|journal (data goes
+    /// to its place before the log; or does, but may be lost without what came after it; or goes
+    /// through the log), commit=SECONDS, cache=SIZE, noatime, relatime, strictatime, flush=one|two,
+    /// log-data=PAGES (an fsync of at most so many puts them into the log, 4 by default),
+    /// fsync=closure|all (what an fsync commits: what it depends on, or everything),
+    /// alloc=local|global (each core allocates in its own groups, or all at one place),
+    /// active_logs=2|4 (segments a core writes to: data and nodes, or also by how long data is
+    /// likely to live), range_lock=inode|tree|bitmap|segment (tasks that share a file wait for each
+    /// other: one lock per file, or only where their bytes meet: an interval tree, a bit per page,
+    /// a word per segment), segment_size=SIZE (of range_lock=segment, a power of two, 4K by
+    /// default), node_lock=mutex|rwsem|optimistic (who reads a node of metadata has it alone,
+    /// shares it, or copies and looks whether it changed), trace=EVENTS (keep so many events of the
+    /// journals per core, for `dure top --trace`), allow_other, uid=N, gid=N. Those of mount(8)
+    /// that mean nothing here (auto, user, _netdev, x-...) are accepted.
     #[arg(
         short = 'o',
         long = "options",
@@ -240,8 +243,8 @@ pub struct Check {
 pub struct Info {
     /// A block device or image file.
     pub volume: PathBuf,
-    /// The journals: headers, rings, tails, the transactions in the logs, and what recovery would do. Of
-    /// a mounted volume what `dure top --once` shows.
+    /// The journals: headers, rings, tails, the transactions in the logs, and what recovery would
+    /// do. Of a mounted volume what `dure top --once` shows.
     #[arg(long)]
     pub journal: bool,
     /// Print one JSON object.
@@ -261,7 +264,8 @@ pub struct Top {
     /// End after so many looks.
     #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
-    /// Show the averages since the mount (with --trace: the events that trace=EVENTS has kept), and end.
+    /// Show the averages since the mount (with --trace: the events that trace=EVENTS has kept), and
+    /// end.
     #[arg(long, conflicts_with_all = ["interval", "count"])]
     pub once: bool,
     /// Print a JSON object a line for each look, or for each event.

@@ -1,12 +1,12 @@
 //! The command line of dure: arguments in, text and exit codes out.
 //!
 //! **Structure.** [`args`] declares every command and option; `command/` has one file per command;
-//! [`name`] turns `mkfs.dure`, `mount.dure` and `fsck.dure` into their subcommands; [`exit`] holds the
-//! exit codes; `size`, `progress`, `mounts` and
-//! `volume` are shared by the commands; `live` is how `dure top` asks the server of a mount.
+//! [`name`] turns `mkfs.dure`, `mount.dure` and `fsck.dure` into their subcommands; [`exit`] holds
+//! the exit codes; `size`, `progress`, `mounts` and `volume` are shared by the commands; `live` is
+//! how `dure top` asks the server of a mount.
 //!
-//! **Invariants.** Results go to standard output, everything else to standard error. An error is one
-//! line: what, where, what to do. Nothing is left half made.
+//! **Invariants.** Results go to standard output, everything else to standard error. An error is
+//! one line: what, where, what to do. Nothing is left half made.
 
 #![expect(clippy::print_stdout, reason = "printing is what a command does")]
 
@@ -57,7 +57,8 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// The error and its causes on one line; a cause that the text in front of it already tells is left out.
+/// The error and its causes on one line; a cause that the text in front of it already tells is left
+/// out.
 fn message(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {

@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-/// Inodes and nodes come and go in odd sizes on all cores, often freed on another core than they were made on.
-/// The system's allocator took a third of a create's time for that.
+/// Inodes and nodes come and go in odd sizes on all cores, often freed on another core than they
+/// were made on. The system's allocator took a third of a create's time for that.
 #[cfg(not(dure_backend = "sim"))]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

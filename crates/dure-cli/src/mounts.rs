@@ -14,7 +14,8 @@ fn listed(mounts: &str, directory: &Path) -> Option<PathBuf> {
     mounts.lines().rev().find_map(|line| parse(line, directory))
 }
 
-/// `36 35 98:0 / /mnt/point rw,relatime - fuse.dure /path/v.img rw,...`; spaces are written `\\040`.
+/// `36 35 98:0 / /mnt/point rw,relatime - fuse.dure /path/v.img rw,...`; spaces are written
+/// `\\040`.
 fn parse(line: &str, directory: &Path) -> Option<PathBuf> {
     let (place, kind) = line.split_once(" - ")?;
     let at = unescape(place.split(' ').nth(4)?);

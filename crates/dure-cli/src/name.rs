@@ -1,5 +1,5 @@
-//! `mkfs.dure`, `mount.dure`, `mount.fuse.dure` and `fsck.dure`: the names by which mkfs(8), mount(8)
-//! and fsck(8) call us, and the options they pass.
+//! `mkfs.dure`, `mount.dure`, `mount.fuse.dure` and `fsck.dure`: the names by which mkfs(8),
+//! mount(8) and fsck(8) call us, and the options they pass.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -31,8 +31,8 @@ fn mount(rest: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString>
     rest.filter(|arg| !matches!(arg.to_str(), Some("-n" | "-s" | "-v" | "-f")))
 }
 
-/// fsck(8) passes `-a` or `-p` (repair what is safe), `-y` (the same here), `-n` (repair nothing), `-f`
-/// (always check, as we do) and `-C` (progress, which we show on a terminal anyway).
+/// fsck(8) passes `-a` or `-p` (repair what is safe), `-y` (the same here), `-n` (repair nothing),
+/// `-f` (always check, as we do) and `-C` (progress, which we show on a terminal anyway).
 fn fsck(rest: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut expanded: Vec<OsString> = vec!["dure".into(), "check".into()];
     for arg in rest {

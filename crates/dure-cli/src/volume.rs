@@ -30,8 +30,8 @@ pub(crate) fn device(path: &Path, access: Access) -> Result<Arc<dyn Device>> {
     Ok(share(device))
 }
 
-/// A block device that is about to be mounted as `fuseblk`: the device, and this process's exclusive
-/// claim on it, to be dropped just before mount(2), which makes the kernel's own.
+/// A block device that is about to be mounted as `fuseblk`: the device, and this process's
+/// exclusive claim on it, to be dropped just before mount(2), which makes the kernel's own.
 pub(crate) fn claimed_block_device(
     path: &Path,
     access: Access,

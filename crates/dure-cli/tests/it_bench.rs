@@ -1,5 +1,5 @@
-//! `dure bench` from outside: worker processes, what is measured when nothing is named, and what is left
-//! behind. What a workload does is tested beside it; no figure is.
+//! `dure bench` from outside: worker processes, what is measured when nothing is named, and what is
+//! left behind. What a workload does is tested beside it; no figure is.
 
 #![expect(clippy::unwrap_used, reason = "tests panic")]
 

@@ -1,5 +1,5 @@
-//! `dure top` and `dure info --journal` from outside: the program itself, on volumes that are mounted and
-//! not. What needs a mount is played only where one can be made (root and /dev/fuse).
+//! `dure top` and `dure info --journal` from outside: the program itself, on volumes that are
+//! mounted and not. What needs a mount is played only where one can be made (root and /dev/fuse).
 
 #![expect(clippy::unwrap_used, reason = "tests panic")]
 

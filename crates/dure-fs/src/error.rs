@@ -1,7 +1,7 @@
 //! What can go wrong in the file system, and the one table that turns it into an errno.
 //!
-//! *Bugs* panic. *Corruption* is [`Error::Corrupt`]. *Operating* errors have their own variant, raised
-//! at one place. Expected outcomes (a name that is not there) are `Option`s.
+//! *Bugs* panic. *Corruption* is [`Error::Corrupt`]. *Operating* errors have their own variant,
+//! raised at one place. Expected outcomes (a name that is not there) are `Option`s.
 
 use dure_journal::recovery::COUNT_MAX;
 use thiserror::Error;

@@ -1,5 +1,5 @@
-//! Where everything lies on a volume: a pure function of its size and the number of journals, fixed by
-//! mkfs in the superblock.
+//! Where everything lies on a volume: a pure function of its size and the number of journals, fixed
+//! by mkfs in the superblock.
 //!
 //! ```text
 //! 0 | 1 free | 2,3 volume header | pack pairs | journal header pairs | NAT | SIT | summaries | main ... | last: superblock 2
@@ -24,8 +24,8 @@ pub const JOURNALS_MAX: u32 = 1000;
 /// What mkfs decides.
 #[derive(Debug, Clone, Default)]
 pub struct FormatOptions {
-    /// Journals and allocation partitions, 1..=1000; `None`: the larger of 16 and the cores, less on a
-    /// small volume.
+    /// Journals and allocation partitions, 1..=1000; `None`: the larger of 16 and the cores, less
+    /// on a small volume.
     pub journals: Option<u32>,
     /// UTF-8 label, at most 64 bytes.
     pub label: String,
@@ -367,8 +367,8 @@ fn segment_blocks_for(blocks: u64, wish: Option<u32>) -> Result<u32> {
     Ok(segment)
 }
 
-/// Each journal needs two log segments and its partition two open ones: together at most an eighth of
-/// the volume unless the caller insists.
+/// Each journal needs two log segments and its partition two open ones: together at most an eighth
+/// of the volume unless the caller insists.
 fn journals_for(segments: u64, wish: Option<u32>, cores: u32) -> Result<u32> {
     if let Some(wish) = wish {
         if (1..=JOURNALS_MAX).contains(&wish) {

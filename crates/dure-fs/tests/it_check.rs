@@ -1,4 +1,5 @@
-//! The check on whole volumes: after random work, after every kind of crash in it, and after recovery.
+//! The check on whole volumes: after random work, after every kind of crash in it, and after
+//! recovery.
 
 #[path = "check/workload.rs"]
 mod workload;

@@ -1,8 +1,8 @@
-//! Injected failures under a workload of all namespace calls: an I/O error at every request, and a disk
-//! that is full at every step.
+//! Injected failures under a workload of all namespace calls: an I/O error at every request, and a
+//! disk that is full at every step.
 //!
-//! Whatever fails, nothing durable is lost, what is there stays readable, a failed write or flush of what
-//! must be durable stops the volume, and the volume is sound after the next mount.
+//! Whatever fails, nothing durable is lost, what is there stays readable, a failed write or flush
+//! of what must be durable stops the volume, and the volume is sound after the next mount.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -265,7 +265,8 @@ fn run(fs: &FileSystem) -> (usize, usize, Option<Error>) {
     (done, done, failed)
 }
 
-/// Runs the workload with the n-th request failing, for every n. Gives how many runs met the failure.
+/// Runs the workload with the n-th request failing, for every n. Gives how many runs met the
+/// failure.
 fn every_request(op: Op, when: fn(u64) -> When, policies: &str) -> u64 {
     let image = prepared(2048);
     let trees = expected(&image);

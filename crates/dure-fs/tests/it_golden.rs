@@ -1,8 +1,8 @@
-//! Golden images: volumes of every format version, made once by the code of that version. Today's code
-//! must still read, recover, change and check them.
+//! Golden images: volumes of every format version, made once by the code of that version. Today's
+//! code must still read, recover, change and check them.
 //!
-//! The images are run-length encoded (`rle`). After a change of the format, raise the version, keep the
-//! old images, and make new ones: `cargo test -p dure-fs --test it_golden -- --ignored make`.
+//! The images are run-length encoded (`rle`). After a change of the format, raise the version, keep
+//! the old images, and make new ones: `cargo test -p dure-fs --test it_golden -- --ignored make`.
 
 #[path = "golden/rle.rs"]
 mod rle;

@@ -4,16 +4,18 @@
 //! translate, keep the kernel's lookup counts, and mount and unmount cleanly.
 //!
 //! **Structure.** [`server`] answers requests in our own types and knows nothing of a transport.
-//! [`protocol`] is what the bytes mean, [`transport`] takes them from the kernel and brings the replies,
-//! one worker per core. [`mount`] makes the mount and ends it. [`nodes`] counts lookups, per core.
+//! [`protocol`] is what the bytes mean, [`transport`] takes them from the kernel and brings the
+//! replies, one worker per core. [`mount`] makes the mount and ends it. [`nodes`] counts lookups,
+//! per core.
 //!
-//! **Invariants.** FUSE node ids are inode numbers (the root is 1 in both). While the kernel knows a
-//! node, an [`dure_fs::InodeRef`] pins it, so an unlinked open file lives on. A WRITE fills dure's cache
-//! and fails only for lack of space: the kernel's write-back cache would drop the page otherwise. Device
-//! errors show at FSYNC.
+//! **Invariants.** FUSE node ids are inode numbers (the root is 1 in both). While the kernel knows
+//! a node, an [`dure_fs::InodeRef`] pins it, so an unlinked open file lives on. A WRITE fills
+//! dure's cache and fails only for lack of space: the kernel's write-back cache would drop the page
+//! otherwise. Device errors show at FSYNC.
 //!
 //! **On a crash** of the server the kernel answers ENOTCONN until the directory is unmounted
-//! (`dure umount`, `umount -l`); everything synced is on the volume, and the next mount recovers it.
+//! (`dure umount`, `umount -l`); everything synced is on the volume, and the next mount recovers
+//! it.
 //!
 //! # Example
 //! ```no_run

@@ -1,7 +1,7 @@
 //! The kernel's lookup counts, per core.
 //!
-//! Each core counts the lookups it answered in its own table; a FORGET may arrive on another core and
-//! then takes from the others. A node is unpinned when a core's count of it reaches zero.
+//! Each core counts the lookups it answered in its own table; a FORGET may arrive on another core
+//! and then takes from the others. A node is unpinned when a core's count of it reaches zero.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +45,8 @@ impl NodeTable {
             .lookups += 1;
     }
 
-    /// The kernel forgets `count` of the lookups of inode `ino`. More than it was told of are ignored.
+    /// The kernel forgets `count` of the lookups of inode `ino`. More than it was told of are
+    /// ignored.
     pub fn forget(&self, ino: u64, count: u64) {
         let mut left = count;
         let local = std::iter::once(self.tables.local());

@@ -1,7 +1,7 @@
 //! A volume in memory, mounted for real and used through system calls.
 //!
-//! Where FUSE cannot be used (no `/dev/fuse`; an ordinary user without `fusermount3`) the tests say so
-//! and end.
+//! Where FUSE cannot be used (no `/dev/fuse`; an ordinary user without `fusermount3`) the tests say
+//! so and end.
 
 #![expect(
     clippy::unwrap_used,

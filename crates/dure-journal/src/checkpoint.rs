@@ -114,9 +114,9 @@ impl<S: Settle> Journal<S> {
         Ok(())
     }
 
-    /// Takes a free segment out of the ring of `journal`, for another ring to grow by. `None` if its last
-    /// one is in use or promised, or the ring is as small as it can be. When it returns, the header that
-    /// does not list the segment is durable.
+    /// Takes a free segment out of the ring of `journal`, for another ring to grow by. `None` if
+    /// its last one is in use or promised, or the ring is as small as it can be. When it returns,
+    /// the header that does not list the segment is durable.
     ///
     /// # Errors
     /// [`Error::Stopped`].
@@ -142,8 +142,8 @@ impl<S: Settle> Journal<S> {
         let header = self.header(log, &writer, writer.tail, state, segments);
         drop(writer);
         self.write_header(journal, state, &header)?;
-        // Crash scenario without this flush: two durable headers list the segment, and recovery refuses
-        // the volume.
+        // Crash scenario without this flush: two durable headers list the segment, and recovery
+        // refuses the volume.
         if self.rules.flush_shrunk {
             self.flush_headers()?;
         }

@@ -115,9 +115,10 @@ impl<S: Settle> Journal<S> {
     /// As [`Journal::commit_cut`].
     pub fn commit_checkpoint(&self, cut: &Cut, last_writers: &[Mark]) -> Result<()> {
         self.commit_roots(cut.marks().chain(last_writers.iter().copied()), Slack::Use)?;
-        // Crash scenario without this: another committer has made a handle of the cut valid and is about
-        // to settle its effects. The checkpoint finds nothing to commit, writes the space map without
-        // them, and its tail passes the handle: after a crash nobody knows that its blocks are in use.
+        // Crash scenario without this: another committer has made a handle of the cut valid and is
+        // about to settle its effects. The checkpoint finds nothing to commit, writes the space map
+        // without them, and its tail passes the handle: after a crash nobody knows that its blocks
+        // are in use.
         for log in &self.logs {
             self.settle_journal(log);
         }
@@ -205,7 +206,8 @@ impl<S: Settle> Journal<S> {
         Ok(())
     }
 
-    /// The same with `records=image`: the closure is closed at one moment, then captured and written.
+    /// The same with `records=image`: the closure is closed at one moment, then captured and
+    /// written.
     fn commit_images(&self, roots: impl Iterator<Item = Mark>, slack: Slack) -> Result<()> {
         let closure = self.close(roots, slack)?;
         if closure.is_empty() {
@@ -224,8 +226,8 @@ impl<S: Settle> Journal<S> {
         self.end_commit(&closure, wrote_ns)
     }
 
-    /// One flush for everything in the closure that is written and not known to be durable. The last
-    /// write of this commit, if it wrote, ended at `wrote_ns`. Gives the time.
+    /// One flush for everything in the closure that is written and not known to be durable. The
+    /// last write of this commit, if it wrote, ended at `wrote_ns`. Gives the time.
     fn flush(&self, closure: &Closure, wrote_ns: Option<u64>) -> Result<u64> {
         let logs = || closure.journals().iter().map(|journal| self.log(*journal));
         let begin_ns = wrote_ns.unwrap_or_else(clock::monotonic_ns);
@@ -287,8 +289,8 @@ impl<S: Settle> Journal<S> {
         (writer, ns)
     }
 
-    /// Writes the log of `journal` up to handle `upto`, unless somebody has. Gives the time at which it
-    /// was written.
+    /// Writes the log of `journal` up to handle `upto`, unless somebody has. Gives the time at
+    /// which it was written.
     fn write_upto(&self, journal: JournalId, upto: u64, slack: Slack) -> Result<Option<u64>> {
         let log = self.log(journal);
         if log.reached.written() >= upto {
@@ -330,9 +332,10 @@ impl<S: Settle> Journal<S> {
         Ok(Some(wrote_ns))
     }
 
-    /// How far to write when `upto` is needed: over the handles that other committers wait for, in one
-    /// device write instead of one each. A handle that depends on something elsewhere that is not valid
-    /// ends it: it would widen the closure of who writes, who would then wait for other cores.
+    /// How far to write when `upto` is needed: over the handles that other committers wait for, in
+    /// one device write instead of one each. A handle that depends on something elsewhere that is
+    /// not valid ends it: it would widen the closure of who writes, who would then wait for other
+    /// cores.
     fn with_others(&self, log: &CoreLog<S::Effect>, joined: &Joined<S::Effect>, upto: u64) -> u64 {
         let pending = &joined.pending;
         let wanted = log.reached.wanted().min(joined.next() - 1);
@@ -350,8 +353,8 @@ impl<S: Settle> Journal<S> {
             .unwrap_or(upto)
     }
 
-    /// Writes the closed transactions of `journal` up to handle `upto`, unless somebody has. They are
-    /// captured. Gives the time at which it wrote.
+    /// Writes the closed transactions of `journal` up to handle `upto`, unless somebody has. They
+    /// are captured. Gives the time at which it wrote.
     fn write_closed(&self, journal: JournalId, upto: u64) -> Result<Option<u64>> {
         let log = self.log(journal);
         let mut wrote_ns = None;
@@ -553,8 +556,8 @@ impl<S: Settle> Journal<S> {
         writer.marks.dedup();
         let dropped = to_u64(all.len() - writer.marks.len());
         self.log(journal).tallies.write.marks_dropped.add(dropped);
-        // Crash scenario without this mark: of a compound transaction in two segments one piece is on
-        // the medium, and half of a handle is replayed.
+        // Crash scenario without this mark: of a compound transaction in two segments one piece is
+        // on the medium, and half of a handle is replayed.
         if let Some(partner) = piece.partner.filter(|_| self.rules.whole) {
             let number = writer.taken.first + to_u64(partner);
             writer.marks.push(Mark::new(journal, number));

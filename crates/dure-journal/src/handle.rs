@@ -91,8 +91,9 @@ impl<'j, S: Settle> Handle<'j, S> {
         self.operation = operation;
     }
 
-    /// Whether this is the handle that left less than half of the log's room: a checkpoint begun now would
-    /// be done before anybody waits for it. One handle is told, until a checkpoint has made room.
+    /// Whether this is the handle that left less than half of the log's room: a checkpoint begun
+    /// now would be done before anybody waits for it. One handle is told, until a checkpoint has
+    /// made room.
     #[must_use]
     pub fn found_log_half_full(&self) -> bool {
         self.half_full
@@ -205,8 +206,8 @@ impl<'j, S: Settle> Handle<'j, S> {
         self.journal
     }
 
-    /// Appends the handle to what has joined. `images` bytes of those reserved are for images. Gives
-    /// the bytes of its own.
+    /// Appends the handle to what has joined. `images` bytes of those reserved are for images.
+    /// Gives the bytes of its own.
     pub(crate) fn join_under(
         &self,
         joined: &mut Joined<S::Effect>,
@@ -219,7 +220,8 @@ impl<'j, S: Settle> Handle<'j, S> {
         if pending.ends.is_empty() {
             joined.since_ns = clock::monotonic_ns();
         }
-        // Data travels in handles: where nothing else is pending its memory changes hands, uncopied.
+        // Data travels in handles: where nothing else is pending its memory changes hands,
+        // uncopied.
         let large = buffers.bytes.len() >= SWAP_BYTES_MIN;
         if pending.bytes.is_empty() && large && pending.bytes.capacity() <= SPARE_BYTES_MAX {
             std::mem::swap(&mut pending.bytes, &mut buffers.bytes);

@@ -15,7 +15,8 @@
 //!   under marks.
 //! * [`Journal::cut`], [`Journal::commit_cut`], [`Journal::checkpoint_done`]: how a checkpoint,
 //!   which is the file system's, gives log space back.
-//! * [`Journal::statistics`], [`Trace`]: what each journal counts, and what happened in which order.
+//! * [`Journal::statistics`], [`Trace`]: what each journal counts, and what happened in which
+//!   order.
 //! * [`Settle`]: what happens when handles have become *valid*: durable, with all they depend on.
 //! * [`format`](mod@format): the bytes on the medium, and slotted pairs for everybody.
 //!

@@ -227,8 +227,8 @@ pub(crate) struct Reached {
     pub(crate) durable: AtomicU64,
     /// Raised, under `joined`, when a closure is durable. Publishes that the handles need no mark.
     pub(crate) valid: AtomicU64,
-    /// Raised by a committer before it asks for `writer`, to what it needs written; read by the holder of
-    /// `writer`, which may write it along. A hint: nobody relies on being seen.
+    /// Raised by a committer before it asks for `writer`, to what it needs written; read by the
+    /// holder of `writer`, which may write it along. A hint: nobody relies on being seen.
     pub(crate) wanted: AtomicU64,
 }
 

@@ -4,8 +4,9 @@
 //! **Structure.** The segments in use from the tail's to the head's in log order, the free ones in
 //! the order in which they became free, the offset of the head. **Invariants.** A segment is in
 //! exactly one of the two lists. It leaves `used` only after a header whose tail has left it is
-//! durable, and enters `free` only after a header that lists it is durable. It leaves `free` for another
-//! ring before a header without it is written, and enters that ring after this header is durable.
+//! durable, and enters `free` only after a header that lists it is durable. It leaves `free` for
+//! another ring before a header without it is written, and enters that ring after this header is
+//! durable.
 //!
 //! **Crash.** The scan follows sequence numbers: the next transaction stands directly behind or at
 //! the start of another segment, so no pointer between segments has to be durable.
@@ -124,8 +125,8 @@ impl Ring {
         self.segments.push(segment);
     }
 
-    /// Takes the last segment of the list out, if it is free and two others stay. The others keep their
-    /// indices. The caller makes a header without it durable before anybody else uses it.
+    /// Takes the last segment of the list out, if it is free and two others stay. The others keep
+    /// their indices. The caller makes a header without it durable before anybody else uses it.
     pub(crate) fn remove_last(&mut self) -> Option<Lba> {
         let last = to_u32(self.segments.len()) - 1;
         let at = self.free.iter().position(|&index| index == last)?;

@@ -35,8 +35,8 @@ pub(crate) const SEGMENT_BLOCKS_MAX: u32 = 2048;
 
 const HEADER_BYTES: u32 = 80;
 const _: () = assert!(crate::units::to_usize(HEADER_BYTES) == TRANSACTION_HEADER_BYTES);
-/// What a piece of a compound transaction takes besides its handles: header, and the mark that ties it
-/// to the next piece.
+/// What a piece of a compound transaction takes besides its handles: header, and the mark that ties
+/// it to the next piece.
 pub(crate) const PIECE_BYTES: u32 = HEADER_BYTES + MARK_BYTES;
 
 /// The greatest handle (records, marks and overhead) of a ring with such segments.

@@ -1,15 +1,16 @@
 //! What each journal counts, and how long its transactions stay in each state.
 //!
-//! **Problem.** Counters must not become the shared line they are to find, and must be readable while a
-//! device hangs and with it whoever holds a lock. **Structure.** Tallies per journal, in three groups by
-//! who writes them: the holder of `joined`, the holder of `writer`, and committers on the cores of the
-//! journal. [`Journal::statistics`] reads them without a lock.
+//! **Problem.** Counters must not become the shared line they are to find, and must be readable
+//! while a device hangs and with it whoever holds a lock. **Structure.** Tallies per journal, in
+//! three groups by who writes them: the holder of `joined`, the holder of `writer`, and committers
+//! on the cores of the journal. [`Journal::statistics`] reads them without a lock.
 //!
-//! A transaction is *running* from its first join (or the take that left handles behind) until a commit
-//! takes it, *writing* until its write completes, *written* until a flush covers it, *durable* until its
-//! closure is, *valid* until a tail passes it, then *checkpointed*. The clock is read at the first join of
-//! a transaction, when it is taken, written and flushed, and when a tail moves: never per handle. What it
-//! says waits in a slot per sequence until the transaction is valid, when the histograms get it.
+//! A transaction is *running* from its first join (or the take that left handles behind) until a
+//! commit takes it, *writing* until its write completes, *written* until a flush covers it,
+//! *durable* until its closure is, *valid* until a tail passes it, then *checkpointed*. The clock
+//! is read at the first join of a transaction, when it is taken, written and flushed, and when a
+//! tail moves: never per handle. What it says waits in a slot per sequence until the transaction is
+//! valid, when the histograms get it.
 //!
 //! **Invariants.** Nothing is decided by what is here. **Crash.** All start at zero.
 
@@ -24,7 +25,8 @@ use crate::units::to_u64;
 
 /// How many kinds of operations are told apart.
 pub const OPERATION_KINDS: usize = 16;
-/// Transactions of a journal between written and valid whose times are kept; of more, some are not timed.
+/// Transactions of a journal between written and valid whose times are kept; of more, some are not
+/// timed.
 const TIMED: usize = 64;
 
 /// Why somebody waited.
@@ -94,7 +96,8 @@ pub(crate) struct JoinTallies {
     pub(crate) marks_given: Tally,
     pub(crate) marks_joined: Tally,
     pub(crate) bytes: Tally,
-    /// Policy `image`: images captured, images frozen, changes of another running transaction's buffer.
+    /// Policy `image`: images captured, images frozen, changes of another running transaction's
+    /// buffer.
     pub(crate) images: Tally,
     pub(crate) frozen: Tally,
     pub(crate) two_way: Tally,
@@ -237,8 +240,8 @@ pub(crate) struct Tallies {
 }
 
 impl Tallies {
-    /// The transaction of `link` has become valid at `ns`: its times go to the histograms. The caller
-    /// holds `joined`.
+    /// The transaction of `link` has become valid at `ns`: its times go to the histograms. The
+    /// caller holds `joined`.
     pub(crate) fn became_valid(&self, link: &Link, ns: u64) {
         let join = &self.join;
         join.valid_transactions.set(link.sequence);
@@ -312,8 +315,8 @@ pub struct StateTimes {
     pub valid: HistogramCounts,
 }
 
-/// One journal since the start. Numbers of different groups were read one after another and need not fit
-/// each other to the last handle.
+/// One journal since the start. Numbers of different groups were read one after another and need
+/// not fit each other to the last handle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogStatistics {
@@ -464,7 +467,8 @@ impl<E> CoreLog<E> {
 }
 
 impl<S: Settle> Journal<S> {
-    /// What every journal has counted since the start. Takes no lock: it answers while a device hangs.
+    /// What every journal has counted since the start. Takes no lock: it answers while a device
+    /// hangs.
     #[must_use]
     pub fn statistics(&self) -> Vec<LogStatistics> {
         self.logs.iter().map(CoreLog::statistics).collect()

@@ -1,12 +1,13 @@
 //! The trace: what happened in the journals, event by event.
 //!
-//! **Problem.** Counters say how often and how long, not what came before what. **Structure.** A bounded
-//! ring of [`TraceRecord`]s per core, the oldest gives way. Each record has a number in its ring, so that
-//! several readers follow the trace, each at its own pace, and learn how much they missed.
+//! **Problem.** Counters say how often and how long, not what came before what. **Structure.** A
+//! bounded ring of [`TraceRecord`]s per core, the oldest gives way. Each record has a number in its
+//! ring, so that several readers follow the trace, each at its own pace, and learn how much they
+//! missed.
 //!
-//! **Invariants.** Off, an event costs a load of a word that nobody writes and a branch; no clock is read
-//! and no event is built. On, it writes lines of its own core only. Times within a ring never go back.
-//! **Crash.** Nothing is kept.
+//! **Invariants.** Off, an event costs a load of a word that nobody writes and a branch; no clock
+//! is read and no event is built. On, it writes lines of its own core only. Times within a ring
+//! never go back. **Crash.** Nothing is kept.
 
 use std::collections::VecDeque;
 
@@ -151,8 +152,9 @@ impl Trace {
         }
     }
 
-    /// Turns it on, with room for this many events per core (at least 1, at most [`TRACE_EVENTS_MAX`];
-    /// what others asked for is kept if it is more). Each call is ended by one of [`Trace::stop`].
+    /// Turns it on, with room for this many events per core (at least 1, at most
+    /// [`TRACE_EVENTS_MAX`]; what others asked for is kept if it is more). Each call is ended by
+    /// one of [`Trace::stop`].
     pub fn start(&self, events_per_core: usize) {
         let mut readers = self.readers.lock();
         *readers += 1;
@@ -209,8 +211,8 @@ impl Trace {
         ring.next += 1;
     }
 
-    /// All events from those on that `from` names, by core; from the oldest kept for cores it does not
-    /// name. Nothing is taken away.
+    /// All events from those on that `from` names, by core; from the oldest kept for cores it does
+    /// not name. Nothing is taken away.
     #[must_use]
     pub fn read(&self, from: &[u64]) -> TraceBatch {
         let mut batch = TraceBatch {

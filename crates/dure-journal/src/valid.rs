@@ -11,9 +11,9 @@
 //! durable, so whoever sees a handle valid may rely on its dependencies. Each effect is settled
 //! once, in join order per journal: one thread settles a journal at a time, others wait for it.
 //!
-//! **Lines.** Every operation asks whether what it was decided on is valid, mostly handles that have long
-//! been. So each core keeps what it has seen of each journal ([`Seen`]), and looks at the journal, which its
-//! committers write, only where that does not say so.
+//! **Lines.** Every operation asks whether what it was decided on is valid, mostly handles that
+//! have long been. So each core keeps what it has seen of each journal ([`Seen`]), and looks at the
+//! journal, which its committers write, only where that does not say so.
 //!
 //! **Crash.** Validity is not on the medium: recovery computes it from what is durable, and finds
 //! at least what was valid here.
@@ -85,8 +85,8 @@ impl<S: Settle> Journal<S> {
             return true;
         }
         let valid = self.log(mark.journal()).reached.valid();
-        // Release: pairs with the Acquire above; passes on what `Reached::valid` has shown. A task that has
-        // seen less may be the last to store: that is true, too.
+        // Release: pairs with the Acquire above; passes on what `Reached::valid` has shown. A task
+        // that has seen less may be the last to store: that is true, too.
         seen.store(valid, Ordering::Release);
         mark.number() <= valid
     }

@@ -1,8 +1,8 @@
-//! The bugs of the published per-core journal, one test each: with dure's rule a crash loses nothing,
-//! without it something is lost, in the same few steps.
+//! The bugs of the published per-core journal, one test each: with dure's rule a crash loses
+//! nothing, without it something is lost, in the same few steps.
 //!
-//! **Structure.** Each script leaves the logs as a crash in the middle of commits does. The numbers are
-//! those of docs/races.md. **Invariants.** What must be noticed is found in the very script.
+//! **Structure.** Each script leaves the logs as a crash in the middle of commits does. The numbers
+//! are those of docs/races.md. **Invariants.** What must be noticed is found in the very script.
 
 #![expect(clippy::unwrap_used, reason = "tests panic")]
 
@@ -43,7 +43,8 @@ fn needs(journals: usize, script: &[Scatter], change: impl FnOnce(&mut Rules)) {
     assert!(found.is_err(), "the rule was left out and nothing was lost");
 }
 
-/// recovery.c replays each journal on its own: core 1's transaction, built on what core 0 lost, is kept.
+/// recovery.c replays each journal on its own: core 1's transaction, built on what core 0 lost, is
+/// kept.
 #[test]
 fn published_1_recovery_of_each_journal_on_its_own() {
     let script = [
@@ -71,8 +72,8 @@ fn published_2_no_mark_of_what_is_committed_and_not_valid() {
     needs(3, &script, |rules| rules.marks_until_valid = false);
 }
 
-/// zj_get_target_transaction takes a finished transaction for a valid one: core 2's marks core 1's, which
-/// is complete and falls because core 0's is missing.
+/// zj_get_target_transaction takes a finished transaction for a valid one: core 2's marks core 1's,
+/// which is complete and falls because core 0's is missing.
 #[test]
 fn published_3_a_finished_but_invalid_predecessor_counts() {
     let script = [
@@ -86,8 +87,8 @@ fn published_3_a_finished_but_invalid_predecessor_counts() {
     needs(3, &script, |rules| rules.transitive = false);
 }
 
-/// A timestamp of the commit cannot order two versions of a block in a cycle: core 1 changes the granule
-/// first and last, core 0 in between, and each commits once.
+/// A timestamp of the commit cannot order two versions of a block in a cycle: core 1 changes the
+/// granule first and last, core 0 in between, and each commits once.
 #[test]
 fn published_4_the_time_of_a_commit_orders_versions() {
     let script = [
@@ -101,8 +102,9 @@ fn published_4_the_time_of_a_commit_orders_versions() {
     needs(2, &script, |rules| rules.by_version = false);
 }
 
-/// A mark into the own journal is one too: core 0's second transaction is built on core 1's, which is
-/// built on core 0's first; the log is written out of order by nobody, but core 1's may be missing.
+/// A mark into the own journal is one too: core 0's second transaction is built on core 1's, which
+/// is built on core 0's first; the log is written out of order by nobody, but core 1's may be
+/// missing.
 #[test]
 fn published_4b_two_sided_pairs_fall_together() {
     let script = [

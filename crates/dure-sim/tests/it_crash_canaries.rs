@@ -1,5 +1,5 @@
-//! Each rule of durability left out must be noticed by the crash tests; with all of them on, the same
-//! workloads pass.
+//! Each rule of durability left out must be noticed by the crash tests; with all of them on, the
+//! same workloads pass.
 
 #![expect(clippy::print_stdout, reason = "what was noticed is worth reading")]
 
@@ -120,9 +120,10 @@ fn checksum_off() {
     );
 }
 
-/// Two transactions of one journal are unflushed; the first is lost, the second kept. Recovery ends the
-/// log before both. The first transaction of the next epoch takes the place, sequence and number of the
-/// lost one, and behind it stands the second: only the epoch says that it does not count.
+/// Two transactions of one journal are unflushed; the first is lost, the second kept. Recovery ends
+/// the log before both. The first transaction of the next epoch takes the place, sequence and
+/// number of the lost one, and behind it stands the second: only the epoch says that it does not
+/// count.
 #[test]
 fn epoch_off() {
     let bases = bases();
@@ -223,9 +224,9 @@ fn replay_in_the_order_of_the_logs() {
     });
 }
 
-/// docs/races.md, published 8: a block revoked in one journal is replayed from another. A change of the
-/// file's leaf is in core 1's log, its removal in that of core 0; the checkpoint takes the leaf away, and of
-/// the two headers that let the logs go only that of core 0 is on the medium.
+/// docs/races.md, published 8: a block revoked in one journal is replayed from another. A change of
+/// the file's leaf is in core 1's log, its removal in that of core 0; the checkpoint takes the leaf
+/// away, and of the two headers that let the logs go only that of core 0 is on the medium.
 #[test]
 fn published_8_a_change_of_a_freed_node_in_another_journal() {
     let steps = vec![

@@ -1,9 +1,10 @@
-//! Crashes with every policy of the mount options that changes what is on the medium: the workloads of
-//! one operation, and those of two cores.
+//! Crashes with every policy of the mount options that changes what is on the medium: the workloads
+//! of one operation, and those of two cores.
 //!
-//! `cargo test` runs a sample per combination, `DURE_CRASH=full` a larger one, `DURE_CRASH_EXHAUSTIVE=1` all
-//! workloads (half an hour in release), `DURE_CRASH_SEED=n` another sample, `DURE_CRASH_POLICY=text` only the combinations that hold the text, `DURE_CRASH_ONLY=text` only
-//! the workloads whose description holds it. See docs/crashes.md.
+//! `cargo test` runs a sample per combination, `DURE_CRASH=full` a larger one,
+//! `DURE_CRASH_EXHAUSTIVE=1` all workloads (half an hour in release), `DURE_CRASH_SEED=n` another
+//! sample, `DURE_CRASH_POLICY=text` only the combinations that hold the text,
+//! `DURE_CRASH_ONLY=text` only the workloads whose description holds it. See docs/crashes.md.
 
 #![expect(clippy::print_stdout, reason = "the counts are the result")]
 

@@ -1,6 +1,7 @@
 //! Crashes of the recovery from a crash, and what comes after it.
 //!
-//! `DURE_CRASH_EXHAUSTIVE=1` takes every other workload and up to 40 states of each; otherwise a sample.
+//! `DURE_CRASH_EXHAUSTIVE=1` takes every other workload and up to 40 states of each; otherwise a
+//! sample.
 
 #![expect(clippy::print_stdout, reason = "the counts are the result")]
 
@@ -55,7 +56,8 @@ fn workloads() -> Vec<Workload> {
     all.into_iter().step_by(sample().0).collect()
 }
 
-/// Runs `then` on the volumes that crashes of the workloads leave; the power fails from the mount on.
+/// Runs `then` on the volumes that crashes of the workloads leave; the power fails from the mount
+/// on.
 fn after_crashes(then: &Workload) -> Counts {
     let base = |calls: &&'static [_]| Base::new(calls).expect("a volume can be made");
     let bases: Vec<Base> = workload::SETUPS.iter().map(base).collect();
@@ -117,7 +119,8 @@ fn work_after_a_recovery_is_as_safe_as_before() {
     assert!(counts.images > 100, "it writes, so there are states");
 }
 
-/// A volume with some hundred inodes, synced, and as many not synced, in both journals; the process dies.
+/// A volume with some hundred inodes, synced, and as many not synced, in both journals; the process
+/// dies.
 fn large_crash() -> Arc<Image> {
     let device = Arc::new(RamDevice::new("large", 4096));
     let format = FormatOptions {

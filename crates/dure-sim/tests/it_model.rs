@@ -1,4 +1,5 @@
-//! Random sequences of calls on dure and on the model: every answer and every tree must be the same.
+//! Random sequences of calls on dure and on the model: every answer and every tree must be the
+//! same.
 //!
 //! A failure prints its seed and the shortest sequence found. `DURE_SEED` sets the first seed,
 //! `DURE_CASES` the number of cases of each test.

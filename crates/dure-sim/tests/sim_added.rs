@@ -1,5 +1,6 @@
-//! Writes that add pages to a file beside tasks that use its other parts: nothing is lost or shown too early,
-//! what fsync promised is there after a crash, and who stays in the middle shares no line with who appends.
+//! Writes that add pages to a file beside tasks that use its other parts: nothing is lost or shown
+//! too early, what fsync promised is there after a crash, and who stays in the middle shares no
+//! line with who appends.
 //!
 //! Runs with the sim backend only: `cargo xtask sim -p dure-sim -- sim_added`.
 

@@ -1,5 +1,5 @@
-//! Tasks that change attributes of one file while others use its data: no change is lost or comes back, what
-//! fsync promised is there after a crash, and reads write no line that a change writes.
+//! Tasks that change attributes of one file while others use its data: no change is lost or comes
+//! back, what fsync promised is there after a crash, and reads write no line that a change writes.
 //!
 //! Runs with the sim backend only: `cargo xtask sim -p dure-sim -- sim_attributes`.
 
@@ -75,7 +75,8 @@ fn check_order(before: &Attributes, after: &Attributes) {
     );
 }
 
-/// Calls of one core. Core 0 counts the mode up; each has an extended attribute and a page of its own.
+/// Calls of one core. Core 0 counts the mode up; each has an extended attribute and a page of its
+/// own.
 fn work(fs: &FileSystem, core: u16, seed: u64) -> Last {
     let mut random = Rng::new(seed ^ u64::from(core) << 32);
     let inode = file(fs);
@@ -214,7 +215,8 @@ fn clock() -> (i64, u32) {
     (now.secs, now.nanos)
 }
 
-/// One core changes the mode, others write, read and sync: what that core is shown is not older than its change.
+/// One core changes the mode, others write, read and sync: what that core is shown is not older
+/// than its change.
 fn stamp_a_file(seed: u64) -> Result<(), String> {
     let config = searched(seed, 3, seed);
     let done = try_run(config, move || {
@@ -287,7 +289,8 @@ enum Use {
     Overwrite,
 }
 
-/// Cache lines that moved between a core that changes the mode and three that use pages of their own.
+/// Cache lines that moved between a core that changes the mode and three that use pages of their
+/// own.
 fn transfers(rule: AttributeRule, used: Use, rounds: u32) -> u64 {
     let done = run(Config::min_clock(4), move || {
         let fs = mount(&small_volume(2048), rule);

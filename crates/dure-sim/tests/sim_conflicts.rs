@@ -1,4 +1,5 @@
-//! The report of conflicts: it counts what it should, and the share of pairs that have none does not fall.
+//! The report of conflicts: it counts what it should, and the share of pairs that have none does
+//! not fall.
 //!
 //! Runs with the sim backend only: `cargo xtask sim -p dure-sim -- sim_conflicts`. All pairs:
 //! `cargo xtask sim conflicts`.

@@ -1,6 +1,6 @@
-//! Tasks that make, remove and move directories in one directory, beside files: the number of links is that of
-//! the subdirectories whenever somebody looks, also after a crash, nothing comes into a directory that was
-//! removed, and tasks with names of their own write hardly any common line.
+//! Tasks that make, remove and move directories in one directory, beside files: the number of links
+//! is that of the subdirectories whenever somebody looks, also after a crash, nothing comes into a
+//! directory that was removed, and tasks with names of their own write hardly any common line.
 //!
 //! Runs with the sim backend only: `cargo xtask sim -p dure-sim -- sim_directories`.
 
@@ -302,8 +302,8 @@ fn sim_directories_canary_subdirectories_that_nobody_counts_are_missed() {
     assert!(failed.is_some(), "missing links were not noticed");
 }
 
-/// One core makes a directory, another removes it, a third one counts: there is one more or not, never one
-/// fewer or two more.
+/// One core makes a directory, another removes it, a third one counts: there is one more or not,
+/// never one fewer or two more.
 #[test]
 fn sim_directories_are_counted_at_one_moment() {
     for seed in seeds(200) {
@@ -340,8 +340,8 @@ fn sim_directories_are_counted_at_one_moment() {
     }
 }
 
-/// A directory has entries only while it goes by the name "full": whoever removes it as "empty" never hears that
-/// there is something in it, nor that it was removed when it is "full".
+/// A directory has entries only while it goes by the name "full": whoever removes it as "empty"
+/// never hears that there is something in it, nor that it was removed when it is "full".
 fn fill_under_another_name(fs: &FileSystem) {
     let [at, _] = shared(fs);
     for _ in 0..12 {
@@ -393,7 +393,8 @@ fn sim_directories_that_are_empty_are_never_called_full() {
     }
 }
 
-/// Cache lines that moved between two cores that make, move and remove directories in one directory.
+/// Cache lines that moved between two cores that make, move and remove directories in one
+/// directory.
 fn transfers(rule: DirectoryRule, rounds: u32) -> u64 {
     let done = run(Config::min_clock(2), move || {
         let fs = mount(&small_volume(4096), rule);

@@ -214,8 +214,8 @@ fn sim_fs_canary_no_flush() {
     );
 }
 
-/// Two cores on a small volume. Gives the volume as a power cut leaves it when the first is done, without
-/// anything that was not flushed.
+/// Two cores on a small volume. Gives the volume as a power cut leaves it when the first is done,
+/// without anything that was not flushed.
 fn two_cores(
     seed: u64,
     first: fn(&FileSystem),
@@ -268,8 +268,8 @@ fn make_file(fs: &FileSystem) {
     fs.create(&fs.root().unwrap(), b"file", &new).unwrap();
 }
 
-/// An fsync that found no dirty page and was about to log the longer size left it out when another core
-/// wrote a page below it meanwhile.
+/// An fsync that found no dirty page and was about to log the longer size left it out when another
+/// core wrote a page below it meanwhile.
 #[test]
 fn sim_race_fsync_logs_a_size_over_a_page_written_meanwhile() {
     for seed in seeds(300) {

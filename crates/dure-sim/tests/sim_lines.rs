@@ -1,8 +1,9 @@
-//! Calls on private files share no written cache line: two cores that work in directories of their own,
-//! below one that they share, move no line between them. docs/scaling.md names what still is shared.
+//! Calls on private files share no written cache line: two cores that work in directories of their
+//! own, below one that they share, move no line between them. docs/scaling.md names what still is
+//! shared.
 //!
-//! Runs with the sim backend only: `cargo xtask sim -p dure-sim`. The machine sees every atomic, lock and
-//! counted reference; plain memory is seen as far as a lock protects it.
+//! Runs with the sim backend only: `cargo xtask sim -p dure-sim`. The machine sees every atomic,
+//! lock and counted reference; plain memory is seen as far as a lock protects it.
 
 #![cfg(dure_backend = "sim")]
 #![expect(clippy::unwrap_used, reason = "a panic is how a run fails")]
@@ -19,8 +20,8 @@ const CORES: u16 = 2;
 const PAGES: u64 = 16;
 /// Calls before the lines are counted: what happens once is done then.
 const WARM: u64 = 8;
-/// Transfers that a run may have beyond another one: two runs of different lengths meet differently at
-/// the start and at the end.
+/// Transfers that a run may have beyond another one: two runs of different lengths meet differently
+/// at the start and at the end.
 const TRANSFERS_MAX: u64 = 8;
 
 fn volume() -> Volume {
@@ -330,8 +331,8 @@ fn sim_lines_changes_of_a_grown_directory_move_few_lines() {
     let create = crowd_lines("create and unlink", Crowd::create_unlink);
     let rename = crowd_lines("rename", Crowd::rename);
     let list = crowd_lines("list", Crowd::list);
-    // Now and then a bucket is split or a node freed. A listing of seven hundred entries reads a hundred nodes
-    // and takes their granules' locks.
+    // Now and then a bucket is split or a node freed. A listing of seven hundred entries reads a
+    // hundred nodes and takes their granules' locks.
     assert!(create <= 100 && rename <= 100, "{create}, {rename}");
     assert!(list <= 90_000, "{list}");
 }

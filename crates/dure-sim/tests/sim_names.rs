@@ -1,5 +1,6 @@
-//! Tasks that give names to files, take and move them, while others use the files' data: the number of names is
-//! right whenever somebody looks, also after a crash, and reads write no line that such a change writes.
+//! Tasks that give names to files, take and move them, while others use the files' data: the number
+//! of names is right whenever somebody looks, also after a crash, and reads write no line that such
+//! a change writes.
 //!
 //! Runs with the sim backend only: `cargo xtask sim -p dure-sim -- sim_names`.
 
@@ -297,8 +298,8 @@ fn sim_names_canary_changes_that_nobody_looks_for_are_missed() {
     assert!(failed.is_some(), "lost changes were not noticed");
 }
 
-/// Cache lines that moved between a core that gives a file names, moves and takes them, and three that read its
-/// pages.
+/// Cache lines that moved between a core that gives a file names, moves and takes them, and three
+/// that read its pages.
 fn transfers(rule: AttributeRule, rounds: u32) -> u64 {
     let done = run(Config::min_clock(4), move || {
         let fs = mount(&small_volume(2048), rule);

@@ -1,5 +1,5 @@
-//! What one call has shown, another one does not take back: a name that is moved is moved once, and times go
-//! forward.
+//! What one call has shown, another one does not take back: a name that is moved is moved once, and
+//! times go forward.
 //!
 //! Runs with the sim backend only: `cargo xtask sim -p dure-sim -- sim_orders`.
 
@@ -107,7 +107,8 @@ fn change(fs: &FileSystem, file: &InodeRef, core: u16, mut random: Rng) {
     }
 }
 
-/// Who is slow to change a file, while others change it, does not set its times back to when he began.
+/// Who is slow to change a file, while others change it, does not set its times back to when he
+/// began.
 #[test]
 fn sim_race_times_of_a_file_do_not_go_back() {
     for seed in seeds(300) {
@@ -155,8 +156,8 @@ fn sim_race_times_of_a_file_do_not_go_back() {
     }
 }
 
-/// One core makes subdirectories, another files, in one directory: whoever looks sees ever more subdirectories,
-/// also when only what changes with the files has to be looked up anew.
+/// One core makes subdirectories, another files, in one directory: whoever looks sees ever more
+/// subdirectories, also when only what changes with the files has to be looked up anew.
 #[test]
 fn sim_race_links_of_a_directory_do_not_go_back() {
     for seed in seeds(300) {

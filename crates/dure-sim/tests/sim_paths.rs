@@ -1,10 +1,11 @@
-//! Paths that are walked while they change: whoever walks beside a change sees what was before it or
-//! what is after it, and whoever begins after it sees what is after it.
+//! Paths that are walked while they change: whoever walks beside a change sees what was before it
+//! or what is after it, and whoever begins after it sees what is after it.
 //!
-//! One core makes changes, each a step from one known state to the next; others walk. A walk that began
-//! when `done` changes were over and ended when `started` had begun must come to what the states between
-//! allow: it looks for the directory, then whether it may search it, then for the name, each at a moment of
-//! its own, in this order. Runs with the sim backend only: `cargo xtask sim -p dure-sim`.
+//! One core makes changes, each a step from one known state to the next; others walk. A walk that
+//! began when `done` changes were over and ended when `started` had begun must come to what the
+//! states between allow: it looks for the directory, then whether it may search it, then for the
+//! name, each at a moment of its own, in this order. Runs with the sim backend only:
+//! `cargo xtask sim -p dure-sim`.
 
 #![cfg(dure_backend = "sim")]
 #![expect(clippy::unwrap_used, reason = "a panic is how a run fails")]
@@ -221,7 +222,8 @@ fn look(story: &Story, user: &Session, seed: u64) {
         match rng.below(4) {
             0 => story.check("open", || {
                 let open = OpenOptions::new().read(true).open(user, PATH);
-                // The length of an open file may change behind the walk: only the errors are checked.
+                // The length of an open file may change behind the walk: only the errors are
+                // checked.
                 match Outcome::of(open.map(|_| 0)) {
                     Outcome::Length(_) => Outcome::of(user.metadata(PATH).map(|m| m.len())),
                     failed => failed,

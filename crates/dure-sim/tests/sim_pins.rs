@@ -1,4 +1,5 @@
-//! Open files and the end of their names, where cores lend pins: a file lives as long as somebody has it.
+//! Open files and the end of their names, where cores lend pins: a file lives as long as somebody
+//! has it.
 //!
 //! Runs with the sim backend only: `cargo xtask sim -p dure-sim -- sim_pins`.
 
@@ -32,8 +33,8 @@ enum End {
     Replaced,
 }
 
-/// A core lends all its uses of a file from one pin: the count of pins does not tell whether another task of
-/// that core has the file open.
+/// A core lends all its uses of a file from one pin: the count of pins does not tell whether
+/// another task of that core has the file open.
 #[test]
 fn sim_race_a_file_that_another_task_of_the_core_has_open_lives_on() {
     for end in [End::Unlinked, End::Replaced] {

@@ -1,8 +1,8 @@
-//! Tasks that share one file, under every range lock and unfair schedules: what a read may see, and what
-//! is there at the end.
+//! Tasks that share one file, under every range lock and unfair schedules: what a read may see, and
+//! what is there at the end.
 //!
-//! Runs with the sim backend only: `cargo xtask sim -p dure-sim`. There a copy of a page is two steps, so a
-//! writer whom nobody keeps out is seen half way through.
+//! Runs with the sim backend only: `cargo xtask sim -p dure-sim`. There a copy of a page is two
+//! steps, so a writer whom nobody keeps out is seen half way through.
 
 #![cfg(dure_backend = "sim")]
 #![expect(
@@ -217,8 +217,9 @@ fn sim_ranges_large_segment() {
     must_hold("range_lock=segment,segment_size=8K");
 }
 
-/// Tasks whose pages lie deep in a map: each walk goes through three nodes, which come and go with the
-/// pages they name (truncates free them, write-back moves them, another file's pages push these out).
+/// Tasks whose pages lie deep in a map: each walk goes through three nodes, which come and go with
+/// the pages they name (truncates free them, write-back moves them, another file's pages push these
+/// out).
 fn share_a_map(policy: &'static str, seed: u64) {
     // Behind the direct slots and the first leaves: an index is the root.
     let base = 4096 * (24 + 320 * 448 + 318);
@@ -458,7 +459,8 @@ const DEEP: u64 = 4096 * (24 + 320 * 448);
 /// From one core's page to the next one's: a leaf.
 const DEEP_STEP: u64 = 4096 * 320;
 
-/// Cache lines that moved between four cores, in a file in which they have met: when they meet is chance.
+/// Cache lines that moved between four cores, in a file in which they have met: when they meet is
+/// chance.
 fn transfers(policy: &'static str, load: Load, rounds: u64) -> u64 {
     let done = try_run(Config::min_clock(4), move || {
         let ram = small_volume(2048);
@@ -526,7 +528,8 @@ fn sim_canary_one_lock_per_file_is_shared() {
     assert!(more > 200, "{more} transfers in 1600 calls");
 }
 
-/// A walk through a shared map writes nothing that another walk sees; with the other policies it does.
+/// A walk through a shared map writes nothing that another walk sees; with the other policies it
+/// does.
 #[test]
 fn sim_nodes_optimistic_walks_share_no_lines() {
     let more = NODE_LOCKS.map(|policy| transfers_of_more(policy, Load::ReadUncached));

@@ -1,5 +1,5 @@
-//! Seeks beside calls that move what they look for: what they answer was so at a moment of the call, and calls
-//! that leave it as it is share no line with them.
+//! Seeks beside calls that move what they look for: what they answer was so at a moment of the
+//! call, and calls that leave it as it is share no line with them.
 //!
 //! Runs with the sim backend only: `cargo xtask sim -p dure-sim -- sim_seek`.
 
@@ -43,7 +43,8 @@ impl Moved {
         self.before.store(place, Ordering::SeqCst);
     }
 
-    /// `look` finds it between where it was when the call began and where it may be when it has ended.
+    /// `look` finds it between where it was when the call began and where it may be when it has
+    /// ended.
     fn is_found(&self, what: &str, look: impl FnOnce() -> u64) -> u64 {
         let before = self.before.load(Ordering::SeqCst);
         let found = look();

@@ -29,8 +29,8 @@ crate::task_local! {
     static PRETENDED: Cell<Option<Timestamp>> = const { Cell::new(None) };
 }
 
-/// From now on this task is told `time` as the time of day; `None`: the real one. Test-only: what a test
-/// writes on a medium must not depend on when it runs.
+/// From now on this task is told `time` as the time of day; `None`: the real one. Test-only: what a
+/// test writes on a medium must not depend on when it runs.
 #[doc(hidden)]
 pub fn pretend_wall(time: Option<Timestamp>) {
     PRETENDED.with(|pretended| pretended.set(time));

@@ -53,7 +53,8 @@ mod tests {
 
     const ROUNDS: u64 = 2000;
 
-    /// Median ns of a sum over `slots` slots by core 0: all in its near cache, and each written by core 1 since.
+    /// Median ns of a sum over `slots` slots by core 0: all in its near cache, and each written by
+    /// core 1 since.
     fn sum_ns(slots: usize) -> (u64, u64) {
         let counts = PerCore::new(slots, |_| AtomicI64::new(1));
         let load = |slot: &AtomicI64| slot.load(Ordering::Relaxed);

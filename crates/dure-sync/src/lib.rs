@@ -7,8 +7,9 @@
 //! **Structure.** A *backend* supplies atomics, one sleeping primitive ([`futex`]), threads,
 //! clocks, randomness and the current core. Everything else ([`Mutex`], [`RwLock`], [`Condvar`],
 //! [`OnceLock`], [`PerCore`], [`Counter`]) is written once on top of that, so that each backend
-//! runs the same lock code; a [`Tally`] is only looked at, so no backend needs to see it. The cfg `dure_backend` chooses: absent is the real machine, `"loom"`
-//! the model checker, `"sim"` the deterministic executor of `dure-vcpu`.
+//! runs the same lock code; a [`Tally`] is only looked at, so no backend needs to see it. The cfg
+//! `dure_backend` chooses: absent is the real machine, `"loom"` the model checker, `"sim"` the
+//! deterministic executor of `dure-vcpu`.
 //!
 //! **Invariants.** Locks have ranks (docs/locking.md): a thread takes them in rising order, which
 //! is asserted in debug builds and in the simulation, and costs nothing in a release build. An

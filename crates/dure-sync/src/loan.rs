@@ -1,19 +1,20 @@
 //! References to one object that many cores take and drop, counted per core.
 //!
-//! **Problem.** Whoever clones or drops a counted reference writes the line of its count, so tasks that do
-//! nothing but use one object send that line to and fro. What the end of the last reference sets off (a
-//! deletion) must stay exact all the same. **Structure.** The object counts its references itself
-//! ([`Lend`]), each of which is a [`Counted`]. Once cores have met at the count, each puts one [`Counted`]
-//! into a *slot* of its own in the object's [`Lender`], and gives out [`Loan`]s of it, which only the word
-//! of that slot counts. Whoever wants to know whether references are left closes the slots: an unused one
-//! gives its reference back at once, another one with its last loan. So the object's own count tells the
-//! truth whenever it reaches 0, and while no slot is open it is as if there were no slots.
+//! **Problem.** Whoever clones or drops a counted reference writes the line of its count, so tasks
+//! that do nothing but use one object send that line to and fro. What the end of the last reference
+//! sets off (a deletion) must stay exact all the same. **Structure.** The object counts its
+//! references itself ([`Lend`]), each of which is a [`Counted`]. Once cores have met at the count,
+//! each puts one [`Counted`] into a *slot* of its own in the object's [`Lender`], and gives out
+//! [`Loan`]s of it, which only the word of that slot counts. Whoever wants to know whether
+//! references are left closes the slots: an unused one gives its reference back at once, another
+//! one with its last loan. So the object's own count tells the truth whenever it reaches 0, and
+//! while no slot is open it is as if there were no slots.
 //!
-//! **Invariants.** The word of a slot is all there is to agree on, so no two words need an order. While it
-//! is open or has loans, the slot has a reference, hence the object, hence the slot, stays. It is filled by
-//! who changed the word from 0, and emptied by who found it closed and took the last loan away (or closed
-//! it without loans): between that and the 0 he writes nobody else comes near. A closed slot gives no loans.
-//! **Crash.** Nothing is kept.
+//! **Invariants.** The word of a slot is all there is to agree on, so no two words need an order.
+//! While it is open or has loans, the slot has a reference, hence the object, hence the slot,
+//! stays. It is filled by who changed the word from 0, and emptied by who found it closed and took
+//! the last loan away (or closed it without loans): between that and the 0 he writes nobody else
+//! comes near. A closed slot gives no loans. **Crash.** Nothing is kept.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -42,8 +43,8 @@ pub trait Lend: Sized {
     /// The lender that is part of it.
     fn lender(&self) -> &Lender<Self>;
 
-    /// A reference that the object counts has ended. No lock of the lender is held; `this` keeps the object
-    /// for the time of the call.
+    /// A reference that the object counts has ended. No lock of the lender is held; `this` keeps
+    /// the object for the time of the call.
     fn ended(this: &Arc<Self>);
 }
 
@@ -99,16 +100,16 @@ pub struct Lender<T: Lend> {
 }
 
 struct Slot<T: Lend> {
-    /// FILLED, OPEN, and the number of loans. By tasks of its core, those who close, and loans that end
-    /// elsewhere.
+    /// FILLED, OPEN, and the number of loans. By tasks of its core, those who close, and loans that
+    /// end elsewhere.
     word: AtomicU32,
     shadow: Shadow,
     /// Written while the word is FILLED alone, by who made it so; read by loans.
     reference: UnsafeCell<Option<Counted<T>>>,
 }
 
-// SAFETY: the word sees to it that the cell is written by one task at a time and while nobody reads it; the
-// reference in it is shared by, and dropped on, any thread.
+// SAFETY: the word sees to it that the cell is written by one task at a time and while nobody reads
+// it; the reference in it is shared by, and dropped on, any thread.
 unsafe impl<T: Lend + Send + Sync> Sync for Slot<T> {}
 // SAFETY: moving a slot moves its reference.
 unsafe impl<T: Lend + Send + Sync> Send for Slot<T> {}
@@ -139,8 +140,8 @@ impl<T: Lend> Lender<T> {
         None
     }
 
-    /// Notes that this core wants a reference and finds no open slot; whether cores have met here so often
-    /// that it should open one.
+    /// Notes that this core wants a reference and finds no open slot; whether cores have met here
+    /// so often that it should open one.
     #[inline]
     pub fn is_wanted(&self) -> bool {
         let core = u32::try_from(current_core().index()).expect("at most 65536 cores");
@@ -158,9 +159,9 @@ impl<T: Lend> Lender<T> {
         false
     }
 
-    /// Opens the slot of this core, with the reference that `make` counts if it has none, and gives the first
-    /// loan. `None` if somebody is just filling or emptying it. The caller knows that nobody closes the slots
-    /// meanwhile who needs them closed.
+    /// Opens the slot of this core, with the reference that `make` counts if it has none, and gives
+    /// the first loan. `None` if somebody is just filling or emptying it. The caller knows that
+    /// nobody closes the slots meanwhile who needs them closed.
     ///
     /// # Panics
     /// If `make` gives a reference to another object.
@@ -194,9 +195,9 @@ impl<T: Lend> Lender<T> {
         }
     }
 
-    /// As [`Lender::open`] beside those who close the slots for ever: `lends` looks whether they may still be
-    /// opened, before and after. Whoever makes it say no stores that, and calls [`Lender::shut`]; then no
-    /// slot stays open.
+    /// As [`Lender::open`] beside those who close the slots for ever: `lends` looks whether they
+    /// may still be opened, before and after. Whoever makes it say no stores that, and calls
+    /// [`Lender::shut`]; then no slot stays open.
     pub fn open_while(
         &self,
         lends: impl Fn() -> bool,
@@ -206,8 +207,8 @@ impl<T: Lend> Lender<T> {
             return None;
         }
         let loan = self.open(make)?;
-        // SeqCst: orders the open slot before the look, as the fence in `shut` orders what it says before the
-        // look at the slots: one of the two sees the other.
+        // SeqCst: orders the open slot before the look, as the fence in `shut` orders what it says
+        // before the look at the slots: one of the two sees the other.
         fence(Ordering::SeqCst);
         if !lends() {
             // The caller keeps the object, and with it the slots.
@@ -216,7 +217,8 @@ impl<T: Lend> Lender<T> {
         Some(loan)
     }
 
-    /// Closes all slots behind what the caller stored, which keeps [`Lender::open_while`] from opening any.
+    /// Closes all slots behind what the caller stored, which keeps [`Lender::open_while`] from
+    /// opening any.
     pub fn shut(&self, returned: impl FnMut(Counted<T>)) {
         // SeqCst: see `open_while`.
         fence(Ordering::SeqCst);
@@ -248,8 +250,8 @@ impl<T: Lend> Lender<T> {
         slots.any(|slot| slot.word.load(Ordering::Relaxed) & OPEN != 0)
     }
 
-    /// Closes all slots; `returned` gets the references of those without loans. The others come back with
-    /// their last loans.
+    /// Closes all slots; `returned` gets the references of those without loans. The others come
+    /// back with their last loans.
     pub fn close(&self, mut returned: impl FnMut(Counted<T>)) {
         let Some(slots) = self.slots.get() else {
             return;
@@ -317,8 +319,8 @@ pub struct Loan<T: Lend> {
     _reference: PhantomData<Counted<T>>,
 }
 
-// SAFETY: a loan gives `&Arc<T>`, and its end may drop a `Counted<T>`; both may happen on any thread if `T`
-// may be shared by, and dropped on, all of them.
+// SAFETY: a loan gives `&Arc<T>`, and its end may drop a `Counted<T>`; both may happen on any
+// thread if `T` may be shared by, and dropped on, all of them.
 unsafe impl<T: Lend + Send + Sync> Send for Loan<T> {}
 // SAFETY: a shared loan gives no more than `&Arc<T>`.
 unsafe impl<T: Lend + Send + Sync> Sync for Loan<T> {}
@@ -336,8 +338,8 @@ impl<T: Lend> Loan<T> {
 
     #[inline]
     fn slot(&self) -> &Slot<T> {
-        // SAFETY: as long as the loan is counted the slot has its reference, which keeps the object that the
-        // slot is part of.
+        // SAFETY: as long as the loan is counted the slot has its reference, which keeps the object
+        // that the slot is part of.
         unsafe { self.slot.as_ref() }
     }
 }
@@ -354,7 +356,8 @@ impl<T: Lend> Deref for Loan<T> {
 }
 
 impl<T: Lend> Loan<T> {
-    /// Ends it, as dropping it does, but gives the reference to the caller if the slot has no more use for it.
+    /// Ends it, as dropping it does, but gives the reference to the caller if the slot has no more
+    /// use for it.
     #[must_use]
     pub fn end(self) -> Option<Counted<T>> {
         ManuallyDrop::new(self).give_back()
@@ -365,11 +368,12 @@ impl<T: Lend> Loan<T> {
     fn give_back(&mut self) -> Option<Counted<T>> {
         let slot = self.slot();
         slot.shadow.read(slot.reference.get());
-        // AcqRel: who empties the slot comes after the uses of all loans, which are in one release sequence.
+        // AcqRel: who empties the slot comes after the uses of all loans, which are in one release
+        // sequence.
         let before = slot.word.fetch_sub(1, Ordering::AcqRel);
         debug_assert_ne!(before & LOANS, 0, "a loan ends once");
-        // Anybody may empty an open slot from here on, and the object may go: only the last loan of a closed
-        // one looks at it again.
+        // Anybody may empty an open slot from here on, and the object may go: only the last loan of
+        // a closed one looks at it again.
         (before == FILLED | 1).then(|| slot.take())
     }
 }

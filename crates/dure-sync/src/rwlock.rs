@@ -8,8 +8,8 @@
 //! while writers follow each other without a gap). A writer falls asleep only while the lock is
 //! taken and the bit is set, a reader only while it is not admitted and its bit is set; bits are
 //! cleared only while the lock is free, by a releaser that found no writer to wake and then wakes
-//! the readers, or, the bit of the readers, by a writer that becomes one of them: no wake-up is lost. Uncontended, each operation is one read-modify-write.
-//! **Crash.** Nothing is kept.
+//! the readers, or, the bit of the readers, by a writer that becomes one of them: no wake-up is
+//! lost. Uncontended, each operation is one read-modify-write. **Crash.** Nothing is kept.
 
 mod guard;
 
@@ -349,8 +349,8 @@ impl<const RANK: u8, T> RwLock<RANK, T> {
         debug_assert_ne!(before & WRITER, 0, "only a writer becomes a reader");
         self.shadow.read(self.data.get());
         let mut state = before - (WRITER - READER);
-        // Readers that sleep because of this writer need not wait for the release. Those that sleep because
-        // a writer waits are woken by that one.
+        // Readers that sleep because of this writer need not wait for the release. Those that sleep
+        // because a writer waits are woken by that one.
         while state & READERS_WAIT != 0 && state & WRITERS_WAIT == 0 {
             let cleared = state & !READERS_WAIT;
             if self.mark(&mut state, cleared) {

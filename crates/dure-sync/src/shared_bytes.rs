@@ -1,12 +1,12 @@
 //! Memory that several tasks may copy from and into at once.
 //!
-//! **Problem.** Two tasks that write different parts of a file, or a reader beside a writer, meet in
-//! one cached page; a `&mut` to its bytes would need a lock per page. **Structure.** A page
-//! that is used in two ways: by its owner as plain memory (`bytes_mut`), and by all who can
-//! see it through copies in which each byte is an access of its own, as with a relaxed atomic.
-//! On x86-64 such a copy is one instruction, as fast as `memcpy` (4 KiB: 71 against 75 ns); copies of
-//! atomic words, which serve elsewhere, take 155 ns. **Invariants.** A copy beside another one may
-//! mix old and new bytes, nothing worse: who wants it whole takes a lock, such as a range of
+//! **Problem.** Two tasks that write different parts of a file, or a reader beside a writer, meet
+//! in one cached page; a `&mut` to its bytes would need a lock per page. **Structure.** A page that
+//! is used in two ways: by its owner as plain memory (`bytes_mut`), and by all who can see it
+//! through copies in which each byte is an access of its own, as with a relaxed atomic. On x86-64
+//! such a copy is one instruction, as fast as `memcpy` (4 KiB: 71 against 75 ns); copies of atomic
+//! words, which serve elsewhere, take 155 ns. **Invariants.** A copy beside another one may mix old
+//! and new bytes, nothing worse: who wants it whole takes a lock, such as a range of
 //! [`crate::range_lock`]. Copies order nothing. **Crash.** Nothing is kept.
 
 use std::fmt;
@@ -30,7 +30,8 @@ impl<const N: usize> fmt::Debug for AlignedBytes<N> {
 /// A page that can be copied from and into through a shared reference; see the module.
 pub struct SharedBytes<const N: usize>(PageBox<N>);
 
-// SAFETY: through `&self` the bytes are only touched by copies in which each byte is an atomic access.
+// SAFETY: through `&self` the bytes are only touched by copies in which each byte is an atomic
+// access.
 unsafe impl<const N: usize> Sync for SharedBytes<N> {}
 
 impl<const N: usize> From<PageBox<N>> for SharedBytes<N> {
@@ -59,7 +60,8 @@ impl<const N: usize> SharedBytes<N> {
     #[inline]
     pub fn load(&self, at: usize, out: &mut [u8]) {
         let first = part(self.0.as_ptr().cast(), N, at..at + out.len());
-        // SAFETY: the part has so many bytes, and they are only reached by copies as long as `self` is shared.
+        // SAFETY: the part has so many bytes, and they are only reached by copies as long as `self`
+        // is shared.
         unsafe { copy_out(first, out) };
     }
 
@@ -70,13 +72,14 @@ impl<const N: usize> SharedBytes<N> {
     #[inline]
     pub fn store(&self, at: usize, bytes: &[u8]) {
         let first = part(self.0.as_ptr().cast(), N, at..at + bytes.len());
-        // SAFETY: the part has so many bytes, and they are only reached by copies as long as `self` is shared.
+        // SAFETY: the part has so many bytes, and they are only reached by copies as long as `self`
+        // is shared.
         unsafe { copy_in(bytes, first) };
     }
 }
 
-/// As [`SharedBytes`], of a length that is known when it is made, and anywhere in memory. Nobody may have
-/// it for himself: those who look at its bytes as plain memory say why they may.
+/// As [`SharedBytes`], of a length that is known when it is made, and anywhere in memory. Nobody
+/// may have it for himself: those who look at its bytes as plain memory say why they may.
 pub(crate) struct SharedSlice {
     /// From `Box::into_raw`, owned.
     bytes: NonNull<[u8]>,
@@ -84,8 +87,9 @@ pub(crate) struct SharedSlice {
 
 // SAFETY: it owns plain bytes.
 unsafe impl Send for SharedSlice {}
-// SAFETY: through `&self` the bytes are only touched by copies in which each byte is an atomic access, and
-// read as plain memory by callers of `as_slice`, who promise that nobody stores meanwhile.
+// SAFETY: through `&self` the bytes are only touched by copies in which each byte is an atomic
+// access, and read as plain memory by callers of `as_slice`, who promise that nobody stores
+// meanwhile.
 unsafe impl Sync for SharedSlice {}
 
 impl From<Box<[u8]>> for SharedSlice {
@@ -117,8 +121,8 @@ impl SharedSlice {
             self.bytes.len(),
             at..at + bytes.len(),
         );
-        // SAFETY: the part has so many bytes; nobody reads them as plain memory meanwhile, as callers of
-        // `as_slice` promise.
+        // SAFETY: the part has so many bytes; nobody reads them as plain memory meanwhile, as
+        // callers of `as_slice` promise.
         unsafe { copy_in(bytes, first) };
     }
 
@@ -185,8 +189,8 @@ unsafe fn copy_in(bytes: &[u8], first: *mut u8) {
         let to = first.wrapping_add(done);
         let len = backend::before_copy(Copying::In, to.addr(), bytes.len() - done);
         let from = bytes[done..done + len].as_ptr();
-        // SAFETY: both have `len` bytes; the source is plain memory of somebody else, so they do not
-        // overlap.
+        // SAFETY: both have `len` bytes; the source is plain memory of somebody else, so they do
+        // not overlap.
         unsafe { copy(from, to, len) };
         done += len;
     }
@@ -201,14 +205,15 @@ impl<const N: usize> fmt::Debug for SharedBytes<N> {
 /// Copies bytes that others may copy from or into meanwhile.
 ///
 /// # Safety
-/// `from` may be read and `to` written for `len` bytes, and they do not overlap. Others access these bytes
-/// only by such copies, or not at all.
+/// `from` may be read and `to` written for `len` bytes, and they do not overlap. Others access
+/// these bytes only by such copies, or not at all.
 #[inline]
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    // JUSTIFICATION: an instruction of the machine is no access of the language, so it cannot race with
-    // another one; `copy_nonoverlapping` could. As fast as that, twice as fast as atomic words.
-    // SAFETY: the caller promises what the instruction needs; the direction flag is clear in Rust.
+    // JUSTIFICATION: an instruction of the machine is no access of the language, so it cannot race
+    // with another one; `copy_nonoverlapping` could. As fast as that, twice as fast as atomic
+    // words. SAFETY: the caller promises what the instruction needs; the direction flag is clear in
+    // Rust.
     unsafe {
         std::arch::asm!(
             "rep movsb",
@@ -223,8 +228,8 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
 /// Copies bytes that others may copy from or into meanwhile.
 ///
 /// # Safety
-/// `from` may be read and `to` written for `len` bytes, and they do not overlap. Others access these bytes
-/// only by such copies, or not at all.
+/// `from` may be read and `to` written for `len` bytes, and they do not overlap. Others access
+/// these bytes only by such copies, or not at all.
 #[cfg(any(not(target_arch = "x86_64"), miri))]
 unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -233,8 +238,8 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     let words = from.addr().is_multiple_of(WORD) && to.addr().is_multiple_of(WORD);
     let whole = if words { len / WORD } else { 0 };
     for n in 0..whole {
-        // SAFETY: within the source, and aligned; the caller's source is never written by plain accesses
-        // meanwhile.
+        // SAFETY: within the source, and aligned; the caller's source is never written by plain
+        // accesses meanwhile.
         let word = unsafe { &*from.cast::<AtomicU64>().add(n) };
         // SAFETY: the same of the target.
         let place = unsafe { &*to.cast::<AtomicU64>().add(n) };

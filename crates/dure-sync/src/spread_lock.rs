@@ -1,19 +1,20 @@
 //! A reader/writer lock whose readers, once several cores read, write no common line.
 //!
-//! **Problem.** Each reader of an [`RwLock`] writes its word, so that the cores that read one thing send
-//! that line to and fro: two cores then read hardly faster than one. **Structure.** An [`RwLock`], a
-//! *gate* and, made when first needed, a count per core. While the gate is open a reader adds one to
-//! its core's count, looks that the gate is still open, and is in. Otherwise it takes the lock. A writer
-//! takes the lock, closes the gate, and waits until all counts are 0. A reader who holds the lock opens
-//! the gate after some that *met* others: found them in it, or came after a reader on another core. So a
-//! thing that one core uses has no counts, and one that is written all the time has its gate closed, and
-//! writers do not visit the counts.
+//! **Problem.** Each reader of an [`RwLock`] writes its word, so that the cores that read one thing
+//! send that line to and fro: two cores then read hardly faster than one. **Structure.** An
+//! [`RwLock`], a *gate* and, made when first needed, a count per core. While the gate is open a
+//! reader adds one to its core's count, looks that the gate is still open, and is in. Otherwise it
+//! takes the lock. A writer takes the lock, closes the gate, and waits until all counts are 0. A
+//! reader who holds the lock opens the gate after some that *met* others: found them in it, or came
+//! after a reader on another core. So a thing that one core uses has no counts, and one that is
+//! written all the time has its gate closed, and writers do not visit the counts.
 //!
-//! **Invariants.** The gate is opened only by a holder of the lock, shared, and closed only by one who
-//! has it alone. Of a reader's look at the gate and a writer's look at the counts at least one sees the
-//! other (SeqCst): no writer has the data while somebody is counted who has seen the gate open. A count
-//! falls to 0 once the gate is closed, since who finds it closed leaves; the last to leave wakes the
-//! writer. Neither readers nor writers starve if those of the lock do not. **Crash.** Nothing is kept.
+//! **Invariants.** The gate is opened only by a holder of the lock, shared, and closed only by one
+//! who has it alone. Of a reader's look at the gate and a writer's look at the counts at least one
+//! sees the other (SeqCst): no writer has the data while somebody is counted who has seen the gate
+//! open. A count falls to 0 once the gate is closed, since who finds it closed leaves; the last to
+//! leave wakes the writer. Neither readers nor writers starve if those of the lock do not.
+//! **Crash.** Nothing is kept.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -38,15 +39,15 @@ pub struct SpreadLock<const RANK: u8, T> {
     lock: RwLock<RANK, T>,
     /// OPEN or CLOSED. Written by holders of the lock; read by all readers.
     gate: AtomicU32,
-    /// How many readers have met others, and above [`MET_BITS`] the core of the last one, plus 1. Written by
-    /// readers who hold the lock; two may undo each other's. Relaxed: a statistic.
+    /// How many readers have met others, and above [`MET_BITS`] the core of the last one, plus 1.
+    /// Written by readers who hold the lock; two may undo each other's. Relaxed: a statistic.
     met: AtomicU32,
     /// Readers who came through the gate, by core. Each is written by the readers of its cores.
     counts: OnceLock<PerCore<AtomicU32>>,
 }
 
-/// Tasks of different cores that follow each other in a [`SpreadLock`] until its gate opens. Who adapts to
-/// sharing in another way may go by the same measure.
+/// Tasks of different cores that follow each other in a [`SpreadLock`] until its gate opens. Who
+/// adapts to sharing in another way may go by the same measure.
 pub const MEETINGS: u32 = backend::MEETINGS;
 
 /// Shared access to the data of a [`SpreadLock`]; ends when dropped.
@@ -160,8 +161,9 @@ impl<const RANK: u8, T> SpreadLock<RANK, T> {
         self.counts.get().is_some()
     }
 
-    /// The caller has the lock alone, and counts as one who met others if the last reader, or the last writer who
-    /// told, was on another core. Says whether that was so. The gate stays as it is.
+    /// The caller has the lock alone, and counts as one who met others if the last reader, or the
+    /// last writer who told, was on another core. Says whether that was so. The gate stays as it
+    /// is.
     pub fn note_writer(&self) -> bool {
         let own = (u32::from(current_core().number()) + 1) << MET_BITS;
         // Relaxed: a statistic.
@@ -209,8 +211,8 @@ impl<const RANK: u8, T> SpreadLock<RANK, T> {
     /// One who was counted is gone.
     #[inline]
     fn leave(&self, count: &AtomicU32) {
-        // SeqCst: this count and the gate, against the writer's gate and count in `wait_for`. Release is
-        // part of it: the writer comes after our reads.
+        // SeqCst: this count and the gate, against the writer's gate and count in `wait_for`.
+        // Release is part of it: the writer comes after our reads.
         let before = count.fetch_sub(1, Ordering::SeqCst);
         debug_assert_ne!(before, 0, "who leaves was counted");
         backend::seq_cst_where_it_needs_saying();
@@ -226,8 +228,8 @@ impl<const RANK: u8, T> SpreadLock<RANK, T> {
         self.entered(Way::Lock(guard))
     }
 
-    /// A reader has the lock; `met`: with others in it. Lets the next ones in through the gate once enough
-    /// have met.
+    /// A reader has the lock; `met`: with others in it. Lets the next ones in through the gate once
+    /// enough have met.
     #[inline]
     fn note_meeting(&self, met: bool) {
         let own = (u32::from(current_core().number()) + 1) << MET_BITS;
@@ -247,7 +249,8 @@ impl<const RANK: u8, T> SpreadLock<RANK, T> {
         }
     }
 
-    /// Lets further readers in through the gate. The caller has the lock, shared: so no writer does.
+    /// Lets further readers in through the gate. The caller has the lock, shared: so no writer
+    /// does.
     #[cold]
     fn open(&self, last: u32) {
         let cores = crate::core_count().min(COUNTS_MAX);
@@ -255,7 +258,8 @@ impl<const RANK: u8, T> SpreadLock<RANK, T> {
             .get_or_init(|| PerCore::new(cores, |_| AtomicU32::new(0)));
         // Relaxed: a statistic.
         self.met.store(last, Ordering::Relaxed);
-        // Release: pairs with the SeqCst load in `enter`; publishes the data as the last writer left it.
+        // Release: pairs with the SeqCst load in `enter`; publishes the data as the last writer
+        // left it.
         self.gate.store(OPEN, Ordering::Release);
     }
 
@@ -344,8 +348,8 @@ impl<const RANK: u8, T> Deref for SpreadReadGuard<'_, RANK, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: the data of the lock, which outlives the guard; the guard is counted as a reader, so
-        // nobody writes while it lives.
+        // SAFETY: the data of the lock, which outlives the guard; the guard is counted as a reader,
+        // so nobody writes while it lives.
         unsafe { self.data.as_ref() }
     }
 }

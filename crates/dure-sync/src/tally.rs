@@ -1,14 +1,14 @@
 //! Statistics that one task at a time writes and anybody reads.
 //!
-//! **Problem.** Numbers under a lock that is held over I/O cannot be read while the device hangs, which is
-//! when people look. A read-modify-write for each of them costs more than the work it counts.
-//! **Structure.** [`Tally`]: a word. [`Tally::add`] is a load and a store, for writers that a lock (or
-//! being one core) keeps apart; [`Tally::add_shared`] is for the others. [`Histogram`]: tallies by powers
-//! of two. **Invariants.** A tally orders nothing and decides nothing: so all accesses are relaxed, and
-//! the backends `loom` and `sim` do not see them (no schedule depends on them), except for a watch of the
-//! latter, which tells who shares a line. A read lies between two
-//! true values of that one tally; two tallies need not fit each other.
-//! **Crash.** They start at zero.
+//! **Problem.** Numbers under a lock that is held over I/O cannot be read while the device hangs,
+//! which is when people look. A read-modify-write for each of them costs more than the work it
+//! counts. **Structure.** [`Tally`]: a word. [`Tally::add`] is a load and a store, for writers that
+//! a lock (or being one core) keeps apart; [`Tally::add_shared`] is for the others. [`Histogram`]:
+//! tallies by powers of two. **Invariants.** A tally orders nothing and decides nothing: so all
+//! accesses are relaxed, and the backends `loom` and `sim` do not see them (no schedule depends on
+//! them), except for a watch of the latter, which tells who shares a line. A read lies between two
+//! true values of that one tally; two tallies need not fit each other. **Crash.** They start at
+//! zero.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -135,7 +135,8 @@ fn bucket_of(value: u64) -> usize {
 pub struct HistogramCounts {
     /// Of all values.
     pub sum: u64,
-    /// Bucket 0 counts zeros, bucket n what is at least 2^(n-1) and below 2^n; the last one all above.
+    /// Bucket 0 counts zeros, bucket n what is at least 2^(n-1) and below 2^n; the last one all
+    /// above.
     pub buckets: [u64; HISTOGRAM_BUCKETS],
 }
 
@@ -161,8 +162,8 @@ impl HistogramCounts {
         self.sum.checked_div(self.count())
     }
 
-    /// An upper bound of the smallest value that is not below `percent` of all; `None` of nothing. A
-    /// power of two, so within a factor of two of the truth.
+    /// An upper bound of the smallest value that is not below `percent` of all; `None` of nothing.
+    /// A power of two, so within a factor of two of the truth.
     #[must_use]
     pub fn percentile(&self, percent: u32) -> Option<u64> {
         let count = self.count();

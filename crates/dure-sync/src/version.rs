@@ -1,12 +1,13 @@
 //! A version by which a reader who keeps nobody out notices that it read beside a change.
 //!
 //! **Problem.** Whoever takes a lock to read writes a line that all readers share, and waits for
-//! writers. **Structure.** A counter beside the bytes it speaks of: even while they are whole, odd while
-//! somebody changes them. A reader looks at it, copies, and looks again; what was copied counts if both
-//! looks saw the same even number. **Invariants.** One task changes at a time: a lock of the caller sees
-//! to that. The copies are accesses that may meet a change: atomics, or [`crate::SharedBytes`].
-//! A reader writes nothing and waits for nobody; it may fail for as long as changes follow each other, so
-//! after a few tries it takes the lock of those who change. **Crash.** Nothing is kept.
+//! writers. **Structure.** A counter beside the bytes it speaks of: even while they are whole, odd
+//! while somebody changes them. A reader looks at it, copies, and looks again; what was copied
+//! counts if both looks saw the same even number. **Invariants.** One task changes at a time: a
+//! lock of the caller sees to that. The copies are accesses that may meet a change: atomics, or
+//! [`crate::SharedBytes`]. A reader writes nothing and waits for nobody; it may fail for as long as
+//! changes follow each other, so after a few tries it takes the lock of those who change.
+//! **Crash.** Nothing is kept.
 
 use crate::atomic::{AtomicU64, Ordering, fence};
 use crate::backend;
@@ -37,7 +38,8 @@ impl Version {
     #[inline]
     #[must_use]
     pub fn look(&self) -> Option<Seen> {
-        // Acquire: pairs with the Release at the end of `change`; the bytes of this version are visible.
+        // Acquire: pairs with the Release at the end of `change`; the bytes of this version are
+        // visible.
         let version = self.0.load(Ordering::Acquire);
         version.is_multiple_of(2).then_some(Seen(version))
     }
@@ -46,15 +48,15 @@ impl Version {
     #[inline]
     #[must_use]
     pub fn is_still(&self, seen: Seen) -> bool {
-        // Acquire: pairs with the fence in `change`. Whoever copied a byte of a later change sees behind this
-        // fence that its version is odd, or later.
+        // Acquire: pairs with the fence in `change`. Whoever copied a byte of a later change sees
+        // behind this fence that its version is odd, or later.
         fence(Ordering::Acquire);
         // Relaxed: the fence orders it behind the copies.
         self.0.load(Ordering::Relaxed) == seen.0
     }
 
-    /// The same of bytes that had no version when the copy began: who changes them makes one first. `now` looks
-    /// for it.
+    /// The same of bytes that had no version when the copy began: who changes them makes one first.
+    /// `now` looks for it.
     #[inline]
     #[must_use]
     pub fn has_not_begun<'v>(now: impl FnOnce() -> Option<&'v Version>) -> bool {
@@ -64,9 +66,9 @@ impl Version {
         now().is_none_or(|version| version.0.load(Ordering::Relaxed) == 0)
     }
 
-    /// What `copy` makes of the bytes as they are at one moment. Waits some microseconds for a change to end;
-    /// `None` if there was one beside each of a few copies: these cost more than a lock, as does each of
-    /// them to who changes the bytes.
+    /// What `copy` makes of the bytes as they are at one moment. Waits some microseconds for a
+    /// change to end; `None` if there was one beside each of a few copies: these cost more than a
+    /// lock, as does each of them to who changes the bytes.
     #[inline]
     pub fn read<R>(&self, mut copy: impl FnMut() -> R) -> Option<R> {
         let mut turns = backend::PATIENT_TURNS;
@@ -118,7 +120,8 @@ impl Version {
     /// The caller made the version odd, which was `version`.
     #[inline]
     fn finish<R>(&self, version: u64, change: impl FnOnce() -> R) -> R {
-        // Release: pairs with the fence in `is_still`; publishes the odd version with whatever is written next.
+        // Release: pairs with the fence in `is_still`; publishes the odd version with whatever is
+        // written next.
         fence(Ordering::Release);
         let done = change();
         // Release: pairs with the Acquire in `look`; publishes the bytes.

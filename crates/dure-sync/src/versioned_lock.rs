@@ -1,10 +1,11 @@
 //! A reader/writer lock around a value and some bytes, which can also be copied without the lock.
 //!
-//! **Problem.** What many cores look up and few change should not cost its readers a shared line, and
-//! yet those who change it, or rely on it for longer, need a lock. **Structure.** An [`RwLock`] around the
-//! value; the bytes beside it with a [`Version`]. [`VersionedLock::load`] copies bytes between two looks
-//! at the version, and takes the lock shared if that fails a few times. **Invariants.** Bytes change
-//! only through a write guard, which moves the version. **Crash.** Nothing is kept.
+//! **Problem.** What many cores look up and few change should not cost its readers a shared line,
+//! and yet those who change it, or rely on it for longer, need a lock. **Structure.** An [`RwLock`]
+//! around the value; the bytes beside it with a [`Version`]. [`VersionedLock::load`] copies bytes
+//! between two looks at the version, and takes the lock shared if that fails a few times.
+//! **Invariants.** Bytes change only through a write guard, which moves the version. **Crash.**
+//! Nothing is kept.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -73,8 +74,8 @@ impl<const RANK: u8, T: fmt::Debug> VersionedLock<RANK, T> {
         }
     }
 
-    /// Copies the bytes from `at` on into `out`, as they are at one moment. Writes nothing that others
-    /// see, unless changes follow each other so fast that it takes the lock.
+    /// Copies the bytes from `at` on into `out`, as they are at one moment. Writes nothing that
+    /// others see, unless changes follow each other so fast that it takes the lock.
     ///
     /// # Panics
     /// If `out` reaches past the end; as [`VersionedLock::read`].
@@ -102,8 +103,8 @@ impl<const RANK: u8, T: fmt::Debug> VersionedReadGuard<'_, RANK, T> {
     /// The bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: bytes change only through a write guard, and there is none beside this one, which the
-        // slice borrows.
+        // SAFETY: bytes change only through a write guard, and there is none beside this one, which
+        // the slice borrows.
         unsafe { self.bytes.as_slice() }
     }
 }
@@ -112,8 +113,8 @@ impl<const RANK: u8, T: fmt::Debug> VersionedWriteGuard<'_, RANK, T> {
     /// The bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: bytes change only through a write guard. This is the only one, and `store` needs it for
-        // itself, so not while the slice borrows it.
+        // SAFETY: bytes change only through a write guard. This is the only one, and `store` needs
+        // it for itself, so not while the slice borrows it.
         unsafe { self.bytes.as_slice() }
     }
 

@@ -3,16 +3,17 @@
 //! **Problem.** What every core looks up (names of shared directories, attributes) must not cost a
 //! lock or a counted reference: each writes a line that all readers share. **Structure.** Sets of a
 //! few slots; a slot is a version and the words of a record, the first of which is its hash (0: the
-//! slot is empty). What a reader makes of the words counts only if the version was even and the same
-//! before and after. Records hold no pointer, so there is nothing to reclaim. Memory comes in
-//! chunks, at the first insert into one. **Invariants.** A slot is written by the task that moved its
-//! version from even to odd. [`VersionedTable::find`] writes nothing and waits for nobody. The table
-//! is a cache: an insert may be dropped, and pushes others out.
+//! slot is empty). What a reader makes of the words counts only if the version was even and the
+//! same before and after. Records hold no pointer, so there is nothing to reclaim. Memory comes in
+//! chunks, at the first insert into one. **Invariants.** A slot is written by the task that moved
+//! its version from even to odd. [`VersionedTable::find`] writes nothing and waits for nobody. The
+//! table is a cache: an insert may be dropped, and pushes others out.
 //!
-//! **Who keeps it right.** The caller: what is inserted must be true until it is removed. That holds
-//! if inserts of a key happen under a lock shared, and its removal under that lock exclusively, before
-//! what the record says stops to be true for others. A fact that may change under the shared lock
-//! is inserted with [`VersionedTable::insert_while`]. **Crash.** Nothing is kept.
+//! **Who keeps it right.** The caller: what is inserted must be true until it is removed. That
+//! holds if inserts of a key happen under a lock shared, and its removal under that lock
+//! exclusively, before what the record says stops to be true for others. A fact that may change
+//! under the shared lock is inserted with [`VersionedTable::insert_while`]. **Crash.** Nothing is
+//! kept.
 
 use std::fmt;
 
@@ -22,8 +23,8 @@ use crate::atomic::{AtomicU64, Ordering, fence};
 /// Sets that get their memory together.
 const CHUNK_SETS: usize = 4;
 
-/// The words of a record that somebody may be writing: they need not fit each other. What is made of them
-/// counts only if they turn out to have been whole.
+/// The words of a record that somebody may be writing: they need not fit each other. What is made
+/// of them counts only if they turn out to have been whole.
 #[derive(Debug, Clone, Copy)]
 pub struct Words<'t, const WORDS: usize>(&'t [AtomicU64; WORDS]);
 
@@ -32,13 +33,14 @@ impl<const WORDS: usize> Words<'_, WORDS> {
     #[inline]
     #[must_use]
     pub fn get(self, n: usize) -> u64 {
-        // Acquire: pairs with the Release of the word in `Slot::write`; whoever sees a word of a later
-        // writer sees behind it that the version has moved.
+        // Acquire: pairs with the Release of the word in `Slot::write`; whoever sees a word of a
+        // later writer sees behind it that the version has moved.
         self.0[n].load(Ordering::Acquire)
     }
 }
 
-/// A version and the record it is the version of. 128 bytes with 15 words: two lines, fetched as a pair.
+/// A version and the record it is the version of. 128 bytes with 15 words: two lines, fetched as a
+/// pair.
 #[repr(align(64))]
 struct Slot<const WORDS: usize> {
     /// Even: the words are whole; odd: somebody writes them. Moved from even to odd by whoever then
@@ -56,7 +58,8 @@ impl<const WORDS: usize> Slot<WORDS> {
         }
     }
 
-    /// What `look` makes of the record, and its version, if it has this hash and nobody wrote it meanwhile.
+    /// What `look` makes of the record, and its version, if it has this hash and nobody wrote it
+    /// meanwhile.
     #[inline]
     fn read<R>(
         &self,
@@ -75,8 +78,9 @@ impl<const WORDS: usize> Slot<WORDS> {
         same.then_some((version, seen))
     }
 
-    /// Replaces the record that has `version`, unless somebody else has begun to write it. The new one is
-    /// shown only if `holds` says so once its words are in, and nobody has cancelled it meanwhile.
+    /// Replaces the record that has `version`, unless somebody else has begun to write it. The new
+    /// one is shown only if `holds` says so once its words are in, and nobody has cancelled it
+    /// meanwhile.
     fn write(&self, version: u64, words: impl Iterator<Item = u64>, holds: impl FnOnce() -> bool) {
         // Acquire: pairs with the Releases below, so that the writers of a slot follow each other.
         let owned = version.is_multiple_of(2)
@@ -114,8 +118,8 @@ impl<const WORDS: usize> Slot<WORDS> {
         // Relaxed: whoever begins to write after this look is behind the caller's change.
         let version = self.version.load(Ordering::Relaxed);
         if version % 2 == 1 {
-            // Relaxed: says only that the writer may not show it. If it fails, the record was shown or
-            // cancelled; the caller looks at what was shown next.
+            // Relaxed: says only that the writer may not show it. If it fails, the record was shown
+            // or cancelled; the caller looks at what was shown next.
             let _shown_or_cancelled = self.version.compare_exchange(
                 version,
                 version + 2,
@@ -160,8 +164,8 @@ impl<const WORDS: usize, const WAYS: usize> VersionedTable<WORDS, WAYS> {
         Some(&chunk.get()?[set])
     }
 
-    /// What `look` makes of a record with this hash. It may be called with words that do not fit each
-    /// other, and then its answer is not used.
+    /// What `look` makes of a record with this hash. It may be called with words that do not fit
+    /// each other, and then its answer is not used.
     #[inline]
     pub fn find<R>(&self, hash: u64, look: impl Fn(Words<'_, WORDS>) -> Option<R>) -> Option<R> {
         let set = self.set(hash)?;
@@ -173,8 +177,8 @@ impl<const WORDS: usize, const WAYS: usize> VersionedTable<WORDS, WAYS> {
         None
     }
 
-    /// Puts a record in, whose first word is its hash. It takes the place of one with the same hash, of
-    /// nothing, or of any other. Does nothing when it meets another writer.
+    /// Puts a record in, whose first word is its hash. It takes the place of one with the same
+    /// hash, of nothing, or of any other. Does nothing when it meets another writer.
     ///
     /// # Panics
     /// If the hash is 0.
@@ -215,22 +219,23 @@ impl<const WORDS: usize, const WAYS: usize> VersionedTable<WORDS, WAYS> {
         slot.write(version, record.iter().copied(), holds);
     }
 
-    /// As [`VersionedTable::insert`], of something that may change although the caller holds its lock:
-    /// `holds` looks whether the record is still true before anybody can find it.
+    /// As [`VersionedTable::insert`], of something that may change although the caller holds its
+    /// lock: `holds` looks whether the record is still true before anybody can find it.
     ///
-    /// Whoever makes such a change stores it, then does a SeqCst fence, and removes the record then:
-    /// either `holds` sees the change, or that removal the record, and everything in front of this call.
+    /// Whoever makes such a change stores it, then does a SeqCst fence, and removes the record
+    /// then: either `holds` sees the change, or that removal the record, and everything in front of
+    /// this call.
     pub fn insert_while(&self, record: &[u64; WORDS], holds: impl FnOnce() -> bool) {
         self.put(record, || {
-            // SeqCst: orders the record before the look, as the changer's fence orders the change before
-            // the removal: one of the two sees the other.
+            // SeqCst: orders the record before the look, as the changer's fence orders the change
+            // before the removal: one of the two sees the other.
             fence(Ordering::SeqCst);
             holds()
         });
     }
 
-    /// Takes the records with this hash out that `which` names. No search that begins afterwards finds
-    /// them, nor one beside it any part of them. Nobody may insert one meanwhile, but with
+    /// Takes the records with this hash out that `which` names. No search that begins afterwards
+    /// finds them, nor one beside it any part of them. Nobody may insert one meanwhile, but with
     /// [`VersionedTable::insert_while`].
     pub fn remove(&self, hash: u64, which: impl Fn(Words<'_, WORDS>) -> bool) {
         let Some(set) = self.set(hash) else {
@@ -239,8 +244,8 @@ impl<const WORDS: usize, const WAYS: usize> VersionedTable<WORDS, WAYS> {
         for slot in set {
             // First: what is shown before it can be cancelled is found below.
             slot.cancel();
-            // If the version moves meanwhile, somebody writes another record over this one, or the same one
-            // and sees the caller's change.
+            // If the version moves meanwhile, somebody writes another record over this one, or the
+            // same one and sees the caller's change.
             if let Some((version, ())) = slot.read(hash, |words| which(words).then_some(())) {
                 slot.write(version, std::iter::once(0), || true);
             }

@@ -7,9 +7,10 @@
 //! **Structure.** [`run`] executes a closure as the first task of a machine described by
 //! [`Config`]. Tasks are stackful coroutines; before each visible operation (an atomic, a lock
 //! word, a clock) the machine decides whether the task goes on. [`Schedule::Random`],
-//! [`Schedule::Priority`] and [`Schedule::Stall`] hunt for races, [`Schedule::MinClock`] always runs the core with the
-//! smallest clock and so measures. Cache lines are found from addresses and move between cores at
-//! the costs of a [`models::CostModel`]; each move is counted: a *shared-line transfer*.
+//! [`Schedule::Priority`] and [`Schedule::Stall`] hunt for races, [`Schedule::MinClock`] always
+//! runs the core with the smallest clock and so measures. Cache lines are found from addresses and
+//! move between cores at the costs of a [`models::CostModel`]; each move is counted: a *shared-line
+//! transfer*.
 //!
 //! **Invariants.** Same program, config and seed: same schedule, same [`Report::schedule_hash`].
 //! Only one task executes at a time, and memory is sequentially consistent: weak orderings are

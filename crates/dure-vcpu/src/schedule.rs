@@ -2,8 +2,9 @@
 //!
 //! **Problem.** Fair and unfair schedules over the same tasks. **Structure.** Under the clock
 //! schedules each core has a queue and cores wait in a heap by the time they can go on; under the
-//! random and the priority schedule all ready tasks are in one list. **Invariants.** A ready task is in exactly one
-//! place: current of a core, in a queue, in the list, or running. **Crash.** Nothing is kept.
+//! random and the priority schedule all ready tasks are in one list. **Invariants.** A ready task
+//! is in exactly one place: current of a core, in a queue, in the list, or running. **Crash.**
+//! Nothing is kept.
 
 use crate::config::Schedule;
 use crate::task::{State, Wake};

@@ -1,11 +1,11 @@
 //! Which cache lines several cores use between two moments, and where in the program.
 //!
 //! **Problem.** That a line moves says that somebody shares it, not who, nor in which line of code.
-//! **Structure.** A [`Watch`] notes, for tasks that asked for it, the first use of each word by each core
-//! and kind of access, with the stack if that is wanted. What is left at the end are the lines that more
-//! than one core used, one of them for writing. **Invariants.** Watching costs no virtual time and makes
-//! no switch: a watched run takes the same steps as one that is not. Memory that is freed while watched
-//! does not connect its two users. **Crash.** Nothing is kept.
+//! **Structure.** A [`Watch`] notes, for tasks that asked for it, the first use of each word by
+//! each core and kind of access, with the stack if that is wanted. What is left at the end are the
+//! lines that more than one core used, one of them for writing. **Invariants.** Watching costs no
+//! virtual time and makes no switch: a watched run takes the same steps as one that is not. Memory
+//! that is freed while watched does not connect its two users. **Crash.** Nothing is kept.
 
 use std::collections::BTreeMap;
 use std::ptr::without_provenance_mut;
@@ -207,8 +207,8 @@ pub struct Symbols {
 }
 
 impl Symbols {
-    /// The functions of `stack`, inlined ones too, innermost first. Needs the debug information of the
-    /// program; functions without it are left out.
+    /// The functions of `stack`, inlined ones too, innermost first. Needs the debug information of
+    /// the program; functions without it are left out.
     pub fn frames(&mut self, stack: &Stack) -> Vec<Frame> {
         let mut frames = Vec::new();
         for address in &stack.0 {

@@ -1,8 +1,8 @@
-//! POSIX access control lists (POSIX.1e draft 17), in the form Linux stores as the extended attributes
-//! `system.posix_acl_access` and `system.posix_acl_default`.
+//! POSIX access control lists (POSIX.1e draft 17), in the form Linux stores as the extended
+//! attributes `system.posix_acl_access` and `system.posix_acl_default`.
 //!
-//! The file system keeps mode and access list equal, does not store a list that says no more than the
-//! mode, and applies default lists to what is made; here lists are made, read and asked.
+//! The file system keeps mode and access list equal, does not store a list that says no more than
+//! the mode, and applies default lists to what is made; here lists are made, read and asked.
 
 use rustix::io::Errno;
 
@@ -50,8 +50,8 @@ pub struct AccessList {
 }
 
 impl AccessList {
-    /// Checks and sorts `entries`: exactly one each of owner, owning group and others, no name twice,
-    /// and a mask if there are named entries.
+    /// Checks and sorts `entries`: exactly one each of owner, owning group and others, no name
+    /// twice, and a mask if there are named entries.
     ///
     /// # Errors
     /// `INVAL`.
@@ -131,7 +131,8 @@ impl AccessList {
         must(Tag::Owner) << 6 | group << 3 | must(Tag::Other)
     }
 
-    /// What the list grants to somebody who is not the owner; `groups` tells which groups that is in.
+    /// What the list grants to somebody who is not the owner; `groups` tells which groups that is
+    /// in.
     pub(crate) fn grants(
         &self,
         uid: u32,

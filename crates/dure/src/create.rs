@@ -220,8 +220,8 @@ impl Session {
         Ok(())
     }
 
-    /// A new file without a name, open for reading and writing (`O_TMPFILE`); gone when closed unless
-    /// [`Session::link_file`] names it.
+    /// A new file without a name, open for reading and writing (`O_TMPFILE`); gone when closed
+    /// unless [`Session::link_file`] names it.
     ///
     /// # Errors
     /// `ENOTDIR`, `EACCES`, `ENOSPC`, those of the walk.

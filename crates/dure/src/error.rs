@@ -1,7 +1,7 @@
 //! Errors: what was tried, on which path, and why it failed.
 //!
-//! Inside the crate a failure is a [`Cause`] (small, no allocation); at the public boundary it gets the
-//! operation and the path. `open a/b: permission denied` is what a user reads.
+//! Inside the crate a failure is a [`Cause`] (small, no allocation); at the public boundary it gets
+//! the operation and the path. `open a/b: permission denied` is what a user reads.
 
 use std::fmt;
 use std::io;
@@ -205,8 +205,8 @@ impl std::error::Error for Error {
 }
 
 impl From<Error> for io::Error {
-    /// Keeps the whole message. The errno is in [`Error::errno`] of the inner error, and the kind is
-    /// that of the errno.
+    /// Keeps the whole message. The errno is in [`Error::errno`] of the inner error, and the kind
+    /// is that of the errno.
     fn from(error: Error) -> Self {
         io::Error::new(error.kind(), error)
     }

@@ -1,22 +1,23 @@
 //! dure as a library: volumes, paths and open files without a kernel crossing.
 //!
-//! **Problem.** Programs want files by path, with the rules of POSIX, from any number of threads, at the
-//! speed of a function call. The file system below (`dure_fs`) knows inodes and nothing of paths,
-//! callers and descriptors.
+//! **Problem.** Programs want files by path, with the rules of POSIX, from any number of threads,
+//! at the speed of a function call. The file system below (`dure_fs`) knows inodes and nothing of
+//! paths, callers and descriptors.
 //!
 //! **Structure.**
 //! * [`Volume`]: a mounted volume, on a device, in a file or in memory.
-//! * [`Session`]: a caller ([`Credentials`]) with a root and a start directory; every call with a path is
-//!   a method of it. [`Session::at`] gives the `*at` calls.
+//! * [`Session`]: a caller ([`Credentials`]) with a root and a start directory; every call with a
+//!   path is a method of it. [`Session::at`] gives the `*at` calls.
 //! * [`File`]: a descriptor: inode, mode, position. There is no table of them.
 //! * [`tree`]: copies of whole trees from and to the host. [`acl`]: access control lists.
-//! * Inside, a walk (`walk`) leads from a path to an inode, `permission` holds the rules, and an `Actor`
-//!   does to an inode what a caller may.
+//! * Inside, a walk (`walk`) leads from a path to an inode, `permission` holds the rules, and an
+//!   `Actor` does to an inode what a caller may.
 //!
-//! **Invariants.** Permissions are checked here and only here. A call holds no lock of its own while it is
-//! in the file system but a descriptor's position (for `read`, `write`, `seek`). Reads and writes at an
-//! offset touch nothing that another thread writes; a thread with its own clone of a session shares no
-//! counter with others. Every error says what was tried, on which path, and why.
+//! **Invariants.** Permissions are checked here and only here. A call holds no lock of its own
+//! while it is in the file system but a descriptor's position (for `read`, `write`, `seek`). Reads
+//! and writes at an offset touch nothing that another thread writes; a thread with its own clone of
+//! a session shares no counter with others. Every error says what was tried, on which path, and
+//! why.
 //!
 //! **On a crash** what [`File::sync_all`] or [`Volume::sync`] had returned for is there after
 //! [`Volume::open`], with all it depends on; each later call is there as a whole or not at all

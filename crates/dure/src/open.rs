@@ -71,7 +71,8 @@ impl Session {
         self.open_found(found, options)
     }
 
-    /// Nothing has the name, and the file may be made: makes it, unless somebody else does so first.
+    /// Nothing has the name, and the file may be made: makes it, unless somebody else does so
+    /// first.
     fn open_missing(
         &self,
         walk: &mut Walk<'_>,

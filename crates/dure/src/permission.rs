@@ -1,7 +1,7 @@
 //! Permission rules as functions of owner, mode and caller, without any access to a volume.
 //!
-//! They follow Linux: where it differs from the letter of POSIX (set-group-id on write, for example), a
-//! comment names the function of the kernel.
+//! They follow Linux: where it differs from the letter of POSIX (set-group-id on write, for
+//! example), a comment names the function of the kernel.
 
 use dure_fs::{FileKind, Permissions};
 use rustix::io::Errno;
@@ -128,8 +128,8 @@ pub(crate) fn runs_as_group(mode: u32) -> bool {
     mode & (SET_GID | GROUP_EXECUTE) == SET_GID | GROUP_EXECUTE
 }
 
-/// The mode of a new file in `dir` that would run as its group. mode_strip_sgid: nobody makes a program
-/// that runs as a group that it has from the directory and he is not in.
+/// The mode of a new file in `dir` that would run as its group. mode_strip_sgid: nobody makes a
+/// program that runs as a group that it has from the directory and he is not in.
 pub(crate) fn mode_of_new(caller: &Credentials, dir: &Permissions, mode: u32) -> u32 {
     let inherits = mode_of(dir) & SET_GID != 0;
     let strip = inherits && !caller.is_root() && !caller.in_group(dir.gid);
@@ -173,7 +173,8 @@ pub(crate) fn check_chown(
     }
 }
 
-/// The mode after owner or group of `node` were changed: not even root keeps the set-id bits of a file.
+/// The mode after owner or group of `node` were changed: not even root keeps the set-id bits of a
+/// file.
 pub(crate) fn mode_after_chown(caller: &Credentials, node: &Permissions) -> u32 {
     if is_directory(node) {
         mode_of(node)
@@ -191,8 +192,8 @@ pub(crate) fn mode_after_write(caller: &Credentials, node: &Permissions) -> u32 
     }
 }
 
-/// setattr_should_drop_suidgid: set-group-id without group execute is kept for members (it once meant
-/// mandatory locking).
+/// setattr_should_drop_suidgid: set-group-id without group execute is kept for members (it once
+/// meant mandatory locking).
 fn without_set_id(caller: &Credentials, node: &Permissions) -> u32 {
     let mode = mode_of(node) & !SET_UID;
     let member = caller.is_root() || caller.in_group(node.gid);

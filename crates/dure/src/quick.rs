@@ -1,10 +1,10 @@
 //! Walking a path without locks or references, as far as everything on it is known already.
 //!
-//! A walk with references writes lines that all who walk through the same directories share. This one
-//! only reads: names, attributes and targets of links that the file system knows
-//! ([`FileSystem::peek`]). At the first thing that it does not know, or `..`, it gives up, and the walk with references
-//! finds what there is; that also fills in what was not known. What it does say, errors included, is what
-//! the other walk could have said meanwhile.
+//! A walk with references writes lines that all who walk through the same directories share. This
+//! one only reads: names, attributes and targets of links that the file system knows
+//! ([`FileSystem::peek`]). At the first thing that it does not know, or `..`, it gives up, and the
+//! walk with references finds what there is; that also fills in what was not known. What it does
+//! say, errors included, is what the other walk could have said meanwhile.
 
 use dure_fs::{FileKind, InodeId, Peek};
 use rustix::io::Errno;

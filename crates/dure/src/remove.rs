@@ -51,7 +51,8 @@ impl Session {
             if is_directory {
                 return Err(Errno::ISDIR.into());
             }
-            // An inode that nobody uses goes with its name, in one operation, and not in the orphanage.
+            // An inode that nobody uses goes with its name, in one operation, and not in the
+            // orphanage.
             drop(victim);
             self.fs().unlink(&place.dir, name)?;
             walk::Result::Ok(())
@@ -212,7 +213,8 @@ impl Session {
         while at != ancestor {
             let inode = self.fs().inode(at)?;
             at = self.fs().parent(&inode)?;
-            // The root, or directories in a ring on a damaged volume: who comes by again has seen them all.
+            // The root, or directories in a ring on a damaged volume: who comes by again has seen
+            // them all.
             if at == inode.ino() || at == seen {
                 return Ok(false);
             }

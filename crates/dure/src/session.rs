@@ -1,5 +1,5 @@
-//! A session: a caller with a root and a directory at which relative paths begin. What a process is to
-//! the kernel's path calls.
+//! A session: a caller with a root and a directory at which relative paths begin. What a process is
+//! to the kernel's path calls.
 
 use std::path::{Path, PathBuf};
 
@@ -40,11 +40,11 @@ impl Origin {
 
 /// A caller on a volume: every call with a path is a method of it.
 ///
-/// Relative paths begin at the session's directory, absolute ones at its root, and `..` stops there.
-/// [`Session::at`] gives the `*at` calls: a session that begins at an open directory.
+/// Relative paths begin at the session's directory, absolute ones at its root, and `..` stops
+/// there. [`Session::at`] gives the `*at` calls: a session that begins at an open directory.
 ///
-/// Sessions may be used by any number of threads. A thread with its own clone shares no counter with
-/// the others, which is what scales.
+/// Sessions may be used by any number of threads. A thread with its own clone shares no counter
+/// with the others, which is what scales.
 pub struct Session {
     pub(crate) origin: Arc<Origin>,
     pub(crate) start: InodeRef,

@@ -20,10 +20,12 @@ const _: () = assert!(dure_block::BLOCK_BYTES == 4096);
 pub(crate) struct Shared {
     pub(crate) fs: FileSystem,
     root: InodeRef,
-    /// Set by the first close, which alone closes. AcqRel: the one that finds it unset owns the close.
+    /// Set by the first close, which alone closes. AcqRel: the one that finds it unset owns the
+    /// close.
     closed: AtomicBool,
-    /// Counts the calls that gave some file set-id bits, from 1. Written rarely, read by every write
-    /// of somebody who is not root. Release/Acquire: who sees the count sees that a look is needed.
+    /// Counts the calls that gave some file set-id bits, from 1. Written rarely, read by every
+    /// write of somebody who is not root. Release/Acquire: who sees the count sees that a look is
+    /// needed.
     set_ids: AtomicU64,
 }
 
@@ -34,8 +36,8 @@ impl Shared {
         self.set_ids.load(Ordering::Acquire)
     }
 
-    /// A file got set-id bits: descriptors have to look at modes again. Called after the change: a write
-    /// that has not seen the count yet counts as before it.
+    /// A file got set-id bits: descriptors have to look at modes again. Called after the change: a
+    /// write that has not seen the count yet counts as before it.
     pub(crate) fn set_id_given(&self) {
         // Release: pairs with set_ids.
         self.set_ids.fetch_add(1, Ordering::Release);
@@ -70,8 +72,8 @@ impl fmt::Debug for Volume {
 /// How a volume is made in a file or on a block device.
 #[derive(Debug, Clone, Default)]
 pub struct CreateOptions {
-    /// Size of a new image file, which must not be there yet. `None`: an existing file or block device is
-    /// used as a whole, and all that is on it is lost.
+    /// Size of a new image file, which must not be there yet. `None`: an existing file or block
+    /// device is used as a whole, and all that is on it is lost.
     pub image_bytes: Option<u64>,
     /// What mkfs decides.
     pub format: FormatOptions,

@@ -1,8 +1,8 @@
 //! Walking a path: from a directory, component by component, through symbolic links.
 //!
-//! A walk takes no lock of its own and allocates nothing unless it meets a symbolic link. Root is not
-//! checked for search permission, so for root a component costs one lookup. What is known already is
-//! walked without references first (`quick.rs`).
+//! A walk takes no lock of its own and allocates nothing unless it meets a symbolic link. Root is
+//! not checked for search permission, so for root a component costs one lookup. What is known
+//! already is walked without references first (`quick.rs`).
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;

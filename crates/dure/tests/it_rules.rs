@@ -1,4 +1,5 @@
-//! The rules of POSIX that the library adds to the file system: paths, permissions, lists, descriptors.
+//! The rules of POSIX that the library adds to the file system: paths, permissions, lists,
+//! descriptors.
 
 use std::io::{Read, Seek as _, SeekFrom, Write};
 

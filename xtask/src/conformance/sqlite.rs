@@ -1,10 +1,10 @@
 //! SQLite in its journal modes, with kills of the mount server.
 //!
-//! **Problem.** A database trusts fsync, truncate, unlink and locks more than anybody. **Structure.**
-//! Per mode: a workload to its end, then rounds of a workload that is cut off. Each transaction is
-//! acknowledged on the host's file system. **Invariants.** `integrity_check` finds nothing, the two
-//! tables of a transaction agree, and every acknowledged transaction is there. **Crash.** SIGKILL
-//! to the server.
+//! **Problem.** A database trusts fsync, truncate, unlink and locks more than anybody.
+//! **Structure.** Per mode: a workload to its end, then rounds of a workload that is cut off. Each
+//! transaction is acknowledged on the host's file system. **Invariants.** `integrity_check` finds
+//! nothing, the two tables of a transaction agree, and every acknowledged transaction is there.
+//! **Crash.** SIGKILL to the server.
 
 use std::fmt::Write;
 use std::fs;

@@ -18,10 +18,11 @@ const WRITE_BYTES: usize = 256 << 10;
 const CHANGE_BYTES: u64 = 64 << 10;
 /// An appended piece, at most.
 const APPEND_BYTES: u64 = 16 << 10;
-/// Changes between two of which the file is made durable: what comes meanwhile is written back together.
+/// Changes between two of which the file is made durable: what comes meanwhile is written back
+/// together.
 const SYNC_INTERVAL: u64 = 32;
-/// Everything is made durable whenever this part of the room was written: else what is made and removed
-/// within a cache's memory never reaches a device.
+/// Everything is made durable whenever this part of the room was written: else what is made and
+/// removed within a cache's memory never reaches a device.
 const SYNCS_PER_ROOM: u64 = 16;
 /// Calls between two looks at the room.
 const ROOM_INTERVAL: u64 = 16;

@@ -1,13 +1,13 @@
 //! `dure bench aged`: what filling and churning do to a file system.
 //!
-//! **Problem.** A new file system finds free blocks next to each other and has nothing to clean; the one
-//! people use does not. **Structure.** Single operations are measured while the targets are empty
-//! ("young"); then each is filled and churned (`aging`), and the same is measured beside the files that it
-//! holds ("aged"). **Invariants.** The same seed, sizes and order of calls on every target. Nothing is measured
-//! while a target is aged.
+//! **Problem.** A new file system finds free blocks next to each other and has nothing to clean;
+//! the one people use does not. **Structure.** Single operations are measured while the targets are
+//! empty ("young"); then each is filled and churned (`aging`), and the same is measured beside the
+//! files that it holds ("aged"). **Invariants.** The same seed, sizes and order of calls on every
+//! target. Nothing is measured while a target is aged.
 //!
-//! The aging follows Smith and Seltzer (SIGMETRICS 1997) in kind, not in its trace: files come, go and
-//! change at random at a fixed fill.
+//! The aging follows Smith and Seltzer (SIGMETRICS 1997) in kind, not in its trace: files come, go
+//! and change at random at a fixed fill.
 
 mod aging;
 
@@ -68,8 +68,8 @@ struct Row<'t> {
     file_mib: u64,
     churn_mib: u64,
     seconds: f64,
-    /// Bytes the device was given for each byte that was written to files: below 1 if files were removed before
-    /// they were written back.
+    /// Bytes the device was given for each byte that was written to files: below 1 if files were
+    /// removed before they were written back.
     #[serde(skip_serializing_if = "Option::is_none")]
     write_amplification: Option<f64>,
     /// Mean length of the runs the files lie in.

@@ -1,10 +1,10 @@
-//! `dure bench aim7`: the storage tests of AIM7 (re-AIM-7), in the mixes of a file server, a database and a
-//! shared machine.
+//! `dure bench aim7`: the storage tests of AIM7 (re-AIM-7), in the mixes of a file server, a
+//! database and a shared machine.
 //!
 //! **Structure.** `mix` has the numbers, `user` does the tests. Works are jobs. **Against the
-//! original:** the rows of CPU, memory and network are left out, so that jobs a minute are storage jobs;
-//! users work for a time, not for a number of jobs; `sync` reaches the file system under test only; the
-//! directory that is read is one of it, not /bin.
+//! original:** the rows of CPU, memory and network are left out, so that jobs a minute are storage
+//! jobs; users work for a time, not for a number of jobs; `sync` reaches the file system under test
+//! only; the directory that is read is one of it, not /bin.
 
 mod mix;
 mod user;
@@ -38,11 +38,12 @@ pub struct Aim7 {
     /// KiB of a user's file [default: as the mix and the number of users have it, 1 to 30 MiB].
     #[arg(long, value_name = "KIB", value_parser = clap::value_parser!(u64).range(4..=1 << 30))]
     pub file_kib: Option<u64>,
-    /// Leave out the syncs before and after each test, which weigh the more the more users there are.
+    /// Leave out the syncs before and after each test, which weigh the more the more users there
+    /// are.
     #[arg(long)]
     pub no_sync: bool,
-    /// Users are processes, as in the original, not threads; on a volume, which belongs to one process,
-    /// they are threads all the same.
+    /// Users are processes, as in the original, not threads; on a volume, which belongs to one
+    /// process, they are threads all the same.
     #[arg(long)]
     pub processes: bool,
     /// What to measure on.

@@ -21,7 +21,8 @@ const NAMES: u64 = 100;
 const BIN_ENTRIES: u64 = 1000;
 const ENTRIES_READ: u64 = 10_000;
 
-/// Whether the tests make the file system durable before and after, as AIM7 does unless told not to.
+/// Whether the tests make the file system durable before and after, as AIM7 does unless told not
+/// to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Syncs {
     Kept,

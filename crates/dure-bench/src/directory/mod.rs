@@ -1,10 +1,11 @@
 //! `dure bench directory`: one directory while it grows to a million entries and shrinks again.
 //!
-//! **Problem.** Structures that are fast while they are small may not be when they are large. **Structure.**
-//! The workers (`worker`) share a directory. It grows by tenths; after each, names that are there and names that
-//! are not are looked up, and the directory is read; then the tenths are unlinked. What is reported is the rate of each
-//! tenth, and the last one's by the first one's. **Invariants.** All repetitions use the same directory: one that does not
-//! shrink is slower in the second. A worker checks what it found, and at the end that the directory is empty.
+//! **Problem.** Structures that are fast while they are small may not be when they are large.
+//! **Structure.** The workers (`worker`) share a directory. It grows by tenths; after each, names
+//! that are there and names that are not are looked up, and the directory is read; then the tenths
+//! are unlinked. What is reported is the rate of each tenth, and the last one's by the first one's.
+//! **Invariants.** All repetitions use the same directory: one that does not shrink is slower in
+//! the second. A worker checks what it found, and at the end that the directory is empty.
 
 mod worker;
 

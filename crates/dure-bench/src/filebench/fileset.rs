@@ -1,8 +1,8 @@
 //! A set of files that all workers pick from.
 //!
-//! **Structure.** Every entry has a path, a size, and a state; a worker that picks one holds it until
-//! it puts it back, present or absent. **Invariants.** Whoever holds an entry is alone with its
-//! file. Picking looks at each entry once at most, from a random one on.
+//! **Structure.** Every entry has a path, a size, and a state; a worker that picks one holds it
+//! until it puts it back, present or absent. **Invariants.** Whoever holds an entry is alone with
+//! its file. Picking looks at each entry once at most, from a random one on.
 
 use std::path::{Path, PathBuf};
 

@@ -20,7 +20,8 @@ const LOG_BYTES: u64 = 256 << 20;
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) files: FileSet,
-    /// Bytes ever appended to the log. Each worker reserves its part; publishes nothing, hence Relaxed.
+    /// Bytes ever appended to the log. Each worker reserves its part; publishes nothing, hence
+    /// Relaxed.
     pub(super) log_end: AtomicU64,
     /// What is written.
     pub(super) content: Vec<u8>,

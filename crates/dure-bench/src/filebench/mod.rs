@@ -2,7 +2,8 @@
 //!
 //! **Structure.** `personality` has the numbers; `fileset` is what the workers pick files from;
 //! `flow` and `oltp` are the loops. The workers are threads, bound to the cores in turn. Works are
-//! flowops. **Against the original:** directories have a fixed number of entries, not one around a mean.
+//! flowops. **Against the original:** directories have a fixed number of entries, not one around a
+//! mean.
 
 mod fileset;
 mod flow;
@@ -31,8 +32,8 @@ pub struct Filebench {
     /// A kind of server, several times [default: all].
     #[arg(long = "personality", value_enum, value_name = "NAME")]
     pub personalities: Vec<Personality>,
-    /// Workers on those cores [default: 50 (fileserver), 16 (varmail), 100 (webserver, webproxy), 211
-    /// (oltp), as Filebench has them].
+    /// Workers on those cores [default: 50 (fileserver), 16 (varmail), 100 (webserver, webproxy),
+    /// 211 (oltp), as Filebench has them].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub workers: Option<u16>,
     /// Files [default: 10000 (fileserver, webproxy), 1000 (varmail, webserver); oltp has ten].

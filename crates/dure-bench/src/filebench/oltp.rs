@@ -1,10 +1,10 @@
-//! oltp: a database. Shadows read at random and post; writers of the database and of the log wait for
-//! enough posts, and write synchronously.
+//! oltp: a database. Shadows read at random and post; writers of the database and of the log wait
+//! for enough posts, and write synchronously.
 //!
 //! **Against the original.** Writes are synchronous where Filebench hands them to the C library's
 //! asynchronous I/O, which does the same in threads of its own. A writer that waits looks again
-//! instead of sleeping in the kernel, so that nobody is left waiting when the time is up. A post is never
-//! refused: the mark at which it would be (2000 and 3200) is not kept.
+//! instead of sleeping in the kernel, so that nobody is left waiting when the time is up. A post is
+//! never refused: the mark at which it would be (2000 and 3200) is not kept.
 
 use std::hint::black_box;
 

@@ -1,10 +1,11 @@
 //! `dure bench fxmark`: the micro-benchmarks of `FxMark` (ATC'16), and the mixes by which pNOVA was
 //! measured.
 //!
-//! **Structure.** `workload` names them; `data`, `tail`, `lookup` and `namespace` do them, written once for
-//! directories and volumes; every worker checks at the end that its operations did what they claim.
-//! **Mended** against the original: MRDL and MRDM read the directory again at its end instead of
-//! counting the end; what DWTL, MWUL and MWUM use up is bounded instead of filling the device.
+//! **Structure.** `workload` names them; `data`, `tail`, `lookup` and `namespace` do them, written
+//! once for directories and volumes; every worker checks at the end that its operations did what
+//! they claim. **Mended** against the original: MRDL and MRDM read the directory again at its end
+//! instead of counting the end; what DWTL, MWUL and MWUM use up is bounded instead of filling the
+//! device.
 
 mod data;
 mod lookup;

@@ -1,5 +1,5 @@
-//! The workloads that read or change directories. Every worker's names begin with its number, so that
-//! in a shared directory, too, each can count its own.
+//! The workloads that read or change directories. Every worker's names begin with its number, so
+//! that in a shared directory, too, each can count its own.
 
 use std::path::PathBuf;
 
@@ -25,8 +25,8 @@ pub(super) fn make(tree: &Tree, workload: Workload, seat: Seat) -> Result<Box<dy
     })
 }
 
-/// MRDL, MRDM: works are entries. At the end of the directory it begins again, where the original goes
-/// on counting the end.
+/// MRDL, MRDM: works are entries. At the end of the directory it begins again, where the original
+/// goes on counting the end.
 struct Reader {
     tree: Tree,
     files: Files,
@@ -238,8 +238,8 @@ impl Mover {
 }
 
 impl Worker for Mover {
-    /// Files for as long as a measurement takes, less one of twenty, as the original; later on those
-    /// that were moved come back.
+    /// Files for as long as a measurement takes, less one of twenty, as the original; later on
+    /// those that were moved come back.
     fn prepare(&mut self) -> Result<()> {
         while self.moved > 0 {
             self.moved -= 1;

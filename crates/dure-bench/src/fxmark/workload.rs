@@ -1,5 +1,5 @@
-//! The workloads by their names in `FxMark`: data or metadata; read or write; what; how much is shared
-//! (low, medium, high).
+//! The workloads by their names in `FxMark`: data or metadata; read or write; what; how much is
+//! shared (low, medium, high).
 
 use clap::ValueEnum;
 
@@ -45,8 +45,8 @@ pub enum Workload {
     Mwrl,
     /// Rename a file from a private into a shared directory.
     Mwrm,
-    /// Three of four workers overwrite as DWOM, the fourth reads their blocks (pNOVA). With fewer than
-    /// four workers each does both in turn.
+    /// Three of four workers overwrite as DWOM, the fourth reads their blocks (pNOVA). With fewer
+    /// than four workers each does both in turn.
     Dwom75,
     /// One of four workers overwrites as DWOM, the others read their blocks (pNOVA).
     Dwom25,

@@ -1,7 +1,7 @@
 //! The workers of one point: threads, or processes.
 //!
-//! **Structure.** Every measurement: all prepare, each on its core; when the last one is ready, all are
-//! told when the window opens and closes. Nobody is woken in between and nothing is shared.
+//! **Structure.** Every measurement: all prepare, each on its core; when the last one is ready, all
+//! are told when the window opens and closes. Nobody is woken in between and nothing is shared.
 
 use std::path::Path;
 use std::time::Duration;
@@ -62,8 +62,9 @@ impl Crew {
         })
     }
 
-    /// Workers in `tree`, one after the other: threads, each with what `make` gives; or, if they are
-    /// to be processes and another process could go to `tree`, processes, each with what `assign` says.
+    /// Workers in `tree`, one after the other: threads, each with what `make` gives; or, if they
+    /// are to be processes and another process could go to `tree`, processes, each with what
+    /// `assign` says.
     pub(crate) fn hire(
         tree: Tree,
         hiring: Hiring,

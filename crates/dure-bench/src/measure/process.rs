@@ -1,11 +1,11 @@
 //! Workers that are processes, as FxMark's and AIM7's are: threads share a table of descriptors, so
 //! that the kernel counts references they need not count.
 //!
-//! **Structure.** The parent starts this program again as `dure bench worker ASSIGNMENT CORE` and talks
-//! to it over its standard input and output, a line a message: `made`, then `prepare` and `ready`,
-//! `run START STOP` and the share as JSON, as often as wanted; the end of the input is the order to
-//! check and end. A child has one thread, which is bound to its core.
-//! **On a crash** of the parent a child's input ends, and so does the child.
+//! **Structure.** The parent starts this program again as `dure bench worker ASSIGNMENT CORE` and
+//! talks to it over its standard input and output, a line a message: `made`, then `prepare` and
+//! `ready`, `run START STOP` and the share as JSON, as often as wanted; the end of the input is the
+//! order to check and end. A child has one thread, which is bound to its core. **On a crash** of
+//! the parent a child's input ends, and so does the child.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

@@ -25,8 +25,8 @@ pub trait Worker: Send {
         self.operate()
     }
 
-    /// The operation, once. Gives the works it counts as, 0 if it only waited for others; `None` when
-    /// nothing is left to work on.
+    /// The operation, once. Gives the works it counts as, 0 if it only waited for others; `None`
+    /// when nothing is left to work on.
     ///
     /// # Errors
     /// Those of the target.
@@ -60,8 +60,8 @@ pub struct Window {
 pub struct Share {
     /// Works in the measured time.
     pub works: u64,
-    /// From the opening of the window to the end of the last work; shorter than asked for if nothing was
-    /// left to work on.
+    /// From the opening of the window to the end of the last work; shorter than asked for if
+    /// nothing was left to work on.
     pub ns: u64,
     /// Works in the measured time and in the warm-up.
     pub works_in_all: u64,
@@ -82,8 +82,8 @@ pub(crate) fn work(worker: &mut dyn Worker, window: Window) -> Result<Share> {
     let mut now = clock::monotonic_ns();
     // At least once, however late this worker gets to run.
     'measured: loop {
-        // One operation of each batch is timed by itself; the looks at the clock cost about 50 ns, a
-        // small part of a batch.
+        // One operation of each batch is timed by itself; the looks at the clock cost about 50 ns,
+        // a small part of a batch.
         let Some(done) = once(worker, works)? else {
             break;
         };
@@ -128,8 +128,8 @@ fn once(worker: &mut dyn Worker, works: u64) -> Result<Option<u64>> {
     }
 }
 
-/// Works done before the window opened, and those of an operation that it opened upon: one that takes
-/// long would otherwise be time without works.
+/// Works done before the window opened, and those of an operation that it opened upon: one that
+/// takes long would otherwise be time without works.
 fn warm_up(worker: &mut dyn Worker, batch: u64, until_ns: u64) -> Result<(u64, u64)> {
     let mut works = 0;
     while clock::monotonic_ns() < until_ns {

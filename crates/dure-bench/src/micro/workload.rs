@@ -32,7 +32,8 @@ pub enum Workload {
     OverwriteFsync,
     /// pwrite of 4 KiB at the end and fsync.
     AppendFsync,
-    /// create, pwrite of 4 KiB and fsync, in a private directory; unlink of a file 64 creations old.
+    /// create, pwrite of 4 KiB and fsync, in a private directory; unlink of a file 64 creations
+    /// old.
     CreateFsync,
 }
 
@@ -53,8 +54,8 @@ impl Workload {
     }
 }
 
-/// What is written: bytes no device can compress or leave out (zram does both), another page for each
-/// thread. Every target gets the same.
+/// What is written: bytes no device can compress or leave out (zram does both), another page for
+/// each thread. Every target gets the same.
 #[must_use]
 pub(crate) fn content(thread: usize) -> Vec<u8> {
     let seed = u64::try_from(thread).unwrap_or(0).wrapping_mul(0x1_0001);

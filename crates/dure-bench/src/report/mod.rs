@@ -115,8 +115,8 @@ pub(crate) fn json_beside<'p, R: Serialize>(
     serde_json::to_string_pretty(&rows.context("writing JSON")?).context("writing JSON")
 }
 
-/// The lines of the original, as its plotter reads them: a paragraph for each target and workload, a line
-/// for each number of cores.
+/// The lines of the original, as its plotter reads them: a paragraph for each target and workload,
+/// a line for each number of cores.
 #[must_use]
 pub fn lines(points: &[Point]) -> String {
     let key = |point: &Point| (point.workload.clone(), point.target.clone());

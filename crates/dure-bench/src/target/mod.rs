@@ -1,9 +1,9 @@
-//! What is measured: a volume through the library, a directory through system calls, a device by itself,
-//! or a plain copy.
+//! What is measured: a volume through the library, a directory through system calls, a device by
+//! itself, or a plain copy.
 //!
-//! **Invariants.** A target works only below a directory `dure-bench` of its own, which a lock keeps
-//! from a second run, and removes it at the end, also after an error. **On a crash** of the run (also
-//! Ctrl-C) it stays behind; the next run there removes it.
+//! **Invariants.** A target works only below a directory `dure-bench` of its own, which a lock
+//! keeps from a second run, and removes it at the end, also after an error. **On a crash** of the
+//! run (also Ctrl-C) it stays behind; the next run there removes it.
 
 mod tree;
 
@@ -229,8 +229,8 @@ impl Target {
         }
     }
 
-    /// Bytes written to the device since it, or this run, began: of a volume what it wrote itself, of a
-    /// directory what the block device of its file system counts; `None` where nothing counts.
+    /// Bytes written to the device since it, or this run, began: of a volume what it wrote itself,
+    /// of a directory what the block device of its file system counts; `None` where nothing counts.
     pub(crate) fn device_bytes(&self) -> Option<u64> {
         match &self.kind {
             Kind::Volume(volume) => {
@@ -277,7 +277,8 @@ impl Target {
     }
 }
 
-/// A new volume in a file that `place` does not show, so that nothing is left of it whatever happens.
+/// A new volume in a file that `place` does not show, so that nothing is left of it whatever
+/// happens.
 fn temporary(place: &Path, bytes: u64) -> Result<Arc<dyn Device>> {
     let shown = place.display();
     let room = rustix::fs::statvfs(place).with_context(|| shown.to_string())?;

@@ -1,8 +1,8 @@
-//! A directory to work in, of a mounted file system or of a volume: the calls a workload makes, once
-//! as system calls and once as calls of the library.
+//! A directory to work in, of a mounted file system or of a volume: the calls a workload makes,
+//! once as system calls and once as calls of the library.
 //!
-//! **Invariants.** Paths are absolute, so that no two threads share a descriptor by which they begin
-//! (the kernel would count its references on one cache line). Nothing here retries or caches.
+//! **Invariants.** Paths are absolute, so that no two threads share a descriptor by which they
+//! begin (the kernel would count its references on one cache line). Nothing here retries or caches.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -273,8 +273,8 @@ pub(crate) enum Listing {
 }
 
 impl Listing {
-    /// Some more entries, without `.` and `..`: calls `each` with every name and gives their number;
-    /// `None` at the end.
+    /// Some more entries, without `.` and `..`: calls `each` with every name and gives their
+    /// number; `None` at the end.
     pub(crate) fn read(&mut self, mut each: impl FnMut(&[u8])) -> Result<Option<u64>> {
         let mut count = 0;
         match self {

@@ -1,9 +1,9 @@
 //! A device whose writes and flushes take the time they are told to.
 //!
-//! **Problem.** Whether commits share flushes shows only where a flush is slow, and a slow device is
-//! rarely at hand. **Structure.** A decorator: sleeps, then asks the device below. Several requests sleep at
-//! the same time, as in a device with a deep queue. **Invariants.** It has a volatile cache: flushes reach
-//! it. **Crash.** As the device below.
+//! **Problem.** Whether commits share flushes shows only where a flush is slow, and a slow device
+//! is rarely at hand. **Structure.** A decorator: sleeps, then asks the device below. Several
+//! requests sleep at the same time, as in a device with a deep queue. **Invariants.** It has a
+//! volatile cache: flushes reach it. **Crash.** As the device below.
 
 use std::time::Duration;
 

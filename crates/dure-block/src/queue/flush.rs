@@ -1,15 +1,15 @@
 //! The compound flush: concurrent callers share one device flush, never one that is too early.
 //!
-//! **Problem.** A flush costs more than all other requests together, so callers must share; but
-//! a flush that is under way when a caller arrives may have passed the caller's writes already.
+//! **Problem.** A flush costs more than all other requests together, so callers must share; but a
+//! flush that is under way when a caller arrives may have passed the caller's writes already.
 //! **Structure.** Flushes are numbered as they start. A caller needs the next number to start.
-//! Whoever finds no flush running starts that number itself, for everybody who needs it: there
-//! is no flush thread. Committers fall into two groups of which each waits for the other's flush; so
-//! the leader first waits for those of the last flush to come back, for at most a quarter of the time that
-//! it took (ext4's journal does the same with its average commit time). **Invariants.** A caller returns only on the result of a flush that
-//! *started* after its call; a failed flush fails everybody who shares it, exactly once each;
-//! at most one shared flush of a queue runs. **Crash.** A caller that got `Ok` finds after the crash
-//! every write that completed before its call:
+//! Whoever finds no flush running starts that number itself, for everybody who needs it: there is
+//! no flush thread. Committers fall into two groups of which each waits for the other's flush; so
+//! the leader first waits for those of the last flush to come back, for at most a quarter of the
+//! time that it took (ext4's journal does the same with its average commit time). **Invariants.** A
+//! caller returns only on the result of a flush that *started* after its call; a failed flush fails
+//! everybody who shares it, exactly once each; at most one shared flush of a queue runs. **Crash.**
+//! A caller that got `Ok` finds after the crash every write that completed before its call:
 //!
 //! ```text
 //! A: write a ... flush 1 starts .................... ends
@@ -81,17 +81,18 @@ impl State {
     }
 }
 
-/// A flush at least this long is worth waiting for together. Sharing is not free: a sharer sleeps and is
-/// woken, tens of microseconds, and the device gets one flush at a time although most can run several.
-/// On devices with flushes of 40 to 60 us (a virtio disk, a loop device) two callers that flush by
-/// themselves have 1.15 to 1.4 times the rate of two that share, and sixteen 1.05 to 1.3 times.
+/// A flush at least this long is worth waiting for together. Sharing is not free: a sharer sleeps
+/// and is woken, tens of microseconds, and the device gets one flush at a time although most can
+/// run several. On devices with flushes of 40 to 60 us (a virtio disk, a loop device) two callers
+/// that flush by themselves have 1.15 to 1.4 times the rate of two that share, and sixteen 1.05 to
+/// 1.3 times.
 const SLOW_NS: u64 = 200_000;
 /// Below this it is fast again; the gap keeps the gate from changing its mind at every flush.
 const FAST_NS: u64 = 120_000;
 /// A leader waits for at most this part of the last flush.
 const GATHER_SHARE: u64 = 4;
-/// More callers than this are not waited for: half of a crowd shares a flush anyway, and the other half
-/// works meanwhile (64 callers on 2 cores lost a fifth of their rate by waiting).
+/// More callers than this are not waited for: half of a crowd shares a flush anyway, and the other
+/// half works meanwhile (64 callers on 2 cores lost a fifth of their rate by waiting).
 const CROWD: u64 = 32;
 
 /// Shares flushes of one device.
@@ -196,7 +197,8 @@ impl FlushGate {
         state
     }
 
-    /// Runs the flush and notes whether flushes are slow. Gives also how long it took, and when it ended.
+    /// Runs the flush and notes whether flushes are slow. Gives also how long it took, and when it
+    /// ended.
     fn timed(&self, device_flush: impl FnOnce() -> Result<()>) -> (Result<()>, u64, u64) {
         let start = clock::monotonic_ns();
         let result = device_flush();

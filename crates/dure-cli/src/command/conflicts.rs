@@ -1,8 +1,8 @@
 //! `dure sim conflicts`: which calls that commute share a written cache line.
 //!
-//! **Structure.** In a build for simulated cores (cfg `dure_backend="sim"`) `report` plays the pairs; any
-//! other build finds that one, or has it built, and becomes it. **Invariants.** The exit code is that of the
-//! one which ran. **Crash.** Nothing is kept.
+//! **Structure.** In a build for simulated cores (cfg `dure_backend="sim"`) `report` plays the
+//! pairs; any other build finds that one, or has it built, and becomes it. **Invariants.** The exit
+//! code is that of the one which ran. **Crash.** Nothing is kept.
 
 use anyhow::Result;
 

@@ -1,5 +1,5 @@
-//! `dure mount`: the server in the foreground, or as a process of its own that is ready when the command
-//! returns.
+//! `dure mount`: the server in the foreground, or as a process of its own that is ready when the
+//! command returns.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -20,7 +20,8 @@ use crate::live::wire::Mounted;
 use crate::size::Size;
 use crate::volume::{self, Access};
 
-/// Set for the server process that `dure mount` starts: it reports on standard output when it serves.
+/// Set for the server process that `dure mount` starts: it reports on standard output when it
+/// serves.
 const SERVER: &str = "DURE_MOUNT_SERVER";
 const READY: &str = "ready";
 
@@ -154,7 +155,8 @@ fn listen(args: &Mount, file_system: &FileSystem, directory: &Path) -> Option<Se
     }
 }
 
-/// SIGINT and SIGTERM unmount; what is in use is detached, so that the volume can be closed all the same.
+/// SIGINT and SIGTERM unmount; what is in use is detached, so that the volume can be closed all the
+/// same.
 fn end_on_signals(directory: std::path::PathBuf) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("waiting for signals")?;
     let _ = dure_sync::thread::spawn("dure-signals", move || {

@@ -1,8 +1,8 @@
 //! `dure sim`: crash enumeration, in shares that can be continued.
 //!
-//! **Structure.** The campaign of dure-sim runs batches; after each, the file of `--resume` is replaced
-//! by one that says where to go on and what was found. **Invariants.** A file goes on only with the plan
-//! it was written for. **Crash.** A run that is killed repeats its last batch.
+//! **Structure.** The campaign of dure-sim runs batches; after each, the file of `--resume` is
+//! replaced by one that says where to go on and what was found. **Invariants.** A file goes on only
+//! with the plan it was written for. **Crash.** A run that is killed repeats its last batch.
 
 #![expect(clippy::print_stdout, reason = "printing is what a command does")]
 
@@ -43,8 +43,8 @@ struct Report {
     workloads_equal: u64,
     states: u64,
     states_different: u64,
-    /// Of these, those that were recovered; each other one differs from one of them only in blocks at
-    /// which recovery and the checks do not look.
+    /// Of these, those that were recovered; each other one differs from one of them only in blocks
+    /// at which recovery and the checks do not look.
     #[serde(default)]
     states_recovered: u64,
     violations: Vec<Finding>,
@@ -339,7 +339,8 @@ mod tests {
             assert_eq!((report.violations.len(), &*report.mount), (0, mount));
             report.states
         };
-        // Data in its block before the log, with a flush between, takes more steps than data in the log.
+        // Data in its block before the log, with a flush between, takes more steps than data in the
+        // log.
         let delta = states("journal=single,fsync=all");
         assert_ne!(states("records=image,flush=two,log-data=0"), delta);
         let json = serde_json::to_string(&Report::new(&parsed(&["--mount", "alloc=global"]), 1));

@@ -1,8 +1,8 @@
 //! What the two sides say to each other: a line of JSON each. `dure top --json` prints the same.
 //!
-//! Counts only rise, from the mount on; whoever wants rates takes the difference of two snapshots. Times are
-//! nanoseconds. Histograms have buckets of powers of two: the first counts zeros, the n-th after it what is
-//! at least 2^(n-1) and below 2^n; empty ones at the end are left out.
+//! Counts only rise, from the mount on; whoever wants rates takes the difference of two snapshots.
+//! Times are nanoseconds. Histograms have buckets of powers of two: the first counts zeros, the
+//! n-th after it what is at least 2^(n-1) and below 2^n; empty ones at the end are left out.
 
 use std::collections::BTreeMap;
 

@@ -1,12 +1,12 @@
 //! `active_logs=`: how many segments a partition writes to at once.
 //!
-//! **Problem.** A segment is free again when all in it is dead. Pages that are overwritten soon next to
-//! pages that stay leave segments half dead, and the cleaner moves what stays, again and again.
-//! **Structure.** A page's [`Temperature`] says which open segment it goes to, as in F2FS (Lee and others,
-//! FAST 2015; its mount option has this name): overwritten pages are hot, new ones warm, those that
-//! outlived a segment and were moved by the cleaner cold. With `two` all are warm: one segment for data and
-//! one for nodes, the baseline. **Invariants.** Only *where* differs. **On a crash** nothing of
-//! this is remembered.
+//! **Problem.** A segment is free again when all in it is dead. Pages that are overwritten soon
+//! next to pages that stay leave segments half dead, and the cleaner moves what stays, again and
+//! again. **Structure.** A page's [`Temperature`] says which open segment it goes to, as in F2FS
+//! (Lee and others, FAST 2015; its mount option has this name): overwritten pages are hot, new ones
+//! warm, those that outlived a segment and were moved by the cleaner cold. With `two` all are warm:
+//! one segment for data and one for nodes, the baseline. **Invariants.** Only *where* differs. **On
+//! a crash** nothing of this is remembered.
 
 /// How long data is likely to live.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -15,7 +15,8 @@ use super::owner::NodeUse;
 pub(super) fn xattrs(context: &mut Context<'_>, ino: Ino, record: &InodeRecord) {
     let bytes = u64::from(record.xattr_bytes.get());
     let root = Nid(record.xattr_root.get());
-    // An inode without a name may hold a part of a stream: a large change that a crash has cut short.
+    // An inode without a name may hold a part of a stream: a large change that a crash has cut
+    // short.
     if let Some(stream) = chain(context, root, bytes, NodeUse::Xattr(ino))
         && record.nlink.get() > 0
         && let Some(offset) = bad_attribute(&stream)

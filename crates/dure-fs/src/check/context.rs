@@ -1,8 +1,9 @@
 //! What the passes share: the medium, the NAT, who owns which block and node, and the findings.
 //!
-//! **Invariants.** Memory is bounded by the volume, not by what a hostile image says: a bit per block and
-//! per node, the live part of the NAT, one [`InodeFacts`] per inode granule that exists. Every block and
-//! node is claimed once; what is claimed twice is reported and not followed, so no walk is endless.
+//! **Invariants.** Memory is bounded by the volume, not by what a hostile image says: a bit per
+//! block and per node, the live part of the NAT, one [`InodeFacts`] per inode granule that exists.
+//! Every block and node is claimed once; what is claimed twice is reported and not followed, so no
+//! walk is endless.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,7 +45,8 @@ pub(super) struct Context<'o> {
     pub(super) nat: Vec<Option<NatEntries>>,
     /// Nodes as the logs leave them; `None` = free. Empty on a clean volume.
     pub(super) replayed: BTreeMap<Nid, Option<NodeImage>>,
-    /// Content of blocks that the logs carry; it counts as if it lay in the block. Empty on a clean volume.
+    /// Content of blocks that the logs carry; it counts as if it lay in the block. Empty on a clean
+    /// volume.
     pub(super) logged: BTreeMap<BlockNo, LoggedPage>,
     /// Blocks of the main area that belong to something, counted from its start.
     pub(super) owned: Bits,
@@ -163,7 +165,8 @@ impl<'o> Context<'o> {
         nids.map(Nid).filter(|nid| self.lives(*nid)).collect()
     }
 
-    /// The image of a node that lives; `None` when it is bad, which the pass over all nodes reports.
+    /// The image of a node that lives; `None` when it is bad, which the pass over all nodes
+    /// reports.
     pub(super) fn image(&mut self, nid: Nid) -> Option<NodeImage> {
         if let Some(node) = self.replayed.get(&nid) {
             return node.clone();
@@ -177,7 +180,8 @@ impl<'o> Context<'o> {
         NodeImage::open(&bytes, nid, block, self.layout.crc_seed).ok()
     }
 
-    /// Follows a pointer to node `nid`: claims it for `by` and reads it. `None` after reporting why not.
+    /// Follows a pointer to node `nid`: claims it for `by` and reads it. `None` after reporting why
+    /// not.
     pub(super) fn take(&mut self, nid: Nid, kind: NodeKind, by: NodeUse) -> Option<NodeImage> {
         if nid.0 >= self.layout.nids() || !self.lives(nid) {
             self.issue(IssueKind::NodeMissing { nid, by });
@@ -222,8 +226,8 @@ impl<'o> Context<'o> {
         true
     }
 
-    /// Compares the summary entry of a block with its owner (clean volumes only: those of blocks that
-    /// are still in a log were not written yet).
+    /// Compares the summary entry of a block with its owner (clean volumes only: those of blocks
+    /// that are still in a log were not written yet).
     pub(super) fn expect_owner(&mut self, block: BlockNo, nid: Nid, kind: u8, place: (u8, u8)) {
         if !self.clean {
             return;

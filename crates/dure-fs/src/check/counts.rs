@@ -1,5 +1,5 @@
-//! The counts of the volume header: nodes and inodes as the NAT of its checkpoint has them. A volume that
-//! was made before they were kept says 0 nodes; its next mount counts.
+//! The counts of the volume header: nodes and inodes as the NAT of its checkpoint has them. A
+//! volume that was made before they were kept says 0 nodes; its next mount counts.
 
 use crate::checkpoint::census::Census;
 use crate::format::nat::ENTRIES;

@@ -1,8 +1,8 @@
 //! Directories: the trie of buckets, its entries, and who is named how often.
 //!
-//! Each directory is walked by itself, in the order of inode numbers; [`super::names`] then puts the tree
-//! together from what was found. The same name always has the same hash, so it can be there twice only
-//! within one bucket.
+//! Each directory is walked by itself, in the order of inode numbers; [`super::names`] then puts
+//! the tree together from what was found. The same name always has the same hash, so it can be
+//! there twice only within one bucket.
 
 use std::collections::BTreeSet;
 

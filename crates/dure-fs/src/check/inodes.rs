@@ -1,5 +1,5 @@
-//! One small record per inode granule that exists: what the later passes ask of inodes other than the
-//! one they look at.
+//! One small record per inode granule that exists: what the later passes ask of inodes other than
+//! the one they look at.
 
 use std::collections::BTreeMap;
 

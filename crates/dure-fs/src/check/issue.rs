@@ -1,9 +1,9 @@
 //! Everything the check can find, one variant per inconsistency.
 //!
-//! **Problem.** "The volume is corrupt" helps nobody: a reader wants to know which structure, where, and
-//! what it should be; a test wants to compare. **Structure.** [`IssueKind`] is plain data; its severity is
-//! a function of the variant; `Display` is one line. **Invariants.** Names and meanings of variants are
-//! stable: scripts match on [`IssueKind::name`].
+//! **Problem.** "The volume is corrupt" helps nobody: a reader wants to know which structure,
+//! where, and what it should be; a test wants to compare. **Structure.** [`IssueKind`] is plain
+//! data; its severity is a function of the variant; `Display` is one line. **Invariants.** Names
+//! and meanings of variants are stable: scripts match on [`IssueKind::name`].
 
 use std::fmt;
 
@@ -132,7 +132,8 @@ issues! {
         at: u64,
     } => "{pair} at block {at}: neither slot is valid; its content is lost";
 
-    /// One slot of a pair holds something that is not valid: a torn write, or damage. The other counts.
+    /// One slot of a pair holds something that is not valid: a torn write, or damage. The other
+    /// counts.
     Warning PairSlotBad {
         /// The pair.
         pair: PairName,

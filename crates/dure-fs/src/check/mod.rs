@@ -1,15 +1,17 @@
 //! The structural check of an unmounted volume, and the repairs that need no guess.
 //!
-//! **Problem.** After a bug, a broken disk or an enemy, somebody must say what is wrong with a volume
-//! without believing anything on it. **Structure.** Passes in a fixed order, a file each, over the raw
-//! medium (never through the mounted caches): superblocks; volume header and pack; journal headers; NAT;
-//! node images and inodes; orphan slots; trees of files and directories; links; SIT; summaries; and, if
-//! asked, the checksum of every page. What they find is an [`Issue`] each, in a [`Report`].
+//! **Problem.** After a bug, a broken disk or an enemy, somebody must say what is wrong with a
+//! volume without believing anything on it. **Structure.** Passes in a fixed order, a file each,
+//! over the raw medium (never through the mounted caches): superblocks; volume header and pack;
+//! journal headers; NAT; node images and inodes; orphan slots; trees of files and directories;
+//! links; SIT; summaries; and, if asked, the checksum of every page. What they find is an [`Issue`]
+//! each, in a [`Report`].
 //!
-//! **Invariants.** Any input gives a report or an error, never a panic, and in time and memory bounded by
-//! the volume's size: no recursion, and nothing is followed twice. Without [`Repair::Safe`] nothing is
-//! written. **Crash.** A volume that was not unmounted is checked as its recovery would leave it; a repair
-//! that is cut off leaves at worst blocks that belong to nothing.
+//! **Invariants.** Any input gives a report or an error, never a panic, and in time and memory
+//! bounded by the volume's size: no recursion, and nothing is followed twice. Without
+//! [`Repair::Safe`] nothing is written. **Crash.** A volume that was not unmounted is checked as
+//! its recovery would leave it; a repair that is cut off leaves at worst blocks that belong to
+//! nothing.
 
 mod bits;
 mod blob;
@@ -56,8 +58,8 @@ pub enum Repair {
     /// Nothing.
     #[default]
     No,
-    /// What needs no guess: the other copy of the superblock, SIT and summaries, link and block counts,
-    /// orphan slots of inodes that do not exist.
+    /// What needs no guess: the other copy of the superblock, SIT and summaries, link and block
+    /// counts, orphan slots of inodes that do not exist.
     Safe,
 }
 
@@ -109,9 +111,9 @@ impl fmt::Debug for CheckOptions<'_> {
 /// Checks the volume on `device`, which must not be mounted.
 ///
 /// # Errors
-/// `NotDure`, `Unsupported` or `Corrupt` when there is no superblock to start from; `BadOption` when a
-/// repair is asked for but the volume was not unmounted; a failed write of a repair. Everything else,
-/// failed reads too, is an issue of the report.
+/// `NotDure`, `Unsupported` or `Corrupt` when there is no superblock to start from; `BadOption`
+/// when a repair is asked for but the volume was not unmounted; a failed write of a repair.
+/// Everything else, failed reads too, is an issue of the report.
 pub fn check(device: Arc<dyn Device>, options: &CheckOptions<'_>) -> Result<Report> {
     let queue = Queue::new(device, QueueConfig::default());
     let mut report = Report::default();

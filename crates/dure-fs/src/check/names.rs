@@ -1,5 +1,5 @@
-//! Pass 7: what the trees add up to: link counts, parents, one tree of directories without cycles, and
-//! nodes that nothing refers to.
+//! Pass 7: what the trees add up to: link counts, parents, one tree of directories without cycles,
+//! and nodes that nothing refers to.
 
 use crate::units::{Ino, Nid};
 
@@ -78,8 +78,8 @@ fn check_parents(context: &mut Context<'_>) {
     }
 }
 
-/// Every directory that has a name must lead to the root. One that has none was reported, and what is
-/// below it hangs on it.
+/// Every directory that has a name must lead to the root. One that has none was reported, and what
+/// is below it hangs on it.
 fn check_reachable(context: &mut Context<'_>) {
     let mut done = Bits::new(context.layout.nids() * Ino::PER_NODE);
     done.set(Ino::ROOT.0);

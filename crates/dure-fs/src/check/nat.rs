@@ -46,8 +46,8 @@ fn load_pair(context: &mut Context<'_>, index: u64) -> Option<Box<[NatEntry]>> {
     (!empty).then(|| block.entries.to_vec().into_boxed_slice())
 }
 
-/// Checks every entry, and claims the blocks of images of nodes that live. Entries that cannot be are
-/// taken out, so that later passes see a node that does not exist.
+/// Checks every entry, and claims the blocks of images of nodes that live. Entries that cannot be
+/// are taken out, so that later passes see a node that does not exist.
 pub(super) fn check(context: &mut Context<'_>) {
     for pair in 0..context.nat.len() {
         let Some(entries) = context.nat[pair].take() else {

@@ -1,5 +1,6 @@
-//! Pass 5: every node image: magic, checksum, own number and address, granule count, kind and version
-//! as the NAT has them; and the inodes of inode nodes, of which [`super::inodes`] remembers a little.
+//! Pass 5: every node image: magic, checksum, own number and address, granule count, kind and
+//! version as the NAT has them; and the inodes of inode nodes, of which [`super::inodes`] remembers
+//! a little.
 
 use zerocopy::FromBytes;
 

@@ -1,5 +1,5 @@
-//! Orphan slots: inodes to be deleted or truncated after a crash. Looked at before the trees, because a
-//! file that is being truncated may have pages behind its end.
+//! Orphan slots: inodes to be deleted or truncated after a crash. Looked at before the trees,
+//! because a file that is being truncated may have pages behind its end.
 
 use zerocopy::FromBytes;
 

@@ -37,8 +37,8 @@ pub(super) fn slot_kind(kind: PairKind) -> SlotKind {
     }
 }
 
-/// Reads the pair at `first`. A pair of zeroes was never written and holds nothing; a slot with anything
-/// else in it must be valid.
+/// Reads the pair at `first`. A pair of zeroes was never written and holds nothing; a slot with
+/// anything else in it must be valid.
 pub(super) fn read(context: &mut Context<'_>, pair: PairName, first: u64) -> PairSlots {
     let Some(bytes) = context.read(first, 2) else {
         return PairSlots::default();

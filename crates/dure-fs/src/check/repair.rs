@@ -1,13 +1,13 @@
 //! Repairs that need no guess, on a volume that was unmounted cleanly.
 //!
 //! **Order.** SIT with the new images' blocks live too, flush; images, flush; NAT, flush; SIT and
-//! summaries as they are then, flush. A crash at any point leaves every node readable and at worst blocks
-//! that belong to nothing, which the next check reports and frees.
+//! summaries as they are then, flush. A crash at any point leaves every node readable and at worst
+//! blocks that belong to nothing, which the next check reports and frees.
 //!
-//! **Invariants.** Images go to blocks that nothing owns; nothing is overwritten but slots of pairs, each
-//! with its next generation, and a superblock copy that is bad anyway. If anything was found that this
-//! cannot mend, then what looks like a leak or a missing name may be what is left of something lost: link
-//! counts stay as they are and no block is freed.
+//! **Invariants.** Images go to blocks that nothing owns; nothing is overwritten but slots of
+//! pairs, each with its next generation, and a superblock copy that is bad anyway. If anything was
+//! found that this cannot mend, then what looks like a leak or a missing name may be what is left
+//! of something lost: link counts stay as they are and no block is freed.
 
 use std::collections::BTreeMap;
 
@@ -165,7 +165,8 @@ fn superblocks(context: &mut Context<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The next generation of the volume header, with the right counts. A torn write leaves the one before.
+/// The next generation of the volume header, with the right counts. A torn write leaves the one
+/// before.
 fn header(context: &mut Context<'_>) -> Result<()> {
     let Some(census) = context.repairs.counts.take() else {
         return Ok(());

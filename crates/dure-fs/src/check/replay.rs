@@ -1,9 +1,9 @@
 //! A volume that was not unmounted: the state that a mount would recover, in memory.
 //!
-//! **Structure.** The same pure functions as recovery: scan, survivors, replay over the images the NAT
-//! names. **Invariants.** Nothing is written. Blocks whose SIT bit the recovery would set right (those a
-//! record names, those of replaced images of an unfinished checkpoint, those of nodes the logs free) are
-//! *unsettled*: the SIT pass leaves them out.
+//! **Structure.** The same pure functions as recovery: scan, survivors, replay over the images the
+//! NAT names. **Invariants.** Nothing is written. Blocks whose SIT bit the recovery would set right
+//! (those a record names, those of replaced images of an unfinished checkpoint, those of nodes the
+//! logs free) are *unsettled*: the SIT pass leaves them out.
 
 use dure_block::{Lba, Queue};
 use dure_journal::recovery::{LogLayout, scan};

@@ -1,9 +1,9 @@
 //! Pass 9: segment summaries. They are compared block by block while the owners are walked; the
-//! summaries of the segments last used are kept. At the end those of all other segments are read, too: a
-//! checkpoint reads what it changes, whether or not something is live there now.
+//! summaries of the segments last used are kept. At the end those of all other segments are read,
+//! too: a checkpoint reads what it changes, whether or not something is live there now.
 //!
-//! mkfs does not write the summary area, so a slot that is not valid may be what an earlier volume left
-//! there; what counts is whether the owners of live blocks are right.
+//! mkfs does not write the summary area, so a slot that is not valid may be what an earlier volume
+//! left there; what counts is whether the owners of live blocks are right.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -20,7 +20,8 @@ fn read_copy(queue: &Queue, at: u64) -> Result<SuperBlock> {
 /// Finds the layout. A bad copy is a warning as long as the other one is good.
 ///
 /// # Errors
-/// The first copy's error when there is no good copy, or `Unsupported` when it needs a newer dure; `Corrupt` when its numbers do not fit together.
+/// The first copy's error when there is no good copy, or `Unsupported` when it needs a newer dure;
+/// `Corrupt` when its numbers do not fit together.
 pub(super) fn find(queue: &Queue, report: &mut Report) -> Result<Layout> {
     let blocks = queue.info().blocks;
     let first = read_copy(queue, 0);
@@ -50,7 +51,8 @@ pub(super) fn find(queue: &Queue, report: &mut Report) -> Result<Layout> {
             }
             layout
         }
-        // A valid copy that needs a newer dure is no damage: the other copy must not be believed instead.
+        // A valid copy that needs a newer dure is no damage: the other copy must not be believed
+        // instead.
         (Err(error @ Error::Unsupported { .. }), _) => return Err(error),
         (Err(error), Ok(second)) => {
             report.add(IssueKind::SuperblockCopy {

@@ -1,12 +1,12 @@
 //! How many nodes and inodes there are, kept right by every write of the NAT.
 //!
-//! **Problem.** statfs must know the inodes in use at once, after a clean unmount and after a crash, and
-//! nobody may read the whole NAT for that. **Structure.** A NAT entry says whether its node lives and how
-//! many of its inodes are free. Whoever writes NAT pairs sums what the entries gain over those they
-//! replace, and the volume header that completes the checkpoint carries the sum. **Invariants.** The
-//! header's counts are those of the NAT that its checkpoint completed. **On a crash** between NAT and
-//! header, both slots of each announced pair tell the difference (`recovery::mend`); what the logs add is
-//! counted when recovery writes its images.
+//! **Problem.** statfs must know the inodes in use at once, after a clean unmount and after a
+//! crash, and nobody may read the whole NAT for that. **Structure.** A NAT entry says whether its
+//! node lives and how many of its inodes are free. Whoever writes NAT pairs sums what the entries
+//! gain over those they replace, and the volume header that completes the checkpoint carries the
+//! sum. **Invariants.** The header's counts are those of the NAT that its checkpoint completed.
+//! **On a crash** between NAT and header, both slots of each announced pair tell the difference
+//! (`recovery::mend`); what the logs add is counted when recovery writes its images.
 
 use zerocopy::little_endian::U64;
 
@@ -63,8 +63,8 @@ impl Census {
     }
 }
 
-/// Whether the header's counts can be right. Those of a volume that was never counted cannot: there is
-/// always the node of the root and one of orphans.
+/// Whether the header's counts can be right. Those of a volume that was never counted cannot: there
+/// is always the node of the root and one of orphans.
 pub(crate) fn is_counted(header: &VolumeHeader, layout: &Layout) -> bool {
     let (nodes, inodes) = (header.nodes.get(), header.inodes.get());
     nodes > u64::from(layout.journals)

@@ -1,5 +1,5 @@
-//! Log rings grow by segments: a journal whose log made a checkpoint necessary gets more room, as long
-//! as all logs together stay below an eighth of the volume.
+//! Log rings grow by segments: a journal whose log made a checkpoint necessary gets more room, as
+//! long as all logs together stay below an eighth of the volume.
 
 use dure_block::Lba;
 use dure_journal::{JournalId, Stall};
@@ -20,7 +20,8 @@ const IMAGES_MIN: u32 = 24;
 const _: () = assert!(crate::file::CUT_NODES <= IMAGES_MIN);
 
 impl Volume {
-    /// Lets the rings grow until they hold so many blocks together, as full logs do in time. For benches.
+    /// Lets the rings grow until they hold so many blocks together, as full logs do in time. For
+    /// benches.
     pub(crate) fn grow_rings(&self, blocks: u64) -> Result<()> {
         let capacity = |id| self.journal().usage(id).capacity;
         let ids = || (0..self.layout.journals).map(journal_id);
@@ -35,8 +36,8 @@ impl Volume {
         Ok(())
     }
 
-    /// The log of `journal` is full: a checkpoint empties it, and its ring grows. Of many callers that
-    /// find it full at once one does that; the others find its work done and try again.
+    /// The log of `journal` is full: a checkpoint empties it, and its ring grows. Of many callers
+    /// that find it full at once one does that; the others find its work done and try again.
     ///
     /// # Errors
     /// As [`Volume::checkpoint`].
@@ -64,8 +65,8 @@ impl Volume {
             .inspect_err(|error| self.stop(error))
     }
 
-    /// With `records=image` an operation announces whole nodes. Lets every ring grow until it can hold
-    /// the greatest operation that cannot be made smaller.
+    /// With `records=image` an operation announces whole nodes. Lets every ring grow until it can
+    /// hold the greatest operation that cannot be made smaller.
     ///
     /// # Errors
     /// `NoSpace` when the volume is too small or too full for that; errors of writing a header.
@@ -86,9 +87,9 @@ impl Volume {
         Ok(())
     }
 
-    /// Adds a segment to the ring where the volume has room for it, or another ring has far more. The SIT
-    /// need not know: which segments are logs is in the journal headers, and `grow` makes the header
-    /// durable before the segment is used.
+    /// Adds a segment to the ring where the volume has room for it, or another ring has far more.
+    /// The SIT need not know: which segments are logs is in the journal headers, and `grow` makes
+    /// the header durable before the segment is used.
     pub(crate) fn grow_ring(&self, id: JournalId) -> Result<()> {
         let share = self.layout.segments / SHARE;
         if self.space.statistics().segments_log < share {
@@ -103,8 +104,8 @@ impl Volume {
         }
     }
 
-    /// Adds a free segment of the volume to the ring; false if there is none, or the ring is as large as
-    /// one may be.
+    /// Adds a free segment of the volume to the ring; false if there is none, or the ring is as
+    /// large as one may be.
     ///
     /// # Errors
     /// A failed write or flush of the journal's header.
@@ -131,8 +132,8 @@ impl Volume {
         Ok(())
     }
 
-    /// A free segment of the largest ring, if that has at least two more than the ring of `id`: the cores
-    /// that wrote most yesterday must not keep the log space from those that write today.
+    /// A free segment of the largest ring, if that has at least two more than the ring of `id`: the
+    /// cores that wrote most yesterday must not keep the log space from those that write today.
     fn segment_of_largest(&self, id: JournalId) -> Result<Option<Lba>> {
         let capacity = |id: &JournalId| self.journal().usage(*id).capacity;
         let ids = (0..self.layout.journals).map(journal_id);

@@ -1,14 +1,16 @@
 //! The fuzzy checkpoint: puts dirty nodes on the medium and lets log tails pass. It stops nobody.
 //!
 //! **Order** (each step with the crash it guards against):
-//! 1. cut, copies, commit of everything copied: a NAT entry must never name an image that holds bytes
-//!    of a handle that is lost (model case A4).
+//! 1. cut, copies, commit of everything copied: a NAT entry must never name an image that holds
+//!    bytes of a handle that is lost (model case A4).
 //! 2. images and the pack, flush: a NAT entry must never name an image that is not there (A6), and
 //!    the mend must know which NAT pairs may be half written.
-//! 3. NAT pairs, flush: a tail must never pass what no durable NAT entry covers (A7). One checkpoint at
-//!    a time, so never two writes in flight for one pair (A9).
-//! 4. SIT and summaries, flush: after the tail has passed, the records that would mend them are gone.
-//! 5. volume header and journal headers, flush: log space and old images are used again only now (A8).
+//! 3. NAT pairs, flush: a tail must never pass what no durable NAT entry covers (A7). One
+//!    checkpoint at a time, so never two writes in flight for one pair (A9).
+//! 4. SIT and summaries, flush: after the tail has passed, the records that would mend them are
+//!    gone.
+//! 5. volume header and journal headers, flush: log space and old images are used again only now
+//!    (A8).
 
 pub(crate) mod census;
 mod grow;
@@ -46,8 +48,8 @@ pub(crate) struct CheckpointState {
     pub(crate) header: VolumeHeader,
     /// Its generation.
     pub(crate) generation: u64,
-    /// The last checkpoint found other blocks for logged data, by operations behind its cut: the log is
-    /// not empty.
+    /// The last checkpoint found other blocks for logged data, by operations behind its cut: the
+    /// log is not empty.
     pub(crate) replaced: bool,
 }
 
@@ -76,8 +78,8 @@ pub(crate) struct Writer<'v> {
 }
 
 impl Writer<'_> {
-    /// Steps 2 to 4. The caller holds a reserved block for every image. Gives what the header's counts
-    /// change by.
+    /// Steps 2 to 4. The caller holds a reserved block for every image. Gives what the header's
+    /// counts change by.
     ///
     /// # Errors
     /// Any failed write or flush; the volume must stop then.
@@ -203,8 +205,8 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Writes the NAT pairs; gives (old image, new image) of every nid, `NONE` where there is none, and
-    /// how many more nodes and inodes there are.
+    /// Writes the NAT pairs; gives (old image, new image) of every nid, `NONE` where there is none,
+    /// and how many more nodes and inodes there are.
     fn write_nat(&self, entries: &[(Nid, NatEntry)]) -> Result<(Vec<(BlockNo, BlockNo)>, Census)> {
         let mut census = Census::default();
         let mut sorted = entries.to_vec();
@@ -290,8 +292,8 @@ impl CheckpointState {
 }
 
 impl Volume {
-    /// One checkpoint; waits for one that runs. It takes no write-back lock, so the caller may hold one;
-    /// and an inode lock to replace a logged page's block, so the caller holds none.
+    /// One checkpoint; waits for one that runs. It takes no write-back lock, so the caller may hold
+    /// one; and an inode lock to replace a logged page's block, so the caller holds none.
     ///
     /// # Errors
     /// `Stopped`, or the first failure (after which the volume is stopped).
@@ -303,8 +305,8 @@ impl Volume {
 
     pub(crate) fn checkpoint_locked(&self, state: &mut CheckpointState) -> Result<()> {
         let journal = self.journal();
-        // Every granule changed by a handle up to this cut is on a dirty list by now, or was copied by
-        // an earlier checkpoint: nodes go on the list before their handle joins.
+        // Every granule changed by a handle up to this cut is on a dirty list by now, or was copied
+        // by an earlier checkpoint: nodes go on the list before their handle joins.
         let cut = journal.cut();
         let checkpoint = state.header.checkpoint.get() + 1;
         let begun = |step| TraceEvent::Checkpoint { checkpoint, step };
@@ -319,8 +321,8 @@ impl Volume {
                 self.counters
                     .images
                     .add(i64::try_from(targets.len()).unwrap_or(i64::MAX));
-                // The NAT has the end of their lives; of those freed behind the copy, which are dirty
-                // again, it does not.
+                // The NAT has the end of their lives; of those freed behind the copy, which are
+                // dirty again, it does not.
                 let gone = |node: &&NodeRef| node.freed_and_joined().is_some() && !node.is_dirty();
                 for node in nodes.iter().filter(gone) {
                     self.nodes.remove_freed(node);
@@ -364,9 +366,9 @@ impl Volume {
         // The copies may hold changes younger than the cut: those too must be valid before a NAT
         // entry names the image (model case A4).
         self.commit_for_checkpoint()?;
-        // Data that is in a log only goes to its place before the first flush. Crash scenario otherwise:
-        // the tail passes the handle that carries it, and a slot names a block that was never written.
-        // After the cut was taken: what its handles logged is in the table.
+        // Data that is in a log only goes to its place before the first flush. Crash scenario
+        // otherwise: the tail passes the handle that carries it, and a slot names a block that was
+        // never written. After the cut was taken: what its handles logged is in the table.
         if self.options.volume_rules.data_before_tail {
             let core = self.partition();
             let placed = self.logged.write_all(core, &self.queue, &self.space);

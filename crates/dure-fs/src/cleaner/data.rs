@@ -90,8 +90,8 @@ impl Volume {
         self.move_pages(&granule, moves, report)
     }
 
-    /// Moves pages whose slots were just read. The caller holds the inode's write-back lock, so only a
-    /// checkpoint that cannot place a logged page changes a slot meanwhile.
+    /// Moves pages whose slots were just read. The caller holds the inode's write-back lock, so
+    /// only a checkpoint that cannot place a logged page changes a slot meanwhile.
     fn move_pages(
         &self,
         granule: &Granule<'_>,
@@ -124,8 +124,8 @@ impl Volume {
         moved.map(drop)
     }
 
-    /// Reads the pages into `data`, one behind the other, and drops those that cannot be read or are
-    /// not what their slots say.
+    /// Reads the pages into `data`, one behind the other, and drops those that cannot be read or
+    /// are not what their slots say.
     fn read_good(&self, moves: &mut Vec<Move>, data: &mut [u8]) {
         let mut good: Vec<Move> = Vec::with_capacity(moves.len());
         for &page in moves.iter() {
@@ -202,8 +202,8 @@ impl Volume {
 
     /// Changes the slots, if all still say what they said.
     pub(super) fn log_moves(&self, mut op: Op<'_>, granule: &Granule<'_>, moves: &[Move]) -> Moved {
-        // Readers hold this lock while they read blocks: nobody reads the old ones any more when they
-        // become free.
+        // Readers hold this lock while they read blocks: nobody reads the old ones any more when
+        // they become free.
         let mut state = granule.inode.state.write();
         if !granule.still_has(moves) {
             return Moved::Changed;

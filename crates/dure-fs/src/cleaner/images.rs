@@ -34,15 +34,16 @@ impl Volume {
         Ok(())
     }
 
-    /// Puts a node on a dirty list although nothing in it has changed; `false` without a block for its
-    /// next image.
+    /// Puts a node on a dirty list although nothing in it has changed; `false` without a block for
+    /// its next image.
     fn make_dirty(&self, node: &NodeRef) -> bool {
         let core = self.partition();
         if !self.space.reserve(core, 1, OpClass::Delete) {
             return false;
         }
-        // Under a granule's lock, as a life ends under all of them: a node whose life has ended must not
-        // come onto a list after the checkpoint that noted its end. It would end the next life of its nid.
+        // Under a granule's lock, as a life ends under all of them: a node whose life has ended
+        // must not come onto a list after the checkpoint that noted its end. It would end the next
+        // life of its nid.
         let alive = node.read(0);
         let dirtied = node.freed().is_none() && self.nodes.make_dirty(core, node);
         drop(alive);

@@ -1,20 +1,20 @@
 //! The cleaner: makes wholly free segments out of partly free ones, by moving what lives in them.
 //!
-//! **Problem.** A log-structured volume writes in long runs only while it has free segments; what is
-//! deleted leaves holes. **Structure.** [`Volume::clean`] picks victims ([`Space::victims`]: greedy
-//! when segments are short, cost-benefit otherwise), keeps allocation out of them, and asks the
-//! segment summaries who owns each live block. A node image is moved by making its node dirty: the
-//! next checkpoint writes it elsewhere ([`images`]). Data is read, verified, written elsewhere, and
-//! its slots changed by one operation per granule ([`data`]). Then everything is committed and
-//! checkpointed, which frees the old blocks. A checkpoint moves a page in the same way when the page's
-//! block cannot be written ([`replace`]).
+//! **Problem.** A log-structured volume writes in long runs only while it has free segments; what
+//! is deleted leaves holes. **Structure.** [`Volume::clean`] picks victims ([`Space::victims`]:
+//! greedy when segments are short, cost-benefit otherwise), keeps allocation out of them, and asks
+//! the segment summaries who owns each live block. A node image is moved by making its node dirty:
+//! the next checkpoint writes it elsewhere ([`images`]). Data is read, verified, written elsewhere,
+//! and its slots changed by one operation per granule ([`data`]). Then everything is committed and
+//! checkpointed, which frees the old blocks. A checkpoint moves a page in the same way when the
+//! page's block cannot be written ([`replace`]).
 //!
-//! **Invariants.** A summary is a hint: a block is moved only if its owner points to it, asked under
-//! the owner's lock. Nobody waits for the cleaner: it tries the write-back lock of an inode and skips
-//! the inode when somebody has it; a commit or a checkpoint never needs it. A page whose checksum is
-//! wrong is left where it is, for the reader to report. Moving takes reserved blocks, also the kept
-//! ones, because it gives back more than it takes. **On a crash** a move is an operation like others:
-//! the slot names the old block or the new one, both with the same bytes.
+//! **Invariants.** A summary is a hint: a block is moved only if its owner points to it, asked
+//! under the owner's lock. Nobody waits for the cleaner: it tries the write-back lock of an inode
+//! and skips the inode when somebody has it; a commit or a checkpoint never needs it. A page whose
+//! checksum is wrong is left where it is, for the reader to report. Moving takes reserved blocks,
+//! also the kept ones, because it gives back more than it takes. **On a crash** a move is an
+//! operation like others: the slot names the old block or the new one, both with the same bytes.
 
 mod data;
 mod images;
@@ -64,8 +64,8 @@ impl CleanReport {
 type Owned = (BlockNo, SummaryEntry);
 
 impl Volume {
-    /// Cleans until there are `wanted` more free segments, or cleaning gains nothing more. The caller
-    /// holds no lock.
+    /// Cleans until there are `wanted` more free segments, or cleaning gains nothing more. The
+    /// caller holds no lock.
     ///
     /// # Errors
     /// `Stopped`, `ReadOnly`, a failed read or write.
@@ -73,7 +73,8 @@ impl Volume {
         self.check_writable()?;
         let before = self.space.statistics().segments_free;
         let mut report = CleanReport::default();
-        // Each segment is tried once: one that keeps a block that cannot be moved is not tried again.
+        // Each segment is tried once: one that keeps a block that cannot be moved is not tried
+        // again.
         let mut tried = Vec::new();
         for _ in 0..ROUNDS_MAX {
             let statistics = self.space.statistics();
@@ -159,8 +160,8 @@ impl Volume {
         Ok(())
     }
 
-    /// The live blocks of the victims with their owners. Not beside a checkpoint: between taking the owners
-    /// it writes from memory and the end of that write they are nowhere to be read.
+    /// The live blocks of the victims with their owners. Not beside a checkpoint: between taking
+    /// the owners it writes from memory and the end of that write they are nowhere to be read.
     fn owners_of(&self, victims: &[SegNo], report: &mut CleanReport) -> Vec<Vec<Owned>> {
         let _no_checkpoint = self.checkpoint.lock();
         let mut all = Vec::with_capacity(victims.len());
@@ -198,8 +199,8 @@ impl Volume {
     }
 }
 
-/// Wholly free segments below which cleaning starts: two for each partition to open, and a twentieth of
-/// a small volume.
+/// Wholly free segments below which cleaning starts: two for each partition to open, and a
+/// twentieth of a small volume.
 fn low_water(statistics: &SpaceStatistics, partitions: u32) -> u32 {
     let segments = statistics.segments_free
         + statistics.segments_data

@@ -1,12 +1,13 @@
 //! Another block for data that cannot be written to its own.
 //!
-//! **Problem.** Data that is in a log only goes to its block at a checkpoint, before the log's tail passes
-//! it ([`crate::logged`]). The block may refuse. **Structure.** As the cleaner moves a page: its content is
-//! written elsewhere, and an operation makes its slot name the new block. **Invariants.** The checkpoint
-//! commits that operation before its tail passes the log's copy. It may wait neither for another checkpoint
-//! nor for a write-back lock, which its own caller may hold: holders of a write-back lock read slots again
-//! under the inode's lock before they change them. **On a crash** before the operation is durable the slot
-//! names the old block, whose content is in the log still.
+//! **Problem.** Data that is in a log only goes to its block at a checkpoint, before the log's tail
+//! passes it ([`crate::logged`]). The block may refuse. **Structure.** As the cleaner moves a page:
+//! its content is written elsewhere, and an operation makes its slot name the new block.
+//! **Invariants.** The checkpoint commits that operation before its tail passes the log's copy. It
+//! may wait neither for another checkpoint nor for a write-back lock, which its own caller may
+//! hold: holders of a write-back lock read slots again under the inode's lock before they change
+//! them. **On a crash** before the operation is durable the slot names the old block, whose content
+//! is in the log still.
 
 use dure_block::{Lba, WriteFlags};
 use dure_sync::CoreId;
@@ -25,12 +26,12 @@ use crate::volume::{FlushRule, Volume};
 const TRIES_MAX: u32 = 4;
 
 impl Volume {
-    /// Finds other blocks for what the checkpoint could not write, and makes that durable; false when no
-    /// slot had to change. The caller holds the checkpoint lock and no inode.
+    /// Finds other blocks for what the checkpoint could not write, and makes that durable; false
+    /// when no slot had to change. The caller holds the checkpoint lock and no inode.
     ///
     /// # Errors
-    /// The first block's error when one of them finds no other; what a commit reports. The volume must stop
-    /// then; the data stays readable.
+    /// The first block's error when one of them finds no other; what a commit reports. The volume
+    /// must stop then; the data stays readable.
     pub(crate) fn replace_logged(&self, core: CoreId, unplaced: Unplaced) -> Result<bool> {
         let mut any = false;
         let mut replace = |block: &BlockNo| {
@@ -38,8 +39,8 @@ impl Volume {
             Ok(())
         };
         let replaced = unplaced.blocks.iter().try_for_each(&mut replace);
-        // Crash scenario without this: the tail passes the log's copy, and the slot that the medium has
-        // names a block that was never written. Also when others have changed the slots.
+        // Crash scenario without this: the tail passes the log's copy, and the slot that the medium
+        // has names a block that was never written. Also when others have changed the slots.
         let replaced = replaced.and_then(|()| self.commit_for_checkpoint());
         self.logged.end_unplaced(core, &self.space, &unplaced);
         match replaced {
@@ -49,8 +50,8 @@ impl Volume {
         }
     }
 
-    /// The same for one block. A block that no slot names needs no other: it was freed by an operation that
-    /// has joined, or will be named by one that joins behind the checkpoint's cut.
+    /// The same for one block. A block that no slot names needs no other: it was freed by an
+    /// operation that has joined, or will be named by one that joins behind the checkpoint's cut.
     fn replace_block(&self, core: CoreId, block: BlockNo) -> Result<bool> {
         let owner = self.space.owner(block)?;
         let nid = Nid(owner.nid.get());
@@ -109,7 +110,8 @@ impl Volume {
         }
     }
 
-    /// Writes a page to a block that takes it. Those that do not stay allocated until the next mount.
+    /// Writes a page to a block that takes it. Those that do not stay allocated until the next
+    /// mount.
     fn write_to_another(&self, core: CoreId, content: &[u8]) -> Result<Run> {
         let mut failed = Error::NoSpace {
             what: "blocks for data whose own cannot be written",

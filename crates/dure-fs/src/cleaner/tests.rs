@@ -381,8 +381,9 @@ fn a_power_cut_while_cleaning_loses_nothing() {
     assert!(states > 50, "only {states} states");
 }
 
-/// A cleaner that knew a block's owner of a moment ago asked for the node, whose life had ended, and found
-/// the image of that life in the NAT: the number then stood for a live node when it was given out again.
+/// A cleaner that knew a block's owner of a moment ago asked for the node, whose life had ended,
+/// and found the image of that life in the NAT: the number then stood for a live node when it was
+/// given out again.
 #[test]
 fn race_the_cleaner_brought_a_freed_node_back() {
     let (_, fs) = volume(BLOCKS);
@@ -412,8 +413,8 @@ fn race_the_cleaner_brought_a_freed_node_back() {
     assert!(found, "node {} was not used again", nid.0);
 }
 
-/// A checkpoint takes the owners of new blocks from memory and writes them to the summaries. A cleaner
-/// that looked in between found neither, and took the segments for damaged.
+/// A checkpoint takes the owners of new blocks from memory and writes them to the summaries. A
+/// cleaner that looked in between found neither, and took the segments for damaged.
 #[cfg(dure_backend = "sim")]
 #[test]
 fn sim_race_owners_are_read_while_a_checkpoint_writes_them() {

@@ -1,9 +1,9 @@
 //! One bucket: entries with holes in the 496 bytes of a granule's payload. Pure functions on bytes.
 //!
-//! **Invariants.** Entries and holes lie side by side in `0..used`; two holes are never neighbours and
-//! none is the last. `entries` and `subdirectories` count what is there. A bucket with a child holds no
-//! entries. A removed entry becomes a hole whose old name stays in place, so that a removal logs a few
-//! bytes only.
+//! **Invariants.** Entries and holes lie side by side in `0..used`; two holes are never neighbours
+//! and none is the last. `entries` and `subdirectories` count what is there. A bucket with a child
+//! holds no entries. A removed entry becomes a hole whose old name stays in place, so that a
+//! removal logs a few bytes only.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
@@ -172,7 +172,8 @@ pub(crate) struct NewEntry<'a> {
     pub(crate) name: &'a [u8],
 }
 
-/// Puts an entry in: into the first hole that is big enough, else at the end, else after compaction.
+/// Puts an entry in: into the first hole that is big enough, else at the end, else after
+/// compaction.
 pub(crate) fn insert(payload: &mut [u8], new: &NewEntry<'_>) -> Result<Inserted> {
     assert!(
         (1..=NAME_MAX).contains(&new.name.len()),

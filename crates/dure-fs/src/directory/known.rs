@@ -1,12 +1,13 @@
 //! Names that were looked up before, found again without a write.
 //!
-//! **Problem.** A lookup that locks the directory writes a line that everybody shares who walks through
-//! it. **Structure.** A table of answers: directory and name to inode, or to nothing. Directory and inode
-//! stand there with the life of their number, so that an entry of a directory that is gone answers
-//! nobody. **Invariants.** An answer is put in under the directory's lock, shared, with the name's bucket
-//! locked; who changes the entry takes it out before anybody can see the change, and until that is over has
-//! the bucket or the directory alone: so an answer is what a lookup with the locks gave at a moment at
-//! which it could have been asked, and once a change is over nobody gets the answer from before. Names of more than [`NAME_BYTES`] bytes are not kept.
+//! **Problem.** A lookup that locks the directory writes a line that everybody shares who walks
+//! through it. **Structure.** A table of answers: directory and name to inode, or to nothing.
+//! Directory and inode stand there with the life of their number, so that an entry of a directory
+//! that is gone answers nobody. **Invariants.** An answer is put in under the directory's lock,
+//! shared, with the name's bucket locked; who changes the entry takes it out before anybody can see
+//! the change, and until that is over has the bucket or the directory alone: so an answer is what a
+//! lookup with the locks gave at a moment at which it could have been asked, and once a change is
+//! over nobody gets the answer from before. Names of more than [`NAME_BYTES`] bytes are not kept.
 //! **On a crash** the table is gone.
 
 use dure_sync::VersionedTable;
@@ -86,7 +87,8 @@ impl KnownNames {
         name.len() <= NAME_BYTES
     }
 
-    /// Keeps an answer. The caller got it with the directory shared and the bucket locked, and has both still.
+    /// Keeps an answer. The caller got it with the directory shared and the bucket locked, and has
+    /// both still.
     pub(crate) fn put(
         &self,
         _held: &InodeState,
@@ -111,8 +113,8 @@ impl KnownNames {
         self.0.insert(&record);
     }
 
-    /// Forgets every answer about names with this hash. The caller is about to change the entry, and has its
-    /// bucket, or the directory alone.
+    /// Forgets every answer about names with this hash. The caller is about to change the entry,
+    /// and has its bucket, or the directory alone.
     pub(crate) fn forget(&self, directory: Ino, name_hash: u64) {
         let place = place(directory, name_hash);
         self.0.remove(place, |record| record.get(1) == directory.0);

@@ -1,21 +1,22 @@
 //! Directories: a trie of hash buckets per directory.
 //!
-//! **Problem.** Two cores that create files in one directory must not write one another's granules where
-//! their names do not meet, and a directory of a million names must not cost more per name than a small
-//! one. **Structure.** A bucket node has eight buckets; a bucket that overflows moves its entries to a
-//! child node ([`tree`]). The bytes of a bucket are [`bucket`]'s, the arithmetic of the trie is
-//! [`hash`]'s. Stamps and counts live in the buckets and are folded for stat ([`stamp`]). Lookups that were
-//! answered before are answered again without a lock ([`known`]).
+//! **Problem.** Two cores that create files in one directory must not write one another's granules
+//! where their names do not meet, and a directory of a million names must not cost more per name
+//! than a small one. **Structure.** A bucket node has eight buckets; a bucket that overflows moves
+//! its entries to a child node ([`tree`]). The bytes of a bucket are [`bucket`]'s, the arithmetic
+//! of the trie is [`hash`]'s. Stamps and counts live in the buckets and are folded for stat
+//! ([`stamp`]). Lookups that were answered before are answered again without a lock ([`known`]).
 //!
-//! **Invariants.** The entries of a bucket change under the directory's inode lock, either held alone, or
-//! shared with the bucket locked (`Node::lock_bucket`); who shares the directory may read them at any
-//! moment, granule by granule. Buckets get children under the same locks; nodes go, and the first one comes,
-//! only while somebody has the directory alone. A directory is shared for changes from the moment two of
-//! them meet ([`shared`] has what they note). A node other than the first has at least one entry below
-//! it: a removal frees the nodes it empties. No change of entries writes the directory's own inode, except
-//! the first one, which gives it its first bucket node: `nlink` is 2 and the subdirectories that the
-//! buckets count. **On a crash** each change of entries is there wholly or not at all, with the inode it
-//! concerns and the count of its bucket, because one handle writes them.
+//! **Invariants.** The entries of a bucket change under the directory's inode lock, either held
+//! alone, or shared with the bucket locked (`Node::lock_bucket`); who shares the directory may read
+//! them at any moment, granule by granule. Buckets get children under the same locks; nodes go, and
+//! the first one comes, only while somebody has the directory alone. A directory is shared for
+//! changes from the moment two of them meet ([`shared`] has what they note). A node other than the
+//! first has at least one entry below it: a removal frees the nodes it empties. No change of
+//! entries writes the directory's own inode, except the first one, which gives it its first bucket
+//! node: `nlink` is 2 and the subdirectories that the buckets count. **On a crash** each change of
+//! entries is there wholly or not at all, with the inode it concerns and the count of its bucket,
+//! because one handle writes them.
 
 pub(crate) mod bucket;
 pub(crate) mod hash;
@@ -54,8 +55,8 @@ pub(crate) struct DirectoryState {
     turns: Turns,
 }
 
-/// So many times a change comes from another journal than the one before: then tasks have met, though they have
-/// not found each other in the directory.
+/// So many times a change comes from another journal than the one before: then tasks have met,
+/// though they have not found each other in the directory.
 const TURNS_MAX: u8 = 4;
 
 /// Changes that take turns.
@@ -107,8 +108,8 @@ impl DirectoryState {
         self.fold.as_ref()
     }
 
-    /// Entries that are directories; `None` if nobody has computed the fold, or they change too often to be
-    /// counted by who shares the directory.
+    /// Entries that are directories; `None` if nobody has computed the fold, or they change too
+    /// often to be counted by who shares the directory.
     pub(crate) fn subdirectories(&self) -> Option<u32> {
         let fold = self.fold.as_ref()?;
         let more = self.shared.subdirectories()?;
@@ -128,8 +129,8 @@ impl DirectoryState {
         fold.subdirectories = sum(fold.subdirectories, change.subdirectories.into());
     }
 
-    /// Counts in the fold what those noted who shared the directory; without a fold the buckets tell. The
-    /// caller has the directory alone.
+    /// Counts in the fold what those noted who shared the directory; without a fold the buckets
+    /// tell. The caller has the directory alone.
     pub(crate) fn settle(&mut self) {
         let more = self.shared.take_subdirectories();
         if let Some(fold) = &mut self.fold {
@@ -182,8 +183,8 @@ impl InodeState {
 }
 
 impl Volume {
-    /// Entries of a locked directory changed at `now`, by an operation that has finished and still has their
-    /// buckets: so of one name what comes and what goes are counted in turn.
+    /// Entries of a locked directory changed at `now`, by an operation that has finished and still
+    /// has their buckets: so of one name what comes and what goes are counted in turn.
     pub(crate) fn entries_changed(
         &self,
         locked: &mut LockedInodes<'_>,

@@ -91,7 +91,8 @@ impl Listing {
         Ok(())
     }
 
-    /// Adds the entries wanted of a bucket; of all, where that is said, those of the hash `from` and behind it.
+    /// Adds the entries wanted of a bucket; of all, where that is said, those of the hash `from`
+    /// and behind it.
     fn add(
         &mut self,
         payload: &[u8],
@@ -156,8 +157,8 @@ impl Leaf {
         self.node.look_at(self.index, 0..HEADER_BYTES, child) == 0
     }
 
-    /// Takes the bucket, for a change or to see none happen. `None`: it has got a child since it was found.
-    /// The caller shares the directory.
+    /// Takes the bucket, for a change or to see none happen. `None`: it has got a child since it
+    /// was found. The caller shares the directory.
     pub(crate) fn lock(&self) -> Option<MutexGuard<'_, BUCKET, ()>> {
         let held = self.node.lock_bucket(self.index);
         self.is_one().then_some(held)
@@ -199,7 +200,8 @@ impl Volume {
         found.map_err(|error| corrupt(leaf.node.nid, error))
     }
 
-    /// The bucket of `name`; `None` if the directory never had an entry. The caller shares the directory.
+    /// The bucket of `name`; `None` if the directory never had an entry. The caller shares the
+    /// directory.
     pub(crate) fn leaf(&self, directory: &InodeState, name: &[u8]) -> Result<Option<Leaf>> {
         let place = self.with_bucket(directory, self.hash_of(name), |place, _| Ok(place))?;
         let Some((nid, index, level)) = place else {
@@ -209,8 +211,9 @@ impl Volume {
         Ok(Some(Leaf { node, index, level }))
     }
 
-    /// Whether there is an entry in the directory's first node, as far as can be seen without a lock. The caller
-    /// shares the directory, perhaps with somebody who changes it: what was seen may be gone.
+    /// Whether there is an entry in the directory's first node, as far as can be seen without a
+    /// lock. The caller shares the directory, perhaps with somebody who changes it: what was seen
+    /// may be gone.
     pub(crate) fn seen_full(&self, directory: &InodeState) -> Result<bool> {
         let root = Nid(directory.record.map_root.get());
         if root.0 == 0 {
@@ -231,8 +234,8 @@ impl Volume {
         hash::name_hash(self.layout.hash_seed, name)
     }
 
-    /// Adds the entries wanted of the node that holds the hash `from`, from there on up to a bucket with a child;
-    /// gives the hash at which the rest begins. The caller shares the directory.
+    /// Adds the entries wanted of the node that holds the hash `from`, from there on up to a bucket
+    /// with a child; gives the hash at which the rest begins. The caller shares the directory.
     pub(crate) fn list_node(
         &self,
         directory: &InodeState,
@@ -266,9 +269,10 @@ impl Volume {
         Ok(next)
     }
 
-    /// Shows the bucket that holds `hash`: its node, its index there, its level, and its bytes; `None` without
-    /// one. The caller shares the directory, perhaps with somebody who changes it: the granule is locked, so
-    /// that an operation that changes several of them (a split, a rename) is seen in all or in none.
+    /// Shows the bucket that holds `hash`: its node, its index there, its level, and its bytes;
+    /// `None` without one. The caller shares the directory, perhaps with somebody who changes it:
+    /// the granule is locked, so that an operation that changes several of them (a split, a rename)
+    /// is seen in all or in none.
     fn with_bucket<R>(
         &self,
         directory: &InodeState,

@@ -1,17 +1,18 @@
 //! What changes about a directory while several cores change its entries.
 //!
-//! **Problem.** Cores that create files in one directory share it, so they may not write its state, and
-//! what they write must not be one line for all. **Structure.** Per journal the last handle that changed
-//! an entry, the latest time of a change, and how many subdirectories came and went ([`SharedChanges`]),
-//! folded by who asks; and for each of the upper nine bits of a hash how far down the trie a walk may begin
-//! ([`Shortcuts`]), so that nobody reads, and thereby locks, the buckets of the first nodes.
-//! **Invariants.** The slot of a journal is written by who shares the directory, after its handle has
-//! joined and before it lets go of its buckets; whoever has the directory alone sees all of them. So of
-//! the subdirectory of one name coming and going are noted in the order in which they happened, and what
-//! is noted adds up to a number of subdirectories that there was. Comings and goings only ever grow while
-//! the directory is shared, so two looks at all slots that found the same are one moment. A shortcut is
-//! true as long as the directory is shared: nodes go only while somebody has it alone, and he takes the
-//! shortcuts to them back. **On a crash** nothing here is needed: buckets have their stamps and counts.
+//! **Problem.** Cores that create files in one directory share it, so they may not write its state,
+//! and what they write must not be one line for all. **Structure.** Per journal the last handle
+//! that changed an entry, the latest time of a change, and how many subdirectories came and went
+//! ([`SharedChanges`]), folded by who asks; and for each of the upper nine bits of a hash how far
+//! down the trie a walk may begin ([`Shortcuts`]), so that nobody reads, and thereby locks, the
+//! buckets of the first nodes. **Invariants.** The slot of a journal is written by who shares the
+//! directory, after its handle has joined and before it lets go of its buckets; whoever has the
+//! directory alone sees all of them. So of the subdirectory of one name coming and going are noted
+//! in the order in which they happened, and what is noted adds up to a number of subdirectories
+//! that there was. Comings and goings only ever grow while the directory is shared, so two looks at
+//! all slots that found the same are one moment. A shortcut is true as long as the directory is
+//! shared: nodes go only while somebody has it alone, and he takes the shortcuts to them back. **On
+//! a crash** nothing here is needed: buckets have their stamps and counts.
 
 use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::{CoreId, OnceLock, PerCore};
@@ -26,8 +27,8 @@ use crate::units::{Mark, Nid, to_usize};
 #[derive(Debug, Default)]
 pub(crate) struct SharedChanges(OnceLock<PerCore<OfJournal>>);
 
-/// Relaxed, but for the counts: the directory's lock orders these against who has it alone; who shares it
-/// sees what others noted before they returned to whoever told him.
+/// Relaxed, but for the counts: the directory's lock orders these against who has it alone; who
+/// shares it sees what others noted before they returned to whoever told him.
 #[derive(Debug, Default)]
 struct OfJournal {
     /// The last handle of the journal; 0: none.
@@ -63,8 +64,8 @@ impl SharedChanges {
                 &own.went
             };
             let subdirectories = change.subdirectories.unsigned_abs();
-            // Release: who sees this sees what was noted of the same name before, under the bucket's lock; pairs
-            // with the Acquire in `counts`.
+            // Release: who sees this sees what was noted of the same name before, under the
+            // bucket's lock; pairs with the Acquire in `counts`.
             count.fetch_add(subdirectories.into(), Ordering::Release);
         }
         // A clock before 1970 shows the first moment after it.
@@ -103,8 +104,8 @@ impl SharedChanges {
         })
     }
 
-    /// Subdirectories more than when nobody had shared the directory; `None` where they change too often to be
-    /// counted at one moment. The caller shares the directory.
+    /// Subdirectories more than when nobody had shared the directory; `None` where they change too
+    /// often to be counted at one moment. The caller shares the directory.
     pub(crate) fn subdirectories(&self) -> Option<i64> {
         let mut before = self.counts();
         for _ in 0..LOOKS_MAX {
@@ -147,8 +148,8 @@ const SLOTS: usize = 1 << (3 * LEVELS);
 /// Where walks may begin.
 #[derive(Debug, Default)]
 pub(crate) struct Shortcuts(
-    /// Node id and, in the low eight bits, its level; 0: at the first node. Written by who shares the
-    /// directory and has walked there; Relaxed: a node is found by its id, under locks.
+    /// Node id and, in the low eight bits, its level; 0: at the first node. Written by who shares
+    /// the directory and has walked there; Relaxed: a node is found by its id, under locks.
     OnceLock<Box<[AtomicU64]>>,
 );
 
@@ -175,8 +176,8 @@ impl Shortcuts {
         slots[slot(hash)].store(nid.0 << 8 | u64::from(level), Ordering::Relaxed);
     }
 
-    /// The nodes below the one at `level` on the way to `hash` are about to go. The caller has the directory
-    /// alone.
+    /// The nodes below the one at `level` on the way to `hash` are about to go. The caller has the
+    /// directory alone.
     pub(crate) fn forget_below(&self, hash: u64, level: u32) {
         let Some(slots) = self.0.get() else {
             return;

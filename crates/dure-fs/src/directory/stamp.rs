@@ -1,8 +1,8 @@
 //! Times of a directory: the inode's own, and the stamps of its buckets, folded.
 //!
-//! Create and unlink do not write the directory's inode; they stamp the bucket. The directory's mtime is
-//! the latest of the inode's and of all stamps whose set number is the inode's. Setting a time explicitly
-//! raises the inode's set number, so that older stamps stop to count.
+//! Create and unlink do not write the directory's inode; they stamp the bucket. The directory's
+//! mtime is the latest of the inode's and of all stamps whose set number is the inode's. Setting a
+//! time explicitly raises the inode's set number, so that older stamps stop to count.
 
 use crate::format::bucket::BucketHeader;
 use crate::format::inode::Time;

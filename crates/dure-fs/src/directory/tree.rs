@@ -1,8 +1,9 @@
-//! Changing a directory within an operation: insert, remove, retarget; splitting and folding of buckets.
+//! Changing a directory within an operation: insert, remove, retarget; splitting and folding of
+//! buckets.
 //!
-//! Everything here works on the operation's private copies and may fail at any point without a trace.
-//! Who has the directory alone finds the whole path to a name; who shares it, only the bucket, which he
-//! has locked ([`LockedBuckets`]), and may not free nodes.
+//! Everything here works on the operation's private copies and may fail at any point without a
+//! trace. Who has the directory alone finds the whole path to a name; who shares it, only the
+//! bucket, which he has locked ([`LockedBuckets`]), and may not free nodes.
 
 use dure_sync::MutexGuard;
 
@@ -35,7 +36,8 @@ pub(crate) struct TreeEdit<'o, 'v> {
 /// A directory as the operation finds and leaves it.
 #[derive(Debug)]
 pub(crate) struct Tree {
-    /// The first bucket node; `None` as long as there never was an entry, and in a directory that is shared.
+    /// The first bucket node; `None` as long as there never was an entry, and in a directory that
+    /// is shared.
     pub(crate) root: Option<NodeRef>,
     /// Stamps carry it.
     set_number: u32,
@@ -94,8 +96,8 @@ impl Volume {
 }
 
 impl<'l> LockedBuckets<'l> {
-    /// Locks up to two buckets, each once, in ascending (nid, index). `None` stands for a directory that is
-    /// had alone.
+    /// Locks up to two buckets, each once, in ascending (nid, index). `None` stands for a directory
+    /// that is had alone.
     pub(crate) fn lock(
         leaves: &'l [Option<Leaf>],
     ) -> std::result::Result<LockedBuckets<'l>, Attempt> {
@@ -158,8 +160,8 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
         }
     }
 
-    /// Finds the place of `name`: in its bucket, which the operation has locked, or in a directory that it
-    /// has alone.
+    /// Finds the place of `name`: in its bucket, which the operation has locked, or in a directory
+    /// that it has alone.
     pub(crate) fn locate(&self, tree: &Tree, leaf: Option<&Leaf>, name: &[u8]) -> Result<Located> {
         match leaf {
             Some(leaf) => self.locate_in(leaf, name),
@@ -232,8 +234,9 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
         Ok(node)
     }
 
-    /// Nobody is told any more, without a lock, what the name leads to. The caller has its bucket, or the
-    /// directory alone, until the operation has finished, so that nobody puts the answer back before.
+    /// Nobody is told any more, without a lock, what the name leads to. The caller has its bucket,
+    /// or the directory alone, until the operation has finished, so that nobody puts the answer
+    /// back before.
     fn forget(&self, tree: &Tree, hash: u64) {
         self.volume.known_names.forget(tree.owner, hash);
     }
@@ -377,8 +380,9 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
         Ok(())
     }
 
-    /// Whether the node, not the first one, may lose its last entry with this one. A bucket that somebody
-    /// else has counts as one that he is about to empty: he looks at this one, so one of both sees it.
+    /// Whether the node, not the first one, may lose its last entry with this one. A bucket that
+    /// somebody else has counts as one that he is about to empty: he looks at this one, so one of
+    /// both sees it.
     fn empties(&self, located: &Located) -> bool {
         let place = located.path.last().expect("an entry has a bucket");
         let entries = |index| {
@@ -422,8 +426,8 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
         fold.stamps.map(|stamps| stamps.mtime)
     }
 
-    /// Frees all bucket nodes of a directory that must be empty, for rmdir: this writes every bucket, so
-    /// that the operation follows the last change of each (model case C5).
+    /// Frees all bucket nodes of a directory that must be empty, for rmdir: this writes every
+    /// bucket, so that the operation follows the last change of each (model case C5).
     pub(crate) fn free_all(&mut self, directory: &InodeState) -> std::result::Result<(), Attempt> {
         let Some(root) = directory.first_bucket_node(self.volume)? else {
             return Ok(());

@@ -1,11 +1,12 @@
 //! Any structure of a volume as text, for people who look for a bug: `dure dump`.
 //!
-//! **Structure.** [`dump`] finds superblock and tables and prints one structure, or a tree of them; a file
-//! here per group of structures. The text is stable: one fact per line, `name: value`, indented below what
-//! it belongs to. **Invariants.** Only reads, never through the mounted caches. What cannot be read or
-//! is not valid becomes a line that says so, and the dump goes on; walks follow no node twice.
-//! **Crash.** Nodes are shown as their images say, that is as of the last checkpoint; what the logs of a
-//! volume that was not unmounted would change stands in [`What::Log`].
+//! **Structure.** [`dump`] finds superblock and tables and prints one structure, or a tree of them;
+//! a file here per group of structures. The text is stable: one fact per line, `name: value`,
+//! indented below what it belongs to. **Invariants.** Only reads, never through the mounted caches.
+//! What cannot be read or is not valid becomes a line that says so, and the dump goes on; walks
+//! follow no node twice. **Crash.** Nodes are shown as their images say, that is as of the last
+//! checkpoint; what the logs of a volume that was not unmounted would change stands in
+//! [`What::Log`].
 
 mod block;
 mod log;
@@ -75,8 +76,8 @@ use line;
 /// Prints `what` of the volume on `device`, which should not be mounted.
 ///
 /// # Errors
-/// `NotDure`, `Unsupported` or `Corrupt` when there is no superblock; `BadOption` for a number that the
-/// volume does not have; a failed read; `Invalid` when the writer fails.
+/// `NotDure`, `Unsupported` or `Corrupt` when there is no superblock; `BadOption` for a number that
+/// the volume does not have; a failed read; `Invalid` when the writer fails.
 pub fn dump(device: Arc<dyn Device>, what: What, writer: &mut dyn fmt::Write) -> Result<()> {
     let source = Source::open(device)?;
     let out = &mut Out { writer };

@@ -1,13 +1,15 @@
 //! Writes that add pages to a file, or make it longer, beside those who use its other parts.
 //!
-//! **Structure.** A step of a write whose range is held looks what it lacks, takes memory and blocks with the inode
-//! released, fills pages of its own, and then, with what is added ([`super::added`]) alone, puts all in at
-//! once: bytes into pages that are dirty already, the new pages, the size.
+//! **Structure.** A step of a write whose range is held looks what it lacks, takes memory and
+//! blocks with the inode released, fills pages of its own, and then, with what is added
+//! ([`super::added`]) alone, puts all in at once: bytes into pages that are dirty already, the new
+//! pages, the size.
 //!
-//! **Invariants.** All that can fail comes before the first change. The range keeps others from these bytes, and,
-//! where the file grows, from its end: `offset` and the size that was seen stay. Whatever does not fit here (a page
-//! that is clean in the state, an inode on no list, a half truncate, an error) is done with the inode alone.
-//! **On a crash** as with every write: pages that were not written back are lost.
+//! **Invariants.** All that can fail comes before the first change. The range keeps others from
+//! these bytes, and, where the file grows, from its end: `offset` and the size that was seen stay.
+//! Whatever does not fit here (a page that is clean in the state, an inode on no list, a half
+//! truncate, an error) is done with the inode alone. **On a crash** as with every write: pages that
+//! were not written back are lost.
 
 use dure_sync::Arc;
 use dure_sync::range_lock::ByteRange;
@@ -26,7 +28,8 @@ use crate::inode::{Inode, InodeState};
 use crate::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_u64, to_usize};
 use crate::volume::{RangeRule, Volume};
 
-/// Pages that wait beside the state at most: to move them into it must not keep others out for long.
+/// Pages that wait beside the state at most: to move them into it must not keep others out for
+/// long.
 const ADDED_MAX: u64 = 4096;
 
 /// What a step of a write is about to do.
@@ -113,9 +116,9 @@ impl Part {
 }
 
 impl Volume {
-    /// One atomic step of a write, beside others. Gives where it wrote and how much. `None`: nothing was done, the
-    /// caller has to have the inode alone for that. He holds `range`, of all the bytes, or of everything
-    /// from the end on.
+    /// One atomic step of a write, beside others. Gives where it wrote and how much. `None`:
+    /// nothing was done, the caller has to have the inode alone for that. He holds `range`, of all
+    /// the bytes, or of everything from the end on.
     ///
     /// # Errors
     /// Those of taking memory and blocks.
@@ -175,7 +178,8 @@ impl Volume {
             match self.fill_new(inode, shared, plan, page, source, grant) {
                 Ok(frame) => new.push((page, frame)),
                 Err(_) => {
-                    // The same error comes again with the inode alone, in front of as many pages as can be had.
+                    // The same error comes again with the inode alone, in front of as many pages as
+                    // can be had.
                     give_back(new, Some(grant));
                     return false;
                 }
@@ -217,8 +221,8 @@ impl Volume {
         true
     }
 
-    /// Makes the file longer, beside others. The caller holds `range`. False: nothing was done, it takes the inode
-    /// alone.
+    /// Makes the file longer, beside others. The caller holds `range`. False: nothing was done, it
+    /// takes the inode alone.
     pub(super) fn grow_beside(&self, inode: &Inode, range: &Range<'_>, size: u64) -> bool {
         let state = inode.state.read();
         let (file, before) = (&state.file, inode.outline.size());
@@ -295,8 +299,8 @@ fn give_back(frames: SmallVec<[(u64, Frame); 2]>, grant: Option<&mut Grant<'_>>)
     }
 }
 
-/// Overwrites bytes of pages that are all dirty and within the file, some of them in what was added. The caller
-/// has the range of it alone. False: nothing done.
+/// Overwrites bytes of pages that are all dirty and within the file, some of them in what was
+/// added. The caller has the range of it alone. False: nothing done.
 #[cold]
 pub(super) fn overwrite_added(
     inode: &Inode,

@@ -1,11 +1,12 @@
 //! Pages that come to a file beside those who use its other parts.
 //!
-//! **Problem.** An append, or a write into a hole, changes which pages there are, and perhaps the size. If it had
-//! the inode alone for that, it would keep out all who read or overwrite other pages, or change attributes.
-//! **Structure.** Once tasks share a file, who has its range shares the inode, and puts new dirty pages and the new
-//! size in [`Added`], beside the state ([`super::add`]). There they wait until somebody has the inode
-//! alone: that moves them into the state before anybody looks (`StateLock::taken_alone`). So who has the inode
-//! alone (write-back, truncate, eviction, ..) need not know of this. The size in the state is then a settled lower
+//! **Problem.** An append, or a write into a hole, changes which pages there are, and perhaps the
+//! size. If it had the inode alone for that, it would keep out all who read or overwrite other
+//! pages, or change attributes. **Structure.** Once tasks share a file, who has its range shares
+//! the inode, and puts new dirty pages and the new size in [`Added`], beside the state
+//! ([`super::add`]). There they wait until somebody has the inode alone: that moves them into the
+//! state before anybody looks (`StateLock::taken_alone`). So who has the inode alone (write-back,
+//! truncate, eviction, ..) need not know of this. The size in the state is then a settled lower
 //! bound; the present one is in the [`Outline`](super::Outline), on a line of its own.
 //!
 //! | who shares the inode | looks at |
@@ -16,11 +17,12 @@
 //! | seek or stat that has to look | the pages, shared, until it has put in what it found |
 //! | append, write that needs new pages, truncate to a greater size | the pages, alone, once its own are filled |
 //!
-//! **Invariants.** It is made by who has the inode alone and stays as long as the inode is in memory: who shares
-//! it and finds none need not fear one. A page is here or in the state, not in both; here all are dirty, with a
-//! reserved block and credit for memory, and the inode is on both lists of the page cache. A page comes, filled,
-//! before the size that covers it; the size grows only by who has the range of everything from the end on.
-//! **On a crash** it is gone, as dirty pages are.
+//! **Invariants.** It is made by who has the inode alone and stays as long as the inode is in
+//! memory: who shares it and finds none need not fear one. A page is here or in the state, not in
+//! both; here all are dirty, with a reserved block and credit for memory, and the inode is on both
+//! lists of the page cache. A page comes, filled, before the size that covers it; the size grows
+//! only by who has the range of everything from the end on. **On a crash** it is gone, as dirty
+//! pages are.
 
 use std::ops::Range;
 
@@ -48,11 +50,12 @@ pub(crate) struct AddedPages {
 #[derive(Debug, Default)]
 pub(crate) struct Added {
     lock: CachePadded<SpreadLock<ADDED, AddedPages>>,
-    /// Bit `page / 8 % 64` of word `page % 8`: the page may be here. Set with `lock` held alone, before the page is
-    /// put in; cleared by who has the inode alone. Relaxed: a page of which nobody has been told yet may be
-    /// missed, and the inode's lock orders the rest.
+    /// Bit `page / 8 % 64` of word `page % 8`: the page may be here. Set with `lock` held alone,
+    /// before the page is put in; cleared by who has the inode alone. Relaxed: a page of which
+    /// nobody has been told yet may be missed, and the inode's lock orders the rest.
     places: [CachePadded<AtomicU64>; to_usize(PLACES)],
-    /// There is something. Set with `lock` held alone, cleared by who has the inode alone. Relaxed, as `places`.
+    /// There is something. Set with `lock` held alone, cleared by who has the inode alone. Relaxed,
+    /// as `places`.
     waiting: CachePadded<AtomicBool>,
 }
 
@@ -155,8 +158,8 @@ impl Added {
 }
 
 impl Inode {
-    /// The size of the file, as far as it matters to a call that goes no further than `end`: who stays in
-    /// front of the settled end reads no line that writes behind it change.
+    /// The size of the file, as far as it matters to a call that goes no further than `end`: who
+    /// stays in front of the settled end reads no line that writes behind it change.
     #[inline]
     pub(super) fn size_up_to(&self, shared: &InodeState, end: u64) -> u64 {
         let settled = shared.file.size();

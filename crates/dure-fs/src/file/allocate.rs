@@ -1,12 +1,14 @@
 //! Preallocation, holes and zeroes.
 //!
-//! **Structure.** Preallocated slots name a block and say "unwritten"; holes and zeroed ranges are made
-//! page-wise by freeing slots, and byte-wise at the edges by writing zeroes into the page cache.
+//! **Structure.** Preallocated slots name a block and say "unwritten"; holes and zeroed ranges are
+//! made page-wise by freeing slots, and byte-wise at the edges by writing zeroes into the page
+//! cache.
 //!
-//! **Invariants.** Each operation frees or fills a bounded number of slots, and each leaves a legal state:
-//! a range that is partly punched, or partly allocated, is one a caller could have asked for. A zeroed
-//! range gets new blocks, never "unwritten" on a block that counted: a write would fill it in place while
-//! a crash could still bring the old slot back. **On a crash** operations that were durable stay.
+//! **Invariants.** Each operation frees or fills a bounded number of slots, and each leaves a legal
+//! state: a range that is partly punched, or partly allocated, is one a caller could have asked
+//! for. A zeroed range gets new blocks, never "unwritten" on a block that counted: a write would
+//! fill it in place while a crash could still bring the old slot back. **On a crash** operations
+//! that were durable stay.
 
 use std::ops::Range;
 
@@ -51,8 +53,8 @@ impl FileSystem {
     /// Allocates, punches or zeroes `len` bytes from `offset` on.
     ///
     /// # Errors
-    /// `Invalid` for an empty range or another type of inode, `TooLarge`, `NoSpace` (what was done so
-    /// far stays), `ReadOnly`, `Stopped`, device errors.
+    /// `Invalid` for an empty range or another type of inode, `TooLarge`, `NoSpace` (what was done
+    /// so far stays), `ReadOnly`, `Stopped`, device errors.
     pub fn allocate(
         &self,
         inode: &InodeRef,

@@ -1,9 +1,10 @@
 //! Blocks for pages: allocation, and writing with other blocks in reserve.
 //!
-//! **Problem.** A block may refuse to be written; the data must go elsewhere, and the block must not be
-//! tried again. **Structure.** A [`Target`] is a page, its old slot and the block it is to lie in. Runs
-//! are written in one request; when one fails its blocks are written singly, and a block that fails is
-//! fenced off: it stays allocated until the next mount, and the page gets another one.
+//! **Problem.** A block may refuse to be written; the data must go elsewhere, and the block must
+//! not be tried again. **Structure.** A [`Target`] is a page, its old slot and the block it is to
+//! lie in. Runs are written in one request; when one fails its blocks are written singly, and a
+//! block that fails is fenced off: it stays allocated until the next mount, and the page gets
+//! another one.
 //!
 //! **Invariants.** Each target holds one reserved block at the end as at the beginning. Nothing is
 //! retried at the same place. **On a crash** blocks that no slot names are free.
@@ -33,8 +34,8 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// A page whose slot is `old`. A preallocated block is filled in place: its content never counted,
-    /// so a crash half way leaves a slot that still says "unwritten".
+    /// A page whose slot is `old`. A preallocated block is filled in place: its content never
+    /// counted, so a crash half way leaves a slot that still says "unwritten".
     pub(super) fn new(page: u64, old: Slot, crc: u32) -> Target {
         let block = if old.is_unwritten() {
             old.block()
@@ -173,8 +174,8 @@ impl Volume {
         mut error: dure_block::Error,
     ) -> Result<()> {
         for _ in 1..TRIES_MAX {
-            // A bad block keeps the reserved one it was allocated from, so the next needs another; a
-            // preallocated block took none.
+            // A bad block keeps the reserved one it was allocated from, so the next needs another;
+            // a preallocated block took none.
             let reserve = u32::from(!target.is_in_place());
             if reserve > 0 && !self.space.reserve(core, reserve, OpClass::Delete) {
                 break;
@@ -196,7 +197,8 @@ impl Volume {
         Err(error.into())
     }
 
-    /// Allocates up to `count` blocks for slots that will be unwritten; the caller has reserved them.
+    /// Allocates up to `count` blocks for slots that will be unwritten; the caller has reserved
+    /// them.
     pub(super) fn alloc_unwritten(&self, core: CoreId, count: usize) -> Result<Vec<BlockNo>> {
         let mut blocks = Vec::with_capacity(count);
         while blocks.len() < count {

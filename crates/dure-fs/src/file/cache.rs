@@ -1,15 +1,16 @@
 //! The page cache of a volume: the bound on memory, and the lists of inodes that have pages.
 //!
-//! **Problem.** Memory is bounded and shared; finding a page to give up must not make every read write
-//! a shared list. **Structure.** Inodes, not pages, are listed, per core: those with pages (for CLOCK)
-//! and those with dirty pages (for write-back). An inode goes on a list when it gets its first page, or
-//! becomes dirty, and leaves it when a sweep finds that it has none, or when it is dropped.
+//! **Problem.** Memory is bounded and shared; finding a page to give up must not make every read
+//! write a shared list. **Structure.** Inodes, not pages, are listed, per core: those with pages
+//! (for CLOCK) and those with dirty pages (for write-back). An inode goes on a list when it gets
+//! its first page, or becomes dirty, and leaves it when a sweep finds that it has none, or when it
+//! is dropped.
 //!
-//! **Invariants.** Credit is taken before a page is made, with no lock held, so whoever lacks it may
-//! evict and write back on the spot. `FileState::cached_on` and `dirty_on` say which lists hold the
-//! inode; they and its place on the lists change under the inode lock only. A list is locked under
-//! inode locks, so a sweep takes an inode from it, unlocks it, and then only tries the inode's lock.
-//! **On a crash** nothing of this remains.
+//! **Invariants.** Credit is taken before a page is made, with no lock held, so whoever lacks it
+//! may evict and write back on the spot. `FileState::cached_on` and `dirty_on` say which lists hold
+//! the inode; they and its place on the lists change under the inode lock only. A list is locked
+//! under inode locks, so a sweep takes an inode from it, unlocks it, and then only tries the
+//! inode's lock. **On a crash** nothing of this remains.
 //!
 //! Policy `dram`: dirty pages live in DRAM until write-back.
 
@@ -204,8 +205,8 @@ impl PageCache {
         self.dirty.len()
     }
 
-    /// Gives up to `want` clean pages of any inode back to the budget. Waits for no inode lock; inodes
-    /// that are in use are passed over.
+    /// Gives up to `want` clean pages of any inode back to the budget. Waits for no inode lock;
+    /// inodes that are in use are passed over.
     pub(super) fn evict(&self, core: CoreId, want: u64) -> u64 {
         let mut evicted = 0;
         for n in 0..self.cached.len() {
@@ -242,8 +243,8 @@ impl PageCache {
     }
 }
 
-/// Memory for pages, and blocks for those that become dirty, taken before any lock is. What is left of
-/// it when it is dropped goes back.
+/// Memory for pages, and blocks for those that become dirty, taken before any lock is. What is left
+/// of it when it is dropped goes back.
 #[derive(Debug)]
 pub(super) struct Grant<'v> {
     volume: &'v Volume,
@@ -320,8 +321,8 @@ impl Volume {
         })
     }
 
-    /// Credit for `pages` pages, evicting and writing back until it is there. What other callers hold
-    /// is waited for: they give it back or make it evictable without waiting for anybody.
+    /// Credit for `pages` pages, evicting and writing back until it is there. What other callers
+    /// hold is waited for: they give it back or make it evictable without waiting for anybody.
     fn take_memory(&self, core: CoreId, pages: u64) -> Result<()> {
         let mut failed = None;
         let mut idle = 0;
@@ -351,7 +352,8 @@ impl Volume {
         }))
     }
 
-    /// Takes all pages and pending changes from an inode that leaves memory: it was deleted, or is clean.
+    /// Takes all pages and pending changes from an inode that leaves memory: it was deleted, or is
+    /// clean.
     pub(crate) fn forget_file(&self, inode: &Inode, file: &mut FileState) {
         self.drop_pages(file, 0..u64::MAX);
         file.times_merged();

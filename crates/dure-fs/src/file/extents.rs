@@ -10,19 +10,20 @@ use crate::volume::FileSystem;
 /// The blocks of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extents {
-    /// Runs of blocks that are neighbours on the device and in the file: as few as can be read with one
-    /// request each.
+    /// Runs of blocks that are neighbours on the device and in the file: as few as can be read with
+    /// one request each.
     pub runs: u64,
     /// Blocks of 4 KiB, preallocated ones too.
     pub blocks: u64,
 }
 
 impl FileSystem {
-    /// Where the blocks of a regular file lie, counted. Pages that were not written back yet count as they
-    /// are on the device. Another task may change the file meanwhile.
+    /// Where the blocks of a regular file lie, counted. Pages that were not written back yet count
+    /// as they are on the device. Another task may change the file meanwhile.
     ///
     /// # Errors
-    /// `Corrupt` and device errors of reading the map; `IsDirectory`, `Invalid` for another type of inode.
+    /// `Corrupt` and device errors of reading the map; `IsDirectory`, `Invalid` for another type of
+    /// inode.
     pub fn extents(&self, inode: &InodeRef) -> Result<Extents> {
         let inode = super::regular(inode)?;
         let mut extents = Extents::default();

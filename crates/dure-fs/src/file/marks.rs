@@ -1,17 +1,17 @@
 //! What an fsync of an inode must make durable.
 //!
-//! **Problem.** The handles that changed an inode, its map or its attributes may be in any journal, and
-//! a new leaf may have changed without the inode's own granule. **Structure.** Per journal the last
-//! handle that concerned the inode; earlier ones of the journal are a prefix of it. **Invariants.** A
-//! mark stays until its handle is valid. Owner: [inode.state]. **On a crash** what was not valid is what
-//! was not promised.
+//! **Problem.** The handles that changed an inode, its map or its attributes may be in any journal,
+//! and a new leaf may have changed without the inode's own granule. **Structure.** Per journal the
+//! last handle that concerned the inode; earlier ones of the journal are a prefix of it.
+//! **Invariants.** A mark stays until its handle is valid. Owner: [inode.state]. **On a crash**
+//! what was not valid is what was not promised.
 
 use smallvec::SmallVec;
 
 use crate::units::Mark;
 
-/// The marks of one inode that are not known to be valid: one per journal at most. Those of an inode that one
-/// core uses, and of a name it was given by another, are in place.
+/// The marks of one inode that are not known to be valid: one per journal at most. Those of an
+/// inode that one core uses, and of a name it was given by another, are in place.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct PendingMarks(SmallVec<[Mark; 2]>);
 

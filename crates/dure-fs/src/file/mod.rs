@@ -1,21 +1,24 @@
 //! File data: map, page cache, reading, writing, write-back, truncation, allocation, syncing.
 //!
-//! **Problem.** Overwrites and reads of cached pages must cost a copy and little more, on any number of
-//! cores; what fsync promised must survive a crash, and no crash may show a page or a size that never was.
+//! **Problem.** Overwrites and reads of cached pages must cost a copy and little more, on any
+//! number of cores; what fsync promised must survive a crash, and no crash may show a page or a
+//! size that never was.
 //!
-//! **Structure.** [`page`] holds pages per inode and counts their memory; [`map`] finds slots; `read`,
-//! `write`, `seek`, `truncate` and `allocate` are the calls; [`added`] has pages that came beside others; `writeback` and `blocks` turn dirty pages into
-//! operations; `sync` makes those durable; `cache` ties pages to the volume.
+//! **Structure.** [`page`] holds pages per inode and counts their memory; [`map`] finds slots;
+//! `read`, `write`, `seek`, `truncate` and `allocate` are the calls; [`added`] has pages that came
+//! beside others; `writeback` and `blocks` turn dirty pages into operations; `sync` makes those
+//! durable; `cache` ties pages to the volume.
 //!
 //! **Policies.** `cache=dram`: pages live in DRAM and dirty ones are lost by a crash unless synced.
-//! `range_lock=inode`, the baseline: the inode's reader/writer lock is the range lock. Readers of a file
-//! share it, a writer excludes both. `tree`, `bitmap`, `segment`: tasks that share a file lock [`ranges`].
+//! `range_lock=inode`, the baseline: the inode's reader/writer lock is the range lock. Readers of a
+//! file share it, a writer excludes both. `tree`, `bitmap`, `segment`: tasks that share a file lock
+//! [`ranges`].
 //!
-//! **Invariants.** Locks are taken as range < write-back mutex < inode < lists. `file.size >= record.size`, and
-//! `outline` has at least that; the
-//! record always equals what was logged. The map changes only under both the write-back mutex and the inode
-//! lock; but a checkpoint that cannot place a logged page names another block, under the inode lock alone.
-//! **On a crash** see `writeback` and `truncate`.
+//! **Invariants.** Locks are taken as range < write-back mutex < inode < lists.
+//! `file.size >= record.size`, and `outline` has at least that; the record always equals what was
+//! logged. The map changes only under both the write-back mutex and the inode lock; but a
+//! checkpoint that cannot place a logged page names another block, under the inode lock alone. **On
+//! a crash** see `writeback` and `truncate`.
 
 mod add;
 mod added;

@@ -1,14 +1,17 @@
 //! What seek answers, where it is found without the file's lock.
 //!
-//! **Problem.** A seek that takes the inode's lock meets whoever has the file alone to write, allocate or
-//! rename it, although most of these change neither where the file ends nor the data and holes it asks for.
-//! **Structure.** An [`Outline`] has the size of the file, and a [`Stretch`] for each target: a hole and the
-//! data behind it, as the last seek found them that had to look. Size and stretches have lines of their own.
+//! **Problem.** A seek that takes the inode's lock meets whoever has the file alone to write,
+//! allocate or rename it, although most of these change neither where the file ends nor the data
+//! and holes it asks for. **Structure.** An [`Outline`] has the size of the file, and a [`Stretch`]
+//! for each target: a hole and the data behind it, as the last seek found them that had to look.
+//! Size and stretches have lines of their own.
 //!
-//! **Invariants.** Who has the inode alone, or shares it and adds pages ([`super::added`]), says here what he is about to change, before others can see it:
-//! first whether pages get data or become holes, then the size. So a stretch is true when it is read, and what
-//! a seek has shown is there for the next call, whatever that locks. A stretch is put in by who shares the
-//! inode and keeps out who adds pages, only where none is: seeks that walk a file of many holes write nothing. **On a crash** it is gone.
+//! **Invariants.** Who has the inode alone, or shares it and adds pages ([`super::added`]), says
+//! here what he is about to change, before others can see it: first whether pages get data or
+//! become holes, then the size. So a stretch is true when it is read, and what a seek has shown is
+//! there for the next call, whatever that locks. A stretch is put in by who shares the inode and
+//! keeps out who adds pages, only where none is: seeks that walk a file of many holes write
+//! nothing. **On a crash** it is gone.
 
 use std::ops::Range;
 
@@ -101,8 +104,8 @@ impl Stretch {
 #[derive(Debug, Default)]
 struct Stretches {
     version: Version,
-    /// Written as `version` says, by who shares the inode, or has it alone; read by anybody. Relaxed: the version
-    /// orders them.
+    /// Written as `version` says, by who shares the inode, or has it alone; read by anybody.
+    /// Relaxed: the version orders them.
     words: [[AtomicU64; WORDS]; 2],
 }
 
@@ -146,8 +149,8 @@ const _: () = assert!(size_of::<Line<Stretches>>() == 64);
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Outline {
-    /// Written by who has the inode alone, or shares it and has what is added alone; read by anybody. Publishes what
-    /// was said of the stretches, and the pages below it.
+    /// Written by who has the inode alone, or shares it and has what is added alone; read by
+    /// anybody. Publishes what was said of the stretches, and the pages below it.
     size: Line<AtomicU64>,
     stretches: Line<Stretches>,
 }
@@ -164,7 +167,8 @@ impl Outline {
     /// The size of the file.
     #[inline]
     pub(crate) fn size(&self) -> u64 {
-        // Acquire: pairs with the Release in `resize`; whoever sees a size sees what came before it.
+        // Acquire: pairs with the Release in `resize`; whoever sees a size sees what came before
+        // it.
         self.size.0.load(Ordering::Acquire)
     }
 
@@ -173,8 +177,8 @@ impl Outline {
         self.stretches.0.answer(offset, target)
     }
 
-    /// A seek for `target` has found this. The caller shares the inode, and what was added to it, and did so while
-    /// it looked.
+    /// A seek for `target` has found this. The caller shares the inode, and what was added to it,
+    /// and did so while it looked.
     #[cold]
     pub(super) fn show(&self, target: SeekTarget, stretch: &Stretch) {
         assert!(
@@ -209,7 +213,8 @@ impl Outline {
             .keep(|stretch| stretch.survives_hole(pages));
     }
 
-    /// The size changes. The caller has the inode, or to make it greater what is added to it, alone, and has said what becomes of pages.
+    /// The size changes. The caller has the inode, or to make it greater what is added to it,
+    /// alone, and has said what becomes of pages.
     #[inline]
     pub(super) fn resize(&self, size: u64) {
         // Relaxed: nobody else changes it. Nothing is written where nothing changes: others

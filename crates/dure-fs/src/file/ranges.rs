@@ -1,14 +1,14 @@
 //! The range lock of a file.
 //!
-//! **Problem.** With one lock per file, writers of different pages wait for each other. **Structure.**
-//! [`Ranges`] holds the file's [`RangeLock`], of the policy the mount says, from the moment two tasks
-//! have met in the file, or have taken turns in it (`Turns`): a file of one task has none and pays nothing.
-//! Calls take their range first, then what they need of the locks below. Who has a range alone and finds
-//! its pages dirty copies into them under the *shared* inode lock; new pages, and the size they bring, he puts
-//! beside the state ([`super::added`]). Everything else (clean pages, map) needs the inode alone, if only for
-//! a moment. Readers take no range: they copy under the shared inode lock,
-//! and look at the version of each page before and after; only who meets writers again and again shares the
-//! range for once, which keeps them out for a copy.
+//! **Problem.** With one lock per file, writers of different pages wait for each other.
+//! **Structure.** [`Ranges`] holds the file's [`RangeLock`], of the policy the mount says, from the
+//! moment two tasks have met in the file, or have taken turns in it (`Turns`): a file of one task
+//! has none and pays nothing. Calls take their range first, then what they need of the locks below.
+//! Who has a range alone and finds its pages dirty copies into them under the *shared* inode lock;
+//! new pages, and the size they bring, he puts beside the state ([`super::added`]). Everything else
+//! (clean pages, map) needs the inode alone, if only for a moment. Readers take no range: they copy
+//! under the shared inode lock, and look at the version of each page before and after; only who
+//! meets writers again and again shares the range for once, which keeps them out for a copy.
 //!
 //! | call | range |
 //! |---|---|
@@ -16,17 +16,19 @@
 //! | write within the file, punch, allocation within the file | its bytes, alone |
 //! | append, write or allocation past the end, truncate | [the old or the new end, infinity), alone |
 //!
-//! Nobody *waits in line* for a range: who finds it taken tries for some microseconds, in which a copy ends, and
-//! then has the inode alone instead, as if the file had no range lock. Ranges are handed over in order of arrival, and where threads outnumber cores each hand-over
-//! is a sleep: two threads on one page got 27 to 51 thousand calls a second by waiting, 3.8 million by
-//! the inode's lock, which whoever runs may take.
+//! Nobody *waits in line* for a range: who finds it taken tries for some microseconds, in which a
+//! copy ends, and then has the inode alone instead, as if the file had no range lock. Ranges are
+//! handed over in order of arrival, and where threads outnumber cores each hand-over is a sleep:
+//! two threads on one page got 27 to 51 thousand calls a second by waiting, 3.8 million by the
+//! inode's lock, which whoever runs may take.
 //!
-//! **Invariants.** A range is taken before any other lock of the file, and one per task. The lock is made
-//! by a task that has the inode alone, and stays as long as the inode is in memory. Bytes of cached
-//! pages change under the inode lock, exclusive, or shared with the range held alone and the page's version
-//! odd; they are read under the exclusive inode lock, or shared with a look at the version, or shared in a
-//! file without a range lock: while the inode lock is held none can be made. So a call without a range excludes the others by
-//! having the inode alone. **On a crash** nothing remains.
+//! **Invariants.** A range is taken before any other lock of the file, and one per task. The lock
+//! is made by a task that has the inode alone, and stays as long as the inode is in memory. Bytes
+//! of cached pages change under the inode lock, exclusive, or shared with the range held alone and
+//! the page's version odd; they are read under the exclusive inode lock, or shared with a look at
+//! the version, or shared in a file without a range lock: while the inode lock is held none can be
+//! made. So a call without a range excludes the others by having the inode alone. **On a crash**
+//! nothing remains.
 
 use dure_sync::OnceLock;
 use dure_sync::range_lock::{ByteRange, Config, Policy, RangeGuard, RangeLock};
@@ -68,8 +70,8 @@ impl Ranges {
         self.0.get()?.read_soon(bytes(offset, len)?)
     }
 
-    /// The bytes of a write within the file, if the file has a range lock and nobody else stays there: a copy is
-    /// waited for.
+    /// The bytes of a write within the file, if the file has a range lock and nobody else stays
+    /// there: a copy is waited for.
     #[inline]
     pub(super) fn take(&self, offset: u64, len: usize) -> Option<Range<'_>> {
         self.0.get()?.write_soon(bytes(offset, len)?)
@@ -77,8 +79,8 @@ impl Ranges {
 }
 
 impl Inode {
-    /// Everything from the end of the file on, or from `offset` on if that comes first: for calls that
-    /// move the end. None: the file has no range lock, or somebody is there.
+    /// Everything from the end of the file on, or from `offset` on if that comes first: for calls
+    /// that move the end. None: the file has no range lock, or somebody is there.
     pub(super) fn take_end(&self, offset: u64) -> Option<Range<'_>> {
         let lock = self.ranges.0.get()?;
         let first = offset.min(self.outline.size());
@@ -87,8 +89,8 @@ impl Inode {
         (self.outline.size() >= first).then_some(held)
     }
 
-    /// The range of a write that turned out to need more than a copy: the same, or, if it reaches past the
-    /// end, everything from the end on.
+    /// The range of a write that turned out to need more than a copy: the same, or, if it reaches
+    /// past the end, everything from the end on.
     pub(super) fn widen<'i>(&'i self, held: Range<'i>) -> Option<Range<'i>> {
         let range = held.range();
         if range.last() < self.outline.size() {
@@ -98,8 +100,8 @@ impl Inode {
         self.take_end(range.first())
     }
 
-    /// What a call that changes bytes `offset..end` takes: its range, or, if that reaches past the end,
-    /// everything from the end on.
+    /// What a call that changes bytes `offset..end` takes: its range, or, if that reaches past the
+    /// end, everything from the end on.
     pub(super) fn take_span(&self, offset: u64, end: u64) -> Option<Range<'_>> {
         let lock = self.ranges.0.get()?;
         self.widen(lock.try_write(ByteRange::new(offset, end.checked_sub(offset)?)?)?)

@@ -1,14 +1,16 @@
 //! Reading.
 //!
-//! **Structure.** Pages in memory are copied out under the shared inode lock: one lock, one lookup and one
-//! copy per page, and, if tasks share the file, a look at the page's version before and after. Who meets
-//! writers of that page again and again shares its range, or, if that is taken, has the inode alone. Where a page is missing, [`Volume::read_missing`] reads a run of pages whose blocks
-//! are contiguous, checks each page against the CRC in its slot, gives the caller its part and puts the
-//! pages in the cache. Holes and unwritten slots read as zeroes and take no memory.
+//! **Structure.** Pages in memory are copied out under the shared inode lock: one lock, one lookup
+//! and one copy per page, and, if tasks share the file, a look at the page's version before and
+//! after. Who meets writers of that page again and again shares its range, or, if that is taken,
+//! has the inode alone. Where a page is missing, [`Volume::read_missing`] reads a run of pages
+//! whose blocks are contiguous, checks each page against the CRC in its slot, gives the caller its
+//! part and puts the pages in the cache. Holes and unwritten slots read as zeroes and take no
+//! memory.
 //!
-//! **Invariants.** Blocks are read under the shared inode lock: the map cannot change meanwhile, so no
-//! block is reused under the reader. A page is put in the cache only if the map has not changed since.
-//! Pages with errors fail alone. **On a crash** nothing is lost by a reader.
+//! **Invariants.** Blocks are read under the shared inode lock: the map cannot change meanwhile, so
+//! no block is reused under the reader. A page is put in the cache only if the map has not changed
+//! since. Pages with errors fail alone. **On a crash** nothing is lost by a reader.
 
 use std::ops::Range;
 
@@ -36,7 +38,8 @@ const RUN_PAGES_MAX: u64 = 256;
 pub enum ReadMode {
     /// Pages read stay in memory.
     Cached,
-    /// What is in memory is used, the rest comes from the device and is not kept: there is a cache above.
+    /// What is in memory is used, the rest comes from the device and is not kept: there is a cache
+    /// above.
     Bypass,
 }
 
@@ -48,12 +51,12 @@ pub(super) fn split(offset: u64) -> (u64, usize) {
 }
 
 impl FileSystem {
-    /// Reads into `buf` from `offset` on; fewer bytes than asked for only at the end of the file, or in
-    /// front of a page that cannot be read.
+    /// Reads into `buf` from `offset` on; fewer bytes than asked for only at the end of the file,
+    /// or in front of a page that cannot be read.
     ///
     /// # Errors
-    /// `Corrupt` when a page is not what was written, errors of the device, `Invalid` when the inode is
-    /// not a regular file.
+    /// `Corrupt` when a page is not what was written, errors of the device, `Invalid` when the
+    /// inode is not a regular file.
     pub fn read(
         &self,
         inode: &InodeRef,
@@ -78,8 +81,8 @@ impl FileSystem {
                 .0
                 .read_missing(inode, at + to_u64(hit), &mut rest[hit..len], mode)
             {
-                // The end of the file is where it was seen: behind it may be another moment's half of
-                // the page.
+                // The end of the file is where it was seen: behind it may be another moment's half
+                // of the page.
                 Ok(read) if hit + read == len => {
                     done += read;
                     break;
@@ -134,7 +137,8 @@ enum Gap {
 }
 
 impl Volume {
-    /// How much of `rest` the file has at `offset`, and how much of that was in memory and is in `rest` now.
+    /// How much of `rest` the file has at `offset`, and how much of that was in memory and is in
+    /// `rest` now.
     #[inline]
     fn read_in_memory(&self, inode: &Inode, offset: u64, rest: &mut [u8]) -> (usize, usize) {
         if let Some(found) = self.read_beside(inode, offset, rest) {
@@ -155,7 +159,8 @@ impl Volume {
     #[inline]
     fn read_beside(&self, inode: &Inode, offset: u64, rest: &mut [u8]) -> Option<(usize, usize)> {
         let state = inode.state.read();
-        // The range lock is made by who has the inode alone: if there is none now, nobody writes beside us.
+        // The range lock is made by who has the inode alone: if there is none now, nobody writes
+        // beside us.
         let writers = match inode.ranges.are_locked() {
             true if self.options.volume_rules.ranges != RangeRule::Unchecked => Writers::Beside,
             _ => Writers::None,
@@ -182,7 +187,8 @@ impl Volume {
         ))
     }
 
-    /// Reads at least one byte at `offset`, whose page was missing a moment ago. `buf` ends within the file.
+    /// Reads at least one byte at `offset`, whose page was missing a moment ago. `buf` ends within
+    /// the file.
     fn read_missing(
         &self,
         inode: &Arc<Inode>,
@@ -252,8 +258,8 @@ impl Volume {
         Ok(len)
     }
 
-    /// What there is from the first page of `wanted` on, which is not in memory: no more than are wanted but for
-    /// zeroes, up to the next that is in memory. The file has at least `size` bytes.
+    /// What there is from the first page of `wanted` on, which is not in memory: no more than are
+    /// wanted but for zeroes, up to the next that is in memory. The file has at least `size` bytes.
     fn gap(&self, inode: &Inode, state: &Shared<'_>, size: u64, wanted: Range<u64>) -> Result<Gap> {
         let file = &state.file;
         let (page, pages) = (wanted.start, wanted.end - wanted.start);
@@ -295,15 +301,15 @@ impl Volume {
         Ok(Gap::Run(slots))
     }
 
-    /// Reads a run of pages into `data` and checks them; gives how many from the first on are good. The
-    /// caller holds the inode.
+    /// Reads a run of pages into `data` and checks them; gives how many from the first on are good.
+    /// The caller holds the inode.
     ///
     /// # Errors
     /// When the first page is not good.
     fn read_run(&self, inode: &Inode, page: u64, slots: &[Slot], data: &mut [u8]) -> Result<usize> {
         let first = Lba::new(slots[0].block().0);
-        // Asked before the device: what is not here by now is in its place, and stays readable there
-        // while the caller holds the inode.
+        // Asked before the device: what is not here by now is in its place, and stays readable
+        // there while the caller holds the inode.
         if self.logged.read(slots[0].block(), &mut data[..BLOCK_BYTES]) {
             check_page(inode, page, &slots[0], &data[..BLOCK_BYTES])?;
             return Ok(1);

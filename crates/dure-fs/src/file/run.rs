@@ -1,5 +1,5 @@
-//! Gathering neighbours: blocks of neighbouring slots become one run, pages with neighbouring blocks
-//! become one device request.
+//! Gathering neighbours: blocks of neighbouring slots become one run, pages with neighbouring
+//! blocks become one device request.
 
 use crate::format::slot::LEAF_GRANULE_SLOTS;
 use crate::op::SlotRef;

@@ -1,7 +1,7 @@
 //! Finding data and holes.
 //!
-//! Data is what a written slot names, and what is dirty in memory. Preallocated pages are holes until
-//! they are written. The end of the file is a hole.
+//! Data is what a written slot names, and what is dirty in memory. Preallocated pages are holes
+//! until they are written. The end of the file is a hole.
 
 use super::added::Added;
 use super::map::MapReader;
@@ -33,8 +33,8 @@ impl FileSystem {
         Ok(super::regular(inode)?.outline.size())
     }
 
-    /// The first offset at or behind `offset` that is data, or a hole. `None` when there is none: the
-    /// offset is at or behind the end of the file, or only a hole follows.
+    /// The first offset at or behind `offset` that is data, or a hole. `None` when there is none:
+    /// the offset is at or behind the end of the file, or only a hole follows.
     ///
     /// # Errors
     /// `Corrupt` and device errors of reading the map; `Invalid` for another type of inode.
@@ -93,7 +93,8 @@ fn known(inode: &Inode, offset: u64, target: SeekTarget) -> Option<Option<u64>> 
     found.map(Some).or_else(|| is_behind().then_some(None))
 }
 
-/// What it says about the file that the first data, or hole, from the beginning of `page` on is at `found`.
+/// What it says about the file that the first data, or hole, from the beginning of `page` on is at
+/// `found`.
 fn stretch(page: u64, found: u64, size: u64, target: SeekTarget) -> Option<Stretch> {
     let start = page * BLOCK_BYTES_U64;
     match target {

@@ -32,8 +32,8 @@ pub(super) struct Cut {
 /// A time that the record does not know of, in ns since 1970; 0: none.
 #[derive(Debug, Default)]
 struct PendingTime(
-    /// Written by who shares the inode and has a range of it alone; taken by who has it alone. Relaxed:
-    /// the inode's lock orders these.
+    /// Written by who shares the inode and has a range of it alone; taken by who has it alone.
+    /// Relaxed: the inode's lock orders these.
     AtomicU64,
 );
 
@@ -50,7 +50,8 @@ impl PendingTime {
         }
     }
 
-    /// Says whether that changed it. A later time stays: who shares the inode may be slow to note his.
+    /// Says whether that changed it. A later time stays: who shares the inode may be slow to note
+    /// his.
     fn set(&self, now: u64) -> bool {
         // Load first: within a tick of the clock the line stays shared.
         self.0.load(Ordering::Relaxed) < now && self.0.fetch_max(now, Ordering::Relaxed) < now
@@ -74,8 +75,9 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// A write has the file alone; `met`: another core had it before. Whether tasks on both share it, as far as
-    /// can be seen. A task that moves from core to core writes longer than tasks that take turns.
+    /// A write has the file alone; `met`: another core had it before. Whether tasks on both share
+    /// it, as far as can be seen. A task that moves from core to core writes longer than tasks that
+    /// take turns.
     pub(super) fn note(&mut self, met: bool) -> bool {
         if met {
             (self.taken, self.run) = (self.taken + 1, 0);
@@ -96,8 +98,8 @@ const RUN_WRITES: u32 = 64;
 
 /// Pages, size and times of a file as its users see them. Owner: [inode.state].
 ///
-/// The record next to it is what is logged: `size >= record.size`, and the difference, pending times
-/// and dirty pages go into the record by write-back.
+/// The record next to it is what is logged: `size >= record.size`, and the difference, pending
+/// times and dirty pages go into the record by write-back.
 #[derive(Debug, Default)]
 pub(crate) struct FileState {
     /// Bytes, as users see them; while pages wait in [`super::Added`], a lower bound.
@@ -130,8 +132,8 @@ impl FileState {
         }
     }
 
-    /// Bytes, as who has the inode alone sees them. For who shares it a lower bound, that stays meanwhile:
-    /// `Inode::size_up_to`.
+    /// Bytes, as who has the inode alone sees them. For who shares it a lower bound, that stays
+    /// meanwhile: `Inode::size_up_to`.
     #[inline]
     pub(crate) fn size(&self) -> u64 {
         self.size
@@ -143,7 +145,8 @@ impl FileState {
         self.size = size;
     }
 
-    /// Pages and a size that came beside others are in the state from now on. The caller has the inode alone.
+    /// Pages and a size that came beside others are in the state from now on. The caller has the
+    /// inode alone.
     pub(super) fn settle(&mut self, pages: PageStore, size: Option<u64>) {
         assert!(
             pages.present() == 0 || (self.cached_on.is_some() && self.dirty_on.is_some()),
@@ -178,8 +181,8 @@ impl FileState {
         ShownChange::Found
     }
 
-    /// This record, whose attributes changed beside writers, is about to be that of the inode: its time of
-    /// change counts, unless they have set a later one.
+    /// This record, whose attributes changed beside writers, is about to be that of the inode: its
+    /// time of change counts, unless they have set a later one.
     pub(crate) fn attributes_come(&mut self, record: &InodeRecord) {
         self.ctime.yield_to(stamp_of(record.ctime));
     }
@@ -224,8 +227,9 @@ impl FileState {
         self.pages.is_clean() && !self.is_ahead(record) && self.cut.is_none()
     }
 
-    /// The size that may be logged with the pages of a batch: `size` was visible when they were copied,
-    /// `next` is the first dirty page not among them. Below it everything is on the device, holes count.
+    /// The size that may be logged with the pages of a batch: `size` was visible when they were
+    /// copied, `next` is the first dirty page not among them. Below it everything is on the device,
+    /// holes count.
     pub(super) fn loggable_size(record: &InodeRecord, size: u64, next: Option<u64>) -> U64 {
         let filled = next.map_or(u64::MAX, |page| page * crate::units::BLOCK_BYTES_U64);
         U64::new(record.size.get().max(size.min(filled)))

@@ -1,13 +1,14 @@
 //! fsync and sync.
 //!
-//! **Structure.** Write-back makes operations of what is pending; commit makes the inode's operations,
-//! and what they depend on, durable and valid with one flush. The caller does all of it: nothing is handed
-//! to another thread.
+//! **Structure.** Write-back makes operations of what is pending; commit makes the inode's
+//! operations, and what they depend on, durable and valid with one flush. The caller does all of
+//! it: nothing is handed to another thread.
 //!
-//! **Invariants.** Data was written before the operation that names it joined the journal, so the flush
-//! of any commit that holds the operation covers the data (rule `flush=one`; recovery checks the CRCs of
-//! slots above `durable_upto`). With `flush=two` the data was flushed before the operation joined.
-//! **On a crash** after fsync returned, all that was written before it began is there.
+//! **Invariants.** Data was written before the operation that names it joined the journal, so the
+//! flush of any commit that holds the operation covers the data (rule `flush=one`; recovery checks
+//! the CRCs of slots above `durable_upto`). With `flush=two` the data was flushed before the
+//! operation joined. **On a crash** after fsync returned, all that was written before it began is
+//! there.
 
 use super::writeback::{Extent, Way};
 use crate::error::Result;
@@ -78,7 +79,8 @@ impl FileSystem {
 impl Volume {
     /// The operations that concerned the inode and are not known to be valid.
     fn pending_marks(&self, inode: &Inode) -> Vec<Mark> {
-        // Shared: reads and overwrites go on, and a sync that has nothing to do writes nothing they read.
+        // Shared: reads and overwrites go on, and a sync that has nothing to do writes nothing they
+        // read.
         let state = inode.state.read();
         let mut marks = state.file.marks.clone();
         for &mark in inode.state.attributes(&state).marks() {

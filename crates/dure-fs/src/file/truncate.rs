@@ -1,14 +1,16 @@
 //! Making files shorter and longer.
 //!
-//! **Structure.** Longer is a matter of memory, also beside others ([`super::add`]): the size is pending until
-//! write-back logs it; the same size with nothing behind it changes times only, beside others who share the
-//! file. Shorter is one operation if few slots go (see `map::free`); else the first one also logs an intent
-//! {inode, size} in the orphan list, and further ones free the rest.
+//! **Structure.** Longer is a matter of memory, also beside others ([`super::add`]): the size is
+//! pending until write-back logs it; the same size with nothing behind it changes times only,
+//! beside others who share the file. Shorter is one operation if few slots go (see `map::free`);
+//! else the first one also logs an intent {inode, size} in the orphan list, and further ones free
+//! the rest.
 //!
-//! **Invariants.** The first operation has the new size and, if the end is inside a page, that page with a
-//! zero tail, written out of place beforehand: there is no state in which old bytes lie behind the end.
-//! While slots behind the end remain, `FileState::cut` hides them and the write-back mutex keeps the map
-//! from growing there. **On a crash** the intent is found and the rest is freed by the mount.
+//! **Invariants.** The first operation has the new size and, if the end is inside a page, that page
+//! with a zero tail, written out of place beforehand: there is no state in which old bytes lie
+//! behind the end. While slots behind the end remain, `FileState::cut` hides them and the
+//! write-back mutex keeps the map from growing there. **On a crash** the intent is found and the
+//! rest is freed by the mount.
 
 use dure_sync::Arc;
 
@@ -35,8 +37,8 @@ impl Volume {
     /// Sets the size of a regular file. The caller holds no inode lock.
     ///
     /// # Errors
-    /// `TooLarge`, `NoSpace`, `Stopped`; `Corrupt` or a device error when the page in which the file is
-    /// to end cannot be read.
+    /// `TooLarge`, `NoSpace`, `Stopped`; `Corrupt` or a device error when the page in which the
+    /// file is to end cannot be read.
     pub(crate) fn truncate(&self, inode: &InodeRef, size: u64) -> Result<()> {
         let inode = super::regular(inode)?;
         self.check_writable()?;
@@ -78,8 +80,8 @@ impl Volume {
         Ok(mapped.is_none() && file.pages.next_present(behind..u64::MAX).is_none())
     }
 
-    /// A truncate to the size that the file has, beside others, if something of it waits for write-back
-    /// already. False: nothing done.
+    /// A truncate to the size that the file has, beside others, if something of it waits for
+    /// write-back already. False: nothing done.
     fn stamp_end(&self, inode: &Inode, size: u64) -> Result<bool> {
         let state = inode.state.read();
         // Only who has the inode alone may list it.
@@ -137,14 +139,15 @@ impl Volume {
         if tail_bytes(size) > 0
             && let Some(page) = file.pages.get_mut(size / BLOCK_BYTES_U64)
         {
-            // Clean or dirty, its slot has a zero tail too: rewritten now, or never longer than this.
+            // Clean or dirty, its slot has a zero tail too: rewritten now, or never longer than
+            // this.
             page.bytes_mut()[tail_bytes(size)..].fill(0);
         }
         Ok(left)
     }
 
-    /// If the file will end inside a page whose old bytes are on the device: writes that page with a
-    /// zero tail to a new block.
+    /// If the file will end inside a page whose old bytes are on the device: writes that page with
+    /// a zero tail to a new block.
     fn save_tail(&self, inode: &Inode, size: u64) -> Result<Option<Target>> {
         let core = self.partition();
         let page = size / BLOCK_BYTES_U64;
@@ -249,7 +252,8 @@ impl Volume {
         Ok(())
     }
 
-    /// One step of freeing all slots from `to_page` on; true when more are left. Pages in memory go too.
+    /// One step of freeing all slots from `to_page` on; true when more are left. Pages in memory go
+    /// too.
     fn shrink(&self, inode: &Inode, to_page: u64) -> Result<bool> {
         let _held = inode.writeback().lock();
         let mut op = self.op(OpKind::Truncate, OpClass::Delete, FREE_NODES_MAX)?;

@@ -1,14 +1,15 @@
 //! Writing into the page cache.
 //!
-//! **Structure.** A write goes in steps of at most 64 pages. If all pages of a step are dirty already
-//! (so hold their memory and their reserved blocks), it is one lock, one lookup and one copy per page.
-//! Otherwise the step takes memory and blocks first, with no lock held, and looks again under the lock.
+//! **Structure.** A write goes in steps of at most 64 pages. If all pages of a step are dirty
+//! already (so hold their memory and their reserved blocks), it is one lock, one lookup and one
+//! copy per page. Otherwise the step takes memory and blocks first, with no lock held, and looks
+//! again under the lock.
 //!
-//! **Invariants.** A page becomes dirty only with a reserved block. Bytes of a page behind the end of
-//! the file are zero, in memory and on the device. A step is atomic against reads, other writes and
-//! truncates: it has the inode alone, or, in a file that tasks share, its range ([`super::ranges`]), and
-//! overwrites dirty pages or adds new ones ([`super::add`]).
-//! **On a crash** what was not written back is lost, wholly per page.
+//! **Invariants.** A page becomes dirty only with a reserved block. Bytes of a page behind the end
+//! of the file are zero, in memory and on the device. A step is atomic against reads, other writes
+//! and truncates: it has the inode alone, or, in a file that tasks share, its range
+//! ([`super::ranges`]), and overwrites dirty pages or adds new ones ([`super::add`]). **On a
+//! crash** what was not written back is lost, wholly per page.
 
 use dure_sync::range_lock::{Access, ByteRange};
 use dure_sync::{Arc, RwLockWriteGuard};
@@ -101,12 +102,12 @@ impl Source<'_> {
 }
 
 impl FileSystem {
-    /// Writes `data` at `offset`, extending the file as needed. Fewer bytes than given are written only
-    /// when the rest meets an error.
+    /// Writes `data` at `offset`, extending the file as needed. Fewer bytes than given are written
+    /// only when the rest meets an error.
     ///
     /// # Errors
-    /// `NoSpace`, `TooLarge`, `ReadOnly`, `Stopped`; `Corrupt` and device errors when part of a page is
-    /// written whose rest cannot be read; `Invalid` when the inode is not a regular file.
+    /// `NoSpace`, `TooLarge`, `ReadOnly`, `Stopped`; `Corrupt` and device errors when part of a
+    /// page is written whose rest cannot be read; `Invalid` when the inode is not a regular file.
     pub fn write(&self, inode: &InodeRef, offset: u64, data: &[u8], stamp: Stamp) -> Result<usize> {
         let inode = super::regular(inode)?;
         self.0.check_writable()?;
@@ -130,8 +131,8 @@ impl FileSystem {
             .write_at(inode, range.as_ref(), offset, source, stamp)
     }
 
-    /// Writes `data` at the end of the file; says where that was. Appends of up to 4 MiB (a quarter of
-    /// the page cache, if that is less) are atomic; longer ones are several.
+    /// Writes `data` at the end of the file; says where that was. Appends of up to 4 MiB (a quarter
+    /// of the page cache, if that is less) are atomic; longer ones are several.
     ///
     /// # Errors
     /// As [`FileSystem::write`].
@@ -175,8 +176,8 @@ pub(super) fn pages_of(offset: u64, len: usize) -> std::ops::Range<u64> {
 }
 
 impl Volume {
-    /// Overwrites bytes of pages that are dirty already and within the file, beside other tasks in other
-    /// ranges. False: nothing done.
+    /// Overwrites bytes of pages that are dirty already and within the file, beside other tasks in
+    /// other ranges. False: nothing done.
     #[inline]
     fn overwrite_shared(
         &self,
@@ -202,7 +203,8 @@ impl Volume {
         done
     }
 
-    /// Writes all of `source` at `offset`, in steps. If the file has a range lock, the caller holds `range`.
+    /// Writes all of `source` at `offset`, in steps. If the file has a range lock, the caller holds
+    /// `range`.
     pub(super) fn write_at(
         &self,
         inode: &Arc<Inode>,
@@ -236,8 +238,8 @@ impl Volume {
         Ok(done)
     }
 
-    /// One atomic step. Gives where it wrote and how much: all, or what came before a page that cannot
-    /// be read.
+    /// One atomic step. Gives where it wrote and how much: all, or what came before a page that
+    /// cannot be read.
     fn write_step(
         &self,
         inode: &Arc<Inode>,
@@ -274,7 +276,8 @@ impl Volume {
                 return Ok((offset, written));
             }
             drop(state);
-            // The first time what is missing now; if that changes before the lock is back, all of it.
+            // The first time what is missing now; if that changes before the lock is back, all of
+            // it.
             let most = pages_of(offset, source.len());
             let most = u32::try_from(most.end - most.start + 1).expect("a step is short");
             let want = match grant.take() {
@@ -288,8 +291,8 @@ impl Volume {
         }
     }
 
-    /// The inode, alone. If somebody else is there, or cores take turns, tasks have met in the file, and the next
-    /// ones take ranges.
+    /// The inode, alone. If somebody else is there, or cores take turns, tasks have met in the
+    /// file, and the next ones take ranges.
     #[inline]
     fn alone<'i>(&self, inode: &'i Inode) -> Exclusive<'i> {
         let unshared = inode.state.try_write();
@@ -375,8 +378,8 @@ impl Volume {
     }
 }
 
-/// The warm path: copies into pages that are all dirty already, within the file. False: nothing done. The
-/// caller has the inode, or the range of it, alone.
+/// The warm path: copies into pages that are all dirty already, within the file. False: nothing
+/// done. The caller has the inode, or the range of it, alone.
 #[inline]
 fn overwrite(state: &InodeState, offset: u64, source: Source<'_>, readers: Readers) -> bool {
     let (page, within) = split(offset);

@@ -1,15 +1,17 @@
 //! Write-back: dirty pages become blocks, and slots that name them.
 //!
-//! **Structure.** Under the inode's write-back mutex, in batches: take dirty pages (with the inode alone) and
-//! copy them (sharing it with readers, and with writers of other pages), find their slots, allocate blocks, write the copies in long runs ([`super::blocks`]),
-//! then one operation stores the slots with their CRCs, the size and the times.
+//! **Structure.** Under the inode's write-back mutex, in batches: take dirty pages (with the inode
+//! alone) and copy them (sharing it with readers, and with writers of other pages), find their
+//! slots, allocate blocks, write the copies in long runs ([`super::blocks`]), then one operation
+//! stores the slots with their CRCs, the size and the times.
 //!
-//! **Invariants.** Data is written out of place, or into a block that was preallocated and never counted:
-//! a page is old or new after a crash, never a mixture. The CRC is of the private copy, so it is of what
-//! was written (model case 12). The logged size never covers a page that is not on the device: batches go
-//! upwards and a batch logs no size beyond the next dirty page. A failed batch leaves its pages dirty,
-//! with their reserved blocks. **On a crash** before the operation is durable the old slots count, and the
-//! new blocks are free; the rule `flush=two` also keeps the log from being durable before the data.
+//! **Invariants.** Data is written out of place, or into a block that was preallocated and never
+//! counted: a page is old or new after a crash, never a mixture. The CRC is of the private copy, so
+//! it is of what was written (model case 12). The logged size never covers a page that is not on
+//! the device: batches go upwards and a batch logs no size beyond the next dirty page. A failed
+//! batch leaves its pages dirty, with their reserved blocks. **On a crash** before the operation is
+//! durable the old slots count, and the new blocks are free; the rule `flush=two` also keeps the
+//! log from being durable before the data.
 
 use std::ops::Range;
 
@@ -34,7 +36,8 @@ use crate::volume::{DataMode, FlushRule, Volume};
 pub(super) const BATCH_PAGES: usize = 256;
 /// Leaves one batch touches at most; bounds the nodes its operation makes dirty.
 const BATCH_LEAVES: usize = 16;
-/// Nodes that a batch within one leaf touches at most: the inode's, the leaf, new roots, a new branch.
+/// Nodes that a batch within one leaf touches at most: the inode's, the leaf, new roots, a new
+/// branch.
 const ONE_LEAF_NODES: u32 = 2 + 2 * HEIGHT_MAX;
 /// Checkpoints a batch tries to get room in the table of logged blocks.
 const TABLE_ROUNDS: u32 = 3;
@@ -57,8 +60,8 @@ pub(crate) enum Extent {
 pub(crate) enum Way {
     /// To its blocks: for write-back that nobody waits for.
     Blocks,
-    /// Into the log together with the slots, if it is little: one device write before the flush of a
-    /// fsync instead of two (see [`crate::logged`]).
+    /// Into the log together with the slots, if it is little: one device write before the flush of
+    /// a fsync instead of two (see [`crate::logged`]).
     Log,
 }
 
@@ -141,8 +144,8 @@ impl Volume {
         let size = inode.outline.size();
         let mut written = self.write_batches(inode, way)?;
         self.log_ahead(inode, extent)?;
-        // A page written meanwhile into a hole below the size holds the logged size back; its own round
-        // brings the size along, as no page that is written later does.
+        // A page written meanwhile into a hole below the size holds the logged size back; its own
+        // round brings the size along, as no page that is written later does.
         if self.is_behind(inode, size) {
             written += self.write_batches(inode, way)?;
             self.log_ahead(inode, extent)?;
@@ -217,8 +220,8 @@ impl Volume {
         let mut alone = inode.state.write_unseen();
         let state = &mut *alone;
         let file = &mut state.file;
-        // No slot may be filled beyond the logged size while a page below it is missing: a crash would
-        // leave data behind the end, and a later extension would bring it to light.
+        // No slot may be filled beyond the logged size while a page below it is missing: a crash
+        // would leave data behind the end, and a later extension would bring it to light.
         let start = range.start.min(state.record.size.get() / BLOCK_BYTES_U64);
         let range = start..range.end;
         let mut pages = Vec::new();
@@ -247,9 +250,9 @@ impl Volume {
         for &page in &pages {
             file.pages.begin_writing(page);
         }
-        // The copies keep only those out who need the inode alone. Who shares it writes to dirty pages only, so
-        // not to these; and what he adds waits beside the state: neither the size here nor what else is dirty
-        // changes before the last byte is copied.
+        // The copies keep only those out who need the inode alone. Who shares it writes to dirty
+        // pages only, so not to these; and what he adds waits beside the state: neither the size
+        // here nor what else is dirty changes before the last byte is copied.
         let state = RwLockWriteGuard::downgrade(alone);
         let file = &state.file;
         let copies = match pages[..] {
@@ -384,8 +387,8 @@ impl Volume {
             }
         }
         edit.end();
-        // Nothing can fail from here on. The content must be in the table before the handle joins: a
-        // checkpoint with the handle in its cut lets the log go, and places what it finds there.
+        // Nothing can fail from here on. The content must be in the table before the handle joins:
+        // a checkpoint with the handle in its cut lets the log go, and places what it finds there.
         if let Some(room) = room {
             self.keep_logged(&mut batch.copies, targets, room);
         }
@@ -399,8 +402,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Room for a batch that is to go into the log, if it may: it is short, a handle takes it, and so
-    /// does the table of what is not in its place.
+    /// Room for a batch that is to go into the log, if it may: it is short, a handle takes it, and
+    /// so does the table of what is not in its place.
     fn room_in_log(&self, way: Way, pages: usize, nodes: u32) -> Option<Room<'_>> {
         let short = pages <= to_usize(self.options.log_data_pages.into());
         let fits = way == Way::Log && short && pages <= self.data_pages_max(nodes);
@@ -412,8 +415,8 @@ impl Volume {
         self.logged.room_that_pays(self.partition(), pages)
     }
 
-    /// Room for a batch that has to go into the log (`data=journal`): a checkpoint empties the table. No
-    /// inode lock is held.
+    /// Room for a batch that has to go into the log (`data=journal`): a checkpoint empties the
+    /// table. No inode lock is held.
     fn room_for_all(&self, pages: usize) -> Result<Room<'_>> {
         let core = self.partition();
         for _ in 0..TABLE_ROUNDS {
@@ -458,8 +461,8 @@ impl Volume {
 
     /// Logs a size and times that no page brought along.
     fn log_ahead(&self, inode: &Inode, extent: Extent) -> Result<()> {
-        // Nobody pins an inode for its write-back: it may have been deleted since it was listed, also
-        // while the operation began, and its granule may hold the next inode by now.
+        // Nobody pins an inode for its write-back: it may have been deleted since it was listed,
+        // also while the operation began, and its granule may hold the next inode by now.
         let needed = |state: &InodeState| match extent {
             _ if state.record.is_free() => false,
             Extent::Data => state.file.is_longer(&state.record),

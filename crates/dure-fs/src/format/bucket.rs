@@ -1,10 +1,11 @@
 //! Directory hash buckets: a header with the directory's stamps, then entries.
 //!
-//! A directory is a trie of bucket nodes over the 64-bit name hash: level 0 takes the top three bits,
-//! level n the next three. A bucket that overflows moves its entries to a child node (`child`) and
-//! keeps only its stamps. So the order of a walk is the order of hashes, and a readdir cookie is the
-//! upper 59 bits of a hash and, below them, the entry's 4-bit *ordinal*: entries of a directory whose
-//! upper 59 hash bits agree have different ordinals, for as long as they exist.
+//! A directory is a trie of bucket nodes over the 64-bit name hash: level 0 takes the top three
+//! bits, level n the next three. A bucket that overflows moves its entries to a child node
+//! (`child`) and keeps only its stamps. So the order of a walk is the order of hashes, and a
+//! readdir cookie is the upper 59 bits of a hash and, below them, the entry's 4-bit *ordinal*:
+//! entries of a directory whose upper 59 hash bits agree have different ordinals, for as long as
+//! they exist.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -20,8 +21,8 @@ pub const ENTRY_HEADER_BYTES: usize = 12;
 /// Longest name.
 pub const NAME_MAX: usize = 255;
 const _: () = assert!(ENTRY_HEADER_BYTES + NAME_MAX <= ENTRY_BYTES);
-/// Most levels of a directory. Level 18 uses bits 7..=9 of the hash, so that entries whose upper 59 bits
-/// agree are always in one bucket.
+/// Most levels of a directory. Level 18 uses bits 7..=9 of the hash, so that entries whose upper 59
+/// bits agree are always in one bucket.
 pub const LEVELS_MAX: u32 = 19;
 /// Entries whose upper 59 hash bits may agree: an ordinal has four bits.
 pub const ORDINALS: u8 = 16;

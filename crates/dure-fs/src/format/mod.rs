@@ -1,9 +1,9 @@
 //! Every byte dure-fs puts on the medium. `docs/format.md` is the same in prose.
 //!
 //! One file per structure; each holds the `#[repr(C)]` little-endian struct with its version in the
-//! name, const asserts for sizes, and the functions that turn bytes into a validated value and back.
-//! Nothing outside this folder knows an offset. Small structures that are rewritten in place are
-//! slotted pairs (`dure_journal::format::slotted`); a torn write of one slot leaves the other.
+//! name, const asserts for sizes, and the functions that turn bytes into a validated value and
+//! back. Nothing outside this folder knows an offset. Small structures that are rewritten in place
+//! are slotted pairs (`dure_journal::format::slotted`); a torn write of one slot leaves the other.
 
 pub mod blob;
 pub mod bucket;

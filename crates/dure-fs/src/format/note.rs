@@ -10,8 +10,8 @@ pub const FREE_NODE: u8 = 2;
 /// Note kind: blocks were allocated for, or freed from, slots. Payload [`BlocksV1`].
 pub const BLOCKS: u8 = 3;
 
-/// Note kind: the content of a block that a slot of the same handle names. Payload [`DataV1`], then the
-/// block's 4096 bytes.
+/// Note kind: the content of a block that a slot of the same handle names. Payload [`DataV1`], then
+/// the block's 4096 bytes.
 pub const DATA: u8 = 4;
 
 /// Begin or end of a node's life.
@@ -33,8 +33,8 @@ const _: () = assert!(size_of::<LifeV1>() == 32);
 /// The current version.
 pub type Life = LifeV1;
 
-/// `count` blocks from `first` belong, or belonged, to the slots from `slot` on of one granule. Liveness
-/// is decided by what the slots say in the recovered state.
+/// `count` blocks from `first` belong, or belonged, to the slots from `slot` on of one granule.
+/// Liveness is decided by what the slots say in the recovered state.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]
 pub struct BlocksV1 {

@@ -1,5 +1,6 @@
 //! Orphan slots: inodes to be freed, or truncated further, after a crash. One chain of orphan nodes
-//! per partition; the first one is nid `1 + partition`. Granules 0..6 hold slots, granule 6 the link.
+//! per partition; the first one is nid `1 + partition`. Granules 0..6 hold slots, granule 6 the
+//! link.
 
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -13,7 +14,8 @@ pub const LINK_GRANULE: u8 = 6;
 /// `intent`: the inode has no name; free it.
 pub const INTENT_DELETE: u64 = u64::MAX;
 
-/// One slot. `ino == 0`: free. `intent`: [`INTENT_DELETE`], or the size a truncate is going down to.
+/// One slot. `ino == 0`: free. `intent`: [`INTENT_DELETE`], or the size a truncate is going down
+/// to.
 #[derive(
     FromBytes,
     IntoBytes,

@@ -68,8 +68,8 @@ impl Slot {
         }
     }
 
-    /// A written page that the log may name although its data was lost with the power: recovery then
-    /// makes it an unwritten one (`data=writeback`).
+    /// A written page that the log may name although its data was lost with the power: recovery
+    /// then makes it an unwritten one (`data=writeback`).
     #[must_use]
     pub fn written_unordered(block: BlockNo, crc: u32) -> Slot {
         let slot = Slot::written(block, crc);

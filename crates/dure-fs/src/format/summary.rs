@@ -1,5 +1,6 @@
-//! Segment summaries: the owner of every block, for the cleaner and the check. A summary is believed
-//! only after the owner has been asked: a slot (or the NAT) that does not point back is right.
+//! Segment summaries: the owner of every block, for the cleaner and the check. A summary is
+//! believed only after the owner has been asked: a slot (or the NAT) that does not point back is
+//! right.
 
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

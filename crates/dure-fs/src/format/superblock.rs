@@ -1,5 +1,5 @@
-//! The superblock: what mkfs decided and nothing ever changes. Two copies, in the first and the last
-//! block of the volume; each is valid by itself (magic, checksum, own address).
+//! The superblock: what mkfs decided and nothing ever changes. Two copies, in the first and the
+//! last block of the volume; each is valid by itself (magic, checksum, own address).
 
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -121,8 +121,8 @@ impl SuperBlock {
     /// Reads a copy found at block `address`.
     ///
     /// # Errors
-    /// `NotDure` when the magic is not there, `Corrupt` when checksum, address or reserved bytes are
-    /// wrong, `Unsupported` for a newer version or unknown incompatible features.
+    /// `NotDure` when the magic is not there, `Corrupt` when checksum, address or reserved bytes
+    /// are wrong, `Unsupported` for a newer version or unknown incompatible features.
     pub fn open(block: &[u8], address: u64) -> Result<SuperBlock> {
         let (sb, _) = SuperBlock::read_from_prefix(block).map_err(|_| Error::NotDure)?;
         if sb.magic[..7] != MAGIC[..7] {

@@ -1,11 +1,12 @@
 //! Access times, kept in memory until something writes the inode: a read costs no operation.
 //!
 //! **Structure.** A read notes its time in the inode ([`AccessTimeCell`]) and the core's flag in
-//! [`AccessTimes`]. Any operation that writes the inode takes the time along. What is left is written by
-//! sync, background work and unmount, which look through the inode cache only if some flag is set; and by
-//! whoever drops the last pin of an inode that the cache would like to evict. **Invariants.** An inode
-//! whose time waits is not evicted. A time that finds no room at once is given up: a read must neither
-//! fail nor wait for that. **On a crash** reads since the last sync have left no trace.
+//! [`AccessTimes`]. Any operation that writes the inode takes the time along. What is left is
+//! written by sync, background work and unmount, which look through the inode cache only if some
+//! flag is set; and by whoever drops the last pin of an inode that the cache would like to evict.
+//! **Invariants.** An inode whose time waits is not evicted. A time that finds no room at once is
+//! given up: a read must neither fail nor wait for that. **On a crash** reads since the last sync
+//! have left no trace.
 
 use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use dure_sync::{CoreId, PerCore};
@@ -63,8 +64,8 @@ impl AccessTime {
 }
 
 impl AccessTimeCell {
-    /// Notes a read at `now`, if the mount option wants it; says whether that changed the time. `mtime`
-    /// and `ctime` are the inode's.
+    /// Notes a read at `now`, if the mount option wants it; says whether that changed the time.
+    /// `mtime` and `ctime` are the inode's.
     pub(crate) fn touch(
         &self,
         policy: AccessTime,
@@ -74,9 +75,11 @@ impl AccessTimeCell {
     ) -> bool {
         let current = self.current(record);
         let wanted = policy.wants(current, (mtime, ctime), now);
-        // Within a tick of the clock the line stays shared, also when the record has got the time meanwhile.
+        // Within a tick of the clock the line stays shared, also when the record has got the time
+        // meanwhile.
         let differs = wanted && nanos(current) != nanos(now);
-        // Relaxed: a time of its own. A later one stays: of two readers the slower one may come last.
+        // Relaxed: a time of its own. A later one stays: of two readers the slower one may come
+        // last.
         differs && self.0.fetch_max(nanos(now), Ordering::Relaxed) < nanos(now)
     }
 
@@ -98,7 +101,8 @@ impl AccessTimeCell {
     pub(crate) fn clear(&self) {
         // Nothing is written where nothing changes: others read the line.
         if self.is_pending() {
-            // Relaxed: a time of its own; a read that is noted meanwhile may be lost, which is harmless.
+            // Relaxed: a time of its own; a read that is noted meanwhile may be lost, which is
+            // harmless.
             self.0.store(0, Ordering::Relaxed);
         }
     }
@@ -113,7 +117,8 @@ impl AccessTimeCell {
 /// Whether some inode has a time that waits.
 #[derive(Debug)]
 pub(crate) struct AccessTimes {
-    /// Set by readers on their core, after the time itself; cleared by whoever is about to write all.
+    /// Set by readers on their core, after the time itself; cleared by whoever is about to write
+    /// all.
     waiting: PerCore<AtomicBool>,
 }
 
@@ -127,8 +132,8 @@ impl AccessTimes {
 
     /// A time was noted by a reader on `core`.
     pub(crate) fn note(&self, core: CoreId) {
-        // Release, and a swap where a store would do: it comes either before the swap in `take`, which
-        // then sees the time, or after it, and the flag stays for the next one.
+        // Release, and a swap where a store would do: it comes either before the swap in `take`,
+        // which then sees the time, or after it, and the flag stays for the next one.
         self.waiting.get(core).swap(true, Ordering::Release);
     }
 
@@ -154,7 +159,8 @@ impl Volume {
         }
     }
 
-    /// Makes an operation of the inode's access time, if one waits. One that finds no room is given up.
+    /// Makes an operation of the inode's access time, if one waits. One that finds no room is given
+    /// up.
     pub(crate) fn write_access_time(&self, inode: &Inode) {
         if !inode.access_time.is_pending() {
             return;
@@ -171,8 +177,8 @@ impl Volume {
             let mut record = state.record;
             inode.access_time.merge(&mut record);
             inode.store(&mut op, &record);
-            // No mark is noted: the inode may be evicted before the operation is valid, and an fsync finds
-            // it as the granule's last writer.
+            // No mark is noted: the inode may be evicted before the operation is valid, and an
+            // fsync finds it as the granule's last writer.
             op.finish();
             state.record = record;
         }
@@ -180,8 +186,9 @@ impl Volume {
         inode.hide_unless(&state, &shown);
     }
 
-    /// The last pin of an inode with a waiting access time is gone: if the cache has no room, the time is
-    /// written now, so that the inode can be evicted, and with it those of some that were left before.
+    /// The last pin of an inode with a waiting access time is gone: if the cache has no room, the
+    /// time is written now, so that the inode can be evicted, and with it those of some that were
+    /// left before.
     pub(super) fn relieve_inodes(&self, inode: &Inode) {
         if !self.inodes.is_full(inode.ino) || self.check_writable().is_err() {
             return;

@@ -269,7 +269,8 @@ impl FileSystem {
     /// Sets attributes; the size first, the others in one operation.
     ///
     /// # Errors
-    /// `IsDirectory` or `Invalid` for the size of what is no regular file, `Invalid` for a malformed time.
+    /// `IsDirectory` or `Invalid` for the size of what is no regular file, `Invalid` for a
+    /// malformed time.
     pub fn change_attributes(&self, inode: &InodeRef, set: &SetAttributes) -> Result<()> {
         self.0.check_writable()?;
         set.check_times()?;
@@ -287,8 +288,8 @@ impl FileSystem {
     }
 }
 
-/// The attributes, which somebody asks for; `None` if the subdirectories have to be counted by who has the
-/// directory alone.
+/// The attributes, which somebody asks for; `None` if the subdirectories have to be counted by who
+/// has the directory alone.
 pub(crate) fn asked(
     inode: &Inode,
     state: &SpreadReadGuard<'_, INODE, InodeState>,
@@ -315,8 +316,8 @@ impl Inode {
         Some(record.nlink.get())
     }
 
-    /// Whether the part is still so: what is held with `whole` is, if that is current, but others may share the
-    /// directory and change its subdirectories.
+    /// Whether the part is still so: what is held with `whole` is, if that is current, but others
+    /// may share the directory and change its subdirectories.
     fn plain_holds(&self, state: &InodeState, whole: &Attributed<'_>, plain: &PlainPart) -> bool {
         whole.is_current(&self.state) && self.links(state, whole.record()) == Some(plain.nlink)
     }
@@ -325,8 +326,8 @@ impl Inode {
         InodeId::new(self.ino, self.generation, self.kind)
     }
 
-    /// What stat shows and does not change with the data. The caller holds the inode, and its attributes, which
-    /// are in `record`, as changed at `ctime`. `None` as for `links`.
+    /// What stat shows and does not change with the data. The caller holds the inode, and its
+    /// attributes, which are in `record`, as changed at `ctime`. `None` as for `links`.
     fn plain_part(
         &self,
         state: &InodeState,
@@ -361,7 +362,8 @@ impl Inode {
         }
     }
 
-    /// Who had this inode alone with `StateLock::write_unseen`, when it showed `before`, has changed it.
+    /// Who had this inode alone with `StateLock::write_unseen`, when it showed `before`, has
+    /// changed it.
     pub(crate) fn hide_unless(&self, alone: &InodeState, before: &DataPart) {
         if self.data_part(alone) != *before {
             self.state.forget();

@@ -1,22 +1,23 @@
 //! Attributes of a file changed beside those who use its data.
 //!
-//! **Problem.** chmod and setxattr, link, unlink and rename commute with reads and overwrites of the file's
-//! data. If they took the inode alone, they would keep these out, and write the lines of its lock that all
-//! of them read.
-//! **Structure.** Once readers have met in the lock of a file's state, or writers in the file, who changes
-//! attributes shares the state and has [`Changes`] alone instead. What it changed stays there, as [`Changed`],
-//! until somebody takes the state alone: that moves it into the state before anybody looks
-//! (`StateLock::take_over`). So who has the state alone need not know of this, nor who shares it for the data's sake.
+//! **Problem.** chmod and setxattr, link, unlink and rename commute with reads and overwrites of
+//! the file's data. If they took the inode alone, they would keep these out, and write the lines of
+//! its lock that all of them read. **Structure.** Once readers have met in the lock of a file's
+//! state, or writers in the file, who changes attributes shares the state and has [`Changes`] alone
+//! instead. What it changed stays there, as [`Changed`], until somebody takes the state alone: that
+//! moves it into the state before anybody looks (`StateLock::take_over`). So who has the state
+//! alone need not know of this, nor who shares it for the data's sake.
 //!
-//! **Invariants.** The record in [`Changed`], or if there is none the state's, equals the granule. It differs
-//! from the state's in attributes only: mode, owner, group, ctime, the number of names, whether an orphan slot
-//! names the file, the extended attributes. What the data goes by (size, blocks, map) changes by who has the
-//! state alone, and so do the first name of a file that had none, and the end of the inode. [`Changes`] is
-//! made by the first who wants it, stays as long as the inode is in memory, and is taken by who shares the
-//! state, and let go before it: so who has the state alone finds it free. Who shares the state and finds
-//! none goes by the state, as it was when he came: names may change beside him, extended attributes only
-//! after somebody has had the state alone. The time of the change is in the record here; who only uses the data
-//! goes by that of the state, so that a change writes no line he looks at. **On a crash** nothing of this is
+//! **Invariants.** The record in [`Changed`], or if there is none the state's, equals the granule.
+//! It differs from the state's in attributes only: mode, owner, group, ctime, the number of names,
+//! whether an orphan slot names the file, the extended attributes. What the data goes by (size,
+//! blocks, map) changes by who has the state alone, and so do the first name of a file that had
+//! none, and the end of the inode. [`Changes`] is made by the first who wants it, stays as long as
+//! the inode is in memory, and is taken by who shares the state, and let go before it: so who has
+//! the state alone finds it free. Who shares the state and finds none goes by the state, as it was
+//! when he came: names may change beside him, extended attributes only after somebody has had the
+//! state alone. The time of the change is in the record here; who only uses the data goes by that
+//! of the state, so that a change writes no line he looks at. **On a crash** nothing of this is
 //! needed: the operation is in the log.
 
 use dure_sync::atomic::{AtomicBool, Ordering};
@@ -66,7 +67,8 @@ impl XattrPlace {
 /// The extended attributes of an inode, for somebody who shares its state and reads them.
 #[derive(Debug)]
 pub(crate) struct HeldExtended<'i> {
-    /// None: when the caller came, nobody had changed them but who had the state alone, and nobody does.
+    /// None: when the caller came, nobody had changed them but who had the state alone, and nobody
+    /// does.
     changes: Option<SpreadReadGuard<'i, EXTENDED, Option<XattrPlace>>>,
     state: &'i InodeState,
 }
@@ -83,15 +85,15 @@ impl HeldExtended<'_> {
 #[derive(Debug)]
 pub(super) struct Changes {
     lock: SpreadLock<ATTRIBUTES, Option<Changed>>,
-    /// Where the extended attributes are if the state does not know; the record in `Changed` says the same. Locked
-    /// behind `lock` by who changes them, and without it by who reads them: other changes do not keep him out, and
-    /// write no line he looks at.
+    /// Where the extended attributes are if the state does not know; the record in `Changed` says
+    /// the same. Locked behind `lock` by who changes them, and without it by who reads them: other
+    /// changes do not keep him out, and write no line he looks at.
     extended: CachePadded<SpreadLock<EXTENDED, Option<XattrPlace>>>,
-    /// There is something. Set with `lock` held alone, cleared by who has the state alone. Relaxed: the
-    /// state's lock orders these.
+    /// There is something. Set with `lock` held alone, cleared by who has the state alone. Relaxed:
+    /// the state's lock orders these.
     waiting: AtomicBool,
-    /// Somebody has had the state alone since this was made: nobody goes by what the state says of extended
-    /// attributes because he found none of this. Relaxed: the state's lock orders that.
+    /// Somebody has had the state alone since this was made: nobody goes by what the state says of
+    /// extended attributes because he found none of this. Relaxed: the state's lock orders that.
     settled: AtomicBool,
     rule: AttributeRule,
 }
@@ -120,7 +122,8 @@ impl Changes {
         self.settled.load(Ordering::Relaxed)
     }
 
-    /// Moves what was changed into the state, which the caller has alone. Says whether there was anything.
+    /// Moves what was changed into the state, which the caller has alone. Says whether there was
+    /// anything.
     #[inline]
     pub(super) fn move_into(&self, state: &mut InodeState) -> bool {
         if !self.is_settled() {
@@ -189,7 +192,8 @@ impl Attributed<'_> {
         self.changes.as_ref()?.as_ref()
     }
 
-    /// Whether they are still so: others may have begun to change them, but for extended attributes.
+    /// Whether they are still so: others may have begun to change them, but for extended
+    /// attributes.
     pub(crate) fn is_current(&self, lock: &StateLock) -> bool {
         self.changes.is_some() || lock.changes().is_none()
     }
@@ -200,7 +204,8 @@ impl Attributed<'_> {
             .map_or(&self.state.record, |changed| &changed.record)
     }
 
-    /// When they were changed, if that is not in the state. The later one of this and the state's counts.
+    /// When they were changed, if that is not in the state. The later one of this and the state's
+    /// counts.
     pub(super) fn change_time(&self) -> Option<Time> {
         self.changed().map(|changed| changed.record.ctime)
     }
@@ -241,14 +246,15 @@ pub(crate) enum Part {
 }
 
 impl StateLock {
-    /// The attributes of the inode, which the caller shares or has alone: nobody changes them meanwhile, or if
-    /// nobody had shared it for that before, they are those of a moment ago.
+    /// The attributes of the inode, which the caller shares or has alone: nobody changes them
+    /// meanwhile, or if nobody had shared it for that before, they are those of a moment ago.
     pub(crate) fn attributes<'i>(&'i self, state: &'i InodeState) -> Attributed<'i> {
         let changes = self.changes().map(|changes| changes.lock.read());
         Attributed { changes, state }
     }
 
-    /// Its extended attributes. The caller shares the inode and nothing of its attributes, or has it alone.
+    /// Its extended attributes. The caller shares the inode and nothing of its attributes, or has
+    /// it alone.
     pub(crate) fn extended<'i>(&'i self, state: &'i InodeState) -> HeldExtended<'i> {
         let changes = self.changes().map(|changes| changes.extended.read());
         HeldExtended { changes, state }
@@ -267,8 +273,8 @@ impl Inode {
         self.kind == FileKind::File && beside
     }
 
-    /// Takes the inode to change this part of its attributes, other than times that are given and the number of
-    /// names.
+    /// Takes the inode to change this part of its attributes, other than times that are given and
+    /// the number of names.
     pub(crate) fn take_attributes(&self, rule: AttributeRule, part: Part) -> ForAttributes<'_> {
         if !self.changes_beside(rule) {
             return ForAttributes::Alone(self.state.write());
@@ -341,8 +347,8 @@ impl Beside<'_> {
 }
 
 impl Volume {
-    /// How `LockedInodes` is to take an inode of which a name comes, goes or changes, but for the first that
-    /// comes to it and the end of the inode. No inode is held.
+    /// How `LockedInodes` is to take an inode of which a name comes, goes or changes, but for the
+    /// first that comes to it and the end of the inode. No inode is held.
     pub(crate) fn names_access(&self, inode: &Inode) -> Access {
         let rule = self.options.volume_rules.attributes;
         if !inode.changes_beside(rule) {
@@ -356,8 +362,8 @@ impl Volume {
 }
 
 impl<'i> ForAttributes<'i> {
-    /// Takes the attributes of an inode for which `Volume::names_access` said `Beside`. The caller holds
-    /// only attributes of inodes with lower numbers.
+    /// Takes the attributes of an inode for which `Volume::names_access` said `Beside`. The caller
+    /// holds only attributes of inodes with lower numbers.
     pub(super) fn beside(
         inode: &'i Inode,
         state: SpreadReadGuard<'i, INODE, InodeState>,

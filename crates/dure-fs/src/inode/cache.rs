@@ -1,9 +1,11 @@
-//! The inode cache: number to inode, in shards; bounded, CLOCK eviction of clean inodes nobody pins.
+//! The inode cache: number to inode, in shards; bounded, CLOCK eviction of clean inodes nobody
+//! pins.
 //!
-//! A shard belongs to a partition, so that a core which works on its own inodes shares no shard's lock
-//! with others. Inodes of one node, and of many nodes side by side, are in different shards: whoever uses one
-//! of them is another one's neighbour only on the medium, and looks it up beside the other's end. What an
-//! inode refers to is counted per shard too: whoever makes or ends an inode writes lines of its shard only.
+//! A shard belongs to a partition, so that a core which works on its own inodes shares no shard's
+//! lock with others. Inodes of one node, and of many nodes side by side, are in different shards:
+//! whoever uses one of them is another one's neighbour only on the medium, and looks it up beside
+//! the other's end. What an inode refers to is counted per shard too: whoever makes or ends an
+//! inode writes lines of its shard only.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -22,8 +24,8 @@ use crate::ranks::INODE_SHARD;
 use crate::units::{Ino, to_u64, to_usize};
 use crate::volume::Volume;
 
-/// Shards of one partition, at least and at most: inodes of one node, and of as many nodes side by side as
-/// there is room for, are in different ones.
+/// Shards of one partition, at least and at most: inodes of one node, and of as many nodes side by
+/// side as there is room for, are in different ones.
 const SHARDS: (usize, usize) = (8, 1024);
 
 /// Shards of all partitions, if each has at least its least.
@@ -51,9 +53,11 @@ struct Shard {
     inodes: BTreeMap<u64, Arc<Inode>>,
     /// Where the next sweep begins.
     hand: u64,
-    /// The last inode that was made here, or 0. It goes when the next one is made, unless it was used again.
+    /// The last inode that was made here, or 0. It goes when the next one is made, unless it was
+    /// used again.
     newest: u64,
-    /// The last operations of files that went before these were valid. Who is loaded may be one of them.
+    /// The last operations of files that went before these were valid. Who is loaded may be one of
+    /// them.
     left: PendingMarks,
 }
 
@@ -155,8 +159,8 @@ impl InodeCache {
         Ok(InodeRef::from_pinned(inode))
     }
 
-    /// Claims the inode for deletion if it has no more than `pins` pins (the caller's). Then nobody can
-    /// pin it again, and the caller must free it.
+    /// Claims the inode for deletion if it has no more than `pins` pins (the caller's). Then nobody
+    /// can pin it again, and the caller must free it.
     pub(crate) fn claim(&self, inode: &Inode, pins: u32) -> bool {
         let _shard = self.shard(inode.ino).write();
         // The shard's lock keeps new pins away.
@@ -256,8 +260,8 @@ impl Drop for InodeCache {
     }
 }
 
-/// Makes room in a full shard. Looks at a bounded number of inodes, so that an insert stays cheap when all
-/// are in use; the shard then grows beyond its bound until some are not.
+/// Makes room in a full shard. Looks at a bounded number of inodes, so that an insert stays cheap
+/// when all are in use; the shard then grows beyond its bound until some are not.
 fn evict(shard: &mut Shard, inodes_max: usize, evicted: &mut Vec<Arc<Inode>>) {
     if shard.inodes.len() < inodes_max {
         return;
@@ -280,8 +284,9 @@ fn evict(shard: &mut Shard, inodes_max: usize, evicted: &mut Vec<Arc<Inode>>) {
 }
 
 impl Shard {
-    /// Takes out the inode that was made before `next`, if nobody has used it since it was closed: most files
-    /// are not. What replaces it finds its memory in the caches of the core. One with pages is kept.
+    /// Takes out the inode that was made before `next`, if nobody has used it since it was closed:
+    /// most files are not. What replaces it finds its memory in the caches of the core. One with
+    /// pages is kept.
     fn remove_newest(&mut self, next: Ino) -> Option<Arc<Inode>> {
         let newest = mem::replace(&mut self.newest, next.0);
         let inode = self.inodes.get(&newest)?;
@@ -299,13 +304,15 @@ impl Shard {
         let marks = state.file.writers().iter();
         marks.for_each(|&mark| self.left.note(mark));
         drop(state);
-        // Nobody can ask for its attributes before it is loaded again, and then not behind its back.
+        // Nobody can ask for its attributes before it is loaded again, and then not behind its
+        // back.
         inode.state.forget();
         self.inodes.remove(&ino)
     }
 }
 
-/// Nobody uses it, it was not used since the last sweep, and everything it knows is also in its node.
+/// Nobody uses it, it was not used since the last sweep, and everything it knows is also in its
+/// node.
 fn is_idle(inode: &Arc<Inode>) -> bool {
     // The shard's write lock keeps new pins away.
     !inode.has_more_pins(0)
@@ -316,8 +323,8 @@ fn is_idle(inode: &Arc<Inode>) -> bool {
         && inode.state.try_read_whole().is_some_and(|state| is_settled(inode, &state))
 }
 
-/// All it knows is in nodes, but for the operations of a file, which its shard keeps; those of a directory are
-/// valid.
+/// All it knows is in nodes, but for the operations of a file, which its shard keeps; those of a
+/// directory are valid.
 fn is_settled(inode: &Inode, state: &InodeState) -> bool {
     let volume = inode.state.volume();
     let journal = volume.as_ref().and_then(|volume| volume.journal_if_any());
@@ -379,8 +386,8 @@ impl Volume {
         })
     }
 
-    /// Between the read of the granule and here the inode may have been loaded, changed and evicted by
-    /// others, so it is read again under the shard's lock.
+    /// Between the read of the granule and here the inode may have been loaded, changed and evicted
+    /// by others, so it is read again under the shard's lock.
     fn insert_loaded(
         &self,
         node: crate::node::NodeRef,

@@ -1,9 +1,9 @@
 //! The end of an inode: freeing what it owns, in as many handles as that takes.
 //!
-//! A *light* inode (no blocks, no map, no attributes) is freed by the very handle that takes its last
-//! name. Any other gets an orphan slot there; when its last pin goes, its contents are freed in steps and
-//! the last handle frees the inode and the slot. **On a crash** between them the mount finds the slot and
-//! goes on.
+//! A *light* inode (no blocks, no map, no attributes) is freed by the very handle that takes its
+//! last name. Any other gets an orphan slot there; when its last pin goes, its contents are freed
+//! in steps and the last handle frees the inode and the slot. **On a crash** between them the mount
+//! finds the slot and goes on.
 
 use zerocopy::little_endian::{U32, U64};
 
@@ -32,8 +32,8 @@ pub(crate) enum Weight {
 }
 
 impl InodeState {
-    /// Whether freeing the inode takes more than writing its granule, which holds `record`. A directory's
-    /// bucket nodes are freed by rmdir itself.
+    /// Whether freeing the inode takes more than writing its granule, which holds `record`. A
+    /// directory's bucket nodes are freed by rmdir itself.
     pub(crate) fn weight(&self, record: &InodeRecord) -> Weight {
         let kind = FileKind::from_mode(record.mode.get());
         let map = record.map_root.get() != 0 && kind != Some(FileKind::Directory);
@@ -46,8 +46,9 @@ impl InodeState {
     }
 }
 
-/// The record of a freed inode: number and generation stay; the rest is zero where it would be taken for
-/// an owner of something, and else stays as it is, so that the deltas of this and the next life are short.
+/// The record of a freed inode: number and generation stay; the rest is zero where it would be
+/// taken for an owner of something, and else stays as it is, so that the deltas of this and the
+/// next life are short.
 pub(crate) fn freed(record: &InodeRecord) -> InodeRecord {
     let mut freed = *record;
     freed.mode = U32::ZERO;

@@ -1,5 +1,5 @@
-//! The one place where the locks of several inodes are taken together: in ascending inode number; then, in the
-//! same order, those of attributes that change beside others ([`super::beside`]).
+//! The one place where the locks of several inodes are taken together: in ascending inode number;
+//! then, in the same order, those of attributes that change beside others ([`super::beside`]).
 
 use dure_sync::SpreadReadGuard;
 
@@ -15,8 +15,8 @@ pub(crate) const LOCKS_MAX: usize = 4;
 pub(crate) enum Access {
     /// Beside others who share it: a directory whose buckets are locked one by one.
     Shared,
-    /// Its attributes, among them the number of names, beside others who use its data: `Volume::names_access`
-    /// said so.
+    /// Its attributes, among them the number of names, beside others who use its data:
+    /// `Volume::names_access` said so.
     Beside,
     /// Nobody else has it.
     Alone,
@@ -30,8 +30,8 @@ enum Guard<'i> {
 }
 
 impl<'i> Guard<'i> {
-    /// Locks an inode whose number is above those of all that the task holds; of one whose attributes are
-    /// wanted the state only.
+    /// Locks an inode whose number is above those of all that the task holds; of one whose
+    /// attributes are wanted the state only.
     fn lock(inode: &'i Inode, access: Access) -> Guard<'i> {
         if access != Access::Alone {
             return Guard::Shared(inode.state.read_ordered());
@@ -59,8 +59,8 @@ pub(crate) struct LockedInodes<'i> {
 }
 
 impl<'i> LockedInodes<'i> {
-    /// Locks each of the inodes once, whatever their order and however often they are named: alone, if it
-    /// is named so once.
+    /// Locks each of the inodes once, whatever their order and however often they are named: alone,
+    /// if it is named so once.
     pub(crate) fn lock<const N: usize>(mut inodes: [(&'i Inode, Access); N]) -> LockedInodes<'i> {
         const { assert!(N <= LOCKS_MAX) };
         inodes.sort_unstable_by_key(|(inode, access)| (inode.ino, std::cmp::Reverse(*access)));

@@ -1,16 +1,16 @@
 //! Inodes in memory.
 //!
-//! **Problem.** Many cores use many inodes; an inode that was unlinked while open must live on until its
-//! last user leaves, and must not outlive a crash. **Structure.** An [`Inode`] is the one object in
-//! memory for an inode number, found through the sharded [`InodeCache`]. [`InodeRef`] is a pin (`pin.rs`).
-//! [`InodePools`] give out free inode numbers per partition, [`Orphans`] the slots that name unlinked
-//! inodes on the medium.
+//! **Problem.** Many cores use many inodes; an inode that was unlinked while open must live on
+//! until its last user leaves, and must not outlive a crash. **Structure.** An [`Inode`] is the one
+//! object in memory for an inode number, found through the sharded [`InodeCache`]. [`InodeRef`] is
+//! a pin (`pin.rs`). [`InodePools`] give out free inode numbers per partition, [`Orphans`] the
+//! slots that name unlinked inodes on the medium.
 //!
-//! **Invariants.** There is at most one `Inode` per number. `InodeState::record` equals the granule, but for
-//! attributes that were changed beside others ([`beside`]): both change only together, by an `Op`, under the
-//! inode's write lock. An inode whose link count is 0
-//! has an orphan slot until it is freed. An inode is claimed for deletion by exactly one caller, after
-//! which nobody can pin it. **On a crash** the orphan slots name what must be freed at the next mount.
+//! **Invariants.** There is at most one `Inode` per number. `InodeState::record` equals the
+//! granule, but for attributes that were changed beside others ([`beside`]): both change only
+//! together, by an `Op`, under the inode's write lock. An inode whose link count is 0 has an orphan
+//! slot until it is freed. An inode is claimed for deletion by exactly one caller, after which
+//! nobody can pin it. **On a crash** the orphan slots name what must be freed at the next mount.
 
 pub(crate) mod access_time;
 mod attributes;
@@ -182,7 +182,8 @@ impl Inode {
         self.pins.met.load(Ordering::Relaxed)
     }
 
-    /// Somebody who wants this inode alone finds another one in it, or has come after others often enough.
+    /// Somebody who wants this inode alone finds another one in it, or has come after others often
+    /// enough.
     pub(crate) fn note_met(&self) {
         // Others look at the line, and nobody asks whether tasks have met in a file.
         if self.kind == FileKind::Directory {

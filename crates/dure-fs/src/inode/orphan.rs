@@ -1,9 +1,9 @@
 //! Orphan slots: which inodes have no name but users, and which truncates are half done.
 //!
-//! **Structure.** Each partition has a chain of orphan nodes. Slots are given out from a stack in memory
-//! and written with `Op::patch`, in the same handle as the change they belong to. **Invariants.** A slot
-//! is on the free stack iff it is zero and nobody holds it. **On a crash** the slots that are not zero
-//! say what the next mount has to finish; it reads all of them.
+//! **Structure.** Each partition has a chain of orphan nodes. Slots are given out from a stack in
+//! memory and written with `Op::patch`, in the same handle as the change they belong to.
+//! **Invariants.** A slot is on the free stack iff it is zero and nobody holds it. **On a crash**
+//! the slots that are not zero say what the next mount has to finish; it reads all of them.
 
 use dure_sync::{CoreId, Mutex, PerCore};
 use zerocopy::little_endian::U64;
@@ -127,8 +127,8 @@ fn places(node: &NodeRef, partition: CoreId) -> impl Iterator<Item = OrphanPlace
 }
 
 impl Volume {
-    /// A free orphan slot of the current core's partition; makes a node with more when all are taken. No
-    /// inode lock is held.
+    /// A free orphan slot of the current core's partition; makes a node with more when all are
+    /// taken. No inode lock is held.
     pub(crate) fn orphan_slot(&self) -> Result<FreeSlot<'_>> {
         let partition = self.alloc_partition();
         loop {

@@ -1,13 +1,14 @@
 //! The attributes that stat finds without a write.
 //!
-//! **Problem.** Overwrites change times of a file, chmod and link its attributes; both have to take out what is
-//! shown of the inode, and neither should write a line for that which the other one looks at.
-//! **Structure.** [`ShownAttributes`] are two tables, read by version: one has what changes with an inode's
-//! attributes ([`PlainPart`]), the other what changes with its data ([`DataPart`]); a record of either is a
-//! cache line. **Invariants.** What is in a table is true (see [`super::shown`]). A look that found both parts
-//! has seen them true at one moment: the first was still there when the second had been read. A time of change
-//! is in both, and the later one counts. Inodes with times that do not fit a word, before 1697 or after 2242,
-//! are not shown. **On a crash** the tables are gone.
+//! **Problem.** Overwrites change times of a file, chmod and link its attributes; both have to take
+//! out what is shown of the inode, and neither should write a line for that which the other one
+//! looks at. **Structure.** [`ShownAttributes`] are two tables, read by version: one has what
+//! changes with an inode's attributes ([`PlainPart`]), the other what changes with its data
+//! ([`DataPart`]); a record of either is a cache line. **Invariants.** What is in a table is true
+//! (see [`super::shown`]). A look that found both parts has seen them true at one moment: the first
+//! was still there when the second had been read. A time of change is in both, and the later one
+//! counts. Inodes with times that do not fit a word, before 1697 or after 2242, are not shown. **On
+//! a crash** the tables are gone.
 
 use dure_sync::{VersionedTable, Words};
 use zerocopy::little_endian::{I64, U32};
@@ -194,8 +195,8 @@ impl ShownAttributes {
 
     /// The attributes of this life of the inode, if they are known here.
     pub(crate) fn get(&self, id: InodeId) -> Option<Attributes> {
-        // The look at the data is within that at the other part: what comes of both counts only if that was
-        // still there afterwards.
+        // The look at the data is within that at the other part: what comes of both counts only if
+        // that was still there afterwards.
         self.plain.find(hash(id), |words| {
             let plain = PlainPart::decode(words, id)?;
             let data = self.data(id)?;
@@ -214,9 +215,9 @@ impl ShownAttributes {
             .find(hash(id), |words| DataPart::decode(words, id))
     }
 
-    /// Puts a part in unless it is there; then nothing is written. Another one that is there goes: who changed it
-    /// under the shared lock has not come yet to take it out, and whoever is told of this one now must not be
-    /// shown that one afterwards.
+    /// Puts a part in unless it is there; then nothing is written. Another one that is there goes:
+    /// who changed it under the shared lock has not come yet to take it out, and whoever is told of
+    /// this one now must not be shown that one afterwards.
     pub(super) fn put_plain(&self, id: InodeId, part: &PlainPart, holds: impl FnOnce() -> bool) {
         let there = self.plain(id);
         if there == Some(*part) {

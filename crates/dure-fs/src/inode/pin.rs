@@ -1,14 +1,15 @@
 //! Uses of an inode.
 //!
-//! **Problem.** A path ends in a pin of its last directory, and every open file is one; pins that many cores
-//! take of one inode must not meet in one count, and yet the last pin of an inode without a name deletes it.
-//! **Structure.** [`Pins`] counts; from the moment cores have met at the count, each core lends pins of its
-//! own slot (`dure_sync::Lender`), which has one counted pin. **Invariants.** The count rises from 0, and
-//! slots are opened, only under the lock of the inode's shard: hence a claim under that lock, alone, is
-//! final. A slot that is open keeps the inode: so who wants to know whether it is used closes the slots
-//! before he looks, with a pin of his own in the count, since a loan looks like the others of its slot; of an
-//! inode without a name they stay closed, and its last pin to go brings the count to 0. **On a crash** the
-//! orphan slots name the inodes without a name.
+//! **Problem.** A path ends in a pin of its last directory, and every open file is one; pins that
+//! many cores take of one inode must not meet in one count, and yet the last pin of an inode
+//! without a name deletes it. **Structure.** [`Pins`] counts; from the moment cores have met at the
+//! count, each core lends pins of its own slot (`dure_sync::Lender`), which has one counted pin.
+//! **Invariants.** The count rises from 0, and slots are opened, only under the lock of the inode's
+//! shard: hence a claim under that lock, alone, is final. A slot that is open keeps the inode: so
+//! who wants to know whether it is used closes the slots before he looks, with a pin of his own in
+//! the count, since a loan looks like the others of its slot; of an inode without a name they stay
+//! closed, and its last pin to go brings the count to 0. **On a crash** the orphan slots name the
+//! inodes without a name.
 
 use std::ops::Deref;
 
@@ -21,14 +22,15 @@ use crate::namespace::{FileKind, InodeId};
 use crate::units::Ino;
 use crate::volume::Volume;
 
-/// The uses of an inode, and what those look at who pin it: nothing here changes while its state does, so
-/// that pins share no line with changes.
+/// The uses of an inode, and what those look at who pin it: nothing here changes while its state
+/// does, so that pins share no line with changes.
 #[derive(Debug)]
 pub(super) struct Pins {
     count: AtomicU32,
     lender: Lender<Inode>,
     id: InodeId,
-    /// The link count is 0. Written under the inode's state or attributes; read by whoever drops the last pin.
+    /// The link count is 0. Written under the inode's state or attributes; read by whoever drops
+    /// the last pin.
     unlinked: AtomicBool,
     /// Claimed for deletion: nobody can pin it any more. Written under the shard's lock, alone.
     pub(super) dying: AtomicBool,
@@ -78,7 +80,8 @@ impl Inode {
         }
         let lender = &this.pins.lender;
         let lent = lender.borrow().or_else(|| {
-            // Acquire: pairs with the Release in `set_unlinked`, which then waits for the shard's lock.
+            // Acquire: pairs with the Release in `set_unlinked`, which then waits for the shard's
+            // lock.
             let lends = lender.is_wanted() && !this.pins.unlinked.load(Ordering::Acquire);
             lends
                 .then(|| lender.open(|| Inode::counted(this)))
@@ -92,8 +95,8 @@ impl Inode {
 
     /// One more pin in the count. The caller has one, or holds the shard's lock.
     fn counted(this: &Arc<Inode>) -> Counted<Inode> {
-        // Relaxed: a pin exists, so that the count cannot reach 0 meanwhile, or the shard's lock orders it
-        // against a claim.
+        // Relaxed: a pin exists, so that the count cannot reach 0 meanwhile, or the shard's lock
+        // orders it against a claim.
         let before = this.pins.count.fetch_add(1, Ordering::Relaxed);
         assert!(before < u32::MAX, "pins fit in 32 bits");
         Counted::new(this.clone())
@@ -125,7 +128,8 @@ impl Inode {
         }
     }
 
-    /// Whether more than `pins` pins are counted. Final under the shard's lock, alone; else only a hint.
+    /// Whether more than `pins` pins are counted. Final under the shard's lock, alone; else only a
+    /// hint.
     pub(super) fn has_more_pins(&self, pins: u32) -> bool {
         // Acquire: pairs with the unpin of the last user.
         self.pins.count.load(Ordering::Acquire) > pins
@@ -134,8 +138,8 @@ impl Inode {
     /// Closes the slots. The caller holds the shard's lock, alone, and wants nothing of the inode.
     pub(super) fn stop_lending(&self) {
         self.pins.lender.close(|pin| {
-            // Nobody has to delete it: of an inode without a name the slots are closed, or who is about to
-            // close them has a pin.
+            // Nobody has to delete it: of an inode without a name the slots are closed, or who is
+            // about to close them has a pin.
             let inode = pin.into_object();
             let last = inode.unpin();
             // Acquire: as in `ended`.
@@ -151,18 +155,19 @@ impl Inode {
         self.pins.lender.is_lending()
     }
 
-    /// Sets or clears what decides whether the last pin deletes it. The caller has the number of names alone,
-    /// and a pin.
+    /// Sets or clears what decides whether the last pin deletes it. The caller has the number of
+    /// names alone, and a pin.
     pub(crate) fn set_unlinked(&self, volume: &Volume, unlinked: bool) {
-        // Relaxed: only who has the number of names alone changes it. Nothing is written where nothing changes:
-        // others read the line.
+        // Relaxed: only who has the number of names alone changes it. Nothing is written where
+        // nothing changes: others read the line.
         if self.pins.unlinked.load(Ordering::Relaxed) == unlinked {
             return;
         }
         // Release: pairs with the Acquire in `ended` and `pin`; the caller drops its own pin later.
         self.pins.unlinked.store(unlinked, Ordering::Release);
         if unlinked {
-            // Who looked before opens its slot before this has the lock; nobody opens one afterwards.
+            // Who looked before opens its slot before this has the lock; nobody opens one
+            // afterwards.
             volume.inodes.wait_for_pins(self);
             // The caller's pin is not among them, or keeps its slot's: none of these is the last.
             self.pins.lender.close(drop);
@@ -170,8 +175,8 @@ impl Inode {
     }
 }
 
-/// A use of an inode: as long as one exists, the inode stays, also when it has no name any more. The last
-/// one to go deletes an inode without a name.
+/// A use of an inode: as long as one exists, the inode stays, also when it has no name any more.
+/// The last one to go deletes an inode without a name.
 #[derive(Debug)]
 pub struct InodeRef {
     pin: Pin,
@@ -212,8 +217,8 @@ impl InodeRef {
         self.id
     }
 
-    /// Lets it go where no operation may begin, because a checkpoint runs. If it was the last use of an
-    /// inode without a name, the next mount deletes that.
+    /// Lets it go where no operation may begin, because a checkpoint runs. If it was the last use
+    /// of an inode without a name, the next mount deletes that.
     pub(crate) fn leave(self) {
         let inode = Inode::counted(self.inode());
         // Not the last pin, nor is one that a slot gives back with it.
@@ -305,7 +310,8 @@ impl<'v> LocalRef<'v> {
     }
 
     /// Claims the inode for deletion if nobody else uses it, which only who has asked before
-    /// ([`LocalRef::is_shared`]) can know. Then nobody can pin it again, and the caller must free it.
+    /// ([`LocalRef::is_shared`]) can know. Then nobody can pin it again, and the caller must free
+    /// it.
     pub(crate) fn claim(&self) -> bool {
         matches!(
             self.pin,

@@ -1,13 +1,14 @@
 //! Free inode numbers, per partition.
 //!
-//! **Invariants.** A pool holds free numbers of *adopted* nodes only, each at most once. A node is adopted
-//! before the first of its inodes is freed or handed out in this mount, at a moment when the granules with
-//! mode 0 are exactly its free inodes; from then on numbers come and go one by one. A freed number belongs to
-//! the pool of the partition that its node's NAT entry is in; who frees it in another partition collects some
-//! before he brings them there (*away*), so that it shares no line with whoever makes inodes there. All
-//! numbers of a new node go to the core that made it, wherever its node id came from: it had no other. A core
-//! whose partition has no numbers and is running out of node ids takes numbers of the others, so that one
-//! core can use all inodes of the volume.
+//! **Invariants.** A pool holds free numbers of *adopted* nodes only, each at most once. A node is
+//! adopted before the first of its inodes is freed or handed out in this mount, at a moment when
+//! the granules with mode 0 are exactly its free inodes; from then on numbers come and go one by
+//! one. A freed number belongs to the pool of the partition that its node's NAT entry is in; who
+//! frees it in another partition collects some before he brings them there (*away*), so that it
+//! shares no line with whoever makes inodes there. All numbers of a new node go to the core that
+//! made it, wherever its node id came from: it had no other. A core whose partition has no numbers
+//! and is running out of node ids takes numbers of the others, so that one core can use all inodes
+//! of the volume.
 
 use std::collections::BTreeSet;
 
@@ -40,7 +41,8 @@ const STOLEN: usize = 64;
 /// Numbers of other partitions that a core keeps.
 const AWAY_MAX: usize = 64;
 
-/// Node ids that a partition does not make into nodes of inodes while other partitions have free inodes.
+/// Node ids that a partition does not make into nodes of inodes while other partitions have free
+/// inodes.
 const SPARE_NIDS: usize = 64;
 
 /// The free inode numbers of a volume.
@@ -97,7 +99,8 @@ impl InodePools {
         }
     }
 
-    /// Moves numbers to the pool of `core`: free ones of another partition, or what was to go away from there.
+    /// Moves numbers to the pool of `core`: free ones of another partition, or what was to go away
+    /// from there.
     fn steal(&self, core: CoreId, from: CoreId) {
         let stolen = {
             let mut pool = self.pools.get(from).lock();
@@ -198,10 +201,10 @@ impl Drop for FreeIno<'_> {
 }
 
 impl Volume {
-    /// A free inode number of the current core's partition: one freed before, or one of a node that had
-    /// free inodes at the mount, or (placed by the operation) one of a new node. Where the partition is
-    /// running out of node ids, which directories and maps need too, rather one of another partition's nodes
-    /// than a new one. No inode lock is held.
+    /// A free inode number of the current core's partition: one freed before, or one of a node that
+    /// had free inodes at the mount, or (placed by the operation) one of a new node. Where the
+    /// partition is running out of node ids, which directories and maps need too, rather one of
+    /// another partition's nodes than a new one. No inode lock is held.
     pub(crate) fn free_ino(&self) -> Result<FreeIno<'_>> {
         let core = self.alloc_partition();
         if let Some(free) = self.free_ino_of(core, core)? {
@@ -209,8 +212,8 @@ impl Volume {
         }
         if !self.nat.has_free(core, SPARE_NIDS)? {
             let partitions = self.inode_pools.pools.len();
-            // The own one once more: its nids have been looked through, and some of them may have been nodes with
-            // free inodes.
+            // The own one once more: its nids have been looked through, and some of them may have
+            // been nodes with free inodes.
             for step in 0..partitions {
                 let number = (core.index() + step) % partitions;
                 let from = CoreId::new(u16::try_from(number).expect("at most 1000"));

@@ -1,21 +1,22 @@
 //! The lock of an inode's state, and what stat shows of that without it.
 //!
-//! **Problem.** A stat that takes the inode's lock, or only a reference, writes a line that all stats of
-//! the inode share. **Structure.** [`StateLock`] is the lock of an inode's state; [`ShownAttributes`] are
-//! tables of attributes, by number and life, that are read without a lock. Attributes get there when they
-//! are asked for a second time without a change in between. What is written beside the state's own lock lies
-//! apart, in [`Aside`]: readers and overwriters of data look at none of its lines while nothing changes.
+//! **Problem.** A stat that takes the inode's lock, or only a reference, writes a line that all
+//! stats of the inode share. **Structure.** [`StateLock`] is the lock of an inode's state;
+//! [`ShownAttributes`] are tables of attributes, by number and life, that are read without a lock.
+//! Attributes get there when they are asked for a second time without a change in between. What is
+//! written beside the state's own lock lies apart, in [`Aside`]: readers and overwriters of data
+//! look at none of its lines while nothing changes.
 //!
-//! **Invariants.** What is in the tables is what the locked way would give. It is put there by readers
-//! of the state, so never beside a writer, and only while the inode is pinned; it is taken out by
-//! whoever takes the state for writing, before he changes anything, and before the inode is evicted. Only who
-//! leaves alone what stat shows, or takes it out when he turns out to have changed it, leaves it there
-//! ([`StateLock::write_unseen`]). Who changes what stat shows under the *shared* lock takes that part out after
-//! the change: the data's (times of an access, or of a write to a file that tasks share) with
-//! [`StateLock::changed_shared`] (a size that grows there with [`StateLock::size_grows`], before the change), the
-//! other one (see [`super::beside`]) with [`StateLock::attributes_changed`]. Until he has come, whoever finds
-//! another part with the lock takes it out: what he was told is not taken back.
-//! **On a crash** the tables are gone.
+//! **Invariants.** What is in the tables is what the locked way would give. It is put there by
+//! readers of the state, so never beside a writer, and only while the inode is pinned; it is taken
+//! out by whoever takes the state for writing, before he changes anything, and before the inode is
+//! evicted. Only who leaves alone what stat shows, or takes it out when he turns out to have
+//! changed it, leaves it there ([`StateLock::write_unseen`]). Who changes what stat shows under the
+//! *shared* lock takes that part out after the change: the data's (times of an access, or of a
+//! write to a file that tasks share) with [`StateLock::changed_shared`] (a size that grows there
+//! with [`StateLock::size_grows`], before the change), the other one (see [`super::beside`]) with
+//! [`StateLock::attributes_changed`]. Until he has come, whoever finds another part with the lock
+//! takes it out: what he was told is not taken back. **On a crash** the tables are gone.
 
 use dure_sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use dure_sync::{
@@ -31,8 +32,8 @@ use crate::ranks::{INODE, WRITEBACK};
 use crate::units::Mark;
 use crate::volume::{AttributeRule, Volume};
 
-/// What every inode of a volume refers to; one for each shard of the cache, since inodes come and go on every
-/// core, often where others use their neighbours. Its count is alone on its line.
+/// What every inode of a volume refers to; one for each shard of the cache, since inodes come and
+/// go on every core, often where others use their neighbours. Its count is alone on its line.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Home {
@@ -102,11 +103,12 @@ struct ForChanges {
 #[derive(Debug)]
 #[repr(align(64))]
 struct ForLooks {
-    /// How far the attributes are on their way into the tables. Raised under `lock` shared, reset under it
-    /// exclusively, which also orders it: hence Relaxed, except behind the fence of who changes them shared.
+    /// How far the attributes are on their way into the tables. Raised under `lock` shared, reset
+    /// under it exclusively, which also orders it: hence Relaxed, except behind the fence of who
+    /// changes them shared.
     level: AtomicU8,
-    /// Last writer of the inode's record, or [`NOT_LOOKED`]. Set under `lock` shared, under which it does not
-    /// change, reset under it exclusively, which also orders it: hence Relaxed.
+    /// Last writer of the inode's record, or [`NOT_LOOKED`]. Set under `lock` shared, under which
+    /// it does not change, reset under it exclusively, which also orders it: hence Relaxed.
     record_writer: AtomicU64,
 }
 
@@ -224,7 +226,8 @@ impl StateLock {
         self.lock.get_mut()
     }
 
-    /// Locks the state for writing by who changes nothing that stat shows, or calls `forget` when he has.
+    /// Locks the state for writing by who changes nothing that stat shows, or calls `forget` when
+    /// he has.
     pub(crate) fn write_unseen(&self) -> RwLockWriteGuard<'_, INODE, InodeState> {
         let mut guard = self.lock.write();
         if self.take_over(&mut guard) {
@@ -255,9 +258,10 @@ impl StateLock {
             .is_some_and(|changes| changes.move_into(state))
     }
 
-    /// The last writer of the inode's record, as `look` finds it, without a write once somebody has looked. The
-    /// caller shares the inode; it changes only with the record, by who has it alone, or with attributes of
-    /// a file that are changed beside others: those have their own marks (`Attributed::marks`).
+    /// The last writer of the inode's record, as `look` finds it, without a write once somebody has
+    /// looked. The caller shares the inode; it changes only with the record, by who has it alone,
+    /// or with attributes of a file that are changed beside others: those have their own marks
+    /// (`Attributed::marks`).
     pub(crate) fn record_writer(&self, _held: &InodeState, look: impl FnOnce() -> Mark) -> Mark {
         let record_writer = &self.aside.look.record_writer;
         let known = record_writer.load(Ordering::Relaxed);
@@ -269,8 +273,8 @@ impl StateLock {
         mark
     }
 
-    /// Takes the attributes out of the tables. The caller holds the state for writing, or knows that nobody
-    /// can ask for them.
+    /// Takes the attributes out of the tables. The caller holds the state for writing, or knows
+    /// that nobody can ask for them.
     #[inline]
     pub(crate) fn forget(&self) {
         let level = &self.aside.look.level;
@@ -284,8 +288,8 @@ impl StateLock {
         }
     }
 
-    /// The attributes were asked for: the second time they go into the tables. The two functions look whether the
-    /// parts are still so, but for what changes under the exclusive lock.
+    /// The attributes were asked for: the second time they go into the tables. The two functions
+    /// look whether the parts are still so, but for what changes under the exclusive lock.
     pub(super) fn asked(
         &self,
         _state: &SpreadReadGuard<'_, INODE, InodeState>,
@@ -326,13 +330,14 @@ impl StateLock {
         }
     }
 
-    /// Something that stat shows of the data was changed without the exclusive lock, or was found as it is to be a
-    /// moment after somebody else changed it.
+    /// Something that stat shows of the data was changed without the exclusive lock, or was found
+    /// as it is to be a moment after somebody else changed it.
     #[inline]
     pub(crate) fn changed_shared(&self, change: Change) {
         if change == Change::Made {
-            // SeqCst: orders the change before the look; `VersionedTable::insert_while` has the other one.
-            // Either this sees that the attributes may be in the table, or `holds` sees the change.
+            // SeqCst: orders the change before the look; `VersionedTable::insert_while` has the
+            // other one. Either this sees that the attributes may be in the table, or `holds` sees
+            // the change.
             fence(Ordering::SeqCst);
         }
         if self.aside.look.level.load(Ordering::Relaxed) == SHOWN {
@@ -340,8 +345,8 @@ impl StateLock {
         }
     }
 
-    /// The size of the file is about to grow. The caller shares the state and has what is added alone, so
-    /// nobody puts the data's part in meanwhile.
+    /// The size of the file is about to grow. The caller shares the state and has what is added
+    /// alone, so nobody puts the data's part in meanwhile.
     #[inline]
     pub(crate) fn size_grows(&self) {
         if self.aside.look.level.load(Ordering::Relaxed) == SHOWN {

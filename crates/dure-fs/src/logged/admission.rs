@@ -1,13 +1,14 @@
 //! How many pages the table takes: as many as pay.
 //!
-//! **Problem.** A page in the table saves a device write if it is rewritten or freed before a checkpoint
-//! places it. Otherwise it costs one, by a checkpoint that others may wait for: 64 threads that overwrote
-//! 64 MiB page by page lost a third of their rate to 4 MiB of table. **Structure.** From checkpoint to
-//! checkpoint the table counts the pages that it spared and those that it refused. If it had no room for
-//! some, and spared fewer than the checkpoint had to place, it takes half as many until the next one;
-//! otherwise twice as many, up to its bound. **Invariants.** What it does not take is kept out of the room,
-//! so nobody has anything else to look at. Where all data has to go into the log (`data=journal`) nothing is
-//! refused, and the table stays open. **On a crash** it begins anew.
+//! **Problem.** A page in the table saves a device write if it is rewritten or freed before a
+//! checkpoint places it. Otherwise it costs one, by a checkpoint that others may wait for: 64
+//! threads that overwrote 64 MiB page by page lost a third of their rate to 4 MiB of table.
+//! **Structure.** From checkpoint to checkpoint the table counts the pages that it spared and those
+//! that it refused. If it had no room for some, and spared fewer than the checkpoint had to place,
+//! it takes half as many until the next one; otherwise twice as many, up to its bound.
+//! **Invariants.** What it does not take is kept out of the room, so nobody has anything else to
+//! look at. Where all data has to go into the log (`data=journal`) nothing is refused, and the
+//! table stays open. **On a crash** it begins anew.
 
 use dure_sync::Counter;
 use dure_sync::atomic::{AtomicI64, Ordering};
@@ -39,8 +40,8 @@ impl Admission {
         }
     }
 
-    /// A checkpoint has found `placed` pages, and the table has spared `spared` up to now. Gives by how
-    /// many pages the room grows.
+    /// A checkpoint has found `placed` pages, and the table has spared `spared` up to now. Gives by
+    /// how many pages the room grows.
     pub(super) fn learn(&self, spared: i64, placed: i64) -> i64 {
         let refused = self.refused.sum();
         let refused_now = refused - self.refused_before.swap(refused, Ordering::Relaxed);

@@ -1,27 +1,30 @@
 //! Data blocks whose content stands in a log and not yet in its place.
 //!
 //! **Problem.** A small synchronous write that goes to its block and to the log costs two device
-//! writes. One will do when the log carries the data itself (note [`crate::format::note::DATA`]): the
-//! log is written anyway. **Structure.** The operation gives the page a block as always, the slot names it with its
-//! CRC, and the bytes join the journal with the slot. Until the next checkpoint this table has them,
-//! by block; whoever reads a data block asks here first. A checkpoint writes all of them to their
-//! places, sorted, before its first flush; a block that is freed before that is never written.
+//! writes. One will do when the log carries the data itself (note [`crate::format::note::DATA`]):
+//! the log is written anyway. **Structure.** The operation gives the page a block as always, the
+//! slot names it with its CRC, and the bytes join the journal with the slot. Until the next
+//! checkpoint this table has them, by block; whoever reads a data block asks here first. A
+//! checkpoint writes all of them to their places, sorted, before its first flush; a block that is
+//! freed before that is never written.
 //!
 //! **Invariants.**
-//! * An entry is made before its handle joins. *Crash scenario:* a checkpoint whose cut holds the handle
-//!   would find no entry, let the tail pass it, and the data would be nowhere.
-//! * An entry goes when its block is free, before the block can be allocated again. *Crash scenario:* the
-//!   block holds another file's data, and the next checkpoint writes the old content over it.
-//! * A block that is freed while its entry is being written stays allocated until that write is over:
-//!   the same scenario, with the write already under way.
-//! * An entry goes after a checkpoint only when its block was written, or is no page's any more because
-//!   it could not be; so a reader that finds none here finds the data on the device.
-//! * Memory: at most `pages_max` pages, fewer while they do not pay ([`admission`]); whoever finds no room
-//!   writes the block itself. Cores keep a small
-//!   stock of room, so that pages that go round (logged, overwritten, freed) touch no line of another core.
+//! * An entry is made before its handle joins. *Crash scenario:* a checkpoint whose cut holds the
+//!   handle would find no entry, let the tail pass it, and the data would be nowhere.
+//! * An entry goes when its block is free, before the block can be allocated again. *Crash
+//!   scenario:* the block holds another file's data, and the next checkpoint writes the old content
+//!   over it.
+//! * A block that is freed while its entry is being written stays allocated until that write is
+//!   over: the same scenario, with the write already under way.
+//! * An entry goes after a checkpoint only when its block was written, or is no page's any more
+//!   because it could not be; so a reader that finds none here finds the data on the device.
+//! * Memory: at most `pages_max` pages, fewer while they do not pay ([`admission`]); whoever finds
+//!   no room writes the block itself. Cores keep a small stock of room, so that pages that go round
+//!   (logged, overwritten, freed) touch no line of another core.
 //!
-//! **On a crash** recovery takes from the logs the data of every slot that survives, still names the block
-//! and has the CRC; it counts as if it lay in the block, and is written there before the logs are emptied.
+//! **On a crash** recovery takes from the logs the data of every slot that survives, still names
+//! the block and has the CRC; it counts as if it lay in the block, and is written there before the
+//! logs are emptied.
 
 mod admission;
 
@@ -44,9 +47,9 @@ const SHARDS: usize = 64;
 const NEIGHBOURS: u64 = 512;
 /// Blocks of one device write.
 const BLOCKS_PER_WRITE: usize = 256;
-/// Most pages of the table, unless the cache is small: 4 MiB. More would pay only where pages are rewritten
-/// before a checkpoint places them, and each makes that checkpoint longer: 64 threads that overwrite 64 MiB
-/// at random were slower than 2 with 16 MiB.
+/// Most pages of the table, unless the cache is small: 4 MiB. More would pay only where pages are
+/// rewritten before a checkpoint places them, and each makes that checkpoint longer: 64 threads
+/// that overwrite 64 MiB at random were slower than 2 with 16 MiB.
 const PAGES_MAX: u64 = 1024;
 /// Pages that a core takes from the common room at once, and gives back.
 const STOCK: i64 = 32;
@@ -126,8 +129,8 @@ impl LoggedBlocks {
         (cache_bytes / to_u64(BLOCK_BYTES) / CACHE_SHARE).min(PAGES_MAX)
     }
 
-    /// An empty table for at most `pages_max` pages, used from `cores` cores, whose memory comes from
-    /// `frames`.
+    /// An empty table for at most `pages_max` pages, used from `cores` cores, whose memory comes
+    /// from `frames`.
     pub(crate) fn new(pages_max: u64, cores: usize, frames: Arc<FramePool>) -> LoggedBlocks {
         let shard = |_| CachePadded::new(Mutex::default());
         LoggedBlocks {
@@ -158,9 +161,9 @@ impl LoggedBlocks {
         }
     }
 
-    /// No block that the caller can know of is here. The entries of slots it reads under their inode's
-    /// lock, and its own, were made after `used` was set and before that lock passed to it, so Relaxed
-    /// will do.
+    /// No block that the caller can know of is here. The entries of slots it reads under their
+    /// inode's lock, and its own, were made after `used` was set and before that lock passed to it,
+    /// so Relaxed will do.
     fn is_unused(&self) -> bool {
         !self.used.load(Ordering::Relaxed)
     }
@@ -211,8 +214,8 @@ impl LoggedBlocks {
         }
     }
 
-    /// After a checkpoint that found `placed` pages: takes more from now on, or fewer. The caller holds the
-    /// checkpoint lock.
+    /// After a checkpoint that found `placed` pages: takes more from now on, or fewer. The caller
+    /// holds the checkpoint lock.
     fn learn(&self, placed: usize) {
         let more = self.admission.learn(self.spared.sum(), signed(placed));
         if more < 0 {
@@ -253,8 +256,8 @@ impl LoggedBlocks {
         self.logged.add(1);
     }
 
-    /// Copies the content of `block` if it is here. The caller holds a lock that keeps the block from
-    /// being freed. If it is not here, the device has it.
+    /// Copies the content of `block` if it is here. The caller holds a lock that keeps the block
+    /// from being freed. If it is not here, the device has it.
     pub(crate) fn read(&self, block: BlockNo, out: &mut [u8]) -> bool {
         if self.is_unused() {
             return false;
@@ -272,8 +275,8 @@ impl LoggedBlocks {
         !self.is_unused() && self.shard(block).lock().contains_key(&block)
     }
 
-    /// The effects of valid handles on their way to the space map: entries of freed blocks go. Blocks
-    /// that are just being written are taken out; they are freed when that is over.
+    /// The effects of valid handles on their way to the space map: entries of freed blocks go.
+    /// Blocks that are just being written are taken out; they are freed when that is over.
     pub(crate) fn pass(&self, core: CoreId, effects: Vec<Effect>) -> Vec<Effect> {
         if self.is_unused() {
             return effects;
@@ -328,9 +331,9 @@ impl LoggedBlocks {
         self.give_room(core, 1);
     }
 
-    /// Writes all that is here to its place. Not flushed: the checkpoint that lets the tail pass these
-    /// blocks' handles flushes after it has asked for this, or found them placed. The caller holds the
-    /// checkpoint lock.
+    /// Writes all that is here to its place. Not flushed: the checkpoint that lets the tail pass
+    /// these blocks' handles flushes after it has asked for this, or found them placed. The caller
+    /// holds the checkpoint lock.
     ///
     /// # Errors
     /// The blocks that could not be written; all others were. The caller must end them.
@@ -377,8 +380,9 @@ impl LoggedBlocks {
         }
     }
 
-    /// The write of these blocks has failed, and what could be done about it was done. Those that were
-    /// freed meanwhile are nobody's, and not used again before the next mount; the others stay here.
+    /// The write of these blocks has failed, and what could be done about it was done. Those that
+    /// were freed meanwhile are nobody's, and not used again before the next mount; the others stay
+    /// here.
     pub(crate) fn end_unplaced(&self, core: CoreId, space: &Space, unplaced: &Unplaced) {
         for block in &unplaced.blocks {
             let mut shard = self.shard(*block).lock();

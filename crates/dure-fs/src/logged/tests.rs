@@ -108,8 +108,8 @@ fn what_is_freed_is_never_written() {
     assert_eq!(world.table.spared.sum(), 2);
 }
 
-/// Fails when a block is free while its old content is on the way to it: another file's data would be
-/// written into it and then be lost under that.
+/// Fails when a block is free while its old content is on the way to it: another file's data would
+/// be written into it and then be lost under that.
 #[test]
 fn a_block_freed_while_it_is_written_stays_allocated_until_that_is_over() {
     let world = world(8);
@@ -183,7 +183,8 @@ fn the_table_takes_no_more_than_its_share() {
     assert!(world.table.room(CORE, 4).is_some());
 }
 
-/// Pages that are only placed close the table, down to a sixteenth; pages that it spares open it again.
+/// Pages that are only placed close the table, down to a sixteenth; pages that it spares open it
+/// again.
 #[test]
 fn the_table_takes_as_many_pages_as_pay() {
     let world = world(16);

@@ -5,7 +5,8 @@ use crate::format::bucket::LEVELS_MAX;
 use crate::inode::{Access, Inode};
 use crate::volume::{DirectoryRule, Volume};
 
-/// Bucket nodes an operation may make and free besides those it touches anyway, at the first attempt.
+/// Bucket nodes an operation may make and free besides those it touches anyway, at the first
+/// attempt.
 const SPARE_NODES: u32 = 2;
 /// Enough for two paths from top to bottom.
 const SPARE_NODES_MAX: u32 = 2 * LEVELS_MAX;
@@ -39,7 +40,8 @@ pub(crate) struct Scope {
 }
 
 impl Scope {
-    /// How the entries of a directory are to be changed. Changes share it once two of them have met.
+    /// How the entries of a directory are to be changed. Changes share it once two of them have
+    /// met.
     pub(crate) fn access(self, volume: &Volume, directory: &Inode) -> Access {
         let share = match volume.options.volume_rules.directories {
             DirectoryRule::WhenMet => directory.is_met(),
@@ -63,8 +65,8 @@ impl Scope {
     }
 }
 
-/// Runs attempts until one has a result. Each is given what it may do. `Again` means that another operation
-/// made progress, `Short` and `Whole` happen once, so this ends.
+/// Runs attempts until one has a result. Each is given what it may do. `Again` means that another
+/// operation made progress, `Short` and `Whole` happen once, so this ends.
 pub(crate) fn attempts<T>(
     mut run: impl FnMut(Scope) -> std::result::Result<T, Attempt>,
 ) -> Result<T> {

@@ -36,7 +36,8 @@ struct Plan<'a> {
 }
 
 impl FileSystem {
-    /// Makes an inode of any type but directory and symlink (the type is in `new.mode`) and names it.
+    /// Makes an inode of any type but directory and symlink (the type is in `new.mode`) and names
+    /// it.
     ///
     /// # Errors
     /// `Exists`, `NoSpace`, `NotDirectory`, `NotFound` when the directory was removed; of the name.
@@ -78,7 +79,8 @@ impl FileSystem {
     /// Makes a symbolic link to `target`.
     ///
     /// # Errors
-    /// As `create`; `NotFound` for an empty target, `NameTooLong` beyond 4095 bytes, `Invalid` for NUL.
+    /// As `create`; `NotFound` for an empty target, `NameTooLong` beyond 4095 bytes, `Invalid` for
+    /// NUL.
     pub fn symlink(
         &self,
         directory: &InodeRef,
@@ -106,8 +108,8 @@ impl FileSystem {
         )
     }
 
-    /// Makes a regular file without a name in the file system of `directory` (`O_TMPFILE`). `link` may
-    /// name it; else it is deleted when its last reference goes, or after a crash.
+    /// Makes a regular file without a name in the file system of `directory` (`O_TMPFILE`). `link`
+    /// may name it; else it is deleted when its last reference goes, or after a crash.
     ///
     /// # Errors
     /// As `create`.
@@ -188,8 +190,8 @@ impl Volume {
         op.replace(&node, ino.index(), record.as_bytes());
         let inode = Arc::new(Inode::new(self.inodes.home(ino), node, record)?);
         let mut own = inode.state.try_write().expect("nobody knows it yet");
-        // Before anybody can find the name, take it away and use the number again. Until the operation has
-        // finished who asks for the number waits for `own`.
+        // Before anybody can find the name, take it away and use the number again. Until the
+        // operation has finished who asks for the number waits for `own`.
         let made = self.inodes.insert_new(&inode);
         let now = op.time();
         let mark = op.finish();
@@ -209,8 +211,8 @@ impl Volume {
         Ok(made)
     }
 
-    /// The first entry of a directory gives it its first bucket node: the one time that its own inode is
-    /// written. Gives the record to store after finish.
+    /// The first entry of a directory gives it its first bucket node: the one time that its own
+    /// inode is written. Gives the record to store after finish.
     pub(super) fn set_first_bucket(
         &self,
         directory: &Inode,
@@ -250,8 +252,8 @@ impl Volume {
         })
     }
 
-    /// A file that nobody can name: what its attributes hold is deleted with its last pin, or by the next
-    /// mount.
+    /// A file that nobody can name: what its attributes hold is deleted with its last pin, or by
+    /// the next mount.
     pub(crate) fn carrier(&self) -> Result<InodeRef> {
         let free = self.free_ino()?;
         let slot = self.orphan_slot()?;

@@ -29,7 +29,8 @@ pub struct DirectoryEntry<'a> {
     pub cookie: u64,
 }
 
-/// A batch is full with so many entries, or after so many nodes, and the rest of the node then read.
+/// A batch is full with so many entries, or after so many nodes, and the rest of the node then
+/// read.
 const BATCH_ENTRIES: usize = 64;
 const BATCH_NODES: usize = 8;
 
@@ -75,8 +76,9 @@ impl Volume {
                 return Ok(None);
             };
             pinned = self.inode(sight.found.ino);
-            // Others may be changing the entry, and the inode may be gone, or in its next life. If the name
-            // leads there now, it leads to what was pinned: a number in use is not used again.
+            // Others may be changing the entry, and the inode may be gone, or in its next life. If
+            // the name leads there now, it leads to what was pinned: a number in use is not used
+            // again.
             let is_it = |inode: &InodeRef| inode.kind().code() == sight.found.kind;
             if pinned.as_ref().is_ok_and(is_it) && self.holds(&sight, name)? {
                 return pinned.map(Some);
@@ -88,8 +90,8 @@ impl Volume {
         self.look_up_settled(directory, &state, name, |_| ())
     }
 
-    /// The same with the bucket held, so that nobody changes the entry meanwhile; `show` is told the answer
-    /// before it is let go.
+    /// The same with the bucket held, so that nobody changes the entry meanwhile; `show` is told
+    /// the answer before it is let go.
     pub(super) fn look_up_settled(
         &self,
         directory: &InodeRef,
@@ -115,7 +117,8 @@ impl Volume {
         }
     }
 
-    /// The inode of an entry that cannot change: it must exist, and be of the type that the entry says.
+    /// The inode of an entry that cannot change: it must exist, and be of the type that the entry
+    /// says.
     fn named_inode(&self, directory: &InodeRef, found: Found) -> Result<InodeRef> {
         let wrong = |got: u8| Error::Corrupt {
             what: format!(
@@ -191,9 +194,10 @@ impl FileSystem {
         Ok(Ino(directory.inode().state.read().record.parent.get()))
     }
 
-    /// Shows the entries behind `cookie` (0: all) until `show` says stop; an entry it stops at was not
-    /// taken. The order is that of hashes. Entries that exist throughout are shown exactly once, whatever
-    /// else happens to the directory. No lock is held while `show` runs. "." and ".." are not shown.
+    /// Shows the entries behind `cookie` (0: all) until `show` says stop; an entry it stops at was
+    /// not taken. The order is that of hashes. Entries that exist throughout are shown exactly
+    /// once, whatever else happens to the directory. No lock is held while `show` runs. "." and
+    /// ".." are not shown.
     ///
     /// # Errors
     /// `NotDirectory`; of reading buckets.
@@ -240,10 +244,10 @@ impl FileSystem {
         }
     }
 
-    /// Copies some more entries into `batch`, from the place `from` on (0: the beginning), and gives the place
-    /// of the rest; `None` at the end. Their order is none, and `batch` may be empty before the end. Whoever goes
-    /// on where the last call ended is shown entries that exist throughout exactly once, whatever else
-    /// happens to the directory. "." and ".." are not shown.
+    /// Copies some more entries into `batch`, from the place `from` on (0: the beginning), and
+    /// gives the place of the rest; `None` at the end. Their order is none, and `batch` may be
+    /// empty before the end. Whoever goes on where the last call ended is shown entries that exist
+    /// throughout exactly once, whatever else happens to the directory. "." and ".." are not shown.
     ///
     /// # Errors
     /// `NotDirectory`; of reading buckets.

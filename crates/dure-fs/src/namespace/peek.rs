@@ -1,14 +1,15 @@
 //! Walking without locks: names and attributes that are known already.
 //!
-//! **Problem.** A path leads through directories that every core walks through; a lock or a reference
-//! for each of them would write lines that all cores share. **Structure.** An [`InodeId`] names an
-//! inode without keeping it. [`FileSystem::peek`] and [`FileSystem::peek_attributes`] answer from the
-//! tables of known names and shown attributes, writing nothing; what they do not know,
-//! [`FileSystem::look_up_and_remember`] and [`FileSystem::attributes`] find with locks and put there.
-//! [`FileSystem::pin`] makes a reference out of an id.
+//! **Problem.** A path leads through directories that every core walks through; a lock or a
+//! reference for each of them would write lines that all cores share. **Structure.** An [`InodeId`]
+//! names an inode without keeping it. [`FileSystem::peek`] and [`FileSystem::peek_attributes`]
+//! answer from the tables of known names and shown attributes, writing nothing; what they do not
+//! know, [`FileSystem::look_up_and_remember`] and [`FileSystem::attributes`] find with locks and
+//! put there. [`FileSystem::pin`] makes a reference out of an id.
 //!
-//! **Invariants.** Every answer was true at a moment between the call and its return. An inode that is
-//! only named may be gone, its number in its next life: whoever finds that asks again with locks.
+//! **Invariants.** Every answer was true at a moment between the call and its return. An inode that
+//! is only named may be gone, its number in its next life: whoever finds that asks again with
+//! locks.
 
 use super::FileKind;
 use crate::directory::known::{ABSENT, KnownNames, UNKNOWN};
@@ -100,8 +101,8 @@ impl Volume {
         }
     }
 
-    /// What `name` leads to, as far as that is known, pinned while the name led to it. No lock is held: a pin
-    /// that is dropped may be the last.
+    /// What `name` leads to, as far as that is known, pinned while the name led to it. No lock is
+    /// held: a pin that is dropped may be the last.
     pub(super) fn look_up_known(&self, directory: InodeId, name: &[u8]) -> Result<Known> {
         let (ino, life) = match self.peek_words(directory, name) {
             (UNKNOWN, _) => return Ok(Known::No),
@@ -111,7 +112,8 @@ impl Volume {
         let Some(found) = self.pin(InodeId { ino, life })? else {
             return Ok(Known::No);
         };
-        // If the name leads there now, it leads to what was pinned: this life of the number is not over.
+        // If the name leads there now, it leads to what was pinned: this life of the number is not
+        // over.
         if self.peek_words(directory, name) == (ino, life) {
             Ok(Known::Found(found))
         } else {
@@ -130,7 +132,8 @@ pub(super) enum Known {
 }
 
 impl FileSystem {
-    /// What `name` leads to in `directory`, if that is known; takes no lock and writes nothing shared.
+    /// What `name` leads to in `directory`, if that is known; takes no lock and writes nothing
+    /// shared.
     #[inline]
     #[must_use]
     pub fn peek(&self, directory: InodeId, name: &[u8]) -> Peek {
@@ -155,7 +158,8 @@ impl FileSystem {
         self.0.pin(id)
     }
 
-    /// As [`FileSystem::lookup`]; the next [`FileSystem::peek`] knows the answer, also that there is none.
+    /// As [`FileSystem::lookup`]; the next [`FileSystem::peek`] knows the answer, also that there
+    /// is none.
     ///
     /// # Errors
     /// As [`FileSystem::lookup`].

@@ -124,16 +124,17 @@ impl Volume {
         Ok(())
     }
 
-    /// Whether the name is known to lead to a directory that has entries: then it is left as it is, and nobody
-    /// has to wait.
+    /// Whether the name is known to lead to a directory that has entries: then it is left as it is,
+    /// and nobody has to wait.
     fn seems_full(&self, parent: &InodeRef, name: &[u8], victim: &InodeRef) -> Result<bool> {
         let state = victim.inode().state.read();
-        // Who takes or moves the directory's name has it alone: where it is seen now, it was when the entry was.
+        // Who takes or moves the directory's name has it alone: where it is seen now, it was when
+        // the entry was.
         Ok(self.seen_full(&state)? && self.leads_to(parent.id(), name, victim.id()))
     }
 
-    /// An orphan slot, if the inode looks as if it needed one to lose a name, and how it is to be had for
-    /// that. No inode is held.
+    /// An orphan slot, if the inode looks as if it needed one to lose a name, and how it is to be
+    /// had for that. No inode is held.
     pub(super) fn slot_for(
         &self,
         victim: &mut LocalRef<'_>,
@@ -158,8 +159,8 @@ impl Volume {
         Ok((slot, self.names_access(victim.inode())))
     }
 
-    /// Lets `op` take a name from an inode: the last thing before finish. With its last name a light inode
-    /// that nobody else uses is freed at once, any other becomes an orphan.
+    /// Lets `op` take a name from an inode: the last thing before finish. With its last name a
+    /// light inode that nobody else uses is freed at once, any other becomes an orphan.
     pub(super) fn lose_name<'v>(
         &'v self,
         op: &mut Op<'_>,

@@ -1,8 +1,8 @@
 //! Moving names.
 //!
-//! Up to four inodes are locked: two directories, the inode that moves, the one whose name is taken. A
-//! directory changes its parent under the rename lock, so that the chain of ancestors that is checked for
-//! a loop, and marked, stays as it is.
+//! Up to four inodes are locked: two directories, the inode that moves, the one whose name is
+//! taken. A directory changes its parent under the rename lock, so that the chain of ancestors that
+//! is checked for a loop, and marked, stays as it is.
 
 use dure_sync::MutexGuard;
 use zerocopy::little_endian::U64;
@@ -60,12 +60,12 @@ struct Plan<'v> {
 }
 
 impl FileSystem {
-    /// Moves a name. Two names of one inode stay as they are. Replacing a file writes the moved file's
-    /// data back first, so that a crash does not leave an empty file under the name.
+    /// Moves a name. Two names of one inode stay as they are. Replacing a file writes the moved
+    /// file's data back first, so that a crash does not leave an empty file under the name.
     ///
     /// # Errors
-    /// `NotFound`, `Exists` (`NoReplace`), `IsDirectory`, `NotDirectory`, `NotEmpty`, `Loop`, `NoSpace`;
-    /// of the names.
+    /// `NotFound`, `Exists` (`NoReplace`), `IsDirectory`, `NotDirectory`, `NotEmpty`, `Loop`,
+    /// `NoSpace`; of the names.
     pub fn rename(
         &self,
         from_dir: &InodeRef,
@@ -143,8 +143,8 @@ impl Volume {
         kept.1
     }
 
-    /// Both names seem to lead to `inode`: then they stay as they are. They are looked at together, or a task
-    /// would be told that it moved a name which another one moved between its two looks.
+    /// Both names seem to lead to `inode`: then they stay as they are. They are looked at together,
+    /// or a task would be told that it moved a name which another one moved between its two looks.
     fn stay(&self, names: Names<'_>, inode: &InodeRef) -> std::result::Result<(), Attempt> {
         let (from_dir, to_dir) = (names.from_dir.inode(), names.to_dir.inode());
         let locked = LockedInodes::lock([(from_dir, Access::Alone), (to_dir, Access::Alone)]);

@@ -1,9 +1,10 @@
 //! What symbolic links lead to, found without a write.
 //!
-//! **Problem.** Who walks through a link reads its target under the inode's lock, with a pin. **Structure.** A
-//! table of short targets by inode and life of its number. **Invariants.** A target is fixed for the life of
-//! its inode, so that nothing has to be taken out. Reading one may be an access to be noted: whether it is
-//! follows from the attributes, which must be known as well. **On a crash** the table is gone.
+//! **Problem.** Who walks through a link reads its target under the inode's lock, with a pin.
+//! **Structure.** A table of short targets by inode and life of its number. **Invariants.** A
+//! target is fixed for the life of its inode, so that nothing has to be taken out. Reading one may
+//! be an access to be noted: whether it is follows from the attributes, which must be known as
+//! well. **On a crash** the table is gone.
 
 use dure_sync::{VersionedTable, Words};
 use zerocopy::IntoBytes;
@@ -81,8 +82,8 @@ impl Volume {
 }
 
 impl FileSystem {
-    /// What the symbolic link leads to, if that is known; takes no lock and writes nothing shared. What is not
-    /// known, [`FileSystem::read_link`] finds, and the next calls know it.
+    /// What the symbolic link leads to, if that is known; takes no lock and writes nothing shared.
+    /// What is not known, [`FileSystem::read_link`] finds, and the next calls know it.
     #[must_use]
     pub fn peek_target(&self, link: InodeId) -> Option<Vec<u8>> {
         let target = self.0.known_targets.get(link)?;

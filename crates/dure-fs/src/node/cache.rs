@@ -86,9 +86,9 @@ impl NodeCache {
         Some(NodeRef::of(node))
     }
 
-    /// Copies bytes of granule `index` of a node of this kind, as they are at one moment; false: it is not in
-    /// memory. With `node_lock=optimistic` this writes nothing that another reader sees: the node stays
-    /// where it is because the shard is held, shared, and is not counted.
+    /// Copies bytes of granule `index` of a node of this kind, as they are at one moment; false: it
+    /// is not in memory. With `node_lock=optimistic` this writes nothing that another reader sees:
+    /// the node stays where it is because the shard is held, shared, and is not counted.
     #[inline]
     pub(crate) fn load(
         &self,
@@ -114,8 +114,9 @@ impl NodeCache {
         true
     }
 
-    /// Puts a node loaded from the medium in, unless somebody was faster or `still_right` says that its
-    /// image has moved meanwhile. Gives the node that is in the cache afterwards, `None` to try again.
+    /// Puts a node loaded from the medium in, unless somebody was faster or `still_right` says that
+    /// its image has moved meanwhile. Gives the node that is in the cache afterwards, `None` to try
+    /// again.
     pub(crate) fn insert_loaded(
         &self,
         node: NodeRef,
@@ -125,8 +126,8 @@ impl NodeCache {
         if let Some(there) = shard.nodes.get(&node.nid.0) {
             return Some(NodeRef::of(there));
         }
-        // The NAT entry is read again under the shard lock: between the read of the image and now the
-        // node may have been loaded, changed, checkpointed elsewhere and evicted by others.
+        // The NAT entry is read again under the shard lock: between the read of the image and now
+        // the node may have been loaded, changed, checkpointed elsewhere and evicted by others.
         if !still_right() {
             return None;
         }
@@ -144,8 +145,9 @@ impl NodeCache {
         }
     }
 
-    /// Drops a node whose life has ended, now that the NAT has its tombstone. Until then it stays: whoever
-    /// asks for it, the cleaner with an owner of the past, would load the image of the life that ended.
+    /// Drops a node whose life has ended, now that the NAT has its tombstone. Until then it stays:
+    /// whoever asks for it, the cleaner with an owner of the past, would load the image of the life
+    /// that ended.
     pub(crate) fn remove_freed(&self, node: &NodeRef) {
         assert!(node.freed().is_some());
         let mut shard = self.shard(node.nid).write();
@@ -158,10 +160,10 @@ impl NodeCache {
 
     /// Puts a node on the core's dirty list unless it is on one; true when it was not.
     ///
-    /// The flag goes up under the lock of the list. Whoever sees it up may join a handle without another
-    /// word: a checkpoint whose cut contains that handle locks the list after its cut, so it waits for the
-    /// push. With the flag first and the list later the node could be on no list at that moment, and
-    /// the tail would pass a change that no image holds (docs/races.md).
+    /// The flag goes up under the lock of the list. Whoever sees it up may join a handle without
+    /// another word: a checkpoint whose cut contains that handle locks the list after its cut, so
+    /// it waits for the push. With the flag first and the list later the node could be on no list
+    /// at that moment, and the tail would pass a change that no image holds (docs/races.md).
     pub(crate) fn make_dirty(&self, core: CoreId, node: &NodeRef) -> bool {
         if node.is_dirty() {
             return false;
@@ -219,14 +221,15 @@ impl Drop for NodeCache {
     }
 }
 
-/// Makes room for one more: nodes nobody holds, that are clean and were not used since the last sweep.
+/// Makes room for one more: nodes nobody holds, that are clean and were not used since the last
+/// sweep.
 fn evict(shard: &mut Nodes, nodes_max: usize) {
     if shard.nodes.len() < nodes_max {
         return;
     }
     let free = |node: &Arc<Node>| Arc::strong_count(node) == 1 && !node.is_dirty();
-    // At most a few nodes are looked at, from where the last sweep ended: an insert stays cheap also
-    // when everything is dirty or in use.
+    // At most a few nodes are looked at, from where the last sweep ended: an insert stays cheap
+    // also when everything is dirty or in use.
     let from = shard.hand;
     let behind = shard.nodes.range(from..);
     let all_round = behind.chain(shard.nodes.range(..from)).take(SWEEP_NODES);
@@ -272,8 +275,8 @@ mod tests {
         NodeRef::new(Node::new(Nid(nid), image, NodeLock::default()))
     }
 
-    /// Cores use a node that they all know, while others push nodes out: who has it finds it in the cache,
-    /// unused it goes, and when the cache has gone nothing of it is left.
+    /// Cores use a node that they all know, while others push nodes out: who has it finds it in the
+    /// cache, unused it goes, and when the cache has gone nothing of it is left.
     #[test]
     fn sim_nodes_that_are_lent_stay_and_go() {
         each_schedule(3, || {
@@ -421,8 +424,9 @@ mod tests {
         }
     }
 
-    /// Two cores change different granules of a node. The one that finds it dirty joins; a checkpoint
-    /// behind that join must find the node on a list, or its tail passes a change that no image holds.
+    /// Two cores change different granules of a node. The one that finds it dirty joins; a
+    /// checkpoint behind that join must find the node on a list, or its tail passes a change that
+    /// no image holds.
     #[test]
     fn sim_race_a_dirty_node_is_on_a_list() {
         each_schedule(2, || {

@@ -1,13 +1,14 @@
 //! Nodes in memory (nCache) and the node address table.
 //!
-//! **Problem.** Metadata of many files shares 4 KiB nodes; two cores must meet only where they really
-//! change the same inode, bucket or slots. **Structure.** A [`Node`] is an array of granules, each with a
-//! version and the mark of its last writer, behind what the policy has for a lock ([`lock`]). The
-//! [`cache::NodeCache`] maps a nid to its node in shards; the [`nat::Nat`] knows where images lie.
+//! **Problem.** Metadata of many files shares 4 KiB nodes; two cores must meet only where they
+//! really change the same inode, bucket or slots. **Structure.** A [`Node`] is an array of
+//! granules, each with a version and the mark of its last writer, behind what the policy has for a
+//! lock ([`lock`]). The [`cache::NodeCache`] maps a nid to its node in shards; the [`nat::Nat`]
+//! knows where images lie.
 //!
-//! **Invariants.** A granule's payload, version and last writer change together, under its lock, only in
-//! `Op::finish` (and in recovery). A node on a dirty list is never evicted. A clean node's writers are
-//! all valid. **On a crash** everything here is rebuilt from images and logs.
+//! **Invariants.** A granule's payload, version and last writer change together, under its lock,
+//! only in `Op::finish` (and in recovery). A node on a dirty list is never evicted. A clean node's
+//! writers are all valid. **On a crash** everything here is rebuilt from images and logs.
 
 pub(crate) mod cache;
 mod lock;
@@ -29,8 +30,8 @@ pub(crate) use reference::NodeRef;
 
 use lock::{Granule, Head, Lock};
 
-/// Looks at a bucket that somebody holds, before sleeping for it, and turns of spinning between them: some
-/// microseconds, about one operation.
+/// Looks at a bucket that somebody holds, before sleeping for it, and turns of spinning between
+/// them: some microseconds, about one operation.
 const BUCKET_TRIES: u32 = 16;
 const BUCKET_SPINS: u32 = 16;
 
@@ -44,13 +45,14 @@ pub(crate) struct Node {
     /// The inode it belongs to; `Ino(0)`: none.
     pub(crate) owner: Ino,
     lock: Lock,
-    /// Of a bucket node: who is about to change the entries of a bucket while he shares the directory. Apart
-    /// from each other: cores that use different buckets do not meet.
+    /// Of a bucket node: who is about to change the entries of a bucket while he shares the
+    /// directory. Apart from each other: cores that use different buckets do not meet.
     buckets: Box<[CachePadded<Mutex<BUCKET, ()>>]>,
-    /// On a dirty list. Set under the lock of that list (and by `Op::finish` while it holds a granule
-    /// lock), cleared by the checkpoint before it copies the granules.
+    /// On a dirty list. Set under the lock of that list (and by `Op::finish` while it holds a
+    /// granule lock), cleared by the checkpoint before it copies the granules.
     dirty: AtomicBool,
-    /// Version of the tombstone once the node's life has ended, else 0. Written once, in `Op::finish`.
+    /// Version of the tombstone once the node's life has ended, else 0. Written once, in
+    /// `Op::finish`.
     freed: AtomicU64,
     /// Which transaction has it (`records=image`).
     pub(crate) hold: Hold,
@@ -99,7 +101,8 @@ impl Node {
         }
     }
 
-    /// Shows the bytes of granule `index` as they are at one moment; nothing of rank GRANULE may be held.
+    /// Shows the bytes of granule `index` as they are at one moment; nothing of rank GRANULE may be
+    /// held.
     #[inline]
     pub(crate) fn look<R>(&self, index: u8, look: impl FnOnce(&[u8]) -> R) -> R {
         self.lock.look(index, 0..self.kind.payload(), look)
@@ -143,8 +146,8 @@ impl Node {
         self.lock.hold(Granules::first(self.granule_count()))
     }
 
-    /// Takes a bucket for a change of its entries; several only in ascending (nid, index). The caller
-    /// shares the directory.
+    /// Takes a bucket for a change of its entries; several only in ascending (nid, index). The
+    /// caller shares the directory.
     pub(crate) fn lock_bucket(&self, index: u8) -> MutexGuard<'_, BUCKET, ()> {
         let bucket = &self.buckets[usize::from(index)];
         for _ in 0..BUCKET_TRIES {
@@ -203,8 +206,8 @@ impl Node {
         (version != 0).then_some(version)
     }
 
-    /// As [`Node::freed`], but only once the freeing handle has joined the journal: `Op::finish` holds
-    /// all granule locks from before the end of the life is noted until after the join.
+    /// As [`Node::freed`], but only once the freeing handle has joined the journal: `Op::finish`
+    /// holds all granule locks from before the end of the life is noted until after the join.
     pub(crate) fn freed_and_joined(&self) -> Option<u64> {
         let _joined = self.read(0);
         self.freed()
@@ -212,7 +215,8 @@ impl Node {
 
     /// Its free inodes are known to the pools.
     pub(crate) fn set_adopted(&self) {
-        // Release: pairs with the Acquire in `is_adopted`; the caller has looked which inodes are free.
+        // Release: pairs with the Acquire in `is_adopted`; the caller has looked which inodes are
+        // free.
         self.adopted.store(true, Ordering::Release);
     }
 

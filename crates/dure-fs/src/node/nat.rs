@@ -1,10 +1,11 @@
-//! The node address table in memory: pairs loaded on first use, and per partition the nids that may be
-//! given out.
+//! The node address table in memory: pairs loaded on first use, and per partition the nids that may
+//! be given out.
 //!
-//! **Invariants.** `entries` of a loaded pair are what the newest durable slot says, or what the running
-//! checkpoint has just written; nothing else changes them, so a NAT block never carries an entry whose
-//! image is not flushed (model case A5). A nid is in at most one partition's pool and reaches it only
-//! from a scan of its pair (once per mount) or when the transaction that freed it is valid (A15, C7).
+//! **Invariants.** `entries` of a loaded pair are what the newest durable slot says, or what the
+//! running checkpoint has just written; nothing else changes them, so a NAT block never carries an
+//! entry whose image is not flushed (model case A5). A nid is in at most one partition's pool and
+//! reaches it only from a scan of its pair (once per mount) or when the transaction that freed it
+//! is valid (A15, C7).
 
 use std::collections::BTreeSet;
 
@@ -52,8 +53,8 @@ struct Pool {
     inode_nodes: Vec<Nid>,
     /// Pairs of this partition scanned so far.
     scanned: u64,
-    /// Nids of pairs not scanned yet that were given back in this mount: the scan must not find their
-    /// tombstones and give them out a second time.
+    /// Nids of pairs not scanned yet that were given back in this mount: the scan must not find
+    /// their tombstones and give them out a second time.
     early: BTreeSet<Nid>,
 }
 
@@ -88,8 +89,8 @@ impl Nat {
         if let Some(pair) = cell.get() {
             return Ok(pair);
         }
-        // Two threads may read the same pair; both read the same bytes, since a pair is written only
-        // after it was loaded, and one of the two is kept.
+        // Two threads may read the same pair; both read the same bytes, since a pair is written
+        // only after it was loaded, and one of the two is kept.
         let loaded = self.load(index)?;
         Ok(cell.get_or_init(|| Mutex::new(loaded)))
     }
@@ -170,8 +171,8 @@ impl Nat {
             return Ok(false);
         };
         let pair = self.pair(index)?.lock();
-        // Taken under the pair's lock: a nid that is given back is either noted as early before this
-        // scan, or its tombstone gets into the pair after it.
+        // Taken under the pair's lock: a nid that is given back is either noted as early before
+        // this scan, or its tombstone gets into the pair after it.
         let mut pool = self.pools.get(core).lock();
         if pool.scanned != n {
             return Ok(true);
@@ -191,8 +192,8 @@ impl Nat {
         Ok(true)
     }
 
-    /// A nid nobody uses, with the version its last life ended at; first of the partition of `core`, then
-    /// of the others.
+    /// A nid nobody uses, with the version its last life ended at; first of the partition of
+    /// `core`, then of the others.
     pub(crate) fn take(&self, core: CoreId) -> Result<Option<(Nid, u64)>> {
         let journals = self.pools.len();
         for step in 0..journals {
@@ -237,14 +238,15 @@ impl Nat {
         self.pools.get(core).lock().free.push((nid, version));
     }
 
-    /// An inode node with free inodes, of a pair that the partition has scanned; each is given out once.
-    /// Scans nothing itself: with a huge NAT, new nids are at hand long before all pairs are read.
+    /// An inode node with free inodes, of a pair that the partition has scanned; each is given out
+    /// once. Scans nothing itself: with a huge NAT, new nids are at hand long before all pairs are
+    /// read.
     pub(crate) fn pop_inode_node(&self, core: CoreId) -> Option<Nid> {
         self.pools.get(core).lock().inode_nodes.pop()
     }
 
-    /// Payload of the next generation of pair `index` with `changes` applied, and what the entries were.
-    /// The caller writes it and is the only one to do so (one checkpoint at a time).
+    /// Payload of the next generation of pair `index` with `changes` applied, and what the entries
+    /// were. The caller writes it and is the only one to do so (one checkpoint at a time).
     pub(crate) fn change(
         &self,
         index: u64,

@@ -1,10 +1,11 @@
 //! References to a node.
 //!
-//! **Problem.** Two cores that use two granules of one node, two inodes or two buckets, both write its count of
-//! references. **Structure.** A [`NodeRef`] is a counted reference, or, from the moment cores have met at the
-//! node, a loan of the one that the core's slot has (`dure_sync::Lender`). **Invariants.** A node lends only
-//! while it is in the cache. A loan or an open slot has a counted reference: a node that has none but the
-//! cache's is used by nobody. **On a crash** nothing remains.
+//! **Problem.** Two cores that use two granules of one node, two inodes or two buckets, both write
+//! its count of references. **Structure.** A [`NodeRef`] is a counted reference, or, from the
+//! moment cores have met at the node, a loan of the one that the core's slot has
+//! (`dure_sync::Lender`). **Invariants.** A node lends only while it is in the cache. A loan or an
+//! open slot has a counted reference: a node that has none but the cache's is used by nobody. **On
+//! a crash** nothing remains.
 
 use std::ops::Deref;
 
@@ -100,8 +101,8 @@ impl Node {
         self.lender.shut(drop);
     }
 
-    /// Closes the slots of a node that has not been used for a while, so that its count tells whether somebody
-    /// has it. The caller has its shard alone.
+    /// Closes the slots of a node that has not been used for a while, so that its count tells
+    /// whether somebody has it. The caller has its shard alone.
     pub(super) fn stop_lending(&self) {
         if self.lender.is_lending() && self.expire() {
             self.lender.close(drop);

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-/// Equal bytes between two changed ranges that are logged with them rather than start a new record: a
-/// record's own header is about that long.
+/// Equal bytes between two changed ranges that are logged with them rather than start a new record:
+/// a record's own header is about that long.
 const GAP_BYTES: usize = 24;
 
 /// Calls `changed` for each range in which `new` differs from `old`, ascending, close ones joined.

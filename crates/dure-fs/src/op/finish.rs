@@ -40,8 +40,8 @@ fn by_node(touches: &[Touch]) -> impl Iterator<Item = &[Touch]> {
     touches.chunk_by(|one, next| one.nid == next.nid)
 }
 
-/// Locks what is changed: nodes and granules ascending, the one order in which anybody holds several. Of a
-/// new node that is all of it.
+/// Locks what is changed: nodes and granules ascending, the one order in which anybody holds
+/// several. Of a new node that is all of it.
 fn hold<'n>(
     touches: &[Touch],
     born: &[(NodeRef, u64)],
@@ -62,14 +62,16 @@ pub(super) fn is_born(node: &NodeRef, born: &[(NodeRef, u64)]) -> bool {
     born.iter().any(|(new, _)| new.is(node))
 }
 
-/// All of a new node is of this life, also what the operation did not touch: who changes it depends on it.
+/// All of a new node is of this life, also what the operation did not touch: who changes it depends
+/// on it.
 pub(super) fn set_first_writer(node: &Node, held: &mut HeldNode<'_>, mark: Mark) {
     (0..node.granule_count()).for_each(|index| held.set_last_writer(index, mark));
 }
 
 impl Op<'_> {
-    /// Makes the operation happen: stores the private copies, logs them, joins the core's transaction.
-    /// Cannot fail. The caller still holds its inode locks. Gives the operation's mark.
+    /// Makes the operation happen: stores the private copies, logs them, joins the core's
+    /// transaction. Cannot fail. The caller still holds its inode locks. Gives the operation's
+    /// mark.
     pub(crate) fn finish(self) -> Mark {
         match self.volume.options.records {
             RecordPolicy::Delta => self.finish_deltas(),
@@ -94,8 +96,9 @@ impl Op<'_> {
         for (node, version) in &born {
             note_life(&mut handle, NEW_NODE, node, *version);
         }
-        // A checkpoint that takes a new node from the dirty list waits for a granule held here before
-        // it believes its copy, so that the handle has joined by then; also when nothing was put in it.
+        // A checkpoint that takes a new node from the dirty list waits for a granule held here
+        // before it believes its copy, so that the handle has joined by then; also when nothing was
+        // put in it.
         let empty = born.iter().map(|(node, _)| node);
         let empty = empty.filter(|node| touches.iter().all(|touch| touch.nid != node.nid));
         let mut empty: Vec<(&Node, HeldNode<'_>)> =
@@ -123,8 +126,8 @@ impl Op<'_> {
         free_nodes(&mut handle, &touches, &mut held, &freed);
         log_moves(self.volume, &mut handle, &self.moves);
         // On the dirty lists before the join: a checkpoint whose cut contains this handle takes the
-        // lists after its cut and then waits for the granule locks held here. The other way round it
-        // could miss the change and let the tail pass it.
+        // lists after its cut and then waits for the granule locks held here. The other way round
+        // it could miss the change and let the tail pass it.
         let changed = touches
             .iter()
             .zip(&written)
@@ -161,8 +164,8 @@ fn set_writers(touches: &[Touch], written: &[bool], held: &mut [HeldNode<'_>], m
     let mut written = written.iter();
     for (touches, held) in by_node(touches).zip(held) {
         for (touch, written) in touches.iter().zip(&mut written) {
-            // An edit that changed no byte counts: a rename sets the ctime, which may be the same tick
-            // of the clock, and must not survive an earlier change of the inode that is lost.
+            // An edit that changed no byte counts: a rename sets the ctime, which may be the same
+            // tick of the clock, and must not survive an earlier change of the inode that is lost.
             if *written || matches!(touch.change, Change::Edit(_)) {
                 held.set_last_writer(touch.index, mark);
             }
@@ -170,8 +173,9 @@ fn set_writers(touches: &[Touch], written: &[bool], held: &mut [HeldNode<'_>], m
     }
 }
 
-/// Puts new nodes where others find them, before anybody can find their numbers: who shares a directory sees
-/// a bucket's child as soon as its granule is let go. The operation's references keep them in the cache.
+/// Puts new nodes where others find them, before anybody can find their numbers: who shares a
+/// directory sees a bucket's child as soon as its granule is let go. The operation's references
+/// keep them in the cache.
 pub(super) fn publish(volume: &Volume, born: &[(NodeRef, u64)]) {
     for (node, _) in born {
         volume.nodes.insert_new(node);

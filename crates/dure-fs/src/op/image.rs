@@ -1,12 +1,13 @@
 //! The end of an operation with `records=image`: nodes are locked and logged as a whole.
 //!
-//! **Problem.** A commit copies whole nodes, so an operation must be in all the copies of a transaction or
-//! in none. **Structure.** The operation takes all granules of every node it changes, joins with the list
-//! of these nodes, freezes copies for transactions that are committing, and only then stores its edits.
-//! The journal calls [`Filed`] back for the copies. **Invariants.** Who changes a node holds all of its
-//! granules from before its handle joins until the change is stored; who copies it for the log holds all
-//! of them, too. Handles of all that a node holds are marked: a copy brings them all back. **On a crash**
-//! the copy is newer or older than the image as its versions say.
+//! **Problem.** A commit copies whole nodes, so an operation must be in all the copies of a
+//! transaction or in none. **Structure.** The operation takes all granules of every node it
+//! changes, joins with the list of these nodes, freezes copies for transactions that are
+//! committing, and only then stores its edits. The journal calls [`Filed`] back for the copies.
+//! **Invariants.** Who changes a node holds all of its granules from before its handle joins until
+//! the change is stored; who copies it for the log holds all of them, too. Handles of all that a
+//! node holds are marked: a copy brings them all back. **On a crash** the copy is newer or older
+//! than the image as its versions say.
 
 use std::borrow::Cow;
 

@@ -1,15 +1,15 @@
 //! Operations: the file system's handles.
 //!
-//! **Problem.** A namespace or data operation changes several granules and must be atomic in memory, in
-//! the log and after a crash, also when it fails half way. **Structure.** An [`Op`] keeps private copies
-//! of what it edits. [`Op::finish`] locks the granules in ascending order, stores the copies, captures
-//! the changed bytes as journal records, joins the core's transaction and names itself as last writer
-//! before it lets the locks go.
+//! **Problem.** A namespace or data operation changes several granules and must be atomic in
+//! memory, in the log and after a crash, also when it fails half way. **Structure.** An [`Op`]
+//! keeps private copies of what it edits. [`Op::finish`] locks the granules in ascending order,
+//! stores the copies, captures the changed bytes as journal records, joins the core's transaction
+//! and names itself as last writer before it lets the locks go.
 //!
-//! **Invariants.** No inode lock is held when an op begins (it may wait for a checkpoint there, never
-//! later). An op that is dropped has changed nothing. A node is on a dirty list before its change joins
-//! the journal: a checkpoint that takes its cut later sees the node. **On a crash** the op is there
-//! wholly or not at all: its records stand in one transaction.
+//! **Invariants.** No inode lock is held when an op begins (it may wait for a checkpoint there,
+//! never later). An op that is dropped has changed nothing. A node is on a dirty list before its
+//! change joins the journal: a checkpoint that takes its cut later sees the node. **On a crash**
+//! the op is there wholly or not at all: its records stand in one transaction.
 
 mod diff;
 mod finish;
@@ -97,8 +97,8 @@ pub(crate) struct Op<'v> {
 }
 
 impl Volume {
-    /// Begins an operation that makes at most `nodes_max` nodes dirty. The caller holds no lock of rank
-    /// WRITEBACK... see `docs/internals.md`: no inode lock.
+    /// Begins an operation that makes at most `nodes_max` nodes dirty. The caller holds no lock of
+    /// rank WRITEBACK... see `docs/internals.md`: no inode lock.
     ///
     /// # Errors
     /// `NoSpace`, `ReadOnly`, `Stopped`, or what a checkpoint reports.
@@ -144,8 +144,8 @@ impl Volume {
             .ok()
     }
 
-    /// The same for a checkpoint, which cannot wait for another: it uses the blocks kept for deletions, and
-    /// a full log gets one more segment. The caller holds the checkpoint lock.
+    /// The same for a checkpoint, which cannot wait for another: it uses the blocks kept for
+    /// deletions, and a full log gets one more segment. The caller holds the checkpoint lock.
     ///
     /// # Errors
     /// `NoSpace`, `Stopped`, a failed write of a journal header.
@@ -191,8 +191,8 @@ impl Volume {
 }
 
 impl Volume {
-    /// Pages of data that fit into the log together with what else an operation on `nodes_max` nodes
-    /// logs.
+    /// Pages of data that fit into the log together with what else an operation on `nodes_max`
+    /// nodes logs.
     pub(crate) fn data_pages_max(&self, nodes_max: u32) -> usize {
         let most = self.journal().handle_bytes_max();
         most.saturating_sub(data_bytes(nodes_max)) / DATA_PAGE_BYTES
@@ -200,7 +200,8 @@ impl Volume {
 }
 
 /// Room in the log for an operation that stores slots together with their data, the data aside: the
-/// inode's granule, and for each node the note of its birth, one child and the marks of its granules.
+/// inode's granule, and for each node the note of its birth, one child and the marks of its
+/// granules.
 fn data_bytes(nodes_max: u32) -> usize {
     1024 + to_usize(u64::from(nodes_max)) * 320
 }
@@ -211,8 +212,9 @@ fn record_bytes(nodes_max: u32) -> usize {
 }
 
 impl Op<'_> {
-    /// When the operation changes things, for stamps: the moment of the first call. The caller has the locks by
-    /// then: a time from before he waited for them could be earlier than what others have shown meanwhile.
+    /// When the operation changes things, for stamps: the moment of the first call. The caller has
+    /// the locks by then: a time from before he waited for them could be earlier than what others
+    /// have shown meanwhile.
     pub(crate) fn time(&self) -> Time {
         *self.time.get_or_init(|| self.volume.now())
     }
@@ -225,8 +227,8 @@ impl Op<'_> {
             .min(RECORD_BYTES_MAX)
     }
 
-    /// A private copy of the granule's payload, to be changed at will. The caller's inode lock keeps
-    /// others from changing the granule meanwhile.
+    /// A private copy of the granule's payload, to be changed at will. The caller's inode lock
+    /// keeps others from changing the granule meanwhile.
     pub(crate) fn edit(&mut self, node: &NodeRef, index: u8) -> &mut [u8] {
         let at = match self.edit_of(node, index) {
             Some(at) => at,
@@ -270,8 +272,8 @@ impl Op<'_> {
         }
     }
 
-    /// Stores bytes into a granule that several inodes share (orphan slots), whatever else it holds by
-    /// then. Not to be mixed with `edit` of the same granule.
+    /// Stores bytes into a granule that several inodes share (orphan slots), whatever else it holds
+    /// by then. Not to be mixed with `edit` of the same granule.
     pub(crate) fn patch(&mut self, node: &NodeRef, index: u8, offset: usize, bytes: &[u8]) {
         assert!(
             offset + bytes.len() <= node.kind.payload(),
@@ -286,7 +288,8 @@ impl Op<'_> {
         self.patches.push(patch);
     }
 
-    /// The operation was decided on the state of this granule: if its last writer is lost, so is this.
+    /// The operation was decided on the state of this granule: if its last writer is lost, so is
+    /// this.
     pub(crate) fn depends(&mut self, node: &Node, index: u8) {
         if self.marks_reads() {
             self.depends_on(node.last_writer(index));
@@ -326,8 +329,8 @@ impl Op<'_> {
         else {
             return Err(Error::NoSpace { what: "node ids" });
         };
-        // Greater than the tombstone, so that no record of the last life can ever be applied to this
-        // one, nor this one's be skipped under an old image (model cases A15, A17).
+        // Greater than the tombstone, so that no record of the last life can ever be applied to
+        // this one, nor this one's be skipped under an old image (model cases A15, A17).
         let version = tombstone + 1;
         let image = NodeImage::fresh_of(kind, version, owner);
         let node = NodeRef::new(Node::new(nid, image, self.volume.options.node_lock));
@@ -356,8 +359,8 @@ impl Op<'_> {
         self.moves.push((Move::Place, owner, run));
     }
 
-    /// The content of `block`, which the operation places in slot `owner`: the log carries it, and the
-    /// caller keeps it in `Volume::logged` until it is in its place.
+    /// The content of `block`, which the operation places in slot `owner`: the log carries it, and
+    /// the caller keeps it in `Volume::logged` until it is in its place.
     pub(crate) fn data(&mut self, owner: SlotRef, block: BlockNo, bytes: &[u8]) {
         assert_eq!(bytes.len(), BLOCK_BYTES, "data is logged by whole blocks");
         let head = Data {

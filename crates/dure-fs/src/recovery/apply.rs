@@ -1,7 +1,8 @@
 //! Applying the records about a node to its image, per granule, where they are newer.
 //!
-//! **Structure.** The image is read once; then its records, in the order of their versions. **Invariants.**
-//! A node depends on no other node, so each thread applies its own. **On a crash** nothing was written.
+//! **Structure.** The image is read once; then its records, in the order of their versions.
+//! **Invariants.** A node depends on no other node, so each thread applies its own. **On a crash**
+//! nothing was written.
 
 use std::collections::BTreeMap;
 
@@ -33,8 +34,8 @@ pub(crate) struct Recovered {
 /// Applies all records; `parts` as [`super::gather`] has them.
 ///
 /// # Errors
-/// That of the first node with one: `Corrupt` when an image is bad or a record does not follow on its
-/// predecessor.
+/// That of the first node with one: `Corrupt` when an image is bad or a record does not follow on
+/// its predecessor.
 pub(super) fn apply_all(
     base: &impl Base,
     scan: &Scan,
@@ -185,8 +186,8 @@ fn apply_delta(node: &mut Recovered, fresh: &mut [u64], change: &Change<'_>) -> 
         }
         return Err(bad_record("change of a free node", nid.0));
     };
-    // All versions of a life are at or above the one it began with: a change below them all is of an
-    // earlier life, whose node may have been of another kind, and the image covers it.
+    // All versions of a life are at or above the one it began with: a change below them all is of
+    // an earlier life, whose node may have been of another kind, and the image covers it.
     if image.versions().all(|have| version < have) {
         return Ok(());
     }
@@ -201,8 +202,8 @@ fn apply_delta(node: &mut Recovered, fresh: &mut [u64], change: &Change<'_>) -> 
         return Ok(());
     }
     if !again && version != have + 1 {
-        // Every change marks the one before it, so a survivor's predecessor survives: a gap means that
-        // an image or a log is not what it says.
+        // Every change marks the one before it, so a survivor's predecessor survives: a gap means
+        // that an image or a log is not what it says.
         return Err(Error::Corrupt {
             what: format!("version of granule {index} of node {} in the logs", nid.0),
             at: nid.0,

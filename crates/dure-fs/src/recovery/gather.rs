@@ -1,12 +1,13 @@
 //! What the logs say about each node.
 //!
-//! **Problem.** Full logs hold millions of records, and those about one node stand anywhere in them.
-//! **Structure.** Each thread walks a share of the surviving transactions and files, under the node, where
-//! its records stand. The nodes are dealt out to as many parts: afterwards each thread has the nodes of one
-//! part to itself, with what all shares filed about them. Records stay where the scan put them.
+//! **Problem.** Full logs hold millions of records, and those about one node stand anywhere in
+//! them. **Structure.** Each thread walks a share of the surviving transactions and files, under
+//! the node, where its records stand. The nodes are dealt out to as many parts: afterwards each
+//! thread has the nodes of one part to itself, with what all shares filed about them. Records stay
+//! where the scan put them.
 //!
-//! **Invariants.** The records about a node are in the order of the logs, and neither they nor an error
-//! depend on the number of threads. **On a crash** nothing was written.
+//! **Invariants.** The records about a node are in the order of the logs, and neither they nor an
+//! error depend on the number of threads. **On a crash** nothing was written.
 
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::ops::Range;
@@ -118,7 +119,8 @@ pub(super) fn gather<'s>(scan: &'s Scan, threads: usize) -> Result<Gathered<'s>>
     Ok(all)
 }
 
-/// Cuts the transactions into runs with about as many records each: at most one run for each thread.
+/// Cuts the transactions into runs with about as many records each: at most one run for each
+/// thread.
 fn shares(scan: &Scan, threads: usize) -> Vec<Range<usize>> {
     let counts = || {
         let transactions = scan.transactions().iter();

@@ -1,5 +1,6 @@
 //! Which blocks named by log records are live: exactly those their owner points to in the recovered
-//! state. A free is never replayed (journal-model.md, finding 8): the block may have been used again.
+//! state. A free is never replayed (journal-model.md, finding 8): the block may have been used
+//! again.
 
 use std::collections::BTreeMap;
 
@@ -81,9 +82,9 @@ pub(super) fn own(space: &Space, block: BlockNo, owner: SlotRef) -> Result<()> {
     Ok(())
 }
 
-/// Slots of logged pages that name another block than the log does. A recovery that could not write a page
-/// to its block has named that one (`recovery::replace`), and may have been cut off before the SIT said so;
-/// no record does.
+/// Slots of logged pages that name another block than the log does. A recovery that could not write
+/// a page to its block has named that one (`recovery::replace`), and may have been cut off before
+/// the SIT said so; no record does.
 ///
 /// # Errors
 /// Errors of reading an owner's image.
@@ -103,8 +104,8 @@ fn points_to(slots: &mut Slots<'_, impl Base>, owner: SlotRef, block: BlockNo) -
     Ok(slot.is_some_and(|slot| slot.block() == block))
 }
 
-/// The block was freed by a handle still in a log and used again by one whose log has been left behind:
-/// then the summary, durable before that tail passed, names the present owner.
+/// The block was freed by a handle still in a log and used again by one whose log has been left
+/// behind: then the summary, durable before that tail passed, names the present owner.
 fn owned_elsewhere<B: Base>(
     base: &B,
     slots: &mut Slots<'_, B>,

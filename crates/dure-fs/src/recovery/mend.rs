@@ -1,5 +1,5 @@
-//! After a checkpoint that was cut off between its NAT writes and its headers: the SIT may not know the
-//! images it moved.
+//! After a checkpoint that was cut off between its NAT writes and its headers: the SIT may not know
+//! the images it moved.
 
 use zerocopy::FromBytes;
 
@@ -15,7 +15,8 @@ use crate::space::Space;
 use crate::units::{BlockNo, Nid, Run, to_u64};
 use zerocopy::little_endian::U64;
 
-/// The NAT pairs that checkpoint `completed + 1` announced, if it got as far as announcing them all.
+/// The NAT pairs that checkpoint `completed + 1` announced, if it got as far as announcing them
+/// all.
 ///
 /// # Errors
 /// `Corrupt` when a pack pair is not readable at all.
@@ -28,8 +29,8 @@ pub(crate) fn announced(
     for index in 0..u64::from(layout.pack_pairs) {
         let first = layout.pack + 2 * index;
         let pair = pair::read(queue, first, pair_kind::PACK, layout.crc_seed)?;
-        // The older slot counts, too: the header that completes a checkpoint is flushed with the pack of
-        // the next one. Crash scenario: that pack lands and the header does not.
+        // The older slot counts, too: the header that completes a checkpoint is flushed with the
+        // pack of the next one. Crash scenario: that pack lands and the header does not.
         let mut slots = pair.newest().into_iter().chain(pair.older());
         let Some(slot) = slots.find(|slot| slot.generation == completed + 1) else {
             // The images of that checkpoint were never flushed: none of its NAT writes was issued.
@@ -52,8 +53,8 @@ pub(crate) fn announced(
     Ok(pairs)
 }
 
-/// Sets the space map right for every image that checkpoint `completed + 1` moved. Gives by how much the
-/// header's counts change, `None` when it moved none.
+/// Sets the space map right for every image that checkpoint `completed + 1` moved. Gives by how
+/// much the header's counts change, `None` when it moved none.
 ///
 /// # Errors
 /// Errors of reading the NAT.

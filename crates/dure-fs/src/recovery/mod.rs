@@ -1,15 +1,15 @@
 //! What happens at mount after a crash.
 //!
 //! **Structure.** `mend` puts the SIT right after a checkpoint that was cut off; `replay` gives the
-//! state of the surviving log records, in memory and without writing: `gather` finds those about each node,
-//! `apply` puts them on its image; `liveness` decides which blocks
-//! named by records are live; [`recover`] puts them together; `replace` writes the pages that came with the
-//! logs.
+//! state of the surviving log records, in memory and without writing: `gather` finds those about
+//! each node, `apply` puts them on its image; `liveness` decides which blocks named by records are
+//! live; [`recover`] puts them together; `replace` writes the pages that came with the logs.
 //!
-//! **Invariants.** The result depends only on the medium, not on the number of threads. Until the one
-//! last write of the volume header nothing that a second recovery would read is destroyed: logs and
-//! tails stay, images go to blocks that are free in the recovered state, and the NAT entries they get
-//! are at least as new as the records (model cases A0r, A12). **On a crash** it starts again.
+//! **Invariants.** The result depends only on the medium, not on the number of threads. Until the
+//! one last write of the volume header nothing that a second recovery would read is destroyed: logs
+//! and tails stay, images go to blocks that are free in the recovered state, and the NAT entries
+//! they get are at least as new as the records (model cases A0r, A12). **On a crash** it starts
+//! again.
 
 mod apply;
 mod gather;
@@ -80,8 +80,9 @@ impl Base for Medium<'_> {
     }
 }
 
-/// Applies the logs in memory, repeating until every slot that survives and may have been in flight at
-/// the crash matches its data (one-flush rule; model cases B3 and B4 are the simpler rules that fail).
+/// Applies the logs in memory, repeating until every slot that survives and may have been in flight
+/// at the crash matches its data (one-flush rule; model cases B3 and B4 are the simpler rules that
+/// fail).
 pub(crate) fn recover(
     base: &impl Base,
     scan: &mut Scan,

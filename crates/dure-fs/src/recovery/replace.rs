@@ -1,10 +1,11 @@
 //! Another block for a page that came with the log and that its own block does not take.
 //!
-//! **Structure.** As in a running volume (`cleaner::replace`) the page is written elsewhere and its slot
-//! names the new block; but there is no log to say so in: the slot changes in the recovered image, which
-//! the recovery is about to write. **Invariants.** The versions stay: an image that is there already is as
-//! new as the records, so these are not applied to it again. **On a crash** before the NAT names the image
-//! the logs still have the page, and it starts again; after it, `liveness` finds the new block by the slot.
+//! **Structure.** As in a running volume (`cleaner::replace`) the page is written elsewhere and its
+//! slot names the new block; but there is no log to say so in: the slot changes in the recovered
+//! image, which the recovery is about to write. **Invariants.** The versions stay: an image that is
+//! there already is as new as the records, so these are not applied to it again. **On a crash**
+//! before the NAT names the image the logs still have the page, and it starts again; after it,
+//! `liveness` finds the new block by the slot.
 
 use dure_block::{Lba, Queue, WriteFlags};
 use dure_sync::CoreId;
@@ -22,8 +23,8 @@ use crate::units::{BlockNo, Run};
 /// Blocks that are tried for one page.
 const TRIES_MAX: u32 = 4;
 
-/// Writes the pages that came with the logs to their blocks, or to others. Not flushed. Gives the blocks
-/// that did not take theirs.
+/// Writes the pages that came with the logs to their blocks, or to others. Not flushed. Gives the
+/// blocks that did not take theirs.
 ///
 /// # Errors
 /// `Unplaced` when a page finds no block; errors of reading an image.
@@ -67,7 +68,8 @@ pub(crate) fn place_pages(
     Ok(bad)
 }
 
-/// A block that takes the page, if one of a few does. No record names it: those that records name are fenced.
+/// A block that takes the page, if one of a few does. No record names it: those that records name
+/// are fenced.
 fn write_to_another(queue: &Queue, space: &Space, page: &LoggedPage) -> Option<BlockNo> {
     let core = CoreId::new(0);
     for _ in 0..TRIES_MAX {

@@ -22,8 +22,8 @@ pub(crate) struct Replayed {
     pub(crate) blocks: Vec<(SlotRef, Run)>,
     /// Pages that came with the log, whether their slots name these blocks or others.
     pub(crate) pages: Vec<(SlotRef, BlockNo)>,
-    /// Content of blocks that slots of the recovered state name: it came with the log and counts as if it
-    /// lay in the block.
+    /// Content of blocks that slots of the recovered state name: it came with the log and counts as
+    /// if it lay in the block.
     pub(crate) data: BTreeMap<BlockNo, LoggedPage>,
 }
 
@@ -63,7 +63,8 @@ pub(crate) fn replay(base: &impl Base, scan: &Scan, threads: usize) -> Result<Re
 }
 
 /// Whether the recovered slot names the block with these bytes as its content. If it does not, the
-/// block may be another's by now. If it does, the block holds these bytes or, at worst, nothing yet.
+/// block may be another's by now. If it does, the block holds these bytes or, at worst, nothing
+/// yet.
 fn is_content(slot: Slot, block: BlockNo, bytes: &[u8]) -> bool {
     slot.is_written()
         && slot.has_crc()
@@ -71,8 +72,8 @@ fn is_content(slot: Slot, block: BlockNo, bytes: &[u8]) -> bool {
         && slot.crc.get() == dure_block::crc32c::crc32c(bytes)
 }
 
-/// Transactions above their journal's `durable_upto` with a surviving slot whose data is not there: with
-/// one flush for data and log, their flush had not completed at the crash.
+/// Transactions above their journal's `durable_upto` with a surviving slot whose data is not there:
+/// with one flush for data and log, their flush had not completed at the crash.
 pub(crate) fn transactions_with_lost_data(
     base: &impl Base,
     scan: &Scan,
@@ -104,9 +105,9 @@ pub(crate) fn transactions_with_lost_data(
     Ok(lost)
 }
 
-/// Makes unwritten pages of those that may survive without their data (`data=writeback`) and had none when
-/// the power failed: they read as zeroes, not as what the block held before. Below `durable_upto` a
-/// mismatch is rot, and stays an error of that page.
+/// Makes unwritten pages of those that may survive without their data (`data=writeback`) and had
+/// none when the power failed: they read as zeroes, not as what the block held before. Below
+/// `durable_upto` a mismatch is rot, and stays an error of that page.
 ///
 /// # Errors
 /// Errors of reading blocks.

@@ -1,8 +1,9 @@
 //! Slots in the recovered state.
 //!
-//! **Structure.** A slot stands in a node that surviving records change, or else in the image that the NAT
-//! names: with `records=image` the node of a slot that a record names may stand in another log, whose tail
-//! has passed it. **Invariants.** What records changed comes first. **On a crash** nothing was written.
+//! **Structure.** A slot stands in a node that surviving records change, or else in the image that
+//! the NAT names: with `records=image` the node of a slot that a record names may stand in another
+//! log, whose tail has passed it. **Invariants.** What records changed comes first. **On a crash**
+//! nothing was written.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +23,8 @@ use crate::units::Nid;
 pub(crate) struct Slots<'r, B> {
     base: &'r B,
     nodes: &'r BTreeMap<Nid, Recovered>,
-    /// The last node that was read from the medium: records name the slots of a node one after another.
+    /// The last node that was read from the medium: records name the slots of a node one after
+    /// another.
     read: Option<(Nid, Option<NodeImage>)>,
 }
 

@@ -1,4 +1,5 @@
-//! The blocks of one segment as a set: 512 bits, of which a segment uses the first `segment_blocks`.
+//! The blocks of one segment as a set: 512 bits, of which a segment uses the first
+//! `segment_blocks`.
 //!
 //! Ranges are `first .. first + count` within the segment; a range outside the 512 bits is a bug.
 

@@ -25,8 +25,8 @@ struct Change {
 }
 
 impl Space {
-    /// A journal header lists the segment that starts at `first`. The headers are the truth: what the
-    /// SIT says about the segment is from before it was freed and taken for the ring.
+    /// A journal header lists the segment that starts at `first`. The headers are the truth: what
+    /// the SIT says about the segment is from before it was freed and taken for the ring.
     ///
     /// # Errors
     /// `Corrupt` when no segment starts there, or it is in two rings.
@@ -95,8 +95,8 @@ impl Space {
         Ok(())
     }
 
-    /// These blocks are free: nothing points to them in the recovered state. Blocks in a log segment
-    /// are passed over: the ring took them after they were freed.
+    /// These blocks are free: nothing points to them in the recovered state. Blocks in a log
+    /// segment are passed over: the ring took them after they were freed.
     ///
     /// # Errors
     /// `Corrupt` for blocks outside of the main area.
@@ -185,7 +185,8 @@ impl Space {
         })
     }
 
-    /// Whether the block could be live and is not: it lies in no log and not outside of the main area.
+    /// Whether the block could be live and is not: it lies in no log and not outside of the main
+    /// area.
     pub(crate) fn is_dead(&self, block: BlockNo) -> bool {
         let place = self.layout.locate(block);
         place.is_some_and(|(segment, index)| {

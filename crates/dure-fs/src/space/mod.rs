@@ -10,9 +10,9 @@
 //!
 //! **The life of a block.** Reserved ([`Space::reserve`]); allocated ([`Space::alloc_data`],
 //! [`Space::alloc_node`]), which uses the reservation up; live, when the handle that placed it is
-//! valid ([`Space::settle`]) or the NAT names it ([`Space::image_moved`]); free again, and available,
-//! when the handle that freed it is valid, or the checkpoint that moved the image is complete
-//! ([`Space::images_released`]).
+//! valid ([`Space::settle`]) or the NAT names it ([`Space::image_moved`]); free again, and
+//! available, when the handle that freed it is valid, or the checkpoint that moved the image is
+//! complete ([`Space::images_released`]).
 //!
 //! **Invariants.** Available blocks + reservations held = blocks not allocated. Live blocks are
 //! allocated. **Crash.** Only live blocks survive; the SIT on the medium may lag behind, recovery
@@ -213,8 +213,8 @@ impl Space {
         }
     }
 
-    /// A valid handle freed this block, which cannot be written: it is dead, and stays allocated until the
-    /// next mount.
+    /// A valid handle freed this block, which cannot be written: it is dead, and stays allocated
+    /// until the next mount.
     pub(crate) fn retire(&self, block: BlockNo) {
         let (segment, index) = self.locate(block);
         let now = now();
@@ -296,8 +296,8 @@ impl Space {
     /// Whether everything settled so far agreed with the map.
     ///
     /// # Errors
-    /// `Corrupt` for the first contradiction: the SIT, or a slot, on the medium is wrong, and nobody
-    /// knows any more which blocks may be given out. The volume has to stop.
+    /// `Corrupt` for the first contradiction: the SIT, or a slot, on the medium is wrong, and
+    /// nobody knows any more which blocks may be given out. The volume has to stop.
     pub(crate) fn check(&self) -> Result<()> {
         match self.wrong.get() {
             None => Ok(()),

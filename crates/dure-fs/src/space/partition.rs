@@ -1,16 +1,16 @@
 //! Which core allocates where.
 //!
 //! **Problem.** Cores that allocate must not meet. **Structure.** Partition p owns the segments
-//! `p * n / P .. (p + 1) * n / P` and has one open segment for node images and up to three for data, by
-//! how long it is likely to live; while free segments are few, one. A core
-//! uses the partition of its number. When an open segment is full, the partition takes the next one:
-//! a wholly free one of its own range, then of the others' from near to far (segments whose lock is
+//! `p * n / P .. (p + 1) * n / P` and has one open segment for node images and up to three for
+//! data, by how long it is likely to live; while free segments are few, one. A core uses the
+//! partition of its number. When an open segment is full, the partition takes the next one: a
+//! wholly free one of its own range, then of the others' from near to far (segments whose lock is
 //! taken are skipped), then the segment with most free blocks (*slack allocation*: the log is
 //! threaded through the holes; nothing live is ever overwritten), and when all that is left lies in
-//! segments that others have open, single blocks of those.
-//! **Invariants.** Whoever holds a reservation gets a block. Allocation in an open segment takes the
-//! partition's and the segment's lock and writes nothing else. **Crash.** Open segments are not
-//! remembered: an allocated block that is not live is free after the crash.
+//! segments that others have open, single blocks of those. **Invariants.** Whoever holds a
+//! reservation gets a block. Allocation in an open segment takes the partition's and the segment's
+//! lock and writes nothing else. **Crash.** Open segments are not remembered: an allocated block
+//! that is not live is free after the crash.
 
 use std::ops::Range;
 
@@ -70,8 +70,8 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    /// The open segment for this. A segment of its own for hot or cold data is opened only while there are
-    /// `plenty` of free ones.
+    /// The open segment for this. A segment of its own for hot or cold data is opened only while
+    /// there are `plenty` of free ones.
     fn of(&mut self, what: Stream, plenty: bool) -> &mut Option<SegNo> {
         match what {
             Stream::Data(Temperature::Hot) if plenty || self.hot.is_some() => &mut self.hot,

@@ -1,10 +1,11 @@
 //! What the checkpoint writes, and what the cleaner reads.
 //!
-//! **Structure.** [`Space::collect`] turns everything that changed since the last call into payloads
-//! of slotted pairs and knows the generation of each. **Invariants.** One checkpoint at a time, and
-//! it flushes what it collected before it collects again; a checkpoint that fails stops the volume,
-//! since what was collected counts as written. **Crash.** Live blocks are those of valid handles
-//! and of the NAT just flushed, so a SIT that lags or leads the log is mended by replay.
+//! **Structure.** [`Space::collect`] turns everything that changed since the last call into
+//! payloads of slotted pairs and knows the generation of each. **Invariants.** One checkpoint at a
+//! time, and it flushes what it collected before it collects again; a checkpoint that fails stops
+//! the volume, since what was collected counts as written. **Crash.** Live blocks are those of
+//! valid handles and of the NAT just flushed, so a SIT that lags or leads the log is mended by
+//! replay.
 
 use std::collections::BTreeSet;
 

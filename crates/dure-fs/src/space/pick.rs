@@ -1,9 +1,9 @@
 //! Choosing segments: where to allocate next, and what to clean.
 //!
-//! **Structure.** Plain functions over the lists of [`Segments`]; what they find is a suggestion that
-//! is checked under the segment's lock. **Policies** for victims: greedy takes those with fewest
-//! blocks to move; cost-benefit weighs what is gained against what is moved and prefers segments that
-//! have not changed for long, since young ones lose blocks by themselves.
+//! **Structure.** Plain functions over the lists of [`Segments`]; what they find is a suggestion
+//! that is checked under the segment's lock. **Policies** for victims: greedy takes those with
+//! fewest blocks to move; cost-benefit weighs what is gained against what is moved and prefers
+//! segments that have not changed for long, since young ones lose blocks by themselves.
 
 use std::ops::Range;
 
@@ -82,8 +82,8 @@ pub(crate) fn victims(
         .collect()
 }
 
-/// Free blocks times age, over the reads and writes needed: the read of the segment and the write of
-/// what lives.
+/// Free blocks times age, over the reads and writes needed: the read of the segment and the write
+/// of what lives.
 fn benefit(blocks: u32, free: u32, age: u64) -> u64 {
     let used = u64::from(blocks - free);
     // The scale keeps three digits of the quotient; ages are bounded to ten thousand years.

@@ -1,14 +1,14 @@
 //! Free blocks that nobody has been promised yet.
 //!
-//! **Problem.** A buffered write must know at once whether its blocks will exist at write-back, and a
-//! global count of free blocks would be written by every core. **Structure.** The available blocks
-//! are split into a *stash* per core, one *pool*, and the *kept* blocks that only deletions and the
-//! checkpoint may take. A core takes from its stash with one atomic read-modify-write; an empty
-//! stash is refilled in batches from the pool, then from the other stashes, under a lock, so that a
-//! refusal is exact. What comes back fills the kept blocks first, then the stash, then the pool.
-//! **Invariants.** Counts never go below zero. Sum of all counts + reservations held = blocks that
-//! are not allocated. So whoever holds a reservation finds a block. **Crash.** Counted anew from the
-//! SIT at mount.
+//! **Problem.** A buffered write must know at once whether its blocks will exist at write-back, and
+//! a global count of free blocks would be written by every core. **Structure.** The available
+//! blocks are split into a *stash* per core, one *pool*, and the *kept* blocks that only deletions
+//! and the checkpoint may take. A core takes from its stash with one atomic read-modify-write; an
+//! empty stash is refilled in batches from the pool, then from the other stashes, under a lock, so
+//! that a refusal is exact. What comes back fills the kept blocks first, then the stash, then the
+//! pool. **Invariants.** Counts never go below zero. Sum of all counts + reservations held = blocks
+//! that are not allocated. So whoever holds a reservation finds a block. **Crash.** Counted anew
+//! from the SIT at mount.
 
 use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::{CachePadded, CoreId, Mutex, PerCore};

@@ -1,16 +1,16 @@
 //! One segment in memory: which blocks are allocated, which are live, and what the segment is for.
 //!
-//! **Problem.** A block must not be reused before the handle that freed it is valid, and the SIT may
-//! name a block only once the handle that placed it is valid. **Structure.** Two bitmaps:
-//! *allocated*, which the allocator looks at, and *live*, the view of valid handles that goes to the
-//! SIT. **Invariants.** Live blocks are allocated. Effects of handles of different journals may be
-//! settled in the wrong order: a block that a valid handle frees before the (also valid) handle that
-//! placed it was settled waits in `early`, still allocated, until that one is settled too.
+//! **Problem.** A block must not be reused before the handle that freed it is valid, and the SIT
+//! may name a block only once the handle that placed it is valid. **Structure.** Two bitmaps:
+//! *allocated*, which the allocator looks at, and *live*, the view of valid handles that goes to
+//! the SIT. **Invariants.** Live blocks are allocated. Effects of handles of different journals may
+//! be settled in the wrong order: a block that a valid handle frees before the (also valid) handle
+//! that placed it was settled waits in `early`, still allocated, until that one is settled too.
 //! **Crash.** Only `live` survives, through the SIT.
 //!
-//! What is settled names blocks that nodes and NAT of the medium point to: where that contradicts the
-//! SIT, one of them is corrupt ([`Mismatch`]). The life of a block that dure allocates itself is checked
-//! by assertions.
+//! What is settled names blocks that nodes and NAT of the medium point to: where that contradicts
+//! the SIT, one of them is corrupt ([`Mismatch`]). The life of a block that dure allocates itself
+//! is checked by assertions.
 //!
 //! Everything here is arithmetic under the segment's lock; `Segments` keeps what is known
 //! about a segment outside of its lock in step.

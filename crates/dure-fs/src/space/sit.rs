@@ -1,8 +1,8 @@
 //! The segment information table between medium and memory.
 //!
-//! **Structure.** Pair i holds the entries of segments `i * 50 ..`. **Invariants.** mkfs writes every
-//! pair, so a sound SIT has a valid slot in each pair; a pair of zeroes (a volume image that was
-//! wiped and never written) reads as empty. **Crash.** A torn write leaves the older slot.
+//! **Structure.** Pair i holds the entries of segments `i * 50 ..`. **Invariants.** mkfs writes
+//! every pair, so a sound SIT has a valid slot in each pair; a pair of zeroes (a volume image that
+//! was wiped and never written) reads as empty. **Crash.** A torn write leaves the older slot.
 
 use dure_block::{BLOCK_BYTES, Lba, Queue};
 use dure_journal::format::slotted::{self, SlotKind};
@@ -148,7 +148,8 @@ impl SitBlock {
     }
 }
 
-/// Checks an entry; a segment of `blocks` blocks (0: beyond the main area, the entry must be empty).
+/// Checks an entry; a segment of `blocks` blocks (0: beyond the main area, the entry must be
+/// empty).
 fn open_entry(entry: &SitEntry, segment: u32, blocks: u32, at: u64) -> Result<SegmentState> {
     let name = |field: &str| format!("SIT entry of segment {segment}: {field}");
     let live = Bitmap::from_bytes(&entry.live);

@@ -1,13 +1,14 @@
 //! Segment summaries between medium and memory.
 //!
-//! **Problem.** The cleaner needs the owner of every live block, and the summaries of a whole volume
-//! do not fit into memory. **Structure.** Only what changed since the last checkpoint is in memory:
-//! an *overlay* of the entries set since. The checkpoint reads the pair, lays the overlay over it,
-//! hands the result out for writing and drops the overlay. **Invariants.** Setting an owner never
-//! does I/O. A summary is a hint: whoever uses an entry asks the owner. So a pair that cannot be
-//! read back when it is rewritten (a torn first write, or what an earlier volume left there) counts
-//! as empty; only [`open`] for a block that is known to be live reports it. **Crash.** A torn write
-//! leaves the older slot, and recovery sets the owners of what the logs name again.
+//! **Problem.** The cleaner needs the owner of every live block, and the summaries of a whole
+//! volume do not fit into memory. **Structure.** Only what changed since the last checkpoint is in
+//! memory: an *overlay* of the entries set since. The checkpoint reads the pair, lays the overlay
+//! over it, hands the result out for writing and drops the overlay. **Invariants.** Setting an
+//! owner never does I/O. A summary is a hint: whoever uses an entry asks the owner. So a pair that
+//! cannot be read back when it is rewritten (a torn first write, or what an earlier volume left
+//! there) counts as empty; only [`open`] for a block that is known to be live reports it.
+//! **Crash.** A torn write leaves the older slot, and recovery sets the owners of what the logs
+//! name again.
 
 use dure_block::{BLOCK_BYTES, Lba, Queue};
 use dure_journal::format::slotted::{self, SlotKind};

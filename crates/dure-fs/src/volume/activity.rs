@@ -5,8 +5,8 @@ use dure_sync::Counter;
 
 use super::{FileSystem, Statistics};
 
-/// What a mounted volume has counted since the mount. Read without a lock that is held over I/O, so also
-/// while the device hangs.
+/// What a mounted volume has counted since the mount. Read without a lock that is held over I/O, so
+/// also while the device hangs.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Activity {

@@ -1,6 +1,7 @@
-//! Work nobody asked for: commits and write-back every `commit_interval`, checkpoints and cleaning before
-//! they become urgent. One thread, which sleeps while there is nothing to do. An operation that leaves a log
-//! half full wakes it, so that a checkpoint has made room before anybody has to wait for one.
+//! Work nobody asked for: commits and write-back every `commit_interval`, checkpoints and cleaning
+//! before they become urgent. One thread, which sleeps while there is nothing to do. An operation
+//! that leaves a log half full wakes it, so that a checkpoint has made room before anybody has to
+//! wait for one.
 
 use std::time::Duration;
 
@@ -78,7 +79,8 @@ fn run(inner: &Inner, volume: &Weak<Volume>, interval: Duration) {
         let Some(volume) = volume.upgrade() else {
             return;
         };
-        // A failure has stopped the volume and shows at the next fsync; there is nobody to tell here.
+        // A failure has stopped the volume and shows at the next fsync; there is nobody to tell
+        // here.
         match work {
             Work::Stop => return,
             Work::Round => {
@@ -127,7 +129,8 @@ impl Volume {
         }
     }
 
-    /// One round: writes access times and old pages back, commits, and checkpoints when logs or dirty nodes ask for it.
+    /// One round: writes access times and old pages back, commits, and checkpoints when logs or
+    /// dirty nodes ask for it.
     ///
     /// # Errors
     /// The first failure.

@@ -1,8 +1,9 @@
-//! The journals of a volume that is not mounted: headers, rings, what is in the logs, and what the next
-//! mount would make of it. For `dure info --journal`.
+//! The journals of a volume that is not mounted: headers, rings, what is in the logs, and what the
+//! next mount would make of it. For `dure info --journal`.
 //!
-//! **Structure.** The scan and the recovery of a read-only mount, which write nothing. **Invariants.** What
-//! is said of recovery is what it would do: the same functions say it. **Crash.** Nothing is written.
+//! **Structure.** The scan and the recovery of a read-only mount, which write nothing.
+//! **Invariants.** What is said of recovery is what it would do: the same functions say it.
+//! **Crash.** Nothing is written.
 
 use dure_block::{Device, Queue, QueueConfig};
 use dure_journal::JournalId;
@@ -78,8 +79,8 @@ pub struct JournalInfo {
 /// What the next mount would do about the logs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecoveryPlan {
-    /// A checkpoint was cut off, so that this many pairs of the NAT may be half written; recovery goes on
-    /// from what is in both of their slots.
+    /// A checkpoint was cut off, so that this many pairs of the NAT may be half written; recovery
+    /// goes on from what is in both of their slots.
     pub unfinished_pairs: u64,
     /// Transactions to apply.
     pub apply: u64,

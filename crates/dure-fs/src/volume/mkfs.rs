@@ -1,5 +1,5 @@
-//! Making a volume. The superblock is written last: until then the device holds no volume, so a crash
-//! or an error half way leaves nothing that looks like one.
+//! Making a volume. The superblock is written last: until then the device holds no volume, so a
+//! crash or an error half way leaves nothing that looks like one.
 
 use dure_block::{BlockBuf, Device, Lba, Queue, QueueConfig, WriteFlags};
 use dure_journal::recovery::write_fresh_headers;

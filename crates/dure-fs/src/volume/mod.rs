@@ -4,9 +4,9 @@
 //! cache; [`FileSystem`] is the public handle on it. `mkfs`, `mount`, `background` are its life;
 //! `service` holds reserve, commit and stop.
 //!
-//! **Invariants.** After the first failed write of a log, header, NAT, SIT or image, and after a failed
-//! flush, the volume is *stopped*: nothing is written any more, every change is refused with the
-//! reason, reads go on from memory and medium. **On a crash** see `recovery`.
+//! **Invariants.** After the first failed write of a log, header, NAT, SIT or image, and after a
+//! failed flush, the volume is *stopped*: nothing is written any more, every change is refused with
+//! the reason, reads go on from memory and medium. **On a crash** see `recovery`.
 
 mod activity;
 mod background;
@@ -155,8 +155,8 @@ impl fmt::Debug for Volume {
     }
 }
 
-/// A mounted dure volume. Clones are the same volume; any number of threads may use it. Close it with
-/// [`FileSystem::close`]; dropping the last clone without that is like a crash of the process (nothing
-/// synced is lost).
+/// A mounted dure volume. Clones are the same volume; any number of threads may use it. Close it
+/// with [`FileSystem::close`]; dropping the last clone without that is like a crash of the process
+/// (nothing synced is lost).
 #[derive(Clone, Debug)]
 pub struct FileSystem(pub(crate) Arc<Volume>);

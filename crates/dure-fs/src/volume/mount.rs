@@ -36,7 +36,8 @@ use crate::units::{BLOCK_BYTES, BlockNo, Nid, Run, to_usize};
 const NODE_SHARE: u64 = 4;
 /// Of the cache's bytes, the part for inodes is one in this many.
 const INODE_SHARE: u64 = 8;
-/// Of the bytes for inodes, the part for known names is one in this many; the same for shown attributes.
+/// Of the bytes for inodes, the part for known names is one in this many; the same for shown
+/// attributes.
 const TABLE_SHARE: u64 = 16;
 /// Of the bytes for known names, as many again are for known targets as one part in this many.
 const TARGET_SHARE: u64 = 8;
@@ -44,8 +45,8 @@ const TARGET_SHARE: u64 = 8;
 const TABLE_BYTES_MAX: u64 = 16 << 20;
 /// Bytes of an inode in memory, with its counts and its place in the cache.
 const INODE_BYTES: usize = size_of::<Inode>() + 128;
-/// With `data=journal` as many pages may be in the log and not in their place, or half the cache if it is
-/// small.
+/// With `data=journal` as many pages may be in the log and not in their place, or half the cache if
+/// it is small.
 const JOURNALED_PAGES: u64 = 256;
 /// Bytes of a node in memory, its granules' locks included.
 const NODE_BYTES: u64 = 5120;
@@ -54,8 +55,8 @@ impl FileSystem {
     /// Mounts the volume on `device`; after a crash it recovers it first.
     ///
     /// # Errors
-    /// `NotDure`, `Unsupported`, `Corrupt`, `TooSmall` when the device is shorter than the volume, or
-    /// a failed read or write.
+    /// `NotDure`, `Unsupported`, `Corrupt`, `TooSmall` when the device is shorter than the volume,
+    /// or a failed read or write.
     pub fn open(device: Arc<dyn Device>, options: MountOptions) -> Result<FileSystem> {
         let queue = Queue::new(device, QueueConfig::default());
         let layout = read_layout(&queue)?;
@@ -173,7 +174,8 @@ pub(crate) fn read_header(queue: &Queue, layout: &Layout) -> Result<(VolumeHeade
     Ok((header, newest.generation))
 }
 
-/// The first counter of the header that nothing may count on from: its name, value, and what it must be.
+/// The first counter of the header that nothing may count on from: its name, value, and what it
+/// must be.
 pub(crate) fn impossible_count(header: &VolumeHeader) -> Option<(&'static str, u64, &'static str)> {
     let epoch = header.epoch.get();
     let (number, checkpoint) = (header.first_number.get(), header.checkpoint.get());
@@ -290,7 +292,8 @@ impl Mount {
         Ok(volume)
     }
 
-    /// Recovery up to the point where it writes: the recovered state, and the space map that fits it.
+    /// Recovery up to the point where it writes: the recovered state, and the space map that fits
+    /// it.
     pub(super) fn recover(
         &self,
         state: &mut CheckpointState,
@@ -322,8 +325,8 @@ impl Mount {
         Ok(replayed)
     }
 
-    /// Makes the header's counts those of the NAT, which has `mended` more than the checkpoint that wrote
-    /// the header.
+    /// Makes the header's counts those of the NAT, which has `mended` more than the checkpoint that
+    /// wrote the header.
     fn count(&self, header: &mut VolumeHeader, mended: Census) -> Result<()> {
         if census::is_counted(header, &self.layout) {
             mended.apply(header);
@@ -347,16 +350,16 @@ impl Mount {
         }
     }
 
-    /// Writes what recovery found; gives the blocks that did not take their pages. The logs stay valid
-    /// until `begin_epoch` has turned the epoch.
+    /// Writes what recovery found; gives the blocks that did not take their pages. The logs stay
+    /// valid until `begin_epoch` has turned the epoch.
     fn write_recovered(
         &self,
         state: &mut CheckpointState,
         space: &Space,
         mut replayed: Replayed,
     ) -> Result<Vec<BlockNo>> {
-        // Before the first flush of the checkpoint: the logs, which have this data too, are emptied by the
-        // volume header after it.
+        // Before the first flush of the checkpoint: the logs, which have this data too, are emptied
+        // by the volume header after it.
         let bad = recovery::replace::place_pages(&self.base(), &self.queue, space, &mut replayed)?;
         let changed = replayed.nodes.into_iter().filter(|(_, node)| node.changed);
         let targets: Vec<(Nid, Target)> = changed

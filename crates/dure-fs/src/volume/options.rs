@@ -9,14 +9,15 @@ use super::VolumeRules;
 use crate::alloc::{ActiveLogs, AllocPolicy};
 use crate::node::NodeLock;
 
-/// When a read changes the access time. The change waits in memory for the next sync, commit interval, unmount,
-/// or other write of the inode.
+/// When a read changes the access time. The change waits in memory for the next sync, commit
+/// interval, unmount, or other write of the inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum AccessTime {
     /// Never.
     Never,
-    /// When it is not younger than the last change, or older than a day (as Linux does by default). A change of
-    /// attributes or names alone may count only from the next time the file is changed or written back.
+    /// When it is not younger than the last change, or older than a day (as Linux does by default).
+    /// A change of attributes or names alone may count only from the next time the file is changed
+    /// or written back.
     #[default]
     Relative,
     /// At every read.
@@ -36,8 +37,8 @@ pub enum Background {
 /// Flushes per fsync.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum FlushRule {
-    /// Data and log are written, then flushed once; recovery checks the CRC of slots that may have been
-    /// in flight.
+    /// Data and log are written, then flushed once; recovery checks the CRC of slots that may have
+    /// been in flight.
     #[default]
     One,
     /// Data is flushed before the log is written.
@@ -57,12 +58,12 @@ pub enum RecordPolicy {
 /// What of file data goes through the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum DataMode {
-    /// Data is written to its blocks before the slots that name them join the log; an fsync of a few
-    /// pages may put them into the log instead.
+    /// Data is written to its blocks before the slots that name them join the log; an fsync of a
+    /// few pages may put them into the log instead.
     #[default]
     Ordered,
-    /// As `Ordered`, but after a crash an operation counts also if its data did not get to the medium: a
-    /// page that was not synced may then read as zeroes, and nothing else falls with it.
+    /// As `Ordered`, but after a crash an operation counts also if its data did not get to the
+    /// medium: a page that was not synced may then read as zeroes, and nothing else falls with it.
     Writeback,
     /// All pages that are written back go into the log, and to their blocks at a checkpoint.
     Journal,
@@ -104,7 +105,8 @@ pub struct MountOptions {
     pub flush: FlushRule,
     /// What an fsync commits.
     pub fsync: FsyncScope,
-    /// Most pages of one fsync whose data goes into the log, to be placed by the next checkpoint; 0 = none.
+    /// Most pages of one fsync whose data goes into the log, to be placed by the next checkpoint; 0
+    /// = none.
     pub log_data_pages: u32,
     /// Where cores allocate.
     pub alloc: AllocPolicy,
@@ -116,12 +118,13 @@ pub struct MountOptions {
     pub node_lock: NodeLock,
     /// Background work.
     pub background: Background,
-    /// Events of the journal's trace that are kept per core, from the start; `None`: it is off until somebody
-    /// turns it on.
+    /// Events of the journal's trace that are kept per core, from the start; `None`: it is off
+    /// until somebody turns it on.
     pub trace: Option<usize>,
     /// Threads that scan logs and rebuild nodes at mount; `None`: one per core.
     pub recovery_threads: Option<usize>,
-    /// Which rules of the journal hold: all of them, except where a test shows what it would notice.
+    /// Which rules of the journal hold: all of them, except where a test shows what it would
+    /// notice.
     #[doc(hidden)]
     pub rules: Rules,
     /// The same of the file system.
@@ -173,7 +176,8 @@ fn bytes_of(value: &str) -> Option<u64> {
 }
 
 impl MountOptions {
-    /// Sets the policy `key` to `value`, as in `-o key=value`. `Ok(false)` when no policy has that name.
+    /// Sets the policy `key` to `value`, as in `-o key=value`. `Ok(false)` when no policy has that
+    /// name.
     ///
     /// # Errors
     /// A sentence that lists the values there are.

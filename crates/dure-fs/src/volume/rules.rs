@@ -1,10 +1,10 @@
-//! Switches that leave one ordering rule out, so that the crash tests can show they would notice, and the
-//! core that a test pretends to run on.
+//! Switches that leave one ordering rule out, so that the crash tests can show they would notice,
+//! and the core that a test pretends to run on.
 //!
-//! **Problem.** A crash test that never fails proves nothing; and which journal an operation goes to must
-//! not depend on where the scheduler put a test. **Structure.** A field per rule; the default has all of
-//! them on. **Invariants.** Nothing but tests changes a field. **Crash.** With a rule off, data is lost:
-//! that is the purpose.
+//! **Problem.** A crash test that never fails proves nothing; and which journal an operation goes
+//! to must not depend on where the scheduler put a test. **Structure.** A field per rule; the
+//! default has all of them on. **Invariants.** Nothing but tests changes a field. **Crash.** With a
+//! rule off, data is lost: that is the purpose.
 
 use dure_sync::Arc;
 use dure_sync::atomic::AtomicUsize;
@@ -26,8 +26,8 @@ pub enum RangeRule {
     SizeFirst,
 }
 
-/// When attributes of a file change beside those who use its data, and what becomes of the changes. Test-only
-/// but for the default.
+/// When attributes of a file change beside those who use its data, and what becomes of the changes.
+/// Test-only but for the default.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 #[doc(hidden)]
 pub enum AttributeRule {
@@ -42,7 +42,8 @@ pub enum AttributeRule {
     Dropped,
 }
 
-/// When changes of entries share their directory, and what they note there. Test-only but for the default.
+/// When changes of entries share their directory, and what they note there. Test-only but for the
+/// default.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 #[doc(hidden)]
 pub enum DirectoryRule {

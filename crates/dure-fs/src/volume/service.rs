@@ -99,12 +99,12 @@ impl Volume {
         }
     }
 
-    /// Makes data that was written durable before anything names it (`flush=two`, and what recovery could
-    /// not check).
+    /// Makes data that was written durable before anything names it (`flush=two`, and what recovery
+    /// could not check).
     ///
     /// # Errors
-    /// A failed flush, which stops the volume: the device may have dropped what others wrote, too, and a
-    /// later flush that succeeds says nothing about that.
+    /// A failed flush, which stops the volume: the device may have dropped what others wrote, too,
+    /// and a later flush that succeeds says nothing about that.
     pub(crate) fn flush_data(&self) -> Result<()> {
         let flushed = self.queue.flush().map_err(Error::from);
         flushed.inspect_err(|error| self.stop(error))
@@ -135,8 +135,9 @@ impl Volume {
         Ok(node)
     }
 
-    /// Copies bytes of a granule of the node `nid`, which must be of this kind. The one way down a map: who
-    /// has read a child's number in a node holds nothing of the node when he asks for the child.
+    /// Copies bytes of a granule of the node `nid`, which must be of this kind. The one way down a
+    /// map: who has read a child's number in a node holds nothing of the node when he asks for the
+    /// child.
     ///
     /// # Errors
     /// As [`Volume::node`].
@@ -160,8 +161,8 @@ impl Volume {
             let entry = self.nat.entry(nid)?;
             let block = entry.block();
             if block.is_none() {
-                // Not in the NAT: either new and not checkpointed (then it is in the cache by now), or
-                // nothing may point to it.
+                // Not in the NAT: either new and not checkpointed (then it is in the cache by now),
+                // or nothing may point to it.
                 if let Some(node) = self.nodes.get(nid) {
                     return Ok(node);
                 }
@@ -196,8 +197,8 @@ impl Volume {
         }
     }
 
-    /// Reserves blocks for the partition of `core`; commits pending frees before it gives up. The caller
-    /// holds no inode lock.
+    /// Reserves blocks for the partition of `core`; commits pending frees before it gives up. The
+    /// caller holds no inode lock.
     ///
     /// # Errors
     /// `NoSpace`, or what the commit reports.
@@ -264,12 +265,12 @@ impl Volume {
         })
     }
 
-    /// Makes the handles of these marks, and all they depend on, durable and valid. No inode lock is
-    /// held (a full log is checkpointed here).
+    /// Makes the handles of these marks, and all they depend on, durable and valid. No inode lock
+    /// is held (a full log is checkpointed here).
     ///
     /// # Errors
-    /// `Stopped` after a failed write or flush; `Corrupt` when something freed was not in use, after which
-    /// the volume is stopped.
+    /// `Stopped` after a failed write or flush; `Corrupt` when something freed was not in use,
+    /// after which the volume is stopped.
     pub(crate) fn commit(&self, marks: &[Mark]) -> Result<()> {
         self.counters.commits.add(1);
         for _ in 0..LOG_ROUNDS {

@@ -12,14 +12,16 @@ use crate::layout::Layout;
 use crate::space::Space;
 use crate::units::{BlockNo, Ino};
 
-/// Room of a mounted volume, in 4 KiB blocks. Sums over few counters: the volume's size does not matter.
+/// Room of a mounted volume, in 4 KiB blocks. Sums over few counters: the volume's size does not
+/// matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Statistics {
     /// Blocks that can hold file data and nodes, free or not; log rings are not counted.
     pub blocks: u64,
     /// Blocks that hold nothing.
     pub blocks_free: u64,
-    /// Blocks anybody may still use; the rest of the free ones is kept for deletions and checkpoints.
+    /// Blocks anybody may still use; the rest of the free ones is kept for deletions and
+    /// checkpoints.
     pub blocks_available: u64,
     /// Inodes in use, and those there can still be, at most, with the room that is left.
     pub inodes: u64,

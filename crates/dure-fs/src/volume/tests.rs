@@ -164,8 +164,8 @@ fn a_log_that_is_half_full_wakes_the_background() {
     assert_eq!((checkpoints(), full), (1, 0), "nobody waited for it");
 }
 
-/// Found by a benchmark: the core that wrote first took all the log space there is, and the next one did
-/// a checkpoint every 500 fsyncs for ever.
+/// Found by a benchmark: the core that wrote first took all the log space there is, and the next
+/// one did a checkpoint every 500 fsyncs for ever.
 #[test]
 fn a_ring_that_starves_gets_segments_of_the_largest() {
     let device = ram(16384, 2);
@@ -191,8 +191,8 @@ fn a_ring_that_starves_gets_segments_of_the_largest() {
     assert_eq!(text(&open(&device), nid, 4), b"kept");
 }
 
-/// Segments go from one ring to the other, and the power is cut at every step: the first volume that
-/// does not mount.
+/// Segments go from one ring to the other, and the power is cut at every step: the first volume
+/// that does not mount.
 fn cut_while_segments_move(flush_shrunk: bool) -> Option<crate::Error> {
     let device = ram(16384, 2);
     let base = device.snapshot();
@@ -264,8 +264,9 @@ fn a_freed_nid_lives_again_only_after_its_end_is_valid() {
     assert_eq!(text(&open(&device), nid, 5), b"third");
 }
 
-/// Found by a schedule: a checkpoint that moves no tail does not flush the header that completes it. The pack
-/// of the next one can land without that header, and hid the unfinished checkpoint from recovery.
+/// Found by a schedule: a checkpoint that moves no tail does not flush the header that completes
+/// it. The pack of the next one can land without that header, and hid the unfinished checkpoint
+/// from recovery.
 #[test]
 fn the_header_counts_a_checkpoint_whose_header_was_lost_when_the_next_pack_was_not() {
     let device = ram(4096, 1);

@@ -1,5 +1,5 @@
-//! POSIX access control lists as the kernel passes them (`system.posix_acl_access`, `_default`): parsing,
-//! inheritance, and their tie to the mode bits. Pure functions.
+//! POSIX access control lists as the kernel passes them (`system.posix_acl_access`, `_default`):
+//! parsing, inheritance, and their tie to the mode bits. Pure functions.
 
 use crate::error::{Error, Result};
 
@@ -62,8 +62,8 @@ impl Acl {
         bytes
     }
 
-    /// As the kernel's `posix_acl_valid`: tags in order, each of the three classes once, a mask when
-    /// anybody is named.
+    /// As the kernel's `posix_acl_valid`: tags in order, each of the three classes once, a mask
+    /// when anybody is named.
     fn is_valid(&self) -> bool {
         let count = |tag| self.0.iter().filter(|entry| entry.tag == tag).count();
         let known = |entry: &Entry| {

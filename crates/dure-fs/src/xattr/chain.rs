@@ -1,4 +1,5 @@
-//! Byte streams over chains of blob nodes. A change rewrites the nodes whose piece differs, no others.
+//! Byte streams over chains of blob nodes. A change rewrites the nodes whose piece differs, no
+//! others.
 
 use zerocopy::FromBytes;
 
@@ -136,8 +137,8 @@ impl Chain {
     /// belong to `owner`.
     ///
     /// # Errors
-    /// `NoSpace` when the nodes run out, or one record of the volume's log cannot hold the change, which
-    /// `fits_a_record` says before (only what a new inode inherits is not asked about).
+    /// `NoSpace` when the nodes run out, or one record of the volume's log cannot hold the change,
+    /// which `fits_a_record` says before (only what a new inode inherits is not asked about).
     pub(crate) fn write(&self, op: &mut Op<'_>, owner: Ino, new: &[u8]) -> Result<u64> {
         let pieces: Vec<&[u8]> = pieces(new).collect();
         let mut nodes = self.nodes.clone();

@@ -1,12 +1,12 @@
 //! Changes of attributes that do not fit one record of the log.
 //!
-//! **Problem.** A handle takes at most an eighth of a log segment: 16 KiB on the smallest volumes, while
-//! an attribute may have 64 KiB. **Structure.** The whole new chain is written in several handles, from
-//! its end on, as the attributes of a *carrier*: a file without a name, in an orphan slot. Then one handle
-//! gives the chain to the inode, takes it from the carrier and frees the old one. **Invariants.** Every
-//! handle edits the carrier, so each depends on the one before it. Nodes written here name no owner: they
-//! change hands. **On a crash** the attributes are old or new: until the last handle counts, what was
-//! written belongs to the carrier, and the mount deletes it.
+//! **Problem.** A handle takes at most an eighth of a log segment: 16 KiB on the smallest volumes,
+//! while an attribute may have 64 KiB. **Structure.** The whole new chain is written in several
+//! handles, from its end on, as the attributes of a *carrier*: a file without a name, in an orphan
+//! slot. Then one handle gives the chain to the inode, takes it from the carrier and frees the old
+//! one. **Invariants.** Every handle edits the carrier, so each depends on the one before it. Nodes
+//! written here name no owner: they change hands. **On a crash** the attributes are old or new:
+//! until the last handle counts, what was written belongs to the carrier, and the mount deletes it.
 
 use super::Loaded;
 use super::chain::{self, pieces_per_record};
@@ -22,7 +22,8 @@ use crate::volume::Volume;
 use zerocopy::little_endian::{U32, U64};
 
 impl Volume {
-    /// Makes `new` the attributes of an inode, which were `loaded`. `change` changes the record along.
+    /// Makes `new` the attributes of an inode, which were `loaded`. `change` changes the record
+    /// along.
     pub(super) fn change_in_steps(
         &self,
         inode: &Inode,

@@ -1,11 +1,11 @@
 //! Extended attributes: a stream of names and values over a chain of blob nodes per inode.
 //!
 //! **Problem.** Most inodes have none, some have one of 30 bytes, few have a hundred kilobytes.
-//! **Structure.** [`stream`] encodes, [`chain`] stores, [`acl`] knows access control lists, which are tied
-//! to the mode bits. **Invariants.** A stream changes under its inode's lock, or the locks of a shared inode's
-//! attributes and extended attributes, together with the inode
-//! (`xattr_root`, `xattr_bytes`, ctime), in one handle; what does not fit one is written before
-//! ([`large`]). **On a crash** an attribute is old or new.
+//! **Structure.** [`stream`] encodes, [`chain`] stores, [`acl`] knows access control lists, which
+//! are tied to the mode bits. **Invariants.** A stream changes under its inode's lock, or the locks
+//! of a shared inode's attributes and extended attributes, together with the inode (`xattr_root`,
+//! `xattr_bytes`, ctime), in one handle; what does not fit one is written before ([`large`]). **On
+//! a crash** an attribute is old or new.
 
 pub(crate) mod acl;
 pub(crate) mod chain;
@@ -64,8 +64,8 @@ impl Loaded {
         }
     }
 
-    /// Lets `op` write a changed stream, if the inode's count of changes is still the one loaded; its record
-    /// is the caller's to store, and the count to raise.
+    /// Lets `op` write a changed stream, if the inode's count of changes is still the one loaded;
+    /// its record is the caller's to store, and the count to raise.
     pub(crate) fn write(
         &self,
         op: &mut Op<'_>,
@@ -162,11 +162,12 @@ impl FileSystem {
             .collect()
     }
 
-    /// Sets an extended attribute, in one operation. An access control list also sets the mode bits.
+    /// Sets an extended attribute, in one operation. An access control list also sets the mode
+    /// bits.
     ///
     /// # Errors
-    /// `Exists`, `NoAttribute` by `mode`; `AttributeTooLarge` beyond 64 KiB, `NoSpace` beyond 128 KiB in
-    /// all; `Invalid`, `NameTooLong`, `NotSupported` for the name or a malformed list.
+    /// `Exists`, `NoAttribute` by `mode`; `AttributeTooLarge` beyond 64 KiB, `NoSpace` beyond 128
+    /// KiB in all; `Invalid`, `NameTooLong`, `NotSupported` for the name or a malformed list.
     pub fn set_xattr(
         &self,
         inode: &InodeRef,

@@ -1,7 +1,7 @@
 //! The stream of extended attributes: name and value pairs one behind the other. Pure functions.
 //!
-//! Attributes keep their order; a value that changes its length goes to the end, so that the pieces of
-//! the stream in front of it stay as they are.
+//! Attributes keep their order; a value that changes its length goes to the end, so that the pieces
+//! of the stream in front of it stay as they are.
 
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
@@ -31,7 +31,8 @@ pub enum XattrMode {
 /// Checks an attribute's name.
 ///
 /// # Errors
-/// `Invalid` for an empty name or one with NUL, `NameTooLong`, `NotSupported` for an unknown name space.
+/// `Invalid` for an empty name or one with NUL, `NameTooLong`, `NotSupported` for an unknown name
+/// space.
 pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     if name.len() > NAME_MAX {
         return Err(Error::NameTooLong);

@@ -1,5 +1,5 @@
-//! Run-length encoding of images: tokens of a length (u32, little endian) whose top bit tells a run of one
-//! byte, which follows, from so many bytes as they are.
+//! Run-length encoding of images: tokens of a length (u32, little endian) whose top bit tells a run
+//! of one byte, which follows, from so many bytes as they are.
 
 const RUN: u32 = 1 << 31;
 /// Shorter runs stand among the other bytes.

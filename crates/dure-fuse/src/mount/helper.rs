@@ -1,7 +1,8 @@
 //! `fusermount3`, the set-uid program through which ordinary users mount and unmount.
 //!
-//! It is told by `_FUSE_COMMFD` which of its descriptors is a socket, mounts, and sends the connection
-//! to the kernel through it. The socket is its standard input: so nothing else need be inherited.
+//! It is told by `_FUSE_COMMFD` which of its descriptors is a socket, mounts, and sends the
+//! connection to the kernel through it. The socket is its standard input: so nothing else need be
+//! inherited.
 
 use std::fmt::Write as _;
 use std::io::{self, IoSliceMut};

@@ -1,8 +1,9 @@
 //! Making a mount, running it, and ending it.
 //!
-//! **Structure.** [`Session`] mounts (`direct` as root, `helper` for everybody else), greets the kernel,
-//! and serves until the directory is unmounted. **Invariants.** A session that was never served leaves
-//! no mount behind. **Crash.** The mount stays without a server until it is unmounted.
+//! **Structure.** [`Session`] mounts (`direct` as root, `helper` for everybody else), greets the
+//! kernel, and serves until the directory is unmounted. **Invariants.** A session that was never
+//! served leaves no mount behind. **Crash.** The mount stays without a server until it is
+//! unmounted.
 
 mod direct;
 mod helper;
@@ -28,8 +29,8 @@ pub struct MountSettings {
     pub allow_other: bool,
     /// Nothing may be changed.
     pub read_only: bool,
-    /// Mount as `fuseblk`: the source is a block device, which the kernel claims; only such mounts are
-    /// sent FUSE_SYNCFS, so that syncfs(2) and sync(1) make everything durable.
+    /// Mount as `fuseblk`: the source is a block device, which the kernel claims; only such mounts
+    /// are sent FUSE_SYNCFS, so that syncfs(2) and sync(1) make everything durable.
     pub block_device: bool,
     /// Access times are not kept.
     pub no_atime: bool,

@@ -23,8 +23,8 @@ pub struct Statistics {
 }
 
 impl Server {
-    /// READ. Clean pages go straight from the device to the kernel, which keeps them: they are not kept
-    /// a second time here.
+    /// READ. Clean pages go straight from the device to the kernel, which keeps them: they are not
+    /// kept a second time here.
     ///
     /// # Errors
     /// An errno.

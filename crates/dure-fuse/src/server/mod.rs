@@ -1,7 +1,7 @@
 //! Answers to FUSE requests, in our own types: what the kernel asks, what the file system says.
 //!
-//! Permissions are the kernel's business (`default_permissions`); locks too. What is ours: lookup counts,
-//! the umask where no default ACL rules, and the write-back cache's rules for times.
+//! Permissions are the kernel's business (`default_permissions`); locks too. What is ours: lookup
+//! counts, the umask where no default ACL rules, and the write-back cache's rules for times.
 
 mod attributes;
 mod data;

@@ -62,8 +62,8 @@ impl Server {
         self.entry(&self.volume.create(&parent, name, created).map_err(errno)?)
     }
 
-    /// TMPFILE: a regular file without a name. It lives as long as the kernel knows it, or gets a name by
-    /// LINK.
+    /// TMPFILE: a regular file without a name. It lives as long as the kernel knows it, or gets a
+    /// name by LINK.
     ///
     /// # Errors
     /// An errno.
@@ -199,8 +199,8 @@ impl Server {
         Ok(listed)
     }
 
-    /// The node behind an entry of READDIRPLUS; the kernel counts it. `None` when the name is gone by
-    /// now.
+    /// The node behind an entry of READDIRPLUS; the kernel counts it. `None` when the name is gone
+    /// by now.
     ///
     /// # Errors
     /// An errno.

@@ -1,10 +1,10 @@
 //! The memory of a worker: one buffer that requests are read into, one that replies are built in.
 //!
-//! **Problem.** Data must be neither copied nor moved: what a WRITE carries should begin at a page, and
-//! so should what a READ is answered with. **Structure.** Both buffers begin a header before a page
-//! boundary. A reply is built behind room for its header, so that one write(2) of one piece sends it.
-//! **Invariants.** A reply never grows beyond its room; its header is written last. **Crash.** Nothing
-//! is kept.
+//! **Problem.** Data must be neither copied nor moved: what a WRITE carries should begin at a page,
+//! and so should what a READ is answered with. **Structure.** Both buffers begin a header before a
+//! page boundary. A reply is built behind room for its header, so that one write(2) of one piece
+//! sends it. **Invariants.** A reply never grows beyond its room; its header is written last.
+//! **Crash.** Nothing is kept.
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
@@ -139,8 +139,8 @@ impl Reply {
         Ok(())
     }
 
-    /// Appends an entry of a directory, behind `before`, if both fit into the first `limit` bytes; says
-    /// whether they did.
+    /// Appends an entry of a directory, behind `before`, if both fit into the first `limit` bytes;
+    /// says whether they did.
     pub fn put_name<T: IntoBytes + Immutable>(
         &mut self,
         limit: usize,

@@ -1,13 +1,14 @@
 //! Who answers: the workers, and stand-ins for those that wait for the device.
 //!
-//! **Problem.** One worker per core keeps the cores busy, until as many callers wait in fsync(2) as there
-//! are workers: then nobody answers, and the next fsync cannot share their flush. More threads at all
-//! times are no answer: the kernel hands requests round among all that wait for one, and each is colder
-//! than the last. **Structure.** A worker says when it begins to wait for the device. If nobody is left to
-//! answer, a thread that rests is called, or another one starts. When the wait is over and there are
-//! workers enough, the thread rests: it takes no requests until it is called. **Invariants.** At most
-//! `STAND_INS` are started beside the workers. When one thread has ended, all take requests again, so
-//! that all see the end. Only requests that flush take the crew's lock. **Crash.** Nothing is kept.
+//! **Problem.** One worker per core keeps the cores busy, until as many callers wait in fsync(2) as
+//! there are workers: then nobody answers, and the next fsync cannot share their flush. More
+//! threads at all times are no answer: the kernel hands requests round among all that wait for one,
+//! and each is colder than the last. **Structure.** A worker says when it begins to wait for the
+//! device. If nobody is left to answer, a thread that rests is called, or another one starts. When
+//! the wait is over and there are workers enough, the thread rests: it takes no requests until it
+//! is called. **Invariants.** At most `STAND_INS` are started beside the workers. When one thread
+//! has ended, all take requests again, so that all see the end. Only requests that flush take the
+//! crew's lock. **Crash.** Nothing is kept.
 
 use std::io;
 
@@ -58,7 +59,8 @@ impl State {
 }
 
 impl Crew {
-    /// Runs `work` in `workers` threads, and more when those wait for the device, until all have ended.
+    /// Runs `work` in `workers` threads, and more when those wait for the device, until all have
+    /// ended.
     ///
     /// # Errors
     /// That of the first that failed; the others went on until the end.
@@ -101,8 +103,8 @@ impl Crew {
         }
     }
 
-    /// The calling worker waits no longer, and has answered. If there are workers enough, it rests until
-    /// it is called.
+    /// The calling worker waits no longer, and has answered. If there are workers enough, it rests
+    /// until it is called.
     pub fn end_wait(&self) {
         let mut state = self.state.lock();
         assert!(state.waiting > 0, "it began to wait");
@@ -145,7 +147,8 @@ impl std::fmt::Debug for Crew {
     }
 }
 
-/// Ends the process when a panic drops it: whoever waits for the worker's answer would wait for ever.
+/// Ends the process when a panic drops it: whoever waits for the worker's answer would wait for
+/// ever.
 struct EndOfProcess;
 
 impl Drop for EndOfProcess {
@@ -172,7 +175,8 @@ mod tests {
         left: usize,
     }
 
-    /// All callers wait for one flush that comes when they are `together`; then the requests are short.
+    /// All callers wait for one flush that comes when they are `together`; then the requests are
+    /// short.
     #[test]
     fn as_many_wait_as_have_to_and_then_few_answer() {
         const TOGETHER: usize = 9;

@@ -1,8 +1,8 @@
 //! `/dev/fuse`: the connection to the kernel.
 //!
-//! **Structure.** A [`Channel`] is one open file of the connection; each worker has its own, made by
-//! FUSE_DEV_IOC_CLONE, so that replies do not meet on one list of requests under way. Where that is
-//! refused (an ordinary user may not open `/dev/fuse` on some systems), workers share the first.
+//! **Structure.** A [`Channel`] is one open file of the connection; each worker has its own, made
+//! by FUSE_DEV_IOC_CLONE, so that replies do not meet on one list of requests under way. Where that
+//! is refused (an ordinary user may not open `/dev/fuse` on some systems), workers share the first.
 //! **Invariants.** A reply goes through the channel its request came from. **Crash.** When the last
 //! channel is closed the kernel answers ENOTCONN to everybody.
 
@@ -53,7 +53,8 @@ impl Channel {
         let connected = u32::try_from(self.0.as_raw_fd()).expect("an open file has a number");
         // SAFETY: the opcode takes a pointer to an u32, which the kernel only reads.
         let clone = unsafe { ioctl::Setter::<IOC_CLONE, u32>::new(connected) };
-        // SAFETY: `fresh` is a FUSE device, to which the opcode belongs; the argument outlives the call.
+        // SAFETY: `fresh` is a FUSE device, to which the opcode belongs; the argument outlives the
+        // call.
         unsafe { ioctl::ioctl(&fresh, clone) }?;
         Ok(Channel::new(fresh.into()))
     }

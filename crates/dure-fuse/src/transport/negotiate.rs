@@ -8,8 +8,9 @@ use crate::protocol::reply::InitOut;
 use crate::protocol::request::InitIn;
 use crate::protocol::{MAJOR, MINOR, MINOR_MIN};
 
-/// Everything dure can use. Locks are left to the kernel (one mount is all who can lock), as is dropping
-/// set-id bits at a write; splicing buys nothing for data that is checked by the processor anyway.
+/// Everything dure can use. Locks are left to the kernel (one mount is all who can lock), as is
+/// dropping set-id bits at a write; splicing buys nothing for data that is checked by the processor
+/// anyway.
 const WANTED: u32 = init::ASYNC_READ
     | init::BIG_WRITES
     | init::DONT_MASK

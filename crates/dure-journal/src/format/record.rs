@@ -2,9 +2,9 @@
 //!
 //! **Problem.** A commit writes only the bytes that changed. **Structure.** `{kind u8, len u24}`
 //! and then a fixed head and the bytes, unaligned, one behind the other. **Invariants.** The
-//! records of a transaction fill its record bytes exactly. They stay as they lie on the medium, in one
-//! piece of memory per transaction: recovery of dense logs reads millions of them. **Crash.** Records
-//! have no checksum of their own: the transaction has one.
+//! records of a transaction fill its record bytes exactly. They stay as they lie on the medium, in
+//! one piece of memory per transaction: recovery of dense logs reads millions of them. **Crash.**
+//! Records have no checksum of their own: the transaction has one.
 
 use zerocopy::little_endian::{U16, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -371,8 +371,8 @@ impl Settle for Slow {
     }
 }
 
-/// A handle that another committer has made valid, and whose effects it is about to settle, belongs to
-/// the cut of a checkpoint: the space map written next must know them.
+/// A handle that another committer has made valid, and whose effects it is about to settle, belongs
+/// to the cut of a checkpoint: the space map written next must know them.
 #[test]
 fn a_checkpoint_waits_for_effects_that_another_committer_settles() {
     let config = config(1, 2, Order::PerCore);

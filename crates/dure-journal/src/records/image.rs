@@ -1,31 +1,34 @@
-//! `records=image`: whole buffers, copied at commit (Z-Journal as published; with one journal, JBD2).
+//! `records=image`: whole buffers, copied at commit (Z-Journal as published; with one journal,
+//! JBD2).
 //!
-//! **Problem.** A copy taken at commit is one write for any number of changes, but holds the changes of
-//! *every* handle up to then, and must hold none of them in part. **Structure.** A joining handle
-//! *files* each buffer it changes in its journal's running transaction. If the running transaction of
-//! another journal has the buffer, it stays there and the two transactions mark each other. A commit
-//! *closes* the running transactions of its closure at one moment, then *captures* their buffers and
-//! writes notes and images. A handle that changes a buffer which a closed transaction has not captured
-//! yet first *freezes* a copy for it, so that nobody waits for a commit, and files the buffer anew.
+//! **Problem.** A copy taken at commit is one write for any number of changes, but holds the
+//! changes of *every* handle up to then, and must hold none of them in part. **Structure.** A
+//! joining handle *files* each buffer it changes in its journal's running transaction. If the
+//! running transaction of another journal has the buffer, it stays there and the two transactions
+//! mark each other. A commit *closes* the running transactions of its closure at one moment, then
+//! *captures* their buffers and writes notes and images. A handle that changes a buffer which a
+//! closed transaction has not captured yet first *freezes* a copy for it, so that nobody waits for
+//! a commit, and files the buffer anew.
 //!
 //! **Invariants.**
-//! * Closing takes the lock `joined` of every journal, so the closure is fixed there and then; all its
-//!   transactions close together, and none of them can gain a handle of which another holds a part.
-//! * A handle joins, under the locks of all journals whose running transactions it touches, before it
-//!   changes a byte; and it holds its buffers until it has changed them. So what a closed transaction
-//!   captures is exactly the handles that had joined.
-//! * A closed transaction that does not fit one segment is written in pieces, each of which marks the
-//!   next, the last the first: closures and recovery take all of them or none.
+//! * Closing takes the lock `joined` of every journal, so the closure is fixed there and then; all
+//!   its transactions close together, and none of them can gain a handle of which another holds a
+//!   part.
+//! * A handle joins, under the locks of all journals whose running transactions it touches, before
+//!   it changes a byte; and it holds its buffers until it has changed them. So what a closed
+//!   transaction captures is exactly the handles that had joined.
+//! * A closed transaction that does not fit one segment is written in pieces, each of which marks
+//!   the next, the last the first: closures and recovery take all of them or none.
 //! * Images are charged like handles, one each: [`crate::space`] holds.
 //!
-//! **Crash.** As with deltas: what a closed set leaves half written is cut back by the marks. An image
-//! carries the versions of its granules; the newest counts, in whatever journal it stands.
+//! **Crash.** As with deltas: what a closed set leaves half written is cut back by the marks. An
+//! image carries the versions of its granules; the newest counts, in whatever journal it stands.
 //!
 //! Of the released code's faults (techniques, 1c) none is possible here: recovery is one for all
 //! journals, marks stay until *valid* and the greatest closed set decides (1, 2, 3); versions order
-//! images, no clock does (4); marks have a length (5); a two-way mark is charged to the journal that
-//! gets it (6); cores map to journals modulo their number (7); the end of a life has a version, newer
-//! than all before in any journal (8).
+//! images, no clock does (4); marks have a length (5); a two-way mark is charged to the journal
+//! that gets it (6); cores map to journals modulo their number (7); the end of a life has a
+//! version, newer than all before in any journal (8).
 
 use std::collections::VecDeque;
 
@@ -460,9 +463,9 @@ fn capture_one<E>(log: &CoreLog<E>, work: Work) {
 }
 
 impl<S: Settle> Handle<'_, S> {
-    /// Ends the handle, as [`Handle::join`]; the bytes it changed are logged as images of `uses`. The
-    /// caller has these buffers for itself until it has changed them, freezes what the answer asks
-    /// for, and changes them only then. It has marked the last writers of all they hold.
+    /// Ends the handle, as [`Handle::join`]; the bytes it changed are logged as images of `uses`.
+    /// The caller has these buffers for itself until it has changed them, freezes what the answer
+    /// asks for, and changes them only then. It has marked the last writers of all they hold.
     ///
     /// # Panics
     /// If the handle did not reserve enough when it began.

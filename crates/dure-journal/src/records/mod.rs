@@ -1,16 +1,16 @@
 //! What the log holds of a change: the policies of `records=`.
 //!
-//! **Problem.** A commit must write enough to bring every change back. Bytes that changed are little,
-//! but need all that came before them; whole buffers stand alone, but hold what *others* changed in
-//! them, too. **Structure.** One file per policy:
+//! **Problem.** A commit must write enough to bring every change back. Bytes that changed are
+//! little, but need all that came before them; whole buffers stand alone, but hold what *others*
+//! changed in them, too. **Structure.** One file per policy:
 //!
 //! | policy | a handle logs | a commit writes | marks | origin |
 //! |---|---|---|---|---|
 //! | [`image`] | which buffers it changed | a copy of each, taken at commit | two ways where running transactions share a buffer | JBD2 (one journal), Z-Journal |
 //! | delta ([`crate::handle`], [`crate::commit`]) | the bytes it changed | these | one way | dure |
 //!
-//! Notes, marks, numbers, the closure, validity, tails and recovery are the same for both; the log says
-//! of each record what it is.
+//! Notes, marks, numbers, the closure, validity, tails and recovery are the same for both; the log
+//! says of each record what it is.
 //!
 //! **Invariants.** The policy is fixed while a volume is mounted. **Crash.** See the policies.
 
@@ -53,10 +53,10 @@ pub trait Buffer: Send + Sync + std::fmt::Debug {
     /// The journal's knowledge of it.
     fn hold(&self) -> &Hold;
 
-    /// Appends to `out` the image that `transaction` logs: the frozen one if a handle has frozen one
-    /// ([`Hold::take_frozen`]), else the present one ([`Hold::captured`] notes that it is taken), or
-    /// nothing if the buffer's life has ended. Excludes every handle that changes the buffer
-    /// meanwhile: from before it looks until after it has noted.
+    /// Appends to `out` the image that `transaction` logs: the frozen one if a handle has frozen
+    /// one ([`Hold::take_frozen`]), else the present one ([`Hold::captured`] notes that it is
+    /// taken), or nothing if the buffer's life has ended. Excludes every handle that changes the
+    /// buffer meanwhile: from before it looks until after it has noted.
     fn capture(&self, transaction: TransactionId, out: &mut Vec<u8>);
 }
 
@@ -102,7 +102,8 @@ impl Hold {
         });
     }
 
-    /// Keeps the image as it was at the commit of `transaction`, before a younger handle changes it.
+    /// Keeps the image as it was at the commit of `transaction`, before a younger handle changes
+    /// it.
     pub fn freeze(&self, transaction: TransactionId, image: Vec<u8>) {
         let mut state = self.0.lock();
         assert!(

@@ -16,10 +16,12 @@ use crate::units::to_usize;
 
 use super::scan::LogLayout;
 
-/// No counter of a volume comes near this: one that is greater is damage, and nothing may count on from it.
+/// No counter of a volume comes near this: one that is greater is damage, and nothing may count on
+/// from it.
 pub const COUNT_MAX: u64 = 1 << 62;
 
-/// Nor does a log begin with a number above this: the greatest part of an epoch's numbers lies behind it.
+/// Nor does a log begin with a number above this: the greatest part of an epoch's numbers lies
+/// behind it.
 pub const NUMBER_START_MAX: u64 = Mark::NUMBER_MAX / 2;
 
 /// Writes a header for each ring, of epoch 0 (which no volume ever runs in) and of the generation

@@ -115,7 +115,8 @@ cases! {
 }
 
 image_cases! {
-    /// Whole nodes, two-way marks of running transactions, one-way marks of closed ones, frozen copies.
+    /// Whole nodes, two-way marks of running transactions, one-way marks of closed ones, frozen
+    /// copies.
     i0_images_as_they_are: must_hold { operations: 3 }
     i0r_and_recovery_is_cut_off: must_hold {
         checkpoints: 0, recovery_crash: RecoveryCrash::BeforeHeader

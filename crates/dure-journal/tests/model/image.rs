@@ -1,8 +1,8 @@
 //! `Records::Image`: whole nodes, copied when a transaction is committed.
 //!
-//! An operation *files* the nodes it changes in its core's running transaction, unless the running one
-//! of the other core has them. A commit *closes* the running transactions of its closure; each closed one
-//! is then written with the copies it has and the present content of its other nodes.
+//! An operation *files* the nodes it changes in its core's running transaction, unless the running
+//! one of the other core has them. A commit *closes* the running transactions of its closure; each
+//! closed one is then written with the copies it has and the present content of its other nodes.
 
 use crate::rules::Rules;
 use crate::state::{BUFFERS, CORES, NODE, NODES, Promise, Reached, State, TIDS, TxId, TxSet};
@@ -137,8 +137,8 @@ pub(crate) fn judge_promises(state: &State, valid: TxSet) -> Result<(), String> 
     Ok(())
 }
 
-/// The versions that recovery takes from the logged images of `survivors`; `half`: transactions of which
-/// only the first piece is there.
+/// The versions that recovery takes from the logged images of `survivors`; `half`: transactions of
+/// which only the first piece is there.
 pub(crate) fn apply(
     state: &State,
     rules: &Rules,

@@ -3,7 +3,8 @@
 use crate::rules::Rules;
 
 pub(crate) const CORES: usize = 2;
-/// With `Records::Delta` a buffer is what has a version; with `Records::Image` it is a granule of a node.
+/// With `Records::Delta` a buffer is what has a version; with `Records::Image` it is a granule of a
+/// node.
 pub(crate) const BUFFERS: usize = 3;
 pub(crate) const NODES: usize = 2;
 /// The buffers of each node, as bit sets.
@@ -111,7 +112,8 @@ pub(crate) struct Transaction {
     /// Order of commits over all cores.
     pub(crate) sequence: u8,
     pub(crate) used: bool,
-    // Images: nodes it is to log, as a bit set; those of which it has a copy; the versions in the copies.
+    // Images: nodes it is to log, as a bit set; those of which it has a copy; the versions in the
+    // copies.
     pub(crate) filed: u8,
     pub(crate) copied: u8,
     pub(crate) copy: [u8; BUFFERS],

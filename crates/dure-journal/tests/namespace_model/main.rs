@@ -1,9 +1,9 @@
 //! Which reads a namespace operation must mark: every chain of operations, every crash.
 //!
 //! **Problem.** A rename decides on directories it does not write. If it marks only what it writes,
-//! a crash may keep it and lose what it relied on. **Structure.** Every sequence of three operations
-//! on small trees, each operation a transaction of its own; every subset of them that is closed
-//! under marks is a state that recovery may arrive at, and must be a sound tree.
+//! a crash may keep it and lose what it relied on. **Structure.** Every sequence of three
+//! operations on small trees, each operation a transaction of its own; every subset of them that is
+//! closed under marks is a state that recovery may arrive at, and must be a sound tree.
 //!
 //! **Cases.** The letters are those of the journal model (C1 to C9). What must fail is a canary.
 

@@ -1,8 +1,8 @@
 //! A call with its arguments, in a form that can be made again and again on things of its kind.
 //!
-//! An [`Act`] is a template. In its paths `#` stands for the round, `*` for the last round: an act that
-//! uses its argument up (`unlink /a/f#`) takes another one each round, and meets in the last round the
-//! one that all other acts use all the time (`stat /a/f*`).
+//! An [`Act`] is a template. In its paths `#` stands for the round, `*` for the last round: an act
+//! that uses its argument up (`unlink /a/f#`) takes another one each round, and meets in the last
+//! round the one that all other acts use all the time (`stat /a/f*`).
 
 use std::fmt;
 

@@ -1,8 +1,9 @@
 //! The calls with all classes of arguments.
 //!
-//! The first core's arguments stand for their class (`/a/f` for a file, `/a/x` for a name that is not
-//! there); the second core's are in each relation to them: the same, another in the same directory, another
-//! in another directory, another name of the same file, the same descriptor, other bytes.
+//! The first core's arguments stand for their class (`/a/f` for a file, `/a/x` for a name that is
+//! not there); the second core's are in each relation to them: the same, another in the same
+//! directory, another in another directory, another name of the same file, the same descriptor,
+//! other bytes.
 
 use super::act::{Act, Before, Call, Descriptor, Owner, SLOT, Side};
 use super::scene::{DATA_PAGES, FILE_PAGES, PAGE};

@@ -38,7 +38,8 @@ pub struct Use {
 /// A line both cores use, one of them for writing.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Line {
-    /// What is written in it: the function that does. Exceptions with the same one are of one class.
+    /// What is written in it: the function that does. Exceptions with the same one are of one
+    /// class.
     pub class: String,
     /// Where its memory was allocated.
     pub made: Place,

@@ -1,9 +1,10 @@
 //! Whether a pair commutes, and what is done to play it.
 //!
-//! Two calls commute in a state if both orders give each call the same answer and leave the same state:
-//! that is for the model to say. Inode numbers do not count as state. Times count where a call shows them:
-//! `stat` of what the other call marks does not commute, two calls that mark one thing do. What `fsync`
-//! promises counts as its answer, so it does not commute with a change of its file.
+//! Two calls commute in a state if both orders give each call the same answer and leave the same
+//! state: that is for the model to say. Inode numbers do not count as state. Times count where a
+//! call shows them: `stat` of what the other call marks does not commute, two calls that mark one
+//! thing do. What `fsync` promises counts as its answer, so it does not commute with a change of
+//! its file.
 
 use super::act::{Act, JOINT, LAST, ROUNDS, Side};
 use super::scene;

@@ -37,8 +37,8 @@ fn volume(mount: &MountOptions) -> Volume {
     };
     let mount = MountOptions {
         background: Background::None,
-        // Room for more inodes than the calls make: what is looked up next to each other is a matter of the
-        // number of shards, which goes by the room.
+        // Room for more inodes than the calls make: what is looked up next to each other is a
+        // matter of the number of shards, which goes by the room.
         cache_bytes: Some(64 << 20),
         recovery_threads: Some(1),
         ..mount.clone()

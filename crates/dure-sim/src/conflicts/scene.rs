@@ -1,8 +1,9 @@
 //! The tree in which every pair plays: two directories, each made by the core to which it belongs.
 //!
-//! A digit is the round that uses the entry up. In `/a`: files `f`, `g`, `k`; empty directories `c`, `d`;
-//! a full one, `e`; symbolic links `l` and `m` to the last `f` and `g`. In `/b`: `f`, `g`, `d`, `e`, `l`,
-//! and `h`, second names of the files `/a/k`. `x` and `y` are the names of nothing.
+//! A digit is the round that uses the entry up. In `/a`: files `f`, `g`, `k`; empty directories
+//! `c`, `d`; a full one, `e`; symbolic links `l` and `m` to the last `f` and `g`. In `/b`: `f`,
+//! `g`, `d`, `e`, `l`, and `h`, second names of the files `/a/k`. `x` and `y` are the names of
+//! nothing.
 
 use super::act::{LAST, ROUNDS, Side};
 use crate::model::{Flags, Operation, XattrKind};

@@ -25,7 +25,8 @@ pub struct Options {
     pub only: String,
     /// Threads of the real machine.
     pub threads: usize,
-    /// What each core does beside the call that counts: nothing, but for a test of the report itself.
+    /// What each core does beside the call that counts: nothing, but for a test of the report
+    /// itself.
     pub beside: Option<fn()>,
 }
 

@@ -1,12 +1,12 @@
 //! All workloads of one, two or three operations, as ACE makes them, and spread over cores.
 //!
-//! **Structure.** A *group* is operations with what follows each but the last; its workloads differ in
-//! what follows the last: every persistence point with unsynced work behind it, background work, a
-//! checkpoint. Groups without persistence points inside also have their operations spread over 2 and 3
-//! cores, with the fsyncs of all begun in every order before one is flushed. Groups have numbers, and a
-//! seed gives an order of them in which each stands once, so a share of all is a prefix of that order.
-//! **Invariants.** The same numbers give the same workloads in every run. The power fails from the last
-//! operation on: what was before it, the shorter suite tests.
+//! **Structure.** A *group* is operations with what follows each but the last; its workloads differ
+//! in what follows the last: every persistence point with unsynced work behind it, background work,
+//! a checkpoint. Groups without persistence points inside also have their operations spread over 2
+//! and 3 cores, with the fsyncs of all begun in every order before one is flushed. Groups have
+//! numbers, and a seed gives an order of them in which each stands once, so a share of all is a
+//! prefix of that order. **Invariants.** The same numbers give the same workloads in every run. The
+//! power fails from the last operation on: what was before it, the shorter suite tests.
 
 use super::call::{At, Call, Step, Workload};
 use super::cores;
@@ -196,8 +196,8 @@ impl Group {
         }
     }
 
-    /// Operation n on core n; the cores that are left make an unsynced file. All is made durable at the
-    /// same time, in every order.
+    /// Operation n on core n; the cores that are left make an unsynced file. All is made durable at
+    /// the same time, in every order.
     fn spread(&mut self, cores: usize) {
         let mut steps = Vec::new();
         let mut roots = Vec::new();
@@ -303,8 +303,8 @@ fn orders(count: usize) -> Vec<Vec<usize>> {
 #[must_use]
 pub fn shuffled(groups: u64, seed: u64, place: u64) -> u64 {
     assert!(place < groups, "place {place} of {groups}");
-    // A Feistel network permutes the next larger even number of bits; places that leave the range are
-    // permuted again until they are back.
+    // A Feistel network permutes the next larger even number of bits; places that leave the range
+    // are permuted again until they are back.
     let half = (64 - groups.leading_zeros()).div_ceil(2).max(1);
     let mask = (1 << half) - 1;
     let mut at = place;

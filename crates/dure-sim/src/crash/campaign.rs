@@ -1,9 +1,9 @@
 //! A suite of workloads on all cores, in shares that can be continued.
 //!
-//! **Structure.** Groups run in batches; after a batch everything before [`Tally::place`] is done, which
-//! is all that a later run needs to go on. Threads share what they recovered ([`Memo`]); workloads of a
-//! group that write and promise the same run once. **Invariants.** A plan and a place determine what is
-//! run next. **Crash.** A run that is killed repeats one batch.
+//! **Structure.** Groups run in batches; after a batch everything before [`Tally::place`] is done,
+//! which is all that a later run needs to go on. Threads share what they recovered ([`Memo`]);
+//! workloads of a group that write and promise the same run once. **Invariants.** A plan and a
+//! place determine what is run next. **Crash.** A run that is killed repeats one batch.
 
 use std::collections::BTreeSet;
 
@@ -24,8 +24,8 @@ pub struct Plan {
     pub operations: u32,
     /// Cores the operations are spread over at most, 1 to 3.
     pub cores: usize,
-    /// What the order of the groups depends on. 0: by number, so that groups that begin alike follow each
-    /// other, which is the fastest way through all of them.
+    /// What the order of the groups depends on. 0: by number, so that groups that begin alike
+    /// follow each other, which is the fastest way through all of them.
     pub seed: u64,
 }
 

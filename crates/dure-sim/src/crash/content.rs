@@ -1,10 +1,11 @@
 //! The content of a medium as one number for each block.
 //!
-//! **Problem.** Crashes of one run leave thousands of media that differ in a few blocks; which of them are
-//! equal, and in what they differ, must be cheap to tell. **Structure.** [`Digests`] has a number for each
-//! block of a medium, and one for all of it; [`BlockDigests`] remembers those of blocks that media share.
-//! **Invariants.** Equal content has equal numbers, and different content, all but certainly, different
-//! ones. A block of zeroes and one that nobody wrote are equal. **Crash.** Nothing is kept.
+//! **Problem.** Crashes of one run leave thousands of media that differ in a few blocks; which of
+//! them are equal, and in what they differ, must be cheap to tell. **Structure.** [`Digests`] has a
+//! number for each block of a medium, and one for all of it; [`BlockDigests`] remembers those of
+//! blocks that media share. **Invariants.** Equal content has equal numbers, and different content,
+//! all but certainly, different ones. A block of zeroes and one that nobody wrote are equal.
+//! **Crash.** Nothing is kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,9 +1,10 @@
 //! Workloads on two cores, so in two journals that depend on each other.
 //!
-//! **Structure.** Every ordered pair of a choice of operations that can follow each other, the first on
-//! core 0, the second on core 1: [`chained`] with one fsync behind them, and [`overlapped`] with an fsync
-//! of each under way at the same time, so that neither journal is durable when the other is written.
-//! [`back_and_forth`] returns to core 0 for a third. **Invariants.** As `workload`.
+//! **Structure.** Every ordered pair of a choice of operations that can follow each other, the
+//! first on core 0, the second on core 1: [`chained`] with one fsync behind them, and
+//! [`overlapped`] with an fsync of each under way at the same time, so that neither journal is
+//! durable when the other is written. [`back_and_forth`] returns to core 0 for a third.
+//! **Invariants.** As `workload`.
 
 use dure_fs::RenameMode;
 
@@ -161,8 +162,8 @@ pub fn back_and_forth() -> Vec<Workload> {
     }))
 }
 
-/// Three directories, the last moved while the first is moved below it: what only marks of reads keep
-/// apart (journal-model.md, finding 1). Lost is the first rename, kept the second: a loop.
+/// Three directories, the last moved while the first is moved below it: what only marks of reads
+/// keep apart (journal-model.md, finding 1). Lost is the first rename, kept the second: a loop.
 #[must_use]
 pub fn directory_loop() -> Vec<Workload> {
     let rename = |from, to| {

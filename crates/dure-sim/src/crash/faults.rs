@@ -1,12 +1,13 @@
 //! Fails the n-th write or flush of a workload, for every n, and looks at what is left.
 //!
-//! **Problem.** Contract 5 of docs/durability.md: a failed write of data goes to another block; every
-//! other failed write, and a failed flush, stops the volume. **Structure.** The workload runs on a device
-//! with one fault. Either nobody notices ([`Verdict::Replaced`]): everything is there, and durable. Or the
-//! volume has stopped ([`Verdict::Stopped`]): it says why, every fsync fails and goes on failing, nothing
-//! changes any more, and all content can be read until it is unmounted. **Invariants.** Nothing in
-//! between: an error without a stop is a violation. **Crash.** After either the volume is mounted again
-//! without the fault: what was promised is there, and the check is clean.
+//! **Problem.** Contract 5 of docs/durability.md: a failed write of data goes to another block;
+//! every other failed write, and a failed flush, stops the volume. **Structure.** The workload runs
+//! on a device with one fault. Either nobody notices ([`Verdict::Replaced`]): everything is there,
+//! and durable. Or the volume has stopped ([`Verdict::Stopped`]): it says why, every fsync fails
+//! and goes on failing, nothing changes any more, and all content can be read until it is
+//! unmounted. **Invariants.** Nothing in between: an error without a stop is a violation.
+//! **Crash.** After either the volume is mounted again without the fault: what was promised is
+//! there, and the check is clean.
 
 use std::collections::BTreeSet;
 

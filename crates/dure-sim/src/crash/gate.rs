@@ -1,4 +1,5 @@
-//! A device whose flushes wait until they are let through: several committers get under way at once.
+//! A device whose flushes wait until they are let through: several committers get under way at
+//! once.
 
 use std::fmt;
 

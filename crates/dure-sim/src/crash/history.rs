@@ -2,11 +2,11 @@
 //!
 //! **Problem.** After a crash many trees are legal: what was synced must be there, everything else
 //! may be. **Structure.** Each call becomes [`Atom`]s: one for a call on names or attributes; for a
-//! buffered write one per page, and one for the size, which needs those pages. An atom depends on the
-//! last change of everything it changed and of everything it decided on (docs/durability.md, contract 2
-//! and 3). A page keeps the content after each of its atoms. **Invariants.** Atoms are in the order of
-//! the calls, so what an atom depends on comes before it. Dependencies are the fewest the contract
-//! promises: dure keeps more. **Crash.** See `legal`.
+//! buffered write one per page, and one for the size, which needs those pages. An atom depends on
+//! the last change of everything it changed and of everything it decided on (docs/durability.md,
+//! contract 2 and 3). A page keeps the content after each of its atoms. **Invariants.** Atoms are
+//! in the order of the calls, so what an atom depends on comes before it. Dependencies are the
+//! fewest the contract promises: dure keeps more. **Crash.** See `legal`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -434,7 +434,8 @@ impl History {
         self.atom(step, Effect::Grow(id, size), vec![id], &uses);
     }
 
-    /// A call that changes a file's time, whatever else it changes. Noted if somebody knows the time.
+    /// A call that changes a file's time, whatever else it changes. Noted if somebody knows the
+    /// time.
     fn touch(&mut self, step: usize, id: Id) {
         if self.now.node(id).mtime.is_some() {
             let uses = Uses::new().reads([Resource::Exists(id)]);

@@ -1,10 +1,11 @@
 //! Which trees a crash may leave.
 //!
-//! **Structure.** A legal tree is made by a set of atoms that holds everything promised, nothing that
-//! had not begun, and with each atom all it needs. The few atoms on names, attributes and sizes are
-//! enumerated; the pages of a file, which are many and free of each other, are compared one by one
-//! against the versions that fit. **Invariants.** A size may also end between the pages of one write
-//! ("what is below it is there"). **Crash.** A tree that fits no set is a violation of the contract.
+//! **Structure.** A legal tree is made by a set of atoms that holds everything promised, nothing
+//! that had not begun, and with each atom all it needs. The few atoms on names, attributes and
+//! sizes are enumerated; the pages of a file, which are many and free of each other, are compared
+//! one by one against the versions that fit. **Invariants.** A size may also end between the pages
+//! of one write ("what is below it is there"). **Crash.** A tree that fits no set is a violation of
+//! the contract.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -259,8 +260,8 @@ impl Choice<'_> {
         Ok(())
     }
 
-    /// A size between the old and the new one of a write: the pages below it must be there. Gives their
-    /// atoms.
+    /// A size between the old and the new one of a write: the pages below it must be there. Gives
+    /// their atoms.
     fn partial_growth(&self, id: Id, old: u64, size: u64) -> Option<BTreeSet<usize>> {
         let mut later = self.history.atoms.iter().enumerate();
         let (number, next, to) = later.find_map(|(number, atom)| match atom.effect {
@@ -322,7 +323,8 @@ impl Choice<'_> {
         ))
     }
 
-    /// Whether this change of a page may be there: it began, and all but pages that it needs was chosen.
+    /// Whether this change of a page may be there: it began, and all but pages that it needs was
+    /// chosen.
     fn may_be(&self, version: &Version) -> bool {
         let Some(atom) = version.atom else {
             return true;

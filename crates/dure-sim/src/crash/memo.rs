@@ -1,14 +1,14 @@
 //! What recovery made of media it has seen, and of all that look the same to it.
 //!
-//! **Problem.** Most media that crashes leave differ only in blocks at which recovery never looks: images
-//! that no NAT names yet, data that no slot names. **Structure.** A run of `recover` is watched by
-//! [`Watched`], which notes the blocks it reads in the order in which it first does. A [`Memo`] keeps
-//! these *looks* with what they found as a tree: a run begins at its root, and from each look goes on in
-//! the way of the content it finds there. So a medium is carried through the tree by its digests, and
-//! arrives at what recovery would make of it. The check behind recovery looks at less (not at the logs),
-//! and has a tree of its own. **Invariants.** Both depend on nothing but what they read: the next look
-//! follows from those before, which [`Looks::add`] checks for every run. What a run wrote itself, it
-//! knows. **Crash.** Nothing is kept.
+//! **Problem.** Most media that crashes leave differ only in blocks at which recovery never looks:
+//! images that no NAT names yet, data that no slot names. **Structure.** A run of `recover` is
+//! watched by [`Watched`], which notes the blocks it reads in the order in which it first does. A
+//! [`Memo`] keeps these *looks* with what they found as a tree: a run begins at its root, and from
+//! each look goes on in the way of the content it finds there. So a medium is carried through the
+//! tree by its digests, and arrives at what recovery would make of it. The check behind recovery
+//! looks at less (not at the logs), and has a tree of its own. **Invariants.** Both depend on
+//! nothing but what they read: the next look follows from those before, which [`Looks::add`] checks
+//! for every run. What a run wrote itself, it knows. **Crash.** Nothing is kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -25,7 +25,8 @@ use super::tree::Tree;
 /// What recovery made of a medium: a tree and its digest, or what was wrong.
 pub(super) type Outcome = Result<(u64, Arc<Tree>), String>;
 
-/// What recovery made of media, over workloads that are recovered in the same way. Threads share one.
+/// What recovery made of media, over workloads that are recovered in the same way. Threads share
+/// one.
 #[derive(Debug, Default)]
 pub struct Memo {
     known: Mutex<MEMO_RANK, Known>,
@@ -194,7 +195,8 @@ fn at(digests: &[u64], lba: u32) -> u64 {
 }
 
 impl Looks {
-    /// The outcome of the run over a medium, if it would look only where others did, and find the same.
+    /// The outcome of the run over a medium, if it would look only where others did, and find the
+    /// same.
     fn follow(&self, digests: &[u64]) -> Option<usize> {
         let mut stretch = self.stretches.first()?;
         loop {

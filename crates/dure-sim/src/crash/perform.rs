@@ -45,8 +45,8 @@ pub struct Stage {
 /// Time between two looks at a thread.
 const TURN: Duration = Duration::from_micros(30);
 
-/// Whether thread `id` of this process sleeps; 0 has not begun. Nobody runs beside it, so it sleeps only
-/// behind a flush that is held back.
+/// Whether thread `id` of this process sleeps; 0 has not begun. Nobody runs beside it, so it sleeps
+/// only behind a flush that is held back.
 fn is_asleep(id: i64) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/self/task/{id}/stat"));
     // The state stands behind the name, which is in parentheses.

@@ -1,8 +1,8 @@
 //! What recovery makes of a medium.
 //!
-//! **Structure.** [`recover`] checks, mounts, reads and unmounts; [`check_recovered`] checks what is left.
-//! **Invariants.** One thread, a clock that stands still: what it gives depends on the medium
-//! alone, which [`super::memo`] relies on. **Crash.** It has been.
+//! **Structure.** [`recover`] checks, mounts, reads and unmounts; [`check_recovered`] checks what
+//! is left. **Invariants.** One thread, a clock that stands still: what it gives depends on the
+//! medium alone, which [`super::memo`] relies on. **Crash.** It has been.
 
 use dure_block::Device;
 use dure_fs::check::{CheckOptions, Data, Issue, IssueKind, check};
@@ -52,8 +52,8 @@ pub(super) fn recover_and_check(
     Ok(tree)
 }
 
-/// The mount of a crashed volume: of the rules left out, those of recovery only. What the volume does
-/// afterwards is right.
+/// The mount of a crashed volume: of the rules left out, those of recovery only. What the volume
+/// does afterwards is right.
 fn in_recovery(mount: &MountOptions) -> MountOptions {
     let mut options = on_stage(mount, &Stage::default());
     options.rules = Rules {

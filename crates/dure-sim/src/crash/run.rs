@@ -1,10 +1,12 @@
-//! Runs a workload on a recording device, cuts the power everywhere, and judges what recovery makes of it.
+//! Runs a workload on a recording device, cuts the power everywhere, and judges what recovery makes
+//! of it.
 //!
-//! **Structure.** [`Base`] is a volume with a tree, made once. [`Recording`] is a workload that ran on an
-//! overlay of it: what was written, and when each step began and ended. [`Recording::crash`] makes the
-//! states of the medium, recovers each that is new, and compares it with `legal`. **Invariants.** States
-//! depend on the workload and [`Options`] alone; two states with the same content are recovered once, and
-//! compared with what was promised each time. **Crash.** That is what it is about.
+//! **Structure.** [`Base`] is a volume with a tree, made once. [`Recording`] is a workload that ran
+//! on an overlay of it: what was written, and when each step began and ended. [`Recording::crash`]
+//! makes the states of the medium, recovers each that is new, and compares it with `legal`.
+//! **Invariants.** States depend on the workload and [`Options`] alone; two states with the same
+//! content are recovered once, and compared with what was promised each time. **Crash.** That is
+//! what it is about.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -49,7 +51,8 @@ pub struct Options {
     pub times: Option<Times>,
 }
 
-/// What the clock says while a workload runs. Never the real time: a workload writes the same each time.
+/// What the clock says while a workload runs. Never the real time: a workload writes the same each
+/// time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Times {
     /// The whole run falls into one tick of the clock.
@@ -236,8 +239,8 @@ pub struct Counts {
     pub states: u64,
     /// Different contents of the medium.
     pub images: u64,
-    /// Of these, those that were checked, recovered, read, unmounted and checked: each other one differs
-    /// from one of them only in blocks that are not looked at.
+    /// Of these, those that were checked, recovered, read, unmounted and checked: each other one
+    /// differs from one of them only in blocks that are not looked at.
     pub recovered: u64,
 }
 
@@ -415,8 +418,8 @@ impl Recording {
         (judge.counts, judge.violations)
     }
 
-    /// A number that is equal, all but certainly, where the same was written in the same order and the
-    /// same was promised by then: the crashes of both leave the same.
+    /// A number that is equal, all but certainly, where the same was written in the same order and
+    /// the same was promised by then: the crashes of both leave the same.
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
         let mut hash = Xxh3::new();
@@ -455,7 +458,8 @@ impl Recording {
         recover_and_check(share(point.image(&choice)), &options.mount)
     }
 
-    /// Different states that crashes leave, at most `max`, evenly taken, with what recovery makes of them.
+    /// Different states that crashes leave, at most `max`, evenly taken, with what recovery makes
+    /// of them.
     ///
     /// # Errors
     /// The first violation.
@@ -540,7 +544,8 @@ impl<'r> Judge<'r> {
         let recording = self.recording;
         let point = recording.images.at(step);
         let (required, begun) = (recording.required(step), recording.begun(step));
-        // With the same writes open and the same promised, the states are those of the instant before.
+        // With the same writes open and the same promised, the states are those of the instant
+        // before.
         let open = point.open().map(|entry| entry.submitted).collect();
         let instant = Some((open, begun, required.len()));
         if self.before == instant {

@@ -1,7 +1,7 @@
 //! Workloads: all of one operation, after ACE (Mohan et al., OSDI 2018).
 //!
-//! **Structure.** [`SETUPS`] are trees; [`operations`] is every operation with every argument on them;
-//! `sequences` puts persistence points behind operations and something unsynced behind those.
+//! **Structure.** [`SETUPS`] are trees; [`operations`] is every operation with every argument on
+//! them; `sequences` puts persistence points behind operations and something unsynced behind those.
 //! **Invariants.** The list is the same in every run, so a workload's number names it.
 
 use dure_fs::{AllocateMode, RenameMode};
@@ -361,8 +361,8 @@ fn unsynced(number: usize) -> Vec<Step> {
     }
 }
 
-/// All workloads of one operation: each operation, each persistence point, alone, followed by unsynced
-/// work, by a checkpoint and by an unmount.
+/// All workloads of one operation: each operation, each persistence point, alone, followed by
+/// unsynced work, by a checkpoint and by an unmount.
 #[must_use]
 pub fn one_operation() -> Vec<Workload> {
     let mut all = Vec::new();

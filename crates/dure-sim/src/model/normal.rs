@@ -1,9 +1,10 @@
 //! Which states of the model a program cannot tell apart, and what it can see of times.
 //!
-//! Inode numbers are given in the order of creation, which no program may rely on: two states are equal if
-//! they differ in numbers only. The model has no clock. To see that one call marks a time which another
-//! shows, every inode gets a known modification time first ([`ModelFs::age`]); a call that marks takes it
-//! away, here also where the model itself has no use for that ([`ModelFs::apply_marking`]).
+//! Inode numbers are given in the order of creation, which no program may rely on: two states are
+//! equal if they differ in numbers only. The model has no clock. To see that one call marks a time
+//! which another shows, every inode gets a known modification time first ([`ModelFs::age`]); a call
+//! that marks takes it away, here also where the model itself has no use for that
+//! ([`ModelFs::apply_marking`]).
 
 use std::collections::BTreeMap;
 

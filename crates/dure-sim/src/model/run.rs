@@ -1,5 +1,5 @@
-//! A sequence on the model and on dure, compared call by call, and the search for the shortest sequence
-//! that still fails.
+//! A sequence on the model and on dure, compared call by call, and the search for the shortest
+//! sequence that still fails.
 
 use super::calls::ModelFs;
 use super::operation::{Operation, Step, agree};
@@ -28,8 +28,8 @@ pub fn compare(real: &mut Real, steps: &[Step]) -> Result<ModelFs, String> {
     Ok(model)
 }
 
-/// Does `steps` on the model and on a mounted volume, which others may be using elsewhere. `Remount` and
-/// `Crash` count as `Sync`.
+/// Does `steps` on the model and on a mounted volume, which others may be using elsewhere.
+/// `Remount` and `Crash` count as `Sync`.
 ///
 /// # Errors
 /// As [`compare`].
@@ -74,8 +74,8 @@ pub fn same_tree(model: &ModelFs, mounted: &Mounted) -> Result<(), String> {
     }
 }
 
-/// The shortest sequence found that still `fails`: parts are left out, large ones first, as long as that
-/// helps.
+/// The shortest sequence found that still `fails`: parts are left out, large ones first, as long as
+/// that helps.
 pub fn shrink(mut steps: Vec<Step>, mut fails: impl FnMut(&[Step]) -> bool) -> Vec<Step> {
     let mut part = steps.len() / 2;
     while part > 0 {

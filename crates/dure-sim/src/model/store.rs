@@ -1,5 +1,5 @@
-//! The inodes of the model: what a name or an inode number leads to, and the structural rules (types,
-//! links, emptiness, loops). No paths and no permissions; see [`super::ModelFs`] for those.
+//! The inodes of the model: what a name or an inode number leads to, and the structural rules
+//! (types, links, emptiness, loops). No paths and no permissions; see [`super::ModelFs`] for those.
 
 use std::collections::BTreeMap;
 

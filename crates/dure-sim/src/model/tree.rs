@@ -13,7 +13,8 @@ use super::operation::{Answer, Stat, agree};
 use super::real::stat_of;
 use super::store::ROOT;
 
-/// Files up to this size are read in one piece, so that holes are read too; longer ones by their data.
+/// Files up to this size are read in one piece, so that holes are read too; longer ones by their
+/// data.
 const WHOLE_MAX: u64 = 8 << 20;
 
 /// What stands at one path.
@@ -59,7 +60,8 @@ impl Tree {
         xxhash_rust::xxh3::xxh3_64(text.as_bytes())
     }
 
-    /// Where `real` is not what `self`, the model's tree, says. Times count where the model knows them.
+    /// Where `real` is not what `self`, the model's tree, says. Times count where the model knows
+    /// them.
     #[must_use]
     pub fn difference(&self, real: &Tree) -> Option<String> {
         for path in self.items.keys().chain(real.items.keys()) {

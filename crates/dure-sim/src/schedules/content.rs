@@ -2,8 +2,8 @@
 //!
 //! **Structure.** Each change makes a version. Truncates are atomic calls and divide the life into
 //! epochs. **Invariants.** In a recovered file each page is that of some version, no older than the
-//! last promise and of no later epoch than the last truncate that survived, which cuts them all; the
-//! size covers what was promised and no more than the epoch ever had.
+//! last promise and of no later epoch than the last truncate that survived, which cuts them all;
+//! the size covers what was promised and no more than the epoch ever had.
 
 use super::history::{CrashMoment, Moment};
 

@@ -140,8 +140,8 @@ fn choose(point: &CrashPoint<'_>, random: &mut Rng) -> (Arc<dyn Device>, String)
 
 type Recovered = (Found, Arc<dyn Device>, Option<Arc<dyn Device>>);
 
-/// Recovers a device and reads the tree; if asked, also gives the device as a crash of this recovery
-/// would have left it.
+/// Recovers a device and reads the tree; if asked, also gives the device as a crash of this
+/// recovery would have left it.
 fn recover(
     device: Arc<dyn Device>,
     options: &MountOptions,

@@ -2,8 +2,9 @@
 //!
 //! **Structure.** A [`Key`] is a place that holds one value: a name in a directory, an extended
 //! attribute, a page of the shared file. Cores note [`Event`]s; [`History`] turns them into the
-//! [`Change`]s of each key. **Invariants.** A change is in the recovered state only if its call began
-//! before the crash; it is legal unless another one that had to survive came after it as a whole.
+//! [`Change`]s of each key. **Invariants.** A change is in the recovered state only if its call
+//! began before the crash; it is legal unless another one that had to survive came after it as a
+//! whole.
 
 use std::collections::{BTreeMap, BTreeSet};
 

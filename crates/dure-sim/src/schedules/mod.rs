@@ -2,13 +2,13 @@
 //!
 //! **Problem.** A race between two calls may be harmless in memory and still leave a medium that
 //! recovery turns into something nobody asked for. **Structure.** [`Base`] is a small volume, made
-//! once. [`play`] mounts it on a recording device and lets each virtual core run a `script` of random
-//! calls under the schedule of a seed; each core notes what it did and what was promised. `history`
-//! gathers the notes and says which recovered values are legal, `content` does so for the bytes of
-//! files, `tree` reads a volume, and `cut` takes the power away and recovers. **Invariants.** Names
-//! and files have one owner, except those whose key says otherwise; every object has an identity of
-//! its own (its uid), so a value tells which call it came from. A seed decides everything.
-//! **Crash.** The model of it is `dure_block::crash`.
+//! once. [`play`] mounts it on a recording device and lets each virtual core run a `script` of
+//! random calls under the schedule of a seed; each core notes what it did and what was promised.
+//! `history` gathers the notes and says which recovered values are legal, `content` does so for the
+//! bytes of files, `tree` reads a volume, and `cut` takes the power away and recovers.
+//! **Invariants.** Names and files have one owner, except those whose key says otherwise; every
+//! object has an identity of its own (its uid), so a value tells which call it came from. A seed
+//! decides everything. **Crash.** The model of it is `dure_block::crash`.
 
 mod content;
 mod cut;

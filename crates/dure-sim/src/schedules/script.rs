@@ -1,8 +1,9 @@
 //! What a core does: random calls on its own objects and on those of all.
 //!
-//! **Structure.** [`Core`] keeps what it owns: names (which begin with its letter and number), files
-//! with their content, directories. Names `s0`.. and `g` belong to all. **Invariants.** A call on own
-//! things has the outcome this module predicts; one on common things may fail as POSIX allows.
+//! **Structure.** [`Core`] keeps what it owns: names (which begin with its letter and number),
+//! files with their content, directories. Names `s0`.. and `g` belong to all. **Invariants.** A
+//! call on own things has the outcome this module predicts; one on common things may fail as POSIX
+//! allows.
 
 use std::collections::BTreeMap;
 
@@ -53,8 +54,8 @@ impl Shape {
         self.scene == Scene::Directory
     }
 
-    /// Short names, or such of which a bucket has room for a few; those of more than 72 bytes are not kept
-    /// among the known ones.
+    /// Short names, or such of which a bucket has room for a few; those of more than 72 bytes are
+    /// not kept among the known ones.
     fn name(self, text: String) -> String {
         match (self.scene, self.seed % 3) {
             (Scene::Tree, _) => text,

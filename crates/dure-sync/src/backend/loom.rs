@@ -4,7 +4,8 @@
 //! atomics under covers that can weaken an ordering on request, for canaries; a sleep is one turn
 //! of a yield loop, since all sleepers re-check; data of locks is shadowed by a loom cell, which
 //! finds accesses that are not ordered. **Invariants.** Everything is used inside `loom::model`.
-//! Timeouts pass at once, ranks are not checked, the one core is core 0. **Crash.** Nothing is kept.
+//! Timeouts pass at once, ranks are not checked, the one core is core 0. **Crash.** Nothing is
+//! kept.
 
 use std::any::Any;
 use std::cell::Cell;

@@ -107,7 +107,8 @@ pub(crate) fn reference_counted<T: ?Sized>(object: &T) {
     dure_vcpu::access_to(Access::Update, address - header, what);
 }
 
-/// The statistic at `address` is about to be changed. No schedule depends on it, so only a watch is told.
+/// The statistic at `address` is about to be changed. No schedule depends on it, so only a watch is
+/// told.
 #[inline]
 pub(crate) fn statistic_changes(address: usize) {
     dure_vcpu::note(Access::Store, address, size_of::<u64>(), "statistic");
@@ -220,8 +221,8 @@ pub(crate) fn sleep(duration: Duration) {
     }
 }
 
-/// `left` bytes from `address` on are about to be copied; says how many in one go: others see a page that
-/// is half copied.
+/// `left` bytes from `address` on are about to be copied; says how many in one go: others see a
+/// page that is half copied.
 pub(crate) fn before_copy(way: super::Copying, address: usize, left: usize) -> usize {
     const COPY_BYTES: usize = 2048;
     const PIECE_BYTES: usize = 256;

@@ -43,8 +43,8 @@ pub(crate) const SPIN_TURNS: u32 = 40;
 #[cfg(not(dure_backend = "sim"))]
 pub(crate) const PATIENT_TURNS: u32 = 320;
 
-/// Readers of a spread lock that meet others before it opens its gate: a visit of all counts by the next
-/// writer is paid for by then.
+/// Readers of a spread lock that meet others before it opens its gate: a visit of all counts by the
+/// next writer is paid for by then.
 #[cfg(not(dure_backend = "sim"))]
 pub(crate) const MEETINGS: u32 = 32;
 

@@ -1,8 +1,8 @@
 //! Where slabs come from: small ones from the allocator, large ones from the kernel.
 //!
-//! **Problem.** A large slab should be one huge page, and must not be cleared twice. **Structure.** An
-//! anonymous mapping of twice its size, of which the aligned half stays. **Invariants.** Memory is zero,
-//! and lies on a multiple of its size. **Crash.** Nothing is kept.
+//! **Problem.** A large slab should be one huge page, and must not be cleared twice. **Structure.**
+//! An anonymous mapping of twice its size, of which the aligned half stays. **Invariants.** Memory
+//! is zero, and lies on a multiple of its size. **Crash.** Nothing is kept.
 
 use std::alloc::{self, Layout};
 use std::ptr::NonNull;
@@ -27,9 +27,9 @@ pub(super) fn allocate(layout: Layout) -> NonNull<u8> {
 /// It is of [`allocate`] with this layout, and nobody uses it any more.
 pub(super) unsafe fn free(memory: NonNull<u8>, layout: Layout) {
     if is_mapped(layout) {
-        // The kernel joins neighbouring mappings, and may refuse to cut one in two once the process has very
-        // many: then the memory stays, which harms less than a panic.
-        // SAFETY: the mapping is the caller's, and nobody uses it.
+        // The kernel joins neighbouring mappings, and may refuse to cut one in two once the process
+        // has very many: then the memory stays, which harms less than a panic. SAFETY: the mapping
+        // is the caller's, and nobody uses it.
         let _: rustix::io::Result<()> =
             unsafe { rustix::mm::munmap(memory.as_ptr().cast(), layout.size()) };
     } else {
@@ -52,8 +52,8 @@ fn map(bytes: usize) -> Option<NonNull<u8>> {
     let before = whole.addr().next_multiple_of(bytes) - whole.addr();
     let memory = whole.wrapping_byte_add(before);
     if before > 0 {
-        // SAFETY: this part of the new mapping is used by nobody. If the kernel refuses, it stays as
-        // address space without memory.
+        // SAFETY: this part of the new mapping is used by nobody. If the kernel refuses, it stays
+        // as address space without memory.
         let _: rustix::io::Result<()> = unsafe { munmap(whole, before) };
     }
     if before < bytes {

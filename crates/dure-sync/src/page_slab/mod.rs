@@ -1,15 +1,15 @@
 //! Memory for pages, cut from slabs of up to 2 MiB.
 //!
-//! **Problem.** A page cache takes and gives back millions of aligned pages. From a general allocator
-//! each costs a second page of address space for its header, a fault and a clearing of its own, and now
-//! and then a system call that all threads of the process wait for. **Structure.** A [`PageSlabs`]
-//! belongs to one core (its owner puts it under that core's lock) and cuts pages from slabs: 64 KiB at
-//! first, so that a small cache stays small, then 512 KiB and 2 MiB, which the kernel is asked to back
-//! with a huge page. A slab begins with its header: one bit per free page, and a count of those who
-//! use it. A [`PageBox`] owns a page like a `Box`; dropping it, on any core, sets the page's bit, which
-//! is found by the page's address, because slabs lie on multiples of their size. **Invariants.** Only
-//! the list a slab is on clears bits, and only under `&mut`. A slab lives as long as one of its pages, or its list.
-//! **Crash.** Nothing is kept.
+//! **Problem.** A page cache takes and gives back millions of aligned pages. From a general
+//! allocator each costs a second page of address space for its header, a fault and a clearing of
+//! its own, and now and then a system call that all threads of the process wait for. **Structure.**
+//! A [`PageSlabs`] belongs to one core (its owner puts it under that core's lock) and cuts pages
+//! from slabs: 64 KiB at first, so that a small cache stays small, then 512 KiB and 2 MiB, which
+//! the kernel is asked to back with a huge page. A slab begins with its header: one bit per free
+//! page, and a count of those who use it. A [`PageBox`] owns a page like a `Box`; dropping it, on
+//! any core, sets the page's bit, which is found by the page's address, because slabs lie on
+//! multiples of their size. **Invariants.** Only the list a slab is on clears bits, and only under
+//! `&mut`. A slab lives as long as one of its pages, or its list. **Crash.** Nothing is kept.
 //!
 //! The structure is that of slab allocators (Bonwick, USENIX 1994), with free lists as in mimalloc
 //! (Leijen and others, 2019): one owner takes, everybody gives.
@@ -30,8 +30,8 @@ const SHIFTS: [u32; 3] = [16, 19, 21];
 /// Words of free bits in a header: enough for the pages of the largest slab.
 const WORDS: usize = 8;
 
-/// A slab is cut from again when it has so many free pages, 1/16 of the largest: fewer are not worth the
-/// search.
+/// A slab is cut from again when it has so many free pages, 1/16 of the largest: fewer are not
+/// worth the search.
 const WORTHWHILE: u32 = 32;
 
 /// Slabs that are looked at before another one is made.
@@ -106,9 +106,9 @@ impl<const N: usize> PageSlabs<N> {
         page
     }
 
-    /// Gives slabs back to the system of which no page has been in use since the last trim, but for the one
-    /// pages are taken from. Memory that is wanted again soon stays: to get it anew costs more than to
-    /// fill it.
+    /// Gives slabs back to the system of which no page has been in use since the last trim, but for
+    /// the one pages are taken from. Memory that is wanted again soon stays: to get it anew costs
+    /// more than to fill it.
     pub fn trim(&mut self) {
         let Some(last) = self.slabs.pop() else { return };
         self.slabs.retain_mut(|slab| {
@@ -151,7 +151,8 @@ impl<const N: usize> Slab<N> {
             users: AtomicUsize::new(1),
             free,
         };
-        // SAFETY: the memory is new, aligned to its size, and has room for a header in its first page.
+        // SAFETY: the memory is new, aligned to its size, and has room for a header in its first
+        // page.
         unsafe { header.write(fresh) };
         Self {
             header,
@@ -181,7 +182,8 @@ impl<const N: usize> Slab<N> {
                 continue;
             }
             let bit = bits.trailing_zeros();
-            // Acquire: pairs with the Release in `drop`. What the last owner did to the page is over.
+            // Acquire: pairs with the Release in `drop`. What the last owner did to the page is
+            // over.
             word.fetch_and(!(1 << bit), Ordering::Acquire);
             // Relaxed: the list is a user already, so the count does not come from 0.
             self.header().users.fetch_add(1, Ordering::Relaxed);
@@ -214,11 +216,13 @@ fn layout(shift: u32) -> Layout {
 /// One user less; the last one frees the slab.
 ///
 /// # Safety
-/// The caller was a user of the slab of 2^`shift` bytes that begins with `header`, and is none any more.
+/// The caller was a user of the slab of 2^`shift` bytes that begins with `header`, and is none any
+/// more.
 unsafe fn leave(header: NonNull<Header>, shift: u32) {
     // SAFETY: the caller is still counted, so the slab lives.
     let users = unsafe { &header.as_ref().users };
-    // Release, and Acquire for the last one: all that others did to the slab is over when it is freed.
+    // Release, and Acquire for the last one: all that others did to the slab is over when it is
+    // freed.
     if users.fetch_sub(1, Ordering::AcqRel) != 1 {
         return;
     }

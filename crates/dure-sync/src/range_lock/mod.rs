@@ -345,8 +345,8 @@ impl<const RANK: u8> RangeLock<RANK> {
         self.take(range, Access::Exclusive, Patience::Try)
     }
 
-    /// As [`RangeLock::try_write`], but tries for some microseconds: for those who share a file with others
-    /// that hold their range for a copy, and to whom waiting in line would be a sleep.
+    /// As [`RangeLock::try_write`], but tries for some microseconds: for those who share a file
+    /// with others that hold their range for a copy, and to whom waiting in line would be a sleep.
     #[inline]
     pub fn write_soon(&self, range: ByteRange) -> Option<RangeGuard<'_, RANK>> {
         self.try_write(range)

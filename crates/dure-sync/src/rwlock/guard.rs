@@ -71,8 +71,8 @@ impl<'a, const RANK: u8, T> RwLockWriteGuard<'a, RANK, T> {
 }
 
 impl<'a, const RANK: u8, T> RwLockWriteGuard<'a, RANK, T> {
-    /// Makes an exclusive guard a shared one; nobody has exclusive access in between. Not a method, which could
-    /// hide one of `T`.
+    /// Makes an exclusive guard a shared one; nobody has exclusive access in between. Not a method,
+    /// which could hide one of `T`.
     #[inline]
     pub fn downgrade(guard: Self) -> RwLockReadGuard<'a, RANK, T> {
         let lock = guard.lock;

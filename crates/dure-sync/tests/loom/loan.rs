@@ -61,7 +61,8 @@ fn lent(object: &Arc<Object>) -> Option<Loan<Object>> {
     })
 }
 
-/// Two borrow; the third closes while they come and go. All references gone: the object is deleted, once.
+/// Two borrow; the third closes while they come and go. All references gone: the object is deleted,
+/// once.
 fn closed_beside_borrowers() {
     let (object, own) = made();
     drop(lent(&object));

@@ -23,9 +23,9 @@ impl Shadows {
     }
 }
 
-/// The taker holds all pages of the slab but the one the other drops: it gets that one, after the other
-/// has finished with it, or one of another slab. (Nothing is dropped on the way: when the model fails, a
-/// drop would touch loom's atomics while it unwinds.)
+/// The taker holds all pages of the slab but the one the other drops: it gets that one, after the
+/// other has finished with it, or one of another slab. (Nothing is dropped on the way: when the
+/// model fails, a drop would touch loom's atomics while it unwinds.)
 fn dropped_page_is_taken() {
     let shadows = Arc::new(Shadows(std::array::from_fn(|_| UnsafeCell::new(0))));
     let mut slabs = ManuallyDrop::new(PageSlabs::<4096>::default());

@@ -1,5 +1,5 @@
-//! Orderings of versions: what a reader copied counts only if it was whole. It is the way of the pages of a
-//! file and of the granules of a node; words stand for their bytes.
+//! Orderings of versions: what a reader copied counts only if it was whole. It is the way of the
+//! pages of a file and of the granules of a node; words stand for their bytes.
 
 use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::{Arc, OnceLock, Version, Weaken, thread};

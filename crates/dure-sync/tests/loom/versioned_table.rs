@@ -46,8 +46,8 @@ fn versioned_chunk_is_published_with_its_slots() {
     check(reader_meets_first_writer, BOTH);
 }
 
-/// A removal, told to another thread: nothing is found behind it, also when another record is on its
-/// way into the slot.
+/// A removal, told to another thread: nothing is found behind it, also when another record is on
+/// its way into the slot.
 fn removal_is_final() {
     let table = Arc::new(Table::new(1));
     let told = Arc::new(AtomicU64::new(0));
@@ -144,8 +144,9 @@ fn versioned_insert_meets_a_change_under_the_shared_lock() {
     )));
 }
 
-/// The same, and the change is told to a reader: he never finds the fact from before it, not even while the
-/// insert looks whether it still holds (found by the schedules: an access time went back for a moment).
+/// The same, and the change is told to a reader: he never finds the fact from before it, not even
+/// while the insert looks whether it still holds (found by the schedules: an access time went back
+/// for a moment).
 fn change_is_told(insert: fn(&Fact, u64)) {
     let fact = Arc::new(Fact {
         table: Table::new(1),
@@ -189,8 +190,8 @@ fn versioned_insert_shows_nothing_that_was_told_to_be_over() {
     assert!(catch_unwind(late).is_err());
 }
 
-/// Two parts of a fact in tables of their own. The first part ends before the second one changes. The reader is
-/// the other thread, as in `once_looked_at`.
+/// Two parts of a fact in tables of their own. The first part ends before the second one changes.
+/// The reader is the other thread, as in `once_looked_at`.
 fn first_part_ends(look: fn(&[Table; 2]) -> Option<(u64, u64)>) {
     let tables = Arc::new([Table::new(1), Table::new(1)]);
     tables.iter().for_each(|table| table.insert(&[5, 1, 1]));

@@ -20,8 +20,8 @@ impl File {
         }
     }
 
-    /// How many runs of blocks the file has on the device, and how many blocks; what was not written back
-    /// yet counts as it was before.
+    /// How many runs of blocks the file has on the device, and how many blocks; what was not
+    /// written back yet counts as it was before.
     ///
     /// # Errors
     /// `EINVAL` or `EISDIR` of what is no regular file, `EIO`.

@@ -1,5 +1,5 @@
-//! An open file: an inode, what it was opened for, and a position. There is no table of descriptors:
-//! a [`File`] is the descriptor.
+//! An open file: an inode, what it was opened for, and a position. There is no table of
+//! descriptors: a [`File`] is the descriptor.
 
 mod attributes;
 mod stream;
@@ -19,8 +19,8 @@ use crate::options::{Durability, OpenOptions};
 use crate::session::{Origin, Session};
 use crate::walk;
 
-/// Rank of a descriptor's position: below every lock of the file system, because it is held over a read
-/// or write.
+/// Rank of a descriptor's position: below every lock of the file system, because it is held over a
+/// read or write.
 const POSITION: u8 = 30;
 
 /// What clones of a descriptor share.
@@ -55,8 +55,8 @@ pub enum Seek {
 
 /// An open file or directory.
 ///
-/// [`File::read_at`] and [`File::write_at`] may be called by any number of threads at once and take no
-/// lock of the descriptor. `read`, `write` and `seek` share one position between clones.
+/// [`File::read_at`] and [`File::write_at`] may be called by any number of threads at once and take
+/// no lock of the descriptor. `read`, `write` and `seek` share one position between clones.
 pub struct File(Arc<Description>);
 
 impl fmt::Debug for File {
@@ -94,7 +94,8 @@ impl File {
         &self.0.inode
     }
 
-    /// Another descriptor of the same open file: position and modes are shared (`dup`). Takes no lock.
+    /// Another descriptor of the same open file: position and modes are shared (`dup`). Takes no
+    /// lock.
     #[must_use]
     pub fn try_clone(&self) -> File {
         File(Arc::clone(&self.0))

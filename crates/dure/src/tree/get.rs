@@ -25,8 +25,8 @@ struct Get<'c> {
     links: BTreeMap<u64, PathBuf>,
 }
 
-/// Copies what stands at `from` to `host`. A directory is merged into one that is there; anything else
-/// replaces what is there, unless that is a directory.
+/// Copies what stands at `from` to `host`. A directory is merged into one that is there; anything
+/// else replaces what is there, unless that is a directory.
 ///
 /// Owners are kept if the process is root's.
 ///

@@ -14,8 +14,8 @@ use rustix::io::Errno;
 
 use crate::metadata::{FileTimes, Metadata, TimeChange, Timestamp};
 
-/// The next range of data at or after `offset`, before `end`. Where the file system knows no holes, all is
-/// data.
+/// The next range of data at or after `offset`, before `end`. Where the file system knows no holes,
+/// all is data.
 pub(super) fn next_data(file: &File, offset: u64, end: u64) -> io::Result<Option<(u64, u64)>> {
     if offset >= end {
         return Ok(None);

@@ -21,8 +21,8 @@ struct Put<'c> {
     links: BTreeMap<(u64, u64), PathBuf>,
 }
 
-/// Copies what stands at `host` to `to`. A directory is merged into one that is there; anything else
-/// replaces what is there, unless that is a directory.
+/// Copies what stands at `host` to `to`. A directory is merged into one that is there; anything
+/// else replaces what is there, unless that is a directory.
 ///
 /// Owners are kept if the session is root's.
 ///

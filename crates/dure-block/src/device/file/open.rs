@@ -257,9 +257,9 @@ fn examine(
     })
 }
 
-/// The alignment of memory that direct I/O needs. Never less than a block, whatever the device says:
-/// zram reports 512 bytes, but takes every page-sized piece of a request to begin at the start of a
-/// page of memory, and stores shifted data when it does not.
+/// The alignment of memory that direct I/O needs. Never less than a block, whatever the device
+/// says: zram reports 512 bytes, but takes every page-sized piece of a request to begin at the
+/// start of a page of memory, and stores shifted data when it does not.
 fn direct_alignment(fd: &OwnedFd) -> usize {
     let alignment = statx(fd.as_fd(), "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)
         .map_or(0, |found| {

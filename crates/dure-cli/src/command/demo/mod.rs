@@ -1,5 +1,5 @@
-//! `dure demo`: makes a volume, copies a real tree in, lets writers run, kills everything hard in the
-//! middle, recovers, checks, and verifies that every acknowledged write is there.
+//! `dure demo`: makes a volume, copies a real tree in, lets writers run, kills everything hard in
+//! the middle, recovers, checks, and verifies that every acknowledged write is there.
 
 mod source;
 mod stage;

@@ -1,5 +1,5 @@
-//! The two ways to use the volume: through a mount whose server is killed, or through the library in a
-//! process that is killed.
+//! The two ways to use the volume: through a mount whose server is killed, or through the library
+//! in a process that is killed.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

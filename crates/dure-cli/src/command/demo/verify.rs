@@ -67,8 +67,8 @@ fn holds(content: &[u8], acknowledged: Write) -> bool {
         number,
         ..acknowledged
     };
-    // Every page is old or new: a write in flight at the kill may show page by page, so compare with
-    // the acknowledged one and its successor in the same file.
+    // Every page is old or new: a write in flight at the kill may show page by page, so compare
+    // with the acknowledged one and its successor in the same file.
     let newer = Write {
         number: acknowledged.number + 64,
         ..acknowledged

@@ -1,5 +1,5 @@
-//! Counters near their end, in blocks with right checksums: the mount, or the first call that reads the
-//! block, refuses it and says what is wrong, and the check reports it. Nothing overflows.
+//! Counters near their end, in blocks with right checksums: the mount, or the first call that reads
+//! the block, refuses it and says what is wrong, and the check reports it. Nothing overflows.
 
 use dure_block::Lba;
 use dure_journal::format::JournalHeader;

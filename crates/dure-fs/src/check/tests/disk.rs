@@ -70,8 +70,8 @@ impl Disk {
         self.pair(kind, first, 1, &payload);
     }
 
-    /// Puts bytes into the payload of a block with a checksum and makes the checksum right again, as
-    /// somebody who wants to be believed would.
+    /// Puts bytes into the payload of a block with a checksum and makes the checksum right again,
+    /// as somebody who wants to be believed would.
     pub(crate) fn forge(&self, lba: u64, at: usize, bytes: &[u8]) {
         let mut block = self.get(lba);
         let room = block.len() - 32 - at;

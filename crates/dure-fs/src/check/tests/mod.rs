@@ -1,5 +1,5 @@
-//! Tests of the check. Each builds a volume by hand, puts one inconsistency into it and expects exactly
-//! the issues that follow from it.
+//! Tests of the check. Each builds a volume by hand, puts one inconsistency into it and expects
+//! exactly the issues that follow from it.
 
 mod cases;
 mod counters;

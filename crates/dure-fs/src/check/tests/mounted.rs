@@ -172,8 +172,8 @@ fn no_crash_leaves_more_than_leaked_nodes() {
     assert!(states > 100, "{states} states");
 }
 
-/// Regression: a change of a nid's earlier life, still in the log, was laid over the image of its present
-/// life, of a kind with smaller granules, and recovery refused the volume.
+/// Regression: a change of a nid's earlier life, still in the log, was laid over the image of its
+/// present life, of a kind with smaller granules, and recovery refused the volume.
 #[test]
 fn a_nid_that_lives_again_as_another_kind_recovers() {
     let device = formatted(1);

@@ -1,5 +1,5 @@
-//! A small volume made by hand from format structures alone, so that tests can put any inconsistency
-//! into it and see exactly what the check says.
+//! A small volume made by hand from format structures alone, so that tests can put any
+//! inconsistency into it and see exactly what the check says.
 
 use std::collections::BTreeMap;
 

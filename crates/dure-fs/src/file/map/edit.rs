@@ -16,8 +16,8 @@ use crate::op::{Op, SlotRef};
 use crate::units::{BlockNo, Nid};
 use crate::volume::Volume;
 
-/// The map of one inode as an operation is changing it. The caller holds the inode exclusively and its
-/// write-back mutex. Pages are to be set in ascending order for the runs to be long.
+/// The map of one inode as an operation is changing it. The caller holds the inode exclusively and
+/// its write-back mutex. Pages are to be set in ascending order for the runs to be long.
 #[derive(Debug)]
 pub(crate) struct MapEdit<'a, 'v> {
     pub(super) volume: &'v Volume,
@@ -52,8 +52,8 @@ impl<'a, 'v> MapEdit<'a, 'v> {
         }
     }
 
-    /// Stores `slot` for `page`, making nodes as needed. A block that leaves the slot is freed when the
-    /// operation is valid; one that comes is placed. Gives the slot's owner.
+    /// Stores `slot` for `page`, making nodes as needed. A block that leaves the slot is freed when
+    /// the operation is valid; one that comes is placed. Gives the slot's owner.
     ///
     /// # Errors
     /// `NoSpace` when no node can be had, `Corrupt`, errors of reading nodes.

@@ -17,7 +17,8 @@ use crate::units::Nid;
 pub(crate) const FREE_SLOTS_MAX: u32 = 512;
 /// Leaves one operation looks into at most.
 const FREE_LEAVES_MAX: u32 = 4;
-/// Nodes one operation makes dirty at most by freeing: the inode's, and each leaf with all above it.
+/// Nodes one operation makes dirty at most by freeing: the inode's, and each leaf with all above
+/// it.
 pub(crate) const FREE_NODES_MAX: u32 = 1 + FREE_LEAVES_MAX * path::HEIGHT_MAX;
 const _: () = assert!(
     FREE_SLOTS_MAX as u64 > LEAF_SLOTS + DIRECT_SLOTS,
@@ -33,8 +34,8 @@ struct Branch {
 }
 
 impl MapEdit<'_, '_> {
-    /// Frees slots in `range`, as many as one operation may, in ascending order. Gives the page to go on
-    /// from, or `None` when the range is done.
+    /// Frees slots in `range`, as many as one operation may, in ascending order. Gives the page to
+    /// go on from, or `None` when the range is done.
     ///
     /// # Errors
     /// `Corrupt`, errors of reading nodes.

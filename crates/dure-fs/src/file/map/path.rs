@@ -1,7 +1,7 @@
 //! Where a page's slot lies: pure arithmetic, no node is touched here.
 //!
-//! Pages `0..DIRECT_SLOTS` have their slots in the inode. The others are numbered from 0 again and lie
-//! in a radix tree whose root has height 1 (a leaf) to [`HEIGHT_MAX`].
+//! Pages `0..DIRECT_SLOTS` have their slots in the inode. The others are numbered from 0 again and
+//! lie in a radix tree whose root has height 1 (a leaf) to [`HEIGHT_MAX`].
 
 use std::ops::Range;
 

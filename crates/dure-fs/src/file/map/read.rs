@@ -14,8 +14,8 @@ use crate::volume::Volume;
 /// Bytes of a granule of slots.
 const SLOTS_BYTES: usize = NodeKind::Leaf.payload();
 
-/// Reads the map of one inode; remembers the last leaf, and the slots it has read there. The caller holds the
-/// inode lock or the write-back mutex for as long as it uses one.
+/// Reads the map of one inode; remembers the last leaf, and the slots it has read there. The caller
+/// holds the inode lock or the write-back mutex for as long as it uses one.
 #[derive(Debug)]
 pub(crate) struct MapReader<'v> {
     volume: &'v Volume,
@@ -200,7 +200,8 @@ fn next_leaf(volume: &Volume, record: &InodeRecord, page: u64) -> Result<Option<
     )
 }
 
-/// The same within the subtree of `nid`, whose first page is `start`. Depth is bounded by the height.
+/// The same within the subtree of `nid`, whose first page is `start`. Depth is bounded by the
+/// height.
 fn below(
     volume: &Volume,
     nid: Nid,

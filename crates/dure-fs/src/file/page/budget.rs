@@ -1,10 +1,11 @@
 //! The bound on page memory, without a line that every core writes.
 //!
 //! **Problem.** One counter of used bytes would be written by every core for every new page.
-//! **Structure.** What is left of the budget lies in one pool and in a stash per core. A core takes from
-//! its stash, fills it from the pool by a batch, and takes from other stashes when the pool is empty.
-//! **Invariants.** Pool + stashes + what was taken = the budget, always; taking is all or nothing and
-//! comes before the memory is used, so the bound is never exceeded. **On a crash** nothing remains.
+//! **Structure.** What is left of the budget lies in one pool and in a stash per core. A core takes
+//! from its stash, fills it from the pool by a batch, and takes from other stashes when the pool is
+//! empty. **Invariants.** Pool + stashes + what was taken = the budget, always; taking is all or
+//! nothing and comes before the memory is used, so the bound is never exceeded. **On a crash**
+//! nothing remains.
 
 use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::{CachePadded, CoreId, PerCore};
@@ -15,8 +16,8 @@ const BATCH_PAGES: u64 = 64;
 /// Counts pages that may still be put in memory.
 #[derive(Debug)]
 pub(crate) struct CacheBudget {
-    /// Written by cores that refill or overflow their stash. Relaxed everywhere: the count publishes
-    /// nothing, it only has to be exact.
+    /// Written by cores that refill or overflow their stash. Relaxed everywhere: the count
+    /// publishes nothing, it only has to be exact.
     pool: CachePadded<AtomicU64>,
     /// Written by the own core; by others only when the pool is empty. Relaxed for the same reason.
     stashes: PerCore<AtomicU64>,

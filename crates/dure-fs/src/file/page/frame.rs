@@ -1,10 +1,12 @@
 //! The memory of one page, and the per-core stacks it is recycled through.
 //!
-//! **Problem.** A write of a new page must not go to the allocator, which takes shared locks and hands
-//! out memory the kernel has yet to clear. **Structure.** A [`Frame`] is a 4 KiB-aligned page cut from a
-//! slab of the core that took it, and becomes a [`Page`] when it is put in a file's cache; a freed frame goes on the current core's stack and the next page of that core takes it off.
-//! **Invariants.** A stack holds at most `stack_frames_max` frames, others go back to their slabs; frames count as page memory only
-//! when they hold a page. **On a crash** nothing of this matters.
+//! **Problem.** A write of a new page must not go to the allocator, which takes shared locks and
+//! hands out memory the kernel has yet to clear. **Structure.** A [`Frame`] is a 4 KiB-aligned page
+//! cut from a slab of the core that took it, and becomes a [`Page`] when it is put in a file's
+//! cache; a freed frame goes on the current core's stack and the next page of that core takes it
+//! off. **Invariants.** A stack holds at most `stack_frames_max` frames, others go back to their
+//! slabs; frames count as page memory only when they hold a page. **On a crash** nothing of this
+//! matters.
 
 use std::fmt;
 
@@ -15,7 +17,8 @@ use dure_sync::{
 use crate::ranks::FRAMES;
 use crate::units::BLOCK_BYTES;
 
-/// Frames that go back to their slabs before the core looks at the clock, and at slabs that nobody uses.
+/// Frames that go back to their slabs before the core looks at the clock, and at slabs that nobody
+/// uses.
 const TRIM_FRAMES: usize = 4096;
 /// Time between two such looks: memory that was free at both goes back to the system.
 const TRIM_INTERVAL_NS: u64 = 5_000_000_000;
@@ -46,13 +49,13 @@ impl fmt::Debug for Frame {
     }
 }
 
-/// A page of a file. Its bytes may be copied from and into by several tasks at once: who may do so when
-/// is said by [`super::PageStore`].
+/// A page of a file. Its bytes may be copied from and into by several tasks at once: who may do so
+/// when is said by [`super::PageStore`].
 #[derive(Debug)]
 pub(crate) struct Page {
     bytes: SharedBytes<BLOCK_BYTES>,
-    /// Says to readers that somebody writes beside them. Made by the first who does, on a line of its own:
-    /// pages of files that one task uses have none.
+    /// Says to readers that somebody writes beside them. Made by the first who does, on a line of
+    /// its own: pages of files that one task uses have none.
     version: OnceLock<Box<CachePadded<Version>>>,
 }
 
@@ -63,8 +66,8 @@ impl Page {
         self.bytes.load(at, out);
     }
 
-    /// Copies its bytes from `at` on, as they are at one moment, beside [`Page::store_beside`]. False: others
-    /// wrote there all the time.
+    /// Copies its bytes from `at` on, as they are at one moment, beside [`Page::store_beside`].
+    /// False: others wrote there all the time.
     #[inline]
     pub(crate) fn load_beside(&self, at: usize, out: &mut [u8]) -> bool {
         let version = || self.version.get().map(|version| &***version);

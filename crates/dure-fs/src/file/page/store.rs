@@ -2,15 +2,16 @@
 //!
 //! **Problem.** A file may be 100 TiB with three pages in memory, or have all of its pages there; a
 //! lookup must cost nanoseconds in both. **Structure.** Chunks of 64 pages with a bit per page and
-//! state; a chunk's frames are packed in page order, so that a chunk with one page is small. Chunk 0 is
-//! in place; the others hang in groups of 64 below an ordered map.
+//! state; a chunk's frames are packed in page order, so that a chunk with one page is small. Chunk
+//! 0 is in place; the others hang in groups of 64 below an ordered map.
 //!
 //! **Invariants.** `dirty` and `writing` pages are present. A page that is dirty holds one reserved
-//! block (the volume's, counted by whoever sets and takes the bit). A page that is neither dirty nor
-//! writing equals what its slot says, so it may be dropped at any time. Owner: [inode.state], or [super::super::added]; who shares
-//! it sets reference bits and copies bytes: out of pages by their version (or, if the file has no range lock,
-//! without), into dirty ones if it has their range alone. A page in write-back that is not dirty again keeps
-//! its bytes. **On a crash** it is gone.
+//! block (the volume's, counted by whoever sets and takes the bit). A page that is neither dirty
+//! nor writing equals what its slot says, so it may be dropped at any time. Owner: [inode.state],
+//! or [super::super::added]; who shares it sets reference bits and copies bytes: out of pages by
+//! their version (or, if the file has no range lock, without), into dirty ones if it has their
+//! range alone. A page in write-back that is not dirty again keeps its bytes. **On a crash** it is
+//! gone.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -311,8 +312,8 @@ impl PageStore {
         newly
     }
 
-    /// The write-back takes a dirty page (and its reserved block). Its bytes stay as they are until it is dirty
-    /// again.
+    /// The write-back takes a dirty page (and its reserved block). Its bytes stay as they are until
+    /// it is dirty again.
     pub(crate) fn begin_writing(&mut self, page: u64) {
         let chunk = self.chunk_mut(page).expect("a dirty page is present");
         assert_ne!(
@@ -353,8 +354,8 @@ impl PageStore {
         }
     }
 
-    /// The write-back of a page failed: it is dirty again. False when it was changed meanwhile, and so
-    /// holds a reserved block of its own: the one of the write-back is to be given back.
+    /// The write-back of a page failed: it is dirty again. False when it was changed meanwhile, and
+    /// so holds a reserved block of its own: the one of the write-back is to be given back.
     pub(crate) fn fail_writing(&mut self, page: u64) -> bool {
         self.end_writing(page);
         self.set_dirty(page)
@@ -420,8 +421,8 @@ impl PageStore {
         None
     }
 
-    /// Takes the pages of the range out; `taken` learns of each whether it was dirty, that is, whether
-    /// a reserved block comes with it. No page of the range may be in write-back.
+    /// Takes the pages of the range out; `taken` learns of each whether it was dirty, that is,
+    /// whether a reserved block comes with it. No page of the range may be in write-back.
     pub(crate) fn remove_range(&mut self, range: Range<u64>, mut taken: impl FnMut(Frame, bool)) {
         let mut from = range.start;
         while let Some(page) = self.next_present(from..range.end) {
@@ -437,8 +438,8 @@ impl PageStore {
         }
     }
 
-    /// CLOCK: takes up to `want` clean pages out that were not used since the hand passed last; looks
-    /// at each page at most twice.
+    /// CLOCK: takes up to `want` clean pages out that were not used since the hand passed last;
+    /// looks at each page at most twice.
     pub(crate) fn evict(&mut self, want: usize, mut taken: impl FnMut(Frame)) -> usize {
         let mut evicted = 0;
         let mut steps = 2 * (self.present.div_ceil(CHUNK_PAGES) + to_u64(self.groups.len()) + 1);

@@ -1,5 +1,5 @@
-//! Pages that come to a file that tasks share, by one task: what is seen of them before and after somebody has
-//! the inode alone.
+//! Pages that come to a file that tasks share, by one task: what is seen of them before and after
+//! somebody has the inode alone.
 
 use super::{World, check, content, file, fsck};
 use crate::inode::InodeRef;

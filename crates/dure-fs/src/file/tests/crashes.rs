@@ -1,5 +1,6 @@
-//! Every call is followed by a sync, and the power fails anywhere: afterwards the file is what it was
-//! after the last sync that returned, or what the running one would have made it; never anything else.
+//! Every call is followed by a sync, and the power fails anywhere: afterwards the file is what it
+//! was after the last sync that returned, or what the running one would have made it; never
+//! anything else.
 
 use dure_block::crash::{CrashImages, Selection, Tear};
 use dure_block::ram::RamDevice;
@@ -149,7 +150,8 @@ fn an_fsync_waits_for_operations_of_before_the_file_left_memory() {
     let fs = world.mount();
     let inode = file(&fs);
     fs.fsync(&inode, SyncScope::All).unwrap();
-    // Stands for one that changes the file without its record, which tells its last operation itself.
+    // Stands for one that changes the file without its record, which tells its last operation
+    // itself.
     let other = nth_file(&fs, 1);
     let mark = other.inode().node.last_writer(other.inode().index);
     inode.inode().state.write_unseen().file.note_mark(mark);

@@ -177,8 +177,8 @@ fn a_write_back_that_fails_keeps_failing_until_it_succeeds() {
     assert_eq!(content(&fs, &file(&fs))[4096], 2);
 }
 
-/// With two flushes per fsync the first one's failure was an error of that fsync alone; what others had
-/// written since the last flush may have gone with it.
+/// With two flushes per fsync the first one's failure was an error of that fsync alone; what others
+/// had written since the last flush may have gone with it.
 #[test]
 fn a_failed_flush_of_data_stops_the_volume() {
     let mut world = World::new(8192, 8 << 20);

@@ -86,7 +86,8 @@ fn a_full_table_takes_more_after_a_checkpoint() {
     }
 }
 
-/// A crash before the checkpoint: the data is in the log and nowhere else, for every way to look at it.
+/// A crash before the checkpoint: the data is in the log and nowhere else, for every way to look at
+/// it.
 #[test]
 fn a_volume_whose_data_is_in_the_log_is_sound_and_readable() {
     let world = World::new(8192, 8 << 20);

@@ -1,5 +1,5 @@
-//! File data over a RAM device: against a model, over crashes, with small caches, full volumes and bad
-//! devices.
+//! File data over a RAM device: against a model, over crashes, with small caches, full volumes and
+//! bad devices.
 
 mod added;
 mod crashes;

@@ -4,8 +4,8 @@ use super::World;
 use crate::namespace::tests::{directory, file};
 use crate::{SetAttributes, check};
 
-/// A sync had the file on its list of dirty ones when the file was deleted, and then wrote the record of
-/// the dead inode over the one that had got its number.
+/// A sync had the file on its list of dirty ones when the file was deleted, and then wrote the
+/// record of the dead inode over the one that had got its number.
 #[test]
 fn race_write_back_of_an_inode_that_was_deleted() {
     let world = World::new(8192, 8 << 20);

@@ -150,8 +150,8 @@ fn a_logged_page_whose_block_cannot_be_written_goes_to_another() {
     }
 }
 
-/// Two writes in a row of a checkpoint fail, for every two, and the power fails after it: a run, and its first
-/// block by itself.
+/// Two writes in a row of a checkpoint fail, for every two, and the power fails after it: a run,
+/// and its first block by itself.
 #[test]
 fn every_two_writes_of_a_checkpoint_that_places_logged_pages_fail() {
     for policies in POLICIES {
@@ -316,8 +316,8 @@ fn a_full_log_has_room_for_the_replacement() {
     }
 }
 
-/// Recovery replaces what its blocks do not take, and so does one that follows a recovery that was cut off
-/// at any step.
+/// Recovery replaces what its blocks do not take, and so does one that follows a recovery that was
+/// cut off at any step.
 #[test]
 fn recovery_places_pages_elsewhere_too() {
     for policies in POLICIES {

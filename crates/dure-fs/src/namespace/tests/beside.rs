@@ -1,5 +1,5 @@
-//! Names come, go and move beside the file's data (`inode::beside`): what stat shows, what the state lacks until
-//! somebody has it alone, and that nothing is lost on the way.
+//! Names come, go and move beside the file's data (`inode::beside`): what stat shows, what the
+//! state lacks until somebody has it alone, and that nothing is lost on the way.
 
 use std::time::Duration;
 

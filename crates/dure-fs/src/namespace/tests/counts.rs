@@ -90,8 +90,8 @@ fn fill_up(fs: &FileSystem, directory: &InodeRef) -> u64 {
     unreachable!("a volume is finite");
 }
 
-/// Node ids belong to partitions. One core used up those of its own, and then made a node for each file,
-/// because the other numbers of the node went to the partition of its id.
+/// Node ids belong to partitions. One core used up those of its own, and then made a node for each
+/// file, because the other numbers of the node went to the partition of its id.
 #[test]
 fn one_core_can_use_all_inodes_again_and_again() {
     let disk = Disk::with_journals(1 << 14, 4);
@@ -122,7 +122,8 @@ fn one_core_can_use_all_inodes_again_and_again() {
     }
 }
 
-/// Who frees inodes of another partition keeps some of their numbers for a while: they are not lost to it.
+/// Who frees inodes of another partition keeps some of their numbers for a while: they are not lost
+/// to it.
 #[test]
 fn numbers_that_another_core_frees_are_used_again() {
     let disk = Disk::with_journals(1 << 14, 2);

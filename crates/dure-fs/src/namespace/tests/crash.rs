@@ -1,4 +1,5 @@
-//! Crashes at every moment of a run of namespace calls: the check is clean, what was synced is there.
+//! Crashes at every moment of a run of namespace calls: the check is clean, what was synced is
+//! there.
 
 use std::collections::BTreeMap;
 

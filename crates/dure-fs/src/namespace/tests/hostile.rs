@@ -1,4 +1,5 @@
-//! Volumes on which structures contradict each other: calls say so; they neither panic nor go on for ever.
+//! Volumes on which structures contradict each other: calls say so; they neither panic nor go on
+//! for ever.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros};

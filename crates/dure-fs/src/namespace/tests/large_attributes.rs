@@ -1,5 +1,5 @@
-//! Attributes longer than a record of a small volume's log: set, changed and removed, over crashes, on a
-//! full volume.
+//! Attributes longer than a record of a small volume's log: set, changed and removed, over crashes,
+//! on a full volume.
 
 use dure_block::crash::{CrashImages, Selection};
 use dure_block::ram::RamDevice;

@@ -231,8 +231,8 @@ fn the_inode_cache_is_bounded() {
     disk.check();
 }
 
-/// A full bucket of 20 such names splits in eight, so 2 to 20 are in a bucket, and a million need one level
-/// more than a hundred thousand.
+/// A full bucket of 20 such names splits in eight, so 2 to 20 are in a bucket, and a million need
+/// one level more than a hundred thousand.
 #[test]
 #[ignore = "a minute in debug: cargo test --release -p dure-fs --lib -- --ignored a_hundred_thousand"]
 fn a_hundred_thousand_names() {

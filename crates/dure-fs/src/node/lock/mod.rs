@@ -1,9 +1,9 @@
-//! How the granules of a node are kept from those who would see or change them at the wrong moment: nCache's
-//! lock, and what it is compared with.
+//! How the granules of a node are kept from those who would see or change them at the wrong moment:
+//! nCache's lock, and what it is compared with.
 //!
-//! **Problem.** A walk through a map or a directory reads a few bytes of each node; F2FS locks the node's
-//! page for that, alone, so that readers wait for readers. **Structure.** One policy per file, chosen at mount
-//! (`node_lock=`):
+//! **Problem.** A walk through a map or a directory reads a few bytes of each node; F2FS locks the
+//! node's page for that, alone, so that readers wait for readers. **Structure.** One policy per
+//! file, chosen at mount (`node_lock=`):
 //!
 //! | policy | a reader takes | a writer takes |
 //! |---|---|---|
@@ -11,13 +11,14 @@
 //! | `rwsem`: nCache of hybridF2FS | the node, shared | the node alone |
 //! | `optimistic` (default) | nothing: it copies, and looks at the granule's version before and after | the granules it changes, alone |
 //!
-//! A walk never holds the lock of a node while it asks for the next one, with any policy: it has taken the
-//! child's number out of the parent by then. In a map that number stays right because the inode's lock keeps
-//! the map from changing (directories have rules of their own); what changes without it, which nodes are in memory, is looked at
-//! again under the lock that it needs, alone ([`super::cache::NodeCache::insert_loaded`]).
+//! A walk never holds the lock of a node while it asks for the next one, with any policy: it has
+//! taken the child's number out of the parent by then. In a map that number stays right because the
+//! inode's lock keeps the map from changing (directories have rules of their own); what changes
+//! without it, which nodes are in memory, is looked at again under the lock that it needs, alone
+//! ([`super::cache::NodeCache::insert_loaded`]).
 //!
-//! **Invariants.** A granule's bytes, version and last writer change together, through a [`HeldNode`].
-//! Nodes are held in ascending order of nid. **On a crash** nothing remains.
+//! **Invariants.** A granule's bytes, version and last writer change together, through a
+//! [`HeldNode`]. Nodes are held in ascending order of nid. **On a crash** nothing remains.
 
 mod mutex;
 mod optimistic;

@@ -1,5 +1,5 @@
-//! Readers write nothing: they copy what they want to see, and look whether somebody wrote it meanwhile.
-//! Writers lock only the granules they change.
+//! Readers write nothing: they copy what they want to see, and look whether somebody wrote it
+//! meanwhile. Writers lock only the granules they change.
 
 use std::ops::Range;
 
@@ -24,8 +24,8 @@ type Alone<'n> = VersionedWriteGuard<'n, GRANULE, Head>;
 #[derive(Debug)]
 pub(crate) struct Locked(Box<[Line]>);
 
-/// A lock on a line of its own: who changes a granule writes none that others look at for the next one. Lines are
-/// not paired here, since a node has up to eight.
+/// A lock on a line of its own: who changes a granule writes none that others look at for the next
+/// one. Lines are not paired here, since a node has up to eight.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Line(VersionedLock<GRANULE, Head>);

@@ -64,8 +64,8 @@ mod schedules {
 
     use super::*;
 
-    /// Two change two granules each, one of them in common; others look. Nobody sees half of a change, nor an
-    /// older content after a newer one.
+    /// Two change two granules each, one of them in common; others look. Nobody sees half of a
+    /// change, nor an older content after a newer one.
     fn meet(policy: NodeLock, seed: u64) {
         let config = [Config::random, Config::stall, Config::priority];
         let config = config[usize::try_from(seed % 3).unwrap()](4, seed);

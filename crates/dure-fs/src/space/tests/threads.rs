@@ -4,8 +4,8 @@ use super::*;
 use dure_sync::atomic::{AtomicBool, Ordering};
 use dure_sync::thread;
 
-/// Each thread takes, places, frees and releases on a core of its own; at the end nothing is lost and
-/// nothing was given twice.
+/// Each thread takes, places, frees and releases on a core of its own; at the end nothing is lost
+/// and nothing was given twice.
 #[test]
 fn threads_share_a_volume() {
     let space = empty(2);

@@ -1,8 +1,8 @@
 //! From a request to its reply: asks the [`Server`] and writes down what it says.
 //!
-//! **Structure.** One file per kind of request; here what they share. **Invariants.** Every request but
-//! FORGET gets exactly one reply. What the kernel asks for without need (OPEN, FLUSH, ACCESS, locks) is
-//! answered ENOSYS once, and it does not ask again. **Crash.** Nothing is kept.
+//! **Structure.** One file per kind of request; here what they share. **Invariants.** Every request
+//! but FORGET gets exactly one reply. What the kernel asks for without need (OPEN, FLUSH, ACCESS,
+//! locks) is answered ENOSYS once, and it does not ask again. **Crash.** Nothing is kept.
 
 mod attributes;
 mod content;

@@ -103,8 +103,8 @@ impl Real {
         self.check("after close")
     }
 
-    /// Sync, then the power fails: what was written after the sync is lost. The check reads the volume
-    /// as the crash left it, logs included.
+    /// Sync, then the power fails: what was written after the sync is lost. The check reads the
+    /// volume as the crash left it, logs included.
     fn crash(&mut self) -> Result<(), String> {
         let Some(mounted) = self.mounted.take() else {
             return Ok(());

@@ -4,7 +4,8 @@
 //! memory for its size; claims of a whole file must not make words. **Structure.** Chunks hang in
 //! the buckets of a [`Table`] that lookups walk without a lock. The [`Directory`], under a mutex,
 //! has them in order of their keys, makes them on first touch up to a limit, from there on gives
-//! idle ones new keys (also those that a wide claim found in its way), and knows the *wide* claims, which hold words without making them.
+//! idle ones new keys (also those that a wide claim found in its way), and knows the *wide* claims,
+//! which hold words without making them.
 //!
 //! **Invariants.** A lookup that misses (the table was changed under it) looks again under the
 //! mutex, so the table only has to be right when nobody changes it; links always lead to chunks of
@@ -255,9 +256,9 @@ impl<M: Meaning> Directory<M> {
         self.newest().unlink(key, chunk);
     }
 
-    /// The first chunk that has units of `rest`, which a wide claim is about to take. Idle chunks wholly within
-    /// are taken out first: whoever goes on to append behind a large file that was cut off would
-    /// otherwise take all of its old words each time.
+    /// The first chunk that has units of `rest`, which a wide claim is about to take. Idle chunks
+    /// wholly within are taken out first: whoever goes on to append behind a large file that was
+    /// cut off would otherwise take all of its old words each time.
     fn next_in(&mut self, rest: Units) -> Option<(u64, ChunkRef<M>, Units)> {
         if rest.first > rest.last {
             return None;

@@ -5,8 +5,8 @@
 //! order. A *narrow* claim finds or makes the chunk of each word and takes the word itself. A
 //! *wide* one ([offset, infinity), or more than [`WIDE_WORDS`]; also a narrow one for which there
 //! is no memory) first waits for earlier conflicting wide claims, FIFO, then walks upwards: it
-//! takes the words that somebody uses, gives idle chunks back, and declares a gap held, in which new
-//! words are born taken.
+//! takes the words that somebody uses, gives idle chunks back, and declares a gap held, in which
+//! new words are born taken.
 //!
 //! **Invariants.** Words are taken in ascending order by everyone, holding nothing else, and a
 //! wide claim waits for wide claims only before it takes its first word: waiting for words goes
@@ -315,9 +315,9 @@ fn really_taken<M: Meaning>(claim: Claim) -> Claim {
     }
 }
 
-/// Takes the words of `part`, which lies in `chunk`, upwards; all of them or none. A word behind the first
-/// may be found retired too: for a moment, by a search for an idle chunk that has yet to meet the words that
-/// are held here.
+/// Takes the words of `part`, which lies in `chunk`, upwards; all of them or none. A word behind
+/// the first may be found retired too: for a moment, by a search for an idle chunk that has yet to
+/// meet the words that are held here.
 fn take_part<M: Meaning>(
     chunk: &Chunk<M>,
     access: Access,
