@@ -11,8 +11,10 @@
     reason = "tests print what they have seen"
 )]
 
-use dure_block::ram::RamDevice;
-use dure_block::share;
+use dure_block::crash::{CrashImages, Selection, Tear};
+use dure_block::ram::{Image, RamDevice};
+use dure_block::record::{RecordDevice, RecordLog};
+use dure_block::{Device, share};
 use dure_fs::{
     AllocateMode, Background, FileSystem, InodeRef, MountOptions, NewInode, RangeRule, ReadMode,
     SeekTarget, SetAttributes, Stamp, SyncScope, VolumeRules, XattrMode,
@@ -33,7 +35,7 @@ const CALLS: u32 = 20;
 
 const POLICIES: [&str; 4] = ["tree", "bitmap", "segment", "inode"];
 
-fn mount(ram: &Arc<RamDevice>, policy: &str, ranges: RangeRule) -> FileSystem {
+fn mount(device: Arc<dyn Device>, policy: &str, ranges: RangeRule) -> FileSystem {
     let mut options = MountOptions {
         background: Background::None,
         cache_bytes: Some(2 << 20),
@@ -45,7 +47,7 @@ fn mount(ram: &Arc<RamDevice>, policy: &str, ranges: RangeRule) -> FileSystem {
         ..MountOptions::default()
     };
     assert_eq!(options.set_policy("range_lock", policy), Ok(true));
-    FileSystem::open(share(Arc::clone(ram)), options).unwrap()
+    FileSystem::open(device, options).unwrap()
 }
 
 fn file(fs: &FileSystem) -> InodeRef {
@@ -92,9 +94,44 @@ fn read(fs: &FileSystem, inode: &InodeRef, from: u64, most: u64) -> Vec<u8> {
     bytes
 }
 
+/// A volume whose power may fail at any step.
+struct Disk {
+    ram: Arc<RamDevice>,
+    base: Arc<Image>,
+    log: Arc<RecordLog>,
+}
+
+impl Disk {
+    fn mount(policy: &str, ranges: RangeRule) -> (Disk, FileSystem) {
+        let ram = small_volume(2048);
+        let base = Arc::new(ram.snapshot());
+        let record = RecordDevice::new(share(Arc::clone(&ram)));
+        let log = record.log();
+        let fs = mount(share(record), policy, ranges);
+        (Disk { ram, base, log }, fs)
+    }
+
+    /// What a power failure after `step` may leave: nothing of what was not flushed, all, or some.
+    fn crashed(&self, step: u64, seed: u64) -> Vec<Arc<RamDevice>> {
+        let images = CrashImages::new(Arc::clone(&self.base), &self.log);
+        let point = images.at(step);
+        let selection = Selection {
+            exhaustive_max: 1,
+            random: 2,
+            seed,
+            tear: Tear::None,
+        };
+        let images = point.choices(selection).map(|choice| {
+            let image = point.image(&choice).snapshot();
+            Arc::new(RamDevice::from_image("crashed", &image))
+        });
+        images.collect()
+    }
+}
+
 /// One file, and how far it has come. SeqCst: the order in which calls end and begin.
 struct World {
-    ram: Arc<RamDevice>,
+    disk: Disk,
     fs: FileSystem,
     inode: InodeRef,
     /// Appends up to here have ended.
@@ -102,21 +139,20 @@ struct World {
     /// And are durable.
     synced: AtomicU64,
     done: AtomicBool,
-    /// What a power failure has left, and what had been promised before it.
-    crashed: Mutex<200, Option<(RamDevice, u64)>>,
+    /// When the power fails, and what had been promised before.
+    crashed: Mutex<200, Option<(u64, u64)>>,
 }
 
 impl World {
     fn new(policy: &str, rule: RangeRule) -> World {
-        let ram = small_volume(2048);
-        let fs = mount(&ram, policy, rule);
+        let (disk, fs) = Disk::mount(policy, rule);
         let inode = file(&fs);
         fs.write(&inode, 0, &vec![0; len(BASE * PAGE)], Stamp::Set)
             .unwrap();
         resize(&fs, &inode, APPENDED);
         fs.fsync(&inode, SyncScope::All).unwrap();
         World {
-            ram,
+            disk,
             fs,
             inode,
             ended: AtomicU64::new(APPENDED),
@@ -218,8 +254,7 @@ impl World {
         for n in 0..CALLS {
             if u64::from(n) == crash {
                 let promised = self.synced.load(Ordering::SeqCst);
-                let image = RamDevice::from_image("crashed", &self.ram.snapshot());
-                *self.crashed.lock() = Some((image, promised));
+                *self.crashed.lock() = Some((self.disk.log.step(), promised));
             }
             match random.below(8) {
                 0 => self.fs.fsync(&self.inode, SyncScope::All).unwrap(),
@@ -254,22 +289,23 @@ impl World {
     }
 
     /// After the power failure all is there that was promised, and nothing that never was.
-    fn check_crashed(&self, policy: &str) {
-        let Some((image, promised)) = self.crashed.lock().take() else {
+    fn check_crashed(&self, policy: &str, seed: u64) {
+        let Some((step, promised)) = self.crashed.lock().take() else {
             return;
         };
-        let image = Arc::new(image);
-        let fs = mount(&image, policy, RangeRule::WhenMet);
-        let inode = file(&fs);
-        let size = fs.size(&inode).unwrap();
-        assert!(size >= promised, "{size} of {promised} promised bytes");
-        let bytes = read(&fs, &inode, APPENDED, 1 << 20);
-        assert_eq!(APPENDED + u64::try_from(bytes.len()).unwrap(), size);
-        check_appended(APPENDED, &bytes, "after the crash");
-        fs.close().unwrap();
-        drop(inode);
-        drop(fs);
-        assert_whole(image);
+        for image in self.disk.crashed(step, seed) {
+            let fs = mount(share(Arc::clone(&image)), policy, RangeRule::WhenMet);
+            let inode = file(&fs);
+            let size = fs.size(&inode).unwrap();
+            assert!(size >= promised, "{size} of {promised} promised bytes");
+            let bytes = read(&fs, &inode, APPENDED, 1 << 20);
+            assert_eq!(APPENDED + u64::try_from(bytes.len()).unwrap(), size);
+            check_appended(APPENDED, &bytes, "after the crash");
+            fs.close().unwrap();
+            drop(inode);
+            drop(fs);
+            assert_whole(image);
+        }
     }
 }
 
@@ -296,16 +332,17 @@ fn use_together(policy: &'static str, rule: RangeRule, seed: u64) -> Result<(), 
             }
             world.done.store(true, Ordering::SeqCst);
         });
-        world.check_crashed(policy);
+        world.check_crashed(policy, seed);
         let size = world.ended.load(Ordering::SeqCst);
         world.fs.close().unwrap();
-        let again = mount(&world.ram, policy, RangeRule::WhenMet);
+        let ram = Arc::clone(&world.disk.ram);
+        let again = mount(share(Arc::clone(&ram)), policy, RangeRule::WhenMet);
         let bytes = read(&again, &file(&again), APPENDED, 1 << 20);
         assert_eq!(APPENDED + u64::try_from(bytes.len()).unwrap(), size);
         check_appended(APPENDED, &bytes, "mounted again");
         again.close().unwrap();
         drop(again);
-        assert_whole(Arc::clone(&world.ram));
+        assert_whole(ram);
     });
     run.map(|_| ()).map_err(|failure| failure.to_string())
 }
@@ -362,8 +399,7 @@ fn append_pieces(fs: &FileSystem, inode: &InodeRef, seed: u64) {
 fn cut_beside(rule: RangeRule, seed: u64) {
     let policy = POLICIES[len(seed % 4)];
     let run = try_run(config(4, seed), move || {
-        let ram = small_volume(2048);
-        let fs = mount(&ram, policy, rule);
+        let (disk, fs) = Disk::mount(policy, rule);
         let inode = file(&fs);
         let crashed = thread::scope(|scope| {
             let (fs, inode) = (&fs, &inode);
@@ -379,14 +415,14 @@ fn cut_beside(rule: RangeRule, seed: u64) {
                     resize(fs, inode, size);
                 }
             });
-            let ram = &ram;
+            let log = &disk.log;
             let reader = scope.spawn_on(CoreId::new(3), move || {
                 let mut random = Rng::new(seed ^ 0xf);
                 let crash = random.below(u64::from(CALLS));
                 let mut crashed = None;
                 for n in 0..u64::from(CALLS) {
                     if n == crash {
-                        crashed = Some(RamDevice::from_image("crashed", &ram.snapshot()));
+                        crashed = Some(log.step());
                     }
                     check_filled(&read(fs, inode, 0, 1 << 20), "read");
                     if random.below(4) == 0 {
@@ -405,15 +441,16 @@ fn cut_beside(rule: RangeRule, seed: u64) {
         fs.close().unwrap();
         drop(inode);
         drop(fs);
-        assert_whole(ram);
-        let crashed = Arc::new(crashed);
-        let fs = mount(&crashed, policy, rule);
-        let found = fs.lookup(&fs.root().unwrap(), b"file").unwrap();
-        if let Some(inode) = found {
-            let bytes = read(&fs, &inode, 0, 1 << 20);
-            assert!(bytes.iter().all(|&byte| byte == FILL), "after the crash");
+        assert_whole(Arc::clone(&disk.ram));
+        for crashed in disk.crashed(crashed, seed) {
+            let fs = mount(share(crashed), policy, rule);
+            let found = fs.lookup(&fs.root().unwrap(), b"file").unwrap();
+            if let Some(inode) = found {
+                let bytes = read(&fs, &inode, 0, 1 << 20);
+                assert!(bytes.iter().all(|&byte| byte == FILL), "after the crash");
+            }
+            fs.close().unwrap();
         }
-        fs.close().unwrap();
     });
     if let Err(failure) = run {
         panic!("{policy} {rule:?} seed={seed}: {failure}");
@@ -442,7 +479,7 @@ enum Use {
 /// Cache lines that moved between two cores: one appends, the other uses page 1.
 fn transfers(policy: &'static str, used: Use, rounds: u64) -> u64 {
     let run = try_run(Config::min_clock(2), move || {
-        let fs = mount(&small_volume(4096), policy, RangeRule::AtOnce);
+        let fs = mount(share(small_volume(4096)), policy, RangeRule::AtOnce);
         let inode = file(&fs);
         resize(&fs, &inode, 64 * PAGE);
         fs.fsync(&inode, SyncScope::All).unwrap();
