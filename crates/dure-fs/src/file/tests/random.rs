@@ -162,7 +162,8 @@ impl Model {
 
 /// What a look at every page finds.
 fn walked(fs: &FileSystem, inode: &InodeRef, from: u64, target: SeekTarget) -> Option<u64> {
-    let state = inode.inode().state.read();
+    // Alone: pages that came beside others are in the state then.
+    let state = inode.inode().state.write_unseen();
     let (file, mut map) = (&state.file, MapReader::new(&fs.0));
     let mut is_data = |page| {
         let slot = map.slot(&state.record, page).unwrap();
