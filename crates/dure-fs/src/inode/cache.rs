@@ -225,14 +225,9 @@ impl InodeCache {
     pub(crate) fn evict_all(&self) {
         for place in &self.places {
             let mut shard = place.shard.write();
-            let all: Vec<u64> = shard.inodes.keys().copied().collect();
+            let Shard { inodes, left, .. } = &mut *shard;
             // The first look takes the reference bit.
-            let is_idle = |inode: &Arc<Inode>| is_idle(inode) || is_idle(inode);
-            for ino in all {
-                if is_idle(&shard.inodes[&ino]) {
-                    drop(shard.remove_idle(ino));
-                }
-            }
+            inodes.retain(|_, inode| !may_go(inode, left) && !may_go(inode, left));
         }
     }
 
@@ -275,12 +270,16 @@ fn evict(shard: &mut Shard, inodes_max: usize, evicted: &mut Vec<Arc<Inode>>) {
         if inode.is_lending() && !inode.pins.referenced.swap(false, Ordering::Relaxed) {
             inode.stop_lending();
         }
-        if is_idle(inode) {
+        if may_go(inode, &mut shard.left) {
             victims.push(ino);
         }
     }
     shard.hand = if seen == SWEEP { last + 1 } else { 0 };
-    evicted.extend(victims.into_iter().filter_map(|ino| shard.remove_idle(ino)));
+    evicted.extend(
+        victims
+            .into_iter()
+            .filter_map(|ino| shard.inodes.remove(&ino)),
+    );
 }
 
 impl Shard {
@@ -291,36 +290,41 @@ impl Shard {
         let newest = mem::replace(&mut self.newest, next.0);
         let inode = self.inodes.get(&newest)?;
         // Relaxed: a hint.
-        if inode.pins.referenced.load(Ordering::Relaxed) || !is_idle(inode) {
+        let used = inode.pins.referenced.load(Ordering::Relaxed);
+        if used || !may_go(inode, &mut self.left) {
             return None;
         }
-        self.remove_idle(newest)
-    }
-
-    /// Takes out an inode that is idle, and keeps what an fsync of it has to wait for.
-    fn remove_idle(&mut self, ino: u64) -> Option<Arc<Inode>> {
-        let inode = self.inodes.get(&ino)?;
-        let state = inode.state.try_read_whole()?;
-        let marks = state.file.writers().iter();
-        marks.for_each(|&mark| self.left.note(mark));
-        drop(state);
-        // Nobody can ask for its attributes before it is loaded again, and then not behind its
-        // back.
-        inode.state.forget();
-        self.inodes.remove(&ino)
+        self.inodes.remove(&newest)
     }
 }
 
 /// Nobody uses it, it was not used since the last sweep, and everything it knows is also in its
-/// node.
-fn is_idle(inode: &Arc<Inode>) -> bool {
+/// node, but for what an fsync of it has to wait for: that is in `left` then. *Crash scenario:* a
+/// file whose operations are not valid leaves memory, is loaded again and synced; without their
+/// marks the fsync would find nothing to do, and the power failure would take them.
+fn may_go(inode: &Arc<Inode>, left: &mut PendingMarks) -> bool {
     // The shard's write lock keeps new pins away.
-    !inode.has_more_pins(0)
+    let idle = !inode.has_more_pins(0)
         && Arc::strong_count(inode) == 1
         && !inode.pins.dying.load(Ordering::Acquire)
         // Relaxed: a hint.
-        && !inode.pins.referenced.swap(false, Ordering::Relaxed)
-        && inode.state.try_read_whole().is_some_and(|state| is_settled(inode, &state))
+        && !inode.pins.referenced.swap(false, Ordering::Relaxed);
+    if !idle {
+        return false;
+    }
+    let state = inode.state.try_read_whole();
+    let Some(state) = state.filter(|state| is_settled(inode, state)) else {
+        return false;
+    };
+    state
+        .file
+        .writers()
+        .iter()
+        .for_each(|&mark| left.note(mark));
+    drop(state);
+    // Nobody can ask for its attributes before it is loaded again, and then not behind its back.
+    inode.state.forget();
+    true
 }
 
 /// All it knows is in nodes, but for the operations of a file, which its shard keeps; those of a

@@ -100,6 +100,28 @@ fn is_of(words: Words<'_, WORDS>, id: InodeId) -> bool {
     words.get(0) == hash(id) && words.get(1) == id.life()
 }
 
+fn remove(table: &Table, id: InodeId) {
+    table.remove(hash(id), |words| is_of(words, id));
+}
+
+/// Puts a part in, for another one if there is one; `same`: whether it is there already.
+fn put(
+    table: &Table,
+    id: InodeId,
+    same: Option<bool>,
+    record: Option<Record>,
+    holds: impl FnOnce() -> bool,
+) {
+    match same {
+        Some(true) => return,
+        Some(false) => remove(table, id),
+        None => {}
+    }
+    if let Some(record) = record {
+        table.insert_while(&record, holds);
+    }
+}
+
 impl PlainPart {
     fn encode(&self, id: InodeId) -> Option<Record> {
         let mode = self.mode | if self.extended { EXTENDED } else { 0 };
@@ -219,38 +241,22 @@ impl ShownAttributes {
     /// who changed it under the shared lock has not come yet to take it out, and whoever is told of
     /// this one now must not be shown that one afterwards.
     pub(super) fn put_plain(&self, id: InodeId, part: &PlainPart, holds: impl FnOnce() -> bool) {
-        let there = self.plain(id);
-        if there == Some(*part) {
-            return;
-        }
-        if there.is_some() {
-            self.remove_plain(id);
-        }
-        if let Some(record) = part.encode(id) {
-            self.plain.insert_while(&record, holds);
-        }
+        let same = self.plain(id).map(|there| there == *part);
+        put(&self.plain, id, same, part.encode(id), holds);
     }
 
     /// The same of the data.
     pub(super) fn put_data(&self, id: InodeId, part: &DataPart, holds: impl FnOnce() -> bool) {
-        let there = self.data(id);
-        if there == Some(*part) {
-            return;
-        }
-        if there.is_some() {
-            self.remove_data(id);
-        }
-        if let Some(record) = part.encode(id) {
-            self.data.insert_while(&record, holds);
-        }
+        let same = self.data(id).map(|there| there == *part);
+        put(&self.data, id, same, part.encode(id), holds);
     }
 
     pub(super) fn remove_plain(&self, id: InodeId) {
-        self.plain.remove(hash(id), |words| is_of(words, id));
+        remove(&self.plain, id);
     }
 
     pub(super) fn remove_data(&self, id: InodeId) {
-        self.data.remove(hash(id), |words| is_of(words, id));
+        remove(&self.data, id);
     }
 }
 

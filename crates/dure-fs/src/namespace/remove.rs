@@ -71,6 +71,16 @@ impl Removal {
     }
 }
 
+/// A name of an inode that counts none.
+fn more_names(inode: &Inode) -> Error {
+    Error::Corrupt {
+        what: format!("names of inode {}: there are more", inode.ino),
+        at: inode.node.nid.0,
+        want: 1,
+        got: 0,
+    }
+}
+
 impl Volume {
     fn remove(&self, directory: &InodeRef, name: &[u8], removal: Removal) -> Result<()> {
         self.check_writable()?;
@@ -172,16 +182,7 @@ impl Volume {
         let mut record = held.draft(inode);
         let links = record.nlink.get();
         if links == 0 {
-            let what = format!("names of inode {}: there are more", inode.ino);
-            let at = inode.node.nid.0;
-            let (want, got) = (1, 0);
-            return Err(Error::Corrupt {
-                what,
-                at,
-                want,
-                got,
-            }
-            .into());
+            return Err(more_names(inode).into());
         }
         record.ctime = op.time();
         record.nlink = U32::new(links - 1);
