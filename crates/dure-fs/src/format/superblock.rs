@@ -9,9 +9,9 @@ use crate::error::{Error, Result};
 use crate::units::BLOCK_BYTES;
 
 /// "DUREVOL" and the format's major version in the last byte.
-pub const MAGIC: [u8; 8] = *b"DUREVOL1";
+pub const MAGIC: [u8; 8] = *b"DUREVOL2";
 /// Format version written by this code.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Entries of the device table.
 pub const DEVICES_MAX: usize = 16;
 
@@ -122,15 +122,18 @@ impl SuperBlock {
     ///
     /// # Errors
     /// `NotDure` when the magic is not there, `Corrupt` when checksum, address or reserved bytes
-    /// are wrong, `Unsupported` for a newer version or unknown incompatible features.
+    /// are wrong, `Unsupported` for another version or unknown incompatible features.
     pub fn open(block: &[u8], address: u64) -> Result<SuperBlock> {
         let (sb, _) = SuperBlock::read_from_prefix(block).map_err(|_| Error::NotDure)?;
         if sb.magic[..7] != MAGIC[..7] {
             return Err(Error::NotDure);
         }
-        if sb.magic != MAGIC || sb.version.get() > VERSION {
+        if sb.magic != MAGIC || sb.version.get() != VERSION {
             return Err(Error::Unsupported {
-                what: format!("format version {}", sb.version.get().max(2)),
+                what: format!(
+                    "format version {}; this program reads version {VERSION} only",
+                    sb.version.get()
+                ),
             });
         }
         let mut zeroed = sb;
