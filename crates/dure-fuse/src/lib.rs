@@ -1,15 +1,16 @@
 //! The FUSE front end of dure: a mounted volume as an ordinary directory of the host.
 //!
 //! **Problem.** The kernel speaks FUSE over `/dev/fuse`; dure-fs speaks inodes. Somebody has to
-//! translate, keep the kernel's lookup counts, and mount and unmount cleanly.
+//! translate, keep what is open without a name, and mount and unmount cleanly.
 //!
 //! **Structure.** [`server`] answers requests in our own types and knows nothing of a transport.
 //! [`protocol`] is what the bytes mean, [`transport`] takes them from the kernel and brings the
-//! replies, one worker per core. [`mount`] makes the mount and ends it. [`nodes`] counts lookups,
-//! per core.
+//! replies, one worker per core. [`mount`] makes the mount and ends it. [`nodes`] says what a
+//! node id is, and keeps inodes without a name while the kernel knows them.
 //!
-//! **Invariants.** FUSE node ids are inode numbers (the root is 1 in both). While the kernel knows
-//! a node, an [`dure_fs::InodeRef`] pins it, so an unlinked open file lives on. A WRITE fills
+//! **Invariants.** A FUSE node id is an inode number and its life; what the kernel knows costs no
+//! memory here. Once an inode that the kernel knows has no name, a [`dure_fs::InodeRef`] pins it, so
+//! an unlinked open file lives on. A WRITE fills
 //! dure's cache and fails only for lack of space: the kernel's write-back cache would drop the page
 //! otherwise. Device errors show at FSYNC.
 //!

@@ -1,89 +1,110 @@
-//! The kernel's lookup counts, per core.
+//! What the kernel calls a node, and which inodes it keeps although they have no name.
 //!
-//! Each core counts the lookups it answered in its own table; a FORGET may arrive on another core
-//! and then takes from the others. A node is unpinned when a core's count of it reaches zero.
+//! **Problem.** The kernel knows as many nodes as its memory holds, millions, and says of each when
+//! it has forgotten it; memory for each of them, even for a count, has no bound. **Structure.** A
+//! node id is an inode number and the life of that number ([`node_of`]): it is enough to find the
+//! inode, and names no other one. Nothing is kept of a node that has a name. Of one that loses its
+//! last name while the kernel knows it, because it is open or somebody's working directory,
+//! [`Unlinked`] has a pin, until a FORGET comes and the kernel, asked, does not know it any more.
+//!
+//! # Why it asks
+//! A FORGET says how many of its lookups the kernel gives back, and only a count of all lookups
+//! would tell whether these are the last:
+//!
+//! | kernel | server |
+//! |---|---|
+//! | 1. drops its inode for lack of memory, queues FORGET | |
+//! | 2. looks the name up again, a program opens it | |
+//! | 3. unlinks the name | pins the inode |
+//! | | 4. reads the FORGET of step 1 |
+//!
+//! To let go of the inode in step 4 would delete an open file. The kernel has the inode or has not
+//! (FUSE_NOTIFY_INVAL_INODE says ENOENT then), and without a name it cannot look it up again:
+//! lookups hold the directory, shared, until the kernel has the inode, and who removes a name has
+//! the directory exclusively.
+//!
+//! **Invariants.** An inode in the table is pinned, and its number is not used again. Every object
+//! of the kernel's ends with a FORGET, so the one that follows the last use is seen. **On a crash**
+//! the volume's orphan slots name these inodes.
 
 use std::collections::BTreeMap;
 
 use dure_fs::InodeRef;
-use dure_sync::{CoreId, Mutex, PerCore};
+use dure_fs::units::Ino;
+use dure_sync::{CachePadded, Mutex};
 
 /// Rank of the tables; nothing is taken under them.
 const TABLE: u8 = 10;
 
-#[derive(Debug)]
-struct Known {
-    /// Keeps the inode alive; dropped outside of the table's lock.
-    pin: InodeRef,
-    lookups: u64,
+/// Tables, by node.
+const TABLES: u64 = 64;
+
+/// Bits of a node id for the inode number: more than 2^32 NAT pairs of 252 nodes of 8 inodes need.
+const INO_BITS: u32 = 44;
+/// The lives that a node id tells from each other.
+const LIVES: u64 = 1 << (u64::BITS - INO_BITS);
+const _: () = assert!((u32::MAX as u64 + 1) * 252 * 8 <= 1 << INO_BITS);
+
+/// The node id of a life of an inode number: of the first life the number itself, so that the root
+/// is 1.
+#[must_use]
+pub fn node_of(ino: Ino, generation: u32) -> u64 {
+    assert!(ino.0 < 1 << INO_BITS, "a volume has fewer inodes");
+    let life = u64::from(generation.wrapping_sub(1)) % LIVES;
+    ino.0 | life << INO_BITS
 }
 
-/// Which inodes the kernel knows, and how often it was told of each.
-#[derive(Debug)]
-pub struct NodeTable {
-    tables: PerCore<Mutex<TABLE, BTreeMap<u64, Known>>>,
+/// The inode number of a node id.
+#[must_use]
+pub fn ino_of(node: u64) -> Ino {
+    Ino(node & ((1 << INO_BITS) - 1))
 }
 
-impl NodeTable {
-    /// An empty table for `cores` cores.
-    #[must_use]
-    pub fn new(cores: usize) -> NodeTable {
-        NodeTable {
-            tables: PerCore::new(cores, |_: CoreId| Mutex::new(BTreeMap::new())),
+/// Inodes that the kernel knows and no name leads to.
+#[derive(Debug)]
+pub struct Unlinked {
+    tables: Vec<CachePadded<Mutex<TABLE, BTreeMap<u64, InodeRef>>>>,
+}
+
+impl Default for Unlinked {
+    fn default() -> Unlinked {
+        let table = |_| CachePadded::new(Mutex::new(BTreeMap::new()));
+        Unlinked {
+            tables: (0..TABLES).map(table).collect(),
         }
     }
+}
 
-    /// The kernel is told of `inode` once more.
-    pub fn remember(&self, inode: &InodeRef) {
-        let mut table = self.tables.local().lock();
-        let known = table.entry(inode.ino().0);
-        known
-            .or_insert_with(|| Known {
-                pin: inode.clone(),
-                lookups: 0,
-            })
-            .lookups += 1;
+impl Unlinked {
+    fn table(&self, node: u64) -> &Mutex<TABLE, BTreeMap<u64, InodeRef>> {
+        let spread = node.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        &self.tables[usize::try_from(spread % TABLES).expect("below 64")]
     }
 
-    /// The kernel forgets `count` of the lookups of inode `ino`. More than it was told of are
-    /// ignored.
-    pub fn forget(&self, ino: u64, count: u64) {
-        let mut left = count;
-        let local = std::iter::once(self.tables.local());
-        for table in local.chain(self.tables.iter()) {
-            if left == 0 {
-                return;
-            }
-            let mut table = table.lock();
-            let Some(known) = table.get_mut(&ino) else {
-                continue;
-            };
-            let taken = known.lookups.min(left);
-            known.lookups -= taken;
-            left -= taken;
-            let unpinned = if known.lookups == 0 {
-                table.remove(&ino)
-            } else {
-                None
-            };
-            drop(table);
-            // The last pin of an unlinked inode deletes it: not under the table's lock.
-            drop(unpinned.map(|known| known.pin));
-        }
+    /// Keeps the inode until the kernel has forgotten it.
+    pub fn keep(&self, inode: InodeRef) {
+        let node = node_of(inode.ino(), inode.generation());
+        let before = self.table(node).lock().insert(node, inode);
+        // Not under the table's lock, though never the last pin here.
+        drop(before);
     }
 
-    /// Lookups the kernel holds of inode `ino`.
+    /// Whether the inode is kept.
     #[must_use]
-    pub fn lookups(&self, ino: u64) -> u64 {
-        let count = |table: &Mutex<TABLE, BTreeMap<u64, Known>>| {
-            table.lock().get(&ino).map_or(0, |known| known.lookups)
-        };
-        self.tables.iter().map(count).sum()
+    pub fn keeps(&self, node: u64) -> bool {
+        self.table(node).lock().contains_key(&node)
     }
 
-    /// Unpins everything: the kernel is gone and need not have sent its FORGETs.
+    /// The kernel has forgotten it.
+    pub fn let_go(&self, node: u64) {
+        let unpinned = self.table(node).lock().remove(&node);
+        // The last pin deletes the inode: not under the table's lock.
+        drop(unpinned);
+    }
+
+    /// The kernel is gone, and need not have sent its FORGETs.
     pub fn clear(&self) {
-        for table in self.tables.iter() {
+        for table in &self.tables {
             let all = std::mem::take(&mut *table.lock());
             drop(all);
         }

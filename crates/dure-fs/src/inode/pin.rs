@@ -254,6 +254,13 @@ impl InodeRef {
         }
     }
 
+    /// Whether no name leads to it: its last use deletes it.
+    #[must_use]
+    pub fn is_unlinked(&self) -> bool {
+        // Relaxed: who made the change that the caller asks about has returned to him.
+        self.inode().pins.unlinked.load(Ordering::Relaxed)
+    }
+
     /// Its number.
     #[must_use]
     pub fn ino(&self) -> Ino {

@@ -28,8 +28,8 @@ pub enum Operation<'a> {
     Interrupt,
     /// LOOKUP of a name in the directory.
     Lookup(&'a [u8]),
-    /// FORGET so many lookups.
-    Forget(u64),
+    /// FORGET some lookups.
+    Forget,
     /// BATCH_FORGET.
     BatchForget(&'a [ForgetOne]),
     /// GETATTR.

@@ -249,8 +249,8 @@ fn attributes<'a>(opcode: u32, rest: &mut Rest<'a>) -> Parsed<Operation<'a>> {
         op::DESTROY => Operation::Destroy,
         op::INTERRUPT => Operation::Interrupt,
         op::FORGET => {
-            let forget: &ForgetIn = rest.record()?;
-            Operation::Forget(forget.lookups)
+            rest.record::<ForgetIn>()?;
+            Operation::Forget
         }
         op::BATCH_FORGET => {
             let batch: &BatchForgetIn = rest.record()?;

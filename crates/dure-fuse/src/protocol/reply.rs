@@ -15,6 +15,24 @@ pub struct OutHeader {
 }
 const _: () = assert!(size_of::<OutHeader>() == 16);
 
+/// FUSE_NOTIFY_INVAL_INODE, in place of an error: what the kernel keeps of an inode is void.
+pub const NOTIFY_INVAL_INODE: i32 = 2;
+
+/// FUSE_NOTIFY_INVAL_INODE, behind a header without a request.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct InvalInode {
+    /// The header's fields.
+    pub header: OutHeader,
+    /// Which inode.
+    pub node: u64,
+    /// First byte of its data; below 0: only attributes.
+    pub offset: i64,
+    /// Bytes of its data.
+    pub len: i64,
+}
+const _: () = assert!(size_of::<InvalInode>() == 40);
+
 /// INIT.
 #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]

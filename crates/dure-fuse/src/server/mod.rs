@@ -11,11 +11,10 @@ pub use attributes::{Attr, SetAttr};
 pub use data::Statistics;
 pub use namespace::{Entry, Listed};
 
-use dure_fs::units::Ino;
 use dure_fs::{FileSystem, InodeRef};
 
 use crate::mount::MountSettings;
-use crate::nodes::NodeTable;
+use crate::nodes::{self, Unlinked};
 
 /// An errno.
 pub type Errno = i32;
@@ -26,7 +25,7 @@ pub type Answer<T> = Result<T, Errno>;
 #[derive(Debug)]
 pub struct Server {
     volume: FileSystem,
-    nodes: NodeTable,
+    unlinked: Unlinked,
     uid: Option<u32>,
     gid: Option<u32>,
 }
@@ -35,34 +34,41 @@ impl Server {
     /// Serves `volume`.
     #[must_use]
     pub fn new(volume: FileSystem, settings: &MountSettings) -> Server {
-        let nodes = NodeTable::new(dure_sync::core_count());
         Server {
             volume,
-            nodes,
+            unlinked: Unlinked::default(),
             uid: settings.uid,
             gid: settings.gid,
         }
     }
 
-    /// The inode of a node id. The kernel names only nodes it knows, which are pinned.
+    /// The inode of a node id: ESTALE when that life of the number is over.
     fn inode(&self, node: u64) -> Answer<InodeRef> {
-        self.volume.inode(Ino(node)).map_err(|error| error.errno())
+        match self.volume.inode(nodes::ino_of(node)) {
+            Ok(inode) if nodes::node_of(inode.ino(), inode.generation()) == node => Ok(inode),
+            Ok(_) | Err(dure_fs::Error::NotFound) => Err(libc::ESTALE),
+            Err(error) => Err(errno(error)),
+        }
     }
 
-    /// The kernel forgets `count` lookups of `node`.
-    pub fn forget(&self, node: u64, count: u64) {
-        self.nodes.forget(node, count);
+    /// The kernel gives back some lookups of `node`; `knows` asks it whether it has others. An
+    /// inode without a name goes when it has none.
+    pub fn forget(&self, node: u64, knows: impl FnOnce(u64) -> bool) {
+        if self.unlinked.keeps(node) && !knows(node) {
+            self.unlinked.let_go(node);
+        }
     }
 
-    /// Lookups of `node` the kernel has not yet given back.
-    #[must_use]
-    pub fn lookups(&self, node: u64) -> u64 {
-        self.nodes.lookups(node)
+    /// Keeps an inode whose last name may just have gone until the kernel has forgotten it.
+    fn keep_unlinked(&self, inode: Option<InodeRef>) {
+        if let Some(inode) = inode.filter(InodeRef::is_unlinked) {
+            self.unlinked.keep(inode);
+        }
     }
 
     /// The kernel is gone: nothing is known any more.
     pub fn forget_all(&self) {
-        self.nodes.clear();
+        self.unlinked.clear();
     }
 }
 

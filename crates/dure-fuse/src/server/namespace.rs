@@ -12,7 +12,7 @@ const BATCH: usize = 128;
 const AFTER_DOT: u64 = 1;
 const AFTER_DOTDOT: u64 = 2;
 
-/// A looked-up or new node. The kernel counts it.
+/// A looked-up or new node.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry {
     /// Its attributes.
@@ -35,7 +35,6 @@ pub struct Listed {
 impl Server {
     fn entry(&self, inode: &InodeRef) -> Answer<Entry> {
         let attributes = self.volume.attributes(inode).map_err(errno)?;
-        self.nodes.remember(inode);
         Ok(Entry {
             attr: self.attr_of(&attributes),
         })
@@ -69,8 +68,9 @@ impl Server {
     /// An errno.
     pub fn temporary(&self, directory: u64, created: &NewInode) -> Answer<Entry> {
         let directory = self.inode(directory)?;
-        let made = self.volume.temporary(&directory, created);
-        self.entry(&made.map_err(errno)?)
+        let made = self.volume.temporary(&directory, created).map_err(errno)?;
+        self.unlinked.keep(made.clone());
+        self.entry(&made)
     }
 
     /// MKDIR.
@@ -127,9 +127,11 @@ impl Server {
     /// # Errors
     /// An errno.
     pub fn unlink(&self, parent: u64, name: &[u8]) -> Answer<()> {
-        self.volume
-            .unlink(&self.inode(parent)?, name)
-            .map_err(errno)
+        let parent = self.inode(parent)?;
+        let named = self.volume.lookup(&parent, name).map_err(errno)?;
+        self.volume.unlink(&parent, name).map_err(errno)?;
+        self.keep_unlinked(named);
+        Ok(())
     }
 
     /// RMDIR.
@@ -137,7 +139,11 @@ impl Server {
     /// # Errors
     /// An errno.
     pub fn rmdir(&self, parent: u64, name: &[u8]) -> Answer<()> {
-        self.volume.rmdir(&self.inode(parent)?, name).map_err(errno)
+        let parent = self.inode(parent)?;
+        let named = self.volume.lookup(&parent, name).map_err(errno)?;
+        self.volume.rmdir(&parent, name).map_err(errno)?;
+        self.keep_unlinked(named);
+        Ok(())
     }
 
     /// RENAME2 with the flags of renameat2(2).
@@ -152,9 +158,12 @@ impl Server {
             _ => return Err(libc::EINVAL),
         };
         let (from_parent, to_parent) = (self.inode(from.0)?, self.inode(to.0)?);
+        let replaced = self.volume.lookup(&to_parent, to.1).map_err(errno)?;
         self.volume
             .rename(&from_parent, from.1, &to_parent, to.1, mode)
-            .map_err(errno)
+            .map_err(errno)?;
+        self.keep_unlinked(replaced);
+        Ok(())
     }
 
     /// READDIR from `position` on: some entries, none at the end.
@@ -173,7 +182,7 @@ impl Server {
             });
         };
         if position < AFTER_DOT {
-            dot(node, AFTER_DOT, b".");
+            dot(directory.ino().0, AFTER_DOT, b".");
         }
         if position < AFTER_DOTDOT {
             let parent = self.volume.parent(&directory).map_err(errno)?;
@@ -199,7 +208,7 @@ impl Server {
         Ok(listed)
     }
 
-    /// The node behind an entry of READDIRPLUS; the kernel counts it. `None` when the name is gone
+    /// The node behind an entry of READDIRPLUS. `None` when the name is gone
     /// by now.
     ///
     /// # Errors

@@ -13,6 +13,9 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use dure_sync::Arc;
 use rustix::io::Errno;
 use rustix::ioctl;
+use zerocopy::IntoBytes;
+
+use crate::protocol::reply::{InvalInode, NOTIFY_INVAL_INODE, OutHeader};
 
 /// The device file.
 pub const PATH: &str = "/dev/fuse";
@@ -70,6 +73,28 @@ impl Channel {
             Err(Errno::INTR | Errno::NOENT | Errno::AGAIN) => Ok(Received::Nothing),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Whether the kernel knows the node. It is told that its attributes have changed, which does no
+    /// harm, because the answer to that says so.
+    ///
+    /// It waits until the kernel has finished with an inode that it is giving up, so somebody else
+    /// has to answer meanwhile.
+    #[must_use]
+    pub fn knows(&self, node: u64) -> bool {
+        let bytes = size_of::<InvalInode>();
+        let question = InvalInode {
+            header: OutHeader {
+                len: u32::try_from(bytes).expect("40"),
+                error: NOTIFY_INVAL_INODE,
+                unique: 0,
+            },
+            node,
+            offset: -1,
+            len: 0,
+        };
+        let answer = rustix::io::write(self.0.as_fd(), question.as_bytes());
+        answer != Err(Errno::NOENT)
     }
 
     /// Sends a reply. A request that is gone needs none.

@@ -1,5 +1,6 @@
 //! What a thread does that answers requests: it takes one, answers it, and takes the next.
 
+use std::cell::Cell;
 use std::io;
 
 use dure_sync::Arc;
@@ -73,13 +74,20 @@ fn work(crew: &Arc<Crew>, server: &Server, channel: &Channel) -> io::Result<()> 
         if flushes {
             Crew::begin_wait(crew);
         }
-        let bytes = dispatch::answer(server, request, &mut reply);
+        let asked = Cell::new(false);
+        let knows = |node| {
+            if !asked.replace(true) {
+                Crew::begin_wait(crew);
+            }
+            channel.knows(node)
+        };
+        let bytes = dispatch::answer(server, &knows, request, &mut reply);
         if let Some(bytes) = bytes {
             // A reply the kernel does not take is a bug of ours. It has answered its caller EIO.
             let sent = channel.send(bytes);
             debug_assert!(sent.is_ok(), "{sent:?}");
         }
-        if flushes {
+        if flushes || asked.get() {
             crew.end_wait();
         }
     }

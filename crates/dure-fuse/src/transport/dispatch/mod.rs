@@ -10,8 +10,10 @@ mod directory;
 mod names;
 
 use dure_fs::format::inode::Time;
+use dure_fs::units::Ino;
 
 use super::buffer::Reply;
+use crate::nodes::node_of;
 use crate::protocol::reply::{Attr as WireAttr, EntryOut};
 use crate::protocol::{Malformed, Operation, Request};
 use crate::server::{Attr, Entry, Errno, Server};
@@ -33,15 +35,17 @@ enum Sent {
 
 type Outcome = Result<Sent, Errno>;
 
-/// Answers a request: what to send to the kernel, if anything.
+/// Answers a request: what to send to the kernel, if anything. `knows` asks the kernel whether it
+/// knows a node.
 pub fn answer<'r>(
     server: &Server,
+    knows: &dyn Fn(u64) -> bool,
     request: Result<Request<'_>, Malformed>,
     reply: &'r mut Reply,
 ) -> Option<&'r [u8]> {
     assert!(reply.is_empty(), "the last reply was finished");
     let (unique, outcome) = match request {
-        Ok(request) => (request.unique, serve(server, &request, reply)),
+        Ok(request) => (request.unique, serve(server, knows, &request, reply)),
         Err(Malformed { unique, .. }) => (unique?, Err(libc::EIO)),
     };
     match outcome {
@@ -51,15 +55,20 @@ pub fn answer<'r>(
     }
 }
 
-fn serve(server: &Server, request: &Request<'_>, reply: &mut Reply) -> Outcome {
+fn serve(
+    server: &Server,
+    knows: &dyn Fn(u64) -> bool,
+    request: &Request<'_>,
+    reply: &mut Reply,
+) -> Outcome {
     match request.operation {
-        Operation::Forget(lookups) => {
-            server.forget(request.node, lookups);
+        Operation::Forget => {
+            server.forget(request.node, knows);
             Ok(Sent::Nothing)
         }
         Operation::BatchForget(batch) => {
             for forget in batch {
-                server.forget(forget.node, forget.lookups);
+                server.forget(forget.node, knows);
             }
             Ok(Sent::Nothing)
         }
@@ -112,7 +121,7 @@ fn wire_attr(attr: &Attr) -> WireAttr {
 
 fn wire_entry(entry: &Entry) -> EntryOut {
     EntryOut {
-        node: entry.attr.ino,
+        node: node_of(Ino(entry.attr.ino), entry.attr.generation),
         generation: entry.attr.generation.into(),
         entry_valid: ENTRY_SECONDS,
         attr_valid: ATTR_SECONDS,
