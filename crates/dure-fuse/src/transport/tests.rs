@@ -251,7 +251,11 @@ fn a_node_whose_inode_number_lives_again_is_stale() {
     );
     // The number that was freed last is used first.
     let again = world.create(b"second");
-    assert_eq!(ino_of(again), ino_of(node), "the test wants the same number");
+    assert_eq!(
+        ino_of(again),
+        ino_of(node),
+        "the test wants the same number"
+    );
     assert_ne!(again, node);
     assert_eq!(world.errno(op::GETATTR, node, &[]), libc::ESTALE);
     world.done(op::GETATTR, again, &[&[0; 16]]);
