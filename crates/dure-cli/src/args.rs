@@ -185,7 +185,12 @@ pub struct Mount {
     /// Options, separated by commas: ro, rw, journal=per-core|single, records=delta|image (log
     /// changed bytes, or whole nodes copied at commit), data=ordered|writeback|journal (data goes
     /// to its place before the log; or does, but may be lost without what came after it; or goes
-    /// through the log), commit=SECONDS, cache=SIZE, noatime, relatime, strictatime, flush=one|two,
+    /// through the log), commit=SECONDS (what waits is written back and made durable that often, 5
+    /// by default, 1 for an image file, whose sync(1) the kernel keeps to itself), writethrough or
+    /// writeback (each write(2) is in the server's cache, and has its ENOSPC, when it returns, the
+    /// default; or the kernel collects writes: small ones are faster, but on a full volume write(2)
+    /// succeeds and only fsync(2) or close(2) fails, a kill of the server loses up to 30 s of them,
+    /// and holes are not found by lseek(2)), cache=SIZE, noatime, relatime, strictatime, flush=one|two,
     /// log-data=PAGES (an fsync of at most so many puts them into the log, 4 by default),
     /// fsync=closure|all (what an fsync commits: what it depends on, or everything),
     /// alloc=local|global (each core allocates in its own groups, or all at one place),

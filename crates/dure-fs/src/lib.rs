@@ -42,4 +42,4 @@ pub use volume::{
 };
 #[doc(hidden)]
 pub use volume::{AttributeRule, DirectoryRule, RangeRule, VolumeRules};
-pub use xattr::XattrMode;
+pub use xattr::{SetGid, XattrMode};

@@ -10,9 +10,8 @@
 //!
 //! **Invariants.** A FUSE node id is an inode number and its life; what the kernel knows costs no
 //! memory here. Once an inode that the kernel knows has no name, a [`dure_fs::InodeRef`] pins it, so
-//! an unlinked open file lives on. A WRITE fills
-//! dure's cache and fails only for lack of space: the kernel's write-back cache would drop the page
-//! otherwise. Device errors show at FSYNC.
+//! an unlinked open file lives on. A WRITE fills dure's cache, wholly or not at all, and fails only
+//! for lack of space; device errors show at FSYNC.
 //!
 //! **On a crash** of the server the kernel answers ENOTCONN until the directory is unmounted
 //! (`dure umount`, `umount -l`); everything synced is on the volume, and the next mount recovers
@@ -37,3 +36,4 @@ pub mod server;
 pub mod transport;
 
 pub use mount::{MountError, MountSettings, Session, unmount};
+pub use transport::negotiate::WriteCache;

@@ -192,14 +192,7 @@ pub(crate) fn mode_after_write(caller: &Credentials, node: &Permissions) -> u32 
     }
 }
 
-/// setattr_should_drop_suidgid: set-group-id without group execute is kept for members (it once
-/// meant mandatory locking).
 fn without_set_id(caller: &Credentials, node: &Permissions) -> u32 {
-    let mode = mode_of(node) & !SET_UID;
-    let member = caller.is_root() || caller.in_group(node.gid);
-    if mode & GROUP_EXECUTE != 0 || !member {
-        mode & !SET_GID
-    } else {
-        mode
-    }
+    let member = || caller.is_root() || caller.in_group(node.gid);
+    node.without_set_id(member) & 0o7777
 }

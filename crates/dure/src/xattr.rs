@@ -1,11 +1,11 @@
 //! Extended attributes: who may see and change which, and the access lists among them.
 
-use dure_fs::{FileKind, FileSystem, InodeRef, SetAttributes, XattrMode};
+use dure_fs::{FileKind, FileSystem, InodeRef, SetGid, XattrMode};
 use rustix::io::Errno;
 
 use crate::acl::{self, AccessList};
 use crate::actor::Actor;
-use crate::permission::{self, Access, SET_GID, mode_of};
+use crate::permission::{self, Access};
 use crate::walk::Result;
 
 const NAME_MAX: usize = 255;
@@ -148,25 +148,16 @@ impl Actor<'_> {
             };
         }
         let list = AccessList::parse(value)?;
-        self.fs().set_xattr(inode, name, &list.to_bytes(), mode)?;
-        if name == acl::ACCESS && !self.caller.is_root() {
-            self.drop_foreign_set_gid(inode)?;
-        }
-        Ok(())
-    }
-
-    /// posix_acl_update_mode: who is not in the group does not keep set-group-id.
-    fn drop_foreign_set_gid(&self, inode: &InodeRef) -> Result<()> {
-        let node = self.permissions(inode)?;
-        if mode_of(&node) & SET_GID != 0 && !self.caller.in_group(node.gid) {
-            let mode = Some(mode_of(&node) & !SET_GID);
-            let changes = SetAttributes {
-                mode,
-                ..SetAttributes::default()
-            };
-            self.fs().change_attributes(inode, &changes)?;
-        }
-        Ok(())
+        // posix_acl_update_mode: who is not in the group does not keep set-group-id.
+        let group = self.permissions(inode)?.gid;
+        let set_gid = match self.caller.is_root() || self.caller.in_group(group) {
+            true => SetGid::Keep,
+            false => SetGid::Drop,
+        };
+        let value = list.to_bytes();
+        Ok(self
+            .fs()
+            .set_xattr_by(inode, name, &value, (mode, set_gid))?)
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use dure_fs::{AccessTime, FileSystem, MountOptions, RecoveryStatistics, TRACE_EVENTS_MAX};
 use dure_fuse::mount::Lazy;
-use dure_fuse::{MountSettings, Session};
+use dure_fuse::{MountSettings, Session, WriteCache};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -186,6 +186,10 @@ fn detach() -> Result<()> {
     std::env::set_current_dir("/").context("leaving the working directory")
 }
 
+/// How often a mounted image file is committed, unless it is said: nobody else can make a `sync`
+/// of it durable. Of block devices the kernel passes it on.
+const IMAGE_COMMIT: Duration = Duration::from_secs(1);
+
 /// Turns `-o` into the options of the file system and of the mount.
 fn parse(args: &Mount) -> Result<(MountOptions, MountSettings)> {
     let mut options = MountOptions::default();
@@ -194,6 +198,9 @@ fn parse(args: &Mount) -> Result<(MountOptions, MountSettings)> {
         block_device: volume::is_block_device(&args.volume),
         ..MountSettings::default()
     };
+    if !settings.block_device {
+        options.commit_interval = IMAGE_COMMIT;
+    }
     for option in args.options.iter().filter(|option| !option.is_empty()) {
         let (key, value) = match option.split_once('=') {
             Some((key, value)) => (key, Some(value)),
@@ -209,6 +216,8 @@ fn parse(args: &Mount) -> Result<(MountOptions, MountSettings)> {
             }
             ("relatime", None) => options.access_time = AccessTime::Relative,
             ("strictatime", None) => options.access_time = AccessTime::Always,
+            ("writeback", None) => settings.write_cache = WriteCache::Back,
+            ("writethrough", None) => settings.write_cache = WriteCache::Through,
             ("uid", Some(value)) => settings.uid = Some(number(key, value)?),
             ("gid", Some(value)) => settings.gid = Some(number(key, value)?),
             ("trace", Some(value)) => options.trace = Some(events(value)?),
@@ -302,6 +311,7 @@ mod tests {
             "commit=0.5",
             "cache=64M",
             "uid=7",
+            "writeback",
             "journal=single",
             "records=image",
             "trace=5",
@@ -316,6 +326,7 @@ mod tests {
         assert_eq!(options.cache_bytes, Some(64 << 20));
         assert_eq!(options.trace, Some(5));
         assert_eq!(settings.uid, Some(7));
+        assert_eq!(settings.write_cache, WriteCache::Back);
         assert_eq!(options.order, dure_fs::Order::Single);
         assert_eq!(options.records, dure_fs::RecordPolicy::Image);
         assert_eq!(options.data, dure_fs::DataMode::Journal);
@@ -326,7 +337,8 @@ mod tests {
 
     #[test]
     fn options_of_fstab_are_accepted_and_nonsense_is_not() {
-        assert!(parsed(&["defaults", "nofail", "x-systemd.automount"]).is_ok());
+        let (_, settings) = parsed(&["defaults", "nofail", "x-systemd.automount"]).unwrap();
+        assert_eq!(settings.write_cache, WriteCache::Through);
         for bad in [
             "comit=5",
             "commit=0",

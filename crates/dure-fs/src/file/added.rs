@@ -46,6 +46,13 @@ pub(crate) struct AddedPages {
     pub(super) size: Option<u64>,
 }
 
+impl AddedPages {
+    /// Pages that wait for write-back.
+    pub(crate) fn pending(&self) -> u64 {
+        self.pages.unclean()
+    }
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Added {

@@ -222,6 +222,11 @@ impl FileState {
         self.size > record.size.get()
     }
 
+    /// Pages that wait for write-back, or are in one.
+    pub(crate) fn unclean_pages(&self) -> u64 {
+        self.pages.unclean()
+    }
+
     /// Whether an eviction of the inode would lose nothing.
     pub(crate) fn is_clean(&self, record: &InodeRecord) -> bool {
         self.pages.is_clean() && !self.is_ahead(record) && self.cut.is_none()

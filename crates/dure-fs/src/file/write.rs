@@ -30,6 +30,8 @@ use crate::volume::{FileSystem, RangeRule, Volume};
 /// Pages of one step of a write.
 const STEP_PAGES: u64 = 64;
 const STEP_BYTES: usize = to_usize(STEP_PAGES) * BLOCK_BYTES;
+/// Pages of one step of a write that is done wholly or not at all: 1 MiB at any offset.
+const WHOLE_PAGES: u64 = 257;
 /// Pages of one step of an append, which is atomic up to here.
 const APPEND_PAGES: u64 = 1024;
 
@@ -40,6 +42,15 @@ type Exclusive<'i> = RwLockWriteGuard<'i, INODE, InodeState>;
 pub(super) enum Place {
     At(u64),
     End,
+}
+
+/// What becomes of a write for which there is not room enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Room {
+    /// The last free blocks take a part of it, as POSIX has it.
+    Part,
+    /// It fails.
+    Whole,
 }
 
 /// Who may read a page while it is written.
@@ -109,13 +120,39 @@ impl FileSystem {
     /// `NoSpace`, `TooLarge`, `ReadOnly`, `Stopped`; `Corrupt` and device errors when part of a
     /// page is written whose rest cannot be read; `Invalid` when the inode is not a regular file.
     pub fn write(&self, inode: &InodeRef, offset: u64, data: &[u8], stamp: Stamp) -> Result<usize> {
+        self.write_in(Room::Part, inode, (offset, data), stamp)
+    }
+
+    /// The same, but when there is no room for all of at most 1 MiB (a quarter of the page cache,
+    /// if that is less) nothing is written.
+    ///
+    /// # Errors
+    /// As [`FileSystem::write`].
+    pub fn write_whole(
+        &self,
+        inode: &InodeRef,
+        offset: u64,
+        data: &[u8],
+        stamp: Stamp,
+    ) -> Result<usize> {
+        self.write_in(Room::Whole, inode, (offset, data), stamp)
+    }
+
+    #[inline]
+    fn write_in(
+        &self,
+        room: Room,
+        inode: &InodeRef,
+        (offset, data): (u64, &[u8]),
+        stamp: Stamp,
+    ) -> Result<usize> {
         let inode = super::regular(inode)?;
         self.0.check_writable()?;
-        let room = FILE_BYTES_MAX.saturating_sub(offset);
-        if room == 0 && !data.is_empty() {
+        let left = FILE_BYTES_MAX.saturating_sub(offset);
+        if left == 0 && !data.is_empty() {
             return Err(Error::TooLarge);
         }
-        let source = Source::Bytes(&data[..data.len().min(to_usize(room))]);
+        let source = Source::Bytes(&data[..data.len().min(to_usize(left))]);
         let range = match self.0.options.volume_rules.ranges {
             RangeRule::Broken => inode.ranges.share(offset, source.len()),
             _ => inode.ranges.take(offset, source.len()),
@@ -127,8 +164,9 @@ impl FileSystem {
             return Ok(source.len());
         }
         let range = range.and_then(|range| inode.widen(range));
+        let range = range.as_ref();
         self.0
-            .write_at(inode, range.as_ref(), offset, source, stamp)
+            .write_steps(room, inode, range, (offset, source), stamp)
     }
 
     /// Writes `data` at the end of the file; says where that was. Appends of up to 4 MiB (a quarter
@@ -213,8 +251,22 @@ impl Volume {
         source: Source<'_>,
         stamp: Stamp,
     ) -> Result<usize> {
+        self.write_steps(Room::Part, inode, range, (offset, source), stamp)
+    }
+
+    fn write_steps(
+        &self,
+        room: Room,
+        inode: &Arc<Inode>,
+        range: Option<&Range<'_>>,
+        (offset, source): (u64, Source<'_>),
+        stamp: Stamp,
+    ) -> Result<usize> {
         let mut done = 0;
-        let mut step = STEP_PAGES;
+        let mut step = match room {
+            Room::Part => STEP_PAGES,
+            Room::Whole => WHOLE_PAGES,
+        };
         while done < source.len() {
             let at = offset + to_u64(done);
             let pages = self.pages.step_pages(step);
@@ -230,7 +282,7 @@ impl Volume {
             match self.write_step(inode, range, Place::At(at), part, stamp) {
                 Ok((_, written)) => done += written,
                 // The last free blocks may do for a part.
-                Err(Error::NoSpace { .. }) if step > 1 => step /= 4,
+                Err(Error::NoSpace { .. }) if room == Room::Part && step > 1 => step /= 4,
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
             }

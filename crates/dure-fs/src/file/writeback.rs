@@ -450,11 +450,13 @@ impl Volume {
     /// Makes the pages of a failed batch dirty again.
     fn give_up(&self, inode: &Inode, batch: &Batch) {
         let mut state = inode.state.write_unseen();
+        let shown = inode.data_part(&state);
         let mut surplus = 0;
         for &page in &batch.pages {
             // A page that was changed meanwhile has reserved another block.
             surplus += u32::from(!state.file.pages.fail_writing(page));
         }
+        inode.hide_unless(&state, &shown);
         drop(state);
         self.unreserve(self.partition(), surplus);
     }

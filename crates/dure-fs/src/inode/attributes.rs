@@ -12,12 +12,15 @@ use crate::namespace::{FileKind, InodeId, attempts};
 use crate::op::OpKind;
 use crate::ranks::INODE;
 use crate::space::OpClass;
-use crate::units::Ino;
+use crate::units::{BLOCK_BYTES_U64, Ino};
 use crate::volume::{FileSystem, Volume};
 use crate::xattr;
 
 /// Permission bits, with setuid, setgid and sticky.
 pub(crate) const MODE_BITS: u32 = 0o7777;
+const SET_USER_ID: u32 = 0o4000;
+pub(crate) const SET_GROUP_ID: u32 = 0o2000;
+const GROUP_EXECUTE: u32 = 0o10;
 
 /// Everything statx knows about an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +43,7 @@ pub struct Attributes {
     pub rdev: u64,
     /// Bytes.
     pub size: u64,
-    /// Blocks of 512 bytes on the medium.
+    /// Blocks of 512 bytes on the medium, or about to be: pages that wait for write-back count.
     pub blocks: u64,
     /// Last read.
     pub atime: Time,
@@ -70,6 +73,19 @@ pub struct Permissions {
 }
 
 impl Permissions {
+    /// The mode after a change by somebody who may not keep set-id bits, as the kernel's
+    /// `setattr_should_drop_suidgid` has it: set-group-id without group execute (it once meant
+    /// mandatory locking) stays for who is a member of the group, or privileged.
+    pub fn without_set_id(&self, is_member: impl FnOnce() -> bool) -> u32 {
+        let mode = self.mode & !SET_USER_ID;
+        let means_locking = mode & (SET_GROUP_ID | GROUP_EXECUTE) == SET_GROUP_ID;
+        if means_locking && is_member() {
+            mode
+        } else {
+            mode & !SET_GROUP_ID
+        }
+    }
+
     fn of(kind: FileKind, plain: &PlainPart) -> Permissions {
         Permissions {
             kind,
@@ -297,10 +313,11 @@ pub(crate) fn asked(
     let whole = inode.state.attributes(state);
     let plain = inode.plain_part(state, whole.record(), whole.change_time())?;
     // The file does not grow until its size is in the table: who lets it grow takes that out first.
-    let _added = inode.state.added().map(Added::share);
-    let data = inode.data_part(state);
+    let added = inode.state.added().map(Added::share);
+    let pending = added.as_ref().map_or(0, |added| added.pending());
+    let data = inode.data_part_with(state, pending);
     let plain_holds = || inode.plain_holds(state, &whole, &plain);
-    let data_holds = || inode.data_part(state) == data;
+    let data_holds = || inode.data_part_with(state, pending) == data;
     inode
         .state
         .asked(state, (&plain, plain_holds), (&data, data_holds));
@@ -346,8 +363,15 @@ impl Inode {
         })
     }
 
-    /// What stat shows of the data. The caller holds the inode; of a directory the fold is loaded.
-    pub(crate) fn data_part(&self, state: &InodeState) -> DataPart {
+    /// What stat shows of the data. The caller has the inode alone; of a directory the fold is
+    /// loaded.
+    pub(crate) fn data_part(&self, alone: &InodeState) -> DataPart {
+        self.data_part_with(alone, 0)
+    }
+
+    /// The same; `pending` pages wait beside the state, and the caller keeps others from adding to
+    /// them.
+    fn data_part_with(&self, state: &InodeState, pending: u64) -> DataPart {
         let record = &state.record;
         let (mtime, ctime) = state.times();
         DataPart {
@@ -355,11 +379,21 @@ impl Inode {
                 FileKind::File => self.outline.size(),
                 _ => record.size.get(),
             },
-            blocks: record.blocks.get() * 8,
+            blocks: self.blocks(state, pending) * 8,
             atime: self.access_time.current(record),
             mtime,
             ctime,
         }
+    }
+
+    /// Blocks of the medium, and those that pages need which wait for write-back: a file must not
+    /// look as if it had a hole where data waits. Only the map knows which of these pages have a
+    /// block already, so there may be fewer in the end, but not more than the file has pages.
+    fn blocks(&self, state: &InodeState, pending: u64) -> u64 {
+        let placed = state.record.blocks.get();
+        let pages = self.outline.size().div_ceil(BLOCK_BYTES_U64);
+        let waiting = state.file.unclean_pages() + pending;
+        placed.max(pages.min(placed + waiting))
     }
 
     /// Who had this inode alone with `StateLock::write_unseen`, when it showed `before`, has

@@ -29,8 +29,8 @@ use dure_sync::{Arc, CachePadded, Mutex};
 use zerocopy::IntoBytes;
 
 pub(crate) use access_time::{AccessTimeCell, AccessTimes};
-pub(crate) use attributes::asked;
 pub use attributes::{Attributes, NewInode, Permissions, SetAttributes, SetTime};
+pub(crate) use attributes::{SET_GROUP_ID, asked};
 pub(crate) use beside::{ForAttributes, Part as ChangedPart, XattrPlace};
 pub(crate) use cache::{InodeCache, Unlinked};
 pub(crate) use delete::{Weight, freed};

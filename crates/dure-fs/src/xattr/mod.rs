@@ -17,12 +17,21 @@ use self::chain::Chain;
 pub use self::stream::XattrMode;
 use crate::error::{Error, Result};
 use crate::format::inode::InodeRecord;
-use crate::inode::{ChangedPart, Inode, InodeRef, XattrPlace};
+use crate::inode::{ChangedPart, Inode, InodeRef, SET_GROUP_ID, XattrPlace};
 use crate::namespace::{Attempt, FileKind, attempts};
 use crate::op::{Op, OpKind};
 use crate::space::OpClass;
 use crate::units::{Ino, to_u64, to_usize};
 use crate::volume::{FileSystem, Volume};
+
+/// What becomes of set-group-id when an access control list is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetGid {
+    /// It stays: the caller is in the group, or privileged.
+    Keep,
+    /// It goes.
+    Drop,
+}
 
 /// The attributes of an inode as they were when `changes` was read.
 #[derive(Debug)]
@@ -166,8 +175,7 @@ impl FileSystem {
     /// bits.
     ///
     /// # Errors
-    /// `Exists`, `NoAttribute` by `mode`; `AttributeTooLarge` beyond 64 KiB, `NoSpace` beyond 128
-    /// KiB in all; `Invalid`, `NameTooLong`, `NotSupported` for the name or a malformed list.
+    /// As [`FileSystem::set_xattr_by`].
     pub fn set_xattr(
         &self,
         inode: &InodeRef,
@@ -175,12 +183,31 @@ impl FileSystem {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
+        self.set_xattr_by(inode, name, value, (mode, SetGid::Keep))
+    }
+
+    /// The same by a caller who may have to leave set-group-id behind.
+    ///
+    /// # Errors
+    /// `Exists`, `NoAttribute` by `mode`; `AttributeTooLarge` beyond 64 KiB, `NoSpace` beyond 128
+    /// KiB in all; `Invalid`, `NameTooLong`, `NotSupported` for the name or a malformed list.
+    pub fn set_xattr_by(
+        &self,
+        inode: &InodeRef,
+        name: &[u8],
+        value: &[u8],
+        (mode, set_gid): (XattrMode, SetGid),
+    ) -> Result<()> {
         self.0.check_writable()?;
         stream::check_name(name)?;
         let bits = check_acl(inode, name, value)?;
         self.0.change_xattr(inode.inode(), |new, record| {
             if let Some((bits, equivalence)) = bits {
-                record.mode = (record.mode.get() & !0o777 | bits).into();
+                let special = match set_gid {
+                    SetGid::Keep => record.mode.get() & !0o777,
+                    SetGid::Drop => record.mode.get() & !(0o777 | SET_GROUP_ID),
+                };
+                record.mode = (special | bits).into();
                 if equivalence == Equivalence::Whole {
                     // The mode says it all: no list is kept, but the mode of the call still counts.
                     stream::set(new, name, b"", mode)?;

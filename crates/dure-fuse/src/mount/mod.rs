@@ -18,6 +18,7 @@ use thiserror::Error;
 
 use crate::server::Server;
 use crate::transport::device::Channel;
+use crate::transport::negotiate::WriteCache;
 use crate::transport::worker;
 
 /// What is decided when a volume is mounted.
@@ -32,6 +33,8 @@ pub struct MountSettings {
     /// Mount as `fuseblk`: the source is a block device, which the kernel claims; only such mounts
     /// are sent FUSE_SYNCFS, so that syncfs(2) and sync(1) make everything durable.
     pub block_device: bool,
+    /// Where write(2) puts its bytes.
+    pub write_cache: WriteCache,
     /// Access times are not kept.
     pub no_atime: bool,
     /// Every file appears to belong to this user.
@@ -50,6 +53,7 @@ impl Default for MountSettings {
             allow_other: false,
             read_only: false,
             block_device: false,
+            write_cache: WriteCache::default(),
             no_atime: false,
             uid: None,
             gid: None,
@@ -152,7 +156,7 @@ impl Session {
             path,
             unmount: true,
         };
-        worker::handshake(&channel).map_err(|source| MountError::Mount {
+        worker::handshake(&channel, settings.write_cache).map_err(|source| MountError::Mount {
             path: mounted.path.clone(),
             source,
         })?;

@@ -24,7 +24,7 @@ pub const MAJOR: u32 = 7;
 /// Protocol version, second number: 7.39 has STATX, the last thing used here. Layouts of later
 /// versions are told apart by flags, not by this number.
 pub const MINOR: u32 = 39;
-/// The oldest second number that is served (Linux 3.15): from it on, all layouts are as here.
-pub const MINOR_MIN: u32 = 23;
+/// The oldest second number that is served (Linux 5.12): from it on, all layouts are as here.
+pub const MINOR_MIN: u32 = 33;
 /// Node id of the root.
 pub const ROOT: u64 = 1;

@@ -99,7 +99,7 @@ pub mod init {
     pub const READDIRPLUS_AUTO: u32 = 1 << 14;
     /// Direct I/O is sent in parts side by side.
     pub const ASYNC_DIO: u32 = 1 << 15;
-    /// The kernel collects writes and keeps the times.
+    /// The kernel collects writes, and keeps size and times of regular files.
     pub const WRITEBACK_CACHE: u32 = 1 << 16;
     /// ENOSYS to OPEN means: do not ask again.
     pub const NO_OPEN_SUPPORT: u32 = 1 << 17;
@@ -111,6 +111,10 @@ pub mod init {
     pub const MAX_PAGES: u32 = 1 << 22;
     /// Targets of symlinks are kept.
     pub const CACHE_SYMLINKS: u32 = 1 << 23;
+    /// The server takes set-id bits away, where a request says that its caller may not keep them.
+    pub const HANDLE_KILLPRIV_V2: u32 = 1 << 28;
+    /// SETXATTR has flags of its own.
+    pub const SETXATTR_EXT: u32 = 1 << 29;
 }
 
 /// Which fields of a SETATTR count.
@@ -133,10 +137,18 @@ pub mod setattr {
     pub const MTIME_NOW: u32 = 1 << 8;
     /// The change time.
     pub const CTIME: u32 = 1 << 10;
+    /// Set-id bits go: by a truncate whose caller may not keep them, or by chown.
+    pub const KILL_SUIDGID: u32 = 1 << 11;
 }
 
-/// Flag of a WRITE: from the kernel's cache, which keeps the times itself.
+/// Flag of a WRITE: pages of the kernel's cache, which drops what is not taken and tells nobody
+/// but a later fsync, and only if the WRITE fails.
 pub const WRITE_CACHE: u32 = 1 << 0;
+/// Flag of a WRITE: set-id bits go, its caller may not keep them.
+pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
+/// Flag of a SETXATTR: an access control list takes set-group-id away, its caller is not in the
+/// group.
+pub const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
 /// Flag of FSYNC: times may be left out.
 pub const FSYNC_FDATASYNC: u32 = 1 << 0;
 /// Flag in the reply to an open: what the kernel's cache holds stays.

@@ -13,6 +13,8 @@ pub struct Request<'a> {
     pub uid: u32,
     /// Group of the caller.
     pub gid: u32,
+    /// Process of the caller; 0: the server cannot see it.
+    pub pid: u32,
     /// What is asked.
     pub operation: Operation<'a>,
 }
@@ -104,8 +106,10 @@ pub enum Operation<'a> {
         offset: u64,
         /// What.
         data: &'a [u8],
-        /// From the kernel's write-back cache.
+        /// Pages of the kernel's cache, of a shared mapping or of write-back.
         cached: bool,
+        /// The caller may not keep set-id bits.
+        drops_set_id: bool,
     },
     /// READDIR, or READDIRPLUS.
     ReadDirectory {
@@ -135,6 +139,8 @@ pub enum Operation<'a> {
         value: &'a [u8],
         /// Flags of setxattr(2).
         flags: u32,
+        /// The caller may not keep set-group-id when he sets an access control list.
+        drops_set_gid: bool,
     },
     /// GETXATTR.
     GetXattr {

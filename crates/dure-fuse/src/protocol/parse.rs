@@ -99,6 +99,7 @@ pub fn parse(bytes: &[u8]) -> Result<Request<'_>, Malformed> {
         node: header.node,
         uid: header.uid,
         gid: header.gid,
+        pid: header.pid,
         operation,
     })
 }
@@ -191,6 +192,7 @@ fn content<'a>(opcode: u32, rest: &mut Rest<'a>) -> Parsed<Operation<'a>> {
                 offset: write.offset,
                 data: rest.bytes(write.size)?,
                 cached: write.write_flags & op::WRITE_CACHE != 0,
+                drops_set_id: write.write_flags & op::WRITE_KILL_SUIDGID != 0,
             }
         }
         op::READDIR | op::READDIRPLUS => {
@@ -268,6 +270,7 @@ fn attributes<'a>(opcode: u32, rest: &mut Rest<'a>) -> Parsed<Operation<'a>> {
                 name: rest.name()?,
                 value: rest.bytes(set.size)?,
                 flags: set.flags,
+                drops_set_gid: set.set_flags & op::SETXATTR_ACL_KILL_SGID != 0,
             }
         }
         op::GETXATTR => {

@@ -28,7 +28,7 @@ pub struct InHeader {
 
 const _: () = assert!(size_of::<InHeader>() == 40);
 
-/// INIT.
+/// INIT; from 7.36 on more follows, of which nothing is used.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct InitIn {
@@ -40,12 +40,8 @@ pub struct InitIn {
     pub max_readahead: u32,
     /// What it offers.
     pub flags: u32,
-    /// More of it.
-    pub flags2: u32,
-    /// Not used.
-    pub reserved: [u32; 11],
 }
-const _: () = assert!(size_of::<InitIn>() == 64);
+const _: () = assert!(size_of::<InitIn>() == 16);
 
 /// FORGET.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -244,7 +240,7 @@ pub struct FsyncIn {
 }
 const _: () = assert!(size_of::<FsyncIn>() == 16);
 
-/// SETXATTR without the extension of 7.33; name and value follow.
+/// SETXATTR as of 7.33; name and value follow.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct SetXattrIn {
@@ -252,8 +248,12 @@ pub struct SetXattrIn {
     pub size: u32,
     /// Flags of setxattr(2).
     pub flags: u32,
+    /// See [`super::opcode::SETXATTR_ACL_KILL_SGID`].
+    pub set_flags: u32,
+    /// Not used.
+    pub reserved: u32,
 }
-const _: () = assert!(size_of::<SetXattrIn>() == 8);
+const _: () = assert!(size_of::<SetXattrIn>() == 16);
 
 /// GETXATTR (the name follows) and LISTXATTR.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]

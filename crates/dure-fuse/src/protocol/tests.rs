@@ -61,7 +61,7 @@ fn all() -> Vec<(u32, Vec<u8>, usize)> {
     let named = |record: usize, names: &[u8]| ([zeroes(record), names.to_vec()].concat(), record);
     let fixed = |opcode, len| (opcode, zeroes(len), len);
     let mut all = vec![
-        fixed(op::INIT, 64),
+        fixed(op::INIT, 16),
         fixed(op::DESTROY, 0),
         fixed(op::INTERRUPT, 0),
         fixed(op::FORGET, 8),
@@ -104,7 +104,7 @@ fn all() -> Vec<(u32, Vec<u8>, usize)> {
         let (body, record) = named(record, names);
         all.push((opcode, body, record + names.len()));
     }
-    let set = [3_u32.as_bytes(), 0_u32.as_bytes(), b"user.x\0abc"].concat();
+    let set = [[3_u32, 0, 0, 0].as_bytes(), b"user.x\0abc"].concat();
     all.push((op::SETXATTR, set.clone(), set.len()));
     let mut write = zeroes(40);
     write[16] = 5;
@@ -188,7 +188,8 @@ fn what_a_request_says_is_what_is_parsed() {
             Operation::Write {
                 offset: 4096,
                 data: b"abc",
-                cached: true
+                cached: true,
+                drops_set_id: false,
             }
         ),
         "{parsed:?}"

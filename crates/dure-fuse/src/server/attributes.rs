@@ -1,9 +1,10 @@
 //! Attributes, times and extended attributes.
 
 use dure_fs::format::inode::Time;
-use dure_fs::{Attributes, FileKind, SetAttributes, SetTime, XattrMode};
+use dure_fs::{Attributes, FileKind, SetAttributes, SetGid, SetTime, XattrMode};
 
 use super::{Answer, Server, errno};
+use crate::transport::negotiate::WriteCache;
 
 /// What stat shows.
 #[derive(Debug, Clone, Copy)]
@@ -69,11 +70,20 @@ impl Server {
             gid: self.gid.unwrap_or(attributes.gid),
             rdev: u32::try_from(attributes.rdev).unwrap_or(0),
             size: attributes.size,
-            blocks: attributes.blocks,
+            blocks: self.blocks(attributes),
             atime: attributes.atime,
             mtime: attributes.mtime,
             ctime: attributes.ctime,
             btime: attributes.btime,
+        }
+    }
+
+    /// Space taken. A file without any is known to have no data (`tar -S` stores none of it), which
+    /// only the kernel knows while it may have pages that were never sent.
+    fn blocks(&self, attributes: &Attributes) -> u64 {
+        match (self.write_cache, attributes.kind) {
+            (WriteCache::Back, FileKind::File) => attributes.blocks.max(1),
+            _ => attributes.blocks,
         }
     }
 
@@ -118,11 +128,18 @@ impl Server {
             .map_err(errno)
     }
 
-    /// SETXATTR with the flags of setxattr(2).
+    /// SETXATTR with the flags of setxattr(2), and what an access control list does to
+    /// set-group-id.
     ///
     /// # Errors
     /// An errno.
-    pub fn set_xattr(&self, node: u64, name: &[u8], value: &[u8], flags: i32) -> Answer<()> {
+    pub fn set_xattr(
+        &self,
+        node: u64,
+        (name, value): (&[u8], &[u8]),
+        flags: i32,
+        set_gid: SetGid,
+    ) -> Answer<()> {
         let mode = match flags {
             0 => XattrMode::Any,
             libc::XATTR_CREATE => XattrMode::Create,
@@ -130,7 +147,7 @@ impl Server {
             _ => return Err(libc::EINVAL),
         };
         self.volume
-            .set_xattr(&self.inode(node)?, name, value, mode)
+            .set_xattr_by(&self.inode(node)?, name, value, (mode, set_gid))
             .map_err(errno)
     }
 

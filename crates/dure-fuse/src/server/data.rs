@@ -3,6 +3,7 @@
 use dure_fs::{AllocateMode, ReadMode, SeekTarget, Stamp, SyncScope};
 
 use super::{Answer, Server, errno};
+use crate::transport::negotiate::WriteCache;
 
 /// Bytes copied at a time by COPY_FILE_RANGE.
 const COPY_BYTES: usize = 1 << 20;
@@ -34,14 +35,40 @@ impl Server {
             .map_err(errno)
     }
 
-    /// WRITE. `stamp` is `Keep` for the kernel's write-back, which sets times by SETATTR.
+    /// WRITE of a caller that is told how much was taken: all, unless a page cannot be read. When
+    /// there is no room for all of it nothing is written, as not every program looks at the answer
+    /// of write(2).
     ///
     /// # Errors
     /// ENOSPC and the like; never a device error.
-    pub fn write(&self, node: u64, offset: u64, data: &[u8], stamp: Stamp) -> Answer<usize> {
+    pub fn write(&self, node: u64, offset: u64, data: &[u8]) -> Answer<usize> {
         self.volume
-            .write(&self.inode(node)?, offset, data, stamp)
+            .write_whole(&self.inode(node)?, offset, data, Stamp::Set)
             .map_err(errno)
+    }
+
+    /// WRITE of pages of the kernel's cache: all of them, or an error, which makes the next
+    /// fsync(2) fail. The kernel looks at nothing else: of a part that was not taken nobody would
+    /// ever learn.
+    ///
+    /// # Errors
+    /// ENOSPC and the like; never a device error.
+    pub fn write_pages(&self, node: u64, offset: u64, data: &[u8]) -> Answer<()> {
+        let inode = self.inode(node)?;
+        // A kernel that collects writes sets their times itself, by SETATTR.
+        let stamp = match self.write_cache {
+            WriteCache::Through => Stamp::Set,
+            WriteCache::Back => Stamp::Keep,
+        };
+        let (mut offset, mut left) = (offset, data);
+        while !left.is_empty() {
+            let taken = self.volume.write_whole(&inode, offset, left, stamp);
+            // If not all of it was taken, the rest meets what stood in its way.
+            let taken = taken.map_err(errno)?;
+            offset += u64::try_from(taken).expect("at most a megabyte");
+            left = &left[taken..];
+        }
+        Ok(())
     }
 
     /// FSYNC and FSYNCDIR.
@@ -83,8 +110,12 @@ impl Server {
     /// LSEEK for `SEEK_DATA` and `SEEK_HOLE`.
     ///
     /// # Errors
-    /// ENXIO beyond the end; EINVAL for another `whence`.
+    /// ENXIO beyond the end; EINVAL for another `whence`; ENOSYS where only the kernel knows: it
+    /// then takes the whole file for data, and asks no more.
     pub fn seek(&self, node: u64, offset: u64, whence: i32) -> Answer<u64> {
+        if self.write_cache == WriteCache::Back {
+            return Err(libc::ENOSYS);
+        }
         let target = match whence {
             libc::SEEK_DATA => SeekTarget::Data,
             libc::SEEK_HOLE => SeekTarget::Hole,

@@ -1,20 +1,24 @@
 //! Answers to FUSE requests, in our own types: what the kernel asks, what the file system says.
 //!
 //! Permissions are the kernel's business (`default_permissions`); locks too. What is ours: lookup
-//! counts, the umask where no default ACL rules, and the write-back cache's rules for times.
+//! counts, the umask where no default ACL rules, set-id bits of what is changed, and answers that
+//! are right although the kernel's write-back cache hides data, if there is one.
 
 mod attributes;
 mod data;
 mod namespace;
+mod set_id;
 
 pub use attributes::{Attr, SetAttr};
 pub use data::Statistics;
 pub use namespace::{Entry, Listed};
+pub use set_id::Caller;
 
 use dure_fs::{FileSystem, InodeRef};
 
 use crate::mount::MountSettings;
 use crate::nodes::{self, Unlinked};
+use crate::transport::negotiate::WriteCache;
 
 /// An errno.
 pub type Errno = i32;
@@ -28,6 +32,7 @@ pub struct Server {
     unlinked: Unlinked,
     uid: Option<u32>,
     gid: Option<u32>,
+    write_cache: WriteCache,
 }
 
 impl Server {
@@ -39,6 +44,7 @@ impl Server {
             unlinked: Unlinked::default(),
             uid: settings.uid,
             gid: settings.gid,
+            write_cache: settings.write_cache,
         }
     }
 

@@ -8,29 +8,44 @@ use crate::protocol::reply::InitOut;
 use crate::protocol::request::InitIn;
 use crate::protocol::{MAJOR, MINOR, MINOR_MIN};
 
-/// Everything dure can use. Locks are left to the kernel (one mount is all who can lock), as is
-/// dropping set-id bits at a write; splicing buys nothing for data that is checked by the processor
-/// anyway.
-const WANTED: u32 = init::ASYNC_READ
+/// What every kernel offers that is served. Set-id bits are the server's business, or the kernel
+/// would ask for an attribute before each write(2).
+const NEEDED: u32 = init::MAX_PAGES | init::HANDLE_KILLPRIV_V2 | init::SETXATTR_EXT;
+
+/// What dure takes if it is offered. Locks are left to the kernel (one mount is all who can lock);
+/// splicing buys nothing for data that is checked by the processor anyway. Not `ASYNC_DIO`: a
+/// buffered read may put the old content of a page in the kernel's cache while an asynchronous
+/// direct write of it is under way, and the kernel forgets to throw it out.
+const WANTED: u32 = NEEDED
+    | init::ASYNC_READ
     | init::BIG_WRITES
     | init::DONT_MASK
     | init::DO_READDIRPLUS
     | init::READDIRPLUS_AUTO
-    | init::ASYNC_DIO
-    | init::WRITEBACK_CACHE
     | init::NO_OPEN_SUPPORT
     | init::PARALLEL_DIROPS
     | init::POSIX_ACL
-    | init::MAX_PAGES
     | init::CACHE_SYMLINKS;
 
 const PAGE: usize = 4096;
-/// Pages of a request at most, when the kernel asks for no number.
-const PAGES_OF_OLD: usize = 32;
+/// Pages of a request at most.
+const PAGES: usize = IO_BYTES / PAGE;
 /// Read-ahead, write-back and asynchronous direct I/O under way at most.
 const BACKGROUND: u16 = 64;
 /// From so many on the kernel lets write-back rest.
 const CONGESTED: u16 = BACKGROUND / 4 * 3;
+
+/// Where write(2) puts its bytes before it returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WriteCache {
+    /// In dure's cache: each write(2) is a WRITE, which is answered before it returns. So write(2)
+    /// says ENOSPC, and what it took is seen by whoever asks the server.
+    #[default]
+    Through,
+    /// In the kernel's cache, which sends WRITEs later. Then there is nobody to tell that there is
+    /// no room, and the server does not know of data, sizes and times that wait there.
+    Back,
+}
 
 /// What to do about an INIT.
 #[derive(Debug, Clone, Copy)]
@@ -44,19 +59,25 @@ pub enum Negotiated {
 /// The kernel's protocol is older than what dure speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error(
-    "the kernel speaks version {major}.{minor} of the FUSE protocol; {MAJOR}.{MINOR_MIN} or later is needed (Linux 3.15)"
+    "the kernel speaks version {major}.{minor} of the FUSE protocol, flags {flags:#x}; {MAJOR}.{MINOR_MIN} or later with flags {NEEDED:#x} is needed (Linux 5.12)"
 )]
 pub struct TooOld {
     major: u32,
     minor: u32,
+    flags: u32,
 }
 
 /// Decides on an INIT.
 ///
 /// # Errors
 /// [`TooOld`].
-pub fn negotiate(offer: &InitIn) -> Result<Negotiated, TooOld> {
-    let &InitIn { major, minor, .. } = offer;
+pub fn negotiate(offer: &InitIn, cache: WriteCache) -> Result<Negotiated, TooOld> {
+    let &InitIn {
+        major,
+        minor,
+        flags,
+        ..
+    } = offer;
     if major > MAJOR {
         return Ok(Negotiated::Later(InitOut {
             major: MAJOR,
@@ -64,25 +85,27 @@ pub fn negotiate(offer: &InitIn) -> Result<Negotiated, TooOld> {
             ..InitOut::default()
         }));
     }
-    if (major, minor) < (MAJOR, MINOR_MIN) {
-        return Err(TooOld { major, minor });
+    if (major, minor) < (MAJOR, MINOR_MIN) || flags & NEEDED != NEEDED {
+        return Err(TooOld {
+            major,
+            minor,
+            flags,
+        });
     }
-    let flags = WANTED & offer.flags;
-    let pages = if flags & init::MAX_PAGES == 0 {
-        PAGES_OF_OLD
-    } else {
-        IO_BYTES / PAGE
+    let wanted = match cache {
+        WriteCache::Through => WANTED,
+        WriteCache::Back => WANTED | init::WRITEBACK_CACHE,
     };
     Ok(Negotiated::Agreed(InitOut {
         major: MAJOR,
         minor: MINOR.min(minor),
         max_readahead: offer.max_readahead,
-        flags,
+        flags: wanted & flags,
         max_background: BACKGROUND,
         congestion: CONGESTED,
-        max_write: u32::try_from(pages * PAGE).expect("a megabyte"),
+        max_write: u32::try_from(IO_BYTES).expect("a megabyte"),
         time_granularity: 1,
-        max_pages: u16::try_from(pages).expect("a few hundred"),
+        max_pages: u16::try_from(PAGES).expect("a few hundred"),
         ..InitOut::default()
     }))
 }

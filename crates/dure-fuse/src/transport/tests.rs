@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::buffer::{IO_BYTES, Reply, RequestBuffer};
 use super::dispatch::answer;
-use super::negotiate::{Negotiated, negotiate};
+use super::negotiate::{Negotiated, WriteCache, negotiate};
 use crate::MountSettings;
 use crate::nodes::ino_of;
 use crate::protocol::opcode as op;
@@ -33,7 +33,12 @@ struct World {
 
 impl World {
     fn new() -> World {
-        let ram = Arc::new(RamDevice::new("fuse", 4096));
+        World::with(4096, &MountSettings::default())
+    }
+
+    /// On a volume of so many blocks.
+    fn with(blocks: u64, settings: &MountSettings) -> World {
+        let ram = Arc::new(RamDevice::new("fuse", blocks));
         let device = share(ram.clone());
         let format = FormatOptions {
             journals: Some(2),
@@ -46,7 +51,7 @@ impl World {
         };
         let volume = FileSystem::open(Arc::clone(&device), options).unwrap();
         World {
-            server: Server::new(volume.clone(), &MountSettings::default()),
+            server: Server::new(volume.clone(), settings),
             ram,
             volume,
             reply: Reply::new(),
@@ -111,42 +116,156 @@ fn offer(minor: u32, flags: u32) -> InitIn {
         minor,
         max_readahead: 1 << 17,
         flags,
-        flags2: 0,
-        reserved: [0; 11],
     }
 }
 
+/// What a kernel has to offer.
+const NEEDED: u32 = init::MAX_PAGES | init::HANDLE_KILLPRIV_V2 | init::SETXATTR_EXT;
+
 #[test]
 fn what_is_agreed_was_offered() {
-    for flags in [0, u32::MAX, init::WRITEBACK_CACHE, init::MAX_PAGES] {
-        let Ok(Negotiated::Agreed(out)) = negotiate(&offer(45, flags)) else {
-            panic!("no agreement");
-        };
-        assert_eq!(out.flags & !flags, 0);
-        let most = if flags & init::MAX_PAGES == 0 {
-            128 << 10
-        } else {
-            1 << 20
-        };
-        assert_eq!(out.max_write, most);
-        assert_eq!(u32::from(out.max_pages) * 4096, most);
-        assert!(out.congestion <= out.max_background);
+    for flags in [NEEDED, u32::MAX, NEEDED | init::WRITEBACK_CACHE] {
+        for cache in [WriteCache::Through, WriteCache::Back] {
+            let Ok(Negotiated::Agreed(out)) = negotiate(&offer(45, flags), cache) else {
+                panic!("no agreement");
+            };
+            assert_eq!(out.flags & !flags, 0);
+            assert_eq!(out.flags & NEEDED, NEEDED);
+            assert_eq!(out.max_write, 1 << 20);
+            assert_eq!(u32::from(out.max_pages) * 4096, out.max_write);
+            assert!(out.congestion <= out.max_background);
+            // Only who asked for it has a kernel that collects writes.
+            let collects = out.flags & init::WRITEBACK_CACHE != 0;
+            let offered = flags & init::WRITEBACK_CACHE != 0;
+            assert_eq!(collects, offered && cache == WriteCache::Back);
+            assert_eq!(out.flags & init::ASYNC_DIO, 0);
+        }
     }
 }
 
 #[test]
 fn old_kernels_are_refused_and_newer_ones_come_down_to_us() {
-    assert!(negotiate(&offer(22, u32::MAX)).is_err());
-    assert!(negotiate(&offer(23, u32::MAX)).is_ok());
+    let negotiate = |offer| negotiate(&offer, WriteCache::Through);
+    assert!(negotiate(offer(32, u32::MAX)).is_err());
+    assert!(negotiate(offer(33, u32::MAX)).is_ok());
+    assert!(negotiate(offer(33, u32::MAX & !init::SETXATTR_EXT)).is_err());
     let mut later = offer(0, 0);
     later.major = MAJOR + 1;
     assert!(matches!(
-        negotiate(&later),
+        negotiate(later),
         Ok(Negotiated::Later(out)) if out.major == MAJOR
     ));
     let mut older = offer(99, 0);
     older.major = MAJOR - 1;
-    assert!(negotiate(&older).is_err());
+    assert!(negotiate(older).is_err());
+}
+
+fn write_record(offset: u64, size: usize, flags: u32) -> Vec<u8> {
+    let size = u32::try_from(size).unwrap();
+    let place = [0, offset];
+    [place.as_bytes(), [size, flags].as_bytes(), &[0; 16]].concat()
+}
+
+/// On a volume that has room for a part of a request.
+#[test]
+fn pages_of_the_kernels_cache_are_taken_wholly_or_refused() {
+    for write_cache in [WriteCache::Through, WriteCache::Back] {
+        let settings = MountSettings {
+            write_cache,
+            ..MountSettings::default()
+        };
+        let mut world = World::with(4096, &settings);
+        let node = world.create(b"fill");
+        let data = vec![7; 1 << 20];
+        let write = |world: &mut World, node, offset: u64, len: usize, flags| {
+            let record = write_record(offset, len, flags);
+            let asked = request(op::WRITE, node, &[&record, &data[..len]]);
+            let (errno, body) = world.ask(&asked).unwrap();
+            if errno == 0 {
+                let size = WriteOut::read_from_bytes(&body).unwrap().size;
+                assert_eq!(usize::try_from(size), Ok(len));
+            }
+            errno
+        };
+        // Until there is no room for a page.
+        let mut end = 0;
+        for len in [1 << 20, 4096] {
+            let errno = loop {
+                match write(&mut world, node, end, len, 0) {
+                    0 => end += u64::try_from(len).unwrap(),
+                    errno => break errno,
+                }
+            };
+            assert_eq!(errno, libc::ENOSPC);
+            let body = world.done(op::STATX, node, &[&[0; 24]]);
+            let size = StatxOut::read_from_bytes(&body).unwrap().size;
+            assert_eq!(size, end, "what was refused changed nothing");
+        }
+        // Some room, less than a request needs.
+        let mut set = [0_u8; 88];
+        set[..4].copy_from_slice(op::setattr::SIZE.as_bytes());
+        set[16..24].copy_from_slice((end - (512 << 10)).as_bytes());
+        world.done(op::SETATTR, node, &[&set]);
+        let cached = world.create(b"cached");
+        for flags in [0, op::WRITE_CACHE] {
+            let errno = write(&mut world, cached, 0, data.len(), flags);
+            assert_eq!(errno, libc::ENOSPC, "{write_cache:?}");
+        }
+        let record = write_record(0, 4096, op::WRITE_CACHE);
+        let body = world.done(op::WRITE, cached, &[&record, &data[..4096]]);
+        assert_eq!(WriteOut::read_from_bytes(&body).unwrap().size, 4096);
+        world.end();
+    }
+}
+
+/// A shared mapping of a kernel that writes through leaves the times to the server.
+#[test]
+fn times_are_set_by_whoever_keeps_them() {
+    for (write_cache, flags, sets) in [
+        (WriteCache::Through, 0, true),
+        (WriteCache::Through, op::WRITE_CACHE, true),
+        (WriteCache::Back, op::WRITE_CACHE, false),
+    ] {
+        let settings = MountSettings {
+            write_cache,
+            ..MountSettings::default()
+        };
+        let mut world = World::with(4096, &settings);
+        let node = world.create(b"timed");
+        let mut set = [0_u8; 88];
+        set[..4].copy_from_slice((op::setattr::MTIME | op::setattr::ATIME).as_bytes());
+        world.done(op::SETATTR, node, &[&set]);
+        let record = write_record(0, 4096, flags);
+        world.done(op::WRITE, node, &[&record, &[1; 4096]]);
+        let body = world.done(op::STATX, node, &[&[0; 24]]);
+        let found = StatxOut::read_from_bytes(&body).unwrap();
+        assert_eq!(found.mtime.secs > 0, sets, "{write_cache:?}, {flags}");
+        world.end();
+    }
+}
+
+#[test]
+fn who_cannot_see_the_kernels_pages_claims_no_hole() {
+    let settings = MountSettings {
+        write_cache: WriteCache::Back,
+        ..MountSettings::default()
+    };
+    let mut back = World::with(4096, &settings);
+    let mut through = World::new();
+    let mut set = [0_u8; 88];
+    set[..4].copy_from_slice(op::setattr::SIZE.as_bytes());
+    set[16..24].copy_from_slice((1_u64 << 20).as_bytes());
+    for (world, seek, blocks) in [(&mut through, libc::ENXIO, 0), (&mut back, libc::ENOSYS, 1)] {
+        let node = world.create(b"sparse");
+        world.done(op::SETATTR, node, &[&set]);
+        let whence = u32::try_from(libc::SEEK_DATA).unwrap();
+        let record = [&[0; 16][..], [whence, 0].as_bytes()].concat();
+        assert_eq!(world.errno(op::LSEEK, node, &[&record]), seek);
+        let body = world.done(op::STATX, node, &[&[0; 24]]);
+        assert_eq!(StatxOut::read_from_bytes(&body).unwrap().blocks, blocks);
+    }
+    back.end();
+    through.end();
 }
 
 #[test]
@@ -384,7 +503,7 @@ fn malformed_and_unknown_requests_are_answered() {
     let mut world = World::new();
     assert_eq!(world.errno(op::READ, ROOT, &[]), libc::EIO);
     assert_eq!(world.errno(op::LOOKUP, ROOT, &[b"no end"]), libc::EIO);
-    assert_eq!(world.errno(op::INIT, 0, &[&[0; 64]]), libc::EIO);
+    assert_eq!(world.errno(op::INIT, 0, &[&[0; 16]]), libc::EIO);
     for opcode in [op::OPEN, op::FLUSH, op::ACCESS, op::INTERRUPT, 99] {
         assert_eq!(world.errno(opcode, ROOT, &[&[0; 24]]), libc::ENOSYS);
     }

@@ -9,7 +9,7 @@ use super::buffer::{Reply, RequestBuffer};
 use super::crew::Crew;
 use super::device::{Channel, Received};
 use super::dispatch;
-use super::negotiate::{self, Negotiated};
+use super::negotiate::{self, Negotiated, WriteCache};
 use crate::protocol::{self, Operation};
 use crate::server::Server;
 
@@ -17,7 +17,7 @@ use crate::server::Server;
 ///
 /// # Errors
 /// The connection ended, or the kernel is too old.
-pub fn handshake(channel: &Channel) -> io::Result<()> {
+pub fn handshake(channel: &Channel, cache: WriteCache) -> io::Result<()> {
     let (mut buffer, mut reply) = (RequestBuffer::new(), Reply::new());
     loop {
         let len = match channel.receive(buffer.room())? {
@@ -30,7 +30,7 @@ pub fn handshake(channel: &Channel) -> io::Result<()> {
             channel.send(reply.finish(request.unique, Err(libc::EIO)))?;
             continue;
         };
-        let agreed = match negotiate::negotiate(offer) {
+        let agreed = match negotiate::negotiate(offer, cache) {
             Ok(agreed) => agreed,
             Err(old) => {
                 channel.send(reply.finish(request.unique, Err(libc::EPROTO)))?;

@@ -155,6 +155,11 @@ impl PageStore {
         self.dirty
     }
 
+    /// Pages that wait for write-back or are in one; twice if they are both.
+    pub(crate) fn unclean(&self) -> u64 {
+        self.dirty + self.writing
+    }
+
     /// Whether no page waits for write-back or is in one.
     pub(crate) fn is_clean(&self) -> bool {
         self.dirty == 0 && self.writing == 0

@@ -68,6 +68,30 @@ fn an_append_is_seen_at_once_and_settles_later() {
 }
 
 #[test]
+fn pages_beside_the_state_are_counted() {
+    let fs = world(16384).mount();
+    let inode = shared(&fs);
+    let blocks = |want: u64| {
+        for _ in 0..3 {
+            assert_eq!(fs.attributes(&inode).unwrap().blocks, want * 8);
+        }
+    };
+    blocks(3);
+    fs.append(&inode, &[2; 2 * 4096]).unwrap();
+    blocks(5);
+    fs.write(&inode, 100 * PAGE, &[3; 4096], Stamp::Keep)
+        .unwrap();
+    blocks(6);
+    // A hole: neither size nor times change.
+    fs.write(&inode, 50 * PAGE, &[3; 4096], Stamp::Keep)
+        .unwrap();
+    blocks(7);
+    assert!(waits(&inode));
+    fs.fsync(&inode, SyncScope::All).unwrap();
+    blocks(7);
+}
+
+#[test]
 fn what_waits_is_overwritten_and_read_in_place() {
     let fs = world(16384).mount();
     let inode = shared(&fs);

@@ -166,6 +166,35 @@ fn an_fsync_waits_for_operations_of_before_the_file_left_memory() {
     assert!(crashed.lookup(&root, b"file 1").unwrap().is_some());
 }
 
+/// What programs rely on that write a new file and rename it over the old one without an fsync: the
+/// name has the old content or the new. Of a file that is renamed to a new name, or is not renamed,
+/// there is what write-back got to, from its beginning on.
+#[test]
+fn a_rename_that_replaces_is_not_durable_before_the_data() {
+    let world = World::new(8192, 8 << 20);
+    let fs = world.mount();
+    let root = fs.root().unwrap();
+    let files = [0, 1, 2].map(|n| nth_file(&fs, n));
+    fs.write(&files[0], 0, &[1; 75_000], Stamp::Set).unwrap();
+    fs.fsync(&files[0], SyncScope::All).unwrap();
+    for inode in &files[1..] {
+        fs.write(inode, 0, &[2; 75_000], Stamp::Set).unwrap();
+    }
+    let rename = |from: &[u8], to: &[u8]| {
+        let replaced = fs.rename(&root, from, &root, to, crate::RenameMode::Replace);
+        replaced.unwrap();
+    };
+    rename(b"file 1", b"file 0");
+    rename(b"file 2", b"file 3");
+    fs.fsync(&root, SyncScope::All).unwrap();
+    drop(files);
+    drop(root);
+    drop(fs);
+    let fs = world.mount();
+    assert_eq!(content(&fs, &nth_file(&fs, 0)), vec![2; 75_000]);
+    assert_eq!(content(&fs, &nth_file(&fs, 3)), b"");
+}
+
 #[test]
 fn a_long_truncate_is_finished_by_the_mount() {
     let world = World::new(8192, 8 << 20);

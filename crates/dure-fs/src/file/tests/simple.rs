@@ -180,6 +180,42 @@ fn a_sparse_file_reaches_the_greatest_offset() {
     assert!(fs.0.space.statistics().available > free);
 }
 
+/// `tar -S` takes a file without blocks for a hole.
+#[test]
+fn pages_that_wait_for_write_back_are_counted() {
+    let world = World::new(8192, 8 << 20);
+    let fs = world.mount();
+    let inode = file(&fs);
+    // Asked twice: the second answer may come from the table that needs no lock.
+    let blocks = |want: u64| {
+        for _ in 0..3 {
+            assert_eq!(fs.attributes(&inode).unwrap().blocks, want * 8);
+        }
+    };
+    blocks(0);
+    fs.write(&inode, 0, &[1; 10 * 4096 - 7], Stamp::Keep)
+        .unwrap();
+    blocks(10);
+    fs.write(&inode, 20 << 12, &[1; 1], Stamp::Keep).unwrap();
+    blocks(11);
+    fs.fsync(&inode, SyncScope::All).unwrap();
+    blocks(11);
+    // In a file with holes it may be more until then, never more than pages.
+    fs.write(&inode, 0, &[2; 4096], Stamp::Keep).unwrap();
+    blocks(12);
+    fs.write(&inode, 0, &[2; 10 * 4096], Stamp::Keep).unwrap();
+    blocks(21);
+    fs.0.write_back_all().unwrap();
+    blocks(11);
+    fs.write(&inode, 0, &[3; 30 * 4096], Stamp::Keep).unwrap();
+    blocks(30);
+    fs.fsync(&inode, SyncScope::All).unwrap();
+    fs.write(&inode, 0, &[4; 30 * 4096], Stamp::Keep).unwrap();
+    blocks(30);
+    fs.0.truncate(&inode, 4096).unwrap();
+    blocks(1);
+}
+
 #[test]
 fn preallocated_blocks_are_filled_in_place() {
     let world = World::new(8192, 8 << 20);

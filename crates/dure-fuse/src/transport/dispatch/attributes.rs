@@ -1,14 +1,14 @@
 //! Attributes, plain and extended, and the room of the volume.
 
-use dure_fs::SetTime;
 use dure_fs::format::inode::Time;
+use dure_fs::{SetGid, SetTime};
 
-use super::{ATTR_SECONDS, BLOCK, Outcome, Sent, content, mode, nanos, secs, wire_attr};
+use super::{BLOCK, Outcome, Sent, attr_seconds, content, mode, nanos, secs, wire_attr};
 use crate::protocol::opcode::setattr;
 use crate::protocol::reply::{AttrOut, GetXattrOut, StatfsOut, StatxOut, StatxTime};
 use crate::protocol::request::SetAttrIn;
 use crate::protocol::{Operation, Request};
-use crate::server::{Attr, Server, SetAttr};
+use crate::server::{Attr, Caller, Server, SetAttr};
 use crate::transport::buffer::Reply;
 
 /// Longest name.
@@ -23,12 +23,24 @@ pub(super) fn serve(server: &Server, request: &Request<'_>, reply: &mut Reply) -
             Ok(Sent::Reply)
         }
         Operation::SetAttr(set) => {
+            if set.valid & setattr::KILL_SUIDGID != 0 {
+                server.drop_set_id(node, Caller::from(request))?;
+            }
             let changed = server.set_attributes(node, &changes(set))?;
             put_attr(reply, &changed)
         }
-        Operation::SetXattr { name, value, flags } => {
+        Operation::SetXattr {
+            name,
+            value,
+            flags,
+            drops_set_gid,
+        } => {
             let flags = i32::try_from(flags).map_err(|_| libc::EINVAL)?;
-            server.set_xattr(node, name, value, flags)?;
+            let set_gid = match drops_set_gid {
+                true => SetGid::Drop,
+                false => SetGid::Keep,
+            };
+            server.set_xattr(node, (name, value), flags, set_gid)?;
             Ok(Sent::Reply)
         }
         Operation::GetXattr { name, size } => {
@@ -58,7 +70,7 @@ pub(super) fn serve(server: &Server, request: &Request<'_>, reply: &mut Reply) -
 
 fn put_attr(reply: &mut Reply, attr: &Attr) -> Outcome {
     reply.put(&AttrOut {
-        valid: ATTR_SECONDS,
+        valid: attr_seconds(attr),
         attr: wire_attr(attr),
         ..AttrOut::default()
     });
@@ -121,7 +133,7 @@ fn statx(attr: &Attr) -> StatxOut {
         reserved: 0,
     };
     StatxOut {
-        valid: ATTR_SECONDS,
+        valid: attr_seconds(attr),
         mask: libc::STATX_BASIC_STATS | libc::STATX_BTIME,
         block_size: BLOCK,
         nlink: attr.nlink,

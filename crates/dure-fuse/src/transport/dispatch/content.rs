@@ -1,13 +1,13 @@
 //! Content of files, and durability.
 
-use dure_fs::{Stamp, SyncScope};
+use dure_fs::SyncScope;
 
 use super::{Outcome, Sent, directory};
 use crate::protocol::operation::CopyForm;
 use crate::protocol::reply::{CopyOut, LseekOut, WriteOut};
 use crate::protocol::request::CopyIn;
 use crate::protocol::{Operation, Request};
-use crate::server::Server;
+use crate::server::{Answer, Caller, Server};
 use crate::transport::buffer::Reply;
 
 /// What a copy does at most, when the reply counts in 32 bits.
@@ -25,9 +25,17 @@ pub(super) fn serve(server: &Server, request: &Request<'_>, reply: &mut Reply) -
             offset,
             data,
             cached,
+            drops_set_id,
         } => {
-            let stamp = if cached { Stamp::Keep } else { Stamp::Set };
-            let taken = server.write(node, offset, data, stamp)?;
+            if drops_set_id {
+                server.drop_set_id(node, Caller::from(request))?;
+            }
+            let taken = if cached {
+                server.write_pages(node, offset, data)?;
+                data.len()
+            } else {
+                server.write(node, offset, data)?
+            };
             reply.put(&WriteOut {
                 size: u32::try_from(taken).expect("at most what was sent"),
                 reserved: 0,
@@ -46,6 +54,7 @@ pub(super) fn serve(server: &Server, request: &Request<'_>, reply: &mut Reply) -
         Operation::SyncAll => server.sync().map(|()| Sent::Reply),
         Operation::Allocate { offset, len, mode } => {
             let mode = i32::try_from(mode).map_err(|_| libc::EOPNOTSUPP)?;
+            changes_content(server, request, node)?;
             server.allocate(node, offset, len, mode)?;
             Ok(Sent::Reply)
         }
@@ -57,8 +66,20 @@ pub(super) fn serve(server: &Server, request: &Request<'_>, reply: &mut Reply) -
             reply.put(&LseekOut { offset });
             Ok(Sent::Reply)
         }
-        Operation::Copy { range, form } => copy(server, node, range, form, reply),
+        Operation::Copy { range, form } => {
+            changes_content(server, request, range.node_out)?;
+            copy(server, node, range, form, reply)
+        }
         _ => directory::serve(server, request, reply),
+    }
+}
+
+/// Set-id bits go, where the request does not say whether the caller may keep them.
+fn changes_content(server: &Server, request: &Request<'_>, node: u64) -> Answer<()> {
+    let caller = Caller::from(request);
+    match caller.is_root() {
+        true => Ok(()),
+        false => server.drop_set_id(node, caller),
     }
 }
 

@@ -94,6 +94,15 @@ fn nanos(at: Time) -> u32 {
     at.nanos.get()
 }
 
+/// How long the kernel may believe attributes. It is not told when a write takes set-id bits away,
+/// and must not start a changed program with them.
+fn attr_seconds(attr: &Attr) -> u64 {
+    match mode(attr) & (libc::S_ISUID | libc::S_ISGID) {
+        0 => ATTR_SECONDS,
+        _ => 0,
+    }
+}
+
 fn mode(attr: &Attr) -> u32 {
     attr.kind.mode() | u32::from(attr.permissions)
 }
@@ -124,7 +133,7 @@ fn wire_entry(entry: &Entry) -> EntryOut {
         node: node_of(Ino(entry.attr.ino), entry.attr.generation),
         generation: entry.attr.generation.into(),
         entry_valid: ENTRY_SECONDS,
-        attr_valid: ATTR_SECONDS,
+        attr_valid: attr_seconds(&entry.attr),
         entry_valid_nanos: 0,
         attr_valid_nanos: 0,
         attr: wire_attr(&entry.attr),

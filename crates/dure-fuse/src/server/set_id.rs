@@ -1,0 +1,102 @@
+//! Set-id bits, which go when somebody without the right to keep them changes a file.
+//!
+//! **Problem.** `HANDLE_KILLPRIV_V2` leaves this to the server: else the kernel would ask for
+//! `security.capability` before each write(2), and keep set-group-id of files that their group may
+//! not execute. The kernel does not say of which groups a caller is. **Structure.** One function
+//! takes the bits away before the change that ends them. **Invariants.** As `setattr_should_drop_
+//! suidgid` of the kernel. The caller waits for the answer, so what `/proc` says of it stays so;
+//! where it says nothing the caller is in no other group. **On a crash** the bits may be gone and
+//! the change not made.
+
+use dure_fs::{Permissions, SetAttributes};
+
+use super::{Answer, Server, errno};
+use crate::protocol::Request;
+
+/// Set-user-id and set-group-id.
+const SET_ID: u32 = libc::S_ISUID | libc::S_ISGID;
+
+/// Who asks.
+#[derive(Debug, Clone, Copy)]
+pub struct Caller {
+    uid: u32,
+    gid: u32,
+    pid: u32,
+}
+
+impl From<&Request<'_>> for Caller {
+    fn from(request: &Request<'_>) -> Caller {
+        Caller {
+            uid: request.uid,
+            gid: request.gid,
+            pid: request.pid,
+        }
+    }
+}
+
+impl Caller {
+    /// Whether it keeps set-id bits of what it changes, where the kernel does not say.
+    #[must_use]
+    pub fn is_root(&self) -> bool {
+        self.uid == 0
+    }
+
+    fn in_group(&self, gid: u32) -> bool {
+        let status = || std::fs::read_to_string(format!("/proc/{}/status", self.pid)).ok();
+        self.gid == gid || (self.pid != 0 && status().is_some_and(|status| lists(&status, gid)))
+    }
+}
+
+/// Whether a process with this status has `gid` among its groups.
+fn lists(status: &str, gid: u32) -> bool {
+    let groups = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Groups:"))
+        .unwrap_or_default();
+    groups
+        .split_ascii_whitespace()
+        .any(|group| group.parse() == Ok(gid))
+}
+
+impl Server {
+    /// Takes set-id bits from a file that `caller` is about to change and may not keep them of.
+    ///
+    /// # Errors
+    /// An errno.
+    pub fn drop_set_id(&self, node: u64, caller: Caller) -> Answer<()> {
+        let inode = self.inode(node)?;
+        let found = self.volume.permissions(&inode).map_err(errno)?;
+        if found.mode & SET_ID == 0 {
+            return Ok(());
+        }
+        let shown = Permissions {
+            gid: self.gid.unwrap_or(found.gid),
+            ..found
+        };
+        let member = || caller.is_root() || caller.in_group(shown.gid);
+        let mode = shown.without_set_id(member);
+        if mode == found.mode {
+            return Ok(());
+        }
+        let changes = SetAttributes {
+            mode: Some(mode),
+            ..SetAttributes::default()
+        };
+        self.volume
+            .change_attributes(&inode, &changes)
+            .map_err(errno)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_those_of_the_status() {
+        let status = "Name:\tx\nUid:\t7\t7\t7\t7\nGroups:\t4 24 1000 \nNStgid:\t5\n";
+        assert!(lists(status, 24) && lists(status, 1000));
+        assert!(!lists(status, 100) && !lists(status, 7) && !lists(status, 5));
+        assert!(!lists("Groups:\t\n", 0) && !lists("", 0));
+    }
+}

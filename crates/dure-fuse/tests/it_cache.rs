@@ -1,0 +1,300 @@
+//! What the kernel's caches must not hide: of a real mount in both modes, how much room a file
+//! takes while its data waits, where its holes are, that there is no room, and, call by call beside
+//! ext4, who keeps set-id bits.
+//!
+//! Where FUSE cannot be used, or the caller is not root, the tests say so and end.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a panic is how a test fails, and a test that cannot run says so"
+)]
+
+use std::fs::{self, File, Permissions};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use dure_block::ram::RamDevice;
+use dure_block::share;
+use dure_fs::{FileSystem, FormatOptions, MountOptions};
+use dure_fuse::mount::{Lazy, MountError};
+use dure_fuse::{MountSettings, Session, WriteCache, unmount};
+use dure_sync::{Arc, thread};
+use rustix::fs::SeekFrom;
+use tempfile::TempDir;
+
+/// 64 MiB.
+const BLOCKS: u64 = 16 << 10;
+const BOTH: [WriteCache; 2] = [WriteCache::Through, WriteCache::Back];
+
+/// A mounted volume, unmounted at the end.
+struct Mounted {
+    directory: TempDir,
+    server: Option<thread::JoinHandle<Result<(), MountError>>>,
+    volume: FileSystem,
+}
+
+impl Mounted {
+    /// `None` where it cannot be.
+    fn new(write_cache: WriteCache) -> Option<Mounted> {
+        if !rustix::process::geteuid().is_root() {
+            println!("not run: only root can be everybody");
+            return None;
+        }
+        let ram = Arc::new(RamDevice::new("cached", BLOCKS));
+        FileSystem::format(share(ram.clone()), &FormatOptions::default()).unwrap();
+        let volume = FileSystem::open(share(ram), MountOptions::default()).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
+        let settings = MountSettings {
+            allow_other: true,
+            write_cache,
+            ..MountSettings::default()
+        };
+        match Session::mount(volume.clone(), directory.path(), &settings) {
+            Ok(session) => Some(Mounted {
+                directory,
+                server: Some(thread::spawn("server", move || session.run())),
+                volume,
+            }),
+            Err(error @ MountError::NoFuse(_)) => {
+                println!("not run: {error}");
+                None
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = unmount(self.directory.path(), Lazy::Yes);
+        if let Some(server) = self.server.take() {
+            let _ = server.join();
+            let _ = self.volume.close();
+        }
+    }
+}
+
+/// Nothing is synced, and the file stays open: as `tar -S` meets it.
+#[test]
+fn a_file_that_is_being_written_does_not_look_sparse() {
+    for write_cache in BOTH {
+        let Some(mounted) = Mounted::new(write_cache) else {
+            return;
+        };
+        let file = File::create(mounted.path("growing")).unwrap();
+        file.write_all_at(&[7; 100_000], 0).unwrap();
+        file.write_all_at(&[7; 100_000], 1 << 20).unwrap();
+        let at = |pos| rustix::fs::seek(&file, pos).unwrap();
+        let blocks = file.metadata().unwrap().blocks();
+        match write_cache {
+            WriteCache::Through => {
+                assert_eq!(blocks, 2 * 25 * 8);
+                assert_eq!(at(SeekFrom::Hole(0)), 25 << 12);
+                assert_eq!(at(SeekFrom::Data(25 << 12)), 1 << 20);
+            }
+            WriteCache::Back => {
+                assert!(blocks > 0);
+                assert_eq!(at(SeekFrom::Data(50 << 12)), 50 << 12);
+                assert_eq!(at(SeekFrom::Hole(0)), (1 << 20) + 100_000);
+            }
+        }
+    }
+}
+
+#[test]
+fn write_says_that_there_is_no_room() {
+    let Some(mounted) = Mounted::new(WriteCache::Through) else {
+        return;
+    };
+    let mut file = File::create(mounted.path("fill")).unwrap();
+    let error = (0..100).find_map(|_| file.write_all(&[7; 1 << 20]).err());
+    let error = error.expect("100 MiB do not fit into 64 MiB");
+    assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
+    let size = file.metadata().unwrap().len();
+    assert!(size < BLOCKS * 4096, "{size} bytes were taken");
+}
+
+/// A request of pages of the kernel's cache that meets the end of the room half way.
+#[test]
+fn an_fsync_that_succeeds_has_lost_nothing() {
+    for write_cache in BOTH {
+        let Some(mounted) = Mounted::new(write_cache) else {
+            return;
+        };
+        let fill = File::create(mounted.path("fill")).unwrap();
+        let room = rustix::fs::statvfs(mounted.directory.path()).unwrap();
+        for n in 0..(room.f_bavail / 256).saturating_sub(2) {
+            let done = fill.write_all_at(&[7; 1 << 20], n << 20);
+            if done.is_err() {
+                break;
+            }
+        }
+        let _ = fill.sync_all();
+        let (mut synced, mut refused) = (0, 0);
+        for n in 0_u8..100 {
+            let len = (1 + usize::from(n) % 25) * 4096;
+            let path = mounted.path(&format!("x{n}"));
+            let Ok(file) = File::options()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .open(path)
+            else {
+                break;
+            };
+            let bytes = vec![n + 1; len];
+            let done = (&file).write_all(&bytes).and_then(|()| file.sync_all());
+            if done.is_err() {
+                refused += 1;
+                continue;
+            }
+            synced += 1;
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+            let mut found = vec![0; len];
+            file.read_exact_at(&mut found, 0).unwrap();
+            assert!(found == bytes, "{write_cache:?}: file {n} is not whole");
+        }
+        assert!(synced > 0 && refused > 0, "{synced} and {refused}");
+    }
+}
+
+const OWNER: u32 = 4001;
+const MEMBER: u32 = 4002;
+const STRANGER: u32 = 4003;
+const GROUP: u32 = 5000;
+const OTHER_GROUP: u32 = 5001;
+
+/// Who calls, and what: a shell command about `f`.
+const CALLS: &[(u32, &str)] = &[
+    (0, "echo x >> f"),
+    (OWNER, "echo x >> f"),
+    (MEMBER, "echo x >> f"),
+    (STRANGER, "echo x >> f"),
+    (
+        STRANGER,
+        "dd if=/dev/zero of=f bs=4096 count=1 oflag=direct conv=notrunc status=none",
+    ),
+    (0, "truncate -s 5 f"),
+    (OWNER, "truncate -s 5 f"),
+    (MEMBER, "truncate -s 5 f"),
+    (STRANGER, "truncate -s 5 f"),
+    (STRANGER, ": > f"),
+    (STRANGER, "fallocate -l 8192 f"),
+    (MEMBER, "fallocate -l 8192 f"),
+    (0, "fallocate -l 8192 f"),
+    (0, "chown 4003 f"),
+    (0, "chgrp 5001 f"),
+    (OWNER, "chgrp 5001 f"),
+    (OWNER, "chmod g+s f"),
+    (OWNER, "setfacl -m u:4003:rw f"),
+    (0, "setfacl -m u:4003:rw f"),
+    (OWNER, "setfacl -b f"),
+    (STRANGER, "head -c1 f > /dev/null"),
+];
+
+const MODES: [u32; 8] = [
+    0o4777, 0o2777, 0o6777, 0o2666, 0o6666, 0o4666, 0o2767, 0o777,
+];
+
+/// Groups of a caller: the owner of the file is in `GROUP` or not.
+fn groups(uid: u32, owner_is_member: bool) -> String {
+    match uid {
+        0 => "0".into(),
+        MEMBER => format!("{MEMBER},{GROUP}"),
+        OWNER if owner_is_member => format!("{OWNER},{OTHER_GROUP},{GROUP}"),
+        OWNER => format!("{OWNER},{OTHER_GROUP}"),
+        other => other.to_string(),
+    }
+}
+
+/// The mode that each call leaves of each mode, in `directory`.
+fn outcomes(directory: &Path) -> Vec<String> {
+    let mut all = Vec::new();
+    let file = directory.join("f");
+    for mode in MODES {
+        for &(uid, call) in CALLS {
+            for owner_is_member in [false, true] {
+                let _ = fs::remove_file(&file);
+                fs::write(&file, vec![1; 10_000]).unwrap();
+                chown(&file, Some(OWNER), Some(GROUP)).unwrap();
+                fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
+                let status = Command::new("setpriv")
+                    .args(["--reuid", &uid.to_string(), "--regid", &uid.to_string()])
+                    .args(["--groups", &groups(uid, owner_is_member)])
+                    .args(["sh", "-c", call])
+                    .current_dir(directory)
+                    .stderr(Stdio::null())
+                    .status()
+                    .unwrap();
+                let left = fs::metadata(&file).unwrap().mode() & 0o7777;
+                all.push(format!(
+                    "{mode:o} {uid} {call} (member: {owner_is_member}): {left:o}, {:?}",
+                    status.code()
+                ));
+            }
+        }
+    }
+    all
+}
+
+/// The same on ext4 in a file of this machine, if it can be mounted.
+fn outcomes_of_ext4() -> Option<Vec<String>> {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("ext4.img");
+    File::create(&image).unwrap().set_len(16 << 20).unwrap();
+    let at = folder.path().join("m");
+    fs::create_dir(&at).unwrap();
+    let run = |program: &str, arguments: &[&str]| {
+        let mut command = Command::new(program);
+        command.args(arguments).stdout(Stdio::null());
+        command
+            .stderr(Stdio::null())
+            .status()
+            .is_ok_and(|done| done.success())
+    };
+    let (image, at) = (image.to_str().unwrap(), at.to_str().unwrap());
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    if !run("mkfs.ext4", &["-q", image]) || !run("mount", &["-o", "loop", image, at]) {
+        println!("not compared: ext4 cannot be mounted");
+        return None;
+    }
+    let all = outcomes(Path::new(at));
+    assert!(run("umount", &[at]));
+    Some(all)
+}
+
+#[test]
+fn set_id_bits_go_as_on_ext4() {
+    let installed = |program: &str| {
+        let shown = Command::new(program).arg("--version").output();
+        shown.is_ok_and(|shown| shown.status.success())
+    };
+    if !installed("setpriv") || !installed("setfacl") || !rustix::process::geteuid().is_root() {
+        println!("not run: needs root, setpriv and setfacl");
+        return;
+    }
+    let Some(expected) = outcomes_of_ext4() else {
+        return;
+    };
+    for write_cache in BOTH {
+        let Some(mounted) = Mounted::new(write_cache) else {
+            return;
+        };
+        let found = outcomes(mounted.directory.path());
+        let wrong: Vec<_> = expected
+            .iter()
+            .zip(&found)
+            .filter(|(expected, found)| expected != found)
+            .collect();
+        assert!(wrong.is_empty(), "{write_cache:?}: {wrong:#?}");
+    }
+}
