@@ -101,11 +101,21 @@ fn write(path: &Path, bytes: &[u8], sync: bool) -> bool {
 
 /// Seeds of the files that were acknowledged, while others fill the volume and delete.
 fn torture(directory: &Path) -> Vec<u64> {
-    let end = AtomicBool::new(false);
-    let filled = AtomicU64::new(0);
+    let (end, filled) = (&AtomicBool::new(false), &AtomicU64::new(0));
     // Relaxed: numbers and a flag, nothing hangs on their order.
-    let running = || !end.load(Ordering::Relaxed);
-    let filler = |n: u64| directory.join(format!("fill-{n}"));
+    let running = &|| !end.load(Ordering::Relaxed);
+    let filler = &|n: u64| directory.join(format!("fill-{n}"));
+    let writer = &|first: u64| {
+        let mut kept = Vec::new();
+        let mut seed = first;
+        while running() {
+            if write(&directory.join(format!("w-{seed}")), &content(seed), true) {
+                kept.push(seed);
+            }
+            seed += WRITERS;
+        }
+        kept
+    };
     let mut acknowledged = Vec::new();
     thread::scope(|scope| {
         for _ in 0..FILLERS {
@@ -131,17 +141,6 @@ fn torture(directory: &Path) -> Vec<u64> {
                 }
             });
         }
-        let writer = |first: u64| {
-            let mut kept = Vec::new();
-            let mut seed = first;
-            while running() {
-                if write(&directory.join(format!("w-{seed}")), &content(seed), true) {
-                    kept.push(seed);
-                }
-                seed += WRITERS;
-            }
-            kept
-        };
         let writers: Vec<_> = (0..WRITERS)
             .map(|first| scope.spawn(move || writer(first)))
             .collect();
