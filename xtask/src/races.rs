@@ -270,9 +270,10 @@ mod tests {
     }
 
     /// Sections of the document that argue: each of their paragraphs and items names a test.
-    const ARGUED: [&str; 4] = [
+    const ARGUED: [&str; 5] = [
         "### With other policies",
         "### Through a mount",
+        "### Files that were never synced",
         "## Why one flush per fsync is enough",
         "## Data in the log",
     ];
