@@ -3,6 +3,7 @@
 #[cfg(dure_backend = "sim")]
 pub mod conflicts;
 pub mod crash;
+pub mod images;
 pub mod model;
 #[cfg(dure_backend = "sim")]
 pub mod schedules;

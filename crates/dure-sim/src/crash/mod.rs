@@ -37,6 +37,7 @@ pub use history::{Atom, History, Version};
 pub use legal::{CrashMoment, check};
 pub use memo::Memo;
 pub use perform::{Performer, Stage};
+pub(crate) use recover::caught;
 pub use run::{
     Base, Counts, CrashFrom, CrashSteps, Options, Recording, Times, VOLUME_BLOCKS, Violation,
     mount_options,
