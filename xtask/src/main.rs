@@ -26,6 +26,9 @@ enum Command {
     Sim(sim::Sim),
     /// Run the suites of others, and real programs, on a volume.
     Conformance(conformance::Conformance),
+    /// Judge damaged images, one after another, in this process.
+    #[command(hide = true)]
+    ImageCases(conformance::ImageCases),
     /// List the bugs that have a regression test, and see that each test exists.
     Races(races::Races),
     /// Put together what is installed, in target/dist.
@@ -37,6 +40,7 @@ fn main() -> ExitCode {
         Command::Loom(loom) => loom.run(),
         Command::Sim(sim) => sim.run(),
         Command::Conformance(conformance) => conformance.run(),
+        Command::ImageCases(cases) => cases.run(),
         Command::Races(races) => races.run(),
         Command::Dist(dist) => dist.run(),
     };

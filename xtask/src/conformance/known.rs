@@ -1,7 +1,7 @@
-//! The known differences, which stand in docs/conformance.md with their reasons.
+//! The known differences, which stand in documents with their reasons.
 //!
 //! **Problem.** A list in the code and one in the document would drift apart. **Structure.** The
-//! table rows of the document that begin with a case's name in backquotes. **Invariants.** A row
+//! table rows of a document that begin with a case's name in backquotes. **Invariants.** A row
 //! has a reason. **Crash.** Nothing is kept.
 
 use std::collections::BTreeMap;
@@ -15,12 +15,18 @@ const HEADING: &str = "## Known differences";
 
 /// Case -> reason.
 pub(crate) fn differences() -> Result<BTreeMap<String, String>> {
-    let text = std::fs::read_to_string(cargo::root().join(DOCUMENT)).context(DOCUMENT)?;
-    parse(&text).with_context(|| format!("{DOCUMENT}, {HEADING}"))
+    differences_in(DOCUMENT, HEADING)
 }
 
-fn parse(text: &str) -> Result<BTreeMap<String, String>> {
-    let (_, section) = text.split_once(HEADING).context("no such heading")?;
+/// The same from another document.
+pub(crate) fn differences_in(document: &str, heading: &str) -> Result<BTreeMap<String, String>> {
+    let text = std::fs::read_to_string(cargo::root().join(document));
+    let text = text.with_context(|| document.to_owned())?;
+    parse(&text, heading).with_context(|| format!("{document}, {heading}"))
+}
+
+fn parse(text: &str, heading: &str) -> Result<BTreeMap<String, String>> {
+    let (_, section) = text.split_once(heading).context("no such heading")?;
     let section = section.split("\n## ").next().unwrap_or_default();
     let mut found = BTreeMap::new();
     for line in section.lines() {
@@ -43,14 +49,14 @@ mod tests {
     fn rows_of_the_section_are_found() {
         let text = "| `not::here` | x |\n## Known differences\n| case | reason |\n|---|---|\n\
                     | `a::b` | fuser cannot |\n\n## Next\n| `nor::here` | y |\n";
-        let found = parse(text).unwrap();
+        let found = parse(text, HEADING).unwrap();
         let found: Vec<_> = found
             .iter()
             .map(|(case, why)| (case.as_str(), why.as_str()))
             .collect();
         assert_eq!(found, [("a::b", "fuser cannot")]);
-        assert!(parse("## Known differences\n| `a` | |\n").is_err());
-        assert!(parse("nothing").is_err());
+        assert!(parse("## Known differences\n| `a` | |\n", HEADING).is_err());
+        assert!(parse("nothing", HEADING).is_err());
     }
 
     #[test]

@@ -7,14 +7,20 @@
 //! run is named, and is a failure unless `--allow-skip`. **Crash.** Scratch directories are
 //! temporary; everything can be run again.
 
+mod draw;
+mod enospc;
 mod fsx;
 mod git;
+mod images;
+mod kill;
 mod known;
 mod manifest;
 mod mount;
+mod permissions;
 mod pjdfstest;
 mod postgres;
 mod put_get;
+mod python;
 mod report;
 mod sqlite;
 mod step;
@@ -28,6 +34,7 @@ use clap::{Args, ValueEnum};
 use dure_sync::clock::monotonic_ns;
 
 use crate::cargo;
+pub(crate) use images::ImageCases;
 use report::{Outcome, Report};
 use tools::{Needs, Tools};
 
@@ -49,6 +56,9 @@ pub(crate) struct Conformance {
     /// Print one JSON object instead of the table.
     #[arg(long)]
     json: bool,
+    /// What is drawn at random depends on it: policies, moments of kills, damage. 0: on the clock.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
     /// Test this program instead of building dure.
     #[arg(long, value_name = "PROGRAM")]
     dure: Option<PathBuf>,
@@ -70,6 +80,14 @@ enum Suite {
     Git,
     /// PostgreSQL, with a kill.
     Postgres,
+    /// Seven kinds of writers, with kills and drawn policies.
+    Kill,
+    /// Volumes that are full, with kills and drawn policies.
+    Enospc,
+    /// Calls by several users, beside ext4.
+    Permissions,
+    /// Damaged images, with checksums made right.
+    Images,
 }
 
 /// What every suite is given.
@@ -83,12 +101,19 @@ pub(crate) struct Cx {
     pub(crate) quick: bool,
     /// Scratch directories stay.
     pub(crate) keep: bool,
+    /// What is drawn at random depends on it.
+    pub(crate) seed: u64,
 }
 
 impl Suite {
     fn name(self) -> String {
         let value = self.to_possible_value().expect("none is hidden");
         value.get_name().to_owned()
+    }
+
+    /// Whether the seed decides what it does.
+    fn is_drawn(self) -> bool {
+        matches!(self, Suite::Kill | Suite::Enospc | Suite::Images)
     }
 
     fn needs(self) -> Needs {
@@ -100,6 +125,10 @@ impl Suite {
             Suite::Sqlite => sqlite::NEEDS,
             Suite::Git => git::NEEDS,
             Suite::Postgres => postgres::NEEDS,
+            Suite::Kill => kill::NEEDS,
+            Suite::Enospc => enospc::NEEDS,
+            Suite::Permissions => permissions::NEEDS,
+            Suite::Images => images::NEEDS,
         }
     }
 
@@ -112,6 +141,10 @@ impl Suite {
             Suite::Sqlite => sqlite::run(cx, report),
             Suite::Git => git::run(cx, report),
             Suite::Postgres => postgres::run(cx, report),
+            Suite::Kill => kill::run(cx, report),
+            Suite::Enospc => enospc::run(cx, report),
+            Suite::Permissions => permissions::run(cx, report),
+            Suite::Images => images::run(cx, report),
         }
     }
 }
@@ -130,6 +163,10 @@ impl Conformance {
             tools: Tools::new(),
             quick: self.quick,
             keep: self.keep,
+            seed: match self.seed {
+                0 => draw::seed_of_clock(),
+                seed => seed,
+            },
         };
         let reports: Vec<Report> = suites.iter().map(|suite| run_one(&cx, *suite)).collect();
         if self.json {
@@ -160,6 +197,14 @@ fn run_one(cx: &Cx, suite: Suite) -> Report {
                 report.case("suite", Err(error));
             }
         }
+    }
+    if suite.is_drawn() {
+        let quick = if cx.quick { " --quick" } else { "" };
+        report.note(format!(
+            "again: cargo xtask conformance {} --seed {}{quick}",
+            suite.name(),
+            cx.seed
+        ));
     }
     report.end((monotonic_ns() - begin) / 1_000_000);
     report

@@ -48,6 +48,11 @@ impl Volume {
 
     /// A freshly made volume.
     pub(crate) fn unmounted(cx: &Cx, suite: &str) -> Result<Volume> {
+        Volume::sized(cx, suite, SIZE)
+    }
+
+    /// A freshly made volume of a size of its own.
+    pub(crate) fn sized(cx: &Cx, suite: &str, size: &str) -> Result<Volume> {
         let scratch = Scratch::new(suite, cx.keep)?;
         fs::create_dir(scratch.path().join("mnt"))?;
         let steps = Steps::new(scratch.path().join("log"))?;
@@ -60,7 +65,7 @@ impl Volume {
             steps,
         };
         let mut mkfs = volume.dure("mkfs");
-        mkfs.arg(volume.image()).args(["--size", SIZE]);
+        mkfs.arg(volume.image()).args(["--size", size]);
         volume.steps.run(mkfs, LIMIT)?;
         Ok(volume)
     }
@@ -95,6 +100,11 @@ impl Volume {
 
     /// Starts the server, and returns when it serves.
     pub(crate) fn mount(&mut self) -> Result<()> {
+        self.mount_with(&[])
+    }
+
+    /// The same, with more options.
+    pub(crate) fn mount_with(&mut self, options: &[&str]) -> Result<()> {
         assert!(self.server.is_none(), "mounted once at a time");
         detach(&self.root())?;
         let log = File::options()
@@ -110,6 +120,7 @@ impl Volume {
             .arg(&self.device)
             .arg(self.root())
             .args(["-o", "allow_other", "--foreground"])
+            .args(options.iter().flat_map(|option| ["-o", option]))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log);
@@ -185,6 +196,15 @@ impl Volume {
     pub(crate) fn close(&mut self) -> Result<()> {
         self.unmount()?;
         self.check()
+    }
+
+    /// The scratch directory stays, for whoever looks into a failure; says where it is.
+    pub(crate) fn keep(&mut self) -> String {
+        self.scratch.keep = true;
+        format!(
+            "the volume and its logs are in {}",
+            self.scratch().display()
+        )
     }
 
     fn server_log(&self) -> PathBuf {
@@ -276,7 +296,7 @@ fn is_mounted(path: &Path) -> Result<bool> {
 }
 
 /// Takes everything off `path`, whether or not somebody still uses it.
-fn detach(path: &Path) -> Result<()> {
+pub(crate) fn detach(path: &Path) -> Result<()> {
     for _ in 0..100 {
         if !is_mounted(path)? {
             return Ok(());

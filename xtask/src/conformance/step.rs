@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use dure_sync::clock::monotonic_ns;
 use dure_sync::thread;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -121,6 +121,29 @@ impl Running {
             line: self.line.clone(),
             err: self.err.clone(),
         })
+    }
+
+    /// What it said until its end, and how that came: an error if not by itself within `limit`, or
+    /// by a signal. An exit status that says "failed" is an end like others.
+    pub(crate) fn wait_for_output(self, limit: Duration) -> Result<(String, Result<()>)> {
+        let (out, err, line) = (self.out.clone(), self.err.clone(), self.line.clone());
+        let ended = self.wait(limit).and_then(|done| {
+            let code = done.status.code();
+            ensure!(code.is_some(), "{line}: {}{}", done.status, tail(&err));
+            Ok(())
+        });
+        let out = std::fs::read(&out)?;
+        Ok((String::from_utf8_lossy(&out).into_owned(), ended))
+    }
+
+    /// Waits for the end, however it comes; after `limit` with a signal.
+    pub(crate) fn end(mut self, limit: Duration, signal: Signal) -> Result<()> {
+        if wait_for(&mut self.child, limit)?.is_none() {
+            self.signal(signal);
+            let ended = wait_for(&mut self.child, KILLED)?;
+            ensure!(ended.is_some(), "{}: hangs in the kernel", self.line);
+        }
+        Ok(())
     }
 
     /// An error, with what it said, if it has ended.

@@ -1,0 +1,187 @@
+//! Kills of the mount server under writers that acknowledge.
+//!
+//! **Problem.** An acknowledged byte that a kill takes along is the worst a file system can do, and
+//! which writer, policy and moment shows it is not known beforehand. **Structure.** Seven writers,
+//! each a process: appends, renames, shared mappings, O_DIRECT, SQLite, LMDB, LevelDB. A round
+//! mounts with drawn policies, verifies what earlier rounds acknowledged, lets all of them write,
+//! and kills the server after a drawn time. **Invariants.** `dure check` is clean after every kill;
+//! every acknowledgement holds. The canary acknowledges without a sync, and every writer's loss
+//! must be noticed. **Crash.** SIGKILL to the server.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use dure_sync::thread;
+use rustix::process::Signal;
+
+use super::Cx;
+use super::draw::Draw;
+use super::mount::Volume;
+use super::python::{PYTHON, Programs, word};
+use super::report::Report;
+use super::step::Running;
+use super::tools::Needs;
+
+pub(crate) const NEEDS: Needs = Needs {
+    mount: true,
+    crates: &[],
+    programs: &[
+        (PYTHON, "python3"),
+        (
+            "/usr/lib/python3/dist-packages/lmdb/__init__.py",
+            "python3-lmdb",
+        ),
+        (
+            "/usr/lib/python3/dist-packages/plyvel/__init__.py",
+            "python3-plyvel",
+        ),
+    ],
+};
+
+const KINDS: [&str; 7] = [
+    "append", "rename", "mmap", "direct", "sqlite", "lmdb", "leveldb",
+];
+const SIZE: &str = "512M";
+const LIMIT: Duration = Duration::from_secs(120);
+/// How long a writer may take to see that the server is gone; a mapping never does.
+const NOTICED: Duration = Duration::from_secs(3);
+/// Kills of a volume before the next one is made.
+const KILLS_PER_VOLUME: u64 = 6;
+
+pub(crate) fn run(cx: &Cx, report: &mut Report) -> Result<()> {
+    report.case("canary: without syncs, every loss is noticed", canary(cx));
+    let volumes = if cx.quick { 1 } else { 10 };
+    for number in 0..volumes {
+        // What a volume found does not keep the next from being tried.
+        if let Err(error) = volume(cx, report, number) {
+            report.case(&format!("volume {number}"), Err(error));
+        }
+    }
+    Ok(())
+}
+
+/// A volume's rounds; the first that fails ends it.
+fn volume(cx: &Cx, report: &mut Report, number: u64) -> Result<()> {
+    let mut writers = Writers::new(cx, cx.seed + number)?;
+    for kill in 0..KILLS_PER_VOLUME {
+        let mut draw = Draw::new(cx.seed, number * KILLS_PER_VOLUME + kill);
+        let (policies, after) = (draw.policies(), draw.between(200, 2500));
+        let name = format!(
+            "volume {number}, kill {kill} after {after} ms ({})",
+            policies.join(",")
+        );
+        let went = writers.round(&policies, Duration::from_millis(after));
+        if !report.case(&name, went) {
+            report.note(writers.volume.keep());
+            return Ok(());
+        }
+    }
+    report.case(&format!("volume {number}, the end"), writers.end());
+    Ok(())
+}
+
+struct Writers {
+    volume: Volume,
+    programs: Programs,
+    seed: String,
+}
+
+impl Writers {
+    fn new(cx: &Cx, seed: u64) -> Result<Writers> {
+        let volume = Volume::sized(cx, "kill", SIZE)?;
+        Ok(Writers {
+            programs: Programs::new(volume.scratch())?,
+            volume,
+            seed: seed.to_string(),
+        })
+    }
+
+    fn log(&self, kind: &str) -> PathBuf {
+        self.volume.scratch().join(format!("{kind}.acknowledged"))
+    }
+
+    fn command(&self, what: &str, kind: &str) -> std::process::Command {
+        let (root, log) = (self.volume.root(), self.log(kind));
+        let arguments = [what, kind, word(&root), word(&log), &self.seed];
+        self.programs.command("kill.py", &arguments)
+    }
+
+    /// What is acknowledged holds on the volume as it is mounted.
+    fn verify(&self, kind: &str) -> Result<()> {
+        let done = self
+            .volume
+            .steps
+            .finish(self.command("verify", kind), LIMIT)?;
+        ensure!(
+            done.status.success(),
+            "{}{}",
+            done.out.trim_end(),
+            done.err()
+        );
+        Ok(())
+    }
+
+    /// Mounts, verifies, writes, kills, checks.
+    fn round(&mut self, policies: &[&str], after: Duration) -> Result<()> {
+        self.volume.mount_with(policies)?;
+        for kind in KINDS {
+            self.verify(kind)?;
+        }
+        let unordered = policies.contains(&"data=writeback");
+        self.cut_off(if unordered { "sync-all" } else { "honest" }, after)?;
+        self.volume.check().context("after the kill")
+    }
+
+    /// All writers, until the server is killed under them.
+    fn cut_off(&mut self, manner: &str, after: Duration) -> Result<()> {
+        let start = |kind: &&str| {
+            let mut command = self.command("run", kind);
+            command.arg(manner);
+            self.volume.steps.start(command, None)
+        };
+        let started: Result<Vec<Running>> = KINDS.iter().map(start).collect();
+        let mut started = started?;
+        thread::sleep(after);
+        for (running, kind) in started.iter_mut().zip(KINDS) {
+            running.expect_running(kind)?;
+        }
+        self.volume.kill()?;
+        for running in started {
+            running.end(NOTICED, Signal::KILL)?;
+        }
+        Ok(())
+    }
+
+    /// What the last kill left, and a clean unmount of it.
+    fn end(&mut self) -> Result<()> {
+        self.volume.mount()?;
+        for kind in KINDS {
+            self.verify(kind)?;
+            let log = std::fs::read_to_string(self.log(kind)).unwrap_or_default();
+            let count = log.lines().filter(|line| line.starts_with('A')).count();
+            ensure!(count > 0, "{kind} acknowledged nothing in all rounds");
+        }
+        self.volume.close()
+    }
+}
+
+/// Writers that acknowledge what they did not sync, and a server that commits rarely.
+fn canary(cx: &Cx) -> Result<()> {
+    let mut writers = Writers::new(cx, cx.seed)?;
+    writers.volume.mount_with(&["commit=3600"])?;
+    writers.cut_off("lie", Duration::from_millis(1500))?;
+    writers.volume.check()?;
+    writers.volume.mount()?;
+    let unnoticed: Vec<&str> = KINDS
+        .into_iter()
+        .filter(|kind| writers.verify(kind).is_ok())
+        .collect();
+    if !unnoticed.is_empty() {
+        bail!(
+            "nothing was synced, and no loss was seen by: {}",
+            unnoticed.join(", ")
+        );
+    }
+    writers.volume.close()
+}
