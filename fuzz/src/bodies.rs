@@ -130,6 +130,7 @@ pub(crate) fn log(data: &[u8]) {
         first_number: 1,
         device_blocks: 64,
         headers: vec![Lba::new(0)],
+        clean: false,
         rules: Rules::default(),
     };
     let queue = Queue::new(share(device), QueueConfig::default());

@@ -200,7 +200,8 @@ pub struct Mount {
     /// a word per segment), segment_size=SIZE (of range_lock=segment, a power of two, 4K by
     /// default), node_lock=mutex|rwsem|optimistic (who reads a node of metadata has it alone,
     /// shares it, or copies and looks whether it changed), trace=EVENTS (keep so many events of the
-    /// journals per core, for `dure top --trace`), allow_other, uid=N, gid=N. Those of mount(8)
+    /// journals per core, for `dure top --trace`), recover=whole|tolerate (if synced changes are
+    /// missing in the logs: refuse, or show the rest, read-only), allow_other, uid=N, gid=N. Those of mount(8)
     /// that mean nothing here (auto, user, _netdev, x-...) are accepted.
     #[arg(
         short = 'o',
@@ -238,9 +239,21 @@ pub struct Check {
     /// Also read all file data and verify its checksums.
     #[arg(long)]
     pub data: bool,
+    /// With "tolerate": if synced changes are missing in the logs, look at the rest, as a mount
+    /// with `-o recover=tolerate` shows it.
+    #[arg(long, value_parser = ["whole", "tolerate"], default_value = "whole")]
+    #[arg(value_name = "HOW", conflicts_with = "repair")]
+    pub recover: String,
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
+}
+
+impl Check {
+    /// Whether the rest is looked at when the logs have holes.
+    pub fn tolerates_holes(&self) -> bool {
+        self.recover == "tolerate"
+    }
 }
 
 /// `dure info`.

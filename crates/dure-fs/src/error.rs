@@ -3,7 +3,7 @@
 //! *Bugs* panic. *Corruption* is [`Error::Corrupt`]. *Operating* errors have their own variant,
 //! raised at one place. Expected outcomes (a name that is not there) are `Option`s.
 
-use dure_journal::recovery::COUNT_MAX;
+use dure_journal::recovery::{COUNT_MAX, Hole};
 use thiserror::Error;
 
 /// Result of a file system call.
@@ -58,6 +58,12 @@ pub enum Error {
     /// The journal refused.
     #[error(transparent)]
     Journal(#[from] dure_journal::Error),
+    /// A log lacks changes that were durable.
+    #[error(
+        "{0}; synced changes are lost. `dure check --recover=tolerate` says what is left, and a \
+         mount with `-o recover=tolerate` shows it, read-only: copy it to a new volume"
+    )]
+    LogHole(Hole),
     /// A page that is in the logs only finds no block that takes it.
     #[error(
         "recovery cannot write a page of the logs to block {block}, nor to another block ({error}); the logs \
@@ -167,7 +173,7 @@ impl Error {
             Error::Unsupported { .. } => 95,
             Error::NotSupported(_) => 95,
             Error::Corrupt { .. } | Error::Block(_) | Error::Journal(_) => 5,
-            Error::Unplaced { .. } => 5,
+            Error::LogHole(_) | Error::Unplaced { .. } => 5,
             Error::TooSmall { .. } | Error::NoSpace { .. } => 28,
             Error::Stopped { .. } | Error::ReadOnly => 30,
             Error::NotPermitted(_) => 1,

@@ -37,8 +37,8 @@ pub use node::NodeLock;
 pub use op::OpKind;
 pub use volume::{
     AccessTime, Activity, Background, DataMode, FileSystem, FlushRule, FsyncScope, JournalInfo,
-    JournalsInfo, LoggedCounts, MountOptions, RecordPolicy, RecoveryPlan, RecoveryStatistics,
-    Statistics, VolumeInfo,
+    JournalsInfo, LoggedCounts, MountOptions, RecordPolicy, Recover, RecoveryPlan,
+    RecoveryStatistics, Statistics, VolumeInfo,
 };
 #[doc(hidden)]
 pub use volume::{AttributeRule, DirectoryRule, RangeRule, VolumeRules};

@@ -168,7 +168,7 @@ impl<S: Settle> Journal<S> {
             generation: state.generation + 1,
             segment_blocks: self.segment_blocks,
             tail,
-            durable_upto: log.reached.durable(),
+            durable_upto: log.reached.valid(),
             checkpoint: state.checkpoint,
             segments,
         }

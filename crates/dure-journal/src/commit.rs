@@ -480,7 +480,9 @@ impl<S: Settle> Journal<S> {
             sequence: writer.sequence,
             first,
             last,
-            durable_upto: log.reached.durable(),
+            // Valid, not only durable: recovery concludes from it that what the marks of these
+            // handles name was durable, too (`recovery::durable`).
+            durable_upto: log.reached.valid(),
             seed: self.seed,
         };
         let sealed = seal(writer.buffer.as_mut_slice(), &what, &writer.marks, records);

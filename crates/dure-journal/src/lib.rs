@@ -77,6 +77,7 @@
 //!     first_number: 1,
 //!     device_blocks: 64,
 //!     headers: vec![Lba::new(0)],
+//!     clean: false,
 //!     rules: Rules::default(),
 //! };
 //! let scan = scan(&queue, &layout, 1, 1)?;

@@ -44,6 +44,7 @@ fn layout(rules: Rules) -> LogLayout {
         first_number: 1,
         device_blocks: DEVICE_BLOCKS,
         headers: (0..JOURNALS).map(header_at).collect(),
+        clean: false,
         rules,
     }
 }

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use dure_fs::check::{CheckOptions, Data, Progress, Repair, Report, Severity, check};
-use dure_fs::{FileSystem, MountOptions, VolumeInfo};
+use dure_fs::{FileSystem, MountOptions, Recover, VolumeInfo};
 
 use crate::args::Check;
 use crate::exit;
@@ -39,6 +39,11 @@ pub(crate) fn run(args: &Check) -> Result<u8> {
         data: if args.data { Data::Verify } else { Data::Skip },
         progress: Some(&step),
         threads: None,
+        recover: if args.tolerates_holes() {
+            Recover::Tolerate
+        } else {
+            Recover::Whole
+        },
     };
     let report = check(device, &options);
     bar.finish_and_clear();

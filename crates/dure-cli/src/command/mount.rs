@@ -68,7 +68,7 @@ fn start_server(args: &Mount) -> Result<u8> {
 
 fn serve(args: &Mount, options: MountOptions, settings: &MountSettings) -> Result<u8> {
     let background = std::env::var_os(SERVER).is_some();
-    let access = if options.read_only {
+    let access = if options.is_read_only() {
         Access::Read
     } else {
         Access::Write
@@ -231,6 +231,7 @@ fn parse(args: &Mount) -> Result<(MountOptions, MountSettings)> {
             _ => bail!("unknown mount option '{option}'; `dure mount --help` lists them"),
         }
     }
+    settings.read_only |= options.is_read_only();
     Ok((options, settings))
 }
 

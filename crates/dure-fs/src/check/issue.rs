@@ -199,6 +199,12 @@ issues! {
         why: String,
     } => "the logs cannot be replayed: {why}";
 
+    /// The logs have lost something durable; the check was told to go on with the rest.
+    Error LogHole {
+        /// What, and where.
+        why: String,
+    } => "{why}; the check looked at the rest";
+
     /// A clean volume has a checkpoint that was not completed.
     Error PackAhead {
         /// Checkpoint of the pack.

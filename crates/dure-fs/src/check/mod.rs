@@ -50,6 +50,7 @@ pub use owner::{BlockUse, NodeUse, PairKind, PairName};
 pub use report::{Counts, ISSUES_MAX, Report};
 
 use crate::error::{Error, Result};
+use crate::volume::Recover;
 use context::Context;
 
 /// What the check may write.
@@ -95,6 +96,8 @@ pub struct CheckOptions<'o> {
     pub progress: Option<&'o dyn Fn(&Progress)>,
     /// Threads that read logs; `None`: one for each core.
     pub threads: Option<usize>,
+    /// Whether the rest is looked at when the logs have lost something durable.
+    pub recover: Recover,
 }
 
 impl fmt::Debug for CheckOptions<'_> {
@@ -104,6 +107,7 @@ impl fmt::Debug for CheckOptions<'_> {
             .field("data", &self.data)
             .field("progress", &self.progress.is_some())
             .field("threads", &self.threads)
+            .field("recover", &self.recover)
             .finish()
     }
 }

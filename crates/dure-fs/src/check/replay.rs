@@ -6,7 +6,7 @@
 //! logs free) are *unsettled*: the SIT pass leaves them out.
 
 use dure_block::{Lba, Queue};
-use dure_journal::recovery::{LogLayout, scan};
+use dure_journal::recovery::Scan;
 use zerocopy::FromBytes;
 
 use crate::checkpoint::census::Census;
@@ -65,25 +65,20 @@ impl Base for View<'_> {
 /// Slots and blocks that records do not name, though recovery mends them.
 type Moved = Vec<(SlotRef, BlockNo)>;
 
-/// What the logs leave, and how many transactions say so.
-fn recover(context: &Context<'_>, header: &VolumeHeader) -> Result<(Replayed, Moved, usize)> {
+/// What the logs leave, and the logs.
+fn recover(context: &Context<'_>, header: &VolumeHeader) -> Result<(Replayed, Moved, Scan)> {
     let layout = &context.layout;
-    let log = LogLayout {
-        seed: layout.crc_seed,
-        segment_blocks: layout.segment_blocks,
-        first_number: header.first_number.get(),
-        device_blocks: layout.total_blocks,
-        headers: (0..layout.journals)
-            .map(|n| Lba::new(layout.journal_header(n)))
-            .collect(),
-        rules: dure_journal::Rules::default(),
-    };
     let threads = context
         .options
         .threads
         .unwrap_or_else(dure_sync::core_count);
-    let mut logs = scan(&context.queue, &log, header.epoch.get(), threads)?;
-    crate::volume::check_numbers(&logs, layout)?;
+    let mut logs = recovery::read_logs(
+        &context.queue,
+        (layout, header),
+        dure_journal::Rules::default(),
+        context.options.recover,
+        threads,
+    )?;
     let view = View {
         queue: &context.queue,
         layout,
@@ -91,15 +86,19 @@ fn recover(context: &Context<'_>, header: &VolumeHeader) -> Result<(Replayed, Mo
     };
     let replayed = recovery::recover(&view, &mut logs, threads, true)?;
     let moved = recovery::liveness::moved(&view, &replayed)?;
-    Ok((replayed, moved, logs.transactions().len()))
+    Ok((replayed, moved, logs))
 }
 
 /// Lays what the logs say over the images; false after reporting why that is not possible.
 pub(super) fn load(context: &mut Context<'_>, header: &VolumeHeader) -> bool {
     match recover(context, header) {
-        Ok((replayed, moved, transactions)) => {
-            let transactions = crate::units::to_u64(transactions);
+        Ok((replayed, moved, logs)) => {
+            let transactions = crate::units::to_u64(logs.transactions().len());
             context.issue(IssueKind::NotClean { transactions });
+            for hole in logs.holes() {
+                let why = hole.to_string();
+                context.issue(IssueKind::LogHole { why });
+            }
             settle_notes(context, &replayed);
             for (_, block) in moved {
                 unsettle(context, block);

@@ -1,7 +1,6 @@
 //! The logs: complete transactions and their records in readable form.
 
-use dure_block::Lba;
-use dure_journal::recovery::{LogLayout, Record, scan};
+use dure_journal::recovery::{Record, scan};
 use zerocopy::FromBytes;
 
 use super::source::Source;
@@ -22,16 +21,7 @@ pub(super) fn transactions(
 ) -> Result<()> {
     let layout = &source.layout;
     let header = source.header()?;
-    let log = LogLayout {
-        seed: layout.crc_seed,
-        segment_blocks: layout.segment_blocks,
-        first_number: header.first_number.get(),
-        device_blocks: layout.total_blocks,
-        headers: (0..layout.journals)
-            .map(|n| Lba::new(layout.journal_header(n)))
-            .collect(),
-        rules: dure_journal::Rules::default(),
-    };
+    let log = crate::volume::log_layout(layout, &header, dure_journal::Rules::default());
     let epoch = header.epoch.get();
     let scan = scan(&source.queue, &log, epoch, 1)?;
     let survivors = scan.survivors();

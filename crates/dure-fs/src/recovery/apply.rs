@@ -14,7 +14,7 @@ use super::gather::{Event, Part, on_threads};
 use super::notes::{bad_record, parse_life};
 use super::slots::slot_of;
 use crate::error::{Error, Result};
-use crate::format::node::{NodeImage, NodeKind};
+use crate::format::node::{GRANULES_MAX, NodeImage, NodeKind};
 use crate::format::slot::{SLOT_BYTES, Slot};
 use crate::units::{BlockNo, Ino, Nid, to_usize};
 
@@ -27,6 +27,8 @@ pub(crate) struct Recovered {
     pub(crate) tombstone: u64,
     /// Whether it differs from what the NAT says.
     pub(crate) changed: bool,
+    /// Transactions with a change that does not fit (holes in the logs are tolerated).
+    pub(super) baseless: Vec<usize>,
     /// (granule, slot) last written by a record, with the transaction that wrote it.
     pub(super) slots: BTreeMap<(u8, u8), usize>,
 }
@@ -88,6 +90,7 @@ fn apply(base: &impl Base, scan: &Scan, nid: Nid, events: &mut [Event]) -> Resul
             0
         },
         changed: false,
+        baseless: Vec::new(),
         slots: BTreeMap::new(),
     };
     if !entry.block().is_none() {
@@ -95,42 +98,62 @@ fn apply(base: &impl Base, scan: &Scan, nid: Nid, events: &mut [Event]) -> Resul
         node.tombstone = 0;
     }
     // The version each granule got from a record in this replay: its further ranges belong to it.
-    let mut fresh = [0_u64; crate::format::node::GRANULES_MAX];
+    let mut fresh = [0_u64; GRANULES_MAX];
     for event in events {
-        let transaction = to_usize(event.transaction.into());
-        let version = event.version;
-        match scan.transactions()[transaction].records.at(event.place) {
-            Record::Image { bytes, .. } => {
-                let logged = NodeImage::open(bytes, nid, BlockNo::NONE, base.seed())?;
-                apply_image(&mut node, nid, &logged, transaction)?;
+        let applied = apply_event(base, scan, nid, event, (&mut node, &mut fresh));
+        match applied {
+            Ok(()) => {}
+            // What it was built on is lost: it cannot count.
+            Err(_) if scan.tolerates_holes() => {
+                node.baseless.push(to_usize(event.transaction.into()));
             }
-            Record::Note { kind, bytes } => match parse_life(kind, bytes)?.begins {
-                Some((kind, owner)) => {
-                    if begin_life(&mut node, kind, owner, version) {
-                        fresh = [0; crate::format::node::GRANULES_MAX];
-                    }
-                }
-                None => end_life(&mut node, version),
-            },
-            Record::Delta {
-                granule,
-                offset,
-                bytes,
-                ..
-            } => {
-                let change = Change {
-                    nid,
-                    index: granule.index,
-                    version,
-                    offset: usize::from(offset),
-                    bytes,
-                    transaction,
-                };
-                apply_delta(&mut node, &mut fresh, &change)?;
-            }
+            Err(error) => return Err(error),
         }
     }
     Ok(node)
+}
+
+/// Applies one event.
+fn apply_event(
+    base: &impl Base,
+    scan: &Scan,
+    nid: Nid,
+    event: &Event,
+    (node, fresh): (&mut Recovered, &mut [u64; GRANULES_MAX]),
+) -> Result<()> {
+    let transaction = to_usize(event.transaction.into());
+    let version = event.version;
+    match scan.transactions()[transaction].records.at(event.place) {
+        Record::Image { bytes, .. } => {
+            let logged = NodeImage::open(bytes, nid, BlockNo::NONE, base.seed())?;
+            apply_image(node, nid, &logged, transaction)?;
+        }
+        Record::Note { kind, bytes } => match parse_life(kind, bytes)?.begins {
+            Some((kind, owner)) => {
+                if begin_life(node, kind, owner, version) {
+                    *fresh = [0; GRANULES_MAX];
+                }
+            }
+            None => end_life(node, version),
+        },
+        Record::Delta {
+            granule,
+            offset,
+            bytes,
+            ..
+        } => {
+            let change = Change {
+                nid,
+                index: granule.index,
+                version,
+                offset: usize::from(offset),
+                bytes,
+                transaction,
+            };
+            apply_delta(node, fresh, &change)?;
+        }
+    }
+    Ok(())
 }
 
 /// Bytes of a granule that changed.
@@ -205,7 +228,10 @@ fn apply_delta(node: &mut Recovered, fresh: &mut [u64], change: &Change<'_>) -> 
         // Every change marks the one before it, so a survivor's predecessor survives: a gap means
         // that an image or a log is not what it says.
         return Err(Error::Corrupt {
-            what: format!("version of granule {index} of node {} in the logs", nid.0),
+            what: format!(
+                "version of granule {index} of node {nid} in the logs, whose change before it is \
+                 lost (`recover=tolerate` shows the rest)"
+            ),
             at: nid.0,
             want: have + 1,
             got: version,
@@ -288,6 +314,7 @@ impl Recovered {
             image: Some(image),
             tombstone: 0,
             changed: false,
+            baseless: Vec::new(),
             slots: BTreeMap::new(),
         }
     }

@@ -21,14 +21,17 @@ pub(crate) mod replay;
 mod slots;
 
 use dure_block::{Lba, Queue};
-use dure_journal::recovery::Scan;
+use dure_journal::Rules;
+use dure_journal::recovery::{Scan, scan};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::nat::NatEntry;
 use crate::format::node::NodeImage;
+use crate::format::volume::VolumeHeader;
 use crate::layout::Layout;
 use crate::node::nat::Nat;
 use crate::units::{BLOCK_BYTES, BlockNo, Nid};
+use crate::volume::{self, Recover};
 use replay::Replayed;
 
 /// Where replay finds what is on the medium.
@@ -68,7 +71,7 @@ impl Base for Medium<'_> {
 
     fn block(&self, block: BlockNo, out: &mut [u8]) -> Result<()> {
         if self.layout.locate(block).is_none() {
-            return Err(crate::error::Error::Corrupt {
+            return Err(Error::Corrupt {
                 what: "block address outside the main area".into(),
                 at: block.0,
                 want: self.layout.main,
@@ -78,6 +81,37 @@ impl Base for Medium<'_> {
         self.queue.read(Lba::new(block.0), out)?;
         Ok(())
     }
+}
+
+/// Reads the logs of the running epoch, for a mount and for a check: what one refuses the other
+/// does not believe either.
+///
+/// # Errors
+/// `LogHole` when something durable is missing and that is not tolerated; `Corrupt`; failed reads.
+pub(crate) fn read_logs(
+    queue: &Queue,
+    (layout, header): (&Layout, &VolumeHeader),
+    rules: Rules,
+    recover: Recover,
+    threads: usize,
+) -> Result<Scan> {
+    let log = volume::log_layout(layout, header, rules);
+    let mut logs = scan(queue, &log, header.epoch.get(), threads)?;
+    volume::check_numbers(&logs, layout)?;
+    match recover {
+        Recover::Whole => refuse_holes(&logs)?,
+        Recover::Tolerate => logs.tolerate_holes(),
+    }
+    Ok(logs)
+}
+
+/// Refuses logs that lack something durable.
+///
+/// # Errors
+/// `LogHole`, the first.
+pub(crate) fn refuse_holes(logs: &Scan) -> Result<()> {
+    let first = logs.holes().into_iter().next();
+    first.map_or(Ok(()), |hole| Err(Error::LogHole(hole)))
 }
 
 /// Applies the logs in memory, repeating until every slot that survives and may have been in flight
@@ -91,10 +125,13 @@ pub(crate) fn recover(
 ) -> Result<Replayed> {
     loop {
         let mut replayed = replay::replay(base, scan, threads)?;
-        if !data_check {
+        let mut torn = std::mem::take(&mut replayed.baseless);
+        if torn.is_empty() && data_check {
+            torn = replay::transactions_with_lost_data(base, scan, &replayed)?;
+        }
+        if torn.is_empty() && !data_check {
             return Ok(replayed);
         }
-        let torn = replay::transactions_with_lost_data(base, scan, &replayed)?;
         if torn.is_empty() {
             replay::forget_lost_pages(base, scan, &mut replayed)?;
             return Ok(replayed);

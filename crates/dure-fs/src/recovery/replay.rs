@@ -18,6 +18,9 @@ use crate::units::{BLOCK_BYTES, BlockNo, Nid, Run};
 pub(crate) struct Replayed {
     /// Every node some surviving record names.
     pub(crate) nodes: BTreeMap<Nid, Recovered>,
+    /// Transactions with a change that does not fit what is there: of logs with holes, which are
+    /// tolerated. What they say counts for nothing then.
+    pub(crate) baseless: BTreeSet<usize>,
     /// Blocks some surviving record names, with the slots they were allocated for or freed from.
     pub(crate) blocks: Vec<(SlotRef, Run)>,
     /// Pages that came with the log, whether their slots name these blocks or others.
@@ -42,7 +45,11 @@ pub(crate) struct LoggedPage {
 /// `Corrupt` when an image is bad or a record does not follow on its predecessor.
 pub(crate) fn replay(base: &impl Base, scan: &Scan, threads: usize) -> Result<Replayed> {
     let gathered = gather(scan, threads)?;
-    let nodes = apply_all(base, scan, gathered.parts)?;
+    let mut nodes = apply_all(base, scan, gathered.parts)?;
+    let baseless = nodes.values_mut();
+    let baseless = baseless
+        .flat_map(|node| std::mem::take(&mut node.baseless))
+        .collect();
     let mut data = BTreeMap::new();
     let mut slots = Slots::new(base, &nodes);
     let mut pages = Vec::with_capacity(gathered.pages.len());
@@ -56,6 +63,7 @@ pub(crate) fn replay(base: &impl Base, scan: &Scan, threads: usize) -> Result<Re
     }
     Ok(Replayed {
         nodes,
+        baseless,
         blocks: gathered.blocks,
         pages,
         data,

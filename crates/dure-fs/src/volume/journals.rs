@@ -133,6 +133,7 @@ impl JournalsInfo {
         let segment_blocks = layout.segment_blocks;
         let clean = header.state.get() == STATE_CLEAN;
         let recovery = (!clean).then(|| {
+            crate::recovery::refuse_holes(&logs)?;
             let space = Arc::new(Space::load(queue.clone(), &layout)?);
             for segment in logs.rings().iter().flat_map(|ring| &ring.start.segments) {
                 space.mark_log(BlockNo(segment.number()))?;

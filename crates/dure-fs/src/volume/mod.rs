@@ -23,11 +23,12 @@ mod tests;
 
 pub use activity::Activity;
 pub use journals::{JournalInfo, JournalsInfo, LoggedCounts, RecoveryPlan};
+pub(crate) use mount::log_layout;
 pub(crate) use mount::{check_numbers, impossible_count};
 #[cfg(test)]
-pub(crate) use mount::{log_layout, read_header, read_layout};
+pub(crate) use mount::{read_header, read_layout};
 pub use options::{
-    AccessTime, Background, DataMode, FlushRule, FsyncScope, MountOptions, RecordPolicy,
+    AccessTime, Background, DataMode, FlushRule, FsyncScope, MountOptions, RecordPolicy, Recover,
 };
 pub use recovered::RecoveryStatistics;
 pub use rules::{AttributeRule, DirectoryRule, RangeRule, VolumeRules};

@@ -1,7 +1,7 @@
 //! Mounting and unmounting.
 
 use dure_block::{Device, Lba, Queue, QueueConfig};
-use dure_journal::recovery::{COUNT_MAX, LogLayout, NUMBER_START_MAX, Scan, scan};
+use dure_journal::recovery::{COUNT_MAX, LogLayout, NUMBER_START_MAX, Scan};
 use dure_journal::{Journal, JournalConfig, Records, RingStart, Rules};
 use dure_sync::atomic::{AtomicBool, Ordering};
 use dure_sync::{Arc, CachePadded, Mutex, OnceLock};
@@ -55,9 +55,10 @@ impl FileSystem {
     /// Mounts the volume on `device`; after a crash it recovers it first.
     ///
     /// # Errors
-    /// `NotDure`, `Unsupported`, `Corrupt`, `TooSmall` when the device is shorter than the volume,
+    /// `NotDure`, `Unsupported`, `Corrupt`, `LogHole`, `TooSmall` when the device is shorter than the volume,
     /// or a failed read or write.
-    pub fn open(device: Arc<dyn Device>, options: MountOptions) -> Result<FileSystem> {
+    pub fn open(device: Arc<dyn Device>, mut options: MountOptions) -> Result<FileSystem> {
+        options.read_only = options.is_read_only();
         let queue = Queue::new(device, QueueConfig::default());
         let layout = read_layout(&queue)?;
         if !options.read_only && !layout.superblock.writable() {
@@ -218,6 +219,7 @@ pub(crate) fn log_layout(layout: &Layout, header: &VolumeHeader, rules: Rules) -
         headers: (0..layout.journals)
             .map(|n| Lba::new(layout.journal_header(n)))
             .collect(),
+        clean: header.state.get() == STATE_CLEAN,
         rules,
     }
 }
@@ -249,11 +251,15 @@ impl Mount {
 
     fn run(self, mut state: CheckpointState) -> Result<Volume> {
         let dirty = state.header.state.get() == STATE_DIRTY;
-        let log = log_layout(&self.layout, &state.header, self.options.rules);
         let mut watch = Stopwatch::start(self.threads);
         // A clean volume's logs are empty, but the rings are needed all the same.
-        let mut logs = scan(&self.queue, &log, state.header.epoch.get(), self.threads)?;
-        check_numbers(&logs, &self.layout)?;
+        let mut logs = recovery::read_logs(
+            &self.queue,
+            (&self.layout, &state.header),
+            self.options.rules,
+            self.options.recover,
+            self.threads,
+        )?;
         watch.scanned(&logs);
         let space = Arc::new(Space::load(self.queue.clone(), &self.layout)?);
         for ring in logs.rings() {

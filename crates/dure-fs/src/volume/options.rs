@@ -79,6 +79,16 @@ pub enum FsyncScope {
     All,
 }
 
+/// What a mount or a check does about changes that were durable and that the logs have lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Recover {
+    /// Refuses, and says what is missing.
+    #[default]
+    Whole,
+    /// Shows what is left, read-only: all changes that do not depend on those that are lost.
+    Tolerate,
+}
+
 /// Pages of a fsync that go into the log by default.
 const LOG_DATA_PAGES: u32 = 4;
 /// Most pages of a fsync that can be told to go into the log.
@@ -89,6 +99,8 @@ const LOG_DATA_PAGES_MAX: u32 = 32;
 pub struct MountOptions {
     /// Nothing is written, not even by recovery (which then happens in memory).
     pub read_only: bool,
+    /// What happens if the logs have lost something durable. `Tolerate` mounts read-only.
+    pub recover: Recover,
     /// One journal per core, or one for all.
     pub order: Order,
     /// What the log holds of a change.
@@ -136,6 +148,7 @@ impl Default for MountOptions {
     fn default() -> Self {
         MountOptions {
             read_only: false,
+            recover: Recover::default(),
             order: Order::PerCore,
             records: RecordPolicy::default(),
             data: DataMode::default(),
@@ -219,6 +232,10 @@ impl MountOptions {
                 }
                 self.log_data_pages = pages;
             }
+            "recover" => {
+                let words = [("whole", Recover::Whole), ("tolerate", Recover::Tolerate)];
+                self.recover = choose(key, value, &words)?;
+            }
             "alloc" => {
                 let words = [
                     ("local", AllocPolicy::Local),
@@ -247,6 +264,12 @@ impl MountOptions {
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// Whether nothing is written.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.read_only || self.recover == Recover::Tolerate
     }
 
     /// The cache's bound in bytes.

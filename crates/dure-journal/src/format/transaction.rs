@@ -34,7 +34,7 @@ pub struct TransactionHeaderV1 {
     pub first: U64,
     /// Last handle number.
     pub last: U64,
-    /// Greatest handle number of its journal that was known to be durable.
+    /// Greatest handle number of its journal that was known to be durable with all it depends on.
     pub durable_upto: U64,
     /// Marks behind this header.
     pub mark_count: U32,

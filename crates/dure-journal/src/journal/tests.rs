@@ -78,6 +78,7 @@ fn layout(config: &JournalConfig) -> LogLayout {
         first_number: config.first_number,
         device_blocks: 4096,
         headers: config.journals.iter().map(|ring| ring.header).collect(),
+        clean: false,
         rules: Rules::default(),
     }
 }

@@ -1,8 +1,8 @@
 //! Recovery: which transactions count after a crash.
 //!
 //! **Problem.** After a crash each log holds a prefix of its journal, and the prefixes do not fit
-//! together. **Structure.** [`scan`] reads all logs, in parallel; [`Scan::survivors`] is the
-//! greatest set of complete transactions that is closed under marks; [`Scan::discard`] takes one
+//! together. **Structure.** [`scan`] reads all logs, in parallel; [`Scan::holes`] says what was
+//! durable and is missing, which no crash explains; [`Scan::survivors`] is the greatest set of complete transactions that is closed under marks; [`Scan::discard`] takes one
 //! out, when the file system finds that its data is missing (one-flush rule), and the caller asks
 //! again until nothing changes.
 //!
@@ -11,6 +11,8 @@
 //! recovery changes nothing here; the file system's last write, a volume header with a new epoch,
 //! empties all logs at once.
 
+mod beyond;
+mod durable;
 mod headers;
 mod reader;
 mod scan;
@@ -19,6 +21,7 @@ mod survivors;
 #[cfg(test)]
 mod tests;
 
+pub use durable::Hole;
 pub use headers::{COUNT_MAX, NUMBER_START_MAX, check_counts, write_fresh_headers};
 pub use scan::{LogLayout, LoggedTransaction, Scan, ScannedRing, scan};
 

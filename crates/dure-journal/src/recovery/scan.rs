@@ -2,9 +2,10 @@
 //!
 //! **Problem.** Find every complete transaction, in whatever state the medium is. **Structure.**
 //! From the tail on, the transaction with the expected sequence stands directly behind the last
-//! one or at the start of another segment of the ring; where neither holds, the log ends.
+//! one or at the start of another segment of the ring; where neither holds, the log ends. What
+//! stands behind the end ([`super::beyond`]) says whether the log was longer.
 //! **Invariants.** Sequences and handle numbers follow each other without a gap, and a place holds
-//! one sequence, so the scan visits each block at most once and ends. Every length is checked
+//! one sequence, so the walk visits each block at most once and ends. Every length is checked
 //! before it is used. **Crash.** Nothing is written.
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use std::collections::BTreeMap;
 use dure_block::{Lba, Queue};
 use dure_sync::thread;
 
+use super::durable;
 use super::headers::read_header;
 use super::reader::Reader;
 use crate::error::Result;
@@ -36,6 +38,8 @@ pub struct LogLayout {
     pub device_blocks: u64,
     /// The header pairs, by journal.
     pub headers: Vec<Lba>,
+    /// The volume was unmounted: its logs are empty, and nothing is looked for behind their ends.
+    pub clean: bool,
     /// Test-only.
     #[doc(hidden)]
     pub rules: Rules,
@@ -54,7 +58,7 @@ pub struct LoggedTransaction {
     pub last: u64,
     /// What it depends on.
     pub marks: Vec<Mark>,
-    /// Handles of its journal that were durable when it was written.
+    /// Handles of its journal that were durable, with all they depend on, when it was written.
     pub durable_upto: u64,
     /// The records of its handles, in join order.
     pub records: LoggedRecords,
@@ -69,12 +73,16 @@ pub struct ScannedRing {
     pub header_epoch: u64,
     /// Where the log begins.
     pub tail: TailPosition,
-    /// Handles known to have been durable.
+    /// Handles known to have been durable, with all they depend on.
     pub durable_upto: u64,
     /// The checkpoint that the header names, 0 if the header is of an older epoch.
     pub checkpoint: u64,
     /// Number of the first handle that is not there.
     pub next_number: u64,
+    /// Sequence of the transaction that is not there.
+    pub next_sequence: u64,
+    /// Where it should be, if not at the start of another segment.
+    pub end: Lba,
     /// Blocks of its complete transactions.
     pub blocks: u64,
 }
@@ -85,7 +93,11 @@ pub struct Scan {
     pub(super) rings: Vec<ScannedRing>,
     /// By journal, then by sequence.
     pub(super) transactions: Vec<LoggedTransaction>,
+    /// Complete transactions behind the end of their log, by journal and then by sequence.
+    pub(super) beyond: Vec<LoggedTransaction>,
     pub(super) discarded: Vec<bool>,
+    /// Holes are passed over.
+    pub(super) tolerant: bool,
     pub(super) rules: Rules,
 }
 
@@ -173,15 +185,22 @@ pub fn scan(queue: &Queue, layout: &LogLayout, epoch: u64, threads: usize) -> Re
     }
     let mut rings = Vec::with_capacity(journals);
     let mut transactions = Vec::new();
+    let mut beyond = Vec::new();
     for log in logs.into_values() {
         rings.push(log.ring);
         transactions.extend(log.transactions);
+        beyond.extend(log.beyond);
+    }
+    if layout.rules.recover_marks {
+        durable::follow_marks(&transactions, &mut rings);
     }
     let discarded = vec![false; transactions.len()];
     Ok(Scan {
         rings,
         transactions,
+        beyond,
         discarded,
+        tolerant: false,
         rules: layout.rules,
     })
 }
@@ -189,6 +208,7 @@ pub fn scan(queue: &Queue, layout: &LogLayout, epoch: u64, threads: usize) -> Re
 struct Log {
     ring: ScannedRing,
     transactions: Vec<LoggedTransaction>,
+    beyond: Vec<LoggedTransaction>,
 }
 
 fn scan_journal(queue: &Queue, layout: &LogLayout, epoch: u64, index: usize) -> Result<Log> {
@@ -218,12 +238,20 @@ fn scan_journal(queue: &Queue, layout: &LogLayout, epoch: u64, index: usize) -> 
         seed: layout.seed,
         rules: layout.rules,
     };
-    let (transactions, blocks) = Walk::new(queue, &header, &expected).run(tail)?;
+    let mut walk = Walk::new(queue, &header, &expected);
+    let (transactions, end) = walk.run(tail)?;
+    let beyond = if layout.clean {
+        Vec::new()
+    } else {
+        walk.beyond(&tail, &end)?
+    };
     let durable_upto = transactions
         .iter()
+        .chain(&beyond)
         .map(|transaction| transaction.durable_upto)
         .fold(before, u64::max);
     let ring = ScannedRing {
+        end: header.segments[end.segment].offset(end.offset.into()),
         start: RingStart {
             header: layout.headers[index],
             generation: header.generation,
@@ -233,19 +261,35 @@ fn scan_journal(queue: &Queue, layout: &LogLayout, epoch: u64, index: usize) -> 
         tail,
         durable_upto,
         checkpoint: if of_this_epoch { header.checkpoint } else { 0 },
-        next_number: transactions
-            .last()
-            .map_or(tail.number, |last| last.last + 1),
-        blocks,
+        next_number: end.number,
+        next_sequence: end.sequence,
+        blocks: end.blocks,
     };
-    Ok(Log { ring, transactions })
+    Ok(Log {
+        ring,
+        transactions,
+        beyond,
+    })
+}
+
+/// Where a log ends.
+#[derive(Debug)]
+pub(super) struct End {
+    /// Index of the segment, and block in it.
+    pub(super) segment: usize,
+    pub(super) offset: u32,
+    /// The transaction that is not there, and its first handle.
+    pub(super) sequence: u64,
+    pub(super) number: u64,
+    /// Blocks of the complete transactions before it.
+    blocks: u64,
 }
 
 /// The walk through one log.
-struct Walk<'a> {
+pub(super) struct Walk<'a> {
     reader: Reader<'a>,
-    segments: &'a [Lba],
-    segment_blocks: u32,
+    pub(super) segments: &'a [Lba],
+    pub(super) segment_blocks: u32,
     expected: &'a Expected,
     /// Which sequence seems to stand at the start of which segment; read when first needed.
     starts: Option<BTreeMap<u64, usize>>,
@@ -262,73 +306,94 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The complete transactions, and the blocks they take.
-    fn run(mut self, tail: TailPosition) -> Result<(Vec<LoggedTransaction>, u64)> {
+    /// The complete transactions, and where the log ends.
+    fn run(&mut self, tail: TailPosition) -> Result<(Vec<LoggedTransaction>, End)> {
         let mut found: Vec<LoggedTransaction> = Vec::new();
-        let mut blocks_of_all = 0;
-        let mut segment = to_usize(tail.segment);
-        let mut offset = tail.offset;
-        let mut sequence = tail.sequence;
-        let mut number = tail.number;
+        let mut end = End {
+            segment: to_usize(tail.segment),
+            offset: tail.offset,
+            sequence: tail.sequence,
+            number: tail.number,
+            blocks: 0,
+        };
         loop {
-            let mut here = self.transaction_at(segment, offset, sequence, number)?;
+            let mut here = self.expected_at(&end)?;
             if here.is_none()
-                && let Some(start) = self.segment_starting_with(sequence)?
+                && let Some(start) = self.starts()?.get(&end.sequence).copied()
             {
-                (segment, offset) = (start, 0);
-                here = self.transaction_at(segment, offset, sequence, number)?;
+                (end.segment, end.offset) = (start, 0);
+                here = self.expected_at(&end)?;
             }
-            let Some((parsed, blocks)) = here else {
-                return Ok((found, blocks_of_all));
+            let Some((transaction, blocks)) = here else {
+                return Ok((found, end));
             };
-            offset += blocks;
-            blocks_of_all += u64::from(blocks);
-            sequence += 1;
-            number = parsed.last + 1;
-            found.push(LoggedTransaction {
-                journal: self.expected.journal,
-                sequence: parsed.sequence,
-                first: parsed.first,
-                last: parsed.last,
-                marks: parsed.marks,
-                durable_upto: parsed.durable_upto,
-                records: parsed.records,
-            });
+            end.offset += blocks;
+            end.blocks += u64::from(blocks);
+            end.sequence += 1;
+            end.number = transaction.last + 1;
+            found.push(transaction);
         }
     }
 
-    /// The transaction at a place and its length, if it is complete and the expected one.
-    fn transaction_at(
+    /// The transaction that belongs there, if it is complete.
+    fn expected_at(&mut self, end: &End) -> Result<Option<(LoggedTransaction, u32)>> {
+        let (sequence, number) = (end.sequence, end.number);
+        let Some(blocks) = self.peek_at(end.segment, end.offset, |found| found == sequence)? else {
+            return Ok(None);
+        };
+        let transaction = self.open_at(end.segment, end.offset, blocks)?;
+        let transaction = transaction.filter(|transaction| transaction.first == number);
+        Ok(transaction.map(|transaction| (transaction, blocks)))
+    }
+
+    /// The length of the transaction that seems to stand there, if its sequence is a wanted one.
+    pub(super) fn peek_at(
         &mut self,
         segment: usize,
         offset: u32,
-        sequence: u64,
-        number: u64,
-    ) -> Result<Option<(ParsedTransaction, u32)>> {
+        wanted: impl FnOnce(u64) -> bool,
+    ) -> Result<Option<u32>> {
         let left = self.segment_blocks - offset;
         if left == 0 {
             return Ok(None);
         }
         let at = self.segments[segment].offset(offset.into());
         let head = peek(self.reader.blocks(at, 1, left)?, at, self.expected);
-        let Some((found, blocks)) = head else {
-            return Ok(None);
-        };
-        if found != sequence || blocks > left {
-            return Ok(None);
-        }
+        let head = head.filter(|(found, blocks)| *blocks <= left && wanted(*found));
+        Ok(head.map(|(_, blocks)| blocks))
+    }
+
+    /// The transaction of so many blocks that [`Walk::peek_at`] has seen there, if it is complete.
+    pub(super) fn open_at(
+        &mut self,
+        segment: usize,
+        offset: u32,
+        blocks: u32,
+    ) -> Result<Option<LoggedTransaction>> {
         assert!(
             blocks <= u32::MAX / BLOCK_BYTES_U32,
             "a segment is far smaller"
         );
+        let left = self.segment_blocks - offset;
+        let at = self.segments[segment].offset(offset.into());
         let parsed = open(self.reader.blocks(at, blocks, left)?, self.expected);
-        Ok(parsed
-            .filter(|parsed| parsed.first == number)
-            .map(|parsed| (parsed, blocks)))
+        Ok(parsed.map(|parsed| self.logged(parsed)))
     }
 
-    /// The segment whose start seems to hold transaction `sequence`.
-    fn segment_starting_with(&mut self, sequence: u64) -> Result<Option<usize>> {
+    fn logged(&self, parsed: ParsedTransaction) -> LoggedTransaction {
+        LoggedTransaction {
+            journal: self.expected.journal,
+            sequence: parsed.sequence,
+            first: parsed.first,
+            last: parsed.last,
+            marks: parsed.marks,
+            durable_upto: parsed.durable_upto,
+            records: parsed.records,
+        }
+    }
+
+    /// Which sequence seems to stand at the start of which segment.
+    pub(super) fn starts(&mut self) -> Result<&BTreeMap<u64, usize>> {
         if self.starts.is_none() {
             let mut starts = BTreeMap::new();
             for (index, segment) in self.segments.iter().enumerate() {
@@ -339,9 +404,6 @@ impl<'a> Walk<'a> {
             }
             self.starts = Some(starts);
         }
-        Ok(self
-            .starts
-            .as_ref()
-            .and_then(|starts| starts.get(&sequence).copied()))
+        Ok(self.starts.as_ref().expect("read above"))
     }
 }

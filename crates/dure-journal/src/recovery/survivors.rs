@@ -70,7 +70,7 @@ impl Scan {
         let Some(ring) = self.rings.get(mark.journal().index()) else {
             return Target::Missing;
         };
-        if mark.is_none() || mark.number() >= ring.next_number {
+        if mark.is_none() {
             return Target::Missing;
         }
         if mark.number() < ring.tail.number {
@@ -80,11 +80,12 @@ impl Scan {
         let index = self
             .transactions
             .partition_point(|transaction| (transaction.journal, transaction.last) < key);
-        let found = &self.transactions[index];
-        assert!(
-            found.journal == mark.journal() && found.first <= mark.number(),
-            "handle numbers of a scanned log have no gaps"
-        );
-        Target::Transaction(index)
+        match self.transactions.get(index) {
+            Some(found) if found.journal == mark.journal() && found.first <= mark.number() => {
+                Target::Transaction(index)
+            }
+            // Behind the end of its log, or in a hole.
+            _ => Target::Missing,
+        }
     }
 }

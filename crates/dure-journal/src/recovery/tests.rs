@@ -50,6 +50,8 @@ fn scan(tail: u64, logs: &[Vec<(u64, Vec<Mark>)>]) -> Scan {
             durable_upto: tail - 1,
             checkpoint: 0,
             next_number: first,
+            next_sequence: crate::units::to_u64(log.len()) + 1,
+            end: Lba::new(0),
             blocks: 0,
         });
     }
@@ -57,7 +59,9 @@ fn scan(tail: u64, logs: &[Vec<(u64, Vec<Mark>)>]) -> Scan {
     Scan {
         rings,
         transactions,
+        beyond: Vec::new(),
         discarded,
+        tolerant: false,
         rules: Rules::default(),
     }
 }

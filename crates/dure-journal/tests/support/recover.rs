@@ -45,9 +45,13 @@ pub(crate) fn read(queue: &Queue, rules: TestRules, threads: usize) -> Result<Re
         headers: (0..usize::try_from(volume.journals).unwrap())
             .map(header_at)
             .collect(),
+        clean: false,
         rules: rules.journal,
     };
     let scan = scan(queue, &layout, volume.epoch, threads).map_err(|error| error.to_string())?;
+    if let Some(hole) = scan.holes().first() {
+        return Err(hole.to_string());
+    }
     apply(&scan, &mut granules)?;
     Ok(Recovered {
         granules,

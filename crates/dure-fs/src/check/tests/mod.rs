@@ -6,6 +6,7 @@ mod counters;
 mod directories;
 pub(crate) mod disk;
 mod files;
+mod holes;
 mod hostile;
 mod journals;
 mod mounted;
@@ -104,6 +105,7 @@ fn every_kind_of_issue_has_a_test() {
         "Unreadable",     // a_block_that_cannot_be_read
         "NotClean",       // mounted.rs
         "ReplayFailed",   // mounted.rs
+        "LogHole",        // holes.rs
         "CountTooLarge",  // counters.rs
         "OrdinalTwice",   // directory/tests.rs
         "DataChecksum",   // a_page_that_changed_is_found_only_when_asked

@@ -20,6 +20,7 @@ const SAFE: CheckOptions<'_> = CheckOptions {
     data: super::Data::Skip,
     progress: None,
     threads: None,
+    recover: crate::Recover::Whole,
 };
 
 /// Repairs, and expects every issue mended and a clean second check.
