@@ -17,7 +17,7 @@ pub(super) fn xattrs(context: &mut Context<'_>, ino: Ino, record: &InodeRecord) 
     let root = Nid(record.xattr_root.get());
     // An inode without a name may hold a part of a stream: a large change that a crash has cut
     // short.
-    if let Some(stream) = chain(context, root, bytes, NodeUse::Xattr(ino))
+    if let Some(stream) = chain(context, root, bytes, NodeUse::Xattr(record.xattr_owner()))
         && record.nlink.get() > 0
         && let Some(offset) = bad_attribute(&stream)
     {

@@ -205,10 +205,10 @@ impl<'o> Context<'o> {
         image
     }
 
-    /// Compares the inode an image names as its owner with the one it hangs on; 0 says nothing.
+    /// Compares the inode an image names as its owner with the one it hangs on.
     pub(super) fn expect_inode(&mut self, nid: Nid, image: &NodeImage, by: NodeUse) {
         let got = image.owner;
-        if got.0 != 0 && got != by.inode() {
+        if got != by.inode() {
             self.issue(IssueKind::NodeOwner { nid, by, got });
         }
     }

@@ -154,6 +154,7 @@ fn type_rules(ino: Ino, record: &InodeRecord) -> [Rule; 8] {
     let parent_holds = match kind {
         DIRECTORY if ino == Ino::ROOT => parent == Ino::ROOT.0,
         DIRECTORY => parent != 0,
+        REGULAR if record.carries() => true,
         _ => parent == 0,
     };
     let long_holds = long == (kind == SYMLINK && size > to_u64(BODY_BYTES));

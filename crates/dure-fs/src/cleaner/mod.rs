@@ -23,7 +23,6 @@ mod replace;
 mod tests;
 
 use crate::error::Result;
-use crate::format::node::NodeKind;
 use crate::format::summary::{OWNER_NODE, OWNER_SLOT, SummaryEntry};
 use crate::node::NodeRef;
 use crate::space::{SpaceStatistics, VictimPolicy};
@@ -184,10 +183,7 @@ impl Volume {
             Some(node) => node,
             None => {
                 let entry = self.nat.entry(nid)?;
-                let Some(kind) = NodeKind::from_code(entry.kind_code()) else {
-                    return Ok(None);
-                };
-                match self.node(nid, kind) {
+                match self.any_node(nid) {
                     Ok(node) => node,
                     // Freed, or in another life, since the NAT was asked.
                     Err(_) if self.nat.entry(nid)? != entry => return Ok(None),

@@ -201,8 +201,8 @@ fn node_images_move_too() {
     fs.0.checkpoint().unwrap();
     for &nid in nids.iter().filter(|nid| nid.0 % 3 != 0) {
         let mut op = fs.0.op(OpKind::Write, OpClass::Delete, 1).unwrap();
-        let node = fs.0.node(nid, NodeKind::Blob).unwrap();
-        op.free_node(&node);
+        let node = fs.0.node(nid, NodeKind::Blob.of_none()).unwrap();
+        op.free_node(&node).unwrap();
         op.finish();
     }
     fs.0.checkpoint().unwrap();
@@ -211,7 +211,7 @@ fn node_images_move_too() {
     drop(fs);
     let fs = FileSystem::open(share(Arc::clone(&device)), options()).unwrap();
     for (number, &nid) in (0_u64..).zip(&nids).filter(|(_, nid)| nid.0 % 3 == 0) {
-        let node = fs.0.node(nid, NodeKind::Blob).unwrap();
+        let node = fs.0.node(nid, NodeKind::Blob.of_none()).unwrap();
         assert_eq!(node.read(0).payload()[..8], number.to_le_bytes());
     }
 }

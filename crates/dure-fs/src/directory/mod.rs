@@ -37,7 +37,7 @@ use crate::format::node::NodeKind;
 use crate::inode::{Access, Inode, InodeState, LockedInodes};
 use crate::namespace::LINKS_MAX;
 use crate::node::NodeRef;
-use crate::units::{Ino, JournalId, Mark, Nid, to_usize};
+use crate::units::{JournalId, Mark, Nid, to_usize};
 use crate::volume::{DirectoryRule, Volume};
 
 /// What a directory keeps in memory. Owner: [inode.state].
@@ -177,7 +177,7 @@ impl InodeState {
         if nid.0 == 0 {
             return Ok(None);
         }
-        let node = volume.bucket_node(nid, Ino(self.record.ino.get()))?;
+        let node = volume.node(nid, NodeKind::Bucket.of(self.record.number()))?;
         Ok(Some(self.directory.root.get_or_init(|| node).clone()))
     }
 }
@@ -243,21 +243,6 @@ impl Volume {
         Ok(())
     }
 
-    /// A bucket node of this directory.
-    fn bucket_node(&self, nid: Nid, directory: Ino) -> Result<NodeRef> {
-        let node = self.node(nid, NodeKind::Bucket)?;
-        if node.owner == directory {
-            Ok(node)
-        } else {
-            Err(Error::Corrupt {
-                what: format!("directory of bucket node {nid}"),
-                at: nid.0,
-                want: directory.0,
-                got: node.owner.0,
-            })
-        }
-    }
-
     /// Shows all bucket nodes, parents first. The caller holds the directory.
     pub(crate) fn walk_buckets(
         &self,
@@ -295,7 +280,7 @@ impl Volume {
         for index in 0..node.granule_count() {
             let child = node.look(index, |payload| bucket::header(payload).child.get());
             if child != 0 {
-                let child = self.bucket_node(Nid(child), node.owner)?;
+                let child = self.node(Nid(child), NodeKind::Bucket.of(node.owner))?;
                 self.walk_below(&child, level + 1, show)?;
             }
         }

@@ -9,7 +9,7 @@ use crate::format::bucket::{HEADER_BYTES, LEVELS_MAX};
 use crate::format::node::NodeKind;
 use crate::inode::InodeState;
 use crate::namespace::FileKind;
-use crate::node::NodeRef;
+use crate::node::{NodeRef, NodeRole};
 use crate::ranks::BUCKET;
 use crate::units::{Ino, Nid};
 use crate::volume::Volume;
@@ -169,26 +169,29 @@ impl Leaf {
 #[derive(Debug)]
 pub(crate) struct Sight {
     pub(crate) found: Found,
-    nid: Nid,
+    node: (Nid, NodeRole),
     index: u8,
 }
 
 impl Volume {
     /// The entry called `name`. The caller shares the directory.
     pub(crate) fn find(&self, directory: &InodeState, name: &[u8]) -> Result<Option<Sight>> {
+        let role = NodeKind::Bucket.of(directory.record.number());
         let sight =
             self.with_bucket(directory, self.hash_of(name), |(nid, index, _), payload| {
                 let found = found_in(payload, name).map_err(|error| corrupt(nid, error))?;
-                Ok(found.map(|found| Sight { found, nid, index }))
+                let node = (nid, role);
+                Ok(found.map(|found| Sight { found, node, index }))
             })?;
         Ok(sight.flatten())
     }
 
     /// Whether the name leads where it did. The caller has shared the directory since.
     pub(crate) fn holds(&self, sight: &Sight, name: &[u8]) -> Result<bool> {
-        let node = self.node(sight.nid, NodeKind::Bucket)?;
+        let (nid, role) = sight.node;
+        let node = self.node(nid, role)?;
         let found = found_in(node.read(sight.index).payload(), name);
-        let found = found.map_err(|error| corrupt(sight.nid, error))?;
+        let found = found.map_err(|error| corrupt(nid, error))?;
         Ok(found == Some(sight.found))
     }
 
@@ -207,7 +210,7 @@ impl Volume {
         let Some((nid, index, level)) = place else {
             return Ok(None);
         };
-        let node = self.node(nid, NodeKind::Bucket)?;
+        let node = self.node(nid, NodeKind::Bucket.of(directory.record.number()))?;
         Ok(Some(Leaf { node, index, level }))
     }
 
@@ -219,9 +222,10 @@ impl Volume {
         if root.0 == 0 {
             return Ok(false);
         }
+        let role = NodeKind::Bucket.of(directory.record.number());
         for index in (0_u8..).take(NodeKind::Bucket.granules()) {
             let mut header = [0; HEADER_BYTES];
-            self.load_from_node(root, NodeKind::Bucket, (index, 0), &mut header)?;
+            self.load_from_node(root, role, (index, 0), &mut header)?;
             if bucket::header(&header).entries.get() > 0 {
                 return Ok(true);
             }
@@ -255,7 +259,7 @@ impl Volume {
         let Some((nid, first, level)) = first else {
             return Ok(None);
         };
-        let node = self.node(nid, NodeKind::Bucket)?;
+        let node = self.node(nid, NodeKind::Bucket.of(directory.record.number()))?;
         let mut next = hash::bucket_end(from, level);
         for index in first + 1..node.granule_count() {
             let granule = node.read(index);
@@ -287,7 +291,7 @@ impl Volume {
         }
         for level in first..LEVELS_MAX {
             let index = hash::slot(hash, level);
-            let node = self.node(nid, NodeKind::Bucket)?;
+            let node = self.node(nid, NodeKind::Bucket.of(directory.record.number()))?;
             let granule = node.read(index);
             let child = Nid(bucket::header(granule.payload()).child.get());
             if child.0 == 0 {

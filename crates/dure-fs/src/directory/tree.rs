@@ -153,10 +153,11 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
         }
     }
 
-    fn node(&self, nid: Nid) -> Result<NodeRef> {
+    /// The child of a bucket node of inode `owner`.
+    fn node(&self, nid: Nid, owner: Ino) -> Result<NodeRef> {
         match self.born.iter().find(|node| node.nid == nid) {
             Some(node) => Ok(node.clone()),
-            None => self.volume.node(nid, NodeKind::Bucket),
+            None => self.volume.node(nid, NodeKind::Bucket.of(owner)),
         }
     }
 
@@ -222,7 +223,7 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
                 located.entry = entry;
                 return Ok(located);
             }
-            node = self.node(child)?;
+            node = self.node(child, root.owner)?;
         }
         Err(too_deep(root.nid))
     }
@@ -371,7 +372,7 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
             let above = &located.path[depth];
             let payload = self.op.edit(&above.node, above.index);
             bucket::set_stamps(payload, latest.unwrap_or(now), tree.set_number);
-            self.op.free_node(&place.node);
+            self.op.free_node(&place.node)?;
         }
         let place = &located.path[depth];
         let payload = self.op.edit(&place.node, place.index);
@@ -446,7 +447,7 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
         }
         for node in &nodes {
             self.spare = self.spare.checked_sub(1).ok_or(Attempt::Short)?;
-            self.op.free_node(node);
+            self.op.free_node(node)?;
         }
         Ok(())
     }

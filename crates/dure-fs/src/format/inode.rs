@@ -1,5 +1,6 @@
 //! The inode: one granule of an inode node.
 
+use crate::units::Ino;
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -92,6 +93,30 @@ const _: () = assert!(size_of::<InodeV1>() == 496);
 pub type InodeRecord = InodeV1;
 
 impl InodeRecord {
+    /// Its number.
+    #[must_use]
+    pub fn number(&self) -> Ino {
+        Ino(self.ino.get())
+    }
+
+    /// Whom the nodes of its extended attributes name as their owner: itself. A file without a name
+    /// that carries the attributes of another one (`xattr::large`) says in `parent` whose.
+    #[must_use]
+    pub fn xattr_owner(&self) -> Ino {
+        if self.carries() && self.parent.get() != 0 {
+            Ino(self.parent.get())
+        } else {
+            self.number()
+        }
+    }
+
+    /// Whether it may carry the attributes of another inode.
+    #[must_use]
+    pub fn carries(&self) -> bool {
+        let file = self.mode.get() >> 12 == 8;
+        file && self.nlink.get() == 0 && self.flags.get() & FLAG_ORPHAN != 0
+    }
+
     /// A granule that holds no inode.
     #[must_use]
     pub fn is_free(&self) -> bool {

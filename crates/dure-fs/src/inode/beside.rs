@@ -28,7 +28,7 @@ use crate::file::PendingMarks;
 use crate::format::inode::{InodeRecord, Time};
 use crate::namespace::FileKind;
 use crate::ranks::{ATTRIBUTES, EXTENDED, INODE};
-use crate::units::Mark;
+use crate::units::{Ino, Mark};
 use crate::volume::{AttributeRule, Volume};
 
 /// Attributes that are not in the state yet.
@@ -49,6 +49,8 @@ pub(crate) struct XattrPlace {
     /// The first node of their chain, or 0.
     pub(crate) root: u64,
     pub(crate) bytes: u32,
+    /// The inode that its nodes name.
+    pub(crate) owner: Ino,
     /// How often they have changed in this mount.
     pub(crate) changes: u64,
 }
@@ -59,6 +61,7 @@ impl XattrPlace {
         XattrPlace {
             root: record.xattr_root.get(),
             bytes: record.xattr_bytes.get(),
+            owner: record.xattr_owner(),
             changes,
         }
     }

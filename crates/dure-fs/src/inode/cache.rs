@@ -357,7 +357,7 @@ impl Volume {
         if let Some(found) = self.inodes.get(ino)? {
             return Ok(found);
         }
-        let node = self.node(ino.nid(), NodeKind::Inode)?;
+        let node = self.node(ino.nid(), NodeKind::Inode.of_none())?;
         let record = node.look(ino.index(), |payload| {
             InodeRecord::read_from_bytes(payload).expect("496 bytes")
         });

@@ -114,15 +114,19 @@ impl Volume {
         let record = inode.state.write().record;
         let mut chains = Vec::new();
         if record.xattr_root.get() != 0 {
-            chains.push(chain::load(self, record.xattr_root.get())?);
+            chains.push(chain::load(
+                self,
+                record.xattr_root.get(),
+                record.xattr_owner(),
+            )?);
         }
         if record.flags.get() & FLAG_LONG_LINK != 0 {
-            chains.push(chain::load(self, record.map_root.get())?);
+            chains.push(chain::load(self, record.map_root.get(), inode.ino)?);
         }
         let nodes: u32 = chains.iter().map(Chain::nodes).sum();
         let mut op = self.op(OpKind::Delete, OpClass::Delete, DELETE_NODES + nodes)?;
         let mut state = inode.state.write();
-        chains.iter().for_each(|chain| chain.free(&mut op));
+        chains.iter().try_for_each(|chain| chain.free(&mut op))?;
         self.free_inode(op, inode, &mut state);
         drop(state);
         self.inode_freed(inode);

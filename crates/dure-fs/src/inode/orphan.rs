@@ -5,6 +5,8 @@
 //! **Invariants.** A slot is on the free stack iff it is zero and nobody holds it. **On a crash**
 //! the slots that are not zero say what the next mount has to finish; it reads all of them.
 
+use std::collections::BTreeSet;
+
 use dure_sync::{CoreId, Mutex, PerCore};
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, IntoBytes};
@@ -16,12 +18,10 @@ use crate::node::{Node, NodeRef};
 use crate::op::{Op, OpKind};
 use crate::ranks::ORPHANS;
 use crate::space::OpClass;
-use crate::units::{Ino, Nid, to_u64};
+use crate::units::{Ino, Nid};
 use crate::volume::Volume;
 
 const SLOT_BYTES: usize = size_of::<OrphanSlot>();
-/// Nodes in a partition's chain; more than a volume has is a loop.
-const CHAIN_MAX: usize = 1 << 20;
 
 /// Where a slot is.
 #[derive(Debug, Clone)]
@@ -156,13 +156,14 @@ impl Volume {
     /// Reads all slots of all partitions; gives those that are taken.
     pub(crate) fn read_orphans(&self) -> Result<Vec<(OrphanPlace, OrphanSlot)>> {
         let mut taken = Vec::new();
+        let mut seen = BTreeSet::new();
         for number in 0..self.layout.journals {
             let partition = CoreId::new(u16::try_from(number).expect("at most 1000"));
             let mut next = 1 + u64::from(number);
-            for step in 0.. {
-                let node = self.node(Nid(next), NodeKind::Orphan)?;
-                if step >= CHAIN_MAX {
-                    return Err(loop_of(&node));
+            while next != 0 {
+                let node = self.node(Nid(next), NodeKind::Orphan.of_none())?;
+                if !seen.insert(node.nid) {
+                    return Err(met_twice(&node));
                 }
                 let mut list = self.orphans.lists.get(partition).lock();
                 for place in places(&node, partition) {
@@ -181,20 +182,17 @@ impl Volume {
                     U64::read_from_bytes(link).expect("8 bytes").get()
                 });
                 list.last = Some(node);
-                if next == 0 {
-                    break;
-                }
             }
         }
         Ok(taken)
     }
 }
 
-fn loop_of(node: &Node) -> Error {
+fn met_twice(node: &Node) -> Error {
     Error::Corrupt {
-        what: "chain of orphan nodes: a loop".into(),
+        what: format!("chains of orphan nodes that lead to node {}", node.nid),
         at: node.nid.0,
-        want: to_u64(CHAIN_MAX),
-        got: to_u64(CHAIN_MAX) + 1,
+        want: 1,
+        got: 2,
     }
 }

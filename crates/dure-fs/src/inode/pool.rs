@@ -164,7 +164,7 @@ impl FreeIno<'_> {
     /// The number and the node that holds it; in the operation's own node if the pools were empty.
     pub(crate) fn place(&mut self, op: &mut Op<'_>, volume: &Volume) -> Result<(Ino, NodeRef)> {
         if let Some(ino) = self.ino {
-            return Ok((ino, volume.node(ino.nid(), NodeKind::Inode)?));
+            return Ok((ino, volume.node(ino.nid(), NodeKind::Inode.of_none())?));
         }
         let node = op.new_node(NodeKind::Inode)?;
         let adopted = self.pools.pool(node.nid).lock().adopted.insert(node.nid);
@@ -242,7 +242,7 @@ impl Volume {
             let Some(nid) = self.nat.pop_inode_node(from) else {
                 return Ok(None);
             };
-            let node = self.node(nid, NodeKind::Inode)?;
+            let node = self.node(nid, NodeKind::Inode.of_none())?;
             self.inode_pools.adopt(&node);
         }
     }

@@ -307,6 +307,6 @@ impl FileSystem {
             self.0.known_targets.put(id, target);
             return Ok(target.to_vec());
         }
-        chain::load(&self.0, record.map_root.get())?.read(bytes)
+        chain::load(&self.0, record.map_root.get(), inode.ino)?.read(bytes)
     }
 }

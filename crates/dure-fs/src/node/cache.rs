@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use dure_sync::atomic::{AtomicUsize, Ordering};
 use dure_sync::{Arc, CachePadded, CoreId, Mutex, PerCore, SpreadLock};
 
-use super::{Lock, Node, NodeRef};
-use crate::format::node::NodeKind;
+use super::{Lock, Node, NodeRef, NodeRole};
 use crate::ranks::{DIRTY_NODES, NODE_SHARD};
 use crate::units::{Nid, to_usize};
 
@@ -86,19 +85,19 @@ impl NodeCache {
         Some(NodeRef::of(node))
     }
 
-    /// Copies bytes of granule `index` of a node of this kind, as they are at one moment; false: it
+    /// Copies bytes of granule `index` of a node in this role, as they are at one moment; false: it
     /// is not in memory. With `node_lock=optimistic` this writes nothing that another reader sees:
     /// the node stays where it is because the shard is held, shared, and is not counted.
     #[inline]
     pub(crate) fn load(
         &self,
         nid: Nid,
-        kind: NodeKind,
+        role: NodeRole,
         (index, at): (u8, usize),
         out: &mut [u8],
     ) -> bool {
         let shard = self.shard(nid).read();
-        let node = shard.nodes.get(&nid.0).filter(|node| node.kind == kind);
+        let node = shard.nodes.get(&nid.0).filter(|node| node.role() == role);
         let Some(node) = node else {
             return false;
         };
@@ -254,7 +253,7 @@ mod tests {
     use dure_sync::thread;
 
     use super::*;
-    use crate::format::node::NodeImage;
+    use crate::format::node::{NodeImage, NodeKind};
     use crate::node::NodeLock;
     use crate::{
         Background, FileKind, FileSystem, FormatOptions, InodeRef, MountOptions, NewInode, Stamp,

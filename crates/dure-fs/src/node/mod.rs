@@ -30,6 +30,26 @@ pub(crate) use reference::NodeRef;
 
 use lock::{Granule, Head, Lock};
 
+/// What a reference leads to: a node of this kind, which belongs to this inode all its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NodeRole {
+    pub(crate) kind: NodeKind,
+    /// `Ino(0)`: to none, as nodes of inodes and of orphan slots.
+    pub(crate) owner: Ino,
+}
+
+impl NodeKind {
+    /// A node of this kind that belongs to inode `owner`.
+    pub(crate) fn of(self, owner: Ino) -> NodeRole {
+        NodeRole { kind: self, owner }
+    }
+
+    /// A node of this kind that belongs to no inode.
+    pub(crate) fn of_none(self) -> NodeRole {
+        self.of(Ino(0))
+    }
+}
+
 /// Looks at a bucket that somebody holds, before sleeping for it, and turns of spinning between
 /// them: some microseconds, about one operation.
 const BUCKET_TRIES: u32 = 16;
@@ -67,6 +87,11 @@ pub(crate) struct Node {
 }
 
 impl Node {
+    /// What it is to those who may point to it.
+    pub(crate) fn role(&self) -> NodeRole {
+        self.kind.of(self.owner)
+    }
+
     /// A node as read from its image, or fresh.
     pub(crate) fn new(nid: Nid, image: NodeImage, policy: NodeLock) -> Node {
         let granules = image.versions().zip(image.payloads());

@@ -339,18 +339,27 @@ impl Op<'_> {
     }
 
     /// Ends the node's life when the operation finishes.
-    pub(crate) fn free_node(&mut self, node: &NodeRef) {
+    ///
+    /// # Errors
+    /// `Corrupt` when it has ended, or this operation ends it already: two pointers lead to it.
+    pub(crate) fn free_node(&mut self, node: &NodeRef) -> Result<()> {
         let new = self.born.iter().any(|(born, _)| born.is(node));
         assert!(
             !new,
             "node {} freed by the operation that made it",
             node.nid.0
         );
-        assert!(
-            self.freed.iter().all(|freed| freed.nid != node.nid),
-            "freed twice"
-        );
+        let here = self.freed.iter().any(|freed| freed.nid == node.nid);
+        if here || node.freed().is_some() {
+            return Err(Error::Corrupt {
+                what: format!("pointers of inode {} to node {}", node.owner, node.nid),
+                at: self.volume.nat.entry(node.nid)?.block().0,
+                want: 1,
+                got: 2,
+            });
+        }
         self.freed.push(node.clone());
+        Ok(())
     }
 
     /// Freshly allocated blocks now belong to these slots, which the caller writes with `edit`.

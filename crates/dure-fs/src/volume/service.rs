@@ -7,11 +7,11 @@ use dure_sync::{CoreId, clock};
 use super::{FileSystem, RecordPolicy, Settler, Volume, partition_of};
 use crate::error::{Error, Result};
 use crate::format::inode::Time;
-use crate::format::node::{NodeImage, NodeKind};
-use crate::node::{Node, NodeRef};
+use crate::format::node::NodeImage;
+use crate::node::{Node, NodeRef, NodeRole};
 use crate::op::OpKind;
 use crate::space::OpClass;
-use crate::units::{BLOCK_BYTES, Mark, Nid};
+use crate::units::{BLOCK_BYTES, Ino, Mark, Nid};
 use dure_block::Lba;
 
 /// Checkpoints a caller tries before it reports a full log.
@@ -115,27 +115,48 @@ impl Volume {
         self.stopped.get().map(String::as_str)
     }
 
-    /// The node `nid`, which must be of this kind.
+    /// The node `nid`, to which something points that expects it in this role. Whoever follows a
+    /// pointer asks here: one that leads to a node of another inode, of another kind, or whose life
+    /// has ended, is damage.
     ///
     /// # Errors
-    /// `Corrupt` when it is free or another kind; errors of reading it.
-    pub(crate) fn node(&self, nid: Nid, kind: NodeKind) -> Result<NodeRef> {
-        let node = match self.nodes.get(nid) {
-            Some(node) => node,
-            None => self.load_node(nid)?,
+    /// `Corrupt`, naming inode and node; errors of reading it.
+    pub(crate) fn node(&self, nid: Nid, role: NodeRole) -> Result<NodeRef> {
+        let node = self.any_node(nid)?;
+        let (want, got, what) = if node.kind != role.kind {
+            let kinds = (role.kind.code(), node.kind.code());
+            (u64::from(kinds.0), u64::from(kinds.1), "kind")
+        } else if node.owner != role.owner {
+            (role.owner.0, node.owner.0, "owner")
+        } else if let Some(version) = node.freed() {
+            (0, version, "end of life")
+        } else {
+            return Ok(node);
         };
-        if node.kind != kind {
-            return Err(Error::Corrupt {
-                what: format!("kind of node {}", nid.0),
-                at: self.nat.entry(nid)?.block().0,
-                want: u64::from(kind.code()),
-                got: u64::from(node.kind.code()),
-            });
-        }
-        Ok(node)
+        let by = match role.owner {
+            Ino(0) => String::new(),
+            owner => format!(", to which inode {owner} points"),
+        };
+        Err(Error::Corrupt {
+            what: format!("{what} of node {nid}{by}"),
+            at: self.nat.entry(nid)?.block().0,
+            want,
+            got,
+        })
     }
 
-    /// Copies bytes of a granule of the node `nid`, which must be of this kind. The one way down a
+    /// The node `nid`, whatever it is: for who has its number from a hint, and asks it.
+    ///
+    /// # Errors
+    /// `Corrupt` when it is free; errors of reading it.
+    pub(crate) fn any_node(&self, nid: Nid) -> Result<NodeRef> {
+        match self.nodes.get(nid) {
+            Some(node) => Ok(node),
+            None => self.load_node(nid),
+        }
+    }
+
+    /// Copies bytes of a granule of the node `nid`, which must have this role. The one way down a
     /// map: who has read a child's number in a node holds nothing of the node when he asks for the
     /// child.
     ///
@@ -145,13 +166,13 @@ impl Volume {
     pub(crate) fn load_from_node(
         &self,
         nid: Nid,
-        kind: NodeKind,
+        role: NodeRole,
         place: (u8, usize),
         out: &mut [u8],
     ) -> Result<()> {
-        if !self.nodes.load(nid, kind, place, out) {
+        if !self.nodes.load(nid, role, place, out) {
             // Not in memory, or not what it should be.
-            self.node(nid, kind)?.load(place, out);
+            self.node(nid, role)?.load(place, out);
         }
         Ok(())
     }

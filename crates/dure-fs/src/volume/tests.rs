@@ -56,7 +56,9 @@ fn change(fs: &FileSystem, nid: Nid, text: &[u8]) -> Mark {
     let mut op =
         fs.0.op(OpKind::Write, OpClass::Normal, 1)
             .expect("there is room");
-    let node = fs.0.node(nid, NodeKind::Blob).expect("it is there");
+    let node =
+        fs.0.node(nid, NodeKind::Blob.of_none())
+            .expect("it is there");
     op.edit(&node, 0)[..text.len()].copy_from_slice(text);
     op.finish()
 }
@@ -65,13 +67,17 @@ fn free(fs: &FileSystem, nid: Nid) -> Mark {
     let mut op =
         fs.0.op(OpKind::Write, OpClass::Delete, 1)
             .expect("there is room");
-    let node = fs.0.node(nid, NodeKind::Blob).expect("it is there");
-    op.free_node(&node);
+    let node =
+        fs.0.node(nid, NodeKind::Blob.of_none())
+            .expect("it is there");
+    op.free_node(&node).unwrap();
     op.finish()
 }
 
 fn text(fs: &FileSystem, nid: Nid, len: usize) -> Vec<u8> {
-    let node = fs.0.node(nid, NodeKind::Blob).expect("it is there");
+    let node =
+        fs.0.node(nid, NodeKind::Blob.of_none())
+            .expect("it is there");
     node.read(0).payload()[..len].to_vec()
 }
 
@@ -148,7 +154,7 @@ fn a_log_that_is_half_full_wakes_the_background() {
     for _ in 0..4 {
         for round in 0..capacity / 4 {
             let mut op = fs.0.op(OpKind::Write, OpClass::Normal, 1).unwrap();
-            let node = fs.0.node(nid, NodeKind::Blob).unwrap();
+            let node = fs.0.node(nid, NodeKind::Blob.of_none()).unwrap();
             op.edit(&node, 0).fill(u8::try_from(round % 250).unwrap());
             op.finish();
         }
@@ -315,7 +321,7 @@ fn a_dropped_operation_leaves_nothing() {
     let before = fs.0.space.statistics();
     for _ in 0..10_000 {
         let mut op = fs.0.op(OpKind::Write, OpClass::Normal, 3).unwrap();
-        let node = fs.0.node(nid, NodeKind::Blob).unwrap();
+        let node = fs.0.node(nid, NodeKind::Blob.of_none()).unwrap();
         op.edit(&node, 0)[0] = b'X';
         op.new_node(NodeKind::Leaf).unwrap();
     }
@@ -360,7 +366,7 @@ fn threads_change_their_own_and_common_nodes() {
                     let mut op = fs.0.op(OpKind::Write, OpClass::Normal, 1).unwrap();
                     let mut count = lock.lock();
                     *count += 1;
-                    let node = fs.0.node(common, NodeKind::Blob).unwrap();
+                    let node = fs.0.node(common, NodeKind::Blob.of_none()).unwrap();
                     op.edit(&node, 0)[..8].copy_from_slice(&count.to_le_bytes());
                     let second = op.finish();
                     drop(count);
@@ -405,7 +411,7 @@ fn a_slot_that_names_a_free_block_stops_the_volume_when_it_is_freed() {
     let fs = open(&device);
     let (nid, _) = make(&fs, b"owner");
     let mut op = fs.0.op(OpKind::Write, OpClass::Delete, 1).unwrap();
-    let node = fs.0.node(nid, NodeKind::Blob).unwrap();
+    let node = fs.0.node(nid, NodeKind::Blob.of_none()).unwrap();
     op.edit(&node, 0)[0] = b'O';
     let owner = crate::op::SlotRef {
         nid,
@@ -432,7 +438,7 @@ fn an_inode_with_impossible_fields_is_refused() {
     let root = Ino::ROOT;
     let refused = |at: usize, bytes: &[u8]| {
         let fs = open(&device);
-        let node = fs.0.node(root.nid(), NodeKind::Inode).unwrap();
+        let node = fs.0.node(root.nid(), NodeKind::Inode.of_none()).unwrap();
         let mut op = fs.0.op(OpKind::Write, OpClass::Normal, 1).unwrap();
         op.edit(&node, root.index())[at..at + bytes.len()].copy_from_slice(bytes);
         op.finish();

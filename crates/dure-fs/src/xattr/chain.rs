@@ -63,22 +63,23 @@ fn next_of(payload: &[u8]) -> u64 {
     header.next.get()
 }
 
-/// The chain that begins at node `root`; an empty one for 0. The caller holds the inode.
-pub(crate) fn load(volume: &Volume, root: u64) -> Result<Chain> {
+/// The chain of inode `owner` that begins at node `root`; an empty one for 0. The caller holds the
+/// inode.
+pub(crate) fn load(volume: &Volume, root: u64, owner: Ino) -> Result<Chain> {
     let mut chain = Chain::default();
     let mut next = root;
     while next != 0 {
-        if chain.nodes.len() == NODES_MAX {
+        let met = chain.nodes.iter().any(|node| node.nid == Nid(next));
+        if met || chain.nodes.len() == NODES_MAX {
             let limit = to_u64(NODES_MAX);
-            let what = "length of a chain of blob nodes".into();
             return Err(Error::Corrupt {
-                what,
-                at: root,
+                what: format!("length of a chain of blob nodes of inode {owner}"),
+                at: next,
                 want: limit,
                 got: limit + 1,
             });
         }
-        let node = volume.node(Nid(next), NodeKind::Blob)?;
+        let node = volume.node(Nid(next), NodeKind::Blob.of(owner))?;
         next = node.look(0, next_of);
         chain.nodes.push(node);
     }
@@ -113,8 +114,11 @@ impl Chain {
     }
 
     /// Frees all nodes.
-    pub(crate) fn free(&self, op: &mut Op<'_>) {
-        self.nodes.iter().for_each(|node| op.free_node(node));
+    ///
+    /// # Errors
+    /// As [`Op::free_node`].
+    pub(crate) fn free(&self, op: &mut Op<'_>) -> Result<()> {
+        self.nodes.iter().try_for_each(|node| op.free_node(node))
     }
 
     /// Whether one operation can turn the stream into `new`.
@@ -143,7 +147,7 @@ impl Chain {
         let pieces: Vec<&[u8]> = pieces(new).collect();
         let mut nodes = self.nodes.clone();
         for extra in nodes.drain(pieces.len().min(self.nodes.len())..) {
-            op.free_node(&extra);
+            op.free_node(&extra)?;
         }
         while nodes.len() < pieces.len() {
             nodes.push(op.new_node_of(NodeKind::Blob, owner)?);

@@ -5,7 +5,8 @@
 //! handles, from its end on, as the attributes of a *carrier*: a file without a name, in an orphan
 //! slot. Then one handle gives the chain to the inode, takes it from the carrier and frees the old
 //! one. **Invariants.** Every handle edits the carrier, so each depends on the one before it. Nodes
-//! written here name no owner: they change hands. **On a crash** the attributes are old or new:
+//! written here name the inode they are for; the carrier says in `parent` who that is.
+//! **On a crash** the attributes are old or new:
 //! until the last handle counts, what was written belongs to the carrier, and the mount deletes it.
 
 use super::Loaded;
@@ -17,7 +18,7 @@ use crate::inode::{Access, Inode, InodeRef, LockedInodes};
 use crate::namespace::Attempt;
 use crate::op::OpKind;
 use crate::space::OpClass;
-use crate::units::to_usize;
+use crate::units::{Ino, to_usize};
 use crate::volume::Volume;
 use zerocopy::little_endian::{U32, U64};
 
@@ -32,7 +33,7 @@ impl Volume {
         change: impl Fn(&mut Vec<u8>, &mut InodeRecord) -> Result<()>,
     ) -> std::result::Result<(), Attempt> {
         // Declared before the locks: its pin goes after them, and deletes it.
-        let carrier = self.carry(new)?;
+        let carrier = self.carry(new, inode.ino)?;
         let carrier = carrier.inode();
         let mut op = self.op(OpKind::Xattr, OpClass::Normal, 2 + loaded.chain.nodes())?;
         let mut locked = LockedInodes::lock([(inode, Access::Alone), (carrier, Access::Alone)]);
@@ -46,8 +47,9 @@ impl Volume {
         let mut bare = carrier.draft(locked.get(carrier));
         (record.xattr_root, record.xattr_bytes) = (bare.xattr_root, bare.xattr_bytes);
         (bare.xattr_root, bare.xattr_bytes) = (U64::ZERO, U32::ZERO);
+        bare.parent = U64::ZERO;
         assert_eq!(to_usize(u64::from(record.xattr_bytes.get())), new.len());
-        loaded.chain.free(&mut op);
+        loaded.chain.free(&mut op)?;
         record.ctime = op.time();
         inode.store(&mut op, &record);
         carrier.store(&mut op, &bare);
@@ -61,8 +63,8 @@ impl Volume {
         Ok(())
     }
 
-    /// A carrier with a chain that holds `stream`.
-    fn carry(&self, stream: &[u8]) -> std::result::Result<InodeRef, Attempt> {
+    /// A carrier with a chain that holds `stream`, of inode `owner` to be.
+    fn carry(&self, stream: &[u8], owner: Ino) -> std::result::Result<InodeRef, Attempt> {
         let carrier = self.carrier()?;
         let inode = carrier.inode();
         let pieces: Vec<&[u8]> = chain::pieces(stream).collect();
@@ -72,12 +74,13 @@ impl Volume {
             let mut op = self.op(OpKind::Xattr, OpClass::Normal, 1 + nodes)?;
             let mut state = inode.state.write();
             for piece in group.iter().rev() {
-                let node = op.new_node(NodeKind::Blob)?;
+                let node = op.new_node_of(NodeKind::Blob, owner)?;
                 chain::fill(op.edit(&node, 0), next, piece);
                 next = node.nid.0;
                 bytes += piece.len();
             }
             let mut record = inode.draft(&state);
+            record.parent = U64::new(owner.0);
             record.xattr_root = U64::new(next);
             record.xattr_bytes = U32::new(u32::try_from(bytes).expect("at most 128 KiB"));
             inode.store(&mut op, &record);

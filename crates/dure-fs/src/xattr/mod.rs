@@ -44,7 +44,7 @@ pub(crate) struct Loaded {
 
 /// Reads the attributes of an inode that the caller holds.
 pub(crate) fn load_held(volume: &Volume, place: XattrPlace) -> Result<Loaded> {
-    let chain = chain::load(volume, place.root)?;
+    let chain = chain::load(volume, place.root, place.owner)?;
     Ok(Loaded {
         stream: chain.read(to_usize(u64::from(place.bytes)))?,
         chain,

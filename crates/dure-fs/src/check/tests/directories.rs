@@ -28,7 +28,7 @@ fn too_deep() -> Disk {
             let child = LAST + u64::from(left);
             volume.bucket(nid, index).child.set(child);
             if left > 0 {
-                volume.add(child, NodeKind::Bucket);
+                volume.add_of(child, NodeKind::Bucket, SUB);
                 (nid, index) = (child, 3);
             }
         }
@@ -118,7 +118,7 @@ pub(super) const CASES: &[Case] = &[
             changed(|volume| {
                 // Two directories that contain each other and are named nowhere else.
                 for (ino, parent, buckets) in [(58, 59, 200), (59, 58, 201)] {
-                    volume.add(buckets, NodeKind::Bucket);
+                    volume.add_of(buckets, NodeKind::Bucket, ino);
                     volume.inode(ino, 0o040_755, |directory| {
                         directory.parent.set(parent);
                         directory.map_root.set(buckets);

@@ -141,7 +141,7 @@ pub(super) const CASES: &[Case] = &[
         kind: "BlobLength",
         make: || {
             changed(|volume| {
-                volume.add(99, NodeKind::Blob);
+                volume.add_of(99, NodeKind::Blob, LONG_LINK);
                 volume.payload(LINK_BLOB, 0)[0] = 99;
             })
         },

@@ -45,15 +45,15 @@ fn make(fs: &FileSystem, text: &[u8]) -> (Nid, Mark) {
 
 fn change(fs: &FileSystem, nid: Nid, text: &[u8]) -> Mark {
     let mut op = fs.0.op(OpKind::Write, OpClass::Normal, 1).unwrap();
-    let node = fs.0.node(nid, NodeKind::Blob).unwrap();
+    let node = fs.0.node(nid, NodeKind::Blob.of_none()).unwrap();
     op.edit(&node, 0)[..text.len()].copy_from_slice(text);
     op.finish()
 }
 
 fn free(fs: &FileSystem, nid: Nid) -> Mark {
     let mut op = fs.0.op(OpKind::Write, OpClass::Delete, 1).unwrap();
-    let node = fs.0.node(nid, NodeKind::Blob).unwrap();
-    op.free_node(&node);
+    let node = fs.0.node(nid, NodeKind::Blob.of_none()).unwrap();
+    op.free_node(&node).unwrap();
     op.finish()
 }
 

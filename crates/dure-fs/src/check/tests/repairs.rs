@@ -127,9 +127,9 @@ fn a_volume_without_a_free_block_keeps_its_wrong_counts() {
         file.size.set(2000 * 4096);
     });
     volume.entry(ROOT_BUCKETS, 58, "full", 8);
-    volume.add(400, NodeKind::Index);
+    volume.add_of(400, NodeKind::Index, 58);
     for leaf in 0..3 {
-        volume.add(401 + leaf, NodeKind::Leaf);
+        volume.add_of(401 + leaf, NodeKind::Leaf, 58);
         volume.payload(400, 0)[8 * usize::try_from(leaf).unwrap()] =
             0x91 + u8::try_from(leaf).unwrap();
         volume.payload(400, 0)[8 * usize::try_from(leaf).unwrap() + 1] = 1;

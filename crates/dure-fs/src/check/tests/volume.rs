@@ -207,7 +207,13 @@ impl TestVolume {
         self.next - 1
     }
 
-    /// A new node.
+    /// A new node of inode `owner`.
+    pub(crate) fn add_of(&mut self, nid: u64, kind: NodeKind, owner: u64) {
+        self.add(nid, kind);
+        self.nodes.get_mut(&Nid(nid)).unwrap().0.owner = Ino(owner);
+    }
+
+    /// A new node of no inode.
     pub(crate) fn add(&mut self, nid: u64, kind: NodeKind) {
         let block = BlockNo(self.take());
         self.nodes

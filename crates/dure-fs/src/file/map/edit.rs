@@ -145,7 +145,7 @@ impl<'a, 'v> MapEdit<'a, 'v> {
     pub(super) fn node(&self, nid: Nid, kind: NodeKind) -> Result<NodeRef> {
         match self.born.iter().find(|node| node.nid == nid) {
             Some(node) => Ok(node.clone()),
-            None => self.volume.node(nid, kind),
+            None => self.volume.node(nid, kind.of(self.inode.ino)),
         }
     }
 

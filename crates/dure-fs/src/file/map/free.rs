@@ -6,7 +6,7 @@ use zerocopy::IntoBytes;
 
 use super::edit::{MapEdit, leaf_owner};
 use super::path::{self, ChildPlace, SlotPlace};
-use super::read::{check_root, check_slot, slot_of};
+use super::read::{check_root, check_slot, no_children, slot_of};
 use crate::error::Result;
 use crate::format::node::NodeKind;
 use crate::format::slot::{DIRECT_SLOTS, INDEX_CHILDREN, LEAF_SLOTS, Slot};
@@ -105,22 +105,23 @@ impl MapEdit<'_, '_> {
         }
         if !others {
             self.forget_leaf();
-            self.free_branch(branch);
+            self.free_branch(branch)?;
         }
         Ok(u32::try_from(mapped.len()).expect("at most 320"))
     }
 
     /// Frees an emptied leaf and every index that has no other child.
-    fn free_branch(&mut self, branch: &Branch) {
-        self.op.free_node(&branch.leaf);
+    fn free_branch(&mut self, branch: &Branch) -> Result<()> {
+        self.op.free_node(&branch.leaf)?;
         for (index, place) in branch.above.iter().rev() {
             self.set_child(index, *place, Nid(0));
             if !self.is_empty(index) {
-                return;
+                return Ok(());
             }
-            self.op.free_node(index);
+            self.op.free_node(index)?;
         }
         (self.record.map_root, self.record.map_height) = (0.into(), 0.into());
+        Ok(())
     }
 
     fn is_empty(&self, index: &NodeRef) -> bool {
@@ -166,6 +167,9 @@ impl MapEdit<'_, '_> {
                 return Ok(found);
             }
             above.pop();
+        }
+        if page <= start {
+            return Err(no_children(self.volume, self.inode.ino, nid));
         }
         Ok(None)
     }

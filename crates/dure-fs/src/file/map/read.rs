@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::format::inode::InodeRecord;
 use crate::format::node::NodeKind;
 use crate::format::slot::{DIRECT_SLOTS, INDEX_CHILDREN, Slot};
-use crate::units::{BlockNo, Nid};
+use crate::units::{BlockNo, Ino, Nid};
 use crate::volume::Volume;
 
 /// Bytes of a granule of slots.
@@ -52,9 +52,10 @@ impl<'v> MapReader<'v> {
             Some((granule, slots)) if *granule == place.granule => slots,
             other => {
                 let slots = &mut other.insert((place.granule, [0; SLOTS_BYTES])).1;
-                let read =
-                    self.volume
-                        .load_from_node(leaf, NodeKind::Leaf, (place.granule, 0), slots);
+                let role = NodeKind::Leaf.of(record.number());
+                let read = self
+                    .volume
+                    .load_from_node(leaf, role, (place.granule, 0), slots);
                 if let Err(error) = read {
                     self.slots = None;
                     return Err(error);
@@ -129,7 +130,7 @@ impl<'v> MapReader<'v> {
         }
         let mut nid = Nid(record.map_root.get());
         for level in (2..=height).rev() {
-            nid = child(self.volume, nid, ChildPlace::toward(page, level))?;
+            nid = child(self.volume, record, nid, ChildPlace::toward(page, level))?;
             if nid.0 == 0 {
                 return Ok(level - 1);
             }
@@ -156,10 +157,10 @@ pub(super) fn check_root(record: &InodeRecord) -> Result<u32> {
 }
 
 /// A child of the index `nid`.
-fn child(volume: &Volume, nid: Nid, place: ChildPlace) -> Result<Nid> {
+fn child(volume: &Volume, record: &InodeRecord, nid: Nid, place: ChildPlace) -> Result<Nid> {
     let mut child = [0; size_of::<U64>()];
     let at = (place.granule, place.bytes().start);
-    volume.load_from_node(nid, NodeKind::Index, at, &mut child)?;
+    volume.load_from_node(nid, NodeKind::Index.of(record.number()), at, &mut child)?;
     Ok(nid_of(&child))
 }
 
@@ -177,7 +178,7 @@ fn leaf_of(volume: &Volume, record: &InodeRecord, page: u64) -> Result<Option<Ni
     }
     let mut nid = Nid(record.map_root.get());
     for level in (2..=height).rev() {
-        nid = child(volume, nid, ChildPlace::toward(page, level))?;
+        nid = child(volume, record, nid, ChildPlace::toward(page, level))?;
         if nid.0 == 0 {
             return Ok(None);
         }
@@ -191,19 +192,15 @@ fn next_leaf(volume: &Volume, record: &InodeRecord, page: u64) -> Result<Option<
     if path::height_for(page) > height {
         return Ok(None);
     }
-    below(
-        volume,
-        Nid(record.map_root.get()),
-        height,
-        DIRECT_SLOTS,
-        page,
-    )
+    let root = Nid(record.map_root.get());
+    below(volume, record.number(), root, height, DIRECT_SLOTS, page)
 }
 
 /// The same within the subtree of `nid`, whose first page is `start`. Depth is bounded by the
-/// height.
+/// height; an index without children is damage, so that nothing is searched in vain.
 fn below(
     volume: &Volume,
+    owner: Ino,
     nid: Nid,
     height: u32,
     start: u64,
@@ -219,17 +216,31 @@ fn below(
         let place = ChildPlace::nth(n);
         // A granule at a time: most of a sparse file's children are none.
         if granule != Some(place.granule) {
-            volume.load_from_node(nid, NodeKind::Index, (place.granule, 0), &mut children)?;
+            let role = NodeKind::Index.of(owner);
+            volume.load_from_node(nid, role, (place.granule, 0), &mut children)?;
             granule = Some(place.granule);
         }
         let below_it = nid_of(&children[place.bytes()]);
         if below_it.0 != 0
-            && let Some(found) = below(volume, below_it, height - 1, start + n * span, page)?
+            && let Some(found) = below(volume, owner, below_it, height - 1, start + n * span, page)?
         {
             return Ok(Some(found));
         }
     }
+    if page <= start {
+        return Err(no_children(volume, owner, nid));
+    }
     Ok(None)
+}
+
+/// An index that leads nowhere: none is kept.
+pub(super) fn no_children(volume: &Volume, owner: Ino, nid: Nid) -> Error {
+    Error::Corrupt {
+        what: format!("children of node {nid} in the block map of inode {owner}"),
+        at: volume.nat.entry(nid).map_or(0, |entry| entry.block().0),
+        want: 1,
+        got: 0,
+    }
 }
 
 /// The slot in 12 bytes.

@@ -8,10 +8,12 @@ use super::*;
 use crate::directory::bucket;
 use crate::format::bucket::BucketHeader;
 use crate::format::inode::InodeRecord;
+use crate::format::node::NodeKind;
 use crate::node::NodeRef;
 use crate::op::OpKind;
 use crate::space::OpClass;
-use crate::{Error, RenameMode};
+use crate::units::Nid;
+use crate::{Error, ReadMode, RenameMode, SeekTarget, Stamp, SyncScope, XattrMode};
 
 fn assert_corrupt<T>(result: Result<T>) {
     let error = result.err().expect("it is corrupt");
@@ -217,6 +219,139 @@ fn a_bucket_node_of_another_directory_is_refused() {
     let other = get(&fs, &fs.root().unwrap(), "two");
     assert_corrupt(fs.attributes(&other));
     assert_corrupt(fs.create(&other, b"new", &file()));
+}
+
+/// A file with a map of so many pages, in which every byte is `fill`.
+fn mapped(fs: &FileSystem, name: &[u8], pages: usize, fill: u8) -> InodeRef {
+    let made = fs.create(&fs.root().unwrap(), name, &file()).unwrap();
+    fs.write(&made, 0, &vec![fill; pages * 4096], Stamp::Set)
+        .unwrap();
+    fs.fsync(&made, SyncScope::All).unwrap();
+    made
+}
+
+/// Unmounts, if nothing refuses that, and mounts again: nothing is in memory.
+fn again(disk: &Disk, fs: FileSystem) -> FileSystem {
+    fs.close().unwrap();
+    drop(fs);
+    disk.mount()
+}
+
+fn bytes_of(fs: &FileSystem, inode: &InodeRef, pages: usize) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; pages * 4096];
+    let read = fs.read(inode, 0, &mut bytes, ReadMode::Cached)?;
+    bytes.truncate(read);
+    Ok(bytes)
+}
+
+/// Regression: one pointer of a file to the map of another one let it read and change that, and
+/// ended in an abort when both were removed.
+#[test]
+fn the_map_of_another_file_is_refused() {
+    let (disk, fs) = fresh();
+    let (own, other) = (mapped(&fs, b"own", 60, 1), mapped(&fs, b"two", 60, 2));
+    let root = own.inode().state.read().record.map_root;
+    change_record(&fs, &other, |record| record.map_root = root);
+    drop((own, other));
+    let fs = again(&disk, fs);
+    let top = fs.root().unwrap();
+    let (own, other) = (get(&fs, &top, "own"), get(&fs, &top, "two"));
+    assert_corrupt(bytes_of(&fs, &other, 60));
+    assert_corrupt(fs.0.truncate(&other, 4096 * 30));
+    let written = fs.write(&other, 4096 * 40, &[9; 4096], Stamp::Set);
+    assert_corrupt(written.and_then(|_| fs.fsync(&other, SyncScope::All)));
+    assert_eq!(bytes_of(&fs, &own, 60).unwrap(), vec![1; 60 * 4096]);
+    fs.unlink(&top, b"own").unwrap();
+}
+
+#[test]
+fn attributes_of_another_inode_are_refused() {
+    for bytes in [5000, 60_000] {
+        let disk = Disk::new(4096);
+        let fs = disk.mount();
+        let root = fs.root().unwrap();
+        let [own, other] = [b"own", b"two"].map(|name| {
+            let made = fs.create(&root, name, &file()).unwrap();
+            let value = vec![name[0]; bytes];
+            fs.set_xattr(&made, b"user.a", &value, XattrMode::Any)
+                .unwrap();
+            made
+        });
+        let theirs = own.inode().state.read().record;
+        change_record(&fs, &other, |record| record.xattr_root = theirs.xattr_root);
+        drop((own, other, root));
+        let fs = again(&disk, fs);
+        let root = fs.root().unwrap();
+        let (own, other) = (get(&fs, &root, "own"), get(&fs, &root, "two"));
+        assert_corrupt(fs.get_xattr(&other, b"user.a"));
+        assert_corrupt(fs.set_xattr(&other, b"user.a", b"x", XattrMode::Any));
+        let value = fs.get_xattr(&own, b"user.a").unwrap().unwrap();
+        assert_eq!(value, vec![b'o'; bytes]);
+    }
+}
+
+/// Regression: the second pointer to a node of the same file was an assertion that failed.
+#[test]
+fn two_pointers_to_one_node_of_a_map_are_noticed() {
+    let (_disk, fs) = fresh();
+    let twice = mapped(&fs, b"twice", 24 + 2 * 320, 7);
+    let nid = Nid(twice.inode().state.read().record.map_root.get());
+    let index = fs.0.node(nid, NodeKind::Index.of(twice.ino())).unwrap();
+    change_bucket(&fs, &index, 0, |payload| payload.copy_within(0..8, 8));
+    assert_corrupt(fs.0.truncate(&twice, 0));
+}
+
+#[test]
+fn an_index_that_leads_nowhere_is_noticed() {
+    let (disk, fs) = fresh();
+    let file = mapped(&fs, b"empty", 24 + 2 * 320, 7);
+    let nid = Nid(file.inode().state.read().record.map_root.get());
+    let index = fs.0.node(nid, NodeKind::Index.of(file.ino())).unwrap();
+    for granule in 0..index.granule_count() {
+        change_bucket(&fs, &index, granule, |payload| payload.fill(0));
+    }
+    drop((index, file));
+    let fs = again(&disk, fs);
+    let file = get(&fs, &fs.root().unwrap(), "empty");
+    assert_corrupt(fs.seek(&file, 24 * 4096, SeekTarget::Data));
+    assert_corrupt(fs.0.truncate(&file, 0));
+}
+
+/// Regression: a chain that leads back was freed twice.
+#[test]
+fn a_chain_of_attributes_that_leads_back_is_refused() {
+    let (disk, fs) = fresh();
+    let root = fs.root().unwrap();
+    let loops = fs.create(&root, b"loops", &file()).unwrap();
+    fs.set_xattr(&loops, b"user.a", &[1; 9000], XattrMode::Any)
+        .unwrap();
+    let nid = Nid(loops.inode().state.read().record.xattr_root.get());
+    let blob = fs.0.node(nid, NodeKind::Blob.of(loops.ino())).unwrap();
+    change_bucket(&fs, &blob, 0, |payload| {
+        payload[..8].copy_from_slice(&nid.0.to_le_bytes());
+    });
+    drop((blob, loops, root));
+    let fs = again(&disk, fs);
+    let root = fs.root().unwrap();
+    let loops = get(&fs, &root, "loops");
+    assert_corrupt(fs.get_xattr(&loops, b"user.a"));
+    assert_corrupt(fs.set_xattr(&loops, b"user.b", b"x", XattrMode::Any));
+    drop(loops);
+    fs.unlink(&root, b"loops").unwrap();
+}
+
+/// Regression: a loop of orphan nodes filled the memory with places before it was noticed.
+#[test]
+fn orphan_nodes_that_lead_to_each_other_are_refused() {
+    for to in [1, 2] {
+        let (disk, fs) = fresh();
+        let node = fs.0.node(Nid(2), NodeKind::Orphan.of_none()).unwrap();
+        change_bucket(&fs, &node, 6, |payload| payload[0] = to);
+        drop(node);
+        fs.close().unwrap();
+        drop(fs);
+        assert_corrupt(FileSystem::open(disk.device.clone(), options()));
+    }
 }
 
 fn nodes_of(fs: &FileSystem, directory: &InodeRef) -> usize {

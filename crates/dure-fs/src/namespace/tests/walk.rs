@@ -260,12 +260,8 @@ fn a_hundred_thousand_names() {
         .find(|child| *child != 0)
     {
         levels += 1;
-        node =
-            fs.0.node(
-                crate::units::Nid(child),
-                crate::format::node::NodeKind::Bucket,
-            )
-            .unwrap();
+        let role = node.role();
+        node = fs.0.node(crate::units::Nid(child), role).unwrap();
     }
     let per_bucket = count / buckets;
     assert!(

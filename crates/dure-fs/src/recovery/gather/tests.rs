@@ -30,7 +30,9 @@ fn change(fs: &FileSystem, nid: Nid, number: u64) {
     let mut op =
         fs.0.op(OpKind::Write, OpClass::Normal, 1)
             .expect("there is room");
-    let node = fs.0.node(nid, NodeKind::Blob).expect("it is there");
+    let node =
+        fs.0.node(nid, NodeKind::Blob.of_none())
+            .expect("it is there");
     let at = usize::try_from(number % 400).unwrap() * 8;
     op.edit(&node, 0)[at..at + 8].copy_from_slice(&number.to_le_bytes());
     op.finish();
