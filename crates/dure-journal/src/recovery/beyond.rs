@@ -81,8 +81,8 @@ impl Walk<'_> {
             let used: BTreeSet<usize> = starts.values().copied().collect();
             let mut unused = (0..count).filter(other).filter(|n| !used.contains(n));
             candidates.extend(unused.next());
-            let freed = starts.range(..tail.sequence).map(|(_, segment)| *segment);
-            candidates.extend(freed.filter(other).next());
+            let mut freed = starts.range(..tail.sequence).map(|(_, segment)| *segment);
+            candidates.extend(freed.find(other));
         }
         candidates.insert(end.segment);
         Ok(candidates)
