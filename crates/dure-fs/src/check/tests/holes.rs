@@ -222,7 +222,6 @@ fn each_damage(journals: u32) -> usize {
         FILES
     );
     assert!(all.len() >= 8, "{} transactions", all.len());
-    println!("{proven} of {} were known to be durable", all.len());
     all.len() - proven
 }
 
