@@ -9,10 +9,11 @@ use std::collections::BTreeSet;
 use zerocopy::FromBytes;
 
 use crate::format::bucket::{
-    BucketHeader, ENTRY_BYTES, ENTRY_HEADER_BYTES, EntryHeader, LEVELS_MAX, NAME_MAX,
+    BucketHeader, ENTRY_BYTES, ENTRY_HEADER_BYTES, EntryHeader, LEVELS_MAX,
 };
 use crate::format::inode::InodeRecord;
 use crate::format::node::{NodeImage, NodeKind};
+use crate::namespace::check_name;
 use crate::units::{GranuleId, Ino, Nid};
 
 use super::context::Context;
@@ -214,9 +215,7 @@ fn check_names(context: &mut Context<'_>, bucket: &Bucket, entries: &[Entry<'_>]
     let mut cookies = BTreeSet::new();
     for (entry, &hash) in entries.iter().zip(hashes) {
         let name = || escaped(entry.name);
-        let dots = entry.name == b"." || entry.name == b"..";
-        let bytes = entry.name.iter().any(|byte| *byte == 0 || *byte == b'/');
-        if dots || bytes || entry.name.len() > NAME_MAX {
+        if check_name(entry.name).is_err() {
             context.issue(IssueKind::NameInvalid {
                 directory,
                 name: name(),

@@ -15,6 +15,7 @@ use crate::format::bucket::{
 };
 use crate::format::inode::Time;
 use crate::format::node::NodeKind;
+use crate::namespace::check_name;
 use crate::units::Ino;
 
 /// `st_mode >> 12` of a directory.
@@ -130,15 +131,23 @@ fn pieces(payload: &[u8]) -> Result<Pieces<'_>> {
     })
 }
 
-/// The entries of a bucket, in no order.
+/// The entries of a bucket, in no order. Here bytes of the medium become names: those that cannot
+/// be one ("../x", "/x", "", ".") are refused, since whoever lists a directory uses them as names.
 pub(crate) fn entries(payload: &[u8]) -> Result<impl Iterator<Item = Result<Entry<'_>>>> {
     Ok(pieces(payload)?.filter_map(|piece| match piece {
-        Ok(piece) => piece.entry.map(Ok),
+        Ok(piece) => piece.entry.map(named),
         Err(malformed) => Some(Err(malformed)),
     }))
 }
 
-/// The entry called `name`.
+fn named(entry: Entry<'_>) -> Result<Entry<'_>> {
+    match check_name(entry.name) {
+        Ok(()) => Ok(entry),
+        Err(_) => Err(Malformed("a name that cannot be one")),
+    }
+}
+
+/// The entry called `name`, which is the caller's, so needs no check here.
 pub(crate) fn find<'a>(payload: &'a [u8], name: &[u8]) -> Result<Option<Entry<'a>>> {
     for piece in pieces(payload)? {
         if let Some(entry) = piece?.entry

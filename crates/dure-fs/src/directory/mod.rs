@@ -37,7 +37,7 @@ use crate::format::node::NodeKind;
 use crate::inode::{Access, Inode, InodeState, LockedInodes};
 use crate::namespace::LINKS_MAX;
 use crate::node::NodeRef;
-use crate::units::{JournalId, Mark, Nid, to_usize};
+use crate::units::{GranuleId, Ino, JournalId, Mark, Nid, to_usize};
 use crate::volume::{DirectoryRule, Volume};
 
 /// What a directory keeps in memory. Owner: [inode.state].
@@ -296,6 +296,20 @@ pub(crate) fn too_deep(nid: Nid) -> Error {
         at: nid.0,
         want,
         got: want + 1,
+    }
+}
+
+/// A bucket cannot be listed: its directory and place, as `dure check` names them.
+pub(crate) fn corrupt_listing(
+    directory: Ino,
+    bucket: GranuleId,
+    malformed: bucket::Malformed,
+) -> Error {
+    Error::Corrupt {
+        what: format!("directory {directory}, bucket {bucket}: {}", malformed.0),
+        at: bucket.nid.0,
+        want: 0,
+        got: 1,
     }
 }
 

@@ -3,7 +3,7 @@
 use dure_sync::MutexGuard;
 
 use super::bucket::{self, Entry};
-use super::{corrupt, hash, too_deep};
+use super::{corrupt, corrupt_listing, hash, too_deep};
 use crate::error::Result;
 use crate::format::bucket::{HEADER_BYTES, LEVELS_MAX};
 use crate::format::node::NodeKind;
@@ -11,7 +11,7 @@ use crate::inode::InodeState;
 use crate::namespace::FileKind;
 use crate::node::{NodeRef, NodeRole};
 use crate::ranks::BUCKET;
-use crate::units::{Ino, Nid};
+use crate::units::{GranuleId, Ino, Nid};
 use crate::volume::Volume;
 
 /// What a name leads to.
@@ -248,12 +248,16 @@ impl Volume {
         listing: &mut Listing,
     ) -> Result<Option<u64>> {
         let seed = self.layout.hash_seed;
+        let corrupt = |nid, index, error| {
+            let directory = Ino(directory.record.ino.get());
+            corrupt_listing(directory, GranuleId { nid, index }, error)
+        };
         let first = self.with_bucket(directory, from, |place, payload| {
-            let (nid, _, level) = place;
+            let (nid, index, level) = place;
             // Where the bucket begins before `from`, the entries there have been listed.
             let rest_of = (!hash::begins_bucket(from, level)).then_some(from);
             let added = listing.add(payload, seed, wanted, rest_of);
-            added.map_err(|error| corrupt(nid, error))?;
+            added.map_err(|error| corrupt(nid, index, error))?;
             Ok(place)
         })?;
         let Some((nid, first, level)) = first else {
@@ -267,7 +271,7 @@ impl Volume {
                 break;
             }
             let added = listing.add(granule.payload(), seed, wanted, None);
-            added.map_err(|error| corrupt(nid, error))?;
+            added.map_err(|error| corrupt(nid, index, error))?;
             next = next.and_then(|next| hash::bucket_end(next, level));
         }
         Ok(next)

@@ -1,34 +1,44 @@
 //! From a volume to the host.
 
 use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::Path;
 
 use dure_fs::FileKind;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
-use super::{Account, CHUNK, Callback, Progress, host};
+use super::host::Inode;
+use super::{Account, CHUNK, Callback, Progress};
 use crate::error::{Context, Result};
 use crate::file::{File, Seek};
 use crate::metadata::Metadata;
 use crate::session::Session;
+
+/// Set-user-id and set-group-id.
+const SET_ID: u32 = 0o6000;
 
 struct Get<'c> {
     session: &'c Session,
     account: Account<'c>,
     /// Whether the caller may give files away on the host.
     root: bool,
-    /// Where inodes with several names were copied to.
-    links: BTreeMap<u64, PathBuf>,
+    /// The host's directory in which the copy begins.
+    top: Inode,
+    /// Where inodes with several names were copied to: names below `top`.
+    links: BTreeMap<u64, Vec<OsString>>,
+    /// The names below `top` of what is being copied.
+    names: Vec<OsString>,
 }
 
 /// Copies what stands at `from` to `host`. A directory is merged into one that is there; anything
-/// else replaces what is there, unless that is a directory.
+/// else replaces what is there, unless that is a directory. Nothing outside of `host` is written,
+/// whatever the volume holds, and whoever may write below `host` at the same time.
 ///
-/// Owners are kept if the process is root's.
+/// If the process is root's, owners, set-id bits and devices are kept. Else all belongs to the
+/// caller, without set-id bits and attributes that are root's to set.
 ///
 /// # Errors
 /// The first failure, with the path it concerns; what was copied until then stays.
@@ -38,71 +48,122 @@ pub fn get(
     host: impl AsRef<Path>,
     callback: Callback<'_>,
 ) -> Result<Progress> {
+    let (from, host) = (from.as_ref(), host.as_ref());
     let account = Account {
         progress: Progress::default(),
         callback,
     };
-    let root = rustix::process::geteuid().is_root();
+    // `.`, `..` and `/` have no name: what is copied goes straight into them.
+    let name = host.file_name();
+    let parent = match (host.parent(), name) {
+        (Some(parent), Some(_)) if parent != Path::new("") => parent,
+        (_, Some(_)) => Path::new("."),
+        (_, None) => host,
+    };
     let mut get = Get {
         session,
         account,
-        root,
+        root: rustix::process::geteuid().is_root(),
+        top: Inode::directory_at(parent).at("write", parent)?,
         links: BTreeMap::new(),
+        names: Vec::new(),
     };
-    get.any(from.as_ref(), host.as_ref())?;
+    let top = Inode::directory_at(parent).at("write", parent)?;
+    match name {
+        Some(name) => get.any(from, &top, name, host)?,
+        None => get.merge(from, &top, host)?,
+    }
     Ok(get.account.progress)
 }
 
 impl Get<'_> {
-    fn any(&mut self, from: &Path, host: &Path) -> Result<()> {
+    /// Copies `from` to `name` in `directory`; `host` is what messages call it.
+    fn any(&mut self, from: &Path, directory: &Inode, name: &OsStr, host: &Path) -> Result<()> {
         let metadata = self.session.symlink_metadata(from)?;
+        self.names.push(name.to_owned());
         if !metadata.is_dir() {
-            clear(host).at("write", host)?;
-            if let Some(first) = self.links.get(&metadata.ino()) {
-                fs::hard_link(first, host).at("write", host)?;
+            directory.clear(name).at("write", host)?;
+            if self.is_linked(&metadata, directory, name, host)? {
+                self.names.pop();
                 return self.account.name_made().at("write", host);
             }
         }
-        match metadata.kind() {
-            FileKind::Directory => self.directory(from, host)?,
-            FileKind::File => self.file(from, host, metadata.len())?,
+        let made = match metadata.kind() {
+            FileKind::Directory => {
+                let made = directory.make_directory(name).at("write", host)?;
+                self.entries(from, &made, host)?;
+                made
+            }
+            FileKind::File => {
+                let (file, made) = directory.make_file(name).at("write", host)?;
+                self.content(from, &file, host, metadata.len())?;
+                made
+            }
             FileKind::Symlink => {
                 let target = self.session.read_link(from)?;
-                std::os::unix::fs::symlink(target, host).at("write", host)?;
+                directory.make_link(name, &target).at("write", host)?
             }
             kind => {
-                let kind = file_type(kind);
-                host::make_special(host, kind, metadata.rdev()).at("write", host)?;
+                let made = directory.make_special(name, file_type(kind), metadata.rdev());
+                made.at("write", host)?
             }
-        }
+        };
         if !metadata.is_dir() && metadata.nlink() > 1 {
-            self.links.insert(metadata.ino(), host.to_owned());
+            self.links.insert(metadata.ino(), self.names.clone());
         }
-        self.attributes(from, host, &metadata)?;
+        self.names.pop();
+        self.attributes(from, &made, host, &metadata)?;
         self.account.name_made().at("write", host)
     }
 
-    fn directory(&mut self, from: &Path, host: &Path) -> Result<()> {
-        match fs::DirBuilder::new().mode(0o700).create(host) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                if !fs::symlink_metadata(host).at("read", host)?.is_dir() {
-                    return Err(error).at("write", host);
-                }
-            }
-            made => made.at("write", host)?,
+    /// Copies the directory `from` into one that is there.
+    fn merge(&mut self, from: &Path, directory: &Inode, host: &Path) -> Result<()> {
+        let metadata = self.session.metadata(from)?;
+        if !metadata.is_dir() {
+            return Err(Errno::ISDIR).at("write", host);
         }
+        self.entries(from, directory, host)?;
+        self.attributes(from, directory, host, &metadata)?;
+        self.account.name_made().at("write", host)
+    }
+
+    /// Whether the inode was copied under another name and now has this one too.
+    fn is_linked(
+        &self,
+        metadata: &Metadata,
+        directory: &Inode,
+        name: &OsStr,
+        host: &Path,
+    ) -> Result<bool> {
+        let Some((first, parents)) = self
+            .links
+            .get(&metadata.ino())
+            .and_then(|names| names.split_last())
+        else {
+            return Ok(false);
+        };
+        let linked = || {
+            let mut at = None;
+            for parent in parents {
+                at = Some(at.as_ref().unwrap_or(&self.top).enter(parent)?);
+            }
+            directory.make_name(name, at.as_ref().unwrap_or(&self.top), first)
+        };
+        linked().at("write", host)?;
+        Ok(true)
+    }
+
+    fn entries(&mut self, from: &Path, directory: &Inode, host: &Path) -> Result<()> {
         for entry in self.session.read_dir(from)? {
             let entry = entry?;
-            self.any(&from.join(entry.file_name()), &host.join(entry.file_name()))?;
+            let name = entry.file_name();
+            self.any(&from.join(name), directory, name, &host.join(name))?;
         }
         Ok(())
     }
 
-    fn file(&mut self, from: &Path, host: &Path, len: u64) -> Result<()> {
+    fn content(&mut self, from: &Path, target: &fs::File, host: &Path, len: u64) -> Result<()> {
         let source = self.session.open(from)?;
-        let mut options = fs::OpenOptions::new();
-        let target = options.write(true).create_new(true).mode(0o600);
-        let target = target.open(host).at("write", host)?;
         let mut buffer = vec![0; CHUNK];
         let mut offset = 0;
         while let Some((start, end)) = next_data(&source, offset, len)? {
@@ -124,33 +185,46 @@ impl Get<'_> {
         target.set_len(len).at("write", host)
     }
 
-    fn attributes(&mut self, from: &Path, host: &Path, metadata: &Metadata) -> Result<()> {
+    fn attributes(
+        &mut self,
+        from: &Path,
+        made: &Inode,
+        host: &Path,
+        metadata: &Metadata,
+    ) -> Result<()> {
         if self.root {
-            let (uid, gid) = (Some(metadata.uid()), Some(metadata.gid()));
-            std::os::unix::fs::lchown(host, uid, gid).at("change the owner of", host)?;
+            let owned = made.set_owner(metadata.uid(), metadata.gid());
+            owned.at("change the owner of", host)?;
         }
         if !metadata.is_symlink() {
-            let mode = fs::Permissions::from_mode(metadata.mode());
-            fs::set_permissions(host, mode).at("change the mode of", host)?;
+            // A program of somebody else's image is not to run as whoever copies it.
+            let keeps = self.root || metadata.is_dir();
+            let mode = if keeps {
+                metadata.mode()
+            } else {
+                metadata.mode() & !SET_ID
+            };
+            made.set_permissions(fs::Permissions::from_mode(mode))
+                .at("change the mode of", host)?;
             for name in self.session.list_xattr(from)? {
-                let Some(value) = self.session.get_xattr(from, &name)? else {
-                    continue;
-                };
-                let taken = host::set_attribute(host, &name, &value);
-                if !taken.at("set an attribute of", host)? {
-                    self.account.progress.attributes_skipped += 1;
-                }
+                self.attribute(from, made, host, &name)?;
             }
         }
-        host::set_times(host, metadata).at("set the times of", host)
+        made.set_times(metadata).at("set the times of", host)
     }
-}
 
-/// Takes the old name away. A directory is not replaced by something else.
-fn clear(host: &Path) -> io::Result<()> {
-    match fs::remove_file(host) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+    fn attribute(&mut self, from: &Path, made: &Inode, host: &Path, name: &[u8]) -> Result<()> {
+        let Some(value) = self.session.get_xattr(from, name)? else {
+            return Ok(());
+        };
+        let mut taken = Ok(false);
+        if self.root || !super::is_privileged(name) {
+            taken = made.set_attribute(name, &value);
+        }
+        if !taken.at("set an attribute of", host)? {
+            self.account.progress.attributes_skipped += 1;
+        }
+        Ok(())
     }
 }
 

@@ -1,18 +1,242 @@
-//! The host's side of a copy: what std does not offer.
+//! The host's side of a copy: inodes that are open, and names in directories that are open.
+//!
+//! **Problem.** Whoever may write in a directory of the host can put a symbolic link in the place
+//! of what was just made or looked at there, and so send the copy elsewhere. **Structure.** A copy
+//! walks by descriptors: [`Inode::enter`] opens one name of an open directory and follows no link,
+//! and everything else is done to what is open. **Invariants.** A name is one component. Only the
+//! directory that the caller names is reached by a path, through links if it has them. **Crash.**
+//! Nothing is kept.
 
-use std::ffi::CString;
-use std::fs::File;
+use std::ffi::{CString, OsStr, OsString};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, SeekFrom, Timespec, Timestamps, XattrFlags, mknodat, seek,
-    utimensat,
+    AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, Uid,
+    XattrFlags, chownat, fstat, linkat, mkdirat, mknodat, openat, readlinkat, seek, symlinkat,
+    unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
 use crate::metadata::{FileTimes, Metadata, TimeChange, Timestamp};
+
+/// An inode of the host, open whatever its type and permissions are. Data is read and written
+/// through [`Inode::reopen`].
+#[derive(Debug)]
+pub(super) struct Inode(OwnedFd);
+
+/// Of what is opened: no link is followed, and neither is anything read or waited for.
+const LOOK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+/// Of what is made: the owner alone, until it is whole.
+const PRIVATE_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
+
+/// A name is one component: the volume's are checked where they are read, the host's by the kernel.
+fn one(name: &OsStr) -> &OsStr {
+    let bytes = name.as_bytes();
+    assert!(!bytes.contains(&b'/') && bytes != b".." && bytes != b".");
+    name
+}
+
+impl Inode {
+    /// What stands at `path`; a link itself.
+    pub(super) fn at(path: &Path) -> io::Result<Inode> {
+        Ok(Inode(openat(CWD, path, LOOK, Mode::empty())?))
+    }
+
+    /// The directory at `path`, which the caller named: links are followed.
+    pub(super) fn directory_at(path: &Path) -> io::Result<Inode> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Inode(openat(CWD, path, flags, Mode::empty())?))
+    }
+
+    /// What stands at `name` in this directory; a link itself.
+    pub(super) fn enter(&self, name: &OsStr) -> io::Result<Inode> {
+        Ok(Inode(openat(&self.0, one(name), LOOK, Mode::empty())?))
+    }
+
+    /// Its attributes.
+    pub(super) fn stat(&self) -> io::Result<Stat> {
+        Ok(fstat(&self.0)?)
+    }
+
+    /// Its type.
+    pub(super) fn kind(&self) -> io::Result<FileType> {
+        Ok(FileType::from_raw_mode(self.stat()?.st_mode))
+    }
+
+    /// The names in this directory, sorted.
+    pub(super) fn names(&self) -> io::Result<Vec<OsString>> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut names = Vec::new();
+        for entry in Dir::new(openat(&self.0, ".", flags, Mode::empty())?)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                names.push(OsStr::from_bytes(name).to_owned());
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// The target of this link.
+    pub(super) fn target(&self) -> io::Result<OsString> {
+        let target = readlinkat(&self.0, "", Vec::new())?;
+        Ok(OsStr::from_bytes(target.as_bytes()).to_owned())
+    }
+
+    /// This regular file, to read its content.
+    pub(super) fn reopen(&self) -> io::Result<File> {
+        OpenOptions::new().read(true).open(self.path())
+    }
+
+    /// By which this inode, and no other, is opened.
+    fn path(&self) -> PathBuf {
+        format!("/proc/self/fd/{}", self.0.as_raw_fd()).into()
+    }
+
+    /// Makes a directory in this one, or finds one there. The owner alone may use a new one.
+    pub(super) fn make_directory(&self, name: &OsStr) -> io::Result<Inode> {
+        let made = mkdirat(&self.0, one(name), Mode::RWXU);
+        let directory = match made {
+            Ok(()) | Err(Errno::EXIST) => self.enter(name)?,
+            Err(errno) => return Err(errno.into()),
+        };
+        match directory.kind()? {
+            FileType::Directory => Ok(directory),
+            _ => Err(Errno::EXIST.into()),
+        }
+    }
+
+    /// Makes a regular file, where there is no name yet, for the owner alone.
+    pub(super) fn make_file(&self, name: &OsStr) -> io::Result<(File, Inode)> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let file = openat(&self.0, one(name), flags | OFlags::CLOEXEC, PRIVATE_FILE)?;
+        let inode = Inode(file.as_fd().try_clone_to_owned()?);
+        Ok((file.into(), inode))
+    }
+
+    /// Makes a symbolic link.
+    pub(super) fn make_link(&self, name: &OsStr, target: &Path) -> io::Result<Inode> {
+        symlinkat(target, &self.0, one(name))?;
+        self.just_made(name, FileType::Symlink)
+    }
+
+    /// Makes a special file, for the owner alone.
+    pub(super) fn make_special(
+        &self,
+        name: &OsStr,
+        kind: FileType,
+        rdev: u64,
+    ) -> io::Result<Inode> {
+        mknodat(&self.0, one(name), kind, PRIVATE_FILE, rdev)?;
+        self.just_made(name, kind)
+    }
+
+    /// What was just made without a descriptor. Somebody who may write here may have put another
+    /// inode there since, a second name of somebody else's: that is none of ours.
+    fn just_made(&self, name: &OsStr, kind: FileType) -> io::Result<Inode> {
+        let made = self.enter(name)?;
+        let found = made.stat()?;
+        let ours = found.st_uid == rustix::process::geteuid().as_raw() && found.st_nlink == 1;
+        if !ours || FileType::from_raw_mode(found.st_mode) != kind {
+            return Err(io::Error::other("somebody else replaced it meanwhile"));
+        }
+        Ok(made)
+    }
+
+    /// Gives what stands at `name` in `directory` another name here.
+    pub(super) fn make_name(
+        &self,
+        name: &OsStr,
+        directory: &Inode,
+        first: &OsStr,
+    ) -> io::Result<()> {
+        let (first, name) = (one(first), one(name));
+        Ok(linkat(
+            &directory.0,
+            first,
+            &self.0,
+            name,
+            AtFlags::empty(),
+        )?)
+    }
+
+    /// Takes a name away, if it is there. That of a directory stays.
+    pub(super) fn clear(&self, name: &OsStr) -> io::Result<()> {
+        match unlinkat(&self.0, one(name), AtFlags::empty()) {
+            Err(errno) if errno != Errno::NOENT => Err(errno.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sets its owner and group.
+    pub(super) fn set_owner(&self, uid: u32, gid: u32) -> io::Result<()> {
+        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+        Ok(chownat(
+            &self.0,
+            "",
+            Some(uid),
+            Some(gid),
+            AtFlags::EMPTY_PATH,
+        )?)
+    }
+
+    /// Sets its permission bits; it is no link.
+    pub(super) fn set_permissions(&self, permissions: Permissions) -> io::Result<()> {
+        std::fs::set_permissions(self.path(), permissions)
+    }
+
+    /// Sets its access and modification time.
+    pub(super) fn set_times(&self, metadata: &Metadata) -> io::Result<()> {
+        let spec = |time: Timestamp| Timespec {
+            tv_sec: time.secs,
+            tv_nsec: time.nanos.into(),
+        };
+        let times = Timestamps {
+            last_access: spec(metadata.accessed()),
+            last_modification: spec(metadata.modified()),
+        };
+        Ok(utimensat(&self.0, "", &times, AtFlags::EMPTY_PATH)?)
+    }
+
+    /// Its extended attributes; none where the file system has none. It is no link.
+    pub(super) fn attributes(&self) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let path = self.path();
+        let names = match grown(|room| rustix::fs::listxattr(&path, room)) {
+            Ok(names) => names,
+            Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
+            Err(errno) => return Err(errno.into()),
+        };
+        let mut all = Vec::new();
+        for name in names
+            .split(|byte| *byte == 0)
+            .filter(|name| !name.is_empty())
+        {
+            let text = CString::new(name).expect("split at every zero");
+            match grown(|room| rustix::fs::getxattr(&path, text.as_c_str(), room)) {
+                Ok(value) => all.push((name.to_vec(), value)),
+                // Removed meanwhile, or not for this caller.
+                Err(Errno::NODATA) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(all)
+    }
+
+    /// Sets an extended attribute; says whether the file system takes it. It is no link.
+    pub(super) fn set_attribute(&self, name: &[u8], value: &[u8]) -> io::Result<bool> {
+        let name = CString::new(name).map_err(|_| Errno::INVAL)?;
+        match rustix::fs::setxattr(self.path(), name.as_c_str(), value, XattrFlags::empty()) {
+            Ok(()) => Ok(true),
+            Err(Errno::OPNOTSUPP) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
 
 /// The next range of data at or after `offset`, before `end`. Where the file system knows no holes,
 /// all is data.
@@ -33,67 +257,16 @@ pub(super) fn next_data(file: &File, offset: u64, end: u64) -> io::Result<Option
 }
 
 /// Access and modification time, exactly.
-pub(super) fn times(metadata: &std::fs::Metadata) -> FileTimes {
-    let time = |secs: i64, nanos: i64| {
+pub(super) fn times(found: &Stat) -> FileTimes {
+    let time = |secs: i64, nanos: u64| {
         TimeChange::Set(Timestamp {
             secs,
             nanos: u32::try_from(nanos).unwrap_or(0),
         })
     };
     FileTimes {
-        accessed: time(metadata.atime(), metadata.atime_nsec()),
-        modified: time(metadata.mtime(), metadata.mtime_nsec()),
-    }
-}
-
-/// Sets access and modification time; a symbolic link's own.
-pub(super) fn set_times(path: &Path, metadata: &Metadata) -> io::Result<()> {
-    let spec = |time: Timestamp| Timespec {
-        tv_sec: time.secs,
-        tv_nsec: time.nanos.into(),
-    };
-    let times = Timestamps {
-        last_access: spec(metadata.accessed()),
-        last_modification: spec(metadata.modified()),
-    };
-    Ok(utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)?)
-}
-
-/// Makes a special file.
-pub(super) fn make_special(path: &Path, kind: FileType, rdev: u64) -> io::Result<()> {
-    Ok(mknodat(CWD, path, kind, Mode::RUSR | Mode::WUSR, rdev)?)
-}
-
-/// Extended attributes of `path` itself; none where the file system has none.
-pub(super) fn attributes(path: &Path) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
-    let names = match grown(|room| rustix::fs::llistxattr(path, room)) {
-        Ok(names) => names,
-        Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
-        Err(errno) => return Err(errno.into()),
-    };
-    let mut all = Vec::new();
-    for name in names
-        .split(|byte| *byte == 0)
-        .filter(|name| !name.is_empty())
-    {
-        let text = CString::new(name).expect("split at every zero");
-        match grown(|room| rustix::fs::lgetxattr(path, text.as_c_str(), room)) {
-            Ok(value) => all.push((name.to_vec(), value)),
-            // Removed meanwhile, or not for this caller.
-            Err(Errno::NODATA) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-    }
-    Ok(all)
-}
-
-/// Sets an extended attribute; says whether the file system takes it.
-pub(super) fn set_attribute(path: &Path, name: &[u8], value: &[u8]) -> io::Result<bool> {
-    let name = CString::new(name).map_err(|_| Errno::INVAL)?;
-    match rustix::fs::lsetxattr(path, name.as_c_str(), value, XattrFlags::empty()) {
-        Ok(()) => Ok(true),
-        Err(Errno::OPNOTSUPP) => Ok(false),
-        Err(errno) => Err(errno.into()),
+        accessed: time(found.st_atime, found.st_atime_nsec),
+        modified: time(found.st_mtime, found.st_mtime_nsec),
     }
 }
 

@@ -1,11 +1,12 @@
 //! Copies of whole trees between the host and a volume: what `dure put` and `dure get` do.
 //!
-//! **Problem.** A copy that forgets hard links, holes or nanoseconds is not the same tree.
-//! **Structure.** `put` reads the host and writes the volume, `get` the reverse; both walk depth
-//! first, by path, and share the account in [`Progress`]. **Invariants.** Content first, then
-//! owner, mode (a change of owner clears set-id bits), attributes, and times last; those of a
-//! directory after its entries. Names that lead to one inode lead to one inode in the copy. **On a
-//! crash** the part copied so far is there as far as it was made durable; nothing is synced here,
+//! **Problem.** A copy that forgets hard links, holes or nanoseconds is not the same tree; one that
+//! is led out of its destination by names or links is an attack. **Structure.** `put` reads the
+//! host and writes the volume, `get` the reverse; both walk depth first, the volume by path, the
+//! host by open directories (`host`), and share the account in [`Progress`]. **Invariants.**
+//! Content first, then owner, mode (a change of owner clears set-id bits), attributes, and times
+//! last; those of a directory after its entries. Names that lead to one inode lead to one inode in
+//! the copy. On the host no link is followed below what the caller named. **On a crash** the part copied so far is there as far as it was made durable; nothing is synced here,
 //! the caller decides that.
 
 mod get;
@@ -20,6 +21,11 @@ pub use get::get;
 pub use put::put;
 
 use crate::error::Cause;
+
+/// Whether only root may set this extended attribute.
+fn is_privileged(name: &[u8]) -> bool {
+    name.starts_with(b"trusted.") || name.starts_with(b"security.")
+}
 
 /// Bytes copied at a time.
 const CHUNK: usize = 1 << 20;

@@ -1,15 +1,15 @@
 //! From the host to a volume.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::{self, Read, Seek};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use dure_fs::XattrMode;
+use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 
-use super::{Account, CHUNK, Callback, Progress, host};
+use super::host::{self, Inode};
+use super::{Account, CHUNK, Callback, Progress};
 use crate::create::Special;
 use crate::error::{Context, Result};
 use crate::session::Session;
@@ -22,7 +22,8 @@ struct Put<'c> {
 }
 
 /// Copies what stands at `host` to `to`. A directory is merged into one that is there; anything
-/// else replaces what is there, unless that is a directory.
+/// else replaces what is there, unless that is a directory. Nothing outside of `host` is read,
+/// whoever may write below it at the same time.
 ///
 /// Owners are kept if the session is root's.
 ///
@@ -43,36 +44,40 @@ pub fn put(
         account,
         links: BTreeMap::new(),
     };
-    put.any(host.as_ref(), to.as_ref())?;
+    let host = host.as_ref();
+    put.any(&Inode::at(host).at("read", host)?, host, to.as_ref())?;
     Ok(put.account.progress)
 }
 
 impl Put<'_> {
-    fn any(&mut self, host: &Path, to: &Path) -> Result<()> {
-        let metadata = fs::symlink_metadata(host).at("read", host)?;
-        let kind = metadata.file_type();
-        let inode = (metadata.dev(), metadata.ino());
-        if !kind.is_dir() {
+    /// Copies `source`, which messages call `host`.
+    fn any(&mut self, source: &Inode, host: &Path, to: &Path) -> Result<()> {
+        let found = source.stat().at("read", host)?;
+        let kind = FileType::from_raw_mode(found.st_mode);
+        let inode = (found.st_dev, found.st_ino);
+        if kind != FileType::Directory {
             self.clear(to)?;
             if let Some(first) = self.links.get(&inode) {
                 self.session.hard_link(first, to)?;
                 return self.account.name_made().at("write", to);
             }
         }
-        if kind.is_dir() {
-            self.directory(host, to)?;
-        } else if kind.is_file() {
-            self.file(host, to, metadata.len())?;
-        } else if kind.is_symlink() {
-            self.session
-                .symlink(fs::read_link(host).at("read", host)?, to)?;
-        } else {
-            self.session.mknod(to, special(&metadata), 0o600)?;
+        match kind {
+            FileType::Directory => self.directory(source, host, to)?,
+            FileType::RegularFile => {
+                let len = u64::try_from(found.st_size).unwrap_or(0);
+                self.file(source, host, to, len)?;
+            }
+            FileType::Symlink => {
+                let target = source.target().at("read", host)?;
+                self.session.symlink(target, to)?;
+            }
+            kind => self.session.mknod(to, special(kind, &found), 0o600)?,
         }
-        if !kind.is_dir() && metadata.nlink() > 1 {
+        if kind != FileType::Directory && found.st_nlink > 1 {
             self.links.insert(inode, to.to_owned());
         }
-        self.attributes(host, to, &metadata)?;
+        self.attributes(source, host, to, &found)?;
         self.account.name_made().at("write", to)
     }
 
@@ -84,7 +89,7 @@ impl Put<'_> {
         }
     }
 
-    fn directory(&mut self, host: &Path, to: &Path) -> Result<()> {
+    fn directory(&mut self, source: &Inode, host: &Path, to: &Path) -> Result<()> {
         match self.session.create_dir_with_mode(to, 0o700) {
             Err(error) if error.errno() == Errno::EXIST.raw_os_error() => {
                 if !self.session.symlink_metadata(to)?.is_dir() {
@@ -93,19 +98,16 @@ impl Put<'_> {
             }
             made => made?,
         }
-        let mut names = Vec::new();
-        for entry in fs::read_dir(host).at("read", host)? {
-            names.push(entry.at("read", host)?.file_name());
-        }
-        names.sort();
-        for name in names {
-            self.any(&host.join(&name), &to.join(&name))?;
+        for name in source.names().at("read", host)? {
+            let below = host.join(&name);
+            let entry = source.enter(&name).at("read", &below)?;
+            self.any(&entry, &below, &to.join(&name))?;
         }
         Ok(())
     }
 
-    fn file(&mut self, host: &Path, to: &Path, len: u64) -> Result<()> {
-        let mut source = fs::File::open(host).at("read", host)?;
+    fn file(&mut self, source: &Inode, host: &Path, to: &Path, len: u64) -> Result<()> {
+        let mut source = source.reopen().at("read", host)?;
         let target = self.session.create(to)?;
         let mut buffer = vec![0; CHUNK];
         let mut offset = 0;
@@ -127,19 +129,18 @@ impl Put<'_> {
         target.set_len(len)
     }
 
-    fn attributes(&mut self, host: &Path, to: &Path, metadata: &fs::Metadata) -> Result<()> {
+    fn attributes(&mut self, source: &Inode, host: &Path, to: &Path, found: &Stat) -> Result<()> {
         let root = self.session.credentials().is_root();
         if root {
             self.session
-                .lchown(to, Some(metadata.uid()), Some(metadata.gid()))?;
+                .lchown(to, Some(found.st_uid), Some(found.st_gid))?;
         }
-        if metadata.file_type().is_symlink() {
-            return self.session.set_symlink_times(to, host::times(metadata));
+        if FileType::from_raw_mode(found.st_mode) == FileType::Symlink {
+            return self.session.set_symlink_times(to, host::times(found));
         }
-        self.session.set_permissions(to, metadata.mode() & 0o7777)?;
-        for (name, value) in host::attributes(host).at("read attributes of", host)? {
-            let privileged = name.starts_with(b"trusted.") || name.starts_with(b"security.");
-            if privileged && !root {
+        self.session.set_permissions(to, found.st_mode & 0o7777)?;
+        for (name, value) in source.attributes().at("read attributes of", host)? {
+            if super::is_privileged(&name) && !root {
                 self.account.progress.attributes_skipped += 1;
                 continue;
             }
@@ -150,19 +151,15 @@ impl Put<'_> {
                 set => set?,
             }
         }
-        self.session.set_times(to, host::times(metadata))
+        self.session.set_times(to, host::times(found))
     }
 }
 
-fn special(metadata: &fs::Metadata) -> Special {
-    let kind = metadata.file_type();
-    if kind.is_char_device() {
-        Special::CharacterDevice(metadata.rdev())
-    } else if kind.is_block_device() {
-        Special::BlockDevice(metadata.rdev())
-    } else if kind.is_socket() {
-        Special::Socket
-    } else {
-        Special::Fifo
+fn special(kind: FileType, found: &Stat) -> Special {
+    match kind {
+        FileType::CharacterDevice => Special::CharacterDevice(found.st_rdev),
+        FileType::BlockDevice => Special::BlockDevice(found.st_rdev),
+        FileType::Socket => Special::Socket,
+        _ => Special::Fifo,
     }
 }

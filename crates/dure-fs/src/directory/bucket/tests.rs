@@ -39,6 +39,28 @@ fn the_longest_name_fits_an_empty_bucket() {
 }
 
 #[test]
+fn a_name_that_cannot_be_one_is_never_listed() {
+    for hostile in [&b"../../x"[..], b"/abs", b".", b"..", b"a\0b"] {
+        let mut payload = [0; BUCKET_BYTES];
+        assert_eq!(add(&mut payload, 9, 8, b"sound"), Inserted::Done);
+        let new = NewEntry {
+            ino: Ino(10),
+            kind: 8,
+            ordinal: 1,
+            name: hostile,
+        };
+        assert_eq!(insert(&mut payload, &new), Ok(Inserted::Done));
+        let listed: Result<Vec<_>> = entries(&payload).unwrap().collect();
+        assert!(listed.is_err(), "{}", hostile.escape_ascii());
+        assert_eq!(find(&payload, b"sound").unwrap().unwrap().ino, Ino(9));
+    }
+    let mut empty = [0; BUCKET_BYTES];
+    add(&mut empty, 9, 8, b"x");
+    empty[HEADER_BYTES + ENTRY_HEADER_BYTES - 1] = 0;
+    assert!(entries(&empty).unwrap().any(|entry| entry.is_err()));
+}
+
+#[test]
 fn removing_everything_leaves_no_bytes_in_use() {
     let mut payload = [0; BUCKET_BYTES];
     for number in 0..10_u8 {
