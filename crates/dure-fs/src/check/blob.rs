@@ -6,6 +6,7 @@ use crate::format::blob::{AttributeHeader, BLOB_BYTES, BlobHeader};
 use crate::format::inode::InodeRecord;
 use crate::format::node::NodeKind;
 use crate::units::{Ino, Nid, to_u64, to_usize};
+use crate::xattr::stream::check_name;
 
 use super::context::Context;
 use super::issue::IssueKind;
@@ -28,7 +29,10 @@ pub(super) fn xattrs(context: &mut Context<'_>, ino: Ino, record: &InodeRecord) 
 /// Checks the target of a long symlink.
 pub(super) fn link(context: &mut Context<'_>, ino: Ino, record: &InodeRecord) {
     let root = Nid(record.map_root.get());
-    chain(context, root, record.size.get(), NodeUse::Link(ino));
+    let target = chain(context, root, record.size.get(), NodeUse::Link(ino));
+    if target.is_some_and(|target| target.contains(&0)) {
+        context.issue(IssueKind::LinkTarget { ino });
+    }
 }
 
 /// Follows a chain that holds `bytes` bytes; gives the stream if it is whole.
@@ -65,6 +69,9 @@ fn bad_attribute(stream: &[u8]) -> Option<usize> {
         let value = usize::try_from(head.value_len.get()).unwrap_or(usize::MAX);
         let len = usize::from(head.name_len).saturating_add(value);
         if head.name_len == 0 || head.reserved != [0; 3] || len > content.len() {
+            return Some(at);
+        }
+        if check_name(&content[..usize::from(head.name_len)]).is_err() {
             return Some(at);
         }
         rest = &content[len..];

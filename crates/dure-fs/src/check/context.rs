@@ -52,6 +52,8 @@ pub(super) struct Context<'o> {
     pub(super) owned: Bits,
     /// Blocks of a dirty volume whose SIT bit the recovery will set right.
     pub(super) unsettled: Bits,
+    /// Of these, blocks that notes of the logs name.
+    pub(super) noted: Bits,
     /// Nodes that belong to something.
     pub(super) claimed: Bits,
     /// Nodes whose image was reported already.
@@ -86,6 +88,7 @@ impl<'o> Context<'o> {
             logged: BTreeMap::new(),
             owned: Bits::new(main_blocks),
             unsettled: Bits::new(main_blocks),
+            noted: Bits::new(main_blocks),
             claimed: Bits::new(nids),
             broken: Bits::new(nids),
             inodes: InodeTable::new(u64::from(layout.nat_pairs)),
@@ -226,10 +229,12 @@ impl<'o> Context<'o> {
         true
     }
 
-    /// Compares the summary entry of a block with its owner (clean volumes only: those of blocks
-    /// that are still in a log were not written yet).
+    /// Compares the summary entry of a block with its owner. On a volume that was not unmounted only
+    /// of blocks that a note of the logs names and whose owner no record changes: recovery finds
+    /// that owner by the summary. Those of blocks placed by the logs were not written yet.
     pub(super) fn expect_owner(&mut self, block: BlockNo, nid: Nid, kind: u8, place: (u8, u8)) {
-        if !self.clean {
+        let asked = self.noted.get(block.0 - self.layout.main) && !self.replayed.contains_key(&nid);
+        if !self.clean && !asked {
             return;
         }
         let (granule, slot) = place;

@@ -100,6 +100,16 @@ fn check_bucket(context: &mut Context<'_>, bucket: &Bucket, image: &NodeImage) -
         let what = format!("bucket {id} of directory {directory}");
         context.issue(IssueKind::ReservedNotZero { what, at: id.nid.0 });
     }
+    for time in [header.mtime, header.ctime] {
+        let got = time.nanos.get();
+        if got >= 1_000_000_000 {
+            context.issue(IssueKind::BucketTime {
+                directory,
+                bucket: id,
+                got,
+            });
+        }
+    }
     let most = if child.is_some() { 0 } else { ENTRY_BYTES };
     if used > most {
         let (want, got) = (crate::units::to_u64(most), crate::units::to_u64(used));

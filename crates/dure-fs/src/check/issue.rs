@@ -570,6 +570,22 @@ issues! {
         offset: usize,
     } => "inode {ino}: no sound extended attribute at byte {offset} of the stream";
 
+    /// The target of a symlink holds NUL.
+    Error LinkTarget {
+        /// The symlink.
+        ino: Ino,
+    } => "symlink {ino}: its target holds NUL";
+
+    /// A time in a bucket that cannot be.
+    Error BucketTime {
+        /// The directory.
+        directory: Ino,
+        /// The bucket.
+        bucket: GranuleId,
+        /// Its nanoseconds.
+        got: u32,
+    } => "directory {directory}, bucket {bucket}: {got} nanoseconds, must be below 1000000000";
+
     /// An orphan slot names an inode that does not exist.
     Error OrphanVanished {
         /// Orphan granule.

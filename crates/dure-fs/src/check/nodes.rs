@@ -115,6 +115,7 @@ fn check_inodes(context: &mut Context<'_>, nid: Nid, image: &NodeImage) {
     }
     let (free, got) = (free_inodes(nid, image), context.entry(nid).free_inodes());
     if context.clean && got != free {
+        context.repairs.inodes_left_out += i64::from(got) - i64::from(free);
         context.issue(IssueKind::NatFreeInodes {
             nid,
             want: free,

@@ -16,14 +16,8 @@ use super::owner::NodeUse;
 pub(super) fn check(context: &mut Context<'_>) {
     for partition in 0..context.layout.journals {
         let mut nid = Nid(1 + u64::from(partition));
-        let mut first = true;
         // Bounded: every node is taken once.
         while nid.0 != 0 {
-            if first && !context.lives(nid) && !context.broken.get(nid.0) {
-                // The first node is made when it is first needed.
-                break;
-            }
-            first = false;
             let by = NodeUse::Orphans(partition);
             let Some(image) = context.take(nid, NodeKind::Orphan, by) else {
                 break;

@@ -39,6 +39,8 @@ pub(super) struct Repairs {
     pub(super) blocks: BTreeMap<Ino, u64>,
     /// Right counts of the volume header.
     pub(super) counts: Option<Census>,
+    /// Inodes in use that the NAT's entries leave out, and a repair of these brings in.
+    pub(super) inodes_left_out: i64,
     /// Right link counts.
     pub(super) links: BTreeMap<Ino, u32>,
     /// Orphan slots of inodes that do not exist.
@@ -168,9 +170,10 @@ fn superblocks(context: &mut Context<'_>) -> Result<()> {
 /// The next generation of the volume header, with the right counts. A torn write leaves the one
 /// before.
 fn header(context: &mut Context<'_>) -> Result<()> {
-    let Some(census) = context.repairs.counts.take() else {
+    let Some(mut census) = context.repairs.counts.take() else {
         return Ok(());
     };
+    census.inodes += context.repairs.inodes_left_out;
     let (first, seed) = (context.layout.volume_header, context.layout.crc_seed);
     let pair = pair::read(&context.queue, first, pair_kind::VOLUME, seed)?;
     let newest = pair.newest().expect("it was read before");

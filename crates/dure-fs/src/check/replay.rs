@@ -50,8 +50,8 @@ impl Base for View<'_> {
         NodeImage::open(&bytes, nid, entry.block(), self.layout.crc_seed)
     }
 
-    fn seed(&self) -> u32 {
-        self.layout.crc_seed
+    fn layout(&self) -> &Layout {
+        self.layout
     }
 
     fn block(&self, block: BlockNo, out: &mut [u8]) -> Result<()> {
@@ -131,7 +131,9 @@ fn unsettle(context: &mut Context<'_>, block: BlockNo) {
 fn settle_notes(context: &mut Context<'_>, replayed: &Replayed) {
     for (_, run) in &replayed.blocks {
         for n in 0..u64::from(run.count) {
-            unsettle(context, BlockNo(run.first.0.saturating_add(n)));
+            let block = BlockNo(run.first.0 + n);
+            unsettle(context, block);
+            context.noted.set(block.0 - context.layout.main);
         }
     }
 }

@@ -122,6 +122,8 @@ fn check_pair(
         return None;
     }
     pairs::expect_zero(context, name, at, &block.reserved);
+    let dirt: Vec<u8> = block.entries.iter().map(|entry| entry.reserved).collect();
+    pairs::expect_zero(context, name, at, &dirt);
     Some(block)
 }
 

@@ -319,6 +319,11 @@ impl Recovered {
         }
     }
 
+    /// Granule and number of the slots that records have changed.
+    pub(super) fn slots_changed(&self) -> impl Iterator<Item = (u8, u8)> {
+        self.slots.keys().copied()
+    }
+
     /// The slot, if this node has such a one.
     pub(crate) fn slot(&self, granule: u8, slot: u8) -> Option<Slot> {
         slot_of(self.image.as_ref()?, granule, slot)

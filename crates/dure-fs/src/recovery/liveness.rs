@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use super::Base;
 use super::replay::Replayed;
 use super::slots::Slots;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::format::nat::NatEntry;
 use crate::format::summary::{OWNER_SLOT, SummaryEntry};
 use crate::op::SlotRef;
 use crate::space::Space;
@@ -47,6 +48,18 @@ pub(crate) fn mend(base: &impl Base, space: &Space, replayed: &Replayed) -> Resu
         } else if space.is_live(block) && !owned_elsewhere(base, &mut slots, space, block, &named)?
         {
             space.mend_dead(run)?;
+        }
+    }
+    // Every slot that a record has changed, whether or not a note names its block: notes are about
+    // what came and went, the slots say what is.
+    for (&nid, node) in &replayed.nodes {
+        for (granule, slot) in node.slots_changed() {
+            let named = node.slot(granule, slot).filter(|slot| !slot.is_hole());
+            if let Some(block) = named.map(|slot| slot.block())
+                && space.is_dead(block)
+            {
+                own(space, block, SlotRef { nid, granule, slot })?;
+            }
         }
     }
     for (owner, block) in moved(base, replayed)? {
@@ -113,12 +126,17 @@ fn owned_elsewhere<B: Base>(
     block: BlockNo,
     named: &[SlotRef],
 ) -> Result<bool> {
-    let entry = space.owner(block)?;
+    let entry = match space.owner(block) {
+        Ok(entry) => entry,
+        // Summaries are hints. Without one the block stays live: at worst nobody uses it.
+        Err(Error::Corrupt { .. }) => return Ok(true),
+        Err(error) => return Err(error),
+    };
     let nid = Nid(entry.nid.get());
     if entry.kind != OWNER_SLOT {
         // A node image: its NAT entry decides, and the NAT says so itself.
-        let nat = base.entry(nid)?;
-        return Ok(entry.kind != 0 && nat.block() == block);
+        let names = |nat: NatEntry| nat.block() == block;
+        return Ok(entry.kind != 0 && base.entry(nid).is_ok_and(names));
     }
     let owner = SlotRef {
         nid,
@@ -128,5 +146,8 @@ fn owned_elsewhere<B: Base>(
     if named.contains(&owner) {
         return Ok(false);
     }
-    points_to(slots, owner, block)
+    match points_to(slots, owner, block) {
+        Err(Error::Corrupt { .. }) => Ok(true),
+        asked => asked,
+    }
 }

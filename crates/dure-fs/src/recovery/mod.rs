@@ -40,8 +40,12 @@ pub(crate) trait Base: Sync {
     fn entry(&self, nid: Nid) -> Result<NatEntry>;
     /// The image the entry names.
     fn image(&self, nid: Nid, entry: &NatEntry) -> Result<NodeImage>;
+    /// Where everything lies.
+    fn layout(&self) -> &Layout;
     /// Seed of all checksums.
-    fn seed(&self) -> u32;
+    fn seed(&self) -> u32 {
+        self.layout().crc_seed
+    }
     /// One block.
     fn block(&self, block: BlockNo, out: &mut [u8]) -> Result<()>;
 }
@@ -65,8 +69,8 @@ impl Base for Medium<'_> {
         NodeImage::open(&bytes, nid, entry.block(), self.layout.crc_seed)
     }
 
-    fn seed(&self) -> u32 {
-        self.layout.crc_seed
+    fn layout(&self) -> &Layout {
+        self.layout
     }
 
     fn block(&self, block: BlockNo, out: &mut [u8]) -> Result<()> {

@@ -7,6 +7,7 @@ use dure_journal::recovery::Scan;
 use super::Base;
 use super::apply::{Recovered, apply_all};
 use super::gather::gather;
+use super::notes::bad_record;
 use super::slots::{Slots, put_slot, slot_of};
 use crate::error::Result;
 use crate::format::slot::Slot;
@@ -45,6 +46,12 @@ pub(crate) struct LoggedPage {
 /// `Corrupt` when an image is bad or a record does not follow on its predecessor.
 pub(crate) fn replay(base: &impl Base, scan: &Scan, threads: usize) -> Result<Replayed> {
     let gathered = gather(scan, threads)?;
+    for &(owner, run) in &gathered.blocks {
+        check_place(base, owner, run)?;
+    }
+    for &(owner, first, _) in &gathered.pages {
+        check_place(base, owner, Run { first, count: 1 })?;
+    }
     let mut nodes = apply_all(base, scan, gathered.parts)?;
     let baseless = nodes.values_mut();
     let baseless = baseless
@@ -68,6 +75,24 @@ pub(crate) fn replay(base: &impl Base, scan: &Scan, threads: usize) -> Result<Re
         pages,
         data,
     })
+}
+
+/// Refuses a note about blocks that are none, or about a slot of a node that cannot be.
+fn check_place(base: &impl Base, owner: SlotRef, run: Run) -> Result<()> {
+    let layout = base.layout();
+    if owner.nid.0 >= layout.nids() {
+        return Err(bad_record("node of a note about blocks", owner.nid.0));
+    }
+    let last = run.first.0.saturating_add(u64::from(run.count - 1));
+    let outside = [run.first, BlockNo(last)].into_iter();
+    let mut outside = outside.filter(|block| layout.locate(*block).is_none());
+    match outside.next() {
+        Some(block) => Err(bad_record(
+            "block of a note outside of the main area",
+            block.0,
+        )),
+        None => Ok(()),
+    }
 }
 
 /// Whether the recovered slot names the block with these bytes as its content. If it does not, the

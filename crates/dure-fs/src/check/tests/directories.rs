@@ -47,6 +47,22 @@ pub(super) const CASES: &[Case] = &[
         ],
     },
     Case {
+        kind: "BucketTime",
+        make: || {
+            changed(|volume| {
+                let bucket = volume.bucket_of("sub");
+                volume
+                    .bucket(ROOT_BUCKETS, bucket)
+                    .mtime
+                    .nanos
+                    .set(1_000_000_000);
+            })
+        },
+        expect: &[
+            "error: directory 1, bucket 2.7: 1000000000 nanoseconds, must be below 1000000000",
+        ],
+    },
+    Case {
         kind: "BucketCount",
         make: || {
             changed(|volume| {

@@ -153,6 +153,21 @@ pub(super) const CASES: &[Case] = &[
         expect: &["error: inode 2: no sound extended attribute at byte 0 of the stream"],
     },
     Case {
+        kind: "LinkTarget",
+        make: || changed(|volume| volume.payload(LINK_BLOB, 0)[8 + 7] = 0),
+        expect: &["error: symlink 6: its target holds NUL"],
+    },
+    Case {
+        kind: "XattrStream",
+        make: || {
+            changed(|volume| {
+                let stream = volume.payload(XATTR_BLOB, 0);
+                stream[8 + 8..][..5].copy_from_slice(b"other");
+            })
+        },
+        expect: &["error: inode 2: no sound extended attribute at byte 0 of the stream"],
+    },
+    Case {
         kind: "OrphanVanished",
         make: || changed(|volume| volume.orphan(3, 60, INTENT_DELETE)),
         expect: &["error: orphan slot 3 of 1.0: inode 60 does not exist"],

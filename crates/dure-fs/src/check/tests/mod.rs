@@ -10,6 +10,7 @@ mod holes;
 mod hostile;
 mod journals;
 mod mounted;
+mod notes;
 mod repairs;
 mod tables;
 pub(crate) mod volume;

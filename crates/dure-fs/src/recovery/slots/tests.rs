@@ -5,6 +5,7 @@ use dure_sync::atomic::{AtomicU64, Ordering};
 use super::*;
 use crate::error::Error;
 use crate::format::nat::NatEntry;
+use crate::layout::Layout;
 use crate::units::BlockNo;
 
 /// A medium with leaves, whose slot n of granule 0 names block 1000 * nid + n.
@@ -36,8 +37,8 @@ impl Base for Leaves {
         Ok(leaf(|slot| 1000 * nid.0 + u64::from(slot)))
     }
 
-    fn seed(&self) -> u32 {
-        0
+    fn layout(&self) -> &Layout {
+        unreachable!("slots are looked up by node")
     }
 
     fn block(&self, _: BlockNo, _: &mut [u8]) -> Result<()> {
