@@ -8,6 +8,17 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// The allocator turns huge pages off for the whole process. The slabs of the page cache use all of
+/// theirs, and ask for them; so they are allowed again where the kernel gives none unasked.
+fn allow_huge_slabs() {
+    let mode = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+    if mode.is_ok_and(|mode| mode.contains("[madvise]")) {
+        // Refused, slabs are of small pages.
+        let _ = rustix::thread::disable_transparent_huge_pages(false);
+    }
+}
+
 fn main() -> ExitCode {
+    allow_huge_slabs();
     dure_cli::main(std::env::args_os().collect())
 }

@@ -40,6 +40,8 @@ pub struct Handle<'j, S: Settle> {
     /// Bytes reserved for images besides.
     images: u32,
     half_full: bool,
+    /// Bytes in memory of what had joined before and was not taken by a commit.
+    waiting: u64,
     /// What the file system is doing; statistics only.
     operation: u8,
     /// Marks it was given, duplicates included.
@@ -63,7 +65,7 @@ impl<'j, S: Settle> Handle<'j, S> {
         journal: &'j Journal<S>,
         id: JournalId,
         (reserved, images): (u32, u32),
-        half_full: bool,
+        (half_full, waiting): (bool, u64),
         buffers: Buffers<S::Effect>,
     ) -> Self {
         Self {
@@ -72,6 +74,7 @@ impl<'j, S: Settle> Handle<'j, S> {
             reserved,
             images,
             half_full,
+            waiting,
             operation: 0,
             marks_given: 0,
             buffers: Some(buffers),
@@ -97,6 +100,12 @@ impl<'j, S: Settle> Handle<'j, S> {
     #[must_use]
     pub fn found_log_half_full(&self) -> bool {
         self.half_full
+    }
+
+    /// Bytes in memory of handles that had joined when it began and waited for a commit.
+    #[must_use]
+    pub fn found_waiting(&self) -> u64 {
+        self.waiting
     }
 
     fn buffers(&mut self) -> &mut Buffers<S::Effect> {

@@ -268,6 +268,7 @@ impl<S: Settle> Journal<S> {
         joined.room -= promised;
         let half_full =
             joined.room < joined.half && !std::mem::replace(&mut joined.told_half, true);
+        let waiting = joined.bytes_waiting();
         log.tallies.join.begun.add(1);
         let buffers = joined.spare.pop().unwrap_or(const { Buffers::new() });
         drop(joined);
@@ -277,7 +278,7 @@ impl<S: Settle> Journal<S> {
             self,
             id,
             (reserved, images),
-            half_full,
+            (half_full, waiting),
             buffers,
         ))
     }

@@ -174,6 +174,15 @@ impl<E> Joined<E> {
         self.pending.first + crate::units::to_u64(self.pending.ends.len())
     }
 
+    /// Bytes in memory of what waits for a commit.
+    pub(crate) fn bytes_waiting(&self) -> u64 {
+        let Prefix {
+            ends, bytes, marks, ..
+        } = &self.pending;
+        let effects = self.effects.len() * size_of::<(u64, E)>();
+        crate::units::to_u64(bytes.len() + size_of_val(&**marks) + size_of_val(&**ends) + effects)
+    }
+
     /// Gives `sink` the marks of the transactions in `links` that hold handles in `(above, upto]`.
     /// Returns the last number covered: a transaction counts as a whole.
     pub(crate) fn marks_of_links(&self, above: u64, upto: u64, sink: &mut dyn FnMut(Mark)) -> u64 {

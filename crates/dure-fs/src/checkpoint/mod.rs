@@ -318,6 +318,7 @@ impl Volume {
         match &result {
             Ok(()) => {
                 self.counters.checkpoints.add(1);
+                self.owners.end_all();
                 self.counters
                     .images
                     .add(i64::try_from(targets.len()).unwrap_or(i64::MAX));

@@ -31,6 +31,11 @@ use crate::space::OpClass;
 use crate::units::{BLOCK_BYTES_U64, to_u64, to_usize};
 use crate::volume::Volume;
 
+/// Bytes of a page in memory: with its part of the chunk, its version where tasks share the file,
+/// and what slabs keep unused of theirs (one part in [`SLAB_SPARE`]).
+pub(crate) const PAGE_BYTES: u64 = BLOCK_BYTES_U64 + BLOCK_BYTES_U64 / SLAB_SPARE + 160;
+/// Slabs may have one page unused for so many in use, so that a free one is soon found.
+const SLAB_SPARE: u64 = 16;
 /// Unused frames a core keeps, unless the cache is small.
 const STACK_FRAMES_MAX: u64 = 64;
 /// Rounds of evicting and writing back before a write gives up getting memory.
@@ -92,13 +97,14 @@ pub(crate) struct PageCache {
 }
 
 impl PageCache {
-    /// A cache of `bytes` bytes for `cores` cores.
-    pub(crate) fn new(cores: usize, bytes: u64) -> PageCache {
-        let pages = (bytes / BLOCK_BYTES_U64).max(1);
+    /// A cache of `pages` pages for `cores` cores, whose memory has room for `logged_pages` more.
+    pub(crate) fn new(cores: usize, pages: u64, logged_pages: u64) -> PageCache {
+        let all = pages + logged_pages;
+        let slab_pages = all + all / SLAB_SPARE;
         let stack = (pages / (4 * to_u64(cores))).min(STACK_FRAMES_MAX);
         PageCache {
             budget: CacheBudget::new(cores, pages),
-            frames: Arc::new(FramePool::new(cores, to_usize(stack))),
+            frames: Arc::new(FramePool::new(cores, to_usize(stack), to_usize(slab_pages))),
             cached: PerCore::new(cores, |_| Mutex::default()),
             dirty: PerCore::new(cores, |_| Mutex::default()),
             scratch: PerCore::new(cores, |_| Mutex::default()),
@@ -109,6 +115,11 @@ impl PageCache {
     /// The memory of pages that are not in use.
     pub(crate) fn frames(&self) -> Arc<FramePool> {
         self.frames.clone()
+    }
+
+    /// Gives memory back that has not been used since the last call.
+    pub(crate) fn trim(&self) {
+        self.frames.trim();
     }
 
     /// Pages in memory, or about to be.
@@ -295,6 +306,7 @@ impl Volume {
     /// `NoSpace` (of blocks, or of memory that cannot be written back), write-back errors.
     pub(super) fn grant(&self, missing: Missing) -> Result<Grant<'_>> {
         let core = self.partition();
+        self.relieve_inodes();
         self.reserve_blocks(core, missing.blocks, OpClass::Normal)?;
         let mut grant = Grant {
             volume: self,
@@ -309,6 +321,7 @@ impl Volume {
 
     /// Memory for pages to be read into, if that needs no write-back.
     pub(super) fn grant_to_read(&self, frames: u32) -> Option<Grant<'_>> {
+        self.relieve_inodes();
         let core = self.partition();
         let pages = u64::from(frames);
         let take = || self.pages.budget.take(core, pages);
@@ -352,6 +365,15 @@ impl Volume {
         }))
     }
 
+    /// Takes the clean pages of an inode that should leave memory.
+    pub(super) fn drop_clean_pages(&self, inode: &Inode) {
+        let core = self.partition();
+        // The first look takes the reference bits.
+        for _ in 0..2 {
+            self.pages.evict_from(core, inode, u64::MAX);
+        }
+    }
+
     /// Takes all pages and pending changes from an inode that leaves memory: it was deleted, or is
     /// clean.
     pub(crate) fn forget_file(&self, inode: &Inode, file: &mut FileState) {
@@ -373,6 +395,6 @@ impl Volume {
 }
 
 /// The `n`-th core or list, counted around.
-pub(super) fn nth_core(n: usize, count: usize) -> CoreId {
+pub(crate) fn nth_core(n: usize, count: usize) -> CoreId {
     CoreId::new(u16::try_from(n % count).expect("cores are counted by 16 bits"))
 }

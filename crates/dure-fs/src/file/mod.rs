@@ -51,7 +51,7 @@ pub use state::Stamp;
 pub use sync::SyncScope;
 
 pub(crate) use added::Added;
-pub(crate) use cache::PageCache;
+pub(crate) use cache::{PAGE_BYTES, PageCache, nth_core};
 pub(crate) use marks::PendingMarks;
 pub(crate) use outline::Outline;
 pub(crate) use page::{Frame, FramePool};

@@ -158,6 +158,7 @@ impl Volume {
             .counters
             .written_back
             .add(i64::try_from(written).expect("pages in memory"));
+        self.owners.add(self.partition(), to_usize(written));
         Ok(written)
     }
 
@@ -554,6 +555,21 @@ impl Volume {
             }
         }
         result
+    }
+
+    /// Writes an inode back and drops its pages, so that it can leave memory; unless somebody is at
+    /// it. What fails stays, and comes back at an fsync.
+    pub(crate) fn settle_file(&self, inode: &Arc<Inode>) {
+        let Some(_held) = inode.writeback().try_lock() else {
+            return;
+        };
+        let written = self
+            .finish_cut(inode)
+            .and_then(|()| self.write_back_held(inode, Way::Blocks, Extent::All));
+        self.unlist_clean(inode);
+        if written.is_ok() {
+            self.drop_clean_pages(inode);
+        }
     }
 
     fn unlist_clean(&self, inode: &Inode) {

@@ -16,10 +16,7 @@ use crate::format::inode::{InodeRecord, Time};
 use crate::op::OpKind;
 use crate::space::OpClass;
 use crate::volume::{AccessTime, Volume};
-
 const NANOS: u64 = 1_000_000_000;
-/// Inodes of a full shard, besides its own, whose times an unpin writes.
-const RELIEVED: usize = 2;
 const DAY_NANOS: u64 = 24 * 3600 * NANOS;
 
 /// The latest read that the record does not know of, in ns since 1970; 0: none.
@@ -184,19 +181,6 @@ impl Volume {
         }
         inode.access_time.clear();
         inode.hide_unless(&state, &shown);
-    }
-
-    /// The last pin of an inode with a waiting access time is gone: if the cache has no room, the
-    /// time is written now, so that the inode can be evicted, and with it those of some that were
-    /// left before.
-    pub(super) fn relieve_inodes(&self, inode: &Inode) {
-        if !self.inodes.is_full(inode.ino) || self.check_writable().is_err() {
-            return;
-        }
-        self.write_access_time(inode);
-        for other in self.inodes.some_pending(inode.ino, RELIEVED) {
-            self.write_access_time(other.inode());
-        }
     }
 }
 

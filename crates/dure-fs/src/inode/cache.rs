@@ -10,8 +10,8 @@
 use std::collections::BTreeMap;
 use std::mem;
 
-use dure_sync::atomic::Ordering;
-use dure_sync::{Arc, CachePadded, OnceLock, SpreadLock};
+use dure_sync::atomic::{AtomicU64, Ordering};
+use dure_sync::{Arc, CachePadded, OnceLock, PerCore, SpreadLock};
 use zerocopy::FromBytes;
 
 use super::{Home, Inode, InodeRef, InodeState};
@@ -39,6 +39,9 @@ const SHARD_INODES: usize = 8;
 
 /// Inodes an insert into a full shard looks at to make room.
 const SWEEP: usize = 32;
+
+/// Inodes written back at once when nothing can leave a shard.
+const RELIEVED: usize = 16;
 
 /// A shard and what its inodes refer to.
 #[derive(Debug, Default)]
@@ -79,6 +82,9 @@ pub(crate) struct InodeCache {
     places: Vec<CachePadded<Place>>,
     /// Most inodes in a shard before it evicts.
     shard_inodes_max: usize,
+    /// Per core: the last inode that came into a shard in which nothing could make room; 0: none.
+    /// Relaxed: a hint.
+    crowded: PerCore<AtomicU64>,
 }
 
 impl InodeCache {
@@ -96,6 +102,7 @@ impl InodeCache {
                 .map(|_| CachePadded::new(Place::default()))
                 .collect(),
             shard_inodes_max: (inodes_max / shards).max(4),
+            crowded: PerCore::new(dure_sync::core_count(), |_| AtomicU64::new(0)),
         }
     }
 
@@ -133,7 +140,7 @@ impl InodeCache {
     pub(crate) fn insert_new(&self, inode: &Arc<Inode>) -> InodeRef {
         let mut evicted = Vec::new();
         let mut shard = self.shard(inode.ino).write();
-        evict(&mut shard, self.shard_inodes_max, &mut evicted);
+        self.make_room(&mut shard, inode.ino, &mut evicted);
         evicted.extend(shard.remove_newest(inode.ino));
         let before = shard.inodes.insert(inode.ino.0, inode.clone());
         assert!(before.is_none(), "inode {} was free", inode.ino);
@@ -150,7 +157,7 @@ impl InodeCache {
         if let Some(there) = shard.inodes.get(&inode.ino.0) {
             return Inode::pin(there);
         }
-        evict(&mut shard, self.shard_inodes_max, &mut evicted);
+        self.make_room(&mut shard, inode.ino, &mut evicted);
         let inode = Arc::new(inode);
         shard.inodes.insert(inode.ino.0, inode.clone());
         drop(shard);
@@ -203,19 +210,38 @@ impl InodeCache {
         found
     }
 
-    /// Whether the shard of `ino` holds as many inodes as it should at most.
-    pub(super) fn is_full(&self, ino: Ino) -> bool {
-        self.shard(ino).read().inodes.len() >= self.shard_inodes_max
+    /// Makes room in a shard for inode `ino`, or notes that others have to.
+    fn make_room(&self, shard: &mut Shard, ino: Ino, evicted: &mut Vec<Arc<Inode>>) {
+        // The first sweep may do no more than take reference bits.
+        for _ in 0..2 {
+            evict(shard, self.shard_inodes_max, evicted);
+            if shard.inodes.len() < self.shard_inodes_max {
+                return;
+            }
+        }
+        self.crowded.local().store(ino.0, Ordering::Relaxed);
     }
 
-    /// A few inodes of the shard of `ino` that nobody uses and whose access times wait, pinned.
-    pub(super) fn some_pending(&self, ino: Ino, count: usize) -> Vec<InodeRef> {
-        let shard = self.shard(ino).read();
-        let behind = shard.inodes.range(shard.hand..).take(SWEEP);
-        let idle = |inode: &Inode| !inode.has_more_pins(0);
-        let pending = behind.filter(|(_, inode)| inode.access_time.is_pending() && idle(inode));
-        pending
-            .filter_map(|(_, inode)| Inode::pin(inode).ok())
+    /// Whether this core has found a shard in which nothing could make room.
+    #[inline]
+    pub(super) fn is_crowded(&self) -> bool {
+        self.crowded.local().load(Ordering::Relaxed) != 0
+    }
+
+    /// Inodes of such a shard, the one found last, that nobody uses, but that have pages or access
+    /// times, pinned.
+    pub(super) fn take_crowded(&self, count: usize) -> Vec<InodeRef> {
+        let ino = self.crowded.local().swap(0, Ordering::Relaxed);
+        let shard = self.shard(Ino(ino)).read();
+        let behind = shard.inodes.range(shard.hand..);
+        let round = behind.chain(shard.inodes.range(..shard.hand)).take(SWEEP);
+        // The lists of inodes with pages refer to them.
+        let kept = |inode: &Arc<Inode>| {
+            let listed = Arc::strong_count(inode) > 1;
+            !inode.has_more_pins(0) && (listed || inode.access_time.is_pending())
+        };
+        let kept = round.filter(|(_, inode)| kept(inode));
+        kept.filter_map(|(_, inode)| Inode::pin(inode).ok())
             .take(count)
             .collect()
     }
@@ -344,6 +370,18 @@ fn is_settled(inode: &Inode, state: &InodeState) -> bool {
 }
 
 impl Volume {
+    /// Writes back some inodes that keep others from memory, so that they can leave it. The caller
+    /// holds no lock.
+    #[inline]
+    pub(crate) fn relieve_inodes(&self) {
+        if self.inodes.is_crowded() && self.check_writable().is_ok() {
+            for inode in self.inodes.take_crowded(RELIEVED) {
+                self.write_access_time(inode.inode());
+                self.settle_file(inode.inode());
+            }
+        }
+    }
+
     /// The inode, pinned.
     ///
     /// # Errors
@@ -409,7 +447,7 @@ impl Volume {
             drop(shard);
             return self.inode(ino);
         }
-        evict(&mut shard, self.inodes.shard_inodes_max, &mut evicted);
+        self.inodes.make_room(&mut shard, ino, &mut evicted);
         if let Some(journal) = self.journal_if_any() {
             let left = shard.left.pending(|mark| journal.is_valid(mark));
             let file = &mut inode.state.get_mut().file;

@@ -54,6 +54,9 @@ use crate::ranks::WRITEBACK;
 use crate::units::Ino;
 use crate::volume::{AccessTime, Volume};
 
+/// Bytes of an inode in memory, with its counts and its place in the cache.
+pub(crate) const INODE_BYTES: usize = size_of::<Inode>() / 8 * 9 + 128;
+
 /// An inode in memory.
 #[derive(Debug)]
 pub(crate) struct Inode {

@@ -123,7 +123,7 @@ impl Inode {
             if unlinked {
                 volume.delete_unpinned(self);
             } else {
-                volume.relieve_inodes(self);
+                volume.relieve_inodes();
             }
         }
     }

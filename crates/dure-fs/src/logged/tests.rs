@@ -26,7 +26,7 @@ fn world(pages_max: u64) -> World {
     let device = RamDevice::new("ram", layout.total_blocks);
     let queue = Queue::new(dure_block::share(device), QueueConfig::default());
     let space = Space::new_empty(queue.clone(), &layout);
-    let frames = Arc::new(FramePool::new(1, 8));
+    let frames = Arc::new(FramePool::new(1, 8, 1024));
     let table = LoggedBlocks::new(pages_max, 2, frames);
     World {
         queue,

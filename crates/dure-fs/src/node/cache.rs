@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use dure_sync::atomic::{AtomicUsize, Ordering};
 use dure_sync::{Arc, CachePadded, CoreId, Mutex, PerCore, SpreadLock};
 
 use super::{Lock, Node, NodeRef, NodeRole};
+use crate::file::nth_core;
 use crate::ranks::{DIRTY_NODES, NODE_SHARD};
 use crate::units::{Nid, to_usize};
+use crate::volume::Backlog;
 
 /// Shards, at least and at most: who puts a node in has one alone.
 const SHARDS: (usize, usize) = (64, 1024);
@@ -48,8 +49,8 @@ pub(crate) struct NodeCache {
     shard_nodes_max: usize,
     /// Per core: nodes that became dirty there. [DIRTY_NODES]
     dirty: PerCore<Mutex<DIRTY_NODES, Vec<NodeRef>>>,
-    /// Nodes on dirty lists; written only when a node becomes dirty or a checkpoint drains.
-    dirty_nodes: PerCore<AtomicUsize>,
+    /// How many there are on them: half of all nodes at most, about.
+    backlog: Backlog,
 }
 
 impl NodeCache {
@@ -57,13 +58,14 @@ impl NodeCache {
     pub(crate) fn new(nodes_max: usize, cores: usize) -> NodeCache {
         // A power of two, for `shard`.
         let shards = 1 << (nodes_max / SHARD_NODES).clamp(SHARDS.0, SHARDS.1).ilog2();
+        let shard_nodes_max = (nodes_max / shards).max(8);
         NodeCache {
             shards: (0..shards)
                 .map(|_| CachePadded::new(SpreadLock::new(Nodes::default())))
                 .collect(),
-            shard_nodes_max: (nodes_max / shards).max(8),
+            shard_nodes_max,
             dirty: PerCore::new(cores, |_| Mutex::new(Vec::new())),
-            dirty_nodes: PerCore::new(cores, |_| AtomicUsize::new(0)),
+            backlog: Backlog::new(cores, shards * shard_nodes_max / 2),
         }
     }
 
@@ -172,18 +174,17 @@ impl NodeCache {
             return false;
         }
         list.push(node.clone());
-        // Relaxed: a statistic that decides only when to checkpoint.
-        self.dirty_nodes.get(core).fetch_add(1, Ordering::Relaxed);
+        self.backlog.add(core, 1);
         true
     }
 
     /// Takes all dirty nodes; each is no longer dirty when this returns.
     pub(crate) fn take_dirty(&self) -> Vec<NodeRef> {
         let mut all = Vec::new();
-        for (list, count) in self.dirty.iter().zip(self.dirty_nodes.iter()) {
-            let mut list = list.lock();
-            // Relaxed: see `make_dirty`.
-            count.store(0, Ordering::Relaxed);
+        for core in 0..self.dirty.len() {
+            let core = nth_core(core, self.dirty.len());
+            let mut list = self.dirty.get(core).lock();
+            self.backlog.end(core);
             all.append(&mut list);
         }
         for node in &all {
@@ -194,10 +195,13 @@ impl NodeCache {
 
     /// About how many nodes wait for a checkpoint.
     pub(crate) fn dirty_count(&self) -> usize {
-        self.dirty_nodes
-            .iter()
-            .map(|count| count.load(Ordering::Relaxed))
-            .sum()
+        self.backlog.sum()
+    }
+
+    /// Whether so many nodes are dirty that a checkpoint should make room before others become so.
+    #[inline]
+    pub(crate) fn is_crowded(&self, core: CoreId) -> bool {
+        self.backlog.is_full(core)
     }
 
     /// Nodes in memory.

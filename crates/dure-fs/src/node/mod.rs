@@ -50,6 +50,9 @@ impl NodeKind {
     }
 }
 
+/// Bytes of a node in memory: granules with their locks, buckets' locks, its place in the cache.
+pub(crate) const NODE_BYTES: usize = 6144;
+
 /// Looks at a bucket that somebody holds, before sleeping for it, and turns of spinning between
 /// them: some microseconds, about one operation.
 const BUCKET_TRIES: u32 = 16;

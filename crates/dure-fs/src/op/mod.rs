@@ -124,6 +124,7 @@ impl Volume {
             "{pages} pages do not fit a handle"
         );
         let core = self.partition();
+        self.make_memory_room(core)?;
         self.reserve_blocks(core, nodes_max, class)?;
         self.reserved_op(kind, core, (nodes_max, pages), LogRoom::Checkpoint)
     }

@@ -142,19 +142,21 @@ impl Volume {
         if self.wants_checkpoint() {
             self.checkpoint()?;
         }
+        self.pages.trim();
         if self.wants_cleaning() {
             self.clean(self.cleaning_goal())?;
         }
         Ok(())
     }
 
-    /// Whether some log is half full, or half of the node cache is dirty.
+    /// Whether some log is half full, or a quarter of the node cache is dirty: before operations
+    /// have to make room.
     fn wants_checkpoint(&self) -> bool {
         let journal = self.journal();
         let half_full = (0..self.layout.journals).any(|index| {
             let usage = journal.usage(journal_id(index));
             usage.used * 2 > usage.capacity
         });
-        half_full || self.nodes.dirty_count() * 2 > self.nodes.nodes_max()
+        half_full || self.nodes.dirty_count() * 4 > self.nodes.nodes_max()
     }
 }

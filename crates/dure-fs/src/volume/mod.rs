@@ -11,6 +11,7 @@
 mod activity;
 mod background;
 mod journals;
+mod memory;
 mod mkfs;
 mod mount;
 mod options;
@@ -23,6 +24,7 @@ mod tests;
 
 pub use activity::Activity;
 pub use journals::{JournalInfo, JournalsInfo, LoggedCounts, RecoveryPlan};
+pub(crate) use memory::Backlog;
 pub(crate) use mount::log_layout;
 pub(crate) use mount::{check_numbers, impossible_count};
 #[cfg(test)]
@@ -141,6 +143,10 @@ pub(crate) struct Volume {
     stopped: OnceLock<String>,
     /// Set when the volume has been unmounted.
     closed: AtomicBool,
+    /// Blocks that got an owner since the last checkpoint.
+    pub(crate) owners: Backlog,
+    /// Bytes of one journal's records that may wait.
+    record_bytes_max: u64,
     pub(crate) counters: VolumeCounters,
     background: background::Flusher,
     /// What the mount recovered; nothing of a volume that had been unmounted.

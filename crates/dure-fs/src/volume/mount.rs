@@ -8,7 +8,7 @@ use dure_sync::{Arc, CachePadded, Mutex, OnceLock};
 use zerocopy::FromBytes;
 use zerocopy::little_endian::{U32, U64};
 
-use super::DataMode;
+use super::memory::{Backlog, Shares};
 use super::recovered::{RecoveryStatistics, Stopwatch};
 use super::{FileSystem, MountOptions, RecordPolicy, Settler, Volume, VolumeCounters, background};
 use crate::checkpoint::census::{self, Census};
@@ -19,7 +19,7 @@ use crate::file::{Frame, PageCache};
 use crate::format::pair_kind;
 use crate::format::superblock::SuperBlock;
 use crate::format::volume::{STATE_CLEAN, STATE_DIRTY, VolumeHeader};
-use crate::inode::{AccessTimes, Inode, InodeCache, InodePools, Orphans, ShownAttributes};
+use crate::inode::{AccessTimes, InodeCache, InodePools, Orphans, ShownAttributes};
 use crate::layout::Layout;
 use crate::logged::LoggedBlocks;
 use crate::namespace::KnownTargets;
@@ -31,25 +31,6 @@ use crate::recovery::replay::Replayed;
 use crate::recovery::{self, Medium};
 use crate::space::{OpClass, Space};
 use crate::units::{BLOCK_BYTES, BlockNo, Nid, Run, to_usize};
-
-/// Of the cache's bytes, the part for nodes is one in this many.
-const NODE_SHARE: u64 = 4;
-/// Of the cache's bytes, the part for inodes is one in this many.
-const INODE_SHARE: u64 = 8;
-/// Of the bytes for inodes, the part for known names is one in this many; the same for shown
-/// attributes.
-const TABLE_SHARE: u64 = 16;
-/// Of the bytes for known names, as many again are for known targets as one part in this many.
-const TARGET_SHARE: u64 = 8;
-/// At most so many bytes for each of these tables.
-const TABLE_BYTES_MAX: u64 = 16 << 20;
-/// Bytes of an inode in memory, with its counts and its place in the cache.
-const INODE_BYTES: usize = size_of::<Inode>() + 128;
-/// With `data=journal` as many pages may be in the log and not in their place, or half the cache if
-/// it is small.
-const JOURNALED_PAGES: u64 = 256;
-/// Bytes of a node in memory, its granules' locks included.
-const NODE_BYTES: u64 = 5120;
 
 impl FileSystem {
     /// Mounts the volume on `device`; after a crash it recovers it first.
@@ -424,30 +405,19 @@ impl Mount {
     ) -> Result<Volume> {
         let inodes = self.inodes(&state.header, unwritten.as_ref())?;
         let cores = to_usize(u64::from(self.layout.journals));
-        let bound = self.options.cache_bound();
-        let node_bytes = bound / NODE_SHARE;
-        let inode_bytes = bound / INODE_SHARE;
-        let table_bytes = (inode_bytes / TABLE_SHARE).min(TABLE_BYTES_MAX);
-        let target_bytes = table_bytes / TARGET_SHARE;
-        let inode_bytes = inode_bytes - 2 * table_bytes - target_bytes;
-        let page_bytes = bound - node_bytes - bound / INODE_SHARE;
-        let logged_pages = match self.options.data {
-            DataMode::Ordered | DataMode::Writeback => LoggedBlocks::share_of(page_bytes),
-            DataMode::Journal => {
-                let half = page_bytes / crate::units::BLOCK_BYTES_U64 / 2;
-                LoggedBlocks::share_of(page_bytes).max(half.min(JOURNALED_PAGES))
-            }
-        };
-        let logged_bytes = logged_pages * crate::units::BLOCK_BYTES_U64;
-        let pages = PageCache::new(cores, page_bytes - logged_bytes);
+        let shares = Shares::of(&self.options, self.layout.journals);
+        let pages = PageCache::new(cores, shares.pages, shares.logged_pages);
+        let logged = LoggedBlocks::new(shares.logged_pages, cores, pages.frames());
         let volume = Volume {
-            logged: Arc::new(LoggedBlocks::new(logged_pages, cores, pages.frames())),
+            logged: Arc::new(logged),
             pages,
-            nodes: NodeCache::new(to_usize(node_bytes / NODE_BYTES), cores),
-            inodes: InodeCache::new(to_usize(inode_bytes) / INODE_BYTES, cores),
-            known_names: KnownNames::new(table_bytes),
-            shown: Arc::new(ShownAttributes::new(table_bytes)),
-            known_targets: KnownTargets::new(target_bytes),
+            nodes: NodeCache::new(shares.nodes, cores),
+            inodes: InodeCache::new(shares.inodes, cores),
+            known_names: KnownNames::new(shares.table_bytes),
+            shown: Arc::new(ShownAttributes::new(shares.table_bytes)),
+            known_targets: KnownTargets::new(shares.target_bytes),
+            owners: Backlog::new(cores, shares.owners),
+            record_bytes_max: shares.record_bytes,
             inode_pools: InodePools::new(cores, self.options.alloc),
             orphans: Orphans::new(cores),
             access_times: AccessTimes::new(cores),

@@ -259,12 +259,21 @@ impl Volume {
     ) -> Result<Handle<'_, Settler>> {
         let journal = self.journal();
         let bytes = bytes.min(journal.handle_bytes_max());
+        // Records that wait in memory are written before there are too many; once, since others may
+        // go on adding some.
+        let mut may_commit = room == LogRoom::Checkpoint;
         for _ in 0..LOG_ROUNDS {
             let handle = match self.options.records {
                 RecordPolicy::Delta => journal.begin(core, bytes),
                 RecordPolicy::Image => journal.begin_images(core, bytes, nodes_max),
             };
             let full = match handle {
+                Ok(handle) if may_commit && handle.found_waiting() > self.record_bytes_max => {
+                    drop(handle);
+                    self.commit_all()?;
+                    may_commit = false;
+                    continue;
+                }
                 Ok(mut handle) => {
                     if handle.found_log_half_full() {
                         self.want_log_room(journal.journal_of(core));

@@ -6,7 +6,10 @@
 //! sends it. **Invariants.** A reply never grows beyond its room; its header is written last.
 //! **Crash.** Nothing is kept.
 
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+use std::ptr::NonNull;
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use zerocopy::{Immutable, IntoBytes};
 
 use crate::protocol::reply::{Dirent, OutHeader};
 use crate::protocol::request::{InHeader, WriteIn};
@@ -24,36 +27,82 @@ const REPLY_AT: usize = PAGE - size_of::<OutHeader>();
 // Records in a request are read where they lie.
 const _: () = assert!(REQUEST_AT.is_multiple_of(8));
 
-#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
-#[repr(C, align(4096))]
-struct Page([u8; PAGE]);
+/// Bytes of a buffer.
+const BYTES: usize = PAGE + IO_BYTES;
 
-/// Pages that cost no memory before they are used.
-fn pages() -> Vec<Page> {
-    Page::new_vec_zeroed(1 + IO_BYTES / PAGE).expect("a megabyte of memory for a worker")
+/// A mapping of the buffer's own: zeroes that take no memory before they are used, and give it back
+/// when they are not. The allocator would hand out memory that was used before, and clear all of
+/// it: two megabytes for each thread.
+struct Pages(NonNull<u8>);
+
+// SAFETY: it owns plain bytes.
+unsafe impl Send for Pages {}
+
+impl Pages {
+    fn new() -> Pages {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice changes no memory in use.
+        let mapped =
+            unsafe { mmap_anonymous(std::ptr::null_mut(), BYTES, access, MapFlags::PRIVATE) };
+        let memory = mapped.expect("a megabyte of address space for a worker");
+        Pages(NonNull::new(memory.cast()).expect("no mapping is at 0"))
+    }
+
+    /// Zeroes again, without memory.
+    fn release(&mut self) {
+        let at = self.0.as_ptr().cast();
+        // SAFETY: the mapping is this buffer's, and nobody else looks at it.
+        let released = unsafe { madvise(at, BYTES, Advice::LinuxDontNeed) };
+        debug_assert!(released.is_ok(), "{released:?}");
+    }
+
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: the mapping has so many bytes and lives as long as this.
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr(), BYTES) }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and nobody else has it.
+        unsafe { std::slice::from_raw_parts_mut(self.0.as_ptr(), BYTES) }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this buffer's, and nobody uses it any more.
+        let unmapped = unsafe { munmap(self.0.as_ptr().cast(), BYTES) };
+        debug_assert!(unmapped.is_ok(), "{unmapped:?}");
+    }
 }
 
 /// What a request is read into.
 pub struct RequestBuffer {
-    pages: Vec<Page>,
+    pages: Pages,
 }
 
 impl RequestBuffer {
     /// An empty one.
     #[must_use]
     pub fn new() -> RequestBuffer {
-        RequestBuffer { pages: pages() }
+        RequestBuffer {
+            pages: Pages::new(),
+        }
+    }
+
+    /// Gives the memory back until it is needed again.
+    pub fn release(&mut self) {
+        self.pages.release();
     }
 
     /// All of it, to be filled from the start.
     pub fn room(&mut self) -> &mut [u8] {
-        &mut self.pages.as_mut_slice().as_mut_bytes()[REQUEST_AT..]
+        &mut self.pages.bytes_mut()[REQUEST_AT..]
     }
 
     /// The first `len` bytes.
     #[must_use]
     pub fn filled(&self, len: usize) -> &[u8] {
-        &self.pages.as_slice().as_bytes()[REQUEST_AT..REQUEST_AT + len]
+        &self.pages.bytes()[REQUEST_AT..REQUEST_AT + len]
     }
 }
 
@@ -71,7 +120,7 @@ impl std::fmt::Debug for RequestBuffer {
 
 /// A reply that is being built.
 pub struct Reply {
-    pages: Vec<Page>,
+    pages: Pages,
     /// Bytes behind the header.
     len: usize,
 }
@@ -81,9 +130,15 @@ impl Reply {
     #[must_use]
     pub fn new() -> Reply {
         Reply {
-            pages: pages(),
+            pages: Pages::new(),
             len: 0,
         }
+    }
+
+    /// Gives the memory back until it is needed again.
+    pub fn release(&mut self) {
+        assert!(self.is_empty(), "the last reply was finished");
+        self.pages.release();
     }
 
     /// Bytes put so far.
@@ -176,14 +231,14 @@ impl Reply {
             error,
             unique,
         };
-        let bytes = self.pages.as_mut_slice().as_mut_bytes();
-        bytes[REPLY_AT..PAGE].copy_from_slice(header.as_bytes());
         self.len = 0;
+        let bytes = self.pages.bytes_mut();
+        bytes[REPLY_AT..PAGE].copy_from_slice(header.as_bytes());
         &bytes[REPLY_AT..REPLY_AT + all]
     }
 
     fn body(&mut self) -> &mut [u8] {
-        &mut self.pages.as_mut_slice().as_mut_bytes()[PAGE..]
+        &mut self.pages.bytes_mut()[PAGE..]
     }
 }
 

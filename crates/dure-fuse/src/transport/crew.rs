@@ -104,8 +104,8 @@ impl Crew {
     }
 
     /// The calling worker waits no longer, and has answered. If there are workers enough, it rests
-    /// until it is called.
-    pub fn end_wait(&self) {
+    /// until it is called, after `before_rest`.
+    pub fn end_wait(&self, before_rest: impl FnOnce()) {
         let mut state = self.state.lock();
         assert!(state.waiting > 0, "it began to wait");
         state.waiting -= 1;
@@ -113,6 +113,9 @@ impl Crew {
             return;
         }
         state.resting += 1;
+        drop(state);
+        before_rest();
+        let mut state = self.state.lock();
         while state.calls == 0 && !state.all_hands {
             state = self.called.wait(state);
         }
@@ -206,7 +209,7 @@ mod tests {
                     }
                     // So that all of them end their wait after the last one began.
                     thread::sleep(std::time::Duration::from_millis(50));
-                    crew.end_wait();
+                    crew.end_wait(|| {});
                 } else {
                     thread::sleep(std::time::Duration::from_millis(1));
                     let mut counts = counts.lock();

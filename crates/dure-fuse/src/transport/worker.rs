@@ -88,7 +88,10 @@ fn work(crew: &Arc<Crew>, server: &Server, channel: &Channel) -> io::Result<()> 
             debug_assert!(sent.is_ok(), "{sent:?}");
         }
         if flushes || asked.get() {
-            crew.end_wait();
+            crew.end_wait(|| {
+                buffer.release();
+                reply.release();
+            });
         }
     }
 }

@@ -88,22 +88,38 @@ impl<const N: usize> Default for PageSlabs<N> {
 impl<const N: usize> PageSlabs<N> {
     /// A page with whatever it held before, zeroes at first.
     pub fn take(&mut self) -> PageBox<N> {
-        if let Some(page) = self.slabs.last().and_then(Slab::claim) {
+        if let Some(page) = self.take_at_hand() {
             return page;
-        }
-        for _ in 0..SEARCHED_MAX.min(self.slabs.len()) {
-            self.search = (self.search + 1) % self.slabs.len();
-            if self.slabs[self.search].free() >= WORTHWHILE {
-                let last = self.slabs.len() - 1;
-                self.slabs.swap(self.search, last);
-                self.slabs[last].idle = false;
-                return self.slabs[last].claim().expect("only this list takes");
-            }
         }
         let slab = Slab::new(SHIFTS[self.slabs.len().min(SHIFTS.len() - 1)]);
         let page = slab.claim().expect("a new slab has free pages");
         self.slabs.push(slab);
         page
+    }
+
+    /// The same without a new slab, where a free page is soon found.
+    pub fn take_at_hand(&mut self) -> Option<PageBox<N>> {
+        let page = self.slabs.last().and_then(Slab::claim);
+        page.or_else(|| self.search(SEARCHED_MAX, WORTHWHILE))
+    }
+
+    /// The same wherever one is.
+    pub fn take_free(&mut self) -> Option<PageBox<N>> {
+        self.search(usize::MAX, 1)
+    }
+
+    /// A page of one of the next slabs that has so many free ones; others are taken from it then.
+    fn search(&mut self, slabs: usize, free: u32) -> Option<PageBox<N>> {
+        for _ in 0..slabs.min(self.slabs.len()) {
+            self.search = (self.search + 1) % self.slabs.len();
+            if self.slabs[self.search].free() >= free {
+                let last = self.slabs.len() - 1;
+                self.slabs.swap(self.search, last);
+                self.slabs[last].idle = false;
+                return self.slabs[last].claim();
+            }
+        }
+        None
     }
 
     /// Gives slabs back to the system of which no page has been in use since the last trim, but for

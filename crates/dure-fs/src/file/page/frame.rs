@@ -5,23 +5,20 @@
 //! cut from a slab of the core that took it, and becomes a [`Page`] when it is put in a file's
 //! cache; a freed frame goes on the current core's stack and the next page of that core takes it
 //! off. **Invariants.** A stack holds at most `stack_frames_max` frames, others go back to their
-//! slabs; frames count as page memory only when they hold a page. **On a crash** nothing of this
+//! slabs; frames count as page memory only when they hold a page. Once the slabs together have a
+//! frame for each page there may be, and some to spare, a core uses free frames of the others. **On a crash** nothing of this
 //! matters.
 
 use std::fmt;
 
+use dure_sync::atomic::{AtomicUsize, Ordering};
 use dure_sync::{
-    CachePadded, CoreId, Mutex, OnceLock, PageBox, PageSlabs, PerCore, SharedBytes, Version, clock,
+    CachePadded, CoreId, Mutex, OnceLock, PageBox, PageSlabs, PerCore, SharedBytes, Version,
 };
 
+use crate::file::nth_core;
 use crate::ranks::FRAMES;
 use crate::units::BLOCK_BYTES;
-
-/// Frames that go back to their slabs before the core looks at the clock, and at slabs that nobody
-/// uses.
-const TRIM_FRAMES: usize = 4096;
-/// Time between two such looks: memory that was free at both goes back to the system.
-const TRIM_INTERVAL_NS: u64 = 5_000_000_000;
 
 /// The memory of one page, which has one owner.
 pub(crate) struct Frame(PageBox<BLOCK_BYTES>);
@@ -128,9 +125,6 @@ pub(crate) enum Fill {
 struct CoreFrames {
     stack: Vec<Frame>,
     slabs: PageSlabs<BLOCK_BYTES>,
-    /// Frames that did not fit on the stack since the clock was looked at.
-    dropped: usize,
-    trimmed_ns: u64,
 }
 
 /// Unused frames, by core.
@@ -139,38 +133,80 @@ pub(crate) struct FramePool {
     /// [FRAMES]
     cores: PerCore<Mutex<FRAMES, CoreFrames>>,
     stack_frames_max: usize,
+    /// Bytes of all slabs. Written by who makes slabs or gives some back.
+    slab_bytes: CachePadded<AtomicUsize>,
+    /// From so many on a core looks for frames in the slabs of others before it makes a slab.
+    slab_bytes_max: usize,
 }
 
 impl FramePool {
-    /// A pool for `cores` cores that keeps at most `stack_frames_max` unused frames each.
-    pub(crate) fn new(cores: usize, stack_frames_max: usize) -> FramePool {
+    /// A pool for `cores` cores that keeps at most `stack_frames_max` unused frames each, and whose
+    /// slabs have `slab_frames` frames together if they are all in use.
+    pub(crate) fn new(cores: usize, stack_frames_max: usize, slab_frames: usize) -> FramePool {
         let frames = |_| {
             Mutex::new(CoreFrames {
                 stack: Vec::with_capacity(stack_frames_max),
                 slabs: PageSlabs::default(),
-                dropped: 0,
-                trimmed_ns: 0,
             })
         };
         FramePool {
             cores: PerCore::new(cores, frames),
             stack_frames_max,
+            slab_bytes: CachePadded::new(AtomicUsize::new(0)),
+            slab_bytes_max: slab_frames * BLOCK_BYTES,
         }
     }
 
     /// Takes a frame, from the core's stack if there is one.
     pub(crate) fn take(&self, core: CoreId, fill: Fill) -> Frame {
-        let mut frame = {
+        let at_hand = {
             let mut frames = self.cores.get(core).lock();
-            match frames.stack.pop() {
-                Some(frame) => frame,
-                None => Frame(frames.slabs.take()),
-            }
+            let free = frames.stack.pop();
+            free.or_else(|| frames.slabs.take_at_hand().map(Frame))
         };
+        let mut frame = at_hand.unwrap_or_else(|| self.take_elsewhere(core));
         if fill == Fill::Zero {
             frame.bytes_mut().fill(0);
         }
         frame
+    }
+
+    /// Takes a frame where the core has none at hand: of a new slab, or, once there are enough of
+    /// them, of anybody's.
+    #[cold]
+    fn take_elsewhere(&self, core: CoreId) -> Frame {
+        // Relaxed: a bound on memory, which publishes nothing.
+        if self.slab_bytes.load(Ordering::Relaxed) >= self.slab_bytes_max {
+            for n in 0..self.cores.len() {
+                let other = nth_core(core.index() + n, self.cores.len());
+                let mut frames = self.cores.get(other).lock();
+                if let Some(page) = frames.slabs.take_free() {
+                    return Frame(page);
+                }
+            }
+            for frames in self.cores.iter() {
+                if let Some(frame) = frames.lock().stack.pop() {
+                    return frame;
+                }
+            }
+        }
+        let mut frames = self.cores.get(core).lock();
+        let before = frames.slabs.bytes();
+        let page = frames.slabs.take();
+        let made = frames.slabs.bytes() - before;
+        self.slab_bytes.fetch_add(made, Ordering::Relaxed);
+        Frame(page)
+    }
+
+    /// Gives slabs back to the system of which no frame has been in use since the last call.
+    pub(crate) fn trim(&self) {
+        for frames in self.cores.iter() {
+            let mut frames = frames.lock();
+            let before = frames.slabs.bytes();
+            frames.slabs.trim();
+            let gone = before - frames.slabs.bytes();
+            self.slab_bytes.fetch_sub(gone, Ordering::Relaxed);
+        }
     }
 
     /// Puts a frame back.
@@ -178,17 +214,6 @@ impl FramePool {
         let mut frames = self.cores.get(core).lock();
         if frames.stack.len() < self.stack_frames_max {
             frames.stack.push(frame);
-            return;
-        }
-        drop(frame);
-        frames.dropped += 1;
-        if frames.dropped >= TRIM_FRAMES {
-            frames.dropped = 0;
-            let now = clock::monotonic_ns();
-            if now.saturating_sub(frames.trimmed_ns) >= TRIM_INTERVAL_NS {
-                frames.trimmed_ns = now;
-                frames.slabs.trim();
-            }
         }
     }
 }

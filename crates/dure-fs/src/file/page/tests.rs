@@ -223,7 +223,7 @@ fn eviction_spares_a_page_that_is_in_use() {
 
 #[test]
 fn a_recycled_frame_can_be_had_zeroed() {
-    let pool = FramePool::new(1, 2);
+    let pool = FramePool::new(1, 2, 64);
     let core = CoreId::new(0);
     for _ in 0..4 {
         let mut frame = Frame::zeroed();
