@@ -36,7 +36,7 @@ pub(super) fn judge(base: &Base, damaged: &Damaged, scratch: &Path) -> Result<Ou
         }
         // Two may be a transaction and the one that proves it.
         if !damaged.crafted
-            && damaged.how.len() == 1
+            && damaged.how.len() < 2
             && let Some(difference) = found.difference(&base.found)
         {
             return Err(format!(
