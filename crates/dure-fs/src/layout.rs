@@ -2,9 +2,10 @@
 //! by mkfs in the superblock.
 //!
 //! ```text
-//! 0 | 1 free | 2,3 volume header | pack pairs | journal header pairs | NAT | SIT | summaries | main ... | last: superblock 2
+//! 0 | 1 free | 2..5 volume header | packs | journal headers | NAT | SIT | summaries | main ... | last: superblock 2
 //! ```
-//! The main area starts at a multiple of the segment size.
+//! Volume header, packs and journal headers are mirrored pairs of four blocks, all others pairs of
+//! two. The main area starts at a multiple of the segment size.
 
 use zerocopy::FromZeros;
 use zerocopy::little_endian::{I64, U32, U64};
@@ -20,6 +21,10 @@ pub const VOLUME_BLOCKS_MIN: u64 = 1024;
 const LABEL_BYTES: usize = 64;
 /// Most journals a volume can have; a mark has ten bits for them.
 pub const JOURNALS_MAX: u32 = 1000;
+
+/// Blocks of a mirrored pair.
+const MIRRORED: u64 = 4;
+const _: () = assert!(MIRRORED == dure_journal::format::slotted::MIRRORED_BLOCKS as u64);
 
 /// What mkfs decides.
 #[derive(Debug, Clone, Default)]
@@ -51,9 +56,9 @@ pub struct Layout {
     pub journals: u32,
     /// Volume header pair.
     pub volume_header: u64,
-    /// Checkpoint pack pairs: first block, count.
+    /// First block of the packs.
     pub pack: u64,
-    /// Number of pack pairs.
+    /// Number of packs.
     pub pack_pairs: u32,
     /// Journal header pairs.
     pub journal_headers: u64,
@@ -92,12 +97,16 @@ impl Layout {
             .div_ceil(nat::ENTRIES)
             .max(u64::from(journals));
         let summary_pairs = u64::from(segment_blocks.div_ceil(summary::ENTRIES));
-        let pack_pairs = nat_pairs.div_ceil(volume::PACK_BITS);
         let sit_pairs = room.div_ceil(u64::from(sit::ENTRIES));
+        let pack_pairs =
+            nat_pairs.div_ceil(volume::PACK_PAIRS) + sit_pairs.div_ceil(volume::PACK_PAIRS);
+        if pack_pairs > volume::PACKS_MAX {
+            return Err(too_large(blocks));
+        }
         let volume_header = 2;
-        let pack = volume_header + 2;
-        let journal_headers = pack + 2 * pack_pairs;
-        let nat = journal_headers + 2 * u64::from(journals);
+        let pack = volume_header + MIRRORED;
+        let journal_headers = pack + MIRRORED * pack_pairs;
+        let nat = journal_headers + MIRRORED * u64::from(journals);
         let sit = nat + 2 * nat_pairs;
         let summary = sit + 2 * sit_pairs;
         let main = (summary + 2 * summary_pairs * room).next_multiple_of(u64::from(segment_blocks));
@@ -204,12 +213,12 @@ impl Layout {
         )?;
         let mut end = 0;
         for (what, start, blocks) in [
-            ("volume header", self.volume_header, 2),
-            ("checkpoint pack", self.pack, 2 * u64::from(self.pack_pairs)),
+            ("volume header", self.volume_header, MIRRORED),
+            ("packs", self.pack, MIRRORED * u64::from(self.pack_pairs)),
             (
                 "journal headers",
                 self.journal_headers,
-                2 * u64::from(self.journals),
+                MIRRORED * u64::from(self.journals),
             ),
             ("NAT", self.nat, 2 * u64::from(self.nat_pairs)),
             ("SIT", self.sit, 2 * u64::from(self.sit_pairs)),
@@ -241,12 +250,9 @@ impl Layout {
             summary_entries >= self.segment_blocks,
             u64::from(summary_entries),
         )?;
-        let pack_bits = u64::from(self.pack_pairs) * volume::PACK_BITS;
-        ok(
-            "pack size",
-            pack_bits >= u64::from(self.nat_pairs),
-            pack_bits,
-        )?;
+        let packs = u64::from(self.pack_pairs);
+        let need = self.nat_packs() + u64::from(self.sit_pairs).div_ceil(volume::PACK_PAIRS);
+        ok("packs", packs == need && packs <= volume::PACKS_MAX, packs)?;
         ok("devices", self.superblock.device_count.get() == 1, 0)
     }
 
@@ -277,6 +283,18 @@ impl Layout {
         u64::from(self.nat_pairs) * nat::ENTRIES
     }
 
+    /// Packs of the NAT; those of the SIT follow.
+    #[must_use]
+    pub fn nat_packs(&self) -> u64 {
+        u64::from(self.nat_pairs).div_ceil(volume::PACK_PAIRS)
+    }
+
+    /// First block of pack pair `index`.
+    #[must_use]
+    pub fn pack_pair(&self, index: u64) -> u64 {
+        self.pack + MIRRORED * index
+    }
+
     /// First block of NAT pair `index`.
     #[must_use]
     pub fn nat_pair(&self, index: u64) -> u64 {
@@ -298,7 +316,7 @@ impl Layout {
     /// First block of journal `index`'s header pair.
     #[must_use]
     pub fn journal_header(&self, index: u32) -> u64 {
-        self.journal_headers + 2 * u64::from(index)
+        self.journal_headers + MIRRORED * u64::from(index)
     }
 
     /// Bytes of the volume.

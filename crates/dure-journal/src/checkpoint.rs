@@ -9,7 +9,7 @@
 //! **Crash.** Before the flush: old or new header, both describe a log whose content is still
 //! there. After it: the segments before the new tail are named by nobody.
 
-use dure_block::{BlockBuf, Lba, WriteFlags};
+use dure_block::Lba;
 
 use crate::commit::Cut;
 use crate::error::{Error, Result, StopCause, StopReason};
@@ -180,14 +180,12 @@ impl<S: Settle> Journal<S> {
         state: &mut HeaderState,
         header: &JournalHeader,
     ) -> Result<()> {
-        let mut block = BlockBuf::zeroed(1);
-        let at = header.seal(block.as_mut_slice(), state.pair, self.seed);
         state.generation = header.generation;
         // The caller holds the lock over all headers.
         self.log(journal).tallies.write.headers.add(1);
-        match self.queue.write(at, block.as_slice(), WriteFlags::NONE) {
+        match header.write(&self.queue, state.pair, self.seed) {
             Ok(()) => Ok(()),
-            Err(error) => self.stop_headers(Some(journal), Some(at), &error),
+            Err((at, error)) => self.stop_headers(Some(journal), Some(at), &error),
         }
     }
 

@@ -70,7 +70,7 @@ fn start() -> (Journal<Nothing>, Arc<Gate>) {
     let queue = Queue::new(share(Arc::clone(&gate)), QueueConfig::default());
     let rings: Vec<_> = (0..2)
         .map(|journal| RingStart {
-            header: Lba::new(2 * journal),
+            header: Lba::new(4 * journal),
             generation: 1,
             segments: (0..2)
                 .map(|n| Lba::new(64 + (journal * 16 + n) * 8))

@@ -166,16 +166,16 @@ fn epoch_off() {
 }
 
 #[test]
-fn nat_before_images() {
+fn header_before_tables() {
     must_notice(&of_one_operation("checkpoint", 40), Tear::None, |options| {
-        options.mount.volume_rules.images_before_nat = false;
+        options.mount.volume_rules.tables_before_header = false;
     });
 }
 
 #[test]
-fn header_before_nat() {
+fn tails_before_header() {
     must_notice(&of_one_operation("checkpoint", 40), Tear::None, |options| {
-        options.mount.volume_rules.nat_before_headers = false;
+        options.mount.volume_rules.header_before_tails = false;
     });
 }
 

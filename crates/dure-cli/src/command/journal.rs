@@ -34,7 +34,6 @@ fn to_json(info: &JournalsInfo) -> serde_json::Value {
     let journals: Vec<_> = info.journals.iter().map(journal_to_json).collect();
     let recovery = info.recovery.as_ref().map(|plan| match plan {
         Ok(plan) => json!({
-            "unfinished_pairs": plan.unfinished_pairs,
             "transactions_apply": plan.apply,
             "transactions_leave_out": plan.leave_out,
             "nodes_changed": plan.nodes_changed,
@@ -142,14 +141,8 @@ fn recovery(plan: Option<&Result<RecoveryPlan, String>>) -> String {
         None => "clean: the next mount reads no log".into(),
         Some(Err(why)) => format!("not unmounted; the next mount would fail: {why}"),
         Some(Ok(plan)) => {
-            let unfinished = match plan.unfinished_pairs {
-                0 => String::new(),
-                pairs => {
-                    format!(" goes on from a checkpoint of {pairs} NAT pairs that was cut off,")
-                }
-            };
             format!(
-                "not unmounted; the next mount{unfinished} applies {} transactions, leaves out {}, changes {} \
+                "not unmounted; the next mount applies {} transactions, leaves out {}, changes {} \
                  nodes, frees {}",
                 plan.apply, plan.leave_out, plan.nodes_changed, plan.nodes_freed
             )

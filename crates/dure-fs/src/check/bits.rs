@@ -44,17 +44,13 @@ impl Bits {
         new
     }
 
-    /// Clears bit `index`.
-    pub(super) fn clear(&mut self, index: u64) {
-        let (chunk, word, mask) = self.place(index);
-        if let Some(words) = &mut self.chunks[chunk] {
-            words[word] &= !mask;
-        }
-    }
-
-    /// The first zero bit from `from` on.
-    pub(super) fn next_zero(&self, from: u64) -> Option<u64> {
-        (from..self.len).find(|index| !self.get(*index))
+    /// Ranges outside of which no bit is set.
+    pub(super) fn touched(&self) -> impl Iterator<Item = std::ops::Range<u64>> {
+        (0_u64..).zip(&self.chunks).filter_map(|(n, chunk)| {
+            let first = n * CHUNK_BITS;
+            chunk.as_ref()?;
+            Some(first..self.len.min(first + CHUNK_BITS))
+        })
     }
 }
 
@@ -68,11 +64,7 @@ mod tests {
         assert!(bits.set(0) && bits.set(63) && bits.set(64) && bits.set(69_999));
         assert!(!bits.set(64));
         assert!(bits.get(69_999) && !bits.get(1) && !bits.get(40_000));
-        bits.clear(64);
-        assert!(!bits.get(64) && bits.get(63));
-        assert_eq!(
-            (bits.next_zero(63), bits.next_zero(69_999)),
-            (Some(64), None)
-        );
+        let touched: Vec<_> = bits.touched().collect();
+        assert_eq!(touched, [0..32_768, 65_536..70_000]);
     }
 }

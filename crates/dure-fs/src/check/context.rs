@@ -11,13 +11,14 @@ use dure_block::{Lba, Queue};
 use dure_sync::Arc;
 use zerocopy::little_endian::U64;
 
-use crate::checkpoint::census::Census;
 use crate::format::nat::{self, NatEntry};
 use crate::format::node::{NodeImage, NodeKind};
+use crate::format::sit::SitBlock;
 use crate::format::summary::SummaryEntry;
 use crate::layout::Layout;
+use crate::packs::Packs;
 use crate::recovery::replay::LoggedPage;
-use crate::units::{BLOCK_BYTES, BlockNo, Ino, Nid, SegNo, to_u64, to_usize};
+use crate::units::{BLOCK_BYTES, BlockNo, Ino, Nid, SegNo, to_u64};
 
 use super::bits::Bits;
 use super::inodes::InodeTable;
@@ -41,8 +42,14 @@ pub(super) struct Context<'o> {
     pub(super) clean: bool,
     pub(super) epoch: u64,
     pub(super) report: Report,
+    /// Which slots of the tables count.
+    pub(super) packs: Arc<Packs>,
     /// Entries of the NAT pairs that have any.
-    pub(super) nat: Vec<Option<NatEntries>>,
+    pub(super) nat: BTreeMap<u64, NatEntries>,
+    /// The SIT pairs that were ever written.
+    pub(super) sit: BTreeMap<u32, Box<SitBlock>>,
+    /// SIT pairs of which what counts is lost.
+    pub(super) sit_lost: BTreeSet<u32>,
     /// Nodes as the logs leave them; `None` = free. Empty on a clean volume.
     pub(super) replayed: BTreeMap<Nid, Option<NodeImage>>,
     /// Content of blocks that the logs carry; it counts as if it lay in the block. Empty on a clean
@@ -60,8 +67,6 @@ pub(super) struct Context<'o> {
     pub(super) broken: Bits,
     pub(super) inodes: InodeTable,
     pub(super) summaries: Summaries,
-    /// What a checkpoint that was cut short has in the NAT beyond the volume header's counts.
-    pub(super) unfinished: Census,
     /// Segments of the rings.
     pub(super) log_segments: BTreeSet<SegNo>,
     /// What a repair may do.
@@ -83,7 +88,10 @@ impl<'o> Context<'o> {
             clean: true,
             epoch: 0,
             report,
-            nat: Vec::new(),
+            packs: Arc::new(Packs::new(&layout)),
+            nat: BTreeMap::new(),
+            sit: BTreeMap::new(),
+            sit_lost: BTreeSet::new(),
             replayed: BTreeMap::new(),
             logged: BTreeMap::new(),
             owned: Bits::new(main_blocks),
@@ -91,9 +99,8 @@ impl<'o> Context<'o> {
             noted: Bits::new(main_blocks),
             claimed: Bits::new(nids),
             broken: Bits::new(nids),
-            inodes: InodeTable::new(u64::from(layout.nat_pairs)),
+            inodes: InodeTable::default(),
             summaries: Summaries::default(),
-            unfinished: Census::default(),
             log_segments: BTreeSet::new(),
             repairs: Repairs::default(),
             layout,
@@ -130,7 +137,7 @@ impl<'o> Context<'o> {
     /// The NAT entry on the medium; zero for a nid that never lived.
     pub(super) fn entry(&self, nid: Nid) -> NatEntry {
         let (pair, within) = nat::place_of(nid);
-        let entries = self.nat.get(to_usize(pair)).and_then(Option::as_ref);
+        let entries = self.nat.get(&pair);
         entries.map_or_else(NatEntry::default, |entries| entries[within])
     }
 
@@ -157,10 +164,16 @@ impl<'o> Context<'o> {
         }
     }
 
+    /// The NAT pairs that may have nids that live.
+    pub(super) fn pairs_in_use(&self) -> BTreeSet<u64> {
+        let replayed = self.replayed.keys().map(|nid| nat::place_of(*nid).0);
+        self.nat.keys().copied().chain(replayed).collect()
+    }
+
     /// The nids that live, of NAT pair `pair`.
     pub(super) fn live_in_pair(&self, pair: u64) -> Vec<Nid> {
         let nids = pair * nat::ENTRIES..(pair + 1) * nat::ENTRIES;
-        let known = self.nat.get(to_usize(pair)).and_then(Option::as_ref);
+        let known = self.nat.get(&pair);
         let mut replayed = self.replayed.range(Nid(nids.start)..Nid(nids.end));
         if known.is_none() && replayed.next().is_none() {
             return Vec::new();

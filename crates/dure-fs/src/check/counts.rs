@@ -1,5 +1,4 @@
-//! The counts of the volume header: nodes and inodes as the NAT of its checkpoint has them. A
-//! volume that was made before they were kept says 0 nodes; its next mount counts.
+//! The counts of the volume header: nodes and inodes as the NAT of its checkpoint has them.
 
 use crate::checkpoint::census::Census;
 use crate::format::nat::ENTRIES;
@@ -11,17 +10,12 @@ use super::issue::IssueKind;
 
 /// Compares them. Run before the NAT's entries are judged: a damaged one was counted, too.
 pub(super) fn check(context: &mut Context<'_>, header: &VolumeHeader) {
-    if header.nodes.get() == 0 {
-        return;
-    }
     let mut census = Census::default();
-    for (pair, entries) in (0..).zip(&context.nat) {
-        for (nid, entry) in (pair * ENTRIES..).zip(entries.iter().flatten()) {
+    for (pair, entries) in &context.nat {
+        for (nid, entry) in (pair * ENTRIES..).zip(entries) {
             census.change(Census::default(), Census::of_entry(Nid(nid), entry));
         }
     }
-    // Of a checkpoint that was cut short, the header does not know.
-    census.change(context.unfinished, Census::default());
     for (field, want, got) in [
         ("nodes", census.nodes, header.nodes.get()),
         ("inodes", census.inodes, header.inodes.get()),

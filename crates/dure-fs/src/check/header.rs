@@ -1,9 +1,10 @@
-//! Pass 2: the volume header and the checkpoint pack.
+//! Pass 2: the volume header and the packs.
 
+use dure_sync::Arc;
 use zerocopy::FromBytes;
 
-use crate::format::volume::{PACK_BITS, Pack, STATE_CLEAN, STATE_DIRTY, VolumeHeader};
-use crate::units::to_usize;
+use crate::format::volume::{STATE_CLEAN, STATE_DIRTY, VolumeHeader};
+use crate::packs::Packs;
 use crate::volume::impossible_count;
 
 use super::context::Context;
@@ -15,13 +16,11 @@ use super::pairs;
 pub(super) fn volume(context: &mut Context<'_>) -> Option<VolumeHeader> {
     let at = context.layout.volume_header;
     let name = pairs::name(PairKind::VolumeHeader, 0_u64);
-    let Some(newest) = pairs::read(context, name, at).newest else {
+    let Some(payload) = pairs::read_mirrored(context, name, at) else {
         context.issue(IssueKind::VolumeHeaderLost { at });
         return None;
     };
-    let (header, rest) =
-        VolumeHeader::read_from_prefix(&newest.payload).expect("a payload is longer");
-    pairs::expect_zero(context, name, at, rest);
+    let header = VolumeHeader::read_from_bytes(&payload).expect("a whole payload");
     pairs::expect_zero(context, name, at, &header.reserved);
     let state = header.state.get();
     for (field, got, holds, must) in [(
@@ -44,41 +43,17 @@ pub(super) fn volume(context: &mut Context<'_>) -> Option<VolumeHeader> {
     Some(header)
 }
 
-/// Checks the pack. Which NAT pairs a checkpoint that was cut short announced is the recovery's
-/// business.
-pub(super) fn pack(context: &mut Context<'_>, completed: u64) {
-    for index in 0..u64::from(context.layout.pack_pairs) {
-        let at = context.layout.pack + 2 * index;
-        let name = pairs::name(PairKind::Pack, index);
-        let Some(newest) = pairs::read(context, name, at).newest else {
-            continue;
-        };
-        let pack = Pack::read_from_bytes(&newest.payload).expect("a whole payload");
-        if pack.index.get() != index {
-            context.issue(IssueKind::PairMisplaced {
-                pair: name,
-                at,
-                got: pack.index.get(),
-            });
+/// Reads the packs; false when they cannot be, and so nothing else.
+pub(super) fn packs(context: &mut Context<'_>, header: &VolumeHeader) -> bool {
+    match Packs::read(&context.queue, &context.layout, header) {
+        Ok(packs) => {
+            context.packs = Arc::new(packs);
+            true
         }
-        pairs::expect_zero(context, name, at, &pack.reserved);
-        let ahead = pack.checkpoint.get();
-        if context.clean && ahead > completed {
-            context.issue(IssueKind::PackAhead {
-                pack: ahead,
-                completed,
-            });
-        }
-        let pairs = u64::from(context.layout.nat_pairs).saturating_sub(index * PACK_BITS);
-        // Byte by byte: nearly all are zero.
-        let beyond = (pairs / 8..PACK_BITS / 8)
-            .filter(|byte| pack.bits[to_usize(*byte)] != 0)
-            .flat_map(|byte| 8 * byte..8 * byte + 8)
-            .find(|bit| *bit >= pairs && pack.bits[to_usize(bit / 8)] >> (bit % 8) & 1 == 1);
-        if let Some(bit) = beyond {
-            context.issue(IssueKind::PackBits {
-                nat_pair: index * PACK_BITS + bit,
-            });
+        Err(error) => {
+            let why = error.to_string();
+            context.issue(IssueKind::PackBad { why });
+            false
         }
     }
 }

@@ -30,39 +30,32 @@ const INODES_PER_PAIR_USIZE: usize = 2016;
 const _: () = assert!(INODES_PER_PAIR == 2016);
 
 /// Facts by inode number, in pieces of one NAT pair.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct InodeTable {
-    pieces: Vec<Option<Box<[InodeFacts]>>>,
+    pieces: BTreeMap<u64, Box<[InodeFacts]>>,
     /// For every directory that has a name: the directory its first name is in.
     pub(super) found_in: BTreeMap<Ino, Ino>,
 }
 
 impl InodeTable {
-    pub(super) fn new(pairs: u64) -> InodeTable {
-        InodeTable {
-            pieces: vec![None; to_usize(pairs)],
-            found_in: BTreeMap::new(),
-        }
-    }
-
     /// The facts of `ino`; `None` when there is no such inode.
     pub(super) fn get(&self, ino: u64) -> Option<InodeFacts> {
-        let piece = self.pieces.get(to_usize(ino / INODES_PER_PAIR))?.as_ref()?;
+        let piece = self.pieces.get(&(ino / INODES_PER_PAIR))?;
         Some(piece[to_usize(ino % INODES_PER_PAIR)]).filter(|facts| facts.kind != 0)
     }
 
     /// The facts of `ino`, to be changed.
     pub(super) fn get_mut(&mut self, ino: Ino) -> &mut InodeFacts {
-        let piece = &mut self.pieces[to_usize(ino.0 / INODES_PER_PAIR)];
+        let piece = self.pieces.entry(ino.0 / INODES_PER_PAIR);
         let empty = || vec![InodeFacts::default(); INODES_PER_PAIR_USIZE].into_boxed_slice();
-        &mut piece.get_or_insert_with(empty)[to_usize(ino.0 % INODES_PER_PAIR)]
+        &mut piece.or_insert_with(empty)[to_usize(ino.0 % INODES_PER_PAIR)]
     }
 
     /// All inodes that exist, ascending.
     pub(super) fn all(&self) -> impl Iterator<Item = (Ino, InodeFacts)> {
-        (0_u64..).zip(&self.pieces).flat_map(|(piece, facts)| {
+        self.pieces.iter().flat_map(|(piece, facts)| {
             let first = piece * INODES_PER_PAIR;
-            let facts = facts.iter().flat_map(|facts| facts.iter().copied());
+            let facts = facts.iter().copied();
             (first..)
                 .map(Ino)
                 .zip(facts)

@@ -124,16 +124,16 @@ issues! {
         at: u64,
     } => "{what} at block {at}: reserved bytes must be zero";
 
-    /// Neither slot of a pair is valid.
+    /// The slot of a pair that counts is not valid; of a mirrored pair, none is.
     Error PairLost {
         /// The pair.
         pair: PairName,
-        /// Its first block.
+        /// The block of the slot, or the first of the mirrored pair.
         at: u64,
-    } => "{pair} at block {at}: neither slot is valid; its content is lost";
+    } => "{pair} at block {at}: what counts is damaged; its content is lost";
 
-    /// One slot of a pair holds something that is not valid: a torn write, or damage. The other
-    /// counts.
+    /// One slot of a mirrored pair holds something that is not valid: a torn write, or damage.
+    /// Another counts.
     Warning PairSlotBad {
         /// The pair.
         pair: PairName,
@@ -205,19 +205,11 @@ issues! {
         why: String,
     } => "{why}; the check looked at the rest";
 
-    /// A clean volume has a checkpoint that was not completed.
-    Error PackAhead {
-        /// Checkpoint of the pack.
-        pack: u64,
-        /// Completed checkpoint of the volume header.
-        completed: u64,
-    } => "the pack announces checkpoint {pack} but a clean volume has completed only {completed}";
-
-    /// The pack names NAT pairs that do not exist.
-    Error PackBits {
-        /// First such pair.
-        nat_pair: u64,
-    } => "the pack names NAT pair {nat_pair}, which does not exist";
+    /// Which slots count of many pairs is not known.
+    Fatal PackBad {
+        /// What is wrong.
+        why: String,
+    } => "which slots of the tables count cannot be read: {why}";
 
     /// A journal header is lost or cannot be.
     Error JournalHeaderBad {

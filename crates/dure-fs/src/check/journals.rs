@@ -2,9 +2,10 @@
 
 use dure_block::Lba;
 use dure_journal::format::JournalHeader;
+use dure_journal::format::slotted::MIRRORED_BLOCKS;
 use dure_journal::recovery::check_counts;
 
-use crate::units::{BLOCK_BYTES, BlockNo, JournalId};
+use crate::units::{BlockNo, JournalId};
 
 use super::context::Context;
 use super::issue::IssueKind;
@@ -15,20 +16,19 @@ use super::pairs;
 pub(super) fn check(context: &mut Context<'_>) {
     for journal in 0..context.layout.journals {
         let at = context.layout.journal_header(journal);
-        let Some(bytes) = context.read(at, 2) else {
+        let Some(bytes) = context.read(at, MIRRORED_BLOCKS) else {
             continue;
         };
         let seed = context.layout.crc_seed;
-        let (first, second) = bytes.split_at(BLOCK_BYTES);
         let id = u16::try_from(journal)
             .ok()
             .and_then(JournalId::new)
             .expect("at most 1000 journals");
-        match JournalHeader::open(first, second, Lba::new(at), seed, id) {
+        match JournalHeader::open(&bytes, Lba::new(at), seed, id) {
             Ok(header) => {
                 let name = pairs::name(PairKind::JournalHeader, journal);
                 let kind = pairs::slot_kind(PairKind::JournalHeader);
-                for at in pairs::parse(&bytes, kind, at, seed).1 {
+                for at in pairs::bad_slots(&bytes, kind, at, seed) {
                     context.issue(IssueKind::PairSlotBad { pair: name, at });
                 }
                 if let Err(error) = check_counts(&header, Lba::new(at)) {

@@ -136,9 +136,12 @@ pub fn check(device: Arc<dyn Device>, options: &CheckOptions<'_>) -> Result<Repo
             why: why.into(),
         });
     }
-    header::pack(&mut context, header.checkpoint.get());
+    if !header::packs(&mut context, &header) {
+        return Ok(context.report);
+    }
     journals::check(&mut context);
     nat::load(&mut context);
+    sit::load(&mut context);
     if !context.clean && !replay::load(&mut context, &header) {
         return Ok(context.report);
     }
@@ -153,7 +156,7 @@ pub fn check(device: Arc<dyn Device>, options: &CheckOptions<'_>) -> Result<Repo
     sit::check(&mut context);
     summary::finish(&mut context);
     if options.repair == Repair::Safe {
-        repair::run(&mut context, header.checkpoint.get())?;
+        repair::run(&mut context)?;
     }
     Ok(context.report)
 }

@@ -107,7 +107,7 @@ fn check_reachable(context: &mut Context<'_>) {
 
 /// Reports nodes that nothing refers to.
 pub(super) fn check_leaks(context: &mut Context<'_>) {
-    for pair in 0..u64::from(context.layout.nat_pairs) {
+    for pair in context.pairs_in_use() {
         for nid in context.live_in_pair(pair) {
             if context.claimed.get(nid.0) || context.broken.get(nid.0) {
                 continue;

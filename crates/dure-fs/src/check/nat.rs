@@ -4,28 +4,33 @@ use zerocopy::FromBytes;
 
 use crate::format::nat::{ENTRIES, NatBlock, NatEntry};
 use crate::format::node::NodeKind;
-use crate::units::Nid;
+use crate::packs::{PairIndex, Table};
+use crate::units::{Nid, to_u64};
 
-use super::context::Context;
+use super::context::{Context, NatEntries};
 use super::issue::IssueKind;
 use super::owner::{BlockUse, PairKind};
 use super::pairs;
 
 /// Reads the whole NAT into the context; pairs without entries take no memory.
 pub(super) fn load(context: &mut Context<'_>) {
-    let count = u64::from(context.layout.nat_pairs);
-    for index in 0..count {
-        context.progress("node address table", index, count);
-        let entries = load_pair(context, index);
-        context.nat.push(entries);
+    let packs = context.packs.clone();
+    let written: Vec<u64> = packs.written(Table::Nat).collect();
+    for (done, &index) in (0..).zip(&written) {
+        context.progress("node address table", done, to_u64(written.len()));
+        if let Some(entries) = load_pair(context, index) {
+            context.nat.insert(index, entries);
+        }
     }
 }
 
-fn load_pair(context: &mut Context<'_>, index: u64) -> Option<Box<[NatEntry]>> {
+fn load_pair(context: &mut Context<'_>, index: u64) -> Option<NatEntries> {
     let at = context.layout.nat_pair(index);
     let name = pairs::name(PairKind::Nat, index);
-    let newest = pairs::read(context, name, at).newest?;
-    let block = NatBlock::read_from_bytes(&newest.payload).expect("a whole payload");
+    let table = Table::Nat;
+    let code = context.packs.code(PairIndex { table, index });
+    let payload = pairs::read(context, name, at, code)?;
+    let block = NatBlock::read_from_bytes(&payload).expect("a whole payload");
     if block.index.get() != index {
         context.issue(IssueKind::PairMisplaced {
             pair: name,
@@ -49,20 +54,17 @@ fn load_pair(context: &mut Context<'_>, index: u64) -> Option<Box<[NatEntry]>> {
 /// Checks every entry, and claims the blocks of images of nodes that live. Entries that cannot be
 /// are taken out, so that later passes see a node that does not exist.
 pub(super) fn check(context: &mut Context<'_>) {
-    for pair in 0..context.nat.len() {
-        let Some(entries) = context.nat[pair].take() else {
-            continue;
-        };
-        let first = crate::units::to_u64(pair) * crate::format::nat::ENTRIES;
-        let mut entries = entries;
+    let mut nat = std::mem::take(&mut context.nat);
+    for (pair, entries) in &mut nat {
+        let first = pair * ENTRIES;
         for (nid, entry) in (first..).map(Nid).zip(entries.iter_mut()) {
             if !entry_is_sound(context, nid, entry) {
                 *entry = NatEntry::tombstone(entry.version.get());
                 context.broken.set(nid.0);
             }
         }
-        context.nat[pair] = Some(entries);
     }
+    context.nat = nat;
 }
 
 fn entry_is_sound(context: &mut Context<'_>, nid: Nid, entry: &NatEntry) -> bool {

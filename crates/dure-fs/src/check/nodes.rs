@@ -7,7 +7,7 @@ use zerocopy::FromBytes;
 use crate::format::inode::{FLAG_ORPHAN, InodeRecord};
 use crate::format::node::{HEADER_BYTES, NodeImage, NodeKind};
 use crate::format::summary::OWNER_NODE;
-use crate::units::{Ino, Nid, is_zero};
+use crate::units::{Ino, Nid, is_zero, to_u64};
 
 use super::context::Context;
 use super::inode;
@@ -19,9 +19,9 @@ const RESERVED: [std::ops::Range<usize>; 2] = [34..40, 48..HEADER_BYTES];
 
 /// Checks all images.
 pub(super) fn check(context: &mut Context<'_>) {
-    let count = u64::from(context.layout.nat_pairs);
-    for pair in 0..count {
-        context.progress("nodes", pair, count);
+    let pairs = context.pairs_in_use();
+    for (done, &pair) in (0..).zip(&pairs) {
+        context.progress("nodes", done, to_u64(pairs.len()));
         for nid in context.live_in_pair(pair) {
             if let Some(image) = check_image(context, nid) {
                 context.report.counts.nodes += 1;
@@ -115,7 +115,7 @@ fn check_inodes(context: &mut Context<'_>, nid: Nid, image: &NodeImage) {
     }
     let (free, got) = (free_inodes(nid, image), context.entry(nid).free_inodes());
     if context.clean && got != free {
-        context.repairs.inodes_left_out += i64::from(got) - i64::from(free);
+        context.repairs.free_inodes.push(nid);
         context.issue(IssueKind::NatFreeInodes {
             nid,
             want: free,

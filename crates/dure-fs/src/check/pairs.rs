@@ -1,29 +1,16 @@
-//! Reading a slotted pair with both its slots looked at.
+//! Reading pairs: the newest slot of a mirrored one, the slot that counts of a named one.
 
 use dure_block::Lba;
 use dure_journal::format::slotted::{self, SlotKind};
 use dure_journal::recovery::COUNT_MAX;
 
 use crate::format::pair_kind;
+use crate::format::volume::SlotCode;
 use crate::units::{BLOCK_BYTES, is_zero};
 
 use super::context::Context;
 use super::issue::IssueKind;
 use super::owner::{PairKind, PairName};
-
-/// A valid slot.
-#[derive(Debug)]
-pub(super) struct ValidSlot {
-    pub(super) generation: u64,
-    pub(super) payload: Vec<u8>,
-}
-
-/// What a pair holds.
-#[derive(Debug, Default)]
-pub(super) struct PairSlots {
-    pub(super) newest: Option<ValidSlot>,
-    pub(super) older: Option<ValidSlot>,
-}
 
 /// The persistent number of a kind of pair.
 pub(super) fn slot_kind(kind: PairKind) -> SlotKind {
@@ -37,35 +24,66 @@ pub(super) fn slot_kind(kind: PairKind) -> SlotKind {
     }
 }
 
-/// Reads the pair at `first`. A pair of zeroes was never written and holds nothing; a slot with
-/// anything else in it must be valid.
-pub(super) fn read(context: &mut Context<'_>, pair: PairName, first: u64) -> PairSlots {
-    let Some(bytes) = context.read(first, 2) else {
-        return PairSlots::default();
+/// The payload of the slot that counts of the pair at `first`; `None` when it was never written, or
+/// after reporting that it is lost.
+pub(super) fn read(
+    context: &mut Context<'_>,
+    pair: PairName,
+    first: u64,
+    code: SlotCode,
+) -> Option<Vec<u8>> {
+    let SlotCode::Slot(slot) = code else {
+        return None;
     };
-    let kind = slot_kind(pair.kind);
-    let (slots, bad) = parse(&bytes, kind, first, context.layout.crc_seed);
-    if slots.newest.is_none() && !bad.is_empty() {
+    let at = first + slot;
+    let block = context.read(at, 1)?;
+    let (kind, seed) = (slot_kind(pair.kind), context.layout.crc_seed);
+    let found = slotted::open_slot(&block, kind, Lba::new(first), slot, seed);
+    let payload = found.map(|found| found.body.to_vec());
+    if payload.is_none() {
+        context.issue(IssueKind::PairLost { pair, at });
+    }
+    payload
+}
+
+/// The payload of the newest slot of the mirrored pair at `first`; `None` after reporting why not.
+/// Slots that hold something else are reported, too.
+pub(super) fn read_mirrored(
+    context: &mut Context<'_>,
+    pair: PairName,
+    first: u64,
+) -> Option<Vec<u8>> {
+    let bytes = context.read(first, slotted::MIRRORED_BLOCKS)?;
+    let (kind, seed) = (slot_kind(pair.kind), context.layout.crc_seed);
+    let newest = slotted::open_mirrored(&bytes, kind, Lba::new(first), seed);
+    let Some(newest) = newest else {
         context.issue(IssueKind::PairLost { pair, at: first });
-    } else {
-        for at in bad {
-            context.issue(IssueKind::PairSlotBad { pair, at });
+        return None;
+    };
+    expect_count(
+        context,
+        || format!("generation of {pair}"),
+        first,
+        newest.generation,
+    );
+    let payload = newest.body.to_vec();
+    for at in bad_slots(&bytes, kind, first, seed) {
+        context.issue(IssueKind::PairSlotBad { pair, at });
+    }
+    Some(payload)
+}
+
+/// The blocks of a mirrored pair that hold something, but no valid slot.
+pub(super) fn bad_slots(bytes: &[u8], kind: SlotKind, first: u64, seed: u32) -> Vec<u64> {
+    let mut bad = Vec::new();
+    for (n, block) in (0_u64..).zip(bytes.chunks_exact(BLOCK_BYTES)) {
+        let pair = Lba::new(first + n / 2 * 2);
+        let valid = slotted::open_slot(block, kind, pair, n % 2, seed).is_some();
+        if !valid && !is_zero(block) {
+            bad.push(first + n);
         }
     }
-    for generation in slots
-        .newest
-        .iter()
-        .chain(&slots.older)
-        .map(|slot| slot.generation)
-    {
-        expect_count(
-            context,
-            || format!("generation of {pair}"),
-            first,
-            generation,
-        );
-    }
-    slots
+    bad
 }
 
 /// Reports a counter from which nothing may count on.
@@ -79,38 +97,6 @@ pub(super) fn expect_count(
         let what = what();
         context.issue(IssueKind::CountTooLarge { what, at, got });
     }
-}
-
-/// The valid slots, and the blocks of those that hold something else.
-pub(super) fn parse(bytes: &[u8], kind: SlotKind, first: u64, seed: u32) -> (PairSlots, Vec<u64>) {
-    assert_eq!(bytes.len(), 2 * BLOCK_BYTES, "a pair has two blocks");
-    let mut valid = Vec::new();
-    let mut bad = Vec::new();
-    for (slot, block) in (0_u64..).zip(bytes.chunks_exact(BLOCK_BYTES)) {
-        match slotted::open_slot(block, kind, Lba::new(first), slot, seed) {
-            Some(found) => valid.push(ValidSlot {
-                generation: found.generation,
-                payload: found.body.to_vec(),
-            }),
-            None if !is_zero(block) => bad.push(first + slot),
-            None => {}
-        }
-    }
-    // From generation 2 on both slots were written: one of zeroes is lost.
-    if let ([only], true) = (&valid[..], bad.is_empty())
-        && only.generation > 1
-    {
-        bad.push(first + 1 - only.generation % 2);
-    }
-    valid.sort_by_key(|slot| std::cmp::Reverse(slot.generation));
-    let mut valid = valid.into_iter();
-    (
-        PairSlots {
-            newest: valid.next(),
-            older: valid.next(),
-        },
-        bad,
-    )
 }
 
 /// Reports bytes behind `used` in a payload that must be zero.

@@ -2,33 +2,30 @@
 //!
 //! **Structure.** The same pure functions as recovery: scan, survivors, replay over the images the
 //! NAT names. **Invariants.** Nothing is written. Blocks whose SIT bit the recovery would set right
-//! (those a record names, those of replaced images of an unfinished checkpoint, those of nodes the
-//! logs free) are *unsettled*: the SIT pass leaves them out.
+//! (those a record names, those of nodes the logs free) are *unsettled*: the SIT pass leaves them out.
+
+use std::collections::BTreeMap;
 
 use dure_block::{Lba, Queue};
 use dure_journal::recovery::Scan;
-use zerocopy::FromBytes;
 
-use crate::checkpoint::census::Census;
 use crate::error::{Error, Result};
-use crate::format::nat::{ENTRIES, NatBlock, NatEntry, place_of};
+use crate::format::nat::{NatEntry, place_of};
 use crate::format::node::NodeImage;
 use crate::format::volume::VolumeHeader;
 use crate::layout::Layout;
 use crate::op::SlotRef;
 use crate::recovery::{self, Base, replay::Replayed};
-use crate::units::{BLOCK_BYTES, BlockNo, Nid, to_usize};
+use crate::units::{BLOCK_BYTES, BlockNo, Nid};
 
 use super::context::{Context, NatEntries};
 use super::issue::IssueKind;
-use super::owner::PairKind;
-use super::pairs;
 
 /// The medium as replay sees it.
 struct View<'c> {
     queue: &'c Queue,
     layout: &'c Layout,
-    nat: &'c [Option<NatEntries>],
+    nat: &'c BTreeMap<u64, NatEntries>,
 }
 
 impl Base for View<'_> {
@@ -40,7 +37,7 @@ impl Base for View<'_> {
             u64::from(nid.0 < self.layout.nids()),
         )?;
         let (pair, within) = place_of(nid);
-        let entries = self.nat.get(to_usize(pair)).and_then(Option::as_ref);
+        let entries = self.nat.get(&pair);
         Ok(entries.map_or_else(NatEntry::default, |entries| entries[within]))
     }
 
@@ -110,7 +107,6 @@ pub(super) fn load(context: &mut Context<'_>, header: &VolumeHeader) -> bool {
                 }
                 context.replayed.insert(nid, node.image);
             }
-            unsettle_unfinished(context, header.checkpoint.get());
             true
         }
         Err(error) => {
@@ -134,36 +130,6 @@ fn settle_notes(context: &mut Context<'_>, replayed: &Replayed) {
             let block = BlockNo(run.first.0 + n);
             unsettle(context, block);
             context.noted.set(block.0 - context.layout.main);
-        }
-    }
-}
-
-/// The images of NAT pairs that a checkpoint was rewriting when it was cut short.
-fn unsettle_unfinished(context: &mut Context<'_>, completed: u64) {
-    let announced = recovery::mend::announced(&context.queue, &context.layout, completed);
-    for index in announced.unwrap_or_default() {
-        let at = context.layout.nat_pair(index);
-        let Some(bytes) = context.read(at, 2) else {
-            continue;
-        };
-        let kind = pairs::slot_kind(PairKind::Nat);
-        let (slots, _) = pairs::parse(&bytes, kind, at, context.layout.crc_seed);
-        let mut counts = Vec::new();
-        for slot in slots.newest.into_iter().chain(slots.older) {
-            let block = NatBlock::read_from_bytes(&slot.payload).expect("a whole payload");
-            let mut census = Census::default();
-            for (nid, entry) in (index * ENTRIES..).zip(&block.entries) {
-                unsettle(context, entry.block());
-                census.change(Census::default(), Census::of_entry(Nid(nid), entry));
-            }
-            counts.push((block.checkpoint.get(), census));
-        }
-        // As the mend does: a pair that was announced and not written has nothing new.
-        if let [(checkpoint, newest), older @ ..] = &counts[..]
-            && *checkpoint == completed + 1
-        {
-            let older = older.first().map_or(Census::default(), |(_, older)| *older);
-            context.unfinished.change(older, *newest);
         }
     }
 }

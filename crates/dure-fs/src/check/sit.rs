@@ -2,41 +2,70 @@
 //!
 //! On a volume that was not unmounted, the blocks the recovery will decide about are left out.
 
-use zerocopy::{FromBytes, IntoBytes};
+use std::collections::BTreeSet;
+
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::format::sit::{ENTRIES, SegmentUse, SitBlock, SitEntry};
-use crate::units::{SegNo, is_zero};
+use crate::packs::Table;
+use crate::space::{pair_index, summaries_from};
+use crate::units::{SegNo, is_zero, to_u64, to_usize};
 
 use super::context::Context;
 use super::issue::IssueKind;
 use super::owner::PairKind;
 use super::pairs;
 
-/// Compares all entries with what was found.
-pub(super) fn check(context: &mut Context<'_>) {
-    for index in 0..context.layout.sit_pairs {
-        context.progress(
-            "segments",
-            u64::from(index),
-            u64::from(context.layout.sit_pairs),
-        );
+/// Reads all pairs that were ever written.
+pub(super) fn load(context: &mut Context<'_>) {
+    let packs = context.packs.clone();
+    let written: Vec<u64> = packs.written(Table::Sit).collect();
+    for (done, &index) in (0..).zip(&written) {
+        context.progress("segments", done, to_u64(written.len()));
+        let index = u32::try_from(index).expect("SIT pairs are u32");
         let at = context.layout.sit_pair(index);
         let name = pairs::name(PairKind::Sit, index);
-        let empty = || SitBlock::read_from_bytes(&[0; 4064]).expect("a whole payload");
-        let block = match pairs::read(context, name, at).newest {
-            Some(newest) => SitBlock::read_from_bytes(&newest.payload).expect("a whole payload"),
-            None => empty(),
+        let code = packs.code(pair_index(index));
+        let Some(payload) = pairs::read(context, name, at, code) else {
+            context.sit_lost.insert(index);
+            continue;
         };
-        if block.index.get() != u64::from(index) && block.index.get() != 0 {
+        let block = SitBlock::read_from_bytes(&payload).expect("a whole payload");
+        if block.index.get() != u64::from(index) {
+            let got = block.index.get();
             context.issue(IssueKind::PairMisplaced {
                 pair: name,
                 at,
-                got: block.index.get(),
+                got,
             });
+            context.sit_lost.insert(index);
             continue;
         }
         pairs::expect_zero(context, name, at, &block.reserved);
-        for (segment, entry) in (index * ENTRIES..).zip(&block.entries) {
+        context.sit.insert(index, Box::new(block));
+    }
+}
+
+/// What the SIT has of a segment; all zero when its pair was never written.
+pub(super) fn entry(context: &Context<'_>, segment: SegNo) -> SitEntry {
+    let block = context.sit.get(&(segment.0 / ENTRIES));
+    block.map_or_else(SitEntry::new_zeroed, |block| {
+        block.entries[to_usize(u64::from(segment.0 % ENTRIES))]
+    })
+}
+
+/// Compares all entries with what was found. Of a pair that is lost nothing can be said.
+pub(super) fn check(context: &mut Context<'_>) {
+    let per_pair = u64::from(ENTRIES * context.layout.segment_blocks);
+    let touched = |range: std::ops::Range<u64>| range.start / per_pair..=(range.end - 1) / per_pair;
+    let owned = context.owned.touched().flat_map(touched);
+    let owned = owned.map(|index| u32::try_from(index).expect("SIT pairs are u32"));
+    let used: BTreeSet<u32> = owned.chain(context.sit.keys().copied()).collect();
+    for index in used.difference(&context.sit_lost.clone()).copied() {
+        let at = context.layout.sit_pair(index);
+        let entries = context.sit.get(&index).map(|block| block.entries);
+        let entries = entries.unwrap_or([SitEntry::new_zeroed(); 50]);
+        for (segment, entry) in (index * ENTRIES..).zip(&entries) {
             check_entry(context, segment, entry, at);
         }
     }
@@ -57,9 +86,17 @@ fn check_entry(context: &mut Context<'_>, segment: u32, entry: &SitEntry, at: u6
         }
         return;
     }
-    if entry.reserved != 0 || entry.reserved2.get() != 0 {
+    if entry.reserved.get() != 0 {
         let what = format!("SIT entry of segment {segment}");
         context.issue(IssueKind::ReservedNotZero { what, at });
+    }
+    if summaries_from(entry.summaries).is_none() {
+        let got = u64::from(entry.summaries);
+        context.issue(IssueKind::SitField {
+            segment,
+            field: "slots of summaries",
+            got,
+        });
     }
     if SegmentUse::from_code(entry.usage).is_none() {
         let got = u64::from(entry.usage);

@@ -2,28 +2,24 @@
 //! summaries of the segments last used are kept. At the end those of all other segments are read,
 //! too: a checkpoint reads what it changes, whether or not something is live there now.
 //!
-//! mkfs does not write the summary area, so a slot that is not valid may be what an earlier volume
-//! left there; what counts is whether the owners of live blocks are right.
+//! A summary whose slot is lost makes the owners of its segment wrong, which a repair mends.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use dure_block::Lba;
-
 use zerocopy::FromBytes;
 
+use crate::format::sit::ENTRIES;
 use crate::format::summary::{SummaryBlock, SummaryEntry};
-use crate::units::{BLOCK_BYTES, BlockNo, SegNo, to_usize};
+use crate::space::{summaries_from, summary};
+use crate::units::{BlockNo, SegNo, to_u64, to_usize};
 
 use super::context::Context;
 use super::issue::IssueKind;
 use super::owner::PairKind;
-use super::pairs;
+use super::{pairs, sit};
 
 /// Summaries kept in memory (6 KiB each for the largest segments).
 const KEPT: usize = 256;
-
-/// Segments whose summaries one request reads.
-const BATCH_SEGMENTS: u32 = 32;
 
 /// What is known of summaries.
 #[derive(Debug, Default)]
@@ -61,17 +57,10 @@ pub(super) fn compare(context: &mut Context<'_>, block: BlockNo, want: SummaryEn
 }
 
 fn load(context: &mut Context<'_>, segment: SegNo) {
-    let mut entries = Vec::new();
     let first = context.summaries.seen.insert(segment);
+    let mut entries = Vec::new();
     for n in 0..context.layout.summary_pairs {
-        let at = context.layout.summary_pair(segment, n);
-        let bytes = context.read(at, 2);
-        // A segment may be loaded again; what is wrong with it was said the first time.
-        let block = match bytes {
-            Some(bytes) if first => check_pair(context, segment, at, &bytes),
-            Some(bytes) => parse(context, at, &bytes).0,
-            None => None,
-        };
+        let block = read_pair(context, segment, n, first);
         entries.extend(block.map_or([SummaryEntry::default(); 336], |block| block.entries));
     }
     assert!(entries.len() >= to_usize(u64::from(context.layout.segment_blocks)));
@@ -85,39 +74,29 @@ fn load(context: &mut Context<'_>, segment: SegNo) {
     summaries.kept.insert(segment, entries.into_boxed_slice());
 }
 
-/// The pair as far as it is valid, its generation, and its slots that are not.
-fn parse(context: &Context<'_>, at: u64, bytes: &[u8]) -> (Option<SummaryBlock>, u64, Vec<u64>) {
-    let kind = pairs::slot_kind(PairKind::Summary);
-    let (slots, bad) = pairs::parse(bytes, kind, at, context.layout.crc_seed);
-    let Some(newest) = slots.newest else {
-        return (None, 0, bad);
-    };
-    let block = SummaryBlock::read_from_bytes(&newest.payload).expect("a whole payload");
-    (Some(block), newest.generation, bad)
-}
-
-/// Checks a pair; gives it as far as it can be used.
-fn check_pair(
+/// Pair `n` of a segment, as far as it can be used. A segment may be loaded again; what is wrong
+/// with it is said the first time.
+fn read_pair(
     context: &mut Context<'_>,
     segment: SegNo,
-    at: u64,
-    bytes: &[u8],
+    n: u32,
+    first: bool,
 ) -> Option<SummaryBlock> {
-    let (block, generation, bad) = parse(context, at, bytes);
-    let block = block?;
-    let name = pairs::name(PairKind::Summary, segment.0);
-    // From the second generation on, this volume has written both slots.
-    if generation > 1 {
-        for at in bad {
-            context.issue(IssueKind::PairSlotBad { pair: name, at });
-        }
+    let codes = summaries_from(sit::entry(context, segment).summaries).unwrap_or_default();
+    let code = codes[to_usize(u64::from(n))];
+    if !first {
+        return summary::read(&context.queue, &context.layout, (segment, n), code).ok()?;
     }
-    pairs::expect_count(context, || format!("generation of {name}"), at, generation);
+    let at = context.layout.summary_pair(segment, n);
+    let name = pairs::name(PairKind::Summary, segment.0);
+    let payload = pairs::read(context, name, at, code)?;
+    let block = SummaryBlock::read_from_bytes(&payload).expect("a whole payload");
     if block.segment.get() != u64::from(segment.0) {
+        let got = block.segment.get();
         context.issue(IssueKind::PairMisplaced {
             pair: name,
             at,
-            got: block.segment.get(),
+            got,
         });
         return None;
     }
@@ -129,28 +108,18 @@ fn check_pair(
 
 /// Checks the pairs of the segments that no live block has led to.
 fn check_others(context: &mut Context<'_>) {
+    let mut all = Vec::new();
+    for (index, block) in &context.sit {
+        let entries = (index * ENTRIES..).zip(&block.entries);
+        let written = entries.filter(|(_, entry)| entry.summaries != 0);
+        all.extend(written.map(|(segment, _)| SegNo(segment)));
+    }
     let segments = context.layout.segments;
-    let pairs = context.layout.summary_pairs;
-    for first in (0..segments).step_by(to_usize(u64::from(BATCH_SEGMENTS))) {
-        context.progress("summaries", u64::from(first), u64::from(segments));
-        let count = BATCH_SEGMENTS.min(segments - first);
-        let start = context.layout.summary_pair(SegNo(first), 0);
-        let mut bytes = vec![0; to_usize(u64::from(2 * pairs * count)) * BLOCK_BYTES];
-        let whole = context.queue.read(Lba::new(start), &mut bytes).is_ok();
-        let mut rest = bytes.chunks_exact(2 * BLOCK_BYTES);
-        for segment in (first..first + count).map(SegNo) {
-            let new = context.summaries.seen.insert(segment);
-            for n in 0..pairs {
-                let at = context.layout.summary_pair(segment, n);
-                let pair = rest.next().expect("a pair for each");
-                if !new {
-                    continue;
-                }
-                if whole {
-                    check_pair(context, segment, at, pair);
-                } else if let Some(pair) = context.read(at, 2) {
-                    check_pair(context, segment, at, &pair);
-                }
+    for (done, &segment) in (0..).zip(&all) {
+        context.progress("summaries", done, to_u64(all.len()));
+        if segment.0 < segments && context.summaries.seen.insert(segment) {
+            for n in 0..context.layout.summary_pairs {
+                read_pair(context, segment, n, true);
             }
         }
     }

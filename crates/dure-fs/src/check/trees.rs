@@ -4,12 +4,13 @@ use super::context::Context;
 use super::{blob, directory, file, inode, nodes};
 use crate::format::inode::FLAG_LONG_LINK;
 use crate::format::node::NodeKind;
+use crate::units::to_u64;
 
 /// Walks the trees of all inodes.
 pub(super) fn check(context: &mut Context<'_>) {
-    let count = u64::from(context.layout.nat_pairs);
-    for pair in 0..count {
-        context.progress("files and directories", pair, count);
+    let pairs = context.pairs_in_use();
+    for (done, &pair) in (0..).zip(&pairs) {
+        context.progress("files and directories", done, to_u64(pairs.len()));
         for nid in context.live_in_pair(pair) {
             if !context.is_inode_node(nid) {
                 continue;

@@ -3,14 +3,12 @@
 //! **Order** (each step with the crash it guards against):
 //! 1. cut, copies, commit of everything copied: a NAT entry must never name an image that holds
 //!    bytes of a handle that is lost (model case A4).
-//! 2. images and the pack, flush: a NAT entry must never name an image that is not there (A6), and
-//!    the mend must know which NAT pairs may be half written.
-//! 3. NAT pairs, flush: a tail must never pass what no durable NAT entry covers (A7). One
-//!    checkpoint at a time, so never two writes in flight for one pair (A9).
-//! 4. SIT and summaries, flush: after the tail has passed, the records that would mend them are
-//!    gone.
-//! 5. volume header and journal headers, flush: log space and old images are used again only now
-//!    (A8).
+//! 2. images to free blocks; NAT, SIT, summaries and packs to slots that do not count. In any
+//!    order: until the header is written, none of it counts, and the logs still have it all.
+//! 3. flush, then the volume header, which names the packs and so everything: it must never name
+//!    what is not there (A5, A6, A9).
+//! 4. flush, then the journal headers: a tail must never pass what no durable table covers (A7).
+//! 5. flush: log space and old images are used again only now (A8).
 
 pub(crate) mod census;
 mod grow;
@@ -18,7 +16,7 @@ mod grow;
 use dure_block::{Lba, WriteFlags};
 use dure_journal::{CommitError, Journal, TraceEvent};
 use dure_sync::CoreId;
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::IntoBytes;
 
 use crate::checkpoint::census::Census;
 use crate::error::{Error, Result};
@@ -27,13 +25,14 @@ use crate::format::nat::{NatEntry, place_of};
 use crate::format::node::{NodeImage, NodeKind};
 use crate::format::pair_kind;
 use crate::format::summary::{OWNER_NODE, SummaryEntry};
-use crate::format::volume::{PACK_BITS, Pack, VolumeHeader};
+use crate::format::volume::VolumeHeader;
 use crate::layout::Layout;
 use crate::node::NodeRef;
 use crate::node::nat::Nat;
+use crate::packs::PairIndex;
 use crate::pair;
 use crate::space::Space;
-use crate::units::{BLOCK_BYTES, BlockNo, Ino, Nid, to_u64, to_usize};
+use crate::units::{BLOCK_BYTES, BlockNo, Ino, Nid, to_u64};
 use crate::volume::{Settler, Volume, VolumeRules};
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U64;
@@ -62,7 +61,7 @@ pub(crate) enum Target {
     Tombstone(u64),
 }
 
-/// Writes images, NAT, SIT and summaries; used by checkpoints, by recovery and by mkfs.
+/// Writes images, NAT, SIT, summaries and packs; used by checkpoints, by recovery and by mkfs.
 #[derive(Debug)]
 pub(crate) struct Writer<'v> {
     pub(crate) queue: &'v dure_block::Queue,
@@ -78,32 +77,52 @@ pub(crate) struct Writer<'v> {
 }
 
 impl Writer<'_> {
-    /// Steps 2 to 4. The caller holds a reserved block for every image. Gives what the header's
-    /// counts change by.
+    /// Step 2, and the flush before the header, which the caller writes: `state` has what it is to
+    /// say. The caller holds a reserved block for every image.
     ///
     /// # Errors
-    /// Any failed write or flush; the volume must stop then.
-    pub(crate) fn write(&self, core: CoreId, targets: &[(Nid, Target)]) -> Result<Census> {
+    /// `Corrupt` when the space map contradicts the NAT: nothing has been written then. Any failed
+    /// write or flush; the volume must stop then.
+    pub(crate) fn write(
+        &self,
+        core: CoreId,
+        state: &mut CheckpointState,
+        targets: &[(Nid, Target)],
+    ) -> Result<()> {
+        self.check_images(targets.iter().map(|(nid, target)| (nid, target)))?;
         let entries = self.write_images(core, targets)?;
-        self.write_pack(&entries)?;
-        if self.rules.images_before_nat {
-            self.queue.flush()?;
-        }
         self.trace("images");
-        let (moved, census) = self.write_nat(&entries)?;
-        if self.rules.nat_before_headers {
-            self.queue.flush()?;
-        }
+        let mut written = self.write_nat(&entries, &mut state.header)?;
         self.trace("nat");
-        for (old, new) in moved {
-            self.space.image_moved(old, new)?;
-        }
-        self.write_space()?;
-        if self.rules.nat_before_headers {
+        self.write_space(&mut written)?;
+        let packs = &self.nat.packs;
+        packs.write(self.queue, &mut state.header, self.checkpoint, &written)?;
+        state.header.checkpoint.set(self.checkpoint);
+        // Crash scenario without this flush: the header is on the medium, and names a slot or an
+        // image that is not.
+        if self.rules.tables_before_header {
             self.queue.flush()?;
         }
         self.trace("space");
-        Ok(census)
+        Ok(())
+    }
+
+    /// The images that are replaced must be live in the space map: if one is not, the map is wrong,
+    /// and what it calls free may be anything.
+    ///
+    /// # Errors
+    /// `Corrupt`, naming the block.
+    pub(crate) fn check_images<'t, T: 't>(
+        &self,
+        targets: impl Iterator<Item = (&'t Nid, T)>,
+    ) -> Result<()> {
+        for (nid, _) in targets {
+            let old = self.nat.entry(*nid)?.block();
+            if !old.is_none() {
+                self.space.expect_image(old)?;
+            }
+        }
+        Ok(())
     }
 
     /// Tells the trace that this step is done.
@@ -178,67 +197,42 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Names the NAT pairs this checkpoint will change. Flushed with the images.
-    fn write_pack(&self, entries: &[(Nid, NatEntry)]) -> Result<()> {
-        for index in 0..u64::from(self.layout.pack_pairs) {
-            let mut pack = Pack::new_zeroed();
-            pack.checkpoint.set(self.checkpoint);
-            pack.index.set(index);
-            for (nid, _) in entries {
-                let (pair, _) = place_of(*nid);
-                if pair / PACK_BITS == index {
-                    let bit = to_usize(pair % PACK_BITS);
-                    pack.bits[bit / 8] |= 1 << (bit % 8);
-                }
-            }
-            let first = self.layout.pack + 2 * index;
-            let (kind, seed) = (pair_kind::PACK, self.layout.crc_seed);
-            pair::write(
-                self.queue,
-                first,
-                kind,
-                self.checkpoint,
-                pack.as_bytes(),
-                seed,
-            )?;
-        }
-        Ok(())
-    }
-
-    /// Writes the NAT pairs; gives (old image, new image) of every nid, `NONE` where there is none,
-    /// and how many more nodes and inodes there are.
-    fn write_nat(&self, entries: &[(Nid, NatEntry)]) -> Result<(Vec<(BlockNo, BlockNo)>, Census)> {
+    /// Writes the NAT pairs, moves the images in the space map and counts nodes and inodes in the
+    /// header. Gives the slots written.
+    fn write_nat(
+        &self,
+        entries: &[(Nid, NatEntry)],
+        header: &mut VolumeHeader,
+    ) -> Result<Vec<(PairIndex, u64)>> {
         let mut census = Census::default();
+        let mut written = Vec::new();
         let mut sorted = entries.to_vec();
         sorted.sort_by_key(|(nid, _)| *nid);
-        let mut moved = Vec::with_capacity(sorted.len());
         for group in sorted.chunk_by(|(a, _), (b, _)| place_of(*a).0 == place_of(*b).0) {
             let (index, _) = place_of(group[0].0);
-            let (generation, payload, before) = self.nat.change(index, group, self.checkpoint)?;
+            let write = self.nat.change(index, group, self.checkpoint)?;
             let first = self.layout.nat_pair(index);
             let (kind, seed) = (pair_kind::NAT, self.layout.crc_seed);
-            pair::write(self.queue, first, kind, generation, &payload, seed)?;
-            for (old, (nid, new)) in before.iter().zip(group) {
+            let content = (self.checkpoint, &write.payload[..]);
+            pair::write_slot(self.queue, first, write.slot, kind, content, seed)?;
+            written.push((write.named, write.slot));
+            for (old, (nid, new)) in write.before.iter().zip(group) {
                 census.change(Census::of_entry(*nid, old), Census::of_entry(*nid, new));
-                moved.push((old.block(), new.block()));
+                self.space.image_moved(old.block(), new.block())?;
             }
         }
-        Ok((moved, census))
+        census.apply(header);
+        Ok(written)
     }
 
-    /// Writes what has changed in SIT and summaries.
-    pub(crate) fn write_space(&self) -> Result<()> {
+    /// Writes what has changed in SIT and summaries; adds the slots of the SIT to `written`.
+    fn write_space(&self, written: &mut Vec<(PairIndex, u64)>) -> Result<()> {
         for write in self.space.collect(self.checkpoint)? {
-            let (first, generation) = (write.first, write.generation);
+            let (first, slot, kind) = (write.first, write.slot, write.kind);
             let seed = self.layout.crc_seed;
-            pair::write(
-                self.queue,
-                first,
-                write.kind,
-                generation,
-                &write.payload,
-                seed,
-            )?;
+            let content = (self.checkpoint, &write.payload[..]);
+            pair::write_slot(self.queue, first, slot, kind, content, seed)?;
+            written.extend(write.named.map(|named| (named, slot)));
         }
         Ok(())
     }
@@ -277,15 +271,13 @@ impl CheckpointState {
         self.header
             .written
             .set(dure_sync::clock::wall().secs.try_into().unwrap_or(0));
-        let mut payload = [0; crate::format::volume::PAIR_PAYLOAD];
-        payload[..size_of::<VolumeHeader>()].copy_from_slice(self.header.as_bytes());
         let (kind, seed) = (pair_kind::VOLUME, layout.crc_seed);
-        pair::write(
+        pair::write_mirrored(
             queue,
             layout.volume_header,
             kind,
             self.generation,
-            &payload,
+            self.header.as_bytes(),
             seed,
         )
     }
@@ -389,10 +381,13 @@ impl Volume {
             journal: Some(journal),
         };
         writer.trace("committed");
-        let census = writer.write(self.alloc_partition(), targets)?;
-        state.header.checkpoint.set(checkpoint);
-        census.apply(&mut state.header);
+        writer.write(self.alloc_partition(), state, targets)?;
         state.write(&self.queue, &self.layout)?;
+        // Crash scenario without this flush: a tail has moved, the header that would make the
+        // tables count is lost, and what lies between is in neither.
+        if self.options.volume_rules.header_before_tails {
+            self.queue.flush()?;
+        }
         journal.checkpoint_done(cut, checkpoint)?;
         writer.trace("headers");
         self.space.images_released();

@@ -47,25 +47,28 @@ pub(super) fn block(source: &Source, out: &mut Out<'_>, block: BlockNo) -> Resul
 
 fn part(source: &Source, block: BlockNo) -> Result<String> {
     let layout = &source.layout;
-    let pairs = |first: u64, count: u64| -> Option<(u64, u64)> {
+    let pairs = |first: u64, count: u64, blocks: u64| -> Option<(u64, u64)> {
         let offset = block.0.checked_sub(first)?;
-        (offset < 2 * count).then_some((offset / 2, offset % 2))
+        (offset < blocks * count).then_some((offset / blocks, offset % blocks))
     };
     let segments = u64::from(layout.segments) * u64::from(layout.summary_pairs);
-    for (name, first, count) in [
-        ("volume header", layout.volume_header, 1),
-        ("pack", layout.pack, u64::from(layout.pack_pairs)),
+    for (name, first, count, blocks) in [
+        ("volume header", layout.volume_header, 1, 4),
+        ("pack", layout.pack, u64::from(layout.pack_pairs), 4),
         (
             "journal header",
             layout.journal_headers,
             u64::from(layout.journals),
+            4,
         ),
-        ("NAT", layout.nat, u64::from(layout.nat_pairs)),
-        ("SIT", layout.sit, u64::from(layout.sit_pairs)),
-        ("summary", layout.summary, segments),
+        ("NAT", layout.nat, u64::from(layout.nat_pairs), 2),
+        ("SIT", layout.sit, u64::from(layout.sit_pairs), 2),
+        ("summary", layout.summary, segments, 2),
     ] {
-        if let Some((pair, slot)) = pairs(first, count) {
-            return Ok(format!("slot {slot} of {name} pair {pair}"));
+        if let Some((pair, n)) = pairs(first, count, blocks) {
+            let slot = n % 2;
+            let copy = if n < 2 { "" } else { ", second copy" };
+            return Ok(format!("slot {slot} of {name} pair {pair}{copy}"));
         }
     }
     if block.0 == 0 || block.0 == layout.total_blocks - 1 {

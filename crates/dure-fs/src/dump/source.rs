@@ -9,9 +9,10 @@ use crate::format::nat::{NatBlock, NatEntry, place_of};
 use crate::format::node::NodeImage;
 use crate::format::pair_kind;
 use crate::format::superblock::SuperBlock;
-use crate::format::volume::VolumeHeader;
+use crate::format::volume::{SlotCode, VolumeHeader};
 use crate::layout::Layout;
-use crate::pair::{self, Pair};
+use crate::packs::{Packs, PairIndex, Table};
+use crate::pair;
 use crate::units::{BLOCK_BYTES, BlockNo, Nid};
 
 /// The volume on a device.
@@ -41,22 +42,31 @@ impl Source {
         Ok(block)
     }
 
-    pub(super) fn pair(&self, first: u64, kind: u32) -> Result<Pair> {
-        pair::read(&self.queue, first, kind, self.layout.crc_seed)
+    /// What counts of the named pair at `first`; `None` when it was never written.
+    pub(super) fn pair(&self, first: u64, kind: u32, code: SlotCode) -> Result<Option<Vec<u8>>> {
+        let SlotCode::Slot(slot) = code else {
+            return Ok(None);
+        };
+        pair::read_slot(&self.queue, first, slot, kind, self.layout.crc_seed).map(Some)
+    }
+
+    /// The code of a pair of the NAT or the SIT.
+    pub(super) fn code(&self, pair: PairIndex) -> Result<SlotCode> {
+        let packs = Packs::read(&self.queue, &self.layout, &self.header()?)?;
+        Ok(packs.code(pair))
     }
 
     pub(super) fn header(&self) -> Result<VolumeHeader> {
         let at = self.layout.volume_header;
-        let pair = self.pair(at, pair_kind::VOLUME)?;
-        let newest = pair.newest().ok_or_else(|| Error::Corrupt {
+        let seed = self.layout.crc_seed;
+        let newest = pair::read_newest(&self.queue, at, pair_kind::VOLUME, seed)?;
+        let newest = newest.ok_or_else(|| Error::Corrupt {
             what: "volume header: never written".into(),
             at,
             want: 1,
             got: 0,
         })?;
-        let (header, _) =
-            VolumeHeader::read_from_prefix(&newest.payload).expect("a payload is longer");
-        Ok(header)
+        Ok(VolumeHeader::read_from_bytes(&newest.payload).expect("a whole payload"))
     }
 
     /// The NAT entry of a node.
@@ -75,11 +85,12 @@ impl Source {
             });
         }
         let (index, within) = place_of(nid);
-        let pair = self.pair(self.layout.nat_pair(index), pair_kind::NAT)?;
-        let Some(newest) = pair.newest() else {
+        let table = Table::Nat;
+        let code = self.code(PairIndex { table, index })?;
+        let Some(payload) = self.pair(self.layout.nat_pair(index), pair_kind::NAT, code)? else {
             return Ok(NatEntry::default());
         };
-        let block = NatBlock::read_from_bytes(&newest.payload).expect("a whole payload");
+        let block = NatBlock::read_from_bytes(&payload).expect("a whole payload");
         Ok(block.entries[within])
     }
 

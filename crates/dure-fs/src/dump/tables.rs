@@ -2,6 +2,7 @@
 
 use dure_block::Lba;
 use dure_journal::format::JournalHeader;
+use dure_journal::format::slotted::{self, SlotKind};
 use zerocopy::FromBytes;
 
 use super::source::Source;
@@ -15,8 +16,10 @@ use crate::format::summary::{
     self, OWNER_NODE, OWNER_NONE, OWNER_SLOT, SummaryBlock, SummaryEntry,
 };
 use crate::format::superblock::SuperBlock;
-use crate::format::volume::{PACK_BITS, Pack, STATE_CLEAN, STATE_DIRTY, VolumeHeader};
-use crate::units::{BLOCK_BYTES, JournalId, Nid, SegNo, to_usize};
+use crate::format::volume::{PACK_PAIRS, STATE_CLEAN, STATE_DIRTY, SlotCode, VolumeHeader};
+use crate::packs::read_pack;
+use crate::space::{pair_index, summaries_from};
+use crate::units::{BLOCK_BYTES, JournalId, Nid, SegNo, to_u64, to_usize};
 
 /// Both copies and the layout.
 pub(super) fn superblocks(source: &Source, out: &mut Out<'_>) -> Result<()> {
@@ -88,24 +91,24 @@ pub(super) fn superblocks(source: &Source, out: &mut Out<'_>) -> Result<()> {
     line!(out, "hash seed: {:#018x}", layout.hash_seed)
 }
 
-/// Both slots of the volume header, and the packs.
+/// All slots of the volume header that are valid, and the packs.
 pub(super) fn volume_header(source: &Source, out: &mut Out<'_>) -> Result<()> {
-    let at = source.layout.volume_header;
-    let pair = source.pair(at, pair_kind::VOLUME)?;
-    for slot in pair.newest().into_iter().chain(pair.older()) {
-        let (header, _) =
-            VolumeHeader::read_from_prefix(&slot.payload).expect("a payload is longer");
+    let first = source.layout.volume_header;
+    for at in first..first + to_u64(slotted::MIRRORED_BLOCKS) {
+        let block = source.block(at)?;
+        let slot = (at - first) % 2;
+        let (kind, seed) = (SlotKind(pair_kind::VOLUME), source.layout.crc_seed);
+        let Some(found) = slotted::open_slot(&block, kind, Lba::new(at - slot), slot, seed) else {
+            continue;
+        };
+        let header = VolumeHeader::ref_from_bytes(found.body).expect("a whole payload");
         let state = match header.state.get() {
             STATE_CLEAN => "clean".to_owned(),
             STATE_DIRTY => "dirty".to_owned(),
             other => format!("{other} (unknown)"),
         };
-        line!(
-            out,
-            "volume header at {}, generation {}",
-            at + slot.generation % 2,
-            slot.generation
-        )?;
+        let generation = found.generation;
+        line!(out, "volume header at {at}, generation {generation}")?;
         line!(out, "  state: {state}")?;
         line!(out, "  epoch: {}", header.epoch.get())?;
         line!(out, "  first number: {}", header.first_number.get())?;
@@ -115,42 +118,42 @@ pub(super) fn volume_header(source: &Source, out: &mut Out<'_>) -> Result<()> {
         line!(out, "  inodes: {}", header.inodes.get())?;
         line!(out, "  written: {}", header.written.get())?;
     }
+    let header = source.header()?;
     for index in 0..u64::from(source.layout.pack_pairs) {
-        pack(source, out, index)?;
+        pack(source, out, &header, index)?;
     }
     Ok(())
 }
 
-fn pack(source: &Source, out: &mut Out<'_>, index: u64) -> Result<()> {
-    let pair = source.pair(source.layout.pack + 2 * index, pair_kind::PACK)?;
-    let Some(newest) = pair.newest() else {
-        return line!(out, "pack {index}: never written");
+fn pack(source: &Source, out: &mut Out<'_>, header: &VolumeHeader, index: u64) -> Result<()> {
+    let Some(pack) = read_pack(&source.queue, &source.layout, header, index)? else {
+        return Ok(());
     };
-    let pack = Pack::read_from_bytes(&newest.payload).expect("a whole payload");
-    let set = |bit: &u64| pack.bits[to_usize(bit / 8)] >> (bit % 8) & 1 == 1;
-    let pairs: Vec<String> = (0..PACK_BITS)
-        .filter(set)
-        .map(|bit| (index * PACK_BITS + bit).to_string())
+    let slots: Vec<String> = (0..PACK_PAIRS)
+        .filter_map(|n| match SlotCode::get(&pack.slots, n) {
+            Some(SlotCode::Slot(slot)) => Some(format!("{n}:{slot}")),
+            _ => None,
+        })
         .collect();
     let checkpoint = pack.checkpoint.get();
+    let slots = slots.join(" ");
     line!(
         out,
-        "pack {index}: checkpoint {checkpoint}, NAT pairs {}",
-        pairs.join(" ")
+        "pack {index}: checkpoint {checkpoint}, pairs and their slots: {slots}"
     )
 }
 
 /// The header of journal `journal`, if it is valid.
 pub(super) fn journal_header(source: &Source, journal: u32) -> Result<JournalHeader> {
     let at = source.layout.journal_header(journal);
-    let (first, second) = (source.block(at)?, source.block(at + 1)?);
+    let blocks = at..at + to_u64(slotted::MIRRORED_BLOCKS);
+    let blocks: Result<Vec<Vec<u8>>> = blocks.map(|at| source.block(at)).collect();
     let id = u16::try_from(journal)
         .ok()
         .and_then(JournalId::new)
         .expect("at most 1000 journals");
     Ok(JournalHeader::open(
-        &first,
-        &second,
+        &blocks?.concat(),
         Lba::new(at),
         source.layout.crc_seed,
         id,
@@ -213,14 +216,11 @@ pub(super) fn nat(source: &Source, out: &mut Out<'_>, nid: Nid) -> Result<()> {
 /// The summary entries of a segment.
 pub(super) fn summary_of(source: &Source, segment: SegNo) -> Result<Vec<SummaryEntry>> {
     let mut entries = Vec::new();
+    let codes = summaries_from(sit_entry(source, segment)?.summaries).unwrap_or_default();
     for n in 0..source.layout.summary_pairs {
         let first = source.layout.summary_pair(segment, n);
-        // What an earlier volume left there is as good as nothing.
-        let pair = source.pair(first, pair_kind::SUMMARY);
-        let newest = pair
-            .ok()
-            .and_then(|pair| pair.newest().map(|slot| slot.payload.clone()));
-        match newest {
+        let code = codes[to_usize(u64::from(n))];
+        match source.pair(first, pair_kind::SUMMARY, code)? {
             Some(payload) => {
                 let block = SummaryBlock::read_from_bytes(&payload).expect("a whole payload");
                 entries.extend(block.entries);
@@ -256,10 +256,9 @@ pub(super) fn sit_entry(source: &Source, segment: SegNo) -> Result<sit::SitEntry
         });
     }
     let index = segment.0 / sit::ENTRIES;
-    let pair = source.pair(source.layout.sit_pair(index), pair_kind::SIT)?;
-    let payload = pair
-        .newest()
-        .map_or_else(|| vec![0; BLOCK_BYTES - 32], |s| s.payload.clone());
+    let code = source.code(pair_index(index))?;
+    let payload = source.pair(source.layout.sit_pair(index), pair_kind::SIT, code)?;
+    let payload = payload.unwrap_or_else(|| vec![0; BLOCK_BYTES - 32]);
     let block = SitBlock::read_from_bytes(&payload).expect("a whole payload");
     Ok(block.entries[to_usize(u64::from(segment.0 % sit::ENTRIES))])
 }

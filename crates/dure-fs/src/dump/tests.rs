@@ -33,8 +33,14 @@ fn volume_header_and_journals() {
     let volume = TestVolume::new();
     assert_eq!(
         text(&volume, What::VolumeHeader),
-        "volume header at 3, generation 1\n  state: clean\n  epoch: 3\n  first number: 10\n  \
-         checkpoint: 5\n  mounts: 0\n  nodes: 10\n  inodes: 9\n  written: 0\npack 0: never written\n"
+        [3, 5]
+            .map(|at| format!(
+                "volume header at {at}, generation 1\n  state: clean\n  epoch: 3\n  first number: \
+             10\n  checkpoint: 5\n  mounts: 0\n  nodes: 10\n  inodes: 9\n  written: 0\n"
+            ))
+            .concat()
+            + "pack 0: checkpoint 5, pairs and their slots: 0:1 1:1\n\
+               pack 1: checkpoint 5, pairs and their slots: 0:1\n"
     );
     assert_eq!(
         text(&volume, What::Journals),
@@ -111,7 +117,8 @@ fn segments_and_blocks() {
     for (block, line) in [
         (0, "block 0: superblock"),
         (3, "block 3: slot 1 of volume header pair 0"),
-        (10, "block 10: slot 0 of NAT pair 1"),
+        (9, "block 9: slot 1 of pack pair 0, second copy"),
+        (20, "block 20: slot 0 of NAT pair 1"),
         (97, "block 97: block 1 of segment 0, log of journal 0"),
         (
             164,

@@ -51,23 +51,24 @@ impl SegmentUse {
     FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, PartialEq, Eq,
 )]
 #[repr(C)]
-pub struct SitEntryV1 {
+pub struct SitEntryV2 {
     /// Bit i: block i of the segment is live.
     pub live: [u8; 64],
     /// [`SegmentUse::code`].
     pub usage: u8,
-    /// Written zero.
-    pub reserved: u8,
+    /// The slots that count of the segment's summary pairs, two bits for each, the first lowest:
+    /// a `SlotCode`.
+    pub summaries: u8,
     /// Number of set bits in `live`.
     pub valid: U16,
     /// Written zero.
-    pub reserved2: U32,
+    pub reserved: U32,
     /// Seconds since 1970 of the youngest change, for the cleaner.
     pub changed: U64,
 }
-const _: () = assert!(size_of::<SitEntryV1>() == 80);
+const _: () = assert!(size_of::<SitEntryV2>() == 80);
 /// The current version.
-pub type SitEntry = SitEntryV1;
+pub type SitEntry = SitEntryV2;
 
 /// Payload of a SIT pair.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]

@@ -1,4 +1,5 @@
-//! The volume header (the one block whose write empties all logs) and the checkpoint pack.
+//! The volume header (whose write completes a checkpoint, and empties all logs when the epoch is
+//! new) and the packs: together they name the slot that counts of every pair of the tables.
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -16,7 +17,7 @@ pub const STATE_DIRTY: u32 = 2;
 /// Payload of the volume header's pair.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]
-pub struct VolumeHeaderV1 {
+pub struct VolumeHeaderV2 {
     /// Log records and journal headers of another epoch are dead.
     pub epoch: U64,
     /// Handle number every journal starts with in this epoch.
@@ -27,7 +28,7 @@ pub struct VolumeHeaderV1 {
     pub state: U32,
     /// Times the volume was mounted for writing.
     pub mounts: U32,
-    /// Live nodes in the NAT of `checkpoint`; 0: never counted.
+    /// Live nodes in the NAT of `checkpoint`.
     pub nodes: U64,
     /// Inodes in use in the NAT of `checkpoint`, for statfs.
     pub inodes: U64,
@@ -35,27 +36,89 @@ pub struct VolumeHeaderV1 {
     pub written: U64,
     /// Written zero.
     pub reserved: [u8; 56],
+    /// The slot that counts of each pack pair, as in [`PackV2::slots`].
+    pub packs: [u8; 3952],
 }
-const _: () = assert!(size_of::<VolumeHeaderV1>() == 112);
+const _: () = assert!(size_of::<VolumeHeaderV2>() == PAIR_PAYLOAD);
 /// The current version.
-pub type VolumeHeader = VolumeHeaderV1;
+pub type VolumeHeader = VolumeHeaderV2;
 
-/// NAT pairs named by one pack pair: one bit each.
-pub const PACK_BITS: u64 = 32256;
+/// Most pack pairs of a volume.
+pub const PACKS_MAX: u64 = 4 * 3952;
 
-/// Payload of a checkpoint pack pair: the NAT pairs that checkpoint `checkpoint` rewrites.
+/// Pairs whose slots one pack names.
+pub const PACK_PAIRS: u64 = 4 * 4032;
+
+/// Payload of a pack pair: which slot of each pair counts. The packs of the NAT come first, those
+/// of the SIT behind them.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]
-pub struct PackV1 {
-    /// The checkpoint.
+pub struct PackV2 {
+    /// The checkpoint that wrote it.
     pub checkpoint: U64,
     /// Which pack pair this is.
     pub index: U64,
     /// Written zero.
     pub reserved: [u8; 16],
-    /// Bit i: NAT pair `index * PACK_BITS + i` is rewritten.
-    pub bits: [u8; 4032],
+    /// Two bits for each pair, the first in the lowest bits of byte 0: a [`SlotCode`].
+    pub slots: [u8; 4032],
 }
-const _: () = assert!(size_of::<PackV1>() == PAIR_PAYLOAD);
+const _: () = assert!(size_of::<PackV2>() == PAIR_PAYLOAD);
 /// The current version.
-pub type Pack = PackV1;
+pub type Pack = PackV2;
+
+/// What two bits say of a pair: 0 never written, 1 slot 0 counts, 2 slot 1 counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum SlotCode {
+    /// Neither slot was ever written: whatever lies there is not this volume's.
+    #[default]
+    Unwritten,
+    /// This slot (0 or 1) counts; the other may hold anything.
+    Slot(u64),
+}
+
+impl SlotCode {
+    /// From the two lowest bits; `None` for 3, which says nothing.
+    #[must_use]
+    pub fn from_bits(bits: u8) -> Option<SlotCode> {
+        Some(match bits & 3 {
+            0 => SlotCode::Unwritten,
+            1 => SlotCode::Slot(0),
+            2 => SlotCode::Slot(1),
+            _ => return None,
+        })
+    }
+
+    /// The two bits.
+    #[must_use]
+    pub fn bits(self) -> u8 {
+        match self {
+            SlotCode::Unwritten => 0,
+            SlotCode::Slot(0) => 1,
+            SlotCode::Slot(_) => 2,
+        }
+    }
+
+    /// The `n`-th of the codes in `bytes`.
+    #[must_use]
+    pub fn get(bytes: &[u8], n: u64) -> Option<SlotCode> {
+        let byte = bytes[crate::units::to_usize(n / 4)];
+        SlotCode::from_bits(byte >> (n % 4 * 2))
+    }
+
+    /// Sets the `n`-th of the codes in `bytes`.
+    pub fn set(self, bytes: &mut [u8], n: u64) {
+        let shift = n % 4 * 2;
+        let byte = &mut bytes[crate::units::to_usize(n / 4)];
+        *byte = *byte & !(3 << shift) | self.bits() << shift;
+    }
+
+    /// The slot that does not count, which the next generation goes to.
+    #[must_use]
+    pub fn next(self) -> u64 {
+        match self {
+            SlotCode::Unwritten => 1,
+            SlotCode::Slot(slot) => 1 - slot,
+        }
+    }
+}

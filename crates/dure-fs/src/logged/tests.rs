@@ -6,6 +6,7 @@ use dure_block::ram::RamDevice;
 use super::*;
 use crate::alloc::Temperature;
 use crate::layout::{FormatOptions, Layout};
+use crate::packs::Packs;
 use crate::space::OpClass;
 
 const CORE: CoreId = CoreId::new(0);
@@ -25,7 +26,7 @@ fn world(pages_max: u64) -> World {
     let layout = Layout::plan(2048, &options, 4).unwrap();
     let device = RamDevice::new("ram", layout.total_blocks);
     let queue = Queue::new(dure_block::share(device), QueueConfig::default());
-    let space = Space::new_empty(queue.clone(), &layout);
+    let space = Space::new_empty(queue.clone(), &layout, Arc::new(Packs::new(&layout)));
     let frames = Arc::new(FramePool::new(1, 8, 1024));
     let table = LoggedBlocks::new(pages_max, 2, frames);
     World {

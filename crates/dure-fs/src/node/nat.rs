@@ -1,9 +1,9 @@
 //! The node address table in memory: pairs loaded on first use, and per partition the nids that may
 //! be given out.
 //!
-//! **Invariants.** `entries` of a loaded pair are what the newest durable slot says, or what the
-//! running checkpoint has just written; nothing else changes them, so a NAT block never carries an
-//! entry whose image is not flushed (model case A5). A nid is in at most one partition's pool and
+//! **Invariants.** The entries of a loaded pair are what the slot that counts says, or what the
+//! running checkpoint has just written; nothing else changes them, so the slot that a checkpoint
+//! makes count never carries an entry whose image is not flushed (model case A5). A nid is in at most one partition's pool and
 //! reaches it only from a scan of its pair (once per mount) or when the transaction that freed it
 //! is valid (A15, C7).
 
@@ -18,30 +18,41 @@ use crate::checkpoint::census::Census;
 use crate::error::{Error, Result};
 use crate::format::nat::{ENTRIES, NatBlock, NatEntry, place_of};
 use crate::format::node::NodeKind;
+use crate::format::volume::SlotCode;
 use crate::format::{pair_kind, volume};
 use crate::layout::Layout;
-use crate::pair::{self, Pair};
+use crate::packs::{Packs, PairIndex, Table};
+use crate::pair;
 use crate::ranks::{NAT_PAIR, NID_POOL};
+use crate::sparse::Sparse;
 use crate::units::{Nid, to_u64, to_usize};
 
-/// One NAT pair in memory.
-#[derive(Debug)]
-pub(crate) struct NatPair {
-    /// Generation of the newest slot.
-    pub(crate) generation: u64,
-    /// What it says.
-    pub(crate) entries: Box<[NatEntry]>,
+/// The entries of one NAT pair.
+type Entries = Box<[NatEntry]>;
+type LoadedPair = Mutex<NAT_PAIR, Entries>;
+
+/// Pairs whose places in memory are made at once.
+const PIECE: u64 = 1024;
+
+/// NAT pair `index`.
+fn pair_index(index: u64) -> PairIndex {
+    PairIndex {
+        table: Table::Nat,
+        index,
+    }
 }
 
-/// What both slots of a pair say.
+/// One write of a NAT pair.
 #[derive(Debug)]
-pub(crate) struct BothSlots {
-    /// The checkpoint that wrote the newest one.
-    pub(crate) newest_checkpoint: u64,
-    /// Entries before it.
-    pub(crate) older: Vec<NatEntry>,
-    /// Entries that count.
-    pub(crate) newest: Vec<NatEntry>,
+pub(crate) struct NatWrite {
+    /// Slot to write, the one that does not count.
+    pub(crate) slot: u64,
+    /// The pair, to be named by the packs.
+    pub(crate) named: PairIndex,
+    /// Content behind the slot header.
+    pub(crate) payload: Vec<u8>,
+    /// What the changed entries were.
+    pub(crate) before: Vec<NatEntry>,
 }
 
 /// Nids a partition may give out.
@@ -63,7 +74,9 @@ struct Pool {
 pub(crate) struct Nat {
     queue: Arc<Queue>,
     layout: Layout,
-    pairs: Vec<OnceLock<Mutex<NAT_PAIR, NatPair>>>,
+    /// Which slot of each pair counts.
+    pub(crate) packs: Arc<Packs>,
+    pairs: Sparse<OnceLock<LoadedPair>>,
     pools: PerCore<Mutex<NID_POOL, Pool>>,
     /// Nids below this are fixed (root's node, orphan nodes) and never given out.
     reserved: u64,
@@ -71,77 +84,49 @@ pub(crate) struct Nat {
 
 impl Nat {
     /// The table of a volume; nothing is read yet.
-    pub(crate) fn new(queue: Arc<Queue>, layout: &Layout) -> Nat {
-        let pairs = to_usize(u64::from(layout.nat_pairs));
+    pub(crate) fn new(queue: Arc<Queue>, layout: &Layout, packs: Arc<Packs>) -> Nat {
         let journals = to_usize(u64::from(layout.journals));
         Nat {
             queue,
             layout: layout.clone(),
-            pairs: (0..pairs).map(|_| OnceLock::new()).collect(),
+            packs,
+            pairs: Sparse::new(u64::from(layout.nat_pairs), PIECE),
             pools: PerCore::new(journals, |_| Mutex::new(Pool::default())),
             reserved: 1 + u64::from(layout.journals),
         }
     }
 
     /// Pair `index`, read on first use.
-    pub(crate) fn pair(&self, index: u64) -> Result<&Mutex<NAT_PAIR, NatPair>> {
-        let cell = &self.pairs[to_usize(index)];
+    fn pair(&self, index: u64) -> Result<&LoadedPair> {
+        let cell = self.pairs.touch(index, OnceLock::new);
         if let Some(pair) = cell.get() {
             return Ok(pair);
         }
-        // Two threads may read the same pair; both read the same bytes, since a pair is written
-        // only after it was loaded, and one of the two is kept.
-        let loaded = self.load(index)?;
-        Ok(cell.get_or_init(|| Mutex::new(loaded)))
+        match self.load(index) {
+            // Two threads may read the same pair; both read the same bytes, since a pair is written
+            // only after it was loaded, and one of the two is kept.
+            Ok(loaded) => Ok(cell.get_or_init(|| Mutex::new(loaded))),
+            // A reader whom others have overtaken may find the slot being written again.
+            Err(error) => cell.get().ok_or(error),
+        }
     }
 
-    fn load(&self, index: u64) -> Result<NatPair> {
-        let first = self.layout.nat_pair(index);
-        let pair = pair::read(&self.queue, first, pair_kind::NAT, self.layout.crc_seed)?;
-        let Some(newest) = pair.newest() else {
-            let empty = vec![NatEntry::default(); to_usize(ENTRIES)];
-            return Ok(NatPair {
-                generation: 0,
-                entries: empty.into(),
-            });
+    fn load(&self, index: u64) -> Result<Entries> {
+        let SlotCode::Slot(slot) = self.packs.code(pair_index(index)) else {
+            return Ok(vec![NatEntry::default(); to_usize(ENTRIES)].into());
         };
-        let block = parse(&newest.payload, first, index)?;
-        Ok(NatPair {
-            generation: newest.generation,
-            entries: block.entries.into(),
-        })
+        read(&self.queue, &self.layout, index, slot).map(|block| block.entries.into())
     }
 
     /// Counts all live nodes and inodes. Reads the whole table and keeps nothing of it.
     pub(crate) fn census(&self) -> Result<Census> {
         let mut census = Census::default();
-        for index in 0..u64::from(self.layout.nat_pairs) {
-            let pair = self.load(index)?;
-            for (nid, entry) in (index * ENTRIES..).zip(&pair.entries) {
+        for index in self.packs.written(Table::Nat) {
+            for (nid, entry) in (index * ENTRIES..).zip(&self.load(index)?) {
                 census.change(Census::default(), Census::of_entry(Nid(nid), entry));
             }
         }
         Ok(census)
-    }
-
-    /// Both slots of pair `index`, for the mend of an unfinished checkpoint.
-    pub(crate) fn both_slots(&self, index: u64) -> Result<BothSlots> {
-        let first = self.layout.nat_pair(index);
-        let pair: Pair = pair::read(&self.queue, first, pair_kind::NAT, self.layout.crc_seed)?;
-        let mut slots = BothSlots {
-            newest_checkpoint: 0,
-            older: vec![NatEntry::default(); to_usize(ENTRIES)],
-            newest: vec![NatEntry::default(); to_usize(ENTRIES)],
-        };
-        if let Some(slot) = pair.newest() {
-            let block = parse(&slot.payload, first, index)?;
-            slots.newest_checkpoint = block.checkpoint.get();
-            slots.newest = block.entries.to_vec();
-        }
-        if let Some(slot) = pair.older() {
-            slots.older = parse(&slot.payload, first, index)?.entries.to_vec();
-        }
-        Ok(slots)
     }
 
     /// The entry of `nid`.
@@ -155,7 +140,7 @@ impl Nat {
             });
         }
         let (index, within) = place_of(nid);
-        Ok(self.pair(index)?.lock().entries[within])
+        Ok(self.pair(index)?.lock()[within])
     }
 
     fn pair_of_partition(&self, core: CoreId, n: u64) -> Option<u64> {
@@ -178,7 +163,7 @@ impl Nat {
             return Ok(true);
         }
         pool.scanned += 1;
-        for (within, entry) in pair.entries.iter().enumerate().rev() {
+        for (within, entry) in pair.iter().enumerate().rev() {
             let nid = Nid(index * ENTRIES + to_u64(within));
             if entry.block().is_none() && nid.0 >= self.reserved {
                 if !pool.early.remove(&nid) {
@@ -245,25 +230,30 @@ impl Nat {
         self.pools.get(core).lock().inode_nodes.pop()
     }
 
-    /// Payload of the next generation of pair `index` with `changes` applied, and what the entries
-    /// were. The caller writes it and is the only one to do so (one checkpoint at a time).
+    /// The next content of pair `index` with `changes` applied. The caller writes and names it and
+    /// is the only one to do so (one checkpoint at a time).
     pub(crate) fn change(
         &self,
         index: u64,
         changes: &[(Nid, NatEntry)],
         checkpoint: u64,
-    ) -> Result<(u64, Vec<u8>, Vec<NatEntry>)> {
+    ) -> Result<NatWrite> {
         let mut pair = self.pair(index)?.lock();
-        pair.generation += 1;
         let mut before = Vec::with_capacity(changes.len());
         for (nid, entry) in changes {
             let (at, within) = place_of(*nid);
             assert_eq!(at, index, "nid {} is not in NAT pair {index}", nid.0);
-            before.push(std::mem::replace(&mut pair.entries[within], *entry));
+            before.push(std::mem::replace(&mut pair[within], *entry));
         }
         let mut block = NatBlock::new_zeroed_block(checkpoint, index);
-        block.entries.copy_from_slice(&pair.entries);
-        Ok((pair.generation, block.as_bytes().to_vec(), before))
+        block.entries.copy_from_slice(&pair);
+        let named = pair_index(index);
+        Ok(NatWrite {
+            slot: self.packs.code(named).next(),
+            named,
+            payload: block.as_bytes().to_vec(),
+            before,
+        })
     }
 }
 
@@ -276,12 +266,19 @@ impl NatBlock {
     }
 }
 
-fn parse(payload: &[u8], first: u64, index: u64) -> Result<NatBlock> {
+/// NAT pair `index` as slot `slot` has it.
+///
+/// # Errors
+/// `Corrupt`, naming pair and block; `Block` when reading fails.
+pub(crate) fn read(queue: &Queue, layout: &Layout, index: u64, slot: u64) -> Result<NatBlock> {
+    let first = layout.nat_pair(index);
+    let payload = pair::read_slot(queue, first, slot, pair_kind::NAT, layout.crc_seed)?;
     let block = NatBlock::read_from_bytes(&payload[..volume::PAIR_PAYLOAD]).expect("whole payload");
-    Error::expect_eq("NAT pair index", first, index, block.index.get())?;
+    let at = first + slot;
+    Error::expect_eq("NAT pair index", at, index, block.index.get())?;
     for (nid, entry) in (index * ENTRIES..).zip(&block.entries) {
         let what = || format!("version of node {nid} in the NAT");
-        Error::expect_count(what, first, entry.version.get())?;
+        Error::expect_count(what, at, entry.version.get())?;
     }
     Ok(block)
 }

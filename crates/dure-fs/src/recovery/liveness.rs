@@ -9,7 +9,7 @@ use super::replay::Replayed;
 use super::slots::Slots;
 use crate::error::{Error, Result};
 use crate::format::nat::NatEntry;
-use crate::format::summary::{OWNER_SLOT, SummaryEntry};
+use crate::format::summary::{OWNER_NONE, OWNER_SLOT, SummaryEntry};
 use crate::op::SlotRef;
 use crate::space::Space;
 use crate::units::{BlockNo, Nid, Run};
@@ -133,10 +133,15 @@ fn owned_elsewhere<B: Base>(
         Err(error) => return Err(error),
     };
     let nid = Nid(entry.nid.get());
+    if entry.kind == OWNER_NONE {
+        // A live block has an owner, so this summary was lost when it was rewritten. Whose the
+        // block is nobody knows; it stays in use until the check has walked all owners.
+        return Ok(true);
+    }
     if entry.kind != OWNER_SLOT {
         // A node image: its NAT entry decides, and the NAT says so itself.
         let names = |nat: NatEntry| nat.block() == block;
-        return Ok(entry.kind != 0 && base.entry(nid).is_ok_and(names));
+        return Ok(base.entry(nid).is_ok_and(names));
     }
     let owner = SlotRef {
         nid,

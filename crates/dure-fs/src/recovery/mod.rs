@@ -1,9 +1,9 @@
 //! What happens at mount after a crash.
 //!
-//! **Structure.** `mend` puts the SIT right after a checkpoint that was cut off; `replay` gives the
-//! state of the surviving log records, in memory and without writing: `gather` finds those about
-//! each node, `apply` puts them on its image; `liveness` decides which blocks named by records are
-//! live; [`recover`] puts them together; `replace` writes the pages that came with the logs.
+//! **Structure.** The tables are those of the last complete checkpoint. `replay` gives the state of
+//! the surviving log records, in memory and without writing: `gather` finds those about each node,
+//! `apply` puts them on its image; `liveness` decides which blocks named by records are live;
+//! [`recover`] puts them together; `replace` writes the pages that came with the logs.
 //!
 //! **Invariants.** The result depends only on the medium, not on the number of threads. Until the
 //! one last write of the volume header nothing that a second recovery would read is destroyed: logs
@@ -14,7 +14,6 @@
 mod apply;
 mod gather;
 pub(crate) mod liveness;
-pub(crate) mod mend;
 mod notes;
 pub(crate) mod replace;
 pub(crate) mod replay;

@@ -27,30 +27,31 @@ mod reserve;
 mod segment;
 mod segments;
 mod sit;
-mod summary;
+pub(crate) mod summary;
 
 #[cfg(test)]
 mod tests;
 
 use dure_block::Queue;
-use dure_sync::atomic::AtomicU64;
 use dure_sync::{Arc, CoreId, Counter, Mutex, OnceLock, clock, core_count, current_core};
 
+use self::bitmap::Bitmap;
 use self::partition::{Partitions, Piece, Stream};
 use self::reserve::Available;
 use self::segment::{Mismatch, Role};
 use self::segments::Segments;
-use self::sit::SitImage;
 use crate::alloc::Temperature;
 use crate::error::{Error, Result};
-use crate::format::sit::SegmentUse;
+use crate::format::sit::{SegmentUse, SitEntry};
 use crate::format::summary::SummaryEntry;
 use crate::layout::Layout;
+use crate::packs::Packs;
 use crate::ranks::PARTITION;
 use crate::units::{BlockNo, Nid, Run, SegNo};
 
 pub(crate) use self::pick::VictimPolicy;
 pub(crate) use self::reserve::OpClass;
+pub(crate) use self::sit::{pair_index, summaries_from};
 
 /// What a handle does to space and nids once it is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,6 +104,8 @@ pub(crate) struct Space {
     layout: Layout,
     /// Reads summaries back.
     queue: Arc<Queue>,
+    /// Which slot of each SIT pair counts.
+    packs: Arc<Packs>,
     segments: Segments,
     partitions: Partitions,
     available: Available,
@@ -114,44 +117,51 @@ pub(crate) struct Space {
     images: Mutex<PARTITION, Vec<BlockNo>>,
     /// Runs of [`Space::fence`].
     fenced: Mutex<PARTITION, Vec<Run>>,
-    /// Newest generation of each SIT pair. Only the one checkpoint reads and writes them.
-    sit_generations: Box<[AtomicU64]>,
     /// The first contradiction that [`Space::settle`] met, which has nobody to tell.
     wrong: OnceLock<(BlockNo, String)>,
 }
 
 impl Space {
-    /// The space of a new volume: nothing is live. Every SIT pair will be written by the first
-    /// [`Space::collect`], so that a torn write always leaves a valid slot; mkfs has wiped both
-    /// slots of every SIT pair before that.
-    pub(crate) fn new_empty(queue: Arc<Queue>, layout: &Layout) -> Space {
-        let space = Space::from_image(queue, layout, SitImage::empty(layout));
-        for segment in space.segments.all() {
-            space.segments.with(segment, |state| state.sit_dirty = true);
-        }
-        space
+    /// The space of a new volume: nothing is live.
+    pub(crate) fn new_empty(queue: Arc<Queue>, layout: &Layout, packs: Arc<Packs>) -> Space {
+        let segments = Segments::new(layout.segments, layout.segment_blocks);
+        Space::over(queue, layout, packs, segments)
     }
 
-    /// The space as the SIT on the medium has it.
+    /// The space as the SIT on the medium has it. Reads the pairs that were ever written.
     ///
     /// # Errors
     /// `Corrupt`, naming pair, block and field; `Block` when reading fails.
-    pub(crate) fn load(queue: Arc<Queue>, layout: &Layout) -> Result<Space> {
-        let image = SitImage::read(&queue, layout)?;
-        Ok(Space::from_image(queue, layout, image))
+    pub(crate) fn load(queue: Arc<Queue>, layout: &Layout, packs: Arc<Packs>) -> Result<Space> {
+        let segments = Segments::new(layout.segments, layout.segment_blocks);
+        sit::load(&queue, layout, &packs, &segments)?;
+        Ok(Space::over(queue, layout, packs, segments))
     }
 
-    fn from_image(queue: Arc<Queue>, layout: &Layout, image: SitImage) -> Space {
-        let live: u64 = image
-            .segments
-            .iter()
-            .map(|state| u64::from(state.live.count()))
-            .sum();
+    /// What a damaged SIT entry says of a segment, as far as it can be.
+    pub(crate) fn load_damaged(&self, segment: SegNo, entry: &SitEntry) {
+        let blocks = Bitmap::of(0, self.layout.segment_blocks);
+        let live = Bitmap::from_bytes(&entry.live).and(&blocks);
+        let usage = SegmentUse::from_code(entry.usage).unwrap_or(SegmentUse::Data);
+        let summaries = summaries_from(entry.summaries).unwrap_or_default();
+        let count = live.count();
+        self.available.withdraw(u64::from(count));
+        self.live.add(i64::from(count));
+        self.segments.with(segment, |state| {
+            state.load(live, usage, summaries, entry.changed.get());
+            state.sit_dirty |= u32::from(entry.valid.get()) != count;
+        });
+    }
+
+    fn over(queue: Arc<Queue>, layout: &Layout, packs: Arc<Packs>, segments: Segments) -> Space {
+        let of = |segment| segments.peek(segment, |state| u64::from(state.live.count()));
+        let live: u64 = segments.touched().filter_map(of).sum();
         let main_blocks = u64::from(layout.segments) * u64::from(layout.segment_blocks);
         let space = Space {
             layout: layout.clone(),
             queue,
-            segments: Segments::new(image.segments, layout.segment_blocks),
+            packs,
+            segments,
             partitions: Partitions::new(layout.journals, layout.segments),
             available: Available::new(core_count(), main_blocks, main_blocks - live),
             live: Counter::new(),
@@ -159,7 +169,6 @@ impl Space {
             summaries_lost: Counter::new(),
             images: Mutex::default(),
             fenced: Mutex::default(),
-            sit_generations: image.generations.into_iter().map(AtomicU64::new).collect(),
             wrong: OnceLock::new(),
         };
         space
@@ -344,6 +353,23 @@ impl Space {
             self.images.lock().push(old);
         }
         Ok(())
+    }
+
+    /// Nothing has been written yet, and an image is to be replaced: the map must have it as live.
+    ///
+    /// # Errors
+    /// `Corrupt` when no image can be there.
+    pub(crate) fn expect_image(&self, block: BlockNo) -> Result<()> {
+        if self.is_live(block) {
+            return Ok(());
+        }
+        let Some((segment, index)) = self.layout.locate(block) else {
+            let what = "NAT entry: image outside of the main area".to_owned();
+            return Err(contradiction(block, what));
+        };
+        let what = IMAGE_DENIED;
+        let (at, what) = self.describe(segment, Mismatch { index, what });
+        Err(contradiction(at, what))
     }
 
     /// The checkpoint that moved the images is complete: the old blocks are free.

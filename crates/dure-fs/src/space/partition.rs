@@ -1,7 +1,9 @@
 //! Which core allocates where.
 //!
-//! **Problem.** Cores that allocate must not meet. **Structure.** Partition p owns the segments
-//! `p * n / P .. (p + 1) * n / P` and has one open segment for node images and up to three for
+//! **Problem.** Cores that allocate must not meet. **Structure.** Partition p owns every P-th
+//! stripe of 64 segments, so that what is in use lies at the beginning of a large volume and the
+//! tables that describe it stay small (of a small volume: the segments `p * n / P ..
+//! (p + 1) * n / P`), and has one open segment for node images and up to three for
 //! data, by how long it is likely to live; while free segments are few, one. A core uses the
 //! partition of its number. When an open segment is full, the partition takes the next one: a
 //! wholly free one of its own range, then of the others' from near to far (segments whose lock is
@@ -27,6 +29,10 @@ use crate::units::SegNo;
 /// Rounds over all segments before an allocation gives up. A round fails only when other cores took
 /// what became free behind its back.
 const ROUNDS_MAX: u32 = 100;
+
+/// Segments in a row of one partition, on a large volume: a word of each list.
+const STRIPE: u64 = 64;
+const _: () = assert!(STRIPE == super::segments::GROUP as u64);
 
 /// Wholly free segments for each partition with which hot and cold data get segments of their own.
 const PLENTY: u32 = 4;
@@ -107,13 +113,21 @@ impl Partitions {
         u32::try_from(core.index() % self.open.len()).expect("partitions are counted in u32")
     }
 
-    /// The segments of a partition.
-    pub(crate) fn range(&self, index: u32) -> Range<u32> {
-        let start = |index: u32| {
-            let start = u64::from(index) * u64::from(self.segments) / u64::from(self.count());
-            u32::try_from(start).expect("at most the number of segments")
+    /// The segments of a partition, ascending.
+    pub(crate) fn ranges(&self, index: u32) -> impl Iterator<Item = Range<u32>> + use<> {
+        let (count, segments) = (u64::from(self.count()), u64::from(self.segments));
+        let index = u64::from(index);
+        let striped = segments >= 2 * STRIPE * count;
+        let nth = move |n: u64| match (striped, n) {
+            (true, n) => (n * count + index) * STRIPE..(n * count + index + 1) * STRIPE,
+            (false, 0) => index * segments / count..(index + 1) * segments / count,
+            (false, _) => segments..segments,
         };
-        start(index)..start(index + 1)
+        let place = |at: u64| u32::try_from(at).expect("the layout has u32 segments");
+        (0..)
+            .map(nth)
+            .take_while(move |range| range.start < segments)
+            .map(move |range| place(range.start)..place(range.end.min(segments)))
     }
 
     /// How many there are.
@@ -177,7 +191,8 @@ impl Space {
 
     /// The ranges of all partitions, `index` first, then from near to far.
     fn ranges_from(&self, index: u32) -> impl Iterator<Item = Range<u32>> {
-        pick::near_to_far(index, self.partitions.count()).map(|index| self.partitions.range(index))
+        pick::near_to_far(index, self.partitions.count())
+            .flat_map(|index| self.partitions.ranges(index))
     }
 
     /// Opens a wholly free segment and takes blocks from it.
@@ -212,7 +227,7 @@ impl Space {
     /// Opens the segment with most free blocks and takes blocks from it.
     fn open_slack(&self, index: u32, want: u32) -> Option<Piece> {
         for _ in 0..ROUNDS_MAX {
-            let segment = pick::slackest(&self.segments, self.partitions.range(index))?;
+            let segment = pick::slackest(&self.segments, self.partitions.ranges(index))?;
             let taken = self.segments.with(segment, |state| {
                 if state.role != Role::Closed {
                     return None;

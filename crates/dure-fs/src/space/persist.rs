@@ -1,22 +1,21 @@
 //! What the checkpoint writes, and what the cleaner reads.
 //!
 //! **Structure.** [`Space::collect`] turns everything that changed since the last call into
-//! payloads of slotted pairs and knows the generation of each. **Invariants.** One checkpoint at a
-//! time, and it flushes what it collected before it collects again; a checkpoint that fails stops
-//! the volume, since what was collected counts as written. **Crash.** Live blocks are those of
-//! valid handles and of the NAT just flushed, so a SIT that lags or leads the log is mended by
-//! replay.
+//! payloads of slotted pairs, each for the slot that does not count. **Invariants.** One checkpoint
+//! at a time, and it completes before the next one collects; a checkpoint that fails stops the
+//! volume, since what was collected counts as written. **Crash.** Live blocks are those of valid
+//! handles and of the NAT written with them, so a SIT that leads the log is mended by replay.
 
 use std::collections::BTreeSet;
 
-use dure_sync::atomic::Ordering;
-
 use super::summary::{self, Overlay};
 use super::{Space, sit};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::pair_kind;
 use crate::format::sit::ENTRIES;
-use crate::format::summary::SummaryEntry;
+use crate::format::summary::{SummaryBlock, SummaryEntry};
+use crate::format::volume::SlotCode;
+use crate::packs::PairIndex;
 use crate::units::{BlockNo, SegNo};
 
 /// One write of a slotted pair.
@@ -26,8 +25,10 @@ pub(crate) struct PairWrite {
     pub(crate) first: u64,
     /// `format::pair_kind`.
     pub(crate) kind: u32,
-    /// Generation to write, one more than the newest on the medium.
-    pub(crate) generation: u64,
+    /// Slot to write, the one that does not count.
+    pub(crate) slot: u64,
+    /// The pair to be named by the packs; `None` for a summary, which its SIT entry names.
+    pub(crate) named: Option<PairIndex>,
     /// Content behind the slot header.
     pub(crate) payload: Vec<u8>,
 }
@@ -44,7 +45,8 @@ impl Space {
             let (sit_dirty, overlay) = self.segments.with(segment, |state| {
                 (std::mem::take(&mut state.sit_dirty), state.overlay.take())
             });
-            if sit_dirty {
+            // A summary's slot is named by the SIT entry.
+            if sit_dirty || overlay.is_some() {
                 sit_pairs.insert(segment.0 / ENTRIES);
             }
             if let Some(overlay) = overlay {
@@ -59,27 +61,26 @@ impl Space {
         Ok(writes)
     }
 
-    /// The owner of a live block, as its summary has it; nobody when the summary has no valid slot.
-    /// For recovery: a summary whose first write was torn belongs to a checkpoint that did not
-    /// complete, so the owners it would have named are in the logs.
+    /// The owner of a live block, as its summary has it; nobody when the summary was never written,
+    /// or was lost.
     ///
     /// # Errors
-    /// `Corrupt` when the summary is another segment's, `Block` when reading fails.
+    /// `Corrupt` when the summary is not readable, `Block` when reading fails.
     pub(crate) fn owner(&self, block: BlockNo) -> Result<SummaryEntry> {
         let (segment, index) = self.locate(block);
-        let recent = self.segments.with(segment, |state| {
-            state
-                .overlay
-                .as_ref()
-                .and_then(|overlay| overlay.get(index))
+        let n = summary::pair_of(index);
+        let (recent, code) = self.segments.with(segment, |state| {
+            let overlay = state.overlay.as_ref();
+            let recent = overlay.and_then(|overlay| overlay.get(index));
+            (recent, state.summaries[n as usize])
         });
         if let Some(owner) = recent {
             return Ok(owner);
         }
-        let pair = summary::read(&self.queue, &self.layout, segment, summary::pair_of(index))?;
-        pair.map_or(Ok(SummaryEntry::default()), |pair| {
-            self.entry(&pair, segment, index)
-        })
+        let block = summary::read(&self.queue, &self.layout, (segment, n), code)?;
+        Ok(block.map_or_else(SummaryEntry::default, |block| {
+            summary::entry_of(&block, index)
+        }))
     }
 
     /// The live blocks of a segment and their owners, as the summaries have them. Only the owner
@@ -88,40 +89,39 @@ impl Space {
     /// # Errors
     /// `Corrupt` when a summary is not readable, `Block` when reading fails.
     pub(crate) fn owners(&self, segment: SegNo) -> Result<Vec<(BlockNo, SummaryEntry)>> {
-        let (live, recent) = self.segments.with(segment, |state| {
+        let (live, recent, codes) = self.segments.with(segment, |state| {
             let overlay = state.overlay.as_deref();
             let recent = |index| overlay.and_then(|overlay| overlay.get(index));
             (
                 state.live,
                 state.live.iter().map(recent).collect::<Vec<_>>(),
+                state.summaries,
             )
         });
-        let mut pairs = [const { None }; summary::PAIRS_MAX];
+        let mut pairs: [Option<Option<SummaryBlock>>; summary::PAIRS_MAX] = [None, None];
         let mut owners = Vec::new();
         for (index, recent) in live.iter().zip(recent) {
             let n = summary::pair_of(index);
             let cached = &mut pairs[n as usize];
-            let owner = match (recent, &*cached) {
-                (Some(owner), _) => owner,
-                (None, Some(pair)) => self.entry(pair, segment, index)?,
-                (None, None) => {
-                    let pair = summary::open(&self.queue, &self.layout, segment, n)?;
-                    self.entry(cached.insert(pair), segment, index)?
-                }
+            if recent.is_none() && cached.is_none() {
+                let code = codes[n as usize];
+                *cached = Some(summary::read(
+                    &self.queue,
+                    &self.layout,
+                    (segment, n),
+                    code,
+                )?);
+            }
+            let written = || {
+                cached
+                    .as_ref()?
+                    .as_ref()
+                    .map(|block| summary::entry_of(block, index))
             };
+            let owner = recent.or_else(written).unwrap_or_default();
             owners.push((self.block(segment, index), owner));
         }
         Ok(owners)
-    }
-
-    fn entry(
-        &self,
-        pair: &summary::SummaryPair,
-        segment: SegNo,
-        index: u32,
-    ) -> Result<SummaryEntry> {
-        let at = self.layout.summary_pair(segment, summary::pair_of(index));
-        summary::entry_of(pair, index, at)
     }
 
     fn collect_summary(
@@ -132,33 +132,32 @@ impl Space {
         writes: &mut Vec<PairWrite>,
     ) -> Result<()> {
         for n in (0..self.layout.summary_pairs).filter(|&n| overlay.touches(n)) {
-            let (known, allocated, live) = self.segments.with(segment, |state| {
-                (
-                    state.summary_generations[n as usize],
-                    state.allocated,
-                    state.live,
-                )
+            let (code, allocated, live) = self.segments.with(segment, |state| {
+                (state.summaries[n as usize], state.allocated, state.live)
             });
             let missing = overlay.missing(n, &allocated);
             let mut old = None;
-            if known == 0 || !missing.is_empty() {
-                old = summary::read(&self.queue, &self.layout, segment, n)?;
+            if !missing.is_empty() {
+                old = match summary::read(&self.queue, &self.layout, (segment, n), code) {
+                    // What it said of others is lost, which hurts nobody but the cleaner: an entry
+                    // that is missing frees no block.
+                    Err(Error::Corrupt { .. }) => None,
+                    found => found?,
+                };
                 if old.is_none() && !missing.and(&live).is_empty() {
                     self.summaries_lost.add(1);
                 }
             }
-            let newest = old.as_ref().map_or(known, |old| old.generation.max(known));
-            let generation = newest + 1;
-            let old = old.filter(|_| !missing.is_empty());
-            let old = old.as_ref().map(|old| &old.block);
+            let slot = code.next();
             writes.push(PairWrite {
                 first: self.layout.summary_pair(segment, n),
                 kind: pair_kind::SUMMARY,
-                generation,
-                payload: overlay.payload(checkpoint, segment, n, old),
+                slot,
+                named: None,
+                payload: overlay.payload(checkpoint, segment, n, old.as_ref()),
             });
             self.segments.with(segment, |state| {
-                state.summary_generations[n as usize] = generation
+                state.summaries[n as usize] = SlotCode::Slot(slot);
             });
         }
         Ok(())
@@ -173,13 +172,12 @@ impl Space {
                     .with(SegNo(segment), |state| sit::entry(state))
             })
             .collect();
-        let generation = &self.sit_generations[pair as usize];
-        // Relaxed: only the one checkpoint uses it.
-        let generation = generation.fetch_add(1, Ordering::Relaxed) + 1;
+        let named = sit::pair_index(pair);
         PairWrite {
             first: self.layout.sit_pair(pair),
             kind: pair_kind::SIT,
-            generation,
+            slot: self.packs.code(named).next(),
+            named: Some(named),
             payload: sit::payload(checkpoint, pair, &entries),
         }
     }

@@ -31,18 +31,30 @@ pub(crate) fn near_to_far(from: u32, count: u32) -> impl Iterator<Item = u32> {
 }
 
 /// The closed segment with most free blocks: of `own` if that one has a fair number, else of all.
-pub(crate) fn slackest(segments: &Segments, own: Range<u32>) -> Option<SegNo> {
-    let best = |range: Range<u32>| {
-        let slack = |&segment: &SegNo| segments.slack(segment);
-        range
-            .map(SegNo)
-            .max_by_key(slack)
-            .filter(|segment| slack(segment) > 0)
-    };
+pub(crate) fn slackest(
+    segments: &Segments,
+    own: impl Iterator<Item = Range<u32>>,
+) -> Option<SegNo> {
     let fair = segments.segment_blocks / 8;
-    best(own)
+    best(segments, own.flatten())
         .filter(|&segment| segments.slack(segment) >= fair)
-        .or_else(|| best(0..segments.count()))
+        .or_else(|| best(segments, 0..segments.count()))
+}
+
+/// The one of these with most free blocks, if it has any; a wholly free one ends the search.
+fn best(segments: &Segments, among: impl Iterator<Item = u32>) -> Option<SegNo> {
+    let mut best = None;
+    let mut most = 0;
+    for segment in among.map(SegNo) {
+        let slack = segments.slack(segment);
+        if slack > most {
+            (best, most) = (Some(segment), slack);
+        }
+        if most == segments.segment_blocks {
+            break;
+        }
+    }
+    best
 }
 
 /// Up to `count` segments worth cleaning, best first. `now` in seconds since 1970.
@@ -56,7 +68,7 @@ pub(crate) fn victims(
     // Less than a sixteenth to gain is not worth a segment of writes.
     let least = (blocks / 16).max(1);
     let mut scored: Vec<(u64, SegNo)> = Vec::new();
-    for segment in segments.all() {
+    for segment in segments.touched() {
         let free = segments.slack(segment);
         if free < least || free == blocks {
             continue;

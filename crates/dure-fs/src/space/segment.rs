@@ -19,6 +19,7 @@ use super::bitmap::{BITS, Bitmap};
 use super::summary::Overlay;
 use crate::format::sit::SegmentUse;
 use crate::format::summary::SummaryEntry;
+use crate::format::volume::SlotCode;
 
 /// Who may allocate in a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,30 +75,48 @@ pub(crate) struct SegmentState {
     /// It is on the lists of closed segments.
     pub(crate) listed: bool,
     /// The use it is counted under.
-    pub(crate) counted: Option<SegmentUse>,
+    pub(crate) counted: SegmentUse,
     /// Owners set since the last write of the summary.
     pub(crate) overlay: Option<Box<Overlay>>,
-    /// Newest generation of each summary pair; 0 = not known, or never written.
-    pub(crate) summary_generations: [u64; super::summary::PAIRS_MAX],
+    /// What counts of each summary pair.
+    pub(crate) summaries: [SlotCode; super::summary::PAIRS_MAX],
 }
 
 impl SegmentState {
-    /// A segment as the SIT has it.
-    pub(crate) fn new(live: Bitmap, usage: SegmentUse, changed: u64) -> SegmentState {
+    /// A segment that was never used.
+    pub(crate) fn free_and_closed() -> SegmentState {
         SegmentState {
-            allocated: live,
-            live,
+            allocated: Bitmap::EMPTY,
+            live: Bitmap::EMPTY,
             early: None,
             role: Role::Closed,
-            usage,
-            changed,
+            usage: SegmentUse::Free,
+            changed: 0,
             cursor: 0,
             sit_dirty: false,
-            listed: false,
-            counted: None,
+            listed: true,
+            counted: SegmentUse::Free,
             overlay: None,
-            summary_generations: [0; super::summary::PAIRS_MAX],
+            summaries: [SlotCode::Unwritten; super::summary::PAIRS_MAX],
         }
+    }
+
+    /// Mount: what the SIT says of it.
+    pub(crate) fn load(
+        &mut self,
+        live: Bitmap,
+        usage: SegmentUse,
+        summaries: [SlotCode; super::summary::PAIRS_MAX],
+        changed: u64,
+    ) {
+        assert!(self.allocated.is_empty(), "the SIT comes before all else");
+        (self.allocated, self.live) = (live, live);
+        // Whether it still is a log, the journal headers say.
+        self.usage = match usage {
+            SegmentUse::Log => SegmentUse::Data,
+            usage => usage,
+        };
+        (self.summaries, self.changed) = (summaries, changed);
     }
 
     /// Takes up to `want` free blocks in a row, the first found behind the last ones taken.

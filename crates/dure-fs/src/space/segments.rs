@@ -1,11 +1,14 @@
 //! All segments, and what is known of them outside of their locks.
 //!
 //! **Problem.** Finding a free segment, a slack segment or a victim must not take the lock of every
-//! segment. **Structure.** Next to the locked states: one bit per wholly free segment, one count of
-//! free blocks per closed segment, one bit per segment that changed since the last checkpoint, and
-//! the number of segments per use. **Invariants.** All of these are written only under the lock of
-//! the segment they describe ([`Segments::with`]), and read without: what they say is checked again
-//! under the lock. An open segment is on no list, so that allocating in it writes nothing shared.
+//! segment, and the segments of a large volume that were never used must cost nothing.
+//! **Structure.** Groups of 64 segments, made when one of them is first touched: next to the locked
+//! states, one bit per segment that is not wholly free, one count of blocks in use per closed
+//! segment, one bit per segment that changed since the last checkpoint; and for all, the number of
+//! segments per use. **Invariants.** All of these are written only under the lock of the segment
+//! they describe ([`Segments::with`]), and read without: what they say is checked again under the
+//! lock. An open segment is on no list, so that allocating in it writes nothing shared. A segment
+//! of a group that was not made is closed, wholly free, and as the SIT has it.
 
 use std::ops::Range;
 
@@ -15,67 +18,92 @@ use dure_sync::{CachePadded, Mutex, MutexGuard};
 use super::segment::{Role, SegmentState};
 use crate::format::sit::SegmentUse;
 use crate::ranks::SEGMENT;
-use crate::units::SegNo;
+use crate::sparse::Sparse;
+use crate::units::{SegNo, to_usize};
+
+/// Segments of a group.
+pub(super) const GROUP: u32 = 64;
+const GROUP_LEN: usize = 64;
+/// Groups whose memory is made at once.
+const GROUPS_PER_PIECE: u64 = 8;
+
+/// Neighbouring segments.
+#[derive(Debug)]
+struct Group {
+    states: Box<[CachePadded<Mutex<SEGMENT, SegmentState>>]>,
+    /// Blocks of each segment that cannot be had by opening it: those in use if it is closed, else
+    /// all. Hints, hence Relaxed.
+    taken: [AtomicU16; GROUP_LEN],
+    /// Bit i: segment i is not both closed and wholly free. A hint, hence Relaxed.
+    busy: CachePadded<AtomicU64>,
+    /// Bit i: segment i has something for the next checkpoint. Set by whoever changes the segment,
+    /// under its lock; taken by the checkpoint, which then takes the lock. Relaxed: the lock orders
+    /// the change itself, and a bit set too late is seen by the next checkpoint.
+    dirty: CachePadded<AtomicU64>,
+}
+
+impl Group {
+    fn new() -> Group {
+        let free = || CachePadded::new(Mutex::new(SegmentState::free_and_closed()));
+        Group {
+            states: (0..GROUP_LEN).map(|_| free()).collect(),
+            taken: [const { AtomicU16::new(0) }; GROUP_LEN],
+            busy: CachePadded::new(AtomicU64::new(0)),
+            dirty: CachePadded::new(AtomicU64::new(0)),
+        }
+    }
+}
 
 /// The segments of the main area.
 #[derive(Debug)]
 pub(crate) struct Segments {
-    states: Box<[CachePadded<Mutex<SEGMENT, SegmentState>>]>,
+    groups: Sparse<Group>,
+    count: u32,
     /// Blocks of a segment.
     pub(crate) segment_blocks: u32,
-    /// Free blocks of each closed segment, 0 for the others. Hints, hence Relaxed.
-    slack: Box<[AtomicU16]>,
-    /// Bit i: segment i is closed and wholly free. Hints, hence Relaxed.
-    whole: Box<[AtomicU64]>,
-    /// Bit i: segment i has something for the next checkpoint. Set by whoever changes the segment,
-    /// under its lock; taken by the checkpoint, which then takes the lock. Relaxed: the lock orders
-    /// the change itself, and a bit set too late is seen by the next checkpoint.
-    dirty: Box<[AtomicU64]>,
     /// Segments per use, by code: statistics, hence Relaxed.
     uses: [AtomicU32; 4],
 }
 
 impl Segments {
-    /// Segments in these states, everything counted and listed.
-    pub(crate) fn new(states: Vec<SegmentState>, segment_blocks: u32) -> Segments {
-        let count = states.len();
-        let words = || (0..count.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        let segments = Segments {
-            states: states
-                .into_iter()
-                .map(|state| CachePadded::new(Mutex::new(state)))
-                .collect(),
+    /// `count` segments, all free.
+    pub(crate) fn new(count: u32, segment_blocks: u32) -> Segments {
+        let uses = [const { AtomicU32::new(0) }; 4];
+        // Relaxed: nobody else has it yet.
+        uses[usize::from(SegmentUse::Free.code())].store(count, Ordering::Relaxed);
+        Segments {
+            groups: Sparse::new(u64::from(count.div_ceil(GROUP)), GROUPS_PER_PIECE),
+            count,
             segment_blocks,
-            slack: (0..count).map(|_| AtomicU16::new(0)).collect(),
-            whole: words(),
-            dirty: words(),
-            uses: [const { AtomicU32::new(0) }; 4],
-        };
-        for segment in segments.all() {
-            segments.with(segment, |state| {
-                if state.usage == SegmentUse::Log {
-                    // Whether it still is one, the journal headers say.
-                    state.usage = SegmentUse::Data;
-                }
-            });
+            uses,
         }
-        segments
-    }
-
-    /// Every segment.
-    pub(crate) fn all(&self) -> impl Iterator<Item = SegNo> + use<> {
-        let count = u32::try_from(self.states.len()).expect("the layout has u32 segments");
-        (0..count).map(SegNo)
     }
 
     /// How many there are.
     pub(crate) fn count(&self) -> u32 {
-        u32::try_from(self.states.len()).expect("the layout has u32 segments")
+        self.count
+    }
+
+    fn group(&self, segment: SegNo) -> Option<&Group> {
+        self.groups.get(u64::from(segment.0 / GROUP))
+    }
+
+    fn touch(&self, segment: SegNo) -> (&Group, usize) {
+        assert!(segment.0 < self.count, "{segment:?} of {}", self.count);
+        let group = self.groups.touch(u64::from(segment.0 / GROUP), Group::new);
+        (group, to_usize(u64::from(segment.0 % GROUP)))
+    }
+
+    /// The segments that were ever touched, and some beside them, ascending.
+    pub(crate) fn touched(&self) -> impl Iterator<Item = SegNo> {
+        let groups = self.groups.touched().map(|(n, _)| first_of(n));
+        groups.flat_map(|first| (first..self.count.min(first + GROUP)).map(SegNo))
     }
 
     /// Runs `body` under the segment's lock and brings the lists in step.
     pub(crate) fn with<R>(&self, segment: SegNo, body: impl FnOnce(&mut SegmentState) -> R) -> R {
-        self.run(segment, self.states[segment.0 as usize].lock(), body)
+        let (group, n) = self.touch(segment);
+        self.run(segment, group.states[n].lock(), body)
     }
 
     /// As [`Segments::with`], unless somebody has the lock.
@@ -84,36 +112,67 @@ impl Segments {
         segment: SegNo,
         body: impl FnOnce(&mut SegmentState) -> R,
     ) -> Option<R> {
-        Some(self.run(segment, self.states[segment.0 as usize].try_lock()?, body))
+        let (group, n) = self.touch(segment);
+        Some(self.run(segment, group.states[n].try_lock()?, body))
+    }
+
+    /// Runs `body` on the state of a segment, if it was ever touched.
+    pub(crate) fn peek<R>(
+        &self,
+        segment: SegNo,
+        body: impl FnOnce(&SegmentState) -> R,
+    ) -> Option<R> {
+        let group = self.group(segment)?;
+        let state = group.states[to_usize(u64::from(segment.0 % GROUP))].lock();
+        Some(body(&state))
     }
 
     /// Holds the segment's lock, as another core would.
     #[cfg(test)]
     pub(crate) fn hold(&self, segment: SegNo) -> MutexGuard<'_, SEGMENT, SegmentState> {
-        self.states[segment.0 as usize].lock()
+        let (group, n) = self.touch(segment);
+        group.states[n].lock()
     }
 
     /// The closed and wholly free segments among `range`.
     pub(crate) fn whole_in(&self, range: Range<u32>) -> impl Iterator<Item = SegNo> {
-        bits_in(&self.whole, range)
+        let mut at = range.start;
+        std::iter::from_fn(move || {
+            while at < range.end {
+                let group = self.group(SegNo(at));
+                // Relaxed: a hint.
+                let busy = group.map_or(0, |group| group.busy.load(Ordering::Relaxed));
+                let rest = !busy >> (at % GROUP);
+                if rest == 0 {
+                    at = (at / GROUP + 1) * GROUP;
+                    continue;
+                }
+                let found = at + rest.trailing_zeros();
+                at = found + 1;
+                return (found < range.end).then_some(SegNo(found));
+            }
+            None
+        })
     }
 
     /// Free blocks of a segment, 0 unless it is closed.
     pub(crate) fn slack(&self, segment: SegNo) -> u32 {
-        u32::from(self.slack[segment.0 as usize].load(Ordering::Relaxed))
+        let n = to_usize(u64::from(segment.0 % GROUP));
+        // Relaxed: a hint.
+        let taken = |group: &Group| group.taken[n].load(Ordering::Relaxed);
+        self.segment_blocks - u32::from(self.group(segment).map_or(0, taken))
     }
 
     /// Takes the list of segments that changed.
     pub(crate) fn take_dirty(&self) -> Vec<SegNo> {
         let mut taken = Vec::new();
-        for (index, word) in self.dirty.iter().enumerate() {
-            if word.load(Ordering::Relaxed) == 0 {
+        for (index, group) in self.groups.touched() {
+            if group.dirty.load(Ordering::Relaxed) == 0 {
                 continue;
             }
-            let mut bits = word.swap(0, Ordering::Relaxed);
-            let start = u32::try_from(index * 64).expect("the layout has u32 segments");
+            let mut bits = group.dirty.swap(0, Ordering::Relaxed);
             while bits != 0 {
-                taken.push(SegNo(start + bits.trailing_zeros()));
+                taken.push(SegNo(first_of(index) + bits.trailing_zeros()));
                 bits &= bits - 1;
             }
         }
@@ -143,6 +202,7 @@ impl Segments {
             state.usage = SegmentUse::Free;
             state.sit_dirty = true;
         }
+        let (group, n) = self.touch(segment);
         if closed || state.listed {
             state.listed = closed;
             let free = if closed {
@@ -150,45 +210,29 @@ impl Segments {
             } else {
                 0
             };
-            let free = u16::try_from(free).expect("at most 512");
-            self.slack[segment.0 as usize].store(free, Ordering::Relaxed);
-            set_bit(&self.whole, segment, empty);
+            let taken = u16::try_from(self.segment_blocks - free).expect("at most 512");
+            group.taken[n].store(taken, Ordering::Relaxed);
+            set_bit(&group.busy, segment, !empty);
         }
-        if state.counted != Some(state.usage) {
-            if let Some(before) = state.counted {
-                self.uses[usize::from(before.code())].fetch_sub(1, Ordering::Relaxed);
-            }
+        if state.counted != state.usage {
+            self.uses[usize::from(state.counted.code())].fetch_sub(1, Ordering::Relaxed);
             self.uses[usize::from(state.usage.code())].fetch_add(1, Ordering::Relaxed);
-            state.counted = Some(state.usage);
+            state.counted = state.usage;
         }
         if state.sit_dirty || state.overlay.is_some() {
-            set_bit(&self.dirty, segment, true);
+            set_bit(&group.dirty, segment, true);
         }
     }
 }
 
-/// The segments of `range` whose bits are set.
-fn bits_in(words: &[AtomicU64], range: Range<u32>) -> impl Iterator<Item = SegNo> {
-    let mut at = range.start;
-    std::iter::from_fn(move || {
-        while at < range.end {
-            let rest = words[(at / 64) as usize].load(Ordering::Relaxed) >> (at % 64);
-            if rest == 0 {
-                at = (at / 64 + 1) * 64;
-                continue;
-            }
-            let found = at + rest.trailing_zeros();
-            at = found + 1;
-            return (found < range.end).then_some(SegNo(found));
-        }
-        None
-    })
+/// The first segment of group `n`.
+fn first_of(n: u64) -> u32 {
+    u32::try_from(n).expect("the layout has u32 segments") * GROUP
 }
 
 /// Writes a bit unless it is right already, so that a line that does not change stays shared.
-fn set_bit(words: &[AtomicU64], segment: SegNo, value: bool) {
-    let word = &words[(segment.0 / 64) as usize];
-    let bit = 1_u64 << (segment.0 % 64);
+fn set_bit(word: &AtomicU64, segment: SegNo, value: bool) {
+    let bit = 1_u64 << (segment.0 % GROUP);
     let is = word.load(Ordering::Relaxed) & bit != 0;
     if value && !is {
         word.fetch_or(bit, Ordering::Relaxed);

@@ -3,15 +3,14 @@
 //! **Problem.** The cleaner needs the owner of every live block, and the summaries of a whole
 //! volume do not fit into memory. **Structure.** Only what changed since the last checkpoint is in
 //! memory: an *overlay* of the entries set since. The checkpoint reads the pair, lays the overlay
-//! over it, hands the result out for writing and drops the overlay. **Invariants.** Setting an
-//! owner never does I/O. A summary is a hint: whoever uses an entry asks the owner. So a pair that
-//! cannot be read back when it is rewritten (a torn first write, or what an earlier volume left
-//! there) counts as empty; only [`open`] for a block that is known to be live reports it.
-//! **Crash.** A torn write leaves the older slot, and recovery sets the owners of what the logs
-//! name again.
+//! over it, hands the result out for writing and drops the overlay. The SIT entry names the slot
+//! that counts. **Invariants.** Setting an owner never does I/O. A summary is a hint: whoever uses
+//! an entry asks the owner; and an entry that is missing proves nothing. So a pair that cannot be
+//! read back when it is rewritten counts as empty; everybody else reports it. **Crash.** What was
+//! written is in a slot that does not count, and recovery sets the owners of what the logs name
+//! again.
 
-use dure_block::{BLOCK_BYTES, Lba, Queue};
-use dure_journal::format::slotted::{self, SlotKind};
+use dure_block::Queue;
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -19,7 +18,9 @@ use super::bitmap::{BITS, Bitmap};
 use crate::error::{Error, Result};
 use crate::format::pair_kind;
 use crate::format::summary::{ENTRIES, SummaryBlock, SummaryEntry};
+use crate::format::volume::SlotCode;
 use crate::layout::Layout;
+use crate::pair;
 use crate::units::SegNo;
 
 /// Summary pairs of the largest segment.
@@ -91,63 +92,25 @@ impl Overlay {
     }
 }
 
-/// What the medium has of a pair.
-#[derive(Debug)]
-pub(crate) struct SummaryPair {
-    /// The newest generation.
-    pub(crate) generation: u64,
-    /// Its content.
-    pub(crate) block: SummaryBlock,
-}
-
-/// Reads pair `n` of `segment`; `None` when neither slot is valid.
-///
-/// # Errors
-/// `Block` when reading fails.
-pub(crate) fn read(
-    queue: &Queue,
-    layout: &Layout,
-    segment: SegNo,
-    n: u32,
-) -> Result<Option<SummaryPair>> {
-    let pair = Lba::new(layout.summary_pair(segment, n));
-    let mut bytes = vec![0; 2 * BLOCK_BYTES];
-    queue.read(pair, &mut bytes)?;
-    let (first, second) = bytes.split_at(BLOCK_BYTES);
-    let kind = SlotKind(pair_kind::SUMMARY);
-    let Some(newest) = slotted::open(first, second, kind, pair, layout.crc_seed) else {
-        return Ok(None);
-    };
-    let block = SummaryBlock::read_from_bytes(newest.body).expect("a pair's payload has this size");
-    let at = slotted::address(pair, newest.generation).number();
-    let what = || format!("generation of summary pair {n} of segment {}", segment.0);
-    Error::expect_count(what, at, newest.generation)?;
-    Error::expect_eq(
-        "segment of a summary",
-        at,
-        u64::from(segment.0),
-        block.segment.get(),
-    )?;
-    Ok(Some(SummaryPair {
-        generation: newest.generation,
-        block,
-    }))
-}
-
-/// As [`read`], for a segment that has live blocks there: a pair without a valid slot is corrupt.
+/// Pair `n` of `segment` as the medium has it; `None` when it was never written.
 ///
 /// # Errors
 /// `Corrupt`, naming segment, pair and block; `Block` when reading fails.
-pub(crate) fn open(queue: &Queue, layout: &Layout, segment: SegNo, n: u32) -> Result<SummaryPair> {
-    read(queue, layout, segment, n)?.ok_or_else(|| Error::Corrupt {
-        what: format!(
-            "summary pair {n} of segment {}: both slots invalid",
-            segment.0
-        ),
-        at: layout.summary_pair(segment, n),
-        want: 1,
-        got: 0,
-    })
+pub(crate) fn read(
+    queue: &Queue,
+    layout: &Layout,
+    (segment, n): (SegNo, u32),
+    code: SlotCode,
+) -> Result<Option<SummaryBlock>> {
+    let SlotCode::Slot(slot) = code else {
+        return Ok(None);
+    };
+    let first = layout.summary_pair(segment, n);
+    let payload = pair::read_slot(queue, first, slot, pair_kind::SUMMARY, layout.crc_seed)?;
+    let block = SummaryBlock::read_from_bytes(&payload).expect("a pair's payload has this size");
+    let (want, got) = (u64::from(segment.0), block.segment.get());
+    Error::expect_eq("segment of a summary", first + slot, want, got)?;
+    Ok(Some(block))
 }
 
 /// The pair that holds the entry of block `index`.
@@ -155,19 +118,9 @@ pub(crate) fn pair_of(index: u32) -> u32 {
     index / ENTRIES
 }
 
-/// Checks the reserved byte of an entry, and gives it.
-///
-/// # Errors
-/// `Corrupt`.
-pub(crate) fn entry_of(pair: &SummaryPair, index: u32, at: u64) -> Result<SummaryEntry> {
-    let entry = pair.block.entries[(index % ENTRIES) as usize];
-    Error::expect_eq(
-        "summary entry: reserved byte",
-        at,
-        0,
-        u64::from(entry.reserved),
-    )?;
-    Ok(entry)
+/// The entry of block `index`.
+pub(crate) fn entry_of(block: &SummaryBlock, index: u32) -> SummaryEntry {
+    block.entries[(index % ENTRIES) as usize]
 }
 
 /// The blocks whose entries pair `n` holds.

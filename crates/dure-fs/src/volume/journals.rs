@@ -12,12 +12,9 @@ use dure_sync::Arc;
 
 use super::MountOptions;
 use super::mount::{Mount, log_layout, read_header, read_layout};
-use crate::checkpoint::CheckpointState;
 use crate::error::Result;
 use crate::format::note::DATA;
 use crate::format::volume::STATE_CLEAN;
-use crate::recovery::mend;
-use crate::space::Space;
 use crate::units::{BlockNo, to_u64};
 
 /// Transactions in a log.
@@ -79,9 +76,6 @@ pub struct JournalInfo {
 /// What the next mount would do about the logs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecoveryPlan {
-    /// A checkpoint was cut off, so that this many pairs of the NAT may be half written; recovery
-    /// goes on from what is in both of their slots.
-    pub unfinished_pairs: u64,
     /// Transactions to apply.
     pub apply: u64,
     /// Transactions to leave out.
@@ -121,7 +115,7 @@ impl JournalsInfo {
     pub fn read(device: Arc<dyn Device>) -> Result<JournalsInfo> {
         let queue = Queue::new(device, QueueConfig::default());
         let layout = read_layout(&queue)?;
-        let (header, generation) = read_header(&queue, &layout)?;
+        let (header, _) = read_header(&queue, &layout)?;
         let options = MountOptions {
             read_only: true,
             ..MountOptions::default()
@@ -134,17 +128,14 @@ impl JournalsInfo {
         let clean = header.state.get() == STATE_CLEAN;
         let recovery = (!clean).then(|| {
             crate::recovery::refuse_holes(&logs)?;
-            let space = Arc::new(Space::load(queue.clone(), &layout)?);
+            let mount = Mount::new(queue.clone(), layout.clone(), &header, options)?;
+            let space = Arc::new(mount.load_space()?);
             for segment in logs.rings().iter().flat_map(|ring| &ring.start.segments) {
                 space.mark_log(BlockNo(segment.number()))?;
             }
-            let unfinished = mend::announced(&queue, &layout, header.checkpoint.get())?;
-            let mount = Mount::new(queue, layout, options)?;
-            let mut state = CheckpointState::new(header, generation);
-            let replayed = mount.recover(&mut state, &mut logs, &space)?;
+            let replayed = mount.recover(&mut logs, &space)?;
             let changed = || replayed.nodes.values().filter(|node| node.changed);
             Ok(RecoveryPlan {
-                unfinished_pairs: to_u64(unfinished.len()),
                 apply: count(&logs.survivors(), |valid| *valid),
                 leave_out: count(&logs.survivors(), |valid| !valid),
                 nodes_changed: to_u64(changed().filter(|node| node.image.is_some()).count()),

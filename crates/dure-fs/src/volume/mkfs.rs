@@ -9,7 +9,6 @@ use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::{FileSystem, VolumeRules};
-use crate::checkpoint::census::Census;
 use crate::checkpoint::{CheckpointState, Target, Writer};
 use crate::error::{Error, Result};
 use crate::format::inode::{InodeRecord, Time};
@@ -18,13 +17,12 @@ use crate::format::sit::SegmentUse;
 use crate::format::volume::{STATE_CLEAN, VolumeHeader};
 use crate::layout::{FormatOptions, Layout};
 use crate::node::nat::Nat;
+use crate::packs::Packs;
 use crate::space::{OpClass, Space};
-use crate::units::{BLOCK_BYTES, BlockNo, Ino, Nid, to_u64, to_usize};
+use crate::units::{BlockNo, Ino, Nid, to_u64, to_usize};
 
 /// Log segments each journal begins with.
 pub(super) const RING_SEGMENTS: u32 = 2;
-/// Blocks zeroed by one write.
-const ZERO_BLOCKS: u64 = 256;
 
 impl FileSystem {
     /// Makes a volume on `device`, destroying what it holds.
@@ -40,16 +38,18 @@ impl FileSystem {
         zero(&queue, 0, 2)?;
         zero(&queue, layout.total_blocks - 1, 1)?;
         queue.flush()?;
+        // The tables are made on first use: only the header says which pairs were ever written.
         zero(
             &queue,
             layout.volume_header,
-            layout.summary - layout.volume_header,
+            layout.pack - layout.volume_header,
         )?;
-        let space = Arc::new(Space::new_empty(queue.clone(), &layout));
+        let packs = Arc::new(Packs::new(&layout));
+        let space = Arc::new(Space::new_empty(queue.clone(), &layout, packs.clone()));
         let rings = rings(&layout, &space)?;
         let seed = layout.crc_seed;
         write_fresh_headers(&queue, seed, layout.segment_blocks, &rings)?;
-        let nat = Nat::new(queue.clone(), &layout);
+        let nat = Nat::new(queue.clone(), &layout, packs);
         let writer = Writer {
             queue: &queue,
             layout: &layout,
@@ -67,8 +67,9 @@ impl FileSystem {
                 what: "blocks for the first nodes",
             });
         }
-        let census = writer.write(core, &targets)?;
-        let mut state = CheckpointState::new(first_header(census), 0);
+        let mut state = CheckpointState::new(first_header(), 0);
+        writer.write(core, &mut state, &targets)?;
+        assert_eq!(state.header.inodes.get(), 1, "the root");
         state.write(&queue, &layout)?;
         queue.flush()?;
         for address in [layout.total_blocks - 1, 0] {
@@ -81,14 +82,8 @@ impl FileSystem {
 }
 
 fn zero(queue: &Queue, first: u64, blocks: u64) -> Result<()> {
-    let zeroes = BlockBuf::zeroed(to_usize(blocks.min(ZERO_BLOCKS)));
-    let mut at = first;
-    while at < first + blocks {
-        let count = (first + blocks - at).min(ZERO_BLOCKS);
-        let bytes = &zeroes.as_slice()[..to_usize(count) * BLOCK_BYTES];
-        queue.write(Lba::new(at), bytes, WriteFlags::NONE)?;
-        at += count;
-    }
+    let zeroes = BlockBuf::zeroed(to_usize(blocks));
+    queue.write(Lba::new(first), zeroes.as_slice(), WriteFlags::NONE)?;
     Ok(())
 }
 
@@ -139,13 +134,10 @@ fn first_nodes(layout: &Layout) -> Vec<(Nid, Target)> {
     nodes
 }
 
-fn first_header(census: Census) -> VolumeHeader {
+fn first_header() -> VolumeHeader {
     let mut header = VolumeHeader::new_zeroed();
     header.epoch = U64::new(1);
     header.first_number = U64::new(1);
-    header.checkpoint = U64::new(1);
     header.state = U32::new(STATE_CLEAN);
-    census.apply(&mut header);
-    assert_eq!(header.inodes.get(), 1, "the root");
     header
 }

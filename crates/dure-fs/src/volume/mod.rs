@@ -25,10 +25,9 @@ mod tests;
 pub use activity::Activity;
 pub use journals::{JournalInfo, JournalsInfo, LoggedCounts, RecoveryPlan};
 pub(crate) use memory::Backlog;
-pub(crate) use mount::log_layout;
-pub(crate) use mount::{check_numbers, impossible_count};
 #[cfg(test)]
-pub(crate) use mount::{read_header, read_layout};
+pub(crate) use mount::read_layout;
+pub(crate) use mount::{check_numbers, impossible_count, log_layout, read_header};
 pub use options::{
     AccessTime, Background, DataMode, FlushRule, FsyncScope, MountOptions, RecordPolicy, Recover,
 };

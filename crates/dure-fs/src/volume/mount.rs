@@ -26,9 +26,10 @@ use crate::namespace::KnownTargets;
 use crate::node::cache::NodeCache;
 use crate::node::nat::Nat;
 use crate::node::{Node, NodeRef};
+use crate::packs::Packs;
 use crate::pair;
 use crate::recovery::replay::Replayed;
-use crate::recovery::{self, Medium};
+use crate::recovery::{self, Base, Medium};
 use crate::space::{OpClass, Space};
 use crate::units::{BLOCK_BYTES, BlockNo, Nid, Run, to_usize};
 
@@ -49,7 +50,7 @@ impl FileSystem {
         }
         let (header, generation) = read_header(&queue, &layout)?;
         let state = CheckpointState::new(header, generation);
-        let mount = Mount::new(queue, layout, options)?;
+        let mount = Mount::new(queue, layout, &header, options)?;
         let volume = mount.run(state)?;
         let file_system = FileSystem(Arc::new(volume));
         file_system.0.inodes.attach(&file_system.0);
@@ -124,8 +125,8 @@ pub(crate) fn read_layout(queue: &Queue) -> Result<Layout> {
 /// The volume header and its generation.
 pub(crate) fn read_header(queue: &Queue, layout: &Layout) -> Result<(VolumeHeader, u64)> {
     let first = layout.volume_header;
-    let pair = pair::read(queue, first, pair_kind::VOLUME, layout.crc_seed)?;
-    let Some(newest) = pair.newest() else {
+    let newest = pair::read_newest(queue, first, pair_kind::VOLUME, layout.crc_seed)?;
+    let Some(newest) = newest else {
         let what = "volume header: never written".into();
         return Err(Error::Corrupt {
             what,
@@ -134,7 +135,7 @@ pub(crate) fn read_header(queue: &Queue, layout: &Layout) -> Result<(VolumeHeade
             got: 0,
         });
     };
-    let (header, _) = VolumeHeader::read_from_prefix(&newest.payload).expect("112 bytes");
+    let header = VolumeHeader::read_from_bytes(&newest.payload).expect("a whole payload");
     if let Some((field, got, _)) = impossible_count(&header) {
         return Err(Error::Corrupt {
             what: format!("volume header: {field}"),
@@ -215,12 +216,18 @@ pub(super) struct Mount {
 }
 
 impl Mount {
-    pub(super) fn new(queue: Arc<Queue>, layout: Layout, options: MountOptions) -> Result<Mount> {
+    pub(super) fn new(
+        queue: Arc<Queue>,
+        layout: Layout,
+        header: &VolumeHeader,
+        options: MountOptions,
+    ) -> Result<Mount> {
         let threads = options
             .recovery_threads
             .unwrap_or_else(dure_sync::core_count)
             .max(1);
-        let nat = Arc::new(Nat::new(queue.clone(), &layout));
+        let packs = Arc::new(Packs::read(&queue, &layout, header)?);
+        let nat = Arc::new(Nat::new(queue.clone(), &layout, packs));
         Ok(Mount {
             queue,
             layout,
@@ -242,7 +249,7 @@ impl Mount {
             self.threads,
         )?;
         watch.scanned(&logs);
-        let space = Arc::new(Space::load(self.queue.clone(), &self.layout)?);
+        let space = Arc::new(self.load_space()?);
         for ring in logs.rings() {
             for segment in &ring.start.segments {
                 space.mark_log(BlockNo(segment.number()))?;
@@ -250,16 +257,16 @@ impl Mount {
         }
         let mut replayed = None;
         if dirty {
-            let found = self.recover(&mut state, &mut logs, &space)?;
+            let found = self.recover(&mut logs, &space)?;
             watch.applied(&logs, &found);
             replayed = Some(found);
-        } else {
-            self.count(&mut state.header, Census::default())?;
         }
+        self.count(&mut state.header)?;
         if self.options.read_only {
             let recovered = dirty.then_some(watch.statistics);
             return self.volume(space, state, replayed, recovered);
         }
+        self.read_first_nodes()?;
         let mut bad = Vec::new();
         if let Some(replayed) = replayed {
             bad = self.write_recovered(&mut state, &space, replayed)?;
@@ -280,27 +287,9 @@ impl Mount {
     }
 
     /// Recovery up to the point where it writes: the recovered state, and the space map that fits
-    /// it.
-    pub(super) fn recover(
-        &self,
-        state: &mut CheckpointState,
-        logs: &mut Scan,
-        space: &Arc<Space>,
-    ) -> Result<Replayed> {
-        let completed = state.header.checkpoint.get();
-        let pairs = recovery::mend::announced(&self.queue, &self.layout, completed)?;
-        let mended = recovery::mend::mend(&self.layout, &self.nat, space, &pairs, completed)?;
-        self.count(&mut state.header, mended.unwrap_or_default())?;
-        if mended.is_some() && !self.options.read_only {
-            // Before anything else is written to these NAT pairs: their older slots are the only
-            // record of the images that were replaced, and a crash must find it or the mended SIT.
-            let writer = self.writer(space, completed + 1);
-            writer.write_space()?;
-            self.queue.flush()?;
-            state.header.checkpoint = U64::new(completed + 1);
-            state.write(&self.queue, &self.layout)?;
-            self.queue.flush()?;
-        }
+    /// it. What a checkpoint that was cut short has written does not count: the tables are as the
+    /// last one left them, and the logs have the rest.
+    pub(super) fn recover(&self, logs: &mut Scan, space: &Arc<Space>) -> Result<Replayed> {
         let base = self.base();
         let replayed = recovery::recover(
             &base,
@@ -312,17 +301,33 @@ impl Mount {
         Ok(replayed)
     }
 
-    /// Makes the header's counts those of the NAT, which has `mended` more than the checkpoint that
-    /// wrote the header.
-    fn count(&self, header: &mut VolumeHeader, mended: Census) -> Result<()> {
+    /// Counts nodes and inodes anew if those of the header are impossible.
+    fn count(&self, header: &mut VolumeHeader) -> Result<()> {
         if census::is_counted(header, &self.layout) {
-            mended.apply(header);
             return Ok(());
         }
-        // Made before counts were kept, or damaged: counted once, and right from then on.
         (header.nodes, header.inodes) = (U64::ZERO, U64::ZERO);
         self.nat.census()?.apply(header);
         Ok(())
+    }
+
+    /// The space map as the last checkpoint left it.
+    pub(super) fn load_space(&self) -> Result<Space> {
+        let packs = self.nat.packs.clone();
+        Space::load(self.queue.clone(), &self.layout, packs)
+    }
+
+    /// What every mount for writing needs first, read before it writes: a mount that is refused has
+    /// changed nothing.
+    fn read_first_nodes(&self) -> Result<()> {
+        let nids = 0..=u64::from(self.layout.journals);
+        nids.map(Nid).try_for_each(|nid| {
+            let entry = self.nat.entry(nid)?;
+            if !entry.block().is_none() {
+                self.base().image(nid, &entry)?;
+            }
+            Ok(())
+        })
     }
 
     fn writer<'v>(&'v self, space: &'v Space, checkpoint: u64) -> Writer<'v> {
@@ -345,6 +350,10 @@ impl Mount {
         space: &Space,
         mut replayed: Replayed,
     ) -> Result<Vec<BlockNo>> {
+        let checkpoint = state.header.checkpoint.get() + 1;
+        let writer = self.writer(space, checkpoint);
+        // Before anything is written: a mount that is refused has changed nothing.
+        writer.check_images(replayed.nodes.iter().filter(|(_, node)| node.changed))?;
         // Before the first flush of the checkpoint: the logs, which have this data too, are emptied
         // by the volume header after it.
         let bad = recovery::replace::place_pages(&self.base(), &self.queue, space, &mut replayed)?;
@@ -366,10 +375,7 @@ impl Mount {
                 what: "blocks for recovered nodes",
             });
         }
-        let checkpoint = state.header.checkpoint.get() + 1;
-        let census = self.writer(space, checkpoint).write(core, &targets)?;
-        census.apply(&mut state.header);
-        state.header.checkpoint = U64::new(checkpoint);
+        writer.write(core, state, &targets)?;
         space.images_released();
         Ok(bad)
     }

@@ -64,10 +64,10 @@ pub enum DirectoryRule {
 pub struct VolumeRules {
     /// An operation depends on what it decided on.
     pub read_marks: bool,
-    /// A checkpoint flushes images before it writes the NAT.
-    pub images_before_nat: bool,
-    /// A checkpoint flushes NAT and SIT before it writes headers.
-    pub nat_before_headers: bool,
+    /// A checkpoint flushes images and tables before it writes the volume header.
+    pub tables_before_header: bool,
+    /// A checkpoint flushes the volume header before it writes journal headers.
+    pub header_before_tails: bool,
     /// Blocks are used again only when the handle that freed them is valid.
     pub reuse_after_valid: bool,
     /// Recovery compares slots that may have been in flight with their data.
@@ -90,8 +90,8 @@ impl Default for VolumeRules {
     fn default() -> Self {
         VolumeRules {
             read_marks: true,
-            images_before_nat: true,
-            nat_before_headers: true,
+            tables_before_header: true,
+            header_before_tails: true,
             reuse_after_valid: true,
             data_check: true,
             data_before_log: true,

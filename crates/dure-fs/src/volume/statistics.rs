@@ -9,6 +9,7 @@ use super::mount::{log_layout, read_header, read_layout};
 use crate::error::Result;
 use crate::format::volume::STATE_CLEAN;
 use crate::layout::Layout;
+use crate::packs::Packs;
 use crate::space::Space;
 use crate::units::{BlockNo, Ino};
 
@@ -84,7 +85,8 @@ impl VolumeInfo {
         let queue = Queue::new(device, QueueConfig::default());
         let layout = read_layout(&queue)?;
         let (header, _) = read_header(&queue, &layout)?;
-        let space = Space::load(queue.clone(), &layout)?;
+        let packs = Arc::new(Packs::read(&queue, &layout, &header)?);
+        let space = Space::load(queue.clone(), &layout, packs)?;
         // Which segments are logs is in the journal headers.
         let rules = dure_journal::Rules::default();
         let logs = scan(

@@ -1,12 +1,13 @@
 //! The journal header: where the tail is and which segments the ring has.
 //!
 //! **Problem.** Recovery must know where a log starts and which blocks belong to it.
-//! **Structure.** A slotted pair per journal. **Invariants.** A segment is used only after a header
+//! **Structure.** A mirrored pair per journal: nothing else says which header is the newest, and an
+//! old one would give segments of files to a ring, or end its log early. **Invariants.** A segment is used only after a header
 //! that lists it is durable, and reused only after a header whose tail has left it is durable.
 //! **Crash.** A header of another epoch than the volume's means that nothing of its log counts
 //! except its list of segments: the log of the new epoch starts at the first one listed.
 
-use dure_block::Lba;
+use dure_block::{BlockBuf, Lba, Queue, WriteFlags};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -90,7 +91,27 @@ pub struct JournalHeader {
 }
 
 impl JournalHeader {
-    /// Writes the header into `block` and seals it. Returns the address of its slot.
+    /// Writes the header to both copies of its mirrored pair.
+    ///
+    /// # Errors
+    /// The address and the error of a failed write.
+    pub fn write(
+        &self,
+        queue: &Queue,
+        pair: Lba,
+        seed: u32,
+    ) -> Result<(), (Lba, dure_block::Error)> {
+        let mut block = BlockBuf::zeroed(1);
+        for copy in slotted::mirrors(pair) {
+            let at = self.seal(block.as_mut_slice(), copy, seed);
+            let written = queue.write(at, block.as_slice(), WriteFlags::NONE);
+            written.map_err(|error| (at, error))?;
+        }
+        Ok(())
+    }
+
+    /// Writes the header into `block` and seals it for the pair at `pair`, one of the two copies.
+    /// Returns the address of its slot.
     ///
     /// # Panics
     /// If the ring has no or too many segments.
@@ -123,24 +144,18 @@ impl JournalHeader {
         slotted::seal(block, SlotKind::JOURNAL_HEADER, pair, self.generation, seed)
     }
 
-    /// Reads the newer valid slot of the pair at `pair`, whose blocks are `first` and `second`.
+    /// Reads the newest valid slot of the mirrored pair at `pair`, whose blocks are `blocks`.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if neither slot is valid, or a sealed field is impossible.
-    pub fn open(
-        first: &[u8],
-        second: &[u8],
-        pair: Lba,
-        seed: u32,
-        journal: JournalId,
-    ) -> Result<Self, Error> {
+    /// [`Error::Corrupt`] if no slot is valid, or a sealed field is impossible.
+    pub fn open(blocks: &[u8], pair: Lba, seed: u32, journal: JournalId) -> Result<Self, Error> {
         let corrupt = |what, want, got| Error::Corrupt {
             what,
             at: pair,
             want,
             got,
         };
-        let newest = slotted::open(first, second, SlotKind::JOURNAL_HEADER, pair, seed)
+        let newest = slotted::open_mirrored(blocks, SlotKind::JOURNAL_HEADER, pair, seed)
             .ok_or_else(|| corrupt("journal header: valid slots", 1, 0))?;
         let body = JournalHeaderV1::ref_from_bytes(newest.body)
             .map_err(|_| corrupt("journal header: bytes", to_u64(SLOT_BODY_BYTES), 0))?;

@@ -5,6 +5,11 @@
 //! the higher generation counts. **Invariants.** The caller writes generation g + 1 only after
 //! generation g was flushed, so at most one slot can be torn at any time. **Crash.** Torn write of
 //! generation g + 1: the other slot still holds g, whole.
+//!
+//! **Rot.** A slot that does not verify may be a torn write, or the newest one, damaged. So what
+//! nothing else vouches for is kept in a *mirrored* pair: two pairs one behind the other, each
+//! generation written to both. One damaged block then never makes an older generation count. Of
+//! every other pair, a structure above it names the slot that counts.
 
 use dure_block::{BLOCK_BYTES, Lba};
 use zerocopy::little_endian::{U32, U64};
@@ -106,6 +111,30 @@ pub fn open<'a>(
         (Some(a), _) => Some(a),
         (None, b) => b,
     }
+}
+
+/// Blocks of a mirrored pair.
+pub const MIRRORED_BLOCKS: usize = 4;
+
+/// The two pairs of the mirrored pair at `pair`.
+#[must_use]
+pub fn mirrors(pair: Lba) -> [Lba; 2] {
+    [pair, pair.offset(2)]
+}
+
+/// The newest valid slot of the mirrored pair at `pair`, whose blocks are `blocks`.
+///
+/// # Panics
+/// If `blocks` is not [`MIRRORED_BLOCKS`] blocks.
+#[must_use]
+pub fn open_mirrored(blocks: &[u8], kind: SlotKind, pair: Lba, seed: u32) -> Option<Newest<'_>> {
+    assert!(blocks.len() == MIRRORED_BLOCKS * BLOCK_BYTES, "two pairs");
+    let slots = (0..).zip(blocks.chunks_exact(BLOCK_BYTES));
+    let slots = slots.filter_map(|(n, block): (u64, _)| {
+        let copy = mirrors(pair)[usize::from(n >= 2)];
+        open_slot(block, kind, copy, n % 2, seed)
+    });
+    slots.max_by_key(|slot| slot.generation)
 }
 
 /// One slot alone, for checks that want to see both: `slot` is 0 or 1.

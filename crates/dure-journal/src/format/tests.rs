@@ -67,19 +67,45 @@ fn header() -> JournalHeader {
 fn a_journal_header_survives_the_medium() {
     let mut block = vec![0; BLOCK_BYTES];
     assert_eq!(header().seal(&mut block, PAIR, SEED), PAIR);
-    let zero = vec![0; BLOCK_BYTES];
-    let read = JournalHeader::open(&block, &zero, PAIR, SEED, header().journal).unwrap();
+    block.resize(4 * BLOCK_BYTES, 0);
+    let read = JournalHeader::open(&block, PAIR, SEED, header().journal).unwrap();
     assert_eq!(read, header());
 }
 
 #[test]
+fn a_rotten_copy_of_a_journal_header_does_not_make_an_older_one_count() {
+    let mut blocks = vec![0; 4 * BLOCK_BYTES];
+    for generation in [8, 9] {
+        for pair in slotted::mirrors(PAIR) {
+            let header = JournalHeader {
+                generation,
+                ..header()
+            };
+            let mut block = vec![0; BLOCK_BYTES];
+            let at = header.seal(&mut block, pair, SEED);
+            let n = usize::try_from(at.number() - PAIR.number()).unwrap();
+            blocks[n * BLOCK_BYTES..][..BLOCK_BYTES].copy_from_slice(&block);
+        }
+    }
+    let newest = |blocks: &[u8]| {
+        let read = JournalHeader::open(blocks, PAIR, SEED, header().journal);
+        read.map(|header| header.generation)
+    };
+    for bit in (0..4 * BLOCK_BYTES * 8).step_by(97) {
+        blocks[bit / 8] ^= 1 << (bit % 8);
+        assert_eq!(newest(&blocks).unwrap(), 9, "bit {bit}");
+        blocks[bit / 8] ^= 1 << (bit % 8);
+    }
+}
+
+#[test]
 fn a_header_with_two_bad_slots_or_impossible_fields_is_corrupt() {
-    let zero = vec![0; BLOCK_BYTES];
+    let zero = vec![0; 4 * BLOCK_BYTES];
     let corrupt = |header: &JournalHeader, journal: u16| {
-        let mut block = zero.clone();
-        header.seal(&mut block, PAIR, SEED);
+        let mut blocks = zero.clone();
+        header.seal(&mut blocks[..BLOCK_BYTES], PAIR, SEED);
         let id = JournalId::new(journal).unwrap();
-        let error = JournalHeader::open(&block, &zero, PAIR, SEED, id).unwrap_err();
+        let error = JournalHeader::open(&blocks, PAIR, SEED, id).unwrap_err();
         assert!(matches!(error, Error::Corrupt { at: PAIR, .. }), "{error}");
         error.to_string()
     };
@@ -90,7 +116,7 @@ fn a_header_with_two_bad_slots_or_impossible_fields_is_corrupt() {
     bad = header();
     bad.tail.offset = 17;
     assert!(corrupt(&bad, 2).contains("tail offset"));
-    let error = JournalHeader::open(&zero, &zero, PAIR, SEED, header().journal).unwrap_err();
+    let error = JournalHeader::open(&zero, PAIR, SEED, header().journal).unwrap_err();
     assert!(error.to_string().contains("valid slots"), "{error}");
 }
 

@@ -26,7 +26,7 @@ const SEGMENT_BLOCKS: u32 = 8;
 fn config(journals: u64, segments: u64, order: Order) -> JournalConfig {
     let rings = (0..journals)
         .map(|journal| RingStart {
-            header: Lba::new(2 * journal),
+            header: Lba::new(4 * journal),
             generation: 1,
             segments: (0..segments)
                 .map(|n| Lba::new(64 + (journal * 16 + n) * 8))
@@ -410,7 +410,7 @@ fn published_5_more_marks_than_a_block_holds() {
     let config = JournalConfig {
         journals: (0..600)
             .map(|journal| RingStart {
-                header: Lba::new(2 * journal),
+                header: Lba::new(4 * journal),
                 generation: 1,
                 segments: (0..2)
                     .map(|n| Lba::new(1300 + (2 * journal + n) * 8))

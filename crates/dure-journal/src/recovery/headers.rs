@@ -5,7 +5,7 @@
 //! possible. **Crash.** mkfs flushes after this, before the superblock makes the
 //! volume exist.
 
-use dure_block::{BLOCK_BYTES, BlockBuf, Lba, Queue, WriteFlags};
+use dure_block::{BlockBuf, Lba, Queue, WriteFlags};
 
 use crate::error::{Error, Result};
 use crate::format::slotted;
@@ -51,19 +51,16 @@ pub fn write_fresh_headers(
             checkpoint: 0,
             segments: ring.segments.clone(),
         };
-        let mut block = BlockBuf::zeroed(1);
-        let at = header.seal(block.as_mut_slice(), ring.header, seed);
-        write(queue, at, block.as_slice())?;
-        let other = slotted::address(ring.header, ring.generation + 1);
-        write(queue, other, BlockBuf::zeroed(1).as_slice())?;
+        let failed = |(at, source)| Error::Device { at, source };
+        header.write(queue, ring.header, seed).map_err(failed)?;
+        for pair in slotted::mirrors(ring.header) {
+            let at = slotted::address(pair, ring.generation + 1);
+            let zeroes = BlockBuf::zeroed(1);
+            let wiped = queue.write(at, zeroes.as_slice(), WriteFlags::NONE);
+            wiped.map_err(|source| failed((at, source)))?;
+        }
     }
     Ok(())
-}
-
-fn write(queue: &Queue, at: Lba, block: &[u8]) -> Result<()> {
-    queue
-        .write(at, block, WriteFlags::NONE)
-        .map_err(|source| Error::Device { at, source })
 }
 
 /// Reads the header of `journal` and checks that its ring can exist.
@@ -73,12 +70,11 @@ pub(super) fn read_header(
     journal: JournalId,
 ) -> Result<JournalHeader> {
     let pair = layout.headers[journal.index()];
-    let mut blocks = BlockBuf::zeroed(2);
+    let mut blocks = BlockBuf::zeroed(slotted::MIRRORED_BLOCKS);
     queue
         .read(pair, blocks.as_mut_slice())
         .map_err(|source| Error::Device { at: pair, source })?;
-    let (first, second) = blocks.as_slice().split_at(BLOCK_BYTES);
-    let header = JournalHeader::open(first, second, pair, layout.seed, journal)?;
+    let header = JournalHeader::open(blocks.as_slice(), pair, layout.seed, journal)?;
     check_ring(&header, layout, pair)?;
     Ok(header)
 }

@@ -21,9 +21,9 @@ const NAT_AT: Lba = Lba::new(2);
 const IMAGES_AT: u64 = 64;
 const LOGS_AT: u64 = 1024;
 
-/// Where the header pair of journal `index` is.
+/// Where the mirrored header pair of journal `index` is.
 pub(crate) fn header_at(index: usize) -> Lba {
-    Lba::new(4 + 2 * u64::try_from(index).unwrap())
+    Lba::new(4 + 4 * u64::try_from(index).unwrap())
 }
 
 /// Segment `number` of the device.

@@ -2,6 +2,8 @@
 
 use dure_block::ram::RamDevice;
 use dure_block::{Device, Io, Lba, WriteFlags, share};
+use dure_journal::JournalId;
+use dure_journal::format::JournalHeader;
 use dure_journal::format::slotted::{self, SlotKind};
 use dure_sync::Arc;
 use zerocopy::FromBytes;
@@ -48,18 +50,37 @@ impl Disk {
         self.put(lba, &block);
     }
 
+    /// Writes a pair; both copies of a mirrored one.
     pub(crate) fn pair(&self, kind: u32, first: u64, generation: u64, payload: &[u8]) {
         let mut block = vec![0; BLOCK_BYTES];
         block[32..].copy_from_slice(payload);
         let seed = self.layout.crc_seed;
-        let at = slotted::seal(
-            &mut block,
-            SlotKind(kind),
-            Lba::new(first),
-            generation,
-            seed,
-        );
-        self.put(at.number(), &block);
+        let copies = if [pair_kind::VOLUME, pair_kind::PACK].contains(&kind) {
+            2
+        } else {
+            1
+        };
+        for pair in slotted::mirrors(Lba::new(first)).into_iter().take(copies) {
+            let at = slotted::seal(&mut block, SlotKind(kind), pair, generation, seed);
+            self.put(at.number(), &block);
+        }
+    }
+
+    /// Writes the header of journal 0.
+    pub(crate) fn journal(&self, header: &JournalHeader) {
+        let mut block = vec![0; BLOCK_BYTES];
+        for pair in slotted::mirrors(Lba::new(self.layout.journal_headers)) {
+            let at = header.seal(&mut block, pair, self.layout.crc_seed);
+            self.put(at.number(), &block);
+        }
+    }
+
+    /// The header of journal 0.
+    pub(crate) fn journal_header(&self) -> JournalHeader {
+        let at = self.layout.journal_headers;
+        let blocks: Vec<u8> = (at..at + 4).flat_map(|at| self.get(at)).collect();
+        let (seed, id) = (self.layout.crc_seed, JournalId::new(0).unwrap());
+        JournalHeader::open(&blocks, Lba::new(at), seed, id).unwrap()
     }
 
     /// Changes the payload of a pair (of generation 1) and seals it again.

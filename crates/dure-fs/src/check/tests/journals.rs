@@ -1,26 +1,18 @@
 //! Journal headers.
 
 use dure_block::Lba;
-use dure_journal::JournalId;
 use dure_journal::format::JournalHeader;
 
 use super::cases::Case;
 use super::disk::Disk;
 use super::volume::TestVolume;
-use crate::units::BLOCK_BYTES;
 
 fn changed(change: impl FnOnce(&mut JournalHeader)) -> Disk {
     let disk = TestVolume::new().write();
-    let pair = Lba::new(disk.layout.journal_headers);
-    let (first, second) = (disk.get(pair.number()), disk.get(pair.number() + 1));
-    let seed = disk.layout.crc_seed;
-    let id = JournalId::new(0).unwrap();
-    let mut header = JournalHeader::open(&first, &second, pair, seed, id).unwrap();
+    let mut header = disk.journal_header();
     header.generation += 1;
     change(&mut header);
-    let mut block = vec![0; BLOCK_BYTES];
-    let at = header.seal(&mut block, pair, seed);
-    disk.put(at.number(), &block);
+    disk.journal(&header);
     disk
 }
 
@@ -29,8 +21,8 @@ pub(super) const CASES: &[Case] = &[
         kind: "JournalHeaderBad",
         make: || changed(|header| header.tail.segment = 9),
         expect: &[
-            "error: header of journal 0 at block 6: corrupt journal header: segment of the tail \
-                   at block 6: expected 2, found 9; run the check",
+            "error: header of journal 0 at block 14: corrupt journal header: segment of the tail \
+                   at block 14: expected 2, found 9; run the check",
         ],
     },
     Case {

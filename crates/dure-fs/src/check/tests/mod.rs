@@ -141,8 +141,8 @@ fn a_device_that_ends_too_early() {
 #[test]
 fn a_sit_entry_behind_the_last_segment_must_be_zero() {
     let disk = TestVolume::new().write();
-    disk.sit(|sit| sit.entries[43].reserved2.set(256));
-    let line = "error: SIT entry of segment 43, which does not exist at block 12: reserved bytes must be zero";
+    disk.sit(|sit| sit.entries[43].reserved.set(256));
+    let line = "error: SIT entry of segment 43, which does not exist at block 22: reserved bytes must be zero";
     assert_eq!(disk.issues(), [line]);
 }
 

@@ -8,7 +8,7 @@ use super::volume::{TestVolume, place::*};
 use crate::format::nat::{NatBlock, NatEntry};
 use crate::format::node::NodeKind;
 use crate::format::pair_kind;
-use crate::format::volume::{Pack, VolumeHeader};
+use crate::format::volume::VolumeHeader;
 use crate::units::{BLOCK_BYTES, BlockNo, SegNo};
 
 fn sound() -> Disk {
@@ -27,7 +27,7 @@ pub(super) const CASES: &[Case] = &[
         make: || changed(|disk| disk.damage(0, |block| block[200] ^= 1)),
         expect: &[
             "warning: superblock at block 0 is bad, the other copy counts: corrupt: superblock \
-                   checksum at block 0: expected 0x1672ba4e, found 0xe5020931; run `dure check`",
+                   checksum at block 0: expected 0xea6902f4, found 0x1919b18b; run `dure check`",
         ],
     },
     Case {
@@ -55,9 +55,15 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         kind: "VolumeHeaderLost",
-        make: || changed(|disk| disk.damage(disk.layout.volume_header + 1, |block| block[99] ^= 8)),
+        make: || {
+            changed(|disk| {
+                for at in [1, 3] {
+                    disk.damage(disk.layout.volume_header + at, |block| block[99] ^= 8);
+                }
+            })
+        },
         expect: &[
-            "error: volume header at block 2: neither slot is valid; its content is lost",
+            "error: volume header at block 2: what counts is damaged; its content is lost",
             "fatal: volume header at block 2: neither slot is valid; epoch and state of the volume \
              are lost",
         ],
@@ -95,16 +101,16 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         kind: "PairSlotBad",
-        make: || changed(|disk| disk.put(disk.layout.sit, &[1; BLOCK_BYTES])),
+        make: || changed(|disk| disk.put(disk.layout.volume_header, &[1; BLOCK_BYTES])),
         expect: &[
-            "warning: SIT pair 0: the slot at block 12 is not valid (torn by a crash, or \
+            "warning: volume header: the slot at block 2 is not valid (torn by a crash, or \
                    damaged); the other one counts",
         ],
     },
     Case {
         kind: "PairLost",
         make: || changed(|disk| disk.damage(disk.layout.nat_pair(1) + 1, |block| block[77] ^= 8)),
-        expect: &["error: NAT pair 1 at block 10: neither slot is valid; its content is lost"],
+        expect: &["error: NAT pair 1 at block 21: what counts is damaged; its content is lost"],
     },
     Case {
         kind: "PairMisplaced",
@@ -115,17 +121,35 @@ pub(super) const CASES: &[Case] = &[
                 });
             })
         },
-        expect: &["error: NAT pair 1 at block 10 says it has number 0"],
+        expect: &["error: NAT pair 1 at block 20 says it has number 0"],
     },
     Case {
-        kind: "PackAhead",
-        make: || changed(|disk| pack(disk, |pack| pack.checkpoint.set(6))),
-        expect: &["error: the pack announces checkpoint 6 but a clean volume has completed only 5"],
+        kind: "PackBad",
+        make: || {
+            changed(|disk| {
+                for at in [1, 3] {
+                    disk.damage(disk.layout.pack + at, |block| block[99] ^= 8);
+                }
+            })
+        },
+        expect: &[
+            "fatal: which slots of the tables count cannot be read: corrupt: pack: the slot that \
+             counts is damaged at block 7: expected 0x1, found 0x0; run `dure check`",
+        ],
     },
     Case {
-        kind: "PackBits",
-        make: || changed(|disk| pack(disk, |pack| pack.bits[0] = 0b111)),
-        expect: &["error: the pack names NAT pair 2, which does not exist"],
+        kind: "PackBad",
+        make: || {
+            changed(|disk| {
+                disk.reseal(pair_kind::PACK, disk.layout.pack, |payload| {
+                    payload[32] = 0b10_1010
+                });
+            })
+        },
+        expect: &[
+            "fatal: which slots of the tables count cannot be read: corrupt: pack 0: slot of pair \
+             2 at block 7: expected 0x0, found 0x3; run `dure check`",
+        ],
     },
     Case {
         kind: "NatBlockOutside",
@@ -222,7 +246,7 @@ pub(super) const CASES: &[Case] = &[
                 disk.reseal(pair_kind::SUMMARY, first, |payload| payload[8] = 200);
             })
         },
-        expect: &["error: summary pair of segment 9 at block 32 says it has number 200"],
+        expect: &["error: summary pair of segment 9 at block 42 says it has number 200"],
     },
     Case {
         kind: "SummaryWrong",
@@ -235,15 +259,3 @@ pub(super) const CASES: &[Case] = &[
         expect: &["warning: segment 2: the summary names the wrong owner of 1 blocks from 160 on"],
     },
 ];
-
-fn pack(disk: &Disk, change: impl FnOnce(&mut Pack)) {
-    let mut pack: Pack = zerocopy::FromZeros::new_zeroed();
-    pack.checkpoint.set(5);
-    change(&mut pack);
-    disk.pair(
-        pair_kind::PACK,
-        disk.layout.pack,
-        1,
-        zerocopy::IntoBytes::as_bytes(&pack),
-    );
-}

@@ -23,7 +23,7 @@ use crate::format::pair_kind;
 use crate::format::sit::{self, SegmentUse, SitBlock};
 use crate::format::slot::Slot;
 use crate::format::summary::{self, OWNER_NODE, OWNER_SLOT, SummaryBlock, SummaryEntry};
-use crate::format::volume::{STATE_CLEAN, VolumeHeader};
+use crate::format::volume::{Pack, STATE_CLEAN, SlotCode, VolumeHeader};
 use crate::layout::{FormatOptions, Layout};
 use crate::units::{BLOCK_BYTES, BlockNo, Ino, Nid, SegNo, to_usize};
 
@@ -352,15 +352,28 @@ impl TestVolume {
         for address in [0, self.layout.total_blocks - 1] {
             disk.put(address, &self.layout.superblock.seal(address));
         }
-        let mut payload = vec![0; 4064];
         let mut counted = self.header;
         if counted.nodes.get() == 0 {
             for (nid, (image, _)) in &self.nodes {
                 Census::of_image(*nid, image).apply(&mut counted);
             }
         }
-        payload[..112].copy_from_slice(counted.as_bytes());
-        disk.pair(pair_kind::VOLUME, self.layout.volume_header, 1, &payload);
+        for index in 0..u64::from(self.layout.pack_pairs) {
+            SlotCode::Slot(1).set(&mut counted.packs, index);
+        }
+        let first = self.layout.volume_header;
+        disk.pair(pair_kind::VOLUME, first, 1, counted.as_bytes());
+        let tables = [self.layout.nat_pairs, self.layout.sit_pairs];
+        for (index, pairs) in (0..).zip(tables) {
+            let mut pack = Pack::new_zeroed();
+            pack.checkpoint.set(5);
+            pack.index.set(index);
+            for n in 0..u64::from(pairs) {
+                SlotCode::Slot(1).set(&mut pack.slots, n);
+            }
+            let first = self.layout.pack_pair(index);
+            disk.pair(pair_kind::PACK, first, 1, pack.as_bytes());
+        }
         let mut header = JournalHeader {
             epoch: 3,
             journal: JournalId::new(0).unwrap(),
@@ -377,11 +390,8 @@ impl TestVolume {
             segments: self.ring.iter().map(|block| Lba::new(*block)).collect(),
         };
         for generation in [1, 2] {
-            let mut block = vec![0; BLOCK_BYTES];
             header.generation = generation;
-            let pair = Lba::new(self.layout.journal_headers);
-            let at = header.seal(&mut block, pair, self.layout.crc_seed);
-            disk.put(at.number(), &block);
+            disk.journal(&header);
         }
         for (nid, (image, block)) in &self.nodes {
             let mut bytes = vec![0; BLOCK_BYTES];
@@ -459,6 +469,12 @@ impl TestVolume {
             }
         }
         for (index, sit) in (0..).zip(&mut sits) {
+            let exist = segments
+                .saturating_sub(index * sit::ENTRIES)
+                .min(sit::ENTRIES);
+            for entry in &mut sit.entries[..to_usize(exist.into())] {
+                entry.summaries = SlotCode::Slot(1).bits();
+            }
             sit.index.set(u64::from(index));
             disk.pair(
                 pair_kind::SIT,

@@ -9,6 +9,7 @@ use crate::format::node::NodeKind;
 use crate::layout::FormatOptions;
 use crate::node::nat::Nat;
 use crate::op::OpKind;
+use crate::packs::Packs;
 use crate::recovery::Medium;
 use crate::recovery::replay::replay;
 use crate::space::OpClass;
@@ -69,9 +70,10 @@ fn the_recovered_state_does_not_depend_on_the_number_of_threads() {
     let queue = Queue::new(share(device), QueueConfig::default());
     let layout = read_layout(&queue).unwrap();
     let (header, _) = read_header(&queue, &layout).unwrap();
+    let packs = Packs::read(&queue, &layout, &header).unwrap();
     let log = log_layout(&layout, &header, rules);
     let scan = scan(&queue, &log, header.epoch.get(), 1).unwrap();
-    let nat = Nat::new(queue.clone(), &layout);
+    let nat = Nat::new(queue.clone(), &layout, Arc::new(packs));
     let base = Medium {
         queue: &queue,
         layout: &layout,

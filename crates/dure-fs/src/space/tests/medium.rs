@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::format::pair_kind;
 use crate::format::sit::SitBlock;
 use crate::format::summary::{OWNER_NODE, OWNER_SLOT};
+use crate::format::volume::SlotCode;
 use crate::units::BLOCK_BYTES;
 
 fn owner(nid: u64, slot: u8) -> SummaryEntry {
@@ -22,13 +23,17 @@ fn owner(nid: u64, slot: u8) -> SummaryEntry {
 }
 
 fn reload(space: &Space) -> Result<Space> {
-    Space::load(Arc::clone(&space.queue), &space.layout)
+    Space::load(Arc::clone(&space.queue), &space.layout, space.packs.clone())
 }
 
-fn newest(space: &Space, first: u64, kind: u32) -> (u64, Vec<u8>) {
-    let pair = pair::read(&space.queue, first, kind, space.layout.crc_seed).unwrap();
-    let slot = pair.newest().unwrap();
-    (slot.generation, slot.payload.clone())
+/// The slot that counts of SIT pair 0, and what it says.
+fn counting(space: &Space) -> (u64, Vec<u8>) {
+    let SlotCode::Slot(slot) = space.packs.code(pair_index(0)) else {
+        panic!("never written");
+    };
+    let (first, seed) = (space.layout.sit_pair(0), space.layout.crc_seed);
+    let payload = pair::read_slot(&space.queue, first, slot, pair_kind::SIT, seed).unwrap();
+    (slot, payload)
 }
 
 fn overwrite(space: &Space, block: u64, byte: u8) {
@@ -40,55 +45,73 @@ fn overwrite(space: &Space, block: u64, byte: u8) {
 }
 
 #[test]
-fn an_empty_volume_writes_every_sit_pair_once() {
+fn an_empty_volume_writes_no_table_and_reads_none() {
     let space = empty(2);
-    assert_eq!(
-        write(&space, 1),
-        usize::try_from(space.layout.segments.div_ceil(50)).unwrap()
-    );
-    assert_eq!(write(&space, 2), 0);
+    assert_eq!(write(&space, 1), 0);
+    for block in 0..space.layout.total_blocks {
+        overwrite(&space, block, 0xee);
+    }
     assert_eq!(reload(&space).unwrap().statistics(), space.statistics());
-    let wiped = Space::load(queue(&space.layout), &space.layout).unwrap();
-    assert_eq!(wiped.statistics(), space.statistics());
 }
 
 #[test]
 fn slots_alternate() {
     let space = empty(1);
-    for generation in 1..6 {
+    for checkpoint in 1..6 {
         let block = take(&space, 0);
         space.settle([Effect::Live(one(block))]);
-        space.set_owner(block, owner(generation, 1));
-        write(&space, generation);
-        assert_eq!(
-            newest(&space, space.layout.sit_pair(0), pair_kind::SIT).0,
-            generation
-        );
-        let summary = space.layout.summary_pair(SegNo(0), 0);
-        assert_eq!(newest(&space, summary, pair_kind::SUMMARY).0, generation);
+        space.set_owner(block, owner(checkpoint, 1));
+        write(&space, checkpoint);
+        let (slot, payload) = counting(&space);
+        let block = SitBlock::read_from_bytes(&payload).unwrap();
+        assert_eq!((slot, block.checkpoint.get()), (checkpoint % 2, checkpoint));
+        let named = SlotCode::Slot(checkpoint % 2).bits();
+        assert_eq!(block.entries[0].summaries, named);
     }
 }
 
 #[test]
-fn a_torn_sit_write_leaves_the_older_slot() {
+fn what_a_checkpoint_that_was_cut_short_wrote_does_not_count() {
     let space = empty(1);
+    let (old, new) = (take(&space, 0), take(&space, 0));
+    for block in [old, new] {
+        space.set_owner(block, owner(block.0, 1));
+    }
+    space.settle([Effect::Live(one(old))]);
     write(&space, 1);
-    let block = take(&space, 0);
-    space.settle([Effect::Live(one(block))]);
-    write(&space, 2);
-    assert!(reload(&space).unwrap().is_live(block));
-    overwrite(&space, space.layout.sit_pair(0), 0xee);
-    assert!(
-        !reload(&space).unwrap().is_live(block),
-        "generation 2 is in slot 0"
-    );
-    overwrite(&space, space.layout.sit_pair(0) + 1, 0xee);
-    let error = reload(&space).unwrap_err();
-    assert!(
-        matches!(&error, Error::Corrupt { what, at, .. }
-            if what.contains("SIT pair 0") && *at == space.layout.sit_pair(0)),
-        "{error}"
-    );
+    space.settle([Effect::Live(one(new)), Effect::Free(one(old))]);
+    write_unnamed(&space, 2);
+    let after = reload(&space).unwrap();
+    assert!(after.is_live(old) && !after.is_live(new));
+    // The next one writes to the same slot, and is named.
+    after.mend_live(one(new)).unwrap();
+    write(&after, 2);
+    assert!(reload(&after).unwrap().is_live(new));
+}
+
+#[test]
+fn a_damaged_slot_that_counts_is_never_replaced_by_the_older_one() {
+    let space = empty(1);
+    for checkpoint in 1..4 {
+        let block = take(&space, 0);
+        space.settle([Effect::Live(one(block))]);
+        write(&space, checkpoint);
+        let (slot, _) = counting(&space);
+        let first = space.layout.sit_pair(0);
+        let mut bytes = vec![0; BLOCK_BYTES];
+        let at = Lba::new(first + slot);
+        space.queue.read(at, &mut bytes).unwrap();
+        overwrite(&space, first + 1 - slot, 0xee);
+        assert!(reload(&space).unwrap().is_live(block), "the other slot");
+        overwrite(&space, first + slot, 0xee);
+        let error = reload(&space).unwrap_err();
+        assert!(
+            matches!(&error, Error::Corrupt { what, at, .. }
+                if what.contains("SIT pair") && *at == first + slot),
+            "{error}"
+        );
+        space.queue.write(at, &bytes, WriteFlags::NONE).unwrap();
+    }
 }
 
 #[test]
@@ -100,22 +123,24 @@ fn impossible_sit_entries_are_corrupt() {
             block.entries[1].live[4] = 1;
             block.entries[1].valid.set(1);
         }),
-        ("reserved", |block| block.entries[2].reserved = 1),
-        ("reserved", |block| block.entries[2].reserved2.set(1)),
+        ("summaries", |block| block.entries[2].summaries = 3),
+        ("reserved", |block| block.entries[2].reserved.set(1)),
         ("usage", |block| block.entries[3].usage = 4),
         ("pair index", |block| block.index.set(1)),
         ("reserved bytes", |block| block.reserved[47] = 1),
     ];
     for (name, damage) in cases {
         let space = empty(1);
+        let block = take(&space, 0);
+        space.settle([Effect::Live(one(block))]);
         write(&space, 1);
         let first = space.layout.sit_pair(0);
-        let (generation, payload) = newest(&space, first, pair_kind::SIT);
+        let (slot, payload) = counting(&space);
         let mut block = SitBlock::read_from_bytes(&payload).unwrap();
         damage(&mut block);
         let (kind, seed) = (pair_kind::SIT, space.layout.crc_seed);
-        let payload = block.as_bytes();
-        pair::write(&space.queue, first, kind, generation + 1, payload, seed).unwrap();
+        let content = (2, block.as_bytes());
+        pair::write_slot(&space.queue, first, slot, kind, content, seed).unwrap();
         let error = reload(&space).unwrap_err();
         let text = error.to_string();
         assert!(
@@ -188,7 +213,8 @@ fn big_segments_have_two_summary_pairs() {
         uuid: Some([7; 16]),
     };
     let layout = Layout::plan(8192, &options, 1).unwrap();
-    let space = Space::new_empty(queue(&layout), &layout);
+    let packs = Arc::new(Packs::new(&layout));
+    let space = Space::new_empty(queue(&layout), &layout, packs);
     assert!(space.reserve(core(0), 512, OpClass::Normal));
     let run = space.alloc_data(core(0), Temperature::Warm, 512).unwrap();
     assert_eq!(run.count, 512);
@@ -215,18 +241,15 @@ fn a_lost_summary_stops_the_cleaner_but_not_the_checkpoint() {
     write(&space, 1);
     let space = reload(&space).unwrap();
     let first = space.layout.summary_pair(SegNo(0), 0);
-    for slot in [first, first + 1] {
-        overwrite(&space, slot, 0xee);
-    }
+    // Slot 1 is the first one written.
+    overwrite(&space, first + 1, 0xee);
+    let refused = |error: &Error| matches!(error, Error::Corrupt { at, .. } if *at == first + 1);
     let error = space.owners(SegNo(0)).unwrap_err();
+    assert!(refused(&error), "{error}");
+    let error = space.owner(block).unwrap_err();
     assert!(
-        matches!(error, Error::Corrupt { at, .. } if at == first),
-        "{error}"
-    );
-    assert_eq!(
-        space.owner(block).unwrap(),
-        SummaryEntry::default(),
-        "recovery goes on"
+        refused(&error),
+        "recovery cannot say who owns the block: {error}"
     );
     let other = BlockNo(block.0 + 1);
     space.mend_live(one(other)).unwrap();
@@ -315,9 +338,7 @@ fn journal_headers_overrule_the_sit() {
 
 #[test]
 fn fenced_blocks_are_not_given_out_until_the_fences_are_lifted() {
-    let space = empty(1);
-    write(&space, 1);
-    let space = reload(&space).unwrap();
+    let space = reload(&empty(1)).unwrap();
     let start = space.statistics();
     let run = Run {
         first: BlockNo(space.layout.main),

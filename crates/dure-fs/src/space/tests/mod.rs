@@ -10,9 +10,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use dure_block::ram::RamDevice;
 use dure_block::{QueueConfig, WriteFlags};
+use zerocopy::FromZeros;
 
 use super::persist::PairWrite;
 use super::*;
+use crate::format::volume::VolumeHeader;
 use crate::layout::FormatOptions;
 use crate::pair;
 use crate::units::BLOCK_BYTES_U64;
@@ -36,22 +38,33 @@ fn queue(layout: &Layout) -> Arc<Queue> {
 
 fn empty(partitions: u32) -> Space {
     let layout = layout(partitions);
-    Space::new_empty(queue(&layout), &layout)
+    Space::new_empty(queue(&layout), &layout, Arc::new(Packs::new(&layout)))
+}
+
+/// What a checkpoint does with what it collects, up to where it is named.
+fn write_unnamed(space: &Space, checkpoint: u64) -> Vec<PairWrite> {
+    let writes = space.collect(checkpoint).unwrap();
+    for write in &writes {
+        let content = (checkpoint, &write.payload[..]);
+        let seed = space.layout.crc_seed;
+        let (first, slot) = (write.first, write.slot);
+        pair::write_slot(&space.queue, first, slot, write.kind, content, seed).unwrap();
+    }
+    writes
 }
 
 /// What a checkpoint does with what it collects.
 fn write(space: &Space, checkpoint: u64) -> usize {
-    let writes = space.collect(checkpoint).unwrap();
-    for write in &writes {
-        let PairWrite {
-            first,
-            kind,
-            generation,
-            payload,
-        } = write;
-        let seed = space.layout.crc_seed;
-        pair::write(&space.queue, *first, *kind, *generation, payload, seed).unwrap();
-    }
+    let writes = write_unnamed(space, checkpoint);
+    let named = writes
+        .iter()
+        .filter_map(|write| Some((write.named?, write.slot)));
+    let named: Vec<_> = named.collect();
+    let mut header = VolumeHeader::new_zeroed();
+    let packs = &space.packs;
+    packs
+        .write(&space.queue, &mut header, checkpoint, &named)
+        .unwrap();
     space.queue.flush().unwrap();
     writes.len()
 }
@@ -251,7 +264,10 @@ fn cores_allocate_in_their_own_partitions_one_block_after_the_other() {
         }
     }
     for (number, blocks) in (0..).zip(&blocks) {
-        let range = space.partitions.range(number);
+        let ranges: Vec<_> = space.partitions.ranges(number).collect();
+        let [range] = &ranges[..] else {
+            panic!("one range on a small volume: {ranges:?}");
+        };
         for pair in blocks.windows(2) {
             assert_eq!(pair[1].0, pair[0].0 + 1, "a log has no holes");
         }
@@ -285,7 +301,7 @@ fn an_allocation_needs_no_lock_of_another_partition() {
 #[test]
 fn a_held_segment_is_skipped() {
     let space = empty(2);
-    let first = space.partitions.range(0).start;
+    let first = space.partitions.ranges(0).next().unwrap().start;
     let _held = space.segments.hold(SegNo(first));
     let taken = dure_sync::thread::scope(|scope| scope.spawn(|| take(&space, 0)).join().unwrap());
     assert_eq!(space.locate(taken).0, SegNo(first + 1));

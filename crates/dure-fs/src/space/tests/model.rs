@@ -141,8 +141,13 @@ impl Model {
     fn remount(&mut self, space: Space) -> Space {
         self.checkpoint += 1;
         write(&space, self.checkpoint);
-        let Space { layout, queue, .. } = space;
-        let space = Space::load(queue, &layout).unwrap();
+        let Space {
+            layout,
+            queue,
+            packs,
+            ..
+        } = space;
+        let space = Space::load(queue, &layout, packs).unwrap();
         // One ring is shorter by now; only the journal headers know.
         self.logs.pop();
         for segment in &self.logs {

@@ -123,8 +123,8 @@ fn collecting_loses_no_change() {
         }
         worker.join().unwrap()
     });
-    write(&space, u64::MAX);
-    let loaded = Space::load(Arc::clone(&space.queue), &space.layout).unwrap();
+    write(&space, 1 << 40);
+    let loaded = Space::load(Arc::clone(&space.queue), &space.layout, space.packs.clone()).unwrap();
     for block in space.layout.main..space.layout.main + space.statistics().total {
         assert_eq!(
             loaded.is_live(BlockNo(block)),
