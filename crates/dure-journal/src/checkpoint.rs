@@ -3,7 +3,8 @@
 //! **Problem.** The log is finite, and what its tail has passed can never be read again.
 //! **Structure.** [`Journal::checkpoint_done`] moves the tails of all journals behind a cut,
 //! writes the headers that changed, flushes once, and only then frees segments.
-//! [`Journal::grow`] lists a new segment in the header before it is used. **Invariants.** The lock
+//! [`Journal::grow`] lists a new segment in the header before it is used, [`Journal::shrink`] takes
+//! segments off it before anybody else uses them. **Invariants.** The lock
 //! over headers is held from a header write to the flush behind it.
 //!
 //! **Crash.** Before the flush: old or new header, both describe a log whose content is still
@@ -114,40 +115,49 @@ impl<S: Settle> Journal<S> {
         Ok(())
     }
 
-    /// Takes a free segment out of the ring of `journal`, for another ring to grow by. `None` if
-    /// its last one is in use or promised, or the ring is as small as it can be. When it returns,
-    /// the header that does not list the segment is durable.
+    /// Takes up to `most` free segments out of the ring of `journal`, for another use. Fewer, or
+    /// none, if the others are in use or promised, or the ring is as small as it can be. When it
+    /// returns, the header that does not list them is durable.
     ///
     /// # Errors
     /// [`Error::Stopped`].
-    pub fn shrink(&self, journal: JournalId) -> Result<Option<Lba>> {
+    pub fn shrink(&self, journal: JournalId, most: usize) -> Result<Vec<Lba>> {
         self.check_headers()?;
         let mut headers = self.headers.lock();
         let state = &mut headers[journal.index()];
         let log = self.log(journal);
         let mut writer = log.writer.lock();
         let mut joined = log.joined.lock();
+        let mut removed = Vec::new();
         // What is promised to handles needs no more than the other free segments.
-        let spare = joined.room >= self.usable() && joined.images.head.segments_free > 0;
-        let removed = spare.then(|| writer.ring.remove_last()).flatten();
-        let Some(segment) = removed else {
-            return Ok(None);
-        };
-        joined.room -= self.usable();
+        while removed.len() < most
+            && joined.room >= self.usable()
+            && joined.images.head.segments_free > 0
+        {
+            let Some(segment) = writer.remove_free() else {
+                break;
+            };
+            removed.push(segment);
+            joined.room -= self.usable();
+            joined.images.head.segments_free -= 1;
+        }
         joined.half = half_room(&writer.ring, self.usable());
-        joined.images.head.segments_free -= 1;
         drop(joined);
+        if removed.is_empty() {
+            return Ok(removed);
+        }
         log.tallies.write.ring(&writer.ring);
         let segments = writer.ring.segments().to_vec();
         let header = self.header(log, &writer, writer.tail, state, segments);
         drop(writer);
         self.write_header(journal, state, &header)?;
-        // Crash scenario without this flush: two durable headers list the segment, and recovery
-        // refuses the volume.
+        // Crash scenario without this flush: the segment is in the durable header, and in that of
+        // another ring, so recovery refuses the volume; or there is file data in it, and recovery
+        // takes it for log space and the data for gone.
         if self.rules.flush_shrunk {
             self.flush_headers()?;
         }
-        Ok(Some(segment))
+        Ok(removed)
     }
 
     fn header(

@@ -16,7 +16,7 @@
 
 use std::collections::VecDeque;
 
-use dure_block::BlockBuf;
+use dure_block::{BlockBuf, Lba};
 use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::{CachePadded, Condvar, Mutex};
 
@@ -224,6 +224,21 @@ pub(crate) struct Writer {
     /// Marks of the transaction being built.
     pub(crate) marks: Vec<Mark>,
     pub(crate) buffer: BlockBuf,
+}
+
+impl Writer {
+    /// Takes a free segment out of the ring. The caller holds the lock over headers: nobody else
+    /// has a position in hand.
+    pub(crate) fn remove_free(&mut self) -> Option<Lba> {
+        let (segment, before, now) = self.ring.remove_free()?;
+        let placed = self.placed.iter_mut().map(|placed| &mut placed.at);
+        for at in placed.chain([&mut self.tail]) {
+            if at.segment == before {
+                at.segment = now;
+            }
+        }
+        Some(segment)
+    }
 }
 
 /// How far a journal has come. Every field is the last handle number of a prefix.

@@ -125,16 +125,21 @@ impl Ring {
         self.segments.push(segment);
     }
 
-    /// Takes the last segment of the list out, if it is free and two others stay. The others keep
-    /// their indices. The caller makes a header without it durable before anybody else uses it.
-    pub(crate) fn remove_last(&mut self) -> Option<Lba> {
-        let last = to_u32(self.segments.len()) - 1;
-        let at = self.free.iter().position(|&index| index == last)?;
+    /// Takes a free segment out, if two others stay. The last of the list takes its index: gives
+    /// the segment, the index that the last one had, and the one it has now. The caller makes a
+    /// header without the segment durable before anybody else uses it.
+    pub(crate) fn remove_free(&mut self) -> Option<(Lba, u32, u32)> {
         if self.segments.len() <= RING_SEGMENTS_MIN {
             return None;
         }
-        self.free.remove(at);
-        self.segments.pop()
+        let now = self.free.pop_back()?;
+        let before = to_u32(self.segments.len()) - 1;
+        let moved = |index: &&mut u32| **index == before;
+        if let Some(index) = self.used.iter_mut().chain(&mut self.free).find(moved) {
+            *index = now;
+        }
+        let removed = self.segments.swap_remove(crate::units::to_usize(now));
+        Some((removed, before, now))
     }
 
     /// Blocks between the tail's segment's start and the head, and of the whole ring.

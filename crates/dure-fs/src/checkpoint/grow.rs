@@ -1,5 +1,14 @@
-//! Log rings grow by segments: a journal whose log made a checkpoint necessary gets more room, as
-//! long as all logs together stay below an eighth of the volume.
+//! Log rings grow and shrink by segments.
+//!
+//! **Structure.** A journal whose log made a checkpoint necessary gets more room, as long as all
+//! logs together stay below an eighth of the volume and the volume has room to spare. What a ring
+//! has beyond the least counts as available ([`Volume::spare_log_blocks`]): it goes back when
+//! something else finds no room, when the volume is at rest, and at unmount
+//! ([`Volume::shrink_rings`]).
+//!
+//! **Invariants.** A segment is in the ring before or after a durable header says so, never the
+//! other way round: a header that lists it is durable before the log uses it, and one that does not
+//! before anything else does. **On a crash** recovery believes the headers: what they list is log.
 
 use dure_block::Lba;
 use dure_journal::{JournalId, Stall};
@@ -7,11 +16,13 @@ use dure_sync::clock;
 
 use crate::error::{Error, Result};
 use crate::format::sit::SegmentUse;
-use crate::units::{BlockNo, journal_id};
-use crate::volume::Volume;
+use crate::units::{BlockNo, journal_id, to_usize};
+use crate::volume::{RING_SEGMENTS, RecordPolicy, Volume};
 
 /// Logs take at most one segment in this many.
 const SHARE: u32 = 8;
+/// Rings grow while this part of the volume is available.
+const ROOM_SHARE: u64 = 16;
 /// Segments of one ring; a journal header lists up to 480.
 const RING_SEGMENTS_MAX: u64 = 256;
 
@@ -65,18 +76,27 @@ impl Volume {
             .inspect_err(|error| self.stop(error))
     }
 
-    /// With `records=image` an operation announces whole nodes. Lets every ring grow until it can
-    /// hold the greatest operation that cannot be made smaller.
+    /// Segments that a ring never gives back. With `records=image` an operation announces whole
+    /// nodes: its ring holds the greatest operation that cannot be made smaller.
+    fn ring_segments_min(&self) -> u32 {
+        match (self.options.records, self.journal_if_any()) {
+            (RecordPolicy::Image, Some(journal)) => {
+                let greatest = journal.segments_for(journal.handle_bytes_max(), IMAGES_MIN);
+                greatest.max(RING_SEGMENTS)
+            }
+            _ => RING_SEGMENTS,
+        }
+    }
+
+    /// Lets every ring grow to the least.
     ///
     /// # Errors
     /// `NoSpace` when the volume is too small or too full for that; errors of writing a header.
-    pub(crate) fn grow_for_images(&self) -> Result<()> {
+    pub(crate) fn grow_to_least(&self) -> Result<()> {
+        let least = u64::from(self.ring_segments_min()) * u64::from(self.layout.segment_blocks);
         for index in 0..self.layout.journals {
             let id = journal_id(index);
-            while !self
-                .journal()
-                .fits(id, self.journal().handle_bytes_max(), IMAGES_MIN)
-            {
+            while self.journal().usage(id).capacity < least {
                 if !self.add_log_segment(id)? {
                     return Err(Error::NoSpace {
                         what: "log segments, of which records=image needs more than records=delta",
@@ -87,12 +107,66 @@ impl Volume {
         Ok(())
     }
 
+    /// Blocks of log rings beyond the least: [`Volume::shrink_rings`] gives them back.
+    pub(crate) fn spare_log_blocks(&self) -> u64 {
+        let least = self.layout.journals * self.ring_segments_min();
+        let spare = self.space.log_segments().saturating_sub(least);
+        u64::from(spare) * u64::from(self.layout.segment_blocks)
+    }
+
+    /// Empties the logs, if rings have more than the least, and makes them as small as can be.
+    ///
+    /// # Errors
+    /// As [`Volume::checkpoint`].
+    pub(crate) fn give_logs_back(&self) -> Result<()> {
+        if self.spare_log_blocks() == 0 {
+            return Ok(());
+        }
+        self.checkpoint()?;
+        self.shrink_rings().map(drop)
+    }
+
+    /// Gives free segments that rings have beyond the least back to the volume; whether there were
+    /// any. The caller holds no inode lock.
+    ///
+    /// # Errors
+    /// A failed write or flush of a journal's header.
+    pub(crate) fn shrink_rings(&self) -> Result<bool> {
+        if self.spare_log_blocks() == 0 {
+            return Ok(false);
+        }
+        let _no_checkpoint = self.checkpoint.lock();
+        let least = u64::from(self.ring_segments_min());
+        let mut given = false;
+        for id in (0..self.layout.journals).map(journal_id) {
+            let has = self.journal().usage(id).capacity / u64::from(self.layout.segment_blocks);
+            let spare = to_usize(has.saturating_sub(least));
+            if spare == 0 {
+                continue;
+            }
+            // Only what no durable header lists comes back. Crash scenario otherwise: file data is
+            // written into a segment, and recovery takes the segment for log and the data for gone.
+            let segments = self.journal().shrink(id, spare).map_err(Error::from);
+            for segment in segments.inspect_err(|error| self.stop(error))? {
+                let place = self.layout.locate(BlockNo(segment.number()));
+                let (segment, _) = place.expect("a ring's segment is in the main area");
+                self.space.release_segment(segment);
+                given = true;
+            }
+        }
+        Ok(given)
+    }
+
     /// Adds a segment to the ring where the volume has room for it, or another ring has far more.
     /// The SIT need not know: which segments are logs is in the journal headers, and `grow` makes
     /// the header durable before the segment is used.
     pub(crate) fn grow_ring(&self, id: JournalId) -> Result<()> {
-        let share = self.layout.segments / SHARE;
-        if self.space.statistics().segments_log < share {
+        let statistics = self.space.statistics();
+        if statistics.available < statistics.total / ROOM_SHARE {
+            // A short log costs checkpoints; a write that finds no room costs its caller more.
+            return Ok(());
+        }
+        if statistics.segments_log < self.layout.segments / SHARE {
             return self.add_log_segment(id).map(drop);
         }
         if self.is_largest(id) {
@@ -144,6 +218,7 @@ impl Volume {
         if capacity(&largest) < capacity(&id) + two {
             return Ok(None);
         }
-        self.journal().shrink(largest).map_err(Error::from)
+        let taken = self.journal().shrink(largest, 1).map_err(Error::from)?;
+        Ok(taken.first().copied())
     }
 }

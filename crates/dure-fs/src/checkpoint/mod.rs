@@ -311,9 +311,15 @@ impl Volume {
             Ok(()) => {
                 self.counters.checkpoints.add(1);
                 self.owners.end_all();
+                let image = |(_, target): &&(Nid, Target)| matches!(target, Target::Image(_));
+                let images = targets.iter().filter(image).count();
                 self.counters
                     .images
-                    .add(i64::try_from(targets.len()).unwrap_or(i64::MAX));
+                    .add(i64::try_from(images).unwrap_or(i64::MAX));
+                // Each node on a dirty list held a block for its image. Those whose life has ended
+                // got none.
+                let spare = u32::try_from(nodes.len() - images).expect("nodes in memory");
+                self.space.unreserve(self.alloc_partition(), spare);
                 // The NAT has the end of their lives; of those freed behind the copy, which are
                 // dirty again, it does not.
                 let gone = |node: &&NodeRef| node.freed_and_joined().is_some() && !node.is_dirty();

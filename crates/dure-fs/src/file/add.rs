@@ -16,9 +16,10 @@ use dure_sync::range_lock::ByteRange;
 use smallvec::SmallVec;
 
 use super::added::{Added, AddedPages};
-use super::cache::Grant;
-use super::map::{FILE_BYTES_MAX, MapReader};
-use super::page::{Fill, Frame, Missing};
+use super::cache::{Grant, Want};
+use super::map::room::{extend, leaves};
+use super::map::{FILE_BYTES_MAX, MapReader, NodePlaces};
+use super::page::{Fill, Frame};
 use super::ranges::Range;
 use super::read::split;
 use super::state::Stamp;
@@ -41,6 +42,8 @@ struct Plan {
     size: u64,
     /// Pages that nobody has.
     new: SmallVec<[u64; 2]>,
+    /// Map nodes they need, for which the state has no block.
+    nodes: NodePlaces,
 }
 
 /// The part of a write that goes into one page.
@@ -56,6 +59,7 @@ struct Part {
 impl Plan {
     /// None: it takes the inode alone.
     fn new(
+        volume: &Volume,
         inode: &Inode,
         shared: &InodeState,
         added: &Added,
@@ -79,11 +83,19 @@ impl Plan {
         let pages = pages_of(offset, len);
         let held = (pages.clone().any(|page| added.may_have(page))).then(|| added.share());
         let mut new = SmallVec::new();
-        for page in pages {
+        for page in pages.clone() {
             if file.pages.contains(page) {
                 file.pages.get_dirty(page)?;
             } else if !held.as_ref().is_some_and(|held| held.pages.contains(page)) {
                 new.push(page);
+            }
+        }
+        let mut nodes = NodePlaces::new();
+        if !new.is_empty() {
+            let mut map = MapReader::new(volume);
+            for leaf in leaves(pages).filter(|&leaf| !file.room.covers(leaf)) {
+                // Errors show with the inode alone.
+                extend(&mut nodes, map.missing_nodes(&shared.record, leaf).ok()?);
             }
         }
         Some(Plan {
@@ -91,6 +103,7 @@ impl Plan {
             end,
             size,
             new,
+            nodes,
         })
     }
 
@@ -138,12 +151,17 @@ impl Volume {
                 _ => return Ok(None),
             };
             let to = (place, source.len());
-            let Some(plan) = Plan::new(inode, &state, added, range.range(), to) else {
+            let Some(plan) = Plan::new(self, inode, &state, added, range.range(), to) else {
                 return Ok(None);
             };
-            let lacks = u32::try_from(plan.new.len()).expect("a step is short");
-            let covers = |grant: &Grant<'_>| grant.frames >= lacks && grant.blocks >= lacks;
-            if lacks == 0 || grant.as_ref().is_some_and(covers) {
+            let short = |count: usize| u32::try_from(count).expect("a step is short");
+            let want = Want {
+                frames: short(plan.new.len()),
+                blocks: short(plan.new.len()),
+                nodes: short(plan.nodes.len()),
+            };
+            let covers = |grant: &Grant<'_>| grant.covers(want);
+            if want == Want::default() || grant.as_ref().is_some_and(covers) {
                 let done = self.add(inode, &state, &plan, source, grant.as_mut());
                 if done {
                     let change = state.file.stamp(stamp, self.now());
@@ -156,10 +174,12 @@ impl Volume {
                 return Ok(None);
             }
             drop(state);
-            grant = Some(self.grant(Missing {
-                frames: lacks,
-                blocks: lacks,
-            })?);
+            // Who finds the volume full takes the inode alone: pages that have a slot may still be
+            // written.
+            let Some(found) = self.grant_at_hand(want)? else {
+                return Ok(None);
+            };
+            grant = Some(found);
         }
     }
 
@@ -214,6 +234,10 @@ impl Volume {
             assert!(newly, "it was not there");
             let grant = grant.as_mut().expect("new pages have been granted");
             grant.use_block();
+        }
+        if !plan.nodes.is_empty() {
+            let grant = grant.as_mut().expect("their nodes, too");
+            grant.use_nodes(&mut held.room, &plan.nodes);
         }
         if !early {
             grow(inode, &mut held, plan.size, plan.end);

@@ -29,6 +29,7 @@ use std::ops::Range;
 use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use dure_sync::{CachePadded, RwLockWriteGuard, SpreadLock, SpreadReadGuard};
 
+use super::map::NodeRoom;
 use super::page::PageStore;
 use super::state::FileState;
 use crate::inode::{Inode, InodeState};
@@ -42,6 +43,8 @@ const PLACES: u64 = 8;
 #[derive(Debug, Default)]
 pub(crate) struct AddedPages {
     pub(super) pages: PageStore,
+    /// Blocks for the map nodes that they need.
+    pub(super) room: NodeRoom,
     /// Of the file, if it has grown.
     pub(super) size: Option<u64>,
 }
@@ -92,13 +95,13 @@ impl Added {
             .lock
             .try_write()
             .expect("whoever has it shares the inode");
-        let AddedPages { pages, size } = std::mem::take(&mut *held);
+        let AddedPages { pages, room, size } = std::mem::take(&mut *held);
         drop(held);
         for place in &self.places {
             place.store(0, Ordering::Relaxed);
         }
         self.waiting.store(false, Ordering::Relaxed);
-        file.settle(pages, size);
+        file.settle(pages, room, size);
     }
 
     /// Whether the page may be here.

@@ -1,32 +1,37 @@
 //! Preallocation, holes and zeroes.
 //!
-//! **Structure.** Preallocated slots name a block and say "unwritten"; holes and zeroed ranges are
-//! made page-wise by freeing slots, and byte-wise at the edges by writing zeroes into the page
-//! cache.
+//! **Structure.** Preallocated slots name a block and say "unwritten"; holes are made page-wise by
+//! freeing slots, zeroed ranges by replacing blocks with unwritten ones, and both byte-wise at the
+//! edges by writing zeroes into the page cache. All blocks that a call adds, for data and map, are
+//! reserved before the first change ([`Growth`]), so a call that finds no room has changed nothing.
 //!
 //! **Invariants.** Each operation frees or fills a bounded number of slots, and each leaves a legal
 //! state: a range that is partly punched, or partly allocated, is one a caller could have asked
 //! for. A zeroed range gets new blocks, never "unwritten" on a block that counted: a write would
 //! fill it in place while a crash could still bring the old slot back. **On a crash** operations
-//! that were durable stay.
+//! that were durable stay. A page written into a preallocated block reads as zeroes until the
+//! operation that says "written" is durable: the block is filled in place, before or after that
+//! operation gets into a log, and recovery drops an operation whose CRC the block does not match.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
-use dure_sync::Arc;
+use dure_sync::{Arc, CoreId};
 
 use super::map::path::granule_rest;
-use super::map::{FILE_BYTES_MAX, FREE_NODES_MAX, MapEdit, MapReader};
+use super::map::room::{extend, leaves};
+use super::map::{FILE_BYTES_MAX, FREE_NODES_MAX, MapEdit, MapReader, NodePlaces};
 use super::ranges::Range as Held;
 use super::read::split;
 use super::state::Stamp;
 use super::write::Source;
-use super::writeback::pages_up_to;
+use super::writeback::{Extent, Way, pages_up_to};
 use crate::error::{Error, Result};
 use crate::format::slot::Slot;
 use crate::inode::{Inode, InodeRef};
 use crate::op::OpKind;
 use crate::space::OpClass;
-use crate::units::{BLOCK_BYTES_U64, BlockNo, to_usize};
+use crate::units::{BLOCK_BYTES_U64, BlockNo, to_u64, to_usize};
 use crate::volume::{FileSystem, Volume};
 
 /// Slots one operation fills.
@@ -53,8 +58,8 @@ impl FileSystem {
     /// Allocates, punches or zeroes `len` bytes from `offset` on.
     ///
     /// # Errors
-    /// `Invalid` for an empty range or another type of inode, `TooLarge`, `NoSpace` (what was done
-    /// so far stays), `ReadOnly`, `Stopped`, device errors.
+    /// `Invalid` for an empty range or another type of inode, `TooLarge`, `NoSpace` (nothing has
+    /// changed), `ReadOnly`, `Stopped`, device errors (what was done so far stays).
     pub fn allocate(
         &self,
         inode: &InodeRef,
@@ -71,11 +76,15 @@ impl FileSystem {
         let range = offset..end.ok_or(Error::TooLarge)?;
         let held = inode.take_span(range.start, range.end);
         match mode {
-            AllocateMode::Extend | AllocateMode::KeepSize => self.0.preallocate(inode, &range)?,
+            AllocateMode::Extend | AllocateMode::KeepSize => {
+                self.0.preallocate(inode, pages_over(&range), &(0..0))?;
+            }
             AllocateMode::Punch => self.0.punch(inode, held.as_ref(), &range)?,
             AllocateMode::Zero | AllocateMode::ZeroKeepSize => {
-                self.0.punch(inode, held.as_ref(), &range)?;
-                self.0.preallocate(inode, &range)?;
+                let (within, [left, right]) = split_edges(&range);
+                self.0.preallocate(inode, pages_over(&range), &within)?;
+                self.0.zero_edge(inode, held.as_ref(), left)?;
+                self.0.zero_edge(inode, held.as_ref(), right)?;
             }
         }
         let extend = matches!(mode, AllocateMode::Extend | AllocateMode::Zero);
@@ -92,15 +101,62 @@ impl FileSystem {
     }
 }
 
+/// The pages that a range of bytes touches.
+fn pages_over(range: &Range<u64>) -> Range<u64> {
+    range.start / BLOCK_BYTES_U64..pages_up_to(range.end)
+}
+
+/// The pages that are wholly in a range of bytes, and the bytes before and behind them, each within
+/// one page.
+fn split_edges(range: &Range<u64>) -> (Range<u64>, [Range<u64>; 2]) {
+    let (first, last) = (pages_up_to(range.start), range.end / BLOCK_BYTES_U64);
+    if first > last {
+        return (first..first, [range.clone(), range.end..range.end]);
+    }
+    let left = range.start..first * BLOCK_BYTES_U64;
+    (first..last, [left, last * BLOCK_BYTES_U64..range.end])
+}
+
+/// Blocks that a preallocation adds, reserved. What is left of them when it is dropped goes back.
+#[derive(Debug)]
+struct Growth<'v> {
+    volume: &'v Volume,
+    core: CoreId,
+    data: u32,
+    nodes: u32,
+}
+
+impl Drop for Growth<'_> {
+    fn drop(&mut self) {
+        self.volume.unreserve(self.core, self.data + self.nodes);
+    }
+}
+
+/// Slots that one operation fills with unwritten blocks.
+#[derive(Debug, Default)]
+struct Step {
+    pages: Vec<u64>,
+    /// Of them those that replace a block.
+    replaced: u32,
+    /// Nodes that exist and that the operation changes.
+    rewritten: u32,
+    /// Nodes it makes.
+    new: NodePlaces,
+    /// Where to go on.
+    next: u64,
+}
+
 impl Volume {
     fn punch(&self, inode: &Arc<Inode>, held: Option<&Held<'_>>, range: &Range<u64>) -> Result<()> {
-        let first = pages_up_to(range.start);
-        let last = range.end / BLOCK_BYTES_U64;
-        if first > last {
-            return self.zero_edge(inode, held, range.start, range.end);
-        }
-        self.zero_edge(inode, held, range.start, first * BLOCK_BYTES_U64)?;
-        self.zero_edge(inode, held, last * BLOCK_BYTES_U64, range.end)?;
+        let (
+            Range {
+                start: first,
+                end: last,
+            },
+            [left, right],
+        ) = split_edges(range);
+        self.zero_edge(inode, held, left)?;
+        self.zero_edge(inode, held, right)?;
         let _held = inode.writeback().lock();
         self.finish_cut(inode)?;
         let mut from = first;
@@ -126,8 +182,7 @@ impl Volume {
         &self,
         inode: &Arc<Inode>,
         held: Option<&Held<'_>>,
-        start: u64,
-        end: u64,
+        Range { start, end }: Range<u64>,
     ) -> Result<()> {
         let (page, _) = split(start);
         let end = {
@@ -152,62 +207,143 @@ impl Volume {
             .map(|_| ())
     }
 
-    fn preallocate(&self, inode: &Arc<Inode>, range: &Range<u64>) -> Result<()> {
-        let last = pages_up_to(range.end);
+    /// Gives an unwritten block to each hole of `pages`, and to each page of `zeroed` in the place
+    /// of what it has.
+    fn preallocate(
+        &self,
+        inode: &Arc<Inode>,
+        pages: Range<u64>,
+        zeroed: &Range<u64>,
+    ) -> Result<()> {
         let _held = inode.writeback().lock();
         self.finish_cut(inode)?;
-        let mut from = range.start / BLOCK_BYTES_U64;
-        while from < last {
-            let (holes, nodes, next) = self.holes(inode, from..last)?;
-            if !holes.is_empty() {
-                self.fill_holes(inode, &holes, nodes)?;
+        let mut growth = self.reserve_growth(inode, &pages)?;
+        let mut from = pages.start;
+        while from < pages.end {
+            let step = self.next_step(inode, from..pages.end, zeroed)?;
+            if !step.pages.is_empty() {
+                self.fill_slots(inode, &step, &mut growth)?;
             }
-            from = next;
+            self.drop_zeroed(inode, from.max(zeroed.start)..step.next.min(zeroed.end));
+            from = step.next;
         }
         Ok(())
     }
 
-    /// Holes from the start of the range on, as many as one operation may fill; the nodes it makes
-    /// dirty; where to go on.
-    fn holes(&self, inode: &Inode, range: Range<u64>) -> Result<(Vec<u64>, u32, u64)> {
-        let state = inode.state.read();
-        let mut map = MapReader::new(self);
-        let mut holes = Vec::new();
-        // The inode, and room in the log for the notes about 256 blocks.
-        let mut nodes = 1 + 4;
-        let mut from = range.start;
-        for _ in 0..STEP_GRANULES {
-            if from >= range.end || holes.len() >= STEP_SLOTS {
-                break;
-            }
-            let end = range.end.min(from + granule_rest(from));
-            nodes += 1 + map.missing_nodes(&state.record, from)?;
-            for page in from..end {
-                if holes.len() < STEP_SLOTS && map.slot(&state.record, page)?.is_hole() {
-                    holes.push(page);
-                }
-            }
-            from = match holes.last() {
-                Some(&hole) if holes.len() == STEP_SLOTS => hole + 1,
-                _ => end,
-            };
+    /// Pages in memory of what was zeroed.
+    fn drop_zeroed(&self, inode: &Inode, gone: Range<u64>) {
+        if !gone.is_empty() {
+            let mut state = inode.state.write();
+            inode.outline.data_goes(&gone);
+            self.drop_pages(&mut state.file, gone);
         }
-        Ok((holes, nodes, from))
     }
 
-    fn fill_holes(&self, inode: &Inode, holes: &[u64], nodes: u32) -> Result<()> {
+    /// Reserves blocks for the holes of `pages` and for the nodes of the map that they need. The
+    /// caller holds the write-back mutex, so the map stays.
+    fn reserve_growth(&self, inode: &Arc<Inode>, pages: &Range<u64>) -> Result<Growth<'_>> {
         let core = self.partition();
-        let count = u32::try_from(holes.len()).expect("at most STEP_SLOTS");
-        self.reserve_blocks(core, count, OpClass::Normal)?;
-        let filled = self.alloc_unwritten(core, holes.len()).and_then(|blocks| {
-            let logged = self.log_unwritten(inode, holes, &blocks, nodes);
-            if logged.is_err() {
-                self.release_blocks(&blocks);
+        let mut needs = self.growth(inode, pages)?;
+        if !self.space.reserve(core, needs.0 + needs.1, OpClass::Normal) {
+            // Dirty pages of the file may hold blocks for the same holes.
+            self.write_back_held(inode, Way::Blocks, Extent::Data)?;
+            needs = self.growth(inode, pages)?;
+            self.reserve_blocks(core, needs.0 + needs.1, OpClass::Normal)?;
+        }
+        let (data, nodes) = needs;
+        Ok(Growth {
+            volume: self,
+            core,
+            data,
+            nodes,
+        })
+    }
+
+    /// Blocks for data and nodes that the holes of `pages` need.
+    fn growth(&self, inode: &Inode, pages: &Range<u64>) -> Result<(u32, u32)> {
+        let full = Error::NoSpace { what: "blocks" };
+        let state = inode.state.read();
+        let record = &state.record;
+        let wanted = pages.end - pages.start;
+        if wanted.saturating_sub(record.blocks.get()) > self.space.statistics().total {
+            return Err(full);
+        }
+        let mut map = MapReader::new(self);
+        let (mut mapped, mut from) = (0, pages.start);
+        while let Some((page, _)) = map.next_mapped(record, from, pages.end)? {
+            (mapped, from) = (mapped + 1, page + 1);
+        }
+        let mut nodes = BTreeSet::new();
+        if mapped < wanted {
+            for leaf in leaves(pages.clone()) {
+                nodes.extend(map.missing_nodes(record, leaf)?);
             }
-            logged
-        });
-        if filled.is_err() {
-            self.unreserve(core, count);
+        }
+        let count = |blocks: u64| u32::try_from(blocks).ok();
+        let (data, nodes) = (count(wanted - mapped), count(to_u64(nodes.len())));
+        match (data, nodes) {
+            (Some(data), Some(nodes)) if data.checked_add(nodes).is_some() => Ok((data, nodes)),
+            _ => Err(full),
+        }
+    }
+
+    /// Slots from the start of the range on, as many as one operation may fill.
+    fn next_step(&self, inode: &Inode, range: Range<u64>, zeroed: &Range<u64>) -> Result<Step> {
+        let state = inode.state.read();
+        let record = &state.record;
+        let mut map = MapReader::new(self);
+        let mut step = Step {
+            // The inode, and room in the log for the notes about 256 blocks.
+            rewritten: 1 + 4,
+            next: range.start,
+            ..Step::default()
+        };
+        let replaced_max = self.space.rewrites_at_once();
+        for _ in 0..STEP_GRANULES {
+            if step.next >= range.end {
+                break;
+            }
+            let end = range.end.min(step.next + granule_rest(step.next));
+            step.rewritten += 1;
+            for leaf in leaves(step.next..end) {
+                extend(&mut step.new, map.missing_nodes(record, leaf)?);
+            }
+            while step.next < end {
+                let slot = map.slot(record, step.next)?;
+                let replaces = slot.is_written() && zeroed.contains(&step.next);
+                let full = step.pages.len() == STEP_SLOTS
+                    || (replaces && u64::from(step.replaced) == replaced_max);
+                if full {
+                    return Ok(step);
+                }
+                if slot.is_hole() || replaces {
+                    step.pages.push(step.next);
+                    step.replaced += u32::from(replaces);
+                }
+                step.next += 1;
+            }
+        }
+        Ok(step)
+    }
+
+    fn fill_slots(&self, inode: &Inode, step: &Step, growth: &mut Growth<'_>) -> Result<()> {
+        let core = self.partition();
+        self.reserve_blocks(core, step.replaced, OpClass::Rewrite)?;
+        let filled = self
+            .alloc_unwritten(core, step.pages.len())
+            .and_then(|blocks| {
+                let logged = self.log_unwritten(inode, step, &blocks, growth);
+                if logged.is_err() {
+                    self.release_blocks(&blocks);
+                }
+                logged
+            });
+        match filled {
+            Ok(()) => {
+                let count = u32::try_from(step.pages.len()).expect("at most STEP_SLOTS");
+                growth.data -= count - step.replaced;
+            }
+            Err(_) => self.unreserve(core, step.replaced),
         }
         filled
     }
@@ -215,15 +351,19 @@ impl Volume {
     fn log_unwritten(
         &self,
         inode: &Inode,
-        holes: &[u64],
+        step: &Step,
         blocks: &[BlockNo],
-        nodes: u32,
+        growth: &mut Growth<'_>,
     ) -> Result<()> {
-        let mut op = self.op(OpKind::Allocate, OpClass::Normal, nodes)?;
+        let new = u32::try_from(step.new.len()).expect("paths of a step");
+        let held = new.min(growth.nodes);
+        let nodes = step.rewritten + new - held;
+        let mut op = self.op_holding(OpKind::Allocate, (nodes, held), 0)?;
+        growth.nodes -= held;
         let mut state = inode.state.write();
         let mut record = state.record;
         let mut edit = MapEdit::new(self, &mut op, inode, &mut record);
-        for (&page, &block) in holes.iter().zip(blocks) {
+        for (&page, &block) in step.pages.iter().zip(blocks) {
             edit.set(page, Slot::unwritten(block))?;
         }
         edit.end();

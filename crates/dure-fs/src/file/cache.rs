@@ -21,7 +21,8 @@ use std::time::Duration;
 use dure_block::BlockBuf;
 use dure_sync::{Arc, CoreId, Counter, Mutex, PerCore};
 
-use super::page::{CacheBudget, Fill, Frame, FramePool, Missing};
+use super::map::{NodePlaces, NodeRoom};
+use super::page::{CacheBudget, Fill, Frame, FramePool};
 use super::state::FileState;
 use super::writeback::BATCH_PAGES;
 use crate::error::{Error, Result};
@@ -254,17 +255,44 @@ impl PageCache {
     }
 }
 
+/// What a step of a write needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(super) struct Want {
+    /// Pages that are not in memory.
+    pub(super) frames: u32,
+    /// Pages that are not dirty, so hold no reserved block.
+    pub(super) blocks: u32,
+    /// Nodes of the map that exist neither on the medium nor as reserved blocks.
+    pub(super) nodes: u32,
+}
+
 /// Memory for pages, and blocks for those that become dirty, taken before any lock is. What is left
 /// of it when it is dropped goes back.
 #[derive(Debug)]
 pub(super) struct Grant<'v> {
     volume: &'v Volume,
     core: CoreId,
-    pub(super) frames: u32,
-    pub(super) blocks: u32,
+    frames: u32,
+    blocks: u32,
+    nodes: u32,
+    /// `Rewrite`: the blocks are for pages that have a slot.
+    pub(super) class: OpClass,
 }
 
 impl Grant<'_> {
+    /// Whether it is enough.
+    pub(super) fn covers(&self, want: Want) -> bool {
+        self.frames >= want.frames && self.blocks >= want.blocks && self.nodes >= want.nodes
+    }
+
+    /// Hands reserved blocks over to these nodes, as far as they have none.
+    pub(super) fn use_nodes(&mut self, room: &mut NodeRoom, places: &NodePlaces) {
+        let lacks = room.lacks(places);
+        assert!(self.nodes >= lacks, "a node without a reserved block");
+        self.nodes -= lacks;
+        room.add(places, lacks);
+    }
+
     /// Takes a frame for a page that is put in the cache now.
     pub(super) fn frame(&mut self, fill: Fill) -> Frame {
         assert!(self.frames > 0, "a page without credit");
@@ -295,27 +323,51 @@ impl Drop for Grant<'_> {
             .pages
             .budget
             .give(self.core, u64::from(self.frames));
-        self.volume.unreserve(self.core, self.blocks);
+        self.volume.unreserve(self.core, self.blocks + self.nodes);
     }
 }
 
 impl Volume {
-    /// Memory and blocks for a write. The caller holds no inode lock.
+    /// Memory and blocks for a write that adds to the volume, unless it is full. The caller holds
+    /// no inode lock.
+    ///
+    /// # Errors
+    /// `NoSpace` of memory that cannot be written back, write-back errors.
+    pub(super) fn grant_at_hand(&self, want: Want) -> Result<Option<Grant<'_>>> {
+        let core = self.partition();
+        self.relieve_inodes();
+        if !self
+            .space
+            .reserve(core, want.blocks + want.nodes, OpClass::Normal)
+        {
+            return Ok(None);
+        }
+        self.grant_reserved(core, want, OpClass::Normal).map(Some)
+    }
+
+    /// Memory and blocks for a write; makes room before it gives up. The caller holds no inode
+    /// lock.
     ///
     /// # Errors
     /// `NoSpace` (of blocks, or of memory that cannot be written back), write-back errors.
-    pub(super) fn grant(&self, missing: Missing) -> Result<Grant<'_>> {
+    pub(super) fn grant(&self, want: Want, class: OpClass) -> Result<Grant<'_>> {
         let core = self.partition();
-        self.relieve_inodes();
-        self.reserve_blocks(core, missing.blocks, OpClass::Normal)?;
+        self.reserve_blocks(core, want.blocks + want.nodes, class)?;
+        self.grant_reserved(core, want, class)
+    }
+
+    /// The blocks are reserved.
+    fn grant_reserved(&self, core: CoreId, want: Want, class: OpClass) -> Result<Grant<'_>> {
         let mut grant = Grant {
             volume: self,
             core,
             frames: 0,
-            blocks: missing.blocks,
+            blocks: want.blocks,
+            nodes: want.nodes,
+            class,
         };
-        self.take_memory(core, u64::from(missing.frames))?;
-        grant.frames = missing.frames;
+        self.take_memory(core, u64::from(want.frames))?;
+        grant.frames = want.frames;
         Ok(grant)
     }
 
@@ -331,6 +383,8 @@ impl Volume {
             core,
             frames,
             blocks: 0,
+            nodes: 0,
+            class: OpClass::Normal,
         })
     }
 
@@ -390,6 +444,9 @@ impl Volume {
             self.pages.drop_frame(core, frame);
             blocks += u32::from(dirty);
         });
+        // Map nodes go with the slots of such pages.
+        file.room.forget();
+        blocks += file.spare_room();
         self.unreserve(core, blocks);
     }
 }

@@ -4,6 +4,7 @@ use dure_sync::CoreId;
 use dure_sync::atomic::{AtomicU64, Ordering};
 use zerocopy::little_endian::U64;
 
+use super::map::NodeRoom;
 use super::marks::PendingMarks;
 use super::outline::Outline;
 use super::page::PageStore;
@@ -105,6 +106,8 @@ pub(crate) struct FileState {
     /// Bytes, as users see them; while pages wait in [`super::Added`], a lower bound.
     size: u64,
     pub(super) pages: PageStore,
+    /// Blocks for the map nodes that its dirty pages need.
+    pub(super) room: NodeRoom,
     mtime: PendingTime,
     ctime: PendingTime,
     /// A truncate that is under way, or was left half done by an error.
@@ -147,12 +150,13 @@ impl FileState {
 
     /// Pages and a size that came beside others are in the state from now on. The caller has the
     /// inode alone.
-    pub(super) fn settle(&mut self, pages: PageStore, size: Option<u64>) {
+    pub(super) fn settle(&mut self, pages: PageStore, room: NodeRoom, size: Option<u64>) {
         assert!(
             pages.present() == 0 || (self.cached_on.is_some() && self.dirty_on.is_some()),
             "pages come to an inode that is listed"
         );
         self.pages.absorb(pages);
+        self.room.absorb(room);
         if let Some(size) = size {
             assert!(size > self.size, "a file that grows beside others");
             self.size = size;
@@ -206,6 +210,14 @@ impl FileState {
     /// Forgets the pending times: they are in the record that was logged.
     pub(crate) fn times_merged(&mut self) {
         (self.mtime, self.ctime) = Default::default();
+    }
+
+    /// Reserved blocks that nothing needs any more, if no page waits for write-back.
+    pub(super) fn spare_room(&mut self) -> u32 {
+        match self.pages.is_clean() {
+            true => self.room.clear(),
+            false => 0,
+        }
     }
 
     /// Whether the record lacks something but pages.

@@ -15,15 +15,18 @@ use dure_sync::range_lock::{Access, ByteRange};
 use dure_sync::{Arc, RwLockWriteGuard};
 
 use super::add::overwrite_added;
-use super::cache::Grant;
-use super::map::{FILE_BYTES_MAX, MapReader};
-use super::page::{Fill, Missing, Page};
+use super::cache::{Grant, Want};
+use super::map::room::{extend, leaves, whole_path};
+use super::map::{FILE_BYTES_MAX, MapReader, NodePlaces};
+use super::page::{Fill, Page};
 use super::ranges::Range;
 use super::read::split;
 use super::state::Stamp;
 use crate::error::{Error, Result};
+use crate::format::slot::LEAF_SLOTS;
 use crate::inode::{Inode, InodeRef, InodeState};
 use crate::ranks::INODE;
+use crate::space::OpClass;
 use crate::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_u64, to_usize};
 use crate::volume::{FileSystem, RangeRule, Volume};
 
@@ -208,6 +211,19 @@ impl FileSystem {
     }
 }
 
+/// Pages of a step.
+type PageRange = std::ops::Range<u64>;
+
+/// All that a step of a write to these pages can need.
+fn all_of(pages: PageRange, nodes: u32) -> Want {
+    let most = u32::try_from(pages.end - pages.start + 1).expect("a step is short");
+    Want {
+        frames: most,
+        blocks: most,
+        nodes,
+    }
+}
+
 /// First page and page behind the last.
 pub(super) fn pages_of(offset: u64, len: usize) -> std::ops::Range<u64> {
     offset / BLOCK_BYTES_U64..(offset + to_u64(len)).div_ceil(BLOCK_BYTES_U64)
@@ -319,28 +335,82 @@ impl Volume {
                 state.file.stamp(stamp, self.now());
                 return Ok((offset, source.len()));
             }
-            let missing = state.file.pages.missing(pages_of(offset, source.len()));
+            let pages = pages_of(offset, source.len());
+            let missing = state.file.pages.missing(pages.clone());
+            let nodes = self.lacking_nodes(&mut state, pages.clone())?;
+            let want = Want {
+                frames: missing.frames,
+                blocks: missing.blocks,
+                nodes: state.file.room.lacks(&nodes),
+            };
             if let Some(grant) = &mut grant
-                && grant.frames >= missing.frames
-                && grant.blocks >= missing.blocks
+                && grant.covers(want)
+                && (grant.class == OpClass::Normal || self.all_mapped(&state, pages.clone())?)
             {
+                grant.use_nodes(&mut state.file.room, &nodes);
                 let written = self.fill(inode, &mut state, offset, source, stamp, grant)?;
                 return Ok((offset, written));
             }
             drop(state);
             // The first time what is missing now; if that changes before the lock is back, all of
             // it.
-            let most = pages_of(offset, source.len());
-            let most = u32::try_from(most.end - most.start + 1).expect("a step is short");
             let want = match grant.take() {
-                None => missing,
-                Some(_) => Missing {
-                    frames: most,
-                    blocks: most,
-                },
+                None => want,
+                Some(_) => all_of(pages.clone(), want.nodes),
             };
-            grant = Some(self.grant(want)?);
+            grant = Some(self.grant_for(inode, want, pages)?);
         }
+    }
+
+    /// Memory and blocks for a write to these pages. The caller holds no inode lock.
+    fn grant_for(&self, inode: &Inode, want: Want, pages: PageRange) -> Result<Grant<'_>> {
+        if let Some(grant) = self.grant_at_hand(want)? {
+            return Ok(grant);
+        }
+        // The volume is full. What has a block can be rewritten all the same: the old one comes
+        // back.
+        if want.nodes > 0 || !self.all_mapped(&inode.state.write(), pages)? {
+            return self.grant(want, OpClass::Normal);
+        }
+        if u64::from(want.blocks) > self.space.rewrites_at_once() {
+            return Err(Error::NoSpace {
+                what: "blocks to rewrite so many pages at once",
+            });
+        }
+        self.grant(want, OpClass::Rewrite)
+    }
+
+    /// Whether every page of the range that is not dirty has a block, which a rewrite gives back.
+    fn all_mapped(&self, state: &InodeState, pages: PageRange) -> Result<bool> {
+        let mut map = MapReader::new(self);
+        for page in pages {
+            let file = &state.file;
+            if file.pages.get_dirty(page).is_none()
+                && (file.is_cut(page) || map.slot(&state.record, page)?.is_hole())
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The map nodes that pages of the range need, and that neither exist nor have a block.
+    fn lacking_nodes(&self, state: &mut InodeState, pages: PageRange) -> Result<NodePlaces> {
+        let (record, file) = (&state.record, &mut state.file);
+        let mut lacking = NodePlaces::new();
+        for leaf in leaves(pages) {
+            if file.is_cut(leaf + LEAF_SLOTS - 1) {
+                // A truncate that is under way may free what is there.
+                extend(&mut lacking, whole_path(0, leaf));
+            } else if !file.room.covers(leaf) {
+                let missing = MapReader::new(self).missing_nodes(record, leaf)?;
+                if missing.is_empty() {
+                    file.room.note_leaf(leaf);
+                }
+                extend(&mut lacking, missing);
+            }
+        }
+        Ok(lacking)
     }
 
     /// The inode, alone. If somebody else is there, or cores take turns, tasks have met in the

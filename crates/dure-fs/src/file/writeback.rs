@@ -20,10 +20,11 @@ use dure_sync::{Arc, CoreId, RwLockWriteGuard};
 
 use super::blocks::Target;
 use super::map::path::{HEIGHT_MAX, node_start};
-use super::map::{MapEdit, MapReader};
+use super::map::room::extend;
+use super::map::{MapEdit, MapReader, NodePlaces};
 use super::page::{Fill, Frame};
 use super::state::FileState;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::slot::{DIRECT_SLOTS, Slot};
 use crate::inode::{Inode, InodeState};
 use crate::logged::Room;
@@ -89,6 +90,21 @@ impl Copies {
 struct Limits {
     pages: usize,
     leaves: usize,
+}
+
+/// Nodes that the operation of a batch makes dirty, at most.
+#[derive(Clone, Copy, Debug)]
+struct Needs {
+    /// Those that exist: their images come back with the next checkpoint.
+    rewritten: u32,
+    /// Those it makes.
+    new: u32,
+}
+
+impl Needs {
+    fn all(self) -> u32 {
+        self.rewritten + self.new
+    }
 }
 
 /// Pages on their way to the device.
@@ -293,10 +309,10 @@ impl Volume {
     /// Writes a batch and logs its slots. On an error nothing has changed.
     fn save(&self, inode: &Arc<Inode>, batch: &mut Batch, way: Way) -> Result<()> {
         let core = self.partition();
-        let (mut targets, nodes) = self.plan(inode, batch)?;
+        let (mut targets, needs) = self.plan(inode, batch)?;
         let saved = self
             .allocate(core, &mut targets)
-            .and_then(|()| self.save_to(core, inode, batch, (&mut targets, nodes), way));
+            .and_then(|()| self.save_to(core, inode, batch, (&mut targets, needs), way));
         match saved {
             // Preallocated blocks were filled in place, so these reserved ones are not needed.
             Ok(()) => {
@@ -314,34 +330,35 @@ impl Volume {
         core: CoreId,
         inode: &Inode,
         batch: &mut Batch,
-        (targets, nodes): (&mut [Target], u32),
+        (targets, needs): (&mut [Target], Needs),
         way: Way,
     ) -> Result<()> {
         if self.options.data == DataMode::Journal {
             let room = self.room_for_all(targets.len())?;
-            return self.log_slots(inode, batch, targets, nodes, Some(room));
+            return self.log_slots(inode, batch, targets, needs, Some(room));
         }
-        if let Some(room) = self.room_in_log(way, targets.len(), nodes) {
-            return self.log_slots(inode, batch, targets, nodes, Some(room));
+        if let Some(room) = self.room_in_log(way, targets.len(), needs) {
+            return self.log_slots(inode, batch, targets, needs, Some(room));
         }
         let pages = targets.len();
         if !self.options.volume_rules.data_before_log {
-            self.log_slots(inode, batch, targets, nodes, None)?;
+            self.log_slots(inode, batch, targets, needs, None)?;
             return self.write_blocks(core, targets, batch.copies.bytes(pages));
         }
         self.write_blocks(core, targets, batch.copies.bytes(pages))?;
         if self.options.flush == FlushRule::Two {
             self.flush_data()?;
         }
-        self.log_slots(inode, batch, targets, nodes, None)
+        self.log_slots(inode, batch, targets, needs, None)
     }
 
-    /// Finds the slots of the batch, and how many nodes an operation on them makes dirty.
-    fn plan(&self, inode: &Inode, batch: &Batch) -> Result<(Vec<Target>, u32)> {
+    /// Finds the slots of the batch, and the nodes an operation on them makes dirty.
+    fn plan(&self, inode: &Inode, batch: &Batch) -> Result<(Vec<Target>, Needs)> {
         let bytes = batch.copies.bytes(batch.pages.len());
         let state = inode.state.read();
         let mut map = MapReader::new(self);
-        let mut nodes = 1;
+        let mut rewritten = 1;
+        let mut new = NodePlaces::new();
         let mut leaf = 0;
         let mut targets = Vec::with_capacity(batch.pages.len());
         for (&page, bytes) in batch.pages.iter().zip(bytes.chunks_exact(BLOCK_BYTES)) {
@@ -350,14 +367,36 @@ impl Volume {
             if page >= DIRECT_SLOTS && node_start(page, 1) != leaf {
                 leaf = node_start(page, 1);
                 // A leaf that exists, or new nodes and the index (or inode) they hang on.
-                nodes += 1 + map.missing_nodes(&state.record, page)?;
+                rewritten += 1;
+                extend(&mut new, map.missing_nodes(&state.record, leaf)?);
             }
         }
         let notes = batch.pages.len() * NOTE_BYTES / NODE_RECORD_BYTES;
-        Ok((
-            targets,
-            nodes + u32::try_from(notes).expect("a batch is short"),
-        ))
+        let count = |count: usize| u32::try_from(count).expect("a batch is short");
+        let needs = Needs {
+            rewritten: rewritten + count(notes),
+            new: count(new.len()),
+        };
+        Ok((targets, needs))
+    }
+
+    /// Begins the operation of a batch. Blocks for new nodes come from those the file holds; says
+    /// how many.
+    fn op_for_batch(&self, inode: &Inode, needs: Needs, pages: usize) -> Result<(Op<'_>, u32)> {
+        let held = match needs.new {
+            0 => 0,
+            new => inode.state.write_unseen().file.room.take(new),
+        };
+        let nodes = (needs.all() - held, held);
+        match self.op_holding(OpKind::Write, nodes, pages) {
+            Ok(op) => Ok((op, held)),
+            Err(error) => {
+                if held > 0 {
+                    inode.state.write_unseen().file.room.give(held);
+                }
+                Err(error)
+            }
+        }
     }
 
     /// Logs the slots of a batch; with `room` its data as well, which then is in no block yet.
@@ -366,11 +405,31 @@ impl Volume {
         inode: &Inode,
         batch: &mut Batch,
         targets: &[Target],
-        nodes: u32,
+        needs: Needs,
         room: Option<Room<'_>>,
     ) -> Result<()> {
         let pages = if room.is_some() { targets.len() } else { 0 };
-        let mut op = self.op_for_data(OpKind::Write, nodes, pages)?;
+        let (op, held) = self.op_for_batch(inode, needs, pages)?;
+        let logged = self.finish_batch(op, inode, batch, targets, room);
+        // What the operation held went back with it: the pages are dirty again and need it.
+        if logged.is_err()
+            && held > 0
+            && self.space.reserve(self.partition(), held, OpClass::Delete)
+        {
+            inode.state.write_unseen().file.room.give(held);
+        }
+        logged
+    }
+
+    /// The same in an operation that has begun.
+    fn finish_batch<'v>(
+        &'v self,
+        mut op: Op<'v>,
+        inode: &Inode,
+        batch: &mut Batch,
+        targets: &[Target],
+        room: Option<Room<'_>>,
+    ) -> Result<()> {
         let mut state = inode.state.write_unseen();
         let shown = inode.data_part(&state);
         let mut record = inode.draft(&state);
@@ -399,15 +458,16 @@ impl Volume {
         for &page in &batch.pages {
             state.file.pages.end_writing(page);
         }
+        self.unreserve(self.partition(), state.file.spare_room());
         inode.hide_unless(&state, &shown);
         Ok(())
     }
 
     /// Room for a batch that is to go into the log, if it may: it is short, a handle takes it, and
     /// so does the table of what is not in its place.
-    fn room_in_log(&self, way: Way, pages: usize, nodes: u32) -> Option<Room<'_>> {
+    fn room_in_log(&self, way: Way, pages: usize, needs: Needs) -> Option<Room<'_>> {
         let short = pages <= to_usize(self.options.log_data_pages.into());
-        let fits = way == Way::Log && short && pages <= self.data_pages_max(nodes);
+        let fits = way == Way::Log && short && pages <= self.data_pages_max(needs.all());
         if !fits {
             return None;
         }
@@ -474,7 +534,7 @@ impl Volume {
         if !needed(&inode.state.read()) {
             return Ok(());
         }
-        let mut op = self.op_for_data(OpKind::Size, 1, 0)?;
+        let mut op = self.op(OpKind::Size, OpClass::Delete, 1)?;
         let mut state = inode.state.write_unseen();
         if !needed(&state) {
             return Ok(());
@@ -491,21 +551,12 @@ impl Volume {
         Ok(())
     }
 
-    /// An operation for data that was accepted already: it may use what is kept for deletions when
-    /// nothing else is left.
-    pub(super) fn op_for_data(&self, kind: OpKind, nodes: u32, pages: usize) -> Result<Op<'_>> {
-        match self.op_with_data(kind, OpClass::Normal, nodes, pages) {
-            Err(Error::NoSpace { .. }) => self.op_with_data(kind, OpClass::Delete, nodes, pages),
-            other => other,
-        }
-    }
-
     /// Writes back inodes until `pages` pages were written, or each was visited once. Waits for no
     /// write-back that is under way. Gives how many pages.
     ///
     /// # Errors
     /// The last failure, when nothing could be written.
-    pub(super) fn write_back_some(&self, pages: u64) -> Result<u64> {
+    pub(crate) fn write_back_some(&self, pages: u64) -> Result<u64> {
         let own = self.partition().index();
         let lists = self.pages.lists();
         let mut written = 0;

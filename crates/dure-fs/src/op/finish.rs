@@ -359,6 +359,9 @@ pub(super) fn log_moves(
             slot: owner.slot,
         };
         handle.note(BLOCKS, note.as_bytes());
+        if direction == Move::Unplace {
+            volume.space.will_free(run);
+        }
         match direction {
             Move::Place => {
                 set_owners(volume, owner, run);

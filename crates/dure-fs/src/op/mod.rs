@@ -103,30 +103,34 @@ impl Volume {
     /// # Errors
     /// `NoSpace`, `ReadOnly`, `Stopped`, or what a checkpoint reports.
     pub(crate) fn op(&self, kind: OpKind, class: OpClass, nodes_max: u32) -> Result<Op<'_>> {
-        self.op_with_data(kind, class, nodes_max, 0)
+        self.check_writable()?;
+        let core = self.partition();
+        self.make_memory_room(core)?;
+        self.reserve_blocks(core, nodes_max, class)?;
+        self.reserved_op(kind, (nodes_max, 0), 0, LogRoom::Checkpoint)
     }
 
-    /// As [`Volume::op`], for an operation that carries `pages` pages of data into the log: at most
-    /// [`Volume::data_pages_max`].
+    /// An operation that rewrites at most `nodes` nodes and makes at most `held` new ones, for
+    /// which the caller has reserved blocks: they are the operation's, unless this fails. It
+    /// carries `pages` pages of data into the log: at most [`Volume::data_pages_max`].
     ///
     /// # Errors
     /// As [`Volume::op`].
-    pub(crate) fn op_with_data(
+    pub(crate) fn op_holding(
         &self,
         kind: OpKind,
-        class: OpClass,
-        nodes_max: u32,
+        (nodes, held): (u32, u32),
         pages: usize,
     ) -> Result<Op<'_>> {
         self.check_writable()?;
         assert!(
-            pages == 0 || pages <= self.data_pages_max(nodes_max),
+            pages == 0 || pages <= self.data_pages_max(nodes + held),
             "{pages} pages do not fit a handle"
         );
         let core = self.partition();
         self.make_memory_room(core)?;
-        self.reserve_blocks(core, nodes_max, class)?;
-        self.reserved_op(kind, core, (nodes_max, pages), LogRoom::Checkpoint)
+        self.reserve_blocks(core, nodes, OpClass::Delete)?;
+        self.reserved_op(kind, (nodes, held), pages, LogRoom::Checkpoint)
     }
 
     /// The same for what is not worth waiting: `None` when there is no room at once.
@@ -141,7 +145,7 @@ impl Volume {
         if !self.space.reserve(core, nodes_max, class) {
             return None;
         }
-        self.reserved_op(kind, core, (nodes_max, 0), LogRoom::Checkpoint)
+        self.reserved_op(kind, (nodes_max, 0), 0, LogRoom::Checkpoint)
             .ok()
     }
 
@@ -155,17 +159,19 @@ impl Volume {
         if !self.space.reserve(core, nodes_max, OpClass::Delete) {
             return Err(Error::NoSpace { what: "blocks" });
         }
-        self.reserved_op(kind, core, (nodes_max, 0), LogRoom::Segment)
+        self.reserved_op(kind, (nodes_max, 0), 0, LogRoom::Segment)
     }
 
-    /// The blocks are reserved; they are given back on an error.
+    /// The blocks are reserved; those that the caller does not hold are given back on an error.
     fn reserved_op(
         &self,
         kind: OpKind,
-        core: CoreId,
-        (nodes_max, pages): (u32, usize),
+        (nodes, held): (u32, u32),
+        pages: usize,
         room: LogRoom,
     ) -> Result<Op<'_>> {
+        let core = self.partition();
+        let nodes_max = nodes + held;
         let bytes = match pages {
             0 => record_bytes(nodes_max),
             pages => data_bytes(nodes_max) + pages * DATA_PAGE_BYTES,
@@ -184,7 +190,7 @@ impl Volume {
                 time: OnceCell::new(),
             }),
             Err(error) => {
-                self.space.unreserve(core, nodes_max);
+                self.space.unreserve(core, nodes);
                 Err(error)
             }
         }

@@ -38,7 +38,7 @@ use dure_sync::{Arc, CoreId, Counter, Mutex, OnceLock, clock, core_count, curren
 use self::bitmap::Bitmap;
 use self::partition::{Partitions, Piece, Stream};
 use self::reserve::Available;
-use self::segment::{Mismatch, Role};
+use self::segment::{Mismatch, Role, SegmentState};
 use self::segments::Segments;
 use crate::alloc::Temperature;
 use crate::error::{Error, Result};
@@ -78,8 +78,12 @@ pub(crate) struct SpaceStatistics {
     pub(crate) free: u64,
     /// Blocks that anybody may still reserve.
     pub(crate) available: u64,
-    /// Blocks kept for deletions and the checkpoint.
+    /// Blocks kept for what gives back as many as it takes.
     pub(crate) kept: u64,
+    /// Blocks that the kept ones lack.
+    pub(crate) kept_lacks: u64,
+    /// Blocks that will be free when the operations that freed them are valid.
+    pub(crate) freeing: u64,
     /// Wholly free segments.
     pub(crate) segments_free: u32,
     /// Segments of file data.
@@ -111,6 +115,8 @@ pub(crate) struct Space {
     available: Available,
     /// Live blocks.
     live: Counter,
+    /// Blocks freed by operations that have finished, less those settled since.
+    freeing: Counter,
     scrapes: Counter,
     summaries_lost: Counter,
     /// Replaced images whose blocks wait for [`Space::images_released`].
@@ -165,6 +171,7 @@ impl Space {
             partitions: Partitions::new(layout.journals, layout.segments),
             available: Available::new(core_count(), main_blocks, main_blocks - live),
             live: Counter::new(),
+            freeing: Counter::new(),
             scrapes: Counter::new(),
             summaries_lost: Counter::new(),
             images: Mutex::default(),
@@ -180,6 +187,11 @@ impl Space {
     /// Promises `blocks` blocks to the caller; `false` if there are not as many for this class.
     pub(crate) fn reserve(&self, core: CoreId, blocks: u32, class: OpClass) -> bool {
         self.available.take(core, u64::from(blocks), class)
+    }
+
+    /// Most blocks of class `Rewrite` that one caller should ask for.
+    pub(crate) fn rewrites_at_once(&self) -> u64 {
+        self.available.rewrites_at_once()
     }
 
     /// Gives a promise back that was not used.
@@ -244,7 +256,10 @@ impl Space {
         for effect in effects {
             let settled = match effect {
                 Effect::Live(run) => Ok(self.settle_live(run, now)),
-                Effect::Free(run) => self.settle_free(run, now),
+                Effect::Free(run) => {
+                    self.freeing.add(-i64::from(run.count));
+                    self.settle_free(run, now)
+                }
                 Effect::NidFree { .. } => continue,
             };
             match settled {
@@ -253,6 +268,11 @@ impl Space {
             }
         }
         self.available.give(current_core(), freed);
+    }
+
+    /// An operation has freed these blocks: they will come with its effects.
+    pub(crate) fn will_free(&self, run: Run) {
+        self.freeing.add(i64::from(run.count));
     }
 
     /// These blocks were placed; gives the number that is free at once.
@@ -403,6 +423,13 @@ impl Space {
         segment
     }
 
+    /// A log segment that no durable journal header lists is free again.
+    pub(crate) fn release_segment(&self, segment: SegNo) {
+        self.segments.with(segment, SegmentState::leave_log);
+        let blocks = u64::from(self.layout.segment_blocks);
+        self.available.give(current_core(), blocks);
+    }
+
     /// Sets the owner of an allocated block in its summary.
     pub(crate) fn set_owner(&self, block: BlockNo, owner: SummaryEntry) {
         self.set_owners(
@@ -463,17 +490,24 @@ impl Space {
         });
     }
 
+    /// Segments of log rings.
+    pub(crate) fn log_segments(&self) -> u32 {
+        self.segments.used_for(SegmentUse::Log)
+    }
+
     /// A few sums over few counters.
     pub(crate) fn statistics(&self) -> SpaceStatistics {
         let blocks = u64::from(self.layout.segment_blocks);
         let total = u64::from(self.layout.segments) * blocks;
-        let log = self.segments.used_for(SegmentUse::Log);
+        let log = self.log_segments();
         let count = |counter: &Counter| u64::try_from(counter.sum()).unwrap_or(0);
         SpaceStatistics {
             total,
             free: total.saturating_sub(count(&self.live) + u64::from(log) * blocks),
             available: self.available.normal(),
             kept: self.available.kept(),
+            kept_lacks: self.available.kept_lacks(),
+            freeing: count(&self.freeing),
             segments_free: self.segments.used_for(SegmentUse::Free),
             segments_data: self.segments.used_for(SegmentUse::Data),
             segments_node: self.segments.used_for(SegmentUse::Node),

@@ -2,8 +2,9 @@
 //!
 //! **Problem.** A buffered write must know at once whether its blocks will exist at write-back, and
 //! a global count of free blocks would be written by every core. **Structure.** The available
-//! blocks are split into a *stash* per core, one *pool*, and the *kept* blocks that only deletions
-//! and the checkpoint may take. A core takes from its stash with one atomic read-modify-write; an
+//! blocks are split into a *stash* per core, one *pool*, and the *kept* blocks, for what gives back
+//! as many blocks as it takes once it is valid and checkpointed: deletions, rewrites of pages and
+//! nodes that exist, the cleaner, the checkpoint. A core takes from its stash with one atomic read-modify-write; an
 //! empty stash is refilled in batches from the pool, then from the other stashes, under a lock, so
 //! that a refusal is exact. What comes back fills the kept blocks first, then the stash, then the
 //! pool. **Invariants.** Counts never go below zero. Sum of all counts + reservations held = blocks
@@ -23,7 +24,11 @@ const BATCH: u64 = 256;
 pub(crate) enum OpClass {
     /// Anything that adds.
     Normal,
-    /// Deletions, and the checkpoint: they must be possible on a full volume.
+    /// A dirty page whose slot has a block already. Half of the kept blocks, so that the operations
+    /// that write such pages back find the other half.
+    Rewrite,
+    /// Deletions, write-back of nodes that exist, and the checkpoint: they must be possible on a
+    /// full volume.
     Delete,
 }
 
@@ -35,7 +40,8 @@ pub(crate) struct Available {
     stashes: PerCore<AtomicU64>,
     /// As `stashes`, for all cores.
     pool: CachePadded<AtomicU64>,
-    /// As `stashes`, for deletions only. Below `kept_goal` only while the volume is full.
+    /// As `stashes`, for what gives back what it takes. Below `kept_goal` only while the volume is
+    /// full.
     kept: CachePadded<AtomicU64>,
     kept_goal: u64,
     /// Blocks a stash is filled up to; twice as many overflow into the pool.
@@ -110,9 +116,19 @@ impl Available {
         stashed + self.pool.load(Ordering::Relaxed)
     }
 
-    /// Kept for deletions.
+    /// Kept for what gives back what it takes.
     pub(crate) fn kept(&self) -> u64 {
         self.kept.load(Ordering::Relaxed)
+    }
+
+    /// A part of what class `Rewrite` may take, so that several callers can go on.
+    pub(crate) fn rewrites_at_once(&self) -> u64 {
+        (self.kept_goal / 8).max(2)
+    }
+
+    /// Blocks that the kept ones lack: what comes back goes there first.
+    pub(crate) fn kept_lacks(&self) -> u64 {
+        self.kept_goal.saturating_sub(self.kept())
     }
 
     /// Takes from all counts, the slow and exact way.
@@ -125,8 +141,13 @@ impl Available {
                 found += take_up_to(stash, blocks - found, 1);
             }
         }
-        if found < blocks && class == OpClass::Delete {
-            found += take_up_to(&self.kept, blocks - found, blocks - found);
+        let floor = match class {
+            OpClass::Normal => self.kept_goal,
+            OpClass::Rewrite => self.kept_goal / 2,
+            OpClass::Delete => 0,
+        };
+        if found < blocks {
+            found += take_above(&self.kept, floor, blocks - found);
         }
         if found == blocks {
             return true;
@@ -155,6 +176,13 @@ impl Available {
             }
         }
     }
+}
+
+/// Takes exactly `blocks`, if `floor` are left then, or nothing; gives how many.
+fn take_above(count: &AtomicU64, floor: u64, blocks: u64) -> u64 {
+    let take = |have: u64| have.checked_sub(blocks).filter(|&left| left >= floor);
+    let taken = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+    taken.map_or(0, |_| blocks)
 }
 
 /// Takes exactly `blocks` or nothing.

@@ -293,6 +293,15 @@ impl SegmentState {
         self.sit_dirty = true;
     }
 
+    /// The segment has left its ring, and no durable header lists it: all of it is free.
+    pub(crate) fn leave_log(&mut self) {
+        assert!(self.role == Role::Log, "a segment that is in no ring");
+        self.allocated = Bitmap::EMPTY;
+        self.role = Role::Closed;
+        self.cursor = 0;
+        self.sit_dirty = true;
+    }
+
     /// Notes the owner of block `index` for the summary.
     pub(crate) fn set_owner(&mut self, index: u32, owner: SummaryEntry, segment_blocks: u32) {
         assert!(self.role != Role::Log, "an owner for a block of a log");

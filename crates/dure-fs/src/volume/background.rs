@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use dure_journal::JournalId;
+use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::{Arc, Condvar, Mutex, Weak, clock, thread};
 
 use super::{Background, Volume};
@@ -16,6 +17,8 @@ use crate::units::journal_id;
 #[derive(Debug, Default)]
 pub(super) struct Flusher {
     inner: Arc<Inner>,
+    /// Handles there had been at the end of the last round. Used by rounds only: Relaxed.
+    handles: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -130,7 +133,7 @@ impl Volume {
     }
 
     /// One round: writes access times and old pages back, commits, and checkpoints when logs or
-    /// dirty nodes ask for it.
+    /// dirty nodes ask for it. A volume at rest gives back what its logs have grown by.
     ///
     /// # Errors
     /// The first failure.
@@ -139,6 +142,9 @@ impl Volume {
         self.write_access_times();
         self.write_back_all()?;
         self.commit_all()?;
+        if self.is_at_rest() {
+            self.give_logs_back()?;
+        }
         if self.wants_checkpoint() {
             self.checkpoint()?;
         }
@@ -147,6 +153,13 @@ impl Volume {
             self.clean(self.cleaning_goal())?;
         }
         Ok(())
+    }
+
+    /// Whether nothing has joined a log since the last round.
+    fn is_at_rest(&self) -> bool {
+        let handles = self.journal().counters().handles;
+        let before = self.background.handles.swap(handles, Ordering::Relaxed);
+        before == handles
     }
 
     /// Whether some log is half full, or a quarter of the node cache is dirty: before operations

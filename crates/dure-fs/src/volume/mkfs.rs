@@ -22,7 +22,7 @@ use crate::space::{OpClass, Space};
 use crate::units::{BlockNo, Ino, Nid, to_u64, to_usize};
 
 /// Log segments each journal begins with.
-pub(super) const RING_SEGMENTS: u32 = 2;
+pub(crate) const RING_SEGMENTS: u32 = 2;
 
 impl FileSystem {
     /// Makes a volume on `device`, destroying what it holds.

@@ -16,6 +16,7 @@ mod mkfs;
 mod mount;
 mod options;
 mod recovered;
+mod room;
 mod rules;
 mod service;
 mod statistics;
@@ -25,6 +26,7 @@ mod tests;
 pub use activity::Activity;
 pub use journals::{JournalInfo, JournalsInfo, LoggedCounts, RecoveryPlan};
 pub(crate) use memory::Backlog;
+pub(crate) use mkfs::RING_SEGMENTS;
 #[cfg(test)]
 pub(crate) use mount::read_layout;
 pub(crate) use mount::{check_numbers, impossible_count, log_layout, read_header};

@@ -1,8 +1,8 @@
 //! What every module asks the volume for: time, place, room, durability, and the fail-stop.
 
-use dure_journal::{BeginError, CommitError, Handle, Journal, Stall, StopCause, StopReason};
+use dure_journal::{BeginError, CommitError, Handle, Journal, StopCause, StopReason};
+use dure_sync::CoreId;
 use dure_sync::atomic::Ordering;
-use dure_sync::{CoreId, clock};
 
 use super::{FileSystem, RecordPolicy, Settler, Volume, partition_of};
 use crate::error::{Error, Result};
@@ -10,7 +10,6 @@ use crate::format::inode::Time;
 use crate::format::node::NodeImage;
 use crate::node::{Node, NodeRef, NodeRole};
 use crate::op::OpKind;
-use crate::space::OpClass;
 use crate::units::{BLOCK_BYTES, Ino, Mark, Nid};
 use dure_block::Lba;
 
@@ -216,37 +215,6 @@ impl Volume {
                 return Ok(node);
             }
         }
-    }
-
-    /// Reserves blocks for the partition of `core`; commits pending frees before it gives up. The
-    /// caller holds no inode lock.
-    ///
-    /// # Errors
-    /// `NoSpace`, or what the commit reports.
-    pub(crate) fn reserve_blocks(&self, core: CoreId, blocks: u32, class: OpClass) -> Result<()> {
-        if blocks == 0 || self.space.reserve(core, blocks, class) {
-            return Ok(());
-        }
-        let start = clock::monotonic_ns();
-        let found = self.free_and_reserve(core, blocks, class);
-        let waited = clock::monotonic_ns().saturating_sub(start);
-        self.journal().stalled(core, Stall::Checkpoint, waited);
-        if found? {
-            return Ok(());
-        }
-        Err(Error::NoSpace { what: "blocks" })
-    }
-
-    /// Brings about what frees blocks, then tries again to reserve some.
-    fn free_and_reserve(&self, core: CoreId, blocks: u32, class: OpClass) -> Result<bool> {
-        // Freed blocks count only when the transaction that freed them is valid, freed images when
-        // the checkpoint that replaced them is complete: bring both about before saying no.
-        self.commit_all()?;
-        if self.space.reserve(core, blocks, class) {
-            return Ok(true);
-        }
-        self.checkpoint()?;
-        Ok(self.space.reserve(core, blocks, class))
     }
 
     /// Opens a handle; `room` says what to do when the log is full.

@@ -211,12 +211,15 @@ impl<S: Settle> Journal<S> {
         self.begin_reserved(core, bytes_max, buffers_max * self.image_cost())
     }
 
-    /// Whether the empty log of `id` has room for such a handle.
+    /// Segments of a ring whose empty log has room for such a handle.
     #[must_use]
-    pub fn fits(&self, id: JournalId, bytes_max: usize, buffers_max: u32) -> bool {
-        let segments = i64::from(to_u32(self.log(id).writer.lock().ring.segments().len()));
+    pub fn segments_for(&self, bytes_max: usize, buffers_max: u32) -> u32 {
         let bytes = to_u32(bytes_max) + HANDLE_BYTES + buffers_max * self.image_cost();
-        (segments - 1) * self.usable() >= i64::from(bytes)
+        let segments = i64::from(bytes)
+            .cast_unsigned()
+            .div_ceil(self.usable().cast_unsigned());
+        // One more, which is being written.
+        1 + u32::try_from(segments).expect("fewer than bytes")
     }
 
     fn lock_all(&self) -> Guards<'_, S::Effect> {

@@ -34,19 +34,20 @@ fn a_new_segment_is_used_after_those_that_wait() {
 }
 
 #[test]
-fn only_a_free_segment_at_the_end_leaves_and_two_stay() {
+fn a_free_segment_leaves_and_the_last_takes_its_index() {
     let mut ring = ring();
     ring.enter_next();
     ring.enter_next();
-    assert_eq!(ring.remove_last(), None, "the head is in it");
+    assert_eq!(ring.remove_free(), None, "all are in use");
     ring.release_before(2);
+    // The head is in the last of the list, which becomes the second.
+    assert_eq!(ring.remove_free(), Some((Lba::new(200), 2, 1)));
+    assert_eq!(ring.segments(), [Lba::new(100), Lba::new(300)]);
+    assert_eq!((ring.head(), ring.head_lba()), ((1, 0), Lba::new(300)));
+    assert_eq!(ring.free_count(), 1);
+    assert_eq!(ring.remove_free(), None, "two stay");
     ring.enter_next();
-    ring.release_before(0);
-    assert_eq!(ring.remove_last(), Some(Lba::new(300)));
-    assert_eq!((ring.free_count(), ring.segments().len()), (1, 2));
-    assert_eq!(ring.remove_last(), None, "two stay");
-    ring.enter_next();
-    assert_eq!(ring.head_lba(), Lba::new(200));
+    assert_eq!(ring.head_lba(), Lba::new(100));
 }
 
 #[test]

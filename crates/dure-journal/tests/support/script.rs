@@ -111,7 +111,7 @@ impl Run {
             Step::Move(from, to) => {
                 let [from, to] = [from, to].map(|id| JournalId::new(id).unwrap());
                 let journal = &self.buffers.journal;
-                if let Some(segment) = journal.shrink(from).unwrap() {
+                for segment in journal.shrink(from, 1).unwrap() {
                     journal.grow(to, segment).unwrap();
                     self.moved += 1;
                 }

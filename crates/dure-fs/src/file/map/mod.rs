@@ -17,9 +17,11 @@ pub(crate) mod path;
 #[cfg(test)]
 mod path_tests;
 mod read;
+pub(crate) mod room;
 
 pub use path::FILE_BYTES_MAX;
 
 pub(crate) use edit::MapEdit;
 pub(crate) use free::FREE_NODES_MAX;
 pub(crate) use read::MapReader;
+pub(crate) use room::{NodePlaces, NodeRoom};

@@ -114,20 +114,14 @@ impl<'v> MapReader<'v> {
         self.slots = None;
     }
 
-    /// How many nodes from the leaf of `page` upwards do not exist yet.
-    ///
-    /// # Errors
-    /// As [`MapReader::slot`].
-    pub(crate) fn missing_nodes(&mut self, record: &InodeRecord, page: u64) -> Result<u32> {
-        let needed = path::height_for(page);
+    /// The height of the tree, 0 when there is none.
+    pub(super) fn height(&self, record: &InodeRecord) -> Result<u32> {
+        check_root(record)
+    }
+
+    /// How many nodes from the leaf of `page` upwards do not exist, in a tree that reaches it.
+    pub(super) fn missing_levels(&self, record: &InodeRecord, page: u64) -> Result<u32> {
         let height = check_root(record)?;
-        if needed == 0 {
-            return Ok(0);
-        }
-        if needed > height {
-            // New roots above the old one, and a new branch down to the leaf.
-            return Ok(needed - height + needed);
-        }
         let mut nid = Nid(record.map_root.get());
         for level in (2..=height).rev() {
             nid = child(self.volume, record, nid, ChildPlace::toward(page, level))?;

@@ -15,4 +15,4 @@ mod tests;
 
 pub(crate) use budget::CacheBudget;
 pub(crate) use frame::{Fill, Frame, FramePool, Page};
-pub(crate) use store::{Missing, PageStore};
+pub(crate) use store::PageStore;

@@ -9,6 +9,8 @@ mod logged;
 mod lost_pages;
 mod races;
 mod random;
+mod room;
+mod room_crashes;
 mod shared;
 mod simple;
 mod unplaced;
