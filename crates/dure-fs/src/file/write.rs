@@ -278,7 +278,7 @@ impl Volume {
         (offset, source): (u64, Source<'_>),
         stamp: Stamp,
     ) -> Result<usize> {
-        let mut done = 0;
+        let (mut done, last) = (0, offset + to_u64(source.len()));
         let mut step = match room {
             Room::Part => STEP_PAGES,
             Room::Whole => WHOLE_PAGES,
@@ -298,7 +298,11 @@ impl Volume {
             match self.write_step(inode, range, Place::At(at), part, stamp) {
                 Ok((_, written)) => done += written,
                 // The last free blocks may do for a part.
-                Err(Error::NoSpace { .. }) if room == Room::Part && step > 1 => step /= 4,
+                Err(Error::NoSpace { .. })
+                    if step > 1 && (room == Room::Part || self.is_rewrite(inode, at, last)) =>
+                {
+                    step /= 4;
+                }
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
             }
@@ -378,6 +382,13 @@ impl Volume {
             });
         }
         self.grant(want, OpClass::Rewrite)
+    }
+
+    /// Whether a write to these bytes only rewrites pages, each of which finds room by itself.
+    fn is_rewrite(&self, inode: &Inode, start: u64, end: u64) -> bool {
+        let pages = start / BLOCK_BYTES_U64..end.div_ceil(BLOCK_BYTES_U64);
+        let state = inode.state.write();
+        self.all_mapped(&state, pages).unwrap_or(false)
     }
 
     /// Whether every page of the range that is not dirty has a block, which a rewrite gives back.

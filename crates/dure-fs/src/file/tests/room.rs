@@ -140,6 +140,26 @@ fn pages_that_exist_are_rewritten_on_a_full_volume_again_and_again() {
 }
 
 #[test]
+fn a_whole_write_of_pages_that_exist_finds_room_on_a_full_volume() {
+    let world = World::new(4096, 4 << 20);
+    let fs = world.mount();
+    let (inode, other) = (file(&fs), nth_file(&fs, 1));
+    fs.allocate(&inode, AllocateMode::Extend, 0, 256 * PAGE)
+        .unwrap();
+    fill(&fs, &other);
+    for life in 1..3 {
+        let bytes: Vec<u8> = (0..256).flat_map(|page| page_of(page, life)).collect();
+        let done = fs.write_whole(&inode, 0, &bytes, Stamp::Set);
+        assert_eq!(done.unwrap(), bytes.len());
+        fs.fsync(&inode, SyncScope::All).unwrap();
+    }
+    // One page more has no block.
+    let longer = fs.write_whole(&inode, 100 * PAGE, &[1; 157 * 4096], Stamp::Set);
+    assert!(matches!(longer, Err(Error::NoSpace { .. })), "{longer:?}");
+    same(&fs, &inode, 256, |_| 2, "whole");
+}
+
+#[test]
 fn pages_far_apart_bring_their_map_along() {
     // A page in each leaf: as many nodes as pages.
     let world = World::new(4096, 8 << 20);
