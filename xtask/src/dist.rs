@@ -26,12 +26,15 @@ pub(crate) struct Dist {
 }
 
 /// The name by which a tool of the system calls a subcommand.
-const NAMES: [(&str, Option<&str>); 4] = [
+const NAMES: [(&str, Option<&str>); 6] = [
     ("mkfs.dure", Some("mkfs")),
     ("mount.dure", Some("mount")),
     ("fsck.dure", Some("check")),
     // mount(8) of type fuse.dure; the page of mount.dure describes it.
     ("mount.fuse.dure", None),
+    // umount(8), the same way.
+    ("umount.dure", Some("umount")),
+    ("umount.fuse.dure", None),
 ];
 
 const COMPLETIONS: [(Shell, &str); 3] = [
@@ -126,7 +129,10 @@ fn manual(folder: &Path) -> Result<()> {
         fs::write(system.join(format!("{name}.8")), text)?;
     }
     // As manual pages do it: the one page under both names.
-    fs::write(system.join("mount.fuse.dure.8"), ".so man8/mount.dure.8\n")?;
+    for name in ["mount", "umount"] {
+        let page = format!(".so man8/{name}.dure.8\n");
+        fs::write(system.join(format!("{name}.fuse.dure.8")), page)?;
+    }
     Ok(())
 }
 

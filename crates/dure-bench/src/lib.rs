@@ -25,6 +25,7 @@ pub mod measure;
 pub mod medium;
 pub mod micro;
 pub mod options;
+pub mod print;
 mod random;
 pub mod recovery;
 pub mod report;

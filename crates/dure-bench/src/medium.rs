@@ -75,11 +75,15 @@ fn file_in(place: &Path, bytes: u64) -> Result<(TempDir, PathBuf)> {
         .tempdir_in(place)
         .with_context(|| place.display().to_string())?;
     let path = files.path().join("image");
-    dure_block::file::create_image(
+    let whole = dure_block::file::Allocation::Preallocated;
+    let options = dure_block::file::OpenOptions::default();
+    // Opened again by whoever measures it.
+    drop(dure_block::file::create_image(
         &path,
         bytes / 4096,
-        dure_block::file::Allocation::Preallocated,
-    )?;
+        whole,
+        options,
+    )?);
     Ok((files, path))
 }
 
@@ -148,9 +152,8 @@ impl Drop for Medium {
     }
 }
 
-#[expect(clippy::print_stderr, reason = "a drop has nobody to report to")]
 fn say_left_behind(path: &Path, error: &anyhow::Error) {
-    eprintln!("{} stays behind: {error:#}", path.display());
+    crate::note!("{} stays behind: {error:#}", path.display());
 }
 
 /// A file system on a medium, mounted.

@@ -149,11 +149,12 @@ pub enum Error {
         path: PathBuf,
     },
     /// The image file is in use by another process.
-    #[error("{}: in use by another process (it holds the exclusive lock on the file)",
-        path.display())]
+    #[error("{}: in use by {holder}, which holds the lock on the file", path.display())]
     Locked {
         /// The image file.
         path: PathBuf,
+        /// Process and command, as far as the kernel tells.
+        holder: String,
     },
     /// The file could not be opened, made or sized.
     #[error("{}: cannot {action}: {os}", path.display())]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use dure_fs::Owner;
 
 use crate::size::Size;
 
@@ -173,10 +174,25 @@ pub struct Mkfs {
     /// Allocate the blocks of a new image file now.
     #[arg(long)]
     pub preallocate: bool,
+    /// Who owns the root directory: numbers of a user and a group [default: who calls].
+    #[arg(long, value_name = "UID[:GID]", value_parser = owner)]
+    pub owner: Option<Owner>,
+}
+
+fn owner(text: &str) -> Result<Owner, String> {
+    let number = |text: &str| {
+        let number = text.parse::<u32>().ok().filter(|id| *id != u32::MAX);
+        number.ok_or_else(|| format!("'{text}' is not the number of a user or group"))
+    };
+    let (uid, gid) = text.split_once(':').unwrap_or((text, text));
+    Ok(Owner {
+        uid: number(uid)?,
+        gid: number(gid)?,
+    })
 }
 
 /// `dure mount`.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub struct Mount {
     /// A block device or image file.
     pub volume: PathBuf,
@@ -201,8 +217,11 @@ pub struct Mount {
     /// default), node_lock=mutex|rwsem|optimistic (who reads a node of metadata has it alone,
     /// shares it, or copies and looks whether it changed), trace=EVENTS (keep so many events of the
     /// journals per core, for `dure top --trace`), recover=whole|tolerate (if synced changes are
-    /// missing in the logs: refuse, or show the rest, read-only), allow_other, uid=N, gid=N. Those of mount(8)
-    /// that mean nothing here (auto, user, _netdev, x-...) are accepted.
+    /// missing in the logs: refuse, or show the rest, read-only), allow_other; uid=N, gid=N (all files show this
+    /// owner, and none can be given another). The generic ones of mount(8): ro, nosuid, nodev (both
+    /// unless root says suid, dev), noexec, sync, dirsync, nodiratime, nosymfollow, lazytime,
+    /// silent; remount,ro and the like with a mounted directory. Those that are mount(8)'s own
+    /// (auto, user, _netdev, x-...) are accepted.
     #[arg(
         short = 'o',
         long = "options",
@@ -213,9 +232,21 @@ pub struct Mount {
     /// Serve in the foreground until unmounted, SIGINT or SIGTERM.
     #[arg(long)]
     pub foreground: bool,
-    /// The file system type that mount(8) passes; ignored.
-    #[arg(short = 't', hide = true)]
+    /// The file system type, as mount(8) passes it.
+    #[arg(short = 't', hide = true, value_parser = ["dure", "fuse.dure", "fuseblk.dure"])]
     pub kind: Option<String>,
+    /// Do everything but the mount, and change nothing.
+    #[arg(short = 'f', long)]
+    pub fake: bool,
+    /// Leave out options that are not known, with a warning.
+    #[arg(short = 's', long)]
+    pub sloppy: bool,
+    /// Say what was mounted.
+    #[arg(short = 'v', long)]
+    pub verbose: bool,
+    /// Keep no list of mounts, as mount(8) passes it: the kernel keeps it.
+    #[arg(short = 'n', hide = true)]
+    pub no_list: bool,
 }
 
 /// `dure umount`.
@@ -365,6 +396,9 @@ pub struct Rm {
     /// Directories with all they hold.
     #[arg(long, short)]
     pub recursive: bool,
+    /// Also all that the root directory holds.
+    #[arg(long)]
+    pub no_preserve_root: bool,
 }
 
 /// `dure mkdir`.

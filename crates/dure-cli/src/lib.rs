@@ -8,8 +8,6 @@
 //! **Invariants.** Results go to standard output, everything else to standard error. An error is
 //! one line: what, where, what to do. Nothing is left half made.
 
-#![expect(clippy::print_stdout, reason = "printing is what a command does")]
-
 pub mod args;
 mod command;
 pub mod exit;
@@ -24,6 +22,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
+use dure_bench::{note, print};
 
 use args::{Args, Command};
 
@@ -44,17 +43,18 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
         }
     };
     let checking = matches!(args.command, Command::Check(_));
-    match run(args.command) {
-        Ok(code) => ExitCode::from(code),
+    let status = print::until_closed(|| match run(args.command) {
+        Ok(code) => code,
         Err(error) => {
-            eprintln!("dure: {}", message(&error));
-            ExitCode::from(if checking {
+            note!("dure: {}", message(&error));
+            if checking {
                 exit::CHECK_FAILED
             } else {
                 exit::FAILED
-            })
+            }
         }
-    }
+    });
+    ExitCode::from(status)
 }
 
 /// The error and its causes on one line; a cause that the text in front of it already tells is left

@@ -2,27 +2,77 @@
 
 use std::path::{Path, PathBuf};
 
-/// The volume mounted on `directory`, from the kernel's list of mounts.
-pub(crate) fn source_of(directory: &Path) -> Option<PathBuf> {
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-    // As it was typed, first: to resolve the path may ask a server that hangs.
-    listed(&mounts, directory).or_else(|| listed(&mounts, &directory.canonicalize().ok()?))
+/// A mount, as the kernel lists it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Listed {
+    /// What is mounted.
+    pub(crate) source: PathBuf,
+    /// On which directory.
+    pub(crate) directory: PathBuf,
+    /// The file system's type.
+    pub(crate) kind: String,
+    /// Options of this mount: `rw`, `nosuid`.
+    pub(crate) options: Vec<String>,
+    /// Options of the file system behind it: `rw`, `user_id=0`.
+    pub(crate) super_options: Vec<String>,
 }
 
-fn listed(mounts: &str, directory: &Path) -> Option<PathBuf> {
-    // The last mount on a directory is the one that umount(2) ends.
-    mounts.lines().rev().find_map(|line| parse(line, directory))
+impl Listed {
+    /// Whether dure serves it.
+    pub(crate) fn is_dure(&self) -> bool {
+        matches!(self.kind.as_str(), "fuse.dure" | "fuseblk.dure")
+    }
+
+    /// The user whose process serves it.
+    pub(crate) fn user(&self) -> Option<u32> {
+        let mut options = self.super_options.iter();
+        options.find_map(|option| option.strip_prefix("user_id=")?.parse().ok())
+    }
+}
+
+/// All mounts; the last one on a directory is the one that umount(2) ends.
+pub(crate) fn all() -> Vec<Listed> {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    mounts.lines().filter_map(parse).collect()
+}
+
+/// What dure serves on `directory`.
+pub(crate) fn on(directory: &Path) -> Option<Listed> {
+    let mounts = all();
+    let listed = |directory: &Path| {
+        let mut mounts = mounts.iter().rev();
+        mounts.find(|mount| mount.directory == directory && mount.is_dure())
+    };
+    // As it was typed, first: to resolve the path may ask a server that hangs.
+    let found = listed(directory).or_else(|| listed(&directory.canonicalize().ok()?));
+    found.cloned()
+}
+
+/// The volume mounted on `directory`.
+pub(crate) fn source_of(directory: &Path) -> Option<PathBuf> {
+    on(directory).map(|mount| mount.source)
+}
+
+/// Whether the volume at `path` is mounted, by whatever file system.
+pub(crate) fn is_mounted(path: &Path) -> bool {
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    all().iter().any(|mount| mount.source == path)
 }
 
 /// `36 35 98:0 / /mnt/point rw,relatime - fuse.dure /path/v.img rw,...`; spaces are written
 /// `\\040`.
-fn parse(line: &str, directory: &Path) -> Option<PathBuf> {
+fn parse(line: &str) -> Option<Listed> {
     let (place, kind) = line.split_once(" - ")?;
-    let at = unescape(place.split(' ').nth(4)?);
+    let mut place = place.split(' ').skip(4);
     let mut kind = kind.split(' ');
-    let is_dure = matches!(kind.next()?, "fuse.dure" | "fuseblk.dure");
-    let source = unescape(kind.next()?);
-    (is_dure && Path::new(&at) == directory).then(|| PathBuf::from(source))
+    let words = |text: &str| text.split(',').map(str::to_owned).collect();
+    Some(Listed {
+        directory: unescape(place.next()?).into(),
+        options: words(place.next()?),
+        kind: kind.next()?.to_owned(),
+        source: unescape(kind.next()?).into(),
+        super_options: words(kind.next()?),
+    })
 }
 
 fn unescape(text: &str) -> String {
@@ -44,12 +94,14 @@ mod tests {
     #[test]
     fn the_source_of_a_mount_is_found() {
         let line =
-            "36 35 0:41 / /mnt/a\\040b rw,relatime shared:1 - fuse.dure /v/x.img rw,user_id=0";
-        assert_eq!(parse(line, Path::new("/mnt/a b")), Some("/v/x.img".into()));
-        assert_eq!(parse(line, Path::new("/mnt/a")), None);
-        assert_eq!(
-            parse(&line.replace("fuse.dure", "ext4"), Path::new("/mnt/a b")),
-            None
-        );
+            "36 35 0:41 / /mnt/a\\040b rw,relatime shared:1 - fuse.dure /v/x.img rw,user_id=1000";
+        let found = parse(line).unwrap();
+        assert_eq!(found.source, Path::new("/v/x.img"));
+        assert_eq!(found.directory, Path::new("/mnt/a b"));
+        assert!(found.is_dure());
+        assert_eq!(found.user(), Some(1000));
+        assert_eq!(found.options, ["rw", "relatime"]);
+        assert!(!parse(&line.replace("fuse.dure", "ext4")).unwrap().is_dure());
+        assert_eq!(parse("nonsense"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! `mkfs.dure`, `mount.dure`, `mount.fuse.dure` and `fsck.dure`: the names by which mkfs(8),
+//! `mkfs.dure`, `mount.dure`, `mount.fuse.dure`, `umount.dure` and `fsck.dure`: the names by which mkfs(8),
 //! mount(8) and fsck(8) call us, and the options they pass.
 
 use std::ffi::OsString;
@@ -16,19 +16,21 @@ pub fn expand(argv: Vec<OsString>) -> Vec<OsString> {
     let command = match called.as_deref() {
         Some("mkfs.dure") => "mkfs",
         Some("mount.dure" | "mount.fuse.dure") => "mount",
+        Some("umount.dure" | "umount.fuse.dure") => "umount",
         Some("fsck.dure") => return fsck(rest),
         _ => return std::iter::once("dure".into()).chain(rest).collect(),
     };
     let head = ["dure".into(), command.into()];
     match command {
-        "mount" => head.into_iter().chain(mount(rest)).collect(),
+        "umount" => head.into_iter().chain(umount(rest)).collect(),
         _ => head.into_iter().chain(rest).collect(),
     }
 }
 
-/// mount(8) passes `-n`, `-s`, `-v` and `-f`, which mean nothing here, and repeats `-o`.
-fn mount(rest: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
-    rest.filter(|arg| !matches!(arg.to_str(), Some("-n" | "-s" | "-v" | "-f")))
+/// umount(8) passes `-l` (lazy), which is ours too, and `-n`, `-f`, `-r`, `-v`, which are not: the
+/// kernel keeps the list of mounts, and no server is left behind by force.
+fn umount(rest: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
+    rest.filter(|arg| !matches!(arg.to_str(), Some("-n" | "-f" | "-r" | "-v")))
 }
 
 /// fsck(8) passes `-a` or `-p` (repair what is safe), `-y` (the same here), `-n` (repair nothing),
@@ -76,8 +78,8 @@ mod tests {
         );
         assert_eq!(expanded(&["fsck.dure", "-n", "v"]), ["dure", "check", "v"]);
         assert_eq!(
-            expanded(&["mount.dure", "-n", "v", "m"]),
-            ["dure", "mount", "v", "m"]
+            expanded(&["umount.fuse.dure", "m", "-n", "-l"]),
+            ["dure", "umount", "m", "-l"]
         );
     }
 }

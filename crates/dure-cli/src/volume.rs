@@ -1,13 +1,23 @@
 //! Opening the device or image file a command names.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use dure::Volume;
-use dure_block::file::{self, OpenOptions, open_file};
-use dure_block::{Device, share};
+use dure_bench::note;
+use dure_block::file::{self, DeviceClaim, FileDevice, OpenOptions, Sharing, open_file};
+use dure_block::{Device, Error, share};
 use dure_fs::MountOptions;
-use dure_sync::Arc;
+use dure_sync::{Arc, clock, thread};
+
+use crate::mounts;
+
+/// How long a command waits for a volume that is in use but mounted nowhere: after umount(8) has
+/// returned, its server still writes back and closes.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// From so long on it says so.
+const TELL_AFTER: Duration = Duration::from_millis(300);
 
 /// How a command wants the volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,16 +28,22 @@ pub(crate) enum Access {
     Write,
 }
 
+/// What keeps others out.
+pub(crate) fn exclusively(access: Access) -> OpenOptions {
+    OpenOptions {
+        read_only: access == Access::Read,
+        ..OpenOptions::default()
+    }
+}
+
 /// The device behind `path`, for this process alone.
 pub(crate) fn device(path: &Path, access: Access) -> Result<Arc<dyn Device>> {
-    let read_only = access == Access::Read;
-    let options = OpenOptions {
-        read_only,
-        exclusive: true,
-        ..OpenOptions::default()
-    };
-    let device = open_file(path, options)?;
-    Ok(share(device))
+    Ok(share(file_device(path, access)?))
+}
+
+/// The same before it is shared.
+pub(crate) fn file_device(path: &Path, access: Access) -> Result<FileDevice> {
+    patiently(path, || open_file(path, exclusively(access)))
 }
 
 /// A block device that is about to be mounted as `fuseblk`: the device, and this process's
@@ -35,20 +51,42 @@ pub(crate) fn device(path: &Path, access: Access) -> Result<Arc<dyn Device>> {
 pub(crate) fn claimed_block_device(
     path: &Path,
     access: Access,
-) -> Result<(Arc<dyn Device>, file::FileDevice)> {
-    let read_only = access == Access::Read;
-    let claim = OpenOptions {
-        read_only: true,
-        exclusive: true,
-        ..OpenOptions::default()
-    };
-    let claim = open_file(path, claim)?;
-    let options = OpenOptions {
-        read_only,
-        exclusive: false,
-        ..OpenOptions::default()
-    };
-    Ok((share(open_file(path, options)?), claim))
+) -> Result<(Arc<dyn Device>, DeviceClaim)> {
+    patiently(path, || {
+        let claim = DeviceClaim::take(path)?;
+        let options = OpenOptions {
+            sharing: Sharing::Kernel,
+            ..exclusively(access)
+        };
+        Ok((share(open_file(path, options)?), claim))
+    })
+}
+
+/// Opens until the volume is not in use any more, for a while if it is mounted nowhere.
+fn patiently<T>(path: &Path, open: impl Fn() -> dure_block::Result<T>) -> Result<T> {
+    let start = clock::monotonic_ns();
+    let mut told = false;
+    loop {
+        let error = match open() {
+            Ok(opened) => return Ok(opened),
+            Err(error) if is_in_use(&error) => error,
+            Err(error) => return Err(error.into()),
+        };
+        let waited = Duration::from_nanos(clock::monotonic_ns() - start);
+        if waited >= PATIENCE || mounts::is_mounted(path) {
+            return Err(error.into());
+        }
+        if waited >= TELL_AFTER && !told {
+            note!("dure: {error}; waiting for it");
+            told = true;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Whether somebody else has it open.
+pub(crate) fn is_in_use(error: &Error) -> bool {
+    matches!(error, Error::Busy { .. } | Error::Locked { .. })
 }
 
 /// The volume behind `path`, mounted in this process.
@@ -74,4 +112,4 @@ pub(crate) fn is_block_device(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|data| data.file_type().is_block_device())
 }
 
-pub(crate) use file::{Allocation, create_image};
+pub(crate) use file::{Allocation, create_image, resize_image};

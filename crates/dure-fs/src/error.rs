@@ -81,6 +81,12 @@ pub enum Error {
         /// The first failure.
         reason: String,
     },
+    /// Another process mounted the volume meanwhile.
+    #[error(
+        "another process has mounted the volume meanwhile, by another name or device; this mount writes nothing \
+         more (unmount both, then run `dure check`)"
+    )]
+    TakenOver,
     /// The volume was mounted read-only.
     #[error("the volume is mounted read-only")]
     ReadOnly,
@@ -175,7 +181,7 @@ impl Error {
             Error::Corrupt { .. } | Error::Block(_) | Error::Journal(_) => 5,
             Error::LogHole(_) | Error::Unplaced { .. } => 5,
             Error::TooSmall { .. } | Error::NoSpace { .. } => 28,
-            Error::Stopped { .. } | Error::ReadOnly => 30,
+            Error::Stopped { .. } | Error::ReadOnly | Error::TakenOver => 30,
             Error::NotPermitted(_) => 1,
             Error::Exists => 17,
             Error::NotFound => 2,

@@ -38,6 +38,17 @@ pub struct FormatOptions {
     pub segment_blocks: Option<u32>,
     /// Identity; `None`: random.
     pub uuid: Option<[u8; 16]>,
+    /// Who owns the root directory.
+    pub owner: Owner,
+}
+
+/// User and group of an inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Owner {
+    /// The user.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
 }
 
 /// A validated superblock in plain numbers. No public constructor but [`Layout::plan`] and

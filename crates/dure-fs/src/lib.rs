@@ -33,7 +33,7 @@ pub use dure_journal::{
 pub use error::{Error, Result};
 pub use file::{AllocateMode, Extents, FILE_BYTES_MAX, ReadMode, SeekTarget, Stamp, SyncScope};
 pub use inode::{Attributes, InodeRef, NewInode, Permissions, SetAttributes, SetTime};
-pub use layout::{FormatOptions, Layout};
+pub use layout::{FormatOptions, Layout, Owner};
 pub use namespace::{DirectoryEntry, EntryBatch, FileKind, InodeId, Peek, RenameMode};
 pub use node::NodeLock;
 pub use op::OpKind;

@@ -1,5 +1,7 @@
 //! The calls of a session that move and remove names.
 
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use dure_fs::units::Ino;
@@ -12,6 +14,15 @@ use crate::path::Last;
 use crate::permission::{self, Access};
 use crate::session::Session;
 use crate::walk::{self, Place};
+
+/// A directory that is being emptied.
+struct Emptying {
+    dir: InodeRef,
+    /// What it is called.
+    name: Vec<u8>,
+    /// What is left in it.
+    names: Vec<Vec<u8>>,
+}
 
 impl Session {
     /// Checks that the caller may take the name of `victim` out of `dir`.
@@ -89,21 +100,81 @@ impl Session {
         remove().at("remove directory", path)
     }
 
-    /// Removes a directory with everything in it; symbolic links are removed, not followed.
+    /// Removes a directory with everything in it; symbolic links are removed, not followed, also
+    /// where somebody puts one in the place of a directory meanwhile. The root stays, empty, and
+    /// that is the error `EBUSY`.
     ///
     /// # Errors
     /// The first failure; what was removed until then is gone.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        for entry in self.read_dir(path)? {
-            let entry = entry?;
-            let below = path.join(entry.file_name());
-            match entry.kind() {
-                FileKind::Directory => self.remove_dir_all(&below)?,
-                _ => self.remove_file(&below)?,
+        let remove = || {
+            let place = self.place(path)?;
+            match place.last {
+                Last::Name(name) => self.remove_tree(&place.dir, name),
+                Last::Dot => Err(Errno::INVAL.into()),
+                Last::DotDot => Err(Errno::NOTEMPTY.into()),
+                Last::Root => {
+                    self.empty(&place.dir)?;
+                    Err(Errno::BUSY.into())
+                }
+            }
+        };
+        remove().at("remove directory", path)
+    }
+
+    /// Removes the directory `name` of `dir`.
+    fn remove_tree(&self, dir: &InodeRef, name: &[u8]) -> walk::Result<()> {
+        let victim = self.walk().lookup(dir, name)?.ok_or(Errno::NOENT)?;
+        if victim.kind() != FileKind::Directory {
+            return Err(Errno::NOTDIR.into());
+        }
+        self.empty(&victim)?;
+        self.check_delete(dir, &victim)?;
+        drop(victim);
+        Ok(self.fs().rmdir(dir, name)?)
+    }
+
+    /// Removes what is in `top`. Directories are held by what they are, not by a path, and without
+    /// recursion: a tree may be deep.
+    fn empty(&self, top: &InodeRef) -> walk::Result<()> {
+        let mut way = vec![self.emptying(top.clone(), Vec::new())?];
+        let mut above = BTreeSet::from([top.ino()]);
+        while let Some(at) = way.last_mut() {
+            if let Some(name) = at.names.pop() {
+                let victim = self.walk().lookup(&at.dir, &name)?.ok_or(Errno::NOENT)?;
+                if victim.kind() == FileKind::Directory {
+                    if !above.insert(victim.ino()) {
+                        // Only on a damaged volume.
+                        return Err(Errno::LOOP.into());
+                    }
+                    way.push(self.emptying(victim, name)?);
+                    continue;
+                }
+                self.check_delete(&at.dir, &victim)?;
+                drop(victim);
+                self.fs().unlink(&at.dir, &name)?;
+                continue;
+            }
+            let done = way.pop().expect("it was the last");
+            above.remove(&done.dir.ino());
+            if let Some(parent) = way.last() {
+                self.check_delete(&parent.dir, &done.dir)?;
+                drop(done.dir);
+                self.fs().rmdir(&parent.dir, &done.name)?;
             }
         }
-        self.remove_dir(path)
+        Ok(())
+    }
+
+    fn emptying(&self, dir: InodeRef, name: Vec<u8>) -> walk::Result<Emptying> {
+        self.actor().check(&dir, Access::READ)?;
+        let mut names: Vec<Vec<u8>> = Vec::new();
+        self.fs().read_directory(&dir, 0, &mut |entry| {
+            names.push(entry.name.to_vec());
+            ControlFlow::Continue(())
+        })?;
+        Ok(Emptying { dir, name, names })
     }
 
     /// Moves a name, replacing what is there.

@@ -97,11 +97,14 @@ impl Volume {
     /// An option out of range, a device that is too small or in use, those of the device.
     pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<Volume> {
         let path = path.as_ref();
-        if let Some(bytes) = options.image_bytes {
-            file::create_image(path, bytes / BLOCK, file::Allocation::Sparse)
-                .at("make volume", path)?;
-        }
-        let device = open_device(path, false)?;
+        let device = match options.image_bytes {
+            Some(bytes) => {
+                let (sparse, how) = (file::Allocation::Sparse, file::OpenOptions::default());
+                let made = file::create_image(path, bytes / BLOCK, sparse, how);
+                dure_block::share(made.at("make volume", path)?)
+            }
+            None => open_device(path, false)?,
+        };
         Volume::create_on(device, &options.format, options.mount.clone())
             .map_err(|error| error.on(path))
     }

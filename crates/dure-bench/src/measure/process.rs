@@ -133,18 +133,17 @@ impl Drop for Process {
 ///
 /// # Errors
 /// Those of the worker; an order that is none.
-#[expect(clippy::print_stdout, reason = "the answers go to standard output")]
 pub(crate) fn obey(core: CoreId, make: impl FnOnce() -> Result<Box<dyn Worker>>) -> Result<()> {
     thread::pin_to(core);
     let mut worker = make()?;
-    println!("made");
+    crate::say!("made");
     for line in std::io::stdin().lines() {
         let line = line?;
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
         match words[..] {
             ["prepare"] => {
                 worker.prepare()?;
-                println!("ready");
+                crate::say!("ready");
             }
             ["run", start, stop] => {
                 let window = Window {
@@ -152,7 +151,7 @@ pub(crate) fn obey(core: CoreId, make: impl FnOnce() -> Result<Box<dyn Worker>>)
                     stop_ns: stop.parse()?,
                 };
                 let share = work(worker.as_mut(), window)?;
-                println!("{}", told(&share)?);
+                crate::say!("{}", told(&share)?);
             }
             _ => bail!("an order to a worker process: '{line}'"),
         }

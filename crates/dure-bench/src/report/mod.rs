@@ -81,15 +81,13 @@ fn shown(rate: f64) -> String {
 }
 
 /// To standard output.
-#[expect(clippy::print_stdout, reason = "the report goes to standard output")]
 pub(crate) fn print(text: &str) {
-    println!("{text}");
+    crate::say!("{text}");
 }
 
 /// To standard error.
-#[expect(clippy::print_stderr, reason = "not part of the report")]
 pub(crate) fn say(text: &str) {
-    eprintln!("{text}");
+    crate::note!("{text}");
 }
 
 /// A list of flat JSON objects, one a point.

@@ -1,8 +1,9 @@
 //! `dure cat`.
 
-use std::io::{Read, Write};
+use std::io::Read;
 
 use anyhow::{Context, Result};
+use dure_bench::print;
 
 use crate::args::Paths;
 use crate::exit;
@@ -11,7 +12,6 @@ use crate::volume::{self, Access};
 pub(crate) fn run(args: &Paths) -> Result<u8> {
     let volume = volume::open(&args.volume, Access::Read)?;
     let session = volume.root();
-    let mut out = std::io::stdout().lock();
     let mut buffer = vec![0; 1 << 20];
     for path in &args.paths {
         let mut file = session.open(path)?;
@@ -22,9 +22,8 @@ pub(crate) fn run(args: &Paths) -> Result<u8> {
             if got == 0 {
                 break;
             }
-            out.write_all(&buffer[..got])?;
+            print::bytes(&buffer[..got]);
         }
     }
-    out.flush()?;
     Ok(exit::OK)
 }

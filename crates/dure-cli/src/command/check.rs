@@ -1,6 +1,7 @@
 //! `dure check`, with the exit codes of fsck(8).
 
 use anyhow::{Context, Result};
+use dure_bench::say;
 use dure_fs::check::{CheckOptions, Data, Progress, Repair, Report, Severity, check};
 use dure_fs::{FileSystem, MountOptions, Recover, VolumeInfo};
 
@@ -72,7 +73,7 @@ fn code(report: &Report) -> u8 {
 
 fn print_text(args: &Check, report: &Report) {
     for issue in report.issues() {
-        println!("{issue}");
+        say!("{issue}");
     }
     let counts = report.counts();
     let verdict = match report.issues().len() {
@@ -80,7 +81,7 @@ fn print_text(args: &Check, report: &Report) {
         1 => "1 issue".to_owned(),
         n => format!("{n} issues"),
     };
-    println!(
+    say!(
         "{}: {verdict}; {} files, {} directories, {} symlinks, {} others, {} of {} blocks used",
         args.volume.display(),
         counts.files,
@@ -117,5 +118,5 @@ fn print_json(args: &Check, report: &Report) {
         "blocks_used": counts.blocks_used,
         "blocks": counts.blocks_total,
     });
-    println!("{object:#}");
+    say!("{object:#}");
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use dure::{Session, tree};
+use dure_bench::say;
 
 use crate::args::Copy;
 use crate::exit;
@@ -86,7 +87,7 @@ fn inside(target: &Path, source: &Path) -> Result<PathBuf> {
 
 fn report(args: &Copy, copied: &tree::Progress) {
     if !args.quiet {
-        println!(
+        say!(
             "{} files and directories, {}",
             copied.files,
             Size(copied.bytes)

@@ -1,6 +1,7 @@
 //! `dure dump`.
 
 use anyhow::{Context, Result, bail};
+use dure_bench::print;
 use dure_fs::dump::{What, dump};
 use dure_fs::units::{BlockNo, Ino, JournalId, Nid, SegNo};
 
@@ -14,7 +15,7 @@ pub(crate) fn run(args: &Dump) -> Result<u8> {
     let mut text = String::new();
     let done = dump(device, what, &mut text);
     // What could be read before an error is worth seeing.
-    print!("{text}");
+    print::text(format_args!("{text}"));
     done.with_context(|| args.volume.display().to_string())?;
     Ok(exit::OK)
 }

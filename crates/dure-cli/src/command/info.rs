@@ -1,6 +1,7 @@
 //! `dure info`.
 
 use anyhow::{Context, Result};
+use dure_bench::say;
 use dure_fs::VolumeInfo;
 
 use crate::args::Info;
@@ -10,10 +11,7 @@ use crate::volume::{self, Access};
 
 pub(crate) fn run(args: &Info) -> Result<u8> {
     if args.journal {
-        return match super::journal::run(args) {
-            Err(error) if super::top::is_broken_pipe(&error) => Ok(exit::OK),
-            done => done,
-        };
+        return super::journal::run(args);
     }
     let device = volume::device(&args.volume, Access::Read)?;
     let info = VolumeInfo::read(device).with_context(|| args.volume.display().to_string())?;
@@ -23,14 +21,14 @@ pub(crate) fn run(args: &Info) -> Result<u8> {
             .into_iter()
             .map(|(key, value, _)| (key.replace(' ', "_"), value))
             .collect();
-        println!("{:#}", serde_json::Value::Object(object));
+        say!("{:#}", serde_json::Value::Object(object));
         return Ok(exit::OK);
     }
     for (key, value, shown) in rows {
         let plain = value
             .as_str()
             .map_or_else(|| value.to_string(), str::to_owned);
-        println!("{key:<20} {}", shown.unwrap_or(plain));
+        say!("{key:<20} {}", shown.unwrap_or(plain));
     }
     Ok(exit::OK)
 }

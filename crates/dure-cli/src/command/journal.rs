@@ -26,7 +26,7 @@ pub(crate) fn run(args: &Info) -> Result<u8> {
     } else {
         to_text(&info)?
     };
-    top::print(&text)?;
+    top::print(&text);
     Ok(exit::OK)
 }
 

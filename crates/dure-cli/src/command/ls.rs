@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use dure::{FileKind, Metadata, Session};
+use dure_bench::say;
 
 use crate::args::Ls;
 use crate::exit;
@@ -26,7 +27,7 @@ fn list(session: &Session, path: &Path, args: &Ls, header: bool) -> Result<()> {
         return Ok(());
     }
     if header {
-        println!("{}:", path.display());
+        say!("{}:", path.display());
     }
     let mut names = Vec::new();
     for entry in session.read_dir(path)? {
@@ -44,7 +45,7 @@ fn list(session: &Session, path: &Path, args: &Ls, header: bool) -> Result<()> {
     }
     if args.recursive {
         for directory in below {
-            println!();
+            say!("");
             list(session, &directory, args, true)?;
         }
     }
@@ -53,14 +54,14 @@ fn list(session: &Session, path: &Path, args: &Ls, header: bool) -> Result<()> {
 
 fn show(session: &Session, path: &Path, name: &str, metadata: &Metadata, args: &Ls) {
     if !args.long {
-        println!("{name}");
+        say!("{name}");
         return;
     }
     let target = match metadata.is_symlink().then(|| session.read_link(path)) {
         Some(Ok(target)) => format!(" -> {}", target.display()),
         _ => String::new(),
     };
-    println!(
+    say!(
         "{} {:>3} {:>5} {:>5} {:>12} {} {name}{target}",
         mode_text(metadata),
         metadata.nlink(),

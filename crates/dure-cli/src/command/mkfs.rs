@@ -4,7 +4,11 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use dure_fs::{Error, FileSystem, FormatOptions, Layout, VolumeInfo};
+use dure_bench::say;
+use dure_block::file::FileDevice;
+use dure_block::{Device, share};
+use dure_fs::{Error, FileSystem, FormatOptions, Layout, Owner, VolumeInfo};
+use dure_sync::Arc;
 
 use crate::args::Mkfs;
 use crate::exit;
@@ -15,15 +19,16 @@ const BLOCK: u64 = 4096;
 
 pub(crate) fn run(args: &Mkfs) -> Result<u8> {
     let path = args.volume.as_path();
-    let made = prepare(args, path)?;
-    let result = format(args, path);
+    let (device, made) = prepare(args, path)?;
+    // The lock is held until nothing half made is left behind.
+    let result = format(args, path, device.clone(), made);
     if result.is_err() && made == Made::New {
-        // Nothing half made is left behind.
         let _ = fs::remove_file(path);
     }
+    drop(device);
     let layout = result?;
     let segments = u64::from(layout.segments) * u64::from(layout.segment_blocks) * BLOCK;
-    println!(
+    say!(
         "{}: {} volume, {} for files and nodes, {} journals, uuid {}",
         path.display(),
         Size(layout.bytes()),
@@ -40,8 +45,9 @@ enum Made {
     Existing,
 }
 
-/// Makes the image file if there is none, and looks whether something would be overwritten.
-fn prepare(args: &Mkfs, path: &Path) -> Result<Made> {
+/// Opens and locks the image or device, before anything is changed; makes the image if there is
+/// none.
+fn prepare(args: &Mkfs, path: &Path) -> Result<(Arc<dyn Device>, Made)> {
     let Ok(found) = fs::metadata(path) else {
         let Some(Size(bytes)) = args.size else {
             bail!(
@@ -54,8 +60,10 @@ fn prepare(args: &Mkfs, path: &Path) -> Result<Made> {
         } else {
             Allocation::Sparse
         };
-        volume::create_image(path, bytes / BLOCK, how)?;
-        return Ok(Made::New);
+        plan(args, path, bytes / BLOCK)?;
+        let options = volume::exclusively(Access::Write);
+        let device = volume::create_image(path, bytes / BLOCK, how, options)?;
+        return Ok((share(device), Made::New));
     };
     if found.is_dir() {
         bail!(
@@ -63,38 +71,66 @@ fn prepare(args: &Mkfs, path: &Path) -> Result<Made> {
             path.display()
         );
     }
-    if let (Some(Size(bytes)), true) = (args.size, found.is_file()) {
-        if found.len() != bytes && !args.force {
-            bail!(
-                "{}: exists with {}; leave out --size, or give --force to make it {}",
-                path.display(),
-                Size(found.len()),
-                Size(bytes)
-            );
-        }
-        let file = fs::OpenOptions::new().write(true).open(path);
-        let file = file.with_context(|| path.display().to_string())?;
-        file.set_len(bytes)
-            .with_context(|| path.display().to_string())?;
-    }
-    Ok(Made::Existing)
+    let device = volume::file_device(path, Access::Write)?;
+    let device = resized(args, path, device, found.is_file())?;
+    Ok((share(device), Made::Existing))
 }
 
-fn format(args: &Mkfs, path: &Path) -> Result<Layout> {
-    let device = volume::device(path, Access::Write)?;
-    if !args.force {
-        refuse_to_overwrite(path, &device)?;
+/// What a volume of so many blocks would be, to refuse what cannot be before anything is changed.
+fn plan(args: &Mkfs, path: &Path, blocks: u64) -> Result<()> {
+    let cores = u32::try_from(dure_sync::core_count()).unwrap_or(u32::MAX);
+    let planned = Layout::plan(blocks, &options(args), cores);
+    planned.with_context(|| path.display().to_string())?;
+    Ok(())
+}
+
+/// Gives an existing image, which is locked, the size asked for.
+fn resized(args: &Mkfs, path: &Path, device: FileDevice, is_file: bool) -> Result<FileDevice> {
+    let Some(Size(bytes)) = args.size.filter(|_| is_file) else {
+        return Ok(device);
+    };
+    let have = device.info().blocks;
+    if have == bytes / BLOCK {
+        return Ok(device);
     }
-    let options = FormatOptions {
+    if !args.force {
+        bail!(
+            "{}: exists with {}; leave out --size, or give --force to make it {}",
+            path.display(),
+            Size(have * BLOCK),
+            Size(bytes)
+        );
+    }
+    plan(args, path, bytes / BLOCK)?;
+    Ok(volume::resize_image(path, device, bytes / BLOCK)?)
+}
+
+fn options(args: &Mkfs) -> FormatOptions {
+    FormatOptions {
         journals: args.journals,
         label: args.label.clone(),
+        owner: args.owner.unwrap_or_else(caller),
         ..FormatOptions::default()
-    };
-    FileSystem::format(device, &options).with_context(|| path.display().to_string())
+    }
+}
+
+/// Whoever makes a volume may use it: the root directory is his.
+fn caller() -> Owner {
+    Owner {
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+    }
+}
+
+fn format(args: &Mkfs, path: &Path, device: Arc<dyn Device>, made: Made) -> Result<Layout> {
+    if !args.force && made == Made::Existing {
+        refuse_to_overwrite(path, &device)?;
+    }
+    FileSystem::format(device, &options(args)).with_context(|| path.display().to_string())
 }
 
 /// A device that holds anything but zeroes in its first 64 KiB holds something.
-fn refuse_to_overwrite(path: &Path, device: &dure_sync::Arc<dyn dure_block::Device>) -> Result<()> {
+fn refuse_to_overwrite(path: &Path, device: &Arc<dyn Device>) -> Result<()> {
     if let Ok(old) = VolumeInfo::read(device.clone()) {
         let label = old.label();
         bail!(

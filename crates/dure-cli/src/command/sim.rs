@@ -4,11 +4,10 @@
 //! replaced by one that says where to go on and what was found. **Invariants.** A file goes on only
 //! with the plan it was written for. **Crash.** A run that is killed repeats its last batch.
 
-#![expect(clippy::print_stdout, reason = "printing is what a command does")]
-
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
+use dure_bench::say;
 use dure_fs::{DataMode, MountOptions};
 use dure_sim::crash::campaign::{Campaign, Plan, Tally};
 use dure_sim::crash::{Options, Workload};
@@ -128,15 +127,16 @@ impl Report {
     fn print(&self) {
         let mount = self.mount_words();
         for finding in &self.violations {
-            println!(
+            say!(
                 "{}\nreplay: dure sim crash{mount} --replay '{}'\n",
-                finding.report, finding.workload
+                finding.report,
+                finding.workload
             );
         }
         let seconds = self.milliseconds / 1000;
         let rate = self.states * 1000 / self.milliseconds.max(1);
         let share = if self.is_complete() { "all" } else { "a share" };
-        println!(
+        say!(
             "{} seq-{}, up to {} cores, seed {}{mount}: {share}, {} of {} groups\n\
              workloads {} ({} more equal to another), states {} ({} different, {} recovered), violations {}\n\
              {seconds} s, {rate} states/s",
@@ -199,7 +199,7 @@ fn crash(args: &SimCrash) -> Result<u8> {
         None => enumerate(args)?,
     };
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        say!("{}", serde_json::to_string_pretty(&report)?);
     } else {
         report.print();
     }

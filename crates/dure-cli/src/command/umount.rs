@@ -1,47 +1,92 @@
-//! `dure umount`: done when the server has written everything and let go of the volume.
+//! `dure umount`: done when the server has written everything, closed the volume and let go of it.
+//!
+//! **Problem.** umount(2) does not wait for the server of a FUSE mount, which still checkpoints and
+//! closes; whoever takes the volume elsewhere, or mounts it again, comes too early. **Structure.**
+//! The server is asked before the unmount to tell when the volume is closed, and how that went;
+//! then its lock has to go. **Invariants.** Status 0 says that the volume is closed and clean.
 
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use dure_bench::note;
+use dure_block::file::open_file;
 use dure_fuse::mount::Lazy;
 use dure_sync::{clock, thread};
 
 use crate::args::Umount;
 use crate::exit;
+use crate::live::client::{Client, Waited};
+use crate::live::wire::{Reply, Request};
 use crate::mounts::source_of;
 use crate::volume::{self, Access};
 
 /// How long the server may take to write back and close.
-const CLOSE_SECONDS: u64 = 600;
+const CLOSE: Duration = Duration::from_secs(600);
+/// From so long on it is said what is waited for.
+const TELL_AFTER: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(args: &Umount) -> Result<u8> {
-    let lazy = if args.lazy { Lazy::Yes } else { Lazy::No };
+    if args.lazy {
+        dure_fuse::unmount(&args.directory, Lazy::Yes)?;
+        return Ok(exit::OK);
+    }
     let source = source_of(&args.directory);
-    dure_fuse::unmount(&args.directory, lazy)?;
-    // umount(2) does not wait for the server of a FUSE mount, which still checkpoints and closes.
-    if let (Some(source), Lazy::No) = (source, lazy) {
-        wait_until_closed(&source)?;
+    // One that does not answer or is not to be trusted does not keep the mount.
+    let mut server = source.as_deref().and_then(awaiting);
+    dure_fuse::unmount(&args.directory, Lazy::No)?;
+    if let Some(server) = &mut server {
+        await_close(server)?;
+    }
+    if let Some(source) = source {
+        await_lock(&source)?;
     }
     Ok(exit::OK)
 }
 
-fn wait_until_closed(source: &Path) -> Result<()> {
+/// The server, which has promised to tell when the volume is closed.
+fn awaiting(source: &Path) -> Option<Client> {
+    let mut server = Client::connect(source).ok()??;
+    match server.ask(&Request::AwaitClose) {
+        Ok(Some(Reply::Awaiting)) => Some(server),
+        _ => None,
+    }
+}
+
+/// Waits for the server's word that the volume is closed.
+fn await_close(server: &mut Client) -> Result<()> {
+    let failed =
+        "unmounted, but not closed; what was synced is safe, and the next mount recovers it";
+    let mut waited = server.wait(TELL_AFTER).context(failed)?;
+    if waited == Waited::Late {
+        let volume = server.volume().display();
+        note!("dure: {volume}: waiting for its server to write back and close");
+        waited = server.wait(CLOSE).context(failed)?;
+    }
+    let volume = server.volume().display();
+    match waited {
+        Waited::Done => Ok(()),
+        Waited::Gone => bail!("{volume}: its server ended early: {failed}"),
+        Waited::Late => bail!("{volume}: its server has not closed it within {CLOSE:?}"),
+    }
+}
+
+/// Waits until the volume can be opened again.
+fn await_lock(source: &Path) -> Result<()> {
     let start = clock::monotonic_ns();
-    let in_use = |error: &anyhow::Error| {
-        use dure_block::Error::{Busy, Locked};
-        matches!(error.downcast_ref(), Some(Busy { .. } | Locked { .. }))
-    };
-    while let Err(error) = volume::device(source, Access::Read) {
-        if !in_use(&error) {
+    let mut told = false;
+    while let Err(error) = open_file(source, volume::exclusively(Access::Read)) {
+        if !volume::is_in_use(&error) {
             // Gone, or not ours to open: nothing to wait for.
             return Ok(());
         }
-        if clock::monotonic_ns() - start > CLOSE_SECONDS * 1_000_000_000 {
-            bail!(
-                "{}: unmounted, but its server has not closed the volume within {CLOSE_SECONDS} s",
-                source.display()
-            );
+        let waited = Duration::from_nanos(clock::monotonic_ns() - start);
+        if waited > CLOSE {
+            return Err(error).context("unmounted, but its server does not let go of the volume");
+        }
+        if waited > TELL_AFTER && !told {
+            note!("dure: {error}; waiting for it");
+            told = true;
         }
         thread::sleep(Duration::from_millis(5));
     }

@@ -1,20 +1,49 @@
 //! The asking side: `dure top` and `dure info --journal`.
 
-use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use dure_sync::clock;
 use rustix::process::geteuid;
 
 use super::wire::{Reply, Request, Snapshot};
 use crate::mounts;
+
+/// Bytes of a reply at most: the numbers of 1000 journals take some.
+const REPLY_BYTES_MAX: usize = 64 << 20;
+/// How long an answer may take that waits for nothing.
+const ANSWER: Duration = Duration::from_secs(10);
 
 /// A connection to the server of a mounted volume.
 #[derive(Debug)]
 pub(crate) struct Client {
     volume: PathBuf,
     stream: BufReader<UnixStream>,
+    /// What has come of a line.
+    line: Vec<u8>,
+}
+
+/// How waiting for the server ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Waited {
+    /// It is done.
+    Done,
+    /// Not yet.
+    Late,
+    /// The server has gone without a word.
+    Gone,
+}
+
+/// What has come in time.
+enum Line {
+    Whole(Vec<u8>),
+    /// Nothing more: the server has gone.
+    End,
+    /// It is late.
+    Late,
 }
 
 impl Client {
@@ -23,21 +52,26 @@ impl Client {
     /// # Errors
     /// When there is no such file, or the server is not to be trusted.
     pub(crate) fn connect(volume: &Path) -> Result<Option<Client>> {
-        let address = super::address(volume).with_context(|| volume.display().to_string())?;
+        let at = || volume.display().to_string();
+        let address = super::address(volume).with_context(at)?;
         let stream = match UnixStream::connect_addr(&address) {
             Ok(stream) => stream,
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(None),
-            Err(error) => return Err(error).with_context(|| volume.display().to_string()),
+            Err(error) => return Err(error).with_context(at),
         };
-        if !geteuid().is_root() && !super::is_trusted(&stream)? {
+        let peer = rustix::net::sockopt::socket_peercred(&stream).with_context(at)?;
+        if !super::trusts(geteuid(), peer.uid) && !serves(volume, peer.uid.as_raw()) {
             bail!(
-                "{}: mounted by another user; ask as that user or as root",
-                volume.display()
+                "{}: user {} answers for it, who is not known to have mounted it; ask as the user who has, or \
+                 as root",
+                volume.display(),
+                peer.uid.as_raw()
             );
         }
         Ok(Some(Client {
             volume: volume.to_owned(),
             stream: BufReader::new(stream),
+            line: Vec::new(),
         }))
     }
 
@@ -66,23 +100,88 @@ impl Client {
     /// Asks once. `None` when the server has gone: the volume was unmounted.
     ///
     /// # Errors
-    /// When it refuses, or answers what is not understood.
+    /// When it refuses, does not answer, or answers what is not understood.
     pub(crate) fn ask(&mut self, request: &Request) -> Result<Option<Reply>> {
+        self.send(request)?;
+        match self.receive(ANSWER)? {
+            Line::Late => bail!("{}: its server does not answer", self.volume.display()),
+            Line::Whole(line) => self.understood(&line).map(Some),
+            Line::End => Ok(None),
+        }
+    }
+
+    /// Sends a request; [`Client::wait`] tells when it is done.
+    ///
+    /// # Errors
+    /// Of the connection.
+    pub(crate) fn send(&self, request: &Request) -> Result<()> {
         let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');
-        let gone = |kind| matches!(kind, ErrorKind::BrokenPipe | ErrorKind::ConnectionReset);
-        if let Err(error) = self.stream.get_ref().write_all(&line)
-            && !gone(error.kind())
-        {
-            return Err(error).with_context(|| self.volume.display().to_string());
+        match self.stream.get_ref().write_all(&line) {
+            Err(error) if !is_gone(&error) => {
+                Err(error).with_context(|| self.volume.display().to_string())
+            }
+            _ => Ok(()),
         }
-        let mut line = Vec::new();
-        match self.stream.read_until(b'\n', &mut line) {
-            Ok(0) => return Ok(None),
-            Err(error) if gone(error.kind()) => return Ok(None),
-            read => read.with_context(|| self.volume.display().to_string())?,
+    }
+
+    /// Waits until what was asked for is done.
+    ///
+    /// # Errors
+    /// When it failed.
+    pub(crate) fn wait(&mut self, at_most: Duration) -> Result<Waited> {
+        let line = match self.receive(at_most)? {
+            Line::Late => return Ok(Waited::Late),
+            Line::End => return Ok(Waited::Gone),
+            Line::Whole(line) => line,
         };
-        let reply = serde_json::from_slice(&line).with_context(|| {
+        match self.understood(&line)? {
+            Reply::Done { error: None } => Ok(Waited::Done),
+            Reply::Done { error: Some(why) } => bail!("{}: {why}", self.volume.display()),
+            other => bail!("{}: answered {other:?}", self.volume.display()),
+        }
+    }
+
+    /// A line of the server, which may send anything, at any pace.
+    fn receive(&mut self, at_most: Duration) -> Result<Line> {
+        let at = || self.volume.display().to_string();
+        let start = clock::monotonic_ns();
+        loop {
+            let passed = Duration::from_nanos(clock::monotonic_ns() - start);
+            let left = at_most.saturating_sub(passed);
+            if left.is_zero() {
+                return Ok(Line::Late);
+            }
+            let stream = self.stream.get_ref();
+            stream.set_read_timeout(Some(left)).with_context(at)?;
+            let got = match self.stream.fill_buf() {
+                Ok(got) => got,
+                Err(error) if is_gone(&error) => return Ok(Line::End),
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
+                {
+                    continue;
+                }
+                Err(error) => return Err(error).with_context(at),
+            };
+            if got.is_empty() {
+                return Ok(Line::End);
+            }
+            let end = got.iter().position(|byte| *byte == b'\n');
+            let count = end.map_or(got.len(), |end| end + 1);
+            self.line.extend_from_slice(&got[..count]);
+            self.stream.consume(count);
+            if end.is_some() {
+                return Ok(Line::Whole(std::mem::take(&mut self.line)));
+            }
+            if self.line.len() > REPLY_BYTES_MAX {
+                bail!("{}: its server answers without end", at());
+            }
+        }
+    }
+
+    fn understood(&self, line: &[u8]) -> Result<Reply> {
+        let reply = serde_json::from_slice(line).with_context(|| {
             format!(
                 "{}: its server is of another version",
                 self.volume.display()
@@ -94,7 +193,7 @@ impl Client {
                 self.volume.display()
             ),
             Reply::Unknown { why } => bail!("{}: its server says: {why}", self.volume.display()),
-            reply => Ok(Some(reply)),
+            reply => Ok(reply),
         }
     }
 
@@ -109,4 +208,21 @@ impl Client {
             Some(other) => bail!("{}: answered {other:?}", self.volume.display()),
         }
     }
+}
+
+/// Whether the kernel says that this user serves a mount of the volume.
+fn serves(volume: &Path, user: u32) -> bool {
+    let volume = volume.canonicalize().unwrap_or_else(|_| volume.to_owned());
+    let mounts = mounts::all();
+    let mut ours = mounts
+        .iter()
+        .filter(|mount| mount.is_dure() && mount.source == volume);
+    geteuid().is_root() && ours.any(|mount| mount.user() == Some(user))
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::BrokenPipe | ErrorKind::ConnectionReset
+    )
 }

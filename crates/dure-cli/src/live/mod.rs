@@ -9,10 +9,11 @@
 //! cannot read it on a user's mount. Why not a socket in a directory: it would stay behind after a
 //! crash, and root would have to look through every user's.
 //!
-//! **Invariants.** Both sides check with SO_PEERCRED whom they talk to: the server answers its own
-//! user and root; the client believes its own user and root, and root believes whoever serves.
-//! Nothing can be changed through it but whether the trace is on, and that ends with the
-//! connection. **Crash.** The kernel forgets the name with the process.
+//! **Invariants.** Anybody may take the name first. So both sides check with SO_PEERCRED whom they
+//! talk to before they read: the server answers its own user and root; the client believes its own
+//! user, root, and, if it is root, the user of whom the kernel says that he serves the mount. What
+//! a side reads is bounded in bytes and time. Nothing can be changed through it but whether the
+//! trace is on, and that ends with the connection. **Crash.** The kernel forgets the name with the process.
 
 pub(crate) mod client;
 pub(crate) mod server;

@@ -2,17 +2,18 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::path::Path;
 
 use anyhow::{Context, Result};
 use dure_fs::{FileSystem, Trace};
 use dure_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use dure_sync::{Arc, clock, thread};
+use dure_sync::{Arc, Condvar, Mutex, clock, thread};
 
 use super::wire::{Mounted, Reply, Request, Snapshot, TraceLine};
 
 /// Connections at a time.
 const CONNECTIONS_MAX: usize = 16;
+/// Rank of the lock of what is told at the end; nothing is taken under it.
+const CLOSING: u8 = 12;
 /// Bytes of a request.
 const REQUEST_BYTES_MAX: u64 = 1 << 20;
 
@@ -32,32 +33,74 @@ struct Shared {
     /// Set by whoever drops the server.
     is_ending: AtomicBool,
     connections: AtomicUsize,
+    closing: Mutex<CLOSING, Closing>,
+    /// The volume was closed, or somebody who waited for it was told.
+    changed: Condvar,
+}
+
+/// How the end of the mount is told.
+#[derive(Debug, Default)]
+struct Closing {
+    /// Set when the volume was closed; the error, if it failed.
+    outcome: Option<Option<String>>,
+    /// Connections that wait for it and were not told.
+    waiting: usize,
+}
+
+impl Shared {
+    /// Waits until the volume is closed; says with what error. The caller is counted.
+    fn await_close(&self) -> Option<String> {
+        let mut closing = self.closing.lock();
+        loop {
+            if let Some(outcome) = &closing.outcome {
+                return outcome.clone();
+            }
+            closing = self.changed.wait(closing);
+        }
+    }
+
+    fn told(&self) {
+        self.closing.lock().waiting -= 1;
+        self.changed.notify_all();
+    }
 }
 
 impl Server {
-    /// Listens for the volume at `volume`.
+    /// The volume was closed: tells those who wait for it.
+    pub(crate) fn finish(self, error: Option<String>) {
+        let mut closing = self.shared.closing.lock();
+        closing.outcome = Some(error);
+        self.shared.changed.notify_all();
+        // Bounded: to tell is one short write to a socket, which fails if nobody reads.
+        while closing.waiting > 0 {
+            closing = self.shared.changed.wait(closing);
+        }
+    }
+
+    /// Listens at the address of a volume.
     ///
     /// # Errors
-    /// When there is no such volume, or somebody listens for it already.
+    /// When somebody listens there already.
     pub(crate) fn start(
-        volume: &Path,
+        address: &SocketAddr,
         file_system: &FileSystem,
         mounted: Mounted,
     ) -> Result<Server> {
-        let address = super::address(volume).with_context(|| volume.display().to_string())?;
-        let listener = UnixListener::bind_addr(&address).context("its socket")?;
+        let listener = UnixListener::bind_addr(address).context("its socket")?;
         let shared = Arc::new(Shared {
             file_system: file_system.clone(),
             mounted,
             since_ns: clock::monotonic_ns(),
             is_ending: AtomicBool::new(false),
             connections: AtomicUsize::new(0),
+            closing: Mutex::new(Closing::default()),
+            changed: Condvar::new(),
         });
         let accepting = Arc::clone(&shared);
         let thread = thread::spawn("dure-live", move || accept(&listener, &accepting));
         Ok(Server {
             shared,
-            address,
+            address: address.clone(),
             thread: Some(thread),
         })
     }
@@ -152,6 +195,24 @@ fn serve(shared: &Shared, stream: &UnixStream) -> Result<()> {
                 }
                 _ => Reply::Tracing { is_on: false },
             },
+            Ok(Request::Sync) => Reply::Done {
+                error: shared
+                    .file_system
+                    .sync()
+                    .err()
+                    .map(|error| error.to_string()),
+            },
+            Ok(Request::AwaitClose) => {
+                // Counted before the client knows, which unmounts only then.
+                shared.closing.lock().waiting += 1;
+                let told = answer(stream, &Reply::Awaiting).and_then(|()| {
+                    let error = shared.await_close();
+                    answer(stream, &Reply::Done { error })
+                });
+                shared.told();
+                told?;
+                continue;
+            }
             Err(error) => Reply::Unknown {
                 why: error.to_string(),
             },

@@ -32,8 +32,9 @@ fn served(volume: &Path, read_only: bool) -> (FileSystem, Server) {
         directory: "/m".into(),
         uuid: "u".into(),
         options: "default options".into(),
+        read_only,
     };
-    let server = Server::start(volume, &file_system, mounted).unwrap();
+    let server = Server::start(&address(volume).unwrap(), &file_system, mounted).unwrap();
     (file_system, server)
 }
 

@@ -26,6 +26,10 @@ pub(crate) enum Request {
         /// As the last reply said.
         from: Vec<u64>,
     },
+    /// Make everything durable.
+    Sync,
+    /// Say when the volume is closed: `Awaiting` at once, `Done` then.
+    AwaitClose,
 }
 
 /// What the server says.
@@ -48,6 +52,13 @@ pub(crate) enum Reply {
         /// How many gave way before they were read.
         lost: u64,
     },
+    /// The server will not end without saying when the volume is closed.
+    Awaiting,
+    /// What was asked for is done, or has failed.
+    Done {
+        /// Why it failed.
+        error: Option<String>,
+    },
     /// The client is another user, or one too many.
     Refused,
     /// The request is not understood.
@@ -65,6 +76,8 @@ pub(crate) struct Mounted {
     pub(crate) uuid: String,
     /// Mount options that concern the journal.
     pub(crate) options: String,
+    /// Its server changes nothing.
+    pub(crate) read_only: bool,
 }
 
 /// All numbers of a mounted volume.

@@ -262,6 +262,22 @@ impl CheckpointState {
         }
     }
 
+    /// Refuses to go on when the header on the medium is not the one this mount wrote last: another
+    /// process has mounted the volume too, by a name that no lock covers, and what is written now
+    /// would go into its structures.
+    ///
+    /// # Errors
+    /// `TakenOver`, or a failed read.
+    fn check_own(&self, queue: &dure_block::Queue, layout: &Layout) -> Result<()> {
+        let (first, seed) = (layout.volume_header, layout.crc_seed);
+        let newest = pair::read_newest(queue, first, pair_kind::VOLUME, seed)?;
+        let own = newest.is_some_and(|newest| {
+            let found = VolumeHeader::read_from_bytes(&newest.payload).expect("a whole payload");
+            newest.generation == self.generation && found.mount == self.header.mount
+        });
+        if own { Ok(()) } else { Err(Error::TakenOver) }
+    }
+
     /// Writes the header's next generation. Not flushed.
     ///
     /// # Errors
@@ -296,6 +312,8 @@ impl Volume {
     }
 
     pub(crate) fn checkpoint_locked(&self, state: &mut CheckpointState) -> Result<()> {
+        let own = state.check_own(&self.queue, &self.layout);
+        own.inspect_err(|error| self.stop(error))?;
         let journal = self.journal();
         // Every granule changed by a handle up to this cut is on a dirty list by now, or was copied
         // by an earlier checkpoint: nodes go on the list before their handle joins.

@@ -35,7 +35,10 @@ pub struct VolumeHeaderV2 {
     /// Seconds since 1970 of the last write of this header.
     pub written: U64,
     /// Written zero.
-    pub reserved: [u8; 56],
+    pub reserved: [u8; 48],
+    /// Which mount wrote this: a random number of its own; 0: mkfs. A mount that finds another's
+    /// before a checkpoint writes nothing more.
+    pub mount: U64,
     /// The slot that counts of each pack pair, as in [`PackV2::slots`].
     pub packs: [u8; 3952],
 }

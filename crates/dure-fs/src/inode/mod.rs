@@ -151,7 +151,7 @@ impl Inode {
 
     /// Notes a read. The caller holds the inode.
     pub(crate) fn note_read(&self, volume: &Volume, state: &InodeState) {
-        let policy = volume.options.access_time;
+        let policy = volume.options.access_time_of(self.kind);
         if policy == AccessTime::Never || volume.options.read_only {
             return;
         }

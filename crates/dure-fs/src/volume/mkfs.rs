@@ -15,7 +15,7 @@ use crate::format::inode::{InodeRecord, Time};
 use crate::format::node::{NodeImage, NodeKind};
 use crate::format::sit::SegmentUse;
 use crate::format::volume::{STATE_CLEAN, VolumeHeader};
-use crate::layout::{FormatOptions, Layout};
+use crate::layout::{FormatOptions, Layout, Owner};
 use crate::node::nat::Nat;
 use crate::packs::Packs;
 use crate::space::{OpClass, Space};
@@ -59,7 +59,7 @@ impl FileSystem {
             rules: &VolumeRules::default(),
             journal: None,
         };
-        let targets = first_nodes(&layout);
+        let targets = first_nodes(&layout, options.owner);
         let blocks = u32::try_from(targets.len()).expect("a node per journal");
         let core = CoreId::new(0);
         if !space.reserve(core, blocks, OpClass::Delete) {
@@ -107,7 +107,7 @@ fn rings(layout: &Layout, space: &Space) -> Result<Vec<RingStart>> {
 }
 
 /// Node 0 with the root directory, and an orphan node for every partition.
-fn first_nodes(layout: &Layout) -> Vec<(Nid, Target)> {
+fn first_nodes(layout: &Layout, owner: Owner) -> Vec<(Nid, Target)> {
     let mut inodes = NodeImage::fresh(NodeKind::Inode, 1);
     let now = dure_sync::clock::wall();
     let now = Time {
@@ -118,6 +118,7 @@ fn first_nodes(layout: &Layout) -> Vec<(Nid, Target)> {
     root.ino = U64::new(Ino::ROOT.0);
     root.generation = U32::new(1);
     root.mode = U32::new(0o040_755);
+    (root.uid, root.gid) = (U32::new(owner.uid), U32::new(owner.gid));
     root.nlink = U32::new(1);
     root.parent = U64::new(Ino::ROOT.0);
     (root.atime, root.mtime, root.ctime, root.btime) = (now, now, now, now);

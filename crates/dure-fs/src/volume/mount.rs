@@ -392,6 +392,7 @@ impl Mount {
         header.epoch = U64::new(header.epoch.get() + 1);
         header.state = U32::new(STATE_DIRTY);
         header.mounts = U32::new(header.mounts.get().wrapping_add(1));
+        header.mount = U64::new(dure_sync::random::u64());
         state.write(&self.queue, &self.layout)?;
         self.queue.flush()?;
         Ok(())

@@ -7,6 +7,7 @@ use dure_sync::range_lock::{Config as RangeLock, Policy as RangePolicy};
 
 use super::VolumeRules;
 use crate::alloc::{ActiveLogs, AllocPolicy};
+use crate::namespace::FileKind;
 use crate::node::NodeLock;
 
 /// When a read changes the access time. The change waits in memory for the next sync, commit
@@ -113,6 +114,8 @@ pub struct MountOptions {
     pub cache_bytes: Option<u64>,
     /// Access times.
     pub access_time: AccessTime,
+    /// Access times of directories, if other than those.
+    pub directory_access_time: Option<AccessTime>,
     /// Flushes per fsync.
     pub flush: FlushRule,
     /// What an fsync commits.
@@ -155,6 +158,7 @@ impl Default for MountOptions {
             commit_interval: Duration::from_secs(5),
             cache_bytes: None,
             access_time: AccessTime::default(),
+            directory_access_time: None,
             flush: FlushRule::default(),
             fsync: FsyncScope::default(),
             log_data_pages: LOG_DATA_PAGES,
@@ -189,6 +193,14 @@ fn bytes_of(value: &str) -> Option<u64> {
 }
 
 impl MountOptions {
+    /// Access times of inodes of this type.
+    pub(crate) fn access_time_of(&self, kind: FileKind) -> AccessTime {
+        match self.directory_access_time {
+            Some(policy) if kind == FileKind::Directory => policy,
+            _ => self.access_time,
+        }
+    }
+
     /// Sets the policy `key` to `value`, as in `-o key=value`. `Ok(false)` when no policy has that
     /// name.
     ///

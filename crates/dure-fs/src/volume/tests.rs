@@ -436,3 +436,40 @@ fn a_checkpoint_flushes_its_header_though_no_tail_moves() {
         );
     }
 }
+
+fn content(device: &RamDevice) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(device.info().blocks).unwrap() * 4096];
+    let (lba, out) = (dure_block::Lba::new(0), &mut bytes[..]);
+    device.execute(dure_block::Io::Read { lba, out }).unwrap();
+    bytes
+}
+
+/// An image was mounted twice, by names that no lock covered, and ended in contradictions.
+#[test]
+fn a_mount_that_finds_anothers_header_writes_nothing_more() {
+    let device = ram(4096, 1);
+    let first = open(&device);
+    make(&first, b"first");
+    first.0.checkpoint().unwrap();
+    let second = open(&device);
+    let (nid, _) = make(&second, b"second");
+    second.0.checkpoint().unwrap();
+    let before = content(&device);
+
+    make(&first, b"lost");
+    let refused = first.0.checkpoint();
+    assert!(
+        matches!(refused, Err(crate::Error::TakenOver)),
+        "{refused:?}"
+    );
+    let why = first.stopped().unwrap();
+    assert!(why.contains("another process has mounted"), "{why}");
+    assert!(first.sync().is_err() && first.close().is_err());
+    assert!(content(&device) == before, "it wrote nothing");
+
+    change(&second, nid, b"goes on");
+    second.close().unwrap();
+    let third = open(&device);
+    assert_eq!(text(&third, nid, 7), b"goes on");
+    third.close().unwrap();
+}

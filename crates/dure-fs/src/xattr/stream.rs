@@ -13,8 +13,9 @@ use crate::format::blob::{AttributeHeader, XATTR_STREAM_MAX};
 pub(crate) const VALUE_MAX: usize = 65536;
 /// Longest name, prefix included.
 pub(crate) const NAME_MAX: usize = 255;
-/// Name spaces, and whether a name is needed behind the prefix.
-const PREFIXES: [&[u8]; 4] = [b"user.", b"trusted.", b"security.", b"system."];
+/// Name spaces in which names are free. In `system.` there are access control lists and nothing
+/// else: the kernel leaves the check of what is set there to the file system.
+const PREFIXES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 
 /// Whether an attribute must exist, must not, or may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -40,9 +41,12 @@ pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     if name.contains(&0) {
         return Err(Error::Invalid("an attribute's name holds NUL"));
     }
+    if name == super::acl::ACCESS || name == super::acl::DEFAULT {
+        return Ok(());
+    }
     let Some(prefix) = PREFIXES.into_iter().find(|prefix| name.starts_with(prefix)) else {
         return Err(Error::NotSupported(
-            "attributes outside user., trusted., security., system.",
+            "attributes outside user., trusted., security. but access control lists",
         ));
     };
     if name.len() == prefix.len() {

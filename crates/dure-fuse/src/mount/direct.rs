@@ -5,8 +5,6 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
-use rustix::mount::MountFlags;
-
 use super::{MountError, MountSettings};
 use crate::transport::device;
 
@@ -30,17 +28,7 @@ pub(super) fn mount(path: &Path, settings: &MountSettings) -> Result<OwnedFd, Mo
     } else {
         "fuse.dure"
     };
-    let mut flags = MountFlags::NODEV | MountFlags::NOSUID;
-    if settings.allow_other {
-        // An administrator's mount for everybody: devices and set-uid programs work as on any disk.
-        flags = MountFlags::empty();
-    }
-    if settings.read_only {
-        flags |= MountFlags::RDONLY;
-    }
-    if settings.no_atime {
-        flags |= MountFlags::NOATIME;
-    }
+    let flags = settings.flags;
     let data = CString::new(data).expect("numbers and option names");
     rustix::mount::mount(settings.source.as_str(), path, kind, flags, data.as_c_str()).map_err(
         |error| MountError::Mount {

@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
-use super::{Lazy, MountError, MountSettings};
+use super::{Lazy, MountError, MountSettings, flags};
 
 const PROGRAM: &str = "fusermount3";
 
@@ -73,15 +73,10 @@ fn run(command: &mut Command) -> io::Result<()> {
 /// The mount options in its words. In the name of the source, a comma would end it.
 fn options(settings: &MountSettings) -> String {
     let source = settings.source.replace('\\', "\\\\").replace(',', "\\,");
-    let mut options = format!("fsname={source},subtype=dure,default_permissions,nosuid,nodev");
-    for (set, option) in [
-        (settings.read_only, "ro"),
-        (settings.no_atime, "noatime"),
-        (settings.allow_other, "allow_other"),
-    ] {
-        if set {
-            write!(options, ",{option}").expect("a string takes everything");
-        }
+    let mut options = format!("fsname={source},subtype=dure,default_permissions");
+    let allow_other = settings.allow_other.then_some("allow_other");
+    for option in flags::words(settings.flags).chain(allow_other) {
+        write!(options, ",{option}").expect("a string takes everything");
     }
     options
 }
@@ -103,13 +98,15 @@ fn receive(socket: &UnixStream) -> io::Result<OwnedFd> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::mount::MountFlags;
+
     use super::*;
 
     #[test]
     fn a_source_with_a_comma_stays_one_option() {
         let settings = MountSettings {
             source: "/v,ro\\.img".into(),
-            no_atime: true,
+            flags: flags::DEFAULT | MountFlags::NOATIME,
             ..MountSettings::default()
         };
         assert_eq!(

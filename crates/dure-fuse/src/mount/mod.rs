@@ -6,6 +6,7 @@
 //! unmounted.
 
 mod direct;
+pub mod flags;
 mod helper;
 
 use std::io;
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use dure_fs::FileSystem;
 use dure_sync::Arc;
-use rustix::mount::UnmountFlags;
+use rustix::mount::{MountFlags, UnmountFlags};
 use thiserror::Error;
 
 use crate::server::Server;
@@ -28,18 +29,16 @@ pub struct MountSettings {
     pub source: String,
     /// Other users may use the mount (needs root, or `user_allow_other` in fuse.conf).
     pub allow_other: bool,
-    /// Nothing may be changed.
-    pub read_only: bool,
+    /// What mount(8) calls generic options: [`flags`].
+    pub flags: MountFlags,
     /// Mount as `fuseblk`: the source is a block device, which the kernel claims; only such mounts
     /// are sent FUSE_SYNCFS, so that syncfs(2) and sync(1) make everything durable.
     pub block_device: bool,
     /// Where write(2) puts its bytes.
     pub write_cache: WriteCache,
-    /// Access times are not kept.
-    pub no_atime: bool,
-    /// Every file appears to belong to this user.
+    /// Every file appears to belong to this user, and to nobody else can it be given.
     pub uid: Option<u32>,
-    /// Every file appears to belong to this group.
+    /// The same for the group.
     pub gid: Option<u32>,
     /// Threads that answer requests, at least 1, beside those that wait for the device's flushes;
     /// `None`: one per core and one to spare.
@@ -51,10 +50,9 @@ impl Default for MountSettings {
         MountSettings {
             source: "dure".into(),
             allow_other: false,
-            read_only: false,
+            flags: flags::DEFAULT,
             block_device: false,
             write_cache: WriteCache::default(),
-            no_atime: false,
             uid: None,
             gid: None,
             workers: None,
@@ -214,6 +212,17 @@ pub fn unmount(at: &Path, lazy: Lazy) -> Result<(), MountError> {
     }
 }
 
+/// Changes the flags of what is mounted on the directory `at`; those that are not given are cleared.
+///
+/// # Errors
+/// `Mount`, with what the kernel says: only root may.
+pub fn remount(at: &Path, flags: MountFlags) -> Result<(), MountError> {
+    rustix::mount::mount_remount(at, flags, c"").map_err(|error| MountError::Mount {
+        path: at.to_owned(),
+        source: error.into(),
+    })
+}
+
 /// Whether an unmount waits for users of the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lazy {
@@ -223,7 +232,11 @@ pub enum Lazy {
     Yes,
 }
 
-fn directory(at: &Path) -> Result<PathBuf, MountError> {
+/// The directory to mount on, as the kernel will call it.
+///
+/// # Errors
+/// `MountPoint`: missing, or no directory.
+pub fn directory(at: &Path) -> Result<PathBuf, MountError> {
     let bad = |why: String| MountError::MountPoint {
         path: at.to_owned(),
         why,

@@ -188,6 +188,27 @@ pub enum Operation<'a> {
 }
 
 impl Operation<'_> {
+    /// What it changes.
+    #[must_use]
+    pub fn changes(&self) -> Option<Changes> {
+        match self {
+            Operation::Symlink { .. }
+            | Operation::Create { .. }
+            | Operation::MakeDirectory { .. }
+            | Operation::Unlink(_)
+            | Operation::RemoveDirectory(_)
+            | Operation::Rename { .. }
+            | Operation::Link { .. } => Some(Changes::Names),
+            Operation::SetAttr(_)
+            | Operation::Write { .. }
+            | Operation::SetXattr { .. }
+            | Operation::RemoveXattr(_)
+            | Operation::Allocate { .. }
+            | Operation::Copy { .. } => Some(Changes::Inode),
+            _ => None,
+        }
+    }
+
     /// Whether whoever answers it waits until the device has flushed.
     #[must_use]
     pub fn flushes(&self) -> bool {
@@ -196,6 +217,15 @@ impl Operation<'_> {
             Operation::Fsync { .. } | Operation::FsyncDirectory | Operation::SyncAll
         )
     }
+}
+
+/// What a request changes of its node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Changes {
+    /// Names in the directory.
+    Names,
+    /// Content or attributes.
+    Inode,
 }
 
 /// How a file comes to be.

@@ -101,10 +101,17 @@ impl Server {
     /// # Errors
     /// An errno.
     pub fn set_attributes(&self, node: u64, set: &SetAttr) -> Answer<Attr> {
+        // Where all files show one owner, nobody else can become it.
+        let other = |wanted: Option<u32>, shown: Option<u32>| {
+            wanted.is_some_and(|wanted| shown.is_some_and(|shown| wanted != shown))
+        };
+        if other(set.uid, self.uid) || other(set.gid, self.gid) {
+            return Err(libc::EPERM);
+        }
         let changes = SetAttributes {
             mode: set.mode,
-            uid: set.uid,
-            gid: set.gid,
+            uid: set.uid.filter(|_| self.uid.is_none()),
+            gid: set.gid.filter(|_| self.gid.is_none()),
             size: set.size,
             atime: set.atime,
             mtime: set.mtime,
@@ -161,14 +168,17 @@ impl Server {
             .map_err(errno)
     }
 
-    /// LISTXATTR: the names, each ended by a zero byte.
+    /// LISTXATTR by user `uid`: the names, each ended by a zero byte. Of all that is said about
+    /// extended attributes only this is not checked by the kernel: who may not read `trusted.` ones
+    /// is not told their names either.
     ///
     /// # Errors
     /// An errno.
-    pub fn xattr_names(&self, node: u64) -> Answer<Vec<u8>> {
+    pub fn xattr_names(&self, node: u64, uid: u32) -> Answer<Vec<u8>> {
         let names = self.volume.list_xattr(&self.inode(node)?).map_err(errno)?;
         let mut list = Vec::new();
-        for name in names {
+        let shown = |name: &Vec<u8>| uid == 0 || !name.starts_with(b"trusted.");
+        for name in names.into_iter().filter(shown) {
             list.extend_from_slice(&name);
             list.push(0);
         }

@@ -18,7 +18,9 @@ use dure_fs::{FileSystem, InodeRef};
 
 use crate::mount::MountSettings;
 use crate::nodes::{self, Unlinked};
+use crate::protocol::operation::Changes;
 use crate::transport::negotiate::WriteCache;
+use rustix::mount::MountFlags;
 
 /// An errno.
 pub type Errno = i32;
@@ -33,6 +35,31 @@ pub struct Server {
     uid: Option<u32>,
     gid: Option<u32>,
     write_cache: WriteCache,
+    /// What is durable when a request is answered.
+    durable: Durable,
+}
+
+/// What is durable when a request is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Durable {
+    /// What fsync and the like ask for.
+    Asked,
+    /// Changes of directories too (`dirsync`).
+    Names,
+    /// Every change (`sync`).
+    All,
+}
+
+impl Durable {
+    fn of(flags: MountFlags) -> Durable {
+        if flags.contains(MountFlags::SYNCHRONOUS) {
+            Durable::All
+        } else if flags.contains(MountFlags::DIRSYNC) {
+            Durable::Names
+        } else {
+            Durable::Asked
+        }
+    }
 }
 
 impl Server {
@@ -45,6 +72,7 @@ impl Server {
             uid: settings.uid,
             gid: settings.gid,
             write_cache: settings.write_cache,
+            durable: Durable::of(settings.flags),
         }
     }
 
@@ -54,6 +82,16 @@ impl Server {
             Ok(inode) if nodes::node_of(inode.ino(), inode.generation()) == node => Ok(inode),
             Ok(_) | Err(dure_fs::Error::NotFound) => Err(libc::ESTALE),
             Err(error) => Err(errno(error)),
+        }
+    }
+
+    /// Whether the change that a request asks for is to be durable when it is answered.
+    #[must_use]
+    pub fn settles(&self, changes: Option<Changes>) -> bool {
+        match (self.durable, changes) {
+            (Durable::Asked, _) | (_, None) => false,
+            (Durable::Names, Some(changes)) => changes == Changes::Names,
+            (Durable::All, Some(_)) => true,
         }
     }
 

@@ -68,9 +68,10 @@ fn work(crew: &Arc<Crew>, server: &Server, channel: &Channel) -> io::Result<()> 
             Received::End => return Ok(()),
         };
         let request = protocol::parse(buffer.filled(len));
-        let flushes = request
-            .as_ref()
-            .is_ok_and(|request| request.operation.flushes());
+        let flushes = request.as_ref().is_ok_and(|request| {
+            let operation = &request.operation;
+            operation.flushes() || server.settles(operation.changes())
+        });
         if flushes {
             Crew::begin_wait(crew);
         }

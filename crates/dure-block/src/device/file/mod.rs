@@ -3,8 +3,8 @@
 //! **Problem.** Real media: opened safely, used directly, flushed honestly. **Structure.**
 //! [`open_file`] checks what is opened and keeps others out; synchronous requests are plain
 //! system calls, submitted ones go through a ring per core ([`crate::Queue::submit`]).
-//! **Invariants.** A block device is open `O_EXCL`, an image file is locked, as long as the
-//! device lives (unless the options say otherwise). Direct I/O never sees memory of a wrong
+//! **Invariants.** A block device is open `O_EXCL`, an image file is locked, under whatever name
+//! ([`claim`]), as long as the device lives (unless the options say otherwise). Direct I/O never sees memory of a wrong
 //! alignment: it goes through an aligned copy. **Crash.** Completed writes may be lost until a
 //! flush (`fdatasync`), whatever cache they were in.
 //!
@@ -12,13 +12,19 @@
 //! costs less by system call than by ring, many requests in flight cost less by ring; so the
 //! engine is chosen per call.
 
+mod claim;
 mod open;
 #[cfg(test)]
 mod tests;
 
 use dure_sync::{CoreId, Mutex, OnceLock, PerCore, core_count, current_core};
 
-pub use open::{Allocation, Direct, Engine, OpenOptions, create_image, open_file};
+pub use open::{
+    Allocation, Direct, Engine, OpenOptions, Sharing, create_image, open_file, resize_image,
+};
+
+use claim::Claim;
+pub use claim::DeviceClaim;
 
 use crate::engine::uring::Ring;
 use crate::engine::{Target, psync};
@@ -34,6 +40,8 @@ const BOUNCE_BLOCKS: usize = 64;
 pub struct FileDevice {
     info: DeviceInfo,
     target: Target,
+    /// Keeps others out.
+    _claim: Claim,
     /// The ring of each core, made on first use; none = the kernel refused one. No slots at all
     /// if the engine is psync.
     rings: Option<PerCore<OnceLock<Option<Ring>>>>,
@@ -42,16 +50,23 @@ pub struct FileDevice {
 }
 
 impl FileDevice {
-    fn new(info: DeviceInfo, target: Target, engine: Engine) -> Self {
+    fn new(info: DeviceInfo, target: Target, claim: Claim, engine: Engine) -> Self {
         let rings =
             (engine != Engine::Psync).then(|| PerCore::new(core_count(), |_| OnceLock::new()));
         let bounce = PerCore::new(core_count(), |_| Mutex::new(BlockBuf::default()));
         Self {
             info,
             target,
+            _claim: claim,
             rings,
             bounce,
         }
+    }
+
+    /// The same device with another number of blocks.
+    fn with_blocks(mut self, blocks: u64) -> Self {
+        self.info.blocks = blocks;
+        self
     }
 
     /// Whether submitted requests go through rings.

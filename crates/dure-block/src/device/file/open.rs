@@ -2,7 +2,7 @@
 //!
 //! **Problem.** A volume must not be opened twice, nor on something that cannot hold it.
 //! **Structure.** Options, the checks, and the facts the kernel tells about the device.
-//! **Invariants.** Every refusal says what to do. **Crash.** A new image file is durable, with its
+//! **Invariants.** Nothing is changed before the lock is held. Every refusal says what to do. **Crash.** A new image file is durable, with its
 //! directory entry, when [`create_image`] returns.
 
 use std::path::Path;
@@ -10,13 +10,13 @@ use std::path::Path;
 use dure_sync::Arc;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{
-    AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom, StatxFlags,
-    fallocate, flock, fstat, fsync, ftruncate, ioctl_blkpbszget, ioctl_blksszget, major, minor,
-    open, seek, statx,
+    AtFlags, FallocateFlags, FileType, Mode, OFlags, SeekFrom, Stat, StatxFlags, fallocate, fstat,
+    fsync, ftruncate, ioctl_blkpbszget, ioctl_blksszget, major, minor, open, seek, statx,
 };
 use rustix::io::Errno;
 
 use super::FileDevice;
+use super::claim::{Claim, lock};
 use crate::engine::Target;
 use crate::engine::uring::Ring;
 use crate::{BLOCK_BYTES, DeviceInfo, Error, Result};
@@ -45,14 +45,25 @@ pub enum Engine {
     Uring,
 }
 
+/// Who else may have a file or block device open.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    /// Nobody; readers of one image share it.
+    #[default]
+    Nobody,
+    /// The kernel, which claims a block device itself when it mounts it; nobody else.
+    Kernel,
+    /// Anybody: only to look at a volume that is known to be in use.
+    Anybody,
+}
+
 /// How a file or block device is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpenOptions {
     /// Whether writes are refused.
     pub read_only: bool,
-    /// Whether others are kept out: `O_EXCL` on block devices, a lock on image files (shared if
-    /// read-only). Turn it off only to look at a volume that is known to be in use.
-    pub exclusive: bool,
+    /// Who else may have it open.
+    pub sharing: Sharing,
     /// Whether the page cache is bypassed.
     pub direct: Direct,
     /// The engine of submitted requests.
@@ -63,7 +74,7 @@ impl Default for OpenOptions {
     fn default() -> Self {
         Self {
             read_only: false,
-            exclusive: true,
+            sharing: Sharing::Nobody,
             direct: Direct::Auto,
             engine: Engine::Auto,
         }
@@ -82,7 +93,7 @@ pub enum Allocation {
 /// Longest transfer of one system call on Linux, in blocks.
 const MAX_BLOCKS_PER_REQUEST: u64 = 0x7fff_f000 / 4096;
 
-fn failed(path: &Path, action: &'static str) -> impl Fn(Errno) -> Error {
+pub(super) fn failed(path: &Path, action: &'static str) -> impl Fn(Errno) -> Error {
     let path = path.to_owned();
     move |errno| Error::Open {
         path: path.clone(),
@@ -91,20 +102,41 @@ fn failed(path: &Path, action: &'static str) -> impl Fn(Errno) -> Error {
     }
 }
 
-/// Makes an image file of `blocks` blocks that read as zeroes.
+/// Makes an image file of `blocks` blocks that read as zeroes, and opens it. It is locked from the
+/// beginning; if anything fails it is removed.
 ///
 /// # Errors
 /// [`Error::Open`] if there is such a file already, or no space, or anything else the system says.
-pub fn create_image(path: &Path, blocks: u64, allocation: Allocation) -> Result<()> {
+pub fn create_image(
+    path: &Path,
+    blocks: u64,
+    allocation: Allocation,
+    options: OpenOptions,
+) -> Result<FileDevice> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let file = open(path, flags, Mode::RUSR | Mode::WUSR)
         .map_err(failed(path, "create the image file"))?;
-    let sized = size_image(path, &file, blocks, allocation);
-    if sized.is_err() {
+    // Who finds it locked was overtaken between the two calls: it is the other's now.
+    lock(path, &file, options)?;
+    let made = size_image(path, &file, blocks, allocation)
+        .and_then(|()| open_claimed(path, options, |_, _| Ok(Claim::of_new(file))));
+    if made.is_err() {
         // The file is ours and useless; that removing it fails as well changes nothing.
         let _ = rustix::fs::unlink(path);
     }
-    sized
+    made
+}
+
+/// Gives an image file that is open, and so locked, another size: what it gains reads as zeroes.
+///
+/// # Errors
+/// [`Error::Open`] with what the system says, also on a block device, which has its size.
+pub fn resize_image(path: &Path, device: FileDevice, blocks: u64) -> Result<FileDevice> {
+    let file = &device.target.fd;
+    let resized = blocks.checked_mul(4096).ok_or(Errno::FBIG);
+    let resized = resized.and_then(|bytes| ftruncate(file, bytes).and_then(|()| fsync(file)));
+    resized.map_err(failed(path, "give the image file its size"))?;
+    Ok(device.with_blocks(blocks))
 }
 
 fn size_image(path: &Path, file: &OwnedFd, blocks: u64, allocation: Allocation) -> Result<()> {
@@ -138,6 +170,17 @@ fn size_image(path: &Path, file: &OwnedFd, blocks: u64, allocation: Allocation) 
 /// [`Error::Busy`] and [`Error::Locked`] if somebody else has it; [`Error::WrongFileType`],
 /// [`Error::EngineUnavailable`], or [`Error::Open`] with what the system says.
 pub fn open_file(path: &Path, options: OpenOptions) -> Result<FileDevice> {
+    open_claimed(path, options, |fd, found| {
+        Claim::take(path, fd, found, options)
+    })
+}
+
+/// Opens `path`, with what `claim` makes of it.
+pub(super) fn open_claimed(
+    path: &Path,
+    options: OpenOptions,
+    claim: impl FnOnce(&OwnedFd, &Stat) -> Result<Claim>,
+) -> Result<FileDevice> {
     let metadata = rustix::fs::stat(path).map_err(failed(path, "find it"))?;
     let kind = FileType::from_raw_mode(metadata.st_mode);
     if !matches!(kind, FileType::RegularFile | FileType::BlockDevice) {
@@ -147,15 +190,15 @@ pub fn open_file(path: &Path, options: OpenOptions) -> Result<FileDevice> {
         });
     }
     let (fd, direct) = open_checked(path, kind, options)?;
-    // The path may have been replaced since: what counts is what was opened.
     let opened = fstat(&fd).map_err(failed(path, "examine it"))?;
-    if FileType::from_raw_mode(opened.st_mode) != kind {
+    let claim = claim(&fd, &opened)?;
+    // The path may have been replaced since, also while the lock was waited for: whoever made it
+    // may have removed it again.
+    let now = rustix::fs::stat(path).map_err(failed(path, "find it"))?;
+    if (now.st_dev, now.st_ino, now.st_mode) != (opened.st_dev, opened.st_ino, opened.st_mode) {
         return Err(failed(path, "open it: it was replaced meanwhile")(
             Errno::STALE,
         ));
-    }
-    if kind == FileType::RegularFile && options.exclusive {
-        lock(path, &fd, options)?;
     }
     if options.engine == Engine::Uring {
         let unavailable = |os| Error::EngineUnavailable {
@@ -170,7 +213,7 @@ pub fn open_file(path: &Path, options: OpenOptions) -> Result<FileDevice> {
         fd,
         name: Arc::from(info.name.as_str()),
     };
-    Ok(FileDevice::new(info, target, options.engine))
+    Ok(FileDevice::new(info, target, claim, options.engine))
 }
 
 /// Opens `path`; the second value says whether directly.
@@ -181,7 +224,7 @@ fn open_checked(path: &Path, kind: FileType, options: OpenOptions) -> Result<(Ow
         OFlags::RDWR
     };
     let mut flags = access | OFlags::CLOEXEC;
-    if kind == FileType::BlockDevice && options.exclusive {
+    if kind == FileType::BlockDevice && options.sharing == Sharing::Nobody {
         flags |= OFlags::EXCL;
     }
     let refused = |errno: Errno| match errno {
@@ -200,20 +243,6 @@ fn open_checked(path: &Path, kind: FileType, options: OpenOptions) -> Result<(Ow
     open(path, flags, Mode::empty())
         .map(|fd| (fd, false))
         .map_err(refused)
-}
-
-fn lock(path: &Path, fd: &OwnedFd, options: OpenOptions) -> Result<()> {
-    let operation = if options.read_only {
-        FlockOperation::NonBlockingLockShared
-    } else {
-        FlockOperation::NonBlockingLockExclusive
-    };
-    flock(fd, operation).map_err(|errno| match errno {
-        Errno::WOULDBLOCK => Error::Locked {
-            path: path.to_owned(),
-        },
-        errno => failed(path, "lock it")(errno),
-    })
 }
 
 fn examine(

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
+use dure_bench::say;
 use dure_fs::MountOptions;
 use dure_sim::conflicts::{Exception, Line, Options, Place, Survey, survey};
 use serde::Serialize;
@@ -30,7 +31,7 @@ pub(super) fn run(args: &SimConflicts) -> Result<u8> {
     bar.finish_and_clear();
     let report = Report::new(&found);
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        say!("{}", serde_json::to_string_pretty(&report)?);
     } else {
         report.print(args.list);
     }
@@ -174,14 +175,14 @@ impl Report {
         }
         if list {
             for excepted in &self.excepted_pairs {
-                println!("{}: {}", excepted.pair, excepted.classes.join(", "));
+                say!("{}: {}", excepted.pair, excepted.classes.join(", "));
             }
-            println!();
+            say!("");
         }
         for wrong in &self.wrong {
-            println!("WRONG ANSWER {wrong}");
+            say!("WRONG ANSWER {wrong}");
         }
-        println!(
+        say!(
             "{} pairs commute ({} more do not); {} share no written line: {:.2} %",
             self.pairs,
             self.ordered,
@@ -193,7 +194,7 @@ impl Report {
 
 impl Class {
     fn print(&self) {
-        println!(
+        say!(
             "{} of {} pairs, of {} the only one ({})",
             self.class,
             self.count,
@@ -201,7 +202,7 @@ impl Class {
             self.justified.unwrap_or("not justified")
         );
         let (line, false_sharing) = (&self.line, self.line.false_sharing);
-        println!(
+        say!(
             "  for example {}\n  byte {} of what {} made at {}{}",
             self.pair,
             line.offset,
@@ -214,11 +215,16 @@ impl Class {
             }
         );
         for one in &line.uses {
-            println!(
+            say!(
                 "    core {} {:6} +{:<2} {} {}: {}",
-                one.core, one.access, one.byte, one.code.function, one.code.at, one.code.text
+                one.core,
+                one.access,
+                one.byte,
+                one.code.function,
+                one.code.at,
+                one.code.text
             );
         }
-        println!();
+        say!("");
     }
 }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use comfy_table::{Table, presets};
+use dure_bench::{note, say};
 use dure_fs::check::{CheckOptions, Data, check};
 use dure_fs::{FileSystem, FormatOptions};
 use dure_sync::clock;
@@ -32,7 +33,7 @@ pub(crate) fn run(args: &Demo) -> Result<u8> {
     let image = place.path().join("volume.img");
     let result = show(args, place.path(), &image);
     if args.keep {
-        println!("kept: {}", place.keep().display());
+        say!("kept: {}", place.keep().display());
     }
     result
 }
@@ -49,7 +50,7 @@ fn timed<T>(
     steps: &mut Vec<Step>,
     work: impl FnOnce() -> Result<(T, String)>,
 ) -> Result<T> {
-    eprintln!("{what} ...");
+    note!("{what} ...");
     let start = clock::monotonic_ns();
     let (value, result) = work().with_context(|| what.to_owned())?;
     let ms = (clock::monotonic_ns() - start) / 1_000_000;
@@ -65,9 +66,9 @@ fn show(args: &Demo, place: &Path, image: &Path) -> Result<u8> {
     let mut steps = Vec::new();
     let Size(bytes) = args.size;
     timed("make a volume", &mut steps, || {
-        volume::create_image(image, bytes / 4096, Allocation::Sparse)?;
-        let device = volume::device(image, Access::Write)?;
-        let layout = FileSystem::format(device, &FormatOptions::default())?;
+        let options = volume::exclusively(Access::Write);
+        let device = volume::create_image(image, bytes / 4096, Allocation::Sparse, options)?;
+        let layout = FileSystem::format(dure_block::share(device), &FormatOptions::default())?;
         Ok((
             (),
             format!("{} with {} journals", args.size, layout.journals),
@@ -75,8 +76,8 @@ fn show(args: &Demo, place: &Path, image: &Path) -> Result<u8> {
     })?;
     let mount = stage::mount_point(args, place);
     match &mount {
-        Ok(_) => eprintln!("FUSE can be used: going through a mount"),
-        Err(why) => eprintln!("going through the library: {why}"),
+        Ok(_) => note!("FUSE can be used: going through a mount"),
+        Err(why) => note!("going through the library: {why}"),
     }
     let sources = source::find(bytes);
     let acknowledged = match mount {
@@ -147,8 +148,8 @@ fn print(steps: &[Step]) {
     for step in steps {
         table.add_row([step.what.clone(), step.ms.to_string(), step.result.clone()]);
     }
-    println!("{table}");
-    println!("nothing that was acknowledged is lost");
+    say!("{table}");
+    say!("nothing that was acknowledged is lost");
 }
 
 /// Where in the volume the tree and the writers' files lie.

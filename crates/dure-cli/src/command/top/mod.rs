@@ -3,10 +3,11 @@
 mod table;
 mod trace;
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use dure_bench::note;
 use dure_sync::thread;
 
 use crate::args::Top;
@@ -19,24 +20,14 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 
 pub(crate) fn run(args: &Top) -> Result<u8> {
     let mut client = Client::find(&args.volume)?;
-    let done = if args.trace {
-        trace::follow(args, &mut client)
+    if args.trace {
+        trace::follow(args, &mut client)?;
     } else if args.once {
-        once(args, &mut client)
+        once(args, &mut client)?;
     } else {
-        follow(args, &mut client)
-    };
-    match done {
-        Ok(()) => Ok(exit::OK),
-        Err(error) if is_broken_pipe(&error) => Ok(exit::OK),
-        Err(error) => Err(error),
+        follow(args, &mut client)?;
     }
-}
-
-/// Whoever reads has had enough.
-pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let io: Option<&std::io::Error> = error.downcast_ref();
-    io.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+    Ok(exit::OK)
 }
 
 /// The pause between two looks.
@@ -56,15 +47,13 @@ pub(crate) fn print_once(snapshot: &Snapshot, json: bool) -> Result<()> {
     } else {
         table::since_mount(snapshot)
     };
-    print(&text)
+    print(&text);
+    Ok(())
 }
 
 /// Prints, at once.
-pub(crate) fn print(text: &str) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()?;
-    Ok(())
+pub(crate) fn print(text: &str) {
+    dure_bench::print::text(format_args!("{text}"));
 }
 
 fn once(args: &Top, client: &mut Client) -> Result<()> {
@@ -91,7 +80,7 @@ fn follow(args: &Top, client: &mut Client) -> Result<()> {
             print(&format!(
                 "{clear}{}{between}",
                 table::between(&before, &now)
-            ))?;
+            ));
         }
         before = now;
         done += 1;
@@ -101,6 +90,6 @@ fn follow(args: &Top, client: &mut Client) -> Result<()> {
 
 /// The end of the mount is the end of the show, and no error.
 fn unmounted(client: &Client) -> Result<()> {
-    eprintln!("dure: {}: unmounted", client.volume().display());
+    note!("dure: {}: unmounted", client.volume().display());
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use dure_bench::note;
 use dure_sync::thread;
 
 use crate::args::Top;
@@ -39,7 +40,7 @@ pub(super) fn follow(args: &Top, client: &mut Client) -> Result<()> {
         match client.ask(&request)? {
             None => return super::unmounted(client),
             Some(Reply::Trace { events, next, lost }) => {
-                super::print(&text(&events, lost, args.json)?)?;
+                super::print(&text(&events, lost, args.json)?);
                 from = next;
             }
             Some(Reply::Tracing { .. }) => bail!(
@@ -66,7 +67,7 @@ fn is_on(reply: Option<Reply>) -> Result<bool> {
 fn text(events: &[TraceLine], lost: u64, json: bool) -> Result<String> {
     let mut out = String::new();
     if lost > 0 {
-        eprintln!("dure: {lost} events were lost: they came faster than they were read");
+        note!("dure: {lost} events were lost: they came faster than they were read");
     }
     for event in events {
         if json {

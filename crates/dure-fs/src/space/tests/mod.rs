@@ -26,6 +26,7 @@ fn layout(partitions: u32) -> Layout {
         label: String::new(),
         segment_blocks: Some(32),
         uuid: Some([7; 16]),
+        owner: crate::layout::Owner::default(),
     };
     Layout::plan(2048, &options, 4).unwrap()
 }

@@ -47,7 +47,9 @@ pub(super) fn serve(server: &Server, request: &Request<'_>, reply: &mut Reply) -
             let value = server.xattr(node, name)?.ok_or(libc::ENODATA)?;
             put_sized(reply, &value, size)
         }
-        Operation::ListXattr { size } => put_sized(reply, &server.xattr_names(node)?, size),
+        Operation::ListXattr { size } => {
+            put_sized(reply, &server.xattr_names(node, request.uid)?, size)
+        }
         Operation::RemoveXattr(name) => server.remove_xattr(node, name).map(|()| Sent::Reply),
         Operation::Statistics => {
             let room = server.statistics();

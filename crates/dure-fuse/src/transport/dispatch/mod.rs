@@ -9,6 +9,7 @@ mod content;
 mod directory;
 mod names;
 
+use dure_fs::SyncScope;
 use dure_fs::format::inode::Time;
 use dure_fs::units::Ino;
 
@@ -45,7 +46,11 @@ pub fn answer<'r>(
 ) -> Option<&'r [u8]> {
     assert!(reply.is_empty(), "the last reply was finished");
     let (unique, outcome) = match request {
-        Ok(request) => (request.unique, serve(server, knows, &request, reply)),
+        Ok(request) => {
+            let served = serve(server, knows, &request, reply);
+            let settled = served.and_then(|sent| settle(server, &request).map(|()| sent));
+            (request.unique, settled)
+        }
         Err(Malformed { unique, .. }) => (unique?, Err(libc::EIO)),
     };
     match outcome {
@@ -53,6 +58,18 @@ pub fn answer<'r>(
         Ok(Sent::Reply) => Some(reply.finish(unique, Ok(()))),
         Err(errno) => Some(reply.finish(unique, Err(errno))),
     }
+}
+
+/// Makes durable what was just changed, on a mount that promises it (`sync`, `dirsync`).
+fn settle(server: &Server, request: &Request<'_>) -> Result<(), Errno> {
+    if !server.settles(request.operation.changes()) {
+        return Ok(());
+    }
+    let changed = match request.operation {
+        Operation::Copy { range, .. } => range.node_out,
+        _ => request.node,
+    };
+    server.fsync(changed, SyncScope::All)
 }
 
 fn serve(

@@ -1,0 +1,216 @@
+//! Keeping others out of a volume, by whatever name or device they come.
+//!
+//! **Problem.** A volume that two processes write is lost, and one image has many names: hard
+//! links, bind mounts, loop devices, their partitions, and what the device mapper makes of them.
+//! **Structure.** A [`Claim`] is a few open files that hold locks. An image is locked by flock(2),
+//! which is its inode's, so every name counts. A block device is open `O_EXCL`, which the kernel
+//! also applies to a disk and its partitions. Who opens a block device also locks the images that
+//! lie behind it, and who writes an image also claims the loop devices it lies behind.
+//! **Invariants.** Nothing is changed before the claim is complete. What the kernel does not tell
+//! (an image in another mount namespace) is noticed by the volume itself: docs/format.md, `mount`.
+//! **Crash.** The kernel lets go with the process.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags, Stat, flock, fstat, major, minor, open};
+use rustix::io::Errno;
+
+use super::open::{OpenOptions, Sharing, failed};
+use crate::{Error, Result};
+
+/// Block devices that lie behind each other at most.
+const DEPTH_MAX: u32 = 16;
+/// Of what is opened for its lock alone.
+const LOOK: OFlags = OFlags::RDONLY
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::CLOEXEC);
+
+/// What is locked as long as this lives.
+#[derive(Debug, Default)]
+pub(super) struct Claim(Vec<OwnedFd>);
+
+impl Claim {
+    /// The claim that the lock of a new image is.
+    pub(super) fn of_new(lock: OwnedFd) -> Claim {
+        Claim(vec![lock])
+    }
+
+    /// Claims the image or block device that `fd` is; a block device itself was claimed by opening
+    /// it.
+    ///
+    /// # Errors
+    /// [`Error::Locked`], [`Error::Busy`]; what the system says.
+    pub(super) fn take(
+        path: &Path,
+        fd: &OwnedFd,
+        found: &Stat,
+        options: OpenOptions,
+    ) -> Result<Claim> {
+        let mut claim = Claim::default();
+        if options.sharing == Sharing::Anybody {
+            return Ok(claim);
+        }
+        if FileType::from_raw_mode(found.st_mode) == FileType::BlockDevice {
+            for image in images_behind(found.st_rdev) {
+                claim.lock_behind(&image, options)?;
+            }
+            return Ok(claim);
+        }
+        lock(path, fd, options)?;
+        if !options.read_only {
+            claim.claim_loops(found)?;
+        }
+        Ok(claim)
+    }
+
+    /// Locks an image that a block device lies in.
+    fn lock_behind(&mut self, image: &Path, options: OpenOptions) -> Result<()> {
+        let fd = match open(image, LOOK, Mode::empty()) {
+            Ok(fd) => fd,
+            // It was removed, and nobody else can open it; or it is in another mount namespace.
+            Err(Errno::NOENT) => return Ok(()),
+            Err(errno) => return Err(failed(image, "open the image behind the device")(errno)),
+        };
+        let found = fstat(&fd).map_err(failed(image, "examine it"))?;
+        if FileType::from_raw_mode(found.st_mode) == FileType::RegularFile {
+            lock(image, &fd, options)?;
+            self.0.push(fd);
+        }
+        Ok(())
+    }
+
+    /// Claims the loop devices that lie in this image, as whoever mounts them would.
+    fn claim_loops(&mut self, image: &Stat) -> Result<()> {
+        let Ok(devices) = std::fs::read_dir("/sys/block") else {
+            return Ok(());
+        };
+        for device in devices.flatten() {
+            let is_it = |behind: PathBuf| {
+                let found = rustix::fs::stat(behind);
+                found
+                    .is_ok_and(|found| (found.st_dev, found.st_ino) == (image.st_dev, image.st_ino))
+            };
+            if !backing_file(&device.path()).is_some_and(is_it) {
+                continue;
+            }
+            let path = Path::new("/dev").join(device.file_name());
+            match open(&path, LOOK | OFlags::EXCL, Mode::empty()) {
+                Ok(fd) => self.0.push(fd),
+                Err(Errno::BUSY) => return Err(Error::Busy { path }),
+                // Detached meanwhile, or not there.
+                Err(Errno::NOENT | Errno::NXIO) => {}
+                Err(errno) => return Err(failed(&path, "claim the loop device")(errno)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The exclusive claim on a block device and nothing else, until whoever takes it from here (a
+/// mount of the kernel) is about to.
+#[derive(Debug)]
+pub struct DeviceClaim {
+    _held: OwnedFd,
+}
+
+impl DeviceClaim {
+    /// Claims the block device at `path`.
+    ///
+    /// # Errors
+    /// [`Error::Busy`], or [`Error::Open`] with what the system says.
+    pub fn take(path: &Path) -> Result<DeviceClaim> {
+        match open(path, LOOK | OFlags::EXCL, Mode::empty()) {
+            Ok(held) => Ok(DeviceClaim { _held: held }),
+            Err(Errno::BUSY) => Err(Error::Busy {
+                path: path.to_owned(),
+            }),
+            Err(errno) => Err(failed(path, "claim it")(errno)),
+        }
+    }
+}
+
+/// Locks an image: shared for readers.
+pub(super) fn lock(path: &Path, fd: &OwnedFd, options: OpenOptions) -> Result<()> {
+    let operation = if options.read_only {
+        FlockOperation::NonBlockingLockShared
+    } else {
+        FlockOperation::NonBlockingLockExclusive
+    };
+    flock(fd, operation).map_err(|errno| match errno {
+        Errno::WOULDBLOCK => Error::Locked {
+            path: path.to_owned(),
+            holder: holder(fd).unwrap_or_else(|| "another process".into()),
+        },
+        errno => failed(path, "lock it")(errno),
+    })
+}
+
+/// Who holds a lock on the file, as far as the kernel tells: process and command.
+fn holder(fd: impl AsFd) -> Option<String> {
+    let found = fstat(fd).ok()?;
+    let (major, minor) = (major(found.st_dev), minor(found.st_dev));
+    let inode = format!("{major:02x}:{minor:02x}:{}", found.st_ino);
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    // "1: FLOCK  ADVISORY  WRITE 1234 fe:00:99 0 EOF"
+    let pid = locks.lines().find_map(|line| {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let held = words.get(1) == Some(&"FLOCK") && words.get(5) == Some(&inode.as_str());
+        held.then(|| words[4].to_owned())
+    })?;
+    let mut holder = format!("process {pid}");
+    if let Ok(words) = std::fs::read(format!("/proc/{pid}/cmdline")) {
+        let words = words
+            .split(|byte| *byte == 0)
+            .filter(|word| !word.is_empty());
+        let words: Vec<_> = words.map(|word| word.escape_ascii().to_string()).collect();
+        write!(holder, " ({})", words.join(" ")).expect("a string takes everything");
+    }
+    Some(holder)
+}
+
+/// The images that this block device lies in: of a loop device, of the disk that a partition is of,
+/// of the devices that the device mapper made it from.
+fn images_behind(device: u64) -> Vec<PathBuf> {
+    let place = format!("/sys/dev/block/{}:{}", major(device), minor(device));
+    let mut images = Vec::new();
+    let mut places = vec![(PathBuf::from(place), 0)];
+    while let Some((place, depth)) = places.pop() {
+        let Ok(place) = place.canonicalize() else {
+            continue;
+        };
+        if depth > DEPTH_MAX {
+            continue;
+        }
+        if let Some(image) = backing_file(&place) {
+            // A loop device may lie in another block device.
+            match rustix::fs::stat(&image) {
+                Ok(found) if FileType::from_raw_mode(found.st_mode) == FileType::BlockDevice => {
+                    let (major, minor) = (major(found.st_rdev), minor(found.st_rdev));
+                    places.push((format!("/sys/dev/block/{major}:{minor}").into(), depth + 1));
+                }
+                _ => images.push(image),
+            }
+        }
+        if place.join("partition").exists() {
+            places.push((place.join(".."), depth + 1));
+        }
+        if let Ok(slaves) = std::fs::read_dir(place.join("slaves")) {
+            places.extend(slaves.flatten().map(|slave| (slave.path(), depth + 1)));
+        }
+    }
+    images
+}
+
+/// The file that a loop device, given by its place in sysfs, lies in.
+fn backing_file(place: &Path) -> Option<PathBuf> {
+    let mut text = std::fs::read(place.join("loop/backing_file")).ok()?;
+    text.pop_if(|byte| *byte == b'\n');
+    Some(OsString::from_vec(text).into())
+}
+
+#[cfg(test)]
+mod tests;

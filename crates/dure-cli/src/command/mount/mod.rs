@@ -1,0 +1,252 @@
+//! `dure mount`: the server in the foreground, or as a process of its own that is ready when the
+//! command returns.
+
+mod options;
+mod remount;
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use dure_bench::{note, say};
+use dure_fs::{FileSystem, MountOptions, RecoveryStatistics};
+use dure_fuse::mount::Lazy;
+use dure_fuse::{MountSettings, Session};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::args::Mount;
+use crate::exit;
+use crate::live;
+use crate::live::server::Server;
+use crate::live::wire::Mounted;
+use crate::volume::{self, Access};
+
+/// Set for the server process that `dure mount` starts: it reports on standard output when it
+/// serves.
+const SERVER: &str = "DURE_MOUNT_SERVER";
+const READY: &str = "ready";
+
+pub(crate) fn run(args: &Mount) -> Result<u8> {
+    if args.options.iter().any(|option| option == "remount") {
+        return remount::run(args);
+    }
+    let (options, settings) = options::parse(args)?;
+    check_place(args)?;
+    if args.fake {
+        return look(args, options);
+    }
+    if args.foreground {
+        return serve(args, options, &settings);
+    }
+    let status = start_server(args)?;
+    if args.verbose && status == exit::OK {
+        say!("{} on {}", settings.source, args.directory.display());
+    }
+    Ok(status)
+}
+
+/// Refuses what would hide the volume behind its own mount: whoever asks for the volume's path then
+/// waits for the server, and the server for them.
+fn check_place(args: &Mount) -> Result<()> {
+    let (volume, directory) = (args.volume.canonicalize(), args.directory.canonicalize());
+    if let (Ok(volume), Ok(directory)) = (volume, directory)
+        && volume.starts_with(&directory)
+    {
+        bail!(
+            "{}: lies in {}, where it would be hidden by its own mount; mount it elsewhere",
+            args.volume.display(),
+            args.directory.display()
+        );
+    }
+    Ok(())
+}
+
+/// Everything but the mount: whether the volume can be had and mounted, changing nothing.
+fn look(args: &Mount, options: MountOptions) -> Result<u8> {
+    let access = access(&options);
+    let device = volume::device(&args.volume, access)?;
+    let options = MountOptions {
+        read_only: true,
+        ..options
+    };
+    let opened = FileSystem::open(device, options);
+    opened.with_context(|| args.volume.display().to_string())?;
+    dure_fuse::mount::directory(&args.directory)?;
+    if args.verbose {
+        say!(
+            "{} can be mounted on {}",
+            args.volume.display(),
+            args.directory.display()
+        );
+    }
+    Ok(exit::OK)
+}
+
+fn access(options: &MountOptions) -> Access {
+    if options.is_read_only() {
+        Access::Read
+    } else {
+        Access::Write
+    }
+}
+
+/// Starts this program again as the server and waits until it serves or fails.
+fn start_server(args: &Mount) -> Result<u8> {
+    let program = std::env::current_exe().context("finding the dure program")?;
+    let mut command = Command::new(program);
+    command
+        .arg("mount")
+        .arg(&args.volume)
+        .arg(&args.directory)
+        .arg("--foreground");
+    if !args.options.is_empty() {
+        command.arg("-o").arg(args.options.join(","));
+    }
+    if args.sloppy {
+        command.arg("--sloppy");
+    }
+    command
+        .env(SERVER, "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    let mut server = command.spawn().context("starting the server process")?;
+    let mut line = String::new();
+    let out = server.stdout.take().expect("it was piped");
+    BufReader::new(out)
+        .read_line(&mut line)
+        .context("waiting for the server process")?;
+    if line.trim_end() == READY {
+        return Ok(exit::OK);
+    }
+    // It has said why on standard error.
+    let status = server.wait().context("waiting for the server process")?;
+    Ok(status
+        .code()
+        .and_then(|code| u8::try_from(code).ok())
+        .unwrap_or(exit::FAILED))
+}
+
+fn serve(args: &Mount, options: MountOptions, settings: &MountSettings) -> Result<u8> {
+    let background = std::env::var_os(SERVER).is_some();
+    let read_only = options.is_read_only();
+    let access = access(&options);
+    // Afterwards the path may lead into the mount, which nobody serves yet.
+    let address = live::address(&args.volume);
+    let (device, claim) = if settings.block_device {
+        let (device, claim) = volume::claimed_block_device(&args.volume, access)?;
+        (device, Some(claim))
+    } else {
+        (volume::device(&args.volume, access)?, None)
+    };
+    let file_system =
+        FileSystem::open(device, options).with_context(|| args.volume.display().to_string())?;
+    drop(claim);
+    if let Some(found) = file_system.recovered() {
+        note!("dure: {}: {}", args.volume.display(), recovery(&found));
+    }
+    let session = match Session::mount(file_system.clone(), &args.directory, settings) {
+        Ok(session) => session,
+        Err(error) => {
+            file_system.close()?;
+            return Err(error.into());
+        }
+    };
+    let directory = session.path().to_owned();
+    let mounted = mounted(args, &file_system, &directory, read_only);
+    let live = address
+        .context("its socket")
+        .and_then(|address| Server::start(&address, &file_system, mounted));
+    if let Err(error) = &live {
+        note!("dure: `dure top` will not work: {error:#}");
+    }
+    end_on_signals(directory.clone())?;
+    if background {
+        detach()?;
+    } else {
+        // A server goes on without anybody who reads this.
+        let on = format!("{} on {}", args.volume.display(), directory.display());
+        let _ = writeln!(std::io::stdout(), "{on}");
+    }
+    let served = session.run();
+    let closed = file_system.close();
+    if let Ok(live) = live {
+        live.finish(closed.as_ref().err().map(ToString::to_string));
+    }
+    closed.with_context(|| format!("{}: closing", args.volume.display()))?;
+    served?;
+    Ok(exit::OK)
+}
+
+/// What the mount had to do because the volume had not been unmounted.
+fn recovery(found: &RecoveryStatistics) -> String {
+    format!(
+        "it was not unmounted; recovered {} KiB of logs ({} of {} transactions, {} nodes, {} pages) in {} ms \
+         with {} threads, {} MiB/s",
+        found.log_bytes >> 10,
+        found.applied,
+        found.transactions,
+        found.nodes,
+        found.pages,
+        found.total_ns() / 1_000_000,
+        found.threads,
+        found.mib_per_second()
+    )
+}
+
+/// What `dure top` is told of the mount.
+fn mounted(args: &Mount, file_system: &FileSystem, directory: &Path, read_only: bool) -> Mounted {
+    let uuid = file_system.layout().superblock.uuid;
+    let kept = |key: &str| {
+        [
+            "journal", "flush", "fsync", "alloc", "records", "data", "commit",
+        ]
+        .contains(&key)
+    };
+    let shown = args.options.iter();
+    let shown = shown.filter(|option| kept(option.split('=').next().unwrap_or_default()));
+    let shown: Vec<&str> = shown.map(String::as_str).collect();
+    Mounted {
+        volume: options::source_name(&args.volume),
+        directory: directory.display().to_string(),
+        uuid: uuid::Uuid::from_bytes(uuid).to_string(),
+        options: if shown.is_empty() {
+            "default options".into()
+        } else {
+            shown.join(",")
+        },
+        read_only,
+    }
+}
+
+/// SIGINT and SIGTERM unmount; what is in use is detached, so that the volume can be closed all the
+/// same.
+fn end_on_signals(directory: std::path::PathBuf) -> Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("waiting for signals")?;
+    let _ = dure_sync::thread::spawn("dure-signals", move || {
+        for _ in signals.forever() {
+            if dure_fuse::unmount(&directory, Lazy::No).is_err() {
+                let _ = dure_fuse::unmount(&directory, Lazy::Yes);
+            }
+        }
+    });
+    Ok(())
+}
+
+/// Tells the waiting command that the mount is there, and leaves its terminal.
+fn detach() -> Result<()> {
+    let mut out = std::io::stdout();
+    writeln!(out, "{READY}")
+        .and_then(|()| out.flush())
+        .context("reporting that the mount is there")?;
+    // Already leading a session is as good.
+    let _ = rustix::process::setsid();
+    let null = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/null")?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    std::env::set_current_dir("/").context("leaving the working directory")
+}

@@ -1,0 +1,266 @@
+//! `-o`: words to the options of the file system and of the mount.
+//!
+//! **Structure.** A word is a generic option of mount(8) with a flag ([`flags`]), one that is for
+//! mount(8) itself, or ours. **Invariants.** A word does what it says or is refused with the
+//! reason; of words that contradict each other the last one counts, as mount(8) says. Policies,
+//! which fstab and the command line do not mix by accident, are named once. **Crash.** Nothing.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use dure_bench::note;
+use dure_fs::{AccessTime, MountOptions, TRACE_EVENTS_MAX};
+use dure_fuse::mount::flags;
+use dure_fuse::{MountSettings, WriteCache};
+use rustix::mount::MountFlags;
+use rustix::process::geteuid;
+
+use crate::args::Mount;
+use crate::size::Size;
+use crate::volume;
+
+/// What mount(8) makes of these before it asks us; then they mean nothing more.
+const FOR_MOUNT: [&str; 13] = [
+    "defaults",
+    "auto",
+    "noauto",
+    "nofail",
+    "_netdev",
+    "nouser",
+    "noowner",
+    "nogroup",
+    "remount",
+    "noiversion",
+    "nomand",
+    "uhelper",
+    "helper",
+];
+
+/// How often a mounted image file is committed, unless it is said: nobody else can make a `sync`
+/// of it durable. Of block devices the kernel passes it on.
+const IMAGE_COMMIT: Duration = Duration::from_secs(1);
+
+/// Turns `-o` into the options of the file system and of the mount.
+pub(super) fn parse(args: &Mount) -> Result<(MountOptions, MountSettings)> {
+    let mut options = MountOptions::default();
+    let mut settings = MountSettings {
+        source: source_name(&args.volume),
+        block_device: volume::is_block_device(&args.volume),
+        ..MountSettings::default()
+    };
+    if !settings.block_device {
+        options.commit_interval = IMAGE_COMMIT;
+    }
+    let mut policies = BTreeMap::new();
+    for option in args.options.iter().filter(|option| !option.is_empty()) {
+        if let Some(flags) = after(settings.flags, option)? {
+            settings.flags = flags;
+            continue;
+        }
+        let (key, value) = match option.split_once('=') {
+            Some((key, value)) => (key, Some(value)),
+            None => (option.as_str(), None),
+        };
+        let earlier = value.and_then(|value| policies.insert(key, value));
+        if let (Some(earlier), Some(value)) = (earlier, value)
+            && earlier != value
+        {
+            bail!("{key}={earlier} and {key}={value}: give one of them");
+        }
+        match (key, value) {
+            ("allow_other", None) => settings.allow_other = true,
+            ("writeback", None) => settings.write_cache = WriteCache::Back,
+            ("writethrough", None) => settings.write_cache = WriteCache::Through,
+            ("uid", Some(value)) => settings.uid = Some(number(key, value)?),
+            ("gid", Some(value)) => settings.gid = Some(number(key, value)?),
+            ("trace", Some(value)) => options.trace = Some(events(value)?),
+            ("commit", Some(value)) => options.commit_interval = seconds(value)?,
+            ("cache", Some(value)) => {
+                let Size(bytes) = value.parse().map_err(anyhow::Error::msg).context("cache")?;
+                options.cache_bytes = Some(bytes);
+            }
+            (key, Some(value)) if set_policy(&mut options, key, value)? => {}
+            _ if args.sloppy => note!("dure: unknown mount option '{option}', left out"),
+            _ => bail!("unknown mount option '{option}'; `dure mount --help` lists them"),
+        }
+    }
+    follow(&mut options, settings.flags);
+    if options.is_read_only() {
+        settings.flags |= MountFlags::RDONLY;
+    }
+    only_roots(settings.flags)?;
+    Ok((options, settings))
+}
+
+/// The flags after one more word of mount(8); `None` if the word is not its.
+pub(super) fn after(before: MountFlags, option: &str) -> Result<Option<MountFlags>> {
+    if let Some(flags) = flags::after(before, option) {
+        return Ok(Some(flags));
+    }
+    let key = option.split('=').next().unwrap_or_default();
+    Ok(match key {
+        // Whoever may mount without being root gets no set-uid program by it.
+        "user" | "users" => Some(before | flags::DEFAULT | MountFlags::NOEXEC),
+        "owner" | "group" => Some(before | flags::DEFAULT),
+        "mand" => bail!("mand: Linux has no mandatory locks since 5.15"),
+        "iversion" => bail!("iversion: dure keeps no such count for others"),
+        "bind" | "rbind" | "move" => bail!("{key}: mount(8) does it by itself, without -t dure"),
+        _ if FOR_MOUNT.contains(&key) => Some(before),
+        _ if ["x-", "X-"].iter().any(|prefix| key.starts_with(prefix)) => Some(before),
+        "comment" => Some(before),
+        _ => None,
+    })
+}
+
+/// What the file system itself does of the generic options.
+fn follow(options: &mut MountOptions, flags: MountFlags) {
+    options.read_only = flags.contains(MountFlags::RDONLY);
+    options.access_time = if flags.contains(MountFlags::NOATIME) {
+        AccessTime::Never
+    } else if flags.contains(MountFlags::STRICTATIME) {
+        AccessTime::Always
+    } else {
+        AccessTime::Relative
+    };
+    let no_directories = flags.contains(MountFlags::NODIRATIME);
+    options.directory_access_time = no_directories.then_some(AccessTime::Never);
+}
+
+fn only_roots(flags: MountFlags) -> Result<()> {
+    if geteuid().is_root() {
+        return Ok(());
+    }
+    for (flag, word) in [(MountFlags::NOSUID, "suid"), (MountFlags::NODEV, "dev")] {
+        if !flags.contains(flag) {
+            bail!("{word}: only root may mount so");
+        }
+    }
+    if flags.contains(MountFlags::SILENT) {
+        bail!("silent: fusermount3 does not know it; only root may mount so");
+    }
+    Ok(())
+}
+
+pub(super) fn source_name(volume: &Path) -> String {
+    let whole = volume.canonicalize().unwrap_or_else(|_| volume.to_owned());
+    whole.display().to_string()
+}
+
+fn number(key: &str, value: &str) -> Result<u32> {
+    value
+        .parse()
+        .with_context(|| format!("{key}={value}: not a number"))
+}
+
+fn set_policy(options: &mut MountOptions, key: &str, value: &str) -> Result<bool> {
+    options.set_policy(key, value).map_err(anyhow::Error::msg)
+}
+
+fn events(value: &str) -> Result<usize> {
+    match value.parse() {
+        Ok(events) if (1..=TRACE_EVENTS_MAX).contains(&events) => Ok(events),
+        _ => bail!("trace={value}: it is a number of events per core, 1 to {TRACE_EVENTS_MAX}"),
+    }
+}
+
+fn seconds(value: &str) -> Result<Duration> {
+    let seconds: f64 = value
+        .parse()
+        .with_context(|| format!("commit={value}: not a number"))?;
+    if !(0.001..=3600.0).contains(&seconds) {
+        bail!("commit={value}: it is between 0.001 and 3600 seconds");
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(options: &[&str]) -> Result<(MountOptions, MountSettings)> {
+        parse(&Mount {
+            volume: "/v".into(),
+            directory: "/m".into(),
+            options: options.iter().map(ToString::to_string).collect(),
+            ..Mount::default()
+        })
+    }
+
+    #[test]
+    fn options_reach_their_place() {
+        let (options, settings) = parsed(&[
+            "ro",
+            "noatime",
+            "commit=0.5",
+            "cache=64M",
+            "uid=7",
+            "writeback",
+            "journal=single",
+            "records=image",
+            "trace=5",
+            "data=journal",
+            "fsync=all",
+            "alloc=global",
+            "active_logs=2",
+        ])
+        .unwrap();
+        assert!(options.read_only && settings.flags.contains(MountFlags::RDONLY));
+        assert!(settings.flags.contains(MountFlags::NOATIME));
+        assert_eq!(options.commit_interval, Duration::from_millis(500));
+        assert_eq!(options.cache_bytes, Some(64 << 20));
+        assert_eq!(options.trace, Some(5));
+        assert_eq!(settings.uid, Some(7));
+        assert_eq!(settings.write_cache, WriteCache::Back);
+        assert_eq!(options.order, dure_fs::Order::Single);
+        assert_eq!(options.records, dure_fs::RecordPolicy::Image);
+        assert_eq!(options.data, dure_fs::DataMode::Journal);
+        assert_eq!(options.fsync, dure_fs::FsyncScope::All);
+        assert_eq!(options.alloc, dure_fs::AllocPolicy::Global);
+        assert_eq!(options.active_logs, dure_fs::ActiveLogs::Two);
+    }
+
+    #[test]
+    fn generic_options_are_flags_and_those_of_nobody_are_refused() {
+        let flags = |options: &[&str]| parsed(options).unwrap().1.flags;
+        assert_eq!(flags(&[]), flags::DEFAULT);
+        assert_eq!(flags(&["users"]), flags::DEFAULT | MountFlags::NOEXEC);
+        assert_eq!(flags(&["user", "exec"]), flags::DEFAULT);
+        assert_eq!(flags(&["noexec", "comment=x", "x-a=b"]), flags(&["users"]));
+        let (options, _) = parsed(&["nodiratime", "strictatime"]).unwrap();
+        assert_eq!(options.directory_access_time, Some(AccessTime::Never));
+        assert_eq!(options.access_time, AccessTime::Always);
+        for (bad, why) in [
+            (&["mand"][..], "mandatory"),
+            (&["bind"], "mount(8)"),
+            (&["journal=single", "journal=per-core"], "give one"),
+            (&["nosiud"], "unknown"),
+        ] {
+            let error = parsed(bad).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+
+    #[test]
+    fn options_of_fstab_are_accepted_and_nonsense_is_not() {
+        let (_, settings) = parsed(&["defaults", "nofail", "x-systemd.automount"]).unwrap();
+        assert_eq!(settings.write_cache, WriteCache::Through);
+        for bad in [
+            "comit=5",
+            "commit=0",
+            "commit=x",
+            "journal=two",
+            "alloc=local,",
+            "active_logs=3",
+            "fsync=none",
+            "cache=1Q",
+            "trace=0",
+            "trace=on",
+            "trace",
+            "uid=me",
+        ] {
+            assert!(parsed(&[bad]).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The program itself, and mounts that end with a test. What needs a mount is played only where one
+//! can be made (root and /dev/fuse).
+
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+pub(crate) fn program() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_dure"))
+}
+
+pub(crate) fn dure(arguments: &[&str]) -> Output {
+    program().args(arguments).output().unwrap()
+}
+
+/// The same as an ordinary user.
+pub(crate) fn as_user(uid: u32, arguments: &[&str]) -> Output {
+    let mut program = program();
+    program.args(arguments).uid(uid).gid(uid);
+    program.current_dir("/").output().unwrap()
+}
+
+/// What it prints when all is well.
+pub(crate) fn printed(arguments: &[&str]) -> String {
+    let output = dure(arguments);
+    let errors = errors(&output);
+    assert!(output.status.success(), "{arguments:?}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What it complains of when it fails.
+pub(crate) fn refused(arguments: &[&str]) -> String {
+    let output = dure(arguments);
+    assert!(!output.status.success(), "{arguments:?} worked");
+    errors(&output)
+}
+
+pub(crate) fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+pub(crate) fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+pub(crate) fn volume(folder: &Path) -> PathBuf {
+    let volume = folder.join("v.img");
+    printed(&["mkfs", "--size", "64M", "--journals", "4", text(&volume)]);
+    volume
+}
+
+pub(crate) fn can_mount() -> bool {
+    let fuse = File::options().read(true).write(true).open("/dev/fuse");
+    let can = fuse.is_ok() && rustix::process::geteuid().is_root();
+    if !can {
+        eprintln!("skipped: mounting needs root and /dev/fuse");
+    }
+    can
+}
+
+/// A mount that ends with the test.
+pub(crate) struct Mounted(pub(crate) PathBuf);
+
+impl Mounted {
+    /// Mounts `volume` on the new directory `name` beside it.
+    pub(crate) fn new(volume: &Path, name: &str, options: &str) -> Mounted {
+        let directory = volume.parent().unwrap().join(name);
+        std::fs::create_dir_all(&directory).unwrap();
+        let mut arguments = vec!["mount", text(volume), text(&directory)];
+        if !options.is_empty() {
+            arguments.extend(["-o", options]);
+        }
+        printed(&arguments);
+        Mounted(directory)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub(crate) fn end(self) {
+        printed(&["umount", text(&self.0)]);
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        drop(dure(&["umount", "--lazy", text(&self.0)]));
+    }
+}
