@@ -15,6 +15,7 @@ mod images;
 mod kill;
 mod known;
 mod manifest;
+mod memory;
 mod mount;
 mod permissions;
 mod pjdfstest;
@@ -80,6 +81,8 @@ enum Suite {
     Git,
     /// PostgreSQL, with a kill.
     Postgres,
+    /// Resident memory of the server against `cache=`.
+    Memory,
     /// Seven kinds of writers, with kills and drawn policies.
     Kill,
     /// Volumes that are full, with kills and drawn policies.
@@ -125,6 +128,7 @@ impl Suite {
             Suite::Sqlite => sqlite::NEEDS,
             Suite::Git => git::NEEDS,
             Suite::Postgres => postgres::NEEDS,
+            Suite::Memory => memory::NEEDS,
             Suite::Kill => kill::NEEDS,
             Suite::Enospc => enospc::NEEDS,
             Suite::Permissions => permissions::NEEDS,
@@ -141,6 +145,7 @@ impl Suite {
             Suite::Sqlite => sqlite::run(cx, report),
             Suite::Git => git::run(cx, report),
             Suite::Postgres => postgres::run(cx, report),
+            Suite::Memory => memory::run(cx, report),
             Suite::Kill => kill::run(cx, report),
             Suite::Enospc => enospc::run(cx, report),
             Suite::Permissions => permissions::run(cx, report),

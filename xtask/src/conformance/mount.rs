@@ -143,6 +143,11 @@ impl Volume {
         Ok(())
     }
 
+    /// The process of the server.
+    pub(crate) fn server_id(&self) -> u32 {
+        self.server.as_ref().expect("it is mounted").id()
+    }
+
     /// Ends the server with SIGKILL, as it stands. The dead mount stays until the next one, so that
     /// programs under way see errors and not the directory below.
     pub(crate) fn kill(&mut self) -> Result<()> {
