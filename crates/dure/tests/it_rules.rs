@@ -480,3 +480,23 @@ fn credentials_of_the_process_are_those_of_the_kernel() {
     assert_eq!(caller.capabilities == Capabilities::Root, root);
     assert_eq!(caller.uid, rustix::process::geteuid().as_raw());
 }
+
+/// Removing a tree went by paths, and so through a link in the place of a directory: what the link
+/// led to was emptied.
+#[test]
+fn a_tree_is_removed_without_following_links() {
+    let volume = volume();
+    let root = volume.root();
+    root.create_dir_all("/elsewhere/sub").unwrap();
+    root.write("/elsewhere/kept", b"kept").unwrap();
+    root.symlink("/elsewhere", "/link").unwrap();
+    let error = root.remove_dir_all("/link").unwrap_err();
+    assert_eq!(error.errno(), Errno::NOTDIR.raw_os_error());
+    root.create_dir_all("/tree/a/b/c").unwrap();
+    root.symlink("/elsewhere", "/tree/a/link").unwrap();
+    root.write("/tree/a/b/file", b"gone").unwrap();
+    root.remove_dir_all("/tree").unwrap();
+    assert!(root.symlink_metadata("/tree").is_err());
+    assert_eq!(root.read("/elsewhere/kept").unwrap(), b"kept");
+    assert!(root.metadata("/elsewhere/sub").unwrap().is_dir());
+}
