@@ -437,7 +437,13 @@ impl Volume {
             let nodes = attributes
                 .as_ref()
                 .map_or(0, |loaded| loaded.nodes_max(loaded.stream.len()));
-            let mut op = self.op(OpKind::Attributes, OpClass::Normal, 1 + nodes)?;
+            // The inode's node exists, so the change of an attribute adds nothing. A kernel that
+            // caches writes sets times before each fsync, also on a full volume.
+            let class = match nodes {
+                0 => OpClass::Delete,
+                _ => OpClass::Normal,
+            };
+            let mut op = self.op(OpKind::Attributes, class, 1 + nodes)?;
             let mut held = match set.gives_times() {
                 true => ForAttributes::Alone(inode.state.write()),
                 false => inode.take_attributes(self.options.volume_rules.attributes, part),

@@ -5,7 +5,7 @@ use super::random::Rng;
 use super::{World, check, content, file, fsck, nth_file};
 use crate::inode::InodeRef;
 use crate::volume::{DataMode, FileSystem, MountOptions, RecordPolicy};
-use crate::{AllocPolicy, AllocateMode, Error, Stamp, SyncScope};
+use crate::{AllocPolicy, AllocateMode, Error, SetAttributes, Stamp, SyncScope};
 
 const PAGE: u64 = 4096;
 
@@ -160,6 +160,27 @@ fn a_whole_write_of_pages_that_exist_finds_room_on_a_full_volume() {
 }
 
 #[test]
+fn attributes_of_a_file_are_set_on_a_full_volume() {
+    let world = World::new(4096, 4 << 20);
+    let fs = world.mount();
+    let (inode, other) = (file(&fs), nth_file(&fs, 1));
+    fill(&fs, &other);
+    fs.checkpoint_now().unwrap();
+    for uid in 1..200 {
+        let set = SetAttributes {
+            uid: Some(uid),
+            ..SetAttributes::default()
+        };
+        fs.set_attributes(&inode, &set).unwrap();
+        fs.fsync(&inode, SyncScope::All).unwrap();
+        if uid % 7 == 0 {
+            fs.checkpoint_now().unwrap();
+        }
+    }
+    assert_eq!(fs.attributes(&inode).unwrap().uid, 199);
+}
+
+#[test]
 fn pages_far_apart_bring_their_map_along() {
     // A page in each leaf: as many nodes as pages.
     let world = World::new(4096, 8 << 20);
@@ -183,6 +204,35 @@ fn pages_far_apart_bring_their_map_along() {
     fs.close().unwrap();
     drop((inode, other, fs));
     fsck(world.device(), "sparse");
+}
+
+/// The one thing that is not reserved when a write is accepted.
+#[test]
+fn a_sparse_file_that_uses_up_the_node_ids_says_so_at_fsync() {
+    let world = World::new(4096, 8 << 20);
+    let fs = world.mount();
+    let inode = file(&fs);
+    let mut pages = 0;
+    while pages < 1500
+        && fs
+            .write(&inode, pages * 320 * PAGE, &[7; 4096], Stamp::Set)
+            .is_ok()
+    {
+        pages += 1;
+    }
+    let refused = fs.fsync(&inode, SyncScope::All);
+    assert!(
+        matches!(refused, Err(Error::NoSpace { what: "node ids" })),
+        "{refused:?}"
+    );
+    assert_eq!(fs.stopped(), None);
+    let mut byte = [0];
+    let last = (pages - 1) * 320 * PAGE;
+    fs.read(&inode, last, &mut byte, crate::ReadMode::Cached)
+        .unwrap();
+    assert_eq!(byte, [7], "what was not written stays in memory");
+    fs.0.truncate(&inode, 100 * 320 * PAGE).unwrap();
+    fs.fsync(&inode, SyncScope::All).unwrap();
 }
 
 #[test]
