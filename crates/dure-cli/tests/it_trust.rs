@@ -133,7 +133,7 @@ fn umount_tells_how_the_volume_was_closed() {
     let mounted = Mounted::new(&volume, "m", "commit=3600");
     fs::write(mounted.path("g"), b"g").unwrap();
     let image = fs::OpenOptions::new().write(true).open(&volume).unwrap();
-    std::os::unix::fs::FileExt::write_all_at(&image, &[0xee; 8192], 8192).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&image, &[0xee; 16384], 8192).unwrap();
     let why = refused(&["umount", text(&mounted.0)]);
     assert!(why.contains("not closed"), "{why}");
 }

@@ -142,7 +142,7 @@ pub(super) const START: Timestamp = Timestamp {
 };
 
 /// Blocks of the volume.
-pub const VOLUME_BLOCKS: u64 = 1024;
+pub const VOLUME_BLOCKS: u64 = 1536;
 
 /// A volume with a tree, unmounted.
 #[derive(Debug)]

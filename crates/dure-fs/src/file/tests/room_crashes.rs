@@ -26,8 +26,8 @@ fn after_each_crash<T>(
     drop(fs);
     let images = CrashImages::new(base, &log);
     let selection = Selection {
-        exhaustive_max: 4,
-        random: 2,
+        exhaustive_max: 6,
+        random: 12,
         seed: 1,
         tear: Tear::None,
     };
