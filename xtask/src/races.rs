@@ -270,11 +270,13 @@ mod tests {
     }
 
     /// Sections of the document that argue: each of their paragraphs and items names a test.
-    const ARGUED: [&str; 5] = [
+    const ARGUED: [&str; 7] = [
         "### With other policies",
         "### Through a mount",
         "### Files that were never synced",
         "## Why one flush per fsync is enough",
+        "## Rot",
+        "## What the medium loses from a log",
         "## Data in the log",
     ];
 
