@@ -167,9 +167,7 @@ fn each_task(work: impl Fn(u64) -> Result<()> + Sync) -> Result<()> {
                 scope.spawn(move || work(task))
             })
             .collect();
-        let ended = tasks.into_iter();
-        ended
-            .map(|task| task.join().expect("it does not panic"))
-            .collect()
+        let mut ended = tasks.into_iter();
+        ended.try_for_each(|task| task.join().expect("it does not panic"))
     })
 }
