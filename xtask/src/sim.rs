@@ -72,7 +72,7 @@ impl Sim {
         {
             command.args(["-p", name]);
         }
-        command.arg("--tests");
+        command.args(["--tests", "--no-fail-fast"]);
         if let Some(seeds) = self.seeds {
             command.env("DURE_SIM_SEEDS", seeds.to_string());
         }
