@@ -11,8 +11,8 @@
 //! **Invariants.** A checkpoint writes only slots that do not count, flushes, and then writes the
 //! volume header: that one write makes everything count at once. So a slot that is named was
 //! flushed before, and one that does not verify is damage. Only the one checkpoint changes codes,
-//! and only of pairs that are in memory; who reads a pair for the first time finds the code of the
-//! last checkpoint.
+//! and only of pairs that are in memory; the first read of a pair uses the code of the last
+//! checkpoint.
 //!
 //! **Crash.** Before the header: everything is as the last checkpoint left it, whatever lies in the
 //! other slots. The logs, whose tails move only after the header is durable, have the rest.

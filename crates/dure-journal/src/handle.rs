@@ -40,7 +40,7 @@ pub struct Handle<'j, S: Settle> {
     /// Bytes reserved for images besides.
     images: u32,
     half_full: bool,
-    /// Bytes in memory of what had joined before and was not taken by a commit.
+    /// Bytes of records in memory that joined earlier and that no commit has taken yet.
     waiting: u64,
     /// What the file system is doing; statistics only.
     operation: u8,

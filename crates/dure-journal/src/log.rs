@@ -174,7 +174,7 @@ impl<E> Joined<E> {
         self.pending.first + crate::units::to_u64(self.pending.ends.len())
     }
 
-    /// Bytes in memory of what waits for a commit.
+    /// Bytes of records in memory that wait for a commit.
     pub(crate) fn bytes_waiting(&self) -> u64 {
         let Prefix {
             ends, bytes, marks, ..

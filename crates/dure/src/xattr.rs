@@ -148,7 +148,7 @@ impl Actor<'_> {
             };
         }
         let list = AccessList::parse(value)?;
-        // posix_acl_update_mode: who is not in the group does not keep set-group-id.
+        // posix_acl_update_mode: a caller outside the group loses set-group-id.
         let group = self.permissions(inode)?.gid;
         let set_gid = match self.caller.is_root() || self.caller.in_group(group) {
             true => SetGid::Keep,

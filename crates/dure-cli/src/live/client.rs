@@ -62,8 +62,8 @@ impl Client {
         let peer = rustix::net::sockopt::socket_peercred(&stream).with_context(at)?;
         if !super::trusts(geteuid(), peer.uid) && !serves(volume, peer.uid.as_raw()) {
             bail!(
-                "{}: user {} answers for it, who is not known to have mounted it; ask as the user who has, or \
-                 as root",
+                "{}: a process of user {} answers, and that user is not known to have mounted the volume; \
+                 ask as the user who mounted it, or as root",
                 volume.display(),
                 peer.uid.as_raw()
             );

@@ -12,7 +12,7 @@ use super::wire::{Mounted, Reply, Request, Snapshot, TraceLine};
 
 /// Connections at a time.
 const CONNECTIONS_MAX: usize = 16;
-/// Rank of the lock of what is told at the end; nothing is taken under it.
+/// Rank of the lock of the closing message; no other lock is taken while it is held.
 const CLOSING: u8 = 12;
 /// Bytes of a request.
 const REQUEST_BYTES_MAX: u64 = 1 << 20;

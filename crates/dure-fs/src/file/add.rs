@@ -94,7 +94,7 @@ impl Plan {
         if !new.is_empty() {
             let mut map = MapReader::new(volume);
             for leaf in leaves(pages).filter(|&leaf| !file.room.covers(leaf)) {
-                // Errors show with the inode alone.
+                // An error is found again, and returned, by the path that takes the inode exclusively.
                 extend(&mut nodes, map.missing_nodes(&shared.record, leaf).ok()?);
             }
         }
@@ -174,8 +174,8 @@ impl Volume {
                 return Ok(None);
             }
             drop(state);
-            // Who finds the volume full takes the inode alone: pages that have a slot may still be
-            // written.
+            // Volume full: take the inode exclusively instead, since pages that have a slot can
+            // still be written.
             let Some(found) = self.grant_at_hand(want)? else {
                 return Ok(None);
             };

@@ -207,8 +207,8 @@ impl Volume {
             .map(|_| ())
     }
 
-    /// Gives an unwritten block to each hole of `pages`, and to each page of `zeroed` in the place
-    /// of what it has.
+    /// Gives an unwritten block to each hole of `pages`; replaces the block of each page of `zeroed`
+    /// by an unwritten one.
     fn preallocate(
         &self,
         inode: &Arc<Inode>,
@@ -230,7 +230,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Pages in memory of what was zeroed.
+    /// Drops the cached pages of the zeroed range.
     fn drop_zeroed(&self, inode: &Inode, gone: Range<u64>) {
         if !gone.is_empty() {
             let mut state = inode.state.write();

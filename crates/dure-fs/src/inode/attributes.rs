@@ -75,7 +75,7 @@ pub struct Permissions {
 impl Permissions {
     /// The mode after a change by somebody who may not keep set-id bits, as the kernel's
     /// `setattr_should_drop_suidgid` has it: set-group-id without group execute (it once meant
-    /// mandatory locking) stays for who is a member of the group, or privileged.
+    /// mandatory locking) stays if the caller is a member of the group, or privileged.
     pub fn without_set_id(&self, is_member: impl FnOnce() -> bool) -> u32 {
         let mode = self.mode & !SET_USER_ID;
         let means_locking = mode & (SET_GROUP_ID | GROUP_EXECUTE) == SET_GROUP_ID;

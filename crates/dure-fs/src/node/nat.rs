@@ -106,7 +106,7 @@ impl Nat {
             // Two threads may read the same pair; both read the same bytes, since a pair is written
             // only after it was loaded, and one of the two is kept.
             Ok(loaded) => Ok(cell.get_or_init(|| Mutex::new(loaded))),
-            // A reader whom others have overtaken may find the slot being written again.
+            // A slow reader may read a slot that is being rewritten; another reader has loaded it then.
             Err(error) => cell.get().ok_or(error),
         }
     }

@@ -121,7 +121,7 @@ impl Available {
         self.kept.load(Ordering::Relaxed)
     }
 
-    /// A part of what class `Rewrite` may take, so that several callers can go on.
+    /// Blocks one caller of class `Rewrite` may take at once: a share, so that several can go on.
     pub(crate) fn rewrites_at_once(&self) -> u64 {
         (self.kept_goal / 8).max(2)
     }

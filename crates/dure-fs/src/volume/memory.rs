@@ -4,8 +4,8 @@
 //! and any pace of writes; and no core may write a count that others read for each operation.
 //! **Structure.** [`Shares`] divides the bytes once, at mount. What can be dropped is dropped where
 //! something new comes (CLOCK, in each cache). What cannot be dropped, because the medium does not
-//! have it yet, is counted per core ([`Backlog`]); who finds too much of it before he begins
-//! something, with no lock held, makes room himself:
+//! have it yet, is counted per core ([`Backlog`]); a caller that finds too much of it before its
+//! operation begins, with no lock held, makes room itself:
 //!
 //! | share | of `cache=` | what cannot be dropped | who makes room, and how |
 //! |---|---|---|---|

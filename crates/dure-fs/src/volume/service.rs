@@ -144,7 +144,7 @@ impl Volume {
         })
     }
 
-    /// The node `nid`, whatever it is: for who has its number from a hint, and asks it.
+    /// The node `nid`, whatever its role: for callers that have the number from a hint and verify it.
     ///
     /// # Errors
     /// `Corrupt` when it is free; errors of reading it.

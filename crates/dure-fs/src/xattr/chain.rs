@@ -69,8 +69,8 @@ pub(crate) fn load(volume: &Volume, root: u64, owner: Ino) -> Result<Chain> {
     let mut chain = Chain::default();
     let mut next = root;
     while next != 0 {
-        let met = chain.nodes.iter().any(|node| node.nid == Nid(next));
-        if met || chain.nodes.len() == NODES_MAX {
+        let seen = chain.nodes.iter().any(|node| node.nid == Nid(next));
+        if seen || chain.nodes.len() == NODES_MAX {
             let limit = to_u64(NODES_MAX);
             return Err(Error::Corrupt {
                 what: format!("length of a chain of blob nodes of inode {owner}"),

@@ -1,8 +1,8 @@
 //! The generic options of mount(8): words on one side, flags of mount(2) on the other.
 //!
 //! **Structure.** One table. **Invariants.** Of words that contradict each other the last one
-//! counts, as mount(8) says, since it appends what is typed to what fstab has. Who asks for nothing
-//! gets [`DEFAULT`]: neither set-user-id programs nor devices. **Crash.** Nothing is kept.
+//! counts, as mount(8) says, since it appends what is typed to what fstab has. Without any such word
+//! [`DEFAULT`] holds: neither set-user-id programs nor devices. **Crash.** Nothing is kept.
 
 use rustix::mount::MountFlags;
 

@@ -16,7 +16,7 @@ use crate::protocol::Request;
 /// Set-user-id and set-group-id.
 const SET_ID: u32 = libc::S_ISUID | libc::S_ISGID;
 
-/// Who asks.
+/// The user, group and process that make a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Caller {
     uid: u32,
@@ -35,7 +35,7 @@ impl From<&Request<'_>> for Caller {
 }
 
 impl Caller {
-    /// Whether it keeps set-id bits of what it changes, where the kernel does not say.
+    /// Whether its writes keep set-id bits, where the kernel does not say so itself.
     #[must_use]
     pub fn is_root(&self) -> bool {
         self.uid == 0

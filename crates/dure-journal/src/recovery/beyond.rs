@@ -11,7 +11,7 @@
 //!   this epoch has not used come first, by their place in the list; then those that were freed, the
 //!   oldest first. If the start of the next one is what is damaged it looks as if not used.
 //!
-//! **Invariants.** Sequences and handle numbers of what is found rise. The work is bounded by the
+//! **Invariants.** Sequences and handle numbers found rise. The work is bounded by the
 //! ring: what seems to be a transaction and is not complete uses up a budget. **Crash.** Nothing is
 //! written; after an ordinary crash what is found here was never promised, and is left out.
 

@@ -29,7 +29,7 @@ struct Get<'c> {
     top: Inode,
     /// Where inodes with several names were copied to: names below `top`.
     links: BTreeMap<u64, Vec<OsString>>,
-    /// The names below `top` of what is being copied.
+    /// The path below `top` of the entry being copied.
     names: Vec<OsString>,
 }
 

@@ -1,7 +1,7 @@
 //! The host's side of a copy: inodes that are open, and names in directories that are open.
 //!
 //! **Problem.** Whoever may write in a directory of the host can put a symbolic link in the place
-//! of what was just made or looked at there, and so send the copy elsewhere. **Structure.** A copy
+//! of an entry the copy has just made or examined, and so redirect the copy. **Structure.** A copy
 //! walks by descriptors: [`Inode::enter`] opens one name of an open directory and follows no link,
 //! and everything else is done to what is open. **Invariants.** A name is one component. Only the
 //! directory that the caller names is reached by a path, through links if it has them. **Crash.**
@@ -28,9 +28,9 @@ use crate::metadata::{FileTimes, Metadata, TimeChange, Timestamp};
 #[derive(Debug)]
 pub(super) struct Inode(OwnedFd);
 
-/// Of what is opened: no link is followed, and neither is anything read or waited for.
+/// How existing entries are opened: no link is followed, nothing is read or waited for.
 const LOOK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// Of what is made: the owner alone, until it is whole.
+/// Mode of a new file until it is complete: only the owner may use it.
 const PRIVATE_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 /// A name is one component: the volume's are checked where they are read, the host's by the kernel.

@@ -4,8 +4,8 @@
 //! links, bind mounts, loop devices, their partitions, and what the device mapper makes of them.
 //! **Structure.** A [`Claim`] is a few open files that hold locks. An image is locked by flock(2),
 //! which is its inode's, so every name counts. A block device is open `O_EXCL`, which the kernel
-//! also applies to a disk and its partitions. Who opens a block device also locks the images that
-//! lie behind it, and who writes an image also claims the loop devices it lies behind.
+//! also applies to a disk and its partitions. An opener of a loop device also locks its
+//! image; a writer of an image also claims the loop devices made of it.
 //! **Invariants.** Nothing is changed before the claim is complete. What the kernel does not tell
 //! (an image in another mount namespace) is noticed by the volume itself: docs/format.md, `mount`.
 //! **Crash.** The kernel lets go with the process.
@@ -24,7 +24,7 @@ use crate::{Error, Result};
 
 /// Block devices that lie behind each other at most.
 const DEPTH_MAX: u32 = 16;
-/// Of what is opened for its lock alone.
+/// How a file is opened that is only locked, never read.
 const LOOK: OFlags = OFlags::RDONLY
     .union(OFlags::NONBLOCK)
     .union(OFlags::CLOEXEC);
@@ -149,7 +149,7 @@ pub(super) fn lock(path: &Path, fd: &OwnedFd, options: OpenOptions) -> Result<()
     })
 }
 
-/// Who holds a lock on the file, as far as the kernel tells: process and command.
+/// The process and command that hold a lock on the file, as far as the kernel tells.
 fn holder(fd: impl AsFd) -> Option<String> {
     let found = fstat(fd).ok()?;
     let (major, minor) = (major(found.st_dev), minor(found.st_dev));

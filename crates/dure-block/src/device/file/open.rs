@@ -116,7 +116,7 @@ pub fn create_image(
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let file = open(path, flags, Mode::RUSR | Mode::WUSR)
         .map_err(failed(path, "create the image file"))?;
-    // Who finds it locked was overtaken between the two calls: it is the other's now.
+    // Locked: another process opened the new file between these two calls, and owns it now.
     lock(path, &file, options)?;
     let made = size_image(path, &file, blocks, allocation)
         .and_then(|()| open_claimed(path, options, |_, _| Ok(Claim::of_new(file))));

@@ -165,7 +165,7 @@ fn serve(args: &Mount, options: MountOptions, settings: &MountSettings) -> Resul
     if background {
         detach()?;
     } else {
-        // A server goes on without anybody who reads this.
+        // The server goes on even if its output has been closed.
         let on = format!("{} on {}", args.volume.display(), directory.display());
         let _ = writeln!(std::io::stdout(), "{on}");
     }
