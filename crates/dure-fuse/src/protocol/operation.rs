@@ -205,7 +205,27 @@ impl Operation<'_> {
             | Operation::RemoveXattr(_)
             | Operation::Allocate { .. }
             | Operation::Copy { .. } => Some(Changes::Inode),
-            _ => None,
+            Operation::Init(_)
+            | Operation::Destroy
+            | Operation::Interrupt
+            | Operation::Lookup(_)
+            | Operation::Forget
+            | Operation::BatchForget(_)
+            | Operation::GetAttr
+            | Operation::Statx
+            | Operation::ReadLink
+            | Operation::Read { .. }
+            | Operation::ReadDirectory { .. }
+            | Operation::Fsync { .. }
+            | Operation::FsyncDirectory
+            | Operation::SyncAll
+            | Operation::Statistics
+            | Operation::GetXattr { .. }
+            | Operation::ListXattr { .. }
+            | Operation::Seek { .. }
+            | Operation::OpenDirectory
+            | Operation::Release
+            | Operation::Unserved(_) => None,
         }
     }
 

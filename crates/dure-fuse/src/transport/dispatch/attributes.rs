@@ -3,70 +3,76 @@
 use dure_fs::format::inode::Time;
 use dure_fs::{SetGid, SetTime};
 
-use super::{BLOCK, Outcome, Sent, attr_seconds, content, mode, nanos, secs, wire_attr};
+use super::{BLOCK, Call, Outcome, Sent, attr_seconds, done, mode, nanos, secs, wire_attr};
+use crate::protocol::Request;
 use crate::protocol::opcode::setattr;
 use crate::protocol::reply::{AttrOut, GetXattrOut, StatfsOut, StatxOut, StatxTime};
 use crate::protocol::request::SetAttrIn;
-use crate::protocol::{Operation, Request};
-use crate::server::{Attr, Caller, Server, SetAttr};
+use crate::server::{Attr, Caller, SetAttr};
 use crate::transport::buffer::Reply;
 
 /// Longest name.
 const NAME_BYTES: u32 = 255;
 
-pub(super) fn serve(server: &Server, request: &Request<'_>, reply: &mut Reply) -> Outcome {
-    let node = request.node;
-    match request.operation {
-        Operation::GetAttr => put_attr(reply, &server.attributes(node)?),
-        Operation::Statx => {
-            reply.put(&statx(&server.attributes(node)?));
-            Ok(Sent::Reply)
+impl Call<'_> {
+    pub(super) fn attributes(self) -> Outcome {
+        put_attr(self.reply, &self.server.attributes(self.request.node)?)
+    }
+
+    pub(super) fn statx(self) -> Outcome {
+        let attr = self.server.attributes(self.request.node)?;
+        self.reply.put(&statx(&attr));
+        Ok(Sent::Reply)
+    }
+
+    pub(super) fn set_attributes(self, set: &SetAttrIn) -> Outcome {
+        let (server, node) = (self.server, self.request.node);
+        if set.valid & setattr::KILL_SUIDGID != 0 {
+            server.drop_set_id(node, Caller::from(self.request))?;
         }
-        Operation::SetAttr(set) => {
-            if set.valid & setattr::KILL_SUIDGID != 0 {
-                server.drop_set_id(node, Caller::from(request))?;
-            }
-            let changed = server.set_attributes(node, &changes(set))?;
-            put_attr(reply, &changed)
-        }
-        Operation::SetXattr {
-            name,
-            value,
-            flags,
-            drops_set_gid,
-        } => {
-            let flags = i32::try_from(flags).map_err(|_| libc::EINVAL)?;
-            let set_gid = match drops_set_gid {
-                true => SetGid::Drop,
-                false => SetGid::Keep,
-            };
-            server.set_xattr(node, (name, value), flags, set_gid)?;
-            Ok(Sent::Reply)
-        }
-        Operation::GetXattr { name, size } => {
-            let value = server.xattr(node, name)?.ok_or(libc::ENODATA)?;
-            put_sized(reply, &value, size)
-        }
-        Operation::ListXattr { size } => {
-            put_sized(reply, &server.xattr_names(node, request.uid)?, size)
-        }
-        Operation::RemoveXattr(name) => server.remove_xattr(node, name).map(|()| Sent::Reply),
-        Operation::Statistics => {
-            let room = server.statistics();
-            reply.put(&StatfsOut {
-                blocks: room.blocks,
-                free: room.free,
-                available: room.available,
-                files: room.files,
-                files_free: room.files_free,
-                block_size: BLOCK,
-                name_len: NAME_BYTES,
-                fragment_size: BLOCK,
-                ..StatfsOut::default()
-            });
-            Ok(Sent::Reply)
-        }
-        _ => content::serve(server, request, reply),
+        let changed = server.set_attributes(node, &changes(set))?;
+        put_attr(self.reply, &changed)
+    }
+
+    pub(super) fn set_xattr(
+        self,
+        (name, value): (&[u8], &[u8]),
+        flags: u32,
+        drops_set_gid: bool,
+    ) -> Outcome {
+        let flags = i32::try_from(flags).map_err(|_| libc::EINVAL)?;
+        let set_gid = match drops_set_gid {
+            true => SetGid::Drop,
+            false => SetGid::Keep,
+        };
+        let node = self.request.node;
+        done(self.server.set_xattr(node, (name, value), flags, set_gid))
+    }
+
+    pub(super) fn xattr(self, name: &[u8], size: u32) -> Outcome {
+        let value = self.server.xattr(self.request.node, name)?;
+        put_sized(self.reply, &value.ok_or(libc::ENODATA)?, size)
+    }
+
+    pub(super) fn xattr_names(self, size: u32) -> Outcome {
+        let Request { node, uid, .. } = *self.request;
+        put_sized(self.reply, &self.server.xattr_names(node, uid)?, size)
+    }
+
+    pub(super) fn statistics(self) -> Outcome {
+        let room = self.server.statistics();
+        self.reply.put(&StatfsOut {
+            blocks: room.blocks,
+            free: room.free,
+            available: room.available,
+            files: room.files,
+            files_free: room.files_free,
+            block_size: BLOCK,
+            name_len: NAME_BYTES,
+            fragment_size: BLOCK,
+            ..StatfsOut::default()
+        });
+        Ok(Sent::Reply)
     }
 }
 

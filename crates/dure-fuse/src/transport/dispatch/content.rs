@@ -1,105 +1,84 @@
-//! Content of files, and durability.
+//! Content of files.
 
-use dure_fs::SyncScope;
-
-use super::{Outcome, Sent, directory};
+use super::{Call, Outcome, Sent, done};
 use crate::protocol::operation::CopyForm;
 use crate::protocol::reply::{CopyOut, LseekOut, WriteOut};
 use crate::protocol::request::CopyIn;
-use crate::protocol::{Operation, Request};
-use crate::server::{Answer, Caller, Server};
-use crate::transport::buffer::Reply;
+use crate::server::{Answer, Caller};
 
 /// What a copy does at most, when the reply counts in 32 bits.
 const COPY_BYTES: u64 = 1 << 30;
 
-pub(super) fn serve(server: &Server, request: &Request<'_>, reply: &mut Reply) -> Outcome {
-    let node = request.node;
-    match request.operation {
-        Operation::Read { offset, size } => {
-            let want = usize::try_from(size).map_err(|_| libc::EIO)?;
-            reply.fill(want, |room| server.read(node, offset, room))?;
-            Ok(Sent::Reply)
-        }
-        Operation::Write {
-            offset,
-            data,
-            cached,
-            drops_set_id,
-        } => {
-            if drops_set_id {
-                server.drop_set_id(node, Caller::from(request))?;
-            }
-            let taken = if cached {
-                server.write_pages(node, offset, data)?;
-                data.len()
-            } else {
-                server.write(node, offset, data)?
-            };
-            reply.put(&WriteOut {
-                size: u32::try_from(taken).expect("at most what was sent"),
-                reserved: 0,
-            });
-            Ok(Sent::Reply)
-        }
-        Operation::Fsync { data_only } => {
-            let scope = if data_only {
-                SyncScope::Data
-            } else {
-                SyncScope::All
-            };
-            server.fsync(node, scope).map(|()| Sent::Reply)
-        }
-        Operation::FsyncDirectory => server.fsync(node, SyncScope::All).map(|()| Sent::Reply),
-        Operation::SyncAll => server.sync().map(|()| Sent::Reply),
-        Operation::Allocate { offset, len, mode } => {
-            let mode = i32::try_from(mode).map_err(|_| libc::EOPNOTSUPP)?;
-            changes_content(server, request, node)?;
-            server.allocate(node, offset, len, mode)?;
-            Ok(Sent::Reply)
-        }
-        Operation::Seek { offset, whence } => {
-            // The offset is one of lseek(2), which has a sign.
-            i64::try_from(offset).map_err(|_| libc::ENXIO)?;
-            let whence = i32::try_from(whence).map_err(|_| libc::EINVAL)?;
-            let offset = server.seek(node, offset, whence)?;
-            reply.put(&LseekOut { offset });
-            Ok(Sent::Reply)
-        }
-        Operation::Copy { range, form } => {
-            changes_content(server, request, range.node_out)?;
-            copy(server, node, range, form, reply)
-        }
-        _ => directory::serve(server, request, reply),
+impl Call<'_> {
+    pub(super) fn read(self, offset: u64, size: u32) -> Outcome {
+        let want = usize::try_from(size).map_err(|_| libc::EIO)?;
+        let (server, node) = (self.server, self.request.node);
+        self.reply
+            .fill(want, |room| server.read(node, offset, room))?;
+        Ok(Sent::Reply)
     }
-}
 
-/// Set-id bits go, where the request does not say whether the caller may keep them.
-fn changes_content(server: &Server, request: &Request<'_>, node: u64) -> Answer<()> {
-    let caller = Caller::from(request);
-    match caller.is_root() {
-        true => Ok(()),
-        false => server.drop_set_id(node, caller),
-    }
-}
-
-fn copy(
-    server: &Server,
-    source: u64,
-    range: &CopyIn,
-    form: CopyForm,
-    reply: &mut Reply,
-) -> Outcome {
-    let to = (range.node_out, range.offset_out);
-    // A longer copy is continued by the caller.
-    let len = range.len.min(COPY_BYTES);
-    let bytes = server.copy((source, range.offset_in), to, len)?;
-    match form {
-        CopyForm::Short => reply.put(&WriteOut {
-            size: u32::try_from(bytes).expect("at most a gigabyte"),
+    pub(super) fn write(
+        self,
+        offset: u64,
+        data: &[u8],
+        (cached, drops_set_id): (bool, bool),
+    ) -> Outcome {
+        let (server, node) = (self.server, self.request.node);
+        if drops_set_id {
+            server.drop_set_id(node, Caller::from(self.request))?;
+        }
+        let taken = if cached {
+            server.write_pages(node, offset, data)?;
+            data.len()
+        } else {
+            server.write(node, offset, data)?
+        };
+        self.reply.put(&WriteOut {
+            size: u32::try_from(taken).expect("at most what was sent"),
             reserved: 0,
-        }),
-        CopyForm::Long => reply.put(&CopyOut { bytes }),
+        });
+        Ok(Sent::Reply)
     }
-    Ok(Sent::Reply)
+
+    pub(super) fn allocate(self, offset: u64, len: u64, mode: u32) -> Outcome {
+        let mode = i32::try_from(mode).map_err(|_| libc::EOPNOTSUPP)?;
+        let node = self.request.node;
+        self.drop_set_id(node)?;
+        done(self.server.allocate(node, offset, len, mode))
+    }
+
+    pub(super) fn seek(self, offset: u64, whence: u32) -> Outcome {
+        // The offset is one of lseek(2), which has a sign.
+        i64::try_from(offset).map_err(|_| libc::ENXIO)?;
+        let whence = i32::try_from(whence).map_err(|_| libc::EINVAL)?;
+        let offset = self.server.seek(self.request.node, offset, whence)?;
+        self.reply.put(&LseekOut { offset });
+        Ok(Sent::Reply)
+    }
+
+    pub(super) fn copy(self, range: &CopyIn, form: CopyForm) -> Outcome {
+        self.drop_set_id(range.node_out)?;
+        let from = (self.request.node, range.offset_in);
+        let to = (range.node_out, range.offset_out);
+        // A longer copy is continued by the caller.
+        let bytes = self.server.copy(from, to, range.len.min(COPY_BYTES))?;
+        match form {
+            CopyForm::Short => self.reply.put(&WriteOut {
+                size: u32::try_from(bytes).expect("at most a gigabyte"),
+                reserved: 0,
+            }),
+            CopyForm::Long => self.reply.put(&CopyOut { bytes }),
+        }
+        Ok(Sent::Reply)
+    }
+
+    /// Set-id bits go, where the request does not say whether the caller may keep them.
+    fn drop_set_id(&self, node: u64) -> Answer<()> {
+        let caller = Caller::from(self.request);
+        match caller.is_root() {
+            true => Ok(()),
+            false => self.server.drop_set_id(node, caller),
+        }
+    }
 }

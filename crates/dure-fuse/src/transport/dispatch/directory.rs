@@ -1,39 +1,31 @@
 //! Symlinks and directories: what lies behind a name, and which names there are.
 
-use super::{Outcome, Sent, wire_entry};
+use super::{Call, Outcome, Sent, wire_entry};
 use crate::protocol::operation::ListForm;
 use crate::protocol::reply::{Dirent, EntryOut, OpenOut};
-use crate::protocol::{Operation, Request};
 use crate::server::{Listed, Server};
 use crate::transport::buffer::{IO_BYTES, Reply, name_bytes};
 
-pub(super) fn serve(server: &Server, request: &Request<'_>, reply: &mut Reply) -> Outcome {
-    let node = request.node;
-    match request.operation {
-        Operation::ReadLink => {
-            reply.put_bytes(&server.read_link(node)?);
-            Ok(Sent::Reply)
+impl Call<'_> {
+    pub(super) fn read_link(self) -> Outcome {
+        let target = self.server.read_link(self.request.node)?;
+        self.reply.put_bytes(&target);
+        Ok(Sent::Reply)
+    }
+
+    pub(super) fn read_directory(self, position: u64, size: u32, form: ListForm) -> Outcome {
+        let limit = usize::try_from(size).unwrap_or(IO_BYTES).min(IO_BYTES);
+        let listed = self.server.read_directory(self.request.node, position)?;
+        match form {
+            ListForm::Names => put_names(self.reply, limit, &listed),
+            ListForm::Attributes => put_entries(self.server, self.reply, limit, &listed),
         }
-        Operation::ReadDirectory {
-            position,
-            size,
-            form,
-        } => {
-            let limit = usize::try_from(size).unwrap_or(IO_BYTES).min(IO_BYTES);
-            let listed = server.read_directory(node, position)?;
-            match form {
-                ListForm::Names => put_names(reply, limit, &listed),
-                ListForm::Attributes => put_entries(server, reply, limit, &listed),
-            }
-            Ok(Sent::Reply)
-        }
-        Operation::OpenDirectory => {
-            reply.put(&OpenOut::default());
-            Ok(Sent::Reply)
-        }
-        Operation::Release => Ok(Sent::Reply),
-        // All others were served.
-        _ => Err(libc::ENOSYS),
+        Ok(Sent::Reply)
+    }
+
+    pub(super) fn open_directory(self) -> Outcome {
+        self.reply.put(&OpenOut::default());
+        Ok(Sent::Reply)
     }
 }
 

@@ -17,7 +17,7 @@ use super::buffer::Reply;
 use crate::nodes::node_of;
 use crate::protocol::reply::{Attr as WireAttr, EntryOut};
 use crate::protocol::{Malformed, Operation, Request};
-use crate::server::{Attr, Entry, Errno, Server};
+use crate::server::{Answer, Attr, Entry, Errno, Server};
 
 /// How long the kernel may believe a name, or that there is none: everything that changes one goes
 /// through the kernel.
@@ -47,7 +47,12 @@ pub fn answer<'r>(
     assert!(reply.is_empty(), "the last reply was finished");
     let (unique, outcome) = match request {
         Ok(request) => {
-            let served = serve(server, knows, &request, reply);
+            let call = Call {
+                server,
+                request: &request,
+                reply,
+            };
+            let served = serve(call, knows);
             let settled = served.and_then(|sent| settle(server, &request).map(|()| sent));
             (request.unique, settled)
         }
@@ -72,35 +77,108 @@ fn settle(server: &Server, request: &Request<'_>) -> Result<(), Errno> {
     server.fsync(changed, SyncScope::All)
 }
 
-fn serve(
-    server: &Server,
-    knows: &dyn Fn(u64) -> bool,
-    request: &Request<'_>,
-    reply: &mut Reply,
-) -> Outcome {
-    match request.operation {
-        Operation::Forget => {
-            server.forget(request.node, knows);
-            Ok(Sent::Nothing)
-        }
-        Operation::BatchForget(batch) => {
-            for forget in batch {
-                server.forget(forget.node, knows);
-            }
-            Ok(Sent::Nothing)
-        }
+/// One request on its way to its reply; the methods are in the file of their kind.
+struct Call<'a> {
+    server: &'a Server,
+    request: &'a Request<'a>,
+    reply: &'a mut Reply,
+}
+
+/// Every operation has its line here: a new one does not compile before it has.
+fn serve(call: Call<'_>, knows: &dyn Fn(u64) -> bool) -> Outcome {
+    let (server, node) = (call.server, call.request.node);
+    match call.request.operation {
+        // INIT comes once, and was answered.
+        Operation::Init(_) => Err(libc::EIO),
         Operation::Destroy => {
             server.forget_all();
             Ok(Sent::Reply)
         }
-        // INIT comes once, and was answered.
-        Operation::Init(_) => Err(libc::EIO),
+        Operation::Forget => forget(server, knows, [node]),
+        Operation::BatchForget(batch) => forget(server, knows, batch.iter().map(|one| one.node)),
         // Every request ends by itself: nobody is interrupted, and the kernel need not ask again.
         Operation::Interrupt => Err(libc::ENOSYS),
         // Nothing is to be done at open(2) and close(2), locks are the kernel's, and so on.
         Operation::Unserved(_) => Err(libc::ENOSYS),
-        _ => names::serve(server, request, reply),
+
+        Operation::Lookup(name) => call.lookup(name),
+        Operation::Create {
+            name,
+            mode,
+            umask,
+            rdev,
+            form,
+        } => {
+            let created = call.new_inode(mode, umask, rdev);
+            call.create(name, &created, form)
+        }
+        Operation::MakeDirectory { name, mode, umask } => call.mkdir(name, mode, umask),
+        Operation::Symlink { name, target } => call.symlink(name, target),
+        Operation::Link { node: linked, name } => call.link(linked, name),
+        Operation::Unlink(name) => done(server.unlink(node, name)),
+        Operation::RemoveDirectory(name) => done(server.rmdir(node, name)),
+        Operation::Rename {
+            name,
+            to,
+            to_name,
+            flags,
+        } => call.rename(name, (to, to_name), flags),
+
+        Operation::GetAttr => call.attributes(),
+        Operation::Statx => call.statx(),
+        Operation::SetAttr(set) => call.set_attributes(set),
+        Operation::SetXattr {
+            name,
+            value,
+            flags,
+            drops_set_gid,
+        } => call.set_xattr((name, value), flags, drops_set_gid),
+        Operation::GetXattr { name, size } => call.xattr(name, size),
+        Operation::ListXattr { size } => call.xattr_names(size),
+        Operation::RemoveXattr(name) => done(server.remove_xattr(node, name)),
+        Operation::Statistics => call.statistics(),
+
+        Operation::Read { offset, size } => call.read(offset, size),
+        Operation::Write {
+            offset,
+            data,
+            cached,
+            drops_set_id,
+        } => call.write(offset, data, (cached, drops_set_id)),
+        Operation::Allocate { offset, len, mode } => call.allocate(offset, len, mode),
+        Operation::Seek { offset, whence } => call.seek(offset, whence),
+        Operation::Copy { range, form } => call.copy(range, form),
+        Operation::Fsync { data_only: true } => done(server.fsync(node, SyncScope::Data)),
+        Operation::Fsync { data_only: false } | Operation::FsyncDirectory => {
+            done(server.fsync(node, SyncScope::All))
+        }
+        Operation::SyncAll => done(server.sync()),
+
+        Operation::ReadLink => call.read_link(),
+        Operation::OpenDirectory => call.open_directory(),
+        Operation::ReadDirectory {
+            position,
+            size,
+            form,
+        } => call.read_directory(position, size, form),
+        Operation::Release => Ok(Sent::Reply),
     }
+}
+
+/// The reply to a request that asks for nothing but that it is done.
+fn done(answer: Answer<()>) -> Outcome {
+    answer.map(|()| Sent::Reply)
+}
+
+fn forget(
+    server: &Server,
+    knows: &dyn Fn(u64) -> bool,
+    nodes: impl IntoIterator<Item = u64>,
+) -> Outcome {
+    nodes
+        .into_iter()
+        .for_each(|node| server.forget(node, knows));
+    Ok(Sent::Nothing)
 }
 
 fn secs(at: Time) -> i64 {

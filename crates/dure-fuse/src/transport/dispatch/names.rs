@@ -2,80 +2,78 @@
 
 use dure_fs::NewInode;
 
-use super::{ENTRY_SECONDS, Outcome, Sent, attributes, wire_entry};
+use super::{Call, ENTRY_SECONDS, Outcome, Sent, done, wire_entry};
+use crate::protocol::opcode;
 use crate::protocol::operation::CreateForm;
 use crate::protocol::reply::{EntryOut, OpenOut};
-use crate::protocol::{Operation, Request, opcode};
-use crate::server::{Answer, Entry, Server};
+use crate::server::{Answer, Entry};
 use crate::transport::buffer::Reply;
 
 /// Type and permissions of a symlink.
 const SYMLINK_MODE: u32 = libc::S_IFLNK | 0o777;
 
-pub(super) fn serve(server: &Server, request: &Request<'_>, reply: &mut Reply) -> Outcome {
-    let node = request.node;
-    match request.operation {
-        Operation::Lookup(name) => match server.lookup(node, name)? {
-            Some(entry) => put_entry(reply, Ok(entry)),
+impl Call<'_> {
+    pub(super) fn lookup(self, name: &[u8]) -> Outcome {
+        match self.server.lookup(self.request.node, name)? {
+            Some(entry) => put_entry(self.reply, Ok(entry)),
             None => {
-                reply.put(&EntryOut {
+                self.reply.put(&EntryOut {
                     entry_valid: ENTRY_SECONDS,
                     ..EntryOut::default()
                 });
                 Ok(Sent::Reply)
             }
-        },
-        Operation::Create {
-            name,
+        }
+    }
+
+    pub(super) fn create(self, name: &[u8], created: &NewInode, form: CreateForm) -> Outcome {
+        let (server, parent) = (self.server, self.request.node);
+        let entry = match form {
+            CreateForm::Node | CreateForm::Open => server.create(parent, name, created),
+            CreateForm::Unnamed => server.temporary(parent, created),
+        };
+        put_entry(self.reply, entry)?;
+        if form != CreateForm::Node {
+            self.reply.put(&OpenOut {
+                flags: opcode::OPEN_KEEP_CACHE,
+                ..OpenOut::default()
+            });
+        }
+        Ok(Sent::Reply)
+    }
+
+    pub(super) fn mkdir(self, name: &[u8], mode: u32, umask: u32) -> Outcome {
+        let created = self.new_inode(mode, umask, 0);
+        let made = self.server.mkdir(self.request.node, name, &created);
+        put_entry(self.reply, made)
+    }
+
+    pub(super) fn symlink(self, name: &[u8], target: &[u8]) -> Outcome {
+        let created = self.new_inode(SYMLINK_MODE, 0, 0);
+        let made = self
+            .server
+            .symlink(self.request.node, name, target, &created);
+        put_entry(self.reply, made)
+    }
+
+    pub(super) fn link(self, linked: u64, name: &[u8]) -> Outcome {
+        let entry = self.server.link(linked, self.request.node, name);
+        put_entry(self.reply, entry)
+    }
+
+    pub(super) fn rename(self, name: &[u8], to: (u64, &[u8]), flags: u32) -> Outcome {
+        done(self.server.rename((self.request.node, name), to, flags))
+    }
+
+    /// An inode that the caller makes.
+    pub(super) fn new_inode(&self, mode: u32, umask: u32, rdev: u32) -> NewInode {
+        NewInode {
             mode,
             umask,
-            rdev,
-            form,
-        } => {
-            let created = new_inode(request, mode, umask, rdev);
-            let entry = match form {
-                CreateForm::Node | CreateForm::Open => server.create(node, name, &created),
-                CreateForm::Unnamed => server.temporary(node, &created),
-            };
-            put_entry(reply, entry)?;
-            if form != CreateForm::Node {
-                reply.put(&OpenOut {
-                    flags: opcode::OPEN_KEEP_CACHE,
-                    ..OpenOut::default()
-                });
-            }
-            Ok(Sent::Reply)
+            uid: self.request.uid,
+            gid: self.request.gid,
+            rdev: rdev.into(),
         }
-        Operation::MakeDirectory { name, mode, umask } => {
-            let created = new_inode(request, mode, umask, 0);
-            put_entry(reply, server.mkdir(node, name, &created))
-        }
-        Operation::Symlink { name, target } => {
-            let created = new_inode(request, SYMLINK_MODE, 0, 0);
-            put_entry(reply, server.symlink(node, name, target, &created))
-        }
-        Operation::Link { node: linked, name } => put_entry(reply, server.link(linked, node, name)),
-        Operation::Unlink(name) => server.unlink(node, name).map(|()| Sent::Reply),
-        Operation::RemoveDirectory(name) => server.rmdir(node, name).map(|()| Sent::Reply),
-        Operation::Rename {
-            name,
-            to,
-            to_name,
-            flags,
-        } => server
-            .rename((node, name), (to, to_name), flags)
-            .map(|()| Sent::Reply),
-        _ => attributes::serve(server, request, reply),
-    }
-}
-
-fn new_inode(request: &Request<'_>, mode: u32, umask: u32, rdev: u32) -> NewInode {
-    NewInode {
-        mode,
-        umask,
-        uid: request.uid,
-        gid: request.gid,
-        rdev: rdev.into(),
     }
 }
 
