@@ -45,7 +45,6 @@ mod device;
 mod engine;
 mod error;
 mod queue;
-mod random;
 mod rank;
 mod request;
 

@@ -17,11 +17,11 @@ mod support;
 use dure_block::Lba;
 use dure_block::ram::{Image, SharedBlock};
 use dure_journal::recovery::Scan;
+use dure_sync::random::Seeded;
 use support::buffers::TestRules;
 use support::disk::segment_at;
 use support::medium::queue_on;
 use support::power::Effort;
-use support::random::Random;
 use support::recover::{Recovered, read};
 use support::script::{Mix, Run, random_step, seeds};
 
@@ -69,7 +69,7 @@ fn is_provably_lost(whole: &Scan, left: &Scan) -> bool {
 fn a_lost_block_of_a_log_is_refused_or_was_not_known_to_be_durable() {
     let (mut refused, mut gaps, mut shorter, mut same) = (0, 0, 0, 0);
     for seed in 0..seeds(30) {
-        let mut random = Random::new(seed);
+        let mut random = Seeded::new(seed);
         let mut run = Run::new(JOURNALS, SEGMENTS, TestRules::default(), Effort::default());
         for _ in 0..SCRIPT.steps {
             run.step(random_step(&mut random, JOURNALS, SCRIPT))

@@ -14,10 +14,10 @@ use dure_block::{BLOCK_BYTES, Lba};
 use dure_journal::format::{JournalHeader, TailPosition};
 use dure_journal::recovery::{LogLayout, scan};
 use dure_journal::{Error, JournalId, Rules};
+use dure_sync::random::Seeded;
 use support::buffers::TestRules;
 use support::disk::{DEVICE_BLOCKS, SEED, SEGMENT_BLOCKS, format, header_at, segment_at};
 use support::medium::queue_on;
-use support::random::Random;
 use support::recover::mount;
 use support::workload::{Work, run};
 
@@ -84,7 +84,7 @@ fn mutated_logs_end_the_scan_and_nothing_else() {
         .collect();
     let whole = scan_both_ways(&good, sealed).unwrap();
     assert!(whole > 10, "there is something to damage");
-    let mut random = Random::new(5);
+    let mut random = Seeded::new(5);
     let (mut shorter, mut same) = (0, 0);
     for _ in 0..1500 {
         let mut image = good.clone();
@@ -113,8 +113,8 @@ fn mutated_logs_end_the_scan_and_nothing_else() {
 }
 
 /// A header of which anything may be nonsense.
-fn hostile_header(random: &mut Random) -> JournalHeader {
-    let extreme = |random: &mut Random| {
+fn hostile_header(random: &mut Seeded) -> JournalHeader {
+    let extreme = |random: &mut Seeded| {
         [
             0,
             1,
@@ -129,7 +129,7 @@ fn hostile_header(random: &mut Random) -> JournalHeader {
             u64::MAX,
         ][random.index(11)]
     };
-    let small = |random: &mut Random| u32::try_from(random.below(10)).unwrap();
+    let small = |random: &mut Seeded| u32::try_from(random.below(10)).unwrap();
     let count = 1 + random.index(4);
     let segments = (0..count)
         .map(|_| match random.below(4) {
@@ -173,7 +173,7 @@ fn hostile_header(random: &mut Random) -> JournalHeader {
 #[test]
 fn sealed_headers_with_any_content_are_refused_or_harmless() {
     let good = used();
-    let mut random = Random::new(11);
+    let mut random = Seeded::new(11);
     let (mut refused, mut accepted) = (0, 0);
     for _ in 0..2000 {
         let header = hostile_header(&mut random);

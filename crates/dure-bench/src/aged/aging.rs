@@ -8,7 +8,9 @@ use dure_sync::clock;
 use super::{DIRECTORIES, directory_of};
 use crate::measure::f64_of;
 use crate::micro::content;
-use crate::random::Random;
+use dure_sync::random::Seeded;
+
+use crate::random::gamma;
 use crate::target::{How, Target, Tree, is_full};
 
 const BLOCK_BYTES: usize = 4096;
@@ -73,7 +75,7 @@ pub(super) struct Aging<'t> {
     room_bytes: u64,
     files: Vec<Filed>,
     next: u64,
-    random: Random,
+    random: Seeded,
     content: Vec<u8>,
     counts: Counts,
 }
@@ -90,7 +92,7 @@ impl<'t> Aging<'t> {
             shape,
             files: Vec::new(),
             next: 0,
-            random: Random::new(1),
+            random: Seeded::new(1),
             content: content(0).repeat(WRITE_BYTES / BLOCK_BYTES),
             counts: Counts::default(),
         })
@@ -187,7 +189,7 @@ impl<'t> Aging<'t> {
     fn create(&mut self) -> Result<u64> {
         let number = self.next;
         self.next += 1;
-        let bytes = self.random.gamma(self.shape.mean_bytes).max(1);
+        let bytes = gamma(&mut self.random, self.shape.mean_bytes).max(1);
         let path = self.path(number);
         match self.write_new(number, bytes) {
             Ok(()) => {

@@ -6,8 +6,8 @@ use anyhow::{Result, ensure};
 
 use super::mix::{Mix, Test};
 use crate::measure::Worker;
-use crate::random::Random;
 use crate::target::{How, Listing, OpenFile, Tree};
+use dure_sync::random::Seeded;
 
 /// Bytes of every read and write.
 const UNIT: usize = 1 << 10;
@@ -38,7 +38,7 @@ pub(super) struct User {
     /// KiB of a file, and I/Os of a test.
     count: u64,
     jobs: Vec<Test>,
-    random: Random,
+    random: Seeded,
     buffer: Vec<u8>,
     content: Vec<u8>,
     names: u64,
@@ -90,7 +90,7 @@ impl User {
             number,
             count: kib,
             jobs: Vec::new(),
-            random: Random::new(u64::try_from(number)? + 1),
+            random: Seeded::new(u64::try_from(number)? + 1),
             buffer: vec![0; UNIT],
             content: crate::micro::content(number)[..UNIT].to_vec(),
             names: 0,
@@ -296,7 +296,7 @@ impl User {
     }
 }
 
-fn shuffle<T>(list: &mut [T], random: &mut Random) {
+fn shuffle<T>(list: &mut [T], random: &mut Seeded) {
     for last in (1..list.len()).rev() {
         list.swap(last, random.index(last + 1));
     }

@@ -5,8 +5,8 @@ use anyhow::{Context, Result, anyhow, ensure};
 use super::TENTHS;
 use crate::fxmark::Numbered;
 use crate::measure;
-use crate::random::Random;
 use crate::target::{How, Tree};
+use dure_sync::random::Seeded;
 
 /// What is done with the entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub(super) struct Worker {
     share: Share,
     there: Numbered,
     missing: Numbered,
-    random: Random,
+    random: Seeded,
     /// Stages begun.
     begun: usize,
     task: Task,
@@ -85,7 +85,7 @@ impl Worker {
             share,
             there: Numbered::new(tree, &format!("f{number}-"))?,
             missing: Numbered::new(tree, &format!("g{number}-"))?,
-            random: Random::new(u64::try_from(number)?),
+            random: Seeded::new(u64::try_from(number)?),
             begun: 0,
             task: Task::Unlink,
             left: 0,
@@ -152,7 +152,7 @@ impl measure::Worker for Worker {
                 self.tree.stat(self.there.at(number))?;
             }
             Task::Miss => {
-                let path = self.missing.at(self.random.next() >> 16);
+                let path = self.missing.at(self.random.next_u64() >> 16);
                 ensure!(!self.tree.exists(path)?, "{} is there", path.display());
             }
             Task::Read => works = self.read()?,

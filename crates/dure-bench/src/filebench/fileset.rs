@@ -10,7 +10,9 @@ use anyhow::{Context, Result, ensure};
 use dure_sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use super::personality::{SetShape, Size};
-use crate::random::Random;
+use dure_sync::random::Seeded;
+
+use crate::random::gamma;
 use crate::target::{How, OpenFile, Tree};
 
 /// Bytes of a write or read of a whole file at once.
@@ -56,7 +58,7 @@ impl FileSet {
     ) -> Result<FileSet> {
         let tree = tree.below(name);
         tree.create_dir_all(tree.root())?;
-        let mut random = Random::new(1);
+        let mut random = Seeded::new(1);
         let mut entries = Vec::with_capacity(shape.files);
         for number in 0..shape.files {
             let directory = tree.root().join(directory(number, shape));
@@ -65,7 +67,7 @@ impl FileSet {
             }
             let size = match shape.size {
                 Size::Fixed(bytes) => bytes,
-                Size::Gamma(mean) => random.gamma(mean),
+                Size::Gamma(mean) => gamma(&mut random, mean),
             };
             entries.push(Entry {
                 path: directory.join(format!("{number:08}")),
@@ -95,19 +97,19 @@ impl FileSet {
         taken.then_some(Pick { set: self, entry })
     }
 
-    fn pick(&self, random: &mut Random, wanted: u8) -> Option<Pick<'_>> {
+    fn pick(&self, random: &mut Seeded, wanted: u8) -> Option<Pick<'_>> {
         let count = self.entries.len();
         let start = random.index(count);
         (0..count).find_map(|step| self.take((start + step) % count, wanted))
     }
 
     /// A file that is there; `None` if there is none, or others hold them.
-    pub(super) fn pick_present(&self, random: &mut Random) -> Option<Pick<'_>> {
+    pub(super) fn pick_present(&self, random: &mut Seeded) -> Option<Pick<'_>> {
         self.pick(random, PRESENT)
     }
 
     /// A file that is not there.
-    pub(super) fn pick_absent(&self, random: &mut Random) -> Option<Pick<'_>> {
+    pub(super) fn pick_absent(&self, random: &mut Seeded) -> Option<Pick<'_>> {
         self.pick(random, ABSENT)
     }
 

@@ -8,8 +8,8 @@ use dure_sync::atomic::{AtomicU64, Ordering};
 use super::fileset::{FileSet, IO_BYTES, Pick};
 use super::personality::Personality;
 use crate::measure::Worker;
-use crate::random::Random;
 use crate::target::{How, OpenFile};
+use dure_sync::random::Seeded;
 
 /// An append writes at most so much.
 const APPEND_BYTES: usize = 16 << 10;
@@ -32,7 +32,7 @@ pub(super) struct Flow {
     personality: Personality,
     shared: Arc<Shared>,
     log: Option<OpenFile>,
-    random: Random,
+    random: Seeded,
     buffer: Vec<u8>,
     is_first: bool,
     works: u64,
@@ -54,7 +54,7 @@ impl Flow {
             personality,
             shared,
             log,
-            random: Random::new(u64::try_from(number)? + 7),
+            random: Seeded::new(u64::try_from(number)? + 7),
             buffer: vec![0; IO_BYTES],
             is_first: number == 0,
             works: 0,

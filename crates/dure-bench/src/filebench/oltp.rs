@@ -14,8 +14,8 @@ use dure_sync::{Arc, thread};
 
 use super::fileset::FileSet;
 use crate::measure::Worker;
-use crate::random::Random;
 use crate::target::{How, OpenFile};
+use dure_sync::random::Seeded;
 
 const READ_BYTES: usize = 2 << 10;
 const FILE_BYTES: u64 = 10 << 20;
@@ -61,7 +61,7 @@ pub(super) struct Member {
     shared: Arc<Database>,
     data: Vec<OpenFile>,
     log: OpenFile,
-    random: Random,
+    random: Seeded,
     buffer: Vec<u8>,
     works: u64,
 }
@@ -86,7 +86,7 @@ impl Member {
             data,
             log,
             shared,
-            random: Random::new(u64::try_from(number)?),
+            random: Seeded::new(u64::try_from(number)?),
             buffer: crate::micro::content(number).repeat(LOG_WRITE_BYTES / 4096),
             works: 0,
         })

@@ -3,8 +3,8 @@
 use super::oltp::Role;
 use super::personality::{Personality, SetShape, Size};
 use super::{FileSet, Servers};
-use crate::random::Random;
 use crate::tests::{targets, works};
+use dure_sync::random::Seeded;
 
 #[test]
 fn personalities_do_what_they_claim() {
@@ -38,7 +38,7 @@ fn a_set_notices_a_file_that_should_not_be_there() {
     };
     let set = FileSet::make(&tree, "set", shape, &[7; 4096]).unwrap();
     set.check().unwrap();
-    let mut random = Random::new(3);
+    let mut random = Seeded::new(3);
     let gone = set.pick_present(&mut random).unwrap();
     set.tree.remove_file(gone.path()).unwrap();
     gone.put_back();

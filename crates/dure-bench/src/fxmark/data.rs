@@ -8,8 +8,8 @@ use super::tail::{Appender, Tail, Truncater};
 use super::workload::Workload;
 use crate::measure::Worker;
 use crate::micro::content;
-use crate::random::Random;
 use crate::target::{How, OpenFile, Tree};
+use dure_sync::random::Seeded;
 
 pub(super) const BLOCK: u64 = 4096;
 /// Bytes between the blocks of two workers in a shared file.
@@ -57,7 +57,7 @@ struct Block {
     turns: Vec<Act>,
     turn: usize,
     seat: Seat,
-    random: Random,
+    random: Seeded,
     reads: u64,
     writes: u64,
 }
@@ -71,7 +71,7 @@ fn block(file: OpenFile, offset: u64, seat: Seat, turns: &[Act]) -> Block {
         turns: turns.to_vec(),
         turn: 0,
         seat,
-        random: Random::new(seat.id()),
+        random: Seeded::new(seat.id()),
         reads: 0,
         writes: 0,
     }

@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 
-use crate::random::Random;
+use dure_sync::random::Seeded;
 
 /// Bytes of each thread's private file.
 pub(super) const FILE_BYTES: u64 = 1 << 20;
@@ -59,10 +59,10 @@ impl Workload {
 #[must_use]
 pub(crate) fn content(thread: usize) -> Vec<u8> {
     let seed = u64::try_from(thread).unwrap_or(0).wrapping_mul(0x1_0001);
-    let mut random = Random::new(seed);
+    let mut random = Seeded::new(seed);
     let mut bytes = Vec::with_capacity(IO_BYTES);
     while bytes.len() < IO_BYTES {
-        bytes.extend_from_slice(&random.next().to_le_bytes());
+        bytes.extend_from_slice(&random.next_u64().to_le_bytes());
     }
     bytes
 }

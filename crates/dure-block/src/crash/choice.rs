@@ -9,8 +9,9 @@
 
 use std::fmt;
 
+use dure_sync::random::Seeded;
+
 use crate::BLOCK_BYTES;
-use crate::random::SplitMix;
 
 /// Whether a write may be torn by the power cut.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -206,7 +207,7 @@ impl Choices {
         let Some(random) = number.checked_sub(self.chosen_subsets()) else {
             return self.subset(|write| self.is_chosen(number, write));
         };
-        let mut bits = SplitMix::new(self.selection.seed ^ (u64::try_from(number).unwrap_or(0)));
+        let mut bits = Seeded::new(self.selection.seed ^ (u64::try_from(number).unwrap_or(0)));
         let Some(torn) = random.checked_sub(self.selection.random) else {
             return self.subset(|_| bits.coin());
         };
@@ -275,10 +276,10 @@ impl Choices {
         }
     }
 
-    fn random_torn(&self, bits: &mut SplitMix) -> Choice {
+    fn random_torn(&self, bits: &mut Seeded) -> Choice {
         let mut fates = Vec::with_capacity(self.units.len());
         for units in &self.units {
-            fates.push(match bits.next() % 4 {
+            fates.push(match bits.next_u64() % 4 {
                 0 => Fate::Lost,
                 1 => Fate::Kept,
                 _ => self.torn((0..*units).map(|_| bits.coin()).collect()),

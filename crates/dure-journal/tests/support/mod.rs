@@ -9,7 +9,6 @@ pub(crate) mod buffers;
 pub(crate) mod disk;
 pub(crate) mod medium;
 pub(crate) mod power;
-pub(crate) mod random;
 pub(crate) mod recover;
 pub(crate) mod scatter;
 pub(crate) mod script;

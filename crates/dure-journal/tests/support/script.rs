@@ -6,8 +6,8 @@ use dure_journal::{CommitError, JournalId};
 use super::buffers::{Buffers, Change, Checkpoint, TestRules};
 use super::disk::{format, segment_at};
 use super::power::{Effort, cut_everywhere, reboot};
-use super::random::Random;
 use super::recover::mount;
+use dure_sync::random::Seeded;
 
 /// One step.
 #[derive(Debug, Clone, Copy)]
@@ -177,7 +177,7 @@ pub(crate) fn seeds(every_day: u64) -> u64 {
     std::env::var("DURE_CRASH_SEEDS").map_or(every_day, |text| text.parse().expect("a number"))
 }
 
-/// Random scripts on one to three journals, cut everywhere. Gives the number of crash states.
+/// Seeded scripts on one to three journals, cut everywhere. Gives the number of crash states.
 pub(crate) fn random_scripts(rules: TestRules) -> usize {
     let (mut states, mut moved) = (0, 0);
     for seed in 0..seeds(200) {
@@ -206,9 +206,9 @@ pub(crate) fn long_scripts(rules: TestRules) -> usize {
 }
 
 /// A random step.
-pub(crate) fn random_step(random: &mut Random, journals: usize, mix: Mix) -> Step {
+pub(crate) fn random_step(random: &mut Seeded, journals: usize, mix: Mix) -> Step {
     let core = u16::try_from(random.index(journals)).unwrap();
-    let mask = |random: &mut Random| {
+    let mask = |random: &mut Seeded| {
         let one = 1_u8 << random.below(4);
         let two = 1_u8 << random.below(4);
         if random.below(3) == 0 { one | two } else { one }
@@ -241,7 +241,7 @@ pub(crate) fn random_step(random: &mut Random, journals: usize, mix: Mix) -> Ste
         88..95 if mix.checkpoints => Step::CheckpointFinish([1, 2, 3, 4, 4, 4][random.index(6)]),
         95 if mix.grow => Step::Grow(core),
         96 if mix.grow => Step::Move(core, (core + 1) % u16::try_from(journals).unwrap()),
-        97..100 if mix.reboots => Step::Reboot(random.next()),
+        97..100 if mix.reboots => Step::Reboot(random.next_u64()),
         _ => Step::Commit(15),
     }
 }
@@ -256,7 +256,7 @@ pub(crate) fn run_random(
     mix: Mix,
     rules: TestRules,
 ) -> Result<Run, String> {
-    let mut random = Random::new(seed);
+    let mut random = Seeded::new(seed);
     let effort = Effort {
         selection: Selection {
             seed,

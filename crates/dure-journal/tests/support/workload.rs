@@ -5,7 +5,7 @@ use dure_sync::{Arc, CoreId, Mutex, thread};
 
 use super::buffers::{Buffers, Change};
 use super::disk::GRANULES;
-use super::random::Random;
+use dure_sync::random::Seeded;
 
 /// What each core does.
 #[derive(Debug, Clone, Copy)]
@@ -33,7 +33,7 @@ pub(crate) fn run(buffers: &Buffers, work: Work, seed: u64) {
 }
 
 fn one_core(buffers: &Buffers, work: Work, core: u16, seed: u64, checkpoint: &Mutex<40, ()>) {
-    let mut random = Random::new(seed.wrapping_mul(1009) + u64::from(core) + 1);
+    let mut random = Seeded::new(seed.wrapping_mul(1009) + u64::from(core) + 1);
     let make_room = || {
         let _one_at_a_time = checkpoint.lock();
         buffers.checkpoint();

@@ -15,34 +15,31 @@ use dure_fs::format::bucket::ENTRY_HEADER_BYTES;
 use dure_fs::format::inode::InodeV1;
 use dure_fs::format::node::{self, NodeHeader, NodeKind, VERSION_BYTES};
 use dure_fs::format::superblock::SuperBlock;
-use dure_fs::units::{to_u64, to_usize};
 use dure_journal::format::TransactionHeader;
 use dure_journal::format::slotted::{SLOT_HEADER_BYTES, SLOT_MAGIC, SlotHeader};
+use dure_sync::random::Seeded;
 use zerocopy::FromBytes;
 
 use super::base::{Base, LONG_NAME};
 
-/// SplitMix64.
+/// The draws of one case.
 #[derive(Debug)]
-pub(super) struct Random(u64);
+pub(super) struct Random(Seeded);
 
 impl Random {
     pub(super) fn new(seed: u64, number: u64) -> Random {
-        Random(
-            seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ number.wrapping_mul(0xd6e8_feb8_6659_fd93),
-        )
+        let seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Random(Seeded::new(
+            seed ^ number.wrapping_mul(0xd6e8_feb8_6659_fd93),
+        ))
     }
 
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     pub(super) fn below(&mut self, end: usize) -> usize {
-        to_usize(self.next() % to_u64(end))
+        self.0.index(end)
     }
 
     fn choose<'t, T>(&mut self, all: &'t [T]) -> &'t T {

@@ -3,15 +3,14 @@
 //! **Problem.** A test of a file system needs to know the right answer to every call, also to the
 //! strange ones. **Structure.** `data` is the content of a file, `node` and `store` are inodes and
 //! what may be done to them, `path` and `permission` are what their names say, [`ModelFs`] puts a
-//! call together from them. `operation` is a call as data, `generator` makes random ones, `real`
-//! does them on a dure volume, `run` does a sequence on both and compares every answer and, at the
+//! call together from them. `operation` is a call as data, `real`
+//! does it on a dure volume, `run` does a sequence on both and compares every answer and, at the
 //! end, the whole trees (`tree`). **Invariants.** The code is as simple as it can be: maps and
 //! vectors, no caches, no locks; it follows Linux where POSIX leaves a choice. It shares no code
 //! with dure. **Crash.** The model has none; a crash test keeps a clone of it from the last sync.
 
 mod calls;
 mod data;
-mod generator;
 mod names;
 mod node;
 mod normal;
@@ -28,7 +27,6 @@ mod tree;
 
 pub use calls::ModelFs;
 pub use data::{Data, PAGE, SIZE_MAX};
-pub use generator::{sequence, steps};
 pub use node::{AllocateKind, Body, Kind, New, Node, RenameKind, XattrKind};
 pub use normal::Normal;
 pub use operation::{Answer, Flags, Operation, Outcome, SLOTS, Stat, Step, Whence, agree, pattern};

@@ -12,9 +12,9 @@ mod tests;
 use std::fmt;
 use std::ops::Range;
 
+use dure_sync::random::Seeded;
 use dure_sync::{Arc, Mutex};
 
-use crate::random::SplitMix;
 use crate::rank::FAULT_RANK;
 use crate::{
     BLOCK_BYTES, BlockBuf, Device, DeviceInfo, Error, Io, Lba, Op, OsError, Result, WriteFlags,
@@ -300,7 +300,7 @@ impl FaultDevice {
             lba,
             out: old.as_mut_slice(),
         })?;
-        let mut bits = SplitMix::new(seed);
+        let mut bits = Seeded::new(seed);
         let sectors = old
             .as_mut_slice()
             .chunks_exact_mut(512)

@@ -6,9 +6,13 @@
 
 use dure::MountOptions;
 use dure_sim::model::{
-    ModelFs, Mounted, Operation, Real, Step, agree, compare, compare_mounted, sequence, shrink,
+    ModelFs, Mounted, Operation, Real, Step, agree, compare, compare_mounted, shrink,
 };
 use dure_sync::thread;
+
+use generator::sequence;
+
+mod generator;
 
 const VOLUME_BYTES: u64 = 256 << 20;
 const STEPS: usize = 60;

@@ -5,17 +5,16 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-use super::data::PAGE;
-use super::node::{AllocateKind, Kind, RenameKind, XattrKind};
-use super::operation::{Flags, Operation, SLOTS, Step, Whence};
-use super::permission::Who;
+use dure_sim::model::{
+    AllocateKind, Flags, Kind, Operation, PAGE, RenameKind, SLOTS, Step, Whence, Who, XattrKind,
+};
 
 const MODES: [u32; 9] = [
     0o777, 0o755, 0o700, 0o666, 0o644, 0o600, 0o1777, 0o2775, 0o6755,
 ];
 
 /// Sequences of `count` calls.
-pub fn steps(
+pub(crate) fn steps(
     count: impl Into<proptest::collection::SizeRange>,
 ) -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step(), count)
@@ -23,7 +22,7 @@ pub fn steps(
 
 /// The sequence of `count` calls that belongs to `seed`.
 #[must_use]
-pub fn sequence(seed: u64, count: usize) -> Vec<Step> {
+pub(crate) fn sequence(seed: u64, count: usize) -> Vec<Step> {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
