@@ -142,7 +142,7 @@ pub fn check(device: Arc<dyn Device>, options: &CheckOptions<'_>) -> Result<Repo
     journals::check(&mut context);
     nat::load(&mut context);
     sit::load(&mut context);
-    if !context.clean && !replay::load(&mut context, &header) {
+    if !replay::load(&mut context, &header) {
         return Ok(context.report);
     }
     counts::check(&mut context, &header);

@@ -1,4 +1,4 @@
-//! A volume that was not unmounted: the state that a mount would recover, in memory.
+//! The logs. Of a volume that was not unmounted: the state that a mount would recover, in memory.
 //!
 //! **Structure.** The same pure functions as recovery: scan, survivors, replay over the images the
 //! NAT names. **Invariants.** Nothing is written. Blocks whose SIT bit the recovery would set right
@@ -19,7 +19,7 @@ use crate::recovery::{self, Base, replay::Replayed};
 use crate::units::{BLOCK_BYTES, BlockNo, Nid};
 
 use super::context::{Context, NatEntries};
-use super::issue::IssueKind;
+use super::issue::{IssueKind, Severity};
 
 /// The medium as replay sees it.
 struct View<'c> {
@@ -62,32 +62,62 @@ impl Base for View<'_> {
 /// Slots and blocks that records do not name, though recovery mends them.
 type Moved = Vec<(SlotRef, BlockNo)>;
 
-/// What the logs leave, and the logs.
-fn recover(context: &Context<'_>, header: &VolumeHeader) -> Result<(Replayed, Moved, Scan)> {
-    let layout = &context.layout;
-    let threads = context
-        .options
-        .threads
-        .unwrap_or_else(dure_sync::core_count);
-    let mut logs = recovery::read_logs(
+fn threads(context: &Context<'_>) -> usize {
+    let threads = context.options.threads;
+    threads.unwrap_or_else(dure_sync::core_count)
+}
+
+fn read_logs(context: &Context<'_>, header: &VolumeHeader) -> Result<Scan> {
+    recovery::read_logs(
         &context.queue,
-        (layout, header),
+        (&context.layout, header),
         dure_journal::Rules::default(),
         context.options.recover,
-        threads,
-    )?;
+        threads(context),
+    )
+}
+
+/// What the logs leave, and the logs.
+fn recover(context: &Context<'_>, header: &VolumeHeader) -> Result<(Replayed, Moved, Scan)> {
+    let mut logs = read_logs(context, header)?;
+    let layout = &context.layout;
     let view = View {
         queue: &context.queue,
         layout,
         nat: &context.nat,
     };
-    let replayed = recovery::recover(&view, &mut logs, threads, true)?;
+    let replayed = recovery::recover(&view, &mut logs, threads(context), true)?;
     let moved = recovery::liveness::moved(&view, &replayed)?;
     Ok((replayed, moved, logs))
 }
 
+/// Reads the logs of a volume that was unmounted, because a mount does, and refuses what it finds
+/// there. They are empty, and the tables say everything.
+fn read_empty(context: &mut Context<'_>, header: &VolumeHeader) -> bool {
+    // A header that is wrong was reported, and says nothing about its log.
+    if context.report.worst() >= Some(Severity::Error) {
+        return true;
+    }
+    match read_logs(context, header) {
+        Ok(_) => true,
+        Err(Error::LogHole(hole)) => {
+            let why = hole.to_string();
+            context.issue(IssueKind::LogHole { why });
+            true
+        }
+        Err(error) => {
+            let why = error.to_string();
+            context.issue(IssueKind::ReplayFailed { why });
+            false
+        }
+    }
+}
+
 /// Lays what the logs say over the images; false after reporting why that is not possible.
 pub(super) fn load(context: &mut Context<'_>, header: &VolumeHeader) -> bool {
+    if context.clean {
+        return read_empty(context, header);
+    }
     match recover(context, header) {
         Ok((replayed, moved, logs)) => {
             let transactions = crate::units::to_u64(logs.transactions().len());

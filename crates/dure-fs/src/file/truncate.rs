@@ -22,7 +22,7 @@ use super::state::{Cut, Stamp};
 use super::writeback::{pages_up_to, tail_bytes};
 use crate::error::{Error, Result};
 use crate::format::slot::Slot;
-use crate::inode::{Inode, InodeRef, InodeState};
+use crate::inode::{Inode, InodeRef, InodeState, OrphanPlace};
 use crate::op::OpKind;
 use crate::space::OpClass;
 use crate::units::BLOCK_BYTES_U64;
@@ -242,14 +242,27 @@ impl Volume {
         Ok(())
     }
 
-    /// Goes on with a truncate whose intent the mount has found.
+    /// Goes on with a truncate whose intent the mount has found. Where that fails, the slots behind
+    /// the end stay hidden, as between two steps of a truncate.
     ///
     /// # Errors
     /// As [`Volume::free_contents`].
-    pub(crate) fn finish_truncate(&self, inode: &InodeRef, size: u64) -> Result<()> {
-        let inode = super::regular(inode)?;
-        while self.shrink(inode, pages_up_to(size))? {}
-        Ok(())
+    pub(crate) fn resume_truncate(
+        &self,
+        inode: &InodeRef,
+        size: u64,
+        intent: OrphanPlace,
+    ) -> Result<()> {
+        let inode = super::regular(inode).map_err(|_| Error::Corrupt {
+            what: format!("intent to truncate inode {}, which is no file", inode.ino()),
+            at: inode.ino().nid().0,
+            want: 0,
+            got: size,
+        })?;
+        let _held = inode.writeback().lock();
+        let from = pages_up_to(size);
+        inode.state.write().file.cut = Some(Cut { from, intent });
+        self.finish_cut(inode)
     }
 
     /// One step of freeing all slots from `to_page` on; true when more are left. Pages in memory go

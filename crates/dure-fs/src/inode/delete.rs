@@ -150,11 +150,17 @@ impl Volume {
 
     /// Reads the orphan slots and does what they ask for. Run by the mount before anybody else.
     ///
+    /// The volume header has been written: a damaged inode refuses no mount any more. Its slot stays
+    /// as it is, for the check.
+    ///
     /// # Errors
-    /// `Corrupt`, or what the operations report.
+    /// What reading the slots, which the mount has tried before, and the operations report.
     pub(crate) fn finish_orphans(&self) -> Result<()> {
         for (place, slot) in self.read_orphans()? {
-            self.finish_orphan(place, slot)?;
+            match self.finish_orphan(place, slot) {
+                Err(Error::Corrupt { .. }) => self.counters.deletions_left.add(1),
+                finished => finished?,
+            }
         }
         Ok(())
     }
@@ -166,8 +172,7 @@ impl Volume {
             Err(error) => return Err(error),
         };
         if slot.intent.get() != INTENT_DELETE {
-            self.finish_truncate(&inode, slot.intent.get())?;
-            return self.clear_orphan(place);
+            return self.resume_truncate(&inode, slot.intent.get(), place);
         }
         let mut state = inode.inode().state.write();
         if state.is_alive() {

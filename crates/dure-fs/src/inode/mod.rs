@@ -35,7 +35,7 @@ pub(crate) use beside::{ForAttributes, Part as ChangedPart, XattrPlace};
 pub(crate) use cache::{InodeCache, Unlinked};
 pub(crate) use delete::{Weight, freed};
 pub(crate) use lock::{Access, LockedInodes};
-pub(crate) use orphan::{FreeSlot, OrphanPlace, Orphans};
+pub(crate) use orphan::{FreeSlot, OrphanPlace, Orphans, orphan_met_twice};
 pub(crate) use parts::ShownAttributes;
 pub use pin::InodeRef;
 pub(crate) use pin::LocalRef;

@@ -14,7 +14,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::error::{Error, Result};
 use crate::format::node::NodeKind;
 use crate::format::orphan::{GRANULE_SLOTS, LINK_GRANULE, OrphanSlot, SLOT_GRANULES};
-use crate::node::{Node, NodeRef};
+use crate::node::NodeRef;
 use crate::op::{Op, OpKind};
 use crate::ranks::ORPHANS;
 use crate::space::OpClass;
@@ -163,7 +163,7 @@ impl Volume {
             while next != 0 {
                 let node = self.node(Nid(next), NodeKind::Orphan.of_none())?;
                 if !seen.insert(node.nid) {
-                    return Err(met_twice(&node));
+                    return Err(orphan_met_twice(node.nid));
                 }
                 let mut list = self.orphans.lists.get(partition).lock();
                 for place in places(&node, partition) {
@@ -188,10 +188,11 @@ impl Volume {
     }
 }
 
-fn met_twice(node: &Node) -> Error {
+/// Two links lead to the orphan node.
+pub(crate) fn orphan_met_twice(nid: Nid) -> Error {
     Error::Corrupt {
-        what: format!("chains of orphan nodes that lead to node {}", node.nid),
-        at: node.nid.0,
+        what: format!("chains of orphan nodes that lead to node {nid}"),
+        at: nid.0,
         want: 1,
         got: 2,
     }

@@ -12,6 +12,7 @@
 //! again.
 
 mod apply;
+pub(crate) mod first_nodes;
 mod gather;
 pub(crate) mod liveness;
 mod notes;

@@ -29,7 +29,7 @@ use crate::node::{Node, NodeRef};
 use crate::packs::Packs;
 use crate::pair;
 use crate::recovery::replay::Replayed;
-use crate::recovery::{self, Base, Medium};
+use crate::recovery::{self, Medium};
 use crate::space::{OpClass, Space};
 use crate::units::{BLOCK_BYTES, BlockNo, Nid, Run, to_usize};
 
@@ -265,7 +265,7 @@ impl Mount {
             let recovered = dirty.then_some(watch.statistics);
             return self.volume(space, state, replayed, recovered);
         }
-        self.read_first_nodes()?;
+        recovery::first_nodes::read(&self.base(), replayed.as_ref())?;
         let mut bad = Vec::new();
         if let Some(replayed) = replayed {
             bad = self.write_recovered(&mut state, &space, replayed)?;
@@ -314,19 +314,6 @@ impl Mount {
     pub(super) fn load_space(&self) -> Result<Space> {
         let packs = self.nat.packs.clone();
         Space::load(self.queue.clone(), &self.layout, packs)
-    }
-
-    /// What every mount for writing needs first, read before it writes: a mount that is refused has
-    /// changed nothing.
-    fn read_first_nodes(&self) -> Result<()> {
-        let nids = 0..=u64::from(self.layout.journals);
-        nids.map(Nid).try_for_each(|nid| {
-            let entry = self.nat.entry(nid)?;
-            if !entry.block().is_none() {
-                self.base().image(nid, &entry)?;
-            }
-            Ok(())
-        })
     }
 
     fn writer<'v>(&'v self, space: &'v Space, checkpoint: u64) -> Writer<'v> {

@@ -10,12 +10,14 @@
 //! 6. What was sound, or was repaired until it is, is sound after use.
 //! 7. Nothing is copied out to a place outside of the destination.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use dure_block::ram::{Image, RamDevice};
 use dure_block::share;
 use dure_fs::check::{CheckOptions, Data, Repair, Report, check};
-use dure_fs::{FileSystem, NewInode, Stamp, SyncScope, VolumeInfo};
+use dure_fs::units::Ino;
+use dure_fs::{FileSystem, InodeRef, NewInode, Stamp, SyncScope, VolumeInfo};
 use dure_sync::Arc;
 
 use super::Outcome;
@@ -146,16 +148,17 @@ fn written(base: &Base, image: &Image, clean: bool, intact: &[Vec<u8>]) -> Resul
         }
     };
     let changed = use_volume(&fs);
+    let written = written_inodes(&fs);
+    let intact: Vec<_> = intact
+        .iter()
+        .filter(|path| !is_written(path) && !inode(&fs, path).is_some_and(|i| written.contains(&i)))
+        .cloned()
+        .collect();
     let closed = fs.close();
     if clean {
         changed.map_err(|error| format!("check calls it sound, using it: {error}"))?;
         closed.map_err(|error| format!("check calls it sound, unmount: {error}"))?;
     }
-    let intact: Vec<_> = intact
-        .iter()
-        .filter(|path| !is_written(path))
-        .cloned()
-        .collect();
     unchanged(base, &device, &intact, "after others were written")?;
     if clean {
         must_be_sound(&device, "after use")?;
@@ -163,9 +166,36 @@ fn written(base: &Base, image: &Image, clean: bool, intact: &[Vec<u8>]) -> Resul
     Ok(true)
 }
 
-/// What [`use_volume`] changes, and the directories whose entries it changes.
+/// Files that [`use_volume`] overwrites, by name.
+const WRITTEN: [&[u8]; 3] = [b"file-4", b"file-6", b"sparse"];
+
 fn is_written(path: &[u8]) -> bool {
-    path.ends_with(b"/file-4") || path.ends_with(b"/file-6") || path.ends_with(b"/sparse")
+    WRITTEN.iter().any(|name| path.ends_with(name))
+}
+
+/// Those of them that the damage has left.
+fn written_files(fs: &FileSystem) -> Vec<InodeRef> {
+    let names = |directory: &'static [u8]| WRITTEN.map(|name| [directory, b"/", name].concat());
+    let paths = [&b"first"[..], b"second", b"third"]
+        .into_iter()
+        .flat_map(names);
+    paths.filter_map(|path| find(fs, &path)).collect()
+}
+
+/// Their inodes: a crafted entry may lead to a file that has another name, too.
+fn written_inodes(fs: &FileSystem) -> BTreeSet<Ino> {
+    written_files(fs).iter().map(InodeRef::ino).collect()
+}
+
+fn inode(fs: &FileSystem, path: &[u8]) -> Option<Ino> {
+    find(fs, path).map(|inode| inode.ino())
+}
+
+fn find(fs: &FileSystem, path: &[u8]) -> Option<InodeRef> {
+    let names = path
+        .split(|byte| *byte == b'/')
+        .filter(|name| !name.is_empty());
+    names.fold(fs.root().ok(), |at, name| fs.lookup(&at?, name).ok()?)
 }
 
 fn use_volume(fs: &FileSystem) -> Result<(), dure_fs::Error> {
@@ -178,17 +208,9 @@ fn use_volume(fs: &FileSystem) -> Result<(), dure_fs::Error> {
         let file = fs.create(&root, format!("made-{n}").as_bytes(), &new)?;
         fs.write(&file, n * 5000, &[0x5a; 30_000], Stamp::Set)?;
     }
-    for directory in [&b"first"[..], b"second", b"third"] {
-        // The damage may have hit these: then the next.
-        let Ok(Some(directory)) = fs.lookup(&root, directory) else {
-            continue;
-        };
-        for name in [&b"file-4"[..], b"file-6", b"sparse"] {
-            if let Ok(Some(file)) = fs.lookup(&directory, name) {
-                let _ = fs.write(&file, 1000, &[0xa5; 40_000], Stamp::Set);
-                let _ = fs.fsync(&file, SyncScope::All);
-            }
-        }
+    for file in written_files(fs) {
+        let _ = fs.write(&file, 1000, &[0xa5; 40_000], Stamp::Set);
+        let _ = fs.fsync(&file, SyncScope::All);
     }
     for n in 0..6_u64 {
         fs.unlink(&root, format!("made-{n}").as_bytes())?;

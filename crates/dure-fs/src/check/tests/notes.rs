@@ -119,3 +119,42 @@ fn a_note_about_blocks_outside_is_refused_by_mount_and_check() {
         assert_refused(&disk);
     }
 }
+
+/// Regression: even a read-only mount refused it, though summaries are hints.
+#[test]
+fn a_reserved_byte_of_a_summary_refuses_no_mount() {
+    let disk = crashed();
+    let fs = FileSystem::open(disk.device(), options(true)).unwrap();
+    let image =
+        fs.0.nat
+            .entry(crate::units::Ino::ROOT.nid())
+            .unwrap()
+            .block();
+    drop(fs);
+    // Recovery asks the summary whose the block is: a note names it, and the note's slot does not.
+    change_notes(&disk, |note| {
+        note[..8].copy_from_slice(&image.0.to_le_bytes());
+    });
+    let (segment, index) = disk.layout.locate(image).unwrap();
+    let pair = index / crate::format::summary::ENTRIES;
+    let at = 16 + 12 * (index % crate::format::summary::ENTRIES) as usize;
+    let mut dirty = 0;
+    for slot in 0..2 {
+        let block = disk.layout.summary_pair(segment, pair) + slot;
+        if !crate::units::is_zero(&disk.get(block)) {
+            disk.forge(block, at + 11, &[1]);
+            dirty += 1;
+        }
+    }
+    assert!(dirty > 0 && !disk.check().is_sound());
+    for read_only in [true, false] {
+        let fs = FileSystem::open(disk.device(), options(read_only)).unwrap();
+        let file = fs.lookup(&fs.root().unwrap(), b"file").unwrap().unwrap();
+        let mut bytes = vec![0; PAGES * 4096];
+        let read = fs.read(&file, 0, &mut bytes, crate::ReadMode::Cached);
+        assert_eq!(read.unwrap(), bytes.len());
+        assert!(bytes.iter().all(|byte| *byte == 7));
+        drop(file);
+        fs.close().unwrap();
+    }
+}
