@@ -162,7 +162,7 @@ fn check_slots(context: &mut Context<'_>, walk: &mut FileWalk, bytes: &[u8], fir
 
 fn check_slot(context: &mut Context<'_>, walk: &mut FileWalk, slot: Slot, place: SlotPlace) {
     let (ino, page) = (walk.ino, place.page);
-    if !slot.is_sane() || (slot.crc.get() != 0 && !slot.has_crc()) {
+    if !slot.is_sane() || (slot.crc.get() != 0 && !slot.is_written()) {
         context.issue(IssueKind::SlotBad { ino, page });
         return;
     }
@@ -182,7 +182,7 @@ fn check_slot(context: &mut Context<'_>, walk: &mut FileWalk, slot: Slot, place:
     if context.own(block, BlockUse::Page(ino, page)) {
         context.report.counts.blocks_data += 1;
         context.expect_owner(block, place.nid, OWNER_SLOT, (place.granule, place.slot));
-        if context.options.data == Data::Verify && slot.has_crc() {
+        if context.options.data == Data::Verify && slot.is_written() {
             data::verify(context, ino, page, slot);
         }
     }

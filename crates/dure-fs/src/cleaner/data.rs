@@ -134,8 +134,7 @@ impl Volume {
                 let block = page.old.block();
                 let read = self.logged.read(block, bytes)
                     || self.queue.read(Lba::new(block.0), bytes).is_ok();
-                let wrong =
-                    page.old.has_crc() && dure_block::crc32c::crc32c(bytes) != page.old.crc.get();
+                let wrong = dure_block::crc32c::crc32c(bytes) != page.old.crc.get();
                 if !read || wrong {
                     continue;
                 }
@@ -190,11 +189,8 @@ impl Volume {
                 .write(Lba::new(run[0].new.0), bytes, WriteFlags::NONE)?;
             at += run.len();
         }
-        // With one flush recovery recognises lost data by its checksum: without one, flush first.
-        let unchecked = moves
-            .iter()
-            .any(|page| page.old.is_written() && !page.old.has_crc());
-        if self.options.flush == FlushRule::Two || unchecked {
+        // With one flush recovery recognises lost data by its checksum.
+        if self.options.flush == FlushRule::Two {
             self.flush_data()?;
         }
         Ok(())

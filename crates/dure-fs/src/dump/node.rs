@@ -195,14 +195,12 @@ pub(super) fn slots(out: &mut Out<'_>, bytes: &[u8], name: &str, first: u64) -> 
             )?;
         } else if slot.is_unwritten() {
             line!(out, "  {name} {n}: block {block}, unwritten")?;
-        } else if slot.has_crc() {
+        } else {
             line!(
                 out,
                 "  {name} {n}: block {block}, crc {:#010x}",
                 slot.crc.get()
             )?;
-        } else {
-            line!(out, "  {name} {n}: block {block}, no crc")?;
         }
     }
     Ok(())

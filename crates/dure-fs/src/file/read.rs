@@ -383,7 +383,7 @@ impl Volume {
 /// Compares a page with the CRC in its slot.
 fn check_page(inode: &Inode, page: u64, slot: &Slot, bytes: &[u8]) -> Result<()> {
     let got = dure_block::crc32c::crc32c(bytes);
-    if !slot.has_crc() || got == slot.crc.get() {
+    if got == slot.crc.get() {
         return Ok(());
     }
     Err(Error::Corrupt {

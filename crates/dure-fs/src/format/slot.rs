@@ -20,7 +20,6 @@ pub const DIRECT_SLOTS: u64 = 24;
 
 const BLOCK_MASK: u64 = (1 << 48) - 1;
 const UNWRITTEN: u64 = 1 << 48;
-const NO_CRC: u64 = 1 << 49;
 const UNORDERED: u64 = 1 << 50;
 
 /// One page's place. All zero: a hole.
@@ -41,7 +40,7 @@ const UNORDERED: u64 = 1 << 50;
 pub struct SlotV1 {
     /// block (48 bits) | flags << 48.
     pub place: U64,
-    /// CRC32C of the page, zero for unwritten and uncheck-summed pages.
+    /// CRC32C of the page, zero for unwritten pages.
     pub crc: U32,
 }
 const _: () = assert!(size_of::<SlotV1>() == SLOT_BYTES);
@@ -137,15 +136,30 @@ impl Slot {
         self.is_written() && self.place.get() & UNORDERED != 0
     }
 
-    /// Whether `crc` is to be believed.
-    #[must_use]
-    pub fn has_crc(&self) -> bool {
-        self.is_written() && self.place.get() & NO_CRC == 0
-    }
-
     /// Whether only known flags are set and the parts agree.
     #[must_use]
     pub fn is_sane(&self) -> bool {
-        self.place.get() >> 51 == 0 && (!self.is_hole() || *self == Slot::HOLE)
+        self.place.get() & !(BLOCK_MASK | UNWRITTEN | UNORDERED) == 0
+            && (!self.is_hole() || *self == Slot::HOLE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Slot, U64};
+    use crate::units::BlockNo;
+
+    /// Bit 49 once meant "no checksum": a forged slot could show what lies in anybody's block.
+    #[test]
+    fn a_slot_cannot_say_that_its_page_has_no_checksum() {
+        let slot = Slot::written(BlockNo(7), 1);
+        assert!(slot.is_sane());
+        for bit in [49, 51, 63] {
+            let forged = Slot {
+                place: U64::new(slot.place.get() | 1 << bit),
+                ..slot
+            };
+            assert!(!forged.is_sane(), "bit {bit}");
+        }
     }
 }

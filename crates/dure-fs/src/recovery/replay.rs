@@ -100,7 +100,6 @@ fn check_place(base: &impl Base, owner: SlotRef, run: Run) -> Result<()> {
 /// yet.
 fn is_content(slot: Slot, block: BlockNo, bytes: &[u8]) -> bool {
     slot.is_written()
-        && slot.has_crc()
         && slot.block() == block
         && slot.crc.get() == dure_block::crc32c::crc32c(bytes)
 }
@@ -123,7 +122,7 @@ pub(crate) fn transactions_with_lost_data(
             let Some(slot) = node.slot(granule, index) else {
                 continue;
             };
-            if !slot.has_crc() || slot.is_unordered() {
+            if !slot.is_written() || slot.is_unordered() {
                 continue;
             }
             if replayed.data.contains_key(&slot.block()) {
