@@ -25,6 +25,8 @@ pub(super) fn serve(server: &Server, request: &Request<'_>, reply: &mut Reply) -
         Operation::SetAttr(set) => {
             if set.valid & setattr::KILL_SUIDGID != 0 {
                 server.drop_set_id(node, Caller::from(request))?;
+            } else if set.valid & setattr::CHANGES == 0 {
+                server.drop_set_id_of_own(node, Caller::from(request))?;
             }
             let changed = server.set_attributes(node, &changes(set))?;
             put_attr(reply, &changed)
