@@ -1,6 +1,6 @@
 //! What the kernel's caches must not hide: of a real mount in both modes, how much room a file
-//! takes while its data waits, where its holes are, that there is no room, and, call by call beside
-//! ext4, who keeps set-id bits.
+//! takes while its data waits, where its holes are, that there is no room, when there is room again,
+//! and, call by call beside ext4, who keeps set-id bits.
 //!
 //! Where FUSE cannot be used, or the caller is not root, the tests say so and end.
 
@@ -167,6 +167,41 @@ fn an_fsync_that_succeeds_has_lost_nothing() {
     }
 }
 
+/// close(2) returns before the kernel has told the server that nobody has the file any more. Not
+/// behind the kernel's write-back cache, which may itself have the file for longer.
+#[test]
+fn an_unlinked_file_makes_room_when_it_is_closed() {
+    let Some(mounted) = Mounted::new(WriteCache::Through) else {
+        return;
+    };
+    let available = || {
+        rustix::fs::statvfs(mounted.directory.path())
+            .unwrap()
+            .f_bavail
+            << 12
+    };
+    let before = available();
+    let length = before - (4 << 20);
+    for n in 0..30 {
+        let path = mounted.path("large");
+        let file = File::create(&path).unwrap();
+        let allocated =
+            rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, length);
+        assert!(allocated.is_ok(), "{n}: {allocated:?}");
+        file.sync_all().unwrap();
+        fs::remove_file(&path).unwrap();
+        drop(file);
+        // One time who asks how much there is, one time who takes it.
+        if n % 2 == 0 {
+            let after = available();
+            assert!(
+                after + (2 << 20) >= before,
+                "{before} bytes were available, {after} are"
+            );
+        }
+    }
+}
+
 const OWNER: u32 = 4001;
 const MEMBER: u32 = 4002;
 const STRANGER: u32 = 4003;
@@ -198,6 +233,9 @@ const CALLS: &[(u32, &str)] = &[
     (OWNER, "setfacl -m u:4003:rw f"),
     (0, "setfacl -m u:4003:rw f"),
     (OWNER, "setfacl -b f"),
+    (OWNER, "setfattr -x system.posix_acl_access f"),
+    (0, "chown : f"),
+    (OWNER, "chown : f"),
     (STRANGER, "head -c1 f > /dev/null"),
 ];
 

@@ -27,6 +27,9 @@ const ATTR_SECONDS: u64 = 1;
 /// The block size everybody is told.
 const BLOCK: u32 = 4096;
 
+/// How often a request without room is served again after deletions.
+const DELETIONS_ROUNDS: u32 = 10;
+
 /// Whether the kernel waits for a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sent {
@@ -47,7 +50,7 @@ pub fn answer<'r>(
     assert!(reply.is_empty(), "the last reply was finished");
     let (unique, outcome) = match request {
         Ok(request) => {
-            let served = serve(server, knows, &request, reply);
+            let served = serve_with_room(server, knows, &request, reply);
             let settled = served.and_then(|sent| settle(server, &request).map(|()| sent));
             (request.unique, settled)
         }
@@ -70,6 +73,37 @@ fn settle(server: &Server, request: &Request<'_>) -> Result<(), Errno> {
         _ => request.node,
     };
     server.fsync(changed, SyncScope::All)
+}
+
+/// Serves a request, and again while there is no room but some comes from deletions: the caller has
+/// closed a file without a name before, and does not know that this takes a while.
+fn serve_with_room(
+    server: &Server,
+    knows: &dyn Fn(u64) -> bool,
+    request: &Request<'_>,
+    reply: &mut Reply,
+) -> Outcome {
+    match request.operation {
+        // What is being deleted counts as free.
+        Operation::Statistics => {
+            server.finish_deletions(knows);
+        }
+        Operation::Write { cached: true, .. } => return serve(server, knows, request, reply),
+        _ => {}
+    }
+    let mut served = serve(server, knows, request, reply);
+    for _ in 0..DELETIONS_ROUNDS {
+        if served != Err(libc::ENOSPC) || !reply.is_empty() {
+            break;
+        }
+        // One that was under way may have ended before it was looked for: try again in any case.
+        let more = server.finish_deletions(knows);
+        served = serve(server, knows, request, reply);
+        if !more {
+            break;
+        }
+    }
+    served
 }
 
 fn serve(
