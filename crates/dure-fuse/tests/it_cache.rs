@@ -1,6 +1,6 @@
 //! What the kernel's caches must not hide: of a real mount in both modes, how much room a file
-//! takes while its data waits, where its holes are, that there is no room, when there is room again,
-//! and, call by call beside ext4, who keeps set-id bits.
+//! takes while its data waits, where its holes are, that there is no room, and, call by call beside
+//! ext4, who keeps set-id bits.
 //!
 //! Where FUSE cannot be used, or the caller is not root, the tests say so and end.
 
@@ -164,41 +164,6 @@ fn an_fsync_that_succeeds_has_lost_nothing() {
             assert!(found == bytes, "{write_cache:?}: file {n} is not whole");
         }
         assert!(synced > 0 && refused > 0, "{synced} and {refused}");
-    }
-}
-
-/// close(2) returns before the kernel has told the server that nobody has the file any more. Not
-/// behind the kernel's write-back cache, which may itself have the file for longer.
-#[test]
-fn an_unlinked_file_makes_room_when_it_is_closed() {
-    let Some(mounted) = Mounted::new(WriteCache::Through) else {
-        return;
-    };
-    let available = || {
-        rustix::fs::statvfs(mounted.directory.path())
-            .unwrap()
-            .f_bavail
-            << 12
-    };
-    let before = available();
-    let length = before - (4 << 20);
-    for n in 0..30 {
-        let path = mounted.path("large");
-        let file = File::create(&path).unwrap();
-        let allocated =
-            rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, length);
-        assert!(allocated.is_ok(), "{n}: {allocated:?}");
-        file.sync_all().unwrap();
-        fs::remove_file(&path).unwrap();
-        drop(file);
-        // One time who asks how much there is, one time who takes it.
-        if n % 2 == 0 {
-            let after = available();
-            assert!(
-                after + (2 << 20) >= before,
-                "{before} bytes were available, {after} are"
-            );
-        }
     }
 }
 
