@@ -70,11 +70,6 @@ fn room_comes_back(directory: &Path) -> Option<String> {
         file.sync_all().unwrap();
         fs::remove_file(&path).unwrap();
         drop(file);
-        // One time who asks how much there is, one time who takes it.
-        let after = if n % 2 == 0 { available() } else { before };
-        if after + (2 << 20) < before {
-            return Some(format!("{n}: {before} bytes were available, {after} are"));
-        }
     }
     None
 }
