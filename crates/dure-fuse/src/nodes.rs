@@ -23,15 +23,21 @@
 //! lookups hold the directory, shared, until the kernel has the inode, and who removes a name has
 //! the directory exclusively.
 //!
+//! # Room
+//! A FORGET has no reply, so close(2) of an unlinked file returns before its blocks are free, and
+//! the kernel may ask for room at once. Whoever says how much room there is, or that there is none,
+//! first asks the kernel for each inode in the table, and waits for deletions under way.
+//!
 //! **Invariants.** An inode in the table is pinned, and its number is not used again. Every object
 //! of the kernel's ends with a FORGET, so the one that follows the last use is seen. **On a crash**
 //! the volume's orphan slots name these inodes.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use dure_fs::InodeRef;
 use dure_fs::units::Ino;
-use dure_sync::{CachePadded, Mutex};
+use dure_sync::{CachePadded, Condvar, Mutex, clock};
 
 /// Rank of the tables; nothing is taken under them.
 const TABLE: u8 = 10;
@@ -63,20 +69,34 @@ pub fn ino_of(node: u64) -> Ino {
 /// Inodes that the kernel knows and no name leads to.
 #[derive(Debug)]
 pub struct Unlinked {
-    tables: Vec<CachePadded<Mutex<TABLE, BTreeMap<u64, InodeRef>>>>,
+    tables: Vec<CachePadded<Table>>,
+}
+
+/// Those of some nodes.
+#[derive(Debug, Default)]
+struct Table {
+    state: Mutex<TABLE, State>,
+    /// No deletion is under way any more.
+    deleted: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    kept: BTreeMap<u64, InodeRef>,
+    /// Inodes that were let go and are being deleted.
+    deletions: usize,
 }
 
 impl Default for Unlinked {
     fn default() -> Unlinked {
-        let table = |_| CachePadded::new(Mutex::new(BTreeMap::new()));
         Unlinked {
-            tables: (0..TABLES).map(table).collect(),
+            tables: (0..TABLES).map(|_| CachePadded::default()).collect(),
         }
     }
 }
 
 impl Unlinked {
-    fn table(&self, node: u64) -> &Mutex<TABLE, BTreeMap<u64, InodeRef>> {
+    fn table(&self, node: u64) -> &Table {
         let spread = node.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         &self.tables[usize::try_from(spread % TABLES).expect("below 64")]
     }
@@ -84,7 +104,7 @@ impl Unlinked {
     /// Keeps the inode until the kernel has forgotten it.
     pub fn keep(&self, inode: InodeRef) {
         let node = node_of(inode.ino(), inode.generation());
-        let before = self.table(node).lock().insert(node, inode);
+        let before = self.table(node).state.lock().kept.insert(node, inode);
         // Not under the table's lock, though never the last pin here.
         drop(before);
     }
@@ -92,20 +112,62 @@ impl Unlinked {
     /// Whether the inode is kept.
     #[must_use]
     pub fn keeps(&self, node: u64) -> bool {
-        self.table(node).lock().contains_key(&node)
+        self.table(node).state.lock().kept.contains_key(&node)
+    }
+
+    /// All inodes that are kept.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<u64> {
+        let of = |table: &CachePadded<Table>| {
+            let state = table.state.lock();
+            state.kept.keys().copied().collect::<Vec<_>>()
+        };
+        self.tables.iter().flat_map(of).collect()
     }
 
     /// The kernel has forgotten it.
     pub fn let_go(&self, node: u64) {
-        let unpinned = self.table(node).lock().remove(&node);
+        let table = self.table(node);
+        let unpinned = {
+            let mut state = table.state.lock();
+            let Some(unpinned) = state.kept.remove(&node) else {
+                return;
+            };
+            state.deletions += 1;
+            unpinned
+        };
         // The last pin deletes the inode: not under the table's lock.
         drop(unpinned);
+        let mut state = table.state.lock();
+        state.deletions -= 1;
+        if state.deletions == 0 {
+            table.deleted.notify_all();
+        }
+    }
+
+    /// Waits until the deletions of those let go are over, but not much longer than `limit`.
+    /// Whether there were any.
+    pub fn await_deletions(&self, limit: Duration) -> bool {
+        let begin = clock::monotonic_ns();
+        let mut any = false;
+        for table in &self.tables {
+            let mut state = table.state.lock();
+            while state.deletions > 0 {
+                any = true;
+                let waited = Duration::from_nanos(clock::monotonic_ns() - begin);
+                let Some(rest) = limit.checked_sub(waited) else {
+                    return true;
+                };
+                state = table.deleted.wait_timeout(state, rest).0;
+            }
+        }
+        any
     }
 
     /// The kernel is gone, and need not have sent its FORGETs.
     pub fn clear(&self) {
         for table in &self.tables {
-            let all = std::mem::take(&mut *table.lock());
+            let all = std::mem::take(&mut table.state.lock().kept);
             drop(all);
         }
     }

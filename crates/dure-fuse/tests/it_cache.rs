@@ -198,6 +198,9 @@ const CALLS: &[(u32, &str)] = &[
     (OWNER, "setfacl -m u:4003:rw f"),
     (0, "setfacl -m u:4003:rw f"),
     (OWNER, "setfacl -b f"),
+    (OWNER, "setfattr -x system.posix_acl_access f"),
+    (0, "chown : f"),
+    (OWNER, "chown : f"),
     (STRANGER, "head -c1 f > /dev/null"),
 ];
 

@@ -142,10 +142,7 @@ impl Actor<'_> {
             return Err(Errno::ACCESS.into());
         }
         if value.len() <= EMPTY_LIST_BYTES {
-            return match self.fs().remove_xattr(inode, name) {
-                Ok(()) | Err(dure_fs::Error::NoAttribute) => Ok(()),
-                Err(error) => Err(error.into()),
-            };
+            return Ok(self.fs().remove_xattr(inode, name)?);
         }
         let list = AccessList::parse(value)?;
         // posix_acl_update_mode: a caller outside the group loses set-group-id.

@@ -51,6 +51,12 @@ fn file_blocks_in(blocks: u64) -> u64 {
 }
 
 impl FileSystem {
+    /// What the mount bounds its memory by (`cache=`), in bytes.
+    #[must_use]
+    pub fn cache_bytes(&self) -> u64 {
+        self.0.options.cache_bound()
+    }
+
     /// The volume's room.
     #[must_use]
     pub fn statistics(&self) -> Statistics {

@@ -8,6 +8,11 @@ pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
 /// Attribute of a directory with the list that new inodes inherit.
 pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
 
+/// Whether `name` is that of an access control list.
+pub(crate) fn is_list(name: &[u8]) -> bool {
+    name == ACCESS || name == DEFAULT
+}
+
 const VERSION: u32 = 2;
 const USER_OBJ: u16 = 1;
 const USER: u16 = 2;

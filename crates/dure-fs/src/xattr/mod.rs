@@ -219,27 +219,32 @@ impl FileSystem {
         })
     }
 
-    /// Removes an extended attribute.
+    /// Removes an extended attribute. Nothing is done where there is no access control list to
+    /// remove: every inode has the one of its mode bits.
     ///
     /// # Errors
     /// `NoAttribute` when it is not there.
     pub fn remove_xattr(&self, inode: &InodeRef, name: &[u8]) -> Result<()> {
         self.0.check_writable()?;
         stream::check_name(name)?;
-        self.0.change_xattr(inode.inode(), |new, _| {
+        let removed = self.0.change_xattr(inode.inode(), |new, _| {
             if stream::remove(new, name)? {
                 Ok(())
             } else {
                 Err(Error::NoAttribute)
             }
-        })
+        });
+        match removed {
+            Err(Error::NoAttribute) if acl::is_list(name) => Ok(()),
+            removed => removed,
+        }
     }
 }
 
 /// For an access control list: validates it; gives the mode bits that an access list stands for.
 fn check_acl(inode: &InodeRef, name: &[u8], value: &[u8]) -> Result<Option<(u32, Equivalence)>> {
     let access = name == acl::ACCESS;
-    if !access && name != acl::DEFAULT {
+    if !acl::is_list(name) {
         return Ok(None);
     }
     if inode.kind() == FileKind::Symlink {

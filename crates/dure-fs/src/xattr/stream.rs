@@ -41,7 +41,7 @@ pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     if name.contains(&0) {
         return Err(Error::Invalid("an attribute's name holds NUL"));
     }
-    if name == super::acl::ACCESS || name == super::acl::DEFAULT {
+    if super::acl::is_list(name) {
         return Ok(());
     }
     let Some(prefix) = PREFIXES.into_iter().find(|prefix| name.starts_with(prefix)) else {

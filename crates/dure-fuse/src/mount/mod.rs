@@ -18,6 +18,7 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use thiserror::Error;
 
 use crate::server::Server;
+use crate::transport::crew::stand_ins;
 use crate::transport::device::Channel;
 use crate::transport::negotiate::WriteCache;
 use crate::transport::worker;
@@ -114,6 +115,8 @@ pub struct Session {
     server: Arc<Server>,
     channel: Channel,
     workers: usize,
+    /// Threads beside them while they wait for the device.
+    stand_ins: usize,
     mounted: Mounted,
 }
 
@@ -162,10 +165,12 @@ impl Session {
         let workers = settings
             .workers
             .unwrap_or_else(|| dure_sync::core_count() + 1);
+        let stand_ins = stand_ins(volume.cache_bytes());
         Ok(Session {
             server: Arc::new(Server::new(volume, settings)),
             channel,
             workers: workers.max(1),
+            stand_ins,
             mounted,
         })
     }
@@ -182,7 +187,7 @@ impl Session {
     /// `Serve` when the connection to the kernel fails.
     pub fn run(mut self) -> Result<(), MountError> {
         self.mounted.unmount = false;
-        let served = worker::run(&self.server, &self.channel, self.workers);
+        let served = worker::run(&self.server, &self.channel, (self.workers, self.stand_ins));
         // What the kernel still knew it can no longer ask for.
         self.server.forget_all();
         served.map_err(|source| MountError::Serve {

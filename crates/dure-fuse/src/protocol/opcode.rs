@@ -139,6 +139,9 @@ pub mod setattr {
     pub const CTIME: u32 = 1 << 10;
     /// Set-id bits go: by a truncate whose caller may not keep them, or by chown.
     pub const KILL_SUIDGID: u32 = 1 << 11;
+    /// What somebody asked to change: not how it is named (a handle, an owner of locks), nor the
+    /// change time, which the kernel's write-back cache adds to every change.
+    pub const CHANGES: u32 = !(1 << 6 | 1 << 9 | CTIME);
 }
 
 /// Flag of a WRITE: pages of the kernel's cache, which drops what is not taken and tells nobody

@@ -14,7 +14,11 @@ pub use data::Statistics;
 pub use namespace::{Entry, Listed};
 pub use set_id::Caller;
 
+use std::time::Duration;
+
 use dure_fs::{FileSystem, InodeRef};
+use dure_sync::atomic::{AtomicBool, Ordering};
+use dure_sync::thread;
 
 use crate::mount::MountSettings;
 use crate::nodes::{self, Unlinked};
@@ -27,11 +31,20 @@ pub type Errno = i32;
 /// Result of a request.
 pub type Answer<T> = Result<T, Errno>;
 
+/// How long a request waits for deletions under way: those of large files go on for longer, and
+/// free blocks as they do.
+const DELETIONS_WAIT: Duration = Duration::from_secs(1);
+
+/// How long to wait while another request asks the kernel.
+const ANOTHER_ASKS: Duration = Duration::from_millis(1);
+
 /// The file system behind a mount.
 #[derive(Debug)]
 pub struct Server {
     volume: FileSystem,
     unlinked: Unlinked,
+    /// Somebody asks the kernel what it knows of [`Unlinked`].
+    asks: AtomicBool,
     uid: Option<u32>,
     gid: Option<u32>,
     write_cache: WriteCache,
@@ -69,6 +82,7 @@ impl Server {
         Server {
             volume,
             unlinked: Unlinked::default(),
+            asks: AtomicBool::new(false),
             uid: settings.uid,
             gid: settings.gid,
             write_cache: settings.write_cache,
@@ -101,6 +115,29 @@ impl Server {
         if self.unlinked.keeps(node) && !knows(node) {
             self.unlinked.let_go(node);
         }
+    }
+
+    /// Deletes what nobody has open any more although no FORGET of it was read yet, and waits for
+    /// what is being deleted. Whether there was anything, or may have been.
+    ///
+    /// The kernel answers `knows` for an inode that it is dropping when it has dropped it, and that
+    /// waits for WRITEs of its pages. So only one caller asks at a time, which leaves the other
+    /// workers to answer those, and none for such a WRITE.
+    pub fn finish_deletions(&self, knows: &dyn Fn(u64) -> bool) -> bool {
+        if self.asks.swap(true, Ordering::Acquire) {
+            thread::sleep(ANOTHER_ASKS);
+            self.unlinked.await_deletions(DELETIONS_WAIT);
+            return true;
+        }
+        let mut any = false;
+        for node in self.unlinked.nodes() {
+            if !knows(node) {
+                self.unlinked.let_go(node);
+                any = true;
+            }
+        }
+        self.asks.store(false, Ordering::Release);
+        self.unlinked.await_deletions(DELETIONS_WAIT) || any
     }
 
     /// Keeps an inode whose last name may just have gone until the kernel has forgotten it.

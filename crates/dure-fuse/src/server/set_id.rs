@@ -8,7 +8,7 @@
 //! where it says nothing the caller is in no other group. **On a crash** the bits may be gone and
 //! the change not made.
 
-use dure_fs::{Permissions, SetAttributes};
+use dure_fs::{FileKind, Permissions, SetAttributes};
 
 use super::{Answer, Server, errno};
 use crate::protocol::Request;
@@ -69,10 +69,7 @@ impl Server {
         if found.mode & SET_ID == 0 {
             return Ok(());
         }
-        let shown = Permissions {
-            gid: self.gid.unwrap_or(found.gid),
-            ..found
-        };
+        let shown = self.shown(found);
         let member = || caller.is_root() || caller.in_group(shown.gid);
         let mode = shown.without_set_id(member);
         if mode == found.mode {
@@ -85,6 +82,31 @@ impl Server {
         self.volume
             .change_attributes(&inode, &changes)
             .map_err(errno)
+    }
+
+    /// The same for a SETATTR that changes nothing. The kernel sends it for a chown(2) to nobody,
+    /// which takes set-id bits of a file away, and before a write(2) by a caller that may not keep
+    /// them. Only the owner and root may chown, and a WRITE takes the bits away itself, so of
+    /// anybody else's it is nothing.
+    ///
+    /// # Errors
+    /// An errno.
+    pub fn drop_set_id_of_own(&self, node: u64, caller: Caller) -> Answer<()> {
+        let found = self.volume.permissions(&self.inode(node)?).map_err(errno)?;
+        let owns = caller.is_root() || caller.uid == self.shown(found).uid;
+        if owns && found.kind != FileKind::Directory {
+            self.drop_set_id(node, caller)?;
+        }
+        Ok(())
+    }
+
+    /// With the owner and the group that all files show, if the mount has them.
+    fn shown(&self, found: Permissions) -> Permissions {
+        Permissions {
+            uid: self.uid.unwrap_or(found.uid),
+            gid: self.gid.unwrap_or(found.gid),
+            ..found
+        }
     }
 }
 

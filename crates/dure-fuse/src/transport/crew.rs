@@ -6,7 +6,8 @@
 //! and each is colder than the last. **Structure.** A worker says when it begins to wait for the
 //! device. If nobody is left to answer, a thread that rests is called, or another one starts. When
 //! the wait is over and there are workers enough, the thread rests: it takes no requests until it
-//! is called. **Invariants.** At most `STAND_INS` are started beside the workers. When one thread
+//! is called. **Invariants.** At most as many are started beside the
+//! workers as the cache pays for. When one thread
 //! has ended, all take requests again, so that all see the end. Only requests that flush take the
 //! crew's lock. **Crash.** Nothing is kept.
 
@@ -17,16 +18,26 @@ use dure_sync::{Arc, Condvar, Mutex};
 
 /// Rank of the crew's lock; nothing is taken under it.
 const CREW: u8 = 11;
-/// More threads than workers at most.
-const STAND_INS: usize = 64;
+/// More threads than workers, at least and at most.
+const STAND_INS: (usize, usize) = (4, 64);
+/// What the cache must have for each: it keeps up to a megabyte of its own while all are busy.
+const CACHE_BYTES: u64 = 4 << 20;
 
 /// What a thread of the crew does until the connection ends.
 pub type Work = dyn Fn(&Arc<Crew>) -> io::Result<()> + Send + Sync;
+
+/// How many threads a session may have beside its workers, with a cache of so many bytes.
+#[must_use]
+pub fn stand_ins(cache_bytes: u64) -> usize {
+    let afforded = usize::try_from(cache_bytes / CACHE_BYTES).unwrap_or(STAND_INS.1);
+    afforded.clamp(STAND_INS.0, STAND_INS.1)
+}
 
 /// The threads of a session.
 pub struct Crew {
     work: Box<Work>,
     workers: usize,
+    stand_ins: usize,
     state: Mutex<CREW, State>,
     /// Somebody who rests is called.
     called: Condvar,
@@ -59,16 +70,17 @@ impl State {
 }
 
 impl Crew {
-    /// Runs `work` in `workers` threads, and more when those wait for the device, until all have
-    /// ended.
+    /// Runs `work` in `workers` threads, and in up to `stand_ins` more when those wait for the
+    /// device, until all have ended.
     ///
     /// # Errors
     /// That of the first that failed; the others went on until the end.
-    pub fn run(workers: usize, work: Box<Work>) -> io::Result<()> {
+    pub fn run(workers: usize, stand_ins: usize, work: Box<Work>) -> io::Result<()> {
         assert!(workers > 0, "somebody has to answer");
         let crew = Arc::new(Crew {
             work,
             workers,
+            stand_ins,
             state: Mutex::new(State::default()),
             called: Condvar::new(),
         });
@@ -98,7 +110,7 @@ impl Crew {
             state.calls += 1;
             drop(state);
             crew.called.notify_one();
-        } else if state.started < crew.workers + STAND_INS {
+        } else if state.started < crew.workers + crew.stand_ins {
             Crew::start(crew, &mut state);
         }
     }
@@ -217,12 +229,29 @@ mod tests {
                 }
             }
         };
-        Crew::run(2, Box::new(work)).unwrap();
+        Crew::run(2, 64, Box::new(work)).unwrap();
         // It came to the flush at all: with two threads it never would.
         assert!(arrived.load(Ordering::SeqCst) > TOGETHER);
         let counts = seen.lock();
         assert_eq!(counts.left, 0);
         assert!((1..=2).contains(&counts.most), "{counts:?}");
+    }
+
+    #[test]
+    fn a_small_cache_pays_for_few_stand_ins() {
+        assert_eq!([16, 64, 1024].map(|mib| stand_ins(mib << 20)), [4, 16, 64]);
+        let begun = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&begun);
+        let work = move |crew: &Arc<Crew>| {
+            begun.fetch_add(1, Ordering::SeqCst);
+            Crew::begin_wait(crew);
+            // Long enough for all whom the others start.
+            thread::sleep(std::time::Duration::from_millis(200));
+            crew.end_wait(|| {});
+            Ok(())
+        };
+        Crew::run(2, stand_ins(16 << 20), Box::new(work)).unwrap();
+        assert_eq!(counted.load(Ordering::SeqCst), 2 + 4);
     }
 
     #[test]
@@ -232,7 +261,7 @@ mod tests {
             0 => Err(io::Error::other("broken")),
             _ => Ok(()),
         };
-        let error = Crew::run(3, Box::new(work)).unwrap_err();
+        let error = Crew::run(3, 64, Box::new(work)).unwrap_err();
         assert_eq!(error.to_string(), "broken");
     }
 }

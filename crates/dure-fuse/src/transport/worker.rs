@@ -46,15 +46,20 @@ pub fn handshake(channel: &Channel, cache: WriteCache) -> io::Result<()> {
     }
 }
 
-/// Answers requests with `workers` threads, or more while those wait for the device, until the
-/// connection ends.
+/// Answers requests with `workers` threads, or up to `stand_ins` more while those wait for the
+/// device, until the connection ends.
 ///
 /// # Errors
 /// What the first worker that failed says; the others went on until the end.
-pub fn run(server: &Arc<Server>, channel: &Channel, workers: usize) -> io::Result<()> {
+pub fn run(
+    server: &Arc<Server>,
+    channel: &Channel,
+    (workers, stand_ins): (usize, usize),
+) -> io::Result<()> {
     let (server, channel) = (Arc::clone(server), channel.clone());
     Crew::run(
         workers,
+        stand_ins,
         Box::new(move |crew| work(crew, &server, &channel.another())),
     )
 }
@@ -75,9 +80,9 @@ fn work(crew: &Arc<Crew>, server: &Server, channel: &Channel) -> io::Result<()> 
         if flushes {
             Crew::begin_wait(crew);
         }
-        let asked = Cell::new(false);
+        let waits = Cell::new(flushes);
         let knows = |node| {
-            if !asked.replace(true) {
+            if !waits.replace(true) {
                 Crew::begin_wait(crew);
             }
             channel.knows(node)
@@ -88,7 +93,7 @@ fn work(crew: &Arc<Crew>, server: &Server, channel: &Channel) -> io::Result<()> 
             let sent = channel.send(bytes);
             debug_assert!(sent.is_ok(), "{sent:?}");
         }
-        if flushes || asked.get() {
+        if waits.get() {
             crew.end_wait(|| {
                 buffer.release();
                 reply.release();

@@ -29,6 +29,8 @@ impl Call<'_> {
         let (server, node) = (self.server, self.request.node);
         if set.valid & setattr::KILL_SUIDGID != 0 {
             server.drop_set_id(node, Caller::from(self.request))?;
+        } else if set.valid & setattr::CHANGES == 0 {
+            server.drop_set_id_of_own(node, Caller::from(self.request))?;
         }
         let changed = server.set_attributes(node, &changes(set))?;
         put_attr(self.reply, &changed)

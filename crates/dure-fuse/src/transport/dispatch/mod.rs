@@ -27,6 +27,9 @@ const ATTR_SECONDS: u64 = 1;
 /// The block size everybody is told.
 const BLOCK: u32 = 4096;
 
+/// How often a request without room is served again after deletions.
+const DELETIONS_ROUNDS: u32 = 10;
+
 /// Whether the kernel waits for a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sent {
@@ -47,12 +50,7 @@ pub fn answer<'r>(
     assert!(reply.is_empty(), "the last reply was finished");
     let (unique, outcome) = match request {
         Ok(request) => {
-            let call = Call {
-                server,
-                request: &request,
-                reply,
-            };
-            let served = serve(call, knows);
+            let served = serve_with_room(server, knows, &request, reply);
             let settled = served.and_then(|sent| settle(server, &request).map(|()| sent));
             (request.unique, settled)
         }
@@ -82,6 +80,49 @@ struct Call<'a> {
     server: &'a Server,
     request: &'a Request<'a>,
     reply: &'a mut Reply,
+}
+
+impl<'a> Call<'a> {
+    fn new(server: &'a Server, request: &'a Request<'a>, reply: &'a mut Reply) -> Call<'a> {
+        Call {
+            server,
+            request,
+            reply,
+        }
+    }
+}
+
+/// Serves a request; one that finds no room is served again while deletions make some: the caller
+/// may have closed a deleted file before, and cannot know that freeing its blocks takes a while.
+fn serve_with_room(
+    server: &Server,
+    knows: &dyn Fn(u64) -> bool,
+    request: &Request<'_>,
+    reply: &mut Reply,
+) -> Outcome {
+    match request.operation {
+        // What is being deleted counts as free.
+        Operation::Statistics => {
+            server.finish_deletions(knows);
+        }
+        Operation::Write { cached: true, .. } => {
+            return serve(Call::new(server, request, reply), knows);
+        }
+        _ => {}
+    }
+    let mut served = serve(Call::new(server, request, reply), knows);
+    for _ in 0..DELETIONS_ROUNDS {
+        if served != Err(libc::ENOSPC) || !reply.is_empty() {
+            break;
+        }
+        // One that was under way may have ended before it was looked for: try again in any case.
+        let more = server.finish_deletions(knows);
+        served = serve(Call::new(server, request, reply), knows);
+        if !more {
+            break;
+        }
+    }
+    served
 }
 
 /// Every operation has its line here: a new one does not compile before it has.
