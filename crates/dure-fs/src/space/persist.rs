@@ -8,6 +8,7 @@
 
 use std::collections::BTreeSet;
 
+use super::segment::SegmentState;
 use super::summary::{self, Overlay};
 use super::{Space, sit};
 use crate::error::{Error, Result};
@@ -39,26 +40,53 @@ impl Space {
     /// # Errors
     /// `Block` when a summary cannot be read back. The volume has to stop then.
     pub(crate) fn collect(&self, checkpoint: u64) -> Result<Vec<PairWrite>> {
+        let changed = |segment: &SegNo| {
+            let changed = |state: &SegmentState| state.sit_dirty || state.overlay.is_some();
+            self.segments.peek(*segment, changed) == Some(true)
+        };
+        let dirty = self.segments.take_dirty().into_iter().filter(changed);
+        let pairs: BTreeSet<u32> = dirty.map(|segment| segment.0 / ENTRIES).collect();
         let mut writes = Vec::new();
-        let mut sit_pairs = BTreeSet::new();
-        for segment in self.segments.take_dirty() {
-            let (sit_dirty, overlay) = self.segments.with(segment, |state| {
-                (std::mem::take(&mut state.sit_dirty), state.overlay.take())
-            });
-            // A summary's slot is named by the SIT entry.
-            if sit_dirty || overlay.is_some() {
-                sit_pairs.insert(segment.0 / ENTRIES);
-            }
-            if let Some(overlay) = overlay {
-                self.collect_summary(checkpoint, segment, &overlay, &mut writes)?;
-            }
+        for pair in pairs {
+            self.collect_pair(checkpoint, pair, &mut writes)?;
         }
-        writes.extend(
-            sit_pairs
-                .into_iter()
-                .map(|pair| self.collect_sit(checkpoint, pair)),
-        );
         Ok(writes)
+    }
+
+    /// A SIT pair and the summaries of its segments.
+    ///
+    /// Live bits are taken before owners: a block gets its owner before it is live, so each block
+    /// that is live in the SIT has its owner in a summary of the same checkpoint or an older one.
+    /// Crash scenario otherwise: a handle becomes valid between the two, the SIT names its block as
+    /// live and the summary names nobody; then a later handle frees the block, and recovery, which
+    /// does not know whose it is, leaves it in use for good.
+    fn collect_pair(&self, checkpoint: u64, pair: u32, writes: &mut Vec<PairWrite>) -> Result<()> {
+        let first = pair * ENTRIES;
+        let segments = || (first..self.layout.segments.min(first + ENTRIES)).map(SegNo);
+        let take_live = |segment| {
+            self.segments.with(segment, |state| {
+                state.sit_dirty = false;
+                sit::entry(state)
+            })
+        };
+        let mut entries: Vec<_> = segments().map(take_live).collect();
+        for (segment, entry) in segments().zip(&mut entries) {
+            let overlay = self.segments.with(segment, |state| state.overlay.take());
+            if let Some(overlay) = overlay {
+                self.collect_summary(checkpoint, segment, &overlay, writes)?;
+            }
+            // The entry names the slots of its summaries.
+            entry.summaries = self.segments.with(segment, |state| sit::codes(state));
+        }
+        let named = sit::pair_index(pair);
+        writes.push(PairWrite {
+            first: self.layout.sit_pair(pair),
+            kind: pair_kind::SIT,
+            slot: self.packs.code(named).next(),
+            named: Some(named),
+            payload: sit::payload(checkpoint, pair, &entries),
+        });
+        Ok(())
     }
 
     /// The owner of a live block, as its summary has it; nobody when the summary was never written,
@@ -161,24 +189,5 @@ impl Space {
             });
         }
         Ok(())
-    }
-
-    fn collect_sit(&self, checkpoint: u64, pair: u32) -> PairWrite {
-        let first = pair * ENTRIES;
-        let end = self.layout.segments.min(first + ENTRIES);
-        let entries: Vec<_> = (first..end)
-            .map(|segment| {
-                self.segments
-                    .with(SegNo(segment), |state| sit::entry(state))
-            })
-            .collect();
-        let named = sit::pair_index(pair);
-        PairWrite {
-            first: self.layout.sit_pair(pair),
-            kind: pair_kind::SIT,
-            slot: self.packs.code(named).next(),
-            named: Some(named),
-            payload: sit::payload(checkpoint, pair, &entries),
-        }
     }
 }

@@ -113,7 +113,7 @@ pub(crate) fn entry(state: &SegmentState) -> SitEntry {
     SitEntry {
         live: state.live.to_bytes(),
         usage: state.usage.code(),
-        summaries: summaries_of(&state.summaries),
+        summaries: codes(state),
         valid: U16::new(u16::try_from(state.live.count()).expect("at most 512")),
         reserved: U32::ZERO,
         changed: U64::new(state.changed),
@@ -139,10 +139,10 @@ impl SitBlock {
     }
 }
 
-/// The codes of the summary pairs in one byte.
-fn summaries_of(codes: &[SlotCode; PAIRS_MAX]) -> u8 {
+/// The codes of the summary pairs of a segment in this state, in one byte.
+pub(crate) fn codes(state: &SegmentState) -> u8 {
     let shifted = |(n, code): (usize, &SlotCode)| code.bits() << (2 * n);
-    codes.iter().enumerate().map(shifted).sum()
+    state.summaries.iter().enumerate().map(shifted).sum()
 }
 
 /// What the entry says of its segment's summary pairs; `None` for a code that says nothing, or one
