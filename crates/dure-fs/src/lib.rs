@@ -8,6 +8,7 @@ pub mod dump;
 pub mod error;
 mod file;
 pub mod format;
+mod frames;
 mod inode;
 pub mod layout;
 mod logged;
@@ -32,9 +33,10 @@ pub use dure_journal::{
 };
 pub use error::{Error, Result};
 pub use file::{AllocateMode, Extents, FILE_BYTES_MAX, ReadMode, SeekTarget, Stamp, SyncScope};
+pub use format::name::FileKind;
 pub use inode::{Attributes, InodeRef, NewInode, Permissions, SetAttributes, SetTime};
 pub use layout::{FormatOptions, Layout, Owner};
-pub use namespace::{DirectoryEntry, EntryBatch, FileKind, InodeId, Peek, RenameMode};
+pub use namespace::{DirectoryEntry, EntryBatch, InodeId, Peek, RenameMode};
 pub use node::NodeLock;
 pub use op::OpKind;
 pub use volume::{

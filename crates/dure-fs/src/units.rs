@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use dure_sync::CoreId;
+
 pub use dure_journal::{GranuleId, JournalId, Mark, Nid};
 
 /// Bytes of a block, a page and a node image.
@@ -126,4 +128,9 @@ pub struct Run {
     pub first: BlockNo,
     /// How many blocks.
     pub count: u32,
+}
+
+/// The `n`-th core or list, counted around.
+pub(crate) fn nth_core(n: usize, count: usize) -> CoreId {
+    CoreId::new(u16::try_from(n % count).expect("cores are counted by 16 bits"))
 }

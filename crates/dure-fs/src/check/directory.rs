@@ -12,14 +12,14 @@ use crate::format::bucket::{
     BucketHeader, ENTRY_BYTES, ENTRY_HEADER_BYTES, EntryHeader, LEVELS_MAX,
 };
 use crate::format::inode::InodeRecord;
+use crate::format::name::check_name;
 use crate::format::node::{NodeImage, NodeKind};
-use crate::namespace::check_name;
 use crate::units::{GranuleId, Ino, Nid};
 
 use super::context::Context;
-use super::inode::DIRECTORY;
 use super::issue::IssueKind;
 use super::owner::NodeUse;
+use crate::format::fields::DIRECTORY;
 
 /// A node of the trie that is to be walked.
 struct Level {
@@ -134,7 +134,7 @@ fn check_bucket(context: &mut Context<'_>, bucket: &Bucket, image: &NodeImage) -
         check_counts(context, bucket, header, &entries);
     }
     let hash =
-        |entry: &Entry<'_>| crate::directory::hash::name_hash(context.layout.hash_seed, entry.name);
+        |entry: &Entry<'_>| crate::format::trie::name_hash(context.layout.hash_seed, entry.name);
     let hashes: Vec<u64> = entries.iter().map(hash).collect();
     check_names(context, bucket, &entries, &hashes);
     for entry in entries {
@@ -245,7 +245,7 @@ fn check_names(context: &mut Context<'_>, bucket: &Bucket, entries: &[Entry<'_>]
                 directory,
                 name: name(),
             });
-        } else if !cookies.insert(crate::directory::hash::cookie(hash, entry.ordinal)) {
+        } else if !cookies.insert(crate::format::trie::cookie(hash, entry.ordinal)) {
             context.issue(IssueKind::OrdinalTwice {
                 directory,
                 name: name(),

@@ -11,10 +11,10 @@ use crate::format::summary::OWNER_SLOT;
 use crate::units::{Ino, Nid, to_u64, to_usize};
 
 use super::context::Context;
-use super::inode::subtree_pages;
 use super::issue::IssueKind;
 use super::owner::{BlockUse, NodeUse};
 use super::{Data, data};
+use crate::format::fields::subtree_pages;
 
 /// A file while its slots are counted.
 struct FileWalk {

@@ -44,7 +44,6 @@ use std::fmt;
 use dure_block::{Device, Queue, QueueConfig};
 use dure_sync::Arc;
 
-pub(crate) use inode::impossible_field;
 pub use issue::{Issue, IssueKind, Severity};
 pub use owner::{BlockUse, NodeUse, PairKind, PairName};
 pub use report::{Counts, ISSUES_MAX, Report};

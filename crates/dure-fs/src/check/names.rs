@@ -5,10 +5,10 @@ use crate::units::{Ino, Nid};
 
 use super::bits::Bits;
 use super::context::Context;
-use super::inode::DIRECTORY;
 use super::inodes::InodeFacts;
 use super::issue::IssueKind;
 use super::nodes;
+use crate::format::fields::DIRECTORY;
 
 /// Checks names and links of all inodes.
 pub(super) fn check(context: &mut Context<'_>) {

@@ -4,6 +4,7 @@
 
 use zerocopy::FromBytes;
 
+use crate::format::fields;
 use crate::format::inode::{FLAG_ORPHAN, InodeRecord};
 use crate::format::node::{HEADER_BYTES, NodeImage, NodeKind};
 use crate::format::summary::OWNER_NODE;
@@ -108,7 +109,7 @@ fn check_inodes(context: &mut Context<'_>, nid: Nid, image: &NodeImage) {
         let sound = inode::check_record(context, ino, &record);
         count(context, &record);
         let facts = context.inodes.get_mut(ino);
-        facts.kind = inode::kind(&record);
+        facts.kind = fields::kind(&record);
         facts.bad = !sound;
         facts.flagged = record.flags.get() & FLAG_ORPHAN != 0;
         facts.nlink = record.nlink.get();
@@ -126,10 +127,10 @@ fn check_inodes(context: &mut Context<'_>, nid: Nid, image: &NodeImage) {
 
 fn count(context: &mut Context<'_>, record: &InodeRecord) {
     let counts = &mut context.report.counts;
-    match inode::kind(record) {
-        inode::REGULAR => counts.files += 1,
-        inode::DIRECTORY => counts.directories += 1,
-        inode::SYMLINK => counts.symlinks += 1,
+    match fields::kind(record) {
+        fields::REGULAR => counts.files += 1,
+        fields::DIRECTORY => counts.directories += 1,
+        fields::SYMLINK => counts.symlinks += 1,
         _ => counts.others += 1,
     }
 }
@@ -137,7 +138,7 @@ fn count(context: &mut Context<'_>, record: &InodeRecord) {
 /// The root must be a directory.
 pub(super) fn check_root(context: &mut Context<'_>) {
     let root = context.inodes.get(Ino::ROOT.0);
-    if root.is_none_or(|root| root.kind != inode::DIRECTORY) {
+    if root.is_none_or(|root| root.kind != fields::DIRECTORY) {
         context.issue(IssueKind::RootMissing {});
     }
 }

@@ -8,9 +8,9 @@ use crate::format::orphan::{INTENT_DELETE, LINK_GRANULE, OrphanSlot, SLOT_GRANUL
 use crate::units::{GranuleId, Ino, Nid, is_zero};
 
 use super::context::Context;
-use super::inode::REGULAR;
 use super::issue::IssueKind;
 use super::owner::NodeUse;
+use crate::format::fields::REGULAR;
 
 /// Walks the chain of every partition.
 pub(super) fn check(context: &mut Context<'_>) {

@@ -1,7 +1,8 @@
 //! Pass 6: what hangs on each inode: block map, directory trie, symlink target, attributes.
 
 use super::context::Context;
-use super::{blob, directory, file, inode, nodes};
+use super::{blob, directory, file, nodes};
+use crate::format::fields;
 use crate::format::inode::FLAG_LONG_LINK;
 use crate::format::node::NodeKind;
 use crate::units::to_u64;
@@ -27,9 +28,9 @@ pub(super) fn check(context: &mut Context<'_>) {
                 };
                 let record = nodes::record(&image, index);
                 match facts.kind {
-                    inode::REGULAR => file::check(context, ino, &record, facts.truncating),
-                    inode::DIRECTORY => directory::check(context, ino, &record),
-                    inode::SYMLINK if record.flags.get() & FLAG_LONG_LINK != 0 => {
+                    fields::REGULAR => file::check(context, ino, &record, facts.truncating),
+                    fields::DIRECTORY => directory::check(context, ino, &record),
+                    fields::SYMLINK if record.flags.get() & FLAG_LONG_LINK != 0 => {
                         blob::link(context, ino, &record);
                     }
                     _ => {}

@@ -26,9 +26,8 @@ const ROOM_SHARE: u64 = 16;
 /// Segments of one ring; a journal header lists up to 480.
 const RING_SEGMENTS_MAX: u64 = 256;
 
-/// Nodes that a truncate announces, the greatest operation that does not adapt to the log.
-const IMAGES_MIN: u32 = 24;
-const _: () = assert!(crate::file::CUT_NODES <= IMAGES_MIN);
+/// Most nodes of an operation that does not adapt to the log.
+pub(crate) const IMAGES_MIN: u32 = 24;
 
 impl Volume {
     /// Lets the rings grow until they hold so many blocks together, as full logs do in time. For

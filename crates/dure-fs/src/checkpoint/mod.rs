@@ -13,6 +13,8 @@
 pub(crate) mod census;
 mod grow;
 
+pub(crate) use grow::IMAGES_MIN;
+
 use dure_block::{Lba, WriteFlags};
 use dure_journal::{CommitError, Journal, TraceEvent};
 use dure_sync::CoreId;

@@ -19,7 +19,6 @@
 //! because one handle writes them.
 
 pub(crate) mod bucket;
-pub(crate) mod hash;
 pub(crate) mod known;
 pub(crate) mod read;
 pub(crate) mod shared;

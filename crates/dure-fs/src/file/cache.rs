@@ -22,14 +22,15 @@ use dure_block::BlockBuf;
 use dure_sync::{Arc, CoreId, Counter, Mutex, PerCore};
 
 use super::map::{NodePlaces, NodeRoom};
-use super::page::{CacheBudget, Fill, Frame, FramePool};
+use super::page::CacheBudget;
 use super::state::FileState;
 use super::writeback::BATCH_PAGES;
 use crate::error::{Error, Result};
+use crate::frames::{Fill, Frame, FramePool};
 use crate::inode::Inode;
 use crate::ranks::{CACHED_LIST, DIRTY_LIST, FRAMES};
 use crate::space::OpClass;
-use crate::units::{BLOCK_BYTES_U64, to_u64, to_usize};
+use crate::units::{BLOCK_BYTES_U64, nth_core, to_u64, to_usize};
 use crate::volume::Volume;
 
 /// Bytes of a page in memory: with its part of the chunk, its version where tasks share the file,
@@ -449,9 +450,4 @@ impl Volume {
         blocks += file.spare_room();
         self.unreserve(core, blocks);
     }
-}
-
-/// The `n`-th core or list, counted around.
-pub(crate) fn nth_core(n: usize, count: usize) -> CoreId {
-    CoreId::new(u16::try_from(n % count).expect("cores are counted by 16 bits"))
 }

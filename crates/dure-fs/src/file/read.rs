@@ -19,10 +19,10 @@ use dure_sync::{Arc, SpreadReadGuard};
 
 use super::added::Writers;
 use super::map::MapReader;
-use super::page::Fill;
 use super::run::contiguous;
 use crate::error::{Error, Result};
 use crate::format::slot::Slot;
+use crate::frames::Fill;
 use crate::inode::{Inode, InodeRef, InodeState};
 use crate::ranks::INODE;
 use crate::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_u64, to_usize};

@@ -12,8 +12,8 @@
 
 use super::writeback::{Extent, Way};
 use crate::error::Result;
+use crate::format::name::FileKind;
 use crate::inode::{Inode, InodeRef};
-use crate::namespace::FileKind;
 use crate::units::Mark;
 use crate::volume::{FileSystem, FsyncScope, Volume};
 

@@ -22,15 +22,15 @@ use super::blocks::Target;
 use super::map::path::{HEIGHT_MAX, node_start};
 use super::map::room::extend;
 use super::map::{MapEdit, MapReader, NodePlaces};
-use super::page::{Fill, Frame};
 use super::state::FileState;
 use crate::error::Result;
 use crate::format::slot::{DIRECT_SLOTS, Slot};
+use crate::frames::{Fill, Frame};
 use crate::inode::{Inode, InodeState};
 use crate::logged::Room;
 use crate::op::{Op, OpKind};
 use crate::space::OpClass;
-use crate::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_u64, to_usize};
+use crate::units::{BLOCK_BYTES, BLOCK_BYTES_U64, nth_core, to_u64, to_usize};
 use crate::volume::{DataMode, FlushRule, Volume};
 
 /// Pages of one batch: 1 MiB of private copies.
@@ -562,7 +562,7 @@ impl Volume {
         let mut written = 0;
         let mut failed = None;
         for n in 0..lists {
-            let core = super::cache::nth_core(own + n, lists);
+            let core = nth_core(own + n, lists);
             for _ in 0..self.pages.dirty_inode_count(core) {
                 if written >= pages {
                     return Ok(written);
@@ -596,10 +596,7 @@ impl Volume {
     pub(crate) fn write_back_all(&self) -> Result<()> {
         let mut result = Ok(());
         for n in 0..self.pages.lists() {
-            for inode in self
-                .pages
-                .dirty_inodes(super::cache::nth_core(n, self.pages.lists()))
-            {
+            for inode in self.pages.dirty_inodes(nth_core(n, self.pages.lists())) {
                 let written = self.write_back(&inode);
                 self.unlist_clean(&inode);
                 result = result.and(written);

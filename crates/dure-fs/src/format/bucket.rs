@@ -20,6 +20,8 @@ pub const ENTRY_BYTES: usize = 496 - HEADER_BYTES;
 pub const ENTRY_HEADER_BYTES: usize = 12;
 /// Longest name.
 pub const NAME_MAX: usize = 255;
+/// `st_mode >> 12` of a directory, in an entry.
+pub const KIND_DIRECTORY: u8 = 4;
 const _: () = assert!(ENTRY_HEADER_BYTES + NAME_MAX <= ENTRY_BYTES);
 /// Most levels of a directory. Level 18 uses bits 7..=9 of the hash, so that entries whose upper 59
 /// bits agree are always in one bucket.

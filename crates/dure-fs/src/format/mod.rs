@@ -8,7 +8,9 @@
 pub mod blob;
 pub mod bucket;
 pub mod feature;
+pub mod fields;
 pub mod inode;
+pub mod name;
 pub mod nat;
 pub mod node;
 pub mod note;
@@ -17,6 +19,7 @@ pub mod sit;
 pub mod slot;
 pub mod summary;
 pub mod superblock;
+pub mod trie;
 pub mod volume;
 
 /// Kinds of slotted pairs (the `kind` field of the slot header); 1..=15 belong to dure-journal.

@@ -26,7 +26,7 @@ use dure_sync::{CachePadded, RwLockWriteGuard, SpreadLock, SpreadReadGuard};
 use super::{Access, Inode, InodeState, OrphanPlace, StateLock};
 use crate::file::PendingMarks;
 use crate::format::inode::{InodeRecord, Time};
-use crate::namespace::FileKind;
+use crate::format::name::FileKind;
 use crate::ranks::{ATTRIBUTES, EXTENDED, INODE};
 use crate::units::{Ino, Mark};
 use crate::volume::{AttributeRule, Volume};

@@ -17,6 +17,7 @@ use zerocopy::FromBytes;
 use super::{Home, Inode, InodeRef, InodeState};
 use crate::error::{Error, Result};
 use crate::file::PendingMarks;
+use crate::format::fields::impossible_fields;
 use crate::format::inode::InodeRecord;
 use crate::format::nat;
 use crate::format::node::NodeKind;
@@ -415,7 +416,9 @@ impl Volume {
         } else if blocks > self.layout.total_blocks {
             Some(("blocks", self.layout.total_blocks, blocks))
         } else {
-            crate::check::impossible_field(ino, record).map(|(field, got)| (field, 0, got))
+            impossible_fields(ino, record)
+                .next()
+                .map(|(field, got, _)| (field, 0, got))
         };
         let Some((field, want, got)) = wrong else {
             return Ok(());

@@ -263,7 +263,7 @@ impl ShownAttributes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::namespace::FileKind;
+    use crate::format::name::FileKind;
     use crate::units::Ino;
 
     fn at(secs: i64, nanos: u32) -> Time {

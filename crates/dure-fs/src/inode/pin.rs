@@ -18,7 +18,8 @@ use dure_sync::{Arc, Counted, Lend, Lender, Loan};
 
 use super::Inode;
 use crate::error::{Error, Result};
-use crate::namespace::{FileKind, InodeId};
+use crate::format::name::FileKind;
+use crate::namespace::InodeId;
 use crate::units::Ino;
 use crate::volume::Volume;
 

@@ -35,7 +35,7 @@ use dure_sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use dure_sync::{Arc, CachePadded, CoreId, Counter, Mutex, PerCore};
 
 use crate::error::{Error, Result};
-use crate::file::{Frame, FramePool};
+use crate::frames::{Frame, FramePool};
 use crate::ranks::LOGGED;
 use crate::space::{Effect, Space};
 use crate::units::{BLOCK_BYTES, BlockNo, Run, to_u64, to_usize};

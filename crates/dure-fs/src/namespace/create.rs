@@ -4,11 +4,12 @@ use dure_sync::Arc;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::{Attempt, FileKind, Scope, TARGET_MAX, attempts, check_name};
+use super::{Attempt, Scope, TARGET_MAX, attempts};
 use crate::directory::Change;
 use crate::directory::tree::{LockedBuckets, Tree, TreeEdit, target};
 use crate::error::{Error, Result};
 use crate::format::inode::{BODY_BYTES, FLAG_LONG_LINK, FLAG_ORPHAN, InodeRecord};
+use crate::format::name::{FileKind, check_name};
 use crate::format::orphan::INTENT_DELETE;
 use crate::inode::{
     FreeIno, FreeSlot, Inode, InodeRef, InodeState, LockedInodes, NewInode, XattrPlace,

@@ -2,11 +2,12 @@
 
 use zerocopy::little_endian::U32;
 
-use super::{Attempt, FileKind, LINKS_MAX, Scope, attempts, check_name};
+use super::{Attempt, LINKS_MAX, Scope, attempts};
 use crate::directory::Change;
 use crate::directory::tree::{LockedBuckets, Tree, TreeEdit, target};
 use crate::error::{Error, Result};
 use crate::format::inode::{FLAG_ORPHAN, InodeRecord};
+use crate::format::name::{FileKind, check_name};
 use crate::inode::{ChangedPart, ForAttributes, Inode, InodeRef, LockedInodes};
 use crate::op::OpKind;
 use crate::space::OpClass;

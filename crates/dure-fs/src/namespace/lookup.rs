@@ -2,15 +2,15 @@
 
 use std::ops::ControlFlow;
 
-use super::FileKind;
 use super::TARGET_MAX;
 use super::peek::Known;
-use crate::directory::hash;
 use crate::directory::read::{Found, Listed, Listing, Wanted};
 use crate::error::{Error, Result};
 use crate::format::bucket::NAME_MAX;
 use crate::format::inode::{BODY_BYTES, FLAG_LONG_LINK};
+use crate::format::name::FileKind;
 use crate::format::node::NodeKind;
+use crate::format::trie;
 use crate::inode::{InodeRef, InodeState, asked};
 use crate::units::{Ino, Nid, to_usize};
 use crate::volume::{FileSystem, Volume};
@@ -212,7 +212,7 @@ impl FileSystem {
         if inode.kind != FileKind::Directory {
             return Err(Error::NotDirectory);
         }
-        let mut from = hash::cookie_hash(cookie);
+        let mut from = trie::cookie_hash(cookie);
         let mut listing = Listing::default();
         let wanted = Wanted::Behind(cookie);
         loop {

@@ -11,10 +11,10 @@
 //! is only named may be gone, its number in its next life: whoever finds that asks again with
 //! locks.
 
-use super::FileKind;
 use crate::directory::known::{ABSENT, KnownNames, UNKNOWN};
 use crate::error::{Error, Result};
 use crate::format::bucket::NAME_MAX;
+use crate::format::name::FileKind;
 use crate::inode::{Attributes, InodeRef};
 use crate::units::Ino;
 use crate::volume::{FileSystem, Volume};

@@ -2,11 +2,12 @@
 
 use zerocopy::little_endian::{U32, U64};
 
-use super::{Attempt, FileKind, Scope, attempts, check_name};
+use super::{Attempt, Scope, attempts};
 use crate::directory::Change;
 use crate::directory::tree::{LockedBuckets, Tree, TreeEdit};
 use crate::error::{Error, Result};
 use crate::format::inode::{FLAG_ORPHAN, InodeRecord};
+use crate::format::name::{FileKind, check_name};
 use crate::format::orphan::INTENT_DELETE;
 use crate::inode::{
     Access, ChangedPart, ForAttributes, FreeSlot, Inode, InodeRef, LocalRef, LockedInodes, Weight,

@@ -8,12 +8,13 @@ use dure_sync::MutexGuard;
 use zerocopy::little_endian::U64;
 
 use super::remove::Loss;
-use super::{Attempt, FileKind, Scope, attempts, check_name};
+use super::{Attempt, Scope, attempts};
 use crate::directory::Change;
 use crate::directory::read::Found;
 use crate::directory::tree::{LockedBuckets, Tree, TreeEdit, target};
 use crate::error::{Error, Result};
 use crate::format::inode::InodeRecord;
+use crate::format::name::{FileKind, check_name};
 use crate::inode::{Access, ChangedPart, FreeSlot, Inode, InodeRef, LocalRef, LockedInodes};
 use crate::op::{Op, OpKind};
 use crate::ranks::RENAME;

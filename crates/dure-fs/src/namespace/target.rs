@@ -94,7 +94,7 @@ impl FileSystem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::namespace::FileKind;
+    use crate::format::name::FileKind;
     use crate::units::Ino;
 
     #[test]

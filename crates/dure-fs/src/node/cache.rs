@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use dure_sync::{Arc, CachePadded, CoreId, Mutex, PerCore, SpreadLock};
 
 use super::{Lock, Node, NodeRef, NodeRole};
-use crate::file::nth_core;
 use crate::ranks::{DIRTY_NODES, NODE_SHARD};
-use crate::units::{Nid, to_usize};
+use crate::units::{Nid, nth_core, to_usize};
 use crate::volume::Backlog;
 
 /// Shards, at least and at most: who puts a node in has one alone.

@@ -24,11 +24,11 @@ use dure_sync::{CoreId, PerCore};
 
 use super::{DataMode, MountOptions, Volume};
 use crate::error::Result;
-use crate::file::{PAGE_BYTES, nth_core};
+use crate::file::PAGE_BYTES;
 use crate::inode::INODE_BYTES;
 use crate::logged::LoggedBlocks;
 use crate::node::NODE_BYTES;
-use crate::units::{BLOCK_BYTES_U64, to_u64, to_usize};
+use crate::units::{BLOCK_BYTES_U64, nth_core, to_u64, to_usize};
 
 /// Of the cache's bytes, these parts, each one in so many.
 const NODES: u64 = 4;

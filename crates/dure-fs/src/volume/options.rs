@@ -7,7 +7,7 @@ use dure_sync::range_lock::{Config as RangeLock, Policy as RangePolicy};
 
 use super::VolumeRules;
 use crate::alloc::{ActiveLogs, AllocPolicy};
-use crate::namespace::FileKind;
+use crate::format::name::FileKind;
 use crate::node::NodeLock;
 
 /// When a read changes the access time. The change waits in memory for the next sync, commit

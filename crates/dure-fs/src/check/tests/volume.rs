@@ -13,7 +13,6 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use super::disk::Disk;
 use crate::check::Report;
 use crate::checkpoint::census::Census;
-use crate::directory::hash;
 use crate::format::bucket::{BucketHeader, ENTRY_HEADER_BYTES, EntryHeader, HEADER_BYTES};
 use crate::format::inode::{FLAG_LONG_LINK, FLAG_ORPHAN, InodeRecord};
 use crate::format::nat::{ENTRIES, NatBlock, NatEntry, place_of};
@@ -23,6 +22,7 @@ use crate::format::pair_kind;
 use crate::format::sit::{self, SegmentUse, SitBlock};
 use crate::format::slot::Slot;
 use crate::format::summary::{self, OWNER_NODE, OWNER_SLOT, SummaryBlock, SummaryEntry};
+use crate::format::trie;
 use crate::format::volume::{Pack, STATE_CLEAN, SlotCode, VolumeHeader};
 use crate::layout::{FormatOptions, Layout};
 use crate::units::{BLOCK_BYTES, BlockNo, Ino, Nid, SegNo, to_usize};
@@ -300,7 +300,7 @@ impl TestVolume {
 
     /// The bucket of `name` in the top node `buckets`.
     pub(crate) fn bucket_of(&self, name: &str) -> usize {
-        to_usize(hash::name_hash(self.layout.hash_seed, name.as_bytes()) >> 61)
+        to_usize(trie::name_hash(self.layout.hash_seed, name.as_bytes()) >> 61)
     }
 
     /// Appends an entry to the bucket its hash leads to; its ordinal tells it from those before it.

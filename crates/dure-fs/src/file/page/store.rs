@@ -18,7 +18,8 @@ use std::ops::Range;
 
 use dure_sync::atomic::{AtomicU64, Ordering};
 
-use super::{Frame, Page};
+use super::Page;
+use crate::frames::Frame;
 use crate::units::{to_u64, to_usize};
 
 const CHUNK_PAGES: u64 = 64;

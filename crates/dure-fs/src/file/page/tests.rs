@@ -3,7 +3,8 @@ use std::collections::BTreeMap;
 use dure_sync::CoreId;
 use proptest::prelude::*;
 
-use super::{CacheBudget, Fill, Frame, FramePool, Page, PageStore};
+use super::{CacheBudget, Page, PageStore};
+use crate::frames::{Fill, Frame, FramePool};
 
 fn byte(page: &Page, at: usize) -> u8 {
     let mut byte = [0];

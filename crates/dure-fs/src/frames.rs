@@ -2,7 +2,7 @@
 //!
 //! **Problem.** A write of a new page must not go to the allocator, which takes shared locks and
 //! hands out memory the kernel has yet to clear. **Structure.** A [`Frame`] is a 4 KiB-aligned page
-//! cut from a slab of the core that took it, and becomes a [`Page`] when it is put in a file's
+//! cut from a slab of the core that took it, and becomes a page when it is put in a file's
 //! cache; a freed frame goes on the current core's stack and the next page of that core takes it
 //! off. **Invariants.** A stack holds at most `stack_frames_max` frames, others go back to their
 //! slabs; frames count as page memory only when they hold a page. Once the slabs together have a
@@ -12,13 +12,10 @@
 use std::fmt;
 
 use dure_sync::atomic::{AtomicUsize, Ordering};
-use dure_sync::{
-    CachePadded, CoreId, Mutex, OnceLock, PageBox, PageSlabs, PerCore, SharedBytes, Version,
-};
+use dure_sync::{CachePadded, CoreId, Mutex, PageBox, PageSlabs, PerCore};
 
-use crate::file::nth_core;
 use crate::ranks::FRAMES;
-use crate::units::BLOCK_BYTES;
+use crate::units::{BLOCK_BYTES, nth_core};
 
 /// The memory of one page, which has one owner.
 pub(crate) struct Frame(PageBox<BLOCK_BYTES>);
@@ -38,76 +35,22 @@ impl Frame {
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8; BLOCK_BYTES] {
         &mut self.0
     }
+
+    /// What it is made of.
+    pub(crate) fn into_memory(self) -> PageBox<BLOCK_BYTES> {
+        self.0
+    }
+}
+
+impl From<PageBox<BLOCK_BYTES>> for Frame {
+    fn from(memory: PageBox<BLOCK_BYTES>) -> Frame {
+        Frame(memory)
+    }
 }
 
 impl fmt::Debug for Frame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Frame({:p})", self.0.as_ptr())
-    }
-}
-
-/// A page of a file. Its bytes may be copied from and into by several tasks at once: who may do so
-/// when is said by [`super::PageStore`].
-#[derive(Debug)]
-pub(crate) struct Page {
-    bytes: SharedBytes<BLOCK_BYTES>,
-    /// Says to readers that somebody writes beside them. Made by the first who does, on a line of
-    /// its own: pages of files that one task uses have none.
-    version: OnceLock<Box<CachePadded<Version>>>,
-}
-
-impl Page {
-    /// Copies its bytes from `at` on. Nobody writes beside the caller, or it does not matter.
-    #[inline]
-    pub(crate) fn load(&self, at: usize, out: &mut [u8]) {
-        self.bytes.load(at, out);
-    }
-
-    /// Copies its bytes from `at` on, as they are at one moment, beside [`Page::store_beside`].
-    /// False: others wrote there all the time.
-    #[inline]
-    pub(crate) fn load_beside(&self, at: usize, out: &mut [u8]) -> bool {
-        let version = || self.version.get().map(|version| &***version);
-        if version().is_none() {
-            self.bytes.load(at, out);
-            if Version::has_not_begun(version) {
-                return true;
-            }
-        }
-        let made = version().expect("who began to write has made it");
-        made.read(|| self.bytes.load(at, out)).is_some()
-    }
-
-    /// Changes its bytes from `at` on. Nobody reads or writes beside the caller.
-    #[inline]
-    pub(crate) fn store(&self, at: usize, bytes: &[u8]) {
-        self.bytes.store(at, bytes);
-    }
-
-    /// The same beside readers that look at the version. Nobody else writes.
-    #[inline]
-    pub(crate) fn store_beside(&self, at: usize, bytes: &[u8]) {
-        let version = self.version.get_or_init(Box::default);
-        version.change(|| self.bytes.store(at, bytes));
-    }
-
-    /// Its bytes, for whoever has the file alone.
-    pub(crate) fn bytes_mut(&mut self) -> &mut [u8; BLOCK_BYTES] {
-        self.bytes.bytes_mut()
-    }
-
-    /// Its memory.
-    pub(super) fn into_frame(self) -> Frame {
-        Frame(self.bytes.into_page())
-    }
-}
-
-impl From<Frame> for Page {
-    fn from(frame: Frame) -> Page {
-        Page {
-            bytes: SharedBytes::from(frame.0),
-            version: OnceLock::new(),
-        }
     }
 }
 

@@ -1,13 +1,13 @@
 //! Names, and the types of inodes.
 
+use super::bucket::NAME_MAX;
 use crate::error::{Error, Result};
-use crate::format::bucket::NAME_MAX;
 
 /// Checks a name of a directory entry: 1..=255 bytes, no '/', no NUL, not "." or "..".
 ///
 /// # Errors
 /// `NameTooLong`, `Invalid`.
-pub(crate) fn check_name(name: &[u8]) -> Result<()> {
+pub fn check_name(name: &[u8]) -> Result<()> {
     if name.len() > NAME_MAX {
         return Err(Error::NameTooLong);
     }
@@ -88,6 +88,7 @@ impl FileKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::bucket::KIND_DIRECTORY;
 
     #[test]
     fn names_are_any_bytes_but_a_few() {
@@ -114,9 +115,6 @@ mod tests {
             assert_eq!(FileKind::from_mode(kind.mode() | 0o7777), Some(kind));
         }
         assert_eq!(FileKind::from_mode(0o644), None);
-        assert_eq!(
-            FileKind::Directory.code(),
-            crate::directory::bucket::KIND_DIRECTORY
-        );
+        assert_eq!(FileKind::Directory.code(), KIND_DIRECTORY);
     }
 }

@@ -2,7 +2,7 @@
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::format::bucket::{LEVELS_MAX, ORDINALS};
+use super::bucket::{LEVELS_MAX, ORDINALS};
 
 /// Bits of a hash below the part that a cookie holds.
 const LOW_BITS: u32 = 5;
@@ -10,7 +10,7 @@ const _: () = assert!(61 - 3 * (LEVELS_MAX - 1) >= LOW_BITS);
 const _: () = assert!(ORDINALS == 16);
 
 /// The hash of a name. Never below 32, so that every cookie is above those of "." and "..".
-pub(crate) fn name_hash(seed: u64, name: &[u8]) -> u64 {
+pub fn name_hash(seed: u64, name: &[u8]) -> u64 {
     let hash = xxh3_64_with_seed(name, seed);
     if hash >> LOW_BITS == 0 {
         hash | 1 << LOW_BITS
@@ -20,37 +20,37 @@ pub(crate) fn name_hash(seed: u64, name: &[u8]) -> u64 {
 }
 
 /// The bucket of `hash` within its node at `level`.
-pub(crate) fn slot(hash: u64, level: u32) -> u8 {
+pub fn slot(hash: u64, level: u32) -> u8 {
     assert!(level < LEVELS_MAX, "level {level} of at most {LEVELS_MAX}");
     (hash >> (61 - 3 * level)).to_le_bytes()[0] & 7
 }
 
 /// The first hash behind the bucket that holds `hash` at `level`; `None` behind the last bucket.
-pub(crate) fn bucket_end(hash: u64, level: u32) -> Option<u64> {
+pub fn bucket_end(hash: u64, level: u32) -> Option<u64> {
     assert!(level < LEVELS_MAX, "level {level} of at most {LEVELS_MAX}");
     let below = (1_u64 << (61 - 3 * level)) - 1;
     (hash | below).checked_add(1)
 }
 
 /// Whether `hash` is the first one of its bucket at `level`.
-pub(crate) fn begins_bucket(hash: u64, level: u32) -> bool {
+pub fn begins_bucket(hash: u64, level: u32) -> bool {
     assert!(level < LEVELS_MAX, "level {level} of at most {LEVELS_MAX}");
     hash.trailing_zeros() >= 61 - 3 * level
 }
 
 /// Whether two hashes differ in nothing but what ordinals tell apart.
-pub(crate) fn same_group(a: u64, b: u64) -> bool {
+pub fn same_group(a: u64, b: u64) -> bool {
     a >> LOW_BITS == b >> LOW_BITS
 }
 
 /// The readdir cookie of an entry: positive as an `i64`, above 2, and in the order of the trie.
-pub(crate) fn cookie(hash: u64, ordinal: u8) -> u64 {
+pub fn cookie(hash: u64, ordinal: u8) -> u64 {
     assert!(ordinal < ORDINALS);
     (hash >> LOW_BITS) << 4 | u64::from(ordinal)
 }
 
 /// The smallest hash of an entry with this cookie or a higher one.
-pub(crate) fn cookie_hash(cookie: u64) -> u64 {
+pub fn cookie_hash(cookie: u64) -> u64 {
     (cookie >> 4) << LOW_BITS
 }
 
