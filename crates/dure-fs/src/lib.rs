@@ -21,6 +21,7 @@ pub mod ranks;
 mod recovery;
 mod space;
 mod sparse;
+mod store;
 pub mod units;
 mod volume;
 mod xattr;
@@ -39,10 +40,15 @@ pub use layout::{FormatOptions, Layout, Owner};
 pub use namespace::{DirectoryEntry, EntryBatch, InodeId, Peek, RenameMode};
 pub use node::NodeLock;
 pub use op::OpKind;
+#[doc(hidden)]
+pub use store::StoreRules;
+pub use store::{
+    JournalInfo, JournalsInfo, LoggedCounts, RecordPolicy, Recover, RecoveryPlan,
+    RecoveryStatistics, VolumeInfo,
+};
 pub use volume::{
-    AccessTime, Activity, Background, DataMode, FileSystem, FlushRule, FsyncScope, JournalInfo,
-    JournalsInfo, LoggedCounts, MountOptions, RecordPolicy, Recover, RecoveryPlan,
-    RecoveryStatistics, Statistics, VolumeInfo,
+    AccessTime, Activity, Background, DataMode, FileSystem, FlushRule, FsyncScope, MountOptions,
+    Statistics,
 };
 #[doc(hidden)]
 pub use volume::{AttributeRule, DirectoryRule, RangeRule, VolumeRules};

@@ -9,7 +9,7 @@ use super::AllocPolicy;
 use crate::format::nat::place_of;
 use crate::{
     Background, FileSystem, FormatOptions, FsyncScope, InodeRef, MountOptions, NewInode, Stamp,
-    SyncScope, VolumeRules,
+    StoreRules, SyncScope, VolumeRules,
 };
 
 fn mounted(options: MountOptions) -> (FileSystem, Arc<AtomicUsize>) {
@@ -24,7 +24,10 @@ fn mounted(options: MountOptions) -> (FileSystem, Arc<AtomicUsize>) {
         background: Background::None,
         cache_bytes: Some(16 << 20),
         volume_rules: VolumeRules {
-            core: Some(core.clone()),
+            store: StoreRules {
+                core: Some(core.clone()),
+                ..StoreRules::default()
+            },
             ..VolumeRules::default()
         },
         ..options

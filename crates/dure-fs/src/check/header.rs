@@ -5,7 +5,7 @@ use zerocopy::FromBytes;
 
 use crate::format::volume::{STATE_CLEAN, STATE_DIRTY, VolumeHeader};
 use crate::packs::Packs;
-use crate::volume::impossible_count;
+use crate::store::impossible_count;
 
 use super::context::Context;
 use super::issue::IssueKind;

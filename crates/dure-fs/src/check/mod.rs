@@ -49,7 +49,7 @@ pub use owner::{BlockUse, NodeUse, PairKind, PairName};
 pub use report::{Counts, ISSUES_MAX, Report};
 
 use crate::error::{Error, Result};
-use crate::volume::Recover;
+use crate::store::Recover;
 use context::Context;
 
 /// What the check may write.

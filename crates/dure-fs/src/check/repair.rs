@@ -26,8 +26,8 @@ use crate::format::sit::ENTRIES;
 use crate::format::summary::SummaryEntry;
 use crate::node::nat::Nat;
 use crate::space::{OpClass, Space};
+use crate::store::{StoreRules, read_header};
 use crate::units::{BlockNo, GranuleId, Ino, Nid, Run, SegNo};
-use crate::volume::{VolumeRules, read_header};
 
 use super::context::Context;
 use super::issue::IssueKind;
@@ -98,7 +98,7 @@ pub(super) fn run(context: &mut Context<'_>) -> Result<()> {
         nat: &nat,
         space: &space,
         checkpoint,
-        rules: &VolumeRules::default(),
+        rules: &StoreRules::default(),
         journal: None,
     };
     writer.write(core, &mut state, &targets)?;

@@ -2,9 +2,9 @@
 //!
 //! **Structure.** A journal whose log made a checkpoint necessary gets more room, as long as all
 //! logs together stay below an eighth of the volume and the volume has room to spare. What a ring
-//! has beyond the least counts as available ([`Volume::spare_log_blocks`]): it goes back when
+//! has beyond the least counts as available ([`Store::spare_log_blocks`]): it goes back when
 //! something else finds no room, when the volume is at rest, and at unmount
-//! ([`Volume::shrink_rings`]).
+//! ([`Store::shrink_rings`]).
 //!
 //! **Invariants.** A segment is in the ring before or after a durable header says so, never the
 //! other way round: a header that lists it is durable before the log uses it, and one that does not
@@ -16,8 +16,8 @@ use dure_sync::clock;
 
 use crate::error::{Error, Result};
 use crate::format::sit::SegmentUse;
+use crate::store::{RING_SEGMENTS, RecordPolicy, Store};
 use crate::units::{BlockNo, journal_id, to_usize};
-use crate::volume::{RING_SEGMENTS, RecordPolicy, Volume};
 
 /// Logs take at most one segment in this many.
 const SHARE: u32 = 8;
@@ -29,7 +29,7 @@ const RING_SEGMENTS_MAX: u64 = 256;
 /// Most nodes of an operation that does not adapt to the log.
 pub(crate) const IMAGES_MIN: u32 = 24;
 
-impl Volume {
+impl Store {
     /// Lets the rings grow until they hold so many blocks together, as full logs do in time. For
     /// benches.
     pub(crate) fn grow_rings(&self, blocks: u64) -> Result<()> {
@@ -50,7 +50,7 @@ impl Volume {
     /// that find it full at once one does that; the others find its work done and try again.
     ///
     /// # Errors
-    /// As [`Volume::checkpoint`].
+    /// As [`Store::checkpoint`].
     pub(crate) fn make_log_room(&self, journal: JournalId) -> Result<()> {
         let start = clock::monotonic_ns();
         self.make_log_room_since(journal, self.counters.checkpoints.sum())?;
@@ -63,7 +63,7 @@ impl Volume {
     /// The same for one who found it full, or half full, when there had been so many checkpoints.
     ///
     /// # Errors
-    /// As [`Volume::checkpoint`].
+    /// As [`Store::checkpoint`].
     pub(crate) fn make_log_room_since(&self, journal: JournalId, checkpoints: i64) -> Result<()> {
         self.check_writable()?;
         let mut state = self.checkpoint.lock();
@@ -106,7 +106,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Blocks of log rings beyond the least: [`Volume::shrink_rings`] gives them back.
+    /// Blocks of log rings beyond the least: [`Store::shrink_rings`] gives them back.
     pub(crate) fn spare_log_blocks(&self) -> u64 {
         let least = self.layout.journals * self.ring_segments_min();
         let spare = self.space.log_segments().saturating_sub(least);
@@ -116,7 +116,7 @@ impl Volume {
     /// Empties the logs, if rings have more than the least, and makes them as small as can be.
     ///
     /// # Errors
-    /// As [`Volume::checkpoint`].
+    /// As [`Store::checkpoint`].
     pub(crate) fn give_logs_back(&self) -> Result<()> {
         if self.spare_log_blocks() == 0 {
             return Ok(());

@@ -12,6 +12,7 @@
 
 pub(crate) mod census;
 mod grow;
+mod replace;
 
 pub(crate) use grow::IMAGES_MIN;
 
@@ -34,8 +35,8 @@ use crate::node::nat::Nat;
 use crate::packs::PairIndex;
 use crate::pair;
 use crate::space::Space;
+use crate::store::{Settler, Store, StoreRules};
 use crate::units::{BLOCK_BYTES, BlockNo, Ino, Nid, to_u64};
-use crate::volume::{Settler, Volume, VolumeRules};
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U64;
 
@@ -73,7 +74,7 @@ pub(crate) struct Writer<'v> {
     /// Number of this checkpoint.
     pub(crate) checkpoint: u64,
     /// All on, but in tests.
-    pub(crate) rules: &'v VolumeRules,
+    pub(crate) rules: &'v StoreRules,
     /// The journal of a mounted volume, for its trace.
     pub(crate) journal: Option<&'v Journal<Settler>>,
 }
@@ -301,7 +302,7 @@ impl CheckpointState {
     }
 }
 
-impl Volume {
+impl Store {
     /// One checkpoint; waits for one that runs. It takes no write-back lock, so the caller may hold
     /// one; and an inode lock to replace a logged page's block, so the caller holds none.
     ///
@@ -362,7 +363,7 @@ impl Volume {
     /// Makes everything that has joined so far valid; at most twice in a checkpoint.
     ///
     /// # Errors
-    /// As [`Volume::commit`].
+    /// As [`Store::commit`].
     pub(crate) fn commit_for_checkpoint(&self) -> Result<()> {
         let journal = self.journal();
         let committed = journal.commit_cut(&journal.cut());
@@ -388,7 +389,7 @@ impl Volume {
         // Data that is in a log only goes to its place before the first flush. Crash scenario
         // otherwise: the tail passes the handle that carries it, and a slot names a block that was
         // never written. After the cut was taken: what its handles logged is in the table.
-        if self.options.volume_rules.data_before_tail {
+        if self.options.store_rules.data_before_tail {
             let core = self.partition();
             let placed = self.logged.write_all(core, &self.queue, &self.space);
             state.replaced = match placed {
@@ -403,7 +404,7 @@ impl Volume {
             nat: &self.nat,
             space: &self.space,
             checkpoint,
-            rules: &self.options.volume_rules,
+            rules: &self.options.store_rules,
             journal: Some(journal),
         };
         writer.trace("committed");
@@ -411,7 +412,7 @@ impl Volume {
         state.write(&self.queue, &self.layout)?;
         // Crash scenario without this flush: a tail has moved, the header that would make the
         // tables count is lost, and what lies between is in neither.
-        if self.options.volume_rules.header_before_tails {
+        if self.options.store_rules.header_before_tails {
             self.queue.flush()?;
         }
         journal.checkpoint_done(cut, checkpoint)?;

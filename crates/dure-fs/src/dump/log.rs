@@ -21,7 +21,7 @@ pub(super) fn transactions(
 ) -> Result<()> {
     let layout = &source.layout;
     let header = source.header()?;
-    let log = crate::volume::log_layout(layout, &header, dure_journal::Rules::default());
+    let log = crate::store::log_layout(layout, &header, dure_journal::Rules::default());
     let epoch = header.epoch.get();
     let scan = scan(&source.queue, &log, epoch, 1)?;
     let survivors = scan.survivors();

@@ -103,18 +103,6 @@ impl Volume {
         Ok(run)
     }
 
-    /// Blocks for data, where the policies want them; see [`crate::space::Space::alloc_data`].
-    pub(crate) fn place_data(
-        &self,
-        core: CoreId,
-        temperature: Temperature,
-        want: u32,
-    ) -> Option<Run> {
-        let partition = self.options.alloc.partition(core);
-        let temperature = self.options.active_logs.place(temperature);
-        self.space.alloc_data(partition, temperature, want)
-    }
-
     /// Frees the blocks of targets whose write-back failed; they keep their reserved blocks.
     pub(super) fn release(&self, targets: &[Target]) {
         for target in targets {

@@ -6,8 +6,8 @@ use dure_sync::{Arc, CachePadded, CoreId, Mutex, PerCore, SpreadLock};
 
 use super::{Lock, Node, NodeRef, NodeRole};
 use crate::ranks::{DIRTY_NODES, NODE_SHARD};
+use crate::store::Backlog;
 use crate::units::{Nid, nth_core, to_usize};
-use crate::volume::Backlog;
 
 /// Shards, at least and at most: who puts a node in has one alone.
 const SHARDS: (usize, usize) = (64, 1024);

@@ -14,8 +14,8 @@ use crate::format::note::{BLOCKS, Blocks, FREE_NODE, Life, NEW_NODE};
 use crate::format::summary::{OWNER_SLOT, SummaryEntry};
 use crate::node::{Granules, HeldNode, Node, NodeRef};
 use crate::space::Effect;
+use crate::store::{RecordPolicy, Settler, Store};
 use crate::units::{BlockNo, GranuleId, Mark, Nid, Run};
-use crate::volume::{RecordPolicy, Settler, Volume};
 
 /// What happens to one granule.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -73,7 +73,7 @@ impl Op<'_> {
     /// transaction. Cannot fail. The caller still holds its inode locks. Gives the operation's
     /// mark.
     pub(crate) fn finish(self) -> Mark {
-        match self.volume.options.records {
+        match self.store.options.records {
             RecordPolicy::Delta => self.finish_deltas(),
             RecordPolicy::Image => self.finish_images(),
         }
@@ -86,7 +86,7 @@ impl Op<'_> {
         let freed = std::mem::take(&mut self.freed);
         let born = std::mem::take(&mut self.born);
         let touches = touches(&edits, &patches, &freed);
-        publish(self.volume, &born);
+        publish(self.store, &born);
         let node_of = |touch: &Touch| match touch.change {
             Change::Edit(at) => &edits[at].node,
             Change::Patch(at) => &patches[at].node,
@@ -124,7 +124,7 @@ impl Op<'_> {
             }
         }
         free_nodes(&mut handle, &touches, &mut held, &freed);
-        log_moves(self.volume, &mut handle, &self.moves);
+        log_moves(self.store, &mut handle, &self.moves);
         // On the dirty lists before the join: a checkpoint whose cut contains this handle takes the
         // lists after its cut and then waits for the granule locks held here. The other way round
         // it could miss the change and let the tail pass it.
@@ -134,7 +134,7 @@ impl Op<'_> {
             .filter(|(_, written)| **written);
         let changed = changed.map(|(touch, _)| node_of(touch));
         let dirtied = make_dirty(
-            self.volume,
+            self.store,
             self.core,
             changed.chain(born.iter().map(|(n, _)| n)),
         );
@@ -176,9 +176,9 @@ fn set_writers(touches: &[Touch], written: &[bool], held: &mut [HeldNode<'_>], m
 /// Puts new nodes where others find them, before anybody can find their numbers: who shares a
 /// directory sees a bucket's child as soon as its granule is let go. The operation's references
 /// keep them in the cache.
-pub(super) fn publish(volume: &Volume, born: &[(NodeRef, u64)]) {
+pub(super) fn publish(store: &Store, born: &[(NodeRef, u64)]) {
     for (node, _) in born {
-        volume.nodes.insert_new(node);
+        store.nodes.insert_new(node);
     }
 }
 
@@ -186,7 +186,7 @@ pub(super) fn publish(volume: &Volume, born: &[(NodeRef, u64)]) {
 /// whatever of it was changed: a checkpoint may take it off again at any moment, and it would count
 /// twice.
 pub(super) fn make_dirty<'n>(
-    volume: &Volume,
+    store: &Store,
     core: CoreId,
     nodes: impl Iterator<Item = &'n NodeRef>,
 ) -> u32 {
@@ -195,7 +195,7 @@ pub(super) fn make_dirty<'n>(
     nodes.dedup_by_key(|node| node.nid.0);
     let mut dirtied = 0;
     for node in nodes {
-        dirtied += u32::from(volume.nodes.make_dirty(core, node));
+        dirtied += u32::from(store.nodes.make_dirty(core, node));
     }
     dirtied
 }
@@ -346,7 +346,7 @@ fn end_granules(node: &Node, held: &mut HeldNode<'_>) -> u64 {
 }
 
 pub(super) fn log_moves(
-    volume: &Volume,
+    store: &Store,
     handle: &mut Handle<'_, Settler>,
     moves: &[(Move, SlotRef, Run)],
 ) {
@@ -360,25 +360,25 @@ pub(super) fn log_moves(
         };
         handle.note(BLOCKS, note.as_bytes());
         if direction == Move::Unplace {
-            volume.space.will_free(run);
+            store.space.will_free(run);
         }
         match direction {
             Move::Place => {
-                set_owners(volume, owner, run);
+                set_owners(store, owner, run);
                 handle.effect(Effect::Live(run));
             }
-            Move::Unplace if !volume.options.volume_rules.reuse_after_valid => {
-                let core = volume.partition();
-                volume
+            Move::Unplace if !store.options.store_rules.reuse_after_valid => {
+                let core = store.partition();
+                store
                     .space
-                    .settle(volume.logged.pass(core, vec![Effect::Free(run)]));
+                    .settle(store.logged.pass(core, vec![Effect::Free(run)]));
             }
             Move::Unplace => handle.effect(Effect::Free(run)),
         }
     }
 }
 
-fn set_owners(volume: &Volume, owner: SlotRef, run: Run) {
+fn set_owners(store: &Store, owner: SlotRef, run: Run) {
     for n in 0..run.count {
         let slot = owner.slot + u8::try_from(n).expect("slots of one granule");
         let entry = SummaryEntry {
@@ -388,7 +388,7 @@ fn set_owners(volume: &Volume, owner: SlotRef, run: Run) {
             slot,
             reserved: 0,
         };
-        volume
+        store
             .space
             .set_owner(BlockNo(run.first.0 + u64::from(n)), entry);
     }

@@ -22,8 +22,8 @@ use crate::format::node::NodeImage;
 use crate::format::note::{FREE_NODE, NEW_NODE};
 use crate::node::{HeldNode, Node, NodeRef};
 use crate::space::Effect;
+use crate::store::{Settler, Store};
 use crate::units::{BLOCK_BYTES, BlockNo, Mark, Nid};
-use crate::volume::{Settler, Volume};
 
 /// A node as the journal holds it until its copy is in a transaction.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ struct Held<'n> {
 }
 
 /// What one granule becomes.
-struct Store<'e> {
+struct Stored<'e> {
     /// Position among the nodes held.
     at: usize,
     index: u8,
@@ -99,27 +99,27 @@ impl Op<'_> {
         let freed = std::mem::take(&mut self.freed);
         let born = std::mem::take(&mut self.born);
         let touches = touches(&edits, &patches, &freed);
-        publish(self.volume, &born);
+        publish(self.store, &born);
         let mut held = hold_nodes(&edits, &patches, &freed, &born);
         for (node, version) in &born {
             note_life(&mut handle, NEW_NODE, node, *version);
         }
         for node in &mut held {
-            mark_writers(self.volume, &mut handle, node);
+            mark_writers(self.store, &mut handle, node);
             if node.end.is_some() {
                 end_life(&mut handle, node);
             }
         }
         let stores = stores(&touches, &edits, &patches, &mut held);
-        log_moves(self.volume, &mut handle, &self.moves);
+        log_moves(self.store, &mut handle, &self.moves);
         // On the dirty lists before the join, as in `finish`.
         let changed = held
             .iter()
             .filter(|held| held.changed)
             .map(|held| held.node);
         let born_nodes = born.iter().map(|(node, _)| node);
-        let dirtied = make_dirty(self.volume, self.core, changed.chain(born_nodes));
-        let mark = join(self.volume, handle, &held);
+        let dirtied = make_dirty(self.store, self.core, changed.chain(born_nodes));
+        let mark = join(self.store, handle, &held);
         for store in stores {
             let granules = &mut held[store.at].granules;
             if let Some(new) = store.new {
@@ -177,10 +177,10 @@ fn hold_nodes<'n>(
 }
 
 /// The copy of a node holds what each of its last writers did.
-fn mark_writers(volume: &Volume, handle: &mut Handle<'_, Settler>, held: &Held<'_>) {
+fn mark_writers(store: &Store, handle: &mut Handle<'_, Settler>, held: &Held<'_>) {
     for index in 0..held.node.granule_count() {
         let writer = held.granules.last_writer(index);
-        if !writer.is_none() && !volume.journal().is_valid(writer) {
+        if !writer.is_none() && !store.journal().is_valid(writer) {
             handle.mark(writer);
         }
     }
@@ -205,7 +205,7 @@ fn stores<'e>(
     edits: &'e [Edit],
     patches: &'e [Patch],
     held: &mut [Held<'_>],
-) -> Vec<Store<'e>> {
+) -> Vec<Stored<'e>> {
     let mut stores = Vec::with_capacity(touches.len());
     for touch in touches {
         let at = held.partition_point(|held| held.node.nid < touch.nid);
@@ -217,7 +217,7 @@ fn stores<'e>(
         };
         let new = (*new != *payload).then_some(new);
         held[at].changed |= new.is_some();
-        stores.push(Store {
+        stores.push(Stored {
             at,
             index: touch.index,
             // An edit that changed no byte counts, as in `finish`.
@@ -229,8 +229,8 @@ fn stores<'e>(
 }
 
 /// Joins, and keeps copies for those who are committing.
-fn join(volume: &Volume, handle: Handle<'_, Settler>, held: &[Held<'_>]) -> Mark {
-    let seed = volume.layout.crc_seed;
+fn join(store: &Store, handle: Handle<'_, Settler>, held: &[Held<'_>]) -> Mark {
+    let seed = store.layout.crc_seed;
     let changed: Vec<&Held<'_>> = held.iter().filter(|held| held.changed).collect();
     let uses = changed.iter().map(|held| BufferUse {
         buffer: Box::new(Filed {

@@ -34,8 +34,8 @@ use crate::format::node::{NodeImage, NodeKind};
 use crate::format::note::{DATA, Data};
 use crate::node::{Node, NodeRef};
 use crate::space::OpClass;
+use crate::store::{LogRoom, Settler, Store};
 use crate::units::{BLOCK_BYTES, BlockNo, Ino, Mark, Nid, Run, to_usize};
-use crate::volume::{LogRoom, Settler, Volume};
 
 /// Most bytes of records one operation may log.
 pub(crate) const RECORD_BYTES_MAX: usize = 192 * 1024;
@@ -80,7 +80,7 @@ enum Move {
 /// One atomic operation in the making.
 #[derive(Debug)]
 pub(crate) struct Op<'v> {
-    volume: &'v Volume,
+    store: &'v Store,
     handle: Option<Handle<'v, Settler>>,
     core: CoreId,
     /// Reserved blocks for images of nodes that become dirty.
@@ -96,7 +96,7 @@ pub(crate) struct Op<'v> {
     time: OnceCell<Time>,
 }
 
-impl Volume {
+impl Store {
     /// Begins an operation that makes at most `nodes_max` nodes dirty. The caller holds no lock of
     /// rank WRITEBACK... see `docs/internals.md`: no inode lock.
     ///
@@ -112,10 +112,10 @@ impl Volume {
 
     /// An operation that rewrites at most `nodes` nodes and makes at most `held` new ones, for
     /// which the caller has reserved blocks: they are the operation's, unless this fails. It
-    /// carries `pages` pages of data into the log: at most [`Volume::data_pages_max`].
+    /// carries `pages` pages of data into the log: at most [`Store::data_pages_max`].
     ///
     /// # Errors
-    /// As [`Volume::op`].
+    /// As [`Store::op`].
     pub(crate) fn op_holding(
         &self,
         kind: OpKind,
@@ -178,7 +178,7 @@ impl Volume {
         };
         match self.begin_handle(kind, core, (bytes, nodes_max), room) {
             Ok(handle) => Ok(Op {
-                volume: self,
+                store: self,
                 handle: Some(handle),
                 core,
                 credits: nodes_max,
@@ -197,7 +197,7 @@ impl Volume {
     }
 }
 
-impl Volume {
+impl Store {
     /// Pages of data that fit into the log together with what else an operation on `nodes_max`
     /// nodes logs.
     pub(crate) fn data_pages_max(&self, nodes_max: u32) -> usize {
@@ -223,12 +223,12 @@ impl Op<'_> {
     /// the locks by then: a time from before he waited for them could be earlier than what others
     /// have shown meanwhile.
     pub(crate) fn time(&self) -> Time {
-        *self.time.get_or_init(|| self.volume.now())
+        *self.time.get_or_init(|| self.store.now())
     }
 
     /// Most bytes of records that this operation, or any other of the volume, may log.
     pub(crate) fn record_bytes_max(&self) -> usize {
-        self.volume
+        self.store
             .journal()
             .handle_bytes_max()
             .min(RECORD_BYTES_MAX)
@@ -305,12 +305,12 @@ impl Op<'_> {
 
     /// Whether the operation marks what it read to decide.
     pub(crate) fn marks_reads(&self) -> bool {
-        self.volume.options.volume_rules.read_marks
+        self.store.options.store_rules.read_marks
     }
 
     /// The operation must not survive without the handle of `mark`.
     pub(crate) fn depends_on(&mut self, mark: Mark) {
-        if !mark.is_none() && !self.volume.journal().is_valid(mark) {
+        if !mark.is_none() && !self.store.journal().is_valid(mark) {
             self.handle.as_mut().expect("open until finish").mark(mark);
         }
     }
@@ -330,9 +330,9 @@ impl Op<'_> {
     /// `NoSpace` when the NAT is full; errors of reading the NAT.
     pub(crate) fn new_node_of(&mut self, kind: NodeKind, owner: Ino) -> Result<NodeRef> {
         let Some((nid, tombstone)) = self
-            .volume
+            .store
             .nat
-            .take(self.volume.options.alloc.partition(self.core))?
+            .take(self.store.options.alloc.partition(self.core))?
         else {
             return Err(Error::NoSpace { what: "node ids" });
         };
@@ -340,7 +340,7 @@ impl Op<'_> {
         // this one, nor this one's be skipped under an old image (model cases A15, A17).
         let version = tombstone + 1;
         let image = NodeImage::fresh_of(kind, version, owner);
-        let node = NodeRef::new(Node::new(nid, image, self.volume.options.node_lock));
+        let node = NodeRef::new(Node::new(nid, image, self.store.options.node_lock));
         self.born.push((node.clone(), version));
         Ok(node)
     }
@@ -360,7 +360,7 @@ impl Op<'_> {
         if here || node.freed().is_some() {
             return Err(Error::Corrupt {
                 what: format!("pointers of inode {} to node {}", node.owner, node.nid),
-                at: self.volume.nat.entry(node.nid)?.block().0,
+                at: self.store.nat.entry(node.nid)?.block().0,
                 want: 1,
                 got: 2,
             });
@@ -376,7 +376,7 @@ impl Op<'_> {
     }
 
     /// The content of `block`, which the operation places in slot `owner`: the log carries it, and
-    /// the caller keeps it in `Volume::logged` until it is in its place.
+    /// the caller keeps it in `Store::logged` until it is in its place.
     pub(crate) fn data(&mut self, owner: SlotRef, block: BlockNo, bytes: &[u8]) {
         assert_eq!(bytes.len(), BLOCK_BYTES, "data is logged by whole blocks");
         let head = Data {
@@ -401,11 +401,11 @@ impl Drop for Op<'_> {
     fn drop(&mut self) {
         // After `finish` these are empty; before it, this is an abandoned operation.
         for (node, version) in self.born.drain(..) {
-            let place = self.volume.options.alloc.partition(self.core);
-            self.volume.nat.give(place, node.nid, version - 1);
+            let place = self.store.options.alloc.partition(self.core);
+            self.store.nat.give(place, node.nid, version - 1);
         }
         if self.credits > 0 {
-            self.volume.space.unreserve(self.core, self.credits);
+            self.store.space.unreserve(self.core, self.credits);
         }
     }
 }

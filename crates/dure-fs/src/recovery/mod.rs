@@ -29,8 +29,8 @@ use crate::format::node::NodeImage;
 use crate::format::volume::VolumeHeader;
 use crate::layout::Layout;
 use crate::node::nat::Nat;
+use crate::store::{self, Recover};
 use crate::units::{BLOCK_BYTES, BlockNo, Nid};
-use crate::volume::{self, Recover};
 use replay::Replayed;
 
 /// Where replay finds what is on the medium.
@@ -98,9 +98,9 @@ pub(crate) fn read_logs(
     recover: Recover,
     threads: usize,
 ) -> Result<Scan> {
-    let log = volume::log_layout(layout, header, rules);
+    let log = store::log_layout(layout, header, rules);
     let mut logs = scan(queue, &log, header.epoch.get(), threads)?;
-    volume::check_numbers(&logs, layout)?;
+    store::check_numbers(&logs, layout)?;
     match recover {
         Recover::Whole => refuse_holes(&logs)?,
         Recover::Tolerate => logs.tolerate_holes(),

@@ -122,7 +122,7 @@ impl Inner {
 impl Volume {
     /// The log of `journal` has become half full.
     pub(super) fn want_log_room(&self, journal: JournalId) {
-        let checkpoints = self.counters.checkpoints.sum();
+        let checkpoints = self.store.counters.checkpoints.sum();
         let mut state = self.background.inner.state.lock();
         // Without the thread there is nobody to do it.
         if state.thread.is_some() {

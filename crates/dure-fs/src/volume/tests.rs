@@ -120,12 +120,12 @@ fn checkpoints_let_the_log_go_round_many_times() {
             fs.0.commit_all().unwrap();
         }
     }
-    let grown = u64::try_from(fs.0.counters.rings_grown.sum()).unwrap();
+    let grown = u64::try_from(fs.0.store.counters.rings_grown.sum()).unwrap();
     assert!(grown > 0, "a log that forces checkpoints gets room");
     let logs = fs.0.space.statistics().segments_log;
     assert!(u64::from(logs) == 2 + grown && logs <= fs.0.layout.segments / 8);
     assert!(
-        fs.0.counters.checkpoints.sum() > 1,
+        fs.0.store.counters.checkpoints.sum() > 1,
         "the log must have filled"
     );
     fs.0.commit_all().unwrap();
@@ -148,7 +148,7 @@ fn a_log_that_is_half_full_wakes_the_background() {
     let nid = make(&fs, b"0").0;
     let id = journal_id(0);
     let capacity = fs.0.journal().usage(id).capacity;
-    let checkpoints = || fs.0.counters.checkpoints.sum();
+    let checkpoints = || fs.0.store.counters.checkpoints.sum();
     // A quarter of the log at a time, with a pause that a checkpoint fits into.
     for _ in 0..4 {
         for round in 0..capacity / 4 {

@@ -9,8 +9,9 @@ use dure_sync::atomic::{AtomicUsize, Ordering};
 
 use super::disk::{Disk, lines};
 use crate::check::CheckOptions;
+use crate::store::{log_layout, read_header, read_layout};
 use crate::units::BLOCK_BYTES;
-use crate::volume::{Background, FileSystem, MountOptions, log_layout, read_header, read_layout};
+use crate::volume::{Background, FileSystem, MountOptions};
 use crate::{Error, FileKind, FormatOptions, NewInode, Recover, Stamp, SyncScope};
 
 const FILES: usize = 30;
@@ -54,7 +55,7 @@ fn crashed(journals: u32) -> Disk {
     FileSystem::format(share(Arc::clone(&device)), &format).unwrap();
     let core = Arc::new(AtomicUsize::new(0));
     let mut options = options();
-    options.volume_rules.core = Some(Arc::clone(&core));
+    options.volume_rules.store.core = Some(Arc::clone(&core));
     let fs = FileSystem::open(share(Arc::clone(&device)), options).unwrap();
     let root = fs.root().unwrap();
     for n in 0..FILES {

@@ -99,7 +99,7 @@ fn a_log_that_does_not_fit_the_images_is_fatal() {
     drop(fs);
     assert!(checked(&device).is_sound());
     // Forget the image: the logs change a node that is not there.
-    let layout = crate::volume::VolumeInfo::read(share(Arc::clone(&device)))
+    let layout = crate::store::VolumeInfo::read(share(Arc::clone(&device)))
         .unwrap()
         .layout;
     let disk = super::disk::Disk {

@@ -6,7 +6,8 @@ use dure_block::{Queue, QueueConfig, share};
 use dure_sync::Arc;
 
 use super::disk::Disk;
-use crate::volume::{Background, FileSystem, MountOptions, read_layout};
+use crate::store::read_layout;
+use crate::volume::{Background, FileSystem, MountOptions};
 use crate::{Error, FileKind, FormatOptions, NewInode, Stamp, SyncScope};
 
 /// "DRtx".

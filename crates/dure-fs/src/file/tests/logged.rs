@@ -178,6 +178,6 @@ fn no_crash_loses_data_that_was_in_the_log() {
 /// The rule of the checkpoint: data is in its place before the tail passes it.
 #[test]
 fn canary_a_tail_that_passes_logged_data_loses_it() {
-    let spoil = |world: &mut World| world.options.volume_rules.data_before_tail = false;
+    let spoil = |world: &mut World| world.options.volume_rules.store.data_before_tail = false;
     assert!(crashes(World::new(2048, 1 << 20), spoil) > 0);
 }

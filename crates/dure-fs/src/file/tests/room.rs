@@ -4,7 +4,8 @@
 use super::random::Rng;
 use super::{World, check, content, file, fsck, nth_file};
 use crate::inode::InodeRef;
-use crate::volume::{DataMode, FileSystem, MountOptions, RecordPolicy};
+use crate::store::RecordPolicy;
+use crate::volume::{DataMode, FileSystem, MountOptions};
 use crate::{AllocPolicy, AllocateMode, Error, SetAttributes, Stamp, SyncScope};
 
 const PAGE: u64 = 4096;

@@ -116,7 +116,11 @@ fn a_logged_page_whose_block_cannot_be_written_goes_to_another() {
         for page in pages {
             write_synced(&fs, &inode, page, page + 1);
         }
-        assert_eq!(fs.0.counters.checkpoints.sum(), 0, "all is in the log");
+        assert_eq!(
+            fs.0.store.counters.checkpoints.sum(),
+            0,
+            "all is in the log"
+        );
         let bad = [block_of(&fs, &inode, 1), block_of(&fs, &inode, 40)];
         assert!(
             bad.iter()
@@ -302,7 +306,7 @@ fn a_full_log_has_room_for_the_replacement() {
         let fs = FileSystem::open(share(device.clone()), world.options.clone()).unwrap();
         let inode = file(&fs);
         let mut version = 0;
-        while fs.0.counters.checkpoints.sum() < 6 {
+        while fs.0.store.counters.checkpoints.sum() < 6 {
             version += 1;
             write_synced(&fs, &inode, version % 20, version);
         }

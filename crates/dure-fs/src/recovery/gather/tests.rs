@@ -13,7 +13,8 @@ use crate::packs::Packs;
 use crate::recovery::Medium;
 use crate::recovery::replay::replay;
 use crate::space::OpClass;
-use crate::volume::{Background, FileSystem, MountOptions, log_layout, read_header, read_layout};
+use crate::store::{log_layout, read_header, read_layout};
+use crate::volume::{Background, FileSystem, MountOptions};
 
 const NODES: usize = 30;
 const CHANGES: u64 = 400;

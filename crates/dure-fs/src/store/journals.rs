@@ -10,8 +10,8 @@ use dure_journal::JournalId;
 use dure_journal::recovery::{LoggedTransaction, Record, Scan, ScannedRing, scan};
 use dure_sync::Arc;
 
-use super::MountOptions;
-use super::mount::{Mount, log_layout, read_header, read_layout};
+use super::headers::{log_layout, read_header, read_layout};
+use super::{Mount, StoreOptions};
 use crate::error::Result;
 use crate::format::note::DATA;
 use crate::format::volume::STATE_CLEAN;
@@ -115,10 +115,10 @@ impl JournalsInfo {
     pub fn read(device: Arc<dyn Device>) -> Result<JournalsInfo> {
         let queue = Queue::new(device, QueueConfig::default());
         let layout = read_layout(&queue)?;
-        let (header, _) = read_header(&queue, &layout)?;
-        let options = MountOptions {
+        let (header, generation) = read_header(&queue, &layout)?;
+        let options = StoreOptions {
             read_only: true,
-            ..MountOptions::default()
+            ..StoreOptions::default()
         };
         let threads = dure_sync::core_count();
         let log = log_layout(&layout, &header, options.rules);
@@ -128,7 +128,7 @@ impl JournalsInfo {
         let clean = header.state.get() == STATE_CLEAN;
         let recovery = (!clean).then(|| {
             crate::recovery::refuse_holes(&logs)?;
-            let mount = Mount::new(queue.clone(), layout.clone(), &header, options)?;
+            let mount = Mount::new(queue.clone(), layout.clone(), (header, generation), options)?;
             let space = Arc::new(mount.load_space()?);
             for segment in logs.rings().iter().flat_map(|ring| &ring.start.segments) {
                 space.mark_log(BlockNo(segment.number()))?;

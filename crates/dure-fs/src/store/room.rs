@@ -17,9 +17,11 @@ use std::time::Duration;
 use dure_journal::Stall;
 use dure_sync::{CoreId, clock, thread};
 
-use super::Volume;
+use super::Store;
+use crate::alloc::Temperature;
 use crate::error::{Error, Result};
 use crate::space::OpClass;
+use crate::units::Run;
 
 /// Rounds of making room for what gives back what it takes.
 const ROUNDS_MAX: u32 = 500;
@@ -28,7 +30,7 @@ const ROUNDS_AT_ONCE: u32 = 4;
 /// Pause between two later rounds.
 const PAUSE: Duration = Duration::from_millis(2);
 
-impl Volume {
+impl Store {
     /// Reserves blocks for the partition of `core`; makes room before it gives up. The caller holds
     /// no inode lock.
     ///
@@ -73,8 +75,7 @@ impl Volume {
             return Ok(true);
         }
         if class != OpClass::Delete {
-            // Errors are those of other files: their fsync reports them.
-            let _ = self.write_back_some(u64::MAX);
+            self.free_reserved();
             self.commit_all()?;
             if reserve() {
                 return Ok(true);
@@ -86,5 +87,17 @@ impl Volume {
             return Ok(true);
         }
         Ok(self.shrink_rings()? && reserve())
+    }
+
+    /// Blocks for data, where the policies want them; see [`crate::space::Space::alloc_data`].
+    pub(crate) fn place_data(
+        &self,
+        core: CoreId,
+        temperature: Temperature,
+        want: u32,
+    ) -> Option<Run> {
+        let partition = self.options.alloc.partition(core);
+        let temperature = self.options.active_logs.place(temperature);
+        self.space.alloc_data(partition, temperature, want)
     }
 }

@@ -3,7 +3,6 @@
 use dure_journal::recovery::Scan;
 use dure_sync::clock;
 
-use super::FileSystem;
 use crate::recovery::replay::Replayed;
 use crate::units::{BLOCK_BYTES_U64, to_u64};
 
@@ -87,13 +86,5 @@ impl Stopwatch {
 
     pub(super) fn written(&mut self) {
         self.statistics.write_ns = self.lap();
-    }
-}
-
-impl FileSystem {
-    /// What this mount recovered; `None` if the volume had been unmounted.
-    #[must_use]
-    pub fn recovered(&self) -> Option<RecoveryStatistics> {
-        self.0.recovered
     }
 }

@@ -8,7 +8,7 @@ use dure_sync::{Arc, CoreId};
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::{FileSystem, VolumeRules};
+use super::StoreRules;
 use crate::checkpoint::{CheckpointState, Target, Writer};
 use crate::error::{Error, Result};
 use crate::format::inode::{InodeRecord, Time};
@@ -24,61 +24,59 @@ use crate::units::{BlockNo, Ino, Nid, to_u64, to_usize};
 /// Log segments each journal begins with.
 pub(crate) const RING_SEGMENTS: u32 = 2;
 
-impl FileSystem {
-    /// Makes a volume on `device`, destroying what it holds.
-    ///
-    /// # Errors
-    /// `TooSmall`, `BadOption`, or a failed write.
-    pub fn format(device: Arc<dyn Device>, options: &FormatOptions) -> Result<Layout> {
-        let queue = Queue::new(device, QueueConfig::default());
-        let cores = u32::try_from(dure_sync::core_count()).unwrap_or(u32::MAX);
-        let layout = Layout::plan(queue.info().blocks, options, cores)?;
-        // Whatever volume was here ends first: a crash in the middle must not leave the old
-        // superblock over new tables.
-        zero(&queue, 0, 2)?;
-        zero(&queue, layout.total_blocks - 1, 1)?;
-        queue.flush()?;
-        // The tables are made on first use: only the header says which pairs were ever written.
-        zero(
-            &queue,
-            layout.volume_header,
-            layout.pack - layout.volume_header,
-        )?;
-        let packs = Arc::new(Packs::new(&layout));
-        let space = Arc::new(Space::new_empty(queue.clone(), &layout, packs.clone()));
-        let rings = rings(&layout, &space)?;
-        let seed = layout.crc_seed;
-        write_fresh_headers(&queue, seed, layout.segment_blocks, &rings)?;
-        let nat = Nat::new(queue.clone(), &layout, packs);
-        let writer = Writer {
-            queue: &queue,
-            layout: &layout,
-            nat: &nat,
-            space: &space,
-            checkpoint: 1,
-            rules: &VolumeRules::default(),
-            journal: None,
-        };
-        let targets = first_nodes(&layout, options.owner);
-        let blocks = u32::try_from(targets.len()).expect("a node per journal");
-        let core = CoreId::new(0);
-        if !space.reserve(core, blocks, OpClass::Delete) {
-            return Err(Error::NoSpace {
-                what: "blocks for the first nodes",
-            });
-        }
-        let mut state = CheckpointState::new(first_header(), 0);
-        writer.write(core, &mut state, &targets)?;
-        assert_eq!(state.header.inodes.get(), 1, "the root");
-        state.write(&queue, &layout)?;
-        queue.flush()?;
-        for address in [layout.total_blocks - 1, 0] {
-            let block = BlockBuf::from_slice(&layout.superblock.seal(address));
-            queue.write(Lba::new(address), block.as_slice(), WriteFlags::NONE)?;
-        }
-        queue.flush()?;
-        Ok(layout)
+/// Makes a volume on `device`, destroying what it holds.
+///
+/// # Errors
+/// `TooSmall`, `BadOption`, or a failed write.
+pub(crate) fn format(device: Arc<dyn Device>, options: &FormatOptions) -> Result<Layout> {
+    let queue = Queue::new(device, QueueConfig::default());
+    let cores = u32::try_from(dure_sync::core_count()).unwrap_or(u32::MAX);
+    let layout = Layout::plan(queue.info().blocks, options, cores)?;
+    // Whatever volume was here ends first: a crash in the middle must not leave the old
+    // superblock over new tables.
+    zero(&queue, 0, 2)?;
+    zero(&queue, layout.total_blocks - 1, 1)?;
+    queue.flush()?;
+    // The tables are made on first use: only the header says which pairs were ever written.
+    zero(
+        &queue,
+        layout.volume_header,
+        layout.pack - layout.volume_header,
+    )?;
+    let packs = Arc::new(Packs::new(&layout));
+    let space = Arc::new(Space::new_empty(queue.clone(), &layout, packs.clone()));
+    let rings = rings(&layout, &space)?;
+    let seed = layout.crc_seed;
+    write_fresh_headers(&queue, seed, layout.segment_blocks, &rings)?;
+    let nat = Nat::new(queue.clone(), &layout, packs);
+    let writer = Writer {
+        queue: &queue,
+        layout: &layout,
+        nat: &nat,
+        space: &space,
+        checkpoint: 1,
+        rules: &StoreRules::default(),
+        journal: None,
+    };
+    let targets = first_nodes(&layout, options.owner);
+    let blocks = u32::try_from(targets.len()).expect("a node per journal");
+    let core = CoreId::new(0);
+    if !space.reserve(core, blocks, OpClass::Delete) {
+        return Err(Error::NoSpace {
+            what: "blocks for the first nodes",
+        });
     }
+    let mut state = CheckpointState::new(first_header(), 0);
+    writer.write(core, &mut state, &targets)?;
+    assert_eq!(state.header.inodes.get(), 1, "the root");
+    state.write(&queue, &layout)?;
+    queue.flush()?;
+    for address in [layout.total_blocks - 1, 0] {
+        let block = BlockBuf::from_slice(&layout.superblock.seal(address));
+        queue.write(Lba::new(address), block.as_slice(), WriteFlags::NONE)?;
+    }
+    queue.flush()?;
+    Ok(layout)
 }
 
 fn zero(queue: &Queue, first: u64, blocks: u64) -> Result<()> {
