@@ -17,6 +17,7 @@ const LAYERS: &[&[&str]] = &[
     &["dure-pmem"],
     &["dure-block"],
     &["dure-journal"],
+    &["dure-store"],
     &["dure-fs"],
     &["dure", "dure-fuse"],
     &["dure-capi", "dure-preload", "dure-cli"],

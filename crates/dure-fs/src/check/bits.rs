@@ -13,7 +13,7 @@ pub(super) struct Bits {
 impl Bits {
     /// `len` zero bits.
     pub(super) fn new(len: u64) -> Bits {
-        let chunks = crate::units::to_usize(len.div_ceil(CHUNK_BITS));
+        let chunks = dure_store::units::to_usize(len.div_ceil(CHUNK_BITS));
         Bits {
             len,
             chunks: (0..chunks).map(|_| None).collect(),
@@ -22,8 +22,8 @@ impl Bits {
 
     fn place(&self, index: u64) -> (usize, usize, u64) {
         assert!(index < self.len, "bit {index} of {}", self.len);
-        let chunk = crate::units::to_usize(index / CHUNK_BITS);
-        let word = crate::units::to_usize(index % CHUNK_BITS / 64);
+        let chunk = dure_store::units::to_usize(index / CHUNK_BITS);
+        let word = dure_store::units::to_usize(index % CHUNK_BITS / 64);
         (chunk, word, 1 << (index % 64))
     }
 

@@ -8,17 +8,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dure_block::{Lba, Queue};
+use dure_store::format::nat::{self, NatEntry};
+use dure_store::format::node::{NodeImage, NodeKind};
+use dure_store::format::sit::SitBlock;
+use dure_store::format::summary::SummaryEntry;
+use dure_store::layout::Layout;
+use dure_store::packs::Packs;
+use dure_store::recovery::replay::LoggedPage;
+use dure_store::units::{BLOCK_BYTES, BlockNo, Ino, Nid, SegNo, to_u64};
 use dure_sync::Arc;
 use zerocopy::little_endian::U64;
-
-use crate::format::nat::{self, NatEntry};
-use crate::format::node::{NodeImage, NodeKind};
-use crate::format::sit::SitBlock;
-use crate::format::summary::SummaryEntry;
-use crate::layout::Layout;
-use crate::packs::Packs;
-use crate::recovery::replay::LoggedPage;
-use crate::units::{BLOCK_BYTES, BlockNo, Ino, Nid, SegNo, to_u64};
 
 use super::bits::Bits;
 use super::inodes::InodeTable;

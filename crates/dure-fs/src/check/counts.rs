@@ -1,9 +1,9 @@
 //! The counts of the volume header: nodes and inodes as the NAT of its checkpoint has them.
 
-use crate::checkpoint::census::Census;
-use crate::format::nat::ENTRIES;
-use crate::format::volume::VolumeHeader;
-use crate::units::Nid;
+use dure_store::checkpoint::census::Census;
+use dure_store::format::nat::ENTRIES;
+use dure_store::format::volume::VolumeHeader;
+use dure_store::units::Nid;
 
 use super::context::Context;
 use super::issue::IssueKind;

@@ -1,7 +1,7 @@
 //! Reading pages and comparing them with the checksum in their slot.
 
-use crate::format::slot::Slot;
-use crate::units::Ino;
+use dure_store::format::slot::Slot;
+use dure_store::units::Ino;
 
 use super::context::Context;
 use super::issue::IssueKind;

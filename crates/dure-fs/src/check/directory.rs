@@ -6,20 +6,19 @@
 
 use std::collections::BTreeSet;
 
-use zerocopy::FromBytes;
-
-use crate::format::bucket::{
+use dure_store::format::bucket::{
     BucketHeader, ENTRY_BYTES, ENTRY_HEADER_BYTES, EntryHeader, LEVELS_MAX,
 };
-use crate::format::inode::InodeRecord;
-use crate::format::name::check_name;
-use crate::format::node::{NodeImage, NodeKind};
-use crate::units::{GranuleId, Ino, Nid};
+use dure_store::format::fields::DIRECTORY;
+use dure_store::format::inode::InodeRecord;
+use dure_store::format::name::check_name;
+use dure_store::format::node::{NodeImage, NodeKind};
+use dure_store::units::{GranuleId, Ino, Nid};
+use zerocopy::FromBytes;
 
 use super::context::Context;
 use super::issue::IssueKind;
 use super::owner::NodeUse;
-use crate::format::fields::DIRECTORY;
 
 /// A node of the trie that is to be walked.
 struct Level {
@@ -112,7 +111,10 @@ fn check_bucket(context: &mut Context<'_>, bucket: &Bucket, image: &NodeImage) -
     }
     let most = if child.is_some() { 0 } else { ENTRY_BYTES };
     if used > most {
-        let (want, got) = (crate::units::to_u64(most), crate::units::to_u64(used));
+        let (want, got) = (
+            dure_store::units::to_u64(most),
+            dure_store::units::to_u64(used),
+        );
         let field = "bytes in use";
         context.issue(IssueKind::BucketCount {
             directory,
@@ -133,8 +135,9 @@ fn check_bucket(context: &mut Context<'_>, bucket: &Bucket, image: &NodeImage) -
     } else {
         check_counts(context, bucket, header, &entries);
     }
-    let hash =
-        |entry: &Entry<'_>| crate::format::trie::name_hash(context.layout.hash_seed, entry.name);
+    let hash = |entry: &Entry<'_>| {
+        dure_store::format::trie::name_hash(context.layout.hash_seed, entry.name)
+    };
     let hashes: Vec<u64> = entries.iter().map(hash).collect();
     check_names(context, bucket, &entries, &hashes);
     for entry in entries {
@@ -173,7 +176,7 @@ fn check_counts(
             u64::from(header.subdirectories.get()),
         ),
     ] {
-        let want = crate::units::to_u64(want);
+        let want = dure_store::units::to_u64(want);
         if want != got {
             context.issue(IssueKind::BucketCount {
                 directory,
@@ -245,7 +248,7 @@ fn check_names(context: &mut Context<'_>, bucket: &Bucket, entries: &[Entry<'_>]
                 directory,
                 name: name(),
             });
-        } else if !cookies.insert(crate::format::trie::cookie(hash, entry.ordinal)) {
+        } else if !cookies.insert(dure_store::format::trie::cookie(hash, entry.ordinal)) {
             context.issue(IssueKind::OrdinalTwice {
                 directory,
                 name: name(),

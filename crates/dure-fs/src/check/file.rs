@@ -1,20 +1,19 @@
 //! Block maps of files: every slot by itself, the blocks they name, and how many they are.
 
-use zerocopy::FromBytes;
-
-use crate::format::inode::InodeRecord;
-use crate::format::node::{NodeImage, NodeKind};
-use crate::format::slot::{
+use dure_store::format::fields::subtree_pages;
+use dure_store::format::inode::InodeRecord;
+use dure_store::format::node::{NodeImage, NodeKind};
+use dure_store::format::slot::{
     DIRECT_SLOTS, INDEX_CHILDREN, INDEX_GRANULE_CHILDREN, LEAF_GRANULE_SLOTS, SLOT_BYTES, Slot,
 };
-use crate::format::summary::OWNER_SLOT;
-use crate::units::{Ino, Nid, to_u64, to_usize};
+use dure_store::format::summary::OWNER_SLOT;
+use dure_store::units::{Ino, Nid, to_u64, to_usize};
+use zerocopy::FromBytes;
 
 use super::context::Context;
 use super::issue::IssueKind;
 use super::owner::{BlockUse, NodeUse};
 use super::{Data, data};
-use crate::format::fields::subtree_pages;
 
 /// A file while its slots are counted.
 struct FileWalk {

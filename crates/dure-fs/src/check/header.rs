@@ -1,11 +1,10 @@
 //! Pass 2: the volume header and the packs.
 
+use dure_store::format::volume::{STATE_CLEAN, STATE_DIRTY, VolumeHeader};
+use dure_store::impossible_count;
+use dure_store::packs::Packs;
 use dure_sync::Arc;
 use zerocopy::FromBytes;
-
-use crate::format::volume::{STATE_CLEAN, STATE_DIRTY, VolumeHeader};
-use crate::packs::Packs;
-use crate::store::impossible_count;
 
 use super::context::Context;
 use super::issue::IssueKind;

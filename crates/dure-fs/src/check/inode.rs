@@ -1,11 +1,12 @@
 //! One inode record: each field by itself and against the inode's type.
 
+use dure_store::format::fields::{impossible_fields, kind};
+use dure_store::format::inode::InodeRecord;
+use dure_store::format::name::FileKind;
+use dure_store::units::Ino;
+
 use super::context::Context;
 use super::issue::IssueKind;
-use crate::format::fields::{impossible_fields, kind};
-use crate::format::inode::InodeRecord;
-use crate::format::name::FileKind;
-use crate::units::Ino;
 
 /// Checks a record in use; false when its trees must not be followed.
 pub(super) fn check_record(context: &mut Context<'_>, ino: Ino, record: &InodeRecord) -> bool {

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::format::nat;
-use crate::units::{Ino, to_usize};
+use dure_store::format::nat;
+use dure_store::units::{Ino, to_usize};
 
 /// What is remembered of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -7,8 +7,8 @@
 
 use std::fmt;
 
-use crate::format::node::NodeKind;
-use crate::units::{GranuleId, Ino, Nid};
+use dure_store::format::node::NodeKind;
+use dure_store::units::{GranuleId, Ino, Nid};
 
 use super::owner::{BlockUse, NodeUse, PairName};
 

@@ -4,8 +4,7 @@ use dure_block::Lba;
 use dure_journal::format::JournalHeader;
 use dure_journal::format::slotted::MIRRORED_BLOCKS;
 use dure_journal::recovery::check_counts;
-
-use crate::units::{BlockNo, JournalId};
+use dure_store::units::{BlockNo, JournalId};
 
 use super::context::Context;
 use super::issue::IssueKind;

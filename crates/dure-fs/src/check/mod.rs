@@ -42,14 +42,14 @@ mod trees;
 use std::fmt;
 
 use dure_block::{Device, Queue, QueueConfig};
+use dure_store::Recover;
+use dure_store::error::{Error, Result};
 use dure_sync::Arc;
 
 pub use issue::{Issue, IssueKind, Severity};
 pub use owner::{BlockUse, NodeUse, PairKind, PairName};
 pub use report::{Counts, ISSUES_MAX, Report};
 
-use crate::error::{Error, Result};
-use crate::store::Recover;
 use context::Context;
 
 /// What the check may write.

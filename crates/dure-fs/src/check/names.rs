@@ -1,14 +1,14 @@
 //! Pass 7: what the trees add up to: link counts, parents, one tree of directories without cycles,
 //! and nodes that nothing refers to.
 
-use crate::units::{Ino, Nid};
+use dure_store::format::fields::DIRECTORY;
+use dure_store::units::{Ino, Nid};
 
 use super::bits::Bits;
 use super::context::Context;
 use super::inodes::InodeFacts;
 use super::issue::IssueKind;
 use super::nodes;
-use crate::format::fields::DIRECTORY;
 
 /// Checks names and links of all inodes.
 pub(super) fn check(context: &mut Context<'_>) {
@@ -64,7 +64,7 @@ fn check_parents(context: &mut Context<'_>) {
         .iter()
         .map(|(a, b)| (*a, *b))
         .collect();
-    let mut node: Option<(Nid, crate::format::node::NodeImage)> = None;
+    let mut node: Option<(Nid, dure_store::format::node::NodeImage)> = None;
     for (ino, want) in found {
         if node.as_ref().is_none_or(|(nid, _)| *nid != ino.nid()) {
             node = context.image(ino.nid()).map(|image| (ino.nid(), image));

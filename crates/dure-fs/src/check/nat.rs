@@ -1,11 +1,10 @@
 //! Pass 4: the NAT. Entries lie in the main area, name a kind, and no two nodes share a block.
 
+use dure_store::format::nat::{ENTRIES, NatBlock, NatEntry};
+use dure_store::format::node::NodeKind;
+use dure_store::packs::{PairIndex, Table};
+use dure_store::units::{Nid, to_u64};
 use zerocopy::FromBytes;
-
-use crate::format::nat::{ENTRIES, NatBlock, NatEntry};
-use crate::format::node::NodeKind;
-use crate::packs::{PairIndex, Table};
-use crate::units::{Nid, to_u64};
 
 use super::context::{Context, NatEntries};
 use super::issue::IssueKind;

@@ -2,13 +2,12 @@
 //! version as the NAT has them; and the inodes of inode nodes, of which [`super::inodes`] remembers
 //! a little.
 
+use dure_store::format::fields;
+use dure_store::format::inode::{FLAG_ORPHAN, InodeRecord};
+use dure_store::format::node::{HEADER_BYTES, NodeImage, NodeKind};
+use dure_store::format::summary::OWNER_NODE;
+use dure_store::units::{Ino, Nid, is_zero, to_u64};
 use zerocopy::FromBytes;
-
-use crate::format::fields;
-use crate::format::inode::{FLAG_ORPHAN, InodeRecord};
-use crate::format::node::{HEADER_BYTES, NodeImage, NodeKind};
-use crate::format::summary::OWNER_NODE;
-use crate::units::{Ino, Nid, is_zero, to_u64};
 
 use super::context::Context;
 use super::inode;

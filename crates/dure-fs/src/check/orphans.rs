@@ -1,16 +1,15 @@
 //! Orphan slots: inodes to be deleted or truncated after a crash. Looked at before the trees,
 //! because a file that is being truncated may have pages behind its end.
 
+use dure_store::format::fields::REGULAR;
+use dure_store::format::node::{NodeImage, NodeKind};
+use dure_store::format::orphan::{INTENT_DELETE, LINK_GRANULE, OrphanSlot, SLOT_GRANULES};
+use dure_store::units::{GranuleId, Ino, Nid, is_zero};
 use zerocopy::FromBytes;
-
-use crate::format::node::{NodeImage, NodeKind};
-use crate::format::orphan::{INTENT_DELETE, LINK_GRANULE, OrphanSlot, SLOT_GRANULES};
-use crate::units::{GranuleId, Ino, Nid, is_zero};
 
 use super::context::Context;
 use super::issue::IssueKind;
 use super::owner::NodeUse;
-use crate::format::fields::REGULAR;
 
 /// Walks the chain of every partition.
 pub(super) fn check(context: &mut Context<'_>) {

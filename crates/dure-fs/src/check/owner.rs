@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::units::{Ino, Nid};
+use dure_store::units::{Ino, Nid};
 
 /// What a block is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

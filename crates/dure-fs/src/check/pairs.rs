@@ -3,10 +3,9 @@
 use dure_block::Lba;
 use dure_journal::format::slotted::{self, SlotKind};
 use dure_journal::recovery::COUNT_MAX;
-
-use crate::format::pair_kind;
-use crate::format::volume::SlotCode;
-use crate::units::{BLOCK_BYTES, is_zero};
+use dure_store::format::pair_kind;
+use dure_store::format::volume::SlotCode;
+use dure_store::units::{BLOCK_BYTES, is_zero};
 
 use super::context::Context;
 use super::issue::IssueKind;

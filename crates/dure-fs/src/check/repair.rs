@@ -13,21 +13,20 @@
 use std::collections::BTreeMap;
 
 use dure_block::{BlockBuf, Lba, WriteFlags};
+use dure_store::checkpoint::census::Census;
+use dure_store::checkpoint::{CheckpointState, Target, Writer};
+use dure_store::error::Result;
+use dure_store::format::inode::InodeRecord;
+use dure_store::format::node::NodeImage;
+use dure_store::format::sit::ENTRIES;
+use dure_store::format::summary::SummaryEntry;
+use dure_store::node::nat::Nat;
+use dure_store::space::{OpClass, Space};
+use dure_store::units::{BlockNo, GranuleId, Ino, Nid, Run, SegNo};
+use dure_store::{StoreRules, read_header};
 use dure_sync::CoreId;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
-
-use crate::checkpoint::census::Census;
-use crate::checkpoint::{CheckpointState, Target, Writer};
-use crate::error::Result;
-use crate::format::inode::InodeRecord;
-use crate::format::node::NodeImage;
-use crate::format::sit::ENTRIES;
-use crate::format::summary::SummaryEntry;
-use crate::node::nat::Nat;
-use crate::space::{OpClass, Space};
-use crate::store::{StoreRules, read_header};
-use crate::units::{BlockNo, GranuleId, Ino, Nid, Run, SegNo};
 
 use super::context::Context;
 use super::issue::IssueKind;

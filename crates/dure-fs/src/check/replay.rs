@@ -8,15 +8,14 @@ use std::collections::BTreeMap;
 
 use dure_block::{Lba, Queue};
 use dure_journal::recovery::Scan;
-
-use crate::error::{Error, Result};
-use crate::format::nat::{NatEntry, place_of};
-use crate::format::node::NodeImage;
-use crate::format::volume::VolumeHeader;
-use crate::layout::Layout;
-use crate::op::SlotRef;
-use crate::recovery::{self, Base, replay::Replayed};
-use crate::units::{BLOCK_BYTES, BlockNo, Nid};
+use dure_store::error::{Error, Result};
+use dure_store::format::nat::{NatEntry, place_of};
+use dure_store::format::node::NodeImage;
+use dure_store::format::volume::VolumeHeader;
+use dure_store::layout::Layout;
+use dure_store::op::SlotRef;
+use dure_store::recovery::{self, Base, replay::Replayed};
+use dure_store::units::{BLOCK_BYTES, BlockNo, Nid};
 
 use super::context::{Context, NatEntries};
 use super::issue::IssueKind;
@@ -90,7 +89,7 @@ fn recover(context: &Context<'_>, header: &VolumeHeader) -> Result<(Replayed, Mo
 pub(super) fn load(context: &mut Context<'_>, header: &VolumeHeader) -> bool {
     match recover(context, header) {
         Ok((replayed, moved, logs)) => {
-            let transactions = crate::units::to_u64(logs.transactions().len());
+            let transactions = dure_store::units::to_u64(logs.transactions().len());
             context.issue(IssueKind::NotClean { transactions });
             for hole in logs.holes() {
                 let why = hole.to_string();

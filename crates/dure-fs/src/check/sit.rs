@@ -4,12 +4,11 @@
 
 use std::collections::BTreeSet;
 
+use dure_store::format::sit::{ENTRIES, SegmentUse, SitBlock, SitEntry};
+use dure_store::packs::Table;
+use dure_store::space::{pair_index, summaries_from};
+use dure_store::units::{SegNo, is_zero, to_u64, to_usize};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
-
-use crate::format::sit::{ENTRIES, SegmentUse, SitBlock, SitEntry};
-use crate::packs::Table;
-use crate::space::{pair_index, summaries_from};
-use crate::units::{SegNo, is_zero, to_u64, to_usize};
 
 use super::context::Context;
 use super::issue::IssueKind;

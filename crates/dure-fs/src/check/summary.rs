@@ -6,12 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use dure_store::format::sit::ENTRIES;
+use dure_store::format::summary::{SummaryBlock, SummaryEntry};
+use dure_store::space::{summaries_from, summary};
+use dure_store::units::{BlockNo, SegNo, to_u64, to_usize};
 use zerocopy::FromBytes;
-
-use crate::format::sit::ENTRIES;
-use crate::format::summary::{SummaryBlock, SummaryEntry};
-use crate::space::{summaries_from, summary};
-use crate::units::{BlockNo, SegNo, to_u64, to_usize};
 
 use super::context::Context;
 use super::issue::IssueKind;

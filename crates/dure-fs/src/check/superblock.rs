@@ -1,11 +1,10 @@
 //! Pass 1: both copies of the superblock, and whether the device is as long as the volume.
 
 use dure_block::{Lba, Queue};
-
-use crate::error::{Error, Result};
-use crate::format::superblock::SuperBlock;
-use crate::layout::Layout;
-use crate::units::BLOCK_BYTES;
+use dure_store::error::{Error, Result};
+use dure_store::format::superblock::SuperBlock;
+use dure_store::layout::Layout;
+use dure_store::units::BLOCK_BYTES;
 
 use super::issue::IssueKind;
 use super::report::Report;

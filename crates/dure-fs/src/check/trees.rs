@@ -1,11 +1,12 @@
 //! Pass 6: what hangs on each inode: block map, directory trie, symlink target, attributes.
 
+use dure_store::format::fields;
+use dure_store::format::inode::FLAG_LONG_LINK;
+use dure_store::format::node::NodeKind;
+use dure_store::units::to_u64;
+
 use super::context::Context;
 use super::{blob, directory, file, nodes};
-use crate::format::fields;
-use crate::format::inode::FLAG_LONG_LINK;
-use crate::format::node::NodeKind;
-use crate::units::to_u64;
 
 /// Walks the trees of all inodes.
 pub(super) fn check(context: &mut Context<'_>) {

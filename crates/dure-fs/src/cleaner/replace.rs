@@ -1,7 +1,7 @@
 //! Another block for data that cannot be written to its own.
 //!
 //! **Problem.** Data that is in a log only goes to its block at a checkpoint, before the log's tail
-//! passes it ([`crate::logged`]). The block may refuse. **Structure.** As the cleaner moves a page:
+//! passes it ([`dure_store::logged`]). The block may refuse. **Structure.** As the cleaner moves a page:
 //! its content is written elsewhere, and an operation makes its slot name the new block.
 //! **Invariants.** The checkpoint commits that operation before its tail passes the log's copy. It
 //! may wait neither for another checkpoint nor for a write-back lock, which its own caller may
@@ -10,15 +10,15 @@
 //! is in the log still.
 
 use dure_block::{Lba, WriteFlags};
+use dure_store::alloc::Temperature;
+use dure_store::error::{Error, Result};
+use dure_store::format::summary::{OWNER_SLOT, SummaryEntry};
+use dure_store::op::OpKind;
+use dure_store::space::OpClass;
+use dure_store::units::{BLOCK_BYTES, BlockNo, Nid, Run};
 use dure_sync::CoreId;
 
 use super::data::{Granule, Moved, owner_of};
-use crate::alloc::Temperature;
-use crate::error::{Error, Result};
-use crate::format::summary::{OWNER_SLOT, SummaryEntry};
-use crate::op::OpKind;
-use crate::space::OpClass;
-use crate::units::{BLOCK_BYTES, BlockNo, Nid, Run};
 use crate::volume::{FlushRule, Volume};
 
 /// Blocks that are tried for one page.

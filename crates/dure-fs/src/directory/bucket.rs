@@ -5,20 +5,20 @@
 //! holds no entries. A removed entry becomes a hole whose old name stays in place, so that a
 //! removal logs a few bytes only.
 
+use dure_store::format::bucket::{
+    BucketHeader, ENTRY_BYTES, ENTRY_HEADER_BYTES, EntryHeader, HEADER_BYTES, NAME_MAX, ORDINALS,
+};
+use dure_store::format::inode::Time;
+use dure_store::format::name::check_name;
+use dure_store::format::node::NodeKind;
+use dure_store::format::trie;
+use dure_store::units::Ino;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::stamp::{self, Stamps};
-use crate::format::bucket::{
-    BucketHeader, ENTRY_BYTES, ENTRY_HEADER_BYTES, EntryHeader, HEADER_BYTES, NAME_MAX, ORDINALS,
-};
-use crate::format::inode::Time;
-use crate::format::name::check_name;
-use crate::format::node::NodeKind;
-use crate::format::trie;
-use crate::units::Ino;
 
-pub(crate) use crate::format::bucket::KIND_DIRECTORY;
+pub(crate) use dure_store::format::bucket::KIND_DIRECTORY;
 /// Bytes of a bucket.
 pub(crate) const BUCKET_BYTES: usize = NodeKind::Bucket.payload();
 const _: () = assert!(BUCKET_BYTES == HEADER_BYTES + ENTRY_BYTES);

@@ -1,18 +1,18 @@
 //! Reading a directory: lookup of a name, and the walk of readdir.
 
+use dure_store::error::Result;
+use dure_store::format::bucket::{HEADER_BYTES, LEVELS_MAX};
+use dure_store::format::name::FileKind;
+use dure_store::format::node::NodeKind;
+use dure_store::format::trie;
+use dure_store::node::{NodeRef, NodeRole};
+use dure_store::ranks::BUCKET;
+use dure_store::units::{GranuleId, Ino, Nid};
 use dure_sync::MutexGuard;
 
 use super::bucket::{self, Entry};
 use super::{corrupt, corrupt_listing, too_deep};
-use crate::error::Result;
-use crate::format::bucket::{HEADER_BYTES, LEVELS_MAX};
-use crate::format::name::FileKind;
-use crate::format::node::NodeKind;
-use crate::format::trie;
 use crate::inode::InodeState;
-use crate::node::{NodeRef, NodeRole};
-use crate::ranks::BUCKET;
-use crate::units::{GranuleId, Ino, Nid};
 use crate::volume::Volume;
 
 /// What a name leads to.

@@ -1,9 +1,10 @@
 //! One block: which part of the volume it lies in, who owns it, and its bytes.
 
+use dure_store::error::{Error, Result};
+use dure_store::units::BlockNo;
+
 use super::source::Source;
 use super::{Out, line, tables};
-use crate::error::{Error, Result};
-use crate::units::BlockNo;
 
 const ROW_BYTES: usize = 16;
 
@@ -100,7 +101,7 @@ fn part(source: &Source, block: BlockNo) -> Result<String> {
         "free"
     };
     let owners = tables::summary_of(source, segment)?;
-    let owner = tables::owner(&owners[crate::units::to_usize(u64::from(index))]);
+    let owner = tables::owner(&owners[dure_store::units::to_usize(u64::from(index))]);
     Ok(format!(
         "block {index} of segment {}, {live}, summary: {owner}",
         segment.0

@@ -1,14 +1,14 @@
 //! The logs: complete transactions and their records in readable form.
 
 use dure_journal::recovery::{Record, scan};
+use dure_store::error::Result;
+use dure_store::format::node::NodeKind;
+use dure_store::format::note::{BLOCKS, Blocks, DATA, Data, FREE_NODE, Life, NEW_NODE};
+use dure_store::units::JournalId;
 use zerocopy::FromBytes;
 
 use super::source::Source;
 use super::{Out, line};
-use crate::error::Result;
-use crate::format::node::NodeKind;
-use crate::format::note::{BLOCKS, Blocks, DATA, Data, FREE_NODE, Life, NEW_NODE};
-use crate::units::JournalId;
 
 /// Bytes of a delta that are printed.
 const BYTES_SHOWN: usize = 64;
@@ -21,7 +21,7 @@ pub(super) fn transactions(
 ) -> Result<()> {
     let layout = &source.layout;
     let header = source.header()?;
-    let log = crate::store::log_layout(layout, &header, dure_journal::Rules::default());
+    let log = dure_store::log_layout(layout, &header, dure_journal::Rules::default());
     let epoch = header.epoch.get();
     let scan = scan(&source.queue, &log, epoch, 1)?;
     let survivors = scan.survivors();

@@ -18,10 +18,10 @@ mod tree;
 use std::fmt;
 
 use dure_block::Device;
+use dure_store::error::{Error, Result};
+use dure_store::units::{BlockNo, Ino, JournalId, Nid, SegNo};
 use dure_sync::Arc;
 
-use crate::error::{Error, Result};
-use crate::units::{BlockNo, Ino, JournalId, Nid, SegNo};
 use source::Source;
 
 /// What is to be printed.

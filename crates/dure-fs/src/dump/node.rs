@@ -1,16 +1,16 @@
 //! Node images: every granule by its kind.
 
+use dure_store::error::{Error, Result};
+use dure_store::format::bucket::{BucketHeader, ENTRY_HEADER_BYTES, EntryHeader};
+use dure_store::format::inode::{FLAG_LONG_LINK, FLAG_ORPHAN, InodeRecord, Time};
+use dure_store::format::node::{NodeImage, NodeKind};
+use dure_store::format::orphan::{INTENT_DELETE, LINK_GRANULE, OrphanSlot};
+use dure_store::format::slot::{SLOT_BYTES, Slot};
+use dure_store::units::{Ino, Nid, to_usize};
 use zerocopy::FromBytes;
 
 use super::source::Source;
 use super::{Out, line};
-use crate::error::{Error, Result};
-use crate::format::bucket::{BucketHeader, ENTRY_HEADER_BYTES, EntryHeader};
-use crate::format::inode::{FLAG_LONG_LINK, FLAG_ORPHAN, InodeRecord, Time};
-use crate::format::node::{NodeImage, NodeKind};
-use crate::format::orphan::{INTENT_DELETE, LINK_GRANULE, OrphanSlot};
-use crate::format::slot::{SLOT_BYTES, Slot};
-use crate::units::{Ino, Nid, to_usize};
 
 /// A node with all its granules.
 pub(super) fn image(source: &Source, out: &mut Out<'_>, nid: Nid) -> Result<()> {

@@ -1,19 +1,18 @@
 //! The medium as a dump reads it.
 
 use dure_block::{Device, Lba, Queue, QueueConfig};
+use dure_store::error::{Error, Result};
+use dure_store::format::nat::{NatBlock, NatEntry, place_of};
+use dure_store::format::node::NodeImage;
+use dure_store::format::pair_kind;
+use dure_store::format::superblock::SuperBlock;
+use dure_store::format::volume::{SlotCode, VolumeHeader};
+use dure_store::layout::Layout;
+use dure_store::packs::{Packs, PairIndex, Table};
+use dure_store::pair;
+use dure_store::units::{BLOCK_BYTES, BlockNo, Nid};
 use dure_sync::Arc;
 use zerocopy::FromBytes;
-
-use crate::error::{Error, Result};
-use crate::format::nat::{NatBlock, NatEntry, place_of};
-use crate::format::node::NodeImage;
-use crate::format::pair_kind;
-use crate::format::superblock::SuperBlock;
-use crate::format::volume::{SlotCode, VolumeHeader};
-use crate::layout::Layout;
-use crate::packs::{Packs, PairIndex, Table};
-use crate::pair;
-use crate::units::{BLOCK_BYTES, BlockNo, Nid};
 
 /// The volume on a device.
 #[derive(Debug)]

@@ -3,23 +3,23 @@
 use dure_block::Lba;
 use dure_journal::format::JournalHeader;
 use dure_journal::format::slotted::{self, SlotKind};
+use dure_store::error::{Error, Result};
+use dure_store::format::nat::place_of;
+use dure_store::format::node::NodeKind;
+use dure_store::format::pair_kind;
+use dure_store::format::sit::{self, SegmentUse, SitBlock};
+use dure_store::format::summary::{
+    self, OWNER_NODE, OWNER_NONE, OWNER_SLOT, SummaryBlock, SummaryEntry,
+};
+use dure_store::format::superblock::SuperBlock;
+use dure_store::format::volume::{PACK_PAIRS, STATE_CLEAN, STATE_DIRTY, SlotCode, VolumeHeader};
+use dure_store::packs::read_pack;
+use dure_store::space::{pair_index, summaries_from};
+use dure_store::units::{BLOCK_BYTES, JournalId, Nid, SegNo, to_u64, to_usize};
 use zerocopy::FromBytes;
 
 use super::source::Source;
 use super::{Out, line};
-use crate::error::{Error, Result};
-use crate::format::nat::place_of;
-use crate::format::node::NodeKind;
-use crate::format::pair_kind;
-use crate::format::sit::{self, SegmentUse, SitBlock};
-use crate::format::summary::{
-    self, OWNER_NODE, OWNER_NONE, OWNER_SLOT, SummaryBlock, SummaryEntry,
-};
-use crate::format::superblock::SuperBlock;
-use crate::format::volume::{PACK_PAIRS, STATE_CLEAN, STATE_DIRTY, SlotCode, VolumeHeader};
-use crate::packs::read_pack;
-use crate::space::{pair_index, summaries_from};
-use crate::units::{BLOCK_BYTES, JournalId, Nid, SegNo, to_u64, to_usize};
 
 /// Both copies and the layout.
 pub(super) fn superblocks(source: &Source, out: &mut Out<'_>) -> Result<()> {

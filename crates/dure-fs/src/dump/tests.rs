@@ -2,11 +2,11 @@
 
 use dure_block::ram::RamDevice;
 use dure_block::share;
+use dure_store::units::{BlockNo, Ino, Nid, SegNo};
 use dure_sync::Arc;
 
 use super::{What, dump};
 use crate::check::tests::volume::{TestVolume, place::*};
-use crate::units::{BlockNo, Ino, Nid, SegNo};
 use crate::{Error, FileSystem, FormatOptions};
 
 fn text(volume: &TestVolume, what: What) -> String {

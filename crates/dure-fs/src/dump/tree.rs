@@ -2,17 +2,17 @@
 
 use std::collections::BTreeSet;
 
+use dure_store::error::{Error, Result};
+use dure_store::format::bucket::{BucketHeader, LEVELS_MAX};
+use dure_store::format::node::{NodeImage, NodeKind};
+use dure_store::format::slot::{DIRECT_SLOTS, INDEX_CHILDREN, INDEX_GRANULE_CHILDREN};
+use dure_store::format::slot::{LEAF_GRANULE_SLOTS, LEAF_SLOTS};
+use dure_store::units::{Ino, Nid};
 use zerocopy::FromBytes;
 
 use super::node::{self, find};
 use super::source::Source;
 use super::{Out, line};
-use crate::error::{Error, Result};
-use crate::format::bucket::{BucketHeader, LEVELS_MAX};
-use crate::format::node::{NodeImage, NodeKind};
-use crate::format::slot::{DIRECT_SLOTS, INDEX_CHILDREN, INDEX_GRANULE_CHILDREN};
-use crate::format::slot::{LEAF_GRANULE_SLOTS, LEAF_SLOTS};
-use crate::units::{Ino, Nid};
 
 /// Highest map there is.
 const HEIGHT_MAX: u32 = 4;

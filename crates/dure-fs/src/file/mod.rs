@@ -57,10 +57,10 @@ pub(crate) use outline::Outline;
 pub(crate) use ranges::Ranges;
 pub(crate) use state::FileState;
 
+use dure_store::error::{Error, Result};
+use dure_store::format::name::FileKind;
 use dure_sync::Arc;
 
-use crate::error::{Error, Result};
-use crate::format::name::FileKind;
 use crate::inode::{Inode, InodeRef};
 
 /// The inode, if it is a regular file.

@@ -12,6 +12,13 @@
 //! write-back mutex keeps the map from growing there. **On a crash** the intent is found and the
 //! rest is freed by the mount.
 
+use dure_store::checkpoint::IMAGES_MIN;
+use dure_store::error::{Error, Result};
+use dure_store::format::slot::Slot;
+use dure_store::frames::{Fill, Frame};
+use dure_store::op::OpKind;
+use dure_store::space::OpClass;
+use dure_store::units::BLOCK_BYTES_U64;
 use dure_sync::Arc;
 
 use super::blocks::Target;
@@ -19,14 +26,7 @@ use super::map::path::{FILE_PAGES_MAX, HEIGHT_MAX};
 use super::map::{FILE_BYTES_MAX, FREE_NODES_MAX, MapEdit, MapReader};
 use super::state::{Cut, Stamp};
 use super::writeback::{pages_up_to, tail_bytes};
-use crate::checkpoint::IMAGES_MIN;
-use crate::error::{Error, Result};
-use crate::format::slot::Slot;
-use crate::frames::{Fill, Frame};
 use crate::inode::{Inode, InodeRef, InodeState};
-use crate::op::OpKind;
-use crate::space::OpClass;
-use crate::units::BLOCK_BYTES_U64;
 use crate::volume::{FlushRule, Volume};
 
 /// Nodes an entry in the orphan list makes dirty at most: an orphan node, and a new one after it.

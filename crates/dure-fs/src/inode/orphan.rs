@@ -7,18 +7,18 @@
 
 use std::collections::BTreeSet;
 
+use dure_store::error::{Error, Result};
+use dure_store::format::node::NodeKind;
+use dure_store::format::orphan::{GRANULE_SLOTS, LINK_GRANULE, OrphanSlot, SLOT_GRANULES};
+use dure_store::node::{Node, NodeRef};
+use dure_store::op::{Op, OpKind};
+use dure_store::space::OpClass;
+use dure_store::units::{Ino, Nid};
 use dure_sync::{CoreId, Mutex, PerCore};
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::error::{Error, Result};
-use crate::format::node::NodeKind;
-use crate::format::orphan::{GRANULE_SLOTS, LINK_GRANULE, OrphanSlot, SLOT_GRANULES};
-use crate::node::{Node, NodeRef};
-use crate::op::{Op, OpKind};
 use crate::ranks::ORPHANS;
-use crate::space::OpClass;
-use crate::units::{Ino, Nid};
 use crate::volume::Volume;
 
 const SLOT_BYTES: usize = size_of::<OrphanSlot>();

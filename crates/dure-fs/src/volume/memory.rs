@@ -4,7 +4,7 @@
 //! and any pace of writes; and no core may write a count that others read for each operation.
 //! **Structure.** [`Shares`] divides the bytes once, at mount. What can be dropped is dropped where
 //! something new comes (CLOCK, in each cache). What cannot be dropped, because the medium does not
-//! have it yet, is counted per core ([`crate::store::Backlog`]); a caller that finds too much of it before its
+//! have it yet, is counted per core ([`dure_store::Backlog`]); a caller that finds too much of it before its
 //! operation begins, with no lock held, makes room itself:
 //!
 //! | share | of `cache=` | what cannot be dropped | who makes room, and how |
@@ -19,13 +19,14 @@
 //! beyond the shares, and the least that each cache needs for its shards. **On a crash** nothing of
 //! this remains.
 
+use dure_store::StoreShares;
+use dure_store::logged::LoggedBlocks;
+use dure_store::node::NODE_BYTES;
+use dure_store::units::{BLOCK_BYTES_U64, to_u64, to_usize};
+
 use super::{DataMode, MountOptions};
 use crate::file::PAGE_BYTES;
 use crate::inode::INODE_BYTES;
-use crate::logged::LoggedBlocks;
-use crate::node::NODE_BYTES;
-use crate::store::StoreShares;
-use crate::units::{BLOCK_BYTES_U64, to_u64, to_usize};
 
 /// Of the cache's bytes, these parts, each one in so many.
 const NODES: u64 = 4;

@@ -26,6 +26,7 @@ pub use statistics::Statistics;
 use std::fmt;
 use std::ops::Deref;
 
+use dure_store::Store;
 use dure_sync::{Arc, CachePadded, Counter, Mutex};
 
 use crate::directory::known::KnownNames;
@@ -33,7 +34,6 @@ use crate::file::PageCache;
 use crate::inode::{AccessTimes, InodeCache, InodePools, Orphans, ShownAttributes};
 use crate::namespace::KnownTargets;
 use crate::ranks::RENAME;
-use crate::store::Store;
 
 /// What is counted about the files of a mounted volume.
 #[derive(Debug, Default)]

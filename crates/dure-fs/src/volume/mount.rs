@@ -2,18 +2,18 @@
 
 use dure_block::Device;
 use dure_journal::JournalId;
+use dure_store::error::{Error, Result};
+use dure_store::layout::{FormatOptions, Layout};
+use dure_store::units::{BlockNo, to_usize};
+use dure_store::{Above, Mount};
 use dure_sync::{Arc, CachePadded, CoreId, Mutex, Weak};
 
 use super::memory::Shares;
 use super::{FileSystem, MountOptions, Volume, VolumeCounters, background};
 use crate::directory::known::KnownNames;
-use crate::error::{Error, Result};
 use crate::file::PageCache;
 use crate::inode::{AccessTimes, InodeCache, InodePools, Orphans, ShownAttributes};
-use crate::layout::{FormatOptions, Layout};
 use crate::namespace::KnownTargets;
-use crate::store::{self, Above, Mount};
-use crate::units::{BlockNo, to_usize};
 
 impl FileSystem {
     /// Makes a volume on `device`, destroying what it holds.
@@ -21,7 +21,7 @@ impl FileSystem {
     /// # Errors
     /// `TooSmall`, `BadOption`, or a failed write.
     pub fn format(device: Arc<dyn Device>, options: &FormatOptions) -> Result<Layout> {
-        store::format(device, options)
+        dure_store::make_volume(device, options)
     }
 
     /// Mounts the volume on `device`; after a crash it recovers it first.

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use dure_journal::{Order, Rules};
+use dure_store::alloc::{ActiveLogs, AllocPolicy};
+use dure_store::format::name::FileKind;
+use dure_store::node::NodeLock;
+use dure_store::{RecordPolicy, Recover, StoreOptions};
 use dure_sync::range_lock::{Config as RangeLock, Policy as RangePolicy};
 
 use super::VolumeRules;
-use crate::alloc::{ActiveLogs, AllocPolicy};
-use crate::format::name::FileKind;
-use crate::node::NodeLock;
-use crate::store::{RecordPolicy, Recover, StoreOptions};
 
 /// When a read changes the access time. The change waits in memory for the next sync, commit
 /// interval, unmount, or other write of the inode.

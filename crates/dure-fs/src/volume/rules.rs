@@ -1,7 +1,7 @@
 //! Switches that leave one rule of files out, so that the tests can show they would notice; those
 //! of the store are among them ([`StoreRules`], which says what they are for).
 
-use crate::store::StoreRules;
+use dure_store::StoreRules;
 
 /// When a file gets its range lock, and what writers do with it. Test-only but for the default.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]

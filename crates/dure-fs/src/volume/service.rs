@@ -1,8 +1,9 @@
 //! What callers ask a mounted volume for, files aside.
 
+use dure_store::RecoveryStatistics;
+use dure_store::error::Result;
+
 use super::FileSystem;
-use crate::error::Result;
-use crate::store::RecoveryStatistics;
 
 impl FileSystem {
     /// Why the volume has become read-only by itself, if it has.
@@ -41,7 +42,7 @@ impl FileSystem {
 
     /// The volume's layout.
     #[must_use]
-    pub fn layout(&self) -> &crate::layout::Layout {
+    pub fn layout(&self) -> &dure_store::layout::Layout {
         &self.0.layout
     }
 

@@ -1,8 +1,9 @@
 //! What statfs shows.
 
+use dure_store::format::slot::{INDEX_CHILDREN, LEAF_SLOTS};
+use dure_store::units::Ino;
+
 use super::FileSystem;
-use crate::format::slot::{INDEX_CHILDREN, LEAF_SLOTS};
-use crate::units::Ino;
 
 /// Room of a mounted volume, in 4 KiB blocks. Sums over few counters: the volume's size does not
 /// matter.

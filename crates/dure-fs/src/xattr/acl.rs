@@ -1,7 +1,7 @@
 //! POSIX access control lists as the kernel passes them (`system.posix_acl_access`, `_default`):
 //! parsing, inheritance, and their tie to the mode bits. Pure functions.
 
-use crate::error::{Error, Result};
+use dure_store::error::{Error, Result};
 
 /// Attribute with the list that limits access.
 pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";

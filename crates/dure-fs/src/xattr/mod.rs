@@ -12,17 +12,18 @@ pub(crate) mod chain;
 mod large;
 pub(crate) mod stream;
 
+use dure_store::error::{Error, Result};
+use dure_store::format::inode::InodeRecord;
+use dure_store::format::name::FileKind;
+use dure_store::op::{Op, OpKind};
+use dure_store::space::OpClass;
+use dure_store::units::{Ino, to_u64, to_usize};
+
 use self::acl::{Acl, Equivalence};
 use self::chain::Chain;
 pub use self::stream::XattrMode;
-use crate::error::{Error, Result};
-use crate::format::inode::InodeRecord;
-use crate::format::name::FileKind;
 use crate::inode::{ChangedPart, Inode, InodeRef, SET_GROUP_ID, XattrPlace};
 use crate::namespace::{Attempt, attempts};
-use crate::op::{Op, OpKind};
-use crate::space::OpClass;
-use crate::units::{Ino, to_u64, to_usize};
 use crate::volume::{FileSystem, Volume};
 
 /// What becomes of set-group-id when an access control list is set.

@@ -3,11 +3,10 @@
 //! Attributes keep their order; a value that changes its length goes to the end, so that the pieces
 //! of the stream in front of it stay as they are.
 
+use dure_store::error::{Error, Result};
+use dure_store::format::blob::{AttributeHeader, XATTR_STREAM_MAX};
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
-
-use crate::error::{Error, Result};
-use crate::format::blob::{AttributeHeader, XATTR_STREAM_MAX};
 
 /// Longest value.
 pub(crate) const VALUE_MAX: usize = 65536;
@@ -97,10 +96,10 @@ fn parse(stream: &[u8], at: usize) -> Result<Attribute<'_>> {
     let malformed = |got: u64| Error::Corrupt {
         what: "extended attribute stream".into(),
         at: 0,
-        want: crate::units::to_u64(stream.len()),
+        want: dure_store::units::to_u64(stream.len()),
         got,
     };
-    let place = crate::units::to_u64(at);
+    let place = dure_store::units::to_u64(at);
     let Ok((head, rest)) = AttributeHeader::ref_from_prefix(&stream[at..]) else {
         return Err(malformed(place));
     };

@@ -2,10 +2,10 @@
 
 use dure_block::ram::RamDevice;
 use dure_block::{Queue, QueueConfig, share};
+use dure_store::layout::{FormatOptions, Layout};
 
 use super::*;
 use crate::check::{CheckOptions, Report};
-use crate::layout::{FormatOptions, Layout};
 
 #[test]
 fn equal_cookies_are_reported() {

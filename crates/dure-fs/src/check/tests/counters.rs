@@ -3,19 +3,19 @@
 
 use dure_journal::format::JournalHeader;
 use dure_journal::{JournalId, Mark};
+use dure_store::error::{Error, Result};
+use dure_store::format::node::NodeKind;
+use dure_store::format::pair_kind;
+use dure_store::format::volume::VolumeHeader;
+use dure_store::op::OpKind;
+use dure_store::space::OpClass;
+use dure_store::units::{BlockNo, SegNo, to_usize};
 
 use zerocopy::FromBytes;
 
 use super::disk::{Disk, lines};
 use super::volume::{TestVolume, place::*};
 use crate::check::{CheckOptions, Repair, Severity, check};
-use crate::error::{Error, Result};
-use crate::format::node::NodeKind;
-use crate::format::pair_kind;
-use crate::format::volume::VolumeHeader;
-use crate::op::OpKind;
-use crate::space::OpClass;
-use crate::units::{BlockNo, SegNo, to_usize};
 use crate::volume::{Background, FileSystem, MountOptions};
 use crate::{FormatOptions, NewInode, Stamp};
 

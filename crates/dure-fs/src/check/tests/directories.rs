@@ -1,9 +1,10 @@
 //! Directories, names and links.
 
+use dure_store::format::node::NodeKind;
+
 use super::cases::Case;
 use super::disk::Disk;
 use super::volume::{TestVolume, place::*};
-use crate::format::node::NodeKind;
 
 fn changed(change: impl FnOnce(&mut TestVolume)) -> Disk {
     let mut volume = TestVolume::new();
@@ -24,7 +25,7 @@ fn too_deep() -> Disk {
     const LAST: u64 = 100;
     changed(|volume| {
         let (mut nid, mut index) = (SUB_BUCKETS, volume.bucket_of("again") ^ 1);
-        for left in (0..crate::format::bucket::LEVELS_MAX).rev() {
+        for left in (0..dure_store::format::bucket::LEVELS_MAX).rev() {
             let child = LAST + u64::from(left);
             volume.bucket(nid, index).child.set(child);
             if left > 0 {

@@ -5,15 +5,15 @@ use dure_block::{Device, Io, Lba, WriteFlags, share};
 use dure_journal::JournalId;
 use dure_journal::format::JournalHeader;
 use dure_journal::format::slotted::{self, SlotKind};
+use dure_store::format::nat::{NatBlock, NatEntry, place_of};
+use dure_store::format::pair_kind;
+use dure_store::format::sit::SitBlock;
+use dure_store::layout::Layout;
+use dure_store::units::{BLOCK_BYTES, Nid};
 use dure_sync::Arc;
 use zerocopy::FromBytes;
 
 use crate::check::{CheckOptions, Report, check};
-use crate::format::nat::{NatBlock, NatEntry, place_of};
-use crate::format::pair_kind;
-use crate::format::sit::SitBlock;
-use crate::layout::Layout;
-use crate::units::{BLOCK_BYTES, Nid};
 
 /// A written volume.
 pub(crate) struct Disk {

@@ -1,12 +1,13 @@
 //! Inodes, block maps, attributes, orphans and the nodes they are made of.
 
+use dure_store::format::node::NodeKind;
+use dure_store::format::orphan::INTENT_DELETE;
+use dure_store::format::slot::Slot;
+use dure_store::units::{BlockNo, Ino, Nid};
+
 use super::cases::Case;
 use super::disk::Disk;
 use super::volume::{TestVolume, place::*};
-use crate::format::node::NodeKind;
-use crate::format::orphan::INTENT_DELETE;
-use crate::format::slot::Slot;
-use crate::units::{BlockNo, Ino, Nid};
 
 fn changed(change: impl FnOnce(&mut TestVolume)) -> Disk {
     let mut volume = TestVolume::new();

@@ -4,13 +4,13 @@
 use dure_block::ram::RamDevice;
 use dure_block::{Queue, QueueConfig, share};
 use dure_journal::recovery::{Scan, scan};
+use dure_store::units::BLOCK_BYTES;
+use dure_store::{log_layout, read_header, read_layout};
 use dure_sync::Arc;
 use dure_sync::atomic::{AtomicUsize, Ordering};
 
 use super::disk::{Disk, lines};
 use crate::check::CheckOptions;
-use crate::store::{log_layout, read_header, read_layout};
-use crate::units::BLOCK_BYTES;
 use crate::volume::{Background, FileSystem, MountOptions};
 use crate::{Error, FileKind, FormatOptions, NewInode, Recover, Stamp, SyncScope};
 

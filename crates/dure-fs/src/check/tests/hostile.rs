@@ -3,13 +3,13 @@
 use dure_block::Device;
 use dure_block::ram::RamDevice;
 use dure_block::share;
+use dure_store::units::{BLOCK_BYTES, BlockNo, Ino, Nid, SegNo};
 use proptest::prelude::*;
 
 use super::disk::Disk;
 use super::volume::TestVolume;
 use crate::check::{CheckOptions, Data, Repair, check};
 use crate::dump::{What, dump};
-use crate::units::{BLOCK_BYTES, BlockNo, Ino, Nid, SegNo};
 
 /// Blocks of live metadata: what a mount reads and believes.
 fn live_blocks(volume: &TestVolume) -> Vec<u64> {

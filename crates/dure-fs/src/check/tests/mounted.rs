@@ -4,15 +4,15 @@ use dure_block::crash::{CrashImages, Selection};
 use dure_block::ram::RamDevice;
 use dure_block::record::RecordDevice;
 use dure_block::{Device, share};
+use dure_store::format::node::NodeKind;
+use dure_store::layout::FormatOptions;
+use dure_store::op::OpKind;
+use dure_store::space::OpClass;
+use dure_store::units::{Mark, Nid};
 use dure_sync::Arc;
 
 use super::disk::lines;
 use crate::check::{CheckOptions, Report, check};
-use crate::format::node::NodeKind;
-use crate::layout::FormatOptions;
-use crate::op::OpKind;
-use crate::space::OpClass;
-use crate::units::{Mark, Nid};
 use crate::volume::{Background, FileSystem, MountOptions};
 
 fn formatted(journals: u32) -> Arc<RamDevice> {
@@ -99,14 +99,14 @@ fn a_log_that_does_not_fit_the_images_is_fatal() {
     drop(fs);
     assert!(checked(&device).is_sound());
     // Forget the image: the logs change a node that is not there.
-    let layout = crate::store::VolumeInfo::read(share(Arc::clone(&device)))
+    let layout = dure_store::VolumeInfo::read(share(Arc::clone(&device)))
         .unwrap()
         .layout;
     let disk = super::disk::Disk {
         device: Arc::clone(&device),
         layout,
     };
-    let (pair, _) = crate::format::nat::place_of(nid);
+    let (pair, _) = dure_store::format::nat::place_of(nid);
     let first = disk.layout.nat_pair(pair);
     for at in [first, first + 1] {
         disk.put(at, &[0; 4096]);

@@ -3,10 +3,10 @@
 
 use dure_block::ram::RamDevice;
 use dure_block::{Queue, QueueConfig, share};
+use dure_store::read_layout;
 use dure_sync::Arc;
 
 use super::disk::Disk;
-use crate::store::read_layout;
 use crate::volume::{Background, FileSystem, MountOptions};
 use crate::{Error, FileKind, FormatOptions, NewInode, Stamp, SyncScope};
 
@@ -62,7 +62,7 @@ fn change_notes(disk: &Disk, change: impl Fn(&mut [u8])) {
         while from < end {
             let len = u32::from_le_bytes(bytes[from..from + 4].try_into().unwrap()) >> 8;
             let record = &mut bytes[from..from + 4 + len as usize];
-            if record[0] == 2 && record[4] == crate::format::note::BLOCKS {
+            if record[0] == 2 && record[4] == dure_store::format::note::BLOCKS {
                 change(&mut record[5..]);
                 changed += 1;
             }

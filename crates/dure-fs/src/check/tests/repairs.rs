@@ -4,16 +4,16 @@ use dure_block::crash::{CrashImages, Selection};
 use dure_block::ram::RamDevice;
 use dure_block::record::RecordDevice;
 use dure_block::share;
+use dure_store::error::Error;
+use dure_store::format::node::NodeKind;
+use dure_store::format::orphan::INTENT_DELETE;
+use dure_store::format::pair_kind;
+use dure_store::format::volume::{STATE_DIRTY, VolumeHeader};
+use dure_store::units::SegNo;
 
 use super::disk::{Disk, lines};
 use super::volume::{TestVolume, place::*};
 use crate::check::{CheckOptions, Repair, check};
-use crate::error::Error;
-use crate::format::node::NodeKind;
-use crate::format::orphan::INTENT_DELETE;
-use crate::format::pair_kind;
-use crate::format::volume::{STATE_DIRTY, VolumeHeader};
-use crate::units::SegNo;
 
 const SAFE: CheckOptions<'_> = CheckOptions {
     repair: Repair::Safe,

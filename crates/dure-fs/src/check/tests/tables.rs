@@ -1,15 +1,15 @@
 //! Superblocks, headers, NAT, SIT and summaries.
 
+use dure_store::format::nat::{NatBlock, NatEntry};
+use dure_store::format::node::NodeKind;
+use dure_store::format::pair_kind;
+use dure_store::format::volume::VolumeHeader;
+use dure_store::units::{BLOCK_BYTES, BlockNo, SegNo};
 use zerocopy::FromBytes;
 
 use super::cases::Case;
 use super::disk::Disk;
 use super::volume::{TestVolume, place::*};
-use crate::format::nat::{NatBlock, NatEntry};
-use crate::format::node::NodeKind;
-use crate::format::pair_kind;
-use crate::format::volume::VolumeHeader;
-use crate::units::{BLOCK_BYTES, BlockNo, SegNo};
 
 fn sound() -> Disk {
     TestVolume::new().write()

@@ -7,25 +7,25 @@ use dure_block::Lba;
 use dure_block::ram::RamDevice;
 use dure_journal::JournalId;
 use dure_journal::format::{JournalHeader, TailPosition};
+use dure_store::checkpoint::census::Census;
+use dure_store::format::bucket::{BucketHeader, ENTRY_HEADER_BYTES, EntryHeader, HEADER_BYTES};
+use dure_store::format::inode::{FLAG_LONG_LINK, FLAG_ORPHAN, InodeRecord};
+use dure_store::format::nat::{ENTRIES, NatBlock, NatEntry, place_of};
+use dure_store::format::node::{NodeImage, NodeKind};
+use dure_store::format::orphan::{INTENT_DELETE, OrphanSlot};
+use dure_store::format::pair_kind;
+use dure_store::format::sit::{self, SegmentUse, SitBlock};
+use dure_store::format::slot::Slot;
+use dure_store::format::summary::{self, OWNER_NODE, OWNER_SLOT, SummaryBlock, SummaryEntry};
+use dure_store::format::trie;
+use dure_store::format::volume::{Pack, STATE_CLEAN, SlotCode, VolumeHeader};
+use dure_store::layout::{FormatOptions, Layout};
+use dure_store::units::{BLOCK_BYTES, BlockNo, Ino, Nid, SegNo, to_usize};
 use dure_sync::Arc;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::disk::Disk;
 use crate::check::Report;
-use crate::checkpoint::census::Census;
-use crate::format::bucket::{BucketHeader, ENTRY_HEADER_BYTES, EntryHeader, HEADER_BYTES};
-use crate::format::inode::{FLAG_LONG_LINK, FLAG_ORPHAN, InodeRecord};
-use crate::format::nat::{ENTRIES, NatBlock, NatEntry, place_of};
-use crate::format::node::{NodeImage, NodeKind};
-use crate::format::orphan::{INTENT_DELETE, OrphanSlot};
-use crate::format::pair_kind;
-use crate::format::sit::{self, SegmentUse, SitBlock};
-use crate::format::slot::Slot;
-use crate::format::summary::{self, OWNER_NODE, OWNER_SLOT, SummaryBlock, SummaryEntry};
-use crate::format::trie;
-use crate::format::volume::{Pack, STATE_CLEAN, SlotCode, VolumeHeader};
-use crate::layout::{FormatOptions, Layout};
-use crate::units::{BLOCK_BYTES, BlockNo, Ino, Nid, SegNo, to_usize};
 
 /// What lies where.
 pub(crate) mod place {

@@ -1,9 +1,9 @@
 use std::collections::BTreeMap;
 
+use dure_store::format::bucket::LEVELS_MAX;
 use proptest::prelude::*;
 
 use super::*;
-use crate::format::bucket::LEVELS_MAX;
 
 const SEED: u64 = 42;
 

@@ -1,9 +1,8 @@
 //! The content of one page in memory, and who may look at it while others write.
 
+use dure_store::frames::Frame;
+use dure_store::units::BLOCK_BYTES;
 use dure_sync::{CachePadded, OnceLock, SharedBytes, Version};
-
-use crate::frames::Frame;
-use crate::units::BLOCK_BYTES;
 
 /// A page of a file. Its bytes may be copied from and into by several tasks at once: who may do so
 /// when is said by [`super::PageStore`].

@@ -16,11 +16,11 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use dure_store::frames::Frame;
+use dure_store::units::{to_u64, to_usize};
 use dure_sync::atomic::{AtomicU64, Ordering};
 
 use super::Page;
-use crate::frames::Frame;
-use crate::units::{to_u64, to_usize};
 
 const CHUNK_PAGES: u64 = 64;
 const GROUP_CHUNKS: usize = 64;

@@ -1,10 +1,10 @@
 //! `data=journal`: every page that is written back stands in the log before it stands in its place.
 
+use dure_store::RecordPolicy;
 use dure_sync::Arc;
 use dure_sync::atomic::AtomicUsize;
 
 use super::{World, content, file, fsck};
-use crate::store::RecordPolicy;
 use crate::volume::{DataMode, FileSystem};
 use crate::{Order, Stamp, SyncScope};
 

@@ -3,10 +3,10 @@
 use dure_block::crash::{CrashImages, Selection, Tear};
 use dure_block::record::RecordDevice;
 use dure_block::{Device, share};
+use dure_store::logged::LoggedBlocks;
 use dure_sync::Arc;
 
 use super::{World, content, file, fsck, nth_file};
-use crate::logged::LoggedBlocks;
 use crate::volume::FileSystem;
 use crate::{ReadMode, Stamp, SyncScope};
 
@@ -47,7 +47,7 @@ fn data_in_the_log_is_read_without_the_cache() {
     assert_eq!(content(&fs, &inode), whole);
 }
 
-fn fs_block(fs: &FileSystem, page: u64) -> crate::units::BlockNo {
+fn fs_block(fs: &FileSystem, page: u64) -> dure_store::units::BlockNo {
     let inode = file(fs);
     let state = inode.inode().state.read();
     let mut map = super::super::map::MapReader::new(&fs.0);

@@ -17,10 +17,10 @@ mod unplaced;
 
 use dure_block::ram::RamDevice;
 use dure_block::{Device, share};
+use dure_store::layout::FormatOptions;
 use dure_sync::Arc;
 
 use crate::inode::InodeRef;
-use crate::layout::FormatOptions;
 use crate::volume::{Background, FileSystem, MountOptions};
 
 /// A device and how to mount it.

@@ -339,7 +339,7 @@ fn times_alone_do_not_make_a_data_sync_write() {
     fs.fsync(&inode, SyncScope::All).unwrap();
     inode.inode().state.write().file.stamp(
         Stamp::Set,
-        crate::format::inode::Time {
+        dure_store::format::inode::Time {
             secs: 5.into(),
             nanos: 1.into(),
         },
