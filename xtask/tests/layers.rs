@@ -18,7 +18,8 @@ const LAYERS: &[&[&str]] = &[
     &["dure-block"],
     &["dure-journal"],
     &["dure-store"],
-    &["dure-fs"],
+    // Beside each other: what checks shares only formats and replay with what it checks.
+    &["dure-check", "dure-fs"],
     &["dure", "dure-fuse"],
     &["dure-capi", "dure-preload", "dure-cli"],
 ];

@@ -1,8 +1,6 @@
 //! The dure file system.
-pub mod check;
 mod cleaner;
 mod directory;
-pub mod dump;
 mod file;
 mod inode;
 mod namespace;

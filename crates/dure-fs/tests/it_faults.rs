@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use dure_block::fault::{Fault, FaultDevice, Rule, When};
 use dure_block::ram::{Image, RamDevice};
 use dure_block::{Op, OsError, share};
-use dure_fs::check::{CheckOptions, IssueKind, check};
+use dure_check::{CheckOptions, IssueKind, check};
 use dure_fs::{
     AllocateMode, Background, Error, FileKind, FileSystem, FormatOptions, InodeRef, MountOptions,
     NewInode, ReadMode, RenameMode, SetAttributes, Stamp, XattrMode,

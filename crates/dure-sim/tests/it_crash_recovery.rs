@@ -9,7 +9,7 @@ use dure_block::crash::{Selection, Tear};
 use dure_block::overlay::OverlayRam;
 use dure_block::ram::{Image, RamDevice};
 use dure_block::share;
-use dure_fs::check::{CheckOptions, check};
+use dure_check::{CheckOptions, check};
 use dure_fs::{FileSystem, FormatOptions, MountOptions, NewInode, Stamp, SyncScope};
 use dure_sim::crash::{
     Base, Call, Counts, CrashFrom, CrashSteps, Options, Recording, Step, Tree, Workload, cores,

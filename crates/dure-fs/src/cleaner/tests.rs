@@ -2,6 +2,7 @@ use dure_block::crash::{CrashImages, Selection, Tear};
 use dure_block::ram::RamDevice;
 use dure_block::record::RecordDevice;
 use dure_block::{Device, share};
+use dure_check::{CheckOptions, Data, check};
 use dure_store::format::node::NodeKind;
 use dure_store::layout::FormatOptions;
 use dure_store::op::OpKind;
@@ -12,7 +13,6 @@ use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use dure_sync::thread;
 
 use super::*;
-use crate::check::{CheckOptions, Data, check};
 use crate::file::{ReadMode, Stamp};
 use crate::inode::{InodeRef, NewInode};
 use crate::volume::{Background, FileSystem, MountOptions};

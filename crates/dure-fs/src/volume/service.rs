@@ -40,6 +40,13 @@ impl FileSystem {
         self.0.grow_rings(blocks)
     }
 
+    /// What is below the files. For tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn store(&self) -> &dure_store::Store {
+        &self.0.store
+    }
+
     /// The volume's layout.
     #[must_use]
     pub fn layout(&self) -> &dure_store::layout::Layout {

@@ -3,11 +3,6 @@
 
 use dure_store::error::{Error, Result};
 
-/// Attribute with the list that limits access.
-pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
-/// Attribute of a directory with the list that new inodes inherit.
-pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
-
 const VERSION: u32 = 2;
 const USER_OBJ: u16 = 1;
 const USER: u16 = 2;

@@ -13,6 +13,7 @@ mod large;
 pub(crate) mod stream;
 
 use dure_store::error::{Error, Result};
+use dure_store::format::attribute;
 use dure_store::format::inode::InodeRecord;
 use dure_store::format::name::FileKind;
 use dure_store::op::{Op, OpKind};
@@ -93,13 +94,18 @@ impl Loaded {
 
     /// chmod: the stream with the access control list, if there is one, following `mode`.
     pub(crate) fn with_mode(&self, mode: u32) -> Result<Option<Vec<u8>>> {
-        let Some(value) = stream::get(&self.stream, acl::ACCESS)? else {
+        let Some(value) = stream::get(&self.stream, attribute::ACCESS)? else {
             return Ok(None);
         };
         let mut list = Acl::parse(value)?;
         list.set_mode(mode);
         let mut new = self.stream.clone();
-        stream::set(&mut new, acl::ACCESS, &list.encode(), XattrMode::Replace)?;
+        stream::set(
+            &mut new,
+            attribute::ACCESS,
+            &list.encode(),
+            XattrMode::Replace,
+        )?;
         Ok(Some(new))
     }
 }
@@ -120,7 +126,7 @@ pub(crate) fn inherit(
     mode: u32,
     umask: u32,
 ) -> Result<Inherited> {
-    let default = stream::get(&directory.stream, acl::DEFAULT)?;
+    let default = stream::get(&directory.stream, attribute::DEFAULT)?;
     let Some(default) = default.filter(|_| kind != FileKind::Symlink) else {
         let mode = if kind == FileKind::Symlink {
             mode
@@ -136,10 +142,15 @@ pub(crate) fn inherit(
     let mode = list.restrict(mode);
     let mut own = Vec::new();
     if list.as_mode().1 == Equivalence::Part {
-        stream::set(&mut own, acl::ACCESS, &list.encode(), XattrMode::Create)?;
+        stream::set(
+            &mut own,
+            attribute::ACCESS,
+            &list.encode(),
+            XattrMode::Create,
+        )?;
     }
     if kind == FileKind::Directory {
-        stream::set(&mut own, acl::DEFAULT, default, XattrMode::Create)?;
+        stream::set(&mut own, attribute::DEFAULT, default, XattrMode::Create)?;
     }
     Ok(Inherited { stream: own, mode })
 }
@@ -150,7 +161,7 @@ impl FileSystem {
     /// # Errors
     /// `Invalid`, `NameTooLong`, `NotSupported` for the name; of reading its nodes.
     pub fn get_xattr(&self, inode: &InodeRef, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        stream::check_name(name)?;
+        attribute::check_name(name)?;
         let inode = inode.inode();
         let state = inode.state.read();
         let held = inode.state.extended(&state);
@@ -201,7 +212,7 @@ impl FileSystem {
         (mode, set_gid): (XattrMode, SetGid),
     ) -> Result<()> {
         self.0.check_writable()?;
-        stream::check_name(name)?;
+        attribute::check_name(name)?;
         let bits = check_acl(inode, name, value)?;
         self.0.change_xattr(inode.inode(), |new, record| {
             if let Some((bits, equivalence)) = bits {
@@ -227,7 +238,7 @@ impl FileSystem {
     /// `NoAttribute` when it is not there.
     pub fn remove_xattr(&self, inode: &InodeRef, name: &[u8]) -> Result<()> {
         self.0.check_writable()?;
-        stream::check_name(name)?;
+        attribute::check_name(name)?;
         self.0.change_xattr(inode.inode(), |new, _| {
             if stream::remove(new, name)? {
                 Ok(())
@@ -240,8 +251,8 @@ impl FileSystem {
 
 /// For an access control list: validates it; gives the mode bits that an access list stands for.
 fn check_acl(inode: &InodeRef, name: &[u8], value: &[u8]) -> Result<Option<(u32, Equivalence)>> {
-    let access = name == acl::ACCESS;
-    if !access && name != acl::DEFAULT {
+    let access = name == attribute::ACCESS;
+    if !access && name != attribute::DEFAULT {
         return Ok(None);
     }
     if inode.kind() == FileKind::Symlink {

@@ -10,12 +10,6 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// Longest value.
 pub(crate) const VALUE_MAX: usize = 65536;
-/// Longest name, prefix included.
-pub(crate) const NAME_MAX: usize = 255;
-/// Name spaces in which names are free. In `system.` there are access control lists and nothing
-/// else: the kernel leaves the check of what is set there to the file system.
-const PREFIXES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
-
 /// Whether an attribute must exist, must not, or may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum XattrMode {
@@ -26,32 +20,6 @@ pub enum XattrMode {
     Create,
     /// It must exist.
     Replace,
-}
-
-/// Checks an attribute's name.
-///
-/// # Errors
-/// `Invalid` for an empty name or one with NUL, `NameTooLong`, `NotSupported` for an unknown name
-/// space.
-pub(crate) fn check_name(name: &[u8]) -> Result<()> {
-    if name.len() > NAME_MAX {
-        return Err(Error::NameTooLong);
-    }
-    if name.contains(&0) {
-        return Err(Error::Invalid("an attribute's name holds NUL"));
-    }
-    if name == super::acl::ACCESS || name == super::acl::DEFAULT {
-        return Ok(());
-    }
-    let Some(prefix) = PREFIXES.into_iter().find(|prefix| name.starts_with(prefix)) else {
-        return Err(Error::NotSupported(
-            "attributes outside user., trusted., security. but access control lists",
-        ));
-    };
-    if name.len() == prefix.len() {
-        return Err(Error::Invalid("an attribute's name ends with its prefix"));
-    }
-    Ok(())
 }
 
 /// An attribute in the stream.
@@ -190,26 +158,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    #[test]
-    fn names_need_a_known_prefix() {
-        for good in [
-            "user.a",
-            "trusted.x",
-            "security.capability",
-            "system.posix_acl_access",
-        ] {
-            check_name(good.as_bytes()).unwrap();
-        }
-        assert!(matches!(check_name(b"user."), Err(Error::Invalid(_))));
-        assert!(matches!(
-            check_name(b"foo.bar"),
-            Err(Error::NotSupported(_))
-        ));
-        assert!(matches!(check_name(b""), Err(Error::NotSupported(_))));
-        assert!(matches!(check_name(b"user.\0"), Err(Error::Invalid(_))));
-        assert!(matches!(check_name(&[b'u'; 256]), Err(Error::NameTooLong)));
-    }
 
     #[test]
     fn modes_and_limits() {

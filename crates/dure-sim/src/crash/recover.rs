@@ -5,7 +5,7 @@
 //! medium alone, which [`super::memo`] relies on. **Crash.** It has been.
 
 use dure_block::Device;
-use dure_fs::check::{CheckOptions, Data, Issue, IssueKind, check};
+use dure_check::{CheckOptions, Data, Issue, IssueKind, check};
 use dure_fs::{FileSystem, MountOptions, Rules, StoreRules, VolumeRules};
 use dure_sync::Arc;
 use dure_sync::clock::{Timestamp, pretend_wall};

@@ -5,6 +5,7 @@
 //! back. Nothing outside this folder knows an offset. Small structures that are rewritten in place
 //! are slotted pairs (`dure_journal::format::slotted`); a torn write of one slot leaves the other.
 
+pub mod attribute;
 pub mod blob;
 pub mod bucket;
 pub mod feature;

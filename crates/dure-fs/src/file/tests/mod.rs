@@ -116,7 +116,7 @@ pub(super) fn check(fs: &FileSystem, inode: &InodeRef) {
 
 /// The volume, which is not mounted, has no fault in structures and data.
 pub(super) fn fsck(device: Arc<dyn Device>, what: &str) {
-    use crate::check::{CheckOptions, Data, check};
+    use dure_check::{CheckOptions, Data, check};
     let options = CheckOptions {
         data: Data::Verify,
         ..CheckOptions::default()

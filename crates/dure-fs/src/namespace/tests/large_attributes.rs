@@ -5,13 +5,13 @@ use dure_block::crash::{CrashImages, Selection};
 use dure_block::ram::RamDevice;
 use dure_block::record::RecordDevice;
 use dure_block::share;
+use dure_check::{CheckOptions, IssueKind, check};
 use dure_store::error::Error;
 use dure_store::layout::{FormatOptions, Layout};
 use dure_sync::Arc;
 use dure_sync::atomic::AtomicUsize;
 
 use super::{Disk, errno, file, fresh, get, options};
-use crate::check::{CheckOptions, IssueKind, check};
 use crate::{FileSystem, InodeRef, Stamp, XattrMode};
 
 const VALUE_MAX: usize = 65536;

@@ -1,6 +1,7 @@
 //! Counters near their end, in blocks with right checksums: the mount, or the first call that reads
 //! the block, refuses it and says what is wrong, and the check reports it. Nothing overflows.
 
+use dure_fs::{Background, FileSystem, FormatOptions, MountOptions, NewInode, Stamp};
 use dure_journal::format::JournalHeader;
 use dure_journal::{JournalId, Mark};
 use dure_store::error::{Error, Result};
@@ -15,9 +16,7 @@ use zerocopy::FromBytes;
 
 use super::disk::{Disk, lines};
 use super::volume::{TestVolume, place::*};
-use crate::check::{CheckOptions, Repair, Severity, check};
-use crate::volume::{Background, FileSystem, MountOptions};
-use crate::{FormatOptions, NewInode, Stamp};
+use crate::{CheckOptions, Repair, Severity, check};
 
 /// Values from which a count would overflow, at once or soon. Odd, as the tests write slot 1.
 const GREAT: [u64; 3] = [u64::MAX, u64::MAX - 2, (1 << 62) + 1];
@@ -54,7 +53,7 @@ fn use_all(disk: &Disk) -> Result<()> {
     for name in ["small", "big", "deep", "long"] {
         let inode = fs.lookup(&root, name.as_bytes())?.ok_or(Error::NotFound)?;
         fs.list_xattr(&inode)?;
-        if inode.kind() == crate::FileKind::File {
+        if inode.kind() == dure_fs::FileKind::File {
             fs.write(&inode, 30 * 4096, b"x", Stamp::Set)?;
         }
     }
@@ -206,10 +205,10 @@ fn with_a_transaction() -> (Disk, u64) {
         ..MountOptions::default()
     };
     let fs = FileSystem::open(disk.device(), options).unwrap();
-    let mut op = fs.0.op(OpKind::Write, OpClass::Normal, 1).unwrap();
+    let mut op = fs.store().op(OpKind::Write, OpClass::Normal, 1).unwrap();
     op.new_node(NodeKind::Blob).unwrap();
     let mark = op.finish();
-    fs.0.commit(&[mark]).unwrap();
+    fs.store().commit(&[mark]).unwrap();
     drop(fs);
     let logs = disk.layout.main..disk.layout.total_blocks;
     let mut found = logs.filter(|block| disk.get(*block)[..4] == *b"DRtx");

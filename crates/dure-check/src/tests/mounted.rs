@@ -4,6 +4,7 @@ use dure_block::crash::{CrashImages, Selection};
 use dure_block::ram::RamDevice;
 use dure_block::record::RecordDevice;
 use dure_block::{Device, share};
+use dure_fs::{Background, FileSystem, MountOptions};
 use dure_store::format::node::NodeKind;
 use dure_store::layout::FormatOptions;
 use dure_store::op::OpKind;
@@ -12,8 +13,7 @@ use dure_store::units::{Mark, Nid};
 use dure_sync::Arc;
 
 use super::disk::lines;
-use crate::check::{CheckOptions, Report, check};
-use crate::volume::{Background, FileSystem, MountOptions};
+use crate::{CheckOptions, Report, check};
 
 fn formatted(journals: u32) -> Arc<RamDevice> {
     let device = Arc::new(RamDevice::new("mounted", 2048));
@@ -37,22 +37,22 @@ fn mount(device: Arc<dyn Device>) -> FileSystem {
 
 /// A blob node that nothing refers to.
 fn make(fs: &FileSystem, text: &[u8]) -> (Nid, Mark) {
-    let mut op = fs.0.op(OpKind::Write, OpClass::Normal, 1).unwrap();
+    let mut op = fs.store().op(OpKind::Write, OpClass::Normal, 1).unwrap();
     let node = op.new_node(NodeKind::Blob).unwrap();
     op.edit(&node, 0)[..text.len()].copy_from_slice(text);
     (node.nid, op.finish())
 }
 
 fn change(fs: &FileSystem, nid: Nid, text: &[u8]) -> Mark {
-    let mut op = fs.0.op(OpKind::Write, OpClass::Normal, 1).unwrap();
-    let node = fs.0.node(nid, NodeKind::Blob.of_none()).unwrap();
+    let mut op = fs.store().op(OpKind::Write, OpClass::Normal, 1).unwrap();
+    let node = fs.store().node(nid, NodeKind::Blob.of_none()).unwrap();
     op.edit(&node, 0)[..text.len()].copy_from_slice(text);
     op.finish()
 }
 
 fn free(fs: &FileSystem, nid: Nid) -> Mark {
-    let mut op = fs.0.op(OpKind::Write, OpClass::Delete, 1).unwrap();
-    let node = fs.0.node(nid, NodeKind::Blob.of_none()).unwrap();
+    let mut op = fs.store().op(OpKind::Write, OpClass::Delete, 1).unwrap();
+    let node = fs.store().node(nid, NodeKind::Blob.of_none()).unwrap();
     op.free_node(&node).unwrap();
     op.finish()
 }
@@ -66,7 +66,7 @@ fn a_crashed_volume_is_checked_as_its_recovery_leaves_it() {
     let device = formatted(2);
     let fs = mount(share(Arc::clone(&device)));
     let (kept, mark) = make(&fs, b"kept");
-    fs.0.commit(&[mark]).unwrap();
+    fs.store().commit(&[mark]).unwrap();
     make(&fs, b"never committed");
     drop(fs);
     let before = device.snapshot();
@@ -91,10 +91,10 @@ fn a_log_that_does_not_fit_the_images_is_fatal() {
     let device = formatted(1);
     let fs = mount(share(Arc::clone(&device)));
     let (nid, _) = make(&fs, b"first");
-    fs.0.checkpoint().unwrap();
+    fs.store().checkpoint().unwrap();
     for round in 0..3_u8 {
         let mark = change(&fs, nid, &[round]);
-        fs.0.commit(&[mark]).unwrap();
+        fs.store().commit(&[mark]).unwrap();
     }
     drop(fs);
     assert!(checked(&device).is_sound());
@@ -145,10 +145,10 @@ fn no_crash_leaves_more_than_leaked_nodes() {
         let (nid, mark) = make(&fs, &[round]);
         nids.push(nid);
         change(&fs, nids[usize::from(round / 2)], &[round, round]);
-        fs.0.commit(&[mark]).unwrap();
+        fs.store().commit(&[mark]).unwrap();
         if round % 4 == 3 {
             free(&fs, nids.remove(0));
-            fs.0.checkpoint().unwrap();
+            fs.store().checkpoint().unwrap();
         }
     }
     fs.close().unwrap();
@@ -182,16 +182,16 @@ fn a_nid_that_lives_again_as_another_kind_recovers() {
     let log = record.log();
     let fs = mount(share(record));
     let (first, mark) = make(&fs, &[7; 4000]);
-    fs.0.commit(&[mark]).unwrap();
+    fs.store().commit(&[mark]).unwrap();
     let mark = free(&fs, first);
-    fs.0.commit(&[mark]).unwrap();
-    let mut op = fs.0.op(OpKind::Write, OpClass::Normal, 1).unwrap();
+    fs.store().commit(&[mark]).unwrap();
+    let mut op = fs.store().op(OpKind::Write, OpClass::Normal, 1).unwrap();
     let node = op.new_node(NodeKind::Orphan).unwrap();
     op.edit(&node, 6)[0] = 1;
     let mark = op.finish();
     assert_eq!(node.nid, first, "the freed nid lives again");
-    fs.0.commit(&[mark]).unwrap();
-    fs.0.checkpoint().unwrap();
+    fs.store().commit(&[mark]).unwrap();
+    fs.store().checkpoint().unwrap();
     drop(fs);
     let images = CrashImages::new(base, &log);
     for step in 0..=images.last_step() {

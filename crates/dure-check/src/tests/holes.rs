@@ -3,6 +3,10 @@
 
 use dure_block::ram::RamDevice;
 use dure_block::{Queue, QueueConfig, share};
+use dure_fs::{
+    Background, Error, FileKind, FileSystem, FormatOptions, MountOptions, NewInode, Recover, Stamp,
+    SyncScope,
+};
 use dure_journal::recovery::{Scan, scan};
 use dure_store::units::BLOCK_BYTES;
 use dure_store::{log_layout, read_header, read_layout};
@@ -10,9 +14,7 @@ use dure_sync::Arc;
 use dure_sync::atomic::{AtomicUsize, Ordering};
 
 use super::disk::{Disk, lines};
-use crate::check::CheckOptions;
-use crate::volume::{Background, FileSystem, MountOptions};
-use crate::{Error, FileKind, FormatOptions, NewInode, Recover, Stamp, SyncScope};
+use crate::CheckOptions;
 
 const FILES: usize = 30;
 /// "DRtx".
@@ -123,13 +125,13 @@ fn whole_files(fs: &FileSystem) -> usize {
             return false;
         };
         let mut bytes = vec![0; content(*n).len() + 1];
-        let read = fs.read(&file, 0, &mut bytes, crate::ReadMode::Cached);
+        let read = fs.read(&file, 0, &mut bytes, dure_fs::ReadMode::Cached);
         read.is_ok_and(|len| bytes[..len] == content(*n))
     });
     whole.count()
 }
 
-fn mount(disk: &Disk, read_only: bool, recover: Recover) -> crate::Result<FileSystem> {
+fn mount(disk: &Disk, read_only: bool, recover: Recover) -> dure_fs::Result<FileSystem> {
     let options = MountOptions {
         read_only,
         recover,

@@ -13,7 +13,7 @@ use dure_store::units::{BLOCK_BYTES, Nid};
 use dure_sync::Arc;
 use zerocopy::FromBytes;
 
-use crate::check::{CheckOptions, Report, check};
+use crate::{CheckOptions, Report, check};
 
 /// A written volume.
 pub(crate) struct Disk {

@@ -5,7 +5,7 @@ use dure_block::{Queue, QueueConfig, share};
 use dure_store::layout::{FormatOptions, Layout};
 
 use super::*;
-use crate::check::{CheckOptions, Report};
+use crate::{CheckOptions, Report};
 
 #[test]
 fn equal_cookies_are_reported() {

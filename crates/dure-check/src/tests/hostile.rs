@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use super::disk::Disk;
 use super::volume::TestVolume;
-use crate::check::{CheckOptions, Data, Repair, check};
 use crate::dump::{What, dump};
+use crate::{CheckOptions, Data, Repair, check};
 
 /// Blocks of live metadata: what a mount reads and believes.
 fn live_blocks(volume: &TestVolume) -> Vec<u64> {

@@ -3,12 +3,14 @@
 
 use dure_block::ram::RamDevice;
 use dure_block::{Queue, QueueConfig, share};
+use dure_fs::{
+    Background, Error, FileKind, FileSystem, FormatOptions, MountOptions, NewInode, Stamp,
+    SyncScope,
+};
 use dure_store::read_layout;
 use dure_sync::Arc;
 
 use super::disk::Disk;
-use crate::volume::{Background, FileSystem, MountOptions};
-use crate::{Error, FileKind, FormatOptions, NewInode, Stamp, SyncScope};
 
 /// "DRtx".
 const MAGIC: [u8; 4] = 0x7874_5244_u32.to_le_bytes();

@@ -1,12 +1,11 @@
 //! Blob chains: extended attribute streams and the targets of long symlinks.
 
+use dure_store::format::attribute::check_name;
 use dure_store::format::blob::{AttributeHeader, BLOB_BYTES, BlobHeader};
 use dure_store::format::inode::InodeRecord;
 use dure_store::format::node::NodeKind;
 use dure_store::units::{Ino, Nid, to_u64, to_usize};
 use zerocopy::FromBytes;
-
-use crate::xattr::stream::check_name;
 
 use super::context::Context;
 use super::issue::IssueKind;

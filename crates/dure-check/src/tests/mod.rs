@@ -20,9 +20,9 @@ use std::collections::BTreeSet;
 use dure_block::fault::{Fault, FaultDevice, Rule, When};
 use dure_block::ram::RamDevice;
 use dure_block::{Lba, Op, OsError, share};
+use dure_fs::{FileSystem, FormatOptions};
 
 use super::{CheckOptions, Data, IssueKind, Severity, check};
-use crate::{FileSystem, FormatOptions};
 use disk::lines;
 use volume::{TestVolume, place::*};
 
@@ -154,7 +154,10 @@ fn a_superblock_that_needs_a_newer_dure_is_not_damage() {
     superblock.incompat.set(1);
     disk.put(0, &superblock.seal(0));
     let error = check(disk.device(), &CheckOptions::default()).unwrap_err();
-    assert!(matches!(error, crate::Error::Unsupported { .. }), "{error}");
+    assert!(
+        matches!(error, dure_fs::Error::Unsupported { .. }),
+        "{error}"
+    );
 }
 
 #[test]

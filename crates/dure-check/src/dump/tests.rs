@@ -2,12 +2,12 @@
 
 use dure_block::ram::RamDevice;
 use dure_block::share;
+use dure_fs::{Error, FileSystem, FormatOptions};
 use dure_store::units::{BlockNo, Ino, Nid, SegNo};
 use dure_sync::Arc;
 
 use super::{What, dump};
-use crate::check::tests::volume::{TestVolume, place::*};
-use crate::{Error, FileSystem, FormatOptions};
+use crate::tests::volume::{TestVolume, place::*};
 
 fn text(volume: &TestVolume, what: What) -> String {
     let mut text = String::new();

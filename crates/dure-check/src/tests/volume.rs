@@ -25,7 +25,7 @@ use dure_sync::Arc;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::disk::Disk;
-use crate::check::Report;
+use crate::Report;
 
 /// What lies where.
 pub(crate) mod place {
@@ -413,7 +413,7 @@ impl TestVolume {
             pair.checkpoint.set(5);
             for (nid, (image, block)) in &self.nodes {
                 if nid.0 / ENTRIES == index {
-                    let free = crate::check::nodes::free_inodes(*nid, image);
+                    let free = crate::nodes::free_inodes(*nid, image);
                     let entry = NatEntry::live(*block, image.kind, free, image.version_max());
                     pair.entries[place_of(*nid).1] = entry;
                 }

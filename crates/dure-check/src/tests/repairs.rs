@@ -13,14 +13,14 @@ use dure_store::units::SegNo;
 
 use super::disk::{Disk, lines};
 use super::volume::{TestVolume, place::*};
-use crate::check::{CheckOptions, Repair, check};
+use crate::{CheckOptions, Repair, check};
 
 const SAFE: CheckOptions<'_> = CheckOptions {
     repair: Repair::Safe,
     data: super::Data::Skip,
     progress: None,
     threads: None,
-    recover: crate::Recover::Whole,
+    recover: dure_fs::Recover::Whole,
 };
 
 /// Repairs, and expects every issue mended and a clean second check.

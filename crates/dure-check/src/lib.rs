@@ -19,6 +19,7 @@ mod context;
 mod counts;
 mod data;
 mod directory;
+pub mod dump;
 mod file;
 mod header;
 mod inode;
