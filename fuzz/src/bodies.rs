@@ -5,8 +5,8 @@
 
 use dure_block::ram::{Image, RamDevice};
 use dure_block::{BLOCK_BYTES, Device, Io, Lba, Queue, QueueConfig, WriteFlags, share};
-use dure_fs::check::{CheckOptions, Data, Repair, check};
-use dure_fs::dump::{What, dump};
+use dure_check::dump::{What, dump};
+use dure_check::{CheckOptions, Data, Repair, check};
 use dure_fs::format::node::{MAGIC, NodeImage};
 use dure_fs::format::superblock::SuperBlock;
 use dure_fs::units::{BlockNo, Ino, Nid, SegNo};

@@ -14,6 +14,7 @@ const CRATES: &[&str] = &[
     "dure-sync",
     "dure-block",
     "dure-journal",
+    "dure-store",
     "dure-fs",
     "dure-sim",
 ];

@@ -17,7 +17,9 @@ const LAYERS: &[&[&str]] = &[
     &["dure-pmem"],
     &["dure-block"],
     &["dure-journal"],
-    &["dure-fs"],
+    &["dure-store"],
+    // Beside each other: what checks shares only formats and replay with what it checks.
+    &["dure-check", "dure-fs"],
     &["dure", "dure-fuse"],
     &["dure-capi", "dure-preload", "dure-cli"],
 ];

@@ -12,7 +12,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use dure_block::overlay::OverlayRam;
 use dure_block::ram::Image;
 use dure_block::share;
-use dure_fs::check::{CheckOptions, check};
+use dure_check::{CheckOptions, check};
 use dure_fs::{
     Background, FileSystem, FormatOptions, InodeRef, MountOptions, NewInode, RecoveryStatistics,
     SetAttributes, Stamp, SyncScope,

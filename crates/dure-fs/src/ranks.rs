@@ -7,8 +7,6 @@ pub const RENAME: u8 = 40;
 pub const RANGE: u8 = 45;
 /// Write-back, truncate and allocation of one inode; held over I/O.
 pub const WRITEBACK: u8 = 50;
-/// The one checkpoint at a time; held over I/O. Begun wherever an `Op` may begin.
-pub const CHECKPOINT: u8 = 55;
 /// One inode's state; several in ascending inode number.
 pub const INODE: u8 = 60;
 /// What those who share a file have changed of its attributes; several in ascending inode number,
@@ -19,9 +17,6 @@ pub const ATTRIBUTES: u8 = 62;
 pub const EXTENDED: u8 = 63;
 /// Pages that those who share a file have added to it; held over reads of nodes.
 pub const ADDED: u8 = 64;
-/// One bucket of a directory that tasks share; several in ascending (nid, index); held over reads
-/// of nodes.
-pub const BUCKET: u8 = 65;
 /// A core's list of inodes with dirty pages.
 pub const DIRTY_LIST: u8 = 70;
 /// A core's list of inodes with pages.
@@ -32,23 +27,7 @@ pub const ORPHANS: u8 = 74;
 pub const INODE_POOL: u8 = 76;
 /// One shard of the inode cache.
 pub const INODE_SHARD: u8 = 80;
-/// One shard of the node cache.
-pub const NODE_SHARD: u8 = 90;
-/// One granule; several in ascending (nid, index).
-pub const GRANULE: u8 = 100;
-/// One NAT pair in memory.
-pub const NAT_PAIR: u8 = 110;
-/// One allocation partition.
-pub const PARTITION: u8 = 120;
-/// One segment's bitmaps and summary.
-pub const SEGMENT: u8 = 130;
-/// A core's list of dirty nodes; pushed to while granule locks are held.
-pub const DIRTY_NODES: u8 = 105;
-/// A partition's free nids.
-pub const NID_POOL: u8 = 125;
-/// Blocks whose content is in a log only: some of them.
-pub const LOGGED: u8 = 135;
 /// State of the background thread; nothing else is taken under it.
 pub const FLUSHER: u8 = 149;
-/// A core's stack of unused page frames and its buffer for write-back; a leaf.
-pub const FRAMES: u8 = 140;
+/// A core's buffer for write-back; a leaf.
+pub const SCRATCH: u8 = 140;

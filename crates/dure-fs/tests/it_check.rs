@@ -8,7 +8,7 @@ use dure_block::crash::{CrashImages, Selection};
 use dure_block::ram::RamDevice;
 use dure_block::record::RecordDevice;
 use dure_block::{Device, share};
-use dure_fs::check::{CheckOptions, Data, IssueKind, Report, check};
+use dure_check::{CheckOptions, Data, IssueKind, Report, check};
 use dure_fs::{Background, FileSystem, FormatOptions, MountOptions};
 use dure_sync::Arc;
 use workload::{Random, step};

@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use dure_block::fault::{Fault, FaultDevice, Rule, When};
 use dure_block::ram::{Image, RamDevice};
 use dure_block::{Op, OsError, share};
-use dure_fs::check::{CheckOptions, IssueKind, check};
+use dure_check::{CheckOptions, IssueKind, check};
 use dure_fs::{
     AllocateMode, Background, Error, FileKind, FileSystem, FormatOptions, InodeRef, MountOptions,
     NewInode, ReadMode, RenameMode, SetAttributes, Stamp, XattrMode,
@@ -44,7 +44,7 @@ fn mounted(device: Arc<dyn dure_block::Device>, policies: &str) -> Result<FileSy
         assert_eq!(options.set_policy(key, value), Ok(true), "{policy}");
     }
     // One journal: what survives is a prefix of the calls.
-    options.volume_rules.core = Some(Arc::new(AtomicUsize::new(0)));
+    options.volume_rules.store.core = Some(Arc::new(AtomicUsize::new(0)));
     FileSystem::open(device, options)
 }
 

@@ -10,7 +10,7 @@ mod rle;
 
 use dure_block::ram::{Image, RamDevice};
 use dure_block::{Device, share};
-use dure_fs::check::{CheckOptions, Data, IssueKind, check};
+use dure_check::{CheckOptions, Data, IssueKind, check};
 use dure_fs::{
     AllocateMode, Background, FileKind, FileSystem, FormatOptions, MountOptions, NewInode,
     ReadMode, SetAttributes, Stamp, XattrMode,

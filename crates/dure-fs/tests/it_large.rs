@@ -3,7 +3,7 @@
 
 use dure_block::ram::RamDevice;
 use dure_block::{Device, DeviceInfo, Io, Op, Result, share};
-use dure_fs::check::{CheckOptions, check};
+use dure_check::{CheckOptions, check};
 use dure_fs::{
     Background, FileSystem, FormatOptions, MountOptions, NewInode, ReadMode, Stamp, SyncScope,
 };

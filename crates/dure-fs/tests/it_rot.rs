@@ -4,7 +4,7 @@
 
 use dure_block::ram::{Image, RamDevice, SharedBlock};
 use dure_block::{BLOCK_BYTES, Device, Lba, share};
-use dure_fs::check::{CheckOptions, Repair, check};
+use dure_check::{CheckOptions, Repair, check};
 use dure_fs::{
     Background, Error, FileSystem, FormatOptions, Layout, MountOptions, NewInode, ReadMode, Stamp,
     SyncScope,

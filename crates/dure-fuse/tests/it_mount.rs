@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use dure_block::ram::RamDevice;
 use dure_block::{Device, DeviceInfo, Io, share};
-use dure_fs::check::{CheckOptions, check};
+use dure_check::{CheckOptions, check};
 use dure_fs::{FileSystem, FormatOptions, MountOptions};
 use dure_fuse::mount::{Lazy, MountError};
 use dure_fuse::{MountSettings, Session, unmount};

@@ -105,7 +105,7 @@ fn closure_off() {
 #[test]
 fn read_marks_off() {
     must_notice(&cores::directory_loop(), Tear::None, |options| {
-        options.mount.volume_rules.read_marks = false;
+        options.mount.volume_rules.store.read_marks = false;
     });
 }
 
@@ -168,21 +168,21 @@ fn epoch_off() {
 #[test]
 fn header_before_tables() {
     must_notice(&of_one_operation("checkpoint", 40), Tear::None, |options| {
-        options.mount.volume_rules.tables_before_header = false;
+        options.mount.volume_rules.store.tables_before_header = false;
     });
 }
 
 #[test]
 fn tails_before_header() {
     must_notice(&of_one_operation("checkpoint", 40), Tear::None, |options| {
-        options.mount.volume_rules.header_before_tails = false;
+        options.mount.volume_rules.store.header_before_tails = false;
     });
 }
 
 #[test]
 fn reuse_before_valid() {
     must_notice(&workload::full_volume(), Tear::None, |options| {
-        options.mount.volume_rules.reuse_after_valid = false;
+        options.mount.volume_rules.store.reuse_after_valid = false;
     });
 }
 
@@ -192,7 +192,7 @@ fn data_check_off() {
         &of_one_operation("write /A/foo", 20),
         Tear::None,
         |options| {
-            options.mount.volume_rules.data_check = false;
+            options.mount.volume_rules.store.data_check = false;
         },
     );
 }
@@ -204,7 +204,7 @@ fn data_written_after_its_slots_are_logged() {
         Tear::None,
         |options| {
             options.mount.volume_rules.data_before_log = false;
-            options.mount.volume_rules.data_check = false;
+            options.mount.volume_rules.store.data_check = false;
         },
     );
 }

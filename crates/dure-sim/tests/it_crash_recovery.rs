@@ -9,7 +9,7 @@ use dure_block::crash::{Selection, Tear};
 use dure_block::overlay::OverlayRam;
 use dure_block::ram::{Image, RamDevice};
 use dure_block::share;
-use dure_fs::check::{CheckOptions, check};
+use dure_check::{CheckOptions, check};
 use dure_fs::{FileSystem, FormatOptions, MountOptions, NewInode, Stamp, SyncScope};
 use dure_sim::crash::{
     Base, Call, Counts, CrashFrom, CrashSteps, Options, Recording, Step, Tree, Workload, cores,
@@ -133,7 +133,7 @@ fn large_crash() -> Arc<Image> {
     FileSystem::format(shared.clone(), &format).expect("it has room");
     let core = Arc::new(AtomicUsize::new(0));
     let mut mount = mount_options();
-    mount.volume_rules.core = Some(Arc::clone(&core));
+    mount.volume_rules.store.core = Some(Arc::clone(&core));
     let fs = FileSystem::open(shared, mount).expect("a new volume");
     let root = fs.root().expect("the root");
     let new = NewInode {

@@ -407,7 +407,11 @@ fn append_together(policy: &'static str, rule: RangeRule, fill: u64, seed: u64) 
         all.sort();
         let full = all.len() < 24;
         let room = fs.statistics();
-        assert_eq!(full, fill > 0, "there is room exactly if nothing fills it: {room:?}");
+        assert_eq!(
+            full,
+            fill > 0,
+            "there is room exactly if nothing fills it: {room:?}"
+        );
         assert_eq!(
             records(&read_all(&fs)),
             all,

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use dure_bench::say;
-use dure_fs::check::{CheckOptions, Data, Progress, Repair, Report, Severity, check};
+use dure_check::{CheckOptions, Data, Progress, Repair, Report, Severity, check};
 use dure_fs::{FileSystem, MountOptions, Recover, VolumeInfo};
 
 use crate::args::Check;

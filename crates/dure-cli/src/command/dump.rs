@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use dure_bench::print;
-use dure_fs::dump::{What, dump};
+use dure_check::dump::{What, dump};
 use dure_fs::units::{BlockNo, Ino, JournalId, Nid, SegNo};
 
 use crate::args::{Dump, Structure};

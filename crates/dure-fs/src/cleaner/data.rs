@@ -1,20 +1,20 @@
 //! Moving file data: read, verify, write elsewhere, change the slots.
 
 use dure_block::{BlockBuf, Lba, WriteFlags};
+use dure_store::alloc::Temperature;
+use dure_store::error::{Error, Result};
+use dure_store::format::inode::{BODY_BYTES, InodeRecord};
+use dure_store::format::node::NodeKind;
+use dure_store::format::slot::{SLOT_BYTES, Slot};
+use dure_store::node::{Node, NodeRef};
+use dure_store::op::{Op, OpKind, SlotRef};
+use dure_store::space::OpClass;
+use dure_store::units::{BLOCK_BYTES, BlockNo, Ino, Nid, Run, to_usize};
 use dure_sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{CleanReport, Owned};
-use crate::alloc::Temperature;
-use crate::error::{Error, Result};
-use crate::format::inode::{BODY_BYTES, InodeRecord};
-use crate::format::node::NodeKind;
-use crate::format::slot::{SLOT_BYTES, Slot};
 use crate::inode::Inode;
-use crate::node::{Node, NodeRef};
-use crate::op::{Op, OpKind, SlotRef};
-use crate::space::OpClass;
-use crate::units::{BLOCK_BYTES, BlockNo, Ino, Nid, Run, to_usize};
 use crate::volume::{FlushRule, Volume};
 
 /// A page on the move.
@@ -46,7 +46,7 @@ pub(super) struct Granule<'i> {
 impl Volume {
     /// Moves blocks that slots own, granule by granule.
     pub(super) fn move_slots(&self, mut owned: Vec<Owned>, report: &mut CleanReport) -> Result<()> {
-        let place = |owner: &crate::format::summary::SummaryEntry| {
+        let place = |owner: &dure_store::format::summary::SummaryEntry| {
             (owner.nid.get(), owner.granule, owner.slot)
         };
         owned.sort_unstable_by_key(|(_, owner)| place(owner));
@@ -61,7 +61,7 @@ impl Volume {
     fn move_granule(&self, group: &[Owned], report: &mut CleanReport) -> Result<()> {
         let nid = Nid(group[0].1.nid.get());
         let index = group[0].1.granule;
-        let count = crate::units::to_u64(group.len());
+        let count = dure_store::units::to_u64(group.len());
         let owner = self
             .node_if_alive(nid)?
             .and_then(|node| owner_of(&node, index));
@@ -86,7 +86,7 @@ impl Volume {
         };
         let granule = Granule { inode, node, index };
         let moves = granule.moves(group);
-        report.disowned += count - crate::units::to_u64(moves.len());
+        report.disowned += count - dure_store::units::to_u64(moves.len());
         self.move_pages(&granule, moves, report)
     }
 
@@ -101,10 +101,10 @@ impl Volume {
         let mut data = BlockBuf::zeroed(moves.len().max(1));
         let before = moves.len();
         self.read_good(&mut moves, data.as_mut_slice());
-        report.bad += crate::units::to_u64(before - moves.len());
+        report.bad += dure_store::units::to_u64(before - moves.len());
         let wanted = moves.len();
         let homes = self.find_homes(&mut moves);
-        report.homeless += crate::units::to_u64(wanted - moves.len());
+        report.homeless += dure_store::units::to_u64(wanted - moves.len());
         if moves.is_empty() {
             return Ok(());
         }
@@ -114,10 +114,10 @@ impl Volume {
             .and_then(|()| self.op(OpKind::Clean, OpClass::Delete, 2))
             .map(|op| self.log_moves(op, granule, &moves));
         match moved {
-            Ok(Moved::Yes) => report.data += crate::units::to_u64(moves.len()),
+            Ok(Moved::Yes) => report.data += dure_store::units::to_u64(moves.len()),
             Ok(Moved::Changed) => {
                 self.abandon(&homes);
-                report.busy += crate::units::to_u64(moves.len());
+                report.busy += dure_store::units::to_u64(moves.len());
             }
             Err(_) => self.abandon(&homes),
         }

@@ -1,9 +1,10 @@
 //! Moving node images: the checkpoint does it.
 
-use crate::error::Result;
-use crate::node::NodeRef;
-use crate::space::OpClass;
-use crate::units::{BlockNo, Nid};
+use dure_store::error::Result;
+use dure_store::node::NodeRef;
+use dure_store::space::OpClass;
+use dure_store::units::{BlockNo, Nid};
+
 use crate::volume::Volume;
 
 use super::CleanReport;

@@ -22,11 +22,12 @@ mod replace;
 #[cfg(test)]
 mod tests;
 
-use crate::error::Result;
-use crate::format::summary::{OWNER_NODE, OWNER_SLOT, SummaryEntry};
-use crate::node::NodeRef;
-use crate::space::{SpaceStatistics, VictimPolicy};
-use crate::units::{BlockNo, Nid, SegNo};
+use dure_store::error::Result;
+use dure_store::format::summary::{OWNER_NODE, OWNER_SLOT, SummaryEntry};
+use dure_store::node::NodeRef;
+use dure_store::space::{SpaceStatistics, VictimPolicy};
+use dure_store::units::{BlockNo, Nid, SegNo};
+
 use crate::volume::Volume;
 
 /// Segments cleaned between two checkpoints.
@@ -81,7 +82,7 @@ impl Volume {
             if report.segments >= wanted {
                 break;
             }
-            let missing = crate::units::to_usize(u64::from(wanted - report.segments));
+            let missing = dure_store::units::to_usize(u64::from(wanted - report.segments));
             let count = missing.clamp(1, VICTIMS_PER_ROUND);
             let policy = self.cleaning_policy(&statistics);
             let mut victims = self.space.victims(count + tried.len(), policy);

@@ -1,7 +1,7 @@
 //! Another block for data that cannot be written to its own.
 //!
 //! **Problem.** Data that is in a log only goes to its block at a checkpoint, before the log's tail
-//! passes it ([`crate::logged`]). The block may refuse. **Structure.** As the cleaner moves a page:
+//! passes it ([`dure_store::logged`]). The block may refuse. **Structure.** As the cleaner moves a page:
 //! its content is written elsewhere, and an operation makes its slot name the new block.
 //! **Invariants.** The checkpoint commits that operation before its tail passes the log's copy. It
 //! may wait neither for another checkpoint nor for a write-back lock, which its own caller may
@@ -10,49 +10,29 @@
 //! is in the log still.
 
 use dure_block::{Lba, WriteFlags};
+use dure_store::alloc::Temperature;
+use dure_store::error::{Error, Result};
+use dure_store::format::summary::{OWNER_SLOT, SummaryEntry};
+use dure_store::op::OpKind;
+use dure_store::space::OpClass;
+use dure_store::units::{BLOCK_BYTES, BlockNo, Nid, Run};
 use dure_sync::CoreId;
 
 use super::data::{Granule, Moved, owner_of};
-use crate::alloc::Temperature;
-use crate::error::{Error, Result};
-use crate::format::summary::{OWNER_SLOT, SummaryEntry};
-use crate::logged::Unplaced;
-use crate::op::OpKind;
-use crate::space::OpClass;
-use crate::units::{BLOCK_BYTES, BlockNo, Nid, Run};
 use crate::volume::{FlushRule, Volume};
 
 /// Blocks that are tried for one page.
 const TRIES_MAX: u32 = 4;
 
 impl Volume {
-    /// Finds other blocks for what the checkpoint could not write, and makes that durable; false
-    /// when no slot had to change. The caller holds the checkpoint lock and no inode.
+    /// Finds another block for what the checkpoint could not write to `block`, and makes its slot
+    /// name it; false when no slot had to change. A block that no slot names needs no other: it was freed by an
+    /// operation that has joined, or will be named by one that joins behind the checkpoint's cut.
+    /// The caller holds the checkpoint lock and no inode.
     ///
     /// # Errors
-    /// The first block's error when one of them finds no other; what a commit reports. The volume
-    /// must stop then; the data stays readable.
-    pub(crate) fn replace_logged(&self, core: CoreId, unplaced: Unplaced) -> Result<bool> {
-        let mut any = false;
-        let mut replace = |block: &BlockNo| {
-            any |= self.replace_block(core, *block)?;
-            Ok(())
-        };
-        let replaced = unplaced.blocks.iter().try_for_each(&mut replace);
-        // Crash scenario without this: the tail passes the log's copy, and the slot that the medium
-        // has names a block that was never written. Also when others have changed the slots.
-        let replaced = replaced.and_then(|()| self.commit_for_checkpoint());
-        self.logged.end_unplaced(core, &self.space, &unplaced);
-        match replaced {
-            Ok(()) => Ok(any),
-            Err(Error::NoSpace { .. }) => Err(unplaced.error),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// The same for one block. A block that no slot names needs no other: it was freed by an
-    /// operation that has joined, or will be named by one that joins behind the checkpoint's cut.
-    fn replace_block(&self, core: CoreId, block: BlockNo) -> Result<bool> {
+    /// The last block's error when none takes the page; errors of reading the owner.
+    pub(crate) fn replace_block(&self, core: CoreId, block: BlockNo) -> Result<bool> {
         let owner = self.space.owner(block)?;
         let nid = Nid(owner.nid.get());
         if owner.kind != OWNER_SLOT {

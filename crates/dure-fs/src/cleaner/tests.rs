@@ -2,19 +2,19 @@ use dure_block::crash::{CrashImages, Selection, Tear};
 use dure_block::ram::RamDevice;
 use dure_block::record::RecordDevice;
 use dure_block::{Device, share};
+use dure_check::{CheckOptions, Data, check};
+use dure_store::format::node::NodeKind;
+use dure_store::layout::FormatOptions;
+use dure_store::op::OpKind;
+use dure_store::space::OpClass;
+use dure_store::units::{BLOCK_BYTES, BLOCK_BYTES_U64};
 use dure_sync::Arc;
 use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use dure_sync::thread;
 
 use super::*;
-use crate::check::{CheckOptions, Data, check};
 use crate::file::{ReadMode, Stamp};
-use crate::format::node::NodeKind;
 use crate::inode::{InodeRef, NewInode};
-use crate::layout::FormatOptions;
-use crate::op::OpKind;
-use crate::space::OpClass;
-use crate::units::{BLOCK_BYTES, BLOCK_BYTES_U64};
 use crate::volume::{Background, FileSystem, MountOptions};
 
 const BLOCKS: u64 = 6144;
@@ -64,7 +64,7 @@ fn lookup(fs: &FileSystem, number: usize) -> InodeRef {
 
 /// What page `page` of file `number` holds after `round` changes.
 fn content(number: usize, page: u64, round: u64) -> Vec<u8> {
-    let seed = crate::units::to_u64(number) << 40 | page << 16 | round;
+    let seed = dure_store::units::to_u64(number) << 40 | page << 16 | round;
     let word = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
     word.iter().copied().cycle().take(BLOCK_BYTES).collect()
 }
@@ -126,7 +126,7 @@ fn free_segments_appear_and_data_stays() {
     let total = fs.0.space.statistics().total;
     // Nine tenths full, then every other file goes.
     let files = 60;
-    let pages = total * 9 / 10 / crate::units::to_u64(files);
+    let pages = total * 9 / 10 / dure_store::units::to_u64(files);
     interleave(&fs, files, pages);
     let full = fs.0.space.statistics();
     assert!(full.free < full.total * 15 / 100, "{full:?}");
@@ -312,12 +312,12 @@ fn writers_go_on_while_segments_are_cleaned() {
             round += 1;
             assert!(round < 60_000, "there are holes to fill");
             let draw = round.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
-            let number = crate::units::to_usize(draw) % files;
+            let number = dure_store::units::to_usize(draw) % files;
             let page = draw >> 16 & 0xffff;
             let page = page % pages;
             let file = lookup(fs, number);
             write(fs, &file, number, page, round);
-            all[number][crate::units::to_usize(page)] = round;
+            all[number][dure_store::units::to_usize(page)] = round;
             if round.is_multiple_of(8) {
                 fs.0.write_back(file.inode()).unwrap();
                 verify(fs, number, &all[number]);

@@ -5,21 +5,20 @@
 //! holds no entries. A removed entry becomes a hole whose old name stays in place, so that a
 //! removal logs a few bytes only.
 
+use dure_store::format::bucket::{
+    BucketHeader, ENTRY_BYTES, ENTRY_HEADER_BYTES, EntryHeader, HEADER_BYTES, NAME_MAX, ORDINALS,
+};
+use dure_store::format::inode::Time;
+use dure_store::format::name::check_name;
+use dure_store::format::node::NodeKind;
+use dure_store::format::trie;
+use dure_store::units::Ino;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::hash;
 use super::stamp::{self, Stamps};
-use crate::format::bucket::{
-    BucketHeader, ENTRY_BYTES, ENTRY_HEADER_BYTES, EntryHeader, HEADER_BYTES, NAME_MAX, ORDINALS,
-};
-use crate::format::inode::Time;
-use crate::format::node::NodeKind;
-use crate::namespace::check_name;
-use crate::units::Ino;
 
-/// `st_mode >> 12` of a directory.
-pub(crate) const KIND_DIRECTORY: u8 = 4;
+pub(crate) use dure_store::format::bucket::KIND_DIRECTORY;
 /// Bytes of a bucket.
 pub(crate) const BUCKET_BYTES: usize = NodeKind::Bucket.payload();
 const _: () = assert!(BUCKET_BYTES == HEADER_BYTES + ENTRY_BYTES);
@@ -270,7 +269,7 @@ pub(crate) fn free_ordinal(payload: &[u8], seed: u64, wanted: u64) -> Result<Opt
     let mut taken = 0_u16;
     for entry in entries(payload)? {
         let entry = entry?;
-        if hash::same_group(hash::name_hash(seed, entry.name), wanted) {
+        if trie::same_group(trie::name_hash(seed, entry.name), wanted) {
             taken |= 1 << entry.ordinal;
         }
     }
@@ -317,7 +316,7 @@ pub(crate) fn split(
             name,
             ..
         } = entry?;
-        let slot = hash::slot(hash::name_hash(seed, name), level);
+        let slot = trie::slot(trie::name_hash(seed, name), level);
         let new = NewEntry {
             ino,
             kind,

@@ -10,11 +10,11 @@
 //! over nobody gets the answer from before. Names of more than [`NAME_BYTES`] bytes are not kept.
 //! **On a crash** the table is gone.
 
+use dure_store::units::{Ino, to_usize};
 use dure_sync::VersionedTable;
 
 use crate::inode::InodeState;
 use crate::namespace::InodeId;
-use crate::units::{Ino, to_usize};
 
 const WORDS: usize = 15;
 const WAYS: usize = 4;
@@ -73,7 +73,7 @@ impl KnownNames {
         let found = self.0.find(place(directory.ino(), name_hash), |record| {
             let same_directory =
                 record.get(1) == directory.ino().0 && record.get(2) == directory.life();
-            let same_len = record.get(5) == crate::units::to_u64(name.len());
+            let same_len = record.get(5) == dure_store::units::to_u64(name.len());
             let same = same_directory
                 && same_len
                 && (0..used).all(|n| record.get(FIRST_NAME_WORD + n) == words[n]);
@@ -108,7 +108,7 @@ impl KnownNames {
             (record[3], record[4]) = (id.ino().0, id.life());
             assert!(![ABSENT, UNKNOWN].contains(&record[3]), "no inode number");
         }
-        record[5] = crate::units::to_u64(name.len());
+        record[5] = dure_store::units::to_u64(name.len());
         record[FIRST_NAME_WORD..].copy_from_slice(&words);
         self.0.insert(&record);
     }

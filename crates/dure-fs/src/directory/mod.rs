@@ -19,25 +19,24 @@
 //! because one handle writes them.
 
 pub(crate) mod bucket;
-pub(crate) mod hash;
 pub(crate) mod known;
 pub(crate) mod read;
 pub(crate) mod shared;
 pub(crate) mod stamp;
 pub(crate) mod tree;
 
+use dure_store::error::{Error, Result};
+use dure_store::format::bucket::LEVELS_MAX;
+use dure_store::format::inode::Time;
+use dure_store::format::node::NodeKind;
+use dure_store::node::NodeRef;
+use dure_store::units::{GranuleId, Ino, JournalId, Mark, Nid, to_usize};
 use dure_sync::OnceLock;
 
 use self::shared::{SharedChanges, Shortcuts};
 use self::stamp::{Fold, Stamps};
-use crate::error::{Error, Result};
-use crate::format::bucket::LEVELS_MAX;
-use crate::format::inode::Time;
-use crate::format::node::NodeKind;
 use crate::inode::{Access, Inode, InodeState, LockedInodes};
 use crate::namespace::LINKS_MAX;
-use crate::node::NodeRef;
-use crate::units::{GranuleId, Ino, JournalId, Mark, Nid, to_usize};
 use crate::volume::{DirectoryRule, Volume};
 
 /// What a directory keeps in memory. Owner: [inode.state].

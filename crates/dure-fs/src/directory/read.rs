@@ -1,17 +1,18 @@
 //! Reading a directory: lookup of a name, and the walk of readdir.
 
+use dure_store::error::Result;
+use dure_store::format::bucket::{HEADER_BYTES, LEVELS_MAX};
+use dure_store::format::name::FileKind;
+use dure_store::format::node::NodeKind;
+use dure_store::format::trie;
+use dure_store::node::{NodeRef, NodeRole};
+use dure_store::ranks::BUCKET;
+use dure_store::units::{GranuleId, Ino, Nid};
 use dure_sync::MutexGuard;
 
 use super::bucket::{self, Entry};
-use super::{corrupt, corrupt_listing, hash, too_deep};
-use crate::error::Result;
-use crate::format::bucket::{HEADER_BYTES, LEVELS_MAX};
-use crate::format::node::NodeKind;
+use super::{corrupt, corrupt_listing, too_deep};
 use crate::inode::InodeState;
-use crate::namespace::FileKind;
-use crate::node::{NodeRef, NodeRole};
-use crate::ranks::BUCKET;
-use crate::units::{GranuleId, Ino, Nid};
 use crate::volume::Volume;
 
 /// What a name leads to.
@@ -116,7 +117,7 @@ impl Listing {
         let first = self.entries.len();
         for entry in bucket::entries(payload)? {
             let entry = entry?;
-            let own = hash::cookie(hash::name_hash(seed, entry.name), entry.ordinal);
+            let own = trie::cookie(trie::name_hash(seed, entry.name), entry.ordinal);
             if own > cookie {
                 self.push(&entry, own)?;
             }
@@ -134,7 +135,7 @@ impl Listing {
     ) -> std::result::Result<(), bucket::Malformed> {
         for entry in bucket::entries(payload)? {
             let entry = entry?;
-            if from.is_none_or(|from| hash::name_hash(seed, entry.name) >= from) {
+            if from.is_none_or(|from| trie::name_hash(seed, entry.name) >= from) {
                 self.push(&entry, 0)?;
             }
         }
@@ -235,7 +236,7 @@ impl Volume {
 
     /// The hash of a name.
     pub(crate) fn hash_of(&self, name: &[u8]) -> u64 {
-        hash::name_hash(self.layout.hash_seed, name)
+        trie::name_hash(self.layout.hash_seed, name)
     }
 
     /// Adds the entries wanted of the node that holds the hash `from`, from there on up to a bucket
@@ -255,7 +256,7 @@ impl Volume {
         let first = self.with_bucket(directory, from, |place, payload| {
             let (nid, index, level) = place;
             // Where the bucket begins before `from`, the entries there have been listed.
-            let rest_of = (!hash::begins_bucket(from, level)).then_some(from);
+            let rest_of = (!trie::begins_bucket(from, level)).then_some(from);
             let added = listing.add(payload, seed, wanted, rest_of);
             added.map_err(|error| corrupt(nid, index, error))?;
             Ok(place)
@@ -264,7 +265,7 @@ impl Volume {
             return Ok(None);
         };
         let node = self.node(nid, NodeKind::Bucket.of(directory.record.number()))?;
-        let mut next = hash::bucket_end(from, level);
+        let mut next = trie::bucket_end(from, level);
         for index in first + 1..node.granule_count() {
             let granule = node.read(index);
             if bucket::header(granule.payload()).child.get() != 0 {
@@ -272,7 +273,7 @@ impl Volume {
             }
             let added = listing.add(granule.payload(), seed, wanted, None);
             added.map_err(|error| corrupt(nid, index, error))?;
-            next = next.and_then(|next| hash::bucket_end(next, level));
+            next = next.and_then(|next| trie::bucket_end(next, level));
         }
         Ok(next)
     }
@@ -294,7 +295,7 @@ impl Volume {
             return Ok(None);
         }
         for level in first..LEVELS_MAX {
-            let index = hash::slot(hash, level);
+            let index = trie::slot(hash, level);
             let node = self.node(nid, NodeKind::Bucket.of(directory.record.number()))?;
             let granule = node.read(index);
             let child = Nid(bucket::header(granule.payload()).child.get());

@@ -14,14 +14,14 @@
 //! shared: nodes go only while somebody has it alone, and he takes the shortcuts to them back. **On
 //! a crash** nothing here is needed: buckets have their stamps and counts.
 
+use dure_store::format::inode::Time;
+use dure_store::units::{Mark, Nid, to_usize};
 use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::{CoreId, OnceLock, PerCore};
 
 use super::Change;
-use crate::format::inode::Time;
 use crate::inode::ShownChange;
 use crate::inode::access_time::{nanos, time};
-use crate::units::{Mark, Nid, to_usize};
 
 /// Changes of entries by those who shared the directory.
 #[derive(Debug, Default)]
@@ -192,8 +192,9 @@ impl Shortcuts {
 
 #[cfg(test)]
 mod tests {
+    use dure_store::units::JournalId;
+
     use super::*;
-    use crate::units::JournalId;
 
     fn at(secs: i64) -> Time {
         Time {

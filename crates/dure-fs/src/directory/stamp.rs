@@ -4,8 +4,8 @@
 //! mtime is the latest of the inode's and of all stamps whose set number is the inode's. Setting a
 //! time explicitly raises the inode's set number, so that older stamps stop to count.
 
-use crate::format::bucket::BucketHeader;
-use crate::format::inode::Time;
+use dure_store::format::bucket::BucketHeader;
+use dure_store::format::inode::Time;
 
 /// Order of times.
 fn order(time: Time) -> (i64, u32) {

@@ -5,21 +5,22 @@
 //! trace. Who has the directory alone finds the whole path to a name; who shares it, only the
 //! bucket, which he has locked ([`LockedBuckets`]), and may not free nodes.
 
+use dure_store::error::{Error, Result};
+use dure_store::format::bucket::{HEADER_BYTES, LEVELS_MAX};
+use dure_store::format::inode::Time;
+use dure_store::format::node::NodeKind;
+use dure_store::format::trie;
+use dure_store::node::NodeRef;
+use dure_store::op::Op;
+use dure_store::ranks::BUCKET;
+use dure_store::units::{Ino, Nid};
 use dure_sync::MutexGuard;
 
 use super::bucket::{self, Entry, Inserted, NewEntry};
 use super::read::{Found, Leaf};
-use super::{corrupt, hash, too_deep};
-use crate::error::{Error, Result};
-use crate::format::bucket::{HEADER_BYTES, LEVELS_MAX};
-use crate::format::inode::Time;
-use crate::format::node::NodeKind;
+use super::{corrupt, too_deep};
 use crate::inode::{Access, Inode, InodeState, LockedInodes};
 use crate::namespace::Attempt;
-use crate::node::NodeRef;
-use crate::op::Op;
-use crate::ranks::BUCKET;
-use crate::units::{Ino, Nid};
 use crate::volume::Volume;
 
 /// The directory side of one operation.
@@ -201,7 +202,7 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
         };
         let mut node = root.clone();
         for level in 0..LEVELS_MAX {
-            let index = hash::slot(hash, level);
+            let index = trie::slot(hash, level);
             let (child, entry) = self
                 .op
                 .view(&node, index, |payload| {
@@ -265,7 +266,7 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
                 level = 1;
                 Place {
                     node,
-                    index: hash::slot(hash, 0),
+                    index: trie::slot(hash, 0),
                 }
             }
         };
@@ -317,7 +318,7 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
         }
         Ok(Place {
             node: child,
-            index: hash::slot(hash, level),
+            index: trie::slot(hash, level),
         })
     }
 
@@ -463,7 +464,7 @@ fn entry_of(
 }
 
 /// An entry to be: an inode and its kind.
-pub(crate) fn target(ino: Ino, kind: crate::namespace::FileKind) -> Found {
+pub(crate) fn target(ino: Ino, kind: dure_store::format::name::FileKind) -> Found {
     Found {
         ino,
         kind: kind.code(),

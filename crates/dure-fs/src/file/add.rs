@@ -11,6 +11,9 @@
 //! truncate, an error) is done with the inode alone. **On a crash** as with every write: pages that
 //! were not written back are lost.
 
+use dure_store::error::Result;
+use dure_store::frames::{Fill, Frame};
+use dure_store::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_u64, to_usize};
 use dure_sync::Arc;
 use dure_sync::range_lock::ByteRange;
 use smallvec::SmallVec;
@@ -19,14 +22,11 @@ use super::added::{Added, AddedPages};
 use super::cache::{Grant, Want};
 use super::map::room::{extend, leaves};
 use super::map::{FILE_BYTES_MAX, MapReader, NodePlaces};
-use super::page::{Fill, Frame};
 use super::ranges::Range;
 use super::read::split;
 use super::state::Stamp;
 use super::write::{Place, Readers, Source, pages_of};
-use crate::error::Result;
 use crate::inode::{Inode, InodeState};
-use crate::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_u64, to_usize};
 use crate::volume::{RangeRule, Volume};
 
 /// Pages that wait beside the state at most: to move them into it must not keep others out for

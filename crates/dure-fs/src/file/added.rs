@@ -26,6 +26,7 @@
 
 use std::ops::Range;
 
+use dure_store::units::to_usize;
 use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use dure_sync::{CachePadded, RwLockWriteGuard, SpreadLock, SpreadReadGuard};
 
@@ -34,7 +35,6 @@ use super::page::PageStore;
 use super::state::FileState;
 use crate::inode::{Inode, InodeState};
 use crate::ranks::ADDED;
-use crate::units::to_usize;
 
 /// Words that say where pages may be: neighbours are in different ones.
 const PLACES: u64 = 8;

@@ -16,6 +16,11 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use dure_store::error::{Error, Result};
+use dure_store::format::slot::Slot;
+use dure_store::op::OpKind;
+use dure_store::space::OpClass;
+use dure_store::units::{BLOCK_BYTES_U64, BlockNo, to_u64, to_usize};
 use dure_sync::{Arc, CoreId};
 
 use super::map::path::granule_rest;
@@ -26,12 +31,7 @@ use super::read::split;
 use super::state::Stamp;
 use super::write::Source;
 use super::writeback::{Extent, Way, pages_up_to};
-use crate::error::{Error, Result};
-use crate::format::slot::Slot;
 use crate::inode::{Inode, InodeRef};
-use crate::op::OpKind;
-use crate::space::OpClass;
-use crate::units::{BLOCK_BYTES_U64, BlockNo, to_u64, to_usize};
 use crate::volume::{FileSystem, Volume};
 
 /// Slots one operation fills.

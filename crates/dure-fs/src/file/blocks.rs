@@ -10,14 +10,14 @@
 //! retried at the same place. **On a crash** blocks that no slot names are free.
 
 use dure_block::{Lba, WriteFlags};
+use dure_store::alloc::Temperature;
+use dure_store::error::{Error, Result};
+use dure_store::format::slot::Slot;
+use dure_store::space::OpClass;
+use dure_store::units::{BLOCK_BYTES, BlockNo, Run, to_u64, to_usize};
 use dure_sync::CoreId;
 
 use super::run::contiguous;
-use crate::alloc::Temperature;
-use crate::error::{Error, Result};
-use crate::format::slot::Slot;
-use crate::space::OpClass;
-use crate::units::{BLOCK_BYTES, BlockNo, Run, to_u64, to_usize};
 use crate::volume::Volume;
 
 /// Blocks that are tried for one page.
@@ -101,18 +101,6 @@ impl Volume {
             "wanted {want} blocks, got {run:?}"
         );
         Ok(run)
-    }
-
-    /// Blocks for data, where the policies want them; see [`crate::space::Space::alloc_data`].
-    pub(crate) fn place_data(
-        &self,
-        core: CoreId,
-        temperature: Temperature,
-        want: u32,
-    ) -> Option<Run> {
-        let partition = self.options.alloc.partition(core);
-        let temperature = self.options.active_logs.place(temperature);
-        self.space.alloc_data(partition, temperature, want)
     }
 
     /// Frees the blocks of targets whose write-back failed; they keep their reserved blocks.

@@ -19,17 +19,18 @@ use std::ops::Range;
 use std::time::Duration;
 
 use dure_block::BlockBuf;
+use dure_store::error::{Error, Result};
+use dure_store::frames::{Fill, Frame, FramePool};
+use dure_store::space::OpClass;
+use dure_store::units::{BLOCK_BYTES_U64, nth_core, to_u64, to_usize};
 use dure_sync::{Arc, CoreId, Counter, Mutex, PerCore};
 
 use super::map::{NodePlaces, NodeRoom};
-use super::page::{CacheBudget, Fill, Frame, FramePool};
+use super::page::CacheBudget;
 use super::state::FileState;
 use super::writeback::BATCH_PAGES;
-use crate::error::{Error, Result};
 use crate::inode::Inode;
-use crate::ranks::{CACHED_LIST, DIRTY_LIST, FRAMES};
-use crate::space::OpClass;
-use crate::units::{BLOCK_BYTES_U64, to_u64, to_usize};
+use crate::ranks::{CACHED_LIST, DIRTY_LIST, SCRATCH};
 use crate::volume::Volume;
 
 /// Bytes of a page in memory: with its part of the chunk, its version where tasks share the file,
@@ -92,8 +93,8 @@ pub(crate) struct PageCache {
     cached: PerCore<Mutex<CACHED_LIST, InodeList>>,
     /// Inodes with something to write back. [DIRTY_LIST]
     dirty: PerCore<Mutex<DIRTY_LIST, InodeList>>,
-    /// Per core one buffer for private copies, unless one is in use. [FRAMES]
-    scratch: PerCore<Mutex<FRAMES, Option<BlockBuf>>>,
+    /// Per core one buffer for private copies, unless one is in use. [SCRATCH]
+    scratch: PerCore<Mutex<SCRATCH, Option<BlockBuf>>>,
     pub(crate) counters: PageCounters,
 }
 
@@ -449,9 +450,4 @@ impl Volume {
         blocks += file.spare_room();
         self.unreserve(core, blocks);
     }
-}
-
-/// The `n`-th core or list, counted around.
-pub(crate) fn nth_core(n: usize, count: usize) -> CoreId {
-    CoreId::new(u16::try_from(n % count).expect("cores are counted by 16 bits"))
 }

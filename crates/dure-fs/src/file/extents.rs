@@ -1,10 +1,11 @@
 //! How a file lies on the device.
 
+use dure_store::error::Result;
+use dure_store::units::BLOCK_BYTES_U64;
+
 use super::map::MapReader;
 use super::seek::STEP_PAGES;
-use crate::error::Result;
 use crate::inode::InodeRef;
-use crate::units::BLOCK_BYTES_U64;
 use crate::volume::FileSystem;
 
 /// The blocks of a file.

@@ -6,9 +6,8 @@
 //! **Invariants.** A mark stays until its handle is valid. Owner: [inode.state]. **On a crash**
 //! what was not valid is what was not promised.
 
+use dure_store::units::Mark;
 use smallvec::SmallVec;
-
-use crate::units::Mark;
 
 /// The marks of one inode that are not known to be valid: one per journal at most. Those of an
 /// inode that one core uses, and of a name it was given by another, are in place.
@@ -45,8 +44,9 @@ impl PendingMarks {
 
 #[cfg(test)]
 mod tests {
+    use dure_store::units::JournalId;
+
     use super::*;
-    use crate::units::JournalId;
 
     fn mark(journal: u16, number: u64) -> Mark {
         Mark::new(JournalId::new(journal).expect("small"), number)

@@ -51,19 +51,17 @@ pub use state::Stamp;
 pub use sync::SyncScope;
 
 pub(crate) use added::Added;
-pub(crate) use cache::{PAGE_BYTES, PageCache, nth_core};
+pub(crate) use cache::{PAGE_BYTES, PageCache};
 pub(crate) use marks::PendingMarks;
 pub(crate) use outline::Outline;
-pub(crate) use page::{Frame, FramePool};
 pub(crate) use ranges::Ranges;
 pub(crate) use state::FileState;
-pub(crate) use truncate::CUT_NODES;
 
+use dure_store::error::{Error, Result};
+use dure_store::format::name::FileKind;
 use dure_sync::Arc;
 
-use crate::error::{Error, Result};
 use crate::inode::{Inode, InodeRef};
-use crate::namespace::FileKind;
 
 /// The inode, if it is a regular file.
 fn regular(inode: &InodeRef) -> Result<&Arc<Inode>> {

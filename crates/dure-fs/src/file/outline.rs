@@ -15,11 +15,11 @@
 
 use std::ops::Range;
 
+use dure_store::units::BLOCK_BYTES_U64;
 use dure_sync::Version;
 use dure_sync::atomic::{AtomicU64, Ordering};
 
 use super::SeekTarget;
-use crate::units::BLOCK_BYTES_U64;
 
 /// What comes behind the data of a stretch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

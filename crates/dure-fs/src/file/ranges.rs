@@ -30,12 +30,12 @@
 //! made. So a call without a range excludes the others by having the inode alone. **On a crash**
 //! nothing remains.
 
+use dure_store::units::to_u64;
 use dure_sync::OnceLock;
 use dure_sync::range_lock::{ByteRange, Config, Policy, RangeGuard, RangeLock};
 
 use crate::inode::{Inode, InodeState};
 use crate::ranks::RANGE;
-use crate::units::to_u64;
 
 /// A range of a file, held by this task.
 pub(super) type Range<'i> = RangeGuard<'i, RANGE>;

@@ -15,17 +15,17 @@
 use std::ops::Range;
 
 use dure_block::{BlockBuf, Lba};
+use dure_store::error::{Error, Result};
+use dure_store::format::slot::Slot;
+use dure_store::frames::Fill;
+use dure_store::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_u64, to_usize};
 use dure_sync::{Arc, SpreadReadGuard};
 
 use super::added::Writers;
 use super::map::MapReader;
-use super::page::Fill;
 use super::run::contiguous;
-use crate::error::{Error, Result};
-use crate::format::slot::Slot;
 use crate::inode::{Inode, InodeRef, InodeState};
 use crate::ranks::INODE;
-use crate::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_u64, to_usize};
 use crate::volume::{FileSystem, RangeRule, Volume};
 
 /// Pages read ahead when a file is read in order.

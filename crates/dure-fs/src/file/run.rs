@@ -1,9 +1,9 @@
 //! Gathering neighbours: blocks of neighbouring slots become one run, pages with neighbouring
 //! blocks become one device request.
 
-use crate::format::slot::LEAF_GRANULE_SLOTS;
-use crate::op::SlotRef;
-use crate::units::{BlockNo, Run};
+use dure_store::format::slot::LEAF_GRANULE_SLOTS;
+use dure_store::op::SlotRef;
+use dure_store::units::{BlockNo, Run};
 
 /// Gathers (slot, block) pairs that come in ascending order into runs within one granule.
 #[derive(Debug, Default)]
@@ -55,10 +55,10 @@ pub(crate) fn contiguous(blocks: impl IntoIterator<Item = BlockNo>, count_max: u
 
 #[cfg(test)]
 mod tests {
+    use dure_store::units::Nid;
     use proptest::prelude::*;
 
     use super::*;
-    use crate::units::Nid;
 
     #[test]
     fn a_contiguous_prefix_ends_at_a_jump_or_a_hole() {

@@ -3,13 +3,14 @@
 //! Data is what a written slot names, and what is dirty in memory. Preallocated pages are holes
 //! until they are written. The end of the file is a hole.
 
+use dure_store::error::Result;
+use dure_store::units::BLOCK_BYTES_U64;
+
 use super::added::Added;
 use super::map::MapReader;
 use super::outline::{Behind, Stretch};
 use super::page::PageStore;
-use crate::error::Result;
 use crate::inode::{Inode, InodeRef, InodeState};
-use crate::units::BLOCK_BYTES_U64;
 use crate::volume::FileSystem;
 
 /// Pages looked at before the inode lock is released for a moment.

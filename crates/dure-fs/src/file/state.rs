@@ -1,5 +1,7 @@
 //! What an inode keeps in memory for its data.
 
+use dure_store::format::inode::{InodeRecord, Time};
+use dure_store::units::Mark;
 use dure_sync::CoreId;
 use dure_sync::atomic::{AtomicU64, Ordering};
 use zerocopy::little_endian::U64;
@@ -8,10 +10,8 @@ use super::map::NodeRoom;
 use super::marks::PendingMarks;
 use super::outline::Outline;
 use super::page::PageStore;
-use crate::format::inode::{InodeRecord, Time};
 use crate::inode::access_time::{nanos, time};
 use crate::inode::{OrphanPlace, ShownChange};
-use crate::units::Mark;
 
 /// Whether a write changes mtime and ctime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -248,7 +248,7 @@ impl FileState {
     /// copied, `next` is the first dirty page not among them. Below it everything is on the device,
     /// holes count.
     pub(super) fn loggable_size(record: &InodeRecord, size: u64, next: Option<u64>) -> U64 {
-        let filled = next.map_or(u64::MAX, |page| page * crate::units::BLOCK_BYTES_U64);
+        let filled = next.map_or(u64::MAX, |page| page * dure_store::units::BLOCK_BYTES_U64);
         U64::new(record.size.get().max(size.min(filled)))
     }
 

@@ -10,11 +10,12 @@
 //! operation joined. **On a crash** after fsync returned, all that was written before it began is
 //! there.
 
+use dure_store::error::Result;
+use dure_store::format::name::FileKind;
+use dure_store::units::Mark;
+
 use super::writeback::{Extent, Way};
-use crate::error::Result;
 use crate::inode::{Inode, InodeRef};
-use crate::namespace::FileKind;
-use crate::units::Mark;
 use crate::volume::{FileSystem, FsyncScope, Volume};
 
 /// What fsync makes durable.

@@ -12,26 +12,28 @@
 //! write-back mutex keeps the map from growing there. **On a crash** the intent is found and the
 //! rest is freed by the mount.
 
+use dure_store::checkpoint::IMAGES_MIN;
+use dure_store::error::{Error, Result};
+use dure_store::format::slot::Slot;
+use dure_store::frames::{Fill, Frame};
+use dure_store::op::OpKind;
+use dure_store::space::OpClass;
+use dure_store::units::BLOCK_BYTES_U64;
 use dure_sync::Arc;
 
 use super::blocks::Target;
 use super::map::path::{FILE_PAGES_MAX, HEIGHT_MAX};
 use super::map::{FILE_BYTES_MAX, FREE_NODES_MAX, MapEdit, MapReader};
-use super::page::{Fill, Frame};
 use super::state::{Cut, Stamp};
 use super::writeback::{pages_up_to, tail_bytes};
-use crate::error::{Error, Result};
-use crate::format::slot::Slot;
 use crate::inode::{Inode, InodeRef, InodeState, OrphanPlace};
-use crate::op::OpKind;
-use crate::space::OpClass;
-use crate::units::BLOCK_BYTES_U64;
 use crate::volume::{FlushRule, Volume};
 
 /// Nodes an entry in the orphan list makes dirty at most: an orphan node, and a new one after it.
 const ORPHAN_NODES: u32 = 2;
 /// Nodes of the first operation: what it frees, the leaf of the rewritten page, the intent.
-pub(crate) const CUT_NODES: u32 = FREE_NODES_MAX + HEIGHT_MAX + ORPHAN_NODES;
+const CUT_NODES: u32 = FREE_NODES_MAX + HEIGHT_MAX + ORPHAN_NODES;
+const _: () = assert!(CUT_NODES <= IMAGES_MIN, "it does not adapt to the log");
 
 impl Volume {
     /// Sets the size of a regular file. The caller holds no inode lock.

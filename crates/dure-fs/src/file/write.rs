@@ -11,6 +11,11 @@
 //! ([`super::ranges`]), and overwrites dirty pages or adds new ones ([`super::add`]). **On a
 //! crash** what was not written back is lost, wholly per page.
 
+use dure_store::error::{Error, Result};
+use dure_store::format::slot::LEAF_SLOTS;
+use dure_store::frames::Fill;
+use dure_store::space::OpClass;
+use dure_store::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_u64, to_usize};
 use dure_sync::range_lock::{Access, ByteRange};
 use dure_sync::{Arc, RwLockWriteGuard};
 
@@ -18,16 +23,12 @@ use super::add::overwrite_added;
 use super::cache::{Grant, Want};
 use super::map::room::{extend, leaves, whole_path};
 use super::map::{FILE_BYTES_MAX, MapReader, NodePlaces};
-use super::page::{Fill, Page};
+use super::page::Page;
 use super::ranges::Range;
 use super::read::split;
 use super::state::Stamp;
-use crate::error::{Error, Result};
-use crate::format::slot::LEAF_SLOTS;
 use crate::inode::{Inode, InodeRef, InodeState};
 use crate::ranks::INODE;
-use crate::space::OpClass;
-use crate::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_u64, to_usize};
 use crate::volume::{FileSystem, RangeRule, Volume};
 
 /// Pages of one step of a write.

@@ -16,21 +16,21 @@
 use std::ops::Range;
 
 use dure_block::BlockBuf;
+use dure_store::error::Result;
+use dure_store::format::slot::{DIRECT_SLOTS, Slot};
+use dure_store::frames::{Fill, Frame};
+use dure_store::logged::Room;
+use dure_store::op::{Op, OpKind};
+use dure_store::space::OpClass;
+use dure_store::units::{BLOCK_BYTES, BLOCK_BYTES_U64, nth_core, to_u64, to_usize};
 use dure_sync::{Arc, CoreId, RwLockWriteGuard};
 
 use super::blocks::Target;
 use super::map::path::{HEIGHT_MAX, node_start};
 use super::map::room::extend;
 use super::map::{MapEdit, MapReader, NodePlaces};
-use super::page::{Fill, Frame};
 use super::state::FileState;
-use crate::error::Result;
-use crate::format::slot::{DIRECT_SLOTS, Slot};
 use crate::inode::{Inode, InodeState};
-use crate::logged::Room;
-use crate::op::{Op, OpKind};
-use crate::space::OpClass;
-use crate::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_u64, to_usize};
 use crate::volume::{DataMode, FlushRule, Volume};
 
 /// Pages of one batch: 1 MiB of private copies.
@@ -62,7 +62,7 @@ pub(crate) enum Way {
     /// To its blocks: for write-back that nobody waits for.
     Blocks,
     /// Into the log together with the slots, if it is little: one device write before the flush of
-    /// a fsync instead of two (see [`crate::logged`]).
+    /// a fsync instead of two (see [`dure_store::logged`]).
     Log,
 }
 
@@ -562,7 +562,7 @@ impl Volume {
         let mut written = 0;
         let mut failed = None;
         for n in 0..lists {
-            let core = super::cache::nth_core(own + n, lists);
+            let core = nth_core(own + n, lists);
             for _ in 0..self.pages.dirty_inode_count(core) {
                 if written >= pages {
                     return Ok(written);
@@ -596,10 +596,7 @@ impl Volume {
     pub(crate) fn write_back_all(&self) -> Result<()> {
         let mut result = Ok(());
         for n in 0..self.pages.lists() {
-            for inode in self
-                .pages
-                .dirty_inodes(super::cache::nth_core(n, self.pages.lists()))
-            {
+            for inode in self.pages.dirty_inodes(nth_core(n, self.pages.lists())) {
                 let written = self.write_back(&inode);
                 self.unlist_clean(&inode);
                 result = result.and(written);

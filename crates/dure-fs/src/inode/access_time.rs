@@ -8,13 +8,13 @@
 //! given up: a read must neither fail nor wait for that. **On a crash** reads since the last sync
 //! have left no trace.
 
+use dure_store::format::inode::{InodeRecord, Time};
+use dure_store::op::OpKind;
+use dure_store::space::OpClass;
 use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use dure_sync::{CoreId, PerCore};
 
 use super::{Inode, ShownChange};
-use crate::format::inode::{InodeRecord, Time};
-use crate::op::OpKind;
-use crate::space::OpClass;
 use crate::volume::{AccessTime, Volume};
 const NANOS: u64 = 1_000_000_000;
 const DAY_NANOS: u64 = 24 * 3600 * NANOS;

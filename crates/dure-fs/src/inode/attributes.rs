@@ -1,18 +1,19 @@
 //! Attributes: what stat shows and chmod, chown, utimens and truncate set.
 
+use dure_store::error::{Error, Result};
+use dure_store::format::inode::{InodeRecord, Time};
+use dure_store::format::name::FileKind;
+use dure_store::op::OpKind;
+use dure_store::space::OpClass;
+use dure_store::units::{BLOCK_BYTES_U64, Ino};
 use dure_sync::SpreadReadGuard;
 
 use super::beside::Attributed;
 use super::parts::{DataPart, PlainPart};
-use crate::error::{Error, Result};
 use crate::file::Added;
-use crate::format::inode::{InodeRecord, Time};
 use crate::inode::{ChangedPart, ForAttributes, Inode, InodeRef, InodeState};
-use crate::namespace::{FileKind, InodeId, attempts};
-use crate::op::OpKind;
+use crate::namespace::{InodeId, attempts};
 use crate::ranks::INODE;
-use crate::space::OpClass;
-use crate::units::{BLOCK_BYTES_U64, Ino};
 use crate::volume::{FileSystem, Volume};
 use crate::xattr;
 

@@ -20,15 +20,15 @@
 //! of the state, so that a change writes no line he looks at. **On a crash** nothing of this is
 //! needed: the operation is in the log.
 
+use dure_store::format::inode::{InodeRecord, Time};
+use dure_store::format::name::FileKind;
+use dure_store::units::{Ino, Mark};
 use dure_sync::atomic::{AtomicBool, Ordering};
 use dure_sync::{CachePadded, RwLockWriteGuard, SpreadLock, SpreadReadGuard};
 
 use super::{Access, Inode, InodeState, OrphanPlace, StateLock};
 use crate::file::PendingMarks;
-use crate::format::inode::{InodeRecord, Time};
-use crate::namespace::FileKind;
 use crate::ranks::{ATTRIBUTES, EXTENDED, INODE};
-use crate::units::{Ino, Mark};
 use crate::volume::{AttributeRule, Volume};
 
 /// Attributes that are not in the state yet.

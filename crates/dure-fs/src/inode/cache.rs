@@ -10,18 +10,19 @@
 use std::collections::BTreeMap;
 use std::mem;
 
+use dure_store::error::{Error, Result};
+use dure_store::format::fields::impossible_fields;
+use dure_store::format::inode::InodeRecord;
+use dure_store::format::nat;
+use dure_store::format::node::NodeKind;
+use dure_store::units::{Ino, to_u64, to_usize};
 use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::{Arc, CachePadded, OnceLock, PerCore, SpreadLock};
 use zerocopy::FromBytes;
 
 use super::{Home, Inode, InodeRef, InodeState};
-use crate::error::{Error, Result};
 use crate::file::PendingMarks;
-use crate::format::inode::InodeRecord;
-use crate::format::nat;
-use crate::format::node::NodeKind;
 use crate::ranks::INODE_SHARD;
-use crate::units::{Ino, to_u64, to_usize};
 use crate::volume::Volume;
 
 /// Shards of one partition, at least and at most: inodes of one node, and of as many nodes side by
@@ -407,7 +408,12 @@ impl Volume {
     }
 
     /// Refuses a record that no dure writes, before anything follows or counts with its fields.
-    fn check_inode(&self, node: &crate::node::Node, ino: Ino, record: &InodeRecord) -> Result<()> {
+    fn check_inode(
+        &self,
+        node: &dure_store::node::Node,
+        ino: Ino,
+        record: &InodeRecord,
+    ) -> Result<()> {
         let number = record.ino.get();
         let blocks = record.blocks.get();
         let wrong = if number != ino.0 {
@@ -415,7 +421,9 @@ impl Volume {
         } else if blocks > self.layout.total_blocks {
             Some(("blocks", self.layout.total_blocks, blocks))
         } else {
-            crate::check::impossible_field(ino, record).map(|(field, got)| (field, 0, got))
+            impossible_fields(ino, record)
+                .next()
+                .map(|(field, got, _)| (field, 0, got))
         };
         let Some((field, want, got)) = wrong else {
             return Ok(());
@@ -432,7 +440,7 @@ impl Volume {
     /// by others, so it is read again under the shard's lock.
     fn insert_loaded(
         &self,
-        node: crate::node::NodeRef,
+        node: dure_store::node::NodeRef,
         ino: Ino,
         record: InodeRecord,
     ) -> Result<InodeRef> {

@@ -5,17 +5,17 @@
 //! in steps and the last handle frees the inode and the slot. **On a crash** between them the mount
 //! finds the slot and goes on.
 
+use dure_store::error::{Error, Result};
+use dure_store::format::inode::{FLAG_LONG_LINK, InodeRecord};
+use dure_store::format::name::FileKind;
+use dure_store::format::orphan::{INTENT_DELETE, OrphanSlot};
+use dure_store::op::{Op, OpKind};
+use dure_store::space::OpClass;
+use dure_store::units::Ino;
 use zerocopy::little_endian::{U32, U64};
 
 use super::{Inode, InodeRef, InodeState, Unlinked};
-use crate::error::{Error, Result};
-use crate::format::inode::{FLAG_LONG_LINK, InodeRecord};
-use crate::format::orphan::{INTENT_DELETE, OrphanSlot};
 use crate::inode::OrphanPlace;
-use crate::namespace::FileKind;
-use crate::op::{Op, OpKind};
-use crate::space::OpClass;
-use crate::units::Ino;
 use crate::volume::Volume;
 use crate::xattr::chain::{self, Chain};
 

@@ -1,11 +1,11 @@
 //! The one place where the locks of several inodes are taken together: in ascending inode number;
 //! then, in the same order, those of attributes that change beside others ([`super::beside`]).
 
+use dure_store::units::Ino;
 use dure_sync::SpreadReadGuard;
 
 use super::{ForAttributes, Inode, InodeState};
 use crate::ranks::INODE;
-use crate::units::Ino;
 
 /// Most inodes one operation locks: two directories, the inode that moves, the one it replaces.
 pub(crate) const LOCKS_MAX: usize = 4;

@@ -24,6 +24,12 @@ mod pin;
 mod pool;
 mod shown;
 
+use dure_store::error::{Error, Result};
+use dure_store::format::inode::InodeRecord;
+use dure_store::format::name::FileKind;
+use dure_store::node::NodeRef;
+use dure_store::op::Op;
+use dure_store::units::Ino;
 use dure_sync::atomic::Ordering;
 use dure_sync::{Arc, CachePadded, Mutex};
 use zerocopy::IntoBytes;
@@ -35,7 +41,7 @@ pub(crate) use beside::{ForAttributes, Part as ChangedPart, XattrPlace};
 pub(crate) use cache::{InodeCache, Unlinked};
 pub(crate) use delete::{Weight, freed};
 pub(crate) use lock::{Access, LockedInodes};
-pub(crate) use orphan::{FreeSlot, OrphanPlace, Orphans, orphan_met_twice};
+pub(crate) use orphan::{FreeSlot, OrphanPlace, Orphans};
 pub(crate) use parts::ShownAttributes;
 pub use pin::InodeRef;
 pub(crate) use pin::LocalRef;
@@ -44,14 +50,9 @@ pub(crate) use pool::{FreeIno, InodePools};
 pub(crate) use shown::{Change as ShownChange, Home, StateLock};
 
 use crate::directory::DirectoryState;
-use crate::error::{Error, Result};
 use crate::file::{FileState, Outline, Ranges};
-use crate::format::inode::InodeRecord;
-use crate::namespace::{FileKind, InodeId};
-use crate::node::NodeRef;
-use crate::op::Op;
+use crate::namespace::InodeId;
 use crate::ranks::WRITEBACK;
-use crate::units::Ino;
 use crate::volume::{AccessTime, Volume};
 
 /// Bytes of an inode in memory, with its counts and its place in the cache.

@@ -7,18 +7,18 @@
 
 use std::collections::BTreeSet;
 
+use dure_store::error::Result;
+use dure_store::format::node::NodeKind;
+use dure_store::format::orphan::{self, GRANULE_SLOTS, LINK_GRANULE, OrphanSlot, SLOT_GRANULES};
+use dure_store::node::NodeRef;
+use dure_store::op::{Op, OpKind};
+use dure_store::space::OpClass;
+use dure_store::units::{Ino, Nid};
 use dure_sync::{CoreId, Mutex, PerCore};
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::error::{Error, Result};
-use crate::format::node::NodeKind;
-use crate::format::orphan::{GRANULE_SLOTS, LINK_GRANULE, OrphanSlot, SLOT_GRANULES};
-use crate::node::NodeRef;
-use crate::op::{Op, OpKind};
 use crate::ranks::ORPHANS;
-use crate::space::OpClass;
-use crate::units::{Ino, Nid};
 use crate::volume::Volume;
 
 const SLOT_BYTES: usize = size_of::<OrphanSlot>();
@@ -163,7 +163,7 @@ impl Volume {
             while next != 0 {
                 let node = self.node(Nid(next), NodeKind::Orphan.of_none())?;
                 if !seen.insert(node.nid) {
-                    return Err(orphan_met_twice(node.nid));
+                    return Err(orphan::met_twice(node.nid));
                 }
                 let mut list = self.orphans.lists.get(partition).lock();
                 for place in places(&node, partition) {
@@ -185,15 +185,5 @@ impl Volume {
             }
         }
         Ok(taken)
-    }
-}
-
-/// Two links lead to the orphan node.
-pub(crate) fn orphan_met_twice(nid: Nid) -> Error {
-    Error::Corrupt {
-        what: format!("chains of orphan nodes that lead to node {nid}"),
-        at: nid.0,
-        want: 1,
-        got: 2,
     }
 }

@@ -10,12 +10,12 @@
 //! counts. Inodes with times that do not fit a word, before 1697 or after 2242, are not shown. **On
 //! a crash** the tables are gone.
 
+use dure_store::format::inode::Time;
 use dure_sync::{VersionedTable, Words};
 use zerocopy::little_endian::{I64, U32};
 
 use super::Attributes;
 use crate::directory::stamp::latest;
-use crate::format::inode::Time;
 use crate::namespace::InodeId;
 
 const WORDS: usize = 7;
@@ -208,7 +208,7 @@ impl Attributes {
 impl ShownAttributes {
     /// Tables that take at most about `bytes_max` bytes.
     pub(crate) fn new(bytes_max: u64) -> ShownAttributes {
-        let inodes = crate::units::to_usize(bytes_max / RECORDS_BYTES).max(1);
+        let inodes = dure_store::units::to_usize(bytes_max / RECORDS_BYTES).max(1);
         ShownAttributes {
             plain: Table::new(inodes),
             data: Table::new(inodes),
@@ -262,9 +262,10 @@ impl ShownAttributes {
 
 #[cfg(test)]
 mod tests {
+    use dure_store::format::name::FileKind;
+    use dure_store::units::Ino;
+
     use super::*;
-    use crate::namespace::FileKind;
-    use crate::units::Ino;
 
     fn at(secs: i64, nanos: u32) -> Time {
         Time {

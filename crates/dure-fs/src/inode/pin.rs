@@ -13,13 +13,14 @@
 
 use std::ops::Deref;
 
+use dure_store::error::{Error, Result};
+use dure_store::format::name::FileKind;
+use dure_store::units::Ino;
 use dure_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use dure_sync::{Arc, Counted, Lend, Lender, Loan};
 
 use super::Inode;
-use crate::error::{Error, Result};
-use crate::namespace::{FileKind, InodeId};
-use crate::units::Ino;
+use crate::namespace::InodeId;
 use crate::volume::Volume;
 
 /// The uses of an inode, and what those look at who pin it: nothing here changes while its state

@@ -12,18 +12,18 @@
 
 use std::collections::BTreeSet;
 
+use dure_store::alloc::AllocPolicy;
+use dure_store::error::Result;
+use dure_store::format::inode::InodeRecord;
+use dure_store::format::nat;
+use dure_store::format::node::NodeKind;
+use dure_store::node::{Node, NodeRef};
+use dure_store::op::Op;
+use dure_store::units::{Ino, Nid, to_u64};
 use dure_sync::{CoreId, Mutex, PerCore};
 use zerocopy::FromBytes;
 
-use crate::alloc::AllocPolicy;
-use crate::error::Result;
-use crate::format::inode::InodeRecord;
-use crate::format::nat;
-use crate::format::node::NodeKind;
-use crate::node::{Node, NodeRef};
-use crate::op::Op;
 use crate::ranks::INODE_POOL;
-use crate::units::{Ino, Nid, to_u64};
 use crate::volume::Volume;
 
 #[derive(Debug, Default)]

@@ -18,6 +18,7 @@
 //! [`StateLock::attributes_changed`]. Until he has come, whoever finds another part with the lock
 //! takes it out: what he was told is not taken back. **On a crash** the tables are gone.
 
+use dure_store::units::Mark;
 use dure_sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use dure_sync::{
     Arc, CachePadded, Mutex, OnceLock, RwLockWriteGuard, SpreadLock, SpreadReadGuard, Weak,
@@ -29,7 +30,6 @@ use super::parts::{DataPart, PlainPart, ShownAttributes};
 use crate::file::Added;
 use crate::namespace::InodeId;
 use crate::ranks::{INODE, WRITEBACK};
-use crate::units::Mark;
 use crate::volume::{AttributeRule, Volume};
 
 /// What every inode of a volume refers to; one for each shard of the cache, since inodes come and

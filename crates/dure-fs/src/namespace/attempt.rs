@@ -1,7 +1,8 @@
 //! Starting over: an operation sizes itself by what it saw without locks.
 
-use crate::error::{Error, Result};
-use crate::format::bucket::LEVELS_MAX;
+use dure_store::error::{Error, Result};
+use dure_store::format::bucket::LEVELS_MAX;
+
 use crate::inode::{Access, Inode};
 use crate::volume::{DirectoryRule, Volume};
 

@@ -1,22 +1,23 @@
 //! Making inodes: create, mkdir, symlink, temporary.
 
+use dure_store::error::{Error, Result};
+use dure_store::format::inode::{BODY_BYTES, FLAG_LONG_LINK, FLAG_ORPHAN, InodeRecord};
+use dure_store::format::name::{FileKind, check_name};
+use dure_store::format::orphan::INTENT_DELETE;
+use dure_store::node::NodeRef;
+use dure_store::op::{Op, OpKind};
+use dure_store::space::OpClass;
+use dure_store::units::{Ino, to_u64};
 use dure_sync::Arc;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::{Attempt, FileKind, Scope, TARGET_MAX, attempts, check_name};
+use super::{Attempt, Scope, TARGET_MAX, attempts};
 use crate::directory::Change;
 use crate::directory::tree::{LockedBuckets, Tree, TreeEdit, target};
-use crate::error::{Error, Result};
-use crate::format::inode::{BODY_BYTES, FLAG_LONG_LINK, FLAG_ORPHAN, InodeRecord};
-use crate::format::orphan::INTENT_DELETE;
 use crate::inode::{
     FreeIno, FreeSlot, Inode, InodeRef, InodeState, LockedInodes, NewInode, XattrPlace,
 };
-use crate::node::NodeRef;
-use crate::op::{Op, OpKind};
-use crate::space::OpClass;
-use crate::units::{Ino, to_u64};
 use crate::volume::{FileSystem, Volume};
 use crate::xattr::chain::{self, Chain};
 use crate::xattr::{self, Inherited};

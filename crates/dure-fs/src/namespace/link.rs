@@ -1,15 +1,16 @@
 //! Hard links.
 
+use dure_store::error::{Error, Result};
+use dure_store::format::inode::{FLAG_ORPHAN, InodeRecord};
+use dure_store::format::name::{FileKind, check_name};
+use dure_store::op::OpKind;
+use dure_store::space::OpClass;
 use zerocopy::little_endian::U32;
 
-use super::{Attempt, FileKind, LINKS_MAX, Scope, attempts, check_name};
+use super::{Attempt, LINKS_MAX, Scope, attempts};
 use crate::directory::Change;
 use crate::directory::tree::{LockedBuckets, Tree, TreeEdit, target};
-use crate::error::{Error, Result};
-use crate::format::inode::{FLAG_ORPHAN, InodeRecord};
 use crate::inode::{ChangedPart, ForAttributes, Inode, InodeRef, LockedInodes};
-use crate::op::OpKind;
-use crate::space::OpClass;
 use crate::volume::{FileSystem, Volume};
 
 /// The record with one more name.

@@ -2,17 +2,18 @@
 
 use std::ops::ControlFlow;
 
-use super::FileKind;
+use dure_store::error::{Error, Result};
+use dure_store::format::bucket::NAME_MAX;
+use dure_store::format::inode::{BODY_BYTES, FLAG_LONG_LINK};
+use dure_store::format::name::FileKind;
+use dure_store::format::node::NodeKind;
+use dure_store::format::trie;
+use dure_store::units::{Ino, Nid, to_usize};
+
 use super::TARGET_MAX;
 use super::peek::Known;
-use crate::directory::hash;
 use crate::directory::read::{Found, Listed, Listing, Wanted};
-use crate::error::{Error, Result};
-use crate::format::bucket::NAME_MAX;
-use crate::format::inode::{BODY_BYTES, FLAG_LONG_LINK};
-use crate::format::node::NodeKind;
 use crate::inode::{InodeRef, InodeState, asked};
-use crate::units::{Ino, Nid, to_usize};
 use crate::volume::{FileSystem, Volume};
 use crate::xattr::chain;
 
@@ -212,7 +213,7 @@ impl FileSystem {
         if inode.kind != FileKind::Directory {
             return Err(Error::NotDirectory);
         }
-        let mut from = hash::cookie_hash(cookie);
+        let mut from = trie::cookie_hash(cookie);
         let mut listing = Listing::default();
         let wanted = Wanted::Behind(cookie);
         loop {
@@ -298,7 +299,7 @@ impl FileSystem {
             return Err(Error::Corrupt {
                 what: format!("length of symbolic link {}", inode.ino),
                 at: inode.node.nid.0,
-                want: crate::units::to_u64(TARGET_MAX),
+                want: dure_store::units::to_u64(TARGET_MAX),
                 got: record.size.get(),
             });
         }

@@ -18,7 +18,6 @@ mod attempt;
 mod create;
 mod link;
 mod lookup;
-mod name;
 mod peek;
 mod remove;
 mod rename;
@@ -26,8 +25,6 @@ mod target;
 
 pub(crate) use attempt::{Attempt, Scope, attempts};
 pub use lookup::{DirectoryEntry, EntryBatch};
-pub use name::FileKind;
-pub(crate) use name::check_name;
 pub use peek::{InodeId, Peek};
 pub use rename::RenameMode;
 pub(crate) use target::KnownTargets;

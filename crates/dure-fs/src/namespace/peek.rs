@@ -11,12 +11,13 @@
 //! is only named may be gone, its number in its next life: whoever finds that asks again with
 //! locks.
 
-use super::FileKind;
+use dure_store::error::{Error, Result};
+use dure_store::format::bucket::NAME_MAX;
+use dure_store::format::name::FileKind;
+use dure_store::units::Ino;
+
 use crate::directory::known::{ABSENT, KnownNames, UNKNOWN};
-use crate::error::{Error, Result};
-use crate::format::bucket::NAME_MAX;
 use crate::inode::{Attributes, InodeRef};
-use crate::units::Ino;
 use crate::volume::{FileSystem, Volume};
 
 /// Which inode: number, life of the number, type. Says nothing about whether it still exists.

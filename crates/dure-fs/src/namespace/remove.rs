@@ -1,19 +1,20 @@
 //! Taking names away: unlink and rmdir, and what rename does to the inode whose name it takes.
 
+use dure_store::error::{Error, Result};
+use dure_store::format::inode::{FLAG_ORPHAN, InodeRecord};
+use dure_store::format::name::{FileKind, check_name};
+use dure_store::format::orphan::INTENT_DELETE;
+use dure_store::op::{Op, OpKind};
+use dure_store::space::OpClass;
 use zerocopy::little_endian::{U32, U64};
 
-use super::{Attempt, FileKind, Scope, attempts, check_name};
+use super::{Attempt, Scope, attempts};
 use crate::directory::Change;
 use crate::directory::tree::{LockedBuckets, Tree, TreeEdit};
-use crate::error::{Error, Result};
-use crate::format::inode::{FLAG_ORPHAN, InodeRecord};
-use crate::format::orphan::INTENT_DELETE;
 use crate::inode::{
     Access, ChangedPart, ForAttributes, FreeSlot, Inode, InodeRef, LocalRef, LockedInodes, Weight,
     freed,
 };
-use crate::op::{Op, OpKind};
-use crate::space::OpClass;
 use crate::volume::{FileSystem, Volume};
 
 /// Nodes a removal may dirty: the bucket, the inode, an orphan slot.
@@ -229,7 +230,7 @@ impl Volume {
         inode: &Inode,
         held: &mut ForAttributes<'_>,
         loss: Loss<'_>,
-        mark: crate::units::Mark,
+        mark: dure_store::units::Mark,
     ) {
         inode.attributes_stored(held, loss.record, (mark, ChangedPart::Plain));
         if inode.kind == FileKind::Directory

@@ -4,21 +4,22 @@
 //! taken. A directory changes its parent under the rename lock, so that the chain of ancestors that
 //! is checked for a loop, and marked, stays as it is.
 
+use dure_store::error::{Error, Result};
+use dure_store::format::inode::InodeRecord;
+use dure_store::format::name::{FileKind, check_name};
+use dure_store::op::{Op, OpKind};
+use dure_store::space::OpClass;
+use dure_store::units::Ino;
 use dure_sync::MutexGuard;
 use zerocopy::little_endian::U64;
 
 use super::remove::Loss;
-use super::{Attempt, FileKind, Scope, attempts, check_name};
+use super::{Attempt, Scope, attempts};
 use crate::directory::Change;
 use crate::directory::read::Found;
 use crate::directory::tree::{LockedBuckets, Tree, TreeEdit, target};
-use crate::error::{Error, Result};
-use crate::format::inode::InodeRecord;
 use crate::inode::{Access, ChangedPart, FreeSlot, Inode, InodeRef, LocalRef, LockedInodes};
-use crate::op::{Op, OpKind};
 use crate::ranks::RENAME;
-use crate::space::OpClass;
-use crate::units::Ino;
 use crate::volume::{FileSystem, Volume};
 
 /// Nodes a rename may dirty: two buckets, two directories' inodes, two inodes, an orphan slot.

@@ -6,11 +6,11 @@
 //! be an access to be noted: whether it is follows from the attributes, which must be known as
 //! well. **On a crash** the table is gone.
 
+use dure_store::units::{to_u64, to_usize};
 use dure_sync::{VersionedTable, Words};
 use zerocopy::IntoBytes;
 
 use super::InodeId;
-use crate::units::{to_u64, to_usize};
 use crate::volume::{AccessTime, FileSystem, Volume};
 
 const WORDS: usize = 15;
@@ -93,9 +93,10 @@ impl FileSystem {
 
 #[cfg(test)]
 mod tests {
+    use dure_store::format::name::FileKind;
+    use dure_store::units::Ino;
+
     use super::*;
-    use crate::namespace::FileKind;
-    use crate::units::Ino;
 
     #[test]
     fn targets_come_back_as_they_were_put_in() {

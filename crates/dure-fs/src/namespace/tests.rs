@@ -59,8 +59,7 @@ impl Disk {
 
     /// Unmounts, and runs the structural check.
     pub(crate) fn check(&self) {
-        let report =
-            crate::check::check(self.device.clone(), &crate::check::CheckOptions::default());
+        let report = dure_check::check(self.device.clone(), &dure_check::CheckOptions::default());
         let report = report.unwrap();
         assert!(report.issues().is_empty(), "{:#?}", report.issues());
     }

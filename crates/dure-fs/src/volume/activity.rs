@@ -38,9 +38,9 @@ impl FileSystem {
         Activity {
             journals: journal.map_or_else(Vec::new, |journal| journal.statistics()),
             device: volume.queue.counters(),
-            checkpoints: sum(&volume.counters.checkpoints),
-            images: sum(&volume.counters.images),
-            rings_grown: sum(&volume.counters.rings_grown),
+            checkpoints: sum(&volume.store.counters.checkpoints),
+            images: sum(&volume.store.counters.images),
+            rings_grown: sum(&volume.store.counters.rings_grown),
             cleaned_blocks: sum(&volume.counters.cleaned_blocks),
             room: self.statistics(),
             stopped: self.stopped(),

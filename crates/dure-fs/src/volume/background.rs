@@ -6,12 +6,12 @@
 use std::time::Duration;
 
 use dure_journal::JournalId;
+use dure_store::units::journal_id;
 use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::{Arc, Condvar, Mutex, Weak, clock, thread};
 
 use super::{Background, Volume};
 use crate::ranks::FLUSHER;
-use crate::units::journal_id;
 
 /// The thread and the way to end it.
 #[derive(Debug, Default)]
@@ -122,7 +122,7 @@ impl Inner {
 impl Volume {
     /// The log of `journal` has become half full.
     pub(super) fn want_log_room(&self, journal: JournalId) {
-        let checkpoints = self.counters.checkpoints.sum();
+        let checkpoints = self.store.counters.checkpoints.sum();
         let mut state = self.background.inner.state.lock();
         // Without the thread there is nobody to do it.
         if state.thread.is_some() {
@@ -137,7 +137,7 @@ impl Volume {
     ///
     /// # Errors
     /// The first failure.
-    pub(crate) fn background_round(&self) -> crate::error::Result<()> {
+    pub(crate) fn background_round(&self) -> dure_store::error::Result<()> {
         self.check_writable()?;
         self.write_access_times();
         self.write_back_all()?;

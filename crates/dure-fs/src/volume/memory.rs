@@ -4,7 +4,7 @@
 //! and any pace of writes; and no core may write a count that others read for each operation.
 //! **Structure.** [`Shares`] divides the bytes once, at mount. What can be dropped is dropped where
 //! something new comes (CLOCK, in each cache). What cannot be dropped, because the medium does not
-//! have it yet, is counted per core ([`Backlog`]); a caller that finds too much of it before its
+//! have it yet, is counted per core ([`dure_store::Backlog`]); a caller that finds too much of it before its
 //! operation begins, with no lock held, makes room itself:
 //!
 //! | share | of `cache=` | what cannot be dropped | who makes room, and how |
@@ -19,16 +19,14 @@
 //! beyond the shares, and the least that each cache needs for its shards. **On a crash** nothing of
 //! this remains.
 
-use dure_sync::atomic::{AtomicUsize, Ordering};
-use dure_sync::{CoreId, PerCore};
+use dure_store::StoreShares;
+use dure_store::logged::LoggedBlocks;
+use dure_store::node::NODE_BYTES;
+use dure_store::units::{BLOCK_BYTES_U64, to_u64, to_usize};
 
-use super::{DataMode, MountOptions, Volume};
-use crate::error::Result;
-use crate::file::{PAGE_BYTES, nth_core};
+use super::{DataMode, MountOptions};
+use crate::file::PAGE_BYTES;
 use crate::inode::INODE_BYTES;
-use crate::logged::LoggedBlocks;
-use crate::node::NODE_BYTES;
-use crate::units::{BLOCK_BYTES_U64, to_u64, to_usize};
 
 /// Of the cache's bytes, these parts, each one in so many.
 const NODES: u64 = 4;
@@ -99,108 +97,15 @@ impl Shares {
             owners: to_usize(all / OWNERS / OWNER_BYTES),
         }
     }
-}
 
-/// A core's part of a backlog.
-#[derive(Debug)]
-struct Part {
-    /// Written by the core, and by who ends the backlog. Relaxed, as all here: a bound on memory,
-    /// which publishes nothing.
-    count: AtomicUsize,
-    /// From this count on it looks at those of the others.
-    look_at: AtomicUsize,
-}
-
-/// Counts what waits in memory for something that ends all of it, with no line that all cores
-/// write.
-#[derive(Debug)]
-pub(crate) struct Backlog {
-    parts: PerCore<Part>,
-    most: usize,
-}
-
-impl Backlog {
-    /// For `cores` cores; `most` of it is enough.
-    pub(crate) fn new(cores: usize, most: usize) -> Backlog {
-        let part = |_| Part {
-            count: AtomicUsize::new(0),
-            look_at: AtomicUsize::new(most / (2 * cores)),
-        };
-        Backlog {
-            parts: PerCore::new(cores, part),
-            most,
+    /// The store's part of them.
+    pub(crate) fn of_store(&self) -> StoreShares {
+        StoreShares {
+            nodes: self.nodes,
+            logged_pages: self.logged_pages,
+            record_bytes: self.record_bytes,
+            owners: self.owners,
         }
-    }
-
-    /// So many more wait.
-    pub(crate) fn add(&self, core: CoreId, count: usize) {
-        let part = self.parts.get(core);
-        part.count.fetch_add(count, Ordering::Relaxed);
-    }
-
-    /// What `core` has added waits no longer.
-    pub(crate) fn end(&self, core: CoreId) {
-        let part = self.parts.get(core);
-        part.count.store(0, Ordering::Relaxed);
-        let share = self.most / (2 * self.parts.len());
-        part.look_at.store(share, Ordering::Relaxed);
-    }
-
-    /// Nothing waits any longer.
-    pub(crate) fn end_all(&self) {
-        for core in 0..self.parts.len() {
-            self.end(nth_core(core, self.parts.len()));
-        }
-    }
-
-    /// How much waits.
-    pub(crate) fn sum(&self) -> usize {
-        let counts = self.parts.iter();
-        counts.map(|part| part.count.load(Ordering::Relaxed)).sum()
-    }
-
-    /// Whether too much waits. A core looks at the counts of the others only once it has added
-    /// much itself, so that together they go beyond the bound by half of it at most.
-    #[inline]
-    pub(crate) fn is_full(&self, core: CoreId) -> bool {
-        let part = self.parts.get(core);
-        let own = part.count.load(Ordering::Relaxed);
-        own > part.look_at.load(Ordering::Relaxed) && self.is_full_now(part, own)
-    }
-
-    #[cold]
-    fn is_full_now(&self, part: &Part, own: usize) -> bool {
-        let sum = self.sum();
-        if sum > self.most {
-            return true;
-        }
-        let step = (self.most - sum) / (2 * self.parts.len());
-        part.look_at.store(own + step, Ordering::Relaxed);
-        false
-    }
-}
-
-impl Volume {
-    /// Makes room when too much waits for a checkpoint. The caller holds no inode lock.
-    ///
-    /// # Errors
-    /// As [`Volume::checkpoint`].
-    #[inline]
-    pub(crate) fn make_memory_room(&self, core: CoreId) -> Result<()> {
-        if self.nodes.is_crowded(core) || self.owners.is_full(core) {
-            self.checkpoint_for_memory(core)?;
-        }
-        Ok(())
-    }
-
-    #[cold]
-    fn checkpoint_for_memory(&self, core: CoreId) -> Result<()> {
-        let mut state = self.checkpoint.lock();
-        // Of many that find it crowded one makes room.
-        if self.nodes.is_crowded(core) || self.owners.is_full(core) {
-            self.checkpoint_locked(&mut state)?;
-        }
-        Ok(())
     }
 }
 
@@ -230,31 +135,5 @@ mod tests {
                 assert!(sum > (mib << 20) / 2, "{shares:?}");
             }
         }
-    }
-
-    #[test]
-    fn a_backlog_is_full_when_all_cores_together_have_enough() {
-        let backlog = Backlog::new(4, 1000);
-        let cores: Vec<CoreId> = (0..4).map(CoreId::new).collect();
-        let mut added = 0;
-        let full = loop {
-            let core = cores[added % 4];
-            if backlog.is_full(core) {
-                break core;
-            }
-            assert!(added < 1500);
-            backlog.add(core, 1);
-            added += 1;
-        };
-        assert!(added > 1000 && backlog.sum() == added);
-        cores.iter().for_each(|core| backlog.end(*core));
-        assert!(!backlog.is_full(full) && backlog.sum() == 0);
-        // One core has all of it to itself.
-        (0..1000).for_each(|_| {
-            assert!(!backlog.is_full(full));
-            backlog.add(full, 1);
-        });
-        backlog.add(full, 1);
-        assert!(backlog.is_full(full));
     }
 }

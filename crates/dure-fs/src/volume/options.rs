@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use dure_journal::{Order, Rules};
+use dure_store::alloc::{ActiveLogs, AllocPolicy};
+use dure_store::format::name::FileKind;
+use dure_store::node::NodeLock;
+use dure_store::{RecordPolicy, Recover, StoreOptions};
 use dure_sync::range_lock::{Config as RangeLock, Policy as RangePolicy};
 
 use super::VolumeRules;
-use crate::alloc::{ActiveLogs, AllocPolicy};
-use crate::namespace::FileKind;
-use crate::node::NodeLock;
 
 /// When a read changes the access time. The change waits in memory for the next sync, commit
 /// interval, unmount, or other write of the inode.
@@ -46,16 +47,6 @@ pub enum FlushRule {
     Two,
 }
 
-/// What the log holds of a change.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum RecordPolicy {
-    /// The bytes that changed.
-    #[default]
-    Delta,
-    /// A copy of each changed node, taken at commit (JBD2, Z-Journal).
-    Image,
-}
-
 /// What of file data goes through the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum DataMode {
@@ -78,16 +69,6 @@ pub enum FsyncScope {
     Closure,
     /// Everything that has joined in every journal, as the released Z-Journal does.
     All,
-}
-
-/// What a mount or a check does about changes that were durable and that the logs have lost.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Recover {
-    /// Refuses, and says what is missing.
-    #[default]
-    Whole,
-    /// Shows what is left, read-only: all changes that do not depend on those that are lost.
-    Tolerate,
 }
 
 /// Pages of a fsync that go into the log by default.
@@ -276,6 +257,23 @@ impl MountOptions {
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// What the store has to know of them.
+    pub(crate) fn of_store(&self) -> StoreOptions {
+        StoreOptions {
+            read_only: self.read_only,
+            recover: self.recover,
+            order: self.order,
+            records: self.records,
+            alloc: self.alloc,
+            active_logs: self.active_logs,
+            node_lock: self.node_lock,
+            trace: self.trace,
+            recovery_threads: self.recovery_threads,
+            rules: self.rules,
+            store_rules: self.volume_rules.store.clone(),
+        }
     }
 
     /// Whether nothing is written.

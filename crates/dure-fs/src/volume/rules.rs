@@ -1,13 +1,7 @@
-//! Switches that leave one ordering rule out, so that the crash tests can show they would notice,
-//! and the core that a test pretends to run on.
-//!
-//! **Problem.** A crash test that never fails proves nothing; and which journal an operation goes
-//! to must not depend on where the scheduler put a test. **Structure.** A field per rule; the
-//! default has all of them on. **Invariants.** Nothing but tests changes a field. **Crash.** With a
-//! rule off, data is lost: that is the purpose.
+//! Switches that leave one rule of files out, so that the tests can show they would notice; those
+//! of the store are among them ([`StoreRules`], which says what they are for).
 
-use dure_sync::Arc;
-use dure_sync::atomic::AtomicUsize;
+use dure_store::StoreRules;
 
 /// When a file gets its range lock, and what writers do with it. Test-only but for the default.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -62,44 +56,26 @@ pub enum DirectoryRule {
 #[derive(Debug, Clone)]
 #[doc(hidden)]
 pub struct VolumeRules {
-    /// An operation depends on what it decided on.
-    pub read_marks: bool,
-    /// A checkpoint flushes images and tables before it writes the volume header.
-    pub tables_before_header: bool,
-    /// A checkpoint flushes the volume header before it writes journal headers.
-    pub header_before_tails: bool,
-    /// Blocks are used again only when the handle that freed them is valid.
-    pub reuse_after_valid: bool,
-    /// Recovery compares slots that may have been in flight with their data.
-    pub data_check: bool,
+    /// Rules of the store.
+    pub store: StoreRules,
     /// Write-back writes data before it logs slots.
     pub data_before_log: bool,
-    /// A checkpoint writes logged data to its place before the tail passes it.
-    pub data_before_tail: bool,
     /// When files get range locks.
     pub ranges: RangeRule,
     /// When attributes of a file change beside its data.
     pub attributes: AttributeRule,
     /// When changes of entries share their directory.
     pub directories: DirectoryRule,
-    /// The core every operation runs on, whatever the scheduler says.
-    pub core: Option<Arc<AtomicUsize>>,
 }
 
 impl Default for VolumeRules {
     fn default() -> Self {
         VolumeRules {
-            read_marks: true,
-            tables_before_header: true,
-            header_before_tails: true,
-            reuse_after_valid: true,
-            data_check: true,
+            store: StoreRules::default(),
             data_before_log: true,
-            data_before_tail: true,
             ranges: RangeRule::default(),
             attributes: AttributeRule::default(),
             directories: DirectoryRule::default(),
-            core: None,
         }
     }
 }

@@ -1,314 +1,9 @@
-//! What every module asks the volume for: time, place, room, durability, and the fail-stop.
+//! What callers ask a mounted volume for, files aside.
 
-use dure_journal::{BeginError, CommitError, Handle, Journal, StopCause, StopReason};
-use dure_sync::CoreId;
-use dure_sync::atomic::Ordering;
+use dure_store::RecoveryStatistics;
+use dure_store::error::Result;
 
-use super::{FileSystem, RecordPolicy, Settler, Volume, partition_of};
-use crate::error::{Error, Result};
-use crate::format::inode::Time;
-use crate::format::node::NodeImage;
-use crate::node::{Node, NodeRef, NodeRole};
-use crate::op::OpKind;
-use crate::units::{BLOCK_BYTES, Ino, Mark, Nid};
-use dure_block::Lba;
-
-/// Checkpoints a caller tries before it reports a full log.
-const LOG_ROUNDS: u32 = 16;
-
-/// How a full log gets room.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LogRoom {
-    /// A checkpoint empties it.
-    Checkpoint,
-    /// One more segment: for the checkpoint itself, which cannot wait for another.
-    Segment,
-}
-
-impl Volume {
-    /// The journal of a writable mount.
-    pub(crate) fn journal(&self) -> &Journal<Settler> {
-        self.journal
-            .get()
-            .expect("only operations ask for it, and they were let in as writable")
-    }
-
-    /// The same, where the mount may be read-only.
-    pub(crate) fn journal_if_any(&self) -> Option<&Journal<Settler>> {
-        self.journal.get()
-    }
-
-    /// Starts the journal of a writable mount.
-    pub(super) fn set_journal(&self, journal: Journal<Settler>) {
-        assert!(
-            self.journal.set(journal).is_ok(),
-            "a volume is mounted once"
-        );
-    }
-
-    /// The partition and journal of the current core.
-    pub(crate) fn partition(&self) -> CoreId {
-        let journals = crate::units::to_usize(u64::from(self.layout.journals));
-        partition_of(journals, self.options.volume_rules.core.as_deref())
-    }
-
-    /// The partition in which the current core allocates.
-    pub(crate) fn alloc_partition(&self) -> CoreId {
-        self.options.alloc.partition(self.partition())
-    }
-
-    /// The coarse wall clock.
-    pub(crate) fn now(&self) -> Time {
-        let now = dure_sync::clock::wall_coarse();
-        Time {
-            secs: now.secs.into(),
-            nanos: now.nanos.into(),
-        }
-    }
-
-    /// Whether changes are possible.
-    ///
-    /// # Errors
-    /// `ReadOnly`, `Stopped`.
-    pub(crate) fn check_writable(&self) -> Result<()> {
-        if let Some(reason) = self.stopped.get() {
-            return Err(Error::Stopped {
-                reason: reason.clone(),
-            });
-        }
-        // Acquire: pairs with the Release in `close`.
-        if self.options.read_only || self.closed.load(Ordering::Acquire) {
-            return Err(Error::ReadOnly);
-        }
-        Ok(())
-    }
-
-    /// Turns the volume read-only for good. The first reason is kept.
-    pub(crate) fn stop(&self, error: &Error) {
-        let reason = format!("{error}; the volume is read-only until it is mounted again");
-        if self.stopped.set(reason).is_ok()
-            && let Some(journal) = self.journal.get()
-        {
-            journal.stop(StopReason {
-                cause: StopCause::FileSystem,
-                journal: None,
-                at: None,
-                detail: error.to_string(),
-            });
-        }
-    }
-
-    /// Makes data that was written durable before anything names it (`flush=two`, and what recovery
-    /// could not check).
-    ///
-    /// # Errors
-    /// A failed flush, which stops the volume: the device may have dropped what others wrote, too,
-    /// and a later flush that succeeds says nothing about that.
-    pub(crate) fn flush_data(&self) -> Result<()> {
-        let flushed = self.queue.flush().map_err(Error::from);
-        flushed.inspect_err(|error| self.stop(error))
-    }
-
-    /// Why the volume stopped, if it did.
-    pub(crate) fn stopped(&self) -> Option<&str> {
-        self.stopped.get().map(String::as_str)
-    }
-
-    /// The node `nid`, to which something points that expects it in this role. Whoever follows a
-    /// pointer asks here: one that leads to a node of another inode, of another kind, or whose life
-    /// has ended, is damage.
-    ///
-    /// # Errors
-    /// `Corrupt`, naming inode and node; errors of reading it.
-    pub(crate) fn node(&self, nid: Nid, role: NodeRole) -> Result<NodeRef> {
-        let node = self.any_node(nid)?;
-        let (want, got, what) = if node.kind != role.kind {
-            let kinds = (role.kind.code(), node.kind.code());
-            (u64::from(kinds.0), u64::from(kinds.1), "kind")
-        } else if node.owner != role.owner {
-            (role.owner.0, node.owner.0, "owner")
-        } else if let Some(version) = node.freed() {
-            (0, version, "end of life")
-        } else {
-            return Ok(node);
-        };
-        let by = match role.owner {
-            Ino(0) => String::new(),
-            owner => format!(", to which inode {owner} points"),
-        };
-        Err(Error::Corrupt {
-            what: format!("{what} of node {nid}{by}"),
-            at: self.nat.entry(nid)?.block().0,
-            want,
-            got,
-        })
-    }
-
-    /// The node `nid`, whatever its role: for callers that have the number from a hint and verify it.
-    ///
-    /// # Errors
-    /// `Corrupt` when it is free; errors of reading it.
-    pub(crate) fn any_node(&self, nid: Nid) -> Result<NodeRef> {
-        match self.nodes.get(nid) {
-            Some(node) => Ok(node),
-            None => self.load_node(nid),
-        }
-    }
-
-    /// Copies bytes of a granule of the node `nid`, which must have this role. The one way down a
-    /// map: who has read a child's number in a node holds nothing of the node when he asks for the
-    /// child.
-    ///
-    /// # Errors
-    /// As [`Volume::node`].
-    #[inline]
-    pub(crate) fn load_from_node(
-        &self,
-        nid: Nid,
-        role: NodeRole,
-        place: (u8, usize),
-        out: &mut [u8],
-    ) -> Result<()> {
-        if !self.nodes.load(nid, role, place, out) {
-            // Not in memory, or not what it should be.
-            self.node(nid, role)?.load(place, out);
-        }
-        Ok(())
-    }
-
-    fn load_node(&self, nid: Nid) -> Result<NodeRef> {
-        loop {
-            let entry = self.nat.entry(nid)?;
-            let block = entry.block();
-            if block.is_none() {
-                // Not in the NAT: either new and not checkpointed (then it is in the cache by now),
-                // or nothing may point to it.
-                if let Some(node) = self.nodes.get(nid) {
-                    return Ok(node);
-                }
-                return Err(Error::Corrupt {
-                    what: format!("pointer to free node {}", nid.0),
-                    at: self.layout.nat_pair(crate::format::nat::place_of(nid).0),
-                    want: 1,
-                    got: 0,
-                });
-            }
-            if self.layout.locate(block).is_none() {
-                return Err(Error::Corrupt {
-                    what: format!("image address of node {}", nid.0),
-                    at: self.layout.nat_pair(crate::format::nat::place_of(nid).0),
-                    want: self.layout.main,
-                    got: block.0,
-                });
-            }
-            let mut bytes = [0; BLOCK_BYTES];
-            self.queue.read(Lba::new(block.0), &mut bytes)?;
-            let moved = || self.nat.entry(nid).is_ok_and(|now| now != entry);
-            let image = match NodeImage::open(&bytes, nid, block, self.layout.crc_seed) {
-                Ok(image) => image,
-                // The image moved and its block was used again while we read.
-                Err(_) if moved() => continue,
-                Err(error) => return Err(error),
-            };
-            let node = NodeRef::new(Node::new(nid, image, self.options.node_lock));
-            if let Some(node) = self.nodes.insert_loaded(node, || !moved()) {
-                return Ok(node);
-            }
-        }
-    }
-
-    /// Opens a handle; `room` says what to do when the log is full.
-    pub(crate) fn begin_handle(
-        &self,
-        kind: OpKind,
-        core: CoreId,
-        (bytes, nodes_max): (usize, u32),
-        room: LogRoom,
-    ) -> Result<Handle<'_, Settler>> {
-        let journal = self.journal();
-        let bytes = bytes.min(journal.handle_bytes_max());
-        // Records that wait in memory are written before there are too many; once, since others may
-        // go on adding some.
-        let mut may_commit = room == LogRoom::Checkpoint;
-        for _ in 0..LOG_ROUNDS {
-            let handle = match self.options.records {
-                RecordPolicy::Delta => journal.begin(core, bytes),
-                RecordPolicy::Image => journal.begin_images(core, bytes, nodes_max),
-            };
-            let full = match handle {
-                Ok(handle) if may_commit && handle.found_waiting() > self.record_bytes_max => {
-                    drop(handle);
-                    self.commit_all()?;
-                    may_commit = false;
-                    continue;
-                }
-                Ok(mut handle) => {
-                    if handle.found_log_half_full() {
-                        self.want_log_room(journal.journal_of(core));
-                    }
-                    handle.set_operation(kind.number());
-                    return Ok(handle);
-                }
-                Err(BeginError::LogFull) => journal.journal_of(core),
-                Err(error) => return Err(self.stopped_by_journal(&error)),
-            };
-            match room {
-                LogRoom::Checkpoint => self.make_log_room(full)?,
-                LogRoom::Segment if self.add_log_segment(full)? => {}
-                LogRoom::Segment => break,
-            }
-        }
-        Err(Error::NoSpace {
-            what: "the log: records do not fit even after a checkpoint",
-        })
-    }
-
-    /// Makes the handles of these marks, and all they depend on, durable and valid. No inode lock
-    /// is held (a full log is checkpointed here).
-    ///
-    /// # Errors
-    /// `Stopped` after a failed write or flush; `Corrupt` when something freed was not in use,
-    /// after which the volume is stopped.
-    pub(crate) fn commit(&self, marks: &[Mark]) -> Result<()> {
-        self.counters.commits.add(1);
-        for _ in 0..LOG_ROUNDS {
-            match self.journal().commit(marks) {
-                Ok(()) => return self.check_space(),
-                Err(CommitError::LogFull(journal)) => self.make_log_room(journal)?,
-                Err(error) => return Err(self.stopped_by_journal(&error)),
-            }
-        }
-        Err(Error::NoSpace { what: "the log" })
-    }
-
-    /// Makes everything that has joined so far durable and valid.
-    ///
-    /// # Errors
-    /// As [`Volume::commit`].
-    pub(crate) fn commit_all(&self) -> Result<()> {
-        for _ in 0..LOG_ROUNDS {
-            match self.journal().commit_all() {
-                Ok(()) => return self.check_space(),
-                Err(CommitError::LogFull(journal)) => self.make_log_room(journal)?,
-                Err(error) => return Err(self.stopped_by_journal(&error)),
-            }
-        }
-        Err(Error::NoSpace { what: "the log" })
-    }
-
-    /// Stops the volume when what became valid contradicts the space map.
-    fn check_space(&self) -> Result<()> {
-        self.space.check().inspect_err(|error| self.stop(error))
-    }
-
-    /// The journal stopped by itself (a log write or flush failed): so does the volume.
-    pub(crate) fn stopped_by_journal(&self, cause: &dyn std::fmt::Display) -> Error {
-        let reason = self.stopped.get_or_init(|| cause.to_string());
-        Error::Stopped {
-            reason: reason.clone(),
-        }
-    }
-}
+use super::FileSystem;
 
 impl FileSystem {
     /// Why the volume has become read-only by itself, if it has.
@@ -345,9 +40,16 @@ impl FileSystem {
         self.0.grow_rings(blocks)
     }
 
+    /// What is below the files. For tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn store(&self) -> &dure_store::Store {
+        &self.0.store
+    }
+
     /// The volume's layout.
     #[must_use]
-    pub fn layout(&self) -> &crate::layout::Layout {
+    pub fn layout(&self) -> &dure_store::layout::Layout {
         &self.0.layout
     }
 
@@ -355,5 +57,11 @@ impl FileSystem {
     #[must_use]
     pub fn options(&self) -> &super::MountOptions {
         &self.0.options
+    }
+
+    /// What this mount recovered; `None` if the volume had been unmounted.
+    #[must_use]
+    pub fn recovered(&self) -> Option<RecoveryStatistics> {
+        self.0.recovered
     }
 }

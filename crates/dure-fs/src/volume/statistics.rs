@@ -1,18 +1,9 @@
-//! What statfs and `dure info` show.
+//! What statfs shows.
 
-use dure_block::{Device, Queue, QueueConfig};
-use dure_journal::recovery::scan;
-use dure_sync::Arc;
+use dure_store::format::slot::{INDEX_CHILDREN, LEAF_SLOTS};
+use dure_store::units::Ino;
 
 use super::FileSystem;
-use super::mount::{log_layout, read_header, read_layout};
-use crate::error::Result;
-use crate::format::slot::{INDEX_CHILDREN, LEAF_SLOTS};
-use crate::format::volume::STATE_CLEAN;
-use crate::layout::Layout;
-use crate::packs::Packs;
-use crate::space::Space;
-use crate::units::{BlockNo, Ino};
 
 /// Room of a mounted volume, in 4 KiB blocks. Sums over few counters: the volume's size does not
 /// matter.
@@ -79,74 +70,5 @@ impl FileSystem {
             inodes_free,
             name_max: 255,
         }
-    }
-}
-
-/// What a volume is and holds, read without mounting it.
-#[derive(Debug)]
-pub struct VolumeInfo {
-    /// Where everything lies.
-    pub layout: Layout,
-    /// It was unmounted; otherwise it is mounted or crashed, and the next mount recovers it.
-    pub clean: bool,
-    /// Times it was mounted for writing.
-    pub mounts: u32,
-    /// The present epoch.
-    pub epoch: u64,
-    /// The last completed checkpoint.
-    pub checkpoint: u64,
-    /// Blocks with live data or nodes, as of that checkpoint.
-    pub blocks_used: u64,
-    /// Blocks in log rings.
-    pub blocks_in_logs: u64,
-    /// Blocks that hold nothing.
-    pub blocks_free: u64,
-}
-
-impl VolumeInfo {
-    /// Reads it from `device`.
-    ///
-    /// # Errors
-    /// `NotDure`, `Unsupported`, `Corrupt`, or a failed read.
-    pub fn read(device: Arc<dyn Device>) -> Result<VolumeInfo> {
-        let queue = Queue::new(device, QueueConfig::default());
-        let layout = read_layout(&queue)?;
-        let (header, _) = read_header(&queue, &layout)?;
-        let packs = Arc::new(Packs::read(&queue, &layout, &header)?);
-        let space = Space::load(queue.clone(), &layout, packs)?;
-        // Which segments are logs is in the journal headers.
-        let rules = dure_journal::Rules::default();
-        let logs = scan(
-            &queue,
-            &log_layout(&layout, &header, rules),
-            header.epoch.get(),
-            1,
-        )?;
-        for segment in logs.rings().iter().flat_map(|ring| &ring.start.segments) {
-            space.mark_log(BlockNo(segment.number()))?;
-        }
-        let statistics = space.statistics();
-        let logs = u64::from(statistics.segments_log) * u64::from(layout.segment_blocks);
-        Ok(VolumeInfo {
-            clean: header.state.get() == STATE_CLEAN,
-            mounts: header.mounts.get(),
-            epoch: header.epoch.get(),
-            checkpoint: header.checkpoint.get(),
-            blocks_used: (statistics.total - logs).saturating_sub(statistics.free),
-            blocks_in_logs: logs,
-            blocks_free: statistics.free,
-            layout,
-        })
-    }
-
-    /// The label mkfs gave it.
-    #[must_use]
-    pub fn label(&self) -> String {
-        let bytes = &self.layout.superblock.label;
-        let len = bytes
-            .iter()
-            .position(|&byte| byte == 0)
-            .unwrap_or(bytes.len());
-        String::from_utf8_lossy(&bytes[..len]).into_owned()
     }
 }

@@ -1,17 +1,7 @@
 //! POSIX access control lists as the kernel passes them (`system.posix_acl_access`, `_default`):
 //! parsing, inheritance, and their tie to the mode bits. Pure functions.
 
-use crate::error::{Error, Result};
-
-/// Attribute with the list that limits access.
-pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
-/// Attribute of a directory with the list that new inodes inherit.
-pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
-
-/// Whether `name` is that of an access control list.
-pub(crate) fn is_list(name: &[u8]) -> bool {
-    name == ACCESS || name == DEFAULT
-}
+use dure_store::error::{Error, Result};
 
 const VERSION: u32 = 2;
 const USER_OBJ: u16 = 1;

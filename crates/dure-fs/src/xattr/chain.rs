@@ -1,14 +1,14 @@
 //! Byte streams over chains of blob nodes. A change rewrites the nodes whose piece differs, no
 //! others.
 
+use dure_store::error::{Error, Result};
+use dure_store::format::blob::{BLOB_BYTES, BlobHeader};
+use dure_store::format::node::NodeKind;
+use dure_store::node::NodeRef;
+use dure_store::op::{Op, RECORD_BYTES_MAX};
+use dure_store::units::{Ino, Nid, to_u64};
 use zerocopy::FromBytes;
 
-use crate::error::{Error, Result};
-use crate::format::blob::{BLOB_BYTES, BlobHeader};
-use crate::format::node::NodeKind;
-use crate::node::NodeRef;
-use crate::op::{Op, RECORD_BYTES_MAX};
-use crate::units::{Ino, Nid, to_u64};
 use crate::volume::Volume;
 
 /// Nodes of the longest stream, with room to spare; a longer chain is a loop.

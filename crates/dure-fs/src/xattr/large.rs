@@ -9,16 +9,17 @@
 //! **On a crash** the attributes are old or new:
 //! until the last handle counts, what was written belongs to the carrier, and the mount deletes it.
 
+use dure_store::error::Result;
+use dure_store::format::inode::InodeRecord;
+use dure_store::format::node::NodeKind;
+use dure_store::op::OpKind;
+use dure_store::space::OpClass;
+use dure_store::units::{Ino, to_usize};
+
 use super::Loaded;
 use super::chain::{self, pieces_per_record};
-use crate::error::Result;
-use crate::format::inode::InodeRecord;
-use crate::format::node::NodeKind;
 use crate::inode::{Access, Inode, InodeRef, LockedInodes};
 use crate::namespace::Attempt;
-use crate::op::OpKind;
-use crate::space::OpClass;
-use crate::units::{Ino, to_usize};
 use crate::volume::Volume;
 use zerocopy::little_endian::{U32, U64};
 

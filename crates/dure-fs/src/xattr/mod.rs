@@ -12,16 +12,19 @@ pub(crate) mod chain;
 mod large;
 pub(crate) mod stream;
 
+use dure_store::error::{Error, Result};
+use dure_store::format::attribute;
+use dure_store::format::inode::InodeRecord;
+use dure_store::format::name::FileKind;
+use dure_store::op::{Op, OpKind};
+use dure_store::space::OpClass;
+use dure_store::units::{Ino, to_u64, to_usize};
+
 use self::acl::{Acl, Equivalence};
 use self::chain::Chain;
 pub use self::stream::XattrMode;
-use crate::error::{Error, Result};
-use crate::format::inode::InodeRecord;
 use crate::inode::{ChangedPart, Inode, InodeRef, SET_GROUP_ID, XattrPlace};
-use crate::namespace::{Attempt, FileKind, attempts};
-use crate::op::{Op, OpKind};
-use crate::space::OpClass;
-use crate::units::{Ino, to_u64, to_usize};
+use crate::namespace::{Attempt, attempts};
 use crate::volume::{FileSystem, Volume};
 
 /// What becomes of set-group-id when an access control list is set.
@@ -91,13 +94,18 @@ impl Loaded {
 
     /// chmod: the stream with the access control list, if there is one, following `mode`.
     pub(crate) fn with_mode(&self, mode: u32) -> Result<Option<Vec<u8>>> {
-        let Some(value) = stream::get(&self.stream, acl::ACCESS)? else {
+        let Some(value) = stream::get(&self.stream, attribute::ACCESS)? else {
             return Ok(None);
         };
         let mut list = Acl::parse(value)?;
         list.set_mode(mode);
         let mut new = self.stream.clone();
-        stream::set(&mut new, acl::ACCESS, &list.encode(), XattrMode::Replace)?;
+        stream::set(
+            &mut new,
+            attribute::ACCESS,
+            &list.encode(),
+            XattrMode::Replace,
+        )?;
         Ok(Some(new))
     }
 }
@@ -118,7 +126,7 @@ pub(crate) fn inherit(
     mode: u32,
     umask: u32,
 ) -> Result<Inherited> {
-    let default = stream::get(&directory.stream, acl::DEFAULT)?;
+    let default = stream::get(&directory.stream, attribute::DEFAULT)?;
     let Some(default) = default.filter(|_| kind != FileKind::Symlink) else {
         let mode = if kind == FileKind::Symlink {
             mode
@@ -134,10 +142,15 @@ pub(crate) fn inherit(
     let mode = list.restrict(mode);
     let mut own = Vec::new();
     if list.as_mode().1 == Equivalence::Part {
-        stream::set(&mut own, acl::ACCESS, &list.encode(), XattrMode::Create)?;
+        stream::set(
+            &mut own,
+            attribute::ACCESS,
+            &list.encode(),
+            XattrMode::Create,
+        )?;
     }
     if kind == FileKind::Directory {
-        stream::set(&mut own, acl::DEFAULT, default, XattrMode::Create)?;
+        stream::set(&mut own, attribute::DEFAULT, default, XattrMode::Create)?;
     }
     Ok(Inherited { stream: own, mode })
 }
@@ -148,7 +161,7 @@ impl FileSystem {
     /// # Errors
     /// `Invalid`, `NameTooLong`, `NotSupported` for the name; of reading its nodes.
     pub fn get_xattr(&self, inode: &InodeRef, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        stream::check_name(name)?;
+        attribute::check_name(name)?;
         let inode = inode.inode();
         let state = inode.state.read();
         let held = inode.state.extended(&state);
@@ -199,7 +212,7 @@ impl FileSystem {
         (mode, set_gid): (XattrMode, SetGid),
     ) -> Result<()> {
         self.0.check_writable()?;
-        stream::check_name(name)?;
+        attribute::check_name(name)?;
         let bits = check_acl(inode, name, value)?;
         self.0.change_xattr(inode.inode(), |new, record| {
             if let Some((bits, equivalence)) = bits {
@@ -226,7 +239,7 @@ impl FileSystem {
     /// `NoAttribute` when it is not there.
     pub fn remove_xattr(&self, inode: &InodeRef, name: &[u8]) -> Result<()> {
         self.0.check_writable()?;
-        stream::check_name(name)?;
+        attribute::check_name(name)?;
         let removed = self.0.change_xattr(inode.inode(), |new, _| {
             if stream::remove(new, name)? {
                 Ok(())
@@ -235,7 +248,7 @@ impl FileSystem {
             }
         });
         match removed {
-            Err(Error::NoAttribute) if acl::is_list(name) => Ok(()),
+            Err(Error::NoAttribute) if attribute::is_acl(name) => Ok(()),
             removed => removed,
         }
     }
@@ -243,8 +256,8 @@ impl FileSystem {
 
 /// For an access control list: validates it; gives the mode bits that an access list stands for.
 fn check_acl(inode: &InodeRef, name: &[u8], value: &[u8]) -> Result<Option<(u32, Equivalence)>> {
-    let access = name == acl::ACCESS;
-    if !acl::is_list(name) {
+    let access = name == attribute::ACCESS;
+    if !attribute::is_acl(name) {
         return Ok(None);
     }
     if inode.kind() == FileKind::Symlink {

@@ -3,20 +3,13 @@
 //! Attributes keep their order; a value that changes its length goes to the end, so that the pieces
 //! of the stream in front of it stay as they are.
 
+use dure_store::error::{Error, Result};
+use dure_store::format::blob::{AttributeHeader, XATTR_STREAM_MAX};
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::error::{Error, Result};
-use crate::format::blob::{AttributeHeader, XATTR_STREAM_MAX};
-
 /// Longest value.
 pub(crate) const VALUE_MAX: usize = 65536;
-/// Longest name, prefix included.
-pub(crate) const NAME_MAX: usize = 255;
-/// Name spaces in which names are free. In `system.` there are access control lists and nothing
-/// else: the kernel leaves the check of what is set there to the file system.
-const PREFIXES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
-
 /// Whether an attribute must exist, must not, or may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum XattrMode {
@@ -27,32 +20,6 @@ pub enum XattrMode {
     Create,
     /// It must exist.
     Replace,
-}
-
-/// Checks an attribute's name.
-///
-/// # Errors
-/// `Invalid` for an empty name or one with NUL, `NameTooLong`, `NotSupported` for an unknown name
-/// space.
-pub(crate) fn check_name(name: &[u8]) -> Result<()> {
-    if name.len() > NAME_MAX {
-        return Err(Error::NameTooLong);
-    }
-    if name.contains(&0) {
-        return Err(Error::Invalid("an attribute's name holds NUL"));
-    }
-    if super::acl::is_list(name) {
-        return Ok(());
-    }
-    let Some(prefix) = PREFIXES.into_iter().find(|prefix| name.starts_with(prefix)) else {
-        return Err(Error::NotSupported(
-            "attributes outside user., trusted., security. but access control lists",
-        ));
-    };
-    if name.len() == prefix.len() {
-        return Err(Error::Invalid("an attribute's name ends with its prefix"));
-    }
-    Ok(())
 }
 
 /// An attribute in the stream.
@@ -97,10 +64,10 @@ fn parse(stream: &[u8], at: usize) -> Result<Attribute<'_>> {
     let malformed = |got: u64| Error::Corrupt {
         what: "extended attribute stream".into(),
         at: 0,
-        want: crate::units::to_u64(stream.len()),
+        want: dure_store::units::to_u64(stream.len()),
         got,
     };
-    let place = crate::units::to_u64(at);
+    let place = dure_store::units::to_u64(at);
     let Ok((head, rest)) = AttributeHeader::ref_from_prefix(&stream[at..]) else {
         return Err(malformed(place));
     };
@@ -191,26 +158,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    #[test]
-    fn names_need_a_known_prefix() {
-        for good in [
-            "user.a",
-            "trusted.x",
-            "security.capability",
-            "system.posix_acl_access",
-        ] {
-            check_name(good.as_bytes()).unwrap();
-        }
-        assert!(matches!(check_name(b"user."), Err(Error::Invalid(_))));
-        assert!(matches!(
-            check_name(b"foo.bar"),
-            Err(Error::NotSupported(_))
-        ));
-        assert!(matches!(check_name(b""), Err(Error::NotSupported(_))));
-        assert!(matches!(check_name(b"user.\0"), Err(Error::Invalid(_))));
-        assert!(matches!(check_name(&[b'u'; 256]), Err(Error::NameTooLong)));
-    }
 
     #[test]
     fn modes_and_limits() {

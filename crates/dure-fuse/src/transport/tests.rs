@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use dure_block::ram::RamDevice;
 use dure_block::share;
-use dure_fs::check::{CheckOptions, check};
+use dure_check::{CheckOptions, check};
 use dure_fs::{Background, FileSystem, FormatOptions, MountOptions};
 use dure_sync::Arc;
 use proptest::prelude::*;

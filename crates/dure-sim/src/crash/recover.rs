@@ -5,8 +5,8 @@
 //! medium alone, which [`super::memo`] relies on. **Crash.** It has been.
 
 use dure_block::Device;
-use dure_fs::check::{CheckOptions, Data, Issue, IssueKind, check};
-use dure_fs::{FileSystem, MountOptions, Rules, VolumeRules};
+use dure_check::{CheckOptions, Data, Issue, IssueKind, check};
+use dure_fs::{FileSystem, MountOptions, Rules, StoreRules, VolumeRules};
 use dure_sync::Arc;
 use dure_sync::clock::{Timestamp, pretend_wall};
 
@@ -66,9 +66,13 @@ fn in_recovery(mount: &MountOptions) -> MountOptions {
         tombstones: mount.rules.tombstones,
         ..Rules::default()
     };
+    let store = StoreRules {
+        data_check: mount.volume_rules.store.data_check,
+        core: options.volume_rules.store.core,
+        ..StoreRules::default()
+    };
     options.volume_rules = VolumeRules {
-        data_check: mount.volume_rules.data_check,
-        core: options.volume_rules.core,
+        store,
         ..VolumeRules::default()
     };
     options

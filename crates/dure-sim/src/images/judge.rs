@@ -15,7 +15,7 @@ use std::path::Path;
 
 use dure_block::ram::{Image, RamDevice};
 use dure_block::share;
-use dure_fs::check::{CheckOptions, Data, Repair, Report, check};
+use dure_check::{CheckOptions, Data, Repair, Report, check};
 use dure_fs::units::Ino;
 use dure_fs::{FileSystem, InodeRef, NewInode, Stamp, SyncScope, VolumeInfo};
 use dure_sync::Arc;

@@ -4,7 +4,7 @@ use dure_block::crash::{CrashImages, CrashPoint, Selection, Tear};
 use dure_block::ram::Image;
 use dure_block::record::{Effect, RecordDevice, RecordLog};
 use dure_block::{Device, share};
-use dure_fs::check::{CheckOptions, Data, IssueKind, check};
+use dure_check::{CheckOptions, Data, IssueKind, check};
 use dure_fs::{FileSystem, MountOptions, NewInode};
 use dure_sync::Arc;
 use dure_sync::sim::Rng;

@@ -20,7 +20,7 @@ use dure_block::overlay::OverlayRam;
 use dure_block::ram::{Image, RamDevice};
 use dure_block::record::{RecordDevice, RecordLog};
 use dure_block::share;
-use dure_fs::check::{CheckOptions, check};
+use dure_check::{CheckOptions, check};
 use dure_fs::{
     AttributeRule, Background, DirectoryRule, FileSystem, FlushRule, FormatOptions, MountOptions,
     NewInode, RangeRule, Rules, Stamp, VolumeRules,

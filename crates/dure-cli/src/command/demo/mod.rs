@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use comfy_table::{Table, presets};
 use dure_bench::{note, say};
-use dure_fs::check::{CheckOptions, Data, check};
+use dure_check::{CheckOptions, Data, check};
 use dure_fs::{FileSystem, FormatOptions};
 use dure_sync::clock;
 

@@ -1,14 +1,14 @@
 use std::collections::BTreeMap;
 
+use dure_store::format::bucket::LEVELS_MAX;
 use proptest::prelude::*;
 
 use super::*;
-use crate::format::bucket::LEVELS_MAX;
 
 const SEED: u64 = 42;
 
 fn add(payload: &mut [u8], ino: u64, kind: u8, name: &[u8]) -> Inserted {
-    let hash = hash::name_hash(SEED, name);
+    let hash = trie::name_hash(SEED, name);
     let ordinal = free_ordinal(payload, SEED, hash).unwrap().unwrap();
     insert(
         payload,
@@ -125,7 +125,7 @@ fn stamps_do_not_go_back_unless_the_set_number_rises() {
 #[test]
 fn ordinals_of_equal_hashes_differ_until_they_run_out() {
     let mut payload = [0; BUCKET_BYTES];
-    let same = hash::name_hash(SEED, b"n");
+    let same = trie::name_hash(SEED, b"n");
     for wanted in 0..ORDINALS {
         assert_eq!(
             free_ordinal(&payload, SEED, same).unwrap(),
@@ -142,7 +142,7 @@ fn ordinals_of_equal_hashes_differ_until_they_run_out() {
         insert(&mut payload, &new).unwrap();
     }
     // Pretend the first name collides with itself: its own ordinal counts as taken.
-    let taken = hash::name_hash(SEED, b"A");
+    let taken = trie::name_hash(SEED, b"A");
     assert_eq!(free_ordinal(&payload, SEED, taken).unwrap(), Some(1));
 }
 
@@ -195,7 +195,7 @@ proptest! {
         let mut after = BTreeMap::new();
         for (slot, child) in children.iter().enumerate() {
             for (name, value) in names(child) {
-                prop_assert_eq!(usize::from(hash::slot(hash::name_hash(SEED, &name), level)), slot);
+                prop_assert_eq!(usize::from(trie::slot(trie::name_hash(SEED, &name), level)), slot);
                 after.insert(name, value);
             }
         }

@@ -1,19 +1,19 @@
 //! Changing slots within an operation.
 
+use dure_store::error::{Error, Result};
+use dure_store::format::inode::InodeRecord;
+use dure_store::format::node::NodeKind;
+use dure_store::format::slot::{DIRECT_SLOTS, Slot};
+use dure_store::node::{Node, NodeRef};
+use dure_store::op::{Op, SlotRef};
+use dure_store::units::{BlockNo, Nid};
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::path::{self, ChildPlace, SlotPlace};
 use super::read::{check_root, check_slot, slot_of};
-use crate::error::{Error, Result};
 use crate::file::run::SlotRuns;
-use crate::format::inode::InodeRecord;
-use crate::format::node::NodeKind;
-use crate::format::slot::{DIRECT_SLOTS, Slot};
 use crate::inode::Inode;
-use crate::node::{Node, NodeRef};
-use crate::op::{Op, SlotRef};
-use crate::units::{BlockNo, Nid};
 use crate::volume::Volume;
 
 /// The map of one inode as an operation is changing it. The caller holds the inode exclusively and

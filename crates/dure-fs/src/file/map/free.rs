@@ -2,16 +2,16 @@
 
 use std::ops::Range;
 
+use dure_store::error::Result;
+use dure_store::format::node::NodeKind;
+use dure_store::format::slot::{DIRECT_SLOTS, INDEX_CHILDREN, LEAF_SLOTS, Slot};
+use dure_store::node::NodeRef;
+use dure_store::units::Nid;
 use zerocopy::IntoBytes;
 
 use super::edit::{MapEdit, leaf_owner};
 use super::path::{self, ChildPlace, SlotPlace};
 use super::read::{check_root, check_slot, no_children, slot_of};
-use crate::error::Result;
-use crate::format::node::NodeKind;
-use crate::format::slot::{DIRECT_SLOTS, INDEX_CHILDREN, LEAF_SLOTS, Slot};
-use crate::node::NodeRef;
-use crate::units::Nid;
 
 /// Slots one operation frees at most.
 pub(crate) const FREE_SLOTS_MAX: u32 = 512;

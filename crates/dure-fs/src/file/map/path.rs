@@ -5,9 +5,9 @@
 
 use std::ops::Range;
 
-use crate::format::slot::{DIRECT_SLOTS, INDEX_CHILDREN, INDEX_GRANULE_CHILDREN};
-use crate::format::slot::{LEAF_GRANULE_SLOTS, LEAF_SLOTS, SLOT_BYTES};
-use crate::units::{BLOCK_BYTES_U64, to_usize};
+use dure_store::format::slot::{DIRECT_SLOTS, INDEX_CHILDREN, INDEX_GRANULE_CHILDREN};
+use dure_store::format::slot::{LEAF_GRANULE_SLOTS, LEAF_SLOTS, SLOT_BYTES};
+use dure_store::units::{BLOCK_BYTES_U64, to_usize};
 
 /// The highest tree there is.
 pub(crate) const HEIGHT_MAX: u32 = 4;

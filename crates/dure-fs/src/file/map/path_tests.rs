@@ -1,9 +1,9 @@
 use std::ops::Range;
 
+use dure_store::format::slot::{DIRECT_SLOTS, INDEX_CHILDREN, LEAF_SLOTS};
 use proptest::prelude::*;
 
 use super::path::*;
-use crate::format::slot::{DIRECT_SLOTS, INDEX_CHILDREN, LEAF_SLOTS};
 
 /// The pages of the leaf that covers `page` (not a direct one).
 fn leaf_pages(page: u64) -> Range<u64> {

@@ -1,14 +1,14 @@
 //! Looking slots up.
 
+use dure_store::error::{Error, Result};
+use dure_store::format::inode::InodeRecord;
+use dure_store::format::node::NodeKind;
+use dure_store::format::slot::{DIRECT_SLOTS, INDEX_CHILDREN, Slot};
+use dure_store::units::{BlockNo, Ino, Nid};
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U64;
 
 use super::path::{self, ChildPlace, FILE_PAGES_MAX, HEIGHT_MAX, SlotPlace};
-use crate::error::{Error, Result};
-use crate::format::inode::InodeRecord;
-use crate::format::node::NodeKind;
-use crate::format::slot::{DIRECT_SLOTS, INDEX_CHILDREN, Slot};
-use crate::units::{BlockNo, Ino, Nid};
 use crate::volume::Volume;
 
 /// Bytes of a granule of slots.

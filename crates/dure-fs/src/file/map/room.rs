@@ -13,13 +13,13 @@
 
 use std::collections::BTreeSet;
 
+use dure_store::error::Result;
+use dure_store::format::inode::InodeRecord;
+use dure_store::format::slot::{DIRECT_SLOTS, LEAF_SLOTS};
 use smallvec::SmallVec;
 
 use super::path::{height_for, node_start};
 use super::read::MapReader;
-use crate::error::Result;
-use crate::format::inode::InodeRecord;
-use crate::format::slot::{DIRECT_SLOTS, LEAF_SLOTS};
 
 /// A node of a map: its height, and the first page below it.
 pub(crate) type NodePlace = (u32, u64);

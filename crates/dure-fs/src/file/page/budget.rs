@@ -29,7 +29,7 @@ impl CacheBudget {
     /// A budget of `pages_max` pages for `cores` cores.
     pub(crate) fn new(cores: usize, pages_max: u64) -> CacheBudget {
         assert!(pages_max > 0, "a cache of no pages can hold nothing");
-        let cores_u64 = crate::units::to_u64(cores);
+        let cores_u64 = dure_store::units::to_u64(cores);
         CacheBudget {
             pool: CachePadded::new(AtomicU64::new(pages_max)),
             stashes: PerCore::new(cores, |_| AtomicU64::new(0)),

@@ -16,10 +16,11 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use dure_store::frames::Frame;
+use dure_store::units::{to_u64, to_usize};
 use dure_sync::atomic::{AtomicU64, Ordering};
 
-use super::{Frame, Page};
-use crate::units::{to_u64, to_usize};
+use super::Page;
 
 const CHUNK_PAGES: u64 = 64;
 const GROUP_CHUNKS: usize = 64;

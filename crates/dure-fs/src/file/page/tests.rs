@@ -1,9 +1,10 @@
 use std::collections::BTreeMap;
 
+use dure_store::frames::{Fill, Frame, FramePool};
 use dure_sync::CoreId;
 use proptest::prelude::*;
 
-use super::{CacheBudget, Fill, Frame, FramePool, Page, PageStore};
+use super::{CacheBudget, Page, PageStore};
 
 fn byte(page: &Page, at: usize) -> u8 {
     let mut byte = [0];
@@ -260,9 +261,9 @@ proptest! {
         }
         let [mut store, other] = stores;
         store.absorb(other);
-        prop_assert_eq!(store.present(), crate::units::to_u64(pages.len()));
+        prop_assert_eq!(store.present(), dure_store::units::to_u64(pages.len()));
         let dirty = pages.values().filter(|(_, dirty, _)| *dirty).count();
-        prop_assert_eq!(store.dirty(), crate::units::to_u64(dirty));
+        prop_assert_eq!(store.dirty(), dure_store::units::to_u64(dirty));
         let mut next = store.next_dirty(0..u64::MAX);
         for (&page, &(fill, dirty, _)) in &pages {
             prop_assert_eq!(byte(store.get(page).expect("it was in one"), 77), fill);

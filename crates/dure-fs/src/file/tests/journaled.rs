@@ -1,10 +1,11 @@
 //! `data=journal`: every page that is written back stands in the log before it stands in its place.
 
+use dure_store::RecordPolicy;
 use dure_sync::Arc;
 use dure_sync::atomic::AtomicUsize;
 
 use super::{World, content, file, fsck};
-use crate::volume::{DataMode, FileSystem, RecordPolicy};
+use crate::volume::{DataMode, FileSystem};
 use crate::{Order, Stamp, SyncScope};
 
 const PAGES: u64 = 120;
@@ -13,7 +14,7 @@ fn world(records: RecordPolicy) -> World {
     let mut world = World::new(8192, 8 << 20);
     world.options.data = DataMode::Journal;
     // Where the thread goes from core to core, two logs fill, and checkpoints come sooner.
-    world.options.volume_rules.core = Some(Arc::new(AtomicUsize::new(0)));
+    world.options.volume_rules.store.core = Some(Arc::new(AtomicUsize::new(0)));
     world.options.records = records;
     world.options.order = match records {
         RecordPolicy::Delta => Order::PerCore,

@@ -3,10 +3,10 @@
 use dure_block::crash::{CrashImages, Selection, Tear};
 use dure_block::record::RecordDevice;
 use dure_block::{Device, share};
+use dure_store::logged::LoggedBlocks;
 use dure_sync::Arc;
 
 use super::{World, content, file, fsck, nth_file};
-use crate::logged::LoggedBlocks;
 use crate::volume::FileSystem;
 use crate::{ReadMode, Stamp, SyncScope};
 
@@ -47,7 +47,7 @@ fn data_in_the_log_is_read_without_the_cache() {
     assert_eq!(content(&fs, &inode), whole);
 }
 
-fn fs_block(fs: &FileSystem, page: u64) -> crate::units::BlockNo {
+fn fs_block(fs: &FileSystem, page: u64) -> dure_store::units::BlockNo {
     let inode = file(fs);
     let state = inode.inode().state.read();
     let mut map = super::super::map::MapReader::new(&fs.0);
@@ -178,6 +178,6 @@ fn no_crash_loses_data_that_was_in_the_log() {
 /// The rule of the checkpoint: data is in its place before the tail passes it.
 #[test]
 fn canary_a_tail_that_passes_logged_data_loses_it() {
-    let spoil = |world: &mut World| world.options.volume_rules.data_before_tail = false;
+    let spoil = |world: &mut World| world.options.volume_rules.store.data_before_tail = false;
     assert!(crashes(World::new(2048, 1 << 20), spoil) > 0);
 }

@@ -17,10 +17,10 @@ mod unplaced;
 
 use dure_block::ram::RamDevice;
 use dure_block::{Device, share};
+use dure_store::layout::FormatOptions;
 use dure_sync::Arc;
 
 use crate::inode::InodeRef;
-use crate::layout::FormatOptions;
 use crate::volume::{Background, FileSystem, MountOptions};
 
 /// A device and how to mount it.
@@ -116,7 +116,7 @@ pub(super) fn check(fs: &FileSystem, inode: &InodeRef) {
 
 /// The volume, which is not mounted, has no fault in structures and data.
 pub(super) fn fsck(device: Arc<dyn Device>, what: &str) {
-    use crate::check::{CheckOptions, Data, check};
+    use dure_check::{CheckOptions, Data, check};
     let options = CheckOptions {
         data: Data::Verify,
         ..CheckOptions::default()

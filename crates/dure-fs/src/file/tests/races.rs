@@ -1,8 +1,8 @@
 //! Races that were found, replayed step by step.
 
 use super::World;
+use crate::SetAttributes;
 use crate::namespace::tests::{directory, file};
-use crate::{SetAttributes, check};
 
 /// A sync had the file on its list of dirty ones when the file was deleted, and then wrote the
 /// record of the dead inode over the one that had got its number.
@@ -27,6 +27,6 @@ fn race_write_back_of_an_inode_that_was_deleted() {
     fs.0.write_back(&listed).unwrap();
 
     fs.close().unwrap();
-    let report = check::check(world.device(), &check::CheckOptions::default()).unwrap();
+    let report = dure_check::check(world.device(), &dure_check::CheckOptions::default()).unwrap();
     assert!(report.issues().is_empty(), "{:#?}", report.issues());
 }

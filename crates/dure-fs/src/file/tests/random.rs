@@ -1,9 +1,10 @@
 //! Random calls against a vector of bytes.
 
+use dure_store::units::BLOCK_BYTES_U64;
+
 use super::{World, check, content, file};
 use crate::file::map::MapReader;
 use crate::inode::InodeRef;
-use crate::units::BLOCK_BYTES_U64;
 use crate::volume::FileSystem;
 use crate::{AllocateMode, ReadMode, SeekTarget, Stamp, SyncScope};
 

@@ -1,10 +1,12 @@
 //! Room: what was accepted is written, also on a full volume; what is refused has changed nothing;
 //! what statfs shows can be had.
 
+use dure_store::RecordPolicy;
+
 use super::random::Rng;
 use super::{World, check, content, file, fsck, nth_file};
 use crate::inode::InodeRef;
-use crate::volume::{DataMode, FileSystem, MountOptions, RecordPolicy};
+use crate::volume::{DataMode, FileSystem, MountOptions};
 use crate::{AllocPolicy, AllocateMode, Error, SetAttributes, Stamp, SyncScope};
 
 const PAGE: u64 = 4096;

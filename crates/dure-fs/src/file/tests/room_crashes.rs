@@ -3,10 +3,10 @@
 use dure_block::crash::{CrashImages, Selection, Tear};
 use dure_block::record::RecordDevice;
 use dure_block::share;
+use dure_store::error::Result;
 use dure_sync::Arc;
 
 use super::{World, content, file, fsck, nth_file};
-use crate::error::Result;
 use crate::volume::FileSystem;
 use crate::{AllocateMode, Stamp, SyncScope};
 

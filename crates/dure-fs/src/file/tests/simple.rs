@@ -339,7 +339,7 @@ fn times_alone_do_not_make_a_data_sync_write() {
     fs.fsync(&inode, SyncScope::All).unwrap();
     inode.inode().state.write().file.stamp(
         Stamp::Set,
-        crate::format::inode::Time {
+        dure_store::format::inode::Time {
             secs: 5.into(),
             nanos: 1.into(),
         },
@@ -378,12 +378,12 @@ fn count_writes_of_a_sync(log_data_pages: u32, writes: u64) {
     fs.fsync(&inode, SyncScope::All).unwrap();
     let mut exact = 0;
     for n in 0..50 {
-        let checkpoints = fs.0.counters.checkpoints.sum();
+        let checkpoints = fs.0.store.counters.checkpoints.sum();
         let before = fs.0.queue.counters();
         fs.write(&inode, 0, &[n; 4096], Stamp::Set).unwrap();
         fs.fsync(&inode, SyncScope::All).unwrap();
         let after = fs.0.queue.counters();
-        if fs.0.counters.checkpoints.sum() > checkpoints {
+        if fs.0.store.counters.checkpoints.sum() > checkpoints {
             continue; // the small log was full
         }
         exact += 1;

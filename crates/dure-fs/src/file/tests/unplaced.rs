@@ -4,6 +4,7 @@ use dure_block::crash::{CrashImages, Selection, Tear};
 use dure_block::fault::{Fault, FaultDevice, Rule, When};
 use dure_block::record::RecordDevice;
 use dure_block::{Device, DeviceInfo, Error as BlockError, Io, Lba, Op, OsError, share};
+use dure_store::units::to_u64;
 use dure_sync::Arc;
 use dure_sync::atomic::{AtomicBool, Ordering};
 
@@ -11,7 +12,6 @@ use super::random::Rng;
 use super::{World, check, content, file, fsck, nth_file};
 use crate::file::map::MapReader;
 use crate::inode::InodeRef;
-use crate::units::to_u64;
 use crate::volume::FileSystem;
 use crate::{Error, ReadMode, Stamp, SyncScope};
 
@@ -116,11 +116,15 @@ fn a_logged_page_whose_block_cannot_be_written_goes_to_another() {
         for page in pages {
             write_synced(&fs, &inode, page, page + 1);
         }
-        assert_eq!(fs.0.counters.checkpoints.sum(), 0, "all is in the log");
+        assert_eq!(
+            fs.0.store.counters.checkpoints.sum(),
+            0,
+            "all is in the log"
+        );
         let bad = [block_of(&fs, &inode, 1), block_of(&fs, &inode, 40)];
         assert!(
             bad.iter()
-                .all(|block| fs.0.logged.holds(crate::units::BlockNo(*block)))
+                .all(|block| fs.0.logged.holds(dure_store::units::BlockNo(*block)))
         );
         let refuse = move |lba: Lba| bad.contains(&lba.number());
         let rule = Rule::new(When::From(1), Fault::Error(OsError::EIO));
@@ -302,7 +306,7 @@ fn a_full_log_has_room_for_the_replacement() {
         let fs = FileSystem::open(share(device.clone()), world.options.clone()).unwrap();
         let inode = file(&fs);
         let mut version = 0;
-        while fs.0.counters.checkpoints.sum() < 6 {
+        while fs.0.store.counters.checkpoints.sum() < 6 {
             version += 1;
             write_synced(&fs, &inode, version % 20, version);
         }

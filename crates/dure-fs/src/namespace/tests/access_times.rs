@@ -1,7 +1,8 @@
 //! Access times: what a read changes, and when it reaches the medium.
 
+use dure_store::format::inode::Time;
+
 use super::{Disk, directory, file, fresh, get, list, options, stat};
-use crate::format::inode::Time;
 use crate::volume::AccessTime;
 use crate::{
     FileSystem, InodeRef, MountOptions, ReadMode, SetAttributes, SetTime, Stamp, SyncScope,

@@ -1,7 +1,8 @@
 //! Attributes: times, modes, access control lists, extended attributes.
 
+use dure_store::format::inode::Time;
+
 use super::*;
-use crate::format::inode::Time;
 use crate::{SetAttributes, SetTime, XattrMode};
 
 #[test]

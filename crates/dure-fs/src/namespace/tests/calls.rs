@@ -1,8 +1,9 @@
 //! Each call and each of its refusals.
 
+use dure_store::units::Ino;
+
 use super::*;
 use crate::XattrMode;
-use crate::units::Ino;
 
 #[test]
 fn a_created_file_survives_a_mount() {

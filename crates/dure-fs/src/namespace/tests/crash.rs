@@ -7,9 +7,9 @@ use dure_block::crash::{CrashImages, Selection};
 use dure_block::ram::RamDevice;
 use dure_block::record::RecordDevice;
 use dure_block::share;
+use dure_check::{CheckOptions, check};
 
 use super::*;
-use crate::check::{CheckOptions, check};
 use crate::{FlushRule, RenameMode, XattrMode};
 
 /// What must be there after a crash at `step` or later: paths, as far as they did not change since.

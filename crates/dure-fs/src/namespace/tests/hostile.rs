@@ -1,18 +1,18 @@
 //! Volumes on which structures contradict each other: calls say so; they neither panic nor go on
 //! for ever.
 
+use dure_store::format::bucket::BucketHeader;
+use dure_store::format::inode::InodeRecord;
+use dure_store::format::node::NodeKind;
+use dure_store::node::NodeRef;
+use dure_store::op::OpKind;
+use dure_store::space::OpClass;
+use dure_store::units::Nid;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros};
 
 use super::*;
 use crate::directory::bucket;
-use crate::format::bucket::BucketHeader;
-use crate::format::inode::InodeRecord;
-use crate::format::node::NodeKind;
-use crate::node::NodeRef;
-use crate::op::OpKind;
-use crate::space::OpClass;
-use crate::units::Nid;
 use crate::{Error, ReadMode, RenameMode, SeekTarget, Stamp, SyncScope, XattrMode};
 
 fn assert_corrupt<T>(result: Result<T>) {

@@ -5,13 +5,13 @@ use dure_block::crash::{CrashImages, Selection};
 use dure_block::ram::RamDevice;
 use dure_block::record::RecordDevice;
 use dure_block::share;
+use dure_check::{CheckOptions, IssueKind, check};
+use dure_store::error::Error;
+use dure_store::layout::{FormatOptions, Layout};
 use dure_sync::Arc;
 use dure_sync::atomic::AtomicUsize;
 
 use super::{Disk, errno, file, fresh, get, options};
-use crate::check::{CheckOptions, IssueKind, check};
-use crate::error::Error;
-use crate::layout::{FormatOptions, Layout};
 use crate::{FileSystem, InodeRef, Stamp, XattrMode};
 
 const VALUE_MAX: usize = 65536;
@@ -137,7 +137,7 @@ fn a_large_attribute_is_old_or_new_after_a_crash_at_any_instant() {
     let record = RecordDevice::new(share(Arc::clone(&device)));
     let log = record.log();
     let mut one_core = options();
-    one_core.volume_rules.core = Some(Arc::new(AtomicUsize::new(0)));
+    one_core.volume_rules.store.core = Some(Arc::new(AtomicUsize::new(0)));
     let fs = FileSystem::open(share(record), one_core).unwrap();
     let root = fs.root().unwrap();
     let inode = get(&fs, &root, "x");

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use dure_store::units::Ino;
+
 use super::*;
 use crate::RenameMode;
-use crate::units::Ino;
 
 /// A splitmix64 sequence: the seed names the run.
 pub(super) struct Dice(pub(super) u64);

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use dure_store::units::to_u64;
+
 use super::*;
 use crate::EntryBatch;
-use crate::units::to_u64;
 
 /// Reads in portions of `portion` entries, calling `between` in between.
 fn read_in_portions(
@@ -40,14 +41,17 @@ fn read_in_portions(
 fn a_large_directory_grows_and_shrinks() {
     let (disk, fs) = fresh();
     let dir = fs.mkdir(&fs.root().unwrap(), b"d", &directory()).unwrap();
-    let nodes = fs.0.nodes.len();
+    let nodes = fs.0.nodes.in_memory().len();
     let count = 3000;
     for n in 0..count {
         fs.create(&dir, format!("name-{n}").as_bytes(), &file())
             .unwrap();
     }
     assert_eq!(list(&fs, &dir).len(), count);
-    assert!(fs.0.nodes.len() > nodes + count / 100, "the trie has grown");
+    assert!(
+        fs.0.nodes.in_memory().len() > nodes + count / 100,
+        "the trie has grown"
+    );
     drop(dir);
     let fs = disk.remount(fs);
     let dir = get(&fs, &fs.root().unwrap(), "d");
@@ -261,7 +265,7 @@ fn a_hundred_thousand_names() {
     {
         levels += 1;
         let role = node.role();
-        node = fs.0.node(crate::units::Nid(child), role).unwrap();
+        node = fs.0.node(dure_store::units::Nid(child), role).unwrap();
     }
     let per_bucket = count / buckets;
     assert!(

@@ -5,7 +5,6 @@ mod mounted;
 use dure::{MountOptions, Volume};
 use dure_block::ram::RamDevice;
 use dure_block::{Device, share};
-use dure_fs::check;
 use dure_sync::Arc;
 
 use super::operation::{Answer, Operation, Outcome, Step};
@@ -117,13 +116,16 @@ impl Real {
     }
 
     fn check(&self, when: &str) -> Result<(), String> {
-        let options = check::CheckOptions {
-            data: check::Data::Verify,
+        let options = dure_check::CheckOptions {
+            data: dure_check::Data::Verify,
             ..Default::default()
         };
-        let report = check::check(self.device(), &options).map_err(|error| error.to_string())?;
+        let report =
+            dure_check::check(self.device(), &options).map_err(|error| error.to_string())?;
         // That a crashed volume was not unmounted is no news.
-        let news = |issue: &&check::Issue| !matches!(issue.kind, check::IssueKind::NotClean { .. });
+        let news = |issue: &&dure_check::Issue| {
+            !matches!(issue.kind, dure_check::IssueKind::NotClean { .. })
+        };
         let issues: Vec<String> = report
             .issues()
             .iter()

@@ -1,0 +1,272 @@
+//! What the passes share: the medium, the NAT, who owns which block and node, and the findings.
+//!
+//! **Invariants.** Memory is bounded by the volume, not by what a hostile image says: a bit per
+//! block and per node, the live part of the NAT, one [`InodeFacts`] per inode granule that exists.
+//! Every block and node is claimed once; what is claimed twice is reported and not followed, so no
+//! walk is endless.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dure_block::{Lba, Queue};
+use dure_store::format::nat::{self, NatEntry};
+use dure_store::format::node::{NodeImage, NodeKind};
+use dure_store::format::sit::SitBlock;
+use dure_store::format::summary::SummaryEntry;
+use dure_store::layout::Layout;
+use dure_store::packs::Packs;
+use dure_store::recovery::replay::LoggedPage;
+use dure_store::units::{BLOCK_BYTES, BlockNo, Ino, Nid, SegNo, to_u64};
+use dure_sync::Arc;
+use zerocopy::little_endian::U64;
+
+use super::bits::Bits;
+use super::inodes::InodeTable;
+use super::issue::IssueKind;
+use super::owner::{BlockUse, NodeUse};
+use super::repair::Repairs;
+use super::report::Report;
+use super::summary::Summaries;
+use super::{CheckOptions, Progress, Repair};
+
+/// The entries of one NAT pair.
+pub(super) type NatEntries = Box<[NatEntry]>;
+
+/// State of a check.
+#[derive(Debug)]
+pub(super) struct Context<'o> {
+    pub(super) options: &'o CheckOptions<'o>,
+    pub(super) queue: Arc<Queue>,
+    pub(super) layout: Layout,
+    /// The logs are empty: SIT, summaries and NAT say everything.
+    pub(super) clean: bool,
+    pub(super) epoch: u64,
+    pub(super) report: Report,
+    /// Which slots of the tables count.
+    pub(super) packs: Arc<Packs>,
+    /// Entries of the NAT pairs that have any.
+    pub(super) nat: BTreeMap<u64, NatEntries>,
+    /// The SIT pairs that were ever written.
+    pub(super) sit: BTreeMap<u32, Box<SitBlock>>,
+    /// SIT pairs of which what counts is lost.
+    pub(super) sit_lost: BTreeSet<u32>,
+    /// Nodes as the logs leave them; `None` = free. Empty on a clean volume.
+    pub(super) replayed: BTreeMap<Nid, Option<NodeImage>>,
+    /// Content of blocks that the logs carry; it counts as if it lay in the block. Empty on a clean
+    /// volume.
+    pub(super) logged: BTreeMap<BlockNo, LoggedPage>,
+    /// Blocks of the main area that belong to something, counted from its start.
+    pub(super) owned: Bits,
+    /// Blocks of a dirty volume whose SIT bit the recovery will set right.
+    pub(super) unsettled: Bits,
+    /// Of these, blocks that notes of the logs name.
+    pub(super) noted: Bits,
+    /// Nodes that belong to something.
+    pub(super) claimed: Bits,
+    /// Nodes whose image was reported already.
+    pub(super) broken: Bits,
+    pub(super) inodes: InodeTable,
+    pub(super) summaries: Summaries,
+    /// Segments of the rings.
+    pub(super) log_segments: BTreeSet<SegNo>,
+    /// What a repair may do.
+    pub(super) repairs: Repairs,
+}
+
+impl<'o> Context<'o> {
+    pub(super) fn new(
+        options: &'o CheckOptions<'o>,
+        queue: Arc<Queue>,
+        layout: Layout,
+        report: Report,
+    ) -> Context<'o> {
+        let main_blocks = u64::from(layout.segments) * u64::from(layout.segment_blocks);
+        let nids = layout.nids();
+        let mut context = Context {
+            options,
+            queue,
+            clean: true,
+            epoch: 0,
+            report,
+            packs: Arc::new(Packs::new(&layout)),
+            nat: BTreeMap::new(),
+            sit: BTreeMap::new(),
+            sit_lost: BTreeSet::new(),
+            replayed: BTreeMap::new(),
+            logged: BTreeMap::new(),
+            owned: Bits::new(main_blocks),
+            unsettled: Bits::new(main_blocks),
+            noted: Bits::new(main_blocks),
+            claimed: Bits::new(nids),
+            broken: Bits::new(nids),
+            inodes: InodeTable::default(),
+            summaries: Summaries::default(),
+            log_segments: BTreeSet::new(),
+            repairs: Repairs::default(),
+            layout,
+        };
+        context.report.counts.blocks_total = main_blocks;
+        context
+    }
+
+    pub(super) fn issue(&mut self, kind: IssueKind) {
+        self.report.add(kind);
+    }
+
+    pub(super) fn progress(&self, pass: &'static str, done: u64, total: u64) {
+        if let Some(progress) = self.options.progress {
+            progress(&Progress { pass, done, total });
+        }
+    }
+
+    /// Reads `count` blocks; `None` after reporting that they cannot be read.
+    pub(super) fn read(&mut self, first: u64, count: usize) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; count * BLOCK_BYTES];
+        match self.queue.read(Lba::new(first), &mut bytes) {
+            Ok(()) => Some(bytes),
+            Err(error) => {
+                self.issue(IssueKind::Unreadable {
+                    at: first,
+                    why: error.to_string(),
+                });
+                None
+            }
+        }
+    }
+
+    /// The NAT entry on the medium; zero for a nid that never lived.
+    pub(super) fn entry(&self, nid: Nid) -> NatEntry {
+        let (pair, within) = nat::place_of(nid);
+        let entries = self.nat.get(&pair);
+        entries.map_or_else(NatEntry::default, |entries| entries[within])
+    }
+
+    /// Whether the node lives in the state that is checked.
+    pub(super) fn lives(&self, nid: Nid) -> bool {
+        match self.replayed.get(&nid) {
+            Some(node) => node.is_some(),
+            None => !self.entry(nid).block().is_none(),
+        }
+    }
+
+    /// Whether a repair was asked for.
+    pub(super) fn repairing(&self) -> bool {
+        self.options.repair == Repair::Safe
+    }
+
+    /// Whether a live node should hold inodes, by what the NAT or the logs say.
+    pub(super) fn is_inode_node(&self, nid: Nid) -> bool {
+        match self.replayed.get(&nid) {
+            Some(node) => node
+                .as_ref()
+                .is_some_and(|node| node.kind == NodeKind::Inode),
+            None => self.entry(nid).kind_code() == NodeKind::Inode.code(),
+        }
+    }
+
+    /// The NAT pairs that may have nids that live.
+    pub(super) fn pairs_in_use(&self) -> BTreeSet<u64> {
+        let replayed = self.replayed.keys().map(|nid| nat::place_of(*nid).0);
+        self.nat.keys().copied().chain(replayed).collect()
+    }
+
+    /// The nids that live, of NAT pair `pair`.
+    pub(super) fn live_in_pair(&self, pair: u64) -> Vec<Nid> {
+        let nids = pair * nat::ENTRIES..(pair + 1) * nat::ENTRIES;
+        let known = self.nat.get(&pair);
+        let mut replayed = self.replayed.range(Nid(nids.start)..Nid(nids.end));
+        if known.is_none() && replayed.next().is_none() {
+            return Vec::new();
+        }
+        nids.map(Nid).filter(|nid| self.lives(*nid)).collect()
+    }
+
+    /// The image of a node that lives; `None` when it is bad, which the pass over all nodes
+    /// reports.
+    pub(super) fn image(&mut self, nid: Nid) -> Option<NodeImage> {
+        if let Some(node) = self.replayed.get(&nid) {
+            return node.clone();
+        }
+        if self.broken.get(nid.0) {
+            return None;
+        }
+        let block = self.entry(nid).block();
+        self.layout.locate(block)?;
+        let bytes = self.read(block.0, 1)?;
+        NodeImage::open(&bytes, nid, block, self.layout.crc_seed).ok()
+    }
+
+    /// Follows a pointer to node `nid`: claims it for `by` and reads it. `None` after reporting why
+    /// not.
+    pub(super) fn take(&mut self, nid: Nid, kind: NodeKind, by: NodeUse) -> Option<NodeImage> {
+        if nid.0 >= self.layout.nids() || !self.lives(nid) {
+            self.issue(IssueKind::NodeMissing { nid, by });
+            return None;
+        }
+        if self.claimed.get(nid.0) {
+            self.issue(IssueKind::NodeShared { nid, by });
+            return None;
+        }
+        let image = self.image(nid);
+        if let Some(got) = image.as_ref().map(|image| image.kind)
+            && got != kind
+        {
+            self.issue(IssueKind::NodeWrongKind { nid, by, got });
+            return None;
+        }
+        self.claimed.set(nid.0);
+        if let Some(image) = &image {
+            self.expect_inode(nid, image, by);
+        }
+        image
+    }
+
+    /// Compares the inode an image names as its owner with the one it hangs on.
+    pub(super) fn expect_inode(&mut self, nid: Nid, image: &NodeImage, by: NodeUse) {
+        let got = image.owner;
+        if got != by.inode() {
+            self.issue(IssueKind::NodeOwner { nid, by, got });
+        }
+    }
+
+    /// Claims a block of the main area; false after reporting that somebody else has it.
+    pub(super) fn own(&mut self, block: BlockNo, by: BlockUse) -> bool {
+        let Some(index) = block.0.checked_sub(self.layout.main) else {
+            unreachable!("the caller has checked that {block:?} is in the main area")
+        };
+        if !self.owned.set(index) {
+            self.issue(IssueKind::BlockShared { block: block.0, by });
+            return false;
+        }
+        self.report.counts.blocks_used += 1;
+        true
+    }
+
+    /// Compares the summary entry of a block with its owner. On a volume that was not unmounted only
+    /// of blocks that a note of the logs names and whose owner no record changes: recovery finds
+    /// that owner by the summary. Those of blocks placed by the logs were not written yet.
+    pub(super) fn expect_owner(&mut self, block: BlockNo, nid: Nid, kind: u8, place: (u8, u8)) {
+        let asked = self.noted.get(block.0 - self.layout.main) && !self.replayed.contains_key(&nid);
+        if !self.clean && !asked {
+            return;
+        }
+        let (granule, slot) = place;
+        let want = SummaryEntry {
+            nid: U64::new(nid.0),
+            kind,
+            granule,
+            slot,
+            reserved: 0,
+        };
+        super::summary::compare(self, block, want);
+    }
+
+    /// Number of pages that hold `bytes` bytes.
+    pub(super) fn pages(bytes: u64) -> u64 {
+        bytes.div_ceil(to_u64(BLOCK_BYTES))
+    }
+
+    /// The inodes of node `nid`.
+    pub(super) fn inos(nid: Nid) -> impl Iterator<Item = Ino> {
+        (0..8).map(move |index| Ino::new(nid, index))
+    }
+}

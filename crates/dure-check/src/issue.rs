@@ -1,0 +1,668 @@
+//! Everything the check can find, one variant per inconsistency.
+//!
+//! **Problem.** "The volume is corrupt" helps nobody: a reader wants to know which structure,
+//! where, and what it should be; a test wants to compare. **Structure.** [`IssueKind`] is plain
+//! data; its severity is a function of the variant; `Display` is one line. **Invariants.** Names
+//! and meanings of variants are stable: scripts match on [`IssueKind::name`].
+
+use std::fmt;
+
+use dure_store::format::node::NodeKind;
+use dure_store::units::{GranuleId, Ino, Nid};
+
+use super::owner::{BlockUse, NodeUse, PairName};
+
+/// How bad an issue is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// Nothing is lost: space or speed is wasted, or a hint is wrong.
+    Warning,
+    /// Something on the volume is wrong or lost.
+    Error,
+    /// The check could not go on.
+    Fatal,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+            Severity::Fatal => "fatal",
+        })
+    }
+}
+
+/// One finding.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Issue {
+    /// What was found, and where.
+    pub kind: IssueKind,
+    /// Whether a repair has mended it.
+    pub repaired: bool,
+}
+
+impl fmt::Display for Issue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let done = if self.repaired { " (repaired)" } else { "" };
+        write!(f, "{}: {}{done}", self.kind.severity(), self.kind)
+    }
+}
+
+/// Defines the issues: name, severity, fields, and the line that tells them.
+macro_rules! issues {
+    ($( $(#[$doc:meta])* $severity:ident $name:ident { $( $(#[$fdoc:meta])* $field:ident: $type:ty ),* $(,)? }
+        => $line:literal; )*) => {
+        /// An inconsistency of a volume.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum IssueKind {
+            $( $(#[$doc])* $name { $( $(#[$fdoc])* $field: $type ),* }, )*
+        }
+
+        impl IssueKind {
+            /// How bad it is.
+            #[must_use]
+            pub fn severity(&self) -> Severity {
+                match self { $( IssueKind::$name { .. } => Severity::$severity, )* }
+            }
+
+            /// The name of the variant; stable.
+            #[must_use]
+            pub fn name(&self) -> &'static str {
+                match self { $( IssueKind::$name { .. } => stringify!($name), )* }
+            }
+
+            /// All names, in the order of the passes.
+            pub const NAMES: &[&str] = &[ $( stringify!($name), )* ];
+        }
+
+        impl fmt::Display for IssueKind {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self { $( IssueKind::$name { $( $field ),* } => write!(f, $line), )* }
+            }
+        }
+    };
+}
+
+issues! {
+    /// One copy of the superblock is not usable; the other one counts.
+    Warning SuperblockCopy {
+        /// Its block.
+        at: u64,
+        /// What is wrong with it.
+        why: String,
+    } => "superblock at block {at} is bad, the other copy counts: {why}";
+
+    /// Both copies are valid but say different things.
+    Error SuperblockCopiesDiffer {
+        /// First byte that differs.
+        offset: usize,
+    } => "the two superblocks differ from byte {offset} on; the first one counts";
+
+    /// The medium ends before the volume.
+    Fatal DeviceTooSmall {
+        /// Blocks there are.
+        have: u64,
+        /// Blocks the superblock says.
+        need: u64,
+    } => "the volume has {need} blocks but the device only {have}; the end of the image is missing";
+
+    /// The device refused to read.
+    Error Unreadable {
+        /// First block.
+        at: u64,
+        /// The device's words.
+        why: String,
+    } => "block {at} cannot be read: {why}";
+
+    /// A field that must be zero is not.
+    Error ReservedNotZero {
+        /// Which structure.
+        what: String,
+        /// Block number.
+        at: u64,
+    } => "{what} at block {at}: reserved bytes must be zero";
+
+    /// The slot of a pair that counts is not valid; of a mirrored pair, none is.
+    Error PairLost {
+        /// The pair.
+        pair: PairName,
+        /// The block of the slot, or the first of the mirrored pair.
+        at: u64,
+    } => "{pair} at block {at}: what counts is damaged; its content is lost";
+
+    /// One slot of a mirrored pair holds something that is not valid: a torn write, or damage.
+    /// Another counts.
+    Warning PairSlotBad {
+        /// The pair.
+        pair: PairName,
+        /// Block of the slot.
+        at: u64,
+    } => "{pair}: the slot at block {at} is not valid (torn by a crash, or damaged); the other one counts";
+
+    /// A counter is so great that nothing may count on from it.
+    Error CountTooLarge {
+        /// Which counter.
+        what: String,
+        /// Block number.
+        at: u64,
+        /// Its value.
+        got: u64,
+    } => "{what} at block {at} is {got}: no volume has counted that far";
+
+    /// A pair says it is another one.
+    Error PairMisplaced {
+        /// The pair.
+        pair: PairName,
+        /// Its first block.
+        at: u64,
+        /// What it says.
+        got: u64,
+    } => "{pair} at block {at} says it has number {got}";
+
+    /// The volume header is lost.
+    Fatal VolumeHeaderLost {
+        /// First block of its pair.
+        at: u64,
+    } => "volume header at block {at}: neither slot is valid; epoch and state of the volume are lost";
+
+    /// A field of the volume header cannot be.
+    Fatal VolumeHeaderField {
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        got: u64,
+        /// What it must be.
+        must: &'static str,
+    } => "volume header: {field} is {got}, must be {must}";
+
+    /// The volume header counts wrongly.
+    Warning HeaderCount {
+        /// What it counts.
+        field: &'static str,
+        /// How many there are by the NAT.
+        want: u64,
+        /// What the header says.
+        got: u64,
+    } => "volume header: it counts {got} {field}, the NAT has {want}";
+
+    /// The volume was not unmounted; its state was built from images and logs.
+    Warning NotClean {
+        /// Complete transactions found in the logs.
+        transactions: u64,
+    } => "the volume was not unmounted cleanly; the check looked at what a mount will recover from {transactions} transactions";
+
+    /// The logs of a volume that was not unmounted cannot be replayed.
+    Fatal ReplayFailed {
+        /// Why.
+        why: String,
+    } => "the logs cannot be replayed: {why}";
+
+    /// The logs have lost something durable; the check was told to go on with the rest.
+    Error LogHole {
+        /// What, and where.
+        why: String,
+    } => "{why}; the check looked at the rest";
+
+    /// Which slots count of many pairs is not known.
+    Fatal PackBad {
+        /// What is wrong.
+        why: String,
+    } => "which slots of the tables count cannot be read: {why}";
+
+    /// A journal header is lost or cannot be.
+    Error JournalHeaderBad {
+        /// Which journal.
+        journal: u32,
+        /// First block of its pair.
+        at: u64,
+        /// What is wrong.
+        why: String,
+    } => "header of journal {journal} at block {at}: {why}";
+
+    /// A journal header is of an epoch the volume has not reached.
+    Error JournalEpoch {
+        /// Which journal.
+        journal: u32,
+        /// Its epoch.
+        got: u64,
+        /// The volume's.
+        volume: u64,
+    } => "header of journal {journal}: epoch {got}, but the volume is in epoch {volume}";
+
+    /// A journal thinks segments have another size.
+    Error JournalSegmentBlocks {
+        /// Which journal.
+        journal: u32,
+        /// Its size.
+        got: u32,
+        /// The volume's.
+        want: u32,
+    } => "header of journal {journal}: log segments of {got} blocks, the volume has {want}";
+
+    /// A log segment is not a segment of the main area.
+    Error LogSegmentOutside {
+        /// Which journal.
+        journal: u32,
+        /// Block it starts at.
+        block: u64,
+    } => "journal {journal}: its log segment at block {block} is not a segment of the main area";
+
+    /// A NAT entry names a block outside the main area.
+    Error NatBlockOutside {
+        /// The node.
+        nid: Nid,
+        /// The block.
+        block: u64,
+    } => "NAT entry of node {nid}: block {block} is outside the main area";
+
+    /// A NAT entry of a live node has no known kind, or that of a free one has one.
+    Error NatKind {
+        /// The node.
+        nid: Nid,
+        /// Code found.
+        got: u8,
+    } => "NAT entry of node {nid}: kind {got} is impossible";
+
+    /// A NAT entry counts free inodes wrongly.
+    Warning NatFreeInodes {
+        /// The node.
+        nid: Nid,
+        /// Free granules of the image.
+        want: u8,
+        /// What the entry says.
+        got: u8,
+    } => "NAT entry of node {nid}: {got} free inodes, its image has {want}";
+
+    /// Two owners claim one block.
+    Error BlockShared {
+        /// The block.
+        block: u64,
+        /// The one that came second.
+        by: BlockUse,
+    } => "block {block} is used by {by} and by something else";
+
+    /// A node image is not what it must be.
+    Error NodeBad {
+        /// The node.
+        nid: Nid,
+        /// Where its image lies.
+        block: u64,
+        /// What is wrong.
+        why: String,
+    } => "image of node {nid} at block {block}: {why}";
+
+    /// The NAT and the image disagree about the kind.
+    Error NodeKindMismatch {
+        /// The node.
+        nid: Nid,
+        /// Kind in the NAT.
+        nat: NodeKind,
+        /// Kind of the image.
+        image: NodeKind,
+    } => "node {nid}: the NAT says {nat:?}, the image says {image:?}";
+
+    /// The NAT and the image disagree about the version: one of them is stale.
+    Error NodeVersion {
+        /// The node.
+        nid: Nid,
+        /// Version in the NAT.
+        nat: u64,
+        /// Greatest version in the image.
+        image: u64,
+    } => "node {nid}: the NAT is at version {nat}, the image at {image}; one of them is stale";
+
+    /// Something refers to a node that has no image.
+    Error NodeMissing {
+        /// The node.
+        nid: Nid,
+        /// Who refers to it.
+        by: NodeUse,
+    } => "node {nid}, named by {by}, does not exist";
+
+    /// Something refers to a node of the wrong kind.
+    Error NodeWrongKind {
+        /// The node.
+        nid: Nid,
+        /// Who refers to it.
+        by: NodeUse,
+        /// What it is.
+        got: NodeKind,
+    } => "node {nid}, named by {by}, is of kind {got:?}";
+
+    /// A node names another inode as its owner than the one that refers to it.
+    Error NodeOwner {
+        /// The node.
+        nid: Nid,
+        /// Who refers to it.
+        by: NodeUse,
+        /// The owner it names.
+        got: Ino,
+    } => "node {nid}, named by {by}, says it belongs to inode {got}";
+
+    /// A node is used twice.
+    Error NodeShared {
+        /// The node.
+        nid: Nid,
+        /// The one that came second.
+        by: NodeUse,
+    } => "node {nid} is used by {by} and by something else";
+
+    /// Nothing refers to a node.
+    Warning NodeLeaked {
+        /// The node.
+        nid: Nid,
+        /// What it is.
+        kind: NodeKind,
+    } => "node {nid} ({kind:?}) belongs to nothing; its space is lost";
+
+    /// The root directory is missing.
+    Error RootMissing {} => "inode 1 is not a directory: the volume has no root";
+
+    /// An inode says it has another number.
+    Error InodeNumber {
+        /// Where it lies.
+        ino: Ino,
+        /// What it says.
+        got: u64,
+    } => "inode {ino} says it has number {got}";
+
+    /// A field of an inode cannot be.
+    Error InodeField {
+        /// The inode.
+        ino: Ino,
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        got: u64,
+        /// What it must be.
+        must: &'static str,
+    } => "inode {ino}: {field} is {got:#x}, must be {must}";
+
+    /// An inode counts its blocks wrongly.
+    Error InodeBlocks {
+        /// The inode.
+        ino: Ino,
+        /// Slots with a block.
+        want: u64,
+        /// What it says.
+        got: u64,
+    } => "inode {ino}: has {want} blocks but counts {got}";
+
+    /// An inode counts its names wrongly.
+    Error LinkCount {
+        /// The inode.
+        ino: Ino,
+        /// Names found.
+        want: u32,
+        /// What it says.
+        got: u32,
+    } => "inode {ino}: has {want} names but a link count of {got}";
+
+    /// An inode without a name is not in an orphan slot: its space is lost.
+    Error InodeDetached {
+        /// The inode.
+        ino: Ino,
+    } => "inode {ino} has no name and is in no orphan slot";
+
+    /// A bucket's entries do not lie one behind the other in its used bytes.
+    Error BucketLayout {
+        /// The directory.
+        directory: Ino,
+        /// The bucket.
+        bucket: GranuleId,
+        /// Byte of the entry area where it goes wrong.
+        offset: usize,
+    } => "directory {directory}, bucket {bucket}: no sound entry at byte {offset}";
+
+    /// A number in a bucket's header is wrong.
+    Error BucketCount {
+        /// The directory.
+        directory: Ino,
+        /// The bucket.
+        bucket: GranuleId,
+        /// Which number.
+        field: &'static str,
+        /// What it should be.
+        want: u64,
+        /// What it is.
+        got: u64,
+    } => "directory {directory}, bucket {bucket}: {field} is {got}, should be {want}";
+
+    /// A directory's trie has more levels than the hash has bits.
+    Error BucketTooDeep {
+        /// The directory.
+        directory: Ino,
+        /// The bucket.
+        bucket: GranuleId,
+    } => "directory {directory}, bucket {bucket}: has a child below the last level";
+
+    /// A name has bytes that no name has.
+    Error NameInvalid {
+        /// The directory.
+        directory: Ino,
+        /// The name, escaped.
+        name: String,
+    } => "directory {directory}: \"{name}\" cannot be a name";
+
+    /// A name is there twice.
+    Error NameTwice {
+        /// The directory.
+        directory: Ino,
+        /// The name, escaped.
+        name: String,
+    } => "directory {directory}: \"{name}\" is there twice";
+
+    /// A name is in a bucket its hash does not lead to: nobody finds it.
+    Error NameMisplaced {
+        /// The directory.
+        directory: Ino,
+        /// The bucket it is in.
+        bucket: GranuleId,
+        /// The name, escaped.
+        name: String,
+    } => "directory {directory}, bucket {bucket}: the hash of \"{name}\" leads elsewhere";
+
+    /// Two entries of one hash group have the same ordinal: a readdir cookie is not unique.
+    Error OrdinalTwice {
+        /// The directory.
+        directory: Ino,
+        /// The second name, escaped.
+        name: String,
+    } => "directory {directory}: \"{name}\" has the readdir cookie of another entry";
+
+    /// A name leads to an inode that does not exist.
+    Error EntryDangling {
+        /// The directory.
+        directory: Ino,
+        /// The name, escaped.
+        name: String,
+        /// The inode.
+        ino: u64,
+    } => "directory {directory}: \"{name}\" leads to inode {ino}, which does not exist";
+
+    /// An entry's type is not that of the inode.
+    Error EntryType {
+        /// The directory.
+        directory: Ino,
+        /// The name, escaped.
+        name: String,
+        /// The inode's type, `st_mode >> 12`.
+        want: u8,
+        /// The entry's.
+        got: u8,
+    } => "directory {directory}: \"{name}\" has type {got}, its inode type {want}";
+
+    /// A directory has two names.
+    Error DirectoryTwice {
+        /// The directory with two names.
+        ino: Ino,
+        /// Where the second one is.
+        directory: Ino,
+    } => "directory {ino} has a second name, in directory {directory}";
+
+    /// A directory's parent is not where its name is.
+    Error ParentPointer {
+        /// The directory.
+        ino: Ino,
+        /// Where its name is.
+        want: Ino,
+        /// What it says.
+        got: u64,
+    } => "directory {ino}: its name is in directory {want} but its parent says {got}";
+
+    /// Directories that contain each other and hang on nothing.
+    Error DirectoryCycle {
+        /// One of them.
+        ino: Ino,
+    } => "directory {ino} is its own ancestor and cannot be reached from the root";
+
+    /// A slot has unknown flags, or flags without a block.
+    Error SlotBad {
+        /// The file.
+        ino: Ino,
+        /// Page of the file.
+        page: u64,
+    } => "file {ino}, page {page}: its slot has impossible flags";
+
+    /// A slot names a block outside the main area.
+    Error SlotOutside {
+        /// The file.
+        ino: Ino,
+        /// Page of the file.
+        page: u64,
+        /// The block.
+        block: u64,
+    } => "file {ino}, page {page}: block {block} is outside the main area";
+
+    /// A written page lies behind the end of the file.
+    Error SlotBeyondEnd {
+        /// The file.
+        ino: Ino,
+        /// The first such page.
+        page: u64,
+    } => "file {ino}: page {page} is written but lies behind the end of the file";
+
+    /// A blob chain ends too early or goes on too long.
+    Error BlobLength {
+        /// Whose chain.
+        by: NodeUse,
+        /// Nodes its length needs.
+        want: u64,
+        /// Nodes found.
+        got: u64,
+    } => "{by}: its length needs {want} nodes, the chain has {got}";
+
+    /// The extended attribute stream cannot be read.
+    Error XattrStream {
+        /// The inode.
+        ino: Ino,
+        /// Byte of the stream.
+        offset: usize,
+    } => "inode {ino}: no sound extended attribute at byte {offset} of the stream";
+
+    /// The target of a symlink holds NUL.
+    Error LinkTarget {
+        /// The symlink.
+        ino: Ino,
+    } => "symlink {ino}: its target holds NUL";
+
+    /// A time in a bucket that cannot be.
+    Error BucketTime {
+        /// The directory.
+        directory: Ino,
+        /// The bucket.
+        bucket: GranuleId,
+        /// Its nanoseconds.
+        got: u32,
+    } => "directory {directory}, bucket {bucket}: {got} nanoseconds, must be below 1000000000";
+
+    /// An orphan slot names an inode that does not exist.
+    Error OrphanVanished {
+        /// Orphan granule.
+        granule: GranuleId,
+        /// Slot in it.
+        slot: usize,
+        /// The inode.
+        ino: u64,
+    } => "orphan slot {slot} of {granule}: inode {ino} does not exist";
+
+    /// An orphan slot's inode has names, or lacks the flag.
+    Error OrphanMismatch {
+        /// The inode.
+        ino: Ino,
+        /// What does not fit.
+        why: &'static str,
+    } => "orphan inode {ino}: {why}";
+
+    /// An inode is flagged as orphan but in no orphan slot.
+    Error OrphanUnlisted {
+        /// The inode.
+        ino: Ino,
+    } => "inode {ino} is flagged as orphan but in no orphan slot: nobody will free it";
+
+    /// A live block is not live in the SIT: it would be overwritten.
+    Error SitMissing {
+        /// The segment.
+        segment: u32,
+        /// How many blocks.
+        count: u32,
+        /// The first of them.
+        first: u64,
+    } => "segment {segment}: {count} used blocks from {first} on are free in the SIT";
+
+    /// Blocks are live in the SIT but belong to nothing.
+    Warning SitLeak {
+        /// The segment.
+        segment: u32,
+        /// How many blocks.
+        count: u32,
+        /// The first of them.
+        first: u64,
+    } => "segment {segment}: {count} blocks from {first} on belong to nothing but are live in the SIT";
+
+    /// A SIT entry counts its bits wrongly.
+    Error SitCount {
+        /// The segment.
+        segment: u32,
+        /// Bits set.
+        want: u32,
+        /// What it says.
+        got: u32,
+    } => "SIT entry of segment {segment}: {want} bits are set but it counts {got}";
+
+    /// A SIT entry has an impossible use or bits behind the segment.
+    Error SitField {
+        /// The segment.
+        segment: u32,
+        /// Which field.
+        field: &'static str,
+        /// Its value.
+        got: u64,
+    } => "SIT entry of segment {segment}: {field} is {got:#x}";
+
+    /// Summary entries do not name the owner.
+    Warning SummaryWrong {
+        /// The segment.
+        segment: u32,
+        /// How many blocks.
+        count: u32,
+        /// The first of them.
+        first: u64,
+    } => "segment {segment}: the summary names the wrong owner of {count} blocks from {first} on";
+
+    /// A page does not match its checksum.
+    Error DataChecksum {
+        /// The file.
+        ino: Ino,
+        /// Page of the file.
+        page: u64,
+        /// Its block.
+        block: u64,
+        /// The slot's checksum.
+        want: u32,
+        /// That of the block.
+        got: u32,
+    } => "file {ino}, page {page}: block {block} has checksum {got:#010x}, its slot {want:#010x}";
+}

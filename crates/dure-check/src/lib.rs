@@ -1,0 +1,165 @@
+//! The structural check of an unmounted volume, and the repairs that need no guess.
+//!
+//! **Problem.** After a bug, a broken disk or an enemy, somebody must say what is wrong with a
+//! volume without believing anything on it. **Structure.** Passes in a fixed order, a file each,
+//! over the raw medium (never through the mounted caches): superblocks; volume header and pack;
+//! journal headers; NAT; node images and inodes; orphan slots; trees of files and directories;
+//! links; SIT; summaries; and, if asked, the checksum of every page. What they find is an [`Issue`]
+//! each, in a [`Report`].
+//!
+//! **Invariants.** Any input gives a report or an error, never a panic, and in time and memory
+//! bounded by the volume's size: no recursion, and nothing is followed twice. Without
+//! [`Repair::Safe`] nothing is written. **Crash.** A volume that was not unmounted is checked as
+//! its recovery would leave it; a repair that is cut off leaves at worst blocks that belong to
+//! nothing.
+
+mod bits;
+mod blob;
+mod context;
+mod counts;
+mod data;
+mod directory;
+pub mod dump;
+mod file;
+mod header;
+mod inode;
+mod inodes;
+mod issue;
+mod journals;
+mod names;
+mod nat;
+mod nodes;
+mod orphans;
+mod owner;
+mod pairs;
+mod repair;
+mod replay;
+mod report;
+mod sit;
+mod summary;
+mod superblock;
+mod trees;
+
+use std::fmt;
+
+use dure_block::{Device, Queue, QueueConfig};
+use dure_store::Recover;
+use dure_store::error::{Error, Result};
+use dure_sync::Arc;
+
+pub use issue::{Issue, IssueKind, Severity};
+pub use owner::{BlockUse, NodeUse, PairKind, PairName};
+pub use report::{Counts, ISSUES_MAX, Report};
+
+use context::Context;
+
+/// What the check may write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Repair {
+    /// Nothing.
+    #[default]
+    No,
+    /// What needs no guess: the other copy of the superblock, SIT and summaries, link and block
+    /// counts, orphan slots of inodes that do not exist.
+    Safe,
+}
+
+/// Whether the content of files is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Data {
+    /// Only structures.
+    #[default]
+    Skip,
+    /// Every page is compared with its checksum.
+    Verify,
+}
+
+/// How far a check has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// What is being looked at.
+    pub pass: &'static str,
+    /// Steps done in this pass.
+    pub done: u64,
+    /// Steps it has.
+    pub total: u64,
+}
+
+/// How to check.
+#[derive(Clone, Copy, Default)]
+pub struct CheckOptions<'o> {
+    /// What may be written.
+    pub repair: Repair,
+    /// Whether pages are compared with their checksums.
+    pub data: Data,
+    /// Called as the check goes on.
+    pub progress: Option<&'o dyn Fn(&Progress)>,
+    /// Threads that read logs; `None`: one for each core.
+    pub threads: Option<usize>,
+    /// Whether the rest is looked at when the logs have lost something durable.
+    pub recover: Recover,
+}
+
+impl fmt::Debug for CheckOptions<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CheckOptions")
+            .field("repair", &self.repair)
+            .field("data", &self.data)
+            .field("progress", &self.progress.is_some())
+            .field("threads", &self.threads)
+            .field("recover", &self.recover)
+            .finish()
+    }
+}
+
+/// Checks the volume on `device`, which must not be mounted.
+///
+/// # Errors
+/// `NotDure`, `Unsupported` or `Corrupt` when there is no superblock to start from; `BadOption`
+/// when a repair is asked for but the volume was not unmounted; a failed write of a repair.
+/// Everything else, failed reads too, is an issue of the report.
+pub fn check(device: Arc<dyn Device>, options: &CheckOptions<'_>) -> Result<Report> {
+    let queue = Queue::new(device, QueueConfig::default());
+    let mut report = Report::default();
+    let layout = superblock::find(&queue, &mut report)?;
+    if report.worst() == Some(Severity::Fatal) {
+        return Ok(report);
+    }
+    let mut context = Context::new(options, queue, layout, report);
+    let Some(header) = header::volume(&mut context) else {
+        return Ok(context.report);
+    };
+    if options.repair == Repair::Safe && !context.clean {
+        let why = "the volume was not unmounted: mount it once, so that its logs are replayed";
+        return Err(Error::BadOption {
+            option: "repair",
+            why: why.into(),
+        });
+    }
+    if !header::packs(&mut context, &header) {
+        return Ok(context.report);
+    }
+    journals::check(&mut context);
+    nat::load(&mut context);
+    sit::load(&mut context);
+    if !replay::load(&mut context, &header) {
+        return Ok(context.report);
+    }
+    counts::check(&mut context, &header);
+    nat::check(&mut context);
+    nodes::check(&mut context);
+    nodes::check_root(&mut context);
+    orphans::check(&mut context);
+    trees::check(&mut context);
+    names::check(&mut context);
+    names::check_leaks(&mut context);
+    sit::check(&mut context);
+    summary::finish(&mut context);
+    if options.repair == Repair::Safe {
+        repair::run(&mut context)?;
+    }
+    Ok(context.report)
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,274 @@
+//! Repairs that need no guess, on a volume that was unmounted cleanly.
+//!
+//! **Structure.** What was found wrong is put right in memory, in a space map made of the SIT and
+//! of what the passes saw, and written as a checkpoint is ([`Writer`]): images to free blocks,
+//! tables to slots that do not count. One write of the volume header makes it all count. **Crash.**
+//! Before that write, nothing has changed.
+//!
+//! **Invariants.** Nothing is written to a block that the SIT has as live, or that something owns.
+//! If anything was found that this cannot mend, then what looks free, a leak or a missing name may
+//! be what is left of something lost: no image is written, and no block is freed. If what counts of
+//! a SIT pair is lost, nothing is written but a superblock copy.
+
+use std::collections::BTreeMap;
+
+use dure_block::{BlockBuf, Lba, WriteFlags};
+use dure_store::checkpoint::census::Census;
+use dure_store::checkpoint::{CheckpointState, Target, Writer};
+use dure_store::error::Result;
+use dure_store::format::inode::InodeRecord;
+use dure_store::format::node::NodeImage;
+use dure_store::format::sit::ENTRIES;
+use dure_store::format::summary::SummaryEntry;
+use dure_store::node::nat::Nat;
+use dure_store::space::{OpClass, Space};
+use dure_store::units::{BlockNo, GranuleId, Ino, Nid, Run, SegNo};
+use dure_store::{StoreRules, read_header};
+use dure_sync::CoreId;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::context::Context;
+use super::issue::IssueKind;
+
+/// What the passes found that can be mended.
+#[derive(Debug, Default)]
+pub(super) struct Repairs {
+    /// Right block counts.
+    pub(super) blocks: BTreeMap<Ino, u64>,
+    /// Right counts of the volume header.
+    pub(super) counts: Option<Census>,
+    /// Nodes whose NAT entries count their free inodes wrong.
+    pub(super) free_inodes: Vec<Nid>,
+    /// Right link counts.
+    pub(super) links: BTreeMap<Ino, u32>,
+    /// Orphan slots of inodes that do not exist.
+    pub(super) orphans: Vec<(GranuleId, usize)>,
+    /// Right owners.
+    pub(super) summaries: BTreeMap<BlockNo, SummaryEntry>,
+}
+
+/// Mends what can be mended and marks those issues.
+///
+/// # Errors
+/// A failed read, write or flush.
+pub(super) fn run(context: &mut Context<'_>) -> Result<()> {
+    superblocks(context)?;
+    if context.report.suppressed() > 0 || !context.sit_lost.is_empty() {
+        return Ok(());
+    }
+    let issues = context.report.issues();
+    let whole = issues.iter().all(|issue| is_mendable(&issue.kind));
+    let counts = context.repairs.counts.take().filter(|_| whole);
+    let images = if whole {
+        images(context)
+    } else {
+        BTreeMap::new()
+    };
+    let sit = issues_any(context, is_sit);
+    if counts.is_none() && images.is_empty() && !sit && context.repairs.summaries.is_empty() {
+        return Ok(());
+    }
+    let nat = Nat::new(
+        context.queue.clone(),
+        &context.layout,
+        context.packs.clone(),
+    );
+    let space = space(context, whole)?;
+    let targets: Vec<(Nid, Target)> = images
+        .into_iter()
+        .map(|(nid, image)| (nid, Target::Image(image)))
+        .collect();
+    let core = CoreId::new(0);
+    let blocks = u32::try_from(targets.len()).unwrap_or(u32::MAX);
+    if !space.reserve(core, blocks, OpClass::Delete) {
+        return Ok(());
+    }
+    let (mut header, generation) = read_header(&context.queue, &context.layout)?;
+    if let Some(census) = counts {
+        (header.nodes, header.inodes) = (U64::ZERO, U64::ZERO);
+        census.apply(&mut header);
+    }
+    let checkpoint = header.checkpoint.get() + 1;
+    let mut state = CheckpointState::new(header, generation);
+    let writer = Writer {
+        queue: &context.queue,
+        layout: &context.layout,
+        nat: &nat,
+        space: &space,
+        checkpoint,
+        rules: &StoreRules::default(),
+        journal: None,
+    };
+    writer.write(core, &mut state, &targets)?;
+    // Crash before this: the header still names the tables as they were.
+    state.write(&context.queue, &context.layout)?;
+    context.queue.flush()?;
+    context.report.mark_repaired(|kind| {
+        matches!(
+            kind,
+            IssueKind::SitMissing { .. }
+                | IssueKind::SummaryWrong { .. }
+                | IssueKind::SitCount { .. }
+        ) || (whole
+            && matches!(
+                kind,
+                IssueKind::SitLeak { .. }
+                    | IssueKind::LinkCount { .. }
+                    | IssueKind::HeaderCount { .. }
+                    | IssueKind::NatFreeInodes { .. }
+                    | IssueKind::InodeBlocks { .. }
+                    | IssueKind::OrphanVanished { .. }
+            ))
+    });
+    Ok(())
+}
+
+fn issues_any(context: &Context<'_>, which: fn(&IssueKind) -> bool) -> bool {
+    let mut issues = context.report.issues().iter();
+    issues.any(|issue| which(&issue.kind))
+}
+
+/// The space map as it should be: what is owned is live; what is live and owned by nothing is free
+/// if nothing can have been lost; and the owners that summaries have wrong are set.
+fn space(context: &Context<'_>, frees: bool) -> Result<Space> {
+    let layout = &context.layout;
+    let space = Space::new_empty(context.queue.clone(), layout, context.packs.clone());
+    for (index, block) in &context.sit {
+        for (segment, entry) in (index * ENTRIES..layout.segments).zip(&block.entries) {
+            space.load_damaged(SegNo(segment), entry);
+        }
+    }
+    for segment in &context.log_segments {
+        space.mark_log(layout.segment_start(*segment))?;
+    }
+    let first = |index: u64| Run {
+        first: BlockNo(layout.main + index),
+        count: 1,
+    };
+    let log = |index: u64| {
+        let place = layout.locate(BlockNo(layout.main + index));
+        place.is_some_and(|(segment, _)| context.log_segments.contains(&segment))
+    };
+    for index in context.owned.touched().flatten() {
+        if context.owned.get(index) && !log(index) {
+            space.mend_live(first(index))?;
+        }
+    }
+    let per_segment = u64::from(layout.segment_blocks);
+    let in_sit = context
+        .sit
+        .keys()
+        .flat_map(|pair| pair * ENTRIES..(pair + 1) * ENTRIES);
+    for segment in in_sit.filter(|segment| frees && *segment < layout.segments) {
+        let start = u64::from(segment) * per_segment;
+        for index in (start..start + per_segment).filter(|index| !context.owned.get(*index)) {
+            space.mend_dead(first(index))?;
+        }
+    }
+    for (block, owner) in &context.repairs.summaries {
+        space.set_owner(*block, *owner);
+    }
+    Ok(space)
+}
+
+fn is_sit(kind: &IssueKind) -> bool {
+    matches!(
+        kind,
+        IssueKind::SitMissing { .. } | IssueKind::SitLeak { .. } | IssueKind::SitCount { .. }
+    )
+}
+
+/// Whether an issue is of those that are mended here, or says nothing about who owns what.
+fn is_mendable(kind: &IssueKind) -> bool {
+    is_sit(kind)
+        || matches!(
+            kind,
+            IssueKind::SuperblockCopy { .. }
+                | IssueKind::HeaderCount { .. }
+                | IssueKind::PairSlotBad { .. }
+                | IssueKind::NatFreeInodes { .. }
+                | IssueKind::SummaryWrong { .. }
+                | IssueKind::InodeBlocks { .. }
+                | IssueKind::LinkCount { .. }
+                | IssueKind::OrphanVanished { .. }
+                | IssueKind::DataChecksum { .. }
+        )
+}
+
+fn superblocks(context: &mut Context<'_>) -> Result<()> {
+    let copies: Vec<u64> = context
+        .report
+        .issues()
+        .iter()
+        .filter_map(|issue| match issue.kind {
+            IssueKind::SuperblockCopy { at, .. } => Some(at),
+            _ => None,
+        })
+        .collect();
+    for at in &copies {
+        let block = BlockBuf::from_slice(&context.layout.superblock.seal(*at));
+        context
+            .queue
+            .write(Lba::new(*at), block.as_slice(), WriteFlags::NONE)?;
+    }
+    if !copies.is_empty() {
+        context.queue.flush()?;
+        context
+            .report
+            .mark_repaired(|kind| matches!(kind, IssueKind::SuperblockCopy { .. }));
+    }
+    Ok(())
+}
+
+/// The node images with the right counts and without the vanished orphans.
+fn images(context: &mut Context<'_>) -> BTreeMap<Nid, NodeImage> {
+    let mut images = BTreeMap::new();
+    let blocks = std::mem::take(&mut context.repairs.blocks);
+    for (ino, want) in blocks {
+        edit(context, &mut images, ino.granule(), |payload| {
+            let mut record = InodeRecord::read_from_bytes(payload).expect("an inode payload");
+            record.blocks = U64::new(want);
+            payload.copy_from_slice(record.as_bytes());
+        });
+    }
+    let links = std::mem::take(&mut context.repairs.links);
+    for (ino, want) in links {
+        edit(context, &mut images, ino.granule(), |payload| {
+            let mut record = InodeRecord::read_from_bytes(payload).expect("an inode payload");
+            record.nlink = U32::new(want);
+            payload.copy_from_slice(record.as_bytes());
+        });
+    }
+    // The entry of an image that is written again counts right.
+    for nid in std::mem::take(&mut context.repairs.free_inodes) {
+        if let Some(image) = context.image(nid) {
+            images.entry(nid).or_insert(image);
+        }
+    }
+    let orphans = std::mem::take(&mut context.repairs.orphans);
+    for (granule, slot) in orphans {
+        edit(context, &mut images, granule, |payload| {
+            payload[slot * 16..][..16].fill(0)
+        });
+    }
+    images
+}
+
+fn edit(
+    context: &mut Context<'_>,
+    images: &mut BTreeMap<Nid, NodeImage>,
+    granule: GranuleId,
+    change: impl FnOnce(&mut [u8]),
+) {
+    if let std::collections::btree_map::Entry::Vacant(entry) = images.entry(granule.nid) {
+        let Some(image) = context.image(granule.nid) else {
+            return;
+        };
+        entry.insert(image);
+    }
+    let image = images.get_mut(&granule.nid).expect("just put there");
+    let index = usize::from(granule.index);
+    change(image.payload_mut(index));
+    image.set_version(index, image.version(index) + 1);
+}

@@ -1,0 +1,137 @@
+//! Pass 9: segment summaries. They are compared block by block while the owners are walked; the
+//! summaries of the segments last used are kept. At the end those of all other segments are read,
+//! too: a checkpoint reads what it changes, whether or not something is live there now.
+//!
+//! A summary whose slot is lost makes the owners of its segment wrong, which a repair mends.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use dure_store::format::sit::ENTRIES;
+use dure_store::format::summary::{SummaryBlock, SummaryEntry};
+use dure_store::space::{summaries_from, summary};
+use dure_store::units::{BlockNo, SegNo, to_u64, to_usize};
+use zerocopy::FromBytes;
+
+use super::context::Context;
+use super::issue::IssueKind;
+use super::owner::PairKind;
+use super::{pairs, sit};
+
+/// Summaries kept in memory (6 KiB each for the largest segments).
+const KEPT: usize = 256;
+
+/// What is known of summaries.
+#[derive(Debug, Default)]
+pub(super) struct Summaries {
+    kept: BTreeMap<SegNo, Box<[SummaryEntry]>>,
+    order: VecDeque<SegNo>,
+    /// Segments whose pairs were looked at.
+    seen: BTreeSet<SegNo>,
+    /// Per segment: blocks with a wrong owner, and the first of them.
+    wrong: BTreeMap<SegNo, (u32, u64)>,
+}
+
+/// Compares the entry of `block` with its owner.
+pub(super) fn compare(context: &mut Context<'_>, block: BlockNo, want: SummaryEntry) {
+    let Some((segment, index)) = context.layout.locate(block) else {
+        return;
+    };
+    if !context.summaries.kept.contains_key(&segment) {
+        load(context, segment);
+    }
+    let entries = &context.summaries.kept[&segment];
+    if entries[to_usize(u64::from(index))] == want {
+        return;
+    }
+    let (count, first) = context
+        .summaries
+        .wrong
+        .entry(segment)
+        .or_insert((0, block.0));
+    *count += 1;
+    *first = block.0.min(*first);
+    if context.repairing() {
+        context.repairs.summaries.insert(block, want);
+    }
+}
+
+fn load(context: &mut Context<'_>, segment: SegNo) {
+    let first = context.summaries.seen.insert(segment);
+    let mut entries = Vec::new();
+    for n in 0..context.layout.summary_pairs {
+        let block = read_pair(context, segment, n, first);
+        entries.extend(block.map_or([SummaryEntry::default(); 336], |block| block.entries));
+    }
+    assert!(entries.len() >= to_usize(u64::from(context.layout.segment_blocks)));
+    let summaries = &mut context.summaries;
+    if summaries.order.len() >= KEPT
+        && let Some(oldest) = summaries.order.pop_front()
+    {
+        summaries.kept.remove(&oldest);
+    }
+    summaries.order.push_back(segment);
+    summaries.kept.insert(segment, entries.into_boxed_slice());
+}
+
+/// Pair `n` of a segment, as far as it can be used. A segment may be loaded again; what is wrong
+/// with it is said the first time.
+fn read_pair(
+    context: &mut Context<'_>,
+    segment: SegNo,
+    n: u32,
+    first: bool,
+) -> Option<SummaryBlock> {
+    let codes = summaries_from(sit::entry(context, segment).summaries).unwrap_or_default();
+    let code = codes[to_usize(u64::from(n))];
+    if !first {
+        return summary::read(&context.queue, &context.layout, (segment, n), code).ok()?;
+    }
+    let at = context.layout.summary_pair(segment, n);
+    let name = pairs::name(PairKind::Summary, segment.0);
+    let payload = pairs::read(context, name, at, code)?;
+    let block = SummaryBlock::read_from_bytes(&payload).expect("a whole payload");
+    if block.segment.get() != u64::from(segment.0) {
+        let got = block.segment.get();
+        context.issue(IssueKind::PairMisplaced {
+            pair: name,
+            at,
+            got,
+        });
+        return None;
+    }
+    pairs::expect_zero(context, name, at, &block.reserved);
+    let dirt: Vec<u8> = block.entries.iter().map(|entry| entry.reserved).collect();
+    pairs::expect_zero(context, name, at, &dirt);
+    Some(block)
+}
+
+/// Checks the pairs of the segments that no live block has led to.
+fn check_others(context: &mut Context<'_>) {
+    let mut all = Vec::new();
+    for (index, block) in &context.sit {
+        let entries = (index * ENTRIES..).zip(&block.entries);
+        let written = entries.filter(|(_, entry)| entry.summaries != 0);
+        all.extend(written.map(|(segment, _)| SegNo(segment)));
+    }
+    let segments = context.layout.segments;
+    for (done, &segment) in (0..).zip(&all) {
+        context.progress("summaries", done, to_u64(all.len()));
+        if segment.0 < segments && context.summaries.seen.insert(segment) {
+            for n in 0..context.layout.summary_pairs {
+                read_pair(context, segment, n, true);
+            }
+        }
+    }
+}
+
+/// Reports what was found, one line per segment.
+pub(super) fn finish(context: &mut Context<'_>) {
+    check_others(context);
+    for (segment, (count, first)) in std::mem::take(&mut context.summaries.wrong) {
+        context.issue(IssueKind::SummaryWrong {
+            segment: segment.0,
+            count,
+            first,
+        });
+    }
+}

@@ -1,0 +1,92 @@
+//! Pass 1: both copies of the superblock, and whether the device is as long as the volume.
+
+use dure_block::{Lba, Queue};
+use dure_store::error::{Error, Result};
+use dure_store::format::superblock::SuperBlock;
+use dure_store::layout::Layout;
+use dure_store::units::BLOCK_BYTES;
+
+use super::issue::IssueKind;
+use super::report::Report;
+
+/// A copy, or why it is none.
+fn read_copy(queue: &Queue, at: u64) -> Result<SuperBlock> {
+    let mut block = [0; BLOCK_BYTES];
+    queue.read(Lba::new(at), &mut block)?;
+    SuperBlock::open(&block, at)
+}
+
+/// Finds the layout. A bad copy is a warning as long as the other one is good.
+///
+/// # Errors
+/// The first copy's error when there is no good copy, or `Unsupported` when it needs a newer dure;
+/// `Corrupt` when its numbers do not fit together.
+pub(super) fn find(queue: &Queue, report: &mut Report) -> Result<Layout> {
+    let blocks = queue.info().blocks;
+    let first = read_copy(queue, 0);
+    let last = match &first {
+        Ok(superblock) => superblock.total_blocks.get().saturating_sub(1),
+        Err(_) => blocks.saturating_sub(1),
+    };
+    let second = if last == 0 {
+        Err(Error::NotDure)
+    } else {
+        read_copy(queue, last)
+    };
+    let layout = match (first, second) {
+        (Ok(first), second) => {
+            let layout = Layout::from_superblock(first)?;
+            if layout.total_blocks > blocks {
+                let need = layout.total_blocks;
+                report.add(IssueKind::DeviceTooSmall { have: blocks, need });
+                return Ok(layout);
+            }
+            match second {
+                Ok(second) => compare(&first, &second, report),
+                Err(error) => {
+                    let why = error.to_string();
+                    report.add(IssueKind::SuperblockCopy { at: last, why });
+                }
+            }
+            layout
+        }
+        // A valid copy that needs a newer dure is no damage: the other copy must not be believed
+        // instead.
+        (Err(error @ Error::Unsupported { .. }), _) => return Err(error),
+        (Err(error), Ok(second)) => {
+            report.add(IssueKind::SuperblockCopy {
+                at: 0,
+                why: error.to_string(),
+            });
+            Layout::from_superblock(second)?
+        }
+        (Err(error), Err(_)) => return Err(error),
+    };
+    check_devices(&layout, report);
+    Ok(layout)
+}
+
+/// Byte by byte, but for the copy's own address and checksum.
+fn compare(first: &SuperBlock, second: &SuperBlock, report: &mut Report) {
+    let (a, b) = (first.seal(0), second.seal(0));
+    if let Some(offset) = (0..BLOCK_BYTES).find(|&offset| a[offset] != b[offset] && offset >= 12) {
+        report.add(IssueKind::SuperblockCopiesDiffer { offset });
+    }
+}
+
+fn check_devices(layout: &Layout, report: &mut Report) {
+    let devices = &layout.superblock.devices;
+    let unused = &devices[1..];
+    let used = devices[0].reserved.iter().all(|byte| *byte == 0);
+    let zero = unused.iter().all(|device| {
+        zerocopy::IntoBytes::as_bytes(device)
+            .iter()
+            .all(|b| *b == 0)
+    });
+    if !used || !zero {
+        report.add(IssueKind::ReservedNotZero {
+            what: "device table".into(),
+            at: 0,
+        });
+    }
+}

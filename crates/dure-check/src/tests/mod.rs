@@ -1,0 +1,201 @@
+//! Tests of the check. Each builds a volume by hand, puts one inconsistency into it and expects
+//! exactly the issues that follow from it.
+
+mod agreement;
+mod cases;
+mod counters;
+mod directories;
+pub(crate) mod disk;
+mod files;
+mod holes;
+mod hostile;
+mod journals;
+mod mounted;
+mod notes;
+mod repairs;
+mod tables;
+pub(crate) mod volume;
+
+use std::collections::BTreeSet;
+
+use dure_block::fault::{Fault, FaultDevice, Rule, When};
+use dure_block::ram::RamDevice;
+use dure_block::{Lba, Op, OsError, share};
+use dure_fs::{FileSystem, FormatOptions};
+
+use super::{CheckOptions, Data, IssueKind, Severity, check};
+use disk::lines;
+use volume::{TestVolume, place::*};
+
+#[test]
+fn a_sound_volume_has_no_issues() {
+    let report = TestVolume::new().check();
+    assert_eq!(lines(&report), Vec::<String>::new());
+    let counts = report.counts();
+    assert_eq!(
+        (
+            counts.files,
+            counts.directories,
+            counts.symlinks,
+            counts.others
+        ),
+        (4, 2, 2, 1)
+    );
+    assert_eq!(
+        (counts.nodes, counts.orphans, counts.blocks_data),
+        (10, 1, 6)
+    );
+    assert_eq!((counts.blocks_log, counts.blocks_used), (64, 80));
+    assert!(report.is_spotless() && report.is_sound() && report.worst().is_none());
+}
+
+#[test]
+fn a_fresh_volume_has_no_issues() {
+    for (blocks, journals) in [(1024, 1), (4096, 4), (65536, 16)] {
+        let device = share(RamDevice::new("fresh", blocks));
+        let options = FormatOptions {
+            journals: Some(journals),
+            ..Default::default()
+        };
+        FileSystem::format(device.clone(), &options).unwrap();
+        let report = check(device, &CheckOptions::default()).unwrap();
+        assert_eq!(lines(&report), Vec::<String>::new());
+        assert_eq!(report.counts().directories, 1);
+    }
+}
+
+#[test]
+fn every_inconsistency_is_reported_exactly() {
+    let mut wrong = 0;
+    for case in [
+        tables::CASES,
+        journals::CASES,
+        directories::CASES,
+        files::CASES,
+    ]
+    .concat()
+    {
+        let report = (case.make)().check();
+        assert!(
+            report
+                .issues()
+                .iter()
+                .any(|issue| issue.kind.name() == case.kind),
+            "{}",
+            case.kind
+        );
+        let got = lines(&report);
+        if got != case.expect {
+            eprintln!("{}: got {got:#?}, want {:#?}", case.kind, case.expect);
+            wrong += 1;
+        }
+    }
+    assert_eq!(wrong, 0, "cases with other issues than expected");
+}
+
+#[test]
+fn every_kind_of_issue_has_a_test() {
+    let cases = [
+        tables::CASES,
+        journals::CASES,
+        directories::CASES,
+        files::CASES,
+    ]
+    .concat();
+    let elsewhere = [
+        "DeviceTooSmall", // a_device_that_ends_too_early
+        "Unreadable",     // a_block_that_cannot_be_read
+        "NotClean",       // mounted.rs
+        "ReplayFailed",   // mounted.rs
+        "LogHole",        // holes.rs
+        "CountTooLarge",  // counters.rs
+        "OrdinalTwice",   // directory/tests.rs
+        "DataChecksum",   // a_page_that_changed_is_found_only_when_asked
+    ];
+    let tested: BTreeSet<&str> = cases
+        .iter()
+        .map(|case| case.kind)
+        .chain(elsewhere.iter().copied())
+        .collect();
+    let all: BTreeSet<&str> = IssueKind::NAMES.iter().copied().collect();
+    assert_eq!(all, tested);
+}
+
+#[test]
+fn a_device_that_ends_too_early() {
+    let disk = TestVolume::new().write();
+    let short = RamDevice::new("short", 1000);
+    assert!(
+        check(disk.device(), &CheckOptions::default())
+            .unwrap()
+            .is_spotless()
+    );
+    disk.copy_to(&short, 1000);
+    let report = check(share(short), &CheckOptions::default()).unwrap();
+    let line = "fatal: the volume has 1024 blocks but the device only 1000; the end of the image is \
+                missing";
+    assert_eq!(lines(&report), [line]);
+    assert_eq!(report.worst(), Some(Severity::Fatal));
+}
+
+/// Regression: the mount refused what the check had called sound.
+#[test]
+fn a_sit_entry_behind_the_last_segment_must_be_zero() {
+    let disk = TestVolume::new().write();
+    disk.sit(|sit| sit.entries[43].reserved.set(256));
+    let line = "error: SIT entry of segment 43, which does not exist at block 22: reserved bytes must be zero";
+    assert_eq!(disk.issues(), [line]);
+}
+
+/// Regression: the check believed the other copy, the mount did not.
+#[test]
+fn a_superblock_that_needs_a_newer_dure_is_not_damage() {
+    let disk = TestVolume::new().write();
+    let mut superblock = disk.layout.superblock;
+    superblock.incompat.set(1);
+    disk.put(0, &superblock.seal(0));
+    let error = check(disk.device(), &CheckOptions::default()).unwrap_err();
+    assert!(
+        matches!(error, dure_fs::Error::Unsupported { .. }),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_block_that_cannot_be_read() {
+    let disk = TestVolume::new().write();
+    let device = FaultDevice::new(disk.device());
+    let at = Lba::new(disk.nat_entry(LINK_BLOB).block().0);
+    let fault = Fault::Error(OsError::EIO);
+    device.add(
+        Rule::new(When::From(1), fault)
+            .on(Op::Read)
+            .within(at.range(1)),
+    );
+    let report = check(share(device), &CheckOptions::default()).unwrap();
+    let lines = lines(&report);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(
+        lines[0].starts_with("error: block 165 cannot be read: "),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn a_page_that_changed_is_found_only_when_asked() {
+    let mut volume = TestVolume::new();
+    let block = volume.written(BIG, LEAF, 4, 13);
+    let disk = volume.write();
+    disk.damage(block, |block| block[5] ^= 1);
+    assert!(disk.check().is_spotless());
+    let report = disk.check_with(&CheckOptions {
+        data: Data::Verify,
+        ..Default::default()
+    });
+    assert_eq!(report.counts().pages_verified, 6);
+    assert_eq!(report.issues().len(), 1);
+    assert!(matches!(
+        report.issues()[0].kind,
+        IssueKind::DataChecksum { page: 28, .. }
+    ));
+}

@@ -1,0 +1,446 @@
+//! The fuzzy checkpoint: puts dirty nodes on the medium and lets log tails pass. It stops nobody.
+//!
+//! **Order** (each step with the crash it guards against):
+//! 1. cut, copies, commit of everything copied: a NAT entry must never name an image that holds
+//!    bytes of a handle that is lost (model case A4).
+//! 2. images to free blocks; NAT, SIT, summaries and packs to slots that do not count. In any
+//!    order: until the header is written, none of it counts, and the logs still have it all.
+//! 3. flush, then the volume header, which names the packs and so everything: it must never name
+//!    what is not there (A5, A6, A9).
+//! 4. flush, then the journal headers: a tail must never pass what no durable table covers (A7).
+//! 5. flush: log space and old images are used again only now (A8).
+
+pub mod census;
+mod grow;
+mod replace;
+
+pub use grow::IMAGES_MIN;
+
+use dure_block::{Lba, WriteFlags};
+use dure_journal::{CommitError, Journal, TraceEvent};
+use dure_sync::CoreId;
+use zerocopy::IntoBytes;
+
+use crate::checkpoint::census::Census;
+use crate::error::{Error, Result};
+use crate::format::inode::InodeRecord;
+use crate::format::nat::{NatEntry, place_of};
+use crate::format::node::{NodeImage, NodeKind};
+use crate::format::pair_kind;
+use crate::format::summary::{OWNER_NODE, SummaryEntry};
+use crate::format::volume::VolumeHeader;
+use crate::layout::Layout;
+use crate::node::NodeRef;
+use crate::node::nat::Nat;
+use crate::packs::PairIndex;
+use crate::pair;
+use crate::space::Space;
+use crate::store::{Settler, Store, StoreRules};
+use crate::units::{BLOCK_BYTES, BlockNo, Ino, Nid, to_u64};
+use zerocopy::FromBytes;
+use zerocopy::little_endian::U64;
+
+/// Images written by one device write at most.
+const IMAGES_PER_WRITE: usize = 256;
+
+/// What the one running checkpoint owns: the volume header as last written.
+#[derive(Debug)]
+pub struct CheckpointState {
+    /// The header's content.
+    pub(crate) header: VolumeHeader,
+    /// Its generation.
+    pub(crate) generation: u64,
+    /// The last checkpoint found other blocks for logged data, by operations behind its cut: the
+    /// log is not empty.
+    pub(crate) replaced: bool,
+}
+
+/// What is to become durable of one nid.
+#[derive(Debug)]
+pub enum Target {
+    /// The image.
+    Image(NodeImage),
+    /// The life has ended; the NAT keeps the version.
+    Tombstone(u64),
+}
+
+/// Writes images, NAT, SIT, summaries and packs; used by checkpoints, by recovery and by mkfs.
+#[derive(Debug)]
+pub struct Writer<'v> {
+    /// The way to the device.
+    pub queue: &'v dure_block::Queue,
+    /// Where everything lies.
+    pub layout: &'v Layout,
+    /// Where images of nodes lie.
+    pub nat: &'v Nat,
+    /// Which blocks are free.
+    pub space: &'v Space,
+    /// Number of this checkpoint.
+    pub checkpoint: u64,
+    /// All on, but in tests.
+    pub rules: &'v StoreRules,
+    /// The journal of a mounted volume, for its trace.
+    pub journal: Option<&'v Journal<Settler>>,
+}
+
+impl Writer<'_> {
+    /// Step 2, and the flush before the header, which the caller writes: `state` has what it is to
+    /// say. The caller holds a reserved block for every image.
+    ///
+    /// # Errors
+    /// `Corrupt` when the space map contradicts the NAT: nothing has been written then. Any failed
+    /// write or flush; the volume must stop then.
+    pub fn write(
+        &self,
+        core: CoreId,
+        state: &mut CheckpointState,
+        targets: &[(Nid, Target)],
+    ) -> Result<()> {
+        self.check_images(targets.iter().map(|(nid, target)| (nid, target)))?;
+        let entries = self.write_images(core, targets)?;
+        self.trace("images");
+        let mut written = self.write_nat(&entries, &mut state.header)?;
+        self.trace("nat");
+        self.write_space(&mut written)?;
+        let packs = &self.nat.packs;
+        packs.write(self.queue, &mut state.header, self.checkpoint, &written)?;
+        state.header.checkpoint.set(self.checkpoint);
+        // Crash scenario without this flush: the header is on the medium, and names a slot or an
+        // image that is not.
+        if self.rules.tables_before_header {
+            self.queue.flush()?;
+        }
+        self.trace("space");
+        Ok(())
+    }
+
+    /// The images that are replaced must be live in the space map: if one is not, the map is wrong,
+    /// and what it calls free may be anything.
+    ///
+    /// # Errors
+    /// `Corrupt`, naming the block.
+    pub(crate) fn check_images<'t, T: 't>(
+        &self,
+        targets: impl Iterator<Item = (&'t Nid, T)>,
+    ) -> Result<()> {
+        for (nid, _) in targets {
+            let old = self.nat.entry(*nid)?.block();
+            if !old.is_none() {
+                self.space.expect_image(old)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the trace that this step is done.
+    fn trace(&self, step: &'static str) {
+        let checkpoint = self.checkpoint;
+        if let Some(journal) = self.journal {
+            let event = || TraceEvent::Checkpoint { checkpoint, step };
+            journal.trace().record(None, event);
+        }
+    }
+
+    fn write_images(
+        &self,
+        core: CoreId,
+        targets: &[(Nid, Target)],
+    ) -> Result<Vec<(Nid, NatEntry)>> {
+        let mut entries = Vec::with_capacity(targets.len());
+        let mut placed = Vec::new();
+        for (nid, target) in targets {
+            entries.push((
+                *nid,
+                match target {
+                    Target::Tombstone(version) => NatEntry::tombstone(*version),
+                    Target::Image(image) => {
+                        let Some(block) = self.space.alloc_node(core) else {
+                            return Err(Error::NoSpace {
+                                what: "blocks reserved for node images",
+                            });
+                        };
+                        placed.push((block, *nid, image));
+                        let free = free_inodes(*nid, image);
+                        NatEntry::live(block, image.kind, free, image.version_max())
+                    }
+                },
+            ));
+        }
+        placed.sort_by_key(|(block, _, _)| *block);
+        let mut bytes = vec![0; placed.len().min(IMAGES_PER_WRITE) * BLOCK_BYTES];
+        let mut rest = &placed[..];
+        while let Some((first, _, _)) = rest.first() {
+            let adjacent = |&(n, &(block, _, _)): &(usize, &(BlockNo, Nid, &NodeImage))| {
+                block.0 == first.0 + to_u64(n)
+            };
+            let count = rest
+                .iter()
+                .enumerate()
+                .take_while(adjacent)
+                .count()
+                .min(IMAGES_PER_WRITE);
+            let (run, after) = rest.split_at(count);
+            self.write_run(run, &mut bytes[..count * BLOCK_BYTES])?;
+            rest = after;
+        }
+        Ok(entries)
+    }
+
+    /// Writes images to adjacent blocks, by way of `bytes`.
+    fn write_run(&self, run: &[(BlockNo, Nid, &NodeImage)], bytes: &mut [u8]) -> Result<()> {
+        for (&(block, nid, image), out) in run.iter().zip(bytes.chunks_exact_mut(BLOCK_BYTES)) {
+            image.seal(out, nid, block, self.checkpoint, self.layout.crc_seed);
+            let owner = SummaryEntry {
+                nid: U64::new(nid.0),
+                kind: OWNER_NODE,
+                granule: 0,
+                slot: 0,
+                reserved: 0,
+            };
+            self.space.set_owner(block, owner);
+        }
+        self.queue
+            .write(Lba::new(run[0].0.0), bytes, WriteFlags::NONE)?;
+        Ok(())
+    }
+
+    /// Writes the NAT pairs, moves the images in the space map and counts nodes and inodes in the
+    /// header. Gives the slots written.
+    fn write_nat(
+        &self,
+        entries: &[(Nid, NatEntry)],
+        header: &mut VolumeHeader,
+    ) -> Result<Vec<(PairIndex, u64)>> {
+        let mut census = Census::default();
+        let mut written = Vec::new();
+        let mut sorted = entries.to_vec();
+        sorted.sort_by_key(|(nid, _)| *nid);
+        for group in sorted.chunk_by(|(a, _), (b, _)| place_of(*a).0 == place_of(*b).0) {
+            let (index, _) = place_of(group[0].0);
+            let write = self.nat.change(index, group, self.checkpoint)?;
+            let first = self.layout.nat_pair(index);
+            let (kind, seed) = (pair_kind::NAT, self.layout.crc_seed);
+            let content = (self.checkpoint, &write.payload[..]);
+            pair::write_slot(self.queue, first, write.slot, kind, content, seed)?;
+            written.push((write.named, write.slot));
+            for (old, (nid, new)) in write.before.iter().zip(group) {
+                census.change(Census::of_entry(*nid, old), Census::of_entry(*nid, new));
+                self.space.image_moved(old.block(), new.block())?;
+            }
+        }
+        census.apply(header);
+        Ok(written)
+    }
+
+    /// Writes what has changed in SIT and summaries; adds the slots of the SIT to `written`.
+    fn write_space(&self, written: &mut Vec<(PairIndex, u64)>) -> Result<()> {
+        for write in self.space.collect(self.checkpoint)? {
+            let (first, slot, kind) = (write.first, write.slot, write.kind);
+            let seed = self.layout.crc_seed;
+            let content = (self.checkpoint, &write.payload[..]);
+            pair::write_slot(self.queue, first, slot, kind, content, seed)?;
+            written.extend(write.named.map(|named| (named, slot)));
+        }
+        Ok(())
+    }
+}
+
+/// Inodes of the node that are not in use.
+fn free_inodes(nid: Nid, image: &NodeImage) -> u8 {
+    if image.kind != NodeKind::Inode {
+        return 0;
+    }
+    let free = |&index: &u8| {
+        let payload = image.payload(usize::from(index));
+        let (record, _) = InodeRecord::read_from_prefix(payload).expect("496 bytes");
+        record.is_free() && Ino::new(nid, index).0 != 0
+    };
+    let count = (0..8).filter(free).count();
+    u8::try_from(count).expect("at most 8")
+}
+
+impl CheckpointState {
+    /// The header as it is on the medium.
+    pub fn new(header: VolumeHeader, generation: u64) -> CheckpointState {
+        CheckpointState {
+            header,
+            generation,
+            replaced: false,
+        }
+    }
+
+    /// Refuses to go on when the header on the medium is not the one this mount wrote last: another
+    /// process has mounted the volume too, by a name that no lock covers, and what is written now
+    /// would go into its structures.
+    ///
+    /// # Errors
+    /// `TakenOver`, or a failed read.
+    fn check_own(&self, queue: &dure_block::Queue, layout: &Layout) -> Result<()> {
+        let (first, seed) = (layout.volume_header, layout.crc_seed);
+        let newest = pair::read_newest(queue, first, pair_kind::VOLUME, seed)?;
+        let own = newest.is_some_and(|newest| {
+            let found = VolumeHeader::read_from_bytes(&newest.payload).expect("a whole payload");
+            newest.generation == self.generation && found.mount == self.header.mount
+        });
+        if own { Ok(()) } else { Err(Error::TakenOver) }
+    }
+
+    /// Writes the header's next generation. Not flushed.
+    ///
+    /// # Errors
+    /// A failed write.
+    pub fn write(&mut self, queue: &dure_block::Queue, layout: &Layout) -> Result<()> {
+        self.generation += 1;
+        self.header
+            .written
+            .set(dure_sync::clock::wall().secs.try_into().unwrap_or(0));
+        let (kind, seed) = (pair_kind::VOLUME, layout.crc_seed);
+        pair::write_mirrored(
+            queue,
+            layout.volume_header,
+            kind,
+            self.generation,
+            self.header.as_bytes(),
+            seed,
+        )
+    }
+}
+
+impl Store {
+    /// One checkpoint; waits for one that runs. It takes no write-back lock, so the caller may hold
+    /// one; and an inode lock to replace a logged page's block, so the caller holds none.
+    ///
+    /// # Errors
+    /// `Stopped`, or the first failure (after which the volume is stopped).
+    pub fn checkpoint(&self) -> Result<()> {
+        self.check_writable()?;
+        let mut state = self.checkpoint.lock();
+        self.checkpoint_locked(&mut state)
+    }
+
+    pub(crate) fn checkpoint_locked(&self, state: &mut CheckpointState) -> Result<()> {
+        let own = state.check_own(&self.queue, &self.layout);
+        own.inspect_err(|error| self.stop(error))?;
+        let journal = self.journal();
+        // Every granule changed by a handle up to this cut is on a dirty list by now, or was copied
+        // by an earlier checkpoint: nodes go on the list before their handle joins.
+        let cut = journal.cut();
+        let checkpoint = state.header.checkpoint.get() + 1;
+        let begun = |step| TraceEvent::Checkpoint { checkpoint, step };
+        journal.trace().record(None, || begun("cut"));
+        let nodes = self.nodes.take_dirty();
+        let targets = targets_of(&nodes);
+        journal.trace().record(None, || begun("copied"));
+        let result = self.checkpoint_write(state, &cut, &targets);
+        match &result {
+            Ok(()) => {
+                self.counters.checkpoints.add(1);
+                self.owners.end_all();
+                let image = |(_, target): &&(Nid, Target)| matches!(target, Target::Image(_));
+                let images = targets.iter().filter(image).count();
+                self.counters
+                    .images
+                    .add(i64::try_from(images).unwrap_or(i64::MAX));
+                // Each node on a dirty list held a block for its image. Those whose life has ended
+                // got none.
+                let spare = u32::try_from(nodes.len() - images).expect("nodes in memory");
+                self.space.unreserve(self.alloc_partition(), spare);
+                // The NAT has the end of their lives; of those freed behind the copy, which are
+                // dirty again, it does not.
+                let gone = |node: &&NodeRef| node.freed_and_joined().is_some() && !node.is_dirty();
+                for node in nodes.iter().filter(gone) {
+                    self.nodes.remove_freed(node);
+                }
+            }
+            Err(error) => {
+                // Memory stays the only place of these changes: keep the nodes from eviction.
+                let core = self.partition();
+                for node in nodes {
+                    self.nodes.make_dirty(core, &node);
+                }
+                self.stop(error);
+            }
+        }
+        result
+    }
+
+    /// Makes everything that has joined so far valid; at most twice in a checkpoint.
+    ///
+    /// # Errors
+    /// As [`Store::commit`].
+    pub(crate) fn commit_for_checkpoint(&self) -> Result<()> {
+        let journal = self.journal();
+        let committed = journal.commit_cut(&journal.cut());
+        committed.map_err(|error| match error {
+            CommitError::LogFull(_) => Error::NoSpace {
+                what: "the log, which keeps room for this",
+            },
+            error => self.stopped_by_journal(&error),
+        })?;
+        self.space.check()
+    }
+
+    fn checkpoint_write(
+        &self,
+        state: &mut CheckpointState,
+        cut: &dure_journal::Cut,
+        targets: &[(Nid, Target)],
+    ) -> Result<()> {
+        let journal = self.journal();
+        // The copies may hold changes younger than the cut: those too must be valid before a NAT
+        // entry names the image (model case A4).
+        self.commit_for_checkpoint()?;
+        // Data that is in a log only goes to its place before the first flush. Crash scenario
+        // otherwise: the tail passes the handle that carries it, and a slot names a block that was
+        // never written. After the cut was taken: what its handles logged is in the table.
+        if self.options.store_rules.data_before_tail {
+            let core = self.partition();
+            let placed = self.logged.write_all(core, &self.queue, &self.space);
+            state.replaced = match placed {
+                Ok(()) => false,
+                Err(unplaced) => self.replace_logged(core, unplaced)?,
+            };
+        }
+        let checkpoint = state.header.checkpoint.get() + 1;
+        let writer = Writer {
+            queue: &self.queue,
+            layout: &self.layout,
+            nat: &self.nat,
+            space: &self.space,
+            checkpoint,
+            rules: &self.options.store_rules,
+            journal: Some(journal),
+        };
+        writer.trace("committed");
+        writer.write(self.alloc_partition(), state, targets)?;
+        state.write(&self.queue, &self.layout)?;
+        // Crash scenario without this flush: a tail has moved, the header that would make the
+        // tables count is lost, and what lies between is in neither.
+        if self.options.store_rules.header_before_tails {
+            self.queue.flush()?;
+        }
+        journal.checkpoint_done(cut, checkpoint)?;
+        writer.trace("headers");
+        self.space.images_released();
+        Ok(())
+    }
+}
+
+/// Copies of the nodes, one per nid, ascending: the youngest life wins.
+fn targets_of(nodes: &[NodeRef]) -> Vec<(Nid, Target)> {
+    let copies = nodes.iter().map(|node| {
+        let image = node.copy();
+        // Asked after the copy: a node freed meanwhile must not get an image of its end.
+        match node.freed_and_joined() {
+            Some(version) => (node.nid, version, Target::Tombstone(version)),
+            None => (node.nid, image.version_max(), Target::Image(image)),
+        }
+    });
+    let mut lives: Vec<_> = copies.collect();
+    lives.sort_unstable_by_key(|(nid, version, _)| (*nid, std::cmp::Reverse(*version)));
+    lives.dedup_by_key(|(nid, _, _)| *nid);
+    lives
+        .into_iter()
+        .map(|(nid, _, target)| (nid, target))
+        .collect()
+}

@@ -1,0 +1,199 @@
+//! What can go wrong in the file system, and the one table that turns it into an errno.
+//!
+//! *Bugs* panic. *Corruption* is [`Error::Corrupt`]. *Operating* errors have their own variant,
+//! raised at one place. Expected outcomes (a name that is not there) are `Option`s.
+
+use dure_journal::recovery::{COUNT_MAX, Hole};
+use thiserror::Error;
+
+/// Result of a file system call.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// An error of the file system.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Not a dure volume.
+    #[error("not a dure volume (no superblock found); make one with `dure mkfs`")]
+    NotDure,
+    /// The volume needs a newer dure.
+    #[error("this dure is too old for the volume: {what}")]
+    Unsupported {
+        /// What it does not know.
+        what: String,
+    },
+    /// Something on the medium is not what it must be.
+    #[error("corrupt: {what} at block {at}: expected {want:#x}, found {got:#x}; run `dure check`")]
+    Corrupt {
+        /// The structure and field.
+        what: String,
+        /// Block number.
+        at: u64,
+        /// What it should be.
+        want: u64,
+        /// What it is.
+        got: u64,
+    },
+    /// The device is smaller than the volume says, or too small for a volume.
+    #[error("the device has {have} blocks of 4 KiB, {what} needs {need}")]
+    TooSmall {
+        /// Who needs the room.
+        what: &'static str,
+        /// Blocks there are.
+        have: u64,
+        /// Blocks needed.
+        need: u64,
+    },
+    /// mkfs, mount or check was given an option out of range.
+    #[error("{option}: {why}")]
+    BadOption {
+        /// The option.
+        option: &'static str,
+        /// What is wrong and what is allowed.
+        why: String,
+    },
+    /// Input or output failed.
+    #[error(transparent)]
+    Block(#[from] dure_block::Error),
+    /// The journal refused.
+    #[error(transparent)]
+    Journal(#[from] dure_journal::Error),
+    /// A log lacks changes that were durable.
+    #[error(
+        "{0}; synced changes are lost. `dure check --recover=tolerate` says what is left, and a \
+         mount with `-o recover=tolerate` shows it, read-only: copy it to a new volume"
+    )]
+    LogHole(Hole),
+    /// A page that is in the logs only finds no block that takes it.
+    #[error(
+        "recovery cannot write a page of the logs to block {block}, nor to another block ({error}); the logs \
+         still have it, and a read-only mount shows everything"
+    )]
+    Unplaced {
+        /// The block that its slot names.
+        block: u64,
+        /// What the first write said.
+        error: dure_block::Error,
+    },
+    /// A log write or flush failed earlier: nothing can be made durable any more.
+    #[error("the volume is read-only since an earlier failure: {reason}")]
+    Stopped {
+        /// The first failure.
+        reason: String,
+    },
+    /// Another process mounted the volume meanwhile.
+    #[error(
+        "another process has mounted the volume meanwhile, by another name or device; this mount writes nothing \
+         more (unmount both, then run `dure check`)"
+    )]
+    TakenOver,
+    /// The volume was mounted read-only.
+    #[error("the volume is mounted read-only")]
+    ReadOnly,
+    /// No free block, node id or log space.
+    #[error("no space left on the volume ({what})")]
+    NoSpace {
+        /// What ran out.
+        what: &'static str,
+    },
+    /// The name exists.
+    #[error("the name exists already")]
+    Exists,
+    /// No such name or inode.
+    #[error("no such file or directory")]
+    NotFound,
+    /// The inode number is stale.
+    #[error("stale inode number {0}")]
+    Stale(u64),
+    /// A directory is needed.
+    #[error("not a directory")]
+    NotDirectory,
+    /// A directory is not allowed.
+    #[error("is a directory")]
+    IsDirectory,
+    /// The directory has entries.
+    #[error("directory not empty")]
+    NotEmpty,
+    /// A name longer than 255 bytes, or a path component that cannot be.
+    #[error("file name too long")]
+    NameTooLong,
+    /// The call makes no sense on this object or with these arguments.
+    #[error("invalid argument: {0}")]
+    Invalid(&'static str),
+    /// A directory would become its own ancestor.
+    #[error("a directory cannot be moved below itself")]
+    Loop,
+    /// More than 2^31 links.
+    #[error("too many links")]
+    TooManyLinks,
+    /// Offset or length beyond what a file can have.
+    #[error("file too large")]
+    TooLarge,
+    /// No such extended attribute.
+    #[error("no such attribute")]
+    NoAttribute,
+    /// The attribute, or all attributes together, do not fit.
+    #[error("attribute too large")]
+    AttributeTooLarge,
+    /// The object does not allow it, whoever asks.
+    #[error("operation not permitted: {0}")]
+    NotPermitted(&'static str),
+    /// The operation is not offered.
+    #[error("operation not supported: {0}")]
+    NotSupported(&'static str),
+}
+
+impl Error {
+    /// `Ok` when `got` is what it must be, else `Corrupt`.
+    pub fn expect_eq(what: &str, at: u64, want: u64, got: u64) -> Result<()> {
+        if want == got {
+            return Ok(());
+        }
+        Err(Error::Corrupt {
+            what: what.to_owned(),
+            at,
+            want,
+            got,
+        })
+    }
+
+    /// `Ok` when a counter leaves room to count on, else `Corrupt`.
+    pub(crate) fn expect_count(what: impl FnOnce() -> String, at: u64, got: u64) -> Result<()> {
+        if got <= COUNT_MAX {
+            return Ok(());
+        }
+        Err(Error::Corrupt {
+            what: what(),
+            at,
+            want: COUNT_MAX,
+            got,
+        })
+    }
+
+    /// The errno a POSIX caller sees.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Error::NotDure | Error::Invalid(_) | Error::BadOption { .. } => 22,
+            Error::Loop => 22,
+            Error::Unsupported { .. } => 95,
+            Error::NotSupported(_) => 95,
+            Error::Corrupt { .. } | Error::Block(_) | Error::Journal(_) => 5,
+            Error::LogHole(_) | Error::Unplaced { .. } => 5,
+            Error::TooSmall { .. } | Error::NoSpace { .. } => 28,
+            Error::Stopped { .. } | Error::ReadOnly | Error::TakenOver => 30,
+            Error::NotPermitted(_) => 1,
+            Error::Exists => 17,
+            Error::NotFound => 2,
+            Error::Stale(_) => 116,
+            Error::NotDirectory => 20,
+            Error::IsDirectory => 21,
+            Error::NotEmpty => 39,
+            Error::NameTooLong => 36,
+            Error::TooManyLinks => 31,
+            Error::TooLarge => 27,
+            Error::NoAttribute => 61,
+            Error::AttributeTooLarge => 7,
+        }
+    }
+}

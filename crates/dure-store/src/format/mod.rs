@@ -1,0 +1,38 @@
+//! Every byte dure-fs puts on the medium. `docs/format.md` is the same in prose.
+//!
+//! One file per structure; each holds the `#[repr(C)]` little-endian struct with its version in the
+//! name, const asserts for sizes, and the functions that turn bytes into a validated value and
+//! back. Nothing outside this folder knows an offset. Small structures that are rewritten in place
+//! are slotted pairs (`dure_journal::format::slotted`); a torn write of one slot leaves the other.
+
+pub mod attribute;
+pub mod blob;
+pub mod bucket;
+pub mod feature;
+pub mod fields;
+pub mod inode;
+pub mod name;
+pub mod nat;
+pub mod node;
+pub mod note;
+pub mod orphan;
+pub mod sit;
+pub mod slot;
+pub mod summary;
+pub mod superblock;
+pub mod trie;
+pub mod volume;
+
+/// Kinds of slotted pairs (the `kind` field of the slot header); 1..=15 belong to dure-journal.
+pub mod pair_kind {
+    /// Volume header.
+    pub const VOLUME: u32 = 16;
+    /// Checkpoint pack.
+    pub const PACK: u32 = 17;
+    /// NAT pair.
+    pub const NAT: u32 = 18;
+    /// SIT pair.
+    pub const SIT: u32 = 19;
+    /// Segment summary pair.
+    pub const SUMMARY: u32 = 20;
+}

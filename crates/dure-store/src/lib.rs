@@ -1,0 +1,42 @@
+//! The store below the dure file system: what is on the media, and how it changes atomically.
+//!
+//! **Problem.** Files, directories and names are changed by many cores at once; whatever fails, and
+//! after a crash, a change must be there wholly or not at all. **Structure.** [`format`] has every
+//! byte of the media, [`layout`] where they are; [`node`], [`space`] and [`logged`] are what a
+//! mount keeps of them in memory; an [`op::Op`] changes nodes atomically through the journal, a
+//! [`checkpoint`] lets the log go on, [`recovery`] rebuilds what the log has. [`Store`] owns all of
+//! it. The crate knows blocks, nodes and slots; it knows no inode in memory, no path and no page
+//! cache, and asks those who do through [`Above`] only.
+//!
+//! **Invariants.** After a failed durable write nothing is written any more. **On a crash** see
+//! [`recovery`].
+//!
+//! This is a crate of the file system's own: its interface may change with every version. Programs
+//! use `dure`.
+
+pub mod alloc;
+pub mod checkpoint;
+pub mod error;
+pub mod format;
+pub mod frames;
+pub mod layout;
+pub mod logged;
+pub mod node;
+pub mod op;
+pub mod packs;
+pub mod pair;
+pub mod ranks;
+pub mod recovery;
+pub mod space;
+mod sparse;
+mod store;
+pub mod units;
+
+pub use error::{Error, Result};
+#[doc(hidden)]
+pub use store::StoreRules;
+pub use store::{
+    Above, Backlog, JournalInfo, JournalsInfo, LoggedCounts, Mount, RING_SEGMENTS, RecordPolicy,
+    Recover, RecoveryPlan, RecoveryStatistics, Store, StoreCounters, StoreOptions, StoreShares,
+    VolumeInfo, check_numbers, impossible_count, log_layout, make_volume, read_header, read_layout,
+};

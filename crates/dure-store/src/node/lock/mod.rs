@@ -1,0 +1,280 @@
+//! How the granules of a node are kept from those who would see or change them at the wrong moment:
+//! nCache's lock, and what it is compared with.
+//!
+//! **Problem.** A walk through a map or a directory reads a few bytes of each node; F2FS locks the
+//! node's page for that, alone, so that readers wait for readers. **Structure.** One policy per
+//! file, chosen at mount (`node_lock=`):
+//!
+//! | policy | a reader takes | a writer takes |
+//! |---|---|---|
+//! | `mutex`: F2FS's page lock, the baseline | the node alone | the node alone |
+//! | `rwsem`: nCache of hybridF2FS | the node, shared | the node alone |
+//! | `optimistic` (default) | nothing: it copies, and looks at the granule's version before and after | the granules it changes, alone |
+//!
+//! A walk never holds the lock of a node while it asks for the next one, with any policy: it has
+//! taken the child's number out of the parent by then. In a map that number stays right because the
+//! inode's lock keeps the map from changing (directories have rules of their own); what changes
+//! without it, which nodes are in memory, is looked at again under the lock that it needs, alone
+//! ([`super::cache::NodeCache::insert_loaded`]).
+//!
+//! **Invariants.** A granule's bytes, version and last writer change together, through a
+//! [`HeldNode`]. Nodes are held in ascending order of nid. **On a crash** nothing remains.
+
+mod mutex;
+mod optimistic;
+mod rwsem;
+
+use std::ops::Range;
+
+use crate::units::Mark;
+
+/// How nodes are locked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum NodeLock {
+    /// One lock per node, which readers take alone, too (F2FS).
+    Mutex,
+    /// One reader/writer lock per node (nCache).
+    Rwsem,
+    /// Readers copy, and look whether somebody wrote meanwhile; writers lock granules.
+    #[default]
+    Optimistic,
+}
+
+impl NodeLock {
+    /// All of them, the baseline first.
+    pub const ALL: [NodeLock; 3] = [NodeLock::Mutex, NodeLock::Rwsem, NodeLock::Optimistic];
+
+    /// As the mount option says it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            NodeLock::Mutex => "mutex",
+            NodeLock::Rwsem => "rwsem",
+            NodeLock::Optimistic => "optimistic",
+        }
+    }
+}
+
+/// What a granule has besides its bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Head {
+    /// +1 per operation that changes the payload.
+    pub(super) version: u64,
+    /// The handle that changed it last; `Mark::NONE` for one as loaded.
+    pub(super) last_writer: Mark,
+}
+
+/// A granule of a node that is locked as a whole.
+#[derive(Debug)]
+pub(crate) struct Granule {
+    pub(super) head: Head,
+    /// The bytes behind the version in the image.
+    pub(super) payload: Box<[u8]>,
+}
+
+/// Some granules of one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Granules(u8);
+
+impl Granules {
+    /// One of them.
+    pub(crate) fn one(index: u8) -> Granules {
+        assert!(index < 8, "a node has at most 8 granules");
+        Granules(1 << index)
+    }
+
+    /// The first `count`.
+    pub(crate) fn first(count: u8) -> Granules {
+        assert!((1..=8).contains(&count), "a node has 1 to 8 granules");
+        Granules(u8::MAX >> (8 - count))
+    }
+
+    /// These and one more.
+    pub(crate) fn with(self, index: u8) -> Granules {
+        Granules(self.0 | Granules::one(index).0)
+    }
+
+    /// Whether `index` is one of them.
+    pub(crate) fn contains(self, index: u8) -> bool {
+        self.0 & Granules::one(index).0 != 0
+    }
+
+    /// Their numbers, ascending.
+    pub(crate) fn iter(self) -> impl Iterator<Item = u8> {
+        (0..8).filter(move |&index| self.contains(index))
+    }
+}
+
+/// The granules of a node, behind what the policy has for a lock.
+#[derive(Debug)]
+pub(super) enum Lock {
+    Mutex(mutex::Locked),
+    Rwsem(rwsem::Locked),
+    Optimistic(optimistic::Locked),
+}
+
+impl Lock {
+    pub(super) fn new(policy: NodeLock, granules: impl Iterator<Item = Granule>) -> Lock {
+        match policy {
+            NodeLock::Mutex => Lock::Mutex(mutex::Locked::new(granules.collect())),
+            NodeLock::Rwsem => Lock::Rwsem(rwsem::Locked::new(granules.collect())),
+            NodeLock::Optimistic => Lock::Optimistic(optimistic::Locked::new(granules)),
+        }
+    }
+
+    /// Shows bytes of a granule, as they are at one moment. With `optimistic` it shows a copy.
+    #[inline]
+    pub(super) fn look<R>(
+        &self,
+        index: u8,
+        range: Range<usize>,
+        look: impl FnOnce(&[u8]) -> R,
+    ) -> R {
+        match self {
+            Lock::Mutex(locked) => look(&locked.lock()[usize::from(index)].payload[range]),
+            Lock::Rwsem(locked) => look(&locked.read()[usize::from(index)].payload[range]),
+            Lock::Optimistic(locked) => locked.look(index, range, look),
+        }
+    }
+
+    /// Copies bytes of a granule, as they are at one moment.
+    #[inline]
+    pub(super) fn load(&self, index: u8, at: usize, out: &mut [u8]) {
+        match self {
+            Lock::Optimistic(locked) => locked.load(index, at, out),
+            _ => self.look(index, at..at + out.len(), |bytes| {
+                out.copy_from_slice(bytes)
+            }),
+        }
+    }
+
+    pub(super) fn read(&self, index: u8) -> HeldGranule<'_> {
+        let at = usize::from(index);
+        HeldGranule(match self {
+            Lock::Mutex(locked) => Shared::Mutex(locked.lock(), at),
+            Lock::Rwsem(locked) => Shared::Rwsem(locked.read(), at),
+            Lock::Optimistic(locked) => Shared::Optimistic(locked.read(at)),
+        })
+    }
+
+    pub(super) fn hold(&self, granules: Granules) -> HeldNode<'_> {
+        match self {
+            Lock::Mutex(locked) => HeldNode::Mutex(locked.lock_ordered()),
+            Lock::Rwsem(locked) => HeldNode::Rwsem(locked.write_ordered()),
+            Lock::Optimistic(locked) => HeldNode::Optimistic(locked.hold(granules)),
+        }
+    }
+}
+
+/// A granule that nobody changes as long as this lives.
+#[derive(Debug)]
+pub struct HeldGranule<'n>(Shared<'n>);
+
+/// The same, by policy.
+#[derive(Debug)]
+enum Shared<'n> {
+    Mutex(mutex::Guard<'n>, usize),
+    Rwsem(rwsem::Shared<'n>, usize),
+    Optimistic(optimistic::Shared<'n>),
+}
+
+impl HeldGranule<'_> {
+    /// Its bytes.
+    pub fn payload(&self) -> &[u8] {
+        match &self.0 {
+            Shared::Mutex(all, at) => &all[*at].payload,
+            Shared::Rwsem(all, at) => &all[*at].payload,
+            Shared::Optimistic(one) => one.bytes(),
+        }
+    }
+
+    fn head(&self) -> &Head {
+        match &self.0 {
+            Shared::Mutex(all, at) => &all[*at].head,
+            Shared::Rwsem(all, at) => &all[*at].head,
+            Shared::Optimistic(one) => one,
+        }
+    }
+
+    /// Its version.
+    pub(crate) fn version(&self) -> u64 {
+        self.head().version
+    }
+
+    /// Who changed it last.
+    pub(crate) fn last_writer(&self) -> Mark {
+        self.head().last_writer
+    }
+}
+
+/// Granules of a node that its holder has alone.
+#[derive(Debug)]
+pub(crate) enum HeldNode<'n> {
+    Mutex(mutex::Guard<'n>),
+    Rwsem(rwsem::Alone<'n>),
+    Optimistic(optimistic::Held<'n>),
+}
+
+impl HeldNode<'_> {
+    fn head(&self, index: u8) -> &Head {
+        match self {
+            HeldNode::Mutex(all) => &all[usize::from(index)].head,
+            HeldNode::Rwsem(all) => &all[usize::from(index)].head,
+            HeldNode::Optimistic(held) => held.get(index),
+        }
+    }
+
+    fn head_mut(&mut self, index: u8) -> &mut Head {
+        match self {
+            HeldNode::Mutex(all) => &mut all[usize::from(index)].head,
+            HeldNode::Rwsem(all) => &mut all[usize::from(index)].head,
+            HeldNode::Optimistic(held) => held.get_mut(index),
+        }
+    }
+
+    /// The version of a granule that is held.
+    pub(crate) fn version(&self, index: u8) -> u64 {
+        self.head(index).version
+    }
+
+    /// Who changed a granule that is held last.
+    pub(crate) fn last_writer(&self, index: u8) -> Mark {
+        self.head(index).last_writer
+    }
+
+    /// The bytes of a granule that is held.
+    pub(crate) fn payload(&self, index: u8) -> &[u8] {
+        match self {
+            HeldNode::Mutex(all) => &all[usize::from(index)].payload,
+            HeldNode::Rwsem(all) => &all[usize::from(index)].payload,
+            HeldNode::Optimistic(held) => held.get(index).bytes(),
+        }
+    }
+
+    /// The granule's bytes from `at` on change, and its version with them.
+    pub(crate) fn store(&mut self, index: u8, version: u64, at: usize, bytes: &[u8]) {
+        assert!(version > self.version(index), "versions only grow");
+        let whole = usize::from(index);
+        let part = at..at + bytes.len();
+        match self {
+            HeldNode::Mutex(all) => all[whole].payload[part].copy_from_slice(bytes),
+            HeldNode::Rwsem(all) => all[whole].payload[part].copy_from_slice(bytes),
+            HeldNode::Optimistic(held) => held.get_mut(index).store(at, bytes),
+        }
+        self.head_mut(index).version = version;
+    }
+
+    /// The granule's life ends at `version`.
+    pub(crate) fn end(&mut self, index: u8, version: u64) {
+        assert!(version > self.version(index), "versions only grow");
+        self.head_mut(index).version = version;
+    }
+
+    /// The operation `mark` is the last to have changed the granule.
+    pub(crate) fn set_last_writer(&mut self, index: u8, mark: Mark) {
+        self.head_mut(index).last_writer = mark;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,277 @@
+//! Nodes in memory (nCache) and the node address table.
+//!
+//! **Problem.** Metadata of many files shares 4 KiB nodes; two cores must meet only where they
+//! really change the same inode, bucket or slots. **Structure.** A [`Node`] is an array of
+//! granules, each with a version and the mark of its last writer, behind what the policy has for a
+//! lock ([`lock`]). The [`cache::NodeCache`] maps a nid to its node in shards; the [`nat::Nat`]
+//! knows where images lie.
+//!
+//! **Invariants.** A granule's payload, version and last writer change together, under its lock,
+//! only in `Op::finish` (and in recovery). A node on a dirty list is never evicted. A clean node's
+//! writers are all valid. **On a crash** everything here is rebuilt from images and logs.
+
+pub(crate) mod cache;
+mod lock;
+pub mod nat;
+mod reference;
+
+use std::ops::Range;
+
+use crate::format::node::{NodeImage, NodeKind};
+use crate::ranks::BUCKET;
+use crate::units::{Ino, Mark, Nid};
+use dure_journal::Hold;
+use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use dure_sync::{CachePadded, Lender, Mutex, MutexGuard, thread};
+
+pub use lock::NodeLock;
+pub(crate) use lock::{Granules, HeldGranule, HeldNode};
+pub use reference::NodeRef;
+
+use lock::{Granule, Head, Lock};
+
+/// What a reference leads to: a node of this kind, which belongs to this inode all its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NodeRole {
+    pub(crate) kind: NodeKind,
+    /// `Ino(0)`: to none, as nodes of inodes and of orphan slots.
+    pub(crate) owner: Ino,
+}
+
+impl NodeKind {
+    /// A node of this kind that belongs to inode `owner`.
+    pub fn of(self, owner: Ino) -> NodeRole {
+        NodeRole { kind: self, owner }
+    }
+
+    /// A node of this kind that belongs to no inode.
+    pub fn of_none(self) -> NodeRole {
+        self.of(Ino(0))
+    }
+}
+
+/// Bytes of a node in memory: granules with their locks, buckets' locks, its place in the cache.
+pub const NODE_BYTES: usize = 6144;
+
+/// Looks at a bucket that somebody holds, before sleeping for it, and turns of spinning between
+/// them: some microseconds, about one operation.
+const BUCKET_TRIES: u32 = 16;
+const BUCKET_SPINS: u32 = 16;
+
+/// A node in memory.
+#[derive(Debug)]
+pub struct Node {
+    /// Which node.
+    pub nid: Nid,
+    /// What it holds.
+    pub kind: NodeKind,
+    /// The inode it belongs to; `Ino(0)`: none.
+    pub owner: Ino,
+    lock: Lock,
+    /// Of a bucket node: who is about to change the entries of a bucket while he shares the
+    /// directory. Apart from each other: cores that use different buckets do not meet.
+    buckets: Box<[CachePadded<Mutex<BUCKET, ()>>]>,
+    /// On a dirty list. Set under the lock of that list (and by `Op::finish` while it holds a
+    /// granule lock), cleared by the checkpoint before it copies the granules.
+    dirty: AtomicBool,
+    /// Version of the tombstone once the node's life has ended, else 0. Written once, in
+    /// `Op::finish`.
+    freed: AtomicU64,
+    /// Which transaction has it (`records=image`).
+    pub(crate) hold: Hold,
+    /// Of a node of inodes: `InodePools` has it. Set under the lock of the pool, once.
+    adopted: AtomicBool,
+    /// CLOCK reference bit.
+    referenced: AtomicBool,
+    /// Written under the lock of the shard, alone; read by who would open a slot of the lender.
+    cached: AtomicBool,
+    /// References of the cores that use it.
+    lender: Lender<Node>,
+}
+
+impl Node {
+    /// What it is to those who may point to it.
+    pub fn role(&self) -> NodeRole {
+        self.kind.of(self.owner)
+    }
+
+    /// A node as read from its image, or fresh.
+    pub(crate) fn new(nid: Nid, image: NodeImage, policy: NodeLock) -> Node {
+        let granules = image.versions().zip(image.payloads());
+        let granules = granules.map(|(version, payload)| {
+            let last_writer = Mark::NONE;
+            let head = Head {
+                version,
+                last_writer,
+            };
+            let payload = payload.into();
+            Granule { head, payload }
+        });
+        let buckets = match image.kind {
+            NodeKind::Bucket => NodeKind::Bucket.granules(),
+            _ => 0,
+        };
+        Node {
+            nid,
+            buckets: (0..buckets)
+                .map(|_| CachePadded::new(Mutex::new(())))
+                .collect(),
+            kind: image.kind,
+            owner: image.owner,
+            lock: Lock::new(policy, granules),
+            dirty: AtomicBool::new(false),
+            freed: AtomicU64::new(0),
+            hold: Hold::new(),
+            adopted: AtomicBool::new(false),
+            referenced: AtomicBool::new(true),
+            cached: AtomicBool::new(false),
+            lender: Lender::default(),
+        }
+    }
+
+    /// Shows the bytes of granule `index` as they are at one moment; nothing of rank GRANULE may be
+    /// held.
+    #[inline]
+    pub fn look<R>(&self, index: u8, look: impl FnOnce(&[u8]) -> R) -> R {
+        self.lock.look(index, 0..self.kind.payload(), look)
+    }
+
+    /// As [`Node::look`], of some bytes.
+    #[inline]
+    pub fn look_at<R>(&self, index: u8, bytes: Range<usize>, look: impl FnOnce(&[u8]) -> R) -> R {
+        self.lock.look(index, bytes, look)
+    }
+
+    /// Copies bytes of a granule, from a place in it on, as they are at one moment.
+    pub(crate) fn load(&self, (index, at): (u8, usize), out: &mut [u8]) {
+        self.lock.load(index, at, out);
+    }
+
+    /// A copy of the bytes of granule `index`.
+    pub(crate) fn copy_of(&self, index: u8) -> Box<[u8]> {
+        let mut copy = vec![0; self.kind.payload()].into_boxed_slice();
+        self.lock.load(index, 0, &mut copy);
+        copy
+    }
+
+    /// Locks granule `index` for reading; nothing else of rank GRANULE may be held.
+    pub fn read(&self, index: u8) -> HeldGranule<'_> {
+        self.lock.read(index)
+    }
+
+    /// Locks these granules for writing; those of several nodes only in ascending nid.
+    pub(crate) fn hold(&self, granules: Granules) -> HeldNode<'_> {
+        self.lock.hold(granules)
+    }
+
+    /// Locks all granules for writing; those of several nodes only in ascending nid.
+    pub(crate) fn hold_all(&self) -> HeldNode<'_> {
+        self.lock.hold(Granules::first(self.granule_count()))
+    }
+
+    /// Takes a bucket for a change of its entries; several only in ascending (nid, index). The
+    /// caller shares the directory.
+    pub fn lock_bucket(&self, index: u8) -> MutexGuard<'_, BUCKET, ()> {
+        let bucket = &self.buckets[usize::from(index)];
+        for _ in 0..BUCKET_TRIES {
+            // It is held for the rest of an operation: shorter than a sleep takes to end.
+            if let Some(held) = bucket.try_lock() {
+                return held;
+            }
+            (0..BUCKET_SPINS).for_each(|_| thread::spin_hint());
+        }
+        bucket.lock_ordered()
+    }
+
+    /// The same if that needs no waiting.
+    pub fn try_lock_bucket(&self, index: u8) -> Option<MutexGuard<'_, BUCKET, ()>> {
+        self.buckets[usize::from(index)].try_lock()
+    }
+
+    /// The mark of the last writer of granule `index`.
+    pub fn last_writer(&self, index: u8) -> Mark {
+        self.read(index).last_writer()
+    }
+
+    /// Number of granules.
+    pub fn granule_count(&self) -> u8 {
+        u8::try_from(self.kind.granules()).expect("at most 8")
+    }
+
+    /// Puts the node among the dirty; true when it was not. Only `NodeCache::make_dirty` calls it.
+    pub(super) fn set_dirty(&self) -> bool {
+        // AcqRel: whoever sees the flag up is behind the lock of the list it goes on. The granule
+        // lock held by the caller orders the payload.
+        !self.dirty.swap(true, Ordering::AcqRel)
+    }
+
+    /// The checkpoint takes the node: later changes put it on a list again.
+    pub(crate) fn clear_dirty(&self) {
+        // Release: pairs with the swap in `set_dirty`; comes before the copy takes granule locks.
+        self.dirty.store(false, Ordering::Release);
+    }
+
+    /// Whether it waits for a checkpoint.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.dirty.load(Ordering::Acquire)
+    }
+
+    /// Ends the node's life at `version`.
+    pub(crate) fn set_freed(&self, version: u64) {
+        assert!(version > 0);
+        let before = self.freed.swap(version, Ordering::AcqRel);
+        assert_eq!(before, 0, "node {} freed twice", self.nid.0);
+    }
+
+    /// The tombstone version of a node whose life has ended.
+    pub fn freed(&self) -> Option<u64> {
+        let version = self.freed.load(Ordering::Acquire);
+        (version != 0).then_some(version)
+    }
+
+    /// As [`Node::freed`], but only once the freeing handle has joined the journal: `Op::finish`
+    /// holds all granule locks from before the end of the life is noted until after the join.
+    pub(crate) fn freed_and_joined(&self) -> Option<u64> {
+        let _joined = self.read(0);
+        self.freed()
+    }
+
+    /// Its free inodes are known to the pools.
+    pub fn set_adopted(&self) {
+        // Release: pairs with the Acquire in `is_adopted`; the caller has looked which inodes are
+        // free.
+        self.adopted.store(true, Ordering::Release);
+    }
+
+    /// Whether the pools know its free inodes; else somebody may just find them.
+    pub fn is_adopted(&self) -> bool {
+        // Acquire: pairs with the Release in `set_adopted`.
+        self.adopted.load(Ordering::Acquire)
+    }
+
+    /// Notes a use, for CLOCK.
+    pub(crate) fn touch(&self) {
+        // Relaxed: a hint. Load first, so that a hot node's line stays shared.
+        if !self.referenced.load(Ordering::Relaxed) {
+            self.referenced.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes the reference bit; true when the node may go.
+    pub(crate) fn expire(&self) -> bool {
+        // Relaxed: a hint.
+        !self.referenced.swap(false, Ordering::Relaxed)
+    }
+
+    /// Copies all granules, each under its lock.
+    pub(crate) fn copy(&self) -> NodeImage {
+        let mut image = NodeImage::fresh_of(self.kind, 0, self.owner);
+        for index in 0..self.granule_count() {
+            let granule = self.read(index);
+            let at = usize::from(index);
+            image.set_version(at, granule.version());
+            image.payload_mut(at).copy_from_slice(granule.payload());
+        }
+        image
+    }
+}

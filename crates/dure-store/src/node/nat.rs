@@ -1,0 +1,284 @@
+//! The node address table in memory: pairs loaded on first use, and per partition the nids that may
+//! be given out.
+//!
+//! **Invariants.** The entries of a loaded pair are what the slot that counts says, or what the
+//! running checkpoint has just written; nothing else changes them, so the slot that a checkpoint
+//! makes count never carries an entry whose image is not flushed (model case A5). A nid is in at most one partition's pool and
+//! reaches it only from a scan of its pair (once per mount) or when the transaction that freed it
+//! is valid (A15, C7).
+
+use std::collections::BTreeSet;
+
+use dure_block::Queue;
+use dure_sync::{Arc, CoreId, Mutex, OnceLock, PerCore};
+use zerocopy::FromBytes;
+use zerocopy::IntoBytes;
+
+use crate::checkpoint::census::Census;
+use crate::error::{Error, Result};
+use crate::format::nat::{ENTRIES, NatBlock, NatEntry, place_of};
+use crate::format::node::NodeKind;
+use crate::format::volume::SlotCode;
+use crate::format::{pair_kind, volume};
+use crate::layout::Layout;
+use crate::packs::{Packs, PairIndex, Table};
+use crate::pair;
+use crate::ranks::{NAT_PAIR, NID_POOL};
+use crate::sparse::Sparse;
+use crate::units::{Nid, to_u64, to_usize};
+
+/// The entries of one NAT pair.
+type Entries = Box<[NatEntry]>;
+type LoadedPair = Mutex<NAT_PAIR, Entries>;
+
+/// Pairs whose places in memory are made at once.
+const PIECE: u64 = 1024;
+
+/// NAT pair `index`.
+fn pair_index(index: u64) -> PairIndex {
+    PairIndex {
+        table: Table::Nat,
+        index,
+    }
+}
+
+/// One write of a NAT pair.
+#[derive(Debug)]
+pub(crate) struct NatWrite {
+    /// Slot to write, the one that does not count.
+    pub(crate) slot: u64,
+    /// The pair, to be named by the packs.
+    pub(crate) named: PairIndex,
+    /// Content behind the slot header.
+    pub(crate) payload: Vec<u8>,
+    /// What the changed entries were.
+    pub(crate) before: Vec<NatEntry>,
+}
+
+/// Nids a partition may give out.
+#[derive(Debug, Default)]
+struct Pool {
+    /// Free nids with the version their last life ended at.
+    free: Vec<(Nid, u64)>,
+    /// Inode nodes with free inodes, from the scan.
+    inode_nodes: Vec<Nid>,
+    /// Pairs of this partition scanned so far.
+    scanned: u64,
+    /// Nids of pairs not scanned yet that were given back in this mount: the scan must not find
+    /// their tombstones and give them out a second time.
+    early: BTreeSet<Nid>,
+}
+
+/// The node address table.
+#[derive(Debug)]
+pub struct Nat {
+    queue: Arc<Queue>,
+    layout: Layout,
+    /// Which slot of each pair counts.
+    pub(crate) packs: Arc<Packs>,
+    pairs: Sparse<OnceLock<LoadedPair>>,
+    pools: PerCore<Mutex<NID_POOL, Pool>>,
+    /// Nids below this are fixed (root's node, orphan nodes) and never given out.
+    reserved: u64,
+}
+
+impl Nat {
+    /// The table of a volume; nothing is read yet.
+    pub fn new(queue: Arc<Queue>, layout: &Layout, packs: Arc<Packs>) -> Nat {
+        let journals = to_usize(u64::from(layout.journals));
+        Nat {
+            queue,
+            layout: layout.clone(),
+            packs,
+            pairs: Sparse::new(u64::from(layout.nat_pairs), PIECE),
+            pools: PerCore::new(journals, |_| Mutex::new(Pool::default())),
+            reserved: 1 + u64::from(layout.journals),
+        }
+    }
+
+    /// Pair `index`, read on first use.
+    fn pair(&self, index: u64) -> Result<&LoadedPair> {
+        let cell = self.pairs.touch(index, OnceLock::new);
+        if let Some(pair) = cell.get() {
+            return Ok(pair);
+        }
+        match self.load(index) {
+            // Two threads may read the same pair; both read the same bytes, since a pair is written
+            // only after it was loaded, and one of the two is kept.
+            Ok(loaded) => Ok(cell.get_or_init(|| Mutex::new(loaded))),
+            // A slow reader may read a slot that is being rewritten; another reader has loaded it then.
+            Err(error) => cell.get().ok_or(error),
+        }
+    }
+
+    fn load(&self, index: u64) -> Result<Entries> {
+        let SlotCode::Slot(slot) = self.packs.code(pair_index(index)) else {
+            return Ok(vec![NatEntry::default(); to_usize(ENTRIES)].into());
+        };
+        read(&self.queue, &self.layout, index, slot).map(|block| block.entries.into())
+    }
+
+    /// Counts all live nodes and inodes. Reads the whole table and keeps nothing of it.
+    pub(crate) fn census(&self) -> Result<Census> {
+        let mut census = Census::default();
+        for index in self.packs.written(Table::Nat) {
+            for (nid, entry) in (index * ENTRIES..).zip(&self.load(index)?) {
+                census.change(Census::default(), Census::of_entry(Nid(nid), entry));
+            }
+        }
+        Ok(census)
+    }
+
+    /// The entry of `nid`.
+    pub fn entry(&self, nid: Nid) -> Result<NatEntry> {
+        if nid.0 >= self.layout.nids() {
+            return Err(Error::Corrupt {
+                what: "node id beyond the NAT".into(),
+                at: self.layout.nat,
+                want: self.layout.nids(),
+                got: nid.0,
+            });
+        }
+        let (index, within) = place_of(nid);
+        Ok(self.pair(index)?.lock()[within])
+    }
+
+    fn pair_of_partition(&self, core: CoreId, n: u64) -> Option<u64> {
+        let journals = u64::from(self.layout.journals);
+        let index = to_u64(core.index()) % journals + n * journals;
+        (index < u64::from(self.layout.nat_pairs)).then_some(index)
+    }
+
+    /// Scans the partition's next pair into its pool. False when all were scanned.
+    fn scan_next(&self, core: CoreId) -> Result<bool> {
+        let n = self.pools.get(core).lock().scanned;
+        let Some(index) = self.pair_of_partition(core, n) else {
+            return Ok(false);
+        };
+        let pair = self.pair(index)?.lock();
+        // Taken under the pair's lock: a nid that is given back is either noted as early before
+        // this scan, or its tombstone gets into the pair after it.
+        let mut pool = self.pools.get(core).lock();
+        if pool.scanned != n {
+            return Ok(true);
+        }
+        pool.scanned += 1;
+        for (within, entry) in pair.iter().enumerate().rev() {
+            let nid = Nid(index * ENTRIES + to_u64(within));
+            if entry.block().is_none() && nid.0 >= self.reserved {
+                if !pool.early.remove(&nid) {
+                    pool.free.push((nid, entry.version.get()));
+                }
+            } else if entry.kind_code() == NodeKind::Inode.code() && entry.free_inodes() > 0 {
+                pool.inode_nodes.push(nid);
+            }
+        }
+        pool.early.retain(|nid| place_of(*nid).0 != index);
+        Ok(true)
+    }
+
+    /// A nid nobody uses, with the version its last life ended at; first of the partition of
+    /// `core`, then of the others.
+    pub(crate) fn take(&self, core: CoreId) -> Result<Option<(Nid, u64)>> {
+        let journals = self.pools.len();
+        for step in 0..journals {
+            let number = (core.index() + step) % journals;
+            let partition = CoreId::new(u16::try_from(number).expect("at most 1000 journals"));
+            loop {
+                if let Some(found) = self.pools.get(partition).lock().free.pop() {
+                    return Ok(Some(found));
+                }
+                if !self.scan_next(partition)? {
+                    break;
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether the partition of `core` itself has so many nids that nobody uses.
+    pub fn has_free(&self, core: CoreId, count: usize) -> Result<bool> {
+        loop {
+            if self.pools.get(core).lock().free.len() >= count {
+                return Ok(true);
+            }
+            if !self.scan_next(core)? {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Gives a nid back: one that was taken and not used, or one whose freeing has become valid.
+    pub(crate) fn give(&self, core: CoreId, nid: Nid, version: u64) {
+        assert!(nid.0 >= self.reserved, "nid {} is fixed", nid.0);
+        let journals = u64::from(self.layout.journals);
+        let index = place_of(nid).0;
+        let owner = u16::try_from(index % journals).expect("at most 1000 journals");
+        {
+            let mut pool = self.pools.get(CoreId::new(owner)).lock();
+            if pool.scanned <= index / journals {
+                pool.early.insert(nid);
+            }
+        }
+        self.pools.get(core).lock().free.push((nid, version));
+    }
+
+    /// An inode node with free inodes, of a pair that the partition has scanned; each is given out
+    /// once. Scans nothing itself: with a huge NAT, new nids are at hand long before all pairs are
+    /// read.
+    pub fn pop_inode_node(&self, core: CoreId) -> Option<Nid> {
+        self.pools.get(core).lock().inode_nodes.pop()
+    }
+
+    /// The next content of pair `index` with `changes` applied. The caller writes and names it and
+    /// is the only one to do so (one checkpoint at a time).
+    pub(crate) fn change(
+        &self,
+        index: u64,
+        changes: &[(Nid, NatEntry)],
+        checkpoint: u64,
+    ) -> Result<NatWrite> {
+        let mut pair = self.pair(index)?.lock();
+        let mut before = Vec::with_capacity(changes.len());
+        for (nid, entry) in changes {
+            let (at, within) = place_of(*nid);
+            assert_eq!(at, index, "nid {} is not in NAT pair {index}", nid.0);
+            before.push(std::mem::replace(&mut pair[within], *entry));
+        }
+        let mut block = NatBlock::new_zeroed_block(checkpoint, index);
+        block.entries.copy_from_slice(&pair);
+        let named = pair_index(index);
+        Ok(NatWrite {
+            slot: self.packs.code(named).next(),
+            named,
+            payload: block.as_bytes().to_vec(),
+            before,
+        })
+    }
+}
+
+impl NatBlock {
+    fn new_zeroed_block(checkpoint: u64, index: u64) -> NatBlock {
+        let mut block = <NatBlock as zerocopy::FromZeros>::new_zeroed();
+        block.checkpoint.set(checkpoint);
+        block.index.set(index);
+        block
+    }
+}
+
+/// NAT pair `index` as slot `slot` has it.
+///
+/// # Errors
+/// `Corrupt`, naming pair and block; `Block` when reading fails.
+pub(crate) fn read(queue: &Queue, layout: &Layout, index: u64, slot: u64) -> Result<NatBlock> {
+    let first = layout.nat_pair(index);
+    let payload = pair::read_slot(queue, first, slot, pair_kind::NAT, layout.crc_seed)?;
+    let block = NatBlock::read_from_bytes(&payload[..volume::PAIR_PAYLOAD]).expect("whole payload");
+    let at = first + slot;
+    Error::expect_eq("NAT pair index", at, index, block.index.get())?;
+    for (nid, entry) in (index * ENTRIES..).zip(&block.entries) {
+        let what = || format!("version of node {nid} in the NAT");
+        Error::expect_count(what, at, entry.version.get())?;
+    }
+    Ok(block)
+}

@@ -1,0 +1,409 @@
+//! Operations: the file system's handles.
+//!
+//! **Problem.** A namespace or data operation changes several granules and must be atomic in
+//! memory, in the log and after a crash, also when it fails half way. **Structure.** An [`Op`]
+//! keeps private copies of what it edits. [`Op::finish`] locks the granules in ascending order,
+//! stores the copies, captures the changed bytes as journal records, joins the core's transaction
+//! and names itself as last writer before it lets the locks go.
+//!
+//! **Invariants.** No inode lock is held when an op begins (it may wait for a checkpoint there,
+//! never later). An op that is dropped has changed nothing. A node is on a dirty list before its
+//! change joins the journal: a checkpoint that takes its cut later sees the node. **On a crash**
+//! the op is there wholly or not at all: its records stand in one transaction.
+
+mod diff;
+mod finish;
+mod image;
+mod kind;
+
+pub use kind::OpKind;
+
+pub(crate) use diff::ranges as changed_ranges;
+use std::cell::OnceCell;
+
+use dure_journal::Handle;
+use dure_journal::format::NOTE_HEAD_BYTES;
+use dure_sync::CoreId;
+use smallvec::SmallVec;
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::{U16, U64};
+
+use crate::error::{Error, Result};
+use crate::format::inode::Time;
+use crate::format::node::{NodeImage, NodeKind};
+use crate::format::note::{DATA, Data};
+use crate::node::{Node, NodeRef};
+use crate::space::OpClass;
+use crate::store::{LogRoom, Settler, Store};
+use crate::units::{BLOCK_BYTES, BlockNo, Ino, Mark, Nid, Run, to_usize};
+
+/// Most bytes of records one operation may log.
+pub const RECORD_BYTES_MAX: usize = 192 * 1024;
+
+/// Room in the log that a page of data takes.
+const DATA_NOTE_BYTES: usize = NOTE_HEAD_BYTES + size_of::<Data>() + BLOCK_BYTES;
+/// Log bytes of such a page: data, slot, and two notes about blocks.
+const DATA_PAGE_BYTES: usize = DATA_NOTE_BYTES + 128;
+
+/// The slots some blocks belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SlotRef {
+    /// An inode node or a leaf.
+    pub nid: Nid,
+    /// Granule within it.
+    pub granule: u8,
+    /// Slot within the granule.
+    pub slot: u8,
+}
+
+#[derive(Debug)]
+struct Edit {
+    node: NodeRef,
+    index: u8,
+    copy: Box<[u8]>,
+}
+
+#[derive(Debug)]
+struct Patch {
+    node: NodeRef,
+    index: u8,
+    offset: usize,
+    bytes: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Move {
+    Place,
+    Unplace,
+}
+
+/// One atomic operation in the making.
+#[derive(Debug)]
+pub struct Op<'v> {
+    store: &'v Store,
+    handle: Option<Handle<'v, Settler>>,
+    core: CoreId,
+    /// Reserved blocks for images of nodes that become dirty.
+    credits: u32,
+    /// As many as nearly all operations have stand in the operation itself, here and in `finish`.
+    edits: SmallVec<[Edit; 4]>,
+    patches: Vec<Patch>,
+    /// Nodes whose life begins here, with its first version.
+    born: Vec<(NodeRef, u64)>,
+    freed: Vec<NodeRef>,
+    moves: Vec<(Move, SlotRef, Run)>,
+    /// Once somebody has asked.
+    time: OnceCell<Time>,
+}
+
+impl Store {
+    /// Begins an operation that makes at most `nodes_max` nodes dirty. The caller holds no lock of
+    /// rank WRITEBACK... see `docs/internals.md`: no inode lock.
+    ///
+    /// # Errors
+    /// `NoSpace`, `ReadOnly`, `Stopped`, or what a checkpoint reports.
+    pub fn op(&self, kind: OpKind, class: OpClass, nodes_max: u32) -> Result<Op<'_>> {
+        self.check_writable()?;
+        let core = self.partition();
+        self.make_memory_room(core)?;
+        self.reserve_blocks(core, nodes_max, class)?;
+        self.reserved_op(kind, (nodes_max, 0), 0, LogRoom::Checkpoint)
+    }
+
+    /// An operation that rewrites at most `nodes` nodes and makes at most `held` new ones, for
+    /// which the caller has reserved blocks: they are the operation's, unless this fails. It
+    /// carries `pages` pages of data into the log: at most [`Store::data_pages_max`].
+    ///
+    /// # Errors
+    /// As [`Store::op`].
+    pub fn op_holding(
+        &self,
+        kind: OpKind,
+        (nodes, held): (u32, u32),
+        pages: usize,
+    ) -> Result<Op<'_>> {
+        self.check_writable()?;
+        assert!(
+            pages == 0 || pages <= self.data_pages_max(nodes + held),
+            "{pages} pages do not fit a handle"
+        );
+        let core = self.partition();
+        self.make_memory_room(core)?;
+        self.reserve_blocks(core, nodes, OpClass::Delete)?;
+        self.reserved_op(kind, (nodes, held), pages, LogRoom::Checkpoint)
+    }
+
+    /// The same for what is not worth waiting: `None` when there is no room at once.
+    pub fn op_at_hand(&self, kind: OpKind, class: OpClass, nodes_max: u32) -> Option<Op<'_>> {
+        self.check_writable().ok()?;
+        let core = self.partition();
+        if !self.space.reserve(core, nodes_max, class) {
+            return None;
+        }
+        self.reserved_op(kind, (nodes_max, 0), 0, LogRoom::Checkpoint)
+            .ok()
+    }
+
+    /// The same for a checkpoint, which cannot wait for another: it uses the blocks kept for
+    /// deletions, and a full log gets one more segment. The caller holds the checkpoint lock.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Stopped`, a failed write of a journal header.
+    pub fn op_of_checkpoint(&self, kind: OpKind, nodes_max: u32) -> Result<Op<'_>> {
+        let core = self.partition();
+        if !self.space.reserve(core, nodes_max, OpClass::Delete) {
+            return Err(Error::NoSpace { what: "blocks" });
+        }
+        self.reserved_op(kind, (nodes_max, 0), 0, LogRoom::Segment)
+    }
+
+    /// The blocks are reserved; those that the caller does not hold are given back on an error.
+    fn reserved_op(
+        &self,
+        kind: OpKind,
+        (nodes, held): (u32, u32),
+        pages: usize,
+        room: LogRoom,
+    ) -> Result<Op<'_>> {
+        let core = self.partition();
+        let nodes_max = nodes + held;
+        let bytes = match pages {
+            0 => record_bytes(nodes_max),
+            pages => data_bytes(nodes_max) + pages * DATA_PAGE_BYTES,
+        };
+        match self.begin_handle(kind, core, (bytes, nodes_max), room) {
+            Ok(handle) => Ok(Op {
+                store: self,
+                handle: Some(handle),
+                core,
+                credits: nodes_max,
+                edits: SmallVec::new(),
+                patches: Vec::new(),
+                born: Vec::new(),
+                freed: Vec::new(),
+                moves: Vec::new(),
+                time: OnceCell::new(),
+            }),
+            Err(error) => {
+                self.space.unreserve(core, nodes);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Store {
+    /// Pages of data that fit into the log together with what else an operation on `nodes_max`
+    /// nodes logs.
+    pub fn data_pages_max(&self, nodes_max: u32) -> usize {
+        let most = self.journal().handle_bytes_max();
+        most.saturating_sub(data_bytes(nodes_max)) / DATA_PAGE_BYTES
+    }
+}
+
+/// Room in the log for an operation that stores slots together with their data, the data aside: the
+/// inode's granule, and for each node the note of its birth, one child and the marks of its
+/// granules.
+fn data_bytes(nodes_max: u32) -> usize {
+    1024 + to_usize(u64::from(nodes_max)) * 320
+}
+
+/// Room in the log for an operation: every node it may touch changed all over, and its notes.
+fn record_bytes(nodes_max: u32) -> usize {
+    (4096 + to_usize(u64::from(nodes_max)) * 4400).min(RECORD_BYTES_MAX)
+}
+
+impl Op<'_> {
+    /// When the operation changes things, for stamps: the moment of the first call. The caller has
+    /// the locks by then: a time from before he waited for them could be earlier than what others
+    /// have shown meanwhile.
+    pub fn time(&self) -> Time {
+        *self.time.get_or_init(|| self.store.now())
+    }
+
+    /// Most bytes of records that this operation, or any other of the volume, may log.
+    pub fn record_bytes_max(&self) -> usize {
+        self.store
+            .journal()
+            .handle_bytes_max()
+            .min(RECORD_BYTES_MAX)
+    }
+
+    /// A private copy of the granule's payload, to be changed at will. The caller's inode lock
+    /// keeps others from changing the granule meanwhile.
+    pub fn edit(&mut self, node: &NodeRef, index: u8) -> &mut [u8] {
+        let at = match self.edit_of(node, index) {
+            Some(at) => at,
+            None => {
+                let copy = node.copy_of(index);
+                self.edits.push(Edit {
+                    node: node.clone(),
+                    index,
+                    copy,
+                });
+                self.edits.len() - 1
+            }
+        };
+        &mut self.edits[at].copy
+    }
+
+    /// As [`Op::edit`], where the whole payload is given.
+    pub fn replace(&mut self, node: &NodeRef, index: u8, payload: &[u8]) {
+        assert_eq!(payload.len(), node.kind.payload(), "all of the granule");
+        match self.edit_of(node, index) {
+            Some(at) => self.edits[at].copy.copy_from_slice(payload),
+            None => self.edits.push(Edit {
+                node: node.clone(),
+                index,
+                copy: payload.into(),
+            }),
+        }
+    }
+
+    /// Place of the granule's private copy.
+    fn edit_of(&self, node: &NodeRef, index: u8) -> Option<usize> {
+        let same = |edit: &Edit| edit.index == index && edit.node.is(node);
+        self.edits.iter().position(same)
+    }
+
+    /// The granule as this operation sees it: its own copy if it has one.
+    pub fn view<R>(&self, node: &NodeRef, index: u8, look: impl FnOnce(&[u8]) -> R) -> R {
+        match self.edit_of(node, index) {
+            Some(at) => look(&self.edits[at].copy),
+            None => node.look(index, look),
+        }
+    }
+
+    /// Stores bytes into a granule that several inodes share (orphan slots), whatever else it holds
+    /// by then. Not to be mixed with `edit` of the same granule.
+    pub fn patch(&mut self, node: &NodeRef, index: u8, offset: usize, bytes: &[u8]) {
+        assert!(
+            offset + bytes.len() <= node.kind.payload(),
+            "patch beyond the granule"
+        );
+        let patch = Patch {
+            node: node.clone(),
+            index,
+            offset,
+            bytes: bytes.to_vec(),
+        };
+        self.patches.push(patch);
+    }
+
+    /// The operation was decided on the state of this granule: if its last writer is lost, so is
+    /// this.
+    pub fn depends(&mut self, node: &Node, index: u8) {
+        if self.marks_reads() {
+            self.depends_on(node.last_writer(index));
+        }
+    }
+
+    /// Whether the operation marks what it read to decide.
+    pub fn marks_reads(&self) -> bool {
+        self.store.options.store_rules.read_marks
+    }
+
+    /// The operation must not survive without the handle of `mark`.
+    pub fn depends_on(&mut self, mark: Mark) {
+        if !mark.is_none() && !self.store.journal().is_valid(mark) {
+            self.handle.as_mut().expect("open until finish").mark(mark);
+        }
+    }
+
+    /// A new node that belongs to no inode, as [`Op::new_node_of`].
+    ///
+    /// # Errors
+    /// As [`Op::new_node_of`].
+    pub fn new_node(&mut self, kind: NodeKind) -> Result<NodeRef> {
+        self.new_node_of(kind, Ino(0))
+    }
+
+    /// A new node, invisible to others until its nid is published by an edit. It belongs to inode
+    /// `owner` all its life: the cleaner, which finds the node by its blocks, locks that inode.
+    ///
+    /// # Errors
+    /// `NoSpace` when the NAT is full; errors of reading the NAT.
+    pub fn new_node_of(&mut self, kind: NodeKind, owner: Ino) -> Result<NodeRef> {
+        let Some((nid, tombstone)) = self
+            .store
+            .nat
+            .take(self.store.options.alloc.partition(self.core))?
+        else {
+            return Err(Error::NoSpace { what: "node ids" });
+        };
+        // Greater than the tombstone, so that no record of the last life can ever be applied to
+        // this one, nor this one's be skipped under an old image (model cases A15, A17).
+        let version = tombstone + 1;
+        let image = NodeImage::fresh_of(kind, version, owner);
+        let node = NodeRef::new(Node::new(nid, image, self.store.options.node_lock));
+        self.born.push((node.clone(), version));
+        Ok(node)
+    }
+
+    /// Ends the node's life when the operation finishes.
+    ///
+    /// # Errors
+    /// `Corrupt` when it has ended, or this operation ends it already: two pointers lead to it.
+    pub fn free_node(&mut self, node: &NodeRef) -> Result<()> {
+        let new = self.born.iter().any(|(born, _)| born.is(node));
+        assert!(
+            !new,
+            "node {} freed by the operation that made it",
+            node.nid.0
+        );
+        let here = self.freed.iter().any(|freed| freed.nid == node.nid);
+        if here || node.freed().is_some() {
+            return Err(Error::Corrupt {
+                what: format!("pointers of inode {} to node {}", node.owner, node.nid),
+                at: self.store.nat.entry(node.nid)?.block().0,
+                want: 1,
+                got: 2,
+            });
+        }
+        self.freed.push(node.clone());
+        Ok(())
+    }
+
+    /// Freshly allocated blocks now belong to these slots, which the caller writes with `edit`.
+    pub fn place(&mut self, owner: SlotRef, run: Run) {
+        assert!(run.count > 0 && !run.first.is_none());
+        self.moves.push((Move::Place, owner, run));
+    }
+
+    /// The content of `block`, which the operation places in slot `owner`: the log carries it, and
+    /// the caller keeps it in `Store::logged` until it is in its place.
+    pub fn data(&mut self, owner: SlotRef, block: BlockNo, bytes: &[u8]) {
+        assert_eq!(bytes.len(), BLOCK_BYTES, "data is logged by whole blocks");
+        let head = Data {
+            block: U64::new(block.0),
+            nid: U64::new(owner.nid.0),
+            reserved: U16::new(0),
+            granule: owner.granule,
+            slot: owner.slot,
+        };
+        let handle = self.handle.as_mut().expect("open until finish");
+        handle.note_of(DATA, head.as_bytes(), bytes);
+    }
+
+    /// These blocks leave these slots and are free once the operation is valid.
+    pub fn unplace(&mut self, owner: SlotRef, run: Run) {
+        assert!(run.count > 0 && !run.first.is_none());
+        self.moves.push((Move::Unplace, owner, run));
+    }
+}
+
+impl Drop for Op<'_> {
+    fn drop(&mut self) {
+        // After `finish` these are empty; before it, this is an abandoned operation.
+        for (node, version) in self.born.drain(..) {
+            let place = self.store.options.alloc.partition(self.core);
+            self.store.nat.give(place, node.nid, version - 1);
+        }
+        if self.credits > 0 {
+            self.store.space.unreserve(self.core, self.credits);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+//! Slotted pairs as the file system uses them.
+//!
+//! **Structure.** The volume header is a *mirrored* pair: the newest valid slot of two pairs
+//! counts. Every other pair is *named*: the structure above it says which slot counts
+//! (`packs`), the next content goes to the other slot, and counts when that structure names it.
+//! **Invariants.** A slot that is named and does not verify is damage, never a torn write: it was
+//! flushed before it was named. What lies in the other slot is never looked at. **Crash.** A torn
+//! write hits a slot that does not count.
+
+use dure_block::{BlockBuf, Lba, Queue, WriteFlags};
+use dure_journal::format::slotted::{self, SlotKind};
+
+use crate::error::{Error, Result};
+use crate::format::pair_kind;
+use crate::units::{BLOCK_BYTES, is_zero};
+
+/// One valid slot of a pair.
+#[derive(Debug)]
+pub struct Slot {
+    /// Its generation.
+    pub(crate) generation: u64,
+    /// The bytes behind the slot header.
+    pub payload: Vec<u8>,
+}
+
+/// The name of a kind of pair in messages.
+fn name(kind: u32) -> &'static str {
+    match kind {
+        pair_kind::VOLUME => "volume header",
+        pair_kind::PACK => "pack",
+        pair_kind::NAT => "NAT pair",
+        pair_kind::SIT => "SIT pair",
+        pair_kind::SUMMARY => "summary pair",
+        _ => "pair",
+    }
+}
+
+/// The newest slot of the mirrored pair at `first`; `None` if it was never written.
+///
+/// # Errors
+/// `Corrupt` when no slot is valid although something was written there.
+pub fn read_newest(queue: &Queue, first: u64, kind: u32, seed: u32) -> Result<Option<Slot>> {
+    let mut bytes = vec![0; slotted::MIRRORED_BLOCKS * BLOCK_BYTES];
+    queue.read(Lba::new(first), &mut bytes)?;
+    let newest = slotted::open_mirrored(&bytes, SlotKind(kind), Lba::new(first), seed);
+    let Some(slot) = newest else {
+        if is_zero(&bytes) {
+            return Ok(None);
+        }
+        return Err(Error::Corrupt {
+            what: format!("{}: valid slots", name(kind)),
+            at: first,
+            want: 1,
+            got: 0,
+        });
+    };
+    let what = || format!("generation of the {}", name(kind));
+    Error::expect_count(what, first, slot.generation)?;
+    Ok(Some(Slot {
+        generation: slot.generation,
+        payload: slot.body.to_vec(),
+    }))
+}
+
+/// The content of slot `slot` of the pair at `first`, which counts.
+///
+/// # Errors
+/// `Corrupt` when it does not verify, naming its block; `Block` when reading fails.
+pub fn read_slot(queue: &Queue, first: u64, slot: u64, kind: u32, seed: u32) -> Result<Vec<u8>> {
+    let mut block = vec![0; BLOCK_BYTES];
+    queue.read(Lba::new(first + slot), &mut block)?;
+    open_slot(&block, first, slot, kind, seed).map(<[u8]>::to_vec)
+}
+
+/// The same from the slot's block.
+///
+/// # Errors
+/// `Corrupt` when it does not verify.
+pub(crate) fn open_slot(
+    block: &[u8],
+    first: u64,
+    slot: u64,
+    kind: u32,
+    seed: u32,
+) -> Result<&[u8]> {
+    let found = slotted::open_slot(block, SlotKind(kind), Lba::new(first), slot, seed);
+    let found = found.ok_or_else(|| Error::Corrupt {
+        what: format!("{}: the slot that counts is damaged", name(kind)),
+        at: first + slot,
+        want: 1,
+        got: 0,
+    })?;
+    Ok(found.body)
+}
+
+/// Writes `payload` to slot `slot` of the pair at `first`. Not flushed, and not named yet.
+///
+/// # Errors
+/// A failed write.
+pub(crate) fn write_slot(
+    queue: &Queue,
+    first: u64,
+    slot: u64,
+    kind: u32,
+    (checkpoint, payload): (u64, &[u8]),
+    seed: u32,
+) -> Result<()> {
+    assert!(slot <= 1, "a pair has two slots");
+    write(queue, first, kind, 2 * checkpoint + slot, payload, seed)
+}
+
+/// Writes `payload` as generation `generation` of the pair at `first`. Not flushed.
+///
+/// # Errors
+/// A failed write.
+pub(crate) fn write(
+    queue: &Queue,
+    first: u64,
+    kind: u32,
+    generation: u64,
+    payload: &[u8],
+    seed: u32,
+) -> Result<()> {
+    let mut block = BlockBuf::zeroed(1);
+    block.as_mut_slice()[slotted::SLOT_HEADER_BYTES..].copy_from_slice(payload);
+    let at = slotted::seal(
+        block.as_mut_slice(),
+        SlotKind(kind),
+        Lba::new(first),
+        generation,
+        seed,
+    );
+    queue.write(at, block.as_slice(), WriteFlags::NONE)?;
+    Ok(())
+}
+
+/// The same to both copies of the mirrored pair at `first`.
+///
+/// # Errors
+/// A failed write.
+pub(crate) fn write_mirrored(
+    queue: &Queue,
+    first: u64,
+    kind: u32,
+    generation: u64,
+    payload: &[u8],
+    seed: u32,
+) -> Result<()> {
+    for pair in slotted::mirrors(Lba::new(first)) {
+        write(queue, pair.number(), kind, generation, payload, seed)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,26 @@
+//! Lock ranks of dure-store: a thread takes locks in ascending rank only. `docs/locking.md` has the
+//! whole table; dure-sync checks it in debug builds and in simulation.
+
+/// The one checkpoint at a time; held over I/O. Begun wherever an `Op` may begin.
+pub const CHECKPOINT: u8 = 55;
+/// One bucket of a directory that tasks share; several in ascending (nid, index); held over reads
+/// of nodes.
+pub const BUCKET: u8 = 65;
+/// One shard of the node cache.
+pub const NODE_SHARD: u8 = 90;
+/// One granule; several in ascending (nid, index).
+pub const GRANULE: u8 = 100;
+/// A core's list of dirty nodes; pushed to while granule locks are held.
+pub const DIRTY_NODES: u8 = 105;
+/// One NAT pair in memory.
+pub const NAT_PAIR: u8 = 110;
+/// One allocation partition.
+pub const PARTITION: u8 = 120;
+/// A partition's free nids.
+pub const NID_POOL: u8 = 125;
+/// One segment's bitmaps and summary.
+pub const SEGMENT: u8 = 130;
+/// Blocks whose content is in a log only: some of them.
+pub const LOGGED: u8 = 135;
+/// A core's stack of unused page frames and its buffer for write-back; a leaf.
+pub const FRAMES: u8 = 140;

@@ -1,0 +1,158 @@
+//! Which blocks named by log records are live: exactly those their owner points to in the recovered
+//! state. A free is never replayed (journal-model.md, finding 8): the block may have been used
+//! again.
+
+use std::collections::BTreeMap;
+
+use super::Base;
+use super::replay::Replayed;
+use super::slots::Slots;
+use crate::error::{Error, Result};
+use crate::format::nat::NatEntry;
+use crate::format::summary::{OWNER_NONE, OWNER_SLOT, SummaryEntry};
+use crate::op::SlotRef;
+use crate::space::Space;
+use crate::units::{BlockNo, Nid, Run};
+use zerocopy::little_endian::U64;
+
+/// Puts the space map right for every block a surviving record names.
+///
+/// # Errors
+/// Errors of reading a summary or an owner's image.
+pub(crate) fn mend(base: &impl Base, space: &Space, replayed: &Replayed) -> Result<()> {
+    let mut owners: BTreeMap<BlockNo, Vec<SlotRef>> = BTreeMap::new();
+    for (owner, run) in &replayed.blocks {
+        for n in 0..run.count {
+            let slot = owner.slot + u8::try_from(n).expect("checked when the note was read");
+            let block = BlockNo(run.first.0 + u64::from(n));
+            owners
+                .entry(block)
+                .or_default()
+                .push(SlotRef { slot, ..*owner });
+        }
+    }
+    let mut slots = Slots::new(base, &replayed.nodes);
+    for (block, named) in owners {
+        let run = Run {
+            first: block,
+            count: 1,
+        };
+        let mut owner = None;
+        for &slot in &named {
+            if owner.is_none() && points_to(&mut slots, slot, block)? {
+                owner = Some(slot);
+            }
+        }
+        if let Some(owner) = owner {
+            own(space, block, owner)?;
+        } else if space.is_live(block) && !owned_elsewhere(base, &mut slots, space, block, &named)?
+        {
+            space.mend_dead(run)?;
+        }
+    }
+    // Every slot that a record has changed, whether or not a note names its block: notes are about
+    // what came and went, the slots say what is.
+    for (&nid, node) in &replayed.nodes {
+        for (granule, slot) in node.slots_changed() {
+            let named = node.slot(granule, slot).filter(|slot| !slot.is_hole());
+            if let Some(block) = named.map(|slot| slot.block())
+                && space.is_dead(block)
+            {
+                own(space, block, SlotRef { nid, granule, slot })?;
+            }
+        }
+    }
+    for (owner, block) in moved(base, replayed)? {
+        if space.is_dead(block) {
+            own(space, block, owner)?;
+        }
+    }
+    // What recovery writes must not lie where a record points: if it crashes, the next one follows
+    // the records again.
+    for (_, run) in &replayed.blocks {
+        space.fence(*run)?;
+    }
+    Ok(())
+}
+
+/// The block is live, and the slot's.
+///
+/// # Errors
+/// `Corrupt` for a block that can be nobody's.
+pub(super) fn own(space: &Space, block: BlockNo, owner: SlotRef) -> Result<()> {
+    space.mend_live(Run {
+        first: block,
+        count: 1,
+    })?;
+    let entry = SummaryEntry {
+        nid: U64::new(owner.nid.0),
+        kind: OWNER_SLOT,
+        granule: owner.granule,
+        slot: owner.slot,
+        reserved: 0,
+    };
+    space.set_owner(block, entry);
+    Ok(())
+}
+
+/// Slots of logged pages that name another block than the log does. A recovery that could not write
+/// a page to its block has named that one (`recovery::replace`), and may have been cut off before
+/// the SIT said so; no record does.
+///
+/// # Errors
+/// Errors of reading an owner's image.
+pub fn moved(base: &impl Base, replayed: &Replayed) -> Result<Vec<(SlotRef, BlockNo)>> {
+    let mut slots = Slots::new(base, &replayed.nodes);
+    let mut moved = Vec::new();
+    for &(owner, block) in &replayed.pages {
+        let slot = slots.get(owner)?;
+        let now = slot.filter(|slot| !slot.is_hole()).map(|slot| slot.block());
+        moved.extend(now.filter(|now| *now != block).map(|now| (owner, now)));
+    }
+    Ok(moved)
+}
+
+fn points_to(slots: &mut Slots<'_, impl Base>, owner: SlotRef, block: BlockNo) -> Result<bool> {
+    let slot = slots.get(owner)?;
+    Ok(slot.is_some_and(|slot| slot.block() == block))
+}
+
+/// The block was freed by a handle still in a log and used again by one whose log has been left
+/// behind: then the summary, durable before that tail passed, names the present owner.
+fn owned_elsewhere<B: Base>(
+    base: &B,
+    slots: &mut Slots<'_, B>,
+    space: &Space,
+    block: BlockNo,
+    named: &[SlotRef],
+) -> Result<bool> {
+    let entry = match space.owner(block) {
+        Ok(entry) => entry,
+        // Summaries are hints. Without one the block stays live: at worst nobody uses it.
+        Err(Error::Corrupt { .. }) => return Ok(true),
+        Err(error) => return Err(error),
+    };
+    let nid = Nid(entry.nid.get());
+    if entry.kind == OWNER_NONE {
+        // A live block has an owner, so this summary was lost when it was rewritten. Whose the
+        // block is nobody knows; it stays in use until the check has walked all owners.
+        return Ok(true);
+    }
+    if entry.kind != OWNER_SLOT {
+        // A node image: its NAT entry decides, and the NAT says so itself.
+        let names = |nat: NatEntry| nat.block() == block;
+        return Ok(base.entry(nid).is_ok_and(names));
+    }
+    let owner = SlotRef {
+        nid,
+        granule: entry.granule,
+        slot: entry.slot,
+    };
+    if named.contains(&owner) {
+        return Ok(false);
+    }
+    match points_to(slots, owner, block) {
+        Err(Error::Corrupt { .. }) => Ok(true),
+        asked => asked,
+    }
+}

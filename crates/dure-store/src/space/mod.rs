@@ -1,0 +1,564 @@
+//! Space: which blocks of the main area are free, for whom, and what lies in them.
+//!
+//! **Problem.** Every write allocates, and a global free list or count would be written by every
+//! core; and a block may be reused only when the operation that freed it can no longer be undone by
+//! a crash. **Structure.** The main area is divided into segments ([`segment`]), the segments among
+//! partitions, one per journal ([`partition`]); a core allocates in the open segment of its own.
+//! Promises of blocks (*reservations*) are counted apart from the blocks ([`reserve`]). What must
+//! survive are the segment information table ([`sit`]) and the owners of blocks ([`summary`]); the
+//! checkpoint collects what changed of them. [`pick`] finds segments to allocate in and to clean.
+//!
+//! **The life of a block.** Reserved ([`Space::reserve`]); allocated ([`Space::alloc_data`],
+//! [`Space::alloc_node`]), which uses the reservation up; live, when the handle that placed it is
+//! valid ([`Space::settle`]) or the NAT names it ([`Space::image_moved`]); free again, and
+//! available, when the handle that freed it is valid, or the checkpoint that moved the image is
+//! complete ([`Space::images_released`]).
+//!
+//! **Invariants.** Available blocks + reservations held = blocks not allocated. Live blocks are
+//! allocated. **Crash.** Only live blocks survive; the SIT on the medium may lag behind, recovery
+//! mends it from the logs and the NAT ([`mend`]).
+
+mod bitmap;
+mod mend;
+mod partition;
+mod persist;
+mod pick;
+mod reserve;
+mod segment;
+mod segments;
+mod sit;
+pub mod summary;
+
+#[cfg(test)]
+mod tests;
+
+use dure_block::Queue;
+use dure_sync::{Arc, CoreId, Counter, Mutex, OnceLock, clock, core_count, current_core};
+
+use self::bitmap::Bitmap;
+use self::partition::{Partitions, Piece, Stream};
+use self::reserve::Available;
+use self::segment::{Mismatch, Role, SegmentState};
+use self::segments::Segments;
+use crate::alloc::Temperature;
+use crate::error::{Error, Result};
+use crate::format::sit::{SegmentUse, SitEntry};
+use crate::format::summary::SummaryEntry;
+use crate::layout::Layout;
+use crate::packs::Packs;
+use crate::ranks::PARTITION;
+use crate::units::{BlockNo, Nid, Run, SegNo};
+
+pub use self::pick::VictimPolicy;
+pub use self::reserve::OpClass;
+pub use self::sit::{pair_index, summaries_from};
+
+/// What a handle does to space and nids once it is valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// It placed these blocks.
+    Live(Run),
+    /// It freed these blocks.
+    Free(Run),
+    /// It ended the life of this node at this version. The NAT's business, not the space's.
+    NidFree {
+        /// The node.
+        nid: Nid,
+        /// Its tombstone.
+        version: u64,
+    },
+}
+
+/// Numbers for statfs and for people, each a sum over few counters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpaceStatistics {
+    /// Blocks of the main area.
+    pub total: u64,
+    /// Blocks that hold nothing live and belong to no log.
+    pub free: u64,
+    /// Blocks that anybody may still reserve.
+    pub available: u64,
+    /// Blocks kept for what gives back as many as it takes.
+    pub kept: u64,
+    /// Blocks that the kept ones lack.
+    pub kept_lacks: u64,
+    /// Blocks that will be free when the operations that freed them are valid.
+    pub freeing: u64,
+    /// Wholly free segments.
+    pub segments_free: u32,
+    /// Segments of file data.
+    pub segments_data: u32,
+    /// Segments of node images.
+    pub segments_node: u32,
+    /// Segments of log rings.
+    pub segments_log: u32,
+    /// Allocations that found room only in segments others had open.
+    pub(crate) scrapes: u64,
+    /// Summary pairs that could not be read when they were rewritten.
+    pub(crate) summaries_lost: u64,
+}
+
+/// What contradicts the map.
+const IMAGE_DENIED: &str = "the NAT has a node image in it, but it is not live";
+const PAGE_DENIED: &str = "a file has a page in it, but it is not live";
+
+/// The main area of a volume.
+#[derive(Debug)]
+pub struct Space {
+    layout: Layout,
+    /// Reads summaries back.
+    queue: Arc<Queue>,
+    /// Which slot of each SIT pair counts.
+    packs: Arc<Packs>,
+    segments: Segments,
+    partitions: Partitions,
+    available: Available,
+    /// Live blocks.
+    live: Counter,
+    /// Blocks freed by operations that have finished, less those settled since.
+    freeing: Counter,
+    scrapes: Counter,
+    summaries_lost: Counter,
+    /// Replaced images whose blocks wait for [`Space::images_released`].
+    images: Mutex<PARTITION, Vec<BlockNo>>,
+    /// Runs of [`Space::fence`].
+    fenced: Mutex<PARTITION, Vec<Run>>,
+    /// The first contradiction that [`Space::settle`] met, which has nobody to tell.
+    wrong: OnceLock<(BlockNo, String)>,
+}
+
+impl Space {
+    /// The space of a new volume: nothing is live.
+    pub fn new_empty(queue: Arc<Queue>, layout: &Layout, packs: Arc<Packs>) -> Space {
+        let segments = Segments::new(layout.segments, layout.segment_blocks);
+        Space::over(queue, layout, packs, segments)
+    }
+
+    /// The space as the SIT on the medium has it. Reads the pairs that were ever written.
+    ///
+    /// # Errors
+    /// `Corrupt`, naming pair, block and field; `Block` when reading fails.
+    pub(crate) fn load(queue: Arc<Queue>, layout: &Layout, packs: Arc<Packs>) -> Result<Space> {
+        let segments = Segments::new(layout.segments, layout.segment_blocks);
+        sit::load(&queue, layout, &packs, &segments)?;
+        Ok(Space::over(queue, layout, packs, segments))
+    }
+
+    /// What a damaged SIT entry says of a segment, as far as it can be.
+    pub fn load_damaged(&self, segment: SegNo, entry: &SitEntry) {
+        let blocks = Bitmap::of(0, self.layout.segment_blocks);
+        let live = Bitmap::from_bytes(&entry.live).and(&blocks);
+        let usage = SegmentUse::from_code(entry.usage).unwrap_or(SegmentUse::Data);
+        let summaries = summaries_from(entry.summaries).unwrap_or_default();
+        let count = live.count();
+        self.available.withdraw(u64::from(count));
+        self.live.add(i64::from(count));
+        self.segments.with(segment, |state| {
+            state.load(live, usage, summaries, entry.changed.get());
+            state.sit_dirty |= u32::from(entry.valid.get()) != count;
+        });
+    }
+
+    fn over(queue: Arc<Queue>, layout: &Layout, packs: Arc<Packs>, segments: Segments) -> Space {
+        let of = |segment| segments.peek(segment, |state| u64::from(state.live.count()));
+        let live: u64 = segments.touched().filter_map(of).sum();
+        let main_blocks = u64::from(layout.segments) * u64::from(layout.segment_blocks);
+        let space = Space {
+            layout: layout.clone(),
+            queue,
+            packs,
+            segments,
+            partitions: Partitions::new(layout.journals, layout.segments),
+            available: Available::new(core_count(), main_blocks, main_blocks - live),
+            live: Counter::new(),
+            freeing: Counter::new(),
+            scrapes: Counter::new(),
+            summaries_lost: Counter::new(),
+            images: Mutex::default(),
+            fenced: Mutex::default(),
+            wrong: OnceLock::new(),
+        };
+        space
+            .live
+            .add(i64::try_from(live).expect("blocks of a volume"));
+        space
+    }
+
+    /// Promises `blocks` blocks to the caller; `false` if there are not as many for this class.
+    pub fn reserve(&self, core: CoreId, blocks: u32, class: OpClass) -> bool {
+        self.available.take(core, u64::from(blocks), class)
+    }
+
+    /// Most blocks of class `Rewrite` that one caller should ask for.
+    pub fn rewrites_at_once(&self) -> u64 {
+        self.available.rewrites_at_once()
+    }
+
+    /// Gives a promise back that was not used.
+    pub fn unreserve(&self, core: CoreId, blocks: u32) {
+        self.available.give(core, u64::from(blocks));
+    }
+
+    /// 1 ..= `want` blocks in a row for file data of this temperature, within one segment, out of a
+    /// reservation of the caller. `None` only without a reservation, when every block is allocated.
+    pub(crate) fn alloc_data(
+        &self,
+        core: CoreId,
+        temperature: Temperature,
+        want: u32,
+    ) -> Option<Run> {
+        let piece = self.allocate(core, Stream::Data(temperature), want)?;
+        assert!(
+            piece.count >= 1 && piece.count <= want,
+            "asked for {want}, got {piece:?}"
+        );
+        Some(Run {
+            first: self.block(piece.segment, piece.first),
+            count: piece.count,
+        })
+    }
+
+    /// A block for a node image, out of a reservation of the caller. `None` as in
+    /// [`Space::alloc_data`].
+    pub(crate) fn alloc_node(&self, core: CoreId) -> Option<BlockNo> {
+        let piece = self.allocate(core, Stream::Node, 1)?;
+        Some(self.block(piece.segment, piece.first))
+    }
+
+    /// Frees blocks that were allocated and never placed. Their reservation is the caller's again.
+    pub fn release(&self, run: Run) {
+        for piece in self.pieces(run) {
+            self.segments.with(piece.segment, |state| {
+                state.release(piece.first, piece.count)
+            });
+        }
+    }
+
+    /// A valid handle freed this block, which cannot be written: it is dead, and stays allocated
+    /// until the next mount.
+    pub(crate) fn retire(&self, block: BlockNo) {
+        let (segment, index) = self.locate(block);
+        let now = now();
+        let retired = self
+            .segments
+            .with(segment, |state| state.retire(index, now, PAGE_DENIED));
+        match retired {
+            Ok(()) => self.live.add(-1),
+            Err(wrong) => drop(self.wrong.set(self.describe(segment, wrong))),
+        }
+    }
+
+    /// Takes in what valid handles did. Freed blocks become available to the current core. What
+    /// contradicts the map is left out and noted for [`Space::check`].
+    pub(crate) fn settle(&self, effects: impl IntoIterator<Item = Effect>) {
+        let now = now();
+        let mut freed = 0;
+        for effect in effects {
+            let settled = match effect {
+                Effect::Live(run) => Ok(self.settle_live(run, now)),
+                Effect::Free(run) => {
+                    self.freeing.add(-i64::from(run.count));
+                    self.settle_free(run, now)
+                }
+                Effect::NidFree { .. } => continue,
+            };
+            match settled {
+                Ok(free) => freed += free,
+                Err(wrong) => drop(self.wrong.set(wrong)),
+            }
+        }
+        self.available.give(current_core(), freed);
+    }
+
+    /// An operation has freed these blocks: they will come with its effects.
+    pub(crate) fn will_free(&self, run: Run) {
+        self.freeing.add(i64::from(run.count));
+    }
+
+    /// These blocks were placed; gives the number that is free at once.
+    fn settle_live(&self, run: Run, now: u64) -> u64 {
+        let mut freed = 0;
+        for Piece {
+            segment,
+            first,
+            count,
+        } in self.pieces(run)
+        {
+            let free = self
+                .segments
+                .with(segment, |state| state.settle_live(first, count, now));
+            freed += u64::from(free);
+            self.live.add(i64::from(count) - i64::from(free));
+        }
+        freed
+    }
+
+    /// These blocks were freed; gives the number that is free now.
+    fn settle_free(&self, run: Run, now: u64) -> std::result::Result<u64, (BlockNo, String)> {
+        let pieces = self.checked_pieces(run);
+        let pieces = pieces.map_err(|error| (run.first, error.to_string()))?;
+        let mut freed = 0;
+        for Piece {
+            segment,
+            first,
+            count,
+        } in pieces
+        {
+            let free = self
+                .segments
+                .with(segment, |state| state.settle_free(first, count, now));
+            match free {
+                Ok(free) => {
+                    freed += u64::from(free);
+                    self.live.add(-i64::from(free));
+                }
+                Err(wrong) => {
+                    // What this run freed before stays free: tell the counts.
+                    self.available.give(current_core(), freed);
+                    return Err(self.describe(segment, wrong));
+                }
+            }
+        }
+        Ok(freed)
+    }
+
+    /// Whether everything settled so far agreed with the map.
+    ///
+    /// # Errors
+    /// `Corrupt` for the first contradiction: the SIT, or a slot, on the medium is wrong, and
+    /// nobody knows any more which blocks may be given out. The volume has to stop.
+    pub(crate) fn check(&self) -> Result<()> {
+        match self.wrong.get() {
+            None => Ok(()),
+            Some((at, what)) => Err(contradiction(*at, what.clone())),
+        }
+    }
+
+    /// The block of a mismatch, and what is wrong with it.
+    fn describe(&self, segment: SegNo, wrong: Mismatch) -> (BlockNo, String) {
+        let (index, what) = (wrong.index, wrong.what);
+        let what = format!(
+            "space map (SIT), block {index} of segment {}: {what}",
+            segment.0
+        );
+        (self.block(segment, index), what)
+    }
+
+    /// The NAT on the medium names `new` instead of `old` (either may be `NONE`: first image, freed
+    /// node). `old` stays allocated until [`Space::images_released`].
+    ///
+    /// # Errors
+    /// `Corrupt` when no image can have been at `old`.
+    pub(crate) fn image_moved(&self, old: BlockNo, new: BlockNo) -> Result<()> {
+        let now = now();
+        if !new.is_none() {
+            let (segment, index) = self.locate(new);
+            self.segments
+                .with(segment, |state| state.image_live(index, now));
+            self.live.add(1);
+        }
+        if !old.is_none() {
+            let Some((segment, index)) = self.layout.locate(old) else {
+                let what = "NAT entry: image outside of the main area".to_owned();
+                return Err(contradiction(old, what));
+            };
+            let dead = self
+                .segments
+                .with(segment, |state| state.retire(index, now, IMAGE_DENIED));
+            dead.map_err(|wrong| {
+                let (at, what) = self.describe(segment, wrong);
+                contradiction(at, what)
+            })?;
+            self.live.add(-1);
+            self.images.lock().push(old);
+        }
+        Ok(())
+    }
+
+    /// Nothing has been written yet, and an image is to be replaced: the map must have it as live.
+    ///
+    /// # Errors
+    /// `Corrupt` when no image can be there.
+    pub(crate) fn expect_image(&self, block: BlockNo) -> Result<()> {
+        if self.is_live(block) {
+            return Ok(());
+        }
+        let Some((segment, index)) = self.layout.locate(block) else {
+            let what = "NAT entry: image outside of the main area".to_owned();
+            return Err(contradiction(block, what));
+        };
+        let what = IMAGE_DENIED;
+        let (at, what) = self.describe(segment, Mismatch { index, what });
+        Err(contradiction(at, what))
+    }
+
+    /// The checkpoint that moved the images is complete: the old blocks are free.
+    pub(crate) fn images_released(&self) {
+        let released = std::mem::take(&mut *self.images.lock());
+        for &block in &released {
+            self.release(Run {
+                first: block,
+                count: 1,
+            });
+        }
+        self.available
+            .give(current_core(), crate::units::to_u64(released.len()));
+    }
+
+    /// A wholly free segment for a log ring, out of what anybody may reserve; `None` if there is
+    /// none.
+    pub(crate) fn alloc_segment(&self, usage: SegmentUse) -> Option<SegNo> {
+        assert!(
+            usage == SegmentUse::Log,
+            "only log rings take whole segments, not {usage:?}"
+        );
+        let core = current_core();
+        if !self.reserve(core, self.layout.segment_blocks, OpClass::Normal) {
+            return None;
+        }
+        let segment = self.take_log_segment(core);
+        if segment.is_none() {
+            self.unreserve(core, self.layout.segment_blocks);
+        }
+        segment
+    }
+
+    /// A log segment that no durable journal header lists is free again.
+    pub(crate) fn release_segment(&self, segment: SegNo) {
+        self.segments.with(segment, SegmentState::leave_log);
+        let blocks = u64::from(self.layout.segment_blocks);
+        self.available.give(current_core(), blocks);
+    }
+
+    /// Sets the owner of an allocated block in its summary.
+    pub fn set_owner(&self, block: BlockNo, owner: SummaryEntry) {
+        self.set_owners(
+            Run {
+                first: block,
+                count: 1,
+            },
+            owner,
+        );
+    }
+
+    /// Sets the owners of allocated blocks: `first` owns the first, the slots behind it the rest.
+    pub(crate) fn set_owners(&self, run: Run, first: SummaryEntry) {
+        let mut owner = first;
+        for piece in self.pieces(run) {
+            self.segments.with(piece.segment, |state| {
+                for index in piece.first..piece.first + piece.count {
+                    assert!(state.allocated.contains(index), "an owner for a free block");
+                    state.set_owner(index, owner, self.layout.segment_blocks);
+                    owner.slot = owner.slot.wrapping_add(1);
+                }
+            });
+        }
+    }
+
+    /// Up to `count` segments worth cleaning, best first: closed ones with something live and
+    /// something free.
+    pub fn victims(&self, count: usize, policy: VictimPolicy) -> Vec<SegNo> {
+        pick::victims(&self.segments, count, policy, now())
+    }
+
+    /// Keeps allocation out of a closed segment that is to be cleaned; `false` if it is not closed.
+    pub fn begin_cleaning(&self, segment: SegNo) -> bool {
+        self.segments.with(segment, |state| {
+            let closed = state.role == Role::Closed;
+            if closed {
+                state.role = Role::Cleaning;
+            }
+            closed
+        })
+    }
+
+    /// Whether the block lies in a segment that is being cleaned.
+    pub fn is_being_cleaned(&self, block: BlockNo) -> bool {
+        let (segment, _) = self.locate(block);
+        self.segments
+            .with(segment, |state| state.role == Role::Cleaning)
+    }
+
+    /// Cleaning of this segment is over, successful or not.
+    pub fn end_cleaning(&self, segment: SegNo) {
+        self.segments.with(segment, |state| {
+            assert!(
+                state.role == Role::Cleaning,
+                "the end of a cleaning that never began"
+            );
+            state.role = Role::Closed;
+        });
+    }
+
+    /// Segments of log rings.
+    pub(crate) fn log_segments(&self) -> u32 {
+        self.segments.used_for(SegmentUse::Log)
+    }
+
+    /// A few sums over few counters.
+    pub fn statistics(&self) -> SpaceStatistics {
+        let blocks = u64::from(self.layout.segment_blocks);
+        let total = u64::from(self.layout.segments) * blocks;
+        let log = self.log_segments();
+        let count = |counter: &Counter| u64::try_from(counter.sum()).unwrap_or(0);
+        SpaceStatistics {
+            total,
+            free: total.saturating_sub(count(&self.live) + u64::from(log) * blocks),
+            available: self.available.normal(),
+            kept: self.available.kept(),
+            kept_lacks: self.available.kept_lacks(),
+            freeing: count(&self.freeing),
+            segments_free: self.segments.used_for(SegmentUse::Free),
+            segments_data: self.segments.used_for(SegmentUse::Data),
+            segments_node: self.segments.used_for(SegmentUse::Node),
+            segments_log: log,
+            scrapes: count(&self.scrapes),
+            summaries_lost: count(&self.summaries_lost),
+        }
+    }
+
+    fn block(&self, segment: SegNo, index: u32) -> BlockNo {
+        BlockNo(self.layout.segment_start(segment).0 + u64::from(index))
+    }
+
+    /// The place of a block that dure itself allocated.
+    fn locate(&self, block: BlockNo) -> (SegNo, u32) {
+        let place = self.layout.locate(block);
+        place.unwrap_or_else(|| panic!("{block:?} is not in the main area"))
+    }
+
+    /// The run, cut at segment ends.
+    fn pieces(&self, run: Run) -> impl Iterator<Item = Piece> {
+        let mut at = run.first;
+        let mut rest = run.count;
+        std::iter::from_fn(move || {
+            if rest == 0 {
+                return None;
+            }
+            let (segment, first) = self.locate(at);
+            let count = rest.min(self.layout.segment_blocks - first);
+            at = BlockNo(at.0 + u64::from(count));
+            rest -= count;
+            Some(Piece {
+                segment,
+                first,
+                count,
+            })
+        })
+    }
+}
+
+/// The map and what points to a block disagree: one of them is corrupt.
+fn contradiction(at: BlockNo, what: String) -> Error {
+    Error::Corrupt {
+        what,
+        at: at.0,
+        want: 1,
+        got: 0,
+    }
+}
+
+/// Seconds since 1970, for the age of segments.
+fn now() -> u64 {
+    u64::try_from(clock::wall_coarse().secs).unwrap_or(0)
+}

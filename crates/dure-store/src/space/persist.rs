@@ -1,0 +1,193 @@
+//! What the checkpoint writes, and what the cleaner reads.
+//!
+//! **Structure.** [`Space::collect`] turns everything that changed since the last call into
+//! payloads of slotted pairs, each for the slot that does not count. **Invariants.** One checkpoint
+//! at a time, and it completes before the next one collects; a checkpoint that fails stops the
+//! volume, since what was collected counts as written. **Crash.** Live blocks are those of valid
+//! handles and of the NAT written with them, so a SIT that leads the log is mended by replay.
+
+use std::collections::BTreeSet;
+
+use super::segment::SegmentState;
+use super::summary::{self, Overlay};
+use super::{Space, sit};
+use crate::error::{Error, Result};
+use crate::format::pair_kind;
+use crate::format::sit::ENTRIES;
+use crate::format::summary::{SummaryBlock, SummaryEntry};
+use crate::format::volume::SlotCode;
+use crate::packs::PairIndex;
+use crate::units::{BlockNo, SegNo};
+
+/// One write of a slotted pair.
+#[derive(Debug)]
+pub(crate) struct PairWrite {
+    /// First block of the pair.
+    pub(crate) first: u64,
+    /// `format::pair_kind`.
+    pub(crate) kind: u32,
+    /// Slot to write, the one that does not count.
+    pub(crate) slot: u64,
+    /// The pair to be named by the packs; `None` for a summary, which its SIT entry names.
+    pub(crate) named: Option<PairIndex>,
+    /// Content behind the slot header.
+    pub(crate) payload: Vec<u8>,
+}
+
+impl Space {
+    /// Everything of SIT and summaries that changed since the last call, marked clean.
+    ///
+    /// # Errors
+    /// `Block` when a summary cannot be read back. The volume has to stop then.
+    pub(crate) fn collect(&self, checkpoint: u64) -> Result<Vec<PairWrite>> {
+        let changed = |segment: &SegNo| {
+            let changed = |state: &SegmentState| state.sit_dirty || state.overlay.is_some();
+            self.segments.peek(*segment, changed) == Some(true)
+        };
+        let dirty = self.segments.take_dirty().into_iter().filter(changed);
+        let pairs: BTreeSet<u32> = dirty.map(|segment| segment.0 / ENTRIES).collect();
+        let mut writes = Vec::new();
+        for pair in pairs {
+            self.collect_pair(checkpoint, pair, &mut writes)?;
+        }
+        Ok(writes)
+    }
+
+    /// A SIT pair and the summaries of its segments.
+    ///
+    /// Live bits are taken before owners: a block gets its owner before it is live, so each block
+    /// that is live in the SIT has its owner in a summary of the same checkpoint or an older one.
+    /// Crash scenario otherwise: a handle becomes valid between the two, the SIT names its block as
+    /// live and the summary names nobody; then a later handle frees the block, and recovery, which
+    /// does not know whose it is, leaves it in use for good.
+    fn collect_pair(&self, checkpoint: u64, pair: u32, writes: &mut Vec<PairWrite>) -> Result<()> {
+        let first = pair * ENTRIES;
+        let segments = || (first..self.layout.segments.min(first + ENTRIES)).map(SegNo);
+        let take_live = |segment| {
+            self.segments.with(segment, |state| {
+                state.sit_dirty = false;
+                sit::entry(state)
+            })
+        };
+        let mut entries: Vec<_> = segments().map(take_live).collect();
+        for (segment, entry) in segments().zip(&mut entries) {
+            let overlay = self.segments.with(segment, |state| state.overlay.take());
+            if let Some(overlay) = overlay {
+                self.collect_summary(checkpoint, segment, &overlay, writes)?;
+            }
+            // The entry names the slots of its summaries.
+            entry.summaries = self.segments.with(segment, |state| sit::codes(state));
+        }
+        let named = sit::pair_index(pair);
+        writes.push(PairWrite {
+            first: self.layout.sit_pair(pair),
+            kind: pair_kind::SIT,
+            slot: self.packs.code(named).next(),
+            named: Some(named),
+            payload: sit::payload(checkpoint, pair, &entries),
+        });
+        Ok(())
+    }
+
+    /// The owner of a live block, as its summary has it; nobody when the summary was never written,
+    /// or was lost.
+    ///
+    /// # Errors
+    /// `Corrupt` when the summary is not readable, `Block` when reading fails.
+    pub fn owner(&self, block: BlockNo) -> Result<SummaryEntry> {
+        let (segment, index) = self.locate(block);
+        let n = summary::pair_of(index);
+        let (recent, code) = self.segments.with(segment, |state| {
+            let overlay = state.overlay.as_ref();
+            let recent = overlay.and_then(|overlay| overlay.get(index));
+            (recent, state.summaries[n as usize])
+        });
+        if let Some(owner) = recent {
+            return Ok(owner);
+        }
+        let block = summary::read(&self.queue, &self.layout, (segment, n), code)?;
+        Ok(block.map_or_else(SummaryEntry::default, |block| {
+            summary::entry_of(&block, index)
+        }))
+    }
+
+    /// The live blocks of a segment and their owners, as the summaries have them. Only the owner
+    /// knows whether it is true.
+    ///
+    /// # Errors
+    /// `Corrupt` when a summary is not readable, `Block` when reading fails.
+    pub fn owners(&self, segment: SegNo) -> Result<Vec<(BlockNo, SummaryEntry)>> {
+        let (live, recent, codes) = self.segments.with(segment, |state| {
+            let overlay = state.overlay.as_deref();
+            let recent = |index| overlay.and_then(|overlay| overlay.get(index));
+            (
+                state.live,
+                state.live.iter().map(recent).collect::<Vec<_>>(),
+                state.summaries,
+            )
+        });
+        let mut pairs: [Option<Option<SummaryBlock>>; summary::PAIRS_MAX] = [None, None];
+        let mut owners = Vec::new();
+        for (index, recent) in live.iter().zip(recent) {
+            let n = summary::pair_of(index);
+            let cached = &mut pairs[n as usize];
+            if recent.is_none() && cached.is_none() {
+                let code = codes[n as usize];
+                *cached = Some(summary::read(
+                    &self.queue,
+                    &self.layout,
+                    (segment, n),
+                    code,
+                )?);
+            }
+            let written = || {
+                cached
+                    .as_ref()?
+                    .as_ref()
+                    .map(|block| summary::entry_of(block, index))
+            };
+            let owner = recent.or_else(written).unwrap_or_default();
+            owners.push((self.block(segment, index), owner));
+        }
+        Ok(owners)
+    }
+
+    fn collect_summary(
+        &self,
+        checkpoint: u64,
+        segment: SegNo,
+        overlay: &Overlay,
+        writes: &mut Vec<PairWrite>,
+    ) -> Result<()> {
+        for n in (0..self.layout.summary_pairs).filter(|&n| overlay.touches(n)) {
+            let (code, allocated, live) = self.segments.with(segment, |state| {
+                (state.summaries[n as usize], state.allocated, state.live)
+            });
+            let missing = overlay.missing(n, &allocated);
+            let mut old = None;
+            if !missing.is_empty() {
+                old = match summary::read(&self.queue, &self.layout, (segment, n), code) {
+                    // What it said of others is lost, which hurts nobody but the cleaner: an entry
+                    // that is missing frees no block.
+                    Err(Error::Corrupt { .. }) => None,
+                    found => found?,
+                };
+                if old.is_none() && !missing.and(&live).is_empty() {
+                    self.summaries_lost.add(1);
+                }
+            }
+            let slot = code.next();
+            writes.push(PairWrite {
+                first: self.layout.summary_pair(segment, n),
+                kind: pair_kind::SUMMARY,
+                slot,
+                named: None,
+                payload: overlay.payload(checkpoint, segment, n, old.as_ref()),
+            });
+            self.segments.with(segment, |state| {
+                state.summaries[n as usize] = SlotCode::Slot(slot);
+            });
+        }
+        Ok(())
+    }
+}

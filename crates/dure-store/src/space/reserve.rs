@@ -1,0 +1,207 @@
+//! Free blocks that nobody has been promised yet.
+//!
+//! **Problem.** A buffered write must know at once whether its blocks will exist at write-back, and
+//! a global count of free blocks would be written by every core. **Structure.** The available
+//! blocks are split into a *stash* per core, one *pool*, and the *kept* blocks, for what gives back
+//! as many blocks as it takes once it is valid and checkpointed: deletions, rewrites of pages and
+//! nodes that exist, the cleaner, the checkpoint. A core takes from its stash with one atomic read-modify-write; an
+//! empty stash is refilled in batches from the pool, then from the other stashes, under a lock, so
+//! that a refusal is exact. What comes back fills the kept blocks first, then the stash, then the
+//! pool. **Invariants.** Counts never go below zero. Sum of all counts + reservations held = blocks
+//! that are not allocated. So whoever holds a reservation finds a block. **Crash.** Counted anew
+//! from the SIT at mount.
+
+use dure_sync::atomic::{AtomicU64, Ordering};
+use dure_sync::{CachePadded, CoreId, Mutex, PerCore};
+
+use crate::ranks::PARTITION;
+
+/// Blocks a core takes from the pool beyond its present need.
+const BATCH: u64 = 256;
+
+/// What an operation is for; decides whether it may use the kept blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpClass {
+    /// Anything that adds.
+    Normal,
+    /// A dirty page whose slot has a block already. Half of the kept blocks, so that the operations
+    /// that write such pages back find the other half.
+    Rewrite,
+    /// Deletions, write-back of nodes that exist, and the checkpoint: they must be possible on a
+    /// full volume.
+    Delete,
+}
+
+/// The available blocks.
+#[derive(Debug)]
+pub(crate) struct Available {
+    /// Written by the core of the slot and by cores that run out; only counts blocks, publishes
+    /// nothing, hence Relaxed everywhere.
+    stashes: PerCore<AtomicU64>,
+    /// As `stashes`, for all cores.
+    pool: CachePadded<AtomicU64>,
+    /// As `stashes`, for what gives back what it takes. Below `kept_goal` only while the volume is
+    /// full.
+    kept: CachePadded<AtomicU64>,
+    kept_goal: u64,
+    /// Blocks a stash is filled up to; twice as many overflow into the pool.
+    batch: u64,
+    /// Held by whoever collects from several counts, so that two collectors do not refuse each
+    /// other with what both hold in hand.
+    collecting: Mutex<PARTITION, ()>,
+}
+
+impl Available {
+    /// `free` available blocks of a main area of `main_blocks`, for `cores` cores.
+    pub(crate) fn new(cores: usize, main_blocks: u64, free: u64) -> Available {
+        let kept_goal = (main_blocks / 100).max(64).min(main_blocks / 16);
+        let kept = kept_goal.min(free);
+        let cores_u64 = u64::try_from(cores).expect("usize has 64 bits");
+        Available {
+            stashes: PerCore::new(cores, |_| AtomicU64::new(0)),
+            pool: CachePadded::new(AtomicU64::new(free - kept)),
+            kept: CachePadded::new(AtomicU64::new(kept)),
+            kept_goal,
+            batch: BATCH.min(main_blocks / (16 * cores_u64)),
+            collecting: Mutex::new(()),
+        }
+    }
+
+    /// Takes `blocks`; `false` if there are not as many for this class.
+    pub(crate) fn take(&self, core: CoreId, blocks: u64, class: OpClass) -> bool {
+        if try_take(self.stashes.get(core), blocks) {
+            return true;
+        }
+        // Refill: the need and a batch, in one go, without the lock.
+        let found = take_up_to(&self.pool, blocks + self.batch, blocks);
+        if found >= blocks {
+            self.stashes
+                .get(core)
+                .fetch_add(found - blocks, Ordering::Relaxed);
+            return true;
+        }
+        self.collect(blocks, class)
+    }
+
+    /// Gives `blocks` back, or adds blocks that became free.
+    pub(crate) fn give(&self, core: CoreId, blocks: u64) {
+        if blocks == 0 {
+            return;
+        }
+        let rest = blocks - self.keep(blocks);
+        let stash = self.stashes.get(core);
+        let before = stash.fetch_add(rest, Ordering::Relaxed);
+        if before + rest > 2 * self.batch {
+            let excess = take_up_to(stash, before + rest - self.batch, 1);
+            self.pool.fetch_add(excess, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes blocks that were found to be in use after the counts were made.
+    pub(crate) fn withdraw(&self, blocks: u64) {
+        let taken = self.collect(blocks, OpClass::Delete);
+        assert!(
+            taken,
+            "{blocks} blocks turned out to be in use, more than were free"
+        );
+    }
+
+    /// Available to everybody: a sum that is exact when nobody takes or gives.
+    pub(crate) fn normal(&self) -> u64 {
+        let stashed: u64 = self
+            .stashes
+            .iter()
+            .map(|stash| stash.load(Ordering::Relaxed))
+            .sum();
+        stashed + self.pool.load(Ordering::Relaxed)
+    }
+
+    /// Kept for what gives back what it takes.
+    pub(crate) fn kept(&self) -> u64 {
+        self.kept.load(Ordering::Relaxed)
+    }
+
+    /// Blocks one caller of class `Rewrite` may take at once: a share, so that several can go on.
+    pub(crate) fn rewrites_at_once(&self) -> u64 {
+        (self.kept_goal / 8).max(2)
+    }
+
+    /// Blocks that the kept ones lack: what comes back goes there first.
+    pub(crate) fn kept_lacks(&self) -> u64 {
+        self.kept_goal.saturating_sub(self.kept())
+    }
+
+    /// Takes from all counts, the slow and exact way.
+    #[cold]
+    fn collect(&self, blocks: u64, class: OpClass) -> bool {
+        let _collecting = self.collecting.lock();
+        let mut found = take_up_to(&self.pool, blocks, 1);
+        for stash in self.stashes.iter() {
+            if found < blocks {
+                found += take_up_to(stash, blocks - found, 1);
+            }
+        }
+        let floor = match class {
+            OpClass::Normal => self.kept_goal,
+            OpClass::Rewrite => self.kept_goal / 2,
+            OpClass::Delete => 0,
+        };
+        if found < blocks {
+            found += take_above(&self.kept, floor, blocks - found);
+        }
+        if found == blocks {
+            return true;
+        }
+        assert!(
+            found < blocks,
+            "took {found} blocks where {blocks} were wanted"
+        );
+        self.pool.fetch_add(found, Ordering::Relaxed);
+        false
+    }
+
+    /// Puts up to `blocks` to the kept ones; gives how many.
+    fn keep(&self, blocks: u64) -> u64 {
+        // Usually nothing is missing, and the line is only read.
+        let mut kept = self.kept.load(Ordering::Relaxed);
+        loop {
+            let more = blocks.min(self.kept_goal.saturating_sub(kept));
+            if more == 0 {
+                return 0;
+            }
+            let (old, new) = (Ordering::Relaxed, Ordering::Relaxed);
+            match self.kept.compare_exchange_weak(kept, kept + more, old, new) {
+                Ok(_) => return more,
+                Err(now) => kept = now,
+            }
+        }
+    }
+}
+
+/// Takes exactly `blocks`, if `floor` are left then, or nothing; gives how many.
+fn take_above(count: &AtomicU64, floor: u64, blocks: u64) -> u64 {
+    let take = |have: u64| have.checked_sub(blocks).filter(|&left| left >= floor);
+    let taken = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+    taken.map_or(0, |_| blocks)
+}
+
+/// Takes exactly `blocks` or nothing.
+fn try_take(count: &AtomicU64, blocks: u64) -> bool {
+    take_up_to(count, blocks, blocks) == blocks
+}
+
+/// Takes up to `most`, or nothing if there are not `least`; gives how many.
+fn take_up_to(count: &AtomicU64, most: u64, least: u64) -> u64 {
+    let mut have = count.load(Ordering::Relaxed);
+    loop {
+        if have < least || have == 0 {
+            return 0;
+        }
+        let taken = have.min(most);
+        match count.compare_exchange_weak(have, have - taken, Ordering::Relaxed, Ordering::Relaxed)
+        {
+            Ok(_) => return taken,
+            Err(now) => have = now,
+        }
+    }
+}

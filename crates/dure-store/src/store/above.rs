@@ -1,0 +1,67 @@
+//! What the store asks of those who use it.
+//!
+//! **Problem.** A store knows blocks and nodes, and no file; but whether a slot may change its
+//! block, and which pages in memory hold blocks, only files know. **Structure.** One trait, given
+//! to the store when the mount is complete. All else goes down. **Invariants.** Calls are rare (a
+//! block that cannot be written, a log that is half full, a volume that is full), so they may be
+//! dynamic. **On a crash** nothing here matters.
+
+use std::fmt;
+
+use dure_journal::JournalId;
+use dure_sync::CoreId;
+
+use super::Store;
+use crate::error::{Error, Result};
+use crate::units::BlockNo;
+
+/// What is built on a store.
+pub trait Above: fmt::Debug + Send + Sync {
+    /// Finds another block for data that is in a log and cannot be written to `block`, and makes
+    /// the slot name it by an operation of the checkpoint; false when no slot had to change. The
+    /// caller holds the checkpoint lock and no inode.
+    ///
+    /// # Errors
+    /// The last block's error; what the operation reports.
+    fn find_home(&self, core: CoreId, block: BlockNo) -> Result<bool>;
+
+    /// The log of `journal` has become half full: a checkpoint soon would save operations from
+    /// waiting for one. Returns at once.
+    fn want_log_room(&self, journal: JournalId);
+
+    /// Writes back pages in memory that hold reserved blocks. Errors are those of files: their
+    /// fsync reports them.
+    fn free_reserved(&self);
+}
+
+impl Store {
+    /// Tells the store what is built on it.
+    ///
+    /// # Panics
+    /// When it was told before.
+    pub fn attach(&self, above: Box<dyn Above>) {
+        assert!(self.above.set(above).is_ok(), "a volume is mounted once");
+    }
+
+    /// Finds another block for logged data; see [`Above::find_home`].
+    pub(crate) fn find_home(&self, core: CoreId, block: BlockNo) -> Result<bool> {
+        let none = Error::NoSpace {
+            what: "blocks for data whose own cannot be written",
+        };
+        self.above.get().ok_or(none)?.find_home(core, block)
+    }
+
+    /// Asks for room in a log; see [`Above::want_log_room`].
+    pub(super) fn want_log_room(&self, journal: JournalId) {
+        if let Some(above) = self.above.get() {
+            above.want_log_room(journal);
+        }
+    }
+
+    /// Asks for blocks that are reserved for pages; see [`Above::free_reserved`].
+    pub(super) fn free_reserved(&self) {
+        if let Some(above) = self.above.get() {
+            above.free_reserved();
+        }
+    }
+}

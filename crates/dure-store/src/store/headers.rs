@@ -1,0 +1,126 @@
+//! Superblock and volume header as everybody reads them: mount, check, dump.
+
+use dure_block::{Lba, Queue};
+use dure_journal::Rules;
+use dure_journal::recovery::{COUNT_MAX, LogLayout, NUMBER_START_MAX, Scan};
+use zerocopy::FromBytes;
+
+use crate::error::{Error, Result};
+use crate::format::pair_kind;
+use crate::format::superblock::SuperBlock;
+use crate::format::volume::{STATE_CLEAN, STATE_DIRTY, VolumeHeader};
+use crate::layout::Layout;
+use crate::pair;
+use crate::units::BLOCK_BYTES;
+
+/// The superblock: the first copy, or the last when the first is damaged.
+pub fn read_layout(queue: &Queue) -> Result<Layout> {
+    let blocks = queue.info().blocks;
+    if blocks < 2 {
+        return Err(Error::NotDure);
+    }
+    let copy = |address: u64| {
+        let mut block = [0; BLOCK_BYTES];
+        queue.read(Lba::new(address), &mut block)?;
+        SuperBlock::open(&block, address)
+    };
+    let superblock = match copy(0) {
+        Ok(superblock) => superblock,
+        Err(error @ (Error::Unsupported { .. } | Error::Block(_))) => return Err(error),
+        Err(first) => copy(blocks - 1).map_err(|_| first)?,
+    };
+    let layout = Layout::from_superblock(superblock)?;
+    if layout.total_blocks > blocks {
+        let need = layout.total_blocks;
+        return Err(Error::TooSmall {
+            what: "the volume on it",
+            have: blocks,
+            need,
+        });
+    }
+    Ok(layout)
+}
+
+/// The volume header and its generation.
+pub fn read_header(queue: &Queue, layout: &Layout) -> Result<(VolumeHeader, u64)> {
+    let first = layout.volume_header;
+    let newest = pair::read_newest(queue, first, pair_kind::VOLUME, layout.crc_seed)?;
+    let Some(newest) = newest else {
+        let what = "volume header: never written".into();
+        return Err(Error::Corrupt {
+            what,
+            at: first,
+            want: 1,
+            got: 0,
+        });
+    };
+    let header = VolumeHeader::read_from_bytes(&newest.payload).expect("a whole payload");
+    if let Some((field, got, _)) = impossible_count(&header) {
+        return Err(Error::Corrupt {
+            what: format!("volume header: {field}"),
+            at: first,
+            want: COUNT_MAX,
+            got,
+        });
+    }
+    let state = header.state.get();
+    if state != STATE_CLEAN && state != STATE_DIRTY {
+        let what = "volume header: state".into();
+        return Err(Error::Corrupt {
+            what,
+            at: first,
+            want: 1,
+            got: u64::from(state),
+        });
+    }
+    Ok((header, newest.generation))
+}
+
+/// The first counter of the header that nothing may count on from: its name, value, and what it
+/// must be.
+pub fn impossible_count(header: &VolumeHeader) -> Option<(&'static str, u64, &'static str)> {
+    let epoch = header.epoch.get();
+    let (number, checkpoint) = (header.first_number.get(), header.checkpoint.get());
+    [
+        ("epoch", epoch, 1..=COUNT_MAX, "from 1 to 2^62"),
+        (
+            "first number",
+            number,
+            1..=NUMBER_START_MAX,
+            "from 1 to 2^53",
+        ),
+        ("checkpoint", checkpoint, 0..=COUNT_MAX, "at most 2^62"),
+    ]
+    .into_iter()
+    .find(|(_, got, range, _)| !range.contains(got))
+    .map(|(field, got, _, must)| (field, got, must))
+}
+
+/// Refuses logs whose numbers leave none for the next epoch.
+pub fn check_numbers(logs: &Scan, layout: &Layout) -> Result<()> {
+    let got = logs.max_number();
+    if got < NUMBER_START_MAX {
+        return Ok(());
+    }
+    Err(Error::Corrupt {
+        what: "greatest handle number in the logs".into(),
+        at: layout.journal_headers,
+        want: NUMBER_START_MAX,
+        got,
+    })
+}
+
+/// What the journal's scan needs to know.
+pub fn log_layout(layout: &Layout, header: &VolumeHeader, rules: Rules) -> LogLayout {
+    LogLayout {
+        seed: layout.crc_seed,
+        segment_blocks: layout.segment_blocks,
+        first_number: header.first_number.get(),
+        device_blocks: layout.total_blocks,
+        headers: (0..layout.journals)
+            .map(|n| Lba::new(layout.journal_header(n)))
+            .collect(),
+        clean: header.state.get() == STATE_CLEAN,
+        rules,
+    }
+}

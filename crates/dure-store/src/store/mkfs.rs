@@ -1,0 +1,142 @@
+//! Making a volume. The superblock is written last: until then the device holds no volume, so a
+//! crash or an error half way leaves nothing that looks like one.
+
+use dure_block::{BlockBuf, Device, Lba, Queue, QueueConfig, WriteFlags};
+use dure_journal::recovery::write_fresh_headers;
+use dure_journal::{JournalId, RingStart};
+use dure_sync::{Arc, CoreId};
+use zerocopy::little_endian::{I64, U32, U64};
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::StoreRules;
+use crate::checkpoint::{CheckpointState, Target, Writer};
+use crate::error::{Error, Result};
+use crate::format::inode::{InodeRecord, Time};
+use crate::format::node::{NodeImage, NodeKind};
+use crate::format::sit::SegmentUse;
+use crate::format::volume::{STATE_CLEAN, VolumeHeader};
+use crate::layout::{FormatOptions, Layout, Owner};
+use crate::node::nat::Nat;
+use crate::packs::Packs;
+use crate::space::{OpClass, Space};
+use crate::units::{BlockNo, Ino, Nid, to_u64, to_usize};
+
+/// Log segments each journal begins with.
+pub const RING_SEGMENTS: u32 = 2;
+
+/// Makes a volume on `device`, destroying what it holds.
+///
+/// # Errors
+/// `TooSmall`, `BadOption`, or a failed write.
+pub fn make_volume(device: Arc<dyn Device>, options: &FormatOptions) -> Result<Layout> {
+    let queue = Queue::new(device, QueueConfig::default());
+    let cores = u32::try_from(dure_sync::core_count()).unwrap_or(u32::MAX);
+    let layout = Layout::plan(queue.info().blocks, options, cores)?;
+    // Whatever volume was here ends first: a crash in the middle must not leave the old
+    // superblock over new tables.
+    zero(&queue, 0, 2)?;
+    zero(&queue, layout.total_blocks - 1, 1)?;
+    queue.flush()?;
+    // The tables are made on first use: only the header says which pairs were ever written.
+    zero(
+        &queue,
+        layout.volume_header,
+        layout.pack - layout.volume_header,
+    )?;
+    let packs = Arc::new(Packs::new(&layout));
+    let space = Arc::new(Space::new_empty(queue.clone(), &layout, packs.clone()));
+    let rings = rings(&layout, &space)?;
+    let seed = layout.crc_seed;
+    write_fresh_headers(&queue, seed, layout.segment_blocks, &rings)?;
+    let nat = Nat::new(queue.clone(), &layout, packs);
+    let writer = Writer {
+        queue: &queue,
+        layout: &layout,
+        nat: &nat,
+        space: &space,
+        checkpoint: 1,
+        rules: &StoreRules::default(),
+        journal: None,
+    };
+    let targets = first_nodes(&layout, options.owner);
+    let blocks = u32::try_from(targets.len()).expect("a node per journal");
+    let core = CoreId::new(0);
+    if !space.reserve(core, blocks, OpClass::Delete) {
+        return Err(Error::NoSpace {
+            what: "blocks for the first nodes",
+        });
+    }
+    let mut state = CheckpointState::new(first_header(), 0);
+    writer.write(core, &mut state, &targets)?;
+    assert_eq!(state.header.inodes.get(), 1, "the root");
+    state.write(&queue, &layout)?;
+    queue.flush()?;
+    for address in [layout.total_blocks - 1, 0] {
+        let block = BlockBuf::from_slice(&layout.superblock.seal(address));
+        queue.write(Lba::new(address), block.as_slice(), WriteFlags::NONE)?;
+    }
+    queue.flush()?;
+    Ok(layout)
+}
+
+fn zero(queue: &Queue, first: u64, blocks: u64) -> Result<()> {
+    let zeroes = BlockBuf::zeroed(to_usize(blocks));
+    queue.write(Lba::new(first), zeroes.as_slice(), WriteFlags::NONE)?;
+    Ok(())
+}
+
+fn rings(layout: &Layout, space: &Space) -> Result<Vec<RingStart>> {
+    let ring = |journal: u32| {
+        let segment = |_| {
+            let segment = space.alloc_segment(SegmentUse::Log);
+            let segment = segment.ok_or(Error::NoSpace {
+                what: "segments for the logs",
+            })?;
+            Ok(Lba::new(layout.segment_start(segment).0))
+        };
+        Ok(RingStart {
+            header: Lba::new(layout.journal_header(journal)),
+            generation: 1,
+            segments: (0..RING_SEGMENTS).map(segment).collect::<Result<_>>()?,
+        })
+    };
+    assert!(layout.journals <= u32::from(JournalId::COUNT_MAX));
+    (0..layout.journals).map(ring).collect()
+}
+
+/// Node 0 with the root directory, and an orphan node for every partition.
+fn first_nodes(layout: &Layout, owner: Owner) -> Vec<(Nid, Target)> {
+    let mut inodes = NodeImage::fresh(NodeKind::Inode, 1);
+    let now = dure_sync::clock::wall();
+    let now = Time {
+        secs: I64::new(now.secs),
+        nanos: U32::new(now.nanos),
+    };
+    let mut root = InodeRecord::new_zeroed();
+    root.ino = U64::new(Ino::ROOT.0);
+    root.generation = U32::new(1);
+    root.mode = U32::new(0o040_755);
+    (root.uid, root.gid) = (U32::new(owner.uid), U32::new(owner.gid));
+    root.nlink = U32::new(1);
+    root.parent = U64::new(Ino::ROOT.0);
+    (root.atime, root.mtime, root.ctime, root.btime) = (now, now, now, now);
+    let place = usize::from(Ino::ROOT.index());
+    inodes.payload_mut(place).copy_from_slice(root.as_bytes());
+    let orphans = (0..layout.journals).map(|partition| {
+        let nid = Nid(1 + u64::from(partition));
+        (nid, Target::Image(NodeImage::fresh(NodeKind::Orphan, 1)))
+    });
+    let mut nodes = vec![(Ino::ROOT.nid(), Target::Image(inodes))];
+    nodes.extend(orphans);
+    assert!(to_u64(nodes.len()) <= layout.nids());
+    assert!(BlockNo::NONE.is_none());
+    nodes
+}
+
+fn first_header() -> VolumeHeader {
+    let mut header = VolumeHeader::new_zeroed();
+    header.epoch = U64::new(1);
+    header.first_number = U64::new(1);
+    header.state = U32::new(STATE_CLEAN);
+    header
+}

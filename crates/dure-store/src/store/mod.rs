@@ -1,0 +1,153 @@
+//! The store: what is on the media of a mounted volume, and how it changes atomically.
+//!
+//! **Structure.** [`Store`] owns the journal, the NAT, the node cache, the space map and the data
+//! that is in a log only; `mkfs` and `mount` are its beginning, `service` has the small services
+//! that everybody asks it for, `room` the ways to find blocks. Operations ([`crate::op`]) and
+//! checkpoints ([`crate::checkpoint`]) are further methods of it. It knows no inode in memory, no
+//! path and no page: what it needs of those who do, it asks through [`Above`].
+//!
+//! **Invariants.** After the first failed write of a log, header, NAT, SIT or image, and after a
+//! failed flush, the store is *stopped*: nothing is written any more, every change is refused with
+//! the reason, reads go on from memory and medium. **On a crash** see `recovery`.
+
+mod above;
+mod backlog;
+mod headers;
+mod info;
+mod journals;
+mod mkfs;
+mod mount;
+mod options;
+mod recovered;
+mod room;
+mod rules;
+mod service;
+#[cfg(test)]
+pub(crate) mod tests;
+
+pub use above::Above;
+pub use backlog::Backlog;
+pub use headers::{check_numbers, impossible_count, log_layout, read_header, read_layout};
+pub use info::VolumeInfo;
+pub use journals::{JournalInfo, JournalsInfo, LoggedCounts, RecoveryPlan};
+pub use mkfs::{RING_SEGMENTS, make_volume};
+pub use mount::Mount;
+pub use options::{RecordPolicy, Recover};
+pub use options::{StoreOptions, StoreShares};
+pub use recovered::RecoveryStatistics;
+pub use rules::StoreRules;
+pub(crate) use service::LogRoom;
+
+use std::fmt;
+
+use dure_block::Queue;
+use dure_journal::{Journal, Settle};
+use dure_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use dure_sync::{Arc, CoreId, Counter, Mutex, OnceLock};
+
+use crate::alloc::AllocPolicy;
+use crate::checkpoint::CheckpointState;
+use crate::layout::Layout;
+use crate::logged::LoggedBlocks;
+use crate::node::cache::NodeCache;
+use crate::node::nat::Nat;
+use crate::ranks::CHECKPOINT;
+use crate::space::{Effect, Space};
+
+/// Turns the effects of valid handles into free blocks and nids.
+#[derive(Debug)]
+pub struct Settler {
+    space: Arc<Space>,
+    nat: Arc<Nat>,
+    logged: Arc<LoggedBlocks>,
+    cores: usize,
+    alloc: AllocPolicy,
+    /// As in the rules of the mount options.
+    core: Option<Arc<AtomicUsize>>,
+}
+
+impl Settle for Settler {
+    type Effect = Effect;
+
+    fn settle(&self, effects: Vec<Effect>) {
+        let core = self
+            .alloc
+            .partition(partition_of(self.cores, self.core.as_deref()));
+        for effect in &effects {
+            if let Effect::NidFree { nid, version } = *effect {
+                self.nat.give(core, nid, version);
+            }
+        }
+        // Before the space map: a block can be allocated again as soon as that has it.
+        self.space.settle(self.logged.pass(core, effects));
+    }
+}
+
+/// The partition (and journal) of the core this runs on, or of the one a test pretends to run on.
+fn partition_of(journals: usize, pretended: Option<&AtomicUsize>) -> CoreId {
+    let core = match pretended {
+        None => dure_sync::current_core().index(),
+        // Relaxed: any core is right.
+        Some(core) => core.load(Ordering::Relaxed),
+    };
+    CoreId::new(u16::try_from(core % journals).expect("at most 1000 journals"))
+}
+
+/// What is counted about a store since it was mounted.
+#[derive(Debug, Default)]
+pub struct StoreCounters {
+    /// Checkpoints completed.
+    pub checkpoints: Counter,
+    /// Segments added to log rings.
+    pub rings_grown: Counter,
+    /// Node images written by checkpoints.
+    pub images: Counter,
+    /// Calls of commit by fsync and sync.
+    pub(crate) commits: Counter,
+}
+
+/// The store of a mounted volume.
+pub struct Store {
+    /// Where everything lies.
+    pub layout: Layout,
+    /// The way to the device.
+    pub queue: Arc<Queue>,
+    pub(crate) options: StoreOptions,
+    /// Set once: at the end of a read-write mount. A read-only mount has none.
+    journal: OnceLock<Journal<Settler>>,
+    /// Which blocks are free.
+    pub space: Arc<Space>,
+    /// Where images of nodes lie.
+    pub nat: Arc<Nat>,
+    /// Nodes in memory.
+    pub nodes: NodeCache,
+    /// Data that is in a log and not yet in its place.
+    pub logged: Arc<LoggedBlocks>,
+    /// Held by the one checkpoint at a time.
+    pub checkpoint: Mutex<CHECKPOINT, CheckpointState>,
+    /// The first failure of a durable write, once there was one.
+    stopped: OnceLock<String>,
+    /// Set when the volume has been unmounted.
+    closed: AtomicBool,
+    /// Blocks that got an owner since the last checkpoint.
+    pub owners: Backlog,
+    /// Bytes of one journal's records that may wait.
+    record_bytes_max: u64,
+    /// What is counted.
+    pub counters: StoreCounters,
+    /// What the mount recovered; nothing of a volume that had been unmounted.
+    pub recovered: Option<RecoveryStatistics>,
+    /// Inodes in use as the mount found them.
+    pub inodes_found: i64,
+    /// Set once, when what uses the store is complete.
+    above: OnceLock<Box<dyn Above>>,
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store")
+            .field("blocks", &self.layout.total_blocks)
+            .field("stopped", &self.stopped.get())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,392 @@
+//! Mounting and unmounting a store.
+
+use dure_block::{Device, Queue, QueueConfig};
+use dure_journal::recovery::Scan;
+use dure_journal::{Journal, JournalConfig, Records, RingStart};
+use dure_sync::atomic::{AtomicBool, Ordering};
+use dure_sync::{Arc, CoreId, Mutex, OnceLock};
+use zerocopy::little_endian::{U32, U64};
+
+use super::headers::{read_header, read_layout};
+use super::recovered::{RecoveryStatistics, Stopwatch};
+use super::{Backlog, RecordPolicy, Settler, Store, StoreCounters, StoreOptions, StoreShares};
+use crate::checkpoint::census::{self, Census};
+use crate::checkpoint::{CheckpointState, Target, Writer};
+use crate::error::{Error, Result};
+use crate::format::volume::{STATE_CLEAN, STATE_DIRTY, VolumeHeader};
+use crate::frames::{Frame, FramePool};
+use crate::layout::Layout;
+use crate::logged::LoggedBlocks;
+use crate::node::cache::NodeCache;
+use crate::node::nat::Nat;
+use crate::node::{Node, NodeRef};
+use crate::packs::Packs;
+use crate::recovery::replay::Replayed;
+use crate::recovery::{self, Medium};
+use crate::space::{OpClass, Space};
+use crate::units::{BLOCK_BYTES, BlockNo, Nid, Run, to_usize};
+
+/// A mount in the making.
+#[derive(Debug)]
+pub struct Mount {
+    queue: Arc<Queue>,
+    layout: Layout,
+    /// The volume header and its generation.
+    header: (VolumeHeader, u64),
+    options: StoreOptions,
+    threads: usize,
+    nat: Arc<Nat>,
+}
+
+impl Mount {
+    /// Reads what every mount needs first from `device`.
+    ///
+    /// # Errors
+    /// `NotDure`, `Unsupported`, `Corrupt`, `TooSmall` when the device is shorter than the volume,
+    /// or a failed read.
+    pub fn begin(device: Arc<dyn Device>, options: StoreOptions) -> Result<Mount> {
+        let queue = Queue::new(device, QueueConfig::default());
+        let layout = read_layout(&queue)?;
+        if !options.read_only && !layout.superblock.writable() {
+            return Err(Error::Unsupported {
+                what: "features that allow only a read-only mount".into(),
+            });
+        }
+        let header = read_header(&queue, &layout)?;
+        Mount::new(queue, layout, header, options)
+    }
+
+    pub(super) fn new(
+        queue: Arc<Queue>,
+        layout: Layout,
+        header: (VolumeHeader, u64),
+        options: StoreOptions,
+    ) -> Result<Mount> {
+        let threads = options
+            .recovery_threads
+            .unwrap_or_else(dure_sync::core_count)
+            .max(1);
+        let packs = Arc::new(Packs::read(&queue, &layout, &header.0)?);
+        let nat = Arc::new(Nat::new(queue.clone(), &layout, packs));
+        Ok(Mount {
+            queue,
+            layout,
+            header,
+            options,
+            threads,
+            nat,
+        })
+    }
+
+    /// Where everything lies.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Completes the mount; after a crash it recovers the volume first. `frames` is the memory of
+    /// pages.
+    ///
+    /// # Errors
+    /// `Corrupt`, `LogHole`, or a failed read or write.
+    pub fn run(self, shares: StoreShares, frames: Arc<FramePool>) -> Result<Store> {
+        let mut state = CheckpointState::new(self.header.0, self.header.1);
+        let dirty = state.header.state.get() == STATE_DIRTY;
+        let mut watch = Stopwatch::start(self.threads);
+        // A clean volume's logs are empty, but the rings are needed all the same.
+        let mut logs = recovery::read_logs(
+            &self.queue,
+            (&self.layout, &state.header),
+            self.options.rules,
+            self.options.recover,
+            self.threads,
+        )?;
+        watch.scanned(&logs);
+        let space = Arc::new(self.load_space()?);
+        for ring in logs.rings() {
+            for segment in &ring.start.segments {
+                space.mark_log(BlockNo(segment.number()))?;
+            }
+        }
+        let mut replayed = None;
+        if dirty {
+            let found = self.recover(&mut logs, &space)?;
+            watch.applied(&logs, &found);
+            replayed = Some(found);
+        }
+        self.count(&mut state.header)?;
+        if self.options.read_only {
+            let recovered = dirty.then_some(watch.statistics);
+            return self.store((space, state), replayed, recovered, (shares, frames));
+        }
+        recovery::first_nodes::read(&self.base(), replayed.as_ref())?;
+        let mut bad = Vec::new();
+        if let Some(replayed) = replayed {
+            bad = self.write_recovered(&mut state, &space, replayed)?;
+        }
+        self.begin_epoch(&mut state, &logs)?;
+        watch.written();
+        space.lift_fences();
+        for first in bad {
+            // Not used again before the next mount.
+            space.fence(Run { first, count: 1 })?;
+        }
+        let (epoch, first_number) = (state.header.epoch.get(), state.header.first_number.get());
+        let rings = logs.rings().iter().map(|ring| ring.start.clone()).collect();
+        let recovered = dirty.then_some(watch.statistics);
+        let store = self.store((space, state), None, recovered, (shares, frames))?;
+        start_journal(&store, epoch, first_number, rings)?;
+        Ok(store)
+    }
+
+    /// Recovery up to the point where it writes: the recovered state, and the space map that fits
+    /// it. What a checkpoint that was cut short has written does not count: the tables are as the
+    /// last one left them, and the logs have the rest.
+    pub(super) fn recover(&self, logs: &mut Scan, space: &Arc<Space>) -> Result<Replayed> {
+        let base = self.base();
+        let replayed = recovery::recover(
+            &base,
+            logs,
+            self.threads,
+            self.options.store_rules.data_check,
+        )?;
+        recovery::liveness::mend(&base, space, &replayed)?;
+        Ok(replayed)
+    }
+
+    /// Counts nodes and inodes anew if those of the header are impossible.
+    fn count(&self, header: &mut VolumeHeader) -> Result<()> {
+        if census::is_counted(header, &self.layout) {
+            return Ok(());
+        }
+        (header.nodes, header.inodes) = (U64::ZERO, U64::ZERO);
+        self.nat.census()?.apply(header);
+        Ok(())
+    }
+
+    /// The space map as the last checkpoint left it.
+    pub(super) fn load_space(&self) -> Result<Space> {
+        let packs = self.nat.packs.clone();
+        Space::load(self.queue.clone(), &self.layout, packs)
+    }
+
+    fn writer<'v>(&'v self, space: &'v Space, checkpoint: u64) -> Writer<'v> {
+        Writer {
+            queue: &self.queue,
+            layout: &self.layout,
+            nat: &self.nat,
+            space,
+            checkpoint,
+            rules: &self.options.store_rules,
+            journal: None,
+        }
+    }
+
+    /// Writes what recovery found; gives the blocks that did not take their pages. The logs stay
+    /// valid until `begin_epoch` has turned the epoch.
+    fn write_recovered(
+        &self,
+        state: &mut CheckpointState,
+        space: &Space,
+        mut replayed: Replayed,
+    ) -> Result<Vec<BlockNo>> {
+        let checkpoint = state.header.checkpoint.get() + 1;
+        let writer = self.writer(space, checkpoint);
+        // Before anything is written: a mount that is refused has changed nothing.
+        writer.check_images(replayed.nodes.iter().filter(|(_, node)| node.changed))?;
+        // Before the first flush of the checkpoint: the logs, which have this data too, are emptied
+        // by the volume header after it.
+        let bad = recovery::replace::place_pages(&self.base(), &self.queue, space, &mut replayed)?;
+        let changed = replayed.nodes.into_iter().filter(|(_, node)| node.changed);
+        let targets: Vec<(Nid, Target)> = changed
+            .map(|(nid, node)| match node.image {
+                Some(image) => (nid, Target::Image(image)),
+                None => (nid, Target::Tombstone(node.tombstone)),
+            })
+            .collect();
+        let core = CoreId::new(0);
+        let images = targets
+            .iter()
+            .filter(|(_, target)| matches!(target, Target::Image(_)))
+            .count();
+        let blocks = u32::try_from(images).expect("fewer nodes than 2^32");
+        reserve_images(space, core, blocks)?;
+        writer.write(core, state, &targets)?;
+        space.images_released();
+        Ok(bad)
+    }
+
+    /// The medium, for recovery.
+    fn base(&self) -> Medium<'_> {
+        Medium {
+            queue: &self.queue,
+            layout: &self.layout,
+            nat: &self.nat,
+        }
+    }
+
+    /// The one write that empties all logs and opens the volume for writing.
+    fn begin_epoch(&self, state: &mut CheckpointState, logs: &Scan) -> Result<()> {
+        let header = &mut state.header;
+        let first_number = header.first_number.get().max(logs.max_number() + 1);
+        header.first_number = U64::new(first_number);
+        header.epoch = U64::new(header.epoch.get() + 1);
+        header.state = U32::new(STATE_DIRTY);
+        header.mounts = U32::new(header.mounts.get().wrapping_add(1));
+        header.mount = U64::new(dure_sync::random::u64());
+        state.write(&self.queue, &self.layout)?;
+        self.queue.flush()?;
+        Ok(())
+    }
+
+    fn store(
+        self,
+        (space, state): (Arc<Space>, CheckpointState),
+        unwritten: Option<Replayed>,
+        recovered: Option<RecoveryStatistics>,
+        (shares, frames): (StoreShares, Arc<FramePool>),
+    ) -> Result<Store> {
+        let inodes_found = self.inodes(&state.header, unwritten.as_ref())?;
+        let cores = to_usize(u64::from(self.layout.journals));
+        let logged = LoggedBlocks::new(shares.logged_pages, cores, frames);
+        let store = Store {
+            logged: Arc::new(logged),
+            nodes: NodeCache::new(shares.nodes, cores),
+            owners: Backlog::new(cores, shares.owners),
+            record_bytes_max: shares.record_bytes,
+            layout: self.layout,
+            queue: self.queue,
+            options: self.options,
+            journal: OnceLock::new(),
+            space,
+            nat: self.nat,
+            checkpoint: Mutex::new(state),
+            stopped: OnceLock::new(),
+            closed: AtomicBool::new(false),
+            counters: StoreCounters::default(),
+            recovered,
+            inodes_found,
+            above: OnceLock::new(),
+        };
+        // A read-only mount keeps the recovered nodes in memory, dirty for ever, so never evicted.
+        let core = CoreId::new(0);
+        let (nodes, data) = unwritten
+            .map(|replayed| (replayed.nodes, replayed.data))
+            .unwrap_or_default();
+        let mut room = store.logged.room_beyond(core, data.len());
+        for (block, page) in data {
+            let mut frame = Frame::zeroed();
+            frame.bytes_mut().copy_from_slice(&page.bytes);
+            store.logged.insert(&mut room, block, frame);
+        }
+        drop(room);
+        for (nid, node) in nodes {
+            if let (Some(image), true) = (node.image, node.changed) {
+                let node = NodeRef::new(Node::new(nid, image, store.options.node_lock));
+                store.nodes.make_dirty(core, &node);
+                store.nodes.insert_new(&node);
+            }
+        }
+        Ok(store)
+    }
+
+    /// Inodes in use: those of the NAT, and what a read-only mount has found in the logs.
+    fn inodes(&self, header: &VolumeHeader, unwritten: Option<&Replayed>) -> Result<i64> {
+        let mut census = Census::default();
+        let nodes = unwritten.iter().flat_map(|replayed| &replayed.nodes);
+        for (nid, node) in nodes.filter(|(_, node)| node.changed) {
+            let image = node.image.as_ref();
+            let after = image.map_or(Census::default(), |image| Census::of_image(*nid, image));
+            census.change(Census::of_entry(*nid, &self.nat.entry(*nid)?), after);
+        }
+        let written = i64::try_from(header.inodes.get()).unwrap_or(i64::MAX);
+        Ok(written.saturating_add(census.inodes))
+    }
+}
+
+/// Blocks for the images of recovered nodes. There are enough: each node that was dirty before the
+/// crash held one. But they may be among those that records name, if operations still in the logs
+/// had freed them; recovery uses these last.
+///
+/// Crash scenario: such a block has an image by now and recovery begins again. The tables still count
+/// as they were, and in the recovered state, which is the same, no slot names the block: nobody looks
+/// for data in it.
+fn reserve_images(space: &Space, core: CoreId, blocks: u32) -> Result<()> {
+    if space.reserve(core, blocks, OpClass::Delete) {
+        return Ok(());
+    }
+    space.lift_fences();
+    if space.reserve(core, blocks, OpClass::Delete) {
+        return Ok(());
+    }
+    Err(Error::NoSpace {
+        what: "blocks for recovered nodes",
+    })
+}
+
+fn start_journal(
+    store: &Store,
+    epoch: u64,
+    first_number: u64,
+    journals: Vec<RingStart>,
+) -> Result<()> {
+    let settler = Settler {
+        space: store.space.clone(),
+        nat: store.nat.clone(),
+        logged: store.logged.clone(),
+        cores: to_usize(u64::from(store.layout.journals)),
+        alloc: store.options.alloc,
+        core: store.options.store_rules.core.clone(),
+    };
+    let config = JournalConfig {
+        epoch,
+        first_number,
+        order: store.options.order,
+        records: match store.options.records {
+            RecordPolicy::Delta => Records::Delta,
+            RecordPolicy::Image => Records::Image {
+                image_bytes_max: u32::try_from(BLOCK_BYTES).expect("4096"),
+            },
+        },
+        seed: store.layout.crc_seed,
+        segment_blocks: store.layout.segment_blocks,
+        journals,
+        rules: store.options.rules,
+    };
+    let journal = Journal::start(store.queue.clone(), Arc::new(settler), config)?;
+    if let Some(events_per_core) = store.options.trace {
+        journal.trace().start(events_per_core);
+    }
+    store.set_journal(journal);
+    Ok(())
+}
+
+impl Store {
+    /// Whether nothing can be written any more because the mount is read-only, or was ended.
+    pub fn is_closed(&self) -> bool {
+        // Acquire: pairs with the Release in `close`.
+        self.options.read_only || self.closed.load(Ordering::Acquire)
+    }
+
+    /// Unmounts a store into which everything has been written back: checkpoints it and marks the
+    /// volume clean. Later changes are refused as read-only.
+    ///
+    /// # Errors
+    /// Whatever committing or the checkpoint reports; the volume is then as after a crash, with
+    /// everything synced intact.
+    pub fn close(&self) -> Result<()> {
+        self.give_logs_back()?;
+        let mut state = self.checkpoint.lock();
+        self.checkpoint_locked(&mut state)?;
+        if state.replaced {
+            // Nothing is logged any more, so this one finds all in its place and leaves empty logs.
+            self.checkpoint_locked(&mut state)?;
+        }
+        // Release: whoever sees the volume closed sees it checkpointed.
+        self.closed.store(true, Ordering::Release);
+        state.header.state = U32::new(STATE_CLEAN);
+        let written = state.write(&self.queue, &self.layout);
+        written
+            .and_then(|()| Ok(self.queue.flush()?))
+            .inspect_err(|error| self.stop(error))
+    }
+}

@@ -1,0 +1,67 @@
+//! Options of a store, and its share of the memory.
+
+use dure_journal::{Order, Rules};
+
+use super::StoreRules;
+use crate::alloc::{ActiveLogs, AllocPolicy};
+use crate::node::NodeLock;
+
+/// What the log holds of a change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum RecordPolicy {
+    /// The bytes that changed.
+    #[default]
+    Delta,
+    /// A copy of each changed node, taken at commit (JBD2, Z-Journal).
+    Image,
+}
+
+/// What a mount or a check does about changes that were durable and that the logs have lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Recover {
+    /// Refuses, and says what is missing.
+    #[default]
+    Whole,
+    /// Shows what is left, read-only: all changes that do not depend on those that are lost.
+    Tolerate,
+}
+
+/// How to mount a store.
+#[derive(Clone, Debug, Default)]
+pub struct StoreOptions {
+    /// Nothing is written, not even by recovery (which then happens in memory).
+    pub read_only: bool,
+    /// What happens if the logs have lost something durable.
+    pub recover: Recover,
+    /// One journal per core, or one for all.
+    pub order: Order,
+    /// What the log holds of a change.
+    pub records: RecordPolicy,
+    /// Where cores allocate.
+    pub alloc: AllocPolicy,
+    /// Whether data that lives long is kept apart from data that does not.
+    pub active_logs: ActiveLogs,
+    /// How nodes are kept from those who would see or change them at the wrong moment.
+    pub node_lock: NodeLock,
+    /// Events of the journal's trace that are kept per core, from the start.
+    pub trace: Option<usize>,
+    /// Threads that scan logs and rebuild nodes at mount; `None`: one per core.
+    pub recovery_threads: Option<usize>,
+    /// Which rules of the journal hold.
+    pub rules: Rules,
+    /// Which rules of the store hold.
+    pub store_rules: StoreRules,
+}
+
+/// What a store may keep in memory.
+#[derive(Clone, Copy, Debug)]
+pub struct StoreShares {
+    /// Nodes.
+    pub nodes: usize,
+    /// Pages that are in a log and not in their place.
+    pub logged_pages: u64,
+    /// Bytes of one journal's records that wait.
+    pub record_bytes: u64,
+    /// Blocks whose owners wait for a checkpoint.
+    pub owners: usize,
+}

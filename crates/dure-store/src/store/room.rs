@@ -1,0 +1,98 @@
+//! Reserving blocks, and what is done before anybody is told that there are none.
+//!
+//! **Problem.** Much of what is not available is on its way back: freed blocks whose operation is
+//! not valid yet, images that the next checkpoint replaces, blocks that dirty pages hold although
+//! they will free as many, log segments beyond the least. **Structure.** A reservation that fails
+//! brings all of these about, the cheap ones first, and tries again after each.
+//!
+//! **Invariants.** ENOSPC for what adds something is said only after all of it. What gives back as
+//! many blocks as it takes ([`OpClass::Rewrite`], [`OpClass::Delete`]) waits for others who hold
+//! kept blocks: whoever has some gives them back, or makes them come back with the next commit and
+//! checkpoint, without waiting for anybody. Write-back reserves as `Delete`, and only `Normal` and
+//! `Rewrite` ask for write-back, so it never asks for itself. **On a crash** reservations are gone;
+//! the blocks are free.
+
+use std::time::Duration;
+
+use dure_journal::Stall;
+use dure_sync::{CoreId, clock, thread};
+
+use super::Store;
+use crate::alloc::Temperature;
+use crate::error::{Error, Result};
+use crate::space::OpClass;
+use crate::units::Run;
+
+/// Rounds of making room for what gives back what it takes.
+const ROUNDS_MAX: u32 = 500;
+/// Rounds without a pause between them.
+const ROUNDS_AT_ONCE: u32 = 4;
+/// Pause between two later rounds.
+const PAUSE: Duration = Duration::from_millis(2);
+
+impl Store {
+    /// Reserves blocks for the partition of `core`; makes room before it gives up. The caller holds
+    /// no inode lock.
+    ///
+    /// # Errors
+    /// `NoSpace`, or what a commit or a checkpoint reports.
+    pub fn reserve_blocks(&self, core: CoreId, blocks: u32, class: OpClass) -> Result<()> {
+        if blocks == 0 || self.space.reserve(core, blocks, class) {
+            return Ok(());
+        }
+        let start = clock::monotonic_ns();
+        let found = self.free_and_reserve(core, blocks, class);
+        let waited = clock::monotonic_ns().saturating_sub(start);
+        self.journal().stalled(core, Stall::Checkpoint, waited);
+        if found? {
+            return Ok(());
+        }
+        Err(Error::NoSpace { what: "blocks" })
+    }
+
+    /// Brings about what frees blocks, then tries again to reserve some.
+    fn free_and_reserve(&self, core: CoreId, blocks: u32, class: OpClass) -> Result<bool> {
+        let rounds = match class {
+            OpClass::Normal => 1,
+            OpClass::Rewrite | OpClass::Delete => ROUNDS_MAX,
+        };
+        for round in 0..rounds {
+            if round >= ROUNDS_AT_ONCE {
+                thread::sleep(PAUSE);
+            }
+            if self.free_once(class, &|| self.space.reserve(core, blocks, class))? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Each way to free blocks, until `reserve` has found some.
+    fn free_once(&self, class: OpClass, reserve: &dyn Fn() -> bool) -> Result<bool> {
+        // Freed blocks count only when the transaction that freed them is valid.
+        self.commit_all()?;
+        if reserve() {
+            return Ok(true);
+        }
+        if class != OpClass::Delete {
+            self.free_reserved();
+            self.commit_all()?;
+            if reserve() {
+                return Ok(true);
+            }
+        }
+        // Freed images count only when the checkpoint that replaced them is complete.
+        self.checkpoint()?;
+        if reserve() {
+            return Ok(true);
+        }
+        Ok(self.shrink_rings()? && reserve())
+    }
+
+    /// Blocks for data, where the policies want them; see [`crate::space::Space::alloc_data`].
+    pub fn place_data(&self, core: CoreId, temperature: Temperature, want: u32) -> Option<Run> {
+        let partition = self.options.alloc.partition(core);
+        let temperature = self.options.active_logs.place(temperature);
+        self.space.alloc_data(partition, temperature, want)
+    }
+}
