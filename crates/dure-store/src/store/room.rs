@@ -95,4 +95,26 @@ impl Store {
         let temperature = self.options.active_logs.place(temperature);
         self.space.alloc_data(partition, temperature, want)
     }
+
+    /// Makes room when too much waits for a checkpoint. The caller holds no inode lock.
+    ///
+    /// # Errors
+    /// As [`Store::checkpoint`].
+    #[inline]
+    pub(crate) fn make_memory_room(&self, core: CoreId) -> Result<()> {
+        if self.nodes.is_crowded(core) || self.owners.is_full(core) {
+            self.checkpoint_for_memory(core)?;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn checkpoint_for_memory(&self, core: CoreId) -> Result<()> {
+        let mut state = self.checkpoint.lock();
+        // Of many that find it crowded one makes room.
+        if self.nodes.is_crowded(core) || self.owners.is_full(core) {
+            self.checkpoint_locked(&mut state)?;
+        }
+        Ok(())
+    }
 }

@@ -14,9 +14,10 @@ use dure_block::Lba;
 use dure_journal::{JournalId, Stall};
 use dure_sync::clock;
 
+use super::{RING_SEGMENTS, Store};
 use crate::error::{Error, Result};
 use crate::format::sit::SegmentUse;
-use crate::store::{RING_SEGMENTS, RecordPolicy, Store};
+use crate::options::RecordPolicy;
 use crate::units::{BlockNo, journal_id, to_usize};
 
 /// Logs take at most one segment in this many.
