@@ -1,9 +1,9 @@
 //! The store below the dure file system: what is on the media, and how it changes atomically.
 //!
 //! **Problem.** Files, directories and names are changed by many cores at once; whatever fails, and
-//! after a crash, a change must be there wholly or not at all. **Structure.** [`format`] has every
-//! byte of the media, [`layout`] where they are; [`node`], [`space`] and [`logged`] are what a
-//! mount keeps of them in memory; an [`op::Op`] changes nodes atomically through the journal, a
+//! after a crash, a change must be there wholly or not at all. **Structure.** [`mod@format`] has
+//! every byte of the media, [`layout`] where they are; [`node`], [`space`] and [`logged`] are what
+//! a mount keeps of them in memory; an [`op::Op`] changes nodes atomically through the journal, a
 //! [`checkpoint`] lets the log go on, [`recovery`] rebuilds what the log has. [`Store`] owns all of
 //! it. The crate knows blocks, nodes and slots; it knows no inode in memory, no path and no page
 //! cache, and asks those who do through [`Above`] only.

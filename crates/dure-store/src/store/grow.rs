@@ -107,7 +107,7 @@ impl Store {
         Ok(())
     }
 
-    /// Blocks of log rings beyond the least: [`Store::shrink_rings`] gives them back.
+    /// Blocks of log rings beyond the least: `Store::shrink_rings` gives them back.
     pub fn spare_log_blocks(&self) -> u64 {
         let least = self.layout.journals * self.ring_segments_min();
         let spare = self.space.log_segments().saturating_sub(least);

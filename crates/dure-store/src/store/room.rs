@@ -89,7 +89,7 @@ impl Store {
         Ok(self.shrink_rings()? && reserve())
     }
 
-    /// Blocks for data, where the policies want them; see [`crate::space::Space::alloc_data`].
+    /// Blocks for data, where the policies want them; see `crate::space::Space::alloc_data`.
     pub fn place_data(&self, core: CoreId, temperature: Temperature, want: u32) -> Option<Run> {
         let partition = self.options.alloc.partition(core);
         let temperature = self.options.active_logs.place(temperature);
