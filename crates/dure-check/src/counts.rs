@@ -1,6 +1,6 @@
 //! The counts of the volume header: nodes and inodes as the NAT of its checkpoint has them.
 
-use dure_store::checkpoint::census::Census;
+use dure_store::census::Census;
 use dure_store::format::nat::ENTRIES;
 use dure_store::format::volume::VolumeHeader;
 use dure_store::units::Nid;

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 
 use dure_block::{BlockBuf, Lba, WriteFlags};
-use dure_store::checkpoint::census::Census;
+use dure_store::census::Census;
 use dure_store::checkpoint::{CheckpointState, Target, Writer};
 use dure_store::error::Result;
 use dure_store::format::inode::InodeRecord;

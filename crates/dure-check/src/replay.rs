@@ -13,9 +13,8 @@ use dure_store::format::nat::{NatEntry, place_of};
 use dure_store::format::node::NodeImage;
 use dure_store::format::volume::VolumeHeader;
 use dure_store::layout::Layout;
-use dure_store::op::SlotRef;
 use dure_store::recovery::{self, Base, replay::Replayed};
-use dure_store::units::{BLOCK_BYTES, BlockNo, Nid};
+use dure_store::units::{BLOCK_BYTES, BlockNo, Nid, SlotRef};
 
 use super::context::{Context, NatEntries};
 use super::issue::{IssueKind, Severity};

@@ -13,13 +13,13 @@ pub use dure_journal::Rules;
 pub use dure_journal::{
     LogStatistics, Order, Stall, TRACE_EVENTS_MAX, Trace, TraceBatch, TraceEvent, TraceRecord,
 };
+pub use dure_store::OpKind;
 #[doc(hidden)]
 pub use dure_store::StoreRules;
 pub use dure_store::alloc::{ActiveLogs, AllocPolicy};
 pub use dure_store::format::name::FileKind;
 pub use dure_store::layout::{FormatOptions, Layout, Owner};
 pub use dure_store::node::NodeLock;
-pub use dure_store::op::OpKind;
 pub use dure_store::{Error, Result};
 pub use dure_store::{
     JournalInfo, JournalsInfo, LoggedCounts, RecordPolicy, Recover, RecoveryPlan,

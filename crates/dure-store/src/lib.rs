@@ -1,9 +1,9 @@
 //! The store below the dure file system: what is on the media, and how it changes atomically.
 //!
 //! **Problem.** Files, directories and names are changed by many cores at once; whatever fails, and
-//! after a crash, a change must be there wholly or not at all. **Structure.** [`format`] has every
-//! byte of the media, [`layout`] where they are; [`node`], [`space`] and [`logged`] are what a
-//! mount keeps of them in memory; an [`op::Op`] changes nodes atomically through the journal, a
+//! after a crash, a change must be there wholly or not at all. **Structure.** [`mod@format`] has
+//! every byte of the media, [`layout`] where they are; [`node`], [`space`] and [`logged`] are what
+//! a mount keeps of them in memory; an [`op::Op`] changes nodes atomically through the journal, a
 //! [`checkpoint`] lets the log go on, [`recovery`] rebuilds what the log has. [`Store`] owns all of
 //! it. The crate knows blocks, nodes and slots; it knows no inode in memory, no path and no page
 //! cache, and asks those who do through [`Above`] only.
@@ -15,28 +15,38 @@
 //! use `dure`.
 
 pub mod alloc;
+mod backlog;
+pub mod census;
 pub mod checkpoint;
+mod diff;
 pub mod error;
 pub mod format;
 pub mod frames;
+mod headers;
 pub mod layout;
 pub mod logged;
 pub mod node;
 pub mod op;
+mod options;
 pub mod packs;
 pub mod pair;
 pub mod ranks;
 pub mod recovery;
+mod rules;
+mod settle;
 pub mod space;
 mod sparse;
 mod store;
 pub mod units;
 
+pub use backlog::Backlog;
 pub use error::{Error, Result};
+pub use headers::{check_numbers, impossible_count, log_layout, read_header, read_layout};
+pub use options::{RecordPolicy, Recover, StoreOptions, StoreShares};
 #[doc(hidden)]
-pub use store::StoreRules;
+pub use rules::StoreRules;
+pub use settle::Settler;
 pub use store::{
-    Above, Backlog, JournalInfo, JournalsInfo, LoggedCounts, Mount, RING_SEGMENTS, RecordPolicy,
-    Recover, RecoveryPlan, RecoveryStatistics, Store, StoreCounters, StoreOptions, StoreShares,
-    VolumeInfo, check_numbers, impossible_count, log_layout, make_volume, read_header, read_layout,
+    Above, IMAGES_MIN, JournalInfo, JournalsInfo, LoggedCounts, Mount, OpKind, RING_SEGMENTS,
+    RecoveryPlan, RecoveryStatistics, Store, StoreCounters, VolumeInfo, make_volume,
 };

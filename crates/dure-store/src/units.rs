@@ -130,6 +130,17 @@ pub struct Run {
     pub count: u32,
 }
 
+/// The slots some blocks belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SlotRef {
+    /// An inode node or a leaf.
+    pub nid: Nid,
+    /// Granule within it.
+    pub granule: u8,
+    /// Slot within the granule.
+    pub slot: u8,
+}
+
 /// The `n`-th core or list, counted around.
 pub fn nth_core(n: usize, count: usize) -> CoreId {
     CoreId::new(u16::try_from(n % count).expect("cores are counted by 16 bits"))

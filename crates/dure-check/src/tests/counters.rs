@@ -4,11 +4,11 @@
 use dure_fs::{Background, FileSystem, FormatOptions, MountOptions, NewInode, Stamp};
 use dure_journal::format::JournalHeader;
 use dure_journal::{JournalId, Mark};
+use dure_store::OpKind;
 use dure_store::error::{Error, Result};
 use dure_store::format::node::NodeKind;
 use dure_store::format::pair_kind;
 use dure_store::format::volume::VolumeHeader;
-use dure_store::op::OpKind;
 use dure_store::space::OpClass;
 use dure_store::units::{BlockNo, SegNo, to_usize};
 

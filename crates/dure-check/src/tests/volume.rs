@@ -7,7 +7,7 @@ use dure_block::Lba;
 use dure_block::ram::RamDevice;
 use dure_journal::JournalId;
 use dure_journal::format::{JournalHeader, TailPosition};
-use dure_store::checkpoint::census::Census;
+use dure_store::census::Census;
 use dure_store::format::bucket::{BucketHeader, ENTRY_HEADER_BYTES, EntryHeader, HEADER_BYTES};
 use dure_store::format::inode::{FLAG_LONG_LINK, FLAG_ORPHAN, InodeRecord};
 use dure_store::format::nat::{ENTRIES, NatBlock, NatEntry, place_of};

@@ -1,15 +1,16 @@
 //! Moving file data: read, verify, write elsewhere, change the slots.
 
 use dure_block::{BlockBuf, Lba, WriteFlags};
+use dure_store::OpKind;
 use dure_store::alloc::Temperature;
 use dure_store::error::{Error, Result};
 use dure_store::format::inode::{BODY_BYTES, InodeRecord};
 use dure_store::format::node::NodeKind;
 use dure_store::format::slot::{SLOT_BYTES, Slot};
 use dure_store::node::{Node, NodeRef};
-use dure_store::op::{Op, OpKind, SlotRef};
+use dure_store::op::Op;
 use dure_store::space::OpClass;
-use dure_store::units::{BLOCK_BYTES, BlockNo, Ino, Nid, Run, to_usize};
+use dure_store::units::{BLOCK_BYTES, BlockNo, Ino, Nid, Run, SlotRef, to_usize};
 use dure_sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 

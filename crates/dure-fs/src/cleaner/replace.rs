@@ -10,10 +10,10 @@
 //! is in the log still.
 
 use dure_block::{Lba, WriteFlags};
+use dure_store::OpKind;
 use dure_store::alloc::Temperature;
 use dure_store::error::{Error, Result};
 use dure_store::format::summary::{OWNER_SLOT, SummaryEntry};
-use dure_store::op::OpKind;
 use dure_store::space::OpClass;
 use dure_store::units::{BLOCK_BYTES, BlockNo, Nid, Run};
 use dure_sync::CoreId;

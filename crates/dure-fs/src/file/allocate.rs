@@ -16,9 +16,9 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use dure_store::OpKind;
 use dure_store::error::{Error, Result};
 use dure_store::format::slot::Slot;
-use dure_store::op::OpKind;
 use dure_store::space::OpClass;
 use dure_store::units::{BLOCK_BYTES_U64, BlockNo, to_u64, to_usize};
 use dure_sync::{Arc, CoreId};

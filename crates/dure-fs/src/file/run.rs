@@ -2,8 +2,7 @@
 //! blocks become one device request.
 
 use dure_store::format::slot::LEAF_GRANULE_SLOTS;
-use dure_store::op::SlotRef;
-use dure_store::units::{BlockNo, Run};
+use dure_store::units::{BlockNo, Run, SlotRef};
 
 /// Gathers (slot, block) pairs that come in ascending order into runs within one granule.
 #[derive(Debug, Default)]

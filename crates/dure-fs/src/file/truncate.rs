@@ -12,11 +12,11 @@
 //! write-back mutex keeps the map from growing there. **On a crash** the intent is found and the
 //! rest is freed by the mount.
 
-use dure_store::checkpoint::IMAGES_MIN;
+use dure_store::IMAGES_MIN;
+use dure_store::OpKind;
 use dure_store::error::{Error, Result};
 use dure_store::format::slot::Slot;
 use dure_store::frames::{Fill, Frame};
-use dure_store::op::OpKind;
 use dure_store::space::OpClass;
 use dure_store::units::BLOCK_BYTES_U64;
 use dure_sync::Arc;

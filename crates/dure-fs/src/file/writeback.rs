@@ -16,11 +16,12 @@
 use std::ops::Range;
 
 use dure_block::BlockBuf;
+use dure_store::OpKind;
 use dure_store::error::Result;
 use dure_store::format::slot::{DIRECT_SLOTS, Slot};
 use dure_store::frames::{Fill, Frame};
 use dure_store::logged::Room;
-use dure_store::op::{Op, OpKind};
+use dure_store::op::Op;
 use dure_store::space::OpClass;
 use dure_store::units::{BLOCK_BYTES, BLOCK_BYTES_U64, nth_core, to_u64, to_usize};
 use dure_sync::{Arc, CoreId, RwLockWriteGuard};

@@ -8,8 +8,8 @@
 //! given up: a read must neither fail nor wait for that. **On a crash** reads since the last sync
 //! have left no trace.
 
+use dure_store::OpKind;
 use dure_store::format::inode::{InodeRecord, Time};
-use dure_store::op::OpKind;
 use dure_store::space::OpClass;
 use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use dure_sync::{CoreId, PerCore};

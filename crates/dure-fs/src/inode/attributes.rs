@@ -1,9 +1,9 @@
 //! Attributes: what stat shows and chmod, chown, utimens and truncate set.
 
+use dure_store::OpKind;
 use dure_store::error::{Error, Result};
 use dure_store::format::inode::{InodeRecord, Time};
 use dure_store::format::name::FileKind;
-use dure_store::op::OpKind;
 use dure_store::space::OpClass;
 use dure_store::units::{BLOCK_BYTES_U64, Ino};
 use dure_sync::SpreadReadGuard;

@@ -5,11 +5,12 @@
 //! in steps and the last handle frees the inode and the slot. **On a crash** between them the mount
 //! finds the slot and goes on.
 
+use dure_store::OpKind;
 use dure_store::error::{Error, Result};
 use dure_store::format::inode::{FLAG_LONG_LINK, InodeRecord};
 use dure_store::format::name::FileKind;
 use dure_store::format::orphan::{INTENT_DELETE, OrphanSlot};
-use dure_store::op::{Op, OpKind};
+use dure_store::op::Op;
 use dure_store::space::OpClass;
 use dure_store::units::Ino;
 use zerocopy::little_endian::{U32, U64};

@@ -7,11 +7,12 @@
 
 use std::collections::BTreeSet;
 
+use dure_store::OpKind;
 use dure_store::error::Result;
 use dure_store::format::node::NodeKind;
 use dure_store::format::orphan::{self, GRANULE_SLOTS, LINK_GRANULE, OrphanSlot, SLOT_GRANULES};
 use dure_store::node::NodeRef;
-use dure_store::op::{Op, OpKind};
+use dure_store::op::Op;
 use dure_store::space::OpClass;
 use dure_store::units::{Ino, Nid};
 use dure_sync::{CoreId, Mutex, PerCore};

@@ -1,11 +1,12 @@
 //! Making inodes: create, mkdir, symlink, temporary.
 
+use dure_store::OpKind;
 use dure_store::error::{Error, Result};
 use dure_store::format::inode::{BODY_BYTES, FLAG_LONG_LINK, FLAG_ORPHAN, InodeRecord};
 use dure_store::format::name::{FileKind, check_name};
 use dure_store::format::orphan::INTENT_DELETE;
 use dure_store::node::NodeRef;
-use dure_store::op::{Op, OpKind};
+use dure_store::op::Op;
 use dure_store::space::OpClass;
 use dure_store::units::{Ino, to_u64};
 use dure_sync::Arc;

@@ -1,9 +1,9 @@
 //! Hard links.
 
+use dure_store::OpKind;
 use dure_store::error::{Error, Result};
 use dure_store::format::inode::{FLAG_ORPHAN, InodeRecord};
 use dure_store::format::name::{FileKind, check_name};
-use dure_store::op::OpKind;
 use dure_store::space::OpClass;
 use zerocopy::little_endian::U32;
 

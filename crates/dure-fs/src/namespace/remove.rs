@@ -1,10 +1,11 @@
 //! Taking names away: unlink and rmdir, and what rename does to the inode whose name it takes.
 
+use dure_store::OpKind;
 use dure_store::error::{Error, Result};
 use dure_store::format::inode::{FLAG_ORPHAN, InodeRecord};
 use dure_store::format::name::{FileKind, check_name};
 use dure_store::format::orphan::INTENT_DELETE;
-use dure_store::op::{Op, OpKind};
+use dure_store::op::Op;
 use dure_store::space::OpClass;
 use zerocopy::little_endian::{U32, U64};
 

@@ -4,10 +4,11 @@
 //! taken. A directory changes its parent under the rename lock, so that the chain of ancestors that
 //! is checked for a loop, and marked, stays as it is.
 
+use dure_store::OpKind;
 use dure_store::error::{Error, Result};
 use dure_store::format::inode::InodeRecord;
 use dure_store::format::name::{FileKind, check_name};
-use dure_store::op::{Op, OpKind};
+use dure_store::op::Op;
 use dure_store::space::OpClass;
 use dure_store::units::Ino;
 use dure_sync::MutexGuard;

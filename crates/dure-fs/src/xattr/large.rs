@@ -9,10 +9,10 @@
 //! **On a crash** the attributes are old or new:
 //! until the last handle counts, what was written belongs to the carrier, and the mount deletes it.
 
+use dure_store::OpKind;
 use dure_store::error::Result;
 use dure_store::format::inode::InodeRecord;
 use dure_store::format::node::NodeKind;
-use dure_store::op::OpKind;
 use dure_store::space::OpClass;
 use dure_store::units::{Ino, to_usize};
 

@@ -12,11 +12,12 @@ pub(crate) mod chain;
 mod large;
 pub(crate) mod stream;
 
+use dure_store::OpKind;
 use dure_store::error::{Error, Result};
 use dure_store::format::attribute;
 use dure_store::format::inode::InodeRecord;
 use dure_store::format::name::FileKind;
-use dure_store::op::{Op, OpKind};
+use dure_store::op::Op;
 use dure_store::space::OpClass;
 use dure_store::units::{Ino, to_u64, to_usize};
 

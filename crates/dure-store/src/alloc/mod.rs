@@ -8,8 +8,8 @@
 //!
 //! | policy | partition | origin |
 //! |---|---|---|
-//! | [`global`] | one for all cores: one shared cursor | ext4 without affinity, the baseline |
-//! | [`local`] | the core's own | Z-Journal's block-group affinity ("low sharing"), pNOVA |
+//! | `global` | one for all cores: one shared cursor | ext4 without affinity, the baseline |
+//! | `local` | the core's own | Z-Journal's block-group affinity ("low sharing"), pNOVA |
 //!
 //! **Invariants.** Only *where* differs: reservations, limits and what is durable are the same.
 //! Which journal a core uses is not decided here. **On a crash** nothing of this is remembered.

@@ -18,7 +18,7 @@
 //!   over: the same scenario, with the write already under way.
 //! * An entry goes after a checkpoint only when its block was written, or is no page's any more
 //!   because it could not be; so a reader that finds none here finds the data on the device.
-//! * Memory: at most `pages_max` pages, fewer while they do not pay ([`admission`]); whoever finds
+//! * Memory: at most `pages_max` pages, fewer while they do not pay (`admission`); whoever finds
 //!   no room writes the block itself. Cores keep a small stock of room, so that pages that go round
 //!   (logged, overwritten, freed) touch no line of another core.
 //!
@@ -199,7 +199,7 @@ impl LoggedBlocks {
         room
     }
 
-    /// Room as [`LoggedBlocks::room`], and what other cores have in stock counts.
+    /// Room as `LoggedBlocks::room`, and what other cores have in stock counts.
     pub fn room_of_all(&self, core: CoreId, pages: usize) -> Option<Room<'_>> {
         self.room(core, pages).or_else(|| {
             self.collect_stocks();

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use dure_sync::{Arc, CachePadded, CoreId, Mutex, PerCore, SpreadLock, Weak};
 
 use super::{Lock, Node, NodeRef, NodeRole};
+use crate::backlog::Backlog;
 use crate::ranks::{DIRTY_NODES, NODE_SHARD};
-use crate::store::Backlog;
 use crate::units::{Nid, nth_core, to_usize};
 
 /// Shards, at least and at most: who puts a node in has one alone.

@@ -3,7 +3,7 @@
 //! **Problem.** Metadata of many files shares 4 KiB nodes; two cores must meet only where they
 //! really change the same inode, bucket or slots. **Structure.** A [`Node`] is an array of
 //! granules, each with a version and the mark of its last writer, behind what the policy has for a
-//! lock ([`lock`]). The [`cache::NodeCache`] maps a nid to its node in shards; the [`nat::Nat`]
+//! lock (`lock`). The `cache::NodeCache` maps a nid to its node in shards; the [`nat::Nat`]
 //! knows where images lie.
 //!
 //! **Invariants.** A granule's payload, version and last writer change together, under its lock,

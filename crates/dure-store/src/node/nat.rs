@@ -14,7 +14,7 @@ use dure_sync::{Arc, CoreId, Mutex, OnceLock, PerCore};
 use zerocopy::FromBytes;
 use zerocopy::IntoBytes;
 
-use crate::checkpoint::census::Census;
+use crate::census::Census;
 use crate::error::{Error, Result};
 use crate::format::nat::{ENTRIES, NatBlock, NatEntry, place_of};
 use crate::format::node::NodeKind;

@@ -9,13 +9,16 @@ use smallvec::SmallVec;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U64};
 
-use super::{Edit, Move, Op, Patch, SlotRef, diff};
+use super::{Edit, Move, Op, Patch};
+use crate::diff;
 use crate::format::note::{BLOCKS, Blocks, FREE_NODE, Life, NEW_NODE};
 use crate::format::summary::{OWNER_SLOT, SummaryEntry};
 use crate::node::{Granules, HeldNode, Node, NodeRef};
+use crate::options::RecordPolicy;
+use crate::settle::Settler;
 use crate::space::Effect;
-use crate::store::{RecordPolicy, Settler, Store};
-use crate::units::{BlockNo, GranuleId, Mark, Nid, Run};
+use crate::store::Store;
+use crate::units::{BlockNo, GranuleId, Mark, Nid, Run, SlotRef};
 
 /// What happens to one granule.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

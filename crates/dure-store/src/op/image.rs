@@ -21,8 +21,9 @@ use super::{Edit, Op, Patch};
 use crate::format::node::NodeImage;
 use crate::format::note::{FREE_NODE, NEW_NODE};
 use crate::node::{HeldNode, Node, NodeRef};
+use crate::settle::Settler;
 use crate::space::Effect;
-use crate::store::{Settler, Store};
+use crate::store::Store;
 use crate::units::{BLOCK_BYTES, BlockNo, Mark, Nid};
 
 /// A node as the journal holds it until its copy is in a transaction.

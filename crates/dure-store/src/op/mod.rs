@@ -11,14 +11,9 @@
 //! change joins the journal: a checkpoint that takes its cut later sees the node. **On a crash**
 //! the op is there wholly or not at all: its records stand in one transaction.
 
-mod diff;
 mod finish;
 mod image;
-mod kind;
 
-pub use kind::OpKind;
-
-pub(crate) use diff::ranges as changed_ranges;
 use std::cell::OnceCell;
 
 use dure_journal::Handle;
@@ -33,9 +28,10 @@ use crate::format::inode::Time;
 use crate::format::node::{NodeImage, NodeKind};
 use crate::format::note::{DATA, Data};
 use crate::node::{Node, NodeRef};
+use crate::settle::Settler;
 use crate::space::OpClass;
-use crate::store::{LogRoom, Settler, Store};
-use crate::units::{BLOCK_BYTES, BlockNo, Ino, Mark, Nid, Run, to_usize};
+use crate::store::{LogRoom, OpKind, Store};
+use crate::units::{BLOCK_BYTES, BlockNo, Ino, Mark, Run, SlotRef, to_usize};
 
 /// Most bytes of records one operation may log.
 pub const RECORD_BYTES_MAX: usize = 192 * 1024;
@@ -44,17 +40,6 @@ pub const RECORD_BYTES_MAX: usize = 192 * 1024;
 const DATA_NOTE_BYTES: usize = NOTE_HEAD_BYTES + size_of::<Data>() + BLOCK_BYTES;
 /// Log bytes of such a page: data, slot, and two notes about blocks.
 const DATA_PAGE_BYTES: usize = DATA_NOTE_BYTES + 128;
-
-/// The slots some blocks belong to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct SlotRef {
-    /// An inode node or a leaf.
-    pub nid: Nid,
-    /// Granule within it.
-    pub granule: u8,
-    /// Slot within the granule.
-    pub slot: u8,
-}
 
 #[derive(Debug)]
 struct Edit {
@@ -404,6 +389,3 @@ impl Drop for Op<'_> {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

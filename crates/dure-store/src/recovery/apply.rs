@@ -278,7 +278,7 @@ fn apply_image(
         let new = logged.payload(granule);
         let index = u8::try_from(granule).expect("at most 8");
         let mut slots: Vec<(usize, usize)> = Vec::new();
-        crate::op::changed_ranges(image.payload(granule), new, |range| {
+        crate::diff::ranges(image.payload(granule), new, |range| {
             slots.push((range.start, range.len()));
         });
         image.payload_mut(granule).copy_from_slice(new);

@@ -19,7 +19,7 @@ use super::notes::{bad_record, parse_blocks, parse_data, parse_life};
 use crate::error::Result;
 use crate::format::node::NodeImage;
 use crate::format::note::{BLOCKS, DATA};
-use crate::op::SlotRef;
+use crate::units::SlotRef;
 use crate::units::{BLOCK_BYTES, BlockNo, Nid, Run, to_u64};
 
 #[expect(

@@ -10,8 +10,8 @@ use super::slots::Slots;
 use crate::error::{Error, Result};
 use crate::format::nat::NatEntry;
 use crate::format::summary::{OWNER_NONE, OWNER_SLOT, SummaryEntry};
-use crate::op::SlotRef;
 use crate::space::Space;
+use crate::units::SlotRef;
 use crate::units::{BlockNo, Nid, Run};
 use zerocopy::little_endian::U64;
 

@@ -28,9 +28,10 @@ use crate::error::{Error, Result};
 use crate::format::nat::NatEntry;
 use crate::format::node::NodeImage;
 use crate::format::volume::VolumeHeader;
+use crate::headers;
 use crate::layout::Layout;
 use crate::node::nat::Nat;
-use crate::store::{self, Recover};
+use crate::options::Recover;
 use crate::units::{BLOCK_BYTES, BlockNo, Nid};
 use replay::Replayed;
 
@@ -99,9 +100,9 @@ pub fn read_logs(
     recover: Recover,
     threads: usize,
 ) -> Result<Scan> {
-    let log = store::log_layout(layout, header, rules);
+    let log = headers::log_layout(layout, header, rules);
     let mut logs = scan(queue, &log, header.epoch.get(), threads)?;
-    store::check_numbers(&logs, layout)?;
+    headers::check_numbers(&logs, layout)?;
     match recover {
         Recover::Whole => refuse_holes(&logs)?,
         Recover::Tolerate => logs.tolerate_holes(),

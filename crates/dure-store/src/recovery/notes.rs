@@ -5,7 +5,7 @@ use zerocopy::FromBytes;
 use crate::error::{Error, Result};
 use crate::format::node::NodeKind;
 use crate::format::note::{Blocks, Data, FREE_NODE, Life, NEW_NODE};
-use crate::op::SlotRef;
+use crate::units::SlotRef;
 use crate::units::{BLOCK_BYTES, BlockNo, Ino, Nid, Run};
 
 /// Begin or end of a node's life.

@@ -11,7 +11,7 @@ use super::notes::bad_record;
 use super::slots::{Slots, put_slot, slot_of};
 use crate::error::Result;
 use crate::format::slot::Slot;
-use crate::op::SlotRef;
+use crate::units::SlotRef;
 use crate::units::{BLOCK_BYTES, BlockNo, Nid, Run};
 
 /// The state after replay.

@@ -15,8 +15,8 @@ use crate::error::Result;
 use crate::format::inode::InodeRecord;
 use crate::format::node::{NodeImage, NodeKind};
 use crate::format::slot::{SLOT_BYTES, Slot};
-use crate::op::SlotRef;
 use crate::units::Nid;
+use crate::units::SlotRef;
 
 /// Looks slots up.
 #[derive(Debug)]

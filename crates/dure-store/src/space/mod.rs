@@ -2,21 +2,21 @@
 //!
 //! **Problem.** Every write allocates, and a global free list or count would be written by every
 //! core; and a block may be reused only when the operation that freed it can no longer be undone by
-//! a crash. **Structure.** The main area is divided into segments ([`segment`]), the segments among
-//! partitions, one per journal ([`partition`]); a core allocates in the open segment of its own.
-//! Promises of blocks (*reservations*) are counted apart from the blocks ([`reserve`]). What must
-//! survive are the segment information table ([`sit`]) and the owners of blocks ([`summary`]); the
-//! checkpoint collects what changed of them. [`pick`] finds segments to allocate in and to clean.
+//! a crash. **Structure.** The main area is divided into segments (`segment`), the segments among
+//! partitions, one per journal (`partition`); a core allocates in the open segment of its own.
+//! Promises of blocks (*reservations*) are counted apart from the blocks (`reserve`). What must
+//! survive are the segment information table (`sit`) and the owners of blocks ([`summary`]); the
+//! checkpoint collects what changed of them. `pick` finds segments to allocate in and to clean.
 //!
-//! **The life of a block.** Reserved ([`Space::reserve`]); allocated ([`Space::alloc_data`],
-//! [`Space::alloc_node`]), which uses the reservation up; live, when the handle that placed it is
-//! valid ([`Space::settle`]) or the NAT names it ([`Space::image_moved`]); free again, and
+//! **The life of a block.** Reserved ([`Space::reserve`]); allocated (`Space::alloc_data`,
+//! `Space::alloc_node`), which uses the reservation up; live, when the handle that placed it is
+//! valid (`Space::settle`) or the NAT names it (`Space::image_moved`); free again, and
 //! available, when the handle that freed it is valid, or the checkpoint that moved the image is
-//! complete ([`Space::images_released`]).
+//! complete (`Space::images_released`).
 //!
 //! **Invariants.** Available blocks + reservations held = blocks not allocated. Live blocks are
 //! allocated. **Crash.** Only live blocks survive; the SIT on the medium may lag behind, recovery
-//! mends it from the logs and the NAT ([`mend`]).
+//! mends it from the logs and the NAT (`mend`).
 
 mod bitmap;
 mod mend;

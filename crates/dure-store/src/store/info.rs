@@ -4,9 +4,9 @@ use dure_block::{Device, Queue, QueueConfig};
 use dure_journal::recovery::scan;
 use dure_sync::Arc;
 
-use super::headers::{log_layout, read_header, read_layout};
 use crate::error::Result;
 use crate::format::volume::STATE_CLEAN;
+use crate::headers::{log_layout, read_header, read_layout};
 use crate::layout::Layout;
 use crate::packs::Packs;
 use crate::space::Space;

@@ -10,11 +10,12 @@ use dure_journal::JournalId;
 use dure_journal::recovery::{LoggedTransaction, Record, Scan, ScannedRing, scan};
 use dure_sync::Arc;
 
-use super::headers::{log_layout, read_header, read_layout};
-use super::{Mount, StoreOptions};
+use super::Mount;
 use crate::error::Result;
 use crate::format::note::DATA;
 use crate::format::volume::STATE_CLEAN;
+use crate::headers::{log_layout, read_header, read_layout};
+use crate::options::StoreOptions;
 use crate::units::{BlockNo, to_u64};
 
 /// Transactions in a log.

@@ -8,7 +8,6 @@ use dure_sync::{Arc, CoreId};
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::StoreRules;
 use crate::checkpoint::{CheckpointState, Target, Writer};
 use crate::error::{Error, Result};
 use crate::format::inode::{InodeRecord, Time};
@@ -18,6 +17,7 @@ use crate::format::volume::{STATE_CLEAN, VolumeHeader};
 use crate::layout::{FormatOptions, Layout, Owner};
 use crate::node::nat::Nat;
 use crate::packs::Packs;
+use crate::rules::StoreRules;
 use crate::space::{OpClass, Space};
 use crate::units::{BlockNo, Ino, Nid, to_u64, to_usize};
 

@@ -2,8 +2,8 @@
 //!
 //! **Structure.** [`Store`] owns the journal, the NAT, the node cache, the space map and the data
 //! that is in a log only; `mkfs` and `mount` are its beginning, `service` has the small services
-//! that everybody asks it for, `room` the ways to find blocks. Operations ([`crate::op`]) and
-//! checkpoints ([`crate::checkpoint`]) are further methods of it. It knows no inode in memory, no
+//! that everybody asks it for, `room` the ways to find blocks, `checkpoint` and `grow` what lets
+//! logs go on. Operations ([`crate::op`]) stand on it. It knows no inode in memory, no
 //! path and no page: what it needs of those who do, it asks through [`Above`].
 //!
 //! **Invariants.** After the first failed write of a log, header, NAT, SIT or image, and after a
@@ -11,87 +11,47 @@
 //! the reason, reads go on from memory and medium. **On a crash** see `recovery`.
 
 mod above;
-mod backlog;
-mod headers;
+mod checkpoint;
+mod grow;
 mod info;
 mod journals;
+mod kind;
 mod mkfs;
 mod mount;
-mod options;
 mod recovered;
+mod replace;
 mod room;
-mod rules;
 mod service;
 #[cfg(test)]
 pub(crate) mod tests;
 
 pub use above::Above;
-pub use backlog::Backlog;
-pub use headers::{check_numbers, impossible_count, log_layout, read_header, read_layout};
+pub use grow::IMAGES_MIN;
 pub use info::VolumeInfo;
 pub use journals::{JournalInfo, JournalsInfo, LoggedCounts, RecoveryPlan};
+pub use kind::OpKind;
 pub use mkfs::{RING_SEGMENTS, make_volume};
 pub use mount::Mount;
-pub use options::{RecordPolicy, Recover};
-pub use options::{StoreOptions, StoreShares};
 pub use recovered::RecoveryStatistics;
-pub use rules::StoreRules;
 pub(crate) use service::LogRoom;
 
 use std::fmt;
 
 use dure_block::Queue;
-use dure_journal::{Journal, Settle};
-use dure_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use dure_sync::{Arc, CoreId, Counter, Mutex, OnceLock};
+use dure_journal::Journal;
+use dure_sync::atomic::AtomicBool;
+use dure_sync::{Arc, Counter, Mutex, OnceLock};
 
-use crate::alloc::AllocPolicy;
+use crate::backlog::Backlog;
 use crate::checkpoint::CheckpointState;
 use crate::layout::Layout;
 use crate::logged::LoggedBlocks;
 use crate::node::cache::NodeCache;
 use crate::node::nat::Nat;
+use crate::options::StoreOptions;
 use crate::ranks::CHECKPOINT;
-use crate::space::{Effect, Space};
-
-/// Turns the effects of valid handles into free blocks and nids.
-#[derive(Debug)]
-pub struct Settler {
-    space: Arc<Space>,
-    nat: Arc<Nat>,
-    logged: Arc<LoggedBlocks>,
-    cores: usize,
-    alloc: AllocPolicy,
-    /// As in the rules of the mount options.
-    core: Option<Arc<AtomicUsize>>,
-}
-
-impl Settle for Settler {
-    type Effect = Effect;
-
-    fn settle(&self, effects: Vec<Effect>) {
-        let core = self
-            .alloc
-            .partition(partition_of(self.cores, self.core.as_deref()));
-        for effect in &effects {
-            if let Effect::NidFree { nid, version } = *effect {
-                self.nat.give(core, nid, version);
-            }
-        }
-        // Before the space map: a block can be allocated again as soon as that has it.
-        self.space.settle(self.logged.pass(core, effects));
-    }
-}
-
-/// The partition (and journal) of the core this runs on, or of the one a test pretends to run on.
-fn partition_of(journals: usize, pretended: Option<&AtomicUsize>) -> CoreId {
-    let core = match pretended {
-        None => dure_sync::current_core().index(),
-        // Relaxed: any core is right.
-        Some(core) => core.load(Ordering::Relaxed),
-    };
-    CoreId::new(u16::try_from(core % journals).expect("at most 1000 journals"))
-}
+use crate::settle::Settler;
+use crate::space::Space;
 
 /// What is counted about a store since it was mounted.
 #[derive(Debug, Default)]

@@ -7,22 +7,25 @@ use dure_sync::atomic::{AtomicBool, Ordering};
 use dure_sync::{Arc, CoreId, Mutex, OnceLock};
 use zerocopy::little_endian::{U32, U64};
 
-use super::headers::{read_header, read_layout};
 use super::recovered::{RecoveryStatistics, Stopwatch};
-use super::{Backlog, RecordPolicy, Settler, Store, StoreCounters, StoreOptions, StoreShares};
-use crate::checkpoint::census::{self, Census};
+use super::{Store, StoreCounters};
+use crate::backlog::Backlog;
+use crate::census::{self, Census};
 use crate::checkpoint::{CheckpointState, Target, Writer};
 use crate::error::{Error, Result};
 use crate::format::volume::{STATE_CLEAN, STATE_DIRTY, VolumeHeader};
 use crate::frames::{Frame, FramePool};
+use crate::headers::{read_header, read_layout};
 use crate::layout::Layout;
 use crate::logged::LoggedBlocks;
 use crate::node::cache::NodeCache;
 use crate::node::nat::Nat;
 use crate::node::{Node, NodeRef};
+use crate::options::{RecordPolicy, StoreOptions, StoreShares};
 use crate::packs::Packs;
 use crate::recovery::replay::Replayed;
 use crate::recovery::{self, Medium};
+use crate::settle::Settler;
 use crate::space::{OpClass, Space};
 use crate::units::{BLOCK_BYTES, BlockNo, Nid, Run, to_usize};
 

@@ -89,10 +89,32 @@ impl Store {
         Ok(self.shrink_rings()? && reserve())
     }
 
-    /// Blocks for data, where the policies want them; see [`crate::space::Space::alloc_data`].
+    /// Blocks for data, where the policies want them; see `crate::space::Space::alloc_data`.
     pub fn place_data(&self, core: CoreId, temperature: Temperature, want: u32) -> Option<Run> {
         let partition = self.options.alloc.partition(core);
         let temperature = self.options.active_logs.place(temperature);
         self.space.alloc_data(partition, temperature, want)
+    }
+
+    /// Makes room when too much waits for a checkpoint. The caller holds no inode lock.
+    ///
+    /// # Errors
+    /// As [`Store::checkpoint`].
+    #[inline]
+    pub(crate) fn make_memory_room(&self, core: CoreId) -> Result<()> {
+        if self.nodes.is_crowded(core) || self.owners.is_full(core) {
+            self.checkpoint_for_memory(core)?;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn checkpoint_for_memory(&self, core: CoreId) -> Result<()> {
+        let mut state = self.checkpoint.lock();
+        // Of many that find it crowded one makes room.
+        if self.nodes.is_crowded(core) || self.owners.is_full(core) {
+            self.checkpoint_locked(&mut state)?;
+        }
+        Ok(())
     }
 }

@@ -3,12 +3,13 @@
 use dure_journal::{BeginError, CommitError, Handle, Journal, StopCause, StopReason};
 use dure_sync::CoreId;
 
-use super::{RecordPolicy, Settler, Store, partition_of};
+use super::{OpKind, Store};
 use crate::error::{Error, Result};
 use crate::format::inode::Time;
 use crate::format::node::NodeImage;
 use crate::node::{Node, NodeRef, NodeRole};
-use crate::op::OpKind;
+use crate::options::RecordPolicy;
+use crate::settle::{Settler, partition_of};
 use crate::units::{BLOCK_BYTES, Ino, Mark, Nid};
 use dure_block::Lba;
 

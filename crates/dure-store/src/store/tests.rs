@@ -3,8 +3,9 @@
 use dure_block::Device;
 use dure_sync::Arc;
 
-use super::{Mount, Store, StoreOptions, StoreShares};
+use super::{Mount, Store};
 use crate::frames::FramePool;
+use crate::options::{StoreOptions, StoreShares};
 use crate::units::to_usize;
 
 /// Mounts the volume on `device`. Dropping the store is a crash.

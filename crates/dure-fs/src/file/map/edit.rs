@@ -5,8 +5,8 @@ use dure_store::format::inode::InodeRecord;
 use dure_store::format::node::NodeKind;
 use dure_store::format::slot::{DIRECT_SLOTS, Slot};
 use dure_store::node::{Node, NodeRef};
-use dure_store::op::{Op, SlotRef};
-use dure_store::units::{BlockNo, Nid};
+use dure_store::op::Op;
+use dure_store::units::{BlockNo, Nid, SlotRef};
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, IntoBytes};
 

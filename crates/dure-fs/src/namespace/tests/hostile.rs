@@ -1,11 +1,11 @@
 //! Volumes on which structures contradict each other: calls say so; they neither panic nor go on
 //! for ever.
 
+use dure_store::OpKind;
 use dure_store::format::bucket::BucketHeader;
 use dure_store::format::inode::InodeRecord;
 use dure_store::format::node::NodeKind;
 use dure_store::node::NodeRef;
-use dure_store::op::OpKind;
 use dure_store::space::OpClass;
 use dure_store::units::Nid;
 use zerocopy::little_endian::{U16, U32, U64};

@@ -8,9 +8,9 @@ use dure_block::crash::{CrashImages, Selection, Tear};
 use dure_block::ram::RamDevice;
 use dure_block::record::{Effect as Recorded, RecordDevice};
 use dure_block::{Device, share};
+use dure_store::OpKind;
 use dure_store::format::node::NodeKind;
 use dure_store::layout::FormatOptions;
-use dure_store::op::OpKind;
 use dure_store::space::OpClass;
 use dure_store::units::{Ino, Mark, Nid, Run, journal_id};
 use dure_sync::{Arc, clock, thread};
@@ -373,7 +373,7 @@ fn a_slot_that_names_a_free_block_stops_the_volume_when_it_is_freed() {
     let mut op = fs.0.op(OpKind::Write, OpClass::Delete, 1).unwrap();
     let node = fs.0.node(nid, NodeKind::Blob.of_none()).unwrap();
     op.edit(&node, 0)[0] = b'O';
-    let owner = dure_store::op::SlotRef {
+    let owner = dure_store::units::SlotRef {
         nid,
         granule: 0,
         slot: 0,

@@ -7,15 +7,16 @@ use dure_sync::{Arc, CoreId, thread};
 
 use super::*;
 use crate::format::node::NodeKind;
+use crate::headers::{log_layout, read_header, read_layout};
 use crate::layout::FormatOptions;
 use crate::node::nat::Nat;
-use crate::op::OpKind;
 use crate::packs::Packs;
 use crate::recovery::Medium;
 use crate::recovery::replay::replay;
 use crate::space::OpClass;
+use crate::store::OpKind;
 use crate::store::tests::mounted;
-use crate::store::{Store, log_layout, make_volume, read_header, read_layout};
+use crate::store::{Store, make_volume};
 
 const NODES: usize = 30;
 const CHANGES: u64 = 400;

@@ -1,10 +1,8 @@
 //! Tests of the byte ranges an operation logs.
 
-use super::diff;
-
 fn ranges(old: &[u8], new: &[u8]) -> Vec<std::ops::Range<usize>> {
     let mut found = Vec::new();
-    diff::ranges(old, new, |range| found.push(range));
+    super::ranges(old, new, |range| found.push(range));
     found
 }
 

@@ -2,9 +2,9 @@
 
 use dure_journal::{Order, Rules};
 
-use super::StoreRules;
 use crate::alloc::{ActiveLogs, AllocPolicy};
 use crate::node::NodeLock;
+use crate::rules::StoreRules;
 
 /// What the log holds of a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

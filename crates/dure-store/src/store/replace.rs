@@ -2,9 +2,9 @@
 
 use dure_sync::CoreId;
 
+use super::Store;
 use crate::error::{Error, Result};
 use crate::logged::Unplaced;
-use crate::store::Store;
 use crate::units::BlockNo;
 
 impl Store {

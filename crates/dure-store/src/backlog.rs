@@ -1,10 +1,8 @@
-//! What waits in memory for a checkpoint, counted per core, and the checkpoint that ends it.
+//! What waits in memory for a checkpoint, counted per core.
 
 use dure_sync::atomic::{AtomicUsize, Ordering};
 use dure_sync::{CoreId, PerCore};
 
-use super::Store;
-use crate::error::Result;
 use crate::units::nth_core;
 
 /// A core's part of a backlog.
@@ -83,30 +81,6 @@ impl Backlog {
         let step = (self.most - sum) / (2 * self.parts.len());
         part.look_at.store(own + step, Ordering::Relaxed);
         false
-    }
-}
-
-impl Store {
-    /// Makes room when too much waits for a checkpoint. The caller holds no inode lock.
-    ///
-    /// # Errors
-    /// As [`Store::checkpoint`].
-    #[inline]
-    pub(crate) fn make_memory_room(&self, core: CoreId) -> Result<()> {
-        if self.nodes.is_crowded(core) || self.owners.is_full(core) {
-            self.checkpoint_for_memory(core)?;
-        }
-        Ok(())
-    }
-
-    #[cold]
-    fn checkpoint_for_memory(&self, core: CoreId) -> Result<()> {
-        let mut state = self.checkpoint.lock();
-        // Of many that find it crowded one makes room.
-        if self.nodes.is_crowded(core) || self.owners.is_full(core) {
-            self.checkpoint_locked(&mut state)?;
-        }
-        Ok(())
     }
 }
 

@@ -8,8 +8,10 @@
 //! **On a crash** between NAT and header, both slots of each announced pair tell the difference
 //! (`recovery::mend`); what the logs add is counted when recovery writes its images.
 
+use zerocopy::FromBytes;
 use zerocopy::little_endian::U64;
 
+use crate::format::inode::InodeRecord;
 use crate::format::nat::NatEntry;
 use crate::format::node::{NodeImage, NodeKind};
 use crate::format::volume::VolumeHeader;
@@ -36,7 +38,7 @@ impl Census {
 
     /// What the image of `nid` will count once the NAT names it.
     pub fn of_image(nid: Nid, image: &NodeImage) -> Census {
-        Census::of_node(nid, image.kind.code(), super::free_inodes(nid, image))
+        Census::of_node(nid, image.kind.code(), free_inodes(nid, image))
     }
 
     fn of_node(nid: Nid, kind: u8, free_inodes: u8) -> Census {
@@ -72,4 +74,18 @@ pub(crate) fn is_counted(header: &VolumeHeader, layout: &Layout) -> bool {
     nodes > u64::from(layout.journals)
         && nodes <= layout.nids()
         && (1..nodes.saturating_mul(Ino::PER_NODE)).contains(&inodes)
+}
+
+/// Inodes of the node that are not in use.
+pub(crate) fn free_inodes(nid: Nid, image: &NodeImage) -> u8 {
+    if image.kind != NodeKind::Inode {
+        return 0;
+    }
+    let free = |&index: &u8| {
+        let payload = image.payload(usize::from(index));
+        let (record, _) = InodeRecord::read_from_prefix(payload).expect("496 bytes");
+        record.is_free() && Ino::new(nid, index).0 != 0
+    };
+    let count = (0..8).filter(free).count();
+    u8::try_from(count).expect("at most 8")
 }

@@ -14,9 +14,10 @@ use dure_block::Lba;
 use dure_journal::{JournalId, Stall};
 use dure_sync::clock;
 
+use super::{RING_SEGMENTS, Store};
 use crate::error::{Error, Result};
 use crate::format::sit::SegmentUse;
-use crate::store::{RING_SEGMENTS, RecordPolicy, Store};
+use crate::options::RecordPolicy;
 use crate::units::{BlockNo, journal_id, to_usize};
 
 /// Logs take at most one segment in this many.
@@ -106,7 +107,7 @@ impl Store {
         Ok(())
     }
 
-    /// Blocks of log rings beyond the least: [`Store::shrink_rings`] gives them back.
+    /// Blocks of log rings beyond the least: `Store::shrink_rings` gives them back.
     pub fn spare_log_blocks(&self) -> u64 {
         let least = self.layout.journals * self.ring_segments_min();
         let spare = self.space.log_segments().saturating_sub(least);

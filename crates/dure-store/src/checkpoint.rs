@@ -1,31 +1,17 @@
-//! The fuzzy checkpoint: puts dirty nodes on the medium and lets log tails pass. It stops nobody.
-//!
-//! **Order** (each step with the crash it guards against):
-//! 1. cut, copies, commit of everything copied: a NAT entry must never name an image that holds
-//!    bytes of a handle that is lost (model case A4).
-//! 2. images to free blocks; NAT, SIT, summaries and packs to slots that do not count. In any
-//!    order: until the header is written, none of it counts, and the logs still have it all.
-//! 3. flush, then the volume header, which names the packs and so everything: it must never name
-//!    what is not there (A5, A6, A9).
-//! 4. flush, then the journal headers: a tail must never pass what no durable table covers (A7).
-//! 5. flush: log space and old images are used again only now (A8).
-
-pub mod census;
-mod grow;
-mod replace;
-
-pub use grow::IMAGES_MIN;
+//! What a checkpoint writes: images, NAT, SIT, summaries, packs, and the volume header that makes
+//! them count. Checkpoints of a mount, recovery and mkfs write in the same way; which step must
+//! come before which says the checkpoint of a mount (`store/checkpoint.rs`).
 
 use dure_block::{Lba, WriteFlags};
-use dure_journal::{CommitError, Journal, TraceEvent};
+use dure_journal::{Journal, TraceEvent};
 use dure_sync::CoreId;
-use zerocopy::IntoBytes;
+use zerocopy::little_endian::U64;
+use zerocopy::{FromBytes, IntoBytes};
 
-use crate::checkpoint::census::Census;
+use crate::census::{Census, free_inodes};
 use crate::error::{Error, Result};
-use crate::format::inode::InodeRecord;
 use crate::format::nat::{NatEntry, place_of};
-use crate::format::node::{NodeImage, NodeKind};
+use crate::format::node::NodeImage;
 use crate::format::pair_kind;
 use crate::format::summary::{OWNER_NODE, SummaryEntry};
 use crate::format::volume::VolumeHeader;
@@ -34,11 +20,10 @@ use crate::node::NodeRef;
 use crate::node::nat::Nat;
 use crate::packs::PairIndex;
 use crate::pair;
+use crate::rules::StoreRules;
+use crate::settle::Settler;
 use crate::space::Space;
-use crate::store::{Settler, Store, StoreRules};
-use crate::units::{BLOCK_BYTES, BlockNo, Ino, Nid, to_u64};
-use zerocopy::FromBytes;
-use zerocopy::little_endian::U64;
+use crate::units::{BLOCK_BYTES, BlockNo, Nid, to_u64};
 
 /// Images written by one device write at most.
 const IMAGES_PER_WRITE: usize = 256;
@@ -133,7 +118,7 @@ impl Writer<'_> {
     }
 
     /// Tells the trace that this step is done.
-    fn trace(&self, step: &'static str) {
+    pub(crate) fn trace(&self, step: &'static str) {
         let checkpoint = self.checkpoint;
         if let Some(journal) = self.journal {
             let event = || TraceEvent::Checkpoint { checkpoint, step };
@@ -245,20 +230,6 @@ impl Writer<'_> {
     }
 }
 
-/// Inodes of the node that are not in use.
-fn free_inodes(nid: Nid, image: &NodeImage) -> u8 {
-    if image.kind != NodeKind::Inode {
-        return 0;
-    }
-    let free = |&index: &u8| {
-        let payload = image.payload(usize::from(index));
-        let (record, _) = InodeRecord::read_from_prefix(payload).expect("496 bytes");
-        record.is_free() && Ino::new(nid, index).0 != 0
-    };
-    let count = (0..8).filter(free).count();
-    u8::try_from(count).expect("at most 8")
-}
-
 impl CheckpointState {
     /// The header as it is on the medium.
     pub fn new(header: VolumeHeader, generation: u64) -> CheckpointState {
@@ -275,7 +246,7 @@ impl CheckpointState {
     ///
     /// # Errors
     /// `TakenOver`, or a failed read.
-    fn check_own(&self, queue: &dure_block::Queue, layout: &Layout) -> Result<()> {
+    pub(crate) fn check_own(&self, queue: &dure_block::Queue, layout: &Layout) -> Result<()> {
         let (first, seed) = (layout.volume_header, layout.crc_seed);
         let newest = pair::read_newest(queue, first, pair_kind::VOLUME, seed)?;
         let own = newest.is_some_and(|newest| {
@@ -306,128 +277,8 @@ impl CheckpointState {
     }
 }
 
-impl Store {
-    /// One checkpoint; waits for one that runs. It takes no write-back lock, so the caller may hold
-    /// one; and an inode lock to replace a logged page's block, so the caller holds none.
-    ///
-    /// # Errors
-    /// `Stopped`, or the first failure (after which the volume is stopped).
-    pub fn checkpoint(&self) -> Result<()> {
-        self.check_writable()?;
-        let mut state = self.checkpoint.lock();
-        self.checkpoint_locked(&mut state)
-    }
-
-    pub(crate) fn checkpoint_locked(&self, state: &mut CheckpointState) -> Result<()> {
-        let own = state.check_own(&self.queue, &self.layout);
-        own.inspect_err(|error| self.stop(error))?;
-        let journal = self.journal();
-        // Every granule changed by a handle up to this cut is on a dirty list by now, or was copied
-        // by an earlier checkpoint: nodes go on the list before their handle joins.
-        let cut = journal.cut();
-        let checkpoint = state.header.checkpoint.get() + 1;
-        let begun = |step| TraceEvent::Checkpoint { checkpoint, step };
-        journal.trace().record(None, || begun("cut"));
-        let nodes = self.nodes.take_dirty();
-        let targets = targets_of(&nodes);
-        journal.trace().record(None, || begun("copied"));
-        let result = self.checkpoint_write(state, &cut, &targets);
-        match &result {
-            Ok(()) => {
-                self.counters.checkpoints.add(1);
-                self.owners.end_all();
-                let image = |(_, target): &&(Nid, Target)| matches!(target, Target::Image(_));
-                let images = targets.iter().filter(image).count();
-                self.counters
-                    .images
-                    .add(i64::try_from(images).unwrap_or(i64::MAX));
-                // Each node on a dirty list held a block for its image. Those whose life has ended
-                // got none.
-                let spare = u32::try_from(nodes.len() - images).expect("nodes in memory");
-                self.space.unreserve(self.alloc_partition(), spare);
-                // The NAT has the end of their lives; of those freed behind the copy, which are
-                // dirty again, it does not.
-                let gone = |node: &&NodeRef| node.freed_and_joined().is_some() && !node.is_dirty();
-                for node in nodes.iter().filter(gone) {
-                    self.nodes.remove_freed(node);
-                }
-            }
-            Err(error) => {
-                // Memory stays the only place of these changes: keep the nodes from eviction.
-                let core = self.partition();
-                for node in nodes {
-                    self.nodes.make_dirty(core, &node);
-                }
-                self.stop(error);
-            }
-        }
-        result
-    }
-
-    /// Makes everything that has joined so far valid; at most twice in a checkpoint.
-    ///
-    /// # Errors
-    /// As [`Store::commit`].
-    pub(crate) fn commit_for_checkpoint(&self) -> Result<()> {
-        let journal = self.journal();
-        let committed = journal.commit_cut(&journal.cut());
-        committed.map_err(|error| match error {
-            CommitError::LogFull(_) => Error::NoSpace {
-                what: "the log, which keeps room for this",
-            },
-            error => self.stopped_by_journal(&error),
-        })?;
-        self.space.check()
-    }
-
-    fn checkpoint_write(
-        &self,
-        state: &mut CheckpointState,
-        cut: &dure_journal::Cut,
-        targets: &[(Nid, Target)],
-    ) -> Result<()> {
-        let journal = self.journal();
-        // The copies may hold changes younger than the cut: those too must be valid before a NAT
-        // entry names the image (model case A4).
-        self.commit_for_checkpoint()?;
-        // Data that is in a log only goes to its place before the first flush. Crash scenario
-        // otherwise: the tail passes the handle that carries it, and a slot names a block that was
-        // never written. After the cut was taken: what its handles logged is in the table.
-        if self.options.store_rules.data_before_tail {
-            let core = self.partition();
-            let placed = self.logged.write_all(core, &self.queue, &self.space);
-            state.replaced = match placed {
-                Ok(()) => false,
-                Err(unplaced) => self.replace_logged(core, unplaced)?,
-            };
-        }
-        let checkpoint = state.header.checkpoint.get() + 1;
-        let writer = Writer {
-            queue: &self.queue,
-            layout: &self.layout,
-            nat: &self.nat,
-            space: &self.space,
-            checkpoint,
-            rules: &self.options.store_rules,
-            journal: Some(journal),
-        };
-        writer.trace("committed");
-        writer.write(self.alloc_partition(), state, targets)?;
-        state.write(&self.queue, &self.layout)?;
-        // Crash scenario without this flush: a tail has moved, the header that would make the
-        // tables count is lost, and what lies between is in neither.
-        if self.options.store_rules.header_before_tails {
-            self.queue.flush()?;
-        }
-        journal.checkpoint_done(cut, checkpoint)?;
-        writer.trace("headers");
-        self.space.images_released();
-        Ok(())
-    }
-}
-
 /// Copies of the nodes, one per nid, ascending: the youngest life wins.
-fn targets_of(nodes: &[NodeRef]) -> Vec<(Nid, Target)> {
+pub(crate) fn targets_of(nodes: &[NodeRef]) -> Vec<(Nid, Target)> {
     let copies = nodes.iter().map(|node| {
         let image = node.copy();
         // Asked after the copy: a node freed meanwhile must not get an image of its end.

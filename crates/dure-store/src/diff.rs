@@ -47,3 +47,6 @@ pub(crate) fn ranges(old: &[u8], new: &[u8], mut changed: impl FnMut(Range<usize
         changed(range);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,49 @@
+//! What happens when handles become valid.
+
+use dure_journal::Settle;
+use dure_sync::atomic::{AtomicUsize, Ordering};
+use dure_sync::{Arc, CoreId};
+
+use crate::alloc::AllocPolicy;
+use crate::logged::LoggedBlocks;
+use crate::node::nat::Nat;
+use crate::space::{Effect, Space};
+
+/// Turns the effects of valid handles into free blocks and nids.
+#[derive(Debug)]
+pub struct Settler {
+    pub(crate) space: Arc<Space>,
+    pub(crate) nat: Arc<Nat>,
+    pub(crate) logged: Arc<LoggedBlocks>,
+    pub(crate) cores: usize,
+    pub(crate) alloc: AllocPolicy,
+    /// As in the rules of the mount options.
+    pub(crate) core: Option<Arc<AtomicUsize>>,
+}
+
+impl Settle for Settler {
+    type Effect = Effect;
+
+    fn settle(&self, effects: Vec<Effect>) {
+        let core = self
+            .alloc
+            .partition(partition_of(self.cores, self.core.as_deref()));
+        for effect in &effects {
+            if let Effect::NidFree { nid, version } = *effect {
+                self.nat.give(core, nid, version);
+            }
+        }
+        // Before the space map: a block can be allocated again as soon as that has it.
+        self.space.settle(self.logged.pass(core, effects));
+    }
+}
+
+/// The partition (and journal) of the core this runs on, or of the one a test pretends to run on.
+pub(crate) fn partition_of(journals: usize, pretended: Option<&AtomicUsize>) -> CoreId {
+    let core = match pretended {
+        None => dure_sync::current_core().index(),
+        // Relaxed: any core is right.
+        Some(core) => core.load(Ordering::Relaxed),
+    };
+    CoreId::new(u16::try_from(core % journals).expect("at most 1000 journals"))
+}

@@ -1,0 +1,160 @@
+//! Which module of the store may name which.
+//!
+//! **Problem.** Within a crate nothing keeps modules from naming each other in a circle, and then
+//! none of them can be read, tested or moved alone. **Structure.** The modules as rows, compared
+//! with the paths that the sources begin with `crate::`; tests may name anything. Each check has a
+//! canary. **Invariants.** A module that is in no row fails, and so does a name that is not a
+//! module. **Crash.** Nothing.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// Modules of dure-store: each may name those of earlier rows, and itself.
+const STORE: &[&[&str]] = &[
+    &["diff", "error", "ranks", "rules", "units"],
+    &["alloc", "backlog", "format", "frames", "sparse"],
+    &["layout", "pair"],
+    &["census", "headers", "packs"],
+    &["space"],
+    &["logged", "node"],
+    &["options", "settle"],
+    &["checkpoint", "recovery"],
+    &["store"],
+    &["op"],
+];
+
+/// The modules that a source names by `crate::`; comments and what follows the start of its tests
+/// aside.
+fn named(source: &str) -> BTreeSet<String> {
+    let code = source.split("#[cfg(test)]\nmod tests {").next().unwrap();
+    let code = code.split("#[cfg(all(test, ").next().unwrap();
+    let lines = code.lines().map(|line| line.split("//").next().unwrap());
+    let code = lines.collect::<Vec<_>>().join("\n");
+    let mut found = BTreeSet::new();
+    for (at, _) in code.match_indices("crate::") {
+        // Not the end of a longer word.
+        let before = code[..at].chars().next_back();
+        if before.is_some_and(|c| c.is_alphanumeric() || c == '_') {
+            continue;
+        }
+        let rest = &code[at + "crate::".len()..];
+        match rest.strip_prefix('{') {
+            Some(group) => found.extend(group_heads(group)),
+            None => found.extend(head(rest)),
+        }
+    }
+    found
+}
+
+/// The identifier that a text begins with.
+fn head(text: &str) -> Option<String> {
+    let text = text.trim_start();
+    let end = text.find(|c: char| !c.is_alphanumeric() && c != '_');
+    let word = &text[..end.unwrap_or(text.len())];
+    (!word.is_empty()).then(|| word.to_owned())
+}
+
+/// The first identifiers of the paths of a group, up to its closing brace.
+fn group_heads(group: &str) -> Vec<String> {
+    let mut depth = 0_usize;
+    let mut start = 0;
+    let mut heads = Vec::new();
+    for (at, c) in group.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' | ',' if depth == 0 => {
+                heads.extend(head(&group[start..at]));
+                start = at + 1;
+                if c == '}' {
+                    break;
+                }
+            }
+            '}' => depth -= 1,
+            _ => {}
+        }
+    }
+    heads
+}
+
+fn row(rows: &[&[&str]], module: &str) -> Option<usize> {
+    rows.iter().position(|row| row.contains(&module))
+}
+
+/// What is wrong with a source of `module`.
+fn errors(rows: &[&[&str]], module: &str, source: &str) -> Vec<String> {
+    let Some(own) = row(rows, module) else {
+        return vec![format!("{module} is in no row")];
+    };
+    let allowed =
+        |name: &str| name == module || row(rows, name).is_some_and(|position| position < own);
+    named(source)
+        .into_iter()
+        .filter(|name| !allowed(name))
+        .map(|name| format!("{module} must not name {name}"))
+        .collect()
+}
+
+/// The sources below `folder`, by the module they belong to; tests aside.
+fn sources(folder: &Path, module: Option<&str>, found: &mut BTreeMap<PathBuf, String>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        if name == "tests" || (module.is_none() && name == "lib") {
+            continue;
+        }
+        let module = module.unwrap_or(&name);
+        if path.is_dir() {
+            sources(&path, Some(module), found);
+        } else {
+            found.insert(path, module.to_owned());
+        }
+    }
+}
+
+#[test]
+fn modules_of_the_store_name_only_those_below_them() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut found = BTreeMap::new();
+    sources(&root.join("crates/dure-store/src"), None, &mut found);
+    assert!(found.len() > 50, "the sources are not where they were");
+    let mut wrong = Vec::new();
+    for (path, module) in &found {
+        let source = std::fs::read_to_string(path).unwrap();
+        let errors = errors(STORE, module, &source);
+        wrong.extend(
+            errors
+                .iter()
+                .map(|error| format!("{}: {error}", path.display())),
+        );
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let modules: BTreeSet<&str> = found.values().map(String::as_str).collect();
+    let gone = STORE
+        .iter()
+        .copied()
+        .flatten()
+        .filter(|name| !modules.contains(*name));
+    assert_eq!(
+        gone.collect::<Vec<_>>(),
+        Vec::<&&str>::new(),
+        "rows of nothing"
+    );
+}
+
+#[test]
+fn canary_a_module_that_names_one_above_it_is_found() {
+    let source = "//! [`crate::op`]\nuse crate::{format::{node, nat}, store::Store, units::Ino};\n\
+                  use crate::error::Result; fn f() -> crate::op::Op { other_crate::op() }\n\
+                  #[cfg(test)]\nmod tests {\n    use crate::recovery;\n}\n";
+    let names: Vec<String> = named(source).into_iter().collect();
+    assert_eq!(names, ["error", "format", "op", "store", "units"]);
+    let expected = ["node must not name op", "node must not name store"];
+    assert_eq!(errors(STORE, "node", source), expected);
+    assert_eq!(errors(STORE, "nowhere", ""), ["nowhere is in no row"]);
+    let beside = errors(STORE, "logged", "use crate::node::Node;");
+    assert_eq!(beside, ["logged must not name node"]);
+    let root = errors(STORE, "op", "use crate::Store;");
+    assert_eq!(root, ["op must not name Store"]);
+}
