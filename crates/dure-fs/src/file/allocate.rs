@@ -265,7 +265,7 @@ impl Volume {
         let state = inode.state.read();
         let record = &state.record;
         let wanted = pages.end - pages.start;
-        if wanted.saturating_sub(record.blocks.get()) > self.space.statistics().total {
+        if wanted.saturating_sub(record.blocks.get()) > self.space.total_blocks() {
             return Err(full);
         }
         let mut map = MapReader::new(self);
