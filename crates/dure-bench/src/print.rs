@@ -1,7 +1,7 @@
 //! Standard output and standard error of a program whose reader may go away (`| head -1`).
 //!
 //! **Problem.** `println!` panics when nobody reads any more, in the middle of anything.
-//! **Structure.** [`line`] and [`text`] unwind without a word, so that volumes are closed and
+//! **Structure.** [`line()`] and [`text`] unwind without a word, so that volumes are closed and
 //! temporary files removed on the way; [`until_closed`], around the whole program, ends it as
 //! SIGPIPE would have. **Invariants.** Clippy refuses `println!` and `eprintln!` in the crates that
 //! use this. What goes to standard error is never worth ending for. **Crash.** Nothing is kept.

@@ -1,9 +1,9 @@
 //! Damaged and crafted images: a base volume, a few changes, and what must hold of every such image.
 //!
 //! **Problem.** A medium may hold anything: rot, or what an enemy wrote, whose checksums are right.
-//! **Structure.** [`base`] makes volumes with one of everything, clean and crashed; [`damage`]
+//! **Structure.** `base` makes volumes with one of everything, clean and crashed; `damage`
 //! changes fields, names, blocks and generations, and makes checksums right again (or does not: rot);
-//! [`judge`] checks, mounts, reads, copies out, writes and repairs. What it knows of layouts it takes
+//! `judge` checks, mounts, reads, copies out, writes and repairs. What it knows of layouts it takes
 //! from the `format` modules. **Invariants.** A case is its seed and number. A panic is a violation;
 //! a hang or an abort is seen by whoever runs [`run`] in a process of its own. **Crash.** None.
 

@@ -4,7 +4,7 @@
 //! [`open_file`] checks what is opened and keeps others out; synchronous requests are plain
 //! system calls, submitted ones go through a ring per core ([`crate::Queue::submit`]).
 //! **Invariants.** A block device is open `O_EXCL`, an image file is locked, under whatever name
-//! ([`claim`]), as long as the device lives (unless the options say otherwise). Direct I/O never sees memory of a wrong
+//! (`claim`), as long as the device lives (unless the options say otherwise). Direct I/O never sees memory of a wrong
 //! alignment: it goes through an aligned copy. **Crash.** Completed writes may be lost until a
 //! flush (`fdatasync`), whatever cache they were in.
 //!
