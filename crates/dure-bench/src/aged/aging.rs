@@ -4,12 +4,11 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use dure_sync::clock;
+use dure_sync::random::Seeded;
 
 use super::{DIRECTORIES, directory_of};
 use crate::measure::f64_of;
 use crate::micro::content;
-use dure_sync::random::Seeded;
-
 use crate::random::gamma;
 use crate::target::{How, Target, Tree, is_full};
 

@@ -17,7 +17,8 @@ fn a_volume_gets_as_full_and_as_changed_as_was_asked_for() {
     let mut aging = Aging::new(volume, tree.clone(), shape).unwrap();
     aging.age().unwrap();
     let counts = *aging.counts();
-    assert!(counts.churn_bytes >= room / 100 * 6, "{counts:?}");
+    // Of the room when the aging began, which is a little less than before.
+    assert!(counts.churn_bytes >= room / 1000 * 59, "{counts:?}");
     let used = room - tree.room_bytes().unwrap();
     assert!((room / 12..room / 6).contains(&used), "{used} of {room}");
     assert!(

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 
+use dure_sync::random::Seeded;
+
 use super::mix::{Mix, Test};
 use crate::measure::Worker;
 use crate::target::{How, Listing, OpenFile, Tree};
-use dure_sync::random::Seeded;
 
 /// Bytes of every read and write.
 const UNIT: usize = 1 << 10;

@@ -2,11 +2,12 @@
 
 use anyhow::{Context, Result, anyhow, ensure};
 
+use dure_sync::random::Seeded;
+
 use super::TENTHS;
 use crate::fxmark::Numbered;
 use crate::measure;
 use crate::target::{How, Tree};
-use dure_sync::random::Seeded;
 
 /// What is done with the entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,10 +8,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use dure_sync::atomic::{AtomicU8, AtomicU64, Ordering};
-
-use super::personality::{SetShape, Size};
 use dure_sync::random::Seeded;
 
+use super::personality::{SetShape, Size};
 use crate::random::gamma;
 use crate::target::{How, OpenFile, Tree};
 

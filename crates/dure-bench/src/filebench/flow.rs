@@ -4,12 +4,12 @@
 use anyhow::{Result, ensure};
 use dure_sync::Arc;
 use dure_sync::atomic::{AtomicU64, Ordering};
+use dure_sync::random::Seeded;
 
 use super::fileset::{FileSet, IO_BYTES, Pick};
 use super::personality::Personality;
 use crate::measure::Worker;
 use crate::target::{How, OpenFile};
-use dure_sync::random::Seeded;
 
 /// An append writes at most so much.
 const APPEND_BYTES: usize = 16 << 10;

@@ -10,12 +10,12 @@ use std::hint::black_box;
 
 use anyhow::{Result, ensure};
 use dure_sync::atomic::{AtomicU64, Ordering};
+use dure_sync::random::Seeded;
 use dure_sync::{Arc, thread};
 
 use super::fileset::FileSet;
 use crate::measure::Worker;
 use crate::target::{How, OpenFile};
-use dure_sync::random::Seeded;
 
 const READ_BYTES: usize = 2 << 10;
 const FILE_BYTES: u64 = 10 << 20;

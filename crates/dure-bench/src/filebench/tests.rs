@@ -1,10 +1,11 @@
 //! Every personality, on a volume in memory and on a directory.
 
+use dure_sync::random::Seeded;
+
 use super::oltp::Role;
 use super::personality::{Personality, SetShape, Size};
 use super::{FileSet, Servers};
 use crate::tests::{targets, works};
-use dure_sync::random::Seeded;
 
 #[test]
 fn personalities_do_what_they_claim() {

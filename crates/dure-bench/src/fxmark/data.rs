@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 use dure_block::BlockBuf;
+use dure_sync::random::Seeded;
 
 use super::seat::Seat;
 use super::tail::{Appender, Tail, Truncater};
@@ -9,7 +10,6 @@ use super::workload::Workload;
 use crate::measure::Worker;
 use crate::micro::content;
 use crate::target::{How, OpenFile, Tree};
-use dure_sync::random::Seeded;
 
 pub(super) const BLOCK: u64 = 4096;
 /// Bytes between the blocks of two workers in a shared file.
