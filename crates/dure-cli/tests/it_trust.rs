@@ -254,7 +254,7 @@ fn a_stranger_who_answers_for_a_volume_is_not_read() {
         .read_exact(&mut ready)
         .unwrap();
     let why = refused(&["top", "--once", text(&volume)]);
-    assert!(why.contains("user 65534 answers for it"), "{why}");
+    assert!(why.contains("a process of user 65534 answers"), "{why}");
     stranger.kill().unwrap();
     stranger.wait().unwrap();
 }
