@@ -539,6 +539,6 @@ fn sim_added_a_use_of_the_middle_beside_appends_shares_no_line() {
 #[test]
 fn sim_added_canary_one_lock_per_file_is_shared() {
     let more = transfers_of_more("inode", Use::Read);
-    // Reads are far shorter than appends: what moves is one line for each append beside them.
+    // Reads are far shorter than appends: what moves is one line for each concurrent append.
     assert!(more > 40, "{more} transfers in 600 calls");
 }

@@ -63,7 +63,7 @@ pub(crate) fn can_mount() -> bool {
 pub(crate) struct Mounted(pub(crate) PathBuf);
 
 impl Mounted {
-    /// Mounts `volume` on the new directory `name` beside it.
+    /// Mounts `volume` on the new directory `name` in the same directory.
     pub(crate) fn new(volume: &Path, name: &str, options: &str) -> Mounted {
         let directory = volume.parent().unwrap().join(name);
         std::fs::create_dir_all(&directory).unwrap();

@@ -223,7 +223,13 @@ impl Volume {
         }
         for part in plan.parts() {
             if let Some(cached) = shared.file.pages.get_dirty(part.page) {
-                source.copy_to(part.from, cached, part.within, part.len, Readers::Beside);
+                source.copy_to(
+                    part.from,
+                    cached,
+                    part.within,
+                    part.len,
+                    Readers::Concurrent,
+                );
             } else if let Some(cached) = held.pages.get_dirty(part.page) {
                 source.copy_to(part.from, cached, part.within, part.len, Readers::None);
             }
@@ -352,7 +358,13 @@ pub(super) fn overwrite_added(
     for page in pages {
         let part = Part::of(offset, end, page);
         let cached = dirty(page).expect("none is missing");
-        source.copy_to(part.from, cached, part.within, part.len, Readers::Beside);
+        source.copy_to(
+            part.from,
+            cached,
+            part.within,
+            part.len,
+            Readers::Concurrent,
+        );
     }
     true
 }

@@ -77,7 +77,7 @@ fn place(page: u64) -> (usize, u64) {
 /// Who may write to pages beside a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Writers {
-    Beside,
+    Concurrent,
     None,
 }
 
@@ -150,7 +150,7 @@ impl Added {
         let held = self.share();
         let cached = held.pages.get(page)?;
         match writers {
-            Writers::Beside => Some(cached.load_beside(at, out)),
+            Writers::Concurrent => Some(cached.load_versioned(at, out)),
             Writers::None => {
                 cached.load(at, out);
                 Some(true)

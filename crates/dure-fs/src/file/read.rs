@@ -112,8 +112,8 @@ fn copy_hits(
         let part = &mut buf[done..done + len];
         match (state.file.pages.get(page), writers) {
             (Some(cached), Writers::None) => cached.load(within, part),
-            (Some(cached), Writers::Beside) if cached.load_beside(within, part) => {}
-            (Some(_), Writers::Beside) => return None,
+            (Some(cached), Writers::Concurrent) if cached.load_versioned(within, part) => {}
+            (Some(_), Writers::Concurrent) => return None,
             (None, _) => {
                 let added = inode.state.added();
                 match added.and_then(|added| added.load(page, within, part, writers)) {
@@ -162,7 +162,7 @@ impl Volume {
         // The range lock is made by who has the inode alone: if there is none now, nobody writes
         // beside us.
         let writers = match inode.ranges.are_locked() {
-            true if self.options.volume_rules.ranges != RangeRule::Unchecked => Writers::Beside,
+            true if self.options.volume_rules.ranges != RangeRule::Unchecked => Writers::Concurrent,
             _ => Writers::None,
         };
         self.read_hits(inode, &state, offset, rest, writers)

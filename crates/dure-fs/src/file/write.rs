@@ -60,7 +60,7 @@ enum Room {
 /// Who may read a page while it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Readers {
-    Beside,
+    Concurrent,
     None,
 }
 
@@ -111,7 +111,7 @@ impl Source<'_> {
         };
         match readers {
             Readers::None => page.store(within, bytes),
-            Readers::Beside => page.store_beside(within, bytes),
+            Readers::Concurrent => page.store_versioned(within, bytes),
         }
     }
 }
@@ -249,7 +249,7 @@ impl Volume {
             "bytes are written whose range is not held"
         );
         let state = inode.state.read();
-        let done = overwrite(&state, offset, source, Readers::Beside)
+        let done = overwrite(&state, offset, source, Readers::Concurrent)
             || overwrite_added(inode, &state, offset, source);
         if done {
             let change = state.file.stamp(stamp, self.now());

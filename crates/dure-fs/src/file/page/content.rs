@@ -9,22 +9,22 @@ use dure_sync::{CachePadded, OnceLock, SharedBytes, Version};
 #[derive(Debug)]
 pub(crate) struct Page {
     bytes: SharedBytes<BLOCK_BYTES>,
-    /// Says to readers that somebody writes beside them. Made by the first who does, on a line of
-    /// its own: pages of files that one task uses have none.
+    /// Sequence count of writes that run concurrently with readers. Allocated by the first such
+    /// write, on a cache line of its own: pages of files that one task uses have none.
     version: OnceLock<Box<CachePadded<Version>>>,
 }
 
 impl Page {
-    /// Copies its bytes from `at` on. Nobody writes beside the caller, or it does not matter.
+    /// Copies its bytes from `at` on. The caller excludes writers or tolerates a torn copy.
     #[inline]
     pub(crate) fn load(&self, at: usize, out: &mut [u8]) {
         self.bytes.load(at, out);
     }
 
-    /// Copies its bytes from `at` on, as they are at one moment, beside [`Page::store_beside`].
-    /// False: others wrote there all the time.
+    /// Copies its bytes from `at` on, untorn by a concurrent [`Page::store_versioned`]. False if
+    /// every attempt was torn: writers never paused.
     #[inline]
-    pub(crate) fn load_beside(&self, at: usize, out: &mut [u8]) -> bool {
+    pub(crate) fn load_versioned(&self, at: usize, out: &mut [u8]) -> bool {
         let version = || self.version.get().map(|version| &***version);
         if version().is_none() {
             self.bytes.load(at, out);
@@ -32,24 +32,25 @@ impl Page {
                 return true;
             }
         }
-        let made = version().expect("who began to write has made it");
+        let made = version().expect("a write that has begun has allocated it");
         made.read(|| self.bytes.load(at, out)).is_some()
     }
 
-    /// Changes its bytes from `at` on. Nobody reads or writes beside the caller.
+    /// Changes its bytes from `at` on. The caller excludes readers and writers.
     #[inline]
     pub(crate) fn store(&self, at: usize, bytes: &[u8]) {
         self.bytes.store(at, bytes);
     }
 
-    /// The same beside readers that look at the version. Nobody else writes.
+    /// Changes its bytes from `at` on. The caller excludes writers; concurrent readers use
+    /// [`Page::load_versioned`].
     #[inline]
-    pub(crate) fn store_beside(&self, at: usize, bytes: &[u8]) {
+    pub(crate) fn store_versioned(&self, at: usize, bytes: &[u8]) {
         let version = self.version.get_or_init(Box::default);
         version.change(|| self.bytes.store(at, bytes));
     }
 
-    /// Its bytes, for whoever has the file alone.
+    /// Its bytes, for a caller that holds the file exclusively.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8; BLOCK_BYTES] {
         self.bytes.bytes_mut()
     }
