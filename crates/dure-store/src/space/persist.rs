@@ -8,12 +8,13 @@
 
 use std::collections::BTreeSet;
 
+use super::bitmap::Bitmap;
 use super::segment::SegmentState;
 use super::summary::{self, Overlay};
 use super::{Space, sit};
 use crate::error::{Error, Result};
 use crate::format::pair_kind;
-use crate::format::sit::ENTRIES;
+use crate::format::sit::{ENTRIES, SitEntry};
 use crate::format::summary::{SummaryBlock, SummaryEntry};
 use crate::format::volume::SlotCode;
 use crate::packs::PairIndex;
@@ -32,6 +33,34 @@ pub(crate) struct PairWrite {
     pub(crate) named: Option<PairIndex>,
     /// Content behind the slot header.
     pub(crate) payload: Vec<u8>,
+}
+
+/// The blocks of a segment in use at one moment.
+struct Used {
+    allocated: Bitmap,
+    live: Bitmap,
+}
+
+/// What the checkpoint takes of a segment, all at one moment.
+struct Taken {
+    entry: SitEntry,
+    overlay: Option<Box<Overlay>>,
+    used: Used,
+}
+
+impl Taken {
+    /// Takes what has changed.
+    fn of(state: &mut SegmentState) -> Taken {
+        state.sit_dirty = false;
+        Taken {
+            entry: sit::entry(state),
+            overlay: state.overlay.take(),
+            used: Used {
+                allocated: state.allocated,
+                live: state.live,
+            },
+        }
+    }
 }
 
 impl Space {
@@ -55,28 +84,25 @@ impl Space {
 
     /// A SIT pair and the summaries of its segments.
     ///
-    /// Live bits are taken before owners: a block gets its owner before it is live, so each block
-    /// that is live in the SIT has its owner in a summary of the same checkpoint or an older one.
-    /// Crash scenario otherwise: a handle becomes valid between the two, the SIT names its block as
-    /// live and the summary names nobody; then a later handle frees the block, and recovery, which
-    /// does not know whose it is, leaves it in use for good.
+    /// What a segment has is taken at one moment, under its lock ([`Taken`]). A block gets its
+    /// owner before it is live, so each block that is live in the SIT has its owner in a summary of
+    /// this checkpoint or an older one. Crash scenario otherwise: a handle becomes valid, or frees
+    /// a block, between two looks at the segment; the SIT names a block as live and the summary
+    /// names nobody; then a later handle frees the block, and recovery, which does not know whose
+    /// it is, leaves it in use for good.
     fn collect_pair(&self, checkpoint: u64, pair: u32, writes: &mut Vec<PairWrite>) -> Result<()> {
         let first = pair * ENTRIES;
-        let segments = || (first..self.layout.segments.min(first + ENTRIES)).map(SegNo);
-        let take_live = |segment| {
-            self.segments.with(segment, |state| {
-                state.sit_dirty = false;
-                sit::entry(state)
-            })
-        };
-        let mut entries: Vec<_> = segments().map(take_live).collect();
-        for (segment, entry) in segments().zip(&mut entries) {
-            let overlay = self.segments.with(segment, |state| state.overlay.take());
-            if let Some(overlay) = overlay {
-                self.collect_summary(checkpoint, segment, &overlay, writes)?;
+        let segments = (first..self.layout.segments.min(first + ENTRIES)).map(SegNo);
+        let mut entries = Vec::new();
+        for segment in segments {
+            let taken = self.segments.with(segment, Taken::of);
+            let mut entry = taken.entry;
+            if let Some(overlay) = &taken.overlay {
+                self.collect_summary(checkpoint, segment, (overlay, &taken.used), writes)?;
+                // The entry names the slots of its summaries.
+                entry.summaries = self.segments.with(segment, |state| sit::codes(state));
             }
-            // The entry names the slots of its summaries.
-            entry.summaries = self.segments.with(segment, |state| sit::codes(state));
+            entries.push(entry);
         }
         let named = sit::pair_index(pair);
         writes.push(PairWrite {
@@ -152,18 +178,20 @@ impl Space {
         Ok(owners)
     }
 
+    /// The summary pairs of which `overlay` has entries; `used` are the blocks in use when it was
+    /// taken.
     fn collect_summary(
         &self,
         checkpoint: u64,
         segment: SegNo,
-        overlay: &Overlay,
+        (overlay, used): (&Overlay, &Used),
         writes: &mut Vec<PairWrite>,
     ) -> Result<()> {
         for n in (0..self.layout.summary_pairs).filter(|&n| overlay.touches(n)) {
-            let (code, allocated, live) = self.segments.with(segment, |state| {
-                (state.summaries[n as usize], state.allocated, state.live)
-            });
-            let missing = overlay.missing(n, &allocated);
+            let code = self
+                .segments
+                .with(segment, |state| state.summaries[n as usize]);
+            let missing = overlay.missing(n, &used.allocated);
             let mut old = None;
             if !missing.is_empty() {
                 old = match summary::read(&self.queue, &self.layout, (segment, n), code) {
@@ -172,7 +200,7 @@ impl Space {
                     Err(Error::Corrupt { .. }) => None,
                     found => found?,
                 };
-                if old.is_none() && !missing.and(&live).is_empty() {
+                if old.is_none() && !missing.and(&used.live).is_empty() {
                     self.summaries_lost.add(1);
                 }
             }

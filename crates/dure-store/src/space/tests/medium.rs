@@ -8,23 +8,9 @@ use super::*;
 use crate::error::Error;
 use crate::format::pair_kind;
 use crate::format::sit::SitBlock;
-use crate::format::summary::{OWNER_NODE, OWNER_SLOT};
+use crate::format::summary::OWNER_NODE;
 use crate::format::volume::SlotCode;
 use crate::units::BLOCK_BYTES;
-
-fn owner(nid: u64, slot: u8) -> SummaryEntry {
-    SummaryEntry {
-        nid: U64::new(nid),
-        kind: OWNER_SLOT,
-        granule: 2,
-        slot,
-        reserved: 0,
-    }
-}
-
-fn reload(space: &Space) -> Result<Space> {
-    Space::load(Arc::clone(&space.queue), &space.layout, space.packs.clone())
-}
 
 /// The slot that counts of SIT pair 0, and what it says.
 fn counting(space: &Space) -> (u64, Vec<u8>) {

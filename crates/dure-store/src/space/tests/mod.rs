@@ -3,6 +3,8 @@
 
 mod medium;
 mod model;
+#[cfg(dure_backend = "sim")]
+mod schedules;
 mod threads;
 
 use std::collections::BTreeSet;
@@ -11,9 +13,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use dure_block::ram::RamDevice;
 use dure_block::{QueueConfig, WriteFlags};
 use zerocopy::FromZeros;
+use zerocopy::little_endian::U64;
 
 use super::persist::PairWrite;
 use super::*;
+use crate::format::summary::OWNER_SLOT;
 use crate::format::volume::VolumeHeader;
 use crate::layout::FormatOptions;
 use crate::pair;
@@ -91,6 +95,20 @@ fn take(space: &Space, number: u16) -> BlockNo {
         .alloc_data(core(number), Temperature::Warm, 1)
         .unwrap()
         .first
+}
+
+fn owner(nid: u64, slot: u8) -> SummaryEntry {
+    SummaryEntry {
+        nid: U64::new(nid),
+        kind: OWNER_SLOT,
+        granule: 2,
+        slot,
+        reserved: 0,
+    }
+}
+
+fn reload(space: &Space) -> Result<Space> {
+    Space::load(Arc::clone(&space.queue), &space.layout, space.packs.clone())
 }
 
 fn panics(body: impl FnOnce()) -> bool {
