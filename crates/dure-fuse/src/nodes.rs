@@ -26,18 +26,18 @@
 //! # Room
 //! A FORGET has no reply, so close(2) of an unlinked file returns before its blocks are free, and
 //! the kernel may ask for room at once. Whoever says how much room there is, or that there is none,
-//! first asks the kernel for each inode in the table, and waits for deletions under way.
+//! first asks the kernel for each inode in the table, and waits until the volume has no other
+//! inodes in memory without a name: any pin may be the last one, write-back's too.
 //!
 //! **Invariants.** An inode in the table is pinned, and its number is not used again. Every object
 //! of the kernel's ends with a FORGET, so the one that follows the last use is seen. **On a crash**
 //! the volume's orphan slots name these inodes.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use dure_fs::InodeRef;
 use dure_fs::units::Ino;
-use dure_sync::{CachePadded, Condvar, Mutex, clock};
+use dure_sync::{CachePadded, Mutex};
 
 /// Rank of the tables; nothing is taken under them.
 const TABLE: u8 = 10;
@@ -72,20 +72,8 @@ pub struct Unlinked {
     tables: Vec<CachePadded<Table>>,
 }
 
-/// Those of some nodes.
-#[derive(Debug, Default)]
-struct Table {
-    state: Mutex<TABLE, State>,
-    /// No deletion is under way any more.
-    deleted: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    kept: BTreeMap<u64, InodeRef>,
-    /// Inodes that were let go and are being deleted.
-    deletions: usize,
-}
+/// Those of some nodes, by node.
+type Table = Mutex<TABLE, BTreeMap<u64, InodeRef>>;
 
 impl Default for Unlinked {
     fn default() -> Unlinked {
@@ -104,7 +92,7 @@ impl Unlinked {
     /// Keeps the inode until the kernel has forgotten it.
     pub fn keep(&self, inode: InodeRef) {
         let node = node_of(inode.ino(), inode.generation());
-        let before = self.table(node).state.lock().kept.insert(node, inode);
+        let before = self.table(node).lock().insert(node, inode);
         // Not under the table's lock, though never the last pin here.
         drop(before);
     }
@@ -112,62 +100,40 @@ impl Unlinked {
     /// Whether the inode is kept.
     #[must_use]
     pub fn keeps(&self, node: u64) -> bool {
-        self.table(node).state.lock().kept.contains_key(&node)
+        self.table(node).lock().contains_key(&node)
     }
 
     /// All inodes that are kept.
     #[must_use]
     pub fn nodes(&self) -> Vec<u64> {
         let of = |table: &CachePadded<Table>| {
-            let state = table.state.lock();
-            state.kept.keys().copied().collect::<Vec<_>>()
+            let kept = table.lock();
+            kept.keys().copied().collect::<Vec<_>>()
         };
         self.tables.iter().flat_map(of).collect()
     }
 
-    /// The kernel has forgotten it.
-    pub fn let_go(&self, node: u64) {
-        let table = self.table(node);
-        let unpinned = {
-            let mut state = table.state.lock();
-            let Some(unpinned) = state.kept.remove(&node) else {
-                return;
-            };
-            state.deletions += 1;
-            unpinned
+    /// How many inodes without a name are kept.
+    #[must_use]
+    pub fn nameless(&self) -> u64 {
+        let of = |table: &CachePadded<Table>| {
+            let kept = table.lock();
+            kept.values().filter(|inode| inode.is_unlinked()).count() as u64
         };
-        // The last pin deletes the inode: not under the table's lock.
-        drop(unpinned);
-        let mut state = table.state.lock();
-        state.deletions -= 1;
-        if state.deletions == 0 {
-            table.deleted.notify_all();
-        }
+        self.tables.iter().map(of).sum()
     }
 
-    /// Waits until the deletions of those let go are over, but not much longer than `limit`.
-    /// Whether there were any.
-    pub fn await_deletions(&self, limit: Duration) -> bool {
-        let begin = clock::monotonic_ns();
-        let mut any = false;
-        for table in &self.tables {
-            let mut state = table.state.lock();
-            while state.deletions > 0 {
-                any = true;
-                let waited = Duration::from_nanos(clock::monotonic_ns() - begin);
-                let Some(rest) = limit.checked_sub(waited) else {
-                    return true;
-                };
-                state = table.deleted.wait_timeout(state, rest).0;
-            }
-        }
-        any
+    /// The kernel has forgotten it.
+    pub fn let_go(&self, node: u64) {
+        let unpinned = self.table(node).lock().remove(&node);
+        // The last pin deletes the inode: not under the table's lock.
+        drop(unpinned);
     }
 
     /// The kernel is gone, and need not have sent its FORGETs.
     pub fn clear(&self) {
         for table in &self.tables {
-            let all = std::mem::take(&mut table.state.lock().kept);
+            let all = std::mem::take(&mut *table.lock());
             drop(all);
         }
     }

@@ -17,7 +17,7 @@ use dure_store::format::nat;
 use dure_store::format::node::NodeKind;
 use dure_store::units::{Ino, to_u64, to_usize};
 use dure_sync::atomic::{AtomicU64, Ordering};
-use dure_sync::{Arc, CachePadded, OnceLock, PerCore, SpreadLock};
+use dure_sync::{Arc, CachePadded, Counter, OnceLock, PerCore, SpreadLock};
 use zerocopy::FromBytes;
 
 use super::{Home, Inode, InodeRef, InodeState};
@@ -86,6 +86,8 @@ pub(crate) struct InodeCache {
     /// Per core: the last inode that came into a shard in which nothing could make room; 0: none.
     /// Relaxed: a hint.
     crowded: PerCore<AtomicU64>,
+    /// Inodes in memory without a name: somebody uses them, or they are being deleted.
+    nameless: Counter,
 }
 
 impl InodeCache {
@@ -104,6 +106,7 @@ impl InodeCache {
                 .collect(),
             shard_inodes_max: (inodes_max / shards).max(4),
             crowded: PerCore::new(dure_sync::core_count(), |_| AtomicU64::new(0)),
+            nameless: Counter::new(),
         }
     }
 
@@ -145,6 +148,7 @@ impl InodeCache {
         evicted.extend(shard.remove_newest(inode.ino));
         let before = shard.inodes.insert(inode.ino.0, inode.clone());
         assert!(before.is_none(), "inode {} was free", inode.ino);
+        self.count_nameless(inode);
         drop(shard);
         // Their pages go back to the budget outside the lock.
         drop(evicted);
@@ -161,6 +165,7 @@ impl InodeCache {
         self.make_room(&mut shard, inode.ino, &mut evicted);
         let inode = Arc::new(inode);
         shard.inodes.insert(inode.ino.0, inode.clone());
+        self.count_nameless(&inode);
         drop(shard);
         // Their pages go back to the budget outside the lock.
         drop(evicted);
@@ -193,6 +198,25 @@ impl InodeCache {
             removed.is_some(),
             "a claimed inode stays in the cache until it is freed"
         );
+        if inode.pins.is_unlinked() {
+            self.nameless.add(-1);
+        }
+    }
+
+    fn count_nameless(&self, inode: &Inode) {
+        if inode.pins.is_unlinked() {
+            self.nameless.add(1);
+        }
+    }
+
+    /// An inode in memory has lost its last name, or got one.
+    pub(super) fn name_changed(&self, unlinked: bool) {
+        self.nameless.add(if unlinked { 1 } else { -1 });
+    }
+
+    /// Inodes in memory without a name. A sum over the cores: what changes meanwhile counts or not.
+    pub(crate) fn nameless(&self) -> u64 {
+        u64::try_from(self.nameless.sum()).unwrap_or(0)
     }
 
     /// All inodes that satisfy `wanted`, pinned.

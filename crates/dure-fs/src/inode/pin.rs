@@ -54,6 +54,12 @@ impl Pins {
             met: AtomicBool::new(false),
         }
     }
+
+    /// Whether the link count is 0. Final for who has claimed the inode.
+    pub(super) fn is_unlinked(&self) -> bool {
+        // Relaxed: the claim orders it, or who asks has just made the inode.
+        self.unlinked.load(Ordering::Relaxed)
+    }
 }
 
 impl Lend for Inode {
@@ -166,6 +172,7 @@ impl Inode {
         }
         // Release: pairs with the Acquire in `ended` and `pin`; the caller drops its own pin later.
         self.pins.unlinked.store(unlinked, Ordering::Release);
+        volume.inodes.name_changed(unlinked);
         if unlinked {
             // Who looked before opens its slot before this has the lock; nobody opens one
             // afterwards.

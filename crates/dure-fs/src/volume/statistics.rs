@@ -48,6 +48,14 @@ impl FileSystem {
         self.0.options.cache_bound()
     }
 
+    /// Inodes in memory without a name: those that somebody has open, and those being deleted, whose
+    /// blocks [`FileSystem::statistics`] counts as used until that is done. A sum over counters of
+    /// the cores: what changes meanwhile counts or not.
+    #[must_use]
+    pub fn nameless_inodes(&self) -> u64 {
+        self.0.inodes.nameless()
+    }
+
     /// The volume's room.
     #[must_use]
     pub fn statistics(&self) -> Statistics {

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use dure_fs::{FileSystem, InodeRef};
 use dure_sync::atomic::{AtomicBool, Ordering};
-use dure_sync::thread;
+use dure_sync::{clock, thread};
 
 use crate::mount::MountSettings;
 use crate::nodes::{self, Unlinked};
@@ -33,10 +33,13 @@ pub type Answer<T> = Result<T, Errno>;
 
 /// How long a request waits for deletions under way: those of large files go on for longer, and
 /// free blocks as they do.
-const DELETIONS_WAIT: Duration = Duration::from_secs(1);
+const DELETIONS_WAIT: Duration = Duration::from_secs(5);
 
-/// How long to wait while another request asks the kernel.
-const ANOTHER_ASKS: Duration = Duration::from_millis(1);
+/// How long to wait while another request asks the kernel, which may wait for this worker.
+const ANOTHER_ASKS: Duration = Duration::from_millis(100);
+
+/// How often who waits looks.
+const LOOKS: Duration = Duration::from_millis(1);
 
 /// The file system behind a mount.
 #[derive(Debug)]
@@ -125,8 +128,9 @@ impl Server {
     /// workers to answer those, and none for such a WRITE.
     pub fn finish_deletions(&self, knows: &dyn Fn(u64) -> bool) -> bool {
         if self.asks.swap(true, Ordering::Acquire) {
-            thread::sleep(ANOTHER_ASKS);
-            self.unlinked.await_deletions(DELETIONS_WAIT);
+            // Acquire: what the other has let go of counts as without a name, but not as kept.
+            wait_while(ANOTHER_ASKS, || self.asks.load(Ordering::Acquire));
+            self.await_deletions();
             return true;
         }
         let mut any = false;
@@ -136,8 +140,16 @@ impl Server {
                 any = true;
             }
         }
+        // Release: pairs with the Acquire of who waits for this.
         self.asks.store(false, Ordering::Release);
-        self.unlinked.await_deletions(DELETIONS_WAIT) || any
+        self.await_deletions() || any
+    }
+
+    /// Waits until all inodes without a name are such that the kernel knows, but not much longer
+    /// than `DELETIONS_WAIT`. Whether there were others.
+    fn await_deletions(&self) -> bool {
+        let others = || self.volume.nameless_inodes() > self.unlinked.nameless();
+        wait_while(DELETIONS_WAIT, others)
     }
 
     /// Keeps an inode whose last name may just have gone until the kernel has forgotten it.
@@ -151,6 +163,20 @@ impl Server {
     pub fn forget_all(&self) {
         self.unlinked.clear();
     }
+}
+
+/// Looks again and again while `so`, but not much longer than `limit`. Whether it was so at all.
+fn wait_while(limit: Duration, so: impl Fn() -> bool) -> bool {
+    let begin = clock::monotonic_ns();
+    let mut any = false;
+    while so() {
+        any = true;
+        if Duration::from_nanos(clock::monotonic_ns() - begin) > limit {
+            break;
+        }
+        thread::sleep(LOOKS);
+    }
+    any
 }
 
 fn errno(error: dure_fs::Error) -> Errno {

@@ -75,6 +75,35 @@ fn an_orphan_of_a_crash_does_not_count_when_the_mount_has_freed_it() {
     assert_eq!(used(&disk.mount()), 1);
 }
 
+/// Whoever waits for room waits for these.
+#[test]
+fn inodes_in_memory_without_a_name_are_counted_until_they_are_gone() {
+    let (disk, fs) = fresh();
+    let root = fs.root().unwrap();
+    fill(&fs, &root, 0);
+    let (open, again) = (get(&fs, &root, "file0"), get(&fs, &root, "file0"));
+    assert_eq!(fs.nameless_inodes(), 0, "it has a name");
+    fs.unlink(&root, b"file0").unwrap();
+    fs.unlink(&root, b"file1").unwrap();
+    assert_eq!(fs.nameless_inodes(), 1, "nobody has file1 open");
+    drop(open);
+    assert_eq!(fs.nameless_inodes(), 1, "somebody else has it open");
+    drop(again);
+    assert_eq!(fs.nameless_inodes(), 0, "it is deleted");
+    let unnamed = fs.temporary(&root, &file()).unwrap();
+    assert_eq!(fs.nameless_inodes(), 1, "a temporary file");
+    fs.link(&unnamed, &root, b"named").unwrap();
+    assert_eq!(fs.nameless_inodes(), 0, "it has got a name");
+    let sub = fs.mkdir(&root, b"sub", &directory()).unwrap();
+    fs.rmdir(&root, b"sub").unwrap();
+    assert_eq!(fs.nameless_inodes(), 1, "a directory that is in use");
+    fs.sync().unwrap();
+    // Forgotten, not dropped: a process that is killed does not delete its files.
+    std::mem::forget((unnamed, sub, root));
+    drop(fs);
+    assert_eq!(disk.mount().nameless_inodes(), 0, "the mount has freed it");
+}
+
 /// Files until the volume has no more; their number.
 fn fill_up(fs: &FileSystem, directory: &InodeRef) -> u64 {
     for n in 0.. {
