@@ -58,7 +58,7 @@ pub const RELEASEDIR: u32 = 29;
 pub const FSYNCDIR: u32 = 30;
 /// access(2).
 pub const ACCESS: u32 = 34;
-/// A new regular file, opened.
+/// A new regular file, opened. Not served: MKNOD and OPEN do the same.
 pub const CREATE: u32 = 35;
 /// Somebody no longer waits for an answer.
 pub const INTERRUPT: u32 = 36;

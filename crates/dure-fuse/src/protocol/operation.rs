@@ -49,9 +49,9 @@ pub enum Operation<'a> {
         /// What it says.
         target: &'a [u8],
     },
-    /// MKNOD, or CREATE, in the directory.
+    /// MKNOD in the directory.
     Create {
-        /// The name; none for TMPFILE.
+        /// The name.
         name: &'a [u8],
         /// Mode with type.
         mode: u32,
@@ -59,8 +59,13 @@ pub enum Operation<'a> {
         umask: u32,
         /// Device numbers.
         rdev: u32,
-        /// Which of the three.
-        form: CreateForm,
+    },
+    /// TMPFILE: a file without a name, open.
+    CreateUnnamed {
+        /// Mode with type.
+        mode: u32,
+        /// Umask of the caller.
+        umask: u32,
     },
     /// MKDIR in the directory.
     MakeDirectory {
@@ -183,7 +188,7 @@ pub enum Operation<'a> {
     OpenDirectory,
     /// RELEASE and RELEASEDIR.
     Release,
-    /// OPEN, FLUSH, ACCESS and what dure leaves to the kernel or does not know.
+    /// CREATE, OPEN, FLUSH, ACCESS and what dure leaves to the kernel or does not know.
     Unserved(u32),
 }
 
@@ -194,6 +199,7 @@ impl Operation<'_> {
         match self {
             Operation::Symlink { .. }
             | Operation::Create { .. }
+            | Operation::CreateUnnamed { .. }
             | Operation::MakeDirectory { .. }
             | Operation::Unlink(_)
             | Operation::RemoveDirectory(_)
@@ -246,17 +252,6 @@ pub enum Changes {
     Names,
     /// Content or attributes.
     Inode,
-}
-
-/// How a file comes to be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CreateForm {
-    /// MKNOD: with a name.
-    Node,
-    /// CREATE: with a name, and open.
-    Open,
-    /// TMPFILE: without a name, and open.
-    Unnamed,
 }
 
 /// What READDIR lists.

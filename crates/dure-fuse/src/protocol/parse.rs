@@ -4,7 +4,7 @@ use thiserror::Error;
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use super::opcode as op;
-use super::operation::{CopyForm, CreateForm, ListForm, Operation, Request};
+use super::operation::{CopyForm, ListForm, Operation, Request};
 use super::request::{
     BatchForgetIn, CopyIn, CreateIn, FallocateIn, ForgetIn, ForgetOne, FsyncIn, GetXattrIn,
     InHeader, LinkIn, LseekIn, MkdirIn, MknodIn, ReadIn, Rename2In, RenameIn, SetAttrIn,
@@ -119,7 +119,6 @@ fn names<'a>(opcode: u32, rest: &mut Rest<'a>) -> Parsed<Operation<'a>> {
                 mode: made.mode,
                 umask: made.umask,
                 rdev: made.rdev,
-                form: CreateForm::Node,
             }
         }
         op::MKDIR => {
@@ -130,20 +129,12 @@ fn names<'a>(opcode: u32, rest: &mut Rest<'a>) -> Parsed<Operation<'a>> {
                 umask: made.umask,
             }
         }
-        op::CREATE | op::TMPFILE => {
+        op::TMPFILE => {
+            // The kernel sends some name too; it means nothing.
             let made: &CreateIn = rest.record()?;
-            // The kernel sends some name with TMPFILE too; it means nothing.
-            let (name, form) = if opcode == op::CREATE {
-                (rest.name()?, CreateForm::Open)
-            } else {
-                (&[][..], CreateForm::Unnamed)
-            };
-            Operation::Create {
-                name,
+            Operation::CreateUnnamed {
                 mode: made.mode,
                 umask: made.umask,
-                rdev: 0,
-                form,
             }
         }
         op::UNLINK => Operation::Unlink(rest.name()?),

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::opcode as op;
-use super::operation::{CopyForm, CreateForm, ListForm};
+use super::operation::{CopyForm, ListForm};
 use super::request::InHeader;
 use super::*;
 
@@ -86,12 +86,11 @@ fn all() -> Vec<(u32, Vec<u8>, usize)> {
         fixed(op::RELEASEDIR, 0),
         fixed(op::TMPFILE, 16),
     ];
-    let with_names: [(u32, usize, &[u8]); 12] = [
+    let with_names: [(u32, usize, &[u8]); 11] = [
         (op::LOOKUP, 0, b"name\0"),
         (op::SYMLINK, 0, b"name\0to/there\0"),
         (op::MKNOD, 16, b"name\0"),
         (op::MKDIR, 8, b"name\0"),
-        (op::CREATE, 16, b"name\0"),
         (op::UNLINK, 0, b"name\0"),
         (op::RMDIR, 0, b"name\0"),
         (op::RENAME, 8, b"old\0new\0"),
@@ -153,26 +152,27 @@ fn what_a_request_says_is_what_is_parsed() {
     };
     assert_eq!((name, to, to_name, flags), (&b"a"[..], 9, &b"bc"[..], 1));
 
+    let made = [0o020_644_u32, 7, 0o22, 0];
+    let bytes = request(op::MKNOD, 1, &[made.as_bytes(), b"f\0"]);
+    let parsed = parse(bytes.get()).unwrap();
+    let Operation::Create {
+        name,
+        mode,
+        umask,
+        rdev,
+    } = parsed.operation
+    else {
+        panic!("no creation");
+    };
+    assert_eq!((name, mode, umask, rdev), (&b"f"[..], 0o020_644, 0o22, 7));
+
     let made = [0_u32, 0o100_644, 0o22, 0];
-    for (opcode, expected, form) in [
-        (op::CREATE, &b"f"[..], CreateForm::Open),
-        (op::TMPFILE, b"", CreateForm::Unnamed),
-    ] {
-        let bytes = request(opcode, 1, &[made.as_bytes(), b"f\0"]);
-        let parsed = parse(bytes.get()).unwrap();
-        let Operation::Create {
-            name,
-            mode,
-            umask,
-            form: found,
-            ..
-        } = parsed.operation
-        else {
-            panic!("no creation");
-        };
-        assert_eq!((name, found), (expected, form));
-        assert_eq!((mode, umask), (0o100_644, 0o22));
-    }
+    let bytes = request(op::TMPFILE, 1, &[made.as_bytes(), b"f\0"]);
+    let parsed = parse(bytes.get()).unwrap();
+    let Operation::CreateUnnamed { mode, umask } = parsed.operation else {
+        panic!("no creation");
+    };
+    assert_eq!((mode, umask), (0o100_644, 0o22));
 
     let write = [0_u64, 4096].as_bytes().to_vec();
     let sizes = [3_u32, op::WRITE_CACHE];
@@ -253,7 +253,18 @@ fn empty_names_and_wrong_lengths_are_malformed() {
 
 #[test]
 fn unknown_operations_are_not_served() {
-    for opcode in [0, 7, op::OPEN, op::FLUSH, op::ACCESS, 31, 39, 54, u32::MAX] {
+    for opcode in [
+        0,
+        7,
+        op::CREATE,
+        op::OPEN,
+        op::FLUSH,
+        op::ACCESS,
+        31,
+        39,
+        54,
+        u32::MAX,
+    ] {
         let bytes = request(opcode, 1, &[&[0; 64]]);
         let parsed = parse(bytes.get()).unwrap();
         assert!(matches!(parsed.operation, Operation::Unserved(code) if code == opcode));

@@ -83,10 +83,9 @@ impl World {
 
     /// Creates a file; its node.
     fn create(&mut self, name: &[u8]) -> u64 {
-        let made = [0_u32, libc::S_IFREG | 0o644, 0, 0];
-        let body = self.done(op::CREATE, ROOT, &[made.as_bytes(), name, b"\0"]);
-        assert_eq!(body.len(), size_of::<EntryOut>() + size_of::<OpenOut>());
-        EntryOut::read_from_prefix(&body).unwrap().0.node
+        let made = [libc::S_IFREG | 0o644, 0, 0, 0];
+        let body = self.done(op::MKNOD, ROOT, &[made.as_bytes(), name, b"\0"]);
+        EntryOut::read_from_bytes(&body).unwrap().node
     }
 
     fn write(&mut self, node: u64, data: &[u8]) {
@@ -504,7 +503,14 @@ fn malformed_and_unknown_requests_are_answered() {
     assert_eq!(world.errno(op::READ, ROOT, &[]), libc::EIO);
     assert_eq!(world.errno(op::LOOKUP, ROOT, &[b"no end"]), libc::EIO);
     assert_eq!(world.errno(op::INIT, 0, &[&[0; 16]]), libc::EIO);
-    for opcode in [op::OPEN, op::FLUSH, op::ACCESS, op::INTERRUPT, 99] {
+    for opcode in [
+        op::CREATE,
+        op::OPEN,
+        op::FLUSH,
+        op::ACCESS,
+        op::INTERRUPT,
+        99,
+    ] {
         assert_eq!(world.errno(opcode, ROOT, &[&[0; 24]]), libc::ENOSYS);
     }
     assert!(world.ask(&Bytes::of(&[1, 2, 3])).is_none());

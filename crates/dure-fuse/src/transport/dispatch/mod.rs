@@ -2,7 +2,10 @@
 //!
 //! **Structure.** One file per kind of request; here what they share. **Invariants.** Every request
 //! but FORGET gets exactly one reply. What the kernel asks for without need (OPEN, FLUSH, ACCESS,
-//! locks) is answered ENOSYS once, and it does not ask again. **Crash.** Nothing is kept.
+//! locks) is answered ENOSYS once, and it does not ask again. So is CREATE: the kernel sends MKNOD
+//! instead, and no RELEASE of a file that was never asked to be opened. Such a RELEASE would keep
+//! the inode behind the back of who has closed it and asks how much room there is. **Crash.**
+//! Nothing is kept.
 
 mod attributes;
 mod content;
@@ -148,11 +151,8 @@ fn serve(call: Call<'_>, knows: &dyn Fn(u64) -> bool) -> Outcome {
             mode,
             umask,
             rdev,
-            form,
-        } => {
-            let created = call.new_inode(mode, umask, rdev);
-            call.create(name, &created, form)
-        }
+        } => call.create(name, mode, umask, rdev),
+        Operation::CreateUnnamed { mode, umask } => call.temporary(mode, umask),
         Operation::MakeDirectory { name, mode, umask } => call.mkdir(name, mode, umask),
         Operation::Symlink { name, target } => call.symlink(name, target),
         Operation::Link { node: linked, name } => call.link(linked, name),

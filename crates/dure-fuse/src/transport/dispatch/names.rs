@@ -4,7 +4,6 @@ use dure_fs::NewInode;
 
 use super::{Call, ENTRY_SECONDS, Outcome, Sent, done, wire_entry};
 use crate::protocol::opcode;
-use crate::protocol::operation::CreateForm;
 use crate::protocol::reply::{EntryOut, OpenOut};
 use crate::server::{Answer, Entry};
 use crate::transport::buffer::Reply;
@@ -26,19 +25,20 @@ impl Call<'_> {
         }
     }
 
-    pub(super) fn create(self, name: &[u8], created: &NewInode, form: CreateForm) -> Outcome {
-        let (server, parent) = (self.server, self.request.node);
-        let entry = match form {
-            CreateForm::Node | CreateForm::Open => server.create(parent, name, created),
-            CreateForm::Unnamed => server.temporary(parent, created),
-        };
-        put_entry(self.reply, entry)?;
-        if form != CreateForm::Node {
-            self.reply.put(&OpenOut {
-                flags: opcode::OPEN_KEEP_CACHE,
-                ..OpenOut::default()
-            });
-        }
+    pub(super) fn create(self, name: &[u8], mode: u32, umask: u32, rdev: u32) -> Outcome {
+        let created = self.new_inode(mode, umask, rdev);
+        let made = self.server.create(self.request.node, name, &created);
+        put_entry(self.reply, made)
+    }
+
+    pub(super) fn temporary(self, mode: u32, umask: u32) -> Outcome {
+        let created = self.new_inode(mode, umask, 0);
+        let made = self.server.temporary(self.request.node, &created);
+        put_entry(self.reply, made)?;
+        self.reply.put(&OpenOut {
+            flags: opcode::OPEN_KEEP_CACHE,
+            ..OpenOut::default()
+        });
         Ok(Sent::Reply)
     }
 
