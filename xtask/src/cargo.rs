@@ -42,19 +42,19 @@ fn with_backend(backend: &str) -> Command {
     command
 }
 
-/// `cargo test --release` with a backend.
+/// `cargo test` with a backend, in the profile for that.
 pub(crate) fn test_with_backend(backend: &str) -> Command {
     let mut command = with_backend(backend);
-    command.args(["test", "--release"]);
+    command.args(["test", "--profile", "explore"]);
     command
 }
 
 /// Builds the `dure` program for simulated cores; its path.
 pub(crate) fn build_simulated_dure() -> Result<PathBuf> {
     let mut build = with_backend("sim");
-    build.args(["build", "--release", "-p", "dure-cli"]);
+    build.args(["build", "--profile", "explore", "-p", "dure-cli"]);
     run(build)?;
-    Ok(root().join("target/sim/release/dure"))
+    Ok(root().join("target/sim/explore/dure"))
 }
 
 /// Builds the `dure` program in the release profile; its path.

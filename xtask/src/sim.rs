@@ -19,6 +19,17 @@ const CRATES: &[&str] = &[
     "dure-sim",
 ];
 
+/// The test programs that run on simulated cores; other schedules are unit tests.
+const PROGRAMS: &str = "sim*";
+
+/// Whether a crate has such programs. Cargo refuses a pattern that names none.
+fn has_programs(name: &str) -> bool {
+    let programs = cargo::root().join("crates").join(name).join("tests");
+    let entries = std::fs::read_dir(programs).into_iter().flatten().flatten();
+    let mut names = entries.map(|entry| entry.file_name());
+    names.any(|name| name.as_encoded_bytes().starts_with(b"sim"))
+}
+
 /// Arguments of `cargo xtask sim`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -67,13 +78,20 @@ impl Sim {
                 "{package} is none of {CRATES:?}"
             );
         }
-        for name in CRATES
-            .iter()
-            .filter(|name| self.package.as_deref().is_none_or(|p| p == **name))
-        {
+        let chosen = |name: &&&str| {
+            self.package
+                .as_deref()
+                .is_none_or(|chosen| chosen == **name)
+        };
+        let chosen: Vec<_> = CRATES.iter().filter(chosen).collect();
+        for name in &chosen {
             command.args(["-p", name]);
         }
-        command.args(["--tests", "--no-fail-fast"]);
+        command.args(["--no-fail-fast", "--lib"]);
+        // Only these: to build the other test programs takes as long again.
+        if chosen.iter().any(|name| has_programs(name)) {
+            command.args(["--test", PROGRAMS]);
+        }
         if let Some(seeds) = self.seeds {
             command.env("DURE_SIM_SEEDS", seeds.to_string());
         }
@@ -86,5 +104,29 @@ impl Sim {
         }
         command.args(self.test_args);
         cargo::run(command)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A schedule elsewhere would never be run.
+    #[test]
+    fn schedules_are_in_programs_named_for_it() {
+        let find = Command::new("grep")
+            .args(["-rl", "fn sim_", "crates", "--include=*.rs"])
+            .current_dir(cargo::root())
+            .output()
+            .expect("grep");
+        let found = String::from_utf8(find.stdout).expect("paths");
+        let programs = found.lines().filter_map(|path| path.split_once("/tests/"));
+        let programs: Vec<_> = programs
+            .filter(|(above, _)| !above.contains("/src/"))
+            .collect();
+        let elsewhere = |(_, file): &&(&str, &str)| !file.starts_with("sim");
+        let elsewhere: Vec<_> = programs.iter().filter(elsewhere).collect();
+        assert!(programs.len() > 10, "{found}");
+        assert!(elsewhere.is_empty(), "{elsewhere:?}");
     }
 }
