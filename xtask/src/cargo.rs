@@ -42,7 +42,7 @@ fn with_backend(backend: &str) -> Command {
     command
 }
 
-/// `cargo test` with a backend, in the profile for that.
+/// `cargo test` with a backend, in the profile `explore`.
 pub(crate) fn test_with_backend(backend: &str) -> Command {
     let mut command = with_backend(backend);
     command.args(["test", "--profile", "explore"]);

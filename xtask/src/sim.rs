@@ -78,12 +78,10 @@ impl Sim {
                 "{package} is none of {CRATES:?}"
             );
         }
-        let chosen = |name: &&&str| {
-            self.package
-                .as_deref()
-                .is_none_or(|chosen| chosen == **name)
+        let chosen = match self.package.as_deref() {
+            Some(package) => vec![package],
+            None => CRATES.to_vec(),
         };
-        let chosen: Vec<_> = CRATES.iter().filter(chosen).collect();
         for name in &chosen {
             command.args(["-p", name]);
         }

@@ -22,6 +22,7 @@ use super::added::{Added, AddedPages};
 use super::cache::{Grant, Want};
 use super::map::room::{extend, leaves};
 use super::map::{FILE_BYTES_MAX, MapReader, NodePlaces};
+use super::page::Page;
 use super::ranges::Range;
 use super::read::split;
 use super::state::Stamp;
@@ -126,6 +127,11 @@ impl Part {
             len,
         }
     }
+
+    /// Copies it from the source into its page.
+    fn copy(self, source: Source<'_>, page: &Page, readers: Readers) {
+        source.copy_to(self.from, page, self.within, self.len, readers);
+    }
 }
 
 impl Volume {
@@ -223,15 +229,9 @@ impl Volume {
         }
         for part in plan.parts() {
             if let Some(cached) = shared.file.pages.get_dirty(part.page) {
-                source.copy_to(
-                    part.from,
-                    cached,
-                    part.within,
-                    part.len,
-                    Readers::Concurrent,
-                );
+                part.copy(source, cached, Readers::Concurrent);
             } else if let Some(cached) = held.pages.get_dirty(part.page) {
-                source.copy_to(part.from, cached, part.within, part.len, Readers::None);
+                part.copy(source, cached, Readers::None);
             }
         }
         for (page, frame) in new {
@@ -358,13 +358,7 @@ pub(super) fn overwrite_added(
     for page in pages {
         let part = Part::of(offset, end, page);
         let cached = dirty(page).expect("none is missing");
-        source.copy_to(
-            part.from,
-            cached,
-            part.within,
-            part.len,
-            Readers::Concurrent,
-        );
+        part.copy(source, cached, Readers::Concurrent);
     }
     true
 }

@@ -55,9 +55,10 @@ impl Pins {
         }
     }
 
-    /// Whether the link count is 0. Final for who has claimed the inode.
+    /// Whether the link count is 0. The caller has claimed the inode for deletion, or is inserting
+    /// it: nobody changes the count concurrently.
     pub(super) fn is_unlinked(&self) -> bool {
-        // Relaxed: the claim orders it, or who asks has just made the inode.
+        // Relaxed: the shard's lock orders a claim behind the change, and a new inode is private.
         self.unlinked.load(Ordering::Relaxed)
     }
 }

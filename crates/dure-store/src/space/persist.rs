@@ -35,17 +35,12 @@ pub(crate) struct PairWrite {
     pub(crate) payload: Vec<u8>,
 }
 
-/// The blocks of a segment in use at one moment.
-struct Used {
-    allocated: Bitmap,
-    live: Bitmap,
-}
-
 /// What the checkpoint takes of a segment, all at one moment.
 struct Taken {
     entry: SitEntry,
     overlay: Option<Box<Overlay>>,
-    used: Used,
+    allocated: Bitmap,
+    live: Bitmap,
 }
 
 impl Taken {
@@ -55,10 +50,8 @@ impl Taken {
         Taken {
             entry: sit::entry(state),
             overlay: state.overlay.take(),
-            used: Used {
-                allocated: state.allocated,
-                live: state.live,
-            },
+            allocated: state.allocated,
+            live: state.live,
         }
     }
 }
@@ -98,7 +91,7 @@ impl Space {
             let taken = self.segments.with(segment, Taken::of);
             let mut entry = taken.entry;
             if let Some(overlay) = &taken.overlay {
-                self.collect_summary(checkpoint, segment, (overlay, &taken.used), writes)?;
+                self.collect_summary(checkpoint, segment, overlay, &taken, writes)?;
                 // The entry names the slots of its summaries.
                 entry.summaries = self.segments.with(segment, |state| sit::codes(state));
             }
@@ -178,20 +171,21 @@ impl Space {
         Ok(owners)
     }
 
-    /// The summary pairs of which `overlay` has entries; `used` are the blocks in use when it was
-    /// taken.
+    /// The summary pairs of which the overlay has entries, completed from the medium for the other
+    /// blocks that were in use when it was taken.
     fn collect_summary(
         &self,
         checkpoint: u64,
         segment: SegNo,
-        (overlay, used): (&Overlay, &Used),
+        overlay: &Overlay,
+        taken: &Taken,
         writes: &mut Vec<PairWrite>,
     ) -> Result<()> {
         for n in (0..self.layout.summary_pairs).filter(|&n| overlay.touches(n)) {
             let code = self
                 .segments
                 .with(segment, |state| state.summaries[n as usize]);
-            let missing = overlay.missing(n, &used.allocated);
+            let missing = overlay.missing(n, &taken.allocated);
             let mut old = None;
             if !missing.is_empty() {
                 old = match summary::read(&self.queue, &self.layout, (segment, n), code) {
@@ -200,7 +194,7 @@ impl Space {
                     Err(Error::Corrupt { .. }) => None,
                     found => found?,
                 };
-                if old.is_none() && !missing.and(&used.live).is_empty() {
+                if old.is_none() && !missing.and(&taken.live).is_empty() {
                     self.summaries_lost.add(1);
                 }
             }

@@ -3,9 +3,9 @@
 //! **Structure.** One file per kind of request; here what they share. **Invariants.** Every request
 //! but FORGET gets exactly one reply. What the kernel asks for without need (OPEN, FLUSH, ACCESS,
 //! locks) is answered ENOSYS once, and it does not ask again. So is CREATE: the kernel sends MKNOD
-//! instead, and no RELEASE of a file that was never asked to be opened. Such a RELEASE would keep
-//! the inode behind the back of who has closed it and asks how much room there is. **Crash.**
-//! Nothing is kept.
+//! and OPEN instead, and after the refused OPEN no RELEASE. A RELEASE is answered after close(2) has
+//! returned and keeps the inode until then, so a STATFS of the same process could still count the
+//! blocks of a deleted file. **Crash.** Nothing is kept.
 
 mod attributes;
 mod content;
