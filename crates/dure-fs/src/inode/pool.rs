@@ -207,7 +207,7 @@ impl Volume {
     /// another partition's nodes than a new one. No inode lock is held.
     pub(crate) fn free_ino(&self) -> Result<FreeIno<'_>> {
         let core = self.alloc_partition();
-        if let Some(free) = self.free_ino_of(core, core)? {
+        if let Some(free) = self.known_free_ino(core, core)? {
             return Ok(free);
         }
         if !self.nat.has_free(core, SPARE_NIDS)? {
@@ -220,18 +220,21 @@ impl Volume {
                 if from == core {
                     self.inode_pools.steal(core, core);
                 }
-                // Looks through all of them, where that has not been done.
-                self.nat.has_free(from, usize::MAX)?;
-                if let Some(free) = self.free_ino_of(core, from)? {
+                if let Some(free) = self.known_free_ino(core, from)? {
                     return Ok(free);
+                }
+                while self.nat.search_inode_nodes(from)? {
+                    if let Some(free) = self.known_free_ino(core, from)? {
+                        return Ok(free);
+                    }
                 }
             }
         }
         Ok(self.inode_pools.taken(core, None))
     }
 
-    /// A free inode number of the partition `from` for `core`.
-    fn free_ino_of(&self, core: CoreId, from: CoreId) -> Result<Option<FreeIno<'_>>> {
+    /// A free inode number of the partition `from` for `core`, of nodes that are known to have some.
+    fn known_free_ino(&self, core: CoreId, from: CoreId) -> Result<Option<FreeIno<'_>>> {
         loop {
             if from != core {
                 self.inode_pools.steal(core, from);

@@ -64,6 +64,8 @@ struct Pool {
     inode_nodes: Vec<Nid>,
     /// Pairs of this partition scanned so far.
     scanned: u64,
+    /// Pairs of this partition searched for inode nodes so far; at least the scanned ones.
+    searched: u64,
     /// Nids of pairs not scanned yet that were given back in this mount: the scan must not find
     /// their tombstones and give them out a second time.
     early: BTreeSet<Nid>,
@@ -109,6 +111,13 @@ impl Nat {
             // A slow reader may read a slot that is being rewritten; another reader has loaded it then.
             Err(error) => cell.get().ok_or(error),
         }
+    }
+
+    /// How many pairs are in memory.
+    #[doc(hidden)]
+    pub fn pairs_in_memory(&self) -> usize {
+        let loaded = |(_, cell): &(u64, &OnceLock<LoadedPair>)| cell.get().is_some();
+        self.pairs.touched().filter(loaded).count()
     }
 
     fn load(&self, index: u64) -> Result<Entries> {
@@ -165,16 +174,58 @@ impl Nat {
         pool.scanned += 1;
         for (within, entry) in pair.iter().enumerate().rev() {
             let nid = Nid(index * ENTRIES + to_u64(within));
-            if entry.block().is_none() && nid.0 >= self.reserved {
-                if !pool.early.remove(&nid) {
-                    pool.free.push((nid, entry.version.get()));
-                }
-            } else if entry.kind_code() == NodeKind::Inode.code() && entry.free_inodes() > 0 {
-                pool.inode_nodes.push(nid);
+            if entry.block().is_none() && nid.0 >= self.reserved && !pool.early.remove(&nid) {
+                pool.free.push((nid, entry.version.get()));
             }
         }
         pool.early.retain(|nid| place_of(*nid).0 != index);
+        if pool.searched == n {
+            pool.searched += 1;
+            pool.inode_nodes.extend(with_free_inodes(index, &pair));
+        }
         Ok(true)
+    }
+
+    /// Searches the partition's pairs for inode nodes with free inodes, until some are found, and
+    /// keeps nothing else of them. False when all pairs have been searched.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Block`: of a pair that cannot be read.
+    pub fn search_inode_nodes(&self, core: CoreId) -> Result<bool> {
+        loop {
+            let n = {
+                let pool = self.pools.get(core).lock();
+                if !pool.inode_nodes.is_empty() {
+                    return Ok(true);
+                }
+                pool.searched
+            };
+            let Some(index) = self.pair_of_partition(core, n) else {
+                return Ok(false);
+            };
+            let found: Vec<Nid> = match self.pairs.get(index).and_then(OnceLock::get) {
+                Some(pair) => with_free_inodes(index, &pair.lock()).collect(),
+                None => self.with_free_inodes_on_medium(index)?,
+            };
+            let mut pool = self.pools.get(core).lock();
+            // Somebody else may have searched it meanwhile.
+            if pool.searched == n {
+                pool.searched += 1;
+                pool.inode_nodes.extend(&found);
+            }
+        }
+    }
+
+    /// Inode nodes with free inodes, of a pair that was not in memory.
+    fn with_free_inodes_on_medium(&self, index: u64) -> Result<Vec<Nid>> {
+        match self.load(index) {
+            Ok(entries) => Ok(with_free_inodes(index, &entries).collect()),
+            // As in `pair`: a slot that is being rewritten is of a pair that is in memory by then.
+            Err(error) => {
+                let pair = self.pairs.get(index).and_then(OnceLock::get);
+                Ok(with_free_inodes(index, &pair.ok_or(error)?.lock()).collect())
+            }
+        }
     }
 
     /// A nid nobody uses, with the version its last life ended at; first of the partition of
@@ -223,9 +274,9 @@ impl Nat {
         self.pools.get(core).lock().free.push((nid, version));
     }
 
-    /// An inode node with free inodes, of a pair that the partition has scanned; each is given out
-    /// once. Scans nothing itself: with a huge NAT, new nids are at hand long before all pairs are
-    /// read.
+    /// An inode node with free inodes, of a pair that the partition has scanned or searched; each is
+    /// given out once. Reads nothing itself: with a huge NAT, new nids are at hand long before all
+    /// pairs are read.
     pub fn pop_inode_node(&self, core: CoreId) -> Option<Nid> {
         self.pools.get(core).lock().inode_nodes.pop()
     }
@@ -255,6 +306,17 @@ impl Nat {
             before,
         })
     }
+}
+
+/// The inode nodes among a pair's entries that have free inodes.
+fn with_free_inodes(index: u64, entries: &[NatEntry]) -> impl Iterator<Item = Nid> {
+    let has_some = |entry: &NatEntry| {
+        !entry.block().is_none()
+            && entry.kind_code() == NodeKind::Inode.code()
+            && entry.free_inodes() > 0
+    };
+    let all = (index * ENTRIES..).map(Nid).zip(entries);
+    all.filter_map(move |(nid, entry)| has_some(entry).then_some(nid))
 }
 
 impl NatBlock {

@@ -118,10 +118,12 @@ impl Store {
         self.reserved_op(kind, (nodes, held), pages, LogRoom::Checkpoint)
     }
 
-    /// The same for what is not worth waiting: `None` when there is no room at once.
+    /// The same for what is not worth looking for blocks: `None` when there are none at once, or
+    /// when a checkpoint fails.
     pub fn op_at_hand(&self, kind: OpKind, class: OpClass, nodes_max: u32) -> Option<Op<'_>> {
         self.check_writable().ok()?;
         let core = self.partition();
+        self.make_memory_room(core).ok()?;
         if !self.space.reserve(core, nodes_max, class) {
             return None;
         }

@@ -119,6 +119,25 @@ fn fill_up(fs: &FileSystem, directory: &InodeRef) -> u64 {
     unreachable!("a volume is finite");
 }
 
+/// A core whose partition had no node ids left looked for free inodes in those of all others, and
+/// the whole NAT came into memory: 14 MiB of a volume of 6 GiB, 2 GiB of one of 1 TiB.
+#[test]
+fn a_core_without_node_ids_keeps_no_more_of_the_nat_than_it_uses() {
+    let disk = Disk::with_journals(1 << 16, 8);
+    let fs = disk.mount();
+    let root = fs.root().unwrap();
+    // A partition has eight pairs. Inodes and buckets of names take ten or so.
+    let (pairs, files) = (fs.0.layout.nat_pairs, 252 * 8 * 9);
+    assert!(pairs > 60, "{pairs} pairs");
+    for n in 0..files {
+        fs.create(&root, format!("{n}").as_bytes(), &file())
+            .unwrap();
+    }
+    let kept = fs.0.nat.pairs_in_memory();
+    assert!(kept > 8, "{kept} pairs: it had node ids");
+    assert!(kept < 16, "{kept} of {pairs} pairs are in memory");
+}
+
 /// Node ids belong to partitions. One core used up those of its own, and then made a node for each
 /// file, because the other numbers of the node went to the partition of its id.
 #[test]
