@@ -314,6 +314,11 @@ impl<'v> LocalRef<'v> {
         LocalRef { pin, volume }
     }
 
+    /// For a user who lets it go himself.
+    pub(crate) fn keep(mut self) -> InodeRef {
+        self.pin.take().expect("there until it is dropped")
+    }
+
     /// Whether somebody else uses the inode. The caller holds no lock of a shard. Only a hint.
     pub(crate) fn is_shared(&mut self) -> bool {
         self.pin = self.pin.take().map(InodeRef::into_counted);

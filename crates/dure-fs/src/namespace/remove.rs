@@ -28,6 +28,22 @@ pub(super) struct Loss<'v> {
     fate: Fate<'v>,
 }
 
+impl Loss<'_> {
+    /// Whether that was the last name of an inode that lives on.
+    pub(super) fn leaves_an_orphan(&self) -> bool {
+        matches!(self.fate, Fate::Orphaned(_))
+    }
+}
+
+/// What becomes of an inode with its last name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Nameless {
+    /// It is deleted, unless somebody uses it.
+    Deleted,
+    /// The caller gets it.
+    Kept,
+}
+
 #[derive(Debug)]
 enum Fate<'v> {
     /// It has other names.
@@ -44,7 +60,18 @@ impl FileSystem {
     /// # Errors
     /// `NotFound`, `IsDirectory`, `NotDirectory`; of the name.
     pub fn unlink(&self, directory: &InodeRef, name: &[u8]) -> Result<()> {
-        self.0.remove(directory, name, Removal::Unlink)
+        let nameless = Nameless::Deleted;
+        self.0.remove(directory, name, Removal::Unlink, nameless)?;
+        Ok(())
+    }
+
+    /// The same, and gives the inode if this was its last name: it lives until it is dropped.
+    ///
+    /// # Errors
+    /// As [`FileSystem::unlink`].
+    pub fn unlink_and_keep(&self, directory: &InodeRef, name: &[u8]) -> Result<Option<InodeRef>> {
+        let nameless = Nameless::Kept;
+        self.0.remove(directory, name, Removal::Unlink, nameless)
     }
 
     /// Removes an empty directory.
@@ -52,7 +79,18 @@ impl FileSystem {
     /// # Errors
     /// `NotFound`, `NotEmpty`, `NotDirectory`; of the name.
     pub fn rmdir(&self, directory: &InodeRef, name: &[u8]) -> Result<()> {
-        self.0.remove(directory, name, Removal::Rmdir)
+        let nameless = Nameless::Deleted;
+        self.0.remove(directory, name, Removal::Rmdir, nameless)?;
+        Ok(())
+    }
+
+    /// The same, and gives the directory, which lives until it is dropped.
+    ///
+    /// # Errors
+    /// As [`FileSystem::rmdir`].
+    pub fn rmdir_and_keep(&self, directory: &InodeRef, name: &[u8]) -> Result<Option<InodeRef>> {
+        let nameless = Nameless::Kept;
+        self.0.remove(directory, name, Removal::Rmdir, nameless)
     }
 }
 
@@ -84,19 +122,26 @@ fn more_names(inode: &Inode) -> Error {
 }
 
 impl Volume {
-    fn remove(&self, directory: &InodeRef, name: &[u8], removal: Removal) -> Result<()> {
+    /// Takes a name away, and gives the inode that is to be kept without one.
+    fn remove(
+        &self,
+        directory: &InodeRef,
+        name: &[u8],
+        removal: Removal,
+        nameless: Nameless,
+    ) -> Result<Option<InodeRef>> {
         self.check_writable()?;
         check_name(name)?;
-        attempts(|scope| self.try_remove(directory, name, removal, scope))
+        attempts(|scope| self.try_remove(directory, name, (removal, nameless), scope))
     }
 
     fn try_remove(
         &self,
         directory: &InodeRef,
         name: &[u8],
-        removal: Removal,
+        (removal, nameless): (Removal, Nameless),
         scope: Scope,
-    ) -> std::result::Result<(), Attempt> {
+    ) -> std::result::Result<Option<InodeRef>, Attempt> {
         let parent = directory.inode();
         // Declared before the locks, so that its pin goes after them: it may be the last.
         let victim = self.look_up(directory, name)?.ok_or(Error::NotFound)?;
@@ -105,7 +150,7 @@ impl Volume {
         if removal == Removal::Rmdir && self.seems_full(directory, name, &victim)? {
             return Err(Error::NotEmpty.into());
         }
-        let (slot, names) = self.slot_for(&mut victim)?;
+        let (slot, names) = self.slot_for(&mut victim, nameless)?;
         let inode = victim.inode();
         let spare = scope.spare;
         let mut op = self.op(OpKind::Remove, OpClass::Delete, NODES + spare)?;
@@ -132,8 +177,10 @@ impl Volume {
         let change = Change::of(found.kind, -1);
         self.entries_changed(&mut locked, parent, change, (mark, now));
         drop(buckets);
+        let orphan = loss.leaves_an_orphan();
         self.lost_name(inode, locked.attributes_mut(inode), loss, mark);
-        Ok(())
+        drop(locked);
+        Ok((orphan && nameless == Nameless::Kept).then(|| victim.keep()))
     }
 
     /// Whether the name is known to lead to a directory that has entries: then it is left as it is,
@@ -150,6 +197,7 @@ impl Volume {
     pub(super) fn slot_for(
         &self,
         victim: &mut LocalRef<'_>,
+        nameless: Nameless,
     ) -> Result<(Option<FreeSlot<'_>>, Access)> {
         let (last, heavy) = {
             let inode = victim.inode();
@@ -159,7 +207,8 @@ impl Volume {
             let heavy = state.weight(record) == Weight::Heavy;
             (record.nlink.get() == 1, heavy)
         };
-        let lives_on = last && (victim.is_shared() || heavy);
+        let kept = nameless == Nameless::Kept;
+        let lives_on = last && (kept || victim.is_shared() || heavy);
         if last && !lives_on {
             return Ok((None, Access::Alone));
         }

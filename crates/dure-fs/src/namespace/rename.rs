@@ -14,7 +14,7 @@ use dure_store::units::Ino;
 use dure_sync::MutexGuard;
 use zerocopy::little_endian::U64;
 
-use super::remove::Loss;
+use super::remove::{Loss, Nameless};
 use super::{Attempt, Scope, attempts};
 use crate::directory::Change;
 use crate::directory::read::Found;
@@ -61,6 +61,15 @@ struct Plan<'v> {
     scope: Scope,
 }
 
+/// What a rename took the last name of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Replaced {
+    /// Nothing, or what has gone with its name.
+    Nothing,
+    /// An inode that lives on.
+    Orphan,
+}
+
 impl FileSystem {
     /// Moves a name. Two names of one inode stay as they are. Replacing a file writes the moved
     /// file's data back first, so that a crash does not leave an empty file under the name.
@@ -76,26 +85,57 @@ impl FileSystem {
         to: &[u8],
         mode: RenameMode,
     ) -> Result<()> {
-        self.0.check_writable()?;
-        check_name(from)?;
-        check_name(to)?;
         let names = Names {
             from_dir,
             from,
             to_dir,
             to,
         };
-        attempts(|scope| self.0.try_rename(names, mode, scope))
+        self.0.rename(names, mode, Nameless::Deleted)?;
+        Ok(())
+    }
+
+    /// The same, and gives the inode whose last name was taken, if there is one: it lives until it
+    /// is dropped.
+    ///
+    /// # Errors
+    /// As [`FileSystem::rename`].
+    pub fn rename_and_keep(
+        &self,
+        (from_dir, from): (&InodeRef, &[u8]),
+        (to_dir, to): (&InodeRef, &[u8]),
+        mode: RenameMode,
+    ) -> Result<Option<InodeRef>> {
+        let names = Names {
+            from_dir,
+            from,
+            to_dir,
+            to,
+        };
+        self.0.rename(names, mode, Nameless::Kept)
     }
 }
 
 impl Volume {
-    fn try_rename(
+    /// Moves a name, and gives the inode that is to be kept without one.
+    fn rename(
         &self,
         names: Names<'_>,
         mode: RenameMode,
+        nameless: Nameless,
+    ) -> Result<Option<InodeRef>> {
+        self.check_writable()?;
+        check_name(names.from)?;
+        check_name(names.to)?;
+        attempts(|scope| self.try_rename(names, (mode, nameless), scope))
+    }
+
+    fn try_rename(
+        &self,
+        names: Names<'_>,
+        (mode, nameless): (RenameMode, Nameless),
         scope: Scope,
-    ) -> std::result::Result<(), Attempt> {
+    ) -> std::result::Result<Option<InodeRef>, Attempt> {
         let source = self
             .look_up(names.from_dir, names.from)?
             .ok_or(Error::NotFound)?;
@@ -106,7 +146,8 @@ impl Volume {
             .as_ref()
             .is_some_and(|target| target.ino() == source.ino())
         {
-            return self.stay(names, &source);
+            self.stay(names, &source)?;
+            return Ok(None);
         }
         let replaces = mode == RenameMode::Replace && target.is_some();
         if replaces && source.kind() == FileKind::File {
@@ -126,7 +167,7 @@ impl Volume {
             self.ancestors(names.from_dir, target.ino(), &mut ancestors)?;
         }
         let (slot, target_access) = match &mut target {
-            Some(target) if replaces => self.slot_for(target)?,
+            Some(target) if replaces => self.slot_for(target, nameless)?,
             Some(target) => (None, self.names_access(target.inode())),
             None => (None, Access::Shared),
         };
@@ -139,10 +180,11 @@ impl Volume {
             ancestors,
             scope,
         };
-        let kept = self.move_name(names, plan);
+        let (plan, moved) = self.move_name(names, plan);
         drop(rename_lock);
         // The pins go last, with nothing held: one may delete an inode.
-        kept.1
+        let orphan = moved? == Replaced::Orphan && nameless == Nameless::Kept;
+        Ok(plan.target.filter(|_| orphan).map(LocalRef::keep))
     }
 
     /// Both names seem to lead to `inode`: then they stay as they are. They are looked at together,
@@ -199,7 +241,7 @@ impl Volume {
         &'v self,
         names: Names<'_>,
         mut plan: Plan<'v>,
-    ) -> (Plan<'v>, std::result::Result<(), Attempt>) {
+    ) -> (Plan<'v>, std::result::Result<Replaced, Attempt>) {
         let slot = plan.slot.take();
         let result = self.move_locked(names, &plan, slot);
         (plan, result)
@@ -210,7 +252,7 @@ impl Volume {
         names: Names<'_>,
         plan: &Plan<'v>,
         slot: Option<FreeSlot<'v>>,
-    ) -> std::result::Result<(), Attempt> {
+    ) -> std::result::Result<Replaced, Attempt> {
         let (from_dir, to_dir) = (names.from_dir.inode(), names.to_dir.inode());
         let source = plan.source.inode();
         let target = plan.target.as_deref().map(InodeRef::inode);
@@ -264,7 +306,11 @@ impl Volume {
             let held = locked.attributes_mut(inode);
             inode.attributes_stored(held, record, (mark, ChangedPart::Plain));
         }
+        let mut replaced = Replaced::Nothing;
         if let Some((target, loss)) = loss {
+            if loss.leaves_an_orphan() {
+                replaced = Replaced::Orphan;
+            }
             self.lost_name(target, locked.attributes_mut(target), loss, mark);
         }
         if let Some(record) = first {
@@ -278,7 +324,7 @@ impl Volume {
             self.entries_changed(&mut locked, directory, change, (mark, now));
         }
         drop(buckets);
-        Ok(())
+        Ok(replaced)
     }
 
     /// Lets `op` write an inode that has moved: its ctime, and a directory's parent.

@@ -152,9 +152,9 @@ impl Server {
         wait_while(DELETIONS_WAIT, others)
     }
 
-    /// Keeps an inode whose last name may just have gone until the kernel has forgotten it.
+    /// Keeps an inode whose last name has just gone until the kernel has forgotten it.
     fn keep_unlinked(&self, inode: Option<InodeRef>) {
-        if let Some(inode) = inode.filter(InodeRef::is_unlinked) {
+        if let Some(inode) = inode {
             self.unlinked.keep(inode);
         }
     }

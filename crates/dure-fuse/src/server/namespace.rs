@@ -128,9 +128,8 @@ impl Server {
     /// An errno.
     pub fn unlink(&self, parent: u64, name: &[u8]) -> Answer<()> {
         let parent = self.inode(parent)?;
-        let named = self.volume.lookup(&parent, name).map_err(errno)?;
-        self.volume.unlink(&parent, name).map_err(errno)?;
-        self.keep_unlinked(named);
+        let orphan = self.volume.unlink_and_keep(&parent, name);
+        self.keep_unlinked(orphan.map_err(errno)?);
         Ok(())
     }
 
@@ -140,9 +139,8 @@ impl Server {
     /// An errno.
     pub fn rmdir(&self, parent: u64, name: &[u8]) -> Answer<()> {
         let parent = self.inode(parent)?;
-        let named = self.volume.lookup(&parent, name).map_err(errno)?;
-        self.volume.rmdir(&parent, name).map_err(errno)?;
-        self.keep_unlinked(named);
+        let orphan = self.volume.rmdir_and_keep(&parent, name);
+        self.keep_unlinked(orphan.map_err(errno)?);
         Ok(())
     }
 
@@ -158,11 +156,9 @@ impl Server {
             _ => return Err(libc::EINVAL),
         };
         let (from_parent, to_parent) = (self.inode(from.0)?, self.inode(to.0)?);
-        let replaced = self.volume.lookup(&to_parent, to.1).map_err(errno)?;
-        self.volume
-            .rename(&from_parent, from.1, &to_parent, to.1, mode)
-            .map_err(errno)?;
-        self.keep_unlinked(replaced);
+        let (from, to) = ((&from_parent, from.1), (&to_parent, to.1));
+        let orphan = self.volume.rename_and_keep(from, to, mode);
+        self.keep_unlinked(orphan.map_err(errno)?);
         Ok(())
     }
 

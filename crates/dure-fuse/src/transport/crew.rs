@@ -21,7 +21,7 @@ const CREW: u8 = 11;
 /// More threads than workers, at least and at most.
 const STAND_INS: (usize, usize) = (4, 64);
 /// What the cache must have for each: it keeps up to a megabyte of its own while all are busy.
-const CACHE_BYTES: u64 = 4 << 20;
+const CACHE_BYTES: u64 = 8 << 20;
 
 /// What a thread of the crew does until the connection ends.
 pub type Work = dyn Fn(&Arc<Crew>) -> io::Result<()> + Send + Sync;
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_small_cache_pays_for_few_stand_ins() {
-        assert_eq!([16, 64, 1024].map(|mib| stand_ins(mib << 20)), [4, 16, 64]);
+        assert_eq!([16, 64, 1024].map(|mib| stand_ins(mib << 20)), [4, 8, 64]);
         let begun = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&begun);
         let work = move |crew: &Arc<Crew>| {
