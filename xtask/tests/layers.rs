@@ -225,3 +225,34 @@ fn canary_names_of_std_are_found() {
         [(1, "std::sync"), (3, "Instant"), (4, "std::thread")]
     );
 }
+
+/// Features that only tests ask for, and their crates.
+const FOR_TESTS: &[(&str, &str)] = &[("dure-sync", "canaries")];
+
+/// Of the features for tests, those in what these edges lead to.
+fn features_for_tests(edges: &str) -> Vec<(&'static str, &'static str)> {
+    let tree = std::process::Command::new(env!("CARGO"))
+        .args(["tree", "--workspace", "--offline", "--locked"])
+        .args(["--prefix", "none", "--edges", edges, "--format", "{f};{p}"])
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap())
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&tree.stderr);
+    assert!(tree.status.success(), "{errors}");
+    let tree = String::from_utf8(tree.stdout).unwrap();
+    let lines = || tree.lines().filter_map(|line| line.split_once(';'));
+    let is_asked_for = |(name, feature): &(&str, &str)| {
+        let of_crate = lines().filter(|(_, package)| package.split(' ').next() == Some(name));
+        let mut features = of_crate.flat_map(|(features, _)| features.split(','));
+        features.any(|asked| asked == *feature)
+    };
+    FOR_TESTS.iter().copied().filter(is_asked_for).collect()
+}
+
+/// Rules can be left out in builds for tests alone: no program that is built to be used, and no
+/// program of somebody else's with a crate of these, can weaken what keeps its data.
+#[test]
+fn what_is_built_to_be_used_cannot_leave_a_rule_out() {
+    assert_eq!(features_for_tests("normal,build"), []);
+    assert_eq!(features_for_tests("normal,build,dev"), FOR_TESTS);
+}

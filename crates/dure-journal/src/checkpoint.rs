@@ -154,7 +154,7 @@ impl<S: Settle> Journal<S> {
         // Crash scenario without this flush: the segment is in the durable header, and in that of
         // another ring, so recovery refuses the volume; or there is file data in it, and recovery
         // takes it for log space and the data for gone.
-        if self.rules.flush_shrunk {
+        if self.rules.flush_shrunk.holds() {
             self.flush_headers()?;
         }
         Ok(removed)

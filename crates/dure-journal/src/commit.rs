@@ -169,7 +169,7 @@ impl<S: Settle> Journal<S> {
         if closure.is_empty() {
             return Ok(());
         }
-        if !self.rules.closure {
+        if !self.rules.closure.holds() {
             return self.commit_without_closure(&closure, slack);
         }
         let core = self.journal_of(current_core());
@@ -184,7 +184,7 @@ impl<S: Settle> Journal<S> {
             // Crash scenario: another committer wrote handles 1 to 9 of a journal in one
             // transaction, this closure needs 7. A crash now leaves the transaction without what 8
             // and 9 depend on; it is cut back, and 7 with it. So 8 and 9 belong to this closure.
-            if !self.rules.recheck || !closure.recheck(self) {
+            if !self.rules.recheck.holds() || !closure.recheck(self) {
                 break;
             }
         }
@@ -246,7 +246,7 @@ impl<S: Settle> Journal<S> {
         let trace = |event| self.trace.record(Some(self.journal_of(core)), || event);
         // Crash scenario without this flush: the log of core 1 reaches the medium, that of core 0,
         // on which it depends, does not; fsync has returned, and recovery rejects the transaction.
-        if self.rules.flush {
+        if self.rules.flush.holds() {
             tallies.flushes.add_shared(1);
             trace(TraceEvent::FlushBegin);
             if let Err(error) = self.queue.flush() {
@@ -543,14 +543,14 @@ impl<S: Settle> Journal<S> {
             let own = mark.journal() == journal;
             // Crash scenario if a mark went as soon as its handle is written or even durable: the
             // handle may still be rejected for what *it* depends on, and this one with it.
-            let open = if self.rules.marks_until_valid {
+            let open = if self.rules.marks_until_valid.holds() {
                 !self.is_valid(*mark)
             } else {
                 mark.number() > self.log(mark.journal()).reached.written()
             };
             open && !(own && numbers.contains(&mark.number()))
-                && (!own || self.rules.self_marks)
-                && self.rules.marks
+                && (!own || self.rules.self_marks.holds())
+                && self.rules.marks.holds()
         };
         writer.marks.clear();
         writer.marks.extend(all.iter().copied().filter(needed));
@@ -560,7 +560,7 @@ impl<S: Settle> Journal<S> {
         self.log(journal).tallies.write.marks_dropped.add(dropped);
         // Crash scenario without this mark: of a compound transaction in two segments one piece is
         // on the medium, and half of a handle is replayed.
-        if let Some(partner) = piece.partner.filter(|_| self.rules.whole) {
+        if let Some(partner) = piece.partner.filter(|_| self.rules.whole.holds()) {
             let number = writer.taken.first + to_u64(partner);
             writer.marks.push(Mark::new(journal, number));
         }

@@ -1,70 +1,44 @@
-//! Switches that leave one rule of the journal out, so that tests can show they would notice.
-//!
-//! **Problem.** A crash test that never fails proves nothing. **Structure.** One field per rule;
-//! the default has all of them on, and nothing but tests turns one off. **Invariants.** With the
-//! default, no code path depends on this type. **Crash.** With a rule off, data is lost: that is
-//! the purpose.
+//! The rules of the journal that a test may leave out (`dure_sync::canary`); what each is for says
+//! docs/journal-model.md.
 
-/// Which rules hold. Test-only: every product build uses [`Rules::default`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+use dure_sync::canary::Rule;
+
+/// Which rules hold: all of them, but for tests.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 #[doc(hidden)]
 pub struct Rules {
     /// Transactions carry their marks.
-    pub marks: bool,
+    pub marks: Rule,
     /// Marks into the own journal are kept.
-    pub self_marks: bool,
+    pub self_marks: Rule,
     /// A mark is kept until its handle is valid, not only until it is written.
-    pub marks_until_valid: bool,
+    pub marks_until_valid: Rule,
     /// A commit takes the closure over marks along.
-    pub closure: bool,
+    pub closure: Rule,
     /// A commit looks at its closure again when its prefixes are written.
-    pub recheck: bool,
+    pub recheck: Rule,
     /// Running transactions that share a buffer mark each other, not only one the other (`image`).
-    pub two_way: bool,
+    pub two_way: Rule,
     /// A buffer is copied for the transaction that is committing before it is changed (`image`).
-    pub freeze: bool,
+    pub freeze: Rule,
     /// The pieces of a compound transaction mark each other (`image`).
-    pub whole: bool,
+    pub whole: Rule,
     /// A commit ends with a flush.
-    pub flush: bool,
+    pub flush: Rule,
     /// A header without a segment is durable before another ring takes the segment.
-    pub flush_shrunk: bool,
+    pub flush_shrunk: Rule,
     /// The scan verifies checksums.
-    pub checksum: bool,
+    pub checksum: Rule,
     /// The scan ignores transactions of another epoch.
-    pub epoch: bool,
+    pub epoch: Rule,
     /// Recovery skips an invalid transaction and goes on behind it.
-    pub skip_invalid: bool,
+    pub skip_invalid: Rule,
     /// Recovery looks at marks, not at each journal on its own.
-    pub recover_marks: bool,
+    pub recover_marks: Rule,
     /// What a mark names must survive itself, not only be complete.
-    pub transitive: bool,
+    pub transitive: Rule,
     /// Replay applies changes in the order of versions, not of the logs.
-    pub by_version: bool,
+    pub by_version: Rule,
     /// The version of a freed node outlives it.
-    pub tombstones: bool,
-}
-
-impl Default for Rules {
-    fn default() -> Self {
-        Self {
-            marks: true,
-            self_marks: true,
-            marks_until_valid: true,
-            closure: true,
-            recheck: true,
-            two_way: true,
-            freeze: true,
-            whole: true,
-            flush: true,
-            flush_shrunk: true,
-            checksum: true,
-            epoch: true,
-            skip_invalid: true,
-            recover_marks: true,
-            transitive: true,
-            by_version: true,
-            tombstones: true,
-        }
-    }
+    pub tombstones: Rule,
 }

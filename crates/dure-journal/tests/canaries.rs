@@ -10,6 +10,7 @@
 mod support;
 
 use dure_journal::Rules;
+use dure_sync::canary::Rule;
 use support::buffers::TestRules;
 use support::power::Effort;
 use support::scatter::{Scatter, ScatterRun, exhaust};
@@ -47,16 +48,19 @@ fn exhaustion_finds(rules: TestRules) -> String {
 fn marks_off() {
     println!(
         "{}",
-        random_finds(without(|rules| rules.marks = false), Mix::ALL)
+        random_finds(without(|rules| rules.marks = Rule::LEFT_OUT), Mix::ALL)
     );
-    println!("{}", exhaustion_finds(without(|rules| rules.marks = false)));
+    println!(
+        "{}",
+        exhaustion_finds(without(|rules| rules.marks = Rule::LEFT_OUT))
+    );
 }
 
 #[test]
 fn no_self_marks() {
     println!(
         "{}",
-        exhaustion_finds(without(|rules| rules.self_marks = false))
+        exhaustion_finds(without(|rules| rules.self_marks = Rule::LEFT_OUT))
     );
 }
 
@@ -74,11 +78,14 @@ fn read_marks_off() {
 fn mark_dropped_at_committed() {
     println!(
         "{}",
-        exhaustion_finds(without(|rules| rules.marks_until_valid = false))
+        exhaustion_finds(without(|rules| rules.marks_until_valid = Rule::LEFT_OUT))
     );
     println!(
         "{}",
-        random_finds(without(|rules| rules.marks_until_valid = false), Mix::ALL)
+        random_finds(
+            without(|rules| rules.marks_until_valid = Rule::LEFT_OUT),
+            Mix::ALL
+        )
     );
 }
 
@@ -91,7 +98,7 @@ fn closure_off() {
     };
     println!(
         "{}",
-        random_finds(without(|rules| rules.closure = false), mix)
+        random_finds(without(|rules| rules.closure = Rule::LEFT_OUT), mix)
     );
 }
 
@@ -99,7 +106,7 @@ fn closure_off() {
 fn flush_off() {
     println!(
         "{}",
-        random_finds(without(|rules| rules.flush = false), Mix::ALL)
+        random_finds(without(|rules| rules.flush = Rule::LEFT_OUT), Mix::ALL)
     );
 }
 
@@ -107,7 +114,7 @@ fn flush_off() {
 fn checksum_off() {
     println!(
         "{}",
-        random_finds(without(|rules| rules.checksum = false), Mix::ALL)
+        random_finds(without(|rules| rules.checksum = Rule::LEFT_OUT), Mix::ALL)
     );
 }
 
@@ -115,7 +122,7 @@ fn checksum_off() {
 fn epoch_off() {
     println!(
         "{}",
-        random_finds(without(|rules| rules.epoch = false), Mix::ALL)
+        random_finds(without(|rules| rules.epoch = Rule::LEFT_OUT), Mix::ALL)
     );
 }
 
@@ -149,7 +156,8 @@ fn scan_stops_at_an_invalid_transaction() {
         run.finish(Effort::default())
     };
     play(TestRules::default()).expect("with the rule, nothing is lost");
-    play(without(|rules| rules.skip_invalid = false)).expect_err("without it, something is");
+    play(without(|rules| rules.skip_invalid = Rule::LEFT_OUT))
+        .expect_err("without it, something is");
 }
 
 /// The device, not the journal, is broken: it forgets flushes.

@@ -14,6 +14,7 @@ use dure_block::{BLOCK_BYTES, Lba};
 use dure_journal::format::{JournalHeader, TailPosition};
 use dure_journal::recovery::{LogLayout, scan};
 use dure_journal::{Error, JournalId, Rules};
+use dure_sync::canary::Rule;
 use dure_sync::random::Seeded;
 use support::buffers::TestRules;
 use support::disk::{DEVICE_BLOCKS, SEED, SEGMENT_BLOCKS, format, header_at, segment_at};
@@ -75,7 +76,7 @@ fn scan_both_ways(image: &Image, rules: Rules) -> Result<usize, Error> {
 fn mutated_logs_end_the_scan_and_nothing_else() {
     let good = used();
     let sealed = Rules {
-        checksum: false,
+        checksum: Rule::LEFT_OUT,
         ..Rules::default()
     };
     let blocks: Vec<Lba> = (0..2 * 16)

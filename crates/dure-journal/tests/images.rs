@@ -10,6 +10,7 @@
 mod support;
 
 use dure_journal::Rules;
+use dure_sync::canary::Rule;
 use support::buffers::TestRules;
 use support::power::Effort;
 use support::script::{Mix, Run, Step, change, long_scripts, random_scripts, run_random};
@@ -91,22 +92,22 @@ fn notices(turn_off: impl Fn(&mut Rules)) -> String {
 
 #[test]
 fn marks_off() {
-    println!("{}", notices(|rules| rules.marks = false));
+    println!("{}", notices(|rules| rules.marks = Rule::LEFT_OUT));
 }
 
 #[test]
 fn two_way_marks_off() {
-    println!("{}", notices(|rules| rules.two_way = false));
+    println!("{}", notices(|rules| rules.two_way = Rule::LEFT_OUT));
 }
 
 #[test]
 fn flush_off() {
-    println!("{}", notices(|rules| rules.flush = false));
+    println!("{}", notices(|rules| rules.flush = Rule::LEFT_OUT));
 }
 
 #[test]
 fn epoch_off() {
-    println!("{}", notices(|rules| rules.epoch = false));
+    println!("{}", notices(|rules| rules.epoch = Rule::LEFT_OUT));
 }
 
 /// Long notes make compound transactions of several segments.
@@ -120,7 +121,7 @@ const LONG: Mix = Mix {
 #[test]
 fn pieces_off() {
     let mut rules = TestRules::images();
-    rules.journal.whole = false;
+    rules.journal.whole = Rule::LEFT_OUT;
     let found = (0..400).find_map(|seed| run_random(seed, 2, LONG, rules).err());
     println!("{}", found.expect("half of a transaction is noticed"));
 }
@@ -141,6 +142,6 @@ fn a_buffer_of_a_closed_transaction_is_frozen() {
     };
     assert_eq!(play(TestRules::images()), Ok(1));
     let mut rules = TestRules::images();
-    rules.journal.freeze = false;
+    rules.journal.freeze = Rule::LEFT_OUT;
     println!("{}", play(rules).expect_err("half of a change is noticed"));
 }

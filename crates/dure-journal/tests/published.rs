@@ -10,6 +10,7 @@
 mod support;
 
 use dure_journal::Rules;
+use dure_sync::canary::Rule;
 use support::buffers::TestRules;
 use support::power::Effort;
 use support::scatter::{Scatter, ScatterRun};
@@ -53,7 +54,7 @@ fn published_1_recovery_of_each_journal_on_its_own() {
         Scatter::Prefix(1),
         Scatter::Flush,
     ];
-    needs(2, &script, |rules| rules.recover_marks = false);
+    needs(2, &script, |rules| rules.recover_marks = Rule::LEFT_OUT);
 }
 
 /// After a transaction is FINISHED a writer on another core adds no mark, although it is not valid:
@@ -69,7 +70,7 @@ fn published_2_no_mark_of_what_is_committed_and_not_valid() {
         Scatter::Prefix(2),
         Scatter::Flush,
     ];
-    needs(3, &script, |rules| rules.marks_until_valid = false);
+    needs(3, &script, |rules| rules.marks_until_valid = Rule::LEFT_OUT);
 }
 
 /// zj_get_target_transaction takes a finished transaction for a valid one: core 2's marks core 1's,
@@ -84,7 +85,7 @@ fn published_3_a_finished_but_invalid_predecessor_counts() {
         Scatter::Prefix(2),
         Scatter::Flush,
     ];
-    needs(3, &script, |rules| rules.transitive = false);
+    needs(3, &script, |rules| rules.transitive = Rule::LEFT_OUT);
 }
 
 /// A timestamp of the commit cannot order two versions of a block in a cycle: core 1 changes the
@@ -99,7 +100,7 @@ fn published_4_the_time_of_a_commit_orders_versions() {
         Scatter::Prefix(1),
         Scatter::Flush,
     ];
-    needs(2, &script, |rules| rules.by_version = false);
+    needs(2, &script, |rules| rules.by_version = Rule::LEFT_OUT);
 }
 
 /// A mark into the own journal is one too: core 0's second transaction is built on core 1's, which
@@ -114,5 +115,5 @@ fn published_4b_two_sided_pairs_fall_together() {
         Scatter::Prefix(0),
         Scatter::Flush,
     ];
-    needs(2, &script, |rules| rules.marks = false);
+    needs(2, &script, |rules| rules.marks = Rule::LEFT_OUT);
 }

@@ -13,6 +13,7 @@
 mod support;
 
 use dure_block::crash::Selection;
+use dure_sync::canary::Rule;
 use dure_sync::sim::{Config, run as run_on, seeds, try_run};
 use support::buffers::TestRules;
 use support::disk::format;
@@ -106,7 +107,7 @@ fn sim_images_survive_every_crash() {
 #[test]
 fn sim_images_that_are_not_frozen_are_noticed() {
     let mut rules = TestRules::images();
-    rules.journal.freeze = false;
+    rules.journal.freeze = Rule::LEFT_OUT;
     println!("{}", explore(Config::stall, rules, 0..400).unwrap_err());
 }
 
@@ -114,7 +115,7 @@ fn sim_images_that_are_not_frozen_are_noticed() {
 #[test]
 fn sim_one_way_marks_are_noticed() {
     let mut rules = TestRules::images();
-    rules.journal.two_way = false;
+    rules.journal.two_way = Rule::LEFT_OUT;
     println!("{}", explore(Config::random, rules, 0..400).unwrap_err());
 }
 
@@ -132,7 +133,7 @@ fn sim_a_flush_that_is_too_early_is_noticed() {
 #[test]
 fn sim_no_flush_is_noticed() {
     let mut rules = TestRules::default();
-    rules.journal.flush = false;
+    rules.journal.flush = Rule::LEFT_OUT;
     println!("{}", explore(Config::stall, rules, 0..50).unwrap_err());
 }
 
@@ -141,7 +142,7 @@ fn sim_no_flush_is_noticed() {
 #[test]
 fn sim_a_closure_that_is_not_rechecked_is_noticed() {
     let mut rules = TestRules::default();
-    rules.journal.recheck = false;
+    rules.journal.recheck = Rule::LEFT_OUT;
     println!("{}", explore(Config::stall, rules, 0..2000).unwrap_err());
 }
 

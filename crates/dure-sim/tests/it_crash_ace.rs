@@ -5,6 +5,7 @@
 
 use dure_sim::crash::campaign::{Campaign, Plan, Tally};
 use dure_sim::crash::{Options, Workload};
+use dure_sync::canary::Rule;
 
 fn run(operations: u32, cores: usize, options: Options, workloads: u64) -> Tally {
     let seed = 1;
@@ -49,7 +50,7 @@ fn a_share_of_three_operations() {
 #[test]
 fn canary_a_commit_without_a_flush_is_noticed() {
     let mut options = Options::default();
-    options.mount.rules.flush = false;
+    options.mount.rules.flush = Rule::LEFT_OUT;
     let tally = run(2, 3, options.clone(), 200);
     let violation = tally
         .violations

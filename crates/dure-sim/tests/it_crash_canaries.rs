@@ -8,6 +8,7 @@ use dure_block::record::LostFlushes;
 use dure_sim::crash::{
     At, Base, Call, CrashFrom, Options, Recording, Step, Workload, cores, run_all, workload,
 };
+use dure_sync::canary::Rule;
 
 fn bases() -> Vec<Base> {
     let base = |calls: &&'static [_]| Base::new(calls).expect("a volume can be made");
@@ -70,42 +71,42 @@ fn lost_flushes() {
 #[test]
 fn commit_without_flush() {
     must_notice(&of_one_operation("fsync", 10), Tear::None, |options| {
-        options.mount.rules.flush = false;
+        options.mount.rules.flush = Rule::LEFT_OUT;
     });
 }
 
 #[test]
 fn marks_off() {
     must_notice(&some(cores::overlapped()), Tear::None, |options| {
-        options.mount.rules.marks = false;
+        options.mount.rules.marks = Rule::LEFT_OUT;
     });
 }
 
 #[test]
 fn self_marks_off() {
     must_notice(&some(cores::back_and_forth()), Tear::None, |options| {
-        options.mount.rules.self_marks = false;
+        options.mount.rules.self_marks = Rule::LEFT_OUT;
     });
 }
 
 #[test]
 fn marks_dropped_when_written() {
     must_notice(&some(cores::overlapped()), Tear::None, |options| {
-        options.mount.rules.marks_until_valid = false;
+        options.mount.rules.marks_until_valid = Rule::LEFT_OUT;
     });
 }
 
 #[test]
 fn closure_off() {
     must_notice(&some(cores::chained()), Tear::None, |options| {
-        options.mount.rules.closure = false;
+        options.mount.rules.closure = Rule::LEFT_OUT;
     });
 }
 
 #[test]
 fn read_marks_off() {
     must_notice(&cores::directory_loop(), Tear::None, |options| {
-        options.mount.volume_rules.store.read_marks = false;
+        options.mount.volume_rules.store.read_marks = Rule::LEFT_OUT;
     });
 }
 
@@ -115,7 +116,7 @@ fn checksum_off() {
         &of_one_operation("user.large", 20),
         Tear::Sectors,
         |options| {
-            options.mount.rules.checksum = false;
+            options.mount.rules.checksum = Rule::LEFT_OUT;
         },
     );
 }
@@ -141,7 +142,7 @@ fn epoch_off() {
         ..tearing(Tear::None)
     };
     let mut bad = good.clone();
-    bad.mount.rules.epoch = false;
+    bad.mount.rules.epoch = Rule::LEFT_OUT;
     let mut noticed = None;
     let make = |path| {
         let begin = Step::FsyncBegin(At::Path(path));
@@ -168,21 +169,21 @@ fn epoch_off() {
 #[test]
 fn header_before_tables() {
     must_notice(&of_one_operation("checkpoint", 40), Tear::None, |options| {
-        options.mount.volume_rules.store.tables_before_header = false;
+        options.mount.volume_rules.store.tables_before_header = Rule::LEFT_OUT;
     });
 }
 
 #[test]
 fn tails_before_header() {
     must_notice(&of_one_operation("checkpoint", 40), Tear::None, |options| {
-        options.mount.volume_rules.store.header_before_tails = false;
+        options.mount.volume_rules.store.header_before_tails = Rule::LEFT_OUT;
     });
 }
 
 #[test]
 fn reuse_before_valid() {
     must_notice(&workload::full_volume(), Tear::None, |options| {
-        options.mount.volume_rules.store.reuse_after_valid = false;
+        options.mount.volume_rules.store.reuse_after_valid = Rule::LEFT_OUT;
     });
 }
 
@@ -192,7 +193,7 @@ fn data_check_off() {
         &of_one_operation("write /A/foo", 20),
         Tear::None,
         |options| {
-            options.mount.volume_rules.store.data_check = false;
+            options.mount.volume_rules.store.data_check = Rule::LEFT_OUT;
         },
     );
 }
@@ -203,8 +204,8 @@ fn data_written_after_its_slots_are_logged() {
         &of_one_operation("write /A/foo", 20),
         Tear::None,
         |options| {
-            options.mount.volume_rules.data_before_log = false;
-            options.mount.volume_rules.store.data_check = false;
+            options.mount.volume_rules.data_before_log = Rule::LEFT_OUT;
+            options.mount.volume_rules.store.data_check = Rule::LEFT_OUT;
         },
     );
 }
@@ -213,14 +214,14 @@ fn data_written_after_its_slots_are_logged() {
 #[test]
 fn recovery_without_marks() {
     must_notice(&some(cores::overlapped()), Tear::None, |options| {
-        options.mount.rules.recover_marks = false;
+        options.mount.rules.recover_marks = Rule::LEFT_OUT;
     });
 }
 
 #[test]
 fn replay_in_the_order_of_the_logs() {
     must_notice(&some(cores::back_and_forth()), Tear::None, |options| {
-        options.mount.rules.by_version = false;
+        options.mount.rules.by_version = Rule::LEFT_OUT;
     });
 }
 
@@ -245,6 +246,6 @@ fn published_8_a_change_of_a_freed_node_in_another_journal() {
     ];
     let workloads = [Workload { setup: 1, steps }];
     must_notice(&workloads, Tear::None, |options| {
-        options.mount.rules.tombstones = false;
+        options.mount.rules.tombstones = Rule::LEFT_OUT;
     });
 }

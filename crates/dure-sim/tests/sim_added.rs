@@ -21,6 +21,7 @@ use dure_fs::{
 };
 use dure_sim::schedules::{assert_whole, small_volume};
 use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use dure_sync::canary::LeftOut;
 use dure_sync::sim::{Config, Rng, seeds, try_run};
 use dure_sync::{Arc, CoreId, Mutex, thread};
 
@@ -361,7 +362,7 @@ fn sim_added_pages_come_beside_everything() {
 #[test]
 fn sim_added_canary_a_size_before_its_bytes_is_seen() {
     for seed in 0..200 {
-        if let Err(what) = use_together("segment", RangeRule::SizeFirst, seed) {
+        if let Err(what) = use_together("segment", RangeRule::SizeFirst(LeftOut), seed) {
             assert!(what.contains("not what was appended"), "{what}");
             println!("noticed: seed={seed}: {what}");
             return;

@@ -12,6 +12,7 @@ use dure_fs::{
     SetAttributes, Stamp, SyncScope, VolumeRules, XattrMode,
 };
 use dure_sim::schedules::{assert_whole, mount_small, play_under, searched, small_volume};
+use dure_sync::canary::LeftOut;
 use dure_sync::clock::wall_coarse;
 use dure_sync::sim::{Config, Rng, run, seeds, try_run};
 use dure_sync::{Arc, CoreId, thread};
@@ -200,7 +201,7 @@ fn sim_attributes_change_beside_data() {
 
 #[test]
 fn sim_attributes_canary_changes_that_nobody_looks_for_are_missed() {
-    let failed = (0..20).find(|&seed| share_a_file(AttributeRule::Dropped, seed).is_err());
+    let failed = (0..20).find(|&seed| share_a_file(AttributeRule::Dropped(LeftOut), seed).is_err());
     assert!(failed.is_some(), "lost changes were not noticed");
 }
 

@@ -18,6 +18,7 @@ use dure_fs::{
     SyncScope,
 };
 use dure_sim::schedules::{Base, Counts, Plan, Scene, play, small_volume};
+use dure_sync::canary::Rule;
 use dure_sync::sim::{Config, seeds, try_run};
 use dure_sync::{Arc, CoreId, thread};
 
@@ -195,7 +196,7 @@ fn is_noticed(rules: Rules, config: fn(usize, u64) -> Config) {
 fn sim_fs_canary_no_marks() {
     is_noticed(
         Rules {
-            marks: false,
+            marks: Rule::LEFT_OUT,
             ..Rules::default()
         },
         Config::random,
@@ -207,7 +208,7 @@ fn sim_fs_canary_no_marks() {
 fn sim_fs_canary_no_flush() {
     is_noticed(
         Rules {
-            flush: false,
+            flush: Rule::LEFT_OUT,
             ..Rules::default()
         },
         Config::stall,

@@ -15,6 +15,7 @@ use dure_fs::{
     Stamp, SyncScope, VolumeRules,
 };
 use dure_sim::schedules::{assert_whole, mount_small, play_under, searched, small_volume};
+use dure_sync::canary::LeftOut;
 use dure_sync::sim::{Config, Rng, run, try_run};
 use dure_sync::{Arc, CoreId, thread};
 
@@ -294,7 +295,7 @@ fn sim_names_change_beside_data() {
 
 #[test]
 fn sim_names_canary_changes_that_nobody_looks_for_are_missed() {
-    let failed = (0..20).find(|&seed| share_files(AttributeRule::Dropped, seed).is_err());
+    let failed = (0..20).find(|&seed| share_files(AttributeRule::Dropped(LeftOut), seed).is_err());
     assert!(failed.is_some(), "lost changes were not noticed");
 }
 

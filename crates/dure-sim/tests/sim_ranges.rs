@@ -18,6 +18,7 @@ use dure_fs::{
     ReadMode, SetAttributes, Stamp, SyncScope, VolumeRules,
 };
 use dure_sim::schedules::small_volume;
+use dure_sync::canary::LeftOut;
 use dure_sync::sim::{Config, Rng, seeds, try_run};
 use dure_sync::{Arc, CoreId, thread};
 
@@ -283,13 +284,16 @@ fn sim_nodes_optimistic() {
 #[test]
 fn sim_ranges_canary_writers_share() {
     let both = "changed by two at once";
-    must_be_noticed(RangeRule::Broken, &["of one write", " hold 0x", both]);
+    must_be_noticed(
+        RangeRule::Broken(LeftOut),
+        &["of one write", " hold 0x", both],
+    );
 }
 
 /// Canary: readers that do not look at a page's version see half a write.
 #[test]
 fn sim_ranges_canary_readers_do_not_look() {
-    must_be_noticed(RangeRule::Unchecked, &["of one write", " hold 0x"]);
+    must_be_noticed(RangeRule::Unchecked(LeftOut), &["of one write", " hold 0x"]);
 }
 
 fn must_be_noticed(rule: RangeRule, seen: &[&str]) {

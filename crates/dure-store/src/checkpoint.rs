@@ -92,7 +92,7 @@ impl Writer<'_> {
         state.header.checkpoint.set(self.checkpoint);
         // Crash scenario without this flush: the header is on the medium, and names a slot or an
         // image that is not.
-        if self.rules.tables_before_header {
+        if self.rules.tables_before_header.holds() {
             self.queue.flush()?;
         }
         self.trace("space");

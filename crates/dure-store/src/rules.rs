@@ -1,44 +1,27 @@
-//! Switches that leave one ordering rule of the store out, so that the crash tests can show they
-//! would notice, and the core that a test pretends to run on.
-//!
-//! **Problem.** A crash test that never fails proves nothing; and which journal an operation goes
-//! to must not depend on where the scheduler put a test. **Structure.** A field per rule; the
-//! default has all of them on. **Invariants.** Nothing but tests changes a field. **Crash.** With a
-//! rule off, data is lost: that is the purpose.
+//! The orderings of the store that a test may leave out (`dure_sync::canary`), and the core that it
+//! pretends to run on: which journal an operation goes to must not depend on where the scheduler put
+//! a test.
 
 use dure_sync::Arc;
 use dure_sync::atomic::AtomicUsize;
+use dure_sync::canary::Rule;
 
-/// Which rules hold. Test-only: every product build uses [`StoreRules::default`].
-#[derive(Debug, Clone)]
+/// Which rules hold: all of them, but for tests.
+#[derive(Debug, Default, Clone)]
 #[doc(hidden)]
 pub struct StoreRules {
     /// An operation depends on what it decided on.
-    pub read_marks: bool,
+    pub read_marks: Rule,
     /// A checkpoint flushes images and tables before it writes the volume header.
-    pub tables_before_header: bool,
+    pub tables_before_header: Rule,
     /// A checkpoint flushes the volume header before it writes journal headers.
-    pub header_before_tails: bool,
+    pub header_before_tails: Rule,
     /// Blocks are used again only when the handle that freed them is valid.
-    pub reuse_after_valid: bool,
+    pub reuse_after_valid: Rule,
     /// Recovery compares slots that may have been in flight with their data.
-    pub data_check: bool,
+    pub data_check: Rule,
     /// A checkpoint writes logged data to its place before the tail passes it.
-    pub data_before_tail: bool,
+    pub data_before_tail: Rule,
     /// The core every operation runs on, whatever the scheduler says.
     pub core: Option<Arc<AtomicUsize>>,
-}
-
-impl Default for StoreRules {
-    fn default() -> Self {
-        StoreRules {
-            read_marks: true,
-            tables_before_header: true,
-            header_before_tails: true,
-            reuse_after_valid: true,
-            data_check: true,
-            data_before_tail: true,
-            core: None,
-        }
-    }
 }

@@ -57,6 +57,7 @@ mod versioned_table;
 pub mod sim;
 
 pub mod atomic;
+pub mod canary;
 pub mod clock;
 pub mod futex;
 pub mod random;

@@ -201,7 +201,7 @@ impl Volume {
             return;
         }
         let change = match self.options.volume_rules.directories {
-            DirectoryRule::Uncounted => Change::default(),
+            DirectoryRule::Uncounted(_) => Change::default(),
             _ => change,
         };
         let journals = to_usize(u64::from(self.layout.journals));

@@ -153,7 +153,11 @@ impl Volume {
         loop {
             let state = inode.state.read();
             let added = match inode.state.added() {
-                Some(added) if self.options.volume_rules.ranges != RangeRule::Broken => added,
+                Some(added)
+                    if !matches!(self.options.volume_rules.ranges, RangeRule::Broken(_)) =>
+                {
+                    added
+                }
                 _ => return Ok(None),
             };
             let to = (place, source.len());
@@ -223,7 +227,7 @@ impl Volume {
             .outline
             .data_comes(&pages_of(plan.offset, source.len()));
         added.announce(&held, plan.new.iter().copied());
-        let early = self.options.volume_rules.ranges == RangeRule::SizeFirst;
+        let early = matches!(self.options.volume_rules.ranges, RangeRule::SizeFirst(_));
         if early {
             grow(inode, &mut held, plan.size, plan.end);
         }

@@ -162,7 +162,9 @@ impl Volume {
         // The range lock is made by who has the inode alone: if there is none now, nobody writes
         // beside us.
         let writers = match inode.ranges.are_locked() {
-            true if self.options.volume_rules.ranges != RangeRule::Unchecked => Writers::Concurrent,
+            true if !matches!(self.options.volume_rules.ranges, RangeRule::Unchecked(_)) => {
+                Writers::Concurrent
+            }
             _ => Writers::None,
         };
         self.read_hits(inode, &state, offset, rest, writers)

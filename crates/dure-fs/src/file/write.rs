@@ -158,7 +158,7 @@ impl FileSystem {
         }
         let source = Source::Bytes(&data[..data.len().min(to_usize(left))]);
         let range = match self.0.options.volume_rules.ranges {
-            RangeRule::Broken => inode.ranges.share(offset, source.len()),
+            RangeRule::Broken(_) => inode.ranges.share(offset, source.len()),
             _ => inode.ranges.take(offset, source.len()),
         };
         if let Some(range) = &range
@@ -245,7 +245,7 @@ impl Volume {
         debug_assert!(
             ByteRange::new(offset, to_u64(source.len()))
                 .is_some_and(|bytes| range.allows(bytes, Access::Exclusive))
-                || self.options.volume_rules.ranges == RangeRule::Broken,
+                || matches!(self.options.volume_rules.ranges, RangeRule::Broken(_)),
             "bytes are written whose range is not held"
         );
         let state = inode.state.read();

@@ -342,7 +342,7 @@ impl Volume {
             return self.log_slots(inode, batch, targets, needs, Some(room));
         }
         let pages = targets.len();
-        if !self.options.volume_rules.data_before_log {
+        if !self.options.volume_rules.data_before_log.holds() {
             self.log_slots(inode, batch, targets, needs, None)?;
             return self.write_blocks(core, targets, batch.copies.bytes(pages));
         }

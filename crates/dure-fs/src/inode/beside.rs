@@ -150,7 +150,7 @@ impl Changes {
         let extended = self.extended.try_write();
         let extended = extended.expect("as before").take();
         self.waiting.store(false, Ordering::Relaxed);
-        if self.rule == AttributeRule::Dropped {
+        if matches!(self.rule, AttributeRule::Dropped(_)) {
             return;
         }
         let Changed {
@@ -270,7 +270,7 @@ impl Inode {
         let beside = match rule {
             // In this order: what readers do not look at is written by the first who has to.
             AttributeRule::WhenMet => self.state.readers_met() || self.ranges.are_locked(),
-            AttributeRule::AtOnce | AttributeRule::Dropped => true,
+            AttributeRule::AtOnce | AttributeRule::Dropped(_) => true,
             AttributeRule::Alone => false,
         };
         self.kind == FileKind::File && beside

@@ -46,7 +46,7 @@ impl Scope {
     pub(crate) fn access(self, volume: &Volume, directory: &Inode) -> Access {
         let share = match volume.options.volume_rules.directories {
             DirectoryRule::WhenMet => directory.is_met(),
-            DirectoryRule::AtOnce | DirectoryRule::Uncounted => true,
+            DirectoryRule::AtOnce | DirectoryRule::Uncounted(_) => true,
             DirectoryRule::Alone => false,
         };
         if share && !self.whole {

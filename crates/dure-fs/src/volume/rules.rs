@@ -1,9 +1,10 @@
-//! Switches that leave one rule of files out, so that the tests can show they would notice; those
-//! of the store are among them ([`StoreRules`], which says what they are for).
+//! The rules of files that a test may leave out (`dure_sync::canary`), and when tasks begin to share
+//! a file: tests need not wait until two meet. Those of the store are among them.
 
 use dure_store::StoreRules;
+use dure_sync::canary::{LeftOut, Rule};
 
-/// When a file gets its range lock, and what writers do with it. Test-only but for the default.
+/// When a file gets its range lock, and what writers do with it.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 #[doc(hidden)]
 pub enum RangeRule {
@@ -13,15 +14,14 @@ pub enum RangeRule {
     /// At its first write.
     AtOnce,
     /// At its first write, and writers share their ranges.
-    Broken,
+    Broken(LeftOut),
     /// At its first write, and readers do not look at the versions of pages.
-    Unchecked,
+    Unchecked(LeftOut),
     /// At its first write, and a file that grows beside others has its size before its pages.
-    SizeFirst,
+    SizeFirst(LeftOut),
 }
 
 /// When attributes of a file change beside those who use its data, and what becomes of the changes.
-/// Test-only but for the default.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 #[doc(hidden)]
 pub enum AttributeRule {
@@ -33,11 +33,10 @@ pub enum AttributeRule {
     /// Never: the inode is had alone.
     Alone,
     /// Always, and who has the inode alone does not look for them.
-    Dropped,
+    Dropped(LeftOut),
 }
 
-/// When changes of entries share their directory, and what they note there. Test-only but for the
-/// default.
+/// When changes of entries share their directory, and what they note there.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 #[doc(hidden)]
 pub enum DirectoryRule {
@@ -49,33 +48,21 @@ pub enum DirectoryRule {
     /// Never.
     Alone,
     /// Always, and who shares it does not count the subdirectories that come and go.
-    Uncounted,
+    Uncounted(LeftOut),
 }
 
-/// Which rules hold. Test-only: every product build uses [`VolumeRules::default`].
-#[derive(Debug, Clone)]
+/// Which rules hold: all of them, but for tests.
+#[derive(Debug, Default, Clone)]
 #[doc(hidden)]
 pub struct VolumeRules {
     /// Rules of the store.
     pub store: StoreRules,
     /// Write-back writes data before it logs slots.
-    pub data_before_log: bool,
+    pub data_before_log: Rule,
     /// When files get range locks.
     pub ranges: RangeRule,
     /// When attributes of a file change beside its data.
     pub attributes: AttributeRule,
     /// When changes of entries share their directory.
     pub directories: DirectoryRule,
-}
-
-impl Default for VolumeRules {
-    fn default() -> Self {
-        VolumeRules {
-            store: StoreRules::default(),
-            data_before_log: true,
-            ranges: RangeRule::default(),
-            attributes: AttributeRule::default(),
-            directories: DirectoryRule::default(),
-        }
-    }
 }

@@ -145,7 +145,7 @@ pub(crate) fn peek(block: &[u8], at: Lba, expected: &Expected) -> Option<(u64, u
     let sound = header.magic.get() == MAGIC
         && header.address.get() == at.number()
         && header.journal.get() == expected.journal.number()
-        && (!expected.rules.epoch || header.epoch.get() == expected.epoch)
+        && (!expected.rules.epoch.holds() || header.epoch.get() == expected.epoch)
         && header.block_count.get() > 0;
     sound.then(|| (header.sequence.get(), header.block_count.get()))
 }
@@ -155,7 +155,7 @@ pub(crate) fn peek(block: &[u8], at: Lba, expected: &Expected) -> Option<(u64, u
 pub(crate) fn open(blocks: &[u8], expected: &Expected) -> Option<ParsedTransaction> {
     let (header, rest) = TransactionHeaderV1::ref_from_prefix(blocks).ok()?;
     let crc = crc_without_field(expected.seed, blocks, CRC_FIELD);
-    if expected.rules.checksum && header.crc.get() != crc {
+    if expected.rules.checksum.holds() && header.crc.get() != crc {
         return None;
     }
     let (first, last) = (header.first.get(), header.last.get());

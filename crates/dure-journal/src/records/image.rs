@@ -507,7 +507,7 @@ impl<S: Settle> Handle<'_, S> {
                     // Both ways: their image will hold this change, and nobody else's does.
                     let there = &mut guards[place(theirs)];
                     buffers.marks.push(Mark::new(theirs, there.pending.first));
-                    if journal.rules.two_way {
+                    if journal.rules.two_way.holds() {
                         share(there, Mark::new(own, number));
                         journal.log(theirs).tallies.join.two_way.add(1);
                     }
@@ -516,7 +516,7 @@ impl<S: Settle> Handle<'_, S> {
             }
             if let Some(owner) = owner
                 && !owner.captured
-                && journal.rules.freeze
+                && journal.rules.freeze.holds()
             {
                 freeze.push((at, owner.transaction));
             }

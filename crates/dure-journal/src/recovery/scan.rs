@@ -191,7 +191,7 @@ pub fn scan(queue: &Queue, layout: &LogLayout, epoch: u64, threads: usize) -> Re
         transactions.extend(log.transactions);
         beyond.extend(log.beyond);
     }
-    if layout.rules.recover_marks {
+    if layout.rules.recover_marks.holds() {
         durable::follow_marks(&transactions, &mut rings);
     }
     let discarded = vec![false; transactions.len()];

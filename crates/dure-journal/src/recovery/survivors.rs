@@ -31,7 +31,7 @@ impl Scan {
         let mut named_by: Vec<Vec<usize>> = vec![Vec::new(); count];
         let mut gone: Vec<usize> = (0..count).filter(|index| !alive[*index]).collect();
         for (index, transaction) in self.transactions.iter().enumerate() {
-            let looked_at = if self.rules.recover_marks {
+            let looked_at = if self.rules.recover_marks.holds() {
                 &transaction.marks[..]
             } else {
                 &[]
@@ -39,7 +39,7 @@ impl Scan {
             for mark in looked_at {
                 match self.target(*mark) {
                     Target::Satisfied => {}
-                    Target::Transaction(_) if !self.rules.transitive => {}
+                    Target::Transaction(_) if !self.rules.transitive.holds() => {}
                     Target::Transaction(target) => named_by[target].push(index),
                     Target::Missing => {
                         if std::mem::replace(&mut alive[index], false) {
@@ -48,7 +48,7 @@ impl Scan {
                     }
                 }
             }
-            if !self.rules.skip_invalid && self.follows_in_journal(index) {
+            if !self.rules.skip_invalid.holds() && self.follows_in_journal(index) {
                 named_by[index - 1].push(index);
             }
         }

@@ -109,7 +109,7 @@ fn apply(scan: &Scan, granules: &mut [(u64, Payload)]) -> Result<(), String> {
         }
     }
     let by_version: Vec<_> = deltas.into_iter().collect();
-    let ordered = if scan.rules().by_version {
+    let ordered = if scan.rules().by_version.holds() {
         by_version
     } else {
         logged
@@ -149,7 +149,7 @@ impl Recovered {
         let mut volume = self.volume;
         volume.generation += 1;
         // The rule "epoch" stands for all of finding 2: a new epoch, and numbers that go on.
-        if rules.journal.epoch {
+        if rules.journal.epoch.holds() {
             volume.epoch += 1;
             volume.first_number = self.scan.max_number().max(volume.first_number - 1) + 1;
         } else {

@@ -6,6 +6,7 @@
 //! closed under marks: the definition of valid.
 
 use dure_journal::{JournalId, Mark, Rules};
+use dure_sync::canary::Rule;
 
 use super::buffers::{Buffers, Change, TestRules};
 use super::disk::format;
@@ -29,8 +30,8 @@ pub(crate) enum Scatter {
 pub(crate) fn scattered(rules: TestRules) -> TestRules {
     TestRules {
         journal: Rules {
-            closure: false,
-            flush: false,
+            closure: Rule::LEFT_OUT,
+            flush: Rule::LEFT_OUT,
             ..rules.journal
         },
         ..rules

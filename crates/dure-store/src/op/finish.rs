@@ -370,7 +370,7 @@ pub(super) fn log_moves(
                 set_owners(store, owner, run);
                 handle.effect(Effect::Live(run));
             }
-            Move::Unplace if !store.options.store_rules.reuse_after_valid => {
+            Move::Unplace if !store.options.store_rules.reuse_after_valid.holds() => {
                 let core = store.partition();
                 store
                     .space

@@ -287,7 +287,7 @@ impl Op<'_> {
 
     /// Whether the operation marks what it read to decide.
     pub fn marks_reads(&self) -> bool {
-        self.store.options.store_rules.read_marks
+        self.store.options.store_rules.read_marks.holds()
     }
 
     /// The operation must not survive without the handle of `mark`.

@@ -74,7 +74,7 @@ fn apply(base: &impl Base, scan: &Scan, nid: Nid, events: &mut [Event]) -> Resul
     let rules: Rules = scan.rules();
     // A life's first version is greater than all before it, and smaller than all in it; the sort is
     // stable, so several ranges of one change stay in the order in which they were logged.
-    if rules.by_version {
+    if rules.by_version.holds() {
         events.sort_by_key(|event| event.version);
     }
     for event in &*events {
@@ -84,7 +84,7 @@ fn apply(base: &impl Base, scan: &Scan, nid: Nid, events: &mut [Event]) -> Resul
     let entry = base.entry(nid)?;
     let mut node = Recovered {
         image: None,
-        tombstone: if rules.tombstones {
+        tombstone: if rules.tombstones.holds() {
             entry.version.get()
         } else {
             0

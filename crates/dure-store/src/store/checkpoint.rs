@@ -105,7 +105,7 @@ impl Store {
         // Data that is in a log only goes to its place before the first flush. Crash scenario
         // otherwise: the tail passes the handle that carries it, and a slot names a block that was
         // never written. After the cut was taken: what its handles logged is in the table.
-        if self.options.store_rules.data_before_tail {
+        if self.options.store_rules.data_before_tail.holds() {
             let core = self.partition();
             let placed = self.logged.write_all(core, &self.queue, &self.space);
             state.replaced = match placed {
@@ -128,7 +128,7 @@ impl Store {
         state.write(&self.queue, &self.layout)?;
         // Crash scenario without this flush: a tail has moved, the header that would make the
         // tables count is lost, and what lies between is in neither.
-        if self.options.store_rules.header_before_tails {
+        if self.options.store_rules.header_before_tails.holds() {
             self.queue.flush()?;
         }
         journal.checkpoint_done(cut, checkpoint)?;

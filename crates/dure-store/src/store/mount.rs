@@ -150,7 +150,7 @@ impl Mount {
             &base,
             logs,
             self.threads,
-            self.options.store_rules.data_check,
+            self.options.store_rules.data_check.holds(),
         )?;
         recovery::liveness::mend(&base, space, &replayed)?;
         Ok(replayed)

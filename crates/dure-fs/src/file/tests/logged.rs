@@ -5,6 +5,7 @@ use dure_block::record::RecordDevice;
 use dure_block::{Device, share};
 use dure_store::logged::LoggedBlocks;
 use dure_sync::Arc;
+use dure_sync::canary::Rule;
 
 use super::{World, content, file, fsck, nth_file};
 use crate::volume::FileSystem;
@@ -178,6 +179,7 @@ fn no_crash_loses_data_that_was_in_the_log() {
 /// The rule of the checkpoint: data is in its place before the tail passes it.
 #[test]
 fn canary_a_tail_that_passes_logged_data_loses_it() {
-    let spoil = |world: &mut World| world.options.volume_rules.store.data_before_tail = false;
+    let spoil =
+        |world: &mut World| world.options.volume_rules.store.data_before_tail = Rule::LEFT_OUT;
     assert!(crashes(World::new(2048, 1 << 20), spoil) > 0);
 }

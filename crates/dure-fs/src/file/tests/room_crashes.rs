@@ -5,6 +5,7 @@ use dure_block::record::RecordDevice;
 use dure_block::share;
 use dure_store::error::Result;
 use dure_sync::Arc;
+use dure_sync::canary::Rule;
 
 use super::{World, content, file, fsck, nth_file};
 use crate::volume::FileSystem;
@@ -44,7 +45,7 @@ fn after_each_crash<T>(
 
 /// Log segments go back to the volume, file data is written into one, and the power is cut
 /// everywhere: the first volume that does not mount.
-fn cut_while_logs_give_back(flush_shrunk: bool) -> Option<crate::Error> {
+fn cut_while_logs_give_back(flush_shrunk: Rule) -> Option<crate::Error> {
     let mut world = World::new(4096, 4 << 20);
     world.options.rules.flush_shrunk = flush_shrunk;
     world.options.log_data_pages = 0;
@@ -80,13 +81,13 @@ fn cut_while_logs_give_back(flush_shrunk: bool) -> Option<crate::Error> {
 
 #[test]
 fn no_crash_takes_file_data_for_log_space() {
-    let refused = cut_while_logs_give_back(true);
+    let refused = cut_while_logs_give_back(Rule::Holds);
     assert!(refused.is_none(), "{refused:?}");
 }
 
 #[test]
 fn canary_a_log_segment_that_is_used_too_early_is_noticed() {
-    let refused = cut_while_logs_give_back(false).expect("a volume must not mount");
+    let refused = cut_while_logs_give_back(Rule::LEFT_OUT).expect("a volume must not mount");
     assert!(refused.to_string().contains("log segment"), "{refused}");
 }
 

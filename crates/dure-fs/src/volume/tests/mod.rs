@@ -13,6 +13,7 @@ use dure_store::format::node::NodeKind;
 use dure_store::layout::FormatOptions;
 use dure_store::space::OpClass;
 use dure_store::units::{Ino, Mark, Nid, Run, journal_id};
+use dure_sync::canary::Rule;
 use dure_sync::{Arc, clock, thread};
 use std::time::Duration;
 
@@ -202,7 +203,7 @@ fn a_ring_that_starves_gets_segments_of_the_largest() {
 
 /// Segments go from one ring to the other, and the power is cut at every step: the first volume
 /// that does not mount.
-fn cut_while_segments_move(flush_shrunk: bool) -> Option<crate::Error> {
+fn cut_while_segments_move(flush_shrunk: Rule) -> Option<crate::Error> {
     let device = ram(16384, 2);
     let base = device.snapshot();
     let record = RecordDevice::new(shared(&device));
@@ -234,13 +235,13 @@ fn cut_while_segments_move(flush_shrunk: bool) -> Option<crate::Error> {
 
 #[test]
 fn no_crash_leaves_a_log_segment_in_two_rings() {
-    let refused = cut_while_segments_move(true);
+    let refused = cut_while_segments_move(Rule::Holds);
     assert!(refused.is_none(), "{refused:?}");
 }
 
 #[test]
 fn canary_a_ring_that_takes_a_segment_too_early_is_noticed() {
-    let refused = cut_while_segments_move(false).expect("a volume must not mount");
+    let refused = cut_while_segments_move(Rule::LEFT_OUT).expect("a volume must not mount");
     assert!(refused.to_string().contains("listed twice"), "{refused}");
 }
 
