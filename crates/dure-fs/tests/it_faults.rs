@@ -44,7 +44,7 @@ fn mounted(device: Arc<dyn dure_block::Device>, policies: &str) -> Result<FileSy
         assert_eq!(options.set_policy(key, value), Ok(true), "{policy}");
     }
     // One journal: what survives is a prefix of the calls.
-    options.volume_rules.store.core = Some(Arc::new(AtomicUsize::new(0)));
+    options.core = Some(Arc::new(AtomicUsize::new(0)));
     FileSystem::open(device, options)
 }
 

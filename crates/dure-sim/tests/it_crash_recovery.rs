@@ -133,7 +133,7 @@ fn large_crash() -> Arc<Image> {
     FileSystem::format(shared.clone(), &format).expect("it has room");
     let core = Arc::new(AtomicUsize::new(0));
     let mut mount = mount_options();
-    mount.volume_rules.store.core = Some(Arc::clone(&core));
+    mount.core = Some(Arc::clone(&core));
     let fs = FileSystem::open(shared, mount).expect("a new volume");
     let root = fs.root().expect("the root");
     let new = NewInode {

@@ -1,6 +1,8 @@
 //! Options of a store, and its share of the memory.
 
 use dure_journal::{Order, Rules};
+use dure_sync::Arc;
+use dure_sync::atomic::AtomicUsize;
 
 use crate::alloc::{ActiveLogs, AllocPolicy};
 use crate::node::NodeLock;
@@ -51,6 +53,9 @@ pub struct StoreOptions {
     pub rules: Rules,
     /// Which rules of the store hold.
     pub store_rules: StoreRules,
+    /// The core that every operation runs on, whatever the scheduler says; `None`: the task's own.
+    /// For tests: which journal an operation goes to must not depend on where they run.
+    pub core: Option<Arc<AtomicUsize>>,
 }
 
 /// What a store may keep in memory.

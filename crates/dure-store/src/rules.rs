@@ -1,13 +1,9 @@
-//! The orderings of the store that a test may leave out (`dure_sync::canary`), and the core that it
-//! pretends to run on: which journal an operation goes to must not depend on where the scheduler put
-//! a test.
+//! The orderings of the store that a test may leave out (`dure_sync::canary`).
 
-use dure_sync::Arc;
-use dure_sync::atomic::AtomicUsize;
 use dure_sync::canary::Rule;
 
 /// Which rules hold: all of them, but for tests.
-#[derive(Debug, Default, Clone)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 #[doc(hidden)]
 pub struct StoreRules {
     /// An operation depends on what it decided on.
@@ -22,6 +18,4 @@ pub struct StoreRules {
     pub data_check: Rule,
     /// A checkpoint writes logged data to its place before the tail passes it.
     pub data_before_tail: Rule,
-    /// The core every operation runs on, whatever the scheduler says.
-    pub core: Option<Arc<AtomicUsize>>,
 }

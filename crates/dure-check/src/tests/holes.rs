@@ -57,7 +57,7 @@ fn crashed(journals: u32) -> Disk {
     FileSystem::format(share(Arc::clone(&device)), &format).unwrap();
     let core = Arc::new(AtomicUsize::new(0));
     let mut options = options();
-    options.volume_rules.store.core = Some(Arc::clone(&core));
+    options.core = Some(Arc::clone(&core));
     let fs = FileSystem::open(share(Arc::clone(&device)), options).unwrap();
     let root = fs.root().unwrap();
     for n in 0..FILES {

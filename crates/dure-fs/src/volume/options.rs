@@ -7,6 +7,8 @@ use dure_store::alloc::{ActiveLogs, AllocPolicy};
 use dure_store::format::name::FileKind;
 use dure_store::node::NodeLock;
 use dure_store::{RecordPolicy, Recover, StoreOptions};
+use dure_sync::Arc;
+use dure_sync::atomic::AtomicUsize;
 use dure_sync::range_lock::{Config as RangeLock, Policy as RangePolicy};
 
 use super::VolumeRules;
@@ -126,6 +128,10 @@ pub struct MountOptions {
     /// The same of the file system.
     #[doc(hidden)]
     pub volume_rules: VolumeRules,
+    /// The core that every operation runs on, whatever the scheduler says; `None`: the task's own.
+    /// For tests: which journal an operation goes to must not depend on where they run.
+    #[doc(hidden)]
+    pub core: Option<Arc<AtomicUsize>>,
 }
 
 impl Default for MountOptions {
@@ -152,6 +158,7 @@ impl Default for MountOptions {
             recovery_threads: None,
             rules: Rules::default(),
             volume_rules: VolumeRules::default(),
+            core: None,
         }
     }
 }
@@ -272,7 +279,8 @@ impl MountOptions {
             trace: self.trace,
             recovery_threads: self.recovery_threads,
             rules: self.rules,
-            store_rules: self.volume_rules.store.clone(),
+            store_rules: self.volume_rules.store,
+            core: self.core.clone(),
         }
     }
 

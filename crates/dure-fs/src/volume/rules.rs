@@ -52,7 +52,7 @@ pub enum DirectoryRule {
 }
 
 /// Which rules hold: all of them, but for tests.
-#[derive(Debug, Default, Clone)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 #[doc(hidden)]
 pub struct VolumeRules {
     /// Rules of the store.

@@ -68,7 +68,6 @@ fn in_recovery(mount: &MountOptions) -> MountOptions {
     };
     let store = StoreRules {
         data_check: mount.volume_rules.store.data_check,
-        core: options.volume_rules.store.core,
         ..StoreRules::default()
     };
     options.volume_rules = VolumeRules {

@@ -131,7 +131,7 @@ pub fn mount_options() -> MountOptions {
 
 pub(super) fn on_stage(mount: &MountOptions, stage: &Stage) -> MountOptions {
     let mut mount = mount.clone();
-    mount.volume_rules.store.core = Some(Arc::clone(&stage.core));
+    mount.core = Some(Arc::clone(&stage.core));
     mount
 }
 

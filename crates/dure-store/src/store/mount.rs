@@ -338,7 +338,7 @@ fn start_journal(
         logged: store.logged.clone(),
         cores: to_usize(u64::from(store.layout.journals)),
         alloc: store.options.alloc,
-        core: store.options.store_rules.core.clone(),
+        core: store.options.core.clone(),
     };
     let config = JournalConfig {
         epoch,

@@ -49,7 +49,7 @@ impl Store {
     /// The partition and journal of the current core.
     pub fn partition(&self) -> CoreId {
         let journals = crate::units::to_usize(u64::from(self.layout.journals));
-        partition_of(journals, self.options.store_rules.core.as_deref())
+        partition_of(journals, self.options.core.as_deref())
     }
 
     /// The partition in which the current core allocates.

@@ -14,7 +14,7 @@ fn world(records: RecordPolicy) -> World {
     let mut world = World::new(8192, 8 << 20);
     world.options.data = DataMode::Journal;
     // Where the thread goes from core to core, two logs fill, and checkpoints come sooner.
-    world.options.volume_rules.store.core = Some(Arc::new(AtomicUsize::new(0)));
+    world.options.core = Some(Arc::new(AtomicUsize::new(0)));
     world.options.records = records;
     world.options.order = match records {
         RecordPolicy::Delta => Order::PerCore,

@@ -146,7 +146,7 @@ fn one_core_can_use_all_inodes_again_and_again() {
     let mount = || {
         // Where the scheduler puts this thread must not matter.
         let mut one_core = options();
-        one_core.volume_rules.store.core = Some(Arc::new(AtomicUsize::new(0)));
+        one_core.core = Some(Arc::new(AtomicUsize::new(0)));
         FileSystem::open(disk.device.clone(), one_core).unwrap()
     };
     let mut fs = mount();
@@ -177,7 +177,7 @@ fn numbers_that_another_core_frees_are_used_again() {
     let disk = Disk::with_journals(1 << 14, 2);
     let core = Arc::new(AtomicUsize::new(1));
     let mut options = options();
-    options.volume_rules.store.core = Some(core.clone());
+    options.core = Some(core.clone());
     let fs = FileSystem::open(disk.device.clone(), options).unwrap();
     let root = fs.root().unwrap();
     let directory = get_or_make(&fs, &root);

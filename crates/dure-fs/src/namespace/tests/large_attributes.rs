@@ -137,7 +137,7 @@ fn a_large_attribute_is_old_or_new_after_a_crash_at_any_instant() {
     let record = RecordDevice::new(share(Arc::clone(&device)));
     let log = record.log();
     let mut one_core = options();
-    one_core.volume_rules.store.core = Some(Arc::new(AtomicUsize::new(0)));
+    one_core.core = Some(Arc::new(AtomicUsize::new(0)));
     let fs = FileSystem::open(share(record), one_core).unwrap();
     let root = fs.root().unwrap();
     let inode = get(&fs, &root, "x");

@@ -8,7 +8,7 @@ use dure_sync::atomic::{AtomicUsize, Ordering};
 
 use crate::{
     AllocPolicy, Background, FileSystem, FormatOptions, FsyncScope, InodeRef, MountOptions,
-    NewInode, Stamp, StoreRules, SyncScope, VolumeRules,
+    NewInode, Stamp, SyncScope,
 };
 
 fn mounted(options: MountOptions) -> (FileSystem, Arc<AtomicUsize>) {
@@ -22,13 +22,7 @@ fn mounted(options: MountOptions) -> (FileSystem, Arc<AtomicUsize>) {
     let options = MountOptions {
         background: Background::None,
         cache_bytes: Some(16 << 20),
-        volume_rules: VolumeRules {
-            store: StoreRules {
-                core: Some(core.clone()),
-                ..StoreRules::default()
-            },
-            ..VolumeRules::default()
-        },
+        core: Some(core.clone()),
         ..options
     };
     (
