@@ -227,7 +227,7 @@ fn canary_names_of_std_are_found() {
 }
 
 /// Features that only tests ask for, and their crates.
-const FOR_TESTS: &[(&str, &str)] = &[("dure-sync", "canaries")];
+const FOR_TESTS: &[(&str, &str)] = &[("dure-sync", "canaries"), ("dure-fs", "store")];
 
 /// Of the features for tests, those in what these edges lead to.
 fn features_for_tests(edges: &str) -> Vec<(&'static str, &'static str)> {

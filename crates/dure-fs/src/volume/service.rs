@@ -40,8 +40,8 @@ impl FileSystem {
         self.0.grow_rings(blocks)
     }
 
-    /// What is below the files. For tests.
-    #[doc(hidden)]
+    /// What is below the files. For tests: what they change there, files do not expect.
+    #[cfg(feature = "store")]
     #[must_use]
     pub fn store(&self) -> &dure_store::Store {
         &self.0.store
