@@ -31,9 +31,11 @@
 //! nothing remains.
 
 use dure_store::units::to_u64;
-use dure_sync::OnceLock;
+use dure_sync::canary::LeftOut;
 use dure_sync::range_lock::{ByteRange, Config, Policy, RangeGuard, RangeLock};
+use dure_sync::{OnceLock, current_core};
 
+use super::FILE_BYTES_MAX;
 use crate::inode::{Inode, InodeState};
 use crate::ranks::RANGE;
 
@@ -75,6 +77,14 @@ impl Ranges {
     #[inline]
     pub(super) fn take(&self, offset: u64, len: usize) -> Option<Range<'_>> {
         self.0.get()?.write_soon(bytes(offset, len)?)
+    }
+
+    /// A range behind the end of all files, of this core alone, that keeps nobody out.
+    pub(super) fn take_elsewhere(&self, _canary: LeftOut) -> Option<Range<'_>> {
+        const CORE_BYTES: u64 = 1 << 47;
+        const _: () = assert!(FILE_BYTES_MAX <= CORE_BYTES);
+        let core = u64::from(current_core().number());
+        self.take((core + 1) * CORE_BYTES, 1)
     }
 }
 

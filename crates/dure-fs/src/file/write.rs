@@ -158,7 +158,7 @@ impl FileSystem {
         }
         let source = Source::Bytes(&data[..data.len().min(to_usize(left))]);
         let range = match self.0.options.volume_rules.ranges {
-            RangeRule::Broken(_) => inode.ranges.share(offset, source.len()),
+            RangeRule::Broken(left_out) => inode.ranges.take_elsewhere(left_out),
             _ => inode.ranges.take(offset, source.len()),
         };
         if let Some(range) = &range

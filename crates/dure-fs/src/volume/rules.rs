@@ -13,7 +13,7 @@ pub enum RangeRule {
     WhenMet,
     /// At its first write.
     AtOnce,
-    /// At its first write, and writers share their ranges.
+    /// At its first write, and the range that a writer takes keeps no other out.
     Broken(LeftOut),
     /// At its first write, and readers do not look at the versions of pages.
     Unchecked(LeftOut),
