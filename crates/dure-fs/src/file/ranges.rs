@@ -59,6 +59,11 @@ impl Ranges {
         self.0.get().is_some()
     }
 
+    /// Whether a range was ever taken, endless ones aside.
+    pub(crate) fn were_taken(&self) -> bool {
+        self.0.get().is_some_and(|lock| lock.footprint().bytes > 0)
+    }
+
     /// Two tasks have met in the file. The caller has the inode alone.
     #[cold]
     pub(super) fn make(&self, _alone: &mut InodeState, config: Config) {

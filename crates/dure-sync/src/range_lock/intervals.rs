@@ -84,6 +84,11 @@ impl Intervals {
         self.nodes.len() - self.unused.len()
     }
 
+    /// Bytes of the nodes it has made so far.
+    pub(super) fn bytes(&self) -> usize {
+        self.nodes.capacity() * size_of::<Node>()
+    }
+
     /// Enters a claim; it is granted unless there is a waiter.
     pub(super) fn enter(&mut self, claim: Claim) -> Entered {
         let blocking = self.conflicts(claim);

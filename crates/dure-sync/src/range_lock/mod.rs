@@ -233,7 +233,7 @@ fn soon<T>(mut take: impl FnMut() -> Option<T>) -> Option<T> {
 pub struct Footprint {
     /// Chunks of 16 words.
     pub chunks: usize,
-    /// Bytes of chunks and of the tables that find them.
+    /// Bytes of chunks and of the tables that find them, or of intervals.
     pub bytes: usize,
 }
 
@@ -282,10 +282,11 @@ impl<const RANK: u8> RangeLock<RANK> {
         }
     }
 
-    /// What the lock has made so far; nothing for policies without words.
+    /// What the lock has made so far: nothing before a range was taken, and for policy `inode`.
     pub fn footprint(&self) -> Footprint {
         let (chunks, bytes) = match &self.kind {
-            Kind::Inode(_) | Kind::Tree(_) => (0, 0),
+            Kind::Inode(_) => (0, 0),
+            Kind::Tree(lock) => (0, lock.bytes()),
             Kind::Bitmap(words) => words.footprint(),
             Kind::Segment(words) => words.footprint(),
         };

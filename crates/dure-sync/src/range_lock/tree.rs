@@ -41,6 +41,11 @@ impl TreeLock {
         grant_all(granted);
     }
 
+    /// Bytes of the intervals made so far.
+    pub(super) fn bytes(&self) -> usize {
+        self.intervals.lock().bytes()
+    }
+
     /// Number of claims, held and waiting.
     pub(super) fn claims(&self) -> usize {
         self.intervals.lock().len()

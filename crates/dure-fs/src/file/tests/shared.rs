@@ -1,5 +1,6 @@
 //! Several tasks in one file, with every range lock.
 
+use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::range_lock::Policy;
 use dure_sync::thread;
 
@@ -93,6 +94,11 @@ fn share_a_file(words: &str, rule: RangeRule, cache_bytes: u64) {
     let pieces = (0..len_of(PIECES)).flat_map(|n| parts.iter().map(move |part| &part[n]));
     let whole: Vec<u8> = pieces.flatten().copied().collect();
     assert!(content(&fs, &inode) == whole, "{words} {rule:?}");
+    let policy = world.options.range_lock.policy();
+    if rule == RangeRule::AtOnce {
+        let taken = inode.inode().ranges.were_taken();
+        assert_eq!(taken, policy != Policy::Inode, "{words}: ranges were taken");
+    }
     check(&fs, &inode);
     fs.close().unwrap();
     drop(inode);
@@ -146,6 +152,49 @@ fn a_file_of_one_task_has_no_range_lock() {
         content(&fs, &inode)[..101],
         [[3; 100].as_slice(), &[1]].concat()
     );
+}
+
+/// Who has a range of pages in memory keeps writers out of it, and nobody else.
+#[test]
+fn writers_of_other_ranges_go_on() {
+    for words in policies().filter(|words| words != "range_lock=inode") {
+        let world = world(&words, RangeRule::AtOnce, 8 << 20);
+        let fs = world.mount();
+        let inode = file(&fs);
+        fs.write(&inode, 0, &vec![1; 256 << 10], Stamp::Set)
+            .unwrap();
+        let lock = format!("{:?}", inode.inode().ranges).to_lowercase();
+        let policy = world.options.range_lock.policy();
+        assert!(lock.contains(&format!("policy: {policy}")), "{lock}");
+        let held = inode.inode().ranges.take(0, 4096).expect("nobody is here");
+        let written = AtomicU64::new(0);
+        let write = |offset| {
+            fs.write(&inode, offset, &[2; 4096], Stamp::Set).unwrap();
+            written.fetch_add(1, Ordering::Relaxed);
+        };
+        thread::scope(|scope| {
+            // Whoever wants the inode alone waits.
+            let reading = inode.inode().state.read();
+            let writes_within = |offset, turns| {
+                // Relaxed: the sleeps are long.
+                let count = || written.load(Ordering::Relaxed);
+                let (before, write) = (count(), &write);
+                scope.spawn(move || write(offset));
+                let wait = || thread::sleep(std::time::Duration::from_millis(20));
+                (0..turns)
+                    .take_while(|_| count() == before)
+                    .for_each(|_| wait());
+                count() > before
+            };
+            assert!(writes_within(128 << 10, 500), "{words}: elsewhere");
+            assert!(!writes_within(0, 2), "{words}: where somebody is");
+            drop((reading, held));
+        });
+        assert_eq!(
+            content(&fs, &inode)[..4097],
+            [[2; 4096].as_slice(), &[1]].concat()
+        );
+    }
 }
 
 #[test]
