@@ -13,6 +13,7 @@ use dure_fs::{AttributeRule, DirectoryRule, MountOptions, RangeRule};
 use dure_sim::crash::{
     Base, CrashSteps, Options, Workload, cores, mount_options, run_all, workload,
 };
+use dure_sync::range_lock::Policy;
 
 /// Of the workloads, the part that a sample holds is one in this many.
 const SAMPLE: u64 = 40;
@@ -54,9 +55,14 @@ fn chosen(policies: &str) -> Vec<Workload> {
         let full = variable("DURE_CRASH").is_some();
         let one_in = if full { SAMPLE_FULL } else { SAMPLE };
         let seed = variable("DURE_CRASH_SEED").map_or(1, |seed| seed.parse().expect("a number"));
+        // The first write of a file makes its range lock, the second takes a range.
+        let ranges = policies.contains("range_lock=");
+        let takes_a_range = |text: &str| ranges && text.matches("write ").count() > 1;
         all.retain(|workload| {
             let text = format!("{policies} {workload}");
-            xxhash_rust::xxh3::xxh3_64_with_seed(text.as_bytes(), seed).is_multiple_of(one_in)
+            takes_a_range(&text)
+                || xxhash_rust::xxh3::xxh3_64_with_seed(text.as_bytes(), seed)
+                    .is_multiple_of(one_in)
         });
     }
     all
@@ -98,6 +104,12 @@ fn must_hold_on(policies: &str, mount: &MountOptions) {
         let outcome = run_all(&bases, &workloads, &options, 2);
         println!("{}", outcome.report(&format!("{policies}, tear {tear:?}")));
         assert!(outcome.is_clean());
+        let all = variable("DURE_CRASH_ONLY").is_none();
+        if mount.volume_rules.ranges == RangeRule::AtOnce && all {
+            let none = mount.range_lock.policy() == Policy::Inode;
+            let files = outcome.counts.files_with_ranges;
+            assert_eq!(files == 0, none, "ranges of {files} files were taken");
+        }
     }
 }
 

@@ -40,6 +40,16 @@ impl FileSystem {
         self.0.grow_rings(blocks)
     }
 
+    /// Files in memory of which ranges were taken. For tests: it looks at all inodes in memory.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn files_with_ranges(&self) -> usize {
+        self.0
+            .inodes
+            .collect(|inode| inode.ranges.were_taken())
+            .len()
+    }
+
     /// What is below the files. For tests: what they change there, files do not expect.
     #[cfg(feature = "store")]
     #[must_use]

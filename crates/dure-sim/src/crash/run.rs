@@ -16,6 +16,7 @@ use dure_block::overlay::OverlayRam;
 use dure_block::ram::{Image, RamDevice};
 use dure_block::record::{LostFlushes, RecordDevice};
 use dure_block::share;
+use dure_fs::units::to_u64;
 use dure_fs::{Background, FileSystem, FormatOptions, MountOptions};
 use dure_sync::clock::{Timestamp, pretend_wall};
 use dure_sync::{Arc, CoreId, thread};
@@ -242,6 +243,8 @@ pub struct Counts {
     /// Of these, those that were checked, recovered, read, unmounted and checked: each other one
     /// differs from one of them only in blocks that are not looked at.
     pub recovered: u64,
+    /// Files of which ranges were taken.
+    pub files_with_ranges: u64,
 }
 
 impl Counts {
@@ -253,6 +256,7 @@ impl Counts {
             states: self.states + other.states,
             images: self.images + other.images,
             recovered: self.recovered + other.recovered,
+            files_with_ranges: self.files_with_ranges + other.files_with_ranges,
         }
     }
 }
@@ -312,6 +316,7 @@ pub struct Recording {
     spans: Vec<Span>,
     /// The record step from which on the power may fail.
     first: u64,
+    files_with_ranges: u64,
 }
 
 impl Recording {
@@ -375,6 +380,7 @@ impl Recording {
         legal::check(&history, instant, &live)
             .map_err(|what| format!("without a crash: {what}"))?;
         let images = CrashImages::new(Arc::clone(&base.image), &log);
+        let files_with_ranges = to_u64(fs.files_with_ranges());
         drop((performer, fs));
         Ok(Recording {
             workload: workload.clone(),
@@ -383,6 +389,7 @@ impl Recording {
             history,
             spans,
             first,
+            files_with_ranges,
         })
     }
 
@@ -415,6 +422,7 @@ impl Recording {
             }
         }
         judge.counts.workloads = 1;
+        judge.counts.files_with_ranges = self.files_with_ranges;
         (judge.counts, judge.violations)
     }
 
