@@ -10,7 +10,7 @@ use dure_block::overlay::OverlayRam;
 use dure_block::ram::{Image, RamDevice};
 use dure_block::share;
 use dure_check::{CheckOptions, check};
-use dure_fs::{FileSystem, FormatOptions, MountOptions, NewInode, Stamp, SyncScope};
+use dure_fs::{FileSystem, FormatOptions, MountOptions, NewInode, SetAttributes, Stamp, SyncScope};
 use dure_sim::crash::{
     Base, Call, Counts, CrashFrom, CrashSteps, Options, Recording, Step, Tree, Workload, cores,
     mount_options, workload,
@@ -119,6 +119,11 @@ fn work_after_a_recovery_is_as_safe_as_before() {
     assert!(counts.images > 100, "it writes, so there are states");
 }
 
+/// Room for the records of all files.
+const LOG_BLOCKS: u64 = 1024;
+/// Owners that a file has one after the other: a record each.
+const OWNERS: u32 = 16;
+
 /// A volume with some hundred inodes, synced, and as many not synced, in both journals; the process
 /// dies.
 fn large_crash() -> Arc<Image> {
@@ -135,6 +140,7 @@ fn large_crash() -> Arc<Image> {
     let mut mount = mount_options();
     mount.core = Some(Arc::clone(&core));
     let fs = FileSystem::open(shared, mount).expect("a new volume");
+    fs.grow_logs(LOG_BLOCKS).expect("room");
     let root = fs.root().expect("the root");
     let new = NewInode {
         mode: 0o100_644,
@@ -151,10 +157,17 @@ fn large_crash() -> Arc<Image> {
         let inode = fs.create(&root, name.as_bytes(), &new).expect("room");
         fs.write(&inode, 0, name.as_bytes(), Stamp::Set)
             .expect("room");
-        last = Some(inode);
         if number == 300 {
             fs.checkpoint_now().expect("room");
         }
+        for uid in 1..=OWNERS {
+            let owner = SetAttributes {
+                uid: Some(uid),
+                ..SetAttributes::default()
+            };
+            fs.set_attributes(&inode, &owner).expect("room");
+        }
+        last = Some(inode);
     }
     fs.fsync(&last.expect("there are files"), SyncScope::All)
         .expect("room");
@@ -162,27 +175,32 @@ fn large_crash() -> Arc<Image> {
     Arc::new(device.snapshot())
 }
 
-fn tree_with(image: &Arc<Image>, threads: usize) -> Tree {
+/// What recovery by at most so many threads makes of the image, and how many applied the logs.
+fn tree_with(image: &Arc<Image>, threads: usize) -> (Tree, u64) {
     let device = share(OverlayRam::new("recovery", Arc::clone(image)));
     let mount = MountOptions {
         recovery_threads: Some(threads),
         ..mount_options()
     };
     let fs = FileSystem::open(device.clone(), mount).expect("it recovers");
+    let applying = fs.recovered().expect("it had crashed").threads_applying;
     let tree = Tree::read(&fs).expect("it can be read");
     fs.close().expect("it can be unmounted");
     let report = check(device, &CheckOptions::default()).expect("it can be checked");
     assert!(report.is_spotless(), "{:?}", report.issues());
-    tree
+    (tree, applying)
 }
 
 #[test]
 fn the_number_of_threads_does_not_matter() {
     let image = large_crash();
-    let one = tree_with(&image, 1);
+    let (one, applying) = tree_with(&image, 1);
+    assert_eq!(applying, 1);
     assert!(one.items.len() > 500, "most files were committed");
-    for threads in [2, 3, 64] {
-        let many = tree_with(&image, threads);
+    // Of 64, as many as there are records for.
+    for (threads, least) in [(2, 2), (3, 3), (64, 4)] {
+        let (many, applying) = tree_with(&image, threads);
+        assert!(applying >= least, "{applying} of {threads} threads");
         assert_eq!(one.digest(), many.digest(), "{threads} threads");
         assert_eq!(one, many, "{threads} threads");
     }

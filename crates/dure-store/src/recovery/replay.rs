@@ -29,6 +29,8 @@ pub struct Replayed {
     /// Content of blocks that slots of the recovered state name: it came with the log and counts as
     /// if it lay in the block.
     pub data: BTreeMap<BlockNo, LoggedPage>,
+    /// Threads that applied them.
+    pub(crate) threads: usize,
 }
 
 /// A page that came with the log.
@@ -52,6 +54,7 @@ pub(crate) fn replay(base: &impl Base, scan: &Scan, threads: usize) -> Result<Re
     for &(owner, first, _) in &gathered.pages {
         check_place(base, owner, Run { first, count: 1 })?;
     }
+    let threads = gathered.parts.len();
     let mut nodes = apply_all(base, scan, gathered.parts)?;
     let baseless = nodes.values_mut();
     let baseless = baseless
@@ -74,6 +77,7 @@ pub(crate) fn replay(base: &impl Base, scan: &Scan, threads: usize) -> Result<Re
         blocks: gathered.blocks,
         pages,
         data,
+        threads,
     })
 }
 

@@ -22,6 +22,8 @@ pub struct RecoveryStatistics {
     pub pages: u64,
     /// Threads it ran on at most.
     pub threads: u64,
+    /// Of these, those that applied the transactions: fewer where there are few records.
+    pub threads_applying: u64,
     /// Nanoseconds of reading the logs.
     pub scan_ns: u64,
     /// Of applying them in memory, and of comparing data.
@@ -82,6 +84,7 @@ impl Stopwatch {
         let changed = replayed.nodes.values().filter(|node| node.changed);
         self.statistics.nodes = to_u64(changed.count());
         self.statistics.pages = to_u64(replayed.data.len());
+        self.statistics.threads_applying = to_u64(replayed.threads);
     }
 
     pub(super) fn written(&mut self) {
