@@ -176,7 +176,7 @@ fn transaction(at: u64, sequence: u64, content: &[u8]) -> Vec<u8> {
 fn options() -> MountOptions {
     MountOptions {
         background: Background::None,
-        cache_bytes: Some(1 << 20),
+        cache_bytes: 1 << 20,
         recovery_threads: Some(1),
         ..MountOptions::default()
     }

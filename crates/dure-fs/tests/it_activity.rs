@@ -25,7 +25,7 @@ fn mount(device: &Arc<RamDevice>, trace: Option<usize>) -> FileSystem {
         background: Background::None,
         // All in one journal, on whatever core the test runs.
         order: Order::Single,
-        cache_bytes: Some(2 << 20),
+        cache_bytes: 2 << 20,
         trace,
         ..MountOptions::default()
     };
@@ -84,7 +84,7 @@ fn running_handles_are_counted_with_either_record_policy() {
         let options = MountOptions {
             background: Background::None,
             order: Order::Single,
-            cache_bytes: Some(2 << 20),
+            cache_bytes: 2 << 20,
             records,
             ..MountOptions::default()
         };

@@ -26,7 +26,7 @@ fn formatted(blocks: u64, journals: u32) -> Arc<RamDevice> {
 fn mount(device: Arc<dyn Device>) -> FileSystem {
     let options = MountOptions {
         background: Background::None,
-        cache_bytes: Some(2 << 20),
+        cache_bytes: 2 << 20,
         recovery_threads: Some(1),
         ..MountOptions::default()
     };

@@ -35,7 +35,7 @@ const POLICIES: &[&str] = &[
 fn mounted(device: Arc<dyn dure_block::Device>, policies: &str) -> Result<FileSystem, Error> {
     let mut options = MountOptions {
         background: Background::None,
-        cache_bytes: Some(64 << 10),
+        cache_bytes: 64 << 10,
         recovery_threads: Some(1),
         ..MountOptions::default()
     };

@@ -23,7 +23,7 @@ const GOLDEN_BYTES_MAX: usize = 64 << 10;
 fn mount(device: &Arc<RamDevice>) -> FileSystem {
     let options = MountOptions {
         background: Background::None,
-        cache_bytes: Some(4 << 20),
+        cache_bytes: 4 << 20,
         recovery_threads: Some(1),
         ..MountOptions::default()
     };

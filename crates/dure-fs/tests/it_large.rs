@@ -54,7 +54,7 @@ impl Counted {
 fn mount(device: &Arc<Counted>) -> FileSystem {
     let options = MountOptions {
         background: Background::None,
-        cache_bytes: Some(16 << 20),
+        cache_bytes: 16 << 20,
         recovery_threads: Some(1),
         ..MountOptions::default()
     };

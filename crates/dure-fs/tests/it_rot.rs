@@ -21,7 +21,7 @@ fn shared(device: &Arc<RamDevice>) -> Arc<dyn Device> {
 fn mount(device: &Arc<RamDevice>) -> Result<FileSystem, Error> {
     let options = MountOptions {
         background: Background::None,
-        cache_bytes: Some(4 << 20),
+        cache_bytes: 4 << 20,
         recovery_threads: Some(1),
         ..MountOptions::default()
     };

@@ -39,7 +39,7 @@ const POLICIES: [&str; 4] = ["tree", "bitmap", "segment", "inode"];
 fn mount(device: Arc<dyn Device>, policy: &str, ranges: RangeRule) -> FileSystem {
     let mut options = MountOptions {
         background: Background::None,
-        cache_bytes: Some(2 << 20),
+        cache_bytes: 2 << 20,
         recovery_threads: Some(1),
         volume_rules: VolumeRules {
             ranges,

@@ -251,7 +251,7 @@ fn two_cores(
 fn quiet() -> MountOptions {
     MountOptions {
         background: Background::None,
-        cache_bytes: Some(1 << 20),
+        cache_bytes: 1 << 20,
         recovery_threads: Some(1),
         ..MountOptions::default()
     }

@@ -32,7 +32,7 @@ fn volume() -> Volume {
     };
     let mount = MountOptions {
         background: Background::None,
-        cache_bytes: Some(8 << 20),
+        cache_bytes: 8 << 20,
         recovery_threads: Some(1),
         ..MountOptions::default()
     };

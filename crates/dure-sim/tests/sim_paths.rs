@@ -32,7 +32,7 @@ fn volume(access_time: AccessTime) -> Volume {
     };
     let mount = MountOptions {
         background: Background::None,
-        cache_bytes: Some(1 << 20),
+        cache_bytes: 1 << 20,
         recovery_threads: Some(1),
         access_time,
         ..MountOptions::default()

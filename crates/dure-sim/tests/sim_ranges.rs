@@ -47,7 +47,7 @@ fn mount(policy: &str, rule: RangeRule, blocks: u64, cache_bytes: u64) -> FileSy
 fn mount_on(ram: &Arc<RamDevice>, policy: &str, rule: RangeRule, cache_bytes: u64) -> FileSystem {
     let mut options = MountOptions {
         background: Background::None,
-        cache_bytes: Some(cache_bytes),
+        cache_bytes,
         recovery_threads: Some(1),
         volume_rules: VolumeRules {
             ranges: rule,

@@ -45,6 +45,7 @@ mod create;
 mod credentials;
 mod error;
 mod file;
+mod memory;
 mod metadata;
 mod open;
 mod options;
@@ -68,6 +69,7 @@ pub use dure_fs::{
 };
 pub use error::{Cause, Error, Result};
 pub use file::{File, Seek};
+pub use memory::quarter_of_memory;
 pub use metadata::{FileTimes, Metadata, TimeChange, Timestamp};
 pub use options::OpenOptions;
 pub use permission::Access;

@@ -59,7 +59,10 @@ enum Kind {
 
 /// Mount options from `key=value` policies with commas between them.
 pub(crate) fn options_of(name: &str, policy: &str) -> Result<MountOptions> {
-    let mut options = MountOptions::default();
+    let mut options = MountOptions {
+        cache_bytes: dure::quarter_of_memory(),
+        ..MountOptions::default()
+    };
     for option in policy.split(',').filter(|option| !option.is_empty()) {
         let set = match option.split_once('=') {
             Some((key, value)) => options.set_policy(key, value).map_err(anyhow::Error::msg)?,

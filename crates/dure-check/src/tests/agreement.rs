@@ -24,7 +24,7 @@ const SECOND: u64 = 20;
 fn mount(disk: &Disk) -> Result<FileSystem> {
     let options = MountOptions {
         background: Background::None,
-        cache_bytes: Some(8 << 20),
+        cache_bytes: 8 << 20,
         recovery_threads: Some(1),
         ..MountOptions::default()
     };

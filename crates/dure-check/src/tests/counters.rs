@@ -44,7 +44,7 @@ fn journal(disk: &Disk, change: impl FnOnce(&mut JournalHeader)) {
 fn use_all(disk: &Disk) -> Result<()> {
     let options = MountOptions {
         background: Background::None,
-        cache_bytes: Some(8 << 20),
+        cache_bytes: 8 << 20,
         recovery_threads: Some(1),
         ..MountOptions::default()
     };

@@ -41,7 +41,7 @@ fn content(n: usize) -> Vec<u8> {
 fn options() -> MountOptions {
     MountOptions {
         background: Background::None,
-        cache_bytes: Some(8 << 20),
+        cache_bytes: 8 << 20,
         recovery_threads: Some(1),
         ..MountOptions::default()
     }

@@ -28,7 +28,7 @@ fn formatted(journals: u32) -> Arc<RamDevice> {
 fn mount(device: Arc<dyn Device>) -> FileSystem {
     let options = MountOptions {
         background: Background::None,
-        cache_bytes: Some(8 << 20),
+        cache_bytes: 8 << 20,
         recovery_threads: Some(1),
         ..MountOptions::default()
     };

@@ -19,7 +19,7 @@ const PAGES: usize = 26;
 fn options(read_only: bool) -> MountOptions {
     MountOptions {
         background: Background::None,
-        cache_bytes: Some(8 << 20),
+        cache_bytes: 8 << 20,
         recovery_threads: Some(1),
         log_data_pages: 0,
         read_only,

@@ -22,7 +22,7 @@ const BLOCKS: u64 = 6144;
 fn options() -> MountOptions {
     MountOptions {
         background: Background::None,
-        cache_bytes: Some(4 << 20),
+        cache_bytes: 4 << 20,
         recovery_threads: Some(1),
         ..MountOptions::default()
     }

@@ -68,7 +68,7 @@ impl Disk {
 pub(crate) fn options() -> MountOptions {
     MountOptions {
         background: Background::None,
-        cache_bytes: Some(64 << 20),
+        cache_bytes: 64 << 20,
         recovery_threads: Some(1),
         ..MountOptions::default()
     }

@@ -118,7 +118,7 @@ mod tests {
         for mib in [16, 64, 1024, 65536] {
             for journals in [1, 2, 64] {
                 let options = MountOptions {
-                    cache_bytes: Some(mib << 20),
+                    cache_bytes: mib << 20,
                     ..MountOptions::default()
                 };
                 let shares = Shares::of(&options, journals);

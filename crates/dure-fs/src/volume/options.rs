@@ -73,6 +73,9 @@ pub enum FsyncScope {
     All,
 }
 
+/// Bytes in memory by default, and at least.
+const CACHE_BYTES: u64 = 256 << 20;
+const CACHE_BYTES_MIN: u64 = 64 << 10;
 /// Pages of a fsync that go into the log by default.
 const LOG_DATA_PAGES: u32 = 4;
 /// Most pages of a fsync that can be told to go into the log.
@@ -93,8 +96,9 @@ pub struct MountOptions {
     pub data: DataMode,
     /// Background commit and write-back of what is older than this; 1 ms .. 1 h.
     pub commit_interval: Duration,
-    /// Bytes for pages and nodes in memory; `None`: a quarter of the machine's memory.
-    pub cache_bytes: Option<u64>,
+    /// Bytes for pages, nodes and inodes in memory; 64 KiB at least. A program that serves the whole
+    /// machine gives more than the default of 256 MiB.
+    pub cache_bytes: u64,
     /// Access times.
     pub access_time: AccessTime,
     /// Access times of directories, if other than those.
@@ -143,7 +147,7 @@ impl Default for MountOptions {
             records: RecordPolicy::default(),
             data: DataMode::default(),
             commit_interval: Duration::from_secs(5),
-            cache_bytes: None,
+            cache_bytes: CACHE_BYTES,
             access_time: AccessTime::default(),
             directory_access_time: None,
             flush: FlushRule::default(),
@@ -292,16 +296,6 @@ impl MountOptions {
 
     /// The cache's bound in bytes.
     pub(crate) fn cache_bound(&self) -> u64 {
-        const FALLBACK: u64 = 256 << 20;
-        const LEAST: u64 = 64 << 10;
-        let memory = || {
-            // /proc/meminfo: "MemTotal:       24600000 kB" in its first line.
-            let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-            let kib: u64 = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
-            Some(kib * 1024 / 4)
-        };
-        self.cache_bytes
-            .unwrap_or_else(|| memory().unwrap_or(FALLBACK))
-            .max(LEAST)
+        self.cache_bytes.max(CACHE_BYTES_MIN)
     }
 }

@@ -39,7 +39,7 @@ fn volume(mount: &MountOptions) -> Volume {
         background: Background::None,
         // Room for more inodes than the calls make: what is looked up next to each other is a
         // matter of the number of shards, which goes by the room.
-        cache_bytes: Some(64 << 20),
+        cache_bytes: 64 << 20,
         recovery_threads: Some(1),
         ..mount.clone()
     };

@@ -124,7 +124,7 @@ impl Default for Options {
 pub fn mount_options() -> MountOptions {
     MountOptions {
         background: Background::None,
-        cache_bytes: Some(1 << 20),
+        cache_bytes: 1 << 20,
         recovery_threads: Some(1),
         ..MountOptions::default()
     }

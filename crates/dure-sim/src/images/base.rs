@@ -33,7 +33,7 @@ pub(super) fn options(read_only: bool) -> MountOptions {
     MountOptions {
         read_only,
         background: Background::None,
-        cache_bytes: Some(2 << 20),
+        cache_bytes: 2 << 20,
         recovery_threads: Some(1),
         ..MountOptions::default()
     }

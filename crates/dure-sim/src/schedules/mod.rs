@@ -63,7 +63,7 @@ pub fn small_volume(blocks: u64) -> Arc<RamDevice> {
 pub fn mount_small(ram: &Arc<RamDevice>, volume_rules: VolumeRules) -> FileSystem {
     let options = MountOptions {
         background: Background::None,
-        cache_bytes: Some(2 << 20),
+        cache_bytes: 2 << 20,
         recovery_threads: Some(1),
         volume_rules,
         ..MountOptions::default()
@@ -219,7 +219,7 @@ fn mount_options(
 ) -> MountOptions {
     let mut options = MountOptions {
         background: Background::None,
-        cache_bytes: Some(if variety % 5 == 4 { 128 << 10 } else { 2 << 20 }),
+        cache_bytes: if variety % 5 == 4 { 128 << 10 } else { 2 << 20 },
         recovery_threads: Some(1),
         flush: if variety % 7 == 6 {
             FlushRule::Two

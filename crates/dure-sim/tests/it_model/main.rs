@@ -29,7 +29,7 @@ fn seeds(usual: u64) -> std::ops::Range<u64> {
 
 fn small_cache() -> MountOptions {
     MountOptions {
-        cache_bytes: Some(1 << 20),
+        cache_bytes: 1 << 20,
         ..MountOptions::default()
     }
 }

@@ -44,7 +44,10 @@ const IMAGE_COMMIT: Duration = Duration::from_secs(1);
 
 /// Turns `-o` into the options of the file system and of the mount.
 pub(super) fn parse(args: &Mount) -> Result<(MountOptions, MountSettings)> {
-    let mut options = MountOptions::default();
+    let mut options = MountOptions {
+        cache_bytes: dure::quarter_of_memory(),
+        ..MountOptions::default()
+    };
     let mut settings = MountSettings {
         source: source_name(&args.volume),
         block_device: volume::is_block_device(&args.volume),
@@ -79,7 +82,7 @@ pub(super) fn parse(args: &Mount) -> Result<(MountOptions, MountSettings)> {
             ("commit", Some(value)) => options.commit_interval = seconds(value)?,
             ("cache", Some(value)) => {
                 let Size(bytes) = value.parse().map_err(anyhow::Error::msg).context("cache")?;
-                options.cache_bytes = Some(bytes);
+                options.cache_bytes = bytes;
             }
             (key, Some(value)) if set_policy(&mut options, key, value)? => {}
             _ if args.sloppy => note!("dure: unknown mount option '{option}', left out"),
@@ -209,7 +212,7 @@ mod tests {
         assert!(options.read_only && settings.flags.contains(MountFlags::RDONLY));
         assert!(settings.flags.contains(MountFlags::NOATIME));
         assert_eq!(options.commit_interval, Duration::from_millis(500));
-        assert_eq!(options.cache_bytes, Some(64 << 20));
+        assert_eq!(options.cache_bytes, 64 << 20);
         assert_eq!(options.trace, Some(5));
         assert_eq!(settings.uid, Some(7));
         assert_eq!(settings.write_cache, WriteCache::Back);

@@ -40,7 +40,7 @@ impl World {
         FileSystem::format(share(ram.clone()), &format).expect("the device is large enough");
         let options = MountOptions {
             background: Background::None,
-            cache_bytes: Some(cache_bytes),
+            cache_bytes,
             recovery_threads: Some(1),
             ..MountOptions::default()
         };

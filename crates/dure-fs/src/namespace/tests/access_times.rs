@@ -16,7 +16,7 @@ const OLD: Time = Time {
 fn mount(disk: &Disk, access_time: AccessTime, cache_bytes: u64) -> FileSystem {
     let options = MountOptions {
         access_time,
-        cache_bytes: Some(cache_bytes),
+        cache_bytes,
         ..options()
     };
     FileSystem::open(disk.device.clone(), options).unwrap()

@@ -146,7 +146,7 @@ fn every_crash_leaves_a_sound_volume_with_what_was_synced() {
     let log = record.log();
     let options = MountOptions {
         background: Background::None,
-        cache_bytes: Some(16 << 20),
+        cache_bytes: 16 << 20,
         recovery_threads: Some(1),
         flush: FlushRule::One,
         ..MountOptions::default()

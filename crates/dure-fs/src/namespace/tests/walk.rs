@@ -203,7 +203,7 @@ fn a_removed_directory_is_empty() {
 fn the_inode_cache_is_bounded() {
     let disk = Disk::new(1 << 15);
     let options = MountOptions {
-        cache_bytes: Some(1 << 20),
+        cache_bytes: 1 << 20,
         ..options()
     };
     let fs = FileSystem::open(disk.device.clone(), options).unwrap();

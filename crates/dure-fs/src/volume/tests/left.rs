@@ -51,7 +51,7 @@ fn sim_nothing_of_a_volume_is_left_in_memory() {
             FileSystem::format(device.clone(), &format).unwrap();
             let options = MountOptions {
                 background: Background::None,
-                cache_bytes: Some(2 << 20),
+                cache_bytes: 2 << 20,
                 recovery_threads: Some(1),
                 ..MountOptions::default()
             };

@@ -22,7 +22,7 @@ use super::{Background, FileSystem, MountOptions};
 fn options() -> MountOptions {
     MountOptions {
         background: Background::None,
-        cache_bytes: Some(8 << 20),
+        cache_bytes: 8 << 20,
         recovery_threads: Some(1),
         ..MountOptions::default()
     }

@@ -21,7 +21,7 @@ fn mounted(options: MountOptions) -> (FileSystem, Arc<AtomicUsize>) {
     let core = Arc::new(AtomicUsize::new(0));
     let options = MountOptions {
         background: Background::None,
-        cache_bytes: Some(16 << 20),
+        cache_bytes: 16 << 20,
         core: Some(core.clone()),
         ..options
     };
