@@ -61,15 +61,6 @@ struct Plan<'v> {
     scope: Scope,
 }
 
-/// What a rename took the last name of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Replaced {
-    /// Nothing, or what has gone with its name.
-    Nothing,
-    /// An inode that lives on.
-    Orphan,
-}
-
 impl FileSystem {
     /// Moves a name. Two names of one inode stay as they are. Replacing a file writes the moved
     /// file's data back first, so that a crash does not leave an empty file under the name.
@@ -183,8 +174,8 @@ impl Volume {
         let (plan, moved) = self.move_name(names, plan);
         drop(rename_lock);
         // The pins go last, with nothing held: one may delete an inode.
-        let orphan = moved? == Replaced::Orphan && nameless == Nameless::Kept;
-        Ok(plan.target.filter(|_| orphan).map(LocalRef::keep))
+        let kept = moved? && nameless == Nameless::Kept;
+        Ok(plan.target.filter(|_| kept).map(LocalRef::keep))
     }
 
     /// Both names seem to lead to `inode`: then they stay as they are. They are looked at together,
@@ -236,12 +227,13 @@ impl Volume {
         }
     }
 
-    /// Gives the plan back with the result, so that its pins outlive every lock.
+    /// Moves the name; whether an inode lives on that has lost its last one. Gives the plan back
+    /// too, so that its pins outlive every lock.
     fn move_name<'v>(
         &'v self,
         names: Names<'_>,
         mut plan: Plan<'v>,
-    ) -> (Plan<'v>, std::result::Result<Replaced, Attempt>) {
+    ) -> (Plan<'v>, std::result::Result<bool, Attempt>) {
         let slot = plan.slot.take();
         let result = self.move_locked(names, &plan, slot);
         (plan, result)
@@ -252,14 +244,13 @@ impl Volume {
         names: Names<'_>,
         plan: &Plan<'v>,
         slot: Option<FreeSlot<'v>>,
-    ) -> std::result::Result<Replaced, Attempt> {
+    ) -> std::result::Result<bool, Attempt> {
         let (from_dir, to_dir) = (names.from_dir.inode(), names.to_dir.inode());
         let source = plan.source.inode();
         let target = plan.target.as_deref().map(InodeRef::inode);
-        let class = if plan.target.is_some() {
-            OpClass::Delete
-        } else {
-            OpClass::Normal
+        let class = match target {
+            Some(_) => OpClass::Delete,
+            None => OpClass::Normal,
         };
         let mut op = self.op(OpKind::Rename, class, NODES + plan.scope.spare)?;
         let mut locked = LockedInodes::lock([
@@ -306,11 +297,10 @@ impl Volume {
             let held = locked.attributes_mut(inode);
             inode.attributes_stored(held, record, (mark, ChangedPart::Plain));
         }
-        let mut replaced = Replaced::Nothing;
+        let orphan = loss
+            .as_ref()
+            .is_some_and(|(_, loss)| loss.leaves_an_orphan());
         if let Some((target, loss)) = loss {
-            if loss.leaves_an_orphan() {
-                replaced = Replaced::Orphan;
-            }
             self.lost_name(target, locked.attributes_mut(target), loss, mark);
         }
         if let Some(record) = first {
@@ -324,7 +314,7 @@ impl Volume {
             self.entries_changed(&mut locked, directory, change, (mark, now));
         }
         drop(buckets);
-        Ok(replaced)
+        Ok(orphan)
     }
 
     /// Lets `op` write an inode that has moved: its ctime, and a directory's parent.
