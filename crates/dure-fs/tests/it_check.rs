@@ -11,7 +11,8 @@ use dure_block::{Device, share};
 use dure_check::{CheckOptions, Data, IssueKind, Report, check};
 use dure_fs::{Background, FileSystem, FormatOptions, MountOptions};
 use dure_sync::Arc;
-use workload::{Random, step};
+use dure_sync::random::Seeded;
+use workload::step;
 
 fn formatted(blocks: u64, journals: u32) -> Arc<RamDevice> {
     let device = Arc::new(RamDevice::new("volume", blocks));
@@ -72,7 +73,7 @@ fn unexplained(report: &Report) -> Vec<String> {
 fn a_volume_is_spotless_after_random_work() {
     for seed in 0..6 {
         let device = formatted(16384, 3);
-        let mut random = Random(seed);
+        let mut random = Seeded::new(seed);
         for round in 0..3 {
             let fs = mount(share(Arc::clone(&device)));
             let mut failed = 0;
@@ -99,7 +100,7 @@ fn a_crash_leaves_nothing_that_recovery_does_not_mend() {
         let record = RecordDevice::new(share(Arc::clone(&device)));
         let log = record.log();
         let fs = mount(share(record));
-        let mut random = Random(seed);
+        let mut random = Seeded::new(seed);
         for n in 0..300 {
             let _ = step(&fs, &mut random);
             if n % 40 == 39 {

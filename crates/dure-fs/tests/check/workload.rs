@@ -4,21 +4,7 @@ use dure_fs::{
     AllocateMode, Error, FileSystem, InodeRef, NewInode, ReadMode, RenameMode, SetAttributes,
     Stamp, SyncScope, XattrMode,
 };
-
-/// A seeded sequence of numbers (SplitMix64).
-#[derive(Debug)]
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    /// The next number below `bound`.
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
-}
+use dure_sync::random::Seeded;
 
 /// A directory and a name in it.
 struct Place {
@@ -26,7 +12,7 @@ struct Place {
     name: Vec<u8>,
 }
 
-fn place(fs: &FileSystem, random: &mut Random) -> Place {
+fn place(fs: &FileSystem, random: &mut Seeded) -> Place {
     let mut directory = fs.root().expect("a root");
     for _ in 0..random.below(3) {
         let name = format!("dir{}", random.below(3));
@@ -48,7 +34,7 @@ fn place(fs: &FileSystem, random: &mut Random) -> Place {
 }
 
 /// One call; errors that a user could see are fine.
-pub(crate) fn step(fs: &FileSystem, random: &mut Random) -> Result<(), Error> {
+pub(crate) fn step(fs: &FileSystem, random: &mut Seeded) -> Result<(), Error> {
     let Place { directory, name } = place(fs, random);
     let new = NewInode {
         mode: 0o100_644,
@@ -102,7 +88,7 @@ pub(crate) fn step(fs: &FileSystem, random: &mut Random) -> Result<(), Error> {
     }
 }
 
-fn on_inode(fs: &FileSystem, inode: &InodeRef, random: &mut Random) -> Result<(), Error> {
+fn on_inode(fs: &FileSystem, inode: &InodeRef, random: &mut Seeded) -> Result<(), Error> {
     let offset = [
         0,
         4096 * random.below(30),

@@ -1,3 +1,5 @@
+use dure_sync::random::Seeded;
+
 use super::*;
 
 fn ends(sizes: &[(u32, u32)]) -> Vec<HandleEnd> {
@@ -14,32 +16,25 @@ fn ends(sizes: &[(u32, u32)]) -> Vec<HandleEnd> {
         .collect()
 }
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u32) -> u32 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        u32::try_from(self.0 >> 40).unwrap() % bound
-    }
+fn below(random: &mut Seeded, bound: u32) -> u32 {
+    u32::try_from(random.below(u64::from(bound))).unwrap()
 }
 
 #[test]
 fn a_plan_covers_all_handles_in_order_and_every_piece_fits() {
-    let mut random = Random(7);
+    let mut random = Seeded::new(7);
     for _ in 0..500 {
-        let segment_blocks = 8 + random.below(8);
+        let segment_blocks = 8 + below(&mut random, 8);
         let largest = handle_bytes_max(segment_blocks) - HANDLE_BYTES;
-        let count = 1 + random.below(60);
+        let count = 1 + below(&mut random, 60);
         let sizes: Vec<_> = (0..count)
             .map(|_| {
-                let marks = random.below(4);
-                (random.below(largest - marks * MARK_BYTES + 1), marks)
+                let marks = below(&mut random, 4);
+                (below(&mut random, largest - marks * MARK_BYTES + 1), marks)
             })
             .collect();
         let ends = ends(&sizes);
-        let left = random.below(segment_blocks + 1);
+        let left = below(&mut random, segment_blocks + 1);
         let mut pieces = Vec::new();
         plan(&ends, left, segment_blocks, &mut pieces);
         let mut next = 0;
@@ -71,19 +66,19 @@ fn a_plan_covers_all_handles_in_order_and_every_piece_fits() {
 /// sizes, even if the current segment has no room at all and commits of a cut have padded.
 #[test]
 fn a_free_segment_takes_what_it_promises() {
-    let mut random = Random(99);
+    let mut random = Seeded::new(99);
     for _ in 0..500 {
-        let segment_blocks = 8 + random.below(24);
-        let segments = 1 + random.below(4);
+        let segment_blocks = 8 + below(&mut random, 24);
+        let segments = 1 + below(&mut random, 4);
         let budget = u64::from(segments) * u64::from(segment_bytes_usable(segment_blocks));
         let largest = handle_bytes_max(segment_blocks) - HANDLE_BYTES;
         let mut sizes = Vec::new();
         let mut used = 0;
         loop {
-            let size = if random.below(2) == 0 {
+            let size = if below(&mut random, 2) == 0 {
                 largest
             } else {
-                random.below(largest + 1)
+                below(&mut random, largest + 1)
             };
             used += u64::from(size + HANDLE_BYTES);
             if used > budget {

@@ -9,10 +9,10 @@ use dure_block::{Device, share};
 use dure_sync::Arc;
 use dure_sync::atomic::{AtomicBool, Ordering};
 
-use super::random::Rng;
 use super::{World, check, content, file, fsck, nth_file};
 use crate::volume::{FileSystem, FlushRule};
 use crate::{AllocateMode, Stamp, SyncScope};
+use dure_sync::random::Seeded;
 
 /// What a run promised: from `step` on, the file is at least in state `index`.
 struct Promise {
@@ -21,7 +21,7 @@ struct Promise {
 }
 
 /// One call and its sync; the states it may leave behind on the way, the last of them promised.
-fn call(fs: &FileSystem, rng: &mut Rng, bytes: &[u8]) -> Vec<Vec<u8>> {
+fn call(fs: &FileSystem, rng: &mut Seeded, bytes: &[u8]) -> Vec<Vec<u8>> {
     let inode = file(fs);
     let mut new = bytes.to_vec();
     let offset = usize::try_from(rng.below(60) * 4096 + rng.below(3) * 1000).unwrap();
@@ -80,7 +80,7 @@ fn run(seed: u64, flush: FlushRule, steps: usize) -> usize {
     let mut promises = vec![Promise { step: 0, index: 0 }];
     {
         let fs = FileSystem::open(share(record.clone()), world.options.clone()).unwrap();
-        let mut rng = Rng(seed);
+        let mut rng = Seeded::new(seed);
         for n in 0..steps {
             let next = call(&fs, &mut rng, &states[states.len() - 1]);
             states.extend(next);

@@ -4,12 +4,12 @@ use dure_block::fault::{Fault, FaultDevice, Rule, When};
 use dure_block::{Lba, Op, OsError, WriteFlags, share};
 use dure_sync::Arc;
 
-use super::random::Rng;
 use super::{World, check, content, file};
 use crate::file::map::MapReader;
 use crate::inode::InodeRef;
 use crate::volume::FileSystem;
 use crate::{AllocateMode, Error, ReadMode, Stamp, SyncScope};
+use dure_sync::random::Seeded;
 
 fn block_of(fs: &FileSystem, inode: &InodeRef, page: u64) -> u64 {
     let state = inode.inode().state.read();
@@ -203,7 +203,7 @@ fn a_full_volume_refuses_and_loses_nothing() {
         let world = World::new(2048, 1 << 20);
         let fs = world.mount();
         let inode = file(&fs);
-        let mut rng = Rng(seed);
+        let mut rng = Seeded::new(seed);
         let mut model: Vec<u8> = Vec::new();
         let mut refused = 0;
         for n in 0..400_u64 {

@@ -1,6 +1,7 @@
 //! Random calls against a vector of bytes.
 
 use dure_store::units::BLOCK_BYTES_U64;
+use dure_sync::random::Seeded;
 
 use super::{World, check, content, file};
 use crate::file::map::MapReader;
@@ -8,32 +9,15 @@ use crate::inode::InodeRef;
 use crate::volume::FileSystem;
 use crate::{AllocateMode, ReadMode, SeekTarget, Stamp, SyncScope};
 
-/// SplitMix64: the tests need repeatable numbers, not good ones.
-pub(super) struct Rng(pub(super) u64);
-
-impl Rng {
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub(super) fn byte(&mut self) -> u8 {
-        self.next().to_le_bytes()[0]
-    }
-
-    pub(super) fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
+pub(super) fn byte(random: &mut Seeded) -> u8 {
+    random.next_u64().to_le_bytes()[0]
 }
 
 /// Longest file of the model: reaches into a map of height 2.
 const LEN_MAX: u64 = 400 * 4096;
 
 struct Model {
-    rng: Rng,
+    rng: Seeded,
     bytes: Vec<u8>,
 }
 
@@ -80,7 +64,7 @@ impl Model {
         match self.rng.below(16) {
             0..=4 => self.write(fs, inode, offset, len),
             5 if self.bytes.len() as u64 + len < LEN_MAX => {
-                let data: Vec<u8> = (0..len).map(|_| self.rng.byte()).collect();
+                let data: Vec<u8> = (0..len).map(|_| byte(&mut self.rng)).collect();
                 let (start, count) = fs.append(inode, &data).unwrap();
                 assert_eq!((at(start), count), (self.bytes.len(), data.len()));
                 self.fill(start, &data);
@@ -125,7 +109,7 @@ impl Model {
     }
 
     fn write(&mut self, fs: &FileSystem, inode: &InodeRef, offset: u64, len: u64) {
-        let data: Vec<u8> = (0..len).map(|_| self.rng.byte()).collect();
+        let data: Vec<u8> = (0..len).map(|_| byte(&mut self.rng)).collect();
         let done = fs.write(inode, offset, &data, Stamp::Set).unwrap();
         assert_eq!(done, data.len());
         self.fill(offset, &data);
@@ -180,7 +164,7 @@ fn walked(fs: &FileSystem, inode: &InodeRef, from: u64, target: SeekTarget) -> O
 fn run(seed: u64, cache_bytes: u64, rounds: u32, steps: u32) {
     let world = World::new(16384, cache_bytes);
     let mut model = Model {
-        rng: Rng(seed),
+        rng: Seeded::new(seed),
         bytes: Vec::new(),
     };
     for round in 0..rounds {
@@ -238,7 +222,7 @@ fn several_threads_share_a_tiny_cache() {
             scope.spawn(move || {
                 let inode = super::nth_file(fs, thread);
                 let mut model = Model {
-                    rng: Rng(thread),
+                    rng: Seeded::new(thread),
                     bytes: Vec::new(),
                 };
                 for _ in 0..60 {

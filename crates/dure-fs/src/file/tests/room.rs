@@ -3,11 +3,11 @@
 
 use dure_store::RecordPolicy;
 
-use super::random::Rng;
 use super::{World, check, content, file, fsck, nth_file};
 use crate::inode::InodeRef;
 use crate::volume::{DataMode, FileSystem, MountOptions};
 use crate::{AllocPolicy, AllocateMode, Error, SetAttributes, Stamp, SyncScope};
+use dure_sync::random::Seeded;
 
 const PAGE: u64 = 4096;
 
@@ -45,7 +45,7 @@ fn world(blocks: u64, options: &MountOptions) -> World {
 
 /// Page `page` of a file after its `life`-th write.
 fn page_of(page: u64, life: u64) -> Vec<u8> {
-    let mut rng = Rng(page * 1000 + life + 1);
+    let mut rng = Seeded::new(page * 1000 + life + 1);
     (0..PAGE / 8)
         .flat_map(|_| rng.below(u64::MAX).to_le_bytes())
         .collect()
@@ -477,7 +477,7 @@ impl Model {
 }
 
 /// One step of a random run. The volume is nearly full most of the time.
-fn step(fs: &FileSystem, rng: &mut Rng, models: &mut [Model], life: u64) {
+fn step(fs: &FileSystem, rng: &mut Seeded, models: &mut [Model], life: u64) {
     let n = rng.below(models.len() as u64);
     let model = &mut models[usize::try_from(n).unwrap()];
     let spread = if rng.below(8) == 0 { 5000 } else { 900 };
@@ -523,7 +523,7 @@ fn run(name: &str, options: &MountOptions, seed: u64, steps: u64) {
     const FILES: u64 = 6;
     let world = world(4096, options);
     let mut fs = world.mount();
-    let mut rng = Rng(seed);
+    let mut rng = Seeded::new(seed);
     let mut models = vec![Model::default(); 6];
     (0..FILES).for_each(|n| drop(nth_file(&fs, n)));
     for life in 0..steps {

@@ -4,11 +4,12 @@ use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::range_lock::Policy;
 use dure_sync::thread;
 
-use super::random::Rng;
+use super::random::byte;
 use super::{World, check, content, file, fsck};
 use crate::inode::InodeRef;
 use crate::volume::{FileSystem, RangeRule};
 use crate::{AllocateMode, Error, FILE_BYTES_MAX, ReadMode, SetAttributes, Stamp, SyncScope};
+use dure_sync::random::Seeded;
 
 /// Bytes of a piece, of which each thread has every fourth: neighbours share pages.
 const PIECE: u64 = 3000;
@@ -38,7 +39,7 @@ fn len_of(len: u64) -> usize {
 
 /// Random reads and writes of the thread's own pieces. Gives what they hold at the end.
 fn work(fs: &FileSystem, inode: &InodeRef, thread: u64, seed: u64) -> Vec<Vec<u8>> {
-    let mut rng = Rng(seed * 100 + thread);
+    let mut rng = Seeded::new(seed * 100 + thread);
     let mut pieces = vec![vec![0; len_of(PIECE)]; len_of(PIECES)];
     for round in 0..150 {
         let n = rng.below(PIECES);
@@ -48,7 +49,7 @@ fn work(fs: &FileSystem, inode: &InodeRef, thread: u64, seed: u64) -> Vec<Vec<u8
         let own = &mut pieces[len_of(n)][len_of(from)..len_of(from + len)];
         match rng.below(20) {
             0..9 => {
-                own.fill_with(|| rng.byte());
+                own.fill_with(|| byte(&mut rng));
                 let done = fs.write(inode, start + from, own, Stamp::Set).unwrap();
                 assert_eq!(done, own.len());
             }

@@ -8,12 +8,12 @@ use dure_store::units::to_u64;
 use dure_sync::Arc;
 use dure_sync::atomic::{AtomicBool, Ordering};
 
-use super::random::Rng;
 use super::{World, check, content, file, fsck, nth_file};
 use crate::file::map::MapReader;
 use crate::inode::InodeRef;
 use crate::volume::FileSystem;
 use crate::{Error, ReadMode, Stamp, SyncScope};
+use dure_sync::random::Seeded;
 
 /// What pages of file data begin and end with: the device below knows them by it.
 const PAGE: &[u8; 8] = b"filedata";
@@ -217,7 +217,7 @@ fn every_two_writes_of_a_checkpoint_that_places_logged_pages_fail() {
 fn random_calls(seed: u64, policies: &[(&str, &str)]) {
     const PAGES: usize = 40;
     let world = world(4096, policies);
-    let mut rng = Rng(seed);
+    let mut rng = Seeded::new(seed);
     let mut model = vec![[0_u64; PAGES]; 3];
     let mut version = 0;
     let mut fenced = 0;

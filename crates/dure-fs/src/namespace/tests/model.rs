@@ -3,22 +3,10 @@
 use std::collections::BTreeMap;
 
 use dure_store::units::Ino;
+use dure_sync::random::Seeded;
 
 use super::*;
 use crate::RenameMode;
-
-/// A splitmix64 sequence: the seed names the run.
-pub(super) struct Dice(pub(super) u64);
-
-impl Dice {
-    pub(super) fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ z >> 31) % sides
-    }
-}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Thing {
@@ -143,7 +131,7 @@ impl Model {
 struct Run {
     fs: FileSystem,
     model: Model,
-    dice: Dice,
+    dice: Seeded,
     long: bool,
 }
 
@@ -153,7 +141,7 @@ impl Run {
     }
 
     fn name(&mut self) -> Vec<u8> {
-        let n = self.dice.roll(60);
+        let n = self.dice.below(60);
         if self.long && n.is_multiple_of(3) {
             return format!("{n:x>200}").into_bytes();
         }
@@ -162,7 +150,7 @@ impl Run {
 
     fn directory(&mut self) -> usize {
         let all = self.model.directories();
-        let at = self.dice.roll(u64::try_from(all.len()).unwrap());
+        let at = self.dice.below(u64::try_from(all.len()).unwrap());
         all[usize::try_from(at).unwrap()]
     }
 
@@ -170,7 +158,7 @@ impl Run {
         let at = self.directory();
         let (dir, name) = (self.inode(at), self.name());
         let there = self.model.get(at, &name);
-        match self.dice.roll(10) {
+        match self.dice.below(10) {
             0..=2 => {
                 let made = self.fs.create(&dir, &name, &file());
                 assert_eq!(made.is_ok(), there.is_none());
@@ -246,7 +234,7 @@ impl Run {
             RenameMode::NoReplace,
             RenameMode::Exchange,
         ];
-        let mode = modes[usize::try_from(self.dice.roll(4)).unwrap()];
+        let mode = modes[usize::try_from(self.dice.below(4)).unwrap()];
         let got = errno(self.fs.rename(dir, name, &to, &new, mode));
         assert_eq!(
             got,
@@ -296,7 +284,7 @@ fn run(seed: u64, rounds: usize, steps: usize) {
     let mut run = Run {
         fs,
         model,
-        dice: Dice(seed),
+        dice: Seeded::new(seed),
         long: seed.is_multiple_of(2),
     };
     for round in 0..rounds {

@@ -1,25 +1,25 @@
 //! Several threads on one tree: nothing is lost, nothing deadlocks, counts stay right.
 
-use super::model::Dice;
 use super::*;
 use crate::RenameMode;
+use dure_sync::random::Seeded;
 
 /// Random calls in a few directories that all threads share. Any expected refusal is fine.
 fn storm(fs: &FileSystem, seed: u64, steps: usize) {
-    let mut dice = Dice(seed);
+    let mut dice = Seeded::new(seed);
     let root = fs.root().unwrap();
     for _ in 0..steps {
-        let pick = |dice: &mut Dice| {
-            let name = format!("d{}", dice.roll(4));
+        let pick = |dice: &mut Seeded| {
+            let name = format!("d{}", dice.below(4));
             let found = fs.lookup(&root, name.as_bytes()).unwrap();
             found
                 .filter(|dir| dir.kind() == FileKind::Directory)
                 .unwrap_or_else(|| root.clone())
         };
         let (dir, other) = (pick(&mut dice), pick(&mut dice));
-        let name = format!("n{}", dice.roll(12)).into_bytes();
-        let new = format!("n{}", dice.roll(12)).into_bytes();
-        let done = match dice.roll(9) {
+        let name = format!("n{}", dice.below(12)).into_bytes();
+        let new = format!("n{}", dice.below(12)).into_bytes();
+        let done = match dice.below(9) {
             0 | 1 => fs.create(&dir, &name, &file()).map(drop),
             2 => fs.mkdir(&dir, &name, &directory()).map(drop),
             3 => fs.unlink(&dir, &name),
