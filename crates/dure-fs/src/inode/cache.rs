@@ -32,8 +32,11 @@ const SHARDS: (usize, usize) = (8, 1024);
 /// Shards of all partitions, if each has at least its least.
 const SHARDS_ALL: usize = 2048;
 
-/// Shards of one partition, if there is room in that, however few inodes each has room for.
+/// Shards of one partition, if each has room for [`SHARD_INODES_MIN`].
 const SHARDS_SMALL: usize = 64;
+
+/// Inodes that each shard has room for, at least.
+const SHARD_INODES_MIN: usize = 4;
 
 /// Where there are more, each has room for so many inodes.
 const SHARD_INODES: usize = 8;
@@ -93,7 +96,9 @@ pub(crate) struct InodeCache {
 impl InodeCache {
     /// A cache of about `inodes_max` inodes for a volume with `partitions` partitions.
     pub(crate) fn new(inodes_max: usize, partitions: usize) -> InodeCache {
-        let roomy = (inodes_max / partitions / SHARD_INODES).max(SHARDS_SMALL);
+        let inodes = inodes_max / partitions;
+        let small = SHARDS_SMALL.min(inodes / SHARD_INODES_MIN);
+        let roomy = (inodes / SHARD_INODES).max(small);
         let partition_shards = (SHARDS_ALL / partitions)
             .min(roomy)
             .clamp(SHARDS.0, SHARDS.1);
@@ -104,7 +109,7 @@ impl InodeCache {
             places: (0..shards)
                 .map(|_| CachePadded::new(Place::default()))
                 .collect(),
-            shard_inodes_max: (inodes_max / shards).max(4),
+            shard_inodes_max: (inodes_max / shards).max(SHARD_INODES_MIN),
             crowded: PerCore::new(dure_sync::core_count(), |_| AtomicU64::new(0)),
             nameless: Counter::new(),
         }
@@ -480,6 +485,10 @@ impl Volume {
             return self.inode(ino);
         }
         self.inodes.make_room(&mut shard, ino, &mut evicted);
+        if self.nodes.is_overfull() {
+            // Each inode keeps its node in memory, and those that are loaded in no order a node each.
+            evict(&mut shard, self.inodes.shard_inodes_max / 4, &mut evicted);
+        }
         if let Some(journal) = self.journal_if_any() {
             let left = shard.left.pending(|mark| journal.is_valid(mark));
             let file = &mut inode.state.get_mut().file;

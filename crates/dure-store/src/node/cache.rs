@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use dure_sync::atomic::{AtomicBool, Ordering};
 use dure_sync::{Arc, CachePadded, CoreId, Mutex, PerCore, SpreadLock, Weak};
 
 use super::{Lock, Node, NodeRef, NodeRole};
@@ -50,6 +51,9 @@ pub struct NodeCache {
     dirty: PerCore<Mutex<DIRTY_NODES, Vec<NodeRef>>>,
     /// How many there are on them: half of all nodes at most, about.
     backlog: Backlog,
+    /// The last node that came in found no room in its shard: all there are dirty or in use.
+    /// Relaxed: a hint. Written only when it changes.
+    overfull: AtomicBool,
 }
 
 impl NodeCache {
@@ -65,6 +69,7 @@ impl NodeCache {
             shard_nodes_max,
             dirty: PerCore::new(cores, |_| Mutex::new(Vec::new())),
             backlog: Backlog::new(cores, shards * shard_nodes_max / 2),
+            overfull: AtomicBool::new(false),
         }
     }
 
@@ -131,7 +136,7 @@ impl NodeCache {
         if !still_right() {
             return None;
         }
-        evict(&mut shard, self.shard_nodes_max);
+        self.make_room(&mut shard);
         shard.insert(&node);
         Some(node)
     }
@@ -139,10 +144,25 @@ impl NodeCache {
     /// Puts a new node in, in the place of a former life of its nid.
     pub(crate) fn insert_new(&self, node: &NodeRef) {
         let mut shard = self.shard(node.nid).write();
-        evict(&mut shard, self.shard_nodes_max);
+        self.make_room(&mut shard);
         if let Some(before) = shard.insert(node) {
             assert!(before.freed().is_some(), "a live nid was used again");
         }
+    }
+
+    fn make_room(&self, shard: &mut Nodes) {
+        evict(shard, self.shard_nodes_max);
+        let overfull = shard.nodes.len() >= self.shard_nodes_max;
+        if self.is_overfull() != overfull {
+            self.overfull.store(overfull, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether nodes in use keep others from the room they should have: who uses nodes for long
+    /// should let some go.
+    #[inline]
+    pub fn is_overfull(&self) -> bool {
+        self.overfull.load(Ordering::Relaxed)
     }
 
     /// Drops a node whose life has ended, now that the NAT has its tombstone. Until then it stays:

@@ -219,3 +219,32 @@ fn get_or_make(fs: &FileSystem, root: &InodeRef) -> InodeRef {
         None => fs.mkdir(root, b"many", &directory()).unwrap(),
     }
 }
+
+/// Each inode in memory keeps its node there. Inodes that are loaded in no order kept a node each:
+/// four times as many as the node cache has room for.
+#[test]
+fn inodes_in_memory_keep_few_nodes_there() {
+    let disk = Disk::with_journals(1 << 16, 16);
+    let fs = disk.mount();
+    let root = fs.root().unwrap();
+    let files = 8 * 1500;
+    for n in 0..files {
+        fs.create(&root, format!("{n}").as_bytes(), &file())
+            .unwrap();
+    }
+    drop(root);
+    fs.close().unwrap();
+    drop(fs);
+    let small = MountOptions {
+        cache_bytes: 1 << 20,
+        ..options()
+    };
+    let fs = FileSystem::open(disk.device.clone(), small).unwrap();
+    let root = fs.root().unwrap();
+    // One inode of each node.
+    for n in (0..files).step_by(8) {
+        get(&fs, &root, &n.to_string());
+    }
+    let (kept, room) = (fs.0.nodes.in_memory().len(), fs.0.nodes.nodes_max());
+    assert!(kept <= room * 5 / 4, "{kept} nodes where {room} have room");
+}
