@@ -25,7 +25,7 @@ const LAYERS: &[&[&str]] = &[
 ];
 
 /// These may use everything, and nothing may use them.
-const OUTSIDE: &[&str] = &["dure-sim", "dure-bench"];
+const OUTSIDE: &[&str] = &["dure-sim", "dure-bench", "dure-cost"];
 
 /// Except for these: `dure bench` and `dure sim` are subcommands of the one binary.
 const MAY_USE_OUTSIDE: &[(&str, &str)] = &[("dure-cli", "dure-bench"), ("dure-cli", "dure-sim")];

@@ -1,0 +1,99 @@
+//! The two functions that callgrind counts, and the rounds around them.
+//!
+//! **Problem.** A call needs things (a name to remove) whose making must not be counted, and a
+//! directory of 100 names must not grow to thousands. **Structure.** Calls come in rounds:
+//! `prepare`, some counted calls, `undo`. The work a mount's background thread would do is done
+//! here and by nobody else, after a longer round of calls, and counted for itself.
+//! **Invariants.** The first rounds, which find everything cold, are not counted.
+
+use anyhow::Result;
+
+use crate::scene::Scene;
+
+/// Calls of a round, if the operation does not say otherwise.
+const ROUND_CALLS: usize = 50;
+/// Rounds that are counted, and before them some that are not.
+const ROUNDS: usize = 20;
+const WARM_ROUNDS: usize = 4;
+/// Calls that one round of background work follows.
+pub(crate) const BACKGROUND_CALLS: usize = 1000;
+
+/// One kind of call.
+pub(crate) trait Operation {
+    /// Makes what the next `count` calls need.
+    fn prepare(&mut self, count: usize) -> Result<()>;
+    /// The call `index` since `prepare`.
+    fn call(&mut self, index: usize) -> Result<()>;
+    /// Makes the volume as it was before the last `count` calls.
+    fn undo(&mut self, count: usize) -> Result<()>;
+    /// The volume.
+    fn scene(&self) -> &Scene;
+    /// Whether a call leaves something to be written.
+    fn changes(&self) -> bool;
+    /// Calls of a round.
+    fn round(&self) -> usize {
+        ROUND_CALLS
+    }
+    /// What is counted of one call: itself, or the entries it lists.
+    fn units(&self) -> usize {
+        1
+    }
+}
+
+/// How many calls the counted instructions are of.
+pub(crate) struct Totals {
+    pub(crate) calls: usize,
+    /// 0: nothing was left to do.
+    pub(crate) background: usize,
+}
+
+#[inline(never)]
+fn counted_calls(operation: &mut dyn Operation, count: usize) -> Result<()> {
+    for index in 0..count {
+        operation.call(index)?;
+    }
+    Ok(())
+}
+
+#[inline(never)]
+fn counted_background(scene: &Scene) -> Result<()> {
+    scene.background()
+}
+
+fn round(operation: &mut dyn Operation, count: usize) -> Result<()> {
+    operation.prepare(count)?;
+    for index in 0..count {
+        operation.call(index)?;
+    }
+    Ok(())
+}
+
+/// Makes the calls, and then the background's share of others.
+pub(crate) fn run(operation: &mut dyn Operation) -> Result<Totals> {
+    let count = operation.round();
+    for _ in 0..WARM_ROUNDS {
+        round(operation, count)?;
+        operation.undo(count)?;
+        operation.scene().commit()?;
+    }
+    for _ in 0..ROUNDS {
+        operation.prepare(count)?;
+        counted_calls(operation, count)?;
+        operation.undo(count)?;
+        operation.scene().commit()?;
+    }
+    let mut background = 0;
+    if operation.changes() {
+        background = BACKGROUND_CALLS;
+        operation.prepare(background)?;
+        operation.scene().background()?;
+        for index in 0..background {
+            operation.call(index)?;
+        }
+        counted_background(operation.scene())?;
+    }
+    Ok(Totals {
+        calls: ROUNDS * count * operation.units(),
+        background,
+    })
+}
