@@ -8,6 +8,7 @@
 
 mod cargo;
 mod conformance;
+mod cost;
 mod dist;
 mod loom;
 mod races;
@@ -26,6 +27,8 @@ enum Command {
     Sim(sim::Sim),
     /// Run the suites of others, and real programs, on a volume.
     Conformance(conformance::Conformance),
+    /// Count the instructions of each call, against their budgets.
+    Cost(cost::Cost),
     /// Judge damaged images, one after another, in this process.
     #[command(hide = true)]
     ImageCases(conformance::ImageCases),
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
         Command::Loom(loom) => loom.run(),
         Command::Sim(sim) => sim.run(),
         Command::Conformance(conformance) => conformance.run(),
+        Command::Cost(cost) => cost.run(),
         Command::ImageCases(cases) => cases.run(),
         Command::Races(races) => races.run(),
         Command::Dist(dist) => dist.run(),

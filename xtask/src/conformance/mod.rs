@@ -25,7 +25,7 @@ mod python;
 mod report;
 mod sqlite;
 mod step;
-mod tools;
+pub(crate) mod tools;
 mod tree;
 
 use std::path::PathBuf;
