@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use crate::units::to_usize;
+
 /// Equal bytes between two changed ranges that are logged with them rather than start a new record:
 /// a record's own header is about that long.
 const GAP_BYTES: usize = 24;
@@ -20,20 +22,14 @@ pub(crate) fn ranges(old: &[u8], new: &[u8], mut changed: impl FnMut(Range<usize
         "payloads are multiples of eight"
     );
     for (n, (a, b)) in old.iter().zip(new).enumerate() {
-        if u64::from_le_bytes(*a) == u64::from_le_bytes(*b) {
+        let differing = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
+        if differing == 0 {
             continue;
         }
-        let first = a
-            .iter()
-            .zip(b)
-            .position(|(x, y)| x != y)
-            .expect("they differ");
-        let last = a
-            .iter()
-            .zip(b)
-            .rposition(|(x, y)| x != y)
-            .expect("they differ");
-        let (start, end) = (n * 8 + first, n * 8 + last + 1);
+        let bytes = |bits: u32| to_usize(u64::from(bits / 8));
+        let first = bytes(differing.trailing_zeros());
+        let equal_behind = bytes(differing.leading_zeros());
+        let (start, end) = (n * 8 + first, n * 8 + 8 - equal_behind);
         open = Some(match open {
             Some(range) if start - range.end <= GAP_BYTES => range.start..end,
             Some(range) => {

@@ -5,6 +5,8 @@
 //! holds no entries. A removed entry becomes a hole whose old name stays in place, so that a
 //! removal logs a few bytes only.
 
+use std::ops::Range;
+
 use dure_store::format::bucket::{
     BucketHeader, ENTRY_BYTES, ENTRY_HEADER_BYTES, EntryHeader, HEADER_BYTES, NAME_MAX, ORDINALS,
 };
@@ -12,7 +14,7 @@ use dure_store::format::inode::Time;
 use dure_store::format::name::check_name;
 use dure_store::format::node::NodeKind;
 use dure_store::format::trie;
-use dure_store::units::Ino;
+use dure_store::units::{Ino, Nid};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -48,6 +50,18 @@ pub(crate) struct Entry<'a> {
 pub(crate) fn header(payload: &[u8]) -> &BucketHeader {
     let (header, _) = BucketHeader::ref_from_prefix(payload).expect("a bucket is longer");
     header
+}
+
+/// Where a bucket's header is.
+pub(crate) const HEADER: Range<usize> = 0..HEADER_BYTES;
+
+/// The node below a bucket, of its header; 0: it has entries instead.
+pub(crate) fn child_of(payload: &[u8]) -> Result<Nid> {
+    let header = header(payload);
+    match header.child.get() {
+        child if child != 0 && header.entries.get() > 0 => Err(Malformed("entries and a child")),
+        child => Ok(Nid(child)),
+    }
 }
 
 fn header_mut(payload: &mut [u8]) -> &mut BucketHeader {
@@ -139,6 +153,7 @@ pub(crate) fn entries(payload: &[u8]) -> Result<impl Iterator<Item = Result<Entr
     }))
 }
 
+#[inline]
 fn named(entry: Entry<'_>) -> Result<Entry<'_>> {
     match check_name(entry.name) {
         Ok(()) => Ok(entry),
@@ -267,9 +282,10 @@ pub(crate) fn retarget(payload: &mut [u8], at: usize, ino: Ino, kind: u8) -> Res
 /// An ordinal that no entry of the same hash group in the bucket has.
 pub(crate) fn free_ordinal(payload: &[u8], seed: u64, wanted: u64) -> Result<Option<u8>> {
     let mut taken = 0_u16;
-    for entry in entries(payload)? {
-        let entry = entry?;
-        if trie::same_group(trie::name_hash(seed, entry.name), wanted) {
+    for piece in pieces(payload)? {
+        if let Some(entry) = piece?.entry
+            && trie::same_group(trie::name_hash(seed, entry.name), wanted)
+        {
             taken |= 1 << entry.ordinal;
         }
     }

@@ -203,25 +203,19 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
         let mut node = root.clone();
         for level in 0..LEVELS_MAX {
             let index = trie::slot(hash, level);
-            let (child, entry) = self
+            let child = self
                 .op
-                .view(&node, index, |payload| {
-                    let header = bucket::header(payload);
-                    let child = header.child.get();
-                    let entry = match child {
-                        0 => entry_of(payload, name)?,
-                        _ if header.entries.get() > 0 => {
-                            return Err(bucket::Malformed("entries and a child"));
-                        }
-                        _ => None,
-                    };
-                    Ok((Nid(child), entry))
-                })
+                .view_at(&node, index, bucket::HEADER, bucket::child_of)
                 .map_err(|error| corrupt(node.nid, error))?;
+            if child.0 == 0 {
+                let entry = self
+                    .op
+                    .view(&node, index, |payload| entry_of(payload, name));
+                located.entry = entry.map_err(|error| corrupt(node.nid, error))?;
+            }
             located.path.push(Place { node, index });
             located.level = level + 1;
             if child.0 == 0 {
-                located.entry = entry;
                 return Ok(located);
             }
             node = self.node(child, root.owner)?;

@@ -19,7 +19,7 @@ use dure_sync::{Arc, Condvar, Mutex};
 /// Rank of the crew's lock; nothing is taken under it.
 const CREW: u8 = 11;
 /// More threads than workers, at least and at most.
-const STAND_INS: (usize, usize) = (4, 64);
+const STAND_INS: (usize, usize) = (2, 64);
 /// What the cache must have for each: it keeps up to a megabyte of its own while all are busy.
 const CACHE_BYTES: u64 = 8 << 20;
 
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_small_cache_pays_for_few_stand_ins() {
-        assert_eq!([16, 64, 1024].map(|mib| stand_ins(mib << 20)), [4, 8, 64]);
+        assert_eq!([16, 64, 1024].map(|mib| stand_ins(mib << 20)), [2, 8, 64]);
         let begun = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&begun);
         let work = move |crew: &Arc<Crew>| {
@@ -251,7 +251,7 @@ mod tests {
             Ok(())
         };
         Crew::run(2, stand_ins(16 << 20), Box::new(work)).unwrap();
-        assert_eq!(counted.load(Ordering::SeqCst), 2 + 4);
+        assert_eq!(counted.load(Ordering::SeqCst), 2 + 2);
     }
 
     #[test]

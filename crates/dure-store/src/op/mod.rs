@@ -15,6 +15,7 @@ mod finish;
 mod image;
 
 use std::cell::OnceCell;
+use std::ops::Range;
 
 use dure_journal::Handle;
 use dure_journal::format::NOTE_HEAD_BYTES;
@@ -258,6 +259,20 @@ impl Op<'_> {
         match self.edit_of(node, index) {
             Some(at) => look(&self.edits[at].copy),
             None => node.look(index, look),
+        }
+    }
+
+    /// As [`Op::view`], of some bytes.
+    pub fn view_at<R>(
+        &self,
+        node: &NodeRef,
+        index: u8,
+        bytes: Range<usize>,
+        look: impl FnOnce(&[u8]) -> R,
+    ) -> R {
+        match self.edit_of(node, index) {
+            Some(at) => look(&self.edits[at].copy[bytes]),
+            None => node.look_at(index, bytes, look),
         }
     }
 
