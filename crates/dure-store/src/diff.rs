@@ -2,8 +2,6 @@
 
 use std::ops::Range;
 
-use crate::units::to_usize;
-
 /// Equal bytes between two changed ranges that are logged with them rather than start a new record:
 /// a record's own header is about that long.
 const GAP_BYTES: usize = 24;
@@ -26,7 +24,7 @@ pub(crate) fn ranges(old: &[u8], new: &[u8], mut changed: impl FnMut(Range<usize
         if differing == 0 {
             continue;
         }
-        let bytes = |bits: u32| to_usize(u64::from(bits / 8));
+        let bytes = |bits: u32| usize::try_from(bits / 8).expect("at most eight");
         let first = bytes(differing.trailing_zeros());
         let equal_behind = bytes(differing.leading_zeros());
         let (start, end) = (n * 8 + first, n * 8 + 8 - equal_behind);
