@@ -35,7 +35,7 @@ struct Pool {
     adopted: NidSet,
 }
 
-/// Nids, as a bit each in the pair of the NAT that they are in: of a million files there are 143
+/// Nids, as a bit each in the pair of the NAT that they are in: of a million files there are 125
 /// thousand.
 #[derive(Debug, Default)]
 struct NidSet(BTreeMap<u64, [u64; PAIR_WORDS]>);
