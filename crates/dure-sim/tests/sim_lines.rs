@@ -174,8 +174,10 @@ fn play(maker: Maker, turns: u64, call: fn(&mut Private, u64)) -> Report {
 
 /// What `turns` more calls of each core move between them.
 fn transfers(maker: Maker, call: fn(&mut Private, u64)) -> (u64, Report) {
-    let few = play(maker, 100, call);
-    let many = play(maker, 300, call);
+    // Between 150 and 200 creates and unlinks nine lines move, once: up to 400 no more do. Both runs
+    // are longer than that.
+    let few = play(maker, 200, call);
+    let many = play(maker, 400, call);
     (many.transfers.saturating_sub(few.transfers), many)
 }
 
