@@ -88,11 +88,18 @@ fn install(program: &Path, dist: &Path) -> Result<()> {
     for name in DOCUMENTS {
         copy(&cargo::root().join(name), &documents.join(name))?;
     }
-    for entry in fs::read_dir(cargo::root().join("docs"))? {
+    copy_all(&cargo::root().join("docs"), &documents.join("docs"))
+}
+
+/// A folder and the folders in it.
+fn copy_all(from: &Path, to: &Path) -> Result<()> {
+    for entry in fs::read_dir(from).with_context(|| from.display().to_string())? {
         let path = entry?.path();
-        if path.is_file() {
-            let name = path.file_name().context("files have names")?;
-            copy(&path, &documents.join("docs").join(name))?;
+        let copied = to.join(path.file_name().context("files have names")?);
+        if path.is_dir() {
+            copy_all(&path, &copied)?;
+        } else {
+            copy(&path, &copied)?;
         }
     }
     Ok(())
@@ -188,7 +195,10 @@ mod tests {
             let text = fs::read_to_string(dist.join(place)).unwrap();
             assert!(text.contains("mkfs"), "{place}");
         }
-        assert!(dist.join("share/doc/dure/docs/durability.md").is_file());
+        assert!(
+            dist.join("share/doc/dure/docs/design/durability.md")
+                .is_file()
+        );
         assert!(dist.join("share/doc/dure/LICENSE-MIT").is_file());
     }
 }

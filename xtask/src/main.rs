@@ -25,7 +25,7 @@ enum Command {
     Loom(loom::Loom),
     /// Run the tests on simulated cores, over many seeds.
     Sim(sim::Sim),
-    /// Run the suites of others, and real programs, on a volume.
+    /// Run test suites of other projects, and real programs, on a volume.
     Conformance(conformance::Conformance),
     /// Count the instructions of each call, against their budgets.
     Cost(cost::Cost),

@@ -1,10 +1,10 @@
 //! `cargo xtask races`: the regression tests that have a name in the documents.
 //!
-//! **Problem.** A document that names a test which is gone promises what nobody checks.
-//! **Structure.** The tables of docs/races.md and docs/crashes.md with a column `test` are the
-//! list, and the contract of docs/durability.md names tests behind each sentence, its arguments
-//! behind each paragraph; the sources are searched for all of them. **Invariants.** A name that no
-//! test has is an error. **Crash.** Everything can be run again.
+//! **Problem.** A document that names a missing test makes a promise that nothing checks.
+//! **Structure.** The tables of docs/testing/races.md and docs/testing/crashes.md with a column
+//! `test` are the list, and the contract of docs/design/durability.md names tests behind each
+//! sentence, its arguments behind each paragraph; the sources are searched for all of them.
+//! **Invariants.** A name that no test has is an error. **Crash.** Everything can be run again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -15,11 +15,11 @@ use clap::Args;
 use crate::cargo;
 
 /// Documents with lists of bugs.
-const LISTS: &[&str] = &["docs/races.md", "docs/crashes.md"];
+const LISTS: &[&str] = &["docs/testing/races.md", "docs/testing/crashes.md"];
 
 /// The document whose contract names tests.
 #[cfg(test)]
-const CONTRACT: &str = "docs/durability.md";
+const CONTRACT: &str = "docs/design/durability.md";
 
 /// Arguments of `cargo xtask races`.
 #[derive(Debug, Args)]
@@ -335,7 +335,7 @@ mod tests {
         assert!(faults.is_empty(), "{}", faults.join("\n"));
     }
 
-    /// Takes the tests away behind one sentence, paragraph or row at a time.
+    /// Removes the tests named behind one sentence, paragraph or row at a time.
     #[test]
     fn canary_a_sentence_without_a_test_is_found() {
         let found = tests_below(&cargo::root()).unwrap();

@@ -50,7 +50,7 @@ pub(crate) struct Sim {
     test_args: Vec<String>,
 }
 
-/// What runs on simulated cores beside tests.
+/// Programs other than tests that run on simulated cores.
 #[derive(Debug, Subcommand)]
 enum Report {
     /// Build `dure` for simulated cores, and run `dure sim conflicts`.

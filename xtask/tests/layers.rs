@@ -249,7 +249,7 @@ fn features_for_tests(edges: &str) -> Vec<(&'static str, &'static str)> {
     FOR_TESTS.iter().copied().filter(is_asked_for).collect()
 }
 
-/// Rules can be left out in builds for tests alone: no program that is built to be used, and no
+/// Only test builds can leave rules out: no program that is built to be used, and no
 /// program of somebody else's with a crate of these, can weaken what keeps its data.
 #[test]
 fn what_is_built_to_be_used_cannot_leave_a_rule_out() {

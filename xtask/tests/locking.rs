@@ -1,4 +1,5 @@
-//! Every lock rank of every crate stands in the table of docs/locking.md, and nothing else does.
+//! Every lock rank of every crate stands in the table of docs/design/locking.md, and nothing else
+//! does.
 //!
 //! **Problem.** A new lock that is not in the table makes the order of locks unknowable.
 //! **Structure.** The sources are searched for locks (`Mutex<NAME, ..`, `RwLock<NAME, ..`) and for
@@ -57,7 +58,7 @@ fn used(text: &str) -> impl Iterator<Item = &str> {
     let after = |lock| text.split(lock).skip(1);
     after("Mutex<")
         .chain(after("RwLock<"))
-        .chain(after("SpreadLock<"))
+        .chain(after("PerCoreRwLock<"))
         .chain(after("RangeLock<"))
         .filter_map(|rest| rest.split_once([',', '>']))
         .map(|(name, _)| name.trim())
@@ -104,7 +105,7 @@ fn ranks() -> Ranks {
     all
 }
 
-/// The ranks that the table of docs/locking.md names.
+/// The ranks that the table of docs/design/locking.md names.
 fn documented(text: &str) -> Ranks {
     text.lines()
         .filter_map(|line| {
@@ -119,13 +120,13 @@ fn documented(text: &str) -> Ranks {
 
 #[test]
 fn the_table_names_every_rank() {
-    let text = std::fs::read_to_string(root().join("docs/locking.md")).unwrap();
+    let text = std::fs::read_to_string(root().join("docs/design/locking.md")).unwrap();
     let (table, code) = (documented(&text), ranks());
     let missing: Vec<_> = code.difference(&table).collect();
     let stale: Vec<_> = table.difference(&code).collect();
     assert!(
         missing.is_empty() && stale.is_empty(),
-        "docs/locking.md lacks {missing:?} and has {stale:?}, which no lock has"
+        "docs/design/locking.md lacks {missing:?} and has {stale:?}, which no lock has"
     );
     assert!(code.len() > 40, "{} ranks found", code.len());
 }

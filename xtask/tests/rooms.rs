@@ -18,7 +18,7 @@ const STORE: &[&[&str]] = &[
     &["layout", "pair"],
     &["census", "headers", "packs"],
     &["space"],
-    &["logged", "node"],
+    &["data_log", "node"],
     &["options", "settle"],
     &["checkpoint", "recovery"],
     &["store"],
@@ -153,8 +153,8 @@ fn canary_a_module_that_names_one_above_it_is_found() {
     let expected = ["node must not name op", "node must not name store"];
     assert_eq!(errors(STORE, "node", source), expected);
     assert_eq!(errors(STORE, "nowhere", ""), ["nowhere is in no row"]);
-    let beside = errors(STORE, "logged", "use crate::node::Node;");
-    assert_eq!(beside, ["logged must not name node"]);
+    let beside = errors(STORE, "data_log", "use crate::node::Node;");
+    assert_eq!(beside, ["data_log must not name node"]);
     let root = errors(STORE, "op", "use crate::Store;");
     assert_eq!(root, ["op must not name Store"]);
 }

@@ -1,5 +1,5 @@
-//! `dure bench journal`: all policies of the journal beside other journaling file systems, each on
-//! a device of its own of the same kind, and the floor below all of them.
+//! `dure bench journal`: all policies of the journal compared with other journaling file systems,
+//! each on a device of its own of the same kind, and with the floor below all of them.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ const OTHERS: [(&str, &str, &str); 3] = [
 #[derive(Debug, clap::Args)]
 pub struct Journal {
     /// What the volumes lie on: zram, loop (in memory), delay (a slow RAM device, dure only), or a
-    /// directory, for preallocated files in it beside the file system that it belongs to.
+    /// directory, for preallocated files in it, compared with the directory's own file system.
     #[arg(long, default_value = "zram")]
     pub device: String,
     /// Size of each device in MiB.
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &Journal) -> Result<()> {
     Ok(())
 }
 
-/// Gives the points and what was left out.
+/// Returns the points, and what was left out.
 fn measure(args: &Journal) -> Result<(Vec<Point>, Vec<String>)> {
     let default = [
         Workload::OverwriteFsync,

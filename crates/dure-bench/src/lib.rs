@@ -69,19 +69,19 @@ pub enum Bench {
     Journal(journal::Journal),
     /// Recovery of full logs: how long, at what rate, and where the time goes.
     Recovery(recovery::Recovery),
-    /// Range locks: acquire and release of each policy, alone and beside others.
+    /// Range locks: acquire and release of each policy, by one thread and by several.
     Locks(locks::Locks),
     /// A worker process of another bench (internal).
     #[command(hide = true)]
     Worker {
-        /// What it is to do, as JSON.
+        /// Its task, as JSON.
         assignment: String,
-        /// Where.
+        /// The core it runs on.
         core: u16,
     },
 }
 
-/// What a worker process is told.
+/// The task of a worker process.
 #[derive(Debug, Serialize, Deserialize)]
 enum Assignment {
     FxMark(fxmark::Assignment),

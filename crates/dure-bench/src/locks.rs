@@ -1,10 +1,9 @@
 //! What taking and releasing a range of a file costs, policy by policy.
 //!
-//! **Problem.** A range lock is worth its cost only if tasks that do not meet do not slow each
-//! other down. **Structure.** All policies in turn on one lock, alone and with several threads
-//! that each have a range of their own, `repeat` times. **Invariants.** Every
-//! figure has its number, minimum and maximum; nothing here is a test. **On a crash** nothing is
-//! left behind.
+//! **Problem.** A range lock is worth its cost only if tasks whose ranges do not overlap do not
+//! slow each other down. **Structure.** All policies in turn on one lock, with one thread and with
+//! several that each have a range of their own, `repeat` times. **Invariants.** Every figure has
+//! its number, minimum and maximum; nothing here is a test. **On a crash** nothing is left behind.
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -15,10 +14,10 @@ use crate::measure::{self, Bench, Crew, Subject, Worker};
 use crate::micro::or_default;
 use crate::options::Measuring;
 
-/// The rank of the locks measured; nothing else is held.
+/// The rank of the locks measured; no other lock is held.
 const RANK: u8 = 10;
 const PAGE_BYTES: u64 = 4096;
-/// Acquisitions of one operation: one takes less time than a look at the clock.
+/// Acquisitions of one operation: one takes less time than reading the clock.
 const BATCH: u64 = 64;
 
 /// `dure bench locks`.

@@ -77,7 +77,7 @@ fn file_in(place: &Path, bytes: u64) -> Result<(TempDir, PathBuf)> {
     let path = files.path().join("image");
     let whole = dure_block::file::Allocation::Preallocated;
     let options = dure_block::file::OpenOptions::default();
-    // Opened again by whoever measures it.
+    // The target that measures it opens it again.
     drop(dure_block::file::create_image(
         &path,
         bytes / 4096,

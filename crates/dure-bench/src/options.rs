@@ -1,4 +1,4 @@
-//! What every bench is told in the same words.
+//! The options that all benches share.
 
 use std::path::PathBuf;
 
@@ -116,7 +116,7 @@ fn all_cores() -> Vec<usize> {
     cores
 }
 
-/// The core of a worker; the workers of more than there are share them in turn.
+/// The core of a worker; if there are more workers than cores, cores are assigned in turn.
 #[must_use]
 pub(crate) fn core_of(number: usize, cores: usize) -> CoreId {
     let core = number % cores.min(dure_sync::core_count()).max(1);

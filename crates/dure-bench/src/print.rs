@@ -1,10 +1,10 @@
 //! Standard output and standard error of a program whose reader may go away (`| head -1`).
 //!
-//! **Problem.** `println!` panics when nobody reads any more, in the middle of anything.
-//! **Structure.** [`line()`] and [`text`] unwind without a word, so that volumes are closed and
+//! **Problem.** `println!` panics when its reader has gone, in the middle of anything.
+//! **Structure.** [`line()`] and [`text`] unwind without a message, so that volumes are closed and
 //! temporary files removed on the way; [`until_closed`], around the whole program, ends it as
 //! SIGPIPE would have. **Invariants.** Clippy refuses `println!` and `eprintln!` in the crates that
-//! use this. What goes to standard error is never worth ending for. **Crash.** Nothing is kept.
+//! use this. A failed write to standard error never ends the program. **Crash.** Nothing is kept.
 
 use std::any::Any;
 use std::fmt::Arguments;
@@ -39,12 +39,12 @@ pub fn line(line: Arguments<'_>) {
     text(format_args!("{line}\n"));
 }
 
-/// Prints a line to standard error, if somebody reads it.
+/// Prints a line to standard error, and ignores an error.
 pub fn note(line: Arguments<'_>) {
     let _ = io::stderr().lock().write_fmt(format_args!("{line}\n"));
 }
 
-/// Runs a program, and gives its status: [`CLOSED`] if the reader of its output went away.
+/// Runs a program, and returns its status: [`CLOSED`] if the reader of its output went away.
 pub fn until_closed(program: impl FnOnce() -> u8) -> u8 {
     catch_unwind(AssertUnwindSafe(program)).unwrap_or_else(status)
 }
@@ -60,13 +60,13 @@ fn status(ended: Box<dyn Any + Send>) -> u8 {
     }
 }
 
-/// Prints a line to standard output, as `println!`, and ends quietly when nobody reads it.
+/// Prints a line to standard output, as `println!`, and ends quietly when the reader has gone.
 #[macro_export]
 macro_rules! say {
     ($($text:tt)*) => { $crate::print::line(format_args!($($text)*)) };
 }
 
-/// Prints a line to standard error, as `eprintln!`, if somebody reads it.
+/// Prints a line to standard error, as `eprintln!`, and ignores an error.
 #[macro_export]
 macro_rules! note {
     ($($text:tt)*) => { $crate::print::note(format_args!($($text)*)) };

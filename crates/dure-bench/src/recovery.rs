@@ -90,7 +90,7 @@ struct Row {
     seconds: f64,
     min: f64,
     max: f64,
-    /// Of the one in the middle.
+    /// Of the median recovery.
     scan_seconds: f64,
     apply_seconds: f64,
     write_seconds: f64,

@@ -1,4 +1,4 @@
-//! What an upper layer asks for: operation, place, memory.
+//! A request of an upper layer: operation, address, memory.
 //!
 //! **Problem.** Numbers of blocks, bytes and sectors are easily mixed. **Structure.** A newtype
 //! for the address, an operation, flags, and the asynchronous [`Bio`] that owns its memory.
@@ -26,7 +26,7 @@ impl Lba {
         self.0
     }
 
-    /// The block `blocks` further on.
+    /// The block `blocks` after this one.
     ///
     /// # Panics
     /// If the number does not fit in 64 bits.
@@ -76,7 +76,7 @@ impl fmt::Display for Op {
     }
 }
 
-/// How a write is to be done: a set of flags.
+/// How to do a write: a set of flags.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WriteFlags(u8);
 
@@ -114,7 +114,7 @@ impl BitOr for WriteFlags {
 pub struct Bio {
     pub(crate) op: Op,
     pub(crate) lba: Lba,
-    /// Blocks of a discard; of the others the segments tell.
+    /// Blocks of a discard; other operations take theirs from the segments.
     pub(crate) discard_blocks: u64,
     pub(crate) segments: Vec<BlockBuf>,
     pub(crate) flags: WriteFlags,
@@ -145,7 +145,7 @@ impl Bio {
         Self::new(Op::Write, lba, vec![buf])
     }
 
-    /// Writes `segments`, one behind the other on the device.
+    /// Writes `segments`, one after the other on the device.
     #[must_use]
     pub fn write_segments(lba: Lba, segments: Vec<BlockBuf>) -> Self {
         Self::new(Op::Write, lba, segments)
@@ -172,7 +172,7 @@ impl Bio {
         Self { flags, ..self }
     }
 
-    /// Attaches a value of the caller's that comes back with the completion.
+    /// Attaches a value that the caller gets back with the completion.
     #[must_use]
     pub fn with_cookie(self, cookie: u64) -> Self {
         Self { cookie, ..self }

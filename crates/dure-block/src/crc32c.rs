@@ -1,7 +1,7 @@
 //! CRC32C (Castagnoli), the checksum of every structure and every page on a dure volume.
 //!
-//! Here and not in the crates that use it, so that one of them is fast: a small fsync sums the page
-//! for its slot and again with its transaction.
+//! One implementation for all crates, and a fast one: a small fsync sums a page twice, for its slot
+//! and with its transaction.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
@@ -11,7 +11,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     crc32c_append(0, bytes)
 }
 
-/// CRC32C of what has the sum `crc`, followed by `bytes`. A `crc` that is no such sum is a seed.
+/// CRC32C of the bytes whose CRC32C is `crc`, followed by `bytes`. Any other `crc` acts as a seed.
 #[must_use]
 pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
     let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(!crc));
@@ -35,7 +35,7 @@ mod tests {
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
     }
 
-    /// Bit by bit, for lengths and starts that take every way through the fast code.
+    /// Bit by bit, for lengths and starts that take every path through the fast code.
     #[test]
     fn it_is_the_same_in_pieces_and_bit_by_bit() {
         let slow = |seed: u32, bytes: &[u8]| {

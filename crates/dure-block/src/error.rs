@@ -1,9 +1,8 @@
-//! What can go wrong with a device.
+//! Errors of devices.
 //!
-//! **Problem.** A failed request must say which device, which operation, which blocks and what
-//! the system said; and one failure may have to be told to many waiters. **Structure.** One
-//! cloneable enum. **Invariants.** An error is never swallowed or retried here. **Crash.**
-//! Nothing is kept.
+//! **Problem.** A failed request must name the device, the operation, the blocks and the system's
+//! error; and one failure may have to be reported to many waiters. **Structure.** One cloneable
+//! enum. **Invariants.** An error is never swallowed or retried here. **Crash.** Nothing is kept.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -64,7 +63,7 @@ pub enum Error {
     Io {
         /// Name of the device.
         device: String,
-        /// What was asked.
+        /// The operation.
         op: Op,
         /// First block.
         lba: Lba,
@@ -81,7 +80,7 @@ pub enum Error {
     OutOfRange {
         /// Name of the device.
         device: String,
-        /// What was asked.
+        /// The operation.
         op: Op,
         /// First block.
         lba: Lba,
@@ -98,7 +97,7 @@ pub enum Error {
     TooLong {
         /// Name of the device.
         device: String,
-        /// What was asked.
+        /// The operation.
         op: Op,
         /// First block.
         lba: Lba,
@@ -112,7 +111,7 @@ pub enum Error {
     Unaligned {
         /// Name of the device.
         device: String,
-        /// What was asked.
+        /// The operation.
         op: Op,
         /// First block.
         lba: Lba,
@@ -124,24 +123,24 @@ pub enum Error {
     ReadOnly {
         /// Name of the device.
         device: String,
-        /// What was asked.
+        /// The operation.
         op: Op,
         /// First block.
         lba: Lba,
     },
-    /// A driver gave a request up without completing it; the state of the blocks is unknown.
+    /// A driver dropped a request without completing it; the state of the blocks is unknown.
     #[error("{device}: {op} of {blocks} blocks at block {lba} was abandoned by its driver")]
     Abandoned {
         /// Name of the device.
         device: String,
-        /// What was asked.
+        /// The operation.
         op: Op,
         /// First block.
         lba: Lba,
         /// Number of blocks.
         blocks: u64,
     },
-    /// The block device is mounted or in use by somebody else.
+    /// The block device is mounted or in use by another program.
     #[error("{}: is mounted or in use (unmount it, or stop the program that has it open)",
         path.display())]
     Busy {
@@ -153,7 +152,7 @@ pub enum Error {
     Locked {
         /// The image file.
         path: PathBuf,
-        /// Process and command, as far as the kernel tells.
+        /// Process and command, as far as the kernel reports them.
         holder: String,
     },
     /// The file could not be opened, made or sized.
@@ -188,7 +187,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The operating system's error number, if it was the one to fail.
+    /// The operating system's error number, if the error came from it.
     #[must_use]
     pub fn os(&self) -> Option<OsError> {
         match self {

@@ -1,8 +1,9 @@
 //! The block layer: requests, queues, tags and devices.
 //!
-//! **Problem.** On many cores the block layer stops scaling where cores meet: one submission
-//! queue, too few request tags, one flush after the other. And a file system can be shown to
-//! survive crashes only if every write and flush can be recorded, reordered, lost and torn.
+//! **Problem.** On many cores the block layer stops scaling where cores contend: for one submission
+//! queue, for too few request tags, for flushes that run one at a time. And a file system can be
+//! shown to survive crashes only if every write and flush can be recorded, reordered, lost and
+//! torn.
 //!
 //! **Structure.**
 //! * [`Device`]: what stores blocks. [`ram`], [`overlay`], [`null`] and [`mod@file`] store them,
@@ -17,7 +18,7 @@
 //! **Invariants.**
 //! * A completed write may be lost until a flush that *started after its completion* has
 //!   succeeded. [`Queue::flush`] never returns on behalf of a flush that was already under way.
-//! * An error is told to everyone it concerns and nothing is retried.
+//! * An error is reported to every caller it concerns, and nothing is retried.
 //! * Completions run on the core of the caller that waits: there is no thread in this crate.
 //! * Cores share no line on the data path except that of a stolen tag.
 //!

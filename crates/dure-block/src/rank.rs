@@ -1,7 +1,7 @@
-//! Ranks of this crate's locks (docs/locking.md).
+//! Ranks of this crate's locks (docs/design/locking.md).
 //!
 //! **Problem.** Locks are taken in rising rank. **Structure.** Constants. **Invariants.** 190 to
-//! 239; a decorator's lock is free again when the device below is called. **Crash.** Nothing.
+//! 239; a decorator releases its lock before it calls the device below. **Crash.** Nothing.
 
 /// State of the compound flush.
 pub(crate) const FLUSH_RANK: u8 = 200;

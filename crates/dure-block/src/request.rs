@@ -1,11 +1,11 @@
 //! An asynchronous request on its way through a device, and the slot its completion lands in.
 //!
-//! **Problem.** The memory of a request belongs to the device until it completes; the submitter
-//! may be anywhere meanwhile. **Structure.** [`Request`] owns a [`Bio`] and goes by value from
-//! the queue to the device; completing it moves the bio into the [`Slot`] that the submitter's
-//! ticket shares. **Invariants.** A request completes exactly once: dropping one completes it
-//! with [`Error::Abandoned`], so that nobody waits for ever. Its tag is free when the submitter
-//! learns of the completion. **Crash.** Nothing is kept.
+//! **Problem.** The device uses the memory of a request until it completes; the submitter does
+//! other work meanwhile. **Structure.** [`Request`] owns a [`Bio`] and goes by value from the queue
+//! to the device; completing it moves the bio into the [`Slot`] that the submitter's ticket shares.
+//! **Invariants.** A request completes exactly once: dropping one completes it with
+//! [`Error::Abandoned`], so that no task waits for ever. Its tag is free when the submitter learns
+//! of the completion. **Crash.** Nothing is kept.
 
 use std::fmt;
 
@@ -20,13 +20,13 @@ use crate::{Bio, BlockBuf, Error, Io, Op, Result, WriteFlags};
 /// When a request passed each stage, in nanoseconds of the monotonic clock; 0 = not stamped.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Stamps {
-    /// Q: the queue was asked.
+    /// Q: the queue got the request.
     pub queued_ns: u64,
     /// G: it got a tag.
     pub tagged_ns: u64,
     /// I: it was inserted into the hardware queue.
     pub inserted_ns: u64,
-    /// D: the device was told.
+    /// D: the device got it.
     pub dispatched_ns: u64,
     /// C: it completed.
     pub completed_ns: u64,
@@ -37,7 +37,7 @@ pub struct Stamps {
 pub struct Completion {
     /// The caller's value from [`Bio::with_cookie`].
     pub cookie: u64,
-    /// How it went.
+    /// Success, or the error.
     pub result: Result<()>,
     /// The memory of the bio.
     pub segments: Vec<BlockBuf>,
@@ -60,7 +60,7 @@ const SLEEPING: u32 = 1;
 const DONE: u32 = 2;
 
 /// Where a completion lands. Devices use it to wait ([`Slot::sleep`]) and to find their own
-/// bookkeeping again ([`Slot::hint`]).
+/// bookkeeping ([`Slot::hint`]).
 #[derive(Debug)]
 pub struct Slot {
     /// Written by the completer (`DONE`, after `completion`) and by a waiter (`SLEEPING`).
@@ -94,10 +94,10 @@ impl Slot {
         self.hint.load(Ordering::Relaxed)
     }
 
-    /// Sleeps until the request completes, for devices whose completions come by themselves.
+    /// Sleeps until the request completes, for devices that complete requests without being polled.
     pub fn sleep(&self) {
         while !self.is_done() {
-            // Relaxed: only says that somebody sleeps; the futex compares again.
+            // Relaxed: only tells that a task sleeps; the futex compares again.
             let _ = self.state.compare_exchange(
                 PENDING,
                 SLEEPING,
@@ -173,7 +173,7 @@ impl Request {
         self.inner.as_mut().expect("present until completion")
     }
 
-    /// What is asked.
+    /// What is requested.
     #[must_use]
     pub fn bio(&self) -> &Bio {
         &self.inner().bio
@@ -196,7 +196,7 @@ impl Request {
         std::ptr::eq(Arc::as_ptr(&self.inner().slot), slot)
     }
 
-    /// Stamps D: the device below is being told now.
+    /// Stamps D: call it when the device below gets the request.
     pub fn dispatched(&mut self) {
         let inner = self.inner_mut();
         if inner.traced {
@@ -216,7 +216,7 @@ impl Request {
         self.complete(result);
     }
 
-    /// Completes the request: frees its tag, then tells the submitter.
+    /// Completes the request: frees its tag, then publishes the completion to the submitter.
     pub fn complete(mut self, result: Result<()>) {
         self.complete_now(result);
     }

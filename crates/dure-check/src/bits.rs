@@ -1,4 +1,5 @@
-//! A bitmap that takes memory only where bits are set: one bit per block or node of the volume.
+//! A sparse bitmap, one bit per block or node of the volume: it takes memory only where bits are
+//! set.
 
 const CHUNK_BITS: u64 = 32768;
 const CHUNK_WORDS: usize = 512;

@@ -13,12 +13,15 @@ use super::owner::NodeUse;
 
 /// Checks the extended attributes of an inode.
 pub(super) fn xattrs(context: &mut Context<'_>, ino: Ino, record: &InodeRecord) {
-    let bytes = u64::from(record.xattr_bytes.get());
-    let root = Nid(record.xattr_root.get());
-    // An inode without a name may hold a part of a stream: a large change that a crash has cut
-    // short.
-    if let Some(stream) = chain(context, root, bytes, NodeUse::Xattr(record.xattr_owner()))
-        && record.nlink.get() > 0
+    let bytes = u64::from(record.attributes.xattr_bytes.get());
+    let root = Nid(record.attributes.xattr_root.get());
+    // An unlinked inode may hold a part of a stream: a large change that a crash has cut short.
+    if let Some(stream) = chain(
+        context,
+        root,
+        bytes,
+        NodeUse::Xattr(record.attributes.xattr_owner()),
+    ) && record.attributes.nlink.get() > 0
         && let Some(offset) = bad_attribute(&stream)
     {
         context.issue(IssueKind::XattrStream { ino, offset });
@@ -27,14 +30,14 @@ pub(super) fn xattrs(context: &mut Context<'_>, ino: Ino, record: &InodeRecord) 
 
 /// Checks the target of a long symlink.
 pub(super) fn link(context: &mut Context<'_>, ino: Ino, record: &InodeRecord) {
-    let root = Nid(record.map_root.get());
-    let target = chain(context, root, record.size.get(), NodeUse::Link(ino));
+    let root = Nid(record.data.map_root.get());
+    let target = chain(context, root, record.data.size.get(), NodeUse::Link(ino));
     if target.is_some_and(|target| target.contains(&0)) {
         context.issue(IssueKind::LinkTarget { ino });
     }
 }
 
-/// Follows a chain that holds `bytes` bytes; gives the stream if it is whole.
+/// Follows a chain that holds `bytes` bytes; returns the stream if it is whole.
 fn chain(context: &mut Context<'_>, root: Nid, bytes: u64, by: NodeUse) -> Option<Vec<u8>> {
     let want = bytes.div_ceil(to_u64(BLOB_BYTES));
     let mut stream = Vec::new();

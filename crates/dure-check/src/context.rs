@@ -1,4 +1,4 @@
-//! What the passes share: the medium, the NAT, who owns which block and node, and the findings.
+//! What the passes share: the medium, the NAT, the owners of blocks and nodes, and the findings.
 //!
 //! **Invariants.** Memory is bounded by the volume, not by what a hostile image says: a bit per
 //! block and per node, the live part of the NAT, one [`InodeFacts`] per inode granule that exists.
@@ -15,7 +15,7 @@ use dure_store::format::summary::SummaryEntry;
 use dure_store::layout::Layout;
 use dure_store::packs::Packs;
 use dure_store::recovery::replay::LoggedPage;
-use dure_store::units::{BLOCK_BYTES, BlockNo, Ino, Nid, SegNo, to_u64};
+use dure_store::units::{BLOCK_BYTES, BlockNo, Nid, SegNo, to_u64};
 use dure_sync::Arc;
 use zerocopy::little_endian::U64;
 
@@ -37,30 +37,30 @@ pub(super) struct Context<'o> {
     pub(super) options: &'o CheckOptions<'o>,
     pub(super) queue: Arc<Queue>,
     pub(super) layout: Layout,
-    /// The logs are empty: SIT, summaries and NAT say everything.
+    /// The logs are empty: SIT, summaries and NAT are the whole state.
     pub(super) clean: bool,
     pub(super) epoch: u64,
     pub(super) report: Report,
-    /// Which slots of the tables count.
+    /// Which slots of the tables are current.
     pub(super) packs: Arc<Packs>,
     /// Entries of the NAT pairs that have any.
     pub(super) nat: BTreeMap<u64, NatEntries>,
     /// The SIT pairs that were ever written.
     pub(super) sit: BTreeMap<u32, Box<SitBlock>>,
-    /// SIT pairs of which what counts is lost.
+    /// SIT pairs whose current slot is lost.
     pub(super) sit_lost: BTreeSet<u32>,
     /// Nodes as the logs leave them; `None` = free. Empty on a clean volume.
     pub(super) replayed: BTreeMap<Nid, Option<NodeImage>>,
     /// Content of blocks that the logs carry; it counts as if it lay in the block. Empty on a clean
     /// volume.
     pub(super) logged: BTreeMap<BlockNo, LoggedPage>,
-    /// Blocks of the main area that belong to something, counted from its start.
+    /// Blocks of the main area that have an owner, counted from its start.
     pub(super) owned: Bits,
-    /// Blocks of a dirty volume whose SIT bit the recovery will set right.
+    /// Blocks of a dirty volume whose SIT bit the recovery will correct.
     pub(super) unsettled: Bits,
     /// Of these, blocks that notes of the logs name.
     pub(super) noted: Bits,
-    /// Nodes that belong to something.
+    /// Nodes that have an owner.
     pub(super) claimed: Bits,
     /// Nodes whose image was reported already.
     pub(super) broken: Bits,
@@ -163,13 +163,13 @@ impl<'o> Context<'o> {
         }
     }
 
-    /// The NAT pairs that may have nids that live.
+    /// The NAT pairs that may have live nids.
     pub(super) fn pairs_in_use(&self) -> BTreeSet<u64> {
         let replayed = self.replayed.keys().map(|nid| nat::place_of(*nid).0);
         self.nat.keys().copied().chain(replayed).collect()
     }
 
-    /// The nids that live, of NAT pair `pair`.
+    /// The live nids of NAT pair `pair`.
     pub(super) fn live_in_pair(&self, pair: u64) -> Vec<Nid> {
         let nids = pair * nat::ENTRIES..(pair + 1) * nat::ENTRIES;
         let known = self.nat.get(&pair);
@@ -220,7 +220,7 @@ impl<'o> Context<'o> {
         image
     }
 
-    /// Compares the inode an image names as its owner with the one it hangs on.
+    /// Compares the owner that an image names with the inode that refers to the node.
     pub(super) fn expect_inode(&mut self, nid: Nid, image: &NodeImage, by: NodeUse) {
         let got = image.owner;
         if got != by.inode() {
@@ -228,7 +228,7 @@ impl<'o> Context<'o> {
         }
     }
 
-    /// Claims a block of the main area; false after reporting that somebody else has it.
+    /// Claims a block of the main area; false after reporting that it has another owner.
     pub(super) fn own(&mut self, block: BlockNo, by: BlockUse) -> bool {
         let Some(index) = block.0.checked_sub(self.layout.main) else {
             unreachable!("the caller has checked that {block:?} is in the main area")
@@ -241,9 +241,10 @@ impl<'o> Context<'o> {
         true
     }
 
-    /// Compares the summary entry of a block with its owner. On a volume that was not unmounted only
-    /// of blocks that a note of the logs names and whose owner no record changes: recovery finds
-    /// that owner by the summary. Those of blocks placed by the logs were not written yet.
+    /// Compares the summary entry of a block with its owner. On a volume that was not unmounted it
+    /// compares only blocks that a note of the logs names and whose owner no record changes:
+    /// recovery finds that owner by the summary. Summary entries of blocks placed by the logs may
+    /// not be written yet.
     pub(super) fn expect_owner(&mut self, block: BlockNo, nid: Nid, kind: u8, place: (u8, u8)) {
         let asked = self.noted.get(block.0 - self.layout.main) && !self.replayed.contains_key(&nid);
         if !self.clean && !asked {
@@ -263,10 +264,5 @@ impl<'o> Context<'o> {
     /// Number of pages that hold `bytes` bytes.
     pub(super) fn pages(bytes: u64) -> u64 {
         bytes.div_ceil(to_u64(BLOCK_BYTES))
-    }
-
-    /// The inodes of node `nid`.
-    pub(super) fn inos(nid: Nid) -> impl Iterator<Item = Ino> {
-        (0..8).map(move |index| Ino::new(nid, index))
     }
 }

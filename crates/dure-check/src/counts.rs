@@ -8,7 +8,7 @@ use dure_store::units::Nid;
 use super::context::Context;
 use super::issue::IssueKind;
 
-/// Compares them. Run before the NAT's entries are judged: a damaged one was counted, too.
+/// Compares them. Runs before the NAT's entries are validated: an invalid entry was counted, too.
 pub(super) fn check(context: &mut Context<'_>, header: &VolumeHeader) {
     let mut census = Census::default();
     for (pair, entries) in &context.nat {

@@ -1,4 +1,4 @@
-//! Directories: the trie of buckets, its entries, and who is named how often.
+//! Directories: the trie of buckets, its entries, and how often each inode is named.
 //!
 //! Each directory is walked by itself, in the order of inode numbers; [`super::names`] then puts
 //! the tree together from what was found. The same name always has the same hash, so it can be
@@ -47,7 +47,7 @@ struct Bucket {
 
 /// Walks the trie of directory `ino`.
 pub(super) fn check(context: &mut Context<'_>, ino: Ino, record: &InodeRecord) {
-    let root = record.map_root.get();
+    let root = record.data.map_root.get();
     if root == 0 {
         return;
     }
@@ -88,7 +88,7 @@ fn shift(level: u32) -> u32 {
     61 - 3 * level
 }
 
-/// Checks one bucket; gives its child.
+/// Checks one bucket; returns its child.
 fn check_bucket(context: &mut Context<'_>, bucket: &Bucket, image: &NodeImage) -> Option<Nid> {
     let payload = image.payload(usize::from(bucket.id.index));
     let (header, area) = BucketHeader::ref_from_prefix(payload).expect("a bucket is longer");
@@ -189,7 +189,7 @@ fn check_counts(
     }
 }
 
-/// The entries up to the first place that is no entry, which is given too.
+/// The entries up to the first offset that holds no valid entry, and that offset.
 fn parse(area: &[u8]) -> (Vec<Entry<'_>>, Option<usize>) {
     let mut entries = Vec::new();
     let mut at = 0;

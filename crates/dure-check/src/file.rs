@@ -46,7 +46,7 @@ pub(super) fn check(context: &mut Context<'_>, ino: Ino, record: &InodeRecord, t
     let pages = if truncating {
         u64::MAX
     } else {
-        Context::pages(record.size.get())
+        Context::pages(record.data.size.get())
     };
     let mut walk = FileWalk {
         ino,
@@ -56,20 +56,20 @@ pub(super) fn check(context: &mut Context<'_>, ino: Ino, record: &InodeRecord, t
     };
     let place = SlotPlace {
         nid: ino.nid(),
-        granule: ino.index(),
+        granule: ino.data_index(),
         slot: 0,
         page: 0,
     };
-    check_slots(context, &mut walk, &record.body, place);
-    if record.map_height.get() > 0 {
-        let root = Nid(record.map_root.get());
-        walk_tree(context, &mut walk, root, record.map_height.get());
+    check_slots(context, &mut walk, &record.data.body, place);
+    if record.data.map_height.get() > 0 {
+        let root = Nid(record.data.map_root.get());
+        walk_tree(context, &mut walk, root, record.data.map_height.get());
     }
     if let Some(page) = walk.beyond {
         context.issue(IssueKind::SlotBeyondEnd { ino, page });
     }
-    if walk.blocks != record.blocks.get() {
-        let (want, got) = (walk.blocks, record.blocks.get());
+    if walk.blocks != record.data.blocks.get() {
+        let (want, got) = (walk.blocks, record.data.blocks.get());
         context.issue(IssueKind::InodeBlocks { ino, want, got });
         context.repairs.blocks.insert(ino, want);
     }

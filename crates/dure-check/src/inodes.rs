@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use dure_store::format::nat;
 use dure_store::units::{Ino, to_usize};
 
-/// What is remembered of an inode.
+/// The facts kept of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct InodeFacts {
     /// `st_mode >> 12`; 0: free, or its node is broken.

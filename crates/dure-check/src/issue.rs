@@ -1,9 +1,9 @@
 //! Everything the check can find, one variant per inconsistency.
 //!
-//! **Problem.** "The volume is corrupt" helps nobody: a reader wants to know which structure,
-//! where, and what it should be; a test wants to compare. **Structure.** [`IssueKind`] is plain
-//! data; its severity is a function of the variant; `Display` is one line. **Invariants.** Names
-//! and meanings of variants are stable: scripts match on [`IssueKind::name`].
+//! **Problem.** "The volume is corrupt" is no help: a user wants to know which structure, where,
+//! and what it should be; a test wants to compare. **Structure.** [`IssueKind`] is plain data; its
+//! severity is a function of the variant; `Display` is one line. **Invariants.** Names and meanings
+//! of variants are stable: scripts match on [`IssueKind::name`].
 
 use std::fmt;
 
@@ -38,7 +38,7 @@ impl fmt::Display for Severity {
 pub struct Issue {
     /// What was found, and where.
     pub kind: IssueKind,
-    /// Whether a repair has mended it.
+    /// Whether a repair has corrected it.
     pub repaired: bool,
 }
 
@@ -49,7 +49,7 @@ impl fmt::Display for Issue {
     }
 }
 
-/// Defines the issues: name, severity, fields, and the line that tells them.
+/// Defines the issues: name, severity, fields, and the text of the line.
 macro_rules! issues {
     ($( $(#[$doc:meta])* $severity:ident $name:ident { $( $(#[$fdoc:meta])* $field:ident: $type:ty ),* $(,)? }
         => $line:literal; )*) => {
@@ -124,7 +124,7 @@ issues! {
         at: u64,
     } => "{what} at block {at}: reserved bytes must be zero";
 
-    /// The slot of a pair that counts is not valid; of a mirrored pair, none is.
+    /// The current slot of a pair is not valid; of a mirrored pair, no slot is.
     Error PairLost {
         /// The pair.
         pair: PairName,
@@ -133,7 +133,7 @@ issues! {
     } => "{pair} at block {at}: what counts is damaged; its content is lost";
 
     /// One slot of a mirrored pair holds something that is not valid: a torn write, or damage.
-    /// Another counts.
+    /// Another slot is current.
     Warning PairSlotBad {
         /// The pair.
         pair: PairName,
@@ -141,7 +141,7 @@ issues! {
         at: u64,
     } => "{pair}: the slot at block {at} is not valid (torn by a crash, or damaged); the other one counts";
 
-    /// A counter is so great that nothing may count on from it.
+    /// A counter is so large that increments could overflow it.
     Error CountTooLarge {
         /// Which counter.
         what: String,
@@ -205,7 +205,7 @@ issues! {
         why: String,
     } => "{why}; the check looked at the rest";
 
-    /// Which slots count of many pairs is not known.
+    /// A pack, which says which slots of many pairs are current, cannot be used.
     Fatal PackBad {
         /// What is wrong.
         why: String,
@@ -279,7 +279,7 @@ issues! {
     Error BlockShared {
         /// The block.
         block: u64,
-        /// The one that came second.
+        /// The second owner.
         by: BlockUse,
     } => "block {block} is used by {by} and by something else";
 
@@ -317,7 +317,7 @@ issues! {
     Error NodeMissing {
         /// The node.
         nid: Nid,
-        /// Who refers to it.
+        /// What refers to it.
         by: NodeUse,
     } => "node {nid}, named by {by}, does not exist";
 
@@ -325,7 +325,7 @@ issues! {
     Error NodeWrongKind {
         /// The node.
         nid: Nid,
-        /// Who refers to it.
+        /// What refers to it.
         by: NodeUse,
         /// What it is.
         got: NodeKind,
@@ -335,7 +335,7 @@ issues! {
     Error NodeOwner {
         /// The node.
         nid: Nid,
-        /// Who refers to it.
+        /// What refers to it.
         by: NodeUse,
         /// The owner it names.
         got: Ino,
@@ -345,7 +345,7 @@ issues! {
     Error NodeShared {
         /// The node.
         nid: Nid,
-        /// The one that came second.
+        /// The second owner.
         by: NodeUse,
     } => "node {nid} is used by {by} and by something else";
 
@@ -454,7 +454,7 @@ issues! {
         name: String,
     } => "directory {directory}: \"{name}\" is there twice";
 
-    /// A name is in a bucket its hash does not lead to: nobody finds it.
+    /// A name is in a bucket its hash does not lead to: lookups do not find it.
     Error NameMisplaced {
         /// The directory.
         directory: Ino,
@@ -512,7 +512,7 @@ issues! {
         got: u64,
     } => "directory {ino}: its name is in directory {want} but its parent says {got}";
 
-    /// Directories that contain each other and hang on nothing.
+    /// Directories that contain each other and have no parent outside the cycle.
     Error DirectoryCycle {
         /// One of them.
         ino: Ino,

@@ -1,17 +1,18 @@
 //! The structural check of an unmounted volume, and the repairs that need no guess.
 //!
-//! **Problem.** After a bug, a broken disk or an enemy, somebody must say what is wrong with a
-//! volume without believing anything on it. **Structure.** Passes in a fixed order, a file each,
-//! over the raw medium (never through the mounted caches): superblocks; volume header and pack;
-//! journal headers; NAT; node images and inodes; orphan slots; trees of files and directories;
-//! links; SIT; summaries; and, if asked, the checksum of every page. What they find is an [`Issue`]
-//! each, in a [`Report`].
+//! **Problem.** After a bug, a broken disk or an attack, a tool must say what is wrong with a
+//! volume without trusting anything on it. **Structure.** Passes over the raw medium (never through
+//! the mounted caches), a file each; each finding is an [`Issue`] in a [`Report`].
 //!
 //! **Invariants.** Any input gives a report or an error, never a panic, and in time and memory
 //! bounded by the volume's size: no recursion, and nothing is followed twice. Without
 //! [`Repair::Safe`] nothing is written. **Crash.** A volume that was not unmounted is checked as
-//! its recovery would leave it; a repair that is cut off leaves at worst blocks that belong to
-//! nothing.
+//! its recovery would leave it; a repair that is cut off leaves at worst blocks without an owner.
+//!
+//! # Order of the passes
+//! Superblocks; volume header and pack; journal headers; NAT; node images and inodes; orphan slots;
+//! trees of files and directories; links; SIT; summaries; and, if asked, the checksum of every
+//! page.
 
 mod bits;
 mod blob;
@@ -77,7 +78,7 @@ pub enum Data {
 /// How far a check has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// What is being looked at.
+    /// The name of the pass.
     pub pass: &'static str,
     /// Steps done in this pass.
     pub done: u64,
@@ -96,7 +97,7 @@ pub struct CheckOptions<'o> {
     pub progress: Option<&'o dyn Fn(&Progress)>,
     /// Threads that read logs; `None`: one for each core.
     pub threads: Option<usize>,
-    /// Whether the rest is looked at when the logs have lost something durable.
+    /// Whether the check goes on when the logs have lost something durable.
     pub recover: Recover,
 }
 

@@ -8,7 +8,6 @@ use super::bits::Bits;
 use super::context::Context;
 use super::inodes::InodeFacts;
 use super::issue::IssueKind;
-use super::nodes;
 
 /// Checks names and links of all inodes.
 pub(super) fn check(context: &mut Context<'_>) {
@@ -70,7 +69,7 @@ fn check_parents(context: &mut Context<'_>) {
             node = context.image(ino.nid()).map(|image| (ino.nid(), image));
         }
         let Some((_, image)) = &node else { continue };
-        let got = nodes::record(image, usize::from(ino.index())).parent.get();
+        let got = image.inode(ino.index()).attributes.parent.get();
         let bad = context.inodes.get(ino.0).is_some_and(|facts| facts.bad);
         if !bad && got != want.0 {
             context.issue(IssueKind::ParentPointer { ino, want, got });
@@ -78,8 +77,8 @@ fn check_parents(context: &mut Context<'_>) {
     }
 }
 
-/// Every directory that has a name must lead to the root. One that has none was reported, and what
-/// is below it hangs on it.
+/// Every directory that has a name must be reachable from the root: reports cycles. A directory
+/// without a name was reported already, with all that is below it.
 fn check_reachable(context: &mut Context<'_>) {
     let mut done = Bits::new(context.layout.nids() * Ino::PER_NODE);
     done.set(Ino::ROOT.0);

@@ -50,8 +50,8 @@ fn load_pair(context: &mut Context<'_>, index: u64) -> Option<NatEntries> {
     (!empty).then(|| block.entries.to_vec().into_boxed_slice())
 }
 
-/// Checks every entry, and claims the blocks of images of nodes that live. Entries that cannot be
-/// are taken out, so that later passes see a node that does not exist.
+/// Checks every entry, and claims the blocks of images of live nodes. Entries with a fault are
+/// removed, so that later passes see a node that does not exist.
 pub(super) fn check(context: &mut Context<'_>) {
     let mut nat = std::mem::take(&mut context.nat);
     for (pair, entries) in &mut nat {
@@ -87,7 +87,7 @@ fn entry_is_sound(context: &mut Context<'_>, nid: Nid, entry: &NatEntry) -> bool
         return false;
     };
     if matches!(context.replayed.get(&nid), Some(None)) {
-        // The logs free the node: its block is the recovery's to free.
+        // The logs free the node: the recovery frees its block.
         return true;
     }
     context.own(block, BlockUse::Image(nid));

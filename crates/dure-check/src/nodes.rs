@@ -7,7 +7,6 @@ use dure_store::format::inode::{FLAG_ORPHAN, InodeRecord};
 use dure_store::format::node::{HEADER_BYTES, NodeImage, NodeKind};
 use dure_store::format::summary::OWNER_NODE;
 use dure_store::units::{Ino, Nid, is_zero, to_u64};
-use zerocopy::FromBytes;
 
 use super::context::Context;
 use super::inode;
@@ -83,26 +82,22 @@ fn check_image(context: &mut Context<'_>, nid: Nid) -> Option<NodeImage> {
     Some(image)
 }
 
-/// The inode in granule `index` of an image.
-pub(super) fn record(image: &NodeImage, index: usize) -> InodeRecord {
-    InodeRecord::read_from_bytes(image.payload(index)).expect("an inode payload is an inode record")
-}
-
 /// Inodes of a node that are not in use, as its NAT entry counts them.
 pub(super) fn free_inodes(nid: Nid, image: &NodeImage) -> u8 {
     if image.kind != NodeKind::Inode {
         return 0;
     }
-    let free = |index: &usize| record(image, *index).is_free() && (nid.0 != 0 || *index != 0);
-    u8::try_from((0..8).filter(free).count()).expect("at most 8")
+    let free = |ino: &Ino| image.inode(ino.index()).attributes.is_free() && ino.0 != 0;
+    u8::try_from(Ino::all_of(nid).filter(free).count()).expect("at most 8")
 }
 
 fn check_inodes(context: &mut Context<'_>, nid: Nid, image: &NodeImage) {
     context.claimed.set(nid.0);
     context.expect_inode(nid, image, NodeUse::Inodes);
-    for (index, ino) in Context::inos(nid).enumerate() {
-        let record = record(image, index);
-        if record.is_free() {
+    for ino in Ino::all_of(nid) {
+        let record = image.inode(ino.index());
+        if record.attributes.is_free() {
+            inode::check_free(context, ino, image);
             continue;
         }
         let sound = inode::check_record(context, ino, &record);
@@ -110,8 +105,8 @@ fn check_inodes(context: &mut Context<'_>, nid: Nid, image: &NodeImage) {
         let facts = context.inodes.get_mut(ino);
         facts.kind = fields::kind(&record);
         facts.bad = !sound;
-        facts.flagged = record.flags.get() & FLAG_ORPHAN != 0;
-        facts.nlink = record.nlink.get();
+        facts.flagged = record.attributes.flags.get() & FLAG_ORPHAN != 0;
+        facts.nlink = record.attributes.nlink.get();
     }
     let (free, got) = (free_inodes(nid, image), context.entry(nid).free_inodes());
     if context.clean && got != free {

@@ -1,4 +1,4 @@
-//! Who uses a block, a node or a pair: the names in messages.
+//! Users of a block, a node or a pair, for messages.
 
 use std::fmt;
 
@@ -43,7 +43,7 @@ pub enum NodeUse {
 }
 
 impl NodeUse {
-    /// The inode the node hangs on; 0 for inode and orphan nodes.
+    /// The inode the node belongs to; 0 for inode and orphan nodes.
     #[must_use]
     pub fn inode(&self) -> Ino {
         match self {

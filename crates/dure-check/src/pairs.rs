@@ -1,4 +1,4 @@
-//! Reading pairs: the newest slot of a mirrored one, the slot that counts of a named one.
+//! Reading pairs: the newest slot of a mirrored pair, the current slot of a named one.
 
 use dure_block::Lba;
 use dure_journal::format::slotted::{self, SlotKind};
@@ -23,7 +23,7 @@ pub(super) fn slot_kind(kind: PairKind) -> SlotKind {
     }
 }
 
-/// The payload of the slot that counts of the pair at `first`; `None` when it was never written, or
+/// The payload of the current slot of the pair at `first`; `None` when it was never written, or
 /// after reporting that it is lost.
 pub(super) fn read(
     context: &mut Context<'_>,
@@ -46,7 +46,7 @@ pub(super) fn read(
 }
 
 /// The payload of the newest slot of the mirrored pair at `first`; `None` after reporting why not.
-/// Slots that hold something else are reported, too.
+/// Slots that hold something invalid are reported, too.
 pub(super) fn read_mirrored(
     context: &mut Context<'_>,
     pair: PairName,
@@ -85,7 +85,7 @@ pub(super) fn bad_slots(bytes: &[u8], kind: SlotKind, first: u64, seed: u32) -> 
     bad
 }
 
-/// Reports a counter from which nothing may count on.
+/// Reports a counter so large that increments could overflow it.
 pub(super) fn expect_count(
     context: &mut Context<'_>,
     what: impl FnOnce() -> String,

@@ -1,14 +1,16 @@
 //! Repairs that need no guess, on a volume that was unmounted cleanly.
 //!
-//! **Structure.** What was found wrong is put right in memory, in a space map made of the SIT and
-//! of what the passes saw, and written as a checkpoint is ([`Writer`]): images to free blocks,
-//! tables to slots that do not count. One write of the volume header makes it all count. **Crash.**
-//! Before that write, nothing has changed.
+//! **Structure.** Faults are corrected in memory, in a space map made of the SIT and of what the
+//! passes saw, and written as a checkpoint is ([`Writer`]): images to free blocks, tables to slots
+//! that are not current. One write of the volume header makes all of it current. **Crash.** Before
+//! that write, nothing has changed.
 //!
-//! **Invariants.** Nothing is written to a block that the SIT has as live, or that something owns.
-//! If anything was found that this cannot mend, then what looks free, a leak or a missing name may
-//! be what is left of something lost: no image is written, and no block is freed. If what counts of
-//! a SIT pair is lost, nothing is written but a superblock copy.
+//! **Invariants.** Nothing is written to a block that is live in the SIT or has an owner.
+//!
+//! # What an issue forbids
+//! After an issue that cannot be repaired here, blocks that look free, leaked or unnamed may be the
+//! rest of something lost: no image is written, and no block is freed. If the current slot of a SIT
+//! pair is lost, nothing is written but a superblock copy.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +18,7 @@ use dure_block::{BlockBuf, Lba, WriteFlags};
 use dure_store::census::Census;
 use dure_store::checkpoint::{CheckpointState, Target, Writer};
 use dure_store::error::Result;
-use dure_store::format::inode::InodeRecord;
+use dure_store::format::inode::{AttributesRecord, InodeData};
 use dure_store::format::node::NodeImage;
 use dure_store::format::sit::ENTRIES;
 use dure_store::format::summary::SummaryEntry;
@@ -25,20 +27,20 @@ use dure_store::space::{OpClass, Space};
 use dure_store::units::{BlockNo, GranuleId, Ino, Nid, Run, SegNo};
 use dure_store::{StoreRules, read_header};
 use dure_sync::CoreId;
+use zerocopy::FromBytes;
 use zerocopy::little_endian::{U32, U64};
-use zerocopy::{FromBytes, IntoBytes};
 
 use super::context::Context;
 use super::issue::IssueKind;
 
-/// What the passes found that can be mended.
+/// The corrections that a repair writes.
 #[derive(Debug, Default)]
 pub(super) struct Repairs {
     /// Right block counts.
     pub(super) blocks: BTreeMap<Ino, u64>,
     /// Right counts of the volume header.
     pub(super) counts: Option<Census>,
-    /// Nodes whose NAT entries count their free inodes wrong.
+    /// Nodes whose NAT entries have a wrong count of free inodes.
     pub(super) free_inodes: Vec<Nid>,
     /// Right link counts.
     pub(super) links: BTreeMap<Ino, u32>,
@@ -48,7 +50,7 @@ pub(super) struct Repairs {
     pub(super) summaries: BTreeMap<BlockNo, SummaryEntry>,
 }
 
-/// Mends what can be mended and marks those issues.
+/// Repairs what can be repaired and marks those issues.
 ///
 /// # Errors
 /// A failed read, write or flush.
@@ -129,8 +131,8 @@ fn issues_any(context: &Context<'_>, which: fn(&IssueKind) -> bool) -> bool {
     issues.any(|issue| which(&issue.kind))
 }
 
-/// The space map as it should be: what is owned is live; what is live and owned by nothing is free
-/// if nothing can have been lost; and the owners that summaries have wrong are set.
+/// The space map as it should be: owned blocks are live; live blocks without an owner become free
+/// if nothing can have been lost; and wrong owners in summaries are corrected.
 fn space(context: &Context<'_>, frees: bool) -> Result<Space> {
     let layout = &context.layout;
     let space = Space::new_empty(context.queue.clone(), layout, context.packs.clone());
@@ -179,7 +181,7 @@ fn is_sit(kind: &IssueKind) -> bool {
     )
 }
 
-/// Whether an issue is of those that are mended here, or says nothing about who owns what.
+/// Whether an issue can be repaired here, or has nothing to do with ownership.
 fn is_mendable(kind: &IssueKind) -> bool {
     is_sit(kind)
         || matches!(
@@ -226,21 +228,20 @@ fn images(context: &mut Context<'_>) -> BTreeMap<Nid, NodeImage> {
     let mut images = BTreeMap::new();
     let blocks = std::mem::take(&mut context.repairs.blocks);
     for (ino, want) in blocks {
-        edit(context, &mut images, ino.granule(), |payload| {
-            let mut record = InodeRecord::read_from_bytes(payload).expect("an inode payload");
-            record.blocks = U64::new(want);
-            payload.copy_from_slice(record.as_bytes());
+        edit(context, &mut images, ino.data_granule(), |payload| {
+            InodeData::mut_from_bytes(payload)
+                .expect("376 bytes")
+                .blocks = U64::new(want);
         });
     }
     let links = std::mem::take(&mut context.repairs.links);
     for (ino, want) in links {
         edit(context, &mut images, ino.granule(), |payload| {
-            let mut record = InodeRecord::read_from_bytes(payload).expect("an inode payload");
-            record.nlink = U32::new(want);
-            payload.copy_from_slice(record.as_bytes());
+            let attributes = AttributesRecord::mut_from_bytes(payload);
+            attributes.expect("112 bytes").nlink = U32::new(want);
         });
     }
-    // The entry of an image that is written again counts right.
+    // The NAT entry of an image that is written again gets the right count.
     for nid in std::mem::take(&mut context.repairs.free_inodes) {
         if let Some(image) = context.image(nid) {
             images.entry(nid).or_insert(image);

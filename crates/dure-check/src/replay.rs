@@ -1,8 +1,10 @@
-//! The logs. Of a volume that was not unmounted: the state that a mount would recover, in memory.
+//! Reads the logs. For a volume that was not unmounted: the state that a mount would recover, in
+//! memory.
 //!
 //! **Structure.** The same pure functions as recovery: scan, survivors, replay over the images the
-//! NAT names. **Invariants.** Nothing is written. Blocks whose SIT bit the recovery would set right
-//! (those a record names, those of nodes the logs free) are *unsettled*: the SIT pass leaves them out.
+//! NAT names. **Invariants.** Nothing is written. Blocks whose SIT bit the recovery would correct
+//! (those a record names, those of nodes the logs free) are *unsettled*: the SIT pass leaves them
+//! out.
 
 use std::collections::BTreeMap;
 
@@ -57,7 +59,7 @@ impl Base for View<'_> {
     }
 }
 
-/// Slots and blocks that records do not name, though recovery mends them.
+/// Slots and blocks that no record names, though recovery changes them.
 type Moved = Vec<(SlotRef, BlockNo)>;
 
 fn threads(context: &Context<'_>) -> usize {
@@ -75,7 +77,7 @@ fn read_logs(context: &Context<'_>, header: &VolumeHeader) -> Result<Scan> {
     )
 }
 
-/// What the logs leave, and the logs.
+/// The state that the logs leave, and the logs.
 fn recover(context: &Context<'_>, header: &VolumeHeader) -> Result<(Replayed, Moved, Scan)> {
     let mut logs = read_logs(context, header)?;
     let layout = &context.layout;
@@ -89,10 +91,10 @@ fn recover(context: &Context<'_>, header: &VolumeHeader) -> Result<(Replayed, Mo
     Ok((replayed, moved, logs))
 }
 
-/// Reads the logs of a volume that was unmounted, because a mount does, and refuses what it finds
-/// there. They are empty, and the tables say everything.
+/// Reads the logs of a volume that was unmounted, because a mount does, and reports what a mount
+/// would refuse. They should be empty, and the tables the whole state.
 fn read_empty(context: &mut Context<'_>, header: &VolumeHeader) -> bool {
-    // A header that is wrong was reported, and says nothing about its log.
+    // A wrong header was reported, and does not say where its log is.
     if context.report.worst() >= Some(Severity::Error) {
         return true;
     }
@@ -111,7 +113,7 @@ fn read_empty(context: &mut Context<'_>, header: &VolumeHeader) -> bool {
     }
 }
 
-/// Lays what the logs say over the images; false after reporting why that is not possible.
+/// Applies the logs to the images; false after reporting why that is not possible.
 pub(super) fn load(context: &mut Context<'_>, header: &VolumeHeader) -> bool {
     if context.clean {
         return read_empty(context, header);

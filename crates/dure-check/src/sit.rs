@@ -53,7 +53,7 @@ pub(super) fn entry(context: &Context<'_>, segment: SegNo) -> SitEntry {
     })
 }
 
-/// Compares all entries with what was found. Of a pair that is lost nothing can be said.
+/// Compares all entries with the owners found. A pair that is lost is left out.
 pub(super) fn check(context: &mut Context<'_>) {
     let per_pair = u64::from(ENTRIES * context.layout.segment_blocks);
     let touched = |range: std::ops::Range<u64>| range.start / per_pair..=(range.end - 1) / per_pair;

@@ -1,8 +1,8 @@
 //! Pass 9: segment summaries. They are compared block by block while the owners are walked; the
-//! summaries of the segments last used are kept. At the end those of all other segments are read,
-//! too: a checkpoint reads what it changes, whether or not something is live there now.
+//! summaries of the segments last used are cached. At the end those of all other segments are read,
+//! too: a checkpoint reads what it changes, whether or not the segment has live blocks.
 //!
-//! A summary whose slot is lost makes the owners of its segment wrong, which a repair mends.
+//! A summary whose slot is lost makes the owners of its segment wrong, which a repair corrects.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -20,7 +20,7 @@ use super::{pairs, sit};
 /// Summaries kept in memory (6 KiB each for the largest segments).
 const KEPT: usize = 256;
 
-/// What is known of summaries.
+/// The summaries read so far.
 #[derive(Debug, Default)]
 pub(super) struct Summaries {
     kept: BTreeMap<SegNo, Box<[SummaryEntry]>>,

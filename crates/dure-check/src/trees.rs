@@ -3,10 +3,10 @@
 use dure_store::format::fields;
 use dure_store::format::inode::FLAG_LONG_LINK;
 use dure_store::format::node::NodeKind;
-use dure_store::units::to_u64;
+use dure_store::units::{Ino, to_u64};
 
 use super::context::Context;
-use super::{blob, directory, file, nodes};
+use super::{blob, directory, file};
 
 /// Walks the trees of all inodes.
 pub(super) fn check(context: &mut Context<'_>) {
@@ -23,20 +23,20 @@ pub(super) fn check(context: &mut Context<'_>) {
             if image.kind != NodeKind::Inode {
                 continue;
             }
-            for (index, ino) in Context::inos(nid).enumerate() {
+            for ino in Ino::all_of(nid) {
                 let Some(facts) = context.inodes.get(ino.0).filter(|facts| !facts.bad) else {
                     continue;
                 };
-                let record = nodes::record(&image, index);
+                let record = image.inode(ino.index());
                 match facts.kind {
                     fields::REGULAR => file::check(context, ino, &record, facts.truncating),
                     fields::DIRECTORY => directory::check(context, ino, &record),
-                    fields::SYMLINK if record.flags.get() & FLAG_LONG_LINK != 0 => {
+                    fields::SYMLINK if record.attributes.flags.get() & FLAG_LONG_LINK != 0 => {
                         blob::link(context, ino, &record);
                     }
                     _ => {}
                 }
-                if record.xattr_bytes.get() != 0 {
+                if record.attributes.xattr_bytes.get() != 0 {
                     blob::xattrs(context, ino, &record);
                 }
             }

@@ -174,7 +174,7 @@ pub struct Mkfs {
     /// Allocate the blocks of a new image file now.
     #[arg(long)]
     pub preallocate: bool,
-    /// Who owns the root directory: numbers of a user and a group [default: who calls].
+    /// Owner of the root directory: numbers of a user and a group [default: the caller's].
     #[arg(long, value_name = "UID[:GID]", value_parser = owner)]
     pub owner: Option<Owner>,
 }
@@ -206,22 +206,23 @@ pub struct Mount {
     /// writeback (each write(2) is in the server's cache, and has its ENOSPC, when it returns, the
     /// default; or the kernel collects writes: small ones are faster, but on a full volume write(2)
     /// succeeds and only fsync(2) or close(2) fails, a kill of the server loses up to 30 s of them,
-    /// and holes are not found by lseek(2)), cache=SIZE, noatime, relatime, strictatime, flush=one|two,
-    /// log-data=PAGES (an fsync of at most so many puts them into the log, 4 by default),
-    /// fsync=closure|all (what an fsync commits: what it depends on, or everything),
+    /// and holes are not found by lseek(2)), cache=SIZE, noatime, relatime, strictatime,
+    /// flush=one|two, log-data=PAGES (an fsync of at most so many puts them into the log, 4 by
+    /// default), fsync=closure|all (what an fsync commits: what it depends on, or everything),
     /// alloc=local|global (each core allocates in its own groups, or all at one place),
     /// active_logs=2|4 (segments a core writes to: data and nodes, or also by how long data is
     /// likely to live), range_lock=inode|tree|bitmap|segment (tasks that share a file wait for each
-    /// other: one lock per file, or only where their bytes meet: an interval tree, a bit per page,
-    /// a word per segment), segment_size=SIZE (of range_lock=segment, a power of two, 4K by
-    /// default), node_lock=mutex|rwsem|optimistic (who reads a node of metadata has it alone,
-    /// shares it, or copies and looks whether it changed), trace=EVENTS (keep so many events of the
-    /// journals per core, for `dure top --trace`), recover=whole|tolerate (if synced changes are
-    /// missing in the logs: refuse, or show the rest, read-only), allow_other; uid=N, gid=N (all files show this
-    /// owner, and none can be given another). The generic ones of mount(8): ro, nosuid, nodev (both
-    /// unless root says suid, dev), noexec, sync, dirsync, nodiratime, nosymfollow, lazytime,
-    /// silent; remount,ro and the like with a mounted directory. Those that are mount(8)'s own
-    /// (auto, user, _netdev, x-...) are accepted.
+    /// other: one lock per file, or only where their ranges overlap: an interval tree, a bit per
+    /// page, a word per segment), segment_size=SIZE (of range_lock=segment, a power of two, 4K by
+    /// default), node_lock=mutex|rwsem|optimistic (a reader of a metadata node takes its lock
+    /// exclusively, takes it shared, or copies without it and checks for changes), trace=EVENTS
+    /// (keep so many events of the journals per core, for `dure top --trace`),
+    /// recover=whole|tolerate (if synced changes are missing in the logs: refuse, or show the rest,
+    /// read-only), allow_other; uid=N, gid=N (all files show this owner, and none can be given
+    /// another). The generic ones of mount(8): ro, nosuid, nodev (both unless root says suid, dev),
+    /// noexec, sync, dirsync, nodiratime, nosymfollow, lazytime, silent; remount,ro and the like
+    /// with a mounted directory. Those that are mount(8)'s own (auto, user, _netdev, x-...) are
+    /// accepted.
     #[arg(
         short = 'o',
         long = "options",

@@ -33,9 +33,9 @@ mod allocator {
         safe fn mi_option_set_default(option: c_int, value: c_long);
     }
 
-    /// Memory that was freed goes back to the system soon. The allocator keeps it for a second, by
-    /// thread: with `cache=16M` and 16 tasks that sync that was as much as the cache. What the
-    /// environment says (`MIMALLOC_PURGE_DELAY`) stays.
+    /// Returns freed memory to the system soon. The allocator keeps it for a second, by thread:
+    /// with `cache=16M` and 16 tasks that sync that was as much as the cache. A setting in the
+    /// environment (`MIMALLOC_PURGE_DELAY`) takes precedence.
     pub(super) fn return_memory_soon() {
         mi_option_set_default(PURGE_DELAY, PURGE_DELAY_MILLISECONDS);
     }

@@ -53,7 +53,7 @@ pub(crate) fn source_of(directory: &Path) -> Option<PathBuf> {
     on(directory).map(|mount| mount.source)
 }
 
-/// Whether the volume at `path` is mounted, by whatever file system.
+/// Whether the volume at `path` is mounted, with any type of file system.
 pub(crate) fn is_mounted(path: &Path) -> bool {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     all().iter().any(|mount| mount.source == path)

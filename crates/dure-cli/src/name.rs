@@ -1,5 +1,5 @@
-//! `mkfs.dure`, `mount.dure`, `mount.fuse.dure`, `umount.dure` and `fsck.dure`: the names by which mkfs(8),
-//! mount(8) and fsck(8) call us, and the options they pass.
+//! `mkfs.dure`, `mount.dure`, `mount.fuse.dure`, `umount.dure` and `fsck.dure`: the names by which
+//! mkfs(8), mount(8), umount(8) and fsck(8) call us, and the options they pass.
 
 use std::ffi::OsString;
 use std::path::Path;

@@ -16,7 +16,7 @@ use crate::mounts;
 /// How long a command waits for a volume that is in use but mounted nowhere: after umount(8) has
 /// returned, its server still writes back and closes.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// From so long on it says so.
+/// How long it waits before it says so.
 const TELL_AFTER: Duration = Duration::from_millis(300);
 
 /// How a command wants the volume.
@@ -28,7 +28,7 @@ pub(crate) enum Access {
     Write,
 }
 
-/// What keeps others out.
+/// Options that lock the device against other processes.
 pub(crate) fn exclusively(access: Access) -> OpenOptions {
     OpenOptions {
         read_only: access == Access::Read,
@@ -36,7 +36,7 @@ pub(crate) fn exclusively(access: Access) -> OpenOptions {
     }
 }
 
-/// The device behind `path`, for this process alone.
+/// The device behind `path`, opened and locked for this process only.
 pub(crate) fn device(path: &Path, access: Access) -> Result<Arc<dyn Device>> {
     Ok(share(file_device(path, access)?))
 }
@@ -62,7 +62,7 @@ pub(crate) fn claimed_block_device(
     })
 }
 
-/// Opens until the volume is not in use any more, for a while if it is mounted nowhere.
+/// Retries while the volume is in use: for a while if it is mounted nowhere, else not at all.
 fn patiently<T>(path: &Path, open: impl Fn() -> dure_block::Result<T>) -> Result<T> {
     let start = clock::monotonic_ns();
     let mut told = false;
@@ -84,7 +84,7 @@ fn patiently<T>(path: &Path, open: impl Fn() -> dure_block::Result<T>) -> Result
     }
 }
 
-/// Whether somebody else has it open.
+/// Whether another process has it open.
 pub(crate) fn is_in_use(error: &Error) -> bool {
     matches!(error, Error::Busy { .. } | Error::Locked { .. })
 }

@@ -15,7 +15,7 @@ use std::process::{Child, Command, Stdio};
 use dure_sync::thread;
 
 /// What a server has resident whatever its cache is: the program, the tables of a small volume, the
-/// buffers and stacks of its threads (docs/memory.md).
+/// buffers and stacks of its threads (docs/design/memory.md).
 const FIXED_MIB: u64 = 28;
 const CACHE_MIB: u64 = 16;
 const MOST_MIB: u64 = FIXED_MIB + CACHE_MIB + CACHE_MIB / 10;

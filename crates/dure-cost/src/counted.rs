@@ -2,8 +2,8 @@
 //!
 //! **Problem.** A call needs things (a name to remove) whose making must not be counted, and a
 //! directory of 100 names must not grow to thousands. **Structure.** Calls come in rounds:
-//! `prepare`, some counted calls, `undo`. The work a mount's background thread would do is done
-//! here and by nobody else, after a longer round of calls, and counted for itself.
+//! `prepare`, some counted calls, `undo`. The volume has no background thread: its work is done
+//! here, after a longer round of calls, and counted separately.
 //! **Invariants.** The first rounds, which find everything cold, are not counted.
 
 use anyhow::Result;
@@ -11,7 +11,7 @@ use anyhow::Result;
 use crate::scene::Scene;
 
 /// Calls of a round, if the operation does not say otherwise.
-const ROUND_CALLS: usize = 50;
+pub(crate) const ROUND_CALLS: usize = 50;
 /// Rounds that are counted, and before them some that are not.
 const ROUNDS: usize = 20;
 const WARM_ROUNDS: usize = 4;
@@ -20,7 +20,7 @@ pub(crate) const BACKGROUND_CALLS: usize = 1000;
 
 /// One kind of call.
 pub(crate) trait Operation {
-    /// Makes what the next `count` calls need.
+    /// Prepares what the next `count` calls need.
     fn prepare(&mut self, count: usize) -> Result<()>;
     /// The call `index` since `prepare`.
     fn call(&mut self, index: usize) -> Result<()>;
@@ -43,16 +43,17 @@ pub(crate) trait Operation {
 /// How many calls the counted instructions are of.
 pub(crate) struct Totals {
     pub(crate) calls: usize,
-    /// 0: nothing was left to do.
+    /// 0: there was no background work.
     pub(crate) background: usize,
+}
+
+fn calls(operation: &mut dyn Operation, count: usize) -> Result<()> {
+    (0..count).try_for_each(|index| operation.call(index))
 }
 
 #[inline(never)]
 fn counted_calls(operation: &mut dyn Operation, count: usize) -> Result<()> {
-    for index in 0..count {
-        operation.call(index)?;
-    }
-    Ok(())
+    calls(operation, count)
 }
 
 #[inline(never)]
@@ -60,19 +61,12 @@ fn counted_background(scene: &Scene) -> Result<()> {
     scene.background()
 }
 
-fn round(operation: &mut dyn Operation, count: usize) -> Result<()> {
-    operation.prepare(count)?;
-    for index in 0..count {
-        operation.call(index)?;
-    }
-    Ok(())
-}
-
 /// Makes the calls, and then the background's share of others.
 pub(crate) fn run(operation: &mut dyn Operation) -> Result<Totals> {
     let count = operation.round();
     for _ in 0..WARM_ROUNDS {
-        round(operation, count)?;
+        operation.prepare(count)?;
+        calls(operation, count)?;
         operation.undo(count)?;
         operation.scene().commit()?;
     }
@@ -87,9 +81,7 @@ pub(crate) fn run(operation: &mut dyn Operation) -> Result<Totals> {
         background = BACKGROUND_CALLS;
         operation.prepare(background)?;
         operation.scene().background()?;
-        for index in 0..background {
-            operation.call(index)?;
-        }
+        calls(operation, background)?;
         counted_background(operation.scene())?;
     }
     Ok(Totals {

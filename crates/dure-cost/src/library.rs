@@ -7,7 +7,7 @@ use anyhow::Result;
 use dure::{File, OpenOptions, Session};
 
 use crate::Call;
-use crate::counted::{BACKGROUND_CALLS, Operation};
+use crate::counted::{BACKGROUND_CALLS, Operation, ROUND_CALLS};
 use crate::scene::{DIRECTORY, FILE, FILE_BYTES, Scene, existing};
 
 const PAGE: usize = 4096;
@@ -39,7 +39,7 @@ impl Calls {
             Call::Append => both.create(true).open(scene.session(), GROWING)?,
             _ => both.open(scene.session(), FILE)?,
         };
-        // 7919 is prime: all names of any directory come by before one does again.
+        // 7919 is prime: every name of a directory is used before one is used again.
         let at = |index: usize| existing(index * 7919 % scene.names);
         Ok(Calls {
             call,
@@ -94,7 +94,7 @@ impl Operation for Calls {
                 self.create(first)?;
                 self.stat(first)
             }
-            // What is asked for twice is kept where a third time finds it without a lock.
+            // The second stat fills the caches: the third finds everything in them, without a lock.
             Call::StatAgain => {
                 self.create(first)?;
                 self.stat(first)?;
@@ -195,7 +195,7 @@ impl Operation for Calls {
     fn round(&self) -> usize {
         match self.call {
             Call::Readdir => (2000 / self.scene.names).max(1),
-            _ => 50,
+            _ => ROUND_CALLS,
         }
     }
 

@@ -4,12 +4,14 @@
 //! same on every one. **Structure.** `prepare` makes an image with a directory of names, without
 //! valgrind. `count` loads it into memory and makes one kind of call on it: [`library`] through the
 //! library, [`server`] as FUSE requests, each an [`counted::Operation`]. [`scene`] is the volume.
-//! **Invariants.** Only the functions in [`counted`] are counted; all that calls need is made
-//! outside. One thread, on one core: nothing happens that a call does not do itself.
-//! **Crash.** Nothing is kept but the image, which is a temporary file of who calls.
+//! **Invariants.** Only the functions in [`counted`] are counted; what calls need is prepared
+//! outside. One thread, on one core: no other task's work is counted. **Crash.** Nothing is kept
+//! but the image, a temporary file of the caller.
 
 #![expect(clippy::print_stdout, reason = "its caller reads standard output")]
 
+#[cfg(not(dure_backend = "sim"))]
+mod allocator;
 mod counted;
 mod library;
 mod scene;
@@ -24,10 +26,9 @@ use dure_sync::{current_core, thread};
 use counted::{Operation, Totals};
 use scene::Scene;
 
-/// As in the `dure` program.
 #[cfg(not(dure_backend = "sim"))]
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: allocator::Repeatable = allocator::Repeatable;
 
 #[derive(Debug, Parser)]
 #[command(

@@ -1,8 +1,8 @@
 //! A volume in memory with one directory of names.
 //!
-//! **Invariants.** Everything that could differ between two machines or runs is given: the
-//! identity (names are hashed with it), journals, the bound of the cache; nothing runs in the
-//! background, and the logs are so large that no call has to make room.
+//! **Invariants.** Everything that could differ between two machines or runs is fixed: the identity
+//! (names are hashed with it), journals, the bound of the cache; nothing runs in the background,
+//! and the logs are so large that no call has to free space in one.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -46,7 +46,7 @@ pub(crate) fn prepare(image: &Path, names: usize) -> Result<()> {
     let made = CreateOptions {
         image_bytes: Some(VOLUME_BYTES),
         format: FormatOptions {
-            // With several, the core would decide where things lie.
+            // With several, the core would decide where blocks lie.
             journals: Some(1),
             uuid: Some([7; 16]),
             ..FormatOptions::default()
@@ -96,7 +96,7 @@ impl Scene {
         })
     }
 
-    /// Unmounts and mounts again: nothing is known in memory.
+    /// Unmounts and mounts again: all caches are empty.
     pub(crate) fn mount_again(&mut self) -> Result<()> {
         self.volume.close()?;
         (self.volume, self.session) = mount(&self.device)?;
@@ -111,8 +111,9 @@ impl Scene {
         &self.volume
     }
 
-    /// Commits what calls have left in the log's buffers, which keep their memory: they would be
-    /// enlarged now within a counted round, now outside. No page is written back.
+    /// Commits what calls have left in the log's buffers, which keep their memory: otherwise they
+    /// would be enlarged sometimes within a counted round, sometimes outside. No page is written
+    /// back.
     pub(crate) fn commit(&self) -> Result<()> {
         self.session.open(DIRECTORY)?.sync_all()?;
         Ok(())

@@ -14,11 +14,11 @@ use dure_fuse::transport::dispatch::answer;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::Call;
-use crate::counted::Operation;
+use crate::counted::{Operation, ROUND_CALLS};
 use crate::scene::{DIRECTORY, FILE, FILE_BYTES, Scene};
 
 const PAGE: u32 = 4096;
-/// What the kernel gives to a listing.
+/// Size of the kernel's buffer for a listing.
 const LISTING_BYTES: u32 = 128 << 10;
 
 /// Which request.
@@ -26,7 +26,7 @@ const LISTING_BYTES: u32 = 128 << 10;
 pub(crate) enum Kind {
     Lookup,
     Mknod,
-    /// And the FORGET that follows, with which the inode goes.
+    /// And the FORGET that follows, which deletes the inode.
     Unlink,
     Rename,
     Getattr,
@@ -79,7 +79,7 @@ pub(crate) struct Requests {
     reply: Reply,
     directory: u64,
     file: u64,
-    /// One for each call, and the FORGETs behind them.
+    /// One for each call, and the FORGETs that follow.
     requests: Vec<Bytes>,
     forgets: Vec<Bytes>,
     units: usize,
@@ -236,7 +236,7 @@ impl Operation for Requests {
     fn round(&self) -> usize {
         match self.kind {
             Kind::Readdirplus => 10,
-            _ => 50,
+            _ => ROUND_CALLS,
         }
     }
 

@@ -1,4 +1,4 @@
-//! The dure file system.
+//! The dure file system: files, directories and names on a `dure_store::Store`.
 mod cleaner;
 mod directory;
 mod file;

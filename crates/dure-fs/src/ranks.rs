@@ -1,5 +1,5 @@
-//! Lock ranks of dure-fs: a thread takes locks in ascending rank only. `docs/locking.md` has the
-//! whole table; dure-sync checks it in debug builds and in simulation.
+//! Lock ranks of dure-fs: a thread takes locks in ascending rank only. `docs/design/locking.md` has
+//! the whole table; dure-sync checks it in debug builds and in simulation.
 
 /// Directories that change their parent: one such rename at a time.
 pub const RENAME: u8 = 40;
@@ -9,14 +9,11 @@ pub const RANGE: u8 = 45;
 pub const WRITEBACK: u8 = 50;
 /// One inode's state; several in ascending inode number.
 pub const INODE: u8 = 60;
-/// What those who share a file have changed of its attributes; several in ascending inode number,
+/// The attributes of an inode, held by a task that changes them; several in ascending inode number,
 /// held over reads of nodes.
 pub const ATTRIBUTES: u8 = 62;
-/// Where the extended attributes of a file are that those who share it have changed; held over
-/// reads of nodes.
-pub const EXTENDED: u8 = 63;
 /// Pages that those who share a file have added to it; held over reads of nodes.
-pub const ADDED: u8 = 64;
+pub const PENDING_PAGES: u8 = 64;
 /// A core's list of inodes with dirty pages.
 pub const DIRTY_LIST: u8 = 70;
 /// A core's list of inodes with pages.

@@ -1,6 +1,6 @@
 //! Golden images: volumes of every released format version, made once by the code of that version.
-//! Today's code must still read, recover, change and check them. Version 1 was never released: it
-//! is refused by name.
+//! Today's code must still read, recover, change and check them. Versions 1 and 2 were never
+//! released: they are refused by name.
 //!
 //! The images are run-length encoded (`rle`). After a change of a released format, raise the
 //! version, keep the old images, and make new ones: `cargo test -p dure-fs --test it_golden -- --ignored make`.
@@ -179,29 +179,34 @@ fn expect_usable(encoded: &[u8], clean: bool) {
 }
 
 #[test]
-fn version_2_unmounted() {
-    expect_usable(include_bytes!("golden/v2-clean.rle"), true);
+fn version_3_unmounted() {
+    expect_usable(include_bytes!("golden/v3-clean.rle"), true);
 }
 
 #[test]
-fn version_2_crashed() {
-    expect_usable(include_bytes!("golden/v2-crashed.rle"), false);
+fn version_3_crashed() {
+    expect_usable(include_bytes!("golden/v3-crashed.rle"), false);
 }
 
 #[test]
-fn version_1_is_refused_by_name() {
+fn versions_1_and_2_are_refused_by_name() {
     let device = Arc::new(RamDevice::new("golden", 1024));
     FileSystem::format(shared(&device), &FormatOptions::default()).expect("room");
     let mut bytes = device.snapshot().to_bytes();
-    bytes[7] = b'1';
-    bytes[12] = 1;
-    let old = Arc::new(RamDevice::from_image("golden", &Image::from_bytes(&bytes)));
-    for error in [
-        FileSystem::open(shared(&old), MountOptions::default()).expect_err("version 1"),
-        check(shared(&old), &CheckOptions::default()).expect_err("version 1"),
-    ] {
-        let text = error.to_string();
-        assert!(text.contains("format version 1;"), "{text}");
+    for version in [1, 2] {
+        bytes[7] = b'0' + version;
+        bytes[12] = version;
+        let old = Arc::new(RamDevice::from_image("golden", &Image::from_bytes(&bytes)));
+        for error in [
+            FileSystem::open(shared(&old), MountOptions::default()).expect_err("an old version"),
+            check(shared(&old), &CheckOptions::default()).expect_err("an old version"),
+        ] {
+            let text = error.to_string();
+            assert!(
+                text.contains(&format!("format version {version};")),
+                "{text}"
+            );
+        }
     }
 }
 
@@ -228,7 +233,7 @@ fn make() {
         let encoded = rle::encode(&bytes);
         assert_eq!(rle::decode(&encoded), bytes);
         assert!(encoded.len() <= GOLDEN_BYTES_MAX, "{} bytes", encoded.len());
-        let path = format!("{}/tests/golden/v2-{name}.rle", env!("CARGO_MANIFEST_DIR"));
+        let path = format!("{}/tests/golden/v3-{name}.rle", env!("CARGO_MANIFEST_DIR"));
         std::fs::write(path, encoded).expect("a writable tree");
     }
 }

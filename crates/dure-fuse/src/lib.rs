@@ -1,17 +1,18 @@
 //! The FUSE front end of dure: a mounted volume as an ordinary directory of the host.
 //!
-//! **Problem.** The kernel speaks FUSE over `/dev/fuse`; dure-fs speaks inodes. Somebody has to
-//! translate, keep what is open without a name, and mount and unmount cleanly.
+//! **Problem.** The kernel speaks FUSE over `/dev/fuse`; dure-fs speaks inodes. This crate
+//! translates, keeps unlinked inodes that are still open, and mounts and unmounts cleanly.
 //!
 //! **Structure.** [`server`] answers requests in our own types and knows nothing of a transport.
-//! [`protocol`] is what the bytes mean, [`transport`] takes them from the kernel and brings the
-//! replies, one worker per core. [`mount`] makes the mount and ends it. [`nodes`] says what a
-//! node id is, and keeps inodes without a name while the kernel knows them.
+//! [`protocol`] gives the layout of requests and replies, [`transport`] reads requests from the
+//! kernel and writes the replies, one worker per core. [`mount`] mounts and unmounts. [`nodes`]
+//! defines FUSE node ids and pins inodes without a name for as long as the kernel references them.
 //!
-//! **Invariants.** A FUSE node id is an inode number and its life; what the kernel knows costs no
-//! memory here. Once an inode that the kernel knows has no name, a [`dure_fs::InodeRef`] pins it, so
-//! an unlinked open file lives on. A WRITE fills dure's cache, wholly or not at all, and fails only
-//! for lack of space; device errors show at FSYNC.
+//! **Invariants.** A FUSE node id is an inode number and its generation; an inode in the kernel's
+//! cache costs no memory here while it has a name. Once an inode that the kernel references has no
+//! name, a [`dure_fs::InodeRef`] pins it, so an unlinked open file lives on. A WRITE fills dure's
+//! cache, wholly or not at all, and fails only for lack of space; device errors are reported by
+//! FSYNC.
 //!
 //! **On a crash** of the server the kernel answers ENOTCONN until the directory is unmounted
 //! (`dure umount`, `umount -l`); everything synced is on the volume, and the next mount recovers

@@ -1,15 +1,16 @@
-//! What the kernel calls a node, and which inodes it keeps although they have no name.
+//! FUSE node ids, and pins of inodes that have no name but that the kernel still references.
 //!
-//! **Problem.** The kernel knows as many nodes as its memory holds, millions, and says of each when
-//! it has forgotten it; memory for each of them, even for a count, has no bound. **Structure.** A
-//! node id is an inode number and the life of that number ([`node_of`]): it is enough to find the
-//! inode, and names no other one. Nothing is kept of a node that has a name. Of one that loses its
-//! last name while the kernel knows it, because it is open or somebody's working directory,
-//! [`Unlinked`] has a pin, until a FORGET comes and the kernel, asked, does not know it any more.
+//! **Problem.** The kernel caches as many inodes as its memory holds, millions, and sends FORGET
+//! for each one it drops; memory for each of them, even a lookup count, would be unbounded.
+//! **Structure.** A node id is an inode number and its generation ([`node_of`]): enough to find the
+//! inode, and different from the ids of earlier inodes with that number. The server keeps nothing
+//! for an inode with a name. When an inode loses its last name while the kernel references it (it
+//! is open, or the working directory of a process), [`Unlinked`] pins it until a FORGET arrives and
+//! the kernel, asked, no longer has it.
 //!
-//! # Why it asks
-//! A FORGET says how many of its lookups the kernel gives back, and only a count of all lookups
-//! would tell whether these are the last:
+//! # Why the server asks the kernel
+//! A FORGET says how many lookups the kernel gives back, and only a count of all lookups would tell
+//! whether these are the last:
 //!
 //! | kernel | server |
 //! |---|---|
@@ -18,20 +19,20 @@
 //! | 3. unlinks the name | pins the inode |
 //! | | 4. reads the FORGET of step 1 |
 //!
-//! To let go of the inode in step 4 would delete an open file. The kernel has the inode or has not
-//! (FUSE_NOTIFY_INVAL_INODE says ENOENT then), and without a name it cannot look it up again:
-//! lookups hold the directory, shared, until the kernel has the inode, and who removes a name has
-//! the directory exclusively.
+//! Dropping the pin in step 4 would delete an open file. So the server asks:
+//! FUSE_NOTIFY_INVAL_INODE fails with ENOENT if the kernel does not have the inode. The kernel
+//! cannot then look it up again: it has no name, and the kernel locks the directory: shared for a
+//! lookup, until it has the inode, and exclusive for a removal.
 //!
-//! # Room
+//! # Free space
 //! A FORGET has no reply, so close(2) of an unlinked file returns before its blocks are free, and
-//! the kernel may ask for room at once. Whoever says how much room there is, or that there is none,
-//! first asks the kernel for each inode in the table, and waits until the volume has no other
-//! inodes in memory without a name: any pin may be the last one, write-back's too.
+//! the kernel may ask for space at once. Before the server reports how much space is free, or
+//! ENOSPC, it asks the kernel about each inode in the table, and waits (for a bounded time) until
+//! the volume has no other unnamed inodes in memory: any pin may be the last one, write-back's too.
 //!
-//! **Invariants.** An inode in the table is pinned, and its number is not used again. Every object
-//! of the kernel's ends with a FORGET, so the one that follows the last use is seen. **On a crash**
-//! the volume's orphan slots name these inodes.
+//! **Invariants.** An inode in the table is pinned, and its number is not reused. The kernel sends
+//! a FORGET for every inode it drops, so the server sees one after the last use. **On a crash** the
+//! volume's orphan slots name these inodes.
 
 use std::collections::BTreeMap;
 
@@ -39,20 +40,20 @@ use dure_fs::InodeRef;
 use dure_fs::units::Ino;
 use dure_sync::{CachePadded, Mutex};
 
-/// Rank of the tables; nothing is taken under them.
+/// Rank of the tables; no lock is taken while one is held.
 const TABLE: u8 = 10;
 
-/// Tables, by node.
+/// Tables, chosen by a hash of the node id.
 const TABLES: u64 = 64;
 
 /// Bits of a node id for the inode number: more than 2^32 NAT pairs of 252 nodes of 8 inodes need.
 const INO_BITS: u32 = 44;
-/// The lives that a node id tells from each other.
+/// How many generations of an inode number node ids tell apart.
 const LIVES: u64 = 1 << (u64::BITS - INO_BITS);
 const _: () = assert!((u32::MAX as u64 + 1) * 252 * 8 <= 1 << INO_BITS);
 
-/// The node id of a life of an inode number: of the first life the number itself, so that the root
-/// is 1.
+/// The node id of an inode number and generation. For the first generation it is the inode number
+/// itself, so that the root is 1.
 #[must_use]
 pub fn node_of(ino: Ino, generation: u32) -> u64 {
     assert!(ino.0 < 1 << INO_BITS, "a volume has fewer inodes");
@@ -66,13 +67,13 @@ pub fn ino_of(node: u64) -> Ino {
     Ino(node & ((1 << INO_BITS) - 1))
 }
 
-/// Inodes that the kernel knows and no name leads to.
+/// Inodes without a name that the kernel still references.
 #[derive(Debug)]
 pub struct Unlinked {
     tables: Vec<CachePadded<Table>>,
 }
 
-/// Those of some nodes, by node.
+/// A part of the inodes, by node id.
 type Table = Mutex<TABLE, BTreeMap<u64, InodeRef>>;
 
 impl Default for Unlinked {
@@ -89,11 +90,11 @@ impl Unlinked {
         &self.tables[usize::try_from(spread % TABLES).expect("below 64")]
     }
 
-    /// Keeps the inode until the kernel has forgotten it.
+    /// Keeps the inode pinned until the kernel has forgotten it.
     pub fn keep(&self, inode: InodeRef) {
         let node = node_of(inode.ino(), inode.generation());
         let before = self.table(node).lock().insert(node, inode);
-        // Not under the table's lock, though never the last pin here.
+        // Dropped after the table's lock, although it is never the last pin here.
         drop(before);
     }
 
@@ -123,14 +124,14 @@ impl Unlinked {
         self.tables.iter().map(of).sum()
     }
 
-    /// The kernel has forgotten it.
+    /// Drops the pin: the kernel has forgotten the inode.
     pub fn let_go(&self, node: u64) {
         let unpinned = self.table(node).lock().remove(&node);
-        // The last pin deletes the inode: not under the table's lock.
+        // Dropping the last pin deletes the inode: not under the table's lock.
         drop(unpinned);
     }
 
-    /// The kernel is gone, and need not have sent its FORGETs.
+    /// Drops all pins: the kernel has closed the connection, and may not have sent its FORGETs.
     pub fn clear(&self) {
         for table in &self.tables {
             let all = std::mem::take(&mut *table.lock());

@@ -1,14 +1,14 @@
-//! Tails, headers and growth: how log space comes back.
+//! Tails, headers and growth: how log space is freed.
 //!
 //! **Problem.** The log is finite, and what its tail has passed can never be read again.
-//! **Structure.** [`Journal::checkpoint_done`] moves the tails of all journals behind a cut,
-//! writes the headers that changed, flushes once, and only then frees segments.
-//! [`Journal::grow`] lists a new segment in the header before it is used, [`Journal::shrink`] takes
-//! segments off it before anybody else uses them. **Invariants.** The lock
-//! over headers is held from a header write to the flush behind it.
+//! **Structure.** [`Journal::checkpoint_done`] moves the tails of all journals past a cut, writes
+//! the headers that changed, flushes once, and only then frees segments. [`Journal::grow`] lists a
+//! new segment in the header before it is used, [`Journal::shrink`] removes segments from it before
+//! they get another use. **Invariants.** The lock over headers is held from a header write until
+//! the flush after it.
 //!
 //! **Crash.** Before the flush: old or new header, both describe a log whose content is still
-//! there. After it: the segments before the new tail are named by nobody.
+//! there. After it: no header names the segments before the new tail as part of the log.
 
 use dure_block::Lba;
 
@@ -21,8 +21,8 @@ use crate::log::{CoreLog, Writer, half_room};
 use crate::trace::TraceEvent;
 
 impl<S: Settle> Journal<S> {
-    /// Moves the tails behind the cut. The caller has committed the cut, and everything its
-    /// handles changed is durable elsewhere.
+    /// Moves the tails past the cut. The caller has committed the cut, and everything its handles
+    /// changed is durable elsewhere.
     ///
     /// # Errors
     /// [`Error::Stopped`], now or because a header could not be written.
@@ -50,7 +50,7 @@ impl<S: Settle> Journal<S> {
         }
         // Crash scenario without this flush: the log space is written again while the durable
         // header still has its tail there; the scan finds a younger transaction at the tail, or a
-        // torn one, and ends before everything that counts.
+        // torn one, and ends before all live transactions.
         self.flush_headers()?;
         for (journal, tail) in moved {
             self.release_before(self.log(journal), tail);
@@ -99,7 +99,7 @@ impl<S: Settle> Journal<S> {
             self.header(log, &writer, writer.tail, state, segments)
         };
         self.write_header(journal, state, &header)?;
-        // Crash scenario without this flush: a committed transaction stands in a segment that the
+        // Crash scenario without this flush: a committed transaction lies in a segment that the
         // durable header does not list, and the scan never looks there.
         self.flush_headers()?;
         let mut writer = log.writer.lock();
@@ -116,7 +116,7 @@ impl<S: Settle> Journal<S> {
     }
 
     /// Takes up to `most` free segments out of the ring of `journal`, for another use. Fewer, or
-    /// none, if the others are in use or promised, or the ring is as small as it can be. When it
+    /// none, if the others are in use or reserved, or the ring is as small as it can be. When it
     /// returns, the header that does not list them is durable.
     ///
     /// # Errors
@@ -129,7 +129,7 @@ impl<S: Settle> Journal<S> {
         let mut writer = log.writer.lock();
         let mut joined = log.joined.lock();
         let mut removed = Vec::new();
-        // What is promised to handles needs no more than the other free segments.
+        // The reservations of handles need no more than the other free segments.
         while removed.len() < most
             && joined.room >= self.usable()
             && joined.images.head.segments_free > 0
@@ -152,8 +152,8 @@ impl<S: Settle> Journal<S> {
         drop(writer);
         self.write_header(journal, state, &header)?;
         // Crash scenario without this flush: the segment is in the durable header, and in that of
-        // another ring, so recovery refuses the volume; or there is file data in it, and recovery
-        // takes it for log space and the data for gone.
+        // another ring, so recovery refuses the volume; or it holds file data, and recovery takes
+        // it for log space and the data for lost.
         if self.rules.flush_shrunk.holds() {
             self.flush_headers()?;
         }
@@ -237,7 +237,7 @@ impl<S: Settle> Journal<S> {
     }
 }
 
-/// The tail behind every transaction up to handle `cut`, if that is another than now.
+/// The tail after every transaction up to handle `cut`, if it differs from the present one.
 fn tail_behind<E>(writer: &Writer, log: &CoreLog<E>, cut: u64) -> Option<TailPosition> {
     let passed = writer
         .placed
@@ -252,7 +252,7 @@ fn tail_behind<E>(writer: &Writer, log: &CoreLog<E>, cut: u64) -> Option<TailPos
     );
     Some(match writer.placed.get(passed) {
         Some(next) => next.at,
-        // Expected at the head; should it not fit there, the scan looks at the other segments.
+        // Expected at the head; if it does not fit there, the scan looks at the other segments.
         None => {
             let (segment, offset) = writer.ring.head();
             TailPosition {

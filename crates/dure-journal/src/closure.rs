@@ -6,20 +6,19 @@
 //!
 //! **Invariants.** The closure ends: marks name handles that joined before the one that carries
 //! them, so every number in the closure joined before the newest root (or, where another committer
-//! has meanwhile written a longer prefix, before the newest handle of that transaction).
-//! **Crash.** What a crash leaves of a closure half written is cut back by recovery to a set that
-//! is closed again.
+//! has meanwhile written a longer prefix, before the newest handle of that transaction). **Crash.**
+//! If a crash leaves a closure half written, recovery cuts it back to a set that is closed again.
 
 use crate::ids::{JournalId, Mark};
 
-/// What the closure asks of the journals. The trait exists so that tests can play many cores.
+/// What the closure queries of the journals. A trait, so that tests can stand in for many cores.
 pub(crate) trait MarkSource {
     /// Whether the handle is valid.
     fn is_valid(&self, mark: Mark) -> bool;
 
-    /// Gives `sink` the marks of the handles of `journal` in `(above, upto]` that are not valid.
-    /// If `upto` lies inside a transaction that is written already, the whole transaction counts.
-    /// Returns the last number covered.
+    /// Passes to `sink` the marks of the handles of `journal` in `(above, upto]` that are not
+    /// valid. If `upto` lies inside a transaction that is written already, the whole transaction
+    /// counts. Returns the last number covered.
     fn marks_of(
         &self,
         journal: JournalId,
@@ -97,7 +96,7 @@ impl Closure {
         self.touched.sort_unstable();
     }
 
-    /// Everything up to `upto` belongs to it, and needs nothing more.
+    /// Adds everything up to `upto`, which depends on nothing outside the closure.
     pub(crate) fn cover(&mut self, journal: JournalId, upto: u64) {
         let need = &mut self.needs[journal.index()];
         assert!(
@@ -110,8 +109,8 @@ impl Closure {
         };
     }
 
-    /// Looks at every journal again, since other committers may have written longer prefixes.
-    /// Says whether anything more is needed now.
+    /// Follows the marks of every journal again, since other committers may have written longer
+    /// prefixes. Returns whether more is needed now.
     pub(crate) fn recheck(&mut self, source: &impl MarkSource) -> bool {
         let before: u64 = self.sum();
         self.work.clone_from(&self.touched);

@@ -1,16 +1,16 @@
 //! Commit: the caller writes the prefixes of its closure and flushes once.
 //!
-//! **Problem.** Durability must cost the core that asks for it, and nobody else.
-//! **Structure.** (1) the closure over marks, (2) journal by journal in ascending order: take the
-//! prefix under `writer` and `joined`, write it under `writer` alone, (3) look at the closure
-//! again, since another committer may have written a longer prefix of a journal, whose last
-//! handles have marks of their own, (4) one flush, (5) validity.
+//! **Problem.** Durability must cost the core that asks for it, and no other. **Structure.** (1)
+//! the closure over marks, (2) journal by journal in ascending order: take the prefix under
+//! `writer` and `joined`, write it under `writer` alone, (3) check the closure again, since another
+//! committer may have written a longer prefix of a journal, whose last handles have marks of their
+//! own, (4) one flush, (5) validity.
 //!
-//! **Invariants.** While a prefix is written, new handles join behind it. Log writes of one journal
+//! **Invariants.** While a prefix is written, new handles join after it. Log writes of one journal
 //! are serial: each completes before the next is issued. Nothing is retried after an error.
 //!
 //! **Crash.** Before the flush completes, any subset of the writes may be on the medium: recovery
-//! takes of them what is closed under marks. After it, all of them are.
+//! keeps those that are closed under marks. After it, all of them are on the medium.
 
 use dure_block::{BLOCK_BYTES, Lba, WriteFlags};
 use dure_sync::{MutexGuard, clock, current_core};
@@ -28,7 +28,8 @@ use crate::statistics::Stall;
 use crate::trace::TraceEvent;
 use crate::units::{to_u32, to_u64, to_usize};
 
-/// Record bytes of one log write up to which a committer takes along what others wait for.
+/// Up to this many record bytes in one log write, a committer also writes handles that others wait
+/// for.
 const BYTES_WITH_OTHERS_MAX: usize = 256 << 10;
 
 type Result<T> = std::result::Result<T, CommitError>;
@@ -63,9 +64,9 @@ impl Cut {
 /// Whether a commit may use the slack of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Slack {
-    /// It must leave enough for everything promised.
+    /// It must leave room for all reservations.
     Keep,
-    /// It is the checkpoint's, after which the tail moves.
+    /// It is a checkpoint's commit, after which the tail moves.
     Use,
 }
 
@@ -80,7 +81,7 @@ impl<S: Settle> Journal<S> {
     }
 
     /// The last joined handle of every journal. With `records=image` the running transactions are
-    /// closed here: what joins later is of others.
+    /// closed here: later handles join new ones.
     #[must_use]
     pub fn cut(&self) -> Cut {
         match self.records {
@@ -99,8 +100,8 @@ impl<S: Settle> Journal<S> {
         }
     }
 
-    /// Commits everything up to the cut, for the checkpoint: it may use the slack of the log, so
-    /// it does not fail for want of space. At most twice per [`Journal::checkpoint_done`].
+    /// Commits everything up to the cut, for the checkpoint: it may use the slack of the log, so it
+    /// does not fail for lack of space. At most twice per [`Journal::checkpoint_done`].
     ///
     /// # Errors
     /// [`CommitError::Stopped`]; [`CommitError::LogFull`] only if called more often.
@@ -117,8 +118,8 @@ impl<S: Settle> Journal<S> {
         self.commit_roots(cut.marks().chain(last_writers.iter().copied()), Slack::Use)?;
         // Crash scenario without this: another committer has made a handle of the cut valid and is
         // about to settle its effects. The checkpoint finds nothing to commit, writes the space map
-        // without them, and its tail passes the handle: after a crash nobody knows that its blocks
-        // are in use.
+        // without them, and its tail passes the handle: after a crash nothing records that its
+        // blocks are in use.
         for log in &self.logs {
             self.settle_journal(log);
         }
@@ -140,7 +141,7 @@ impl<S: Settle> Journal<S> {
         }
     }
 
-    /// Stops the journal; the error to report, which names the first reason.
+    /// Stops the journal; returns the error to report, which names the first reason.
     fn stop_for(
         &self,
         cause: StopCause,
@@ -191,7 +192,7 @@ impl<S: Settle> Journal<S> {
         self.end_commit(&closure, wrote_ns)
     }
 
-    /// Flushes what is written of a closure, and makes it valid.
+    /// Flushes a written closure, and makes it valid.
     fn end_commit(&self, closure: &Closure, wrote_ns: Option<u64>) -> Result<()> {
         let core = self.journal_of(current_core());
         let tallies = self.commit_tallies(core);
@@ -206,7 +207,7 @@ impl<S: Settle> Journal<S> {
         Ok(())
     }
 
-    /// The same with `records=image`: the closure is closed at one moment, then captured and
+    /// The commit with `records=image`: the closure is closed at one moment, then captured and
     /// written.
     fn commit_images(&self, roots: impl Iterator<Item = Mark>, slack: Slack) -> Result<()> {
         let closure = self.close(roots, slack)?;
@@ -227,14 +228,14 @@ impl<S: Settle> Journal<S> {
     }
 
     /// One flush for everything in the closure that is written and not known to be durable. The
-    /// last write of this commit, if it wrote, ended at `wrote_ns`. Gives the time.
+    /// last write of this commit, if it wrote, ended at `wrote_ns`. Returns the time.
     fn flush(&self, closure: &Closure, wrote_ns: Option<u64>) -> Result<u64> {
         let logs = || closure.journals().iter().map(|journal| self.log(*journal));
         let begin_ns = wrote_ns.unwrap_or_else(clock::monotonic_ns);
         if logs().all(|log| log.reached.durable() >= closure.upto(log.id)) {
             return Ok(begin_ns);
         }
-        // What was written before the flush begins is durable after it; so read it first.
+        // What is written before the flush starts is durable after it; so load that first.
         let written: Vec<(u64, u64)> = logs()
             .map(|log| {
                 let number = log.reached.written();
@@ -254,7 +255,7 @@ impl<S: Settle> Journal<S> {
             }
             trace(TraceEvent::FlushEnd);
         }
-        // Another thread's flush may have failed and taken our writes with it.
+        // Another committer's flush may have failed, and our writes may be lost with it.
         self.check_running()?;
         let ns = clock::monotonic_ns();
         self.stalled(core, Stall::Flush, ns.saturating_sub(begin_ns));
@@ -269,7 +270,7 @@ impl<S: Settle> Journal<S> {
         Ok(ns)
     }
 
-    /// Test-only: writes and flushes the roots' own prefixes, whatever they depend on.
+    /// Test-only: writes and flushes only the roots' own prefixes, not what they depend on.
     fn commit_without_closure(&self, closure: &Closure, slack: Slack) -> Result<()> {
         for journal in closure.journals() {
             self.write_upto(*journal, closure.upto(*journal), slack)?;
@@ -277,7 +278,8 @@ impl<S: Settle> Journal<S> {
         self.flush(closure, None).map(|_| ())
     }
 
-    /// The writer of a log, and the time; counts how long another committer had it.
+    /// Locks the writer of a log; returns it and the time, and counts how long another committer
+    /// held it.
     fn writer<'l>(&self, log: &'l CoreLog<S::Effect>) -> (MutexGuard<'l, WRITER, Writer>, u64) {
         if let Some(writer) = log.writer.try_lock() {
             return (writer, clock::monotonic_ns());
@@ -289,8 +291,8 @@ impl<S: Settle> Journal<S> {
         (writer, ns)
     }
 
-    /// Writes the log of `journal` up to handle `upto`, unless somebody has. Gives the time at
-    /// which it was written.
+    /// Writes the log of `journal` up to handle `upto`, unless another committer has. Returns the
+    /// time at which this call's write ended, if it wrote.
     fn write_upto(&self, journal: JournalId, upto: u64, slack: Slack) -> Result<Option<u64>> {
         let log = self.log(journal);
         if log.reached.written() >= upto {
@@ -299,7 +301,8 @@ impl<S: Settle> Journal<S> {
         log.reached.raise_wanted(upto);
         let (mut writer, ns) = self.writer(log);
         let writer = &mut *writer;
-        // Who held the lock before may have written it, or stopped the journal in the attempt.
+        // The previous holder of the lock may have written it, or stopped the journal in the
+        // attempt.
         self.check_running()?;
         let written = log.reached.written();
         if written >= upto {
@@ -332,10 +335,10 @@ impl<S: Settle> Journal<S> {
         Ok(Some(wrote_ns))
     }
 
-    /// How far to write when `upto` is needed: over the handles that other committers wait for, in
-    /// one device write instead of one each. A handle that depends on something elsewhere that is
-    /// not valid ends it: it would widen the closure of who writes, who would then wait for other
-    /// cores.
+    /// How far to write when `upto` is needed: also the handles that other committers wait for, in
+    /// one device write instead of one each. A handle that depends on a handle of another journal
+    /// that is not valid ends this: it would widen the closure of the committer, which would then
+    /// wait for other cores.
     fn with_others(&self, log: &CoreLog<S::Effect>, joined: &Joined<S::Effect>, upto: u64) -> u64 {
         let pending = &joined.pending;
         let wanted = log.reached.wanted().min(joined.next() - 1);
@@ -343,7 +346,7 @@ impl<S: Settle> Journal<S> {
             let index = usize::try_from(number - pending.first).expect("handles are in memory");
             let marks = pending.marks_between(index, index + 1);
             let done = |mark: &Mark| mark.journal() == log.id || self.is_valid(*mark);
-            // What is much is left to its own committer.
+            // Long runs of handles are left to their own committer.
             to_usize(pending.start_of(index + 1).bytes) <= BYTES_WITH_OTHERS_MAX
                 && marks.iter().all(done)
         };
@@ -353,15 +356,16 @@ impl<S: Settle> Journal<S> {
             .unwrap_or(upto)
     }
 
-    /// Writes the closed transactions of `journal` up to handle `upto`, unless somebody has. They
-    /// are captured. Gives the time at which it wrote.
+    /// Writes the closed transactions of `journal`, which are captured, up to handle `upto`, unless
+    /// another committer has. Returns the time at which its write ended, if it wrote.
     fn write_closed(&self, journal: JournalId, upto: u64) -> Result<Option<u64>> {
         let log = self.log(journal);
         let mut wrote_ns = None;
         while log.reached.written() < upto {
             let (mut writer, ns) = self.writer(log);
             let writer = &mut *writer;
-            // Who held the lock before may have written it, or stopped the journal in the attempt.
+            // The previous holder of the lock may have written it, or stopped the journal in the
+            // attempt.
             self.check_running()?;
             let written = log.reached.written();
             if written >= upto {
@@ -377,7 +381,7 @@ impl<S: Settle> Journal<S> {
         Ok(wrote_ns)
     }
 
-    /// Writes all of `writer.pieces`. Gives the time when that was done; it is `ns` now.
+    /// Writes all of `writer.pieces`; `ns` is the time now. Returns the time when the write ended.
     fn write_pieces(
         &self,
         log: &CoreLog<S::Effect>,
@@ -391,8 +395,8 @@ impl<S: Settle> Journal<S> {
         Ok(ns)
     }
 
-    /// Takes the first `count` handles from `joined` into `writer.taken`, cut into
-    /// `writer.pieces`; or leaves all as it is if the log is full. It is `ns` now.
+    /// Takes the first `count` handles from `joined` into `writer.taken`, cut into `writer.pieces`;
+    /// or changes nothing if the log is full. `ns` is the time now.
     fn take(
         &self,
         log: &CoreLog<S::Effect>,
@@ -448,7 +452,7 @@ impl<S: Settle> Journal<S> {
         Ok(())
     }
 
-    /// Writes one transaction. Gives the time when that was done.
+    /// Writes one transaction. Returns the time when the write ended.
     fn write_piece(
         &self,
         log: &CoreLog<S::Effect>,
@@ -541,8 +545,9 @@ impl<S: Settle> Journal<S> {
             .marks_between(piece.handles.start, piece.handles.end);
         let needed = |mark: &Mark| {
             let own = mark.journal() == journal;
-            // Crash scenario if a mark went as soon as its handle is written or even durable: the
-            // handle may still be rejected for what *it* depends on, and this one with it.
+            // Crash scenario if a mark were dropped as soon as its handle is written or even
+            // durable: the handle may still be rejected for what *it* depends on, and this one must
+            // be rejected with it.
             let open = if self.rules.marks_until_valid.holds() {
                 !self.is_valid(*mark)
             } else {

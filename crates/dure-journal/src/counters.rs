@@ -1,4 +1,4 @@
-//! What all journals have counted together, for tests and people.
+//! Sums of the counters of all journals, for tests and humans.
 //!
 //! **Problem.** Most questions are about all journals at once. **Structure.** Sums over
 //! [`LogStatistics`]. **Crash.** They start at zero.
@@ -15,9 +15,9 @@ pub struct Counters {
     pub handles: u64,
     /// Handles that were dropped.
     pub dropped: u64,
-    /// `begin` said that the log is full.
+    /// Times that `begin` found the log full.
     pub begin_log_full: u64,
-    /// `commit` said that the log is full.
+    /// Times that `commit` found the log full.
     pub commit_log_full: u64,
     /// Effects given to `settle`.
     pub effects: u64,

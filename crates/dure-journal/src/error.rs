@@ -1,4 +1,4 @@
-//! What can go wrong, one enum per kind of caller.
+//! Errors, one enum per kind of caller.
 //!
 //! **Problem.** A full log is an ordinary event, a failed write is the end of the volume, and
 //! garbage on the medium is neither. **Structure.** [`BeginError`] and [`CommitError`] for the two
@@ -48,15 +48,15 @@ pub struct StopReason {
     pub journal: Option<JournalId>,
     /// At which block, if at one.
     pub at: Option<Lba>,
-    /// The device's or the file system's own words.
+    /// The message of the device or the file system.
     pub detail: String,
 }
 
-/// Why a handle was not given out.
+/// Why `begin` failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BeginError {
-    /// No log space for so many bytes; a checkpoint makes room.
+    /// No log space for that many bytes; a checkpoint makes room.
     #[error("log full; checkpoint and begin again")]
     LogFull,
     /// The journal has stopped.
@@ -68,7 +68,7 @@ pub enum BeginError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommitError {
-    /// Writing so little now would take the space that joined handles were promised.
+    /// Writing so little now would take space that joined handles have reserved.
     #[error("log of journal {0} full; checkpoint and commit again")]
     LogFull(JournalId),
     /// The journal has stopped; whether the handles are durable is not known.
@@ -81,7 +81,7 @@ pub enum CommitError {
 #[non_exhaustive]
 #[expect(clippy::error_impl_error, reason = "users write dure_journal::Error")]
 pub enum Error {
-    /// The medium holds something impossible.
+    /// The medium holds an impossible value.
     #[error("corrupt {what} at block {at}: expected {want}, found {got}; run the check")]
     Corrupt {
         /// Which structure and field.

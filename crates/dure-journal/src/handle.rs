@@ -1,15 +1,14 @@
 //! A handle: one atomic operation, private until it joins.
 //!
-//! **Problem.** The changes of an operation must reach the log all together, in the order in which
-//! they happened to the granules, without holding any lock while the operation runs.
-//! **Structure.** Records, marks and effects gather in buffers of the handle's own;
-//! [`Handle::join`] appends them to its journal and gives the handle its number.
+//! **Problem.** All changes of an operation must reach the log together, in the order in which they
+//! were made to the granules, without a lock held while the operation runs. **Structure.** Records,
+//! marks and effects gather in buffers of the handle's own; [`Handle::join`] appends them to its
+//! journal, and the handle gets its number.
 //!
 //! **Invariants.** A handle reserves its log space when it begins, so joining cannot fail. It joins
 //! while the caller still holds the locks of what it changed; so the numbers of two handles of one
-//! journal that changed one granule have the order of the granule's versions.
-//! **Crash.** A handle that has not joined never happened; one that has is there wholly or not at
-//! all.
+//! journal that changed one granule have the order of the granule's versions. **Crash.** A handle
+//! that has not joined leaves nothing; one that has survives wholly or not at all.
 
 use dure_sync::clock;
 
@@ -22,9 +21,9 @@ use crate::statistics::OPERATION_KINDS;
 use crate::trace::TraceEvent;
 use crate::units::{to_u32, to_u64, to_usize};
 
-/// Buffers kept per journal; more handles than this open at once allocate.
+/// Buffers kept per journal for reuse; if more handles are open at once, they allocate.
 const SPARE_MAX: usize = 8;
-/// A buffer that grew beyond this is given back to the system.
+/// A buffer that grew beyond this is freed instead of kept.
 const SPARE_BYTES_MAX: usize = 64 << 10;
 /// Records of a handle are copied when they are shorter than this.
 const SWAP_BYTES_MIN: usize = 1024;
@@ -37,12 +36,12 @@ pub struct Handle<'j, S: Settle> {
     id: JournalId,
     /// Bytes reserved, [`HANDLE_BYTES`] included.
     reserved: u32,
-    /// Bytes reserved for images besides.
+    /// Bytes reserved for images, not part of `reserved`.
     images: u32,
     half_full: bool,
-    /// Bytes of records in memory that joined earlier and that no commit has taken yet.
+    /// Bytes of records in memory of handles that joined earlier and that no commit has taken yet.
     waiting: u64,
-    /// What the file system is doing; statistics only.
+    /// The kind of operation; statistics only.
     operation: u8,
     /// Marks it was given, duplicates included.
     marks_given: u32,
@@ -81,11 +80,11 @@ impl<'j, S: Settle> Handle<'j, S> {
         }
     }
 
-    /// Says which kind of operation it is, for [`Journal::statistics`]: any number below
-    /// [`OPERATION_KINDS`], 0 if nothing is said.
+    /// Sets the kind of operation, for [`Journal::statistics`]: any number below
+    /// [`OPERATION_KINDS`]; the default is 0.
     ///
     /// # Panics
-    /// If it is not below.
+    /// If it is not below that.
     pub fn set_operation(&mut self, operation: u8) {
         assert!(
             usize::from(operation) < OPERATION_KINDS,
@@ -94,15 +93,16 @@ impl<'j, S: Settle> Handle<'j, S> {
         self.operation = operation;
     }
 
-    /// Whether this is the handle that left less than half of the log's room: a checkpoint begun
-    /// now would be done before anybody waits for it. One handle is told, until a checkpoint has
-    /// made room.
+    /// Whether this handle was the first to leave less than half of the log's room: a checkpoint
+    /// started now should end before any task has to wait for it. No further handle returns `true`
+    /// until a checkpoint has made room.
     #[must_use]
     pub fn found_log_half_full(&self) -> bool {
         self.half_full
     }
 
-    /// Bytes in memory of handles that had joined when it began and waited for a commit.
+    /// Bytes in memory of the handles that, when this one began, had joined and waited for a
+    /// commit.
     #[must_use]
     pub fn found_waiting(&self) -> u64 {
         self.waiting
@@ -144,7 +144,7 @@ impl<'j, S: Settle> Handle<'j, S> {
         put_delta(&mut self.buffers().bytes, granule, version, offset, bytes);
     }
 
-    /// Records something only the file system understands.
+    /// Records a note that only the file system interprets.
     ///
     /// # Panics
     /// If the handle did not reserve enough when it began.
@@ -152,7 +152,7 @@ impl<'j, S: Settle> Handle<'j, S> {
         self.note_of(kind, bytes, &[]);
     }
 
-    /// As [`Handle::note`], of two pieces of memory one behind the other.
+    /// As [`Handle::note`], of two pieces of memory, one after the other.
     ///
     /// # Panics
     /// If the handle did not reserve enough when it began.
@@ -161,7 +161,7 @@ impl<'j, S: Settle> Handle<'j, S> {
         put_note_of(&mut self.buffers().bytes, kind, head, tail);
     }
 
-    /// This handle counts only if the one that `mark` names does. Call it for the last writer of
+    /// Makes this handle valid only if the one that `mark` names is. Call it for the last writer of
     /// everything the handle writes and of everything it read to decide.
     ///
     /// # Panics
@@ -184,7 +184,7 @@ impl<'j, S: Settle> Handle<'j, S> {
         self.buffers().marks.push(mark);
     }
 
-    /// Something for [`Settle::settle`] once the handle is valid.
+    /// Adds an effect for [`Settle::settle`], to be carried out once the handle is valid.
     pub fn effect(&mut self, effect: S::Effect) {
         self.buffers().effects.push(effect);
     }
@@ -215,8 +215,8 @@ impl<'j, S: Settle> Handle<'j, S> {
         self.journal
     }
 
-    /// Appends the handle to what has joined. `images` bytes of those reserved are for images.
-    /// Gives the bytes of its own.
+    /// Appends the handle to those that have joined. `images` of its reserved bytes are for images.
+    /// Returns the bytes it used.
     pub(crate) fn join_under(
         &self,
         joined: &mut Joined<S::Effect>,
@@ -229,8 +229,8 @@ impl<'j, S: Settle> Handle<'j, S> {
         if pending.ends.is_empty() {
             joined.since_ns = clock::monotonic_ns();
         }
-        // Data travels in handles: where nothing else is pending its memory changes hands,
-        // uncopied.
+        // Handles carry file data: where nothing else is pending the buffer is swapped in, not
+        // copied.
         let large = buffers.bytes.len() >= SWAP_BYTES_MIN;
         if pending.bytes.is_empty() && large && pending.bytes.capacity() <= SPARE_BYTES_MAX {
             std::mem::swap(&mut pending.bytes, &mut buffers.bytes);
@@ -261,7 +261,7 @@ impl<'j, S: Settle> Handle<'j, S> {
         used
     }
 
-    /// Tells of a join that is over; gives the handle's mark.
+    /// Traces a completed join; returns the handle's mark.
     pub(crate) fn trace_join(&self, number: u64, used: usize) -> Mark {
         let event = || TraceEvent::Join {
             number,
@@ -288,7 +288,7 @@ impl<S: Settle> Drop for Handle<'_, S> {
         let Some(mut buffers) = self.buffers.take() else {
             return;
         };
-        // Effects may free memory or more: not under the lock.
+        // Dropping effects may free memory, or do more: not under the lock.
         buffers.effects.clear();
         let log = self.journal.log(self.id);
         let mut joined = log.joined.lock();

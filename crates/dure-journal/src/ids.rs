@@ -1,9 +1,9 @@
 //! Names of nodes, granules, journals and handles.
 //!
 //! **Problem.** Four kinds of number travel between the file system, the journal and the medium.
-//! **Structure.** One newtype each. **Invariants.** A [`Mark`] is never built from parts that do
-//! not fit, so its 64 bits on the medium and in memory are the same value. **Crash.** All of them
-//! keep their meaning over a crash; handle numbers never restart.
+//! **Structure.** One newtype each. **Invariants.** A [`Mark`] is only built from parts that fit,
+//! so its 64 bits are the same on the medium and in memory. **Crash.** All of them keep their
+//! meaning over a crash; handle numbers never restart.
 
 use std::fmt;
 
@@ -88,8 +88,8 @@ impl Mark {
     /// Handle `number` of `journal`.
     ///
     /// # Panics
-    /// If the number is 0 or does not fit in 54 bits: at a billion handles a second that takes
-    /// half a year of never ending a volume's numbers, and reusing one would forge dependencies.
+    /// If the number is 0 or does not fit in 54 bits: a billion handles a second use them up in
+    /// half a year, and reusing one would forge dependencies.
     #[must_use]
     pub const fn new(journal: JournalId, number: u64) -> Self {
         assert!(number > 0, "handle numbers start at 1");

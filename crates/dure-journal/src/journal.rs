@@ -1,10 +1,10 @@
-//! The journal as a whole: configuration, start, and what every caller touches first.
+//! The journal as a whole: configuration, start, `begin` and stop.
 //!
 //! **Problem.** One object stands for all per-core journals. **Structure.** A [`CoreLog`] per
 //! journal, the queue they write to, and the reason for a stop. **Invariants.** Which journal a
 //! core uses is decided by [`Order`] alone and never changes while the volume is mounted.
-//! **Crash.** [`Journal::start`] writes nothing: an epoch's log begins empty, where the durable
-//! headers of the epoch before say.
+//! **Crash.** [`Journal::start`] writes nothing: an epoch's log begins empty, in the segments that
+//! the durable headers of the epoch before list.
 
 use dure_block::{Lba, Queue};
 use dure_sync::atomic::{AtomicBool, Ordering};
@@ -33,7 +33,7 @@ pub trait Settle: Send + Sync {
 
     /// Carries out the effects of handles that have become valid: each exactly once, in join order
     /// per journal; several journals may settle at once. No journal lock is held. A committer may
-    /// wait for this call, so it must take no lock that somebody holds over a commit.
+    /// wait for this call, so it must take no lock that any task holds over a commit.
     fn settle(&self, effects: Vec<Self::Effect>);
 }
 
@@ -58,7 +58,7 @@ pub struct RingStart {
     pub segments: Vec<Lba>,
 }
 
-/// What a journal needs to know at start.
+/// Configuration of a journal.
 #[derive(Debug, Clone)]
 pub struct JournalConfig {
     /// Epoch of the volume, durable in the volume header.
@@ -133,12 +133,12 @@ pub struct Journal<S: Settle> {
     pub(crate) records: Records,
     pub(crate) rules: Rules,
     pub(crate) logs: Vec<CoreLog<S::Effect>>,
-    /// What the cores know of `logs`.
+    /// What the cores have seen of the validity in `logs`.
     pub(crate) seen: Seen,
-    /// By journal. Held over header writes and the flush behind them, so that a pair gets a new
+    /// By journal. Held over header writes and the flush after them, so that a pair gets a new
     /// generation only after the previous one is durable.
     pub(crate) headers: CachePadded<Mutex<HEADERS, Vec<HeaderState>>>,
-    /// Set after `stop` holds the reason; read by everybody.
+    /// Set after `stop` holds the reason; read by every caller.
     pub(crate) is_stopped: AtomicBool,
     pub(crate) stop: Mutex<STOP, Option<StopReason>>,
     pub(crate) trace: Trace,
@@ -239,7 +239,7 @@ impl<S: Settle> Journal<S> {
         self.begin_reserved(core, bytes_max, 0)
     }
 
-    /// The same, with `images` bytes for images besides.
+    /// As `begin`, with `images` further bytes for images.
     pub(crate) fn begin_reserved(
         &self,
         core: CoreId,
@@ -283,7 +283,7 @@ impl<S: Settle> Journal<S> {
         ))
     }
 
-    /// Bytes of handles a free segment is sure to take.
+    /// Bytes of handles that always fit a free segment.
     pub(crate) fn usable(&self) -> i64 {
         usable(self.records, self.segment_blocks, self.logs.len())
     }
@@ -340,7 +340,7 @@ impl<S: Settle> Journal<S> {
         &self.trace
     }
 
-    /// The state of every journal, a line each, for people.
+    /// The state of every journal, a line each, for humans.
     #[must_use]
     pub fn dump(&self) -> String {
         use std::fmt::Write as _;
@@ -378,7 +378,7 @@ fn usable(records: Records, segment_blocks: u32, journals: usize) -> i64 {
     let bytes = i64::from(segment_bytes_usable(segment_blocks));
     match records {
         Records::Delta => bytes,
-        // Marks that nobody could foresee: one per other journal, one per piece.
+        // Marks that no handle reserves: one per other journal, one per piece.
         Records::Image { .. } => {
             let marks = i64::from(crate::units::to_u32(journals)) + 2;
             (bytes - marks * i64::from(crate::space::MARK_BYTES)).max(0)

@@ -1,8 +1,8 @@
 //! The journal: per-core logs of deltas, chained by marks.
 //!
 //! **Problem.** One running and one committing transaction for a whole file system make every core
-//! wait for every other. With a log per core they do not meet; but then a crash may keep one
-//! core's changes and lose those of another core on which they were built.
+//! wait for every other. With a log per core they do not contend; but then a crash may keep one
+//! core's changes and lose those of another core that they were based on.
 //!
 //! **Structure.**
 //! * [`Handle`]: one atomic operation. Its records are private until [`Handle::join`] appends them
@@ -14,30 +14,31 @@
 //! * [`recovery`]: reads all logs, keeps the greatest set of complete transactions that is closed
 //!   under marks.
 //! * [`Journal::cut`], [`Journal::commit_cut`], [`Journal::checkpoint_done`]: how a checkpoint,
-//!   which is the file system's, gives log space back.
-//! * [`Journal::statistics`], [`Trace`]: what each journal counts, and what happened in which
-//!   order.
+//!   which the file system does, frees log space.
+//! * [`Journal::statistics`], [`Trace`]: what each journal counts, and the order of its events.
 //! * [`Settle`]: what happens when handles have become *valid*: durable, with all they depend on.
-//! * [`format`](mod@format): the bytes on the medium, and slotted pairs for everybody.
+//! * [`format`](mod@format): the bytes on the medium, and slotted pairs for other crates too.
 //!
 //! **Invariants.**
 //! * A handle survives wholly or not at all, and only with everything its marks name.
-//! * What `commit` has returned for survives every crash.
+//! * Handles that `commit` has returned for survive every crash.
 //! * Cores that use different journals and different granules share no written line in `begin`,
 //!   [`Handle`] and `join`.
 //! * A failed log write, header write or flush stops the journal; nothing is retried.
-//! * What the tail has passed is valid, and durable elsewhere.
+//! * Handles that the tail has passed are valid, and their changes durable elsewhere.
 //!
 //! **Crash.** Of the writes since the last flush any subset may be on the medium. A transaction
-//! whose checksum, epoch, sequence and place do not all hold ends the scan of its log; one whose
-//! marks lead to nothing is skipped. Recovery writes nothing here: a new epoch in the volume
+//! whose checksum, epoch, sequence or place is wrong ends the scan of its log; one with a mark
+//! whose handle is missing is skipped. Recovery writes nothing here: a new epoch in the volume
 //! header empties all logs at once.
 //!
 //! ```
 //! use dure_block::ram::RamDevice;
 //! use dure_block::{Lba, Queue, QueueConfig, share};
 //! use dure_journal::recovery::{LogLayout, scan, write_fresh_headers};
-//! use dure_journal::{GranuleId, Journal, JournalConfig, Nid, Order, Records, RingStart, Rules, Settle};
+//! use dure_journal::{
+//!     GranuleId, Journal, JournalConfig, Nid, Order, Records, RingStart, Rules, Settle,
+//! };
 //! use dure_sync::{Arc, CoreId};
 //!
 //! struct Nothing;

@@ -1,18 +1,19 @@
 //! One journal in memory: the handles that have joined, and the state of its writer.
 //!
-//! **Problem.** A core must add handles without meeting another core, while whoever needs
-//! durability writes the log. **Structure.** [`CoreLog`] has two locks. `joined` is held for a
-//! memcpy: handles waiting to be written, the marks of everything that is not valid yet, effects,
-//! and what may still be promised. `writer` is held over a log write: the ring, the sequence, the
-//! transactions between tail and head. Three numbers outside of the locks say how far the journal
-//! is written, durable and valid.
+//! **Problem.** A core must add handles without contending with other cores, while a committer
+//! writes the log. **Structure.** [`CoreLog`] has two locks. `joined` is held for a memcpy, and
+//! protects the handles waiting to be written, the marks of everything that is not valid yet,
+//! effects, and the space left for reservations. `writer` is held over a log write, and protects
+//! the ring, the sequence, the transactions between tail and head. Three numbers outside of the
+//! locks tell how far the journal is written, durable and valid.
 //!
+//! # What holders of the locks see
 //! **Invariants.** `valid <= durable <= written <= joined`, each only rises. Handles move from
-//! `pending` to `links` under both locks; so whoever holds `writer` sees `pending.first - 1 ==
-//! written`, and whoever holds `joined` finds every handle that is not valid in exactly one of the
+//! `pending` to `links` under both locks; so a holder of `writer` sees `pending.first - 1 ==
+//! written`, and a holder of `joined` finds every handle that is not valid in exactly one of the
 //! two.
 //!
-//! **Crash.** What is here and not on the medium never happened.
+//! **Crash.** Handles that are here and not on the medium are lost.
 
 use std::collections::VecDeque;
 
@@ -36,11 +37,11 @@ pub(crate) const HEADERS: u8 = 150;
 pub(crate) const WRITER: u8 = 160;
 /// Rank of a journal's `joined`.
 pub(crate) const JOINED: u8 = 170;
-/// Rank of what a buffer knows of its transactions.
+/// Rank of a buffer's record of its transactions.
 pub(crate) const HOLD: u8 = 175;
 /// Rank of the reason for a stop.
 pub(crate) const STOP: u8 = 180;
-/// Rank of the count of those who read the trace.
+/// Rank of the count of the trace's readers.
 pub(crate) const TRACE_READERS: u8 = 184;
 /// Rank of a core's ring of the trace.
 pub(crate) const TRACE_RING: u8 = 185;
@@ -143,7 +144,7 @@ pub(crate) fn half_room(ring: &Ring, usable: i64) -> i64 {
     i64::from(to_u32(ring.segments().len()) - 1) * usable / 2
 }
 
-/// Under the lock `joined`.
+/// The data under the lock `joined`.
 #[derive(Debug)]
 pub(crate) struct Joined<E> {
     /// Joined, not taken by a commit.
@@ -152,11 +153,11 @@ pub(crate) struct Joined<E> {
     pub(crate) links: VecDeque<Link>,
     /// Effects of handles that are not valid, in join order.
     pub(crate) effects: VecDeque<(u64, E)>,
-    /// Somebody is calling `settle` for this journal.
+    /// A task is calling `settle` for this journal.
     pub(crate) settling: bool,
-    /// What may still be promised to handles; see `space`.
+    /// Bytes that handles may still reserve; see `space`.
     pub(crate) room: i64,
-    /// Who first leaves less `room` than [`half_room`] is told so.
+    /// The first handle to leave less `room` than this is told so: [`half_room`] of the ring.
     pub(crate) half: i64,
     pub(crate) told_half: bool,
     pub(crate) spare: Vec<Buffers<E>>,
@@ -183,8 +184,8 @@ impl<E> Joined<E> {
         crate::units::to_u64(bytes.len() + size_of_val(&**marks) + size_of_val(&**ends) + effects)
     }
 
-    /// Gives `sink` the marks of the transactions in `links` that hold handles in `(above, upto]`.
-    /// Returns the last number covered: a transaction counts as a whole.
+    /// Passes to `sink` the marks of the transactions in `links` that hold handles in `(above,
+    /// upto]`. Returns the last number covered: a transaction counts as a whole.
     pub(crate) fn marks_of_links(&self, above: u64, upto: u64, sink: &mut dyn FnMut(Mark)) -> u64 {
         let mut covered = upto;
         for link in &self.links {
@@ -209,7 +210,7 @@ pub(crate) struct Placed {
     pub(crate) at: TailPosition,
 }
 
-/// Under the lock `writer`.
+/// The data under the lock `writer`.
 #[derive(Debug)]
 pub(crate) struct Writer {
     pub(crate) ring: Ring,
@@ -227,8 +228,8 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Takes a free segment out of the ring. The caller holds the lock over headers: nobody else
-    /// has a position in hand.
+    /// Takes a free segment out of the ring. The caller holds the lock over headers: so no other
+    /// task uses a position in the ring.
     pub(crate) fn remove_free(&mut self) -> Option<Lba> {
         let (segment, before, now) = self.ring.remove_free()?;
         let placed = self.placed.iter_mut().map(|placed| &mut placed.at);
@@ -244,15 +245,15 @@ impl Writer {
 /// How far a journal has come. Every field is the last handle number of a prefix.
 #[derive(Debug)]
 pub(crate) struct Reached {
-    /// Stored by the holder of `writer` when a write has completed. Publishes the completion: who
-    /// reads n here and then flushes has made handle n durable.
+    /// Stored by the holder of `writer` when a write has completed. Publishes the completion: a
+    /// task that loads n here and then flushes has made handle n durable.
     pub(crate) written: AtomicU64,
     /// Raised after a flush that began when `written` said so.
     pub(crate) durable: AtomicU64,
     /// Raised, under `joined`, when a closure is durable. Publishes that the handles need no mark.
     pub(crate) valid: AtomicU64,
     /// Raised by a committer before it asks for `writer`, to what it needs written; read by the
-    /// holder of `writer`, which may write it along. A hint: nobody relies on being seen.
+    /// holder of `writer`, which may write it along. A hint: no committer relies on it.
     pub(crate) wanted: AtomicU64,
 }
 

@@ -1,15 +1,17 @@
 //! The ring: which segments of a journal are in use, and where the next transaction goes.
 //!
-//! **Problem.** Log space is reused, and a crash must never find half of a new life in it.
-//! **Structure.** The segments in use from the tail's to the head's in log order, the free ones in
-//! the order in which they became free, the offset of the head. **Invariants.** A segment is in
-//! exactly one of the two lists. It leaves `used` only after a header whose tail has left it is
-//! durable, and enters `free` only after a header that lists it is durable. It leaves `free` for
-//! another ring before a header without it is written, and enters that ring after this header is
-//! durable.
+//! **Problem.** Log space is reused, and after a crash a segment must never mix old and new use.
+//! **Structure.** Two lists, the segments in use from the tail's to the head's in log order, and
+//! the free ones in the order in which they became free; and the offset of the head.
 //!
-//! **Crash.** The scan follows sequence numbers: the next transaction stands directly behind or at
-//! the start of another segment, so no pointer between segments has to be durable.
+//! # When a segment moves
+//! **Invariants.** A segment is in exactly one of the two lists. It leaves `used` only after a
+//! header whose tail has left it is durable, and enters `free` only after a header that lists it is
+//! durable. It leaves `free` for another ring before a header without it is written, and enters
+//! that ring after this header is durable.
+//!
+//! **Crash.** The scan follows sequence numbers: the next transaction lies directly after the last
+//! one or at the start of another segment, so no pointer between segments has to be durable.
 
 use std::collections::VecDeque;
 
@@ -87,7 +89,7 @@ impl Ring {
         self.offset = 0;
     }
 
-    /// Moves the head behind a transaction of `blocks` blocks.
+    /// Moves the head past a transaction of `blocks` blocks.
     pub(crate) fn advance(&mut self, blocks: u32) {
         assert!(
             blocks <= self.blocks_left(),
@@ -125,9 +127,9 @@ impl Ring {
         self.segments.push(segment);
     }
 
-    /// Takes a free segment out, if two others stay. The last of the list takes its index: gives
-    /// the segment, the index that the last one had, and the one it has now. The caller makes a
-    /// header without the segment durable before anybody else uses it.
+    /// Removes a free segment, if two others stay. The last of the list takes its index: returns
+    /// the segment, the old index of the last one, and its new one. The caller makes a header
+    /// without the segment durable before it gets another use.
     pub(crate) fn remove_free(&mut self) -> Option<(Lba, u32, u32)> {
         if self.segments.len() <= RING_SEGMENTS_MIN {
             return None;

@@ -1,9 +1,9 @@
-//! The rules of the journal that a test may leave out (`dure_sync::canary`); what each is for says
-//! docs/journal-model.md.
+//! The rules of the journal that a test may leave out (`dure_sync::canary`);
+//! docs/design/journal-model.md explains each.
 
 use dure_sync::canary::Rule;
 
-/// Which rules hold: all of them, but for tests.
+/// Which rules hold: all of them, except in tests.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 #[doc(hidden)]
 pub struct Rules {
@@ -13,11 +13,12 @@ pub struct Rules {
     pub self_marks: Rule,
     /// A mark is kept until its handle is valid, not only until it is written.
     pub marks_until_valid: Rule,
-    /// A commit takes the closure over marks along.
+    /// A commit includes the closure over marks.
     pub closure: Rule,
-    /// A commit looks at its closure again when its prefixes are written.
+    /// A commit checks its closure again when its prefixes are written.
     pub recheck: Rule,
-    /// Running transactions that share a buffer mark each other, not only one the other (`image`).
+    /// Running transactions that share a buffer mark each other, not only one of them the other
+    /// (`image`).
     pub two_way: Rule,
     /// A buffer is copied for the transaction that is committing before it is changed (`image`).
     pub freeze: Rule,
@@ -31,11 +32,11 @@ pub struct Rules {
     pub checksum: Rule,
     /// The scan ignores transactions of another epoch.
     pub epoch: Rule,
-    /// Recovery skips an invalid transaction and goes on behind it.
+    /// Recovery skips an invalid transaction and goes on after it.
     pub skip_invalid: Rule,
-    /// Recovery looks at marks, not at each journal on its own.
+    /// Recovery follows marks, instead of treating each journal on its own.
     pub recover_marks: Rule,
-    /// What a mark names must survive itself, not only be complete.
+    /// The handle that a mark names must itself survive, not only be complete.
     pub transitive: Rule,
     /// Replay applies changes in the order of versions, not of the logs.
     pub by_version: Rule,

@@ -1,11 +1,12 @@
-//! Log space: how a prefix of handles is cut into transactions, and what may be promised.
+//! Log space: how a prefix of handles is cut into transactions, and how much may be reserved.
 //!
 //! **Problem.** Joining cannot fail, so a handle needs its log space when it begins; but a commit
-//! pads to whole blocks and leaves gaps at segment ends, which nobody can foresee.
-//! **Structure.** [`plan`] cuts greedily in join order: fill the current segment, then the next
-//! free one. `room` is what may still be promised, and counts *whole free segments only*: the rest
-//! of the segment being written is the slack that absorbs padding.
+//! pads to whole blocks and leaves gaps at segment ends, which cannot be known then. **Structure.**
+//! [`plan`] cuts greedily in join order: fill the current segment, then the next free one. `room`
+//! is how much may still be reserved, and counts *whole free segments only*: the rest of the
+//! segment being written is the slack that absorbs padding.
 //!
+//! # Why every joined handle fits
 //! **Invariants.** `room = free segments * usable - bytes of joined and open handles >= 0`, kept by
 //! `begin` and by every ordinary commit. A full segment of a plan wastes less than one handle, and
 //! a commit of a cut less than one block; so `usable` = segment - header - greatest handle - four
@@ -26,7 +27,7 @@ pub(crate) const MARK_BYTES: u32 = 8;
 pub(crate) const HANDLE_BYTES: u32 = 8;
 /// A segment must hold eight of the greatest handles.
 const HANDLES_PER_SEGMENT_MIN: u32 = 8;
-/// Commits of a cut before the space of the first one comes back: two checkpoints, two each.
+/// Commits of a cut before the space of the first one is free again: two checkpoints, two each.
 const CUT_COMMITS_MAX: u32 = 4;
 /// The smallest segment.
 pub(crate) const SEGMENT_BLOCKS_MIN: u32 = 8;
@@ -44,7 +45,7 @@ pub(crate) const fn handle_bytes_max(segment_blocks: u32) -> u32 {
     segment_blocks * BLOCK_BYTES_U32 / HANDLES_PER_SEGMENT_MIN
 }
 
-/// Bytes of handles a free segment is sure to take.
+/// Bytes of handles that always fit a free segment.
 pub(crate) const fn segment_bytes_usable(segment_blocks: u32) -> u32 {
     let padding = CUT_COMMITS_MAX * (BLOCK_BYTES_U32 + HEADER_BYTES);
     segment_blocks * BLOCK_BYTES_U32 - HEADER_BYTES - padding - handle_bytes_max(segment_blocks)
@@ -65,7 +66,7 @@ pub(crate) struct HandleEnd {
 impl HandleEnd {
     pub(crate) const START: Self = Self { bytes: 0, marks: 0 };
 
-    /// What the handles from `start` to here are charged, `count` of them.
+    /// Bytes charged for the handles from `start` to here, `count` of them.
     pub(crate) fn charge(self, start: Self, count: usize) -> u64 {
         let bytes = u64::from(self.bytes - start.bytes);
         let marks = u64::from(self.marks - start.marks);
@@ -80,14 +81,14 @@ impl HandleEnd {
 pub(crate) struct Piece {
     /// Which handles of the prefix, counted from 0.
     pub(crate) handles: Range<usize>,
-    /// Whether it goes to the next free segment instead of behind the last transaction.
+    /// Whether it goes to the next free segment instead of after the last transaction.
     pub(crate) new_segment: bool,
-    /// A handle of the prefix, counted from 0, without whose piece this one does not count.
+    /// A handle of the prefix, counted from 0, without whose piece this one is not valid.
     pub(crate) partner: Option<usize>,
 }
 
-/// Cuts the handles that end at `ends` into transactions. `blocks_left` is what the current
-/// segment still has. The plan counts marks before duplicates go, so it never promises too little.
+/// Cuts the handles that end at `ends` into transactions. `blocks_left` is what the current segment
+/// still has. The plan counts marks with duplicates, so it never plans too little space.
 pub(crate) fn plan(
     ends: &[HandleEnd],
     blocks_left: u32,
@@ -97,7 +98,7 @@ pub(crate) fn plan(
     plan_behind(HEADER_BYTES, ends, blocks_left, segment_blocks, out);
 }
 
-/// As [`plan`], for a compound transaction (policy `image`): all its pieces count, or none.
+/// As [`plan`], for a compound transaction (policy `image`): all its pieces are valid, or none.
 pub(crate) fn plan_pieces(
     ends: &[HandleEnd],
     blocks_left: u32,
@@ -109,7 +110,7 @@ pub(crate) fn plan_pieces(
     if starts.len() < 2 {
         return;
     }
-    // A ring of marks: none survives without the next.
+    // A cycle of marks: no piece survives without the next.
     for (piece, next) in out.iter_mut().zip(starts.iter().cycle().skip(1)) {
         piece.partner = Some(*next);
     }

@@ -1,18 +1,19 @@
 //! What each journal counts, and how long its transactions stay in each state.
 //!
-//! **Problem.** Counters must not become the shared line they are to find, and must be readable
-//! while a device hangs and with it whoever holds a lock. **Structure.** Tallies per journal, in
-//! three groups by who writes them: the holder of `joined`, the holder of `writer`, and committers
-//! on the cores of the journal. [`Journal::statistics`] reads them without a lock.
+//! **Problem.** Counters must not become a contended line themselves, and must be readable while a
+//! device hangs and with it the holder of a lock. **Structure.** Tallies per journal, in three
+//! groups by who writes them: the holder of `joined`, the holder of `writer`, and committers on the
+//! cores of the journal. [`Journal::statistics`] reads them without a lock.
 //!
+//! # States of a transaction
 //! A transaction is *running* from its first join (or the take that left handles behind) until a
 //! commit takes it, *writing* until its write completes, *written* until a flush covers it,
 //! *durable* until its closure is, *valid* until a tail passes it, then *checkpointed*. The clock
 //! is read at the first join of a transaction, when it is taken, written and flushed, and when a
-//! tail moves: never per handle. What it says waits in a slot per sequence until the transaction is
-//! valid, when the histograms get it.
+//! tail moves: never per handle. The times wait in a slot per sequence until the transaction is
+//! valid, and then go to the histograms.
 //!
-//! **Invariants.** Nothing is decided by what is here. **Crash.** All start at zero.
+//! **Invariants.** No decision depends on these numbers. **Crash.** All start at zero.
 
 use dure_sync::{CachePadded, CoreId, Histogram, HistogramCounts, Tally, clock};
 
@@ -23,18 +24,18 @@ use crate::ring::Ring;
 use crate::trace::TraceEvent;
 use crate::units::to_u64;
 
-/// How many kinds of operations are told apart.
+/// How many kinds of operations are distinguished.
 pub const OPERATION_KINDS: usize = 16;
 /// Transactions of a journal between written and valid whose times are kept; of more, some are not
 /// timed.
 const TIMED: usize = 64;
 
-/// Why somebody waited.
+/// Why a task waited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stall {
     /// The log was full: a checkpoint had to make room.
     LogFull,
-    /// A checkpoint was running, or had to run for want of blocks.
+    /// A checkpoint was running, or had to run for lack of blocks.
     Checkpoint,
     /// Another committer was writing the same log.
     Writer,
@@ -54,7 +55,7 @@ impl Stall {
         Stall::Settle,
     ];
 
-    /// What it is called.
+    /// Its name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -92,7 +93,7 @@ pub(crate) struct JoinTallies {
     pub(crate) dropped: Tally,
     pub(crate) log_full: Tally,
     pub(crate) effects: Tally,
-    /// Marks that handles were given, and those left after each handle's own duplicates went.
+    /// Marks that handles were given, and those left without each handle's own duplicates.
     pub(crate) marks_given: Tally,
     pub(crate) marks_joined: Tally,
     pub(crate) bytes: Tally,
@@ -125,7 +126,7 @@ impl JoinTallies {
         operation.bytes.add(bytes);
     }
 
-    /// A commit has taken this much, as so many transactions.
+    /// A commit has taken these handles and bytes, as `transactions` transactions.
     pub(crate) fn took(&self, handles: usize, bytes: u64, transactions: usize) {
         self.taken.add(to_u64(handles));
         self.taken_bytes.add(bytes);
@@ -231,7 +232,7 @@ impl CommitTallies {
     }
 }
 
-/// All that one journal counts.
+/// All tallies of one journal.
 #[derive(Debug, Default)]
 pub(crate) struct Tallies {
     pub(crate) join: CachePadded<JoinTallies>,
@@ -248,7 +249,7 @@ impl Tallies {
         join.running
             .count(link.taken_ns.saturating_sub(link.since_ns));
         if self.write.transactions.get() >= link.sequence + to_u64(TIMED) {
-            // Its slots may hold the times of a younger one.
+            // Its slots may already hold the times of a younger one.
             return;
         }
         let written = self.write.written_ns[slot_of(link.sequence)].get();
@@ -294,7 +295,7 @@ pub struct TransactionCounts {
     pub written: u64,
     /// Durable, not known to be valid.
     pub durable: u64,
-    /// Valid, behind the tail.
+    /// Valid, not yet passed by the tail.
     pub valid: u64,
     /// Passed by the tail since the start.
     pub checkpointed: u64,
@@ -315,8 +316,8 @@ pub struct StateTimes {
     pub valid: HistogramCounts,
 }
 
-/// One journal since the start. Numbers of different groups were read one after another and need
-/// not fit each other to the last handle.
+/// One journal since the start. Numbers of different groups are read one after another and may
+/// differ by some handles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogStatistics {
@@ -324,13 +325,13 @@ pub struct LogStatistics {
     pub journal: JournalId,
     /// Handles begun.
     pub begun: u64,
-    /// Of them joined.
+    /// Handles joined.
     pub joined: u64,
-    /// Of them dropped; the rest is open.
+    /// Handles dropped; the rest is open.
     pub dropped: u64,
     /// Marks that handles were given.
     pub marks_given: u64,
-    /// Of them left when each handle had dropped its own duplicates.
+    /// Marks left when each handle had dropped its own duplicates.
     pub marks_joined: u64,
     /// Marks written.
     pub marks_written: u64,
@@ -358,13 +359,13 @@ pub struct LogStatistics {
     pub commits: u64,
     /// Journals that these commits covered.
     pub commit_journals: u64,
-    /// Flushes that they, and checkpoints, asked the queue for.
+    /// Flushes that these commits, and checkpoints, asked the queue for.
     pub flushes: u64,
     /// Nanoseconds waited, by reason, in the order of [`Stall::ALL`].
     pub stalls: [HistogramCounts; Stall::ALL.len()],
-    /// `begin` said that the log is full.
+    /// Times that `begin` found the log full.
     pub begin_log_full: u64,
-    /// `commit` said that the log is full.
+    /// Times that `commit` found the log full.
     pub commit_log_full: u64,
     /// Effects settled.
     pub effects: u64,
@@ -381,7 +382,7 @@ pub struct LogStatistics {
 }
 
 impl LogStatistics {
-    /// What a stall of this kind has cost.
+    /// Nanoseconds waited for this reason.
     #[must_use]
     pub fn stall(&self, stall: Stall) -> &HistogramCounts {
         &self.stalls[stall.index()]
@@ -408,7 +409,7 @@ impl<E> CoreLog<E> {
         }
         LogStatistics {
             journal: self.id,
-            // From what ends to what begins, so that no difference is negative.
+            // Loaded from the last state to the first, so that no difference is negative.
             dropped: join.dropped.get(),
             joined: join.joined.get(),
             begun: join.begun.get(),
@@ -467,14 +468,14 @@ impl<E> CoreLog<E> {
 }
 
 impl<S: Settle> Journal<S> {
-    /// What every journal has counted since the start. Takes no lock: it answers while a device
+    /// The statistics of every journal since the start. Takes no lock, so it returns while a device
     /// hangs.
     #[must_use]
     pub fn statistics(&self) -> Vec<LogStatistics> {
         self.logs.iter().map(CoreLog::statistics).collect()
     }
 
-    /// Counts, for the journal of `core`, that somebody waited `ns` for this reason.
+    /// Counts, for the journal of `core`, a wait of `ns` for this reason.
     pub fn stalled(&self, core: CoreId, stall: Stall, ns: u64) {
         let journal = self.journal_of(core);
         self.commit_tallies(journal).stalls[stall.index()].count_shared(ns);

@@ -1,13 +1,13 @@
 //! The trace: what happened in the journals, event by event.
 //!
-//! **Problem.** Counters say how often and how long, not what came before what. **Structure.** A
-//! bounded ring of [`TraceRecord`]s per core, the oldest gives way. Each record has a number in its
-//! ring, so that several readers follow the trace, each at its own pace, and learn how much they
-//! missed.
+//! **Problem.** Counters tell how often and how long, not in which order. **Structure.** A bounded
+//! ring of [`TraceRecord`]s per core; new records overwrite the oldest. Each record has a number in
+//! its ring, so that several readers follow the trace, each at its own pace, and learn how much
+//! they missed.
 //!
-//! **Invariants.** Off, an event costs a load of a word that nobody writes and a branch; no clock
-//! is read and no event is built. On, it writes lines of its own core only. Times within a ring
-//! never go back. **Crash.** Nothing is kept.
+//! **Invariants.** While off, an event costs a load of a word that no task writes and a branch; no
+//! clock is read and no event is built. While on, it writes lines of its own core only. Times
+//! within a ring never go back. **Crash.** Nothing is kept.
 
 use std::collections::VecDeque;
 
@@ -45,7 +45,7 @@ pub enum TraceEvent {
     Drop,
     /// A commit begins.
     CommitBegin,
-    /// It has returned.
+    /// The commit has returned.
     CommitEnd {
         /// Journals in its closure.
         journals: u32,
@@ -87,7 +87,7 @@ pub enum TraceEvent {
         /// What is done.
         step: &'static str,
     },
-    /// Somebody has waited.
+    /// A task has waited.
     Stall {
         /// What for.
         stall: Stall,
@@ -96,27 +96,27 @@ pub enum TraceEvent {
     },
 }
 
-/// An event, when and where.
+/// An event with its time and place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceRecord {
     /// Of the monotonic clock.
     pub ns: u64,
     /// The core it happened on.
     pub core: CoreId,
-    /// The journal it concerns; for what concerns no one journal, that of the core.
+    /// The journal it concerns; if it concerns no single journal, that of the core.
     pub journal: Option<JournalId>,
     /// What happened.
     pub event: TraceEvent,
 }
 
-/// What a reader got.
+/// The result of a read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceBatch {
     /// The events, in the order of time.
     pub records: Vec<TraceRecord>,
-    /// By core, the number of the next event: what to ask for next time.
+    /// By core, the number of the next event: where the next read starts.
     pub next: Vec<u64>,
-    /// Events that had given way before they were read.
+    /// Events that were overwritten before they were read.
     pub lost: u64,
 }
 
@@ -132,7 +132,7 @@ struct Ring {
 pub struct Trace {
     /// Records per core; 0 is off. Written under `readers`, read at every event.
     capacity: Tally,
-    /// How many have it on, and the most they asked for.
+    /// How many callers have it on, and the most events they asked for.
     readers: Mutex<TRACE_READERS, u32>,
     rings: PerCore<Mutex<TRACE_RING, Ring>>,
 }
@@ -153,8 +153,8 @@ impl Trace {
     }
 
     /// Turns it on, with room for this many events per core (at least 1, at most
-    /// [`TRACE_EVENTS_MAX`]; what others asked for is kept if it is more). Each call is ended by
-    /// one of [`Trace::stop`].
+    /// [`TRACE_EVENTS_MAX`]; more if another caller asked for more). Each call needs a call of
+    /// [`Trace::stop`].
     pub fn start(&self, events_per_core: usize) {
         let mut readers = self.readers.lock();
         *readers += 1;
@@ -162,7 +162,7 @@ impl Trace {
         self.capacity.raise(wanted);
     }
 
-    /// Ends one [`Trace::start`]; the last one turns it off and forgets all events.
+    /// Ends one [`Trace::start`]; the last one turns it off and drops all events.
     ///
     /// # Panics
     /// If it is off.
@@ -184,7 +184,7 @@ impl Trace {
         self.capacity.get() != 0
     }
 
-    /// Keeps an event, if it is on.
+    /// Records an event, if it is on.
     #[inline]
     pub fn record(&self, journal: Option<JournalId>, event: impl FnOnce() -> TraceEvent) {
         if self.is_on() {
@@ -211,8 +211,8 @@ impl Trace {
         ring.next += 1;
     }
 
-    /// All events from those on that `from` names, by core; from the oldest kept for cores it does
-    /// not name. Nothing is taken away.
+    /// All events from the numbers in `from` on, by core; from the oldest kept for cores that
+    /// `from` does not cover. Removes none.
     #[must_use]
     pub fn read(&self, from: &[u64]) -> TraceBatch {
         let mut batch = TraceBatch {

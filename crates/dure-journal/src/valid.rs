@@ -1,19 +1,20 @@
 //! Validity at run time: what is durable with everything it depends on.
 //!
-//! **Problem.** A freed block may be reused, a node id given away, an image written, only when the
-//! handle behind it can no longer be undone by a crash. **Structure.** A commit's closure is closed
-//! under marks; once all of it is durable, all of it is valid. So nothing has to be searched:
-//! `valid` of each journal in the closure rises to what the closure needs there, and the effects
-//! up to that number are settled.
+//! **Problem.** A freed block may be reused, a node id given out again, an image written, only when
+//! a crash can no longer undo the handle that allows it. **Structure.** A commit's closure is
+//! closed under marks; once all of it is durable, all of it is valid. So nothing has to be
+//! searched: `valid` of each journal in the closure rises to what the closure needs there, and the
+//! effects up to that number are settled.
 //!
+//! # What a valid handle guarantees
 //! **Invariants.** The valid handles are closed under marks at all times that matter: the union of
 //! closed sets is closed. `valid` rises journal by journal, but only after *all* of the closure is
-//! durable, so whoever sees a handle valid may rely on its dependencies. Each effect is settled
+//! durable, so a task that sees a handle valid may rely on its dependencies. Each effect is settled
 //! once, in join order per journal: one thread settles a journal at a time, others wait for it.
 //!
-//! **Lines.** Every operation asks whether what it was decided on is valid, mostly handles that
-//! have long been. So each core keeps what it has seen of each journal ([`Seen`]), and looks at the
-//! journal, which its committers write, only where that does not say so.
+//! **Cache lines.** Every operation checks whether the handles it depends on are valid; most have
+//! been for long. So each core remembers what it has seen of each journal ([`Seen`]), and reads the
+//! journal's line, which its committers write, only if that is not enough.
 //!
 //! **Crash.** Validity is not on the medium: recovery computes it from what is durable, and finds
 //! at least what was valid here.
@@ -31,7 +32,7 @@ use crate::trace::TraceEvent;
 /// Journals on one line pair.
 const LINE_JOURNALS: usize = 16;
 
-/// Up to where the handles of each journal are valid, as the cores have seen it.
+/// The last valid handle of each journal, as each core has seen it.
 #[derive(Debug)]
 pub(crate) struct Seen(
     /// By core, then journal. Written by tasks of the core; what one of them has seen stays true.
@@ -39,7 +40,7 @@ pub(crate) struct Seen(
 );
 
 impl Seen {
-    /// Of so many journals, used by as many cores.
+    /// For `journals` journals, used by as many cores.
     pub(crate) fn new(journals: usize) -> Seen {
         let line = |_| CachePadded::new(std::array::from_fn(|_| AtomicU64::new(0)));
         let lines = journals.div_ceil(LINE_JOURNALS);
@@ -72,8 +73,8 @@ impl<S: Settle> MarkSource for Journal<S> {
 }
 
 impl<S: Settle> Journal<S> {
-    /// Whether the handle is durable with everything it depends on. It may be so a little before
-    /// this says so.
+    /// Whether the handle is durable with everything it depends on. It may become so a little
+    /// before this returns `true`.
     #[must_use]
     pub fn is_valid(&self, mark: Mark) -> bool {
         if mark.is_none() {
@@ -85,14 +86,13 @@ impl<S: Settle> Journal<S> {
             return true;
         }
         let valid = self.log(mark.journal()).reached.valid();
-        // Release: pairs with the Acquire above; passes on what `Reached::valid` has shown. A task
-        // that has seen less may be the last to store: that is true, too.
+        // Release: pairs with the Acquire above; passes on what the load of `Reached::valid`
+        // acquired. A task that has seen less may store last: that value is true, too.
         seen.store(valid, Ordering::Release);
         mark.number() <= valid
     }
 
-    /// Everything in `closure` is durable: raises `valid` and settles.
-    /// `ns` is the time.
+    /// Everything in `closure` is durable: raises `valid` and settles. `ns` is the time now.
     pub(crate) fn advance_valid(&self, closure: &Closure, ns: u64) {
         for journal in closure.journals() {
             let log = self.log(*journal);

@@ -3,7 +3,7 @@
 //! **Invariant.** Of every transaction that a later one of its journal calls durable, the loss is
 //! noticed. Where the logs hold no such proof they end before the lost transaction, and what is
 //! recovered is consistent, except that an operation may stay that only read what is lost
-//! (docs/durability.md, "What the medium loses from a log").
+//! (docs/design/durability.md, "What the medium loses from a log").
 
 #![expect(
     clippy::unwrap_used,

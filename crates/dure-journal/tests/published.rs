@@ -2,7 +2,8 @@
 //! nothing, without it something is lost, in the same few steps.
 //!
 //! **Structure.** Each script leaves the logs as a crash in the middle of commits does. The numbers
-//! are those of docs/races.md. **Invariants.** What must be noticed is found in the very script.
+//! are those of docs/testing/races.md. **Invariants.** What must be noticed is found in the very
+//! script.
 
 #![expect(clippy::unwrap_used, reason = "tests panic")]
 

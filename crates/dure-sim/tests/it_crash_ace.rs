@@ -1,5 +1,5 @@
 //! A seeded share of the workloads of two and three operations, on up to three cores in every
-//! commit order. `dure sim crash` runs all of them; docs/crashes.md.
+//! commit order. `dure sim crash` runs all of them; docs/testing/crashes.md.
 
 #![expect(clippy::print_stdout, reason = "the counts are the result")]
 

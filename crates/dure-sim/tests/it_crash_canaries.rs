@@ -225,9 +225,10 @@ fn replay_in_the_order_of_the_logs() {
     });
 }
 
-/// docs/races.md, published 8: a block revoked in one journal is replayed from another. A change of
-/// the file's leaf is in core 1's log, its removal in that of core 0; the checkpoint takes the leaf
-/// away, and of the two headers that let the logs go only that of core 0 is on the medium.
+/// docs/testing/races.md, published 8: a block revoked in one journal is replayed from another. A
+/// change of the file's leaf is in core 1's log, its removal in that of core 0; the checkpoint
+/// takes the leaf away, and of the two headers that let the logs go only that of core 0 is on the
+/// medium.
 #[test]
 fn published_8_a_change_of_a_freed_node_in_another_journal() {
     let steps = vec![

@@ -1,6 +1,6 @@
 //! Every crash of two operations on two cores, whose journals depend on each other.
 //!
-//! `DURE_CRASH=full` runs all pairs, otherwise a sample; docs/crashes.md.
+//! `DURE_CRASH=full` runs all pairs, otherwise a sample; docs/testing/crashes.md.
 
 #![expect(clippy::print_stdout, reason = "the counts are the result")]
 
@@ -65,8 +65,8 @@ fn a_directory_below_itself() {
     must_hold("directory loop", cores::directory_loop());
 }
 
-/// docs/crashes.md, 1: the rename set the inode's ctime to the same tick of the clock, so no byte
-/// of the inode changed and the rename did not depend on the chmod.
+/// docs/testing/crashes.md, 1: the rename set the inode's ctime to the same tick of the clock, so
+/// no byte of the inode changed and the rename did not depend on the chmod.
 #[test]
 fn bug_1_a_rename_in_the_same_tick_survived_a_lost_chmod() {
     let from = "A/foo";

@@ -4,12 +4,13 @@
 //! `cargo test` runs a sample per combination, `DURE_CRASH=full` a larger one,
 //! `DURE_CRASH_EXHAUSTIVE=1` all workloads (half an hour in release), `DURE_CRASH_SEED=n` another
 //! sample, `DURE_CRASH_POLICY=text` only the combinations that hold the text,
-//! `DURE_CRASH_ONLY=text` only the workloads whose description holds it. See docs/crashes.md.
+//! `DURE_CRASH_ONLY=text` only the workloads whose description holds it. See
+//! docs/testing/crashes.md.
 
 #![expect(clippy::print_stdout, reason = "the counts are the result")]
 
 use dure_block::crash::{Selection, Tear};
-use dure_fs::{AttributeRule, DirectoryRule, MountOptions, RangeRule};
+use dure_fs::{DirectoryRule, MountOptions, RangeRule};
 use dure_sim::crash::{
     Base, CrashSteps, Options, Workload, cores, mount_options, run_all, workload,
 };
@@ -182,14 +183,6 @@ fn an_interval_tree_per_file() {
 #[test]
 fn a_bit_per_page() {
     must_hold("range_lock=bitmap,data=journal");
-}
-
-/// Names and attributes of files change beside their data, as where cores share files.
-#[test]
-fn names_beside_data() {
-    let mut mount = mount_options();
-    mount.volume_rules.attributes = AttributeRule::AtOnce;
-    must_hold_on("attributes beside", &mount);
 }
 
 /// Changes of a directory's entries share it, as where cores share directories.

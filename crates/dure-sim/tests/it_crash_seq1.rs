@@ -2,7 +2,7 @@
 //!
 //! `cargo test` runs a seeded sample. `DURE_CRASH=full` runs everything (in release: about two
 //! minutes); `DURE_CRASH_SEED=n` another sample; `DURE_CRASH_ONLY=text` the workloads whose
-//! description holds the text, in full. See docs/crashes.md.
+//! description holds the text, in full. See docs/testing/crashes.md.
 
 #![expect(clippy::print_stdout, reason = "the counts are the result")]
 

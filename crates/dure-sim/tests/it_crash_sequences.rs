@@ -1,7 +1,7 @@
 //! Every crash of random sequences of a few operations.
 //!
 //! `DURE_CRASH_SEED=n` begins with another seed, `DURE_CRASH_COUNT=n` runs so many;
-//! docs/crashes.md.
+//! docs/testing/crashes.md.
 
 #![expect(clippy::print_stdout, reason = "the counts are the result")]
 

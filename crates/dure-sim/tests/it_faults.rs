@@ -1,4 +1,4 @@
-//! Every write and every flush of a workload fails once: contract 5 of docs/durability.md.
+//! Every write and every flush of a workload fails once: contract 5 of docs/design/durability.md.
 //!
 //! `DURE_FAULTS=full` sweeps over all workloads of one operation.
 

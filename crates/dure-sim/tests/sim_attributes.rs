@@ -191,18 +191,15 @@ fn share_a_file(rule: AttributeRule, seed: u64) -> Result<(), String> {
 }
 
 #[test]
-fn sim_attributes_change_beside_data() {
-    play_under(
-        &[AttributeRule::WhenMet, AttributeRule::AtOnce],
-        100,
-        share_a_file,
-    );
+fn sim_attributes_change_while_data_is_used() {
+    play_under(&[AttributeRule::Apart], 100, share_a_file);
 }
 
 #[test]
-fn sim_attributes_canary_changes_that_nobody_looks_for_are_missed() {
-    let failed = (0..20).find(|&seed| share_a_file(AttributeRule::Dropped(LeftOut), seed).is_err());
-    assert!(failed.is_some(), "lost changes were not noticed");
+fn sim_attributes_canary_attributes_that_stay_cached_are_noticed() {
+    let failed =
+        (0..20).find(|&seed| share_a_file(AttributeRule::KeptCached(LeftOut), seed).is_err());
+    assert!(failed.is_some(), "attributes of before were not noticed");
 }
 
 /// The time of change that is shown, as the clock tells it.
@@ -222,7 +219,7 @@ fn stamp_a_file(seed: u64) -> Result<(), String> {
     let config = searched(seed, 3, seed);
     let done = try_run(config, move || {
         let ram = small_volume(2048);
-        let fs = mount(&ram, AttributeRule::AtOnce);
+        let fs = mount(&ram, AttributeRule::Apart);
         let inode = file(&fs);
         fs.write(&inode, 0, &[0; 3 * PAGE], Stamp::Set).unwrap();
         let last = thread::scope(|scope| {
@@ -263,7 +260,7 @@ fn stamp_a_file(seed: u64) -> Result<(), String> {
         assert!(change_time(&fs, &inode) >= last, "it has gone back");
         fs.fsync(&inode, SyncScope::All).unwrap();
         let crashed = Arc::new(RamDevice::from_image("crashed", &ram.snapshot()));
-        let recovered = mount(&crashed, AttributeRule::AtOnce);
+        let recovered = mount(&crashed, AttributeRule::Apart);
         assert!(
             change_time(&recovered, &file(&recovered)) >= last,
             "it was not kept"
@@ -333,7 +330,7 @@ fn transfers_of_more(rule: AttributeRule, used: Use) -> u64 {
 #[test]
 fn sim_attributes_changes_and_uses_of_data_share_no_lines() {
     for used in [Use::Read, Use::Overwrite] {
-        let more = transfers_of_more(AttributeRule::WhenMet, used);
+        let more = transfers_of_more(AttributeRule::Apart, used);
         // A tick of the clock moves the times.
         assert!(
             more <= 60,
@@ -343,7 +340,7 @@ fn sim_attributes_changes_and_uses_of_data_share_no_lines() {
 }
 
 #[test]
-fn sim_attributes_canary_an_inode_had_alone_is_shared() {
-    let more = transfers_of_more(AttributeRule::Alone, Use::Read);
+fn sim_attributes_canary_changes_that_hold_the_state_share_lines() {
+    let more = transfers_of_more(AttributeRule::WithData, Use::Read);
     assert!(more > 300, "{more} transfers in 80 changes and 2400 reads");
 }

@@ -9,7 +9,7 @@
 use dure_sim::conflicts::{Call, Options, Side, Survey, acts, survey};
 use dure_sync::atomic::{AtomicU64, Ordering};
 
-/// Conflict-free pairs of 10 000 in the sample: what docs/scaling.md has reached.
+/// Conflict-free pairs of 10 000 in the sample: what docs/design/scaling.md has reached.
 const SHARE_MIN: u64 = 9_350;
 
 fn run(options: &Options) -> Survey {

@@ -291,7 +291,7 @@ fn share_directories(rule: DirectoryRule, seed: u64) -> Result<(), String> {
 #[test]
 fn sim_directories_are_made_and_moved_beside_each_other() {
     play_under(
-        &[DirectoryRule::WhenMet, DirectoryRule::AtOnce],
+        &[DirectoryRule::WhenContended, DirectoryRule::AtOnce],
         100,
         share_directories,
     );
@@ -439,12 +439,12 @@ fn transfers_of_more(rule: DirectoryRule) -> u64 {
 
 #[test]
 fn sim_directories_of_two_tasks_share_few_lines() {
-    let more = transfers_of_more(DirectoryRule::WhenMet);
+    let more = transfers_of_more(DirectoryRule::WhenContended);
     assert!(more <= 100, "{more} transfers in 600 calls");
 }
 
 #[test]
 fn sim_directories_canary_a_parent_had_alone_is_shared() {
-    let more = transfers_of_more(DirectoryRule::Alone);
+    let more = transfers_of_more(DirectoryRule::Exclusive);
     assert!(more > 1000, "{more} transfers in 600 calls");
 }

@@ -1,6 +1,6 @@
 //! Calls on private files share no written cache line: two cores that work in directories of their
-//! own, below one that they share, move no line between them. docs/scaling.md names what still is
-//! shared.
+//! own, below one that they share, move no line between them. docs/design/scaling.md names what
+//! still is shared.
 //!
 //! Runs with the sim backend only: `cargo xtask sim -p dure-sim`. The machine sees every atomic,
 //! lock and counted reference; plain memory is seen as far as a lock protects it.

@@ -285,18 +285,15 @@ fn share_files(rule: AttributeRule, seed: u64) -> Result<(), String> {
 }
 
 #[test]
-fn sim_names_change_beside_data() {
-    play_under(
-        &[AttributeRule::WhenMet, AttributeRule::AtOnce],
-        100,
-        share_files,
-    );
+fn sim_names_change_while_data_is_used() {
+    play_under(&[AttributeRule::Apart], 100, share_files);
 }
 
 #[test]
-fn sim_names_canary_changes_that_nobody_looks_for_are_missed() {
-    let failed = (0..20).find(|&seed| share_files(AttributeRule::Dropped(LeftOut), seed).is_err());
-    assert!(failed.is_some(), "lost changes were not noticed");
+fn sim_names_canary_attributes_that_stay_cached_are_noticed() {
+    let failed =
+        (0..20).find(|&seed| share_files(AttributeRule::KeptCached(LeftOut), seed).is_err());
+    assert!(failed.is_some(), "attributes of before were not noticed");
 }
 
 /// Cache lines that moved between a core that gives a file names, moves and takes them, and three
@@ -337,13 +334,13 @@ fn transfers_of_more(rule: AttributeRule) -> u64 {
 
 #[test]
 fn sim_names_changes_and_reads_share_no_lines() {
-    let more = transfers_of_more(AttributeRule::WhenMet);
+    let more = transfers_of_more(AttributeRule::Apart);
     // A tick of the clock moves the times.
     assert!(more <= 60, "{more} transfers in 120 changes and 2400 reads");
 }
 
 #[test]
-fn sim_names_canary_an_inode_had_alone_is_shared() {
-    let more = transfers_of_more(AttributeRule::Alone);
+fn sim_names_canary_changes_that_hold_the_state_share_lines() {
+    let more = transfers_of_more(AttributeRule::WithData);
     assert!(more > 300, "{more} transfers in 120 changes and 2400 reads");
 }

@@ -180,7 +180,7 @@ fn share_a_file(policy: &'static str, rule: RangeRule, seed: u64) -> Result<(), 
 }
 
 fn must_hold(policy: &'static str) {
-    for rule in [RangeRule::WhenMet, RangeRule::AtOnce] {
+    for rule in [RangeRule::WhenContended, RangeRule::AtOnce] {
         for seed in seeds(100) {
             if let Err(what) = share_a_file(policy, rule, seed) {
                 panic!("{policy} {rule:?} seed={seed}: {what}");
@@ -192,7 +192,7 @@ fn must_hold(policy: &'static str) {
 #[test]
 fn sim_ranges_inode() {
     for seed in seeds(100) {
-        if let Err(what) = share_a_file("range_lock=inode", RangeRule::WhenMet, seed) {
+        if let Err(what) = share_a_file("range_lock=inode", RangeRule::WhenContended, seed) {
             panic!("seed={seed}: {what}");
         }
     }
@@ -227,7 +227,7 @@ fn share_a_map(policy: &'static str, seed: u64) {
     let config = [Config::random, Config::stall, Config::priority];
     let config = config[usize::try_from(seed % 3).unwrap()](3, seed);
     let run = try_run(config, move || {
-        let fs = mount(policy, RangeRule::WhenMet, 2048, 96 << 10);
+        let fs = mount(policy, RangeRule::WhenContended, 2048, 96 << 10);
         let inode = file(&fs);
         let start = vec![0; usize::try_from(UNITS).unwrap() * UNIT];
         fs.write(&inode, base, &start, Stamp::Set).unwrap();
@@ -445,7 +445,8 @@ fn sim_ranges_appends_follow_each_other() {
             "range_lock=segment",
         ];
         let policy = policies[usize::try_from(seed % 4).unwrap()];
-        let rule = [RangeRule::WhenMet, RangeRule::AtOnce][usize::try_from(seed / 4 % 2).unwrap()];
+        let rule =
+            [RangeRule::WhenContended, RangeRule::AtOnce][usize::try_from(seed / 4 % 2).unwrap()];
         append_together(policy, rule, 0, seed);
     }
 }
@@ -453,7 +454,8 @@ fn sim_ranges_appends_follow_each_other() {
 #[test]
 fn sim_ranges_an_append_without_room_takes_nothing_away() {
     for seed in seeds(60) {
-        let rule = [RangeRule::WhenMet, RangeRule::AtOnce][usize::try_from(seed % 2).unwrap()];
+        let rule =
+            [RangeRule::WhenContended, RangeRule::AtOnce][usize::try_from(seed % 2).unwrap()];
         append_together("range_lock=segment", rule, 4, seed);
     }
 }
@@ -482,7 +484,7 @@ fn transfers(policy: &'static str, load: Load, rounds: u64) -> u64 {
     let done = try_run(Config::min_clock(4), move || {
         let ram = small_volume(2048);
         {
-            let fs = mount_on(&ram, policy, RangeRule::WhenMet, 2 << 20);
+            let fs = mount_on(&ram, policy, RangeRule::WhenContended, 2 << 20);
             for core in 0..4 {
                 let at = DEEP + core * DEEP_STEP;
                 fs.write(&file(&fs), at, &[1; PAGE], Stamp::Set).unwrap();

@@ -8,10 +8,10 @@ use crate::units::nth_core;
 /// A core's part of a backlog.
 #[derive(Debug)]
 struct Part {
-    /// Written by the core, and by who ends the backlog. Relaxed, as all here: a bound on memory,
-    /// which publishes nothing.
+    /// Written by the core, and by the task that ends the backlog. Relaxed, as all here: a bound on
+    /// memory, which publishes nothing.
     count: AtomicUsize,
-    /// From this count on it looks at those of the others.
+    /// From this count on the core looks at the counts of the others.
     look_at: AtomicUsize,
 }
 
@@ -36,7 +36,7 @@ impl Backlog {
         }
     }
 
-    /// So many more wait.
+    /// Counts `count` more.
     pub fn add(&self, core: CoreId, count: usize) {
         let part = self.parts.get(core);
         part.count.fetch_add(count, Ordering::Relaxed);

@@ -1,17 +1,21 @@
 //! How many nodes and inodes there are, kept right by every write of the NAT.
 //!
 //! **Problem.** statfs must know the inodes in use at once, after a clean unmount and after a
-//! crash, and nobody may read the whole NAT for that. **Structure.** A NAT entry says whether its
-//! node lives and how many of its inodes are free. Whoever writes NAT pairs sums what the entries
-//! gain over those they replace, and the volume header that completes the checkpoint carries the
-//! sum. **Invariants.** The header's counts are those of the NAT that its checkpoint completed.
+//! crash, and reading the whole NAT for that takes too long.
+//!
+//! **Structure.** A NAT entry says whether its node is in use and how many of its inodes are free.
+//! The writer of NAT pairs sums what the entries gain over those they replace, and the volume
+//! header that completes the checkpoint carries the sum.
+//!
+//! **Invariants.** The header's counts are those of the NAT that its checkpoint completed.
+//!
 //! **On a crash** between NAT and header, both slots of each announced pair tell the difference
 //! (`recovery::mend`); what the logs add is counted when recovery writes its images.
 
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U64;
 
-use crate::format::inode::InodeRecord;
+use crate::format::inode::InodeLife;
 use crate::format::nat::NatEntry;
 use crate::format::node::{NodeImage, NodeKind};
 use crate::format::volume::VolumeHeader;
@@ -81,11 +85,11 @@ pub(crate) fn free_inodes(nid: Nid, image: &NodeImage) -> u8 {
     if image.kind != NodeKind::Inode {
         return 0;
     }
-    let free = |&index: &u8| {
-        let payload = image.payload(usize::from(index));
-        let (record, _) = InodeRecord::read_from_prefix(payload).expect("496 bytes");
-        record.is_free() && Ino::new(nid, index).0 != 0
+    let free = |ino: &Ino| {
+        let payload = image.payload(usize::from(ino.index()));
+        let (life, _) = InodeLife::ref_from_prefix(payload).expect("112 bytes");
+        life.is_free() && ino.0 != 0
     };
-    let count = (0..8).filter(free).count();
+    let count = Ino::all_of(nid).filter(free).count();
     u8::try_from(count).expect("at most 8")
 }

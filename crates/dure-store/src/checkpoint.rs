@@ -1,6 +1,6 @@
 //! What a checkpoint writes: images, NAT, SIT, summaries, packs, and the volume header that makes
-//! them count. Checkpoints of a mount, recovery and mkfs write in the same way; which step must
-//! come before which says the checkpoint of a mount (`store/checkpoint.rs`).
+//! them count. Checkpoints of a mount, recovery and mkfs write in the same way; the checkpoint of a
+//! mount (`store/checkpoint.rs`) says which step must come before which.
 
 use dure_block::{Lba, WriteFlags};
 use dure_journal::{Journal, TraceEvent};
@@ -35,8 +35,8 @@ pub struct CheckpointState {
     pub(crate) header: VolumeHeader,
     /// Its generation.
     pub(crate) generation: u64,
-    /// The last checkpoint found other blocks for logged data, by operations behind its cut: the
-    /// log is not empty.
+    /// The last checkpoint found other blocks for pages of the data log, by operations behind its
+    /// cut: the log is not empty.
     pub(crate) replaced: bool,
 }
 
@@ -45,7 +45,7 @@ pub struct CheckpointState {
 pub enum Target {
     /// The image.
     Image(NodeImage),
-    /// The life has ended; the NAT keeps the version.
+    /// The node is freed; the NAT keeps the version.
     Tombstone(u64),
 }
 
@@ -190,7 +190,7 @@ impl Writer<'_> {
     }
 
     /// Writes the NAT pairs, moves the images in the space map and counts nodes and inodes in the
-    /// header. Gives the slots written.
+    /// header. Returns the slots written.
     fn write_nat(
         &self,
         entries: &[(Nid, NatEntry)],
@@ -277,11 +277,12 @@ impl CheckpointState {
     }
 }
 
-/// Copies of the nodes, one per nid, ascending: the youngest life wins.
+/// Copies of the nodes, one per nid, ascending: of nodes with the same nid, the one with the
+/// greatest version counts.
 pub(crate) fn targets_of(nodes: &[NodeRef]) -> Vec<(Nid, Target)> {
     let copies = nodes.iter().map(|node| {
         let image = node.copy();
-        // Asked after the copy: a node freed meanwhile must not get an image of its end.
+        // Asked after the copy: a node freed meanwhile must get a tombstone, not an image.
         match node.freed_and_joined() {
             Some(version) => (node.nid, version, Target::Tombstone(version)),
             None => (node.nid, image.version_max(), Target::Image(image)),

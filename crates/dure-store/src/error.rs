@@ -37,7 +37,7 @@ pub enum Error {
     /// The device is smaller than the volume says, or too small for a volume.
     #[error("the device has {have} blocks of 4 KiB, {what} needs {need}")]
     TooSmall {
-        /// Who needs the room.
+        /// What needs the room.
         what: &'static str,
         /// Blocks there are.
         have: u64,
@@ -72,7 +72,7 @@ pub enum Error {
     Unplaced {
         /// The block that its slot names.
         block: u64,
-        /// What the first write said.
+        /// The error of the first write.
         error: dure_block::Error,
     },
     /// A log write or flush failed earlier: nothing can be made durable any more.
@@ -135,7 +135,7 @@ pub enum Error {
     /// The attribute, or all attributes together, do not fit.
     #[error("attribute too large")]
     AttributeTooLarge,
-    /// The object does not allow it, whoever asks.
+    /// The object does not allow it, whatever the caller's rights.
     #[error("operation not permitted: {0}")]
     NotPermitted(&'static str),
     /// The operation is not offered.

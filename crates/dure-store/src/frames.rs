@@ -1,13 +1,18 @@
 //! The memory of one page, and the per-core stacks it is recycled through.
 //!
 //! **Problem.** A write of a new page must not go to the allocator, which takes shared locks and
-//! hands out memory the kernel has yet to clear. **Structure.** A [`Frame`] is a 4 KiB-aligned page
-//! cut from a slab of the core that took it, and becomes a page when it is put in a file's
-//! cache; a freed frame goes on the current core's stack and the next page of that core takes it
-//! off. **Invariants.** A stack holds at most `stack_frames_max` frames, others go back to their
-//! slabs; frames count as page memory only when they hold a page. Once the slabs together have a
-//! frame for each page there may be, and some to spare, a core uses free frames of the others. **On a crash** nothing of this
-//! matters.
+//! hands out memory the kernel has yet to clear.
+//!
+//! **Structure.** A [`Frame`] is a 4 KiB-aligned page cut from a slab of the core that took it, and
+//! becomes a page when it is put in a file's cache; a freed frame goes on the current core's stack
+//! and the next page of that core takes it off.
+//!
+//! # Invariants
+//! A stack holds at most `stack_frames_max` frames, others go back to their slabs; frames count as
+//! page memory only when they hold a page. Once the slabs together have a frame for each page there
+//! may be, and some to spare, a core uses free frames of the others.
+//!
+//! **On a crash** nothing of this matters.
 
 use std::fmt;
 
@@ -76,9 +81,9 @@ pub struct FramePool {
     /// [FRAMES]
     cores: PerCore<Mutex<FRAMES, CoreFrames>>,
     stack_frames_max: usize,
-    /// Bytes of all slabs. Written by who makes slabs or gives some back.
+    /// Bytes of all slabs. Written by tasks that make slabs or return some to the system.
     slab_bytes: CachePadded<AtomicUsize>,
-    /// From so many on a core looks for frames in the slabs of others before it makes a slab.
+    /// From this size on a core looks for frames in the slabs of others before it makes a slab.
     slab_bytes_max: usize,
 }
 
@@ -115,7 +120,7 @@ impl FramePool {
     }
 
     /// Takes a frame where the core has none at hand: of a new slab, or, once there are enough of
-    /// them, of anybody's.
+    /// them, any core's.
     #[cold]
     fn take_elsewhere(&self, core: CoreId) -> Frame {
         // Relaxed: a bound on memory, which publishes nothing.
@@ -141,7 +146,7 @@ impl FramePool {
         Frame(page)
     }
 
-    /// Gives slabs back to the system of which no frame has been in use since the last call.
+    /// Returns slabs to the system of which no frame has been in use since the last call.
     pub fn trim(&self) {
         for frames in self.cores.iter() {
             let mut frames = frames.lock();

@@ -1,4 +1,4 @@
-//! Superblock and volume header as everybody reads them: mount, check, dump.
+//! Superblock and volume header as mount, check and dump read them.
 
 use dure_block::{Lba, Queue};
 use dure_journal::Rules;

@@ -1,15 +1,19 @@
 //! The store below the dure file system: what is on the media, and how it changes atomically.
 //!
 //! **Problem.** Files, directories and names are changed by many cores at once; whatever fails, and
-//! after a crash, a change must be there wholly or not at all. **Structure.** [`mod@format`] has
-//! every byte of the media, [`layout`] where they are; [`node`], [`space`] and [`logged`] are what
-//! a mount keeps of them in memory; an [`op::Op`] changes nodes atomically through the journal, a
-//! [`checkpoint`] lets the log go on, [`recovery`] rebuilds what the log has. [`Store`] owns all of
-//! it. The crate knows blocks, nodes and slots; it knows no inode in memory, no path and no page
-//! cache, and asks those who do through [`Above`] only.
+//! after a crash, a change must be there wholly or not at all.
 //!
-//! **Invariants.** After a failed durable write nothing is written any more. **On a crash** see
-//! [`recovery`].
+//! **Structure.** [`mod@format`] has every byte of the media, [`layout`] where they are; [`node`],
+//! [`space`] and [`data_log`] are what a mount keeps of them in memory; an [`op::Op`] changes nodes
+//! atomically through the journal, a [`checkpoint`] lets the log go on, [`recovery`] rebuilds what
+//! the log has. [`Store`] owns all of it. The crate knows blocks, nodes and slots; it knows no
+//! inode in memory, no path and no page cache, and asks the file system above it through [`Above`]
+//! only.
+//!
+//! # Invariants
+//! After a failed durable write nothing is written any more.
+//!
+//! **On a crash** see [`recovery`].
 //!
 //! This is a crate of the file system's own: its interface may change with every version. Programs
 //! use `dure`.
@@ -18,13 +22,13 @@ pub mod alloc;
 mod backlog;
 pub mod census;
 pub mod checkpoint;
+pub mod data_log;
 mod diff;
 pub mod error;
 pub mod format;
 pub mod frames;
 mod headers;
 pub mod layout;
-pub mod logged;
 pub mod node;
 pub mod op;
 mod options;

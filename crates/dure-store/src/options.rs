@@ -24,7 +24,7 @@ pub enum Recover {
     /// Refuses, and says what is missing.
     #[default]
     Whole,
-    /// Shows what is left, read-only: all changes that do not depend on those that are lost.
+    /// Mounts what is left, read-only: all changes that do not depend on those that are lost.
     Tolerate,
 }
 
@@ -41,9 +41,9 @@ pub struct StoreOptions {
     pub records: RecordPolicy,
     /// Where cores allocate.
     pub alloc: AllocPolicy,
-    /// Whether data that lives long is kept apart from data that does not.
+    /// Whether long-lived data is kept apart from data that does not.
     pub active_logs: ActiveLogs,
-    /// How nodes are kept from those who would see or change them at the wrong moment.
+    /// How nodes are locked.
     pub node_lock: NodeLock,
     /// Events of the journal's trace that are kept per core, from the start.
     pub trace: Option<usize>,
@@ -63,7 +63,7 @@ pub struct StoreOptions {
 pub struct StoreShares {
     /// Nodes.
     pub nodes: usize,
-    /// Pages that are in a log and not in their place.
+    /// Pages of the data log.
     pub logged_pages: u64,
     /// Bytes of one journal's records that wait.
     pub record_bytes: u64,

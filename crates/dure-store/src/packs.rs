@@ -1,18 +1,20 @@
 //! Which slot counts, of every pair of the NAT and of the SIT.
 //!
 //! **Problem.** A slot that does not verify may be a write that a crash has torn, or the newest
-//! state, damaged; the older slot beside it looks the same in both cases. And a table that mkfs
-//! does not write must not be taken for what an earlier volume left there. **Structure.** A tree:
-//! the volume header names the slot that counts of every pack, a pack that of [`PACK_PAIRS`] pairs
-//! of the NAT or the SIT, a SIT entry that of its segment's summaries. Two bits for each, and one
-//! of their values says that the pair was never written. All packs in use are in memory. Packs are
-//! few, and whole tables hang on them: each is written to both copies of a mirrored pair.
+//! state, damaged; the older slot next to it looks the same in both cases. And a table that mkfs
+//! does not write must not be taken for what an earlier volume left there.
 //!
-//! **Invariants.** A checkpoint writes only slots that do not count, flushes, and then writes the
-//! volume header: that one write makes everything count at once. So a slot that is named was
-//! flushed before, and one that does not verify is damage. Only the one checkpoint changes codes,
-//! and only of pairs that are in memory; the first read of a pair uses the code of the last
-//! checkpoint.
+//! **Structure.** A tree: the volume header names the slot that counts of every pack, a pack that
+//! of [`PACK_PAIRS`] pairs of the NAT or the SIT, a SIT entry that of its segment's summaries. Two
+//! bits for each, and one of their values says that the pair was never written. All packs in use
+//! are in memory. Packs are few, and whole tables depend on them: each is written to both copies of
+//! a mirrored pair.
+//!
+//! # Invariants
+//! A checkpoint writes only slots that do not count, flushes, and then writes the volume header:
+//! that one write makes everything count at once. So a slot that is named was flushed before, and
+//! one that does not verify is damage. Only the one checkpoint changes codes, and only of pairs
+//! that are in memory; the first read of a pair uses the code of the last checkpoint.
 //!
 //! **Crash.** Before the header: everything is as the last checkpoint left it, whatever lies in the
 //! other slots. The logs, whose tails move only after the header is durable, have the rest.
@@ -55,8 +57,8 @@ const WORD_CODES: u64 = 32;
 const PACK_WORDS: usize = 504;
 const _: () = assert!(PACK_WORDS as u64 * WORD_CODES == PACK_PAIRS);
 
-/// The codes of one pack. Written by the one checkpoint, read by whoever reads a pair for the first
-/// time: Relaxed, since the code of a pair that is not in memory yet never changes.
+/// The codes of one pack. Written by the one checkpoint, read by tasks that read a pair for the
+/// first time: Relaxed, since the code of a pair that is not in memory yet never changes.
 type Codes = Box<[AtomicU64; PACK_WORDS]>;
 
 /// All packs.
@@ -94,7 +96,7 @@ impl Packs {
         let words = pack.slots.as_chunks::<8>().0;
         let codes = self.codes[to_usize(index)].get_or_init(no_codes);
         for (word, bytes) in codes.iter().zip(words) {
-            // Relaxed: nobody else has the packs yet.
+            // Relaxed: no other task has the packs yet.
             word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
         }
     }

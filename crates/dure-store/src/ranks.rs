@@ -1,5 +1,5 @@
-//! Lock ranks of dure-store: a thread takes locks in ascending rank only. `docs/locking.md` has the
-//! whole table; dure-sync checks it in debug builds and in simulation.
+//! Lock ranks of dure-store: a thread takes locks in ascending rank only. `docs/design/locking.md`
+//! has the whole table; dure-sync checks it in debug builds and in simulation.
 
 /// The one checkpoint at a time; held over I/O. Begun wherever an `Op` may begin.
 pub const CHECKPOINT: u8 = 55;

@@ -16,6 +16,6 @@ pub struct StoreRules {
     pub reuse_after_valid: Rule,
     /// Recovery compares slots that may have been in flight with their data.
     pub data_check: Rule,
-    /// A checkpoint writes logged data to its place before the tail passes it.
+    /// A checkpoint writes pages of the data log to their blocks before the tail passes them.
     pub data_before_tail: Rule,
 }

@@ -5,7 +5,7 @@ use dure_sync::atomic::{AtomicUsize, Ordering};
 use dure_sync::{Arc, CoreId};
 
 use crate::alloc::AllocPolicy;
-use crate::logged::LoggedBlocks;
+use crate::data_log::DataLog;
 use crate::node::nat::Nat;
 use crate::space::{Effect, Space};
 
@@ -14,7 +14,7 @@ use crate::space::{Effect, Space};
 pub struct Settler {
     pub(crate) space: Arc<Space>,
     pub(crate) nat: Arc<Nat>,
-    pub(crate) logged: Arc<LoggedBlocks>,
+    pub(crate) data_log: Arc<DataLog>,
     pub(crate) cores: usize,
     pub(crate) alloc: AllocPolicy,
     /// As in the rules of the mount options.
@@ -34,7 +34,7 @@ impl Settle for Settler {
             }
         }
         // Before the space map: a block can be allocated again as soon as that has it.
-        self.space.settle(self.logged.pass(core, effects));
+        self.space.settle(self.data_log.pass(core, effects));
     }
 }
 

@@ -3,8 +3,8 @@
 //! **Problem.** The tables of a volume of 100 TiB have millions of pairs, nearly all of them never
 //! touched: neither mkfs nor mount may walk them or hold them. **Structure.** A short directory of
 //! pieces; a piece is made, with every element in its initial state, when one of its elements is
-//! first changed. Who only looks finds nothing, and knows the initial state. **Invariants.** A
-//! piece never goes, so references stay good. **Crash.** Memory only.
+//! first changed. A reader of an element without memory finds nothing, and knows the initial state.
+//! **Invariants.** A piece is never freed, so references stay valid. **Crash.** Memory only.
 
 use dure_sync::OnceLock;
 
@@ -37,7 +37,7 @@ impl<T> Sparse<T> {
         Some(&piece[to_usize(index % self.piece)])
     }
 
-    /// Element `index`, with memory of its own from now on. `make` gives the initial state.
+    /// Element `index`, with memory of its own from now on. `make` returns the initial state.
     pub(crate) fn touch(&self, index: u64, make: impl Fn() -> T) -> &T {
         assert!(index < self.len, "element {index} of {}", self.len);
         let first = index - index % self.piece;

@@ -44,7 +44,7 @@ pub fn journal_id(index: u32) -> JournalId {
     id.expect("a volume has at most 1000 journals")
 }
 
-/// An inode number: `nid * 8 + granule`. 1 is the root directory, 0 is never used.
+/// An inode number: `nid * 8 + place in the node`. 1 is the root directory, 0 is never used.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ino(pub u64);
 
@@ -54,12 +54,18 @@ impl Ino {
     /// Inodes in one node.
     pub const PER_NODE: u64 = 8;
 
-    /// The inode in granule `index` of node `nid`.
+    /// The numbers of a node, ascending.
+    pub fn all_of(nid: Nid) -> impl DoubleEndedIterator<Item = Ino> {
+        let first = nid.0 * Ino::PER_NODE;
+        (first..first + Ino::PER_NODE).map(Ino)
+    }
+
+    /// The inode at place `index` of node `nid`.
     #[must_use]
     pub fn new(nid: Nid, index: u8) -> Ino {
         assert!(
             u64::from(index) < Ino::PER_NODE,
-            "an inode node has 8 granules, not {index}"
+            "an inode node has 8 inodes, not {index}"
         );
         Ino(nid.0 * Ino::PER_NODE + u64::from(index))
     }
@@ -70,19 +76,42 @@ impl Ino {
         Nid(self.0 / Ino::PER_NODE)
     }
 
-    /// Its granule within the node.
+    /// Its place within the node, which is the granule of its attributes.
     #[must_use]
     pub fn index(self) -> u8 {
         u8::try_from(self.0 % Ino::PER_NODE).expect("below 8")
     }
 
-    /// The granule that holds it.
+    /// The granule of its data within the node.
+    #[must_use]
+    pub fn data_index(self) -> u8 {
+        u8::try_from(Ino::PER_NODE + self.0 % Ino::PER_NODE).expect("below 16")
+    }
+
+    /// The granule of its attributes.
     #[must_use]
     pub fn granule(self) -> GranuleId {
         GranuleId {
             nid: self.nid(),
             index: self.index(),
         }
+    }
+
+    /// The granule of its data.
+    #[must_use]
+    pub fn data_granule(self) -> GranuleId {
+        GranuleId {
+            nid: self.nid(),
+            index: self.data_index(),
+        }
+    }
+
+    /// The inode whose data granule `index` of inode node `nid` holds; `None` if it holds
+    /// attributes.
+    #[must_use]
+    pub fn of_data(nid: Nid, index: u8) -> Option<Ino> {
+        let place = u64::from(index).checked_sub(Ino::PER_NODE)?;
+        (place < Ino::PER_NODE).then_some(Ino(nid.0 * Ino::PER_NODE + place))
     }
 }
 

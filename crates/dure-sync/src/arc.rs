@@ -1,12 +1,12 @@
 //! Counted references.
 //!
 //! **Problem.** Cloning a reference to a shared object writes a shared line, which can cost the
-//! whole gain of a per-core design (16x to 1x in the journal study), so the simulation must see
-//! it. **Structure.** A transparent cover of the standard type. It is the same cover in every
+//! whole gain of a per-core design (16x to 1x in the journal study), so the simulation must see it.
+//! **Structure.** A transparent wrapper around the standard type. It is the same wrapper in every
 //! backend, so that what compiles for one compiles for all: no `self: Arc<Self>` receivers, and
-//! `Arc<dyn Trait>` is made with `Arc::from(Box<dyn Trait>)`. **Invariants.** Those of the
-//! standard type. Not for hot paths: use per-core data and borrowed references there.
-//! **Crash.** Nothing is kept.
+//! `Arc<dyn Trait>` is made with `Arc::from(Box<dyn Trait>)`. **Invariants.** Those of the standard
+//! type. Not for hot paths: use per-core data and borrowed references there. **Crash.** Nothing is
+//! kept.
 
 use std::borrow::Borrow;
 use std::fmt;

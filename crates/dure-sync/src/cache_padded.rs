@@ -1,8 +1,8 @@
 //! A value alone on its cache lines.
 //!
-//! **Problem.** Two cores that write neighbouring values fight for one line. **Structure.** Align
-//! to 128 bytes, since x86 fetches lines in pairs. **Invariants.** Two padded values never share
-//! a line. **Crash.** Nothing is kept.
+//! **Problem.** Two cores that write neighbouring values contend for one line. **Structure.** Align
+//! to 128 bytes, since x86 fetches lines in pairs. **Invariants.** Two padded values never share a
+//! line. **Crash.** Nothing is kept.
 
 use std::ops::{Deref, DerefMut};
 

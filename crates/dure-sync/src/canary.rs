@@ -1,17 +1,17 @@
 //! Rules that tests leave out, to show that they would notice.
 //!
 //! **Problem.** A crash test that never fails proves nothing; yet no program may be able to weaken
-//! what keeps its data. **Structure.** A [`Rule`] holds, or is [`LeftOut`]: a value that there is
-//! only with the feature `canaries`, which test builds alone ask for. Each crate has a struct of its
-//! rules. **Invariants.** Without the feature a rule takes no memory and asking for it is a
-//! constant. **Crash.** With a rule left out, data is lost: that is the purpose.
+//! what keeps its data. **Structure.** A [`Rule`] holds, or is [`LeftOut`]: a value that exists
+//! only with the feature `canaries`, which only test builds enable. Each crate has a struct of its
+//! rules. **Invariants.** Without the feature a rule takes no memory, and `holds` is a constant.
+//! **Crash.** With a rule left out, data is lost: that is the purpose.
 
 /// What leaves a rule out.
 #[cfg(feature = "canaries")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeftOut;
 
-/// What leaves a rule out: there is none.
+/// What leaves a rule out: a type without values.
 #[cfg(not(feature = "canaries"))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeftOut {}

@@ -1,13 +1,13 @@
 //! Waiting for a condition that a lock protects.
 //!
-//! **Problem.** A task must give up a lock and sleep in one step, or it misses the change it
-//! waits for. **Structure.** One word: a sequence number, and a bit "someone may sleep" so that a
-//! notification without sleepers costs one load. A waiter sets the bit and reads the word while
-//! it holds the lock, releases the lock, and sleeps only while the word is unchanged.
-//! **Invariants.** A notification after the change of the condition under the lock finds either
-//! the bit (and changes the word, then wakes) or no waiter that could miss it; nobody sleeps
-//! without the bit, unless whoever cleared it is about to wake. Wake-ups without reason happen:
-//! callers loop. **Crash.** Nothing is kept.
+//! **Problem.** A task must give up a lock and sleep in one step, or it misses the change it waits
+//! for. **Structure.** One word: a sequence number, and a bit "tasks may sleep" so that a
+//! notification without sleepers costs one load. A waiter sets the bit and reads the word while it
+//! holds the lock, releases the lock, and sleeps only while the word is unchanged. **Invariants.**
+//! A notification after the change of the condition under the lock finds either the bit (and
+//! changes the word, then wakes) or no waiter that could miss it; no task sleeps without the bit,
+//! unless the task that cleared it is about to wake. Wake-ups without reason happen: callers loop.
+//! **Crash.** Nothing is kept.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::atomic::{AtomicU32, Ordering};
 use crate::backend;
 use crate::futex::{ANYONE, WaitOutcome};
 
-/// Someone may sleep.
+/// Tasks may sleep.
 const SLEEPERS: u32 = 1;
 /// One step of the sequence number above the bit.
 const STEP: u32 = 2;
@@ -87,9 +87,9 @@ impl Condvar {
         }
     }
 
-    /// Nobody slept at `seen`: spares later notifications their system call. A waiter that came
-    /// since, and found the bit still set, may be asleep by now; it is woken for nothing rather
-    /// than left asleep without the bit.
+    /// Called when no task slept at `seen`: spares later notifications their system call. A waiter
+    /// that came since, and found the bit still set, may be asleep by now; it is woken for nothing
+    /// rather than left asleep without the bit.
     fn clear_bit(&self, seen: u32) {
         let without = seen & !SLEEPERS;
         // Relaxed: see `word`.

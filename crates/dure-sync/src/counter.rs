@@ -1,8 +1,8 @@
-//! Statistics that every core may bump.
+//! Statistics that every core may update.
 //!
 //! **Problem.** One shared counter per operation would be the hottest line of the program.
 //! **Structure.** One padded slot per core, summed on demand. **Invariants.** The sum is exact
-//! when nobody is adding; otherwise it lies between two true values. It orders nothing else.
+//! while no task is adding; otherwise it lies between two true values. It orders nothing else.
 //! **Crash.** Starts at zero.
 
 use crate::atomic::{AtomicI64, Ordering};

@@ -3,8 +3,8 @@
 //! **Problem.** Each backend has its own way to put a task to sleep; the locks need one.
 //! **Structure.** [`wait`] sleeps while a word has a value, [`wake`] wakes sleepers of that word.
 //! Inside this crate a mask separates the readers from the writers that sleep on one word.
-//! **Invariants.** The comparison and the going to sleep are one step with respect to `wake`; so
-//! who changes the word first and wakes afterwards loses no sleeper. `wait` may return early
+//! **Invariants.** The comparison and the going to sleep are one step with respect to `wake`; so a
+//! task that changes the word first and wakes afterwards misses no sleeper. `wait` may return early
 //! without reason: callers loop. **Crash.** Nothing is kept.
 
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::backend;
 /// Why [`wait`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitOutcome {
-    /// Someone called [`wake`], or the sleep ended early without reason.
+    /// A task called [`wake`], or the sleep ended early without reason.
     Woken,
     /// The word did not have the expected value.
     Changed,

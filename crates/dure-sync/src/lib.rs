@@ -7,13 +7,13 @@
 //! **Structure.** A *backend* supplies atomics, one sleeping primitive ([`futex`]), threads,
 //! clocks, randomness and the current core. Everything else ([`Mutex`], [`RwLock`], [`Condvar`],
 //! [`OnceLock`], [`PerCore`], [`Counter`]) is written once on top of that, so that each backend
-//! runs the same lock code; a [`Tally`] is only looked at, so no backend needs to see it. The cfg
+//! runs the same lock code; a [`Tally`] is only displayed, so no backend needs to see it. The cfg
 //! `dure_backend` chooses: absent is the real machine, `"loom"` the model checker, `"sim"` the
 //! deterministic executor of `dure-vcpu`.
 //!
-//! **Invariants.** Locks have ranks (docs/locking.md): a thread takes them in rising order, which
-//! is asserted in debug builds and in the simulation, and costs nothing in a release build. An
-//! uncontended lock and unlock are one atomic read-modify-write each. Locks do not poison: a
+//! **Invariants.** Locks have ranks (docs/design/locking.md): a thread takes them in rising order,
+//! which is asserted in debug builds and in the simulation, and costs nothing in a release build.
+//! An uncontended lock and unlock are one atomic read-modify-write each. Locks do not poison: a
 //! panic is a bug, and the layer that catches it stops the volume.
 //!
 //! **Crash.** Nothing here reaches a medium, so nothing here survives a crash.
@@ -33,6 +33,7 @@
 mod macros;
 
 mod arc;
+mod atomic_bytes;
 mod backend;
 mod cache_padded;
 mod condvar;
@@ -43,15 +44,14 @@ mod mutex;
 mod once;
 mod page_slab;
 mod per_core;
+mod per_core_rwlock;
 mod rank;
 mod rwlock;
 mod scope;
-mod shared_bytes;
-mod spread_lock;
+mod seqlock;
+mod seqlock_table;
+mod sequence_count;
 mod tally;
-mod version;
-mod versioned_lock;
-mod versioned_table;
 
 #[cfg(dure_backend = "sim")]
 pub mod sim;
@@ -65,6 +65,7 @@ pub mod range_lock;
 pub mod thread;
 
 pub use arc::{Arc, Weak};
+pub use atomic_bytes::{AlignedBytes, AtomicBytes};
 pub use cache_padded::CachePadded;
 pub use condvar::Condvar;
 pub use core_id::{CoreId, core_count, current_core};
@@ -74,14 +75,13 @@ pub use mutex::{Mutex, MutexGuard};
 pub use once::{LazyLock, Once, OnceLock};
 pub use page_slab::{PageBox, PageSlabs};
 pub use per_core::PerCore;
+pub use per_core_rwlock::{MEETINGS, PerCoreReadGuard, PerCoreRwLock};
 pub use rank::Held;
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-pub use shared_bytes::{AlignedBytes, SharedBytes};
-pub use spread_lock::{MEETINGS, SpreadLock, SpreadReadGuard};
+pub use seqlock::{SeqLock, SeqLockReadGuard, SeqLockWriteGuard};
+pub use seqlock_table::{SeqLockTable, Words};
+pub use sequence_count::{Seen, SequenceCount};
 pub use tally::{HISTOGRAM_BUCKETS, Histogram, HistogramCounts, Tally};
-pub use version::Version;
-pub use versioned_lock::{VersionedLock, VersionedReadGuard, VersionedWriteGuard};
-pub use versioned_table::{VersionedTable, Words};
 
 pub use backend::TaskLocal;
 #[cfg(dure_backend = "loom")]

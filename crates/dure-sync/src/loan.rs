@@ -1,20 +1,25 @@
-//! References to one object that many cores take and drop, counted per core.
+//! A per-core reference count, as Linux's `percpu_ref`.
 //!
-//! **Problem.** Whoever clones or drops a counted reference writes the line of its count, so tasks
-//! that do nothing but use one object send that line to and fro. What the end of the last reference
-//! sets off (a deletion) must stay exact all the same. **Structure.** The object counts its
-//! references itself ([`Lend`]), each of which is a [`Counted`]. Once cores have met at the count,
-//! each puts one [`Counted`] into a *slot* of its own in the object's [`Lender`], and gives out
-//! [`Loan`]s of it, which only the word of that slot counts. Whoever wants to know whether
-//! references are left closes the slots: an unused one gives its reference back at once, another
-//! one with its last loan. So the object's own count tells the truth whenever it reaches 0, and
-//! while no slot is open it is as if there were no slots.
+//! **Problem.** Each clone or drop of a counted reference writes the cache line of its count, so
+//! tasks that only use one object bounce that line between their cores. What the end of the last
+//! reference triggers (a deletion) must stay exact all the same.
 //!
-//! **Invariants.** The word of a slot is all there is to agree on, so no two words need an order.
-//! While it is open or has loans, the slot has a reference, hence the object, hence the slot,
-//! stays. It is filled by who changed the word from 0, and emptied by who found it closed and took
-//! the last loan away (or closed it without loans): between that and the 0 he writes nobody else
-//! comes near. A closed slot gives no loans. **Crash.** Nothing is kept.
+//! **Structure.** The object keeps a count of its own ([`Lend`]); each reference in it is a
+//! [`Counted`]. Once cores contend for that count, each puts one [`Counted`] into a *slot* of its
+//! own in the object's [`Lender`], and hands out per-core references ([`Loan`]) that only the word
+//! of that slot counts. A task that must know whether references are left closes the slots: a slot
+//! without loans returns its reference at once, any other with its last loan. So the object's own
+//! count is exact whenever it reaches 0, and while no slot is open there is no difference to a
+//! plain count.
+//!
+//! # Life of a slot
+//! **Invariants.** A slot's word holds its whole state, so no order between two words matters.
+//! While the word is open or counts loans, the slot has a reference; that keeps the object, and
+//! hence the slot, alive. The task that changes the word from 0 fills the slot. The task that
+//! closes it without loans, or ends the last loan of a closed one, empties it; no other task
+//! accesses the slot from then until that task stores 0. A closed slot gives no loans.
+//!
+//! **Crash.** Nothing is kept.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -27,28 +32,28 @@ use crate::atomic::{AtomicU32, Ordering, fence};
 use crate::backend::{self, Shadow};
 use crate::{Arc, OnceLock, PerCore, current_core};
 
-/// The slot has a reference; alone, it is being filled or emptied.
+/// The slot has a reference; if no other bit is set, it is being filled or emptied.
 const FILLED: u32 = 1 << 31;
-/// It gives loans.
+/// The slot gives loans.
 const OPEN: u32 = 1 << 30;
-/// Its loans.
+/// The number of loans.
 const LOANS: u32 = OPEN - 1;
 /// Slots of one object at most.
 const SLOTS_MAX: usize = 64;
-/// In place of a core: none was there yet.
+/// In place of a core: no core has asked yet.
 const NOBODY: u32 = u32::MAX;
 
-/// An object that counts its references, and lends them.
+/// An object that counts its references, and gives per-core references to it.
 pub trait Lend: Sized {
-    /// The lender that is part of it.
+    /// The lender embedded in it.
     fn lender(&self) -> &Lender<Self>;
 
-    /// A reference that the object counts has ended. No lock of the lender is held; `this` keeps
-    /// the object for the time of the call.
+    /// A reference that the object counts has ended. The caller holds no lock of the lender; `this`
+    /// keeps the object alive during the call.
     fn ended(this: &Arc<Self>);
 }
 
-/// A reference that the object counts; [`Lend::ended`] when it is dropped.
+/// A reference in the object's own count; dropping it calls [`Lend::ended`].
 pub struct Counted<T: Lend>(Arc<T>);
 
 impl<T: Lend> Counted<T> {
@@ -58,7 +63,7 @@ impl<T: Lend> Counted<T> {
         Counted(object)
     }
 
-    /// The object, whose count the caller takes over: this does not end there.
+    /// The object; the caller takes over its count, so [`Lend::ended`] is not called.
     #[must_use]
     pub fn into_object(self) -> Arc<T> {
         let this = ManuallyDrop::new(self);
@@ -91,25 +96,26 @@ impl<T: Lend> fmt::Debug for Counted<T> {
 
 /// The slots of one object.
 pub struct Lender<T: Lend> {
-    /// Made by the first who opens one.
+    /// Allocated when the first slot is opened.
     slots: OnceLock<PerCore<Slot<T>>>,
-    /// The core that asked last; by those who find no open slot. Relaxed: a statistic.
+    /// The core that asked last; written by tasks that find no open slot. Relaxed: a statistic.
     last: AtomicU32,
-    /// How often another core had asked before, since slots were last closed. Relaxed: a statistic.
+    /// How often the task that asked before was on another core, since slots were last closed.
+    /// Relaxed: a statistic.
     met: AtomicU32,
 }
 
 struct Slot<T: Lend> {
-    /// FILLED, OPEN, and the number of loans. By tasks of its core, those who close, and loans that
-    /// end elsewhere.
+    /// FILLED, OPEN, and the number of loans. Written by tasks of its core, by tasks that close it,
+    /// and by tasks that end loans on other cores.
     word: AtomicU32,
     shadow: Shadow,
-    /// Written while the word is FILLED alone, by who made it so; read by loans.
+    /// Written while the word is FILLED alone, by the task that made it so; read through loans.
     reference: UnsafeCell<Option<Counted<T>>>,
 }
 
-// SAFETY: the word sees to it that the cell is written by one task at a time and while nobody reads
-// it; the reference in it is shared by, and dropped on, any thread.
+// SAFETY: the word ensures that one task at a time writes the cell, and while no task reads it; the
+// reference in it is shared by, and dropped on, any thread.
 unsafe impl<T: Lend + Send + Sync> Sync for Slot<T> {}
 // SAFETY: moving a slot moves its reference.
 unsafe impl<T: Lend + Send + Sync> Send for Slot<T> {}
@@ -125,11 +131,11 @@ impl<T: Lend> Default for Lender<T> {
 }
 
 impl<T: Lend> Lender<T> {
-    /// A loan, if the slot of this core is open.
+    /// Returns a per-core reference, if the slot of this core is open.
     #[inline]
     pub fn borrow(&self) -> Option<Loan<T>> {
         let slot = self.slots.get()?.local();
-        // Relaxed: the exchange looks again.
+        // Relaxed: the exchange checks it again.
         let mut word = slot.word.load(Ordering::Relaxed);
         while word & OPEN != 0 {
             match slot.lend(word, word + 1) {
@@ -140,8 +146,8 @@ impl<T: Lend> Lender<T> {
         None
     }
 
-    /// Notes that this core wants a reference and finds no open slot; whether cores have met here
-    /// so often that it should open one.
+    /// Notes that this core wants a reference and found no open slot. Returns whether cores have
+    /// contended here so often that the caller should open one.
     #[inline]
     pub fn is_wanted(&self) -> bool {
         let core = u32::try_from(current_core().index()).expect("at most 65536 cores");
@@ -159,9 +165,9 @@ impl<T: Lend> Lender<T> {
         false
     }
 
-    /// Opens the slot of this core, with the reference that `make` counts if it has none, and gives
-    /// the first loan. `None` if somebody is just filling or emptying it. The caller knows that
-    /// nobody closes the slots meanwhile who needs them closed.
+    /// Opens the slot of this core, filling it with the reference that `make` counts if it is
+    /// empty, and returns its first loan. Returns `None` while another task fills or empties it.
+    /// The caller ensures that no task that relies on closed slots closes them concurrently.
     ///
     /// # Panics
     /// If `make` gives a reference to another object.
@@ -171,7 +177,7 @@ impl<T: Lend> Lender<T> {
             .slots
             .get_or_init(|| PerCore::new(cores, |_| Slot::new()));
         let slot = slots.local();
-        // Relaxed: the exchange looks again.
+        // Relaxed: the exchange checks it again.
         let mut word = slot.word.load(Ordering::Relaxed);
         loop {
             if word == FILLED {
@@ -195,9 +201,10 @@ impl<T: Lend> Lender<T> {
         }
     }
 
-    /// As [`Lender::open`] beside those who close the slots for ever: `lends` looks whether they
-    /// may still be opened, before and after. Whoever makes it say no stores that, and calls
-    /// [`Lender::shut`]; then no slot stays open.
+    /// As [`Lender::open`], but safe concurrently with tasks that close the slots for ever: `lends`
+    /// checks before and after whether slots may still be opened. A task that closes them for ever
+    /// first stores what makes `lends` false, then calls [`Lender::shut`]; after that no slot stays
+    /// open.
     pub fn open_while(
         &self,
         lends: impl Fn() -> bool,
@@ -207,18 +214,19 @@ impl<T: Lend> Lender<T> {
             return None;
         }
         let loan = self.open(make)?;
-        // SeqCst: orders the open slot before the look, as the fence in `shut` orders what it says
-        // before the look at the slots: one of the two sees the other.
+        // SeqCst: orders the opening of the slot before the second check, as the fence in `shut`
+        // orders the caller's store before its check of the slots: at least one of the two sees the
+        // other.
         fence(Ordering::SeqCst);
         if !lends() {
-            // The caller keeps the object, and with it the slots.
+            // The caller's own references keep the object, and with it the slots.
             self.close(drop);
         }
         Some(loan)
     }
 
-    /// Closes all slots behind what the caller stored, which keeps [`Lender::open_while`] from
-    /// opening any.
+    /// Closes all slots, after a store by the caller that keeps [`Lender::open_while`] from opening
+    /// any.
     pub fn shut(&self, returned: impl FnMut(Counted<T>)) {
         // SeqCst: see `open_while`.
         fence(Ordering::SeqCst);
@@ -227,13 +235,15 @@ impl<T: Lend> Lender<T> {
 
     /// The caller made the word of the slot FILLED.
     fn fill(&self, slot: &Slot<T>, reference: Counted<T>) -> Loan<T> {
-        // The reference keeps the object, and the slot in it: so it must be one to this object.
+        // The reference keeps the object alive, and the slot in it: so it must be one to this
+        // object.
         assert!(
             std::ptr::eq(reference.lender(), self),
             "a lender lends its own object"
         );
         slot.shadow.write(slot.reference.get());
-        // SAFETY: FILLED without OPEN and loans belongs to the caller alone.
+        // SAFETY: while the word is FILLED without OPEN and loans, only the caller accesses the
+        // cell.
         let cell = unsafe { &mut *slot.reference.get() };
         assert!(cell.is_none(), "an empty slot is filled");
         *cell = Some(reference);
@@ -250,8 +260,8 @@ impl<T: Lend> Lender<T> {
         slots.any(|slot| slot.word.load(Ordering::Relaxed) & OPEN != 0)
     }
 
-    /// Closes all slots; `returned` gets the references of those without loans. The others come
-    /// back with their last loans.
+    /// Closes all slots; `returned` gets the references of those without loans. The others are
+    /// returned when their last loans end.
     pub fn close(&self, mut returned: impl FnMut(Counted<T>)) {
         let Some(slots) = self.slots.get() else {
             return;
@@ -259,11 +269,11 @@ impl<T: Lend> Lender<T> {
         // Relaxed: a statistic.
         self.met.store(0, Ordering::Relaxed);
         for slot in slots.iter() {
-            // Relaxed: a slot that is opened meanwhile is the caller's business.
+            // Relaxed: excluding tasks that open a slot concurrently is up to the caller.
             if slot.word.load(Ordering::Relaxed) & OPEN == 0 {
                 continue;
             }
-            // AcqRel: as in `Loan::drop`, should this be the end of it.
+            // AcqRel: as in `Loan::give_back`, for the case that this empties the slot.
             let before = slot.word.fetch_and(!OPEN, Ordering::AcqRel);
             if before == FILLED | OPEN {
                 returned(slot.take());
@@ -281,7 +291,7 @@ impl<T: Lend> Slot<T> {
         }
     }
 
-    /// A loan, if the word is still `before`, with which the slot has a reference.
+    /// Returns a loan, if the word is still `before`, in which the slot has a reference.
     #[inline]
     fn lend(&self, before: u32, after: u32) -> Result<Loan<T>, u32> {
         assert!(before & LOANS < LOANS, "loans fit in 30 bits");
@@ -291,10 +301,12 @@ impl<T: Lend> Slot<T> {
             .map(|_| Loan::of(self))
     }
 
-    /// Empties the slot. The caller made the word FILLED alone, and comes after all loans.
+    /// Empties the slot. The caller made the word FILLED alone, which happens after all uses of its
+    /// loans.
     fn take(&self) -> Counted<T> {
         self.shadow.write(self.reference.get());
-        // SAFETY: FILLED without OPEN and loans belongs to the caller alone.
+        // SAFETY: while the word is FILLED without OPEN and loans, only the caller accesses the
+        // cell.
         let cell = unsafe { &mut *self.reference.get() };
         let reference = cell.take().expect("a filled slot has a reference");
         // Release: pairs with the Acquire in `Lender::open`; the slot is empty.
@@ -313,7 +325,7 @@ impl<T: Lend> fmt::Debug for Lender<T> {
     }
 }
 
-/// The use of a reference in a slot. It may be dropped on any core.
+/// A per-core reference: counted in the word of a slot only. It may be dropped on any core.
 pub struct Loan<T: Lend> {
     slot: NonNull<Slot<T>>,
     _reference: PhantomData<Counted<T>>,
@@ -326,7 +338,7 @@ unsafe impl<T: Lend + Send + Sync> Send for Loan<T> {}
 unsafe impl<T: Lend + Send + Sync> Sync for Loan<T> {}
 
 impl<T: Lend> Loan<T> {
-    /// A loan that the word of the slot counts.
+    /// Wraps a loan that the word of the slot already counts.
     #[inline]
     fn of(slot: &Slot<T>) -> Loan<T> {
         slot.shadow.read(slot.reference.get());
@@ -338,8 +350,8 @@ impl<T: Lend> Loan<T> {
 
     #[inline]
     fn slot(&self) -> &Slot<T> {
-        // SAFETY: as long as the loan is counted the slot has its reference, which keeps the object
-        // that the slot is part of.
+        // SAFETY: while the loan is counted the slot has its reference, which keeps the object that
+        // contains the slot.
         unsafe { self.slot.as_ref() }
     }
 }
@@ -349,31 +361,31 @@ impl<T: Lend> Deref for Loan<T> {
 
     #[inline]
     fn deref(&self) -> &Arc<T> {
-        // SAFETY: nobody writes the cell while the loan is counted.
+        // SAFETY: no task writes the cell while the loan is counted.
         let cell = unsafe { &*self.slot().reference.get() };
         cell.as_ref().expect("a slot with loans has a reference")
     }
 }
 
 impl<T: Lend> Loan<T> {
-    /// Ends it, as dropping it does, but gives the reference to the caller if the slot has no more
-    /// use for it.
+    /// Ends the loan, as dropping it does, but returns the slot's reference to the caller if this
+    /// was the last loan of a closed slot.
     #[must_use]
     pub fn end(self) -> Option<Counted<T>> {
         ManuallyDrop::new(self).give_back()
     }
 
-    /// The loan is not used any more after this.
+    /// The caller does not use the loan after this.
     #[inline]
     fn give_back(&mut self) -> Option<Counted<T>> {
         let slot = self.slot();
         slot.shadow.read(slot.reference.get());
-        // AcqRel: who empties the slot comes after the uses of all loans, which are in one release
-        // sequence.
+        // AcqRel: the task that empties the slot must come after the uses of all loans, which are
+        // in one release sequence.
         let before = slot.word.fetch_sub(1, Ordering::AcqRel);
         debug_assert_ne!(before & LOANS, 0, "a loan ends once");
-        // Anybody may empty an open slot from here on, and the object may go: only the last loan of
-        // a closed one looks at it again.
+        // From here on any task may empty an open slot, and the object may be freed: only the last
+        // loan of a closed slot accesses it again.
         (before == FILLED | 1).then(|| slot.take())
     }
 }

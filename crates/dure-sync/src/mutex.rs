@@ -19,13 +19,13 @@ use crate::rank::{self, Held, Order};
 
 const FREE: u32 = 0;
 const LOCKED: u32 = 1;
-/// Locked, and someone may be sleeping.
+/// Locked, and tasks may be sleeping.
 const CONTENDED: u32 = 2;
 
 /// A mutual-exclusion lock of rank `RANK` around a `T`.
 pub struct Mutex<const RANK: u8, T> {
-    /// Written by every taker and releaser. Acquire on taking pairs with Release on releasing and
-    /// publishes `data`.
+    /// Written by every task that takes or releases the lock. Acquire on taking pairs with Release
+    /// on releasing and publishes `data`.
     state: AtomicU32,
     shadow: Shadow,
     /// Owned by the holder of `state`.
@@ -125,7 +125,8 @@ impl<const RANK: u8, T> Mutex<RANK, T> {
         }
     }
 
-    /// Waits a little while the lock is held and nobody sleeps; returns the last value seen.
+    /// Spins a bounded number of turns while the lock is held and no task sleeps; returns the last
+    /// value seen.
     fn spin(&self) -> u32 {
         let mut turns = backend::SPIN_TURNS;
         loop {
@@ -180,7 +181,7 @@ impl<const RANK: u8, T: fmt::Debug> fmt::Debug for Mutex<RANK, T> {
     }
 }
 
-/// The right to use the data of a [`Mutex`]; releases the lock when dropped.
+/// Access to the data of a [`Mutex`]; releases the lock when dropped.
 #[must_use = "the lock is released at once if the guard is not kept"]
 pub struct MutexGuard<'a, const RANK: u8, T> {
     lock: &'a Mutex<RANK, T>,

@@ -1,9 +1,9 @@
-//! Values made once.
+//! Values that are initialized once.
 //!
-//! **Problem.** Several tasks need one value, made by the first. **Structure.** A word (empty,
-//! running, running with sleepers, ready) beside the slot; [`Once`] and [`LazyLock`] are thin
-//! covers. **Invariants.** The slot is written once, before the word says ready, and only read
-//! after that. A maker that panics leaves the slot empty. **Crash.** Nothing is kept.
+//! **Problem.** Several tasks need one value, which the first of them makes. **Structure.** A word
+//! (empty, running, running with sleepers, ready) next to the slot; [`Once`] and [`LazyLock`] are
+//! thin wrappers. **Invariants.** The slot is written once, before the word says ready, and only
+//! read after that. If the initializer panics, the slot stays empty. **Crash.** Nothing is kept.
 
 use std::cell::{Cell, UnsafeCell};
 use std::fmt;
@@ -15,14 +15,14 @@ use crate::futex::ANYONE;
 
 const EMPTY: u32 = 0;
 const RUNNING: u32 = 1;
-/// Running, and someone may sleep.
+/// Running, and tasks may sleep.
 const AWAITED: u32 = 2;
 const READY: u32 = 3;
 
 /// A slot that is filled at most once.
 pub struct OnceLock<T> {
-    /// Written by the one maker (and, RUNNING to AWAITED, by waiters). Release on READY pairs with
-    /// Acquire in `get` and publishes `slot`.
+    /// Written by the one task that initializes (and, RUNNING to AWAITED, by waiters). Release on
+    /// READY pairs with Acquire in `get` and publishes `slot`.
     state: AtomicU32,
     shadow: Shadow,
     /// Owned by the task that moved `state` from EMPTY to RUNNING; shared once READY.
@@ -53,7 +53,7 @@ impl<T> OnceLock<T> {
         (self.state.load(Ordering::Acquire) == READY).then(|| self.value())
     }
 
-    /// The value; if there is none, `make` makes it, while other callers wait.
+    /// The value; if there is none, one caller's `make` makes it, while other callers wait.
     ///
     /// # Panics
     /// If `make` panics (the slot stays empty). `make` must not use this slot.
@@ -87,7 +87,7 @@ impl<T> OnceLock<T> {
 
     fn value(&self) -> &T {
         self.shadow.read(self.slot.get());
-        // SAFETY: the caller has seen READY, after which nobody writes the slot.
+        // SAFETY: the caller has seen READY, after which no task writes the slot.
         let slot = unsafe { &*self.slot.get() };
         slot.as_ref().expect("a ready slot is filled")
     }
@@ -132,13 +132,14 @@ impl<T> OnceLock<T> {
         };
         let value = make();
         self.shadow.write(self.slot.get());
-        // SAFETY: this task alone moved the state from EMPTY to RUNNING; nobody reads before READY.
+        // SAFETY: only this task moved the state from EMPTY to RUNNING; no task reads the slot
+        // before READY.
         unsafe { *self.slot.get() = Some(value) };
         making.outcome = READY;
     }
 }
 
-/// Publishes the outcome of making, also when the maker panics.
+/// Publishes the outcome of `make`, also when it panics.
 struct Making<'a> {
     state: &'a AtomicU32,
     outcome: u32,
@@ -165,7 +166,7 @@ impl<T: fmt::Debug> fmt::Debug for OnceLock<T> {
     }
 }
 
-/// Something done once.
+/// An action that runs once.
 #[derive(Debug, Default)]
 pub struct Once {
     done: OnceLock<()>,
@@ -173,18 +174,18 @@ pub struct Once {
 
 impl Once {
     const_unless_loom! {
-        /// Not done yet.
+        /// An action that has not run yet.
         pub fn new() -> Self {
             Self { done: OnceLock::new() }
         }
     }
 
-    /// Runs `act` if nobody has; waits while another task runs it.
+    /// Runs `act` if no task has run it; waits while another task does.
     pub fn call_once(&self, act: impl FnOnce()) {
         self.done.get_or_init(act);
     }
 
-    /// Whether it has been done.
+    /// Whether it has run.
     pub fn is_completed(&self) -> bool {
         self.done.get().is_some()
     }
@@ -193,7 +194,7 @@ impl Once {
 /// A value made at its first use, for statics.
 pub struct LazyLock<T, F = fn() -> T> {
     value: OnceLock<T>,
-    /// Taken by the one maker.
+    /// Taken by the one task that initializes.
     make: Cell<Option<F>>,
 }
 

@@ -3,8 +3,9 @@
 //! **Problem.** Data that every operation touches must not be shared by cores. **Structure.** A
 //! boxed slice of padded slots, indexed by [`CoreId`] modulo its length, so that a structure made
 //! for n cores (for example a journal with n logs on media) works on a machine with any number.
-//! **Invariants.** At least one slot; slots never share a cache line. Two tasks may reach the
-//! same slot at once (migration, modulo), so `T` protects itself. **Crash.** Nothing is kept.
+//! **Invariants.** At least one slot; slots never share a cache line. Two tasks may use the same
+//! slot at once (migration, modulo), so `T` does its own synchronization. **Crash.** Nothing is
+//! kept.
 
 use crate::{CachePadded, CoreId, current_core};
 

@@ -1,6 +1,6 @@
-//! Lock ranks: proof by assertion that no two threads wait for each other in a circle.
+//! Lock ranks: assertions that exclude a cycle of tasks that wait for each other's locks.
 //!
-//! **Problem.** A deadlock needs locks taken in two orders; tests rarely meet it. **Structure.**
+//! **Problem.** A deadlock needs locks taken in two orders; tests rarely hit one. **Structure.**
 //! Each lock type carries a rank; a task remembers which ranks it holds, and may take only a lock
 //! with a strictly higher rank. Locks of one rank are taken with the `_ordered` calls, whose
 //! callers promise an order of their own (sorted by number). [`Held`] is the evidence that a lock
@@ -11,7 +11,7 @@ use std::cell::Cell;
 
 use crate::backend::RANKS_CHECKED;
 
-/// Evidence that a lock of rank `RANK` is held: only a guard gives it out.
+/// Evidence that a lock of rank `RANK` is held: only a guard provides it.
 #[derive(Debug)]
 pub struct Held<const RANK: u8> {
     _only_from_guards: (),
@@ -106,7 +106,7 @@ fn check_slow(rank: u8, order: Order) {
         assert!(
             allowed,
             "lock rank violation: taking rank {rank} ({order:?}) while holding rank {highest}; \
-             take the lower rank first (docs/locking.md)"
+             take the lower rank first (docs/design/locking.md)"
         );
     }
 }

@@ -1,15 +1,17 @@
 //! Shared and exclusive access on one word.
 //!
-//! **Problem.** Many readers at once, or one writer, and a writer that is waiting gets its turn.
+//! **Problem.** Many readers at once, or one writer; and a waiting writer gets its turn.
 //! **Structure.** The word holds the number of readers, a bit for the writer and a bit each for
 //! sleeping readers and sleeping writers; both sleep on this word, told apart by a futex mask.
+//!
+//! # Why no wake-up is lost
 //! **Invariants.** No reader enters while the writers' bit is set, and the bit stays set from the
 //! release of the lock until a woken writer has taken it, so writers do not starve (readers may,
 //! while writers follow each other without a gap). A writer falls asleep only while the lock is
 //! taken and the bit is set, a reader only while it is not admitted and its bit is set; bits are
 //! cleared only while the lock is free, by a releaser that found no writer to wake and then wakes
-//! the readers, or, the bit of the readers, by a writer that becomes one of them: no wake-up is
-//! lost. Uncontended, each operation is one read-modify-write. **Crash.** Nothing is kept.
+//! the readers, or, the readers' bit, by a writer that downgrades: no wake-up is lost. Uncontended,
+//! each operation is one read-modify-write. **Crash.** Nothing is kept.
 
 mod guard;
 
@@ -40,15 +42,15 @@ fn is_free(state: u32) -> bool {
     state & (READERS_MASK | WRITER) == 0
 }
 
-/// Readers stay out while a writer has the lock or sleeps for it.
+/// Readers are not admitted while a writer holds the lock or sleeps waiting for it.
 fn admits_reader(state: u32) -> bool {
     state & (WRITER | WRITERS_WAIT) == 0 && readers(state) < READERS_MASK
 }
 
 /// A reader-writer lock of rank `RANK` around a `T`.
 pub struct RwLock<const RANK: u8, T> {
-    /// Written by every taker and releaser. Acquire on taking pairs with Release on releasing and
-    /// publishes `data`.
+    /// Written by every task that takes or releases the lock. Acquire on taking pairs with Release
+    /// on releasing and publishes `data`.
     state: AtomicU32,
     shadow: Shadow,
     /// Readable while READERS_MASK of `state` is not zero, owned by the setter of WRITER.
@@ -68,7 +70,7 @@ impl<const RANK: u8, T> RwLock<RANK, T> {
         }
     }
 
-    /// Takes shared access, sleeping while a writer has or awaits the lock.
+    /// Takes shared access, sleeping while a writer holds or awaits the lock.
     ///
     /// # Panics
     /// In debug builds and in the simulation, if this task holds a lock of the same or a higher
@@ -90,7 +92,7 @@ impl<const RANK: u8, T> RwLock<RANK, T> {
         self.read_unchecked()
     }
 
-    /// Takes exclusive access, sleeping while others have the lock.
+    /// Takes exclusive access, sleeping while other tasks hold the lock.
     ///
     /// # Panics
     /// In debug builds and in the simulation, if this task holds a lock of the same or a higher
@@ -131,7 +133,8 @@ impl<const RANK: u8, T> RwLock<RANK, T> {
         self.try_take().then(|| self.write_guard())
     }
 
-    /// Takes the lock alone if that needs no waiting; `write_guard` or `give_up` follows.
+    /// Takes the lock exclusively if that needs no waiting; the caller then calls `write_guard` or
+    /// `give_up`.
     #[inline]
     pub(crate) fn try_take(&self) -> bool {
         // Relaxed: a first guess, confirmed by the exchange.
@@ -145,7 +148,7 @@ impl<const RANK: u8, T> RwLock<RANK, T> {
         false
     }
 
-    /// Takes the lock alone; `write_guard` follows.
+    /// Takes the lock exclusively; the caller then calls `write_guard`.
     #[inline]
     pub(crate) fn take(&self) {
         if self.enter(0, WRITER).is_err() {
@@ -153,12 +156,13 @@ impl<const RANK: u8, T> RwLock<RANK, T> {
         }
     }
 
-    /// Gives the lock back that was taken and not used.
+    /// Releases the lock after `try_take`, without a guard.
     pub(crate) fn give_up(&self) {
         self.release_writer();
     }
 
-    /// As `read`, for a caller who has checked the rank; says whether others are in the lock, too.
+    /// As `read`, for a caller that has checked the rank; also returns whether other tasks held or
+    /// awaited the lock.
     #[inline]
     pub(crate) fn read_meeting(&self) -> (RwLockReadGuard<'_, RANK, T>, bool) {
         // Relaxed: a first guess, confirmed by the exchange.
@@ -171,13 +175,14 @@ impl<const RANK: u8, T> RwLock<RANK, T> {
         (self.read_guard(), met)
     }
 
-    /// Where the data is.
+    /// A pointer to the data.
     #[inline]
     pub(crate) fn data(&self) -> NonNull<T> {
         NonNull::new(self.data.get()).expect("the data has an address")
     }
 
-    /// The data is about to be used, or was used, by a reader whom somebody else counts.
+    /// Tells the backend that a reader which another lock counts is about to use the data, or has
+    /// used it.
     #[inline]
     pub(crate) fn used_shared(&self) {
         self.shadow.read(self.data.get());
@@ -193,7 +198,7 @@ impl<const RANK: u8, T> RwLock<RANK, T> {
         self.data.into_inner()
     }
 
-    /// One step into the lock.
+    /// Tries once to change the word from `from` to `to`; may fail without reason.
     #[inline]
     fn enter(&self, from: u32, to: u32) -> Result<(), u32> {
         // Acquire: pairs with the Release in `unlock_read` and `unlock_write`.
@@ -214,7 +219,7 @@ impl<const RANK: u8, T> RwLock<RANK, T> {
 
     #[cold]
     fn read_contended(&self) {
-        // Spinning ends early when somebody already sleeps: then the wait is a long one.
+        // Spinning ends early when another reader already sleeps: then the wait is a long one.
         let mut state = self.spin(|state| state & WRITER == 0 || state & READERS_WAIT != 0);
         loop {
             if admits_reader(state) {
@@ -246,8 +251,8 @@ impl<const RANK: u8, T> RwLock<RANK, T> {
     #[cold]
     fn write_contended(&self) {
         let mut state = self.spin(|state| is_free(state) || state & WRITERS_WAIT != 0);
-        // Once this task has slept, others may sleep beside it whose bit a slow releaser clears
-        // after the wake-up: the bit is set again with the lock.
+        // Once this task has slept, other writers may be asleep whose bit a slow releaser clears
+        // after the wake-up: so this task sets the bit again as it takes the lock.
         let mut others_wait = 0;
         loop {
             if is_free(state) {
@@ -283,7 +288,7 @@ impl<const RANK: u8, T> RwLock<RANK, T> {
         }
     }
 
-    /// Waits a little until `done`; returns the last value seen.
+    /// Spins a bounded number of turns until `done`; returns the last value seen.
     fn spin(&self, done: impl Fn(u32) -> bool) -> u32 {
         let mut turns = backend::SPIN_TURNS;
         loop {
@@ -304,7 +309,7 @@ impl<const RANK: u8, T> RwLock<RANK, T> {
         RwLockReadGuard::new(self)
     }
 
-    /// The right to the data; the lock has been taken alone.
+    /// A guard for the lock, which the caller has taken exclusively.
     #[inline]
     pub(crate) fn write_guard(&self) -> RwLockWriteGuard<'_, RANK, T> {
         rank::acquired(RANK);
@@ -341,7 +346,7 @@ impl<const RANK: u8, T> RwLock<RANK, T> {
         }
     }
 
-    /// The writer becomes a reader; nobody writes in between.
+    /// The writer becomes a reader; no other writer comes in between.
     fn downgrade(&self) {
         self.shadow.write(self.data.get());
         // Release: pairs with the Acquire of the readers that come in now; publishes the data.

@@ -24,7 +24,7 @@ struct Shared {
     /// Raised by the spawner, lowered by a body as its last act. Release there pairs with the
     /// Acquire in `wait_all`, after which the borrows are over.
     running: AtomicU32,
-    /// Some body panicked and nobody fetched that. Ordered by `running`, hence Relaxed.
+    /// A body panicked, and no `join` has returned that yet. Ordered by `running`, hence Relaxed.
     panicked: AtomicBool,
 }
 
@@ -41,7 +41,7 @@ impl Shared {
     }
 }
 
-/// Lowers the count when a body is gone.
+/// Lowers the count once a body and its borrows are dropped.
 struct Ending(Arc<Shared>);
 
 impl Drop for Ending {
@@ -145,7 +145,7 @@ impl<T> ScopedJoinHandle<'_, T> {
             .take()
             .expect("a finished body has left its result");
         if outcome.is_err() {
-            // Relaxed: the caller has the panic now; read after `running` fell to zero.
+            // Relaxed: the caller receives the panic; read after `running` fell to zero.
             self.shared.panicked.store(false, Ordering::Relaxed);
         }
         outcome

@@ -1,20 +1,20 @@
-//! Statistics that one task at a time writes and anybody reads.
+//! Statistics that one task at a time writes and any task reads.
 //!
 //! **Problem.** Numbers under a lock that is held over I/O cannot be read while the device hangs,
 //! which is when people look. A read-modify-write for each of them costs more than the work it
 //! counts. **Structure.** [`Tally`]: a word. [`Tally::add`] is a load and a store, for writers that
-//! a lock (or being one core) keeps apart; [`Tally::add_shared`] is for the others. [`Histogram`]:
+//! a lock (or running on one core) serializes; [`Tally::add_shared`] is for others. [`Histogram`]:
 //! tallies by powers of two. **Invariants.** A tally orders nothing and decides nothing: so all
 //! accesses are relaxed, and the backends `loom` and `sim` do not see them (no schedule depends on
-//! them), except for a watch of the latter, which tells who shares a line. A read lies between two
-//! true values of that one tally; two tallies need not fit each other. **Crash.** They start at
-//! zero.
+//! them), except for the latter's watch, which reports which cores share a line. A read lies
+//! between two true values of that one tally; two tallies need not fit each other. **Crash.** They
+//! start at zero.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::backend;
 
-/// A number that is only looked at. Relaxed everywhere: a statistic publishes nothing.
+/// A number that is only displayed. Relaxed everywhere: a statistic publishes nothing.
 #[derive(Debug, Default)]
 pub struct Tally(AtomicU64);
 
@@ -25,7 +25,7 @@ impl Tally {
         Self(AtomicU64::new(value))
     }
 
-    /// Adds `count`. Only one task at a time may do so; what another adds meanwhile is lost.
+    /// Adds `count`. Only one task at a time may do so; what another adds concurrently is lost.
     #[inline]
     pub fn add(&self, count: u64) {
         self.changes();
@@ -40,7 +40,7 @@ impl Tally {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Raises it to `value` if it is lower; gives what it was. Any number of tasks may do so.
+    /// Raises it to `value` if it is lower; returns what it was. Any number of tasks may do so.
     #[inline]
     pub fn raise(&self, value: u64) -> u64 {
         self.changes();
@@ -133,7 +133,7 @@ fn bucket_of(value: u64) -> usize {
 /// What a histogram held when it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HistogramCounts {
-    /// Of all values.
+    /// The sum of all values.
     pub sum: u64,
     /// Bucket 0 counts zeros, bucket n what is at least 2^(n-1) and below 2^n; the last one all
     /// above.

@@ -85,13 +85,13 @@ pub fn spin_hint() {
     backend::spin_hint();
 }
 
-/// A number that tells this thread from all others of the process.
+/// A number unique among the threads of this process.
 #[must_use]
 pub fn current_id() -> u64 {
     backend::current_id()
 }
 
-/// Binds the calling thread to `core`; says whether that was possible.
+/// Binds the calling thread to `core`; returns whether that was possible.
 pub fn pin_to(core: CoreId) -> bool {
     backend::pin_to(core.index())
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use dure_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use dure_sync::sim::{Config, FailureKind, Schedule, run, seeds, transfers, try_run};
 use dure_sync::{
-    Arc, Condvar, CoreId, Counter, Mutex, MutexGuard, OnceLock, PerCore, RwLock, SpreadLock, clock,
-    core_count, current_core, futex, random, task_local, thread,
+    Arc, Condvar, CoreId, Counter, Mutex, MutexGuard, OnceLock, PerCore, PerCoreRwLock, RwLock,
+    clock, core_count, current_core, futex, random, task_local, thread,
 };
 
 /// The schedules that look for races, on 3 cores.
@@ -505,7 +505,7 @@ fn sim_facade_is_virtual_inside_and_real_outside() {
 
 /// Readers, writers and those who only try, some behind the gate.
 fn spread_lock_is_used() {
-    let lock: SpreadLock<10, (u64, u64)> = SpreadLock::default();
+    let lock: PerCoreRwLock<10, (u64, u64)> = PerCoreRwLock::default();
     let wrote = AtomicU64::new(0);
     thread::scope(|scope| {
         for task in 0..4_u64 {
@@ -546,7 +546,7 @@ fn sim_spread_lock_excludes_and_wakes_everyone() {
 fn sim_spread_readers_share_no_line() {
     let transfers_of = |rounds: u32| {
         let done = run(Config::min_clock(4), move || {
-            let lock: SpreadLock<10, u64> = SpreadLock::new(7);
+            let lock: PerCoreRwLock<10, u64> = PerCoreRwLock::new(7);
             thread::scope(|scope| {
                 for core in 0..4 {
                     let lock = &lock;
@@ -567,7 +567,7 @@ fn sim_spread_readers_share_no_line() {
 #[test]
 fn sim_spread_writers_that_tell_meet_readers_of_other_cores() {
     let met = run(Config::min_clock(2), move || {
-        let lock: SpreadLock<10, u64> = SpreadLock::new(7);
+        let lock: PerCoreRwLock<10, u64> = PerCoreRwLock::new(7);
         let at = |core: u16, call: &(dyn Fn() -> bool + Sync)| {
             thread::scope(|scope| scope.spawn_on(CoreId::new(core), call).join().unwrap())
         };
@@ -583,7 +583,7 @@ fn sim_spread_writers_that_tell_meet_readers_of_other_cores() {
         assert!(at(1, &write), "behind a writer");
         assert!(at(1, &read));
         assert!(!at(1, &write));
-        at(0, &read) && lock.readers_met()
+        at(0, &read) && lock.readers_contended()
     });
     assert!(met.value, "cores took turns");
 }
@@ -592,14 +592,14 @@ fn sim_spread_writers_that_tell_meet_readers_of_other_cores() {
 fn sim_spread_readers_meet_also_when_they_come_by_turns() {
     let met_after = |cores: [u16; 6]| {
         run(Config::min_clock(2), move || {
-            let lock: SpreadLock<10, u64> = SpreadLock::new(7);
+            let lock: PerCoreRwLock<10, u64> = PerCoreRwLock::new(7);
             for core in cores {
                 thread::scope(|scope| {
                     let lock = &lock;
                     scope.spawn_on(CoreId::new(core), move || assert_eq!(*lock.read(), 7));
                 });
             }
-            lock.readers_met()
+            lock.readers_contended()
         })
         .value
     };

@@ -1,9 +1,9 @@
 //! An allocator that keeps runs repeatable.
 //!
-//! **Problem.** Cache lines are found from addresses. Two small objects that share a line in one
-//! run and not in the next give two runs of one seed different times; so does memory that is
-//! reused with the line state of its former user. **Structure.** Every block begins on a line of
-//! its own, and freeing makes the running simulation forget its lines. **Invariants.** No two
+//! **Problem.** Cache lines are found from addresses. If two small objects share a line in one run
+//! and not in the next, two runs of one seed get different times; so they do if reused memory keeps
+//! the line state of its former user. **Structure.** Every block begins on a line of its own, and
+//! freeing it clears the state of its lines in the running simulation. **Invariants.** No two
 //! blocks share a line. **Crash.** Nothing is kept.
 
 use std::alloc::{GlobalAlloc, Layout, System};

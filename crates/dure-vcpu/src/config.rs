@@ -1,4 +1,4 @@
-//! What a run is to be like.
+//! Configuration of a run.
 //!
 //! **Problem.** Finding races needs unfair schedules, measuring needs fair ones. **Structure.**
 //! [`Config`] names the cores, the seed, the [`Schedule`] and the costs. **Invariants.** A
@@ -9,7 +9,7 @@ use crate::models::{CostModel, GENERIC};
 /// The most cores a run can have: sharers of a line are a set of 128 bits.
 pub const CORES_MAX: usize = 128;
 
-/// Who runs next.
+/// Which task runs next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Schedule {
     /// Any task that can run, drawn at random at every visible operation (in some runs less
@@ -51,14 +51,14 @@ impl Schedule {
     }
 }
 
-/// What a run is to be like.
+/// Configuration of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// Virtual cores, 1 to [`CORES_MAX`].
     pub cores: usize,
     /// The source of every choice and random number.
     pub seed: u64,
-    /// Who runs next.
+    /// Which task runs next.
     pub schedule: Schedule,
     /// Stack of each task. Overflow hits a guard page: the program ends with SIGSEGV.
     pub stack_bytes: usize,

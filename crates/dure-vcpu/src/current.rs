@@ -71,7 +71,7 @@ fn may_switch() -> bool {
     !std::thread::panicking()
 }
 
-/// Does `act` as a visible operation: others that are due run first.
+/// Does `act` as a visible operation: tasks that are due run first.
 #[inline]
 fn visible<R>(slack: impl Fn(&World) -> u64, act: impl FnOnce(&mut World) -> R) -> Option<R> {
     let mut act = Some(act);
@@ -92,7 +92,7 @@ fn visible<R>(slack: impl Fn(&World) -> u64, act: impl FnOnce(&mut World) -> R) 
     }
 }
 
-/// Does `act`, which says whether the task must give way.
+/// Does `act`, which returns whether the task must give way.
 fn leaving(act: impl FnOnce(&mut World) -> bool) {
     let way_out = with_world(|world| {
         let yielder = yielder_of_running(world);
@@ -188,7 +188,8 @@ pub fn spin_hint() {
     }
     let spin_ns = |world: &mut World| world.charge(world.config.model.spin_hint_ns);
     visible(|_| 0, spin_ns);
-    // A spinner waits for somebody else, whom only its clock could bring on.
+    // A spinner waits for another task. Where schedules follow clocks, its own advancing clock lets
+    // that task run; where they ignore clocks, it has to give way.
     leaving(|world| world.config.schedule.ignores_clocks() && may_switch() && world.yield_now());
 }
 
@@ -204,7 +205,7 @@ pub fn yield_now() {
 /// The clock of the current core.
 #[must_use]
 pub fn now_ns() -> Option<u64> {
-    // Reading the clock is visible: it must not be ahead of what others do before.
+    // Reading the clock is a visible operation: tasks with earlier clocks run first.
     visible(|_| 0, |world| world.now())
 }
 
@@ -222,7 +223,8 @@ pub fn sleep(duration: Duration) {
     });
 }
 
-/// Sleeps on `address` if `still` holds once the call has begun; wakers meet `mask`.
+/// Sleeps on `address` if `still` holds once the call has begun. Only wakers with a common bit in
+/// `mask` wake it.
 pub fn futex_wait(
     address: usize,
     mask: u32,
@@ -237,7 +239,7 @@ pub fn futex_wait(
             world.charge(world.config.model.system_call_ns);
         },
     );
-    // No switch between this look and the sleep: they are one step.
+    // No switch between this check and the sleep: they are one step.
     if !still() {
         return Wake::Changed;
     }
@@ -246,7 +248,7 @@ pub fn futex_wait(
     with_world(|world| world.tasks[world.running].wake).expect("the machine is still there")
 }
 
-/// Wakes up to `count` sleepers of `address` that meet `mask`; says how many.
+/// Wakes up to `count` sleepers of `address` with a common bit in `mask`; returns how many.
 pub fn futex_wake(address: usize, count: u32, mask: u32) -> u32 {
     let wake = |world: &mut World| {
         world.charge(world.config.model.system_call_ns);
@@ -355,7 +357,8 @@ pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
     }
 }
 
-/// Memory was freed: its next user finds cache lines nobody has.
+/// Memory was freed: clears the state of its cache lines, so that its next user finds them in no
+/// core's cache.
 pub fn forget(address: usize, bytes: usize) {
     with_world(|world| {
         world.lines.forget(address, bytes);
@@ -365,7 +368,7 @@ pub fn forget(address: usize, bytes: usize) {
     });
 }
 
-/// Memory was allocated: a watch notes by whom.
+/// Memory was allocated: a watch of stacks notes where in the program.
 pub fn allocated(address: usize, bytes: usize) {
     with_world(|world| {
         if let Some(watch) = &mut world.watch {

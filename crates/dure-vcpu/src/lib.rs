@@ -19,6 +19,7 @@
 //! **Crash.** Nothing here reaches a medium. A task that panics ends the run; a run in which no
 //! task can go on ends with the list of tasks and what they wait for. Both name the seed.
 //!
+//! # Example
 //! ```
 //! use dure_vcpu::{Access, Config, access, join, run, spawn};
 //!

@@ -1,11 +1,11 @@
-//! Who has which cache line.
+//! Which core has which cache line.
 //!
 //! **Problem.** Contention is the movement of cache lines; it has to be seen without annotations.
-//! **Structure.** A line is `address / 64`, looked up in an open-addressing table. It has an
-//! owner, a set of sharers, and a time until which it is being moved. **Invariants.** An exclusive
-//! line has its owner as only sharer. Transfers of one line do not overlap. A transfer is counted
-//! only when the line was with another core before: first touches are free of blame.
-//! **Crash.** Nothing is kept.
+//! **Structure.** A line is `address / 64`, looked up in an open-addressing table. It has an owner,
+//! a set of sharers, and a time until which it is being moved. **Invariants.** An exclusive line
+//! has its owner as only sharer. Transfers of one line do not overlap. A transfer is counted only
+//! when another core had the line before: a first touch is not a transfer. **Crash.** Nothing is
+//! kept.
 
 use crate::models::CostModel;
 
@@ -119,7 +119,7 @@ impl LineTable {
         let start = now.max(line.free_at);
         let others = line.sharers & !(1 << core);
         let latency = if others == 0 {
-            // Nobody else has it: the first touch, or an upgrade of a line shared by nobody.
+            // No other core has it: the first touch, or an upgrade by the only sharer.
             model.hit_ns
         } else {
             line.transfers += 1;
@@ -151,7 +151,7 @@ impl LineTable {
         }
     }
 
-    /// Memory at `address` was freed: its next user finds lines nobody has.
+    /// Memory at `address` was freed: its lines are in no core's cache any more.
     pub(crate) fn forget(&mut self, address: usize, bytes: usize) {
         let first = address >> LINE_SHIFT;
         let end = (address + bytes).div_ceil(1 << LINE_SHIFT);

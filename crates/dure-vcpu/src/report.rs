@@ -33,7 +33,7 @@ pub enum FailureKind {
     Panic {
         /// The task, its core and clock.
         task: String,
-        /// What it said.
+        /// The message of the panic.
         message: String,
     },
     /// No task can ever run again.

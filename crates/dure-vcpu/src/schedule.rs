@@ -1,4 +1,4 @@
-//! Who runs next.
+//! Which task runs next.
 //!
 //! **Problem.** Fair and unfair schedules over the same tasks. **Structure.** Under the clock
 //! schedules each core has a queue and cores wait in a heap by the time they can go on; under the
@@ -26,7 +26,7 @@ impl World {
         }
         let core = self.tasks[task].core;
         self.cores[core].queue.push_back(task);
-        // The running core looks at its queue when it gives way.
+        // The running core checks its queue when its task gives way.
         if self.cores[self.core()].current.is_none() || core != self.core() {
             self.offer(core);
         }
@@ -190,7 +190,7 @@ impl World {
         self.tasks[running].priority = self.lowest;
     }
 
-    /// Chooses among all tasks that can run, the running one included.
+    /// Chooses among all ready tasks, the running one included.
     fn switch_listed(&mut self) -> bool {
         let running = self.running;
         self.tasks[running].ready_at = self.now();
@@ -234,7 +234,7 @@ impl World {
         Some(task)
     }
 
-    /// The running task lets others go first; true if it must give way.
+    /// Lets other tasks run before the running one; true if it must give way.
     pub(crate) fn yield_now(&mut self) -> bool {
         if !self.is_listed() {
             return self.rotate();

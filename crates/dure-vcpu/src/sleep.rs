@@ -33,8 +33,8 @@ impl World {
         self.choose_next();
     }
 
-    /// Sleeps on an address. Ends at once without reason now and then if the schedule ignores
-    /// clocks, as sleeps may: true if the task must give way.
+    /// Sleeps on an address; true if the task must give way. If the schedule ignores clocks, the
+    /// sleep sometimes ends at once without reason, as sleeps may.
     pub(crate) fn futex_wait(&mut self, address: usize, mask: u32, timeout: Option<u64>) -> bool {
         if self.config.schedule.ignores_clocks() && self.rng.one_in(64) {
             let running = self.running;
@@ -50,8 +50,8 @@ impl World {
         true
     }
 
-    /// Wakes up to `count` sleepers of an address that meet `mask`, in the order of their coming
-    /// (in any order if the schedule ignores clocks).
+    /// Wakes up to `count` sleepers of an address with a common bit in `mask`, in the order in
+    /// which they began to wait (in any order if the schedule ignores clocks).
     pub(crate) fn futex_wake(&mut self, address: usize, count: u32, mask: u32) -> u32 {
         let wake_at = self.now() + self.config.model.wake_ns;
         let mut woken = 0;
@@ -90,7 +90,7 @@ impl World {
     pub(crate) fn join(&mut self, task: usize) -> bool {
         assert_ne!(task, self.running, "a task cannot wait for its own end");
         if self.tasks[task].state == State::Done {
-            // Time spent by the other core has passed here too.
+            // The join returns no earlier than the task ended on its core.
             let core = self.core();
             self.cores[core].clock = self.cores[core].clock.max(self.tasks[task].ready_at);
             return false;

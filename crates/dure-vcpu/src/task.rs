@@ -33,7 +33,7 @@ impl fmt::Display for TaskId {
 pub enum Wake {
     /// Another task ended it, or nothing did (sleeps may end without reason).
     Woken,
-    /// The value to sleep on was not there.
+    /// The expected value was not there.
     Changed,
     /// The deadline passed.
     TimedOut,
@@ -58,18 +58,18 @@ pub(crate) enum State {
 /// The way out of a running task's stack.
 pub(crate) type TaskYielder = Yielder<(), ()>;
 
-/// Values a task has for itself, by the address of their key.
+/// Task-local values, by the address of their key.
 pub(crate) type Locals = Vec<(usize, Box<dyn Any>)>;
 
 pub(crate) struct Task {
     pub(crate) name: String,
     pub(crate) core: usize,
     pub(crate) state: State,
-    /// The earliest time it can run; when blocked, since when it is.
+    /// The earliest time it can run; when blocked, the time at which it blocked.
     pub(crate) ready_at: u64,
     /// The higher the earlier, under the priority schedule.
     pub(crate) priority: i64,
-    /// Number of the current or last sleep; tells stale deadlines.
+    /// Number of the current or last sleep; tells deadlines of earlier sleeps apart.
     pub(crate) sleep: u64,
     /// Whether the current sleep has a deadline.
     pub(crate) deadline_set: bool,

@@ -1,11 +1,11 @@
 //! Which cache lines several cores use between two moments, and where in the program.
 //!
-//! **Problem.** That a line moves says that somebody shares it, not who, nor in which line of code.
+//! **Problem.** That a line moves says that cores share it, not which, nor in which line of code.
 //! **Structure.** A [`Watch`] notes, for tasks that asked for it, the first use of each word by
-//! each core and kind of access, with the stack if that is wanted. What is left at the end are the
-//! lines that more than one core used, one of them for writing. **Invariants.** Watching costs no
-//! virtual time and makes no switch: a watched run takes the same steps as one that is not. Memory
-//! that is freed while watched does not connect its two users. **Crash.** Nothing is kept.
+//! each core and kind of access, with the stack if that is wanted. At the end it reports the lines
+//! that more than one core used, one of them for writing. **Invariants.** Watching costs no virtual
+//! time and makes no switch: a watched run takes the same steps as one that is not. Memory that is
+//! freed while watched does not connect its two users. **Crash.** Nothing is kept.
 
 use std::collections::BTreeMap;
 use std::ptr::without_provenance_mut;
@@ -17,7 +17,7 @@ const LINE_SHIFT: u32 = 6;
 /// Frames of a stack that are kept.
 const FRAMES_MAX: usize = 40;
 
-/// What a watch notes beside the lines.
+/// What a watch notes in addition to the lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
     /// Nothing.
@@ -139,7 +139,7 @@ impl Watch {
         }
     }
 
-    /// A block of memory is freed: the next user of its lines shares nothing with the last.
+    /// A block of memory is freed: its next user shares no line with the last.
     pub(crate) fn forget(&mut self, address: usize, bytes: usize) {
         let first = address >> LINE_SHIFT;
         let end = (address + bytes).div_ceil(1 << LINE_SHIFT);

@@ -45,7 +45,7 @@ pub(crate) struct World {
     pub(crate) switch_every: u64,
     pub(crate) timers: Timers,
     pub(crate) lines: LineTable,
-    /// Sleepers by address, in the order of their coming.
+    /// Sleepers by address, in the order in which they began to wait.
     pub(crate) sleepers: BTreeMap<usize, Vec<Waiter>>,
     pub(crate) running: usize,
     pub(crate) next: Next,
@@ -65,8 +65,8 @@ impl World {
     pub(crate) fn new(config: Config) -> Self {
         config.validate();
         let mut rng = Rng::new(config.seed);
-        // Small bugs show when every operation may be followed by a switch, others need a task
-        // to get some way before the next: seeds take turns.
+        // Small bugs show when every operation may be followed by a switch, others need a task to
+        // make some progress before the next one: seeds alternate.
         let switch_every = [1, 1, 3, 20][rng.index(4)];
         let cores = config.cores;
         Self {
@@ -118,8 +118,8 @@ impl World {
         index
     }
 
-    /// Before a visible operation: true if the running task must give way. `slack_ns` is how far
-    /// it may be ahead of the slowest core.
+    /// Called before a visible operation; true if the running task must give way. `slack_ns` is how
+    /// far its clock may be ahead of the slowest core's.
     #[inline]
     pub(crate) fn point(&mut self, slack_ns: u64) -> bool {
         self.steps += 1;

@@ -1,8 +1,9 @@
 //! POSIX access control lists (POSIX.1e draft 17), in the form Linux stores as the extended
 //! attributes `system.posix_acl_access` and `system.posix_acl_default`.
 //!
-//! The file system keeps mode and access list equal, does not store a list that says no more than
-//! the mode, and applies default lists to what is made; here lists are made, read and asked.
+//! The file system keeps mode and access list consistent, does not store a list that says no more
+//! than the mode, and applies default lists to new inodes; this module builds, parses and evaluates
+//! lists.
 
 use rustix::io::Errno;
 
@@ -17,7 +18,7 @@ const VERSION: u32 = 2;
 const UNDEFINED_ID: u32 = u32::MAX;
 const ENTRY_BYTES: usize = 8;
 
-/// Whom an entry is for, in the order in which entries are stored.
+/// The subject of an entry, in the order in which entries are stored.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Tag {
     /// The owner.
@@ -28,16 +29,16 @@ pub enum Tag {
     OwningGroup,
     /// A named group.
     Group(u32),
-    /// Upper bound for everybody but owner and others.
+    /// Upper bound for all entries but those of owner and others.
     Mask,
-    /// Everybody else.
+    /// All other users.
     Other,
 }
 
 /// One entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// For whom.
+    /// The subject.
     pub tag: Tag,
     /// `rwx` bits, 0..=7.
     pub permissions: u32,
@@ -131,8 +132,8 @@ impl AccessList {
         must(Tag::Owner) << 6 | group << 3 | must(Tag::Other)
     }
 
-    /// What the list grants to somebody who is not the owner; `groups` tells which groups that is
-    /// in.
+    /// What the list grants to a caller that is not the owner; `groups` tells which groups the
+    /// caller is in.
     pub(crate) fn grants(
         &self,
         uid: u32,

@@ -1,6 +1,6 @@
-//! What a caller does to an inode: permission check, change, and what the change brings with it
-//! (set-id bits, access lists). Shared by [`crate::Session`], which comes from a path, and
-//! [`crate::File`], which comes from a descriptor.
+//! Operations of a caller on an inode: permission check, change, and its side effects (set-id bits,
+//! access lists). Shared by [`crate::Session`], which starts from a path, and [`crate::File`],
+//! which starts from a descriptor.
 
 use dure_fs::{FileKind, FileSystem, InodeRef, Permissions, SetAttributes, SetTime};
 use rustix::io::Errno;
@@ -81,7 +81,8 @@ impl Actor<'_> {
         }
         let node = self.permissions(inode)?;
         if !self.caller.owns(node.uid) {
-            // Both to now: a writer may do that. Anything else is the owner's.
+            // Both to now: a caller with write permission may do that. Anything else only the owner
+            // may.
             if (accessed, modified) != (TimeChange::Now, TimeChange::Now) {
                 return Err(Errno::PERM.into());
             }
@@ -113,7 +114,7 @@ impl Actor<'_> {
         self.set(inode, &changes)
     }
 
-    /// Takes set-id bits away after a write by somebody who is not root.
+    /// Clears set-id bits after a write by a caller that is not root.
     #[cold]
     pub(crate) fn drop_set_id(&self, inode: &InodeRef) -> Result<()> {
         let node = self.permissions(inode)?;

@@ -45,8 +45,8 @@ impl Special {
 }
 
 impl Session {
-    /// Owner, group and mode of something new in `dir`, which the caller must be able to write. The
-    /// directory's set-group-id bit and default list are applied by the file system.
+    /// Owner, group and mode of a new inode in `dir`, which the caller must be able to write. The
+    /// file system applies the directory's set-group-id bit and default list.
     fn new_inode(
         &self,
         dir: &InodeRef,
@@ -114,7 +114,7 @@ impl Session {
         self.create_dir_with_mode(path, 0o777)
     }
 
-    /// Makes a directory and those above it, as far as they are not there.
+    /// Makes a directory and its missing ancestors.
     ///
     /// # Errors
     /// Those of `create_dir`, `ENOTDIR`.

@@ -1,4 +1,4 @@
-//! Who calls: user, groups, umask, and whether permission checks bind the caller.
+//! The caller: user, groups, umask, and whether permission checks bind it.
 
 /// Whether permission checks bind the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -12,9 +12,9 @@ pub enum Capabilities {
 /// An identity, as a process has it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Credentials {
-    /// User; owner of what is made.
+    /// User; owner of new inodes.
     pub uid: u32,
-    /// Group of what is made.
+    /// Group of new inodes.
     pub gid: u32,
     /// Further groups.
     pub groups: Vec<u32>,
@@ -92,7 +92,7 @@ impl Credentials {
         self.gid == group || self.groups.contains(&group)
     }
 
-    /// Whether the caller owns what belongs to `uid`, or may act as if.
+    /// Whether the caller owns what belongs to `uid`, or may act as its owner.
     #[must_use]
     pub fn owns(&self, uid: u32) -> bool {
         self.is_root() || self.uid == uid

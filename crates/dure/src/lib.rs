@@ -21,15 +21,21 @@
 //!
 //! **On a crash** what [`File::sync_all`] or [`Volume::sync`] had returned for is there after
 //! [`Volume::open`], with all it depends on; each later call is there as a whole or not at all
-//! (docs/durability.md). The example does it: the copy of the disk is what a power cut leaves.
+//! (docs/design/durability.md).
 //!
+//! # Example
+//! The copy of the disk is what a power cut leaves.
 //! ```
 //! use dure::{FormatOptions, MountOptions, Volume};
 //! use dure_block::{ram::RamDevice, share};
 //! use dure_sync::Arc;
 //!
 //! let disk = Arc::new(RamDevice::new("disk", 4096));
-//! let volume = Volume::create_on(share(Arc::clone(&disk)), &FormatOptions::default(), MountOptions::default())?;
+//! let volume = Volume::create_on(
+//!     share(Arc::clone(&disk)),
+//!     &FormatOptions::default(),
+//!     MountOptions::default(),
+//! )?;
 //! volume.root().write("greeting", b"hello")?;
 //! volume.sync()?;
 //! let after_crash = RamDevice::from_image("disk", &disk.snapshot());
@@ -44,6 +50,7 @@ mod attributes;
 mod create;
 mod credentials;
 mod error;
+mod fast_path;
 mod file;
 mod memory;
 mod metadata;
@@ -51,7 +58,6 @@ mod open;
 mod options;
 mod path;
 mod permission;
-mod quick;
 mod read_dir;
 mod remove;
 mod session;

@@ -1,4 +1,4 @@
-//! Attributes of a file, as `stat` gives them.
+//! Attributes of a file, as `stat` returns them.
 
 use dure_fs::format::inode::Time;
 use dure_fs::{Attributes, FileKind};

@@ -17,7 +17,7 @@ impl Session {
         options.check()?;
         let mut walk = self.walk();
         if !options.creates() {
-            // Nothing is made, so the directory is not needed, nor a reference to it.
+            // Nothing is created, so neither the directory nor a reference to it is needed.
             let links = if options.no_follow {
                 Links::Keep
             } else {
@@ -47,16 +47,19 @@ impl Session {
             return Err(Errno::ISDIR.into());
         }
         if options.create_new {
-            if walk.is_taken(&place.dir, name)? {
-                return Err(Errno::EXIST.into());
-            }
-            return self.open_missing(walk, place, name, options, no_follow);
+            return self
+                .create_at(&place.dir, name, options.mode)
+                .or_else(|cause| {
+                    // Find out the error that Linux would report first only when the call fails.
+                    let taken = walk.is_taken(&place.dir, name)?;
+                    Err(if taken { Errno::EXIST.into() } else { cause })
+                });
         }
         let Some(found) = walk.lookup(&place.dir, name)? else {
             return self.open_missing(walk, place, name, options, no_follow);
         };
         if self.fs().peek(place.dir.id(), name) == Peek::Unknown {
-            // Whoever opens what is there like this does so again.
+            // Opening an existing file in this way is likely to be repeated.
             walk.look_up_and_remember(&place.dir, name)?;
         }
         if found.kind() == FileKind::Symlink && (!no_follow || place.slash) {
@@ -71,7 +74,7 @@ impl Session {
         self.open_found(found, options)
     }
 
-    /// Nothing has the name, and the file may be made: makes it, unless somebody else does so
+    /// Creates the file, which did not exist, if permitted and unless another caller creates it
     /// first.
     fn open_missing(
         &self,
@@ -82,7 +85,7 @@ impl Session {
         no_follow: bool,
     ) -> Result<InodeRef> {
         match self.create_at(&place.dir, name, options.mode) {
-            Err(cause) if cause.errno() == Errno::EXIST.raw_os_error() && !options.create_new => {
+            Err(cause) if cause.errno() == Errno::EXIST.raw_os_error() => {
                 self.open_place(walk, place, options, no_follow)
             }
             made => made,

@@ -88,7 +88,8 @@ pub(crate) fn verdict(caller: &Credentials, node: &Permissions, want: Access) ->
         mode
     };
     let granted = Access::from_bits(class).contains(want);
-    // With a list, the group bits are its mask: empty means it grants nothing to anybody named.
+    // With a list, the group bits are its mask: if empty, the list grants nothing to named users
+    // and groups.
     if mode & GROUP_BITS == 0 {
         say(granted)
     } else {
@@ -96,7 +97,7 @@ pub(crate) fn verdict(caller: &Credentials, node: &Permissions, want: Access) ->
     }
 }
 
-/// What an access list says, to somebody whom the mode bits did not answer.
+/// What an access list grants to a caller that the mode bits did not decide about.
 pub(crate) fn list_grants(
     caller: &Credentials,
     node: &Permissions,
@@ -106,7 +107,7 @@ pub(crate) fn list_grants(
     list.grants(caller.uid, node.gid, |gid| caller.in_group(gid), want)
 }
 
-/// In a sticky directory only the owner of the file or of the directory takes a name away.
+/// In a sticky directory only the owner of the file or of the directory may remove a name.
 pub(crate) fn check_sticky(
     caller: &Credentials,
     dir: &Permissions,
@@ -128,8 +129,8 @@ pub(crate) fn runs_as_group(mode: u32) -> bool {
     mode & (SET_GID | GROUP_EXECUTE) == SET_GID | GROUP_EXECUTE
 }
 
-/// The mode of a new file in `dir` that would run as its group. mode_strip_sgid: nobody makes a
-/// program that runs as a group that it has from the directory and he is not in.
+/// The mode of a new file in `dir`. mode_strip_sgid: a caller outside the directory's group cannot
+/// create a program that runs as the group it inherits from the directory.
 pub(crate) fn mode_of_new(caller: &Credentials, dir: &Permissions, mode: u32) -> u32 {
     let inherits = mode_of(dir) & SET_GID != 0;
     let strip = inherits && !caller.is_root() && !caller.in_group(dir.gid);

@@ -17,10 +17,10 @@ pub struct DirEntry {
     kind: FileKind,
 }
 
-/// Bytes of a name that need no memory of their own: most names are shorter.
+/// Bytes of a name that need no allocation: most names are shorter.
 const SHORT: usize = 38;
 
-/// A name. A listing takes little more time than its copies, so it does not allocate for each.
+/// A name. Listing takes little more time than copying the names, so it does not allocate for each.
 #[derive(Clone, PartialEq, Eq)]
 enum Name {
     /// Zeros behind the name.
@@ -77,8 +77,8 @@ impl DirEntry {
     }
 }
 
-/// The entries of a directory, without `.` and `..`. An entry that is there all the time is given
-/// exactly once, whatever else is made or removed meanwhile.
+/// The entries of a directory, without `.` and `..`. An entry that exists all the time is returned
+/// exactly once, whatever else is created or removed meanwhile.
 pub struct ReadDir {
     origin: Arc<Origin>,
     dir: InodeRef,

@@ -25,7 +25,7 @@ struct Emptying {
 }
 
 impl Session {
-    /// Checks that the caller may take the name of `victim` out of `dir`.
+    /// Checks that the caller may remove the name of `victim` from `dir`.
     fn check_delete(&self, dir: &InodeRef, victim: &InodeRef) -> walk::Result<()> {
         let actor = self.actor();
         if actor.caller.is_root() {
@@ -48,7 +48,7 @@ impl Session {
                 return Err(Errno::ISDIR.into());
             };
             if self.credentials().is_root() && !place.slash {
-                // Nothing to check that the removal does not check itself.
+                // The removal itself makes all the checks.
                 return Ok(self.fs().unlink(&place.dir, name)?);
             }
             let victim = self.walk().lookup(&place.dir, name)?.ok_or(Errno::NOENT)?;
@@ -62,8 +62,8 @@ impl Session {
             if is_directory {
                 return Err(Errno::ISDIR.into());
             }
-            // An inode that nobody uses goes with its name, in one operation, and not in the
-            // orphanage.
+            // Dropped first: an inode without other references is deleted with its name, in one
+            // operation, not as an orphan.
             drop(victim);
             self.fs().unlink(&place.dir, name)?;
             walk::Result::Ok(())
@@ -101,8 +101,8 @@ impl Session {
     }
 
     /// Removes a directory with everything in it; symbolic links are removed, not followed, also
-    /// where somebody puts one in the place of a directory meanwhile. The root stays, empty, and
-    /// that is the error `EBUSY`.
+    /// where another caller puts one in the place of a directory meanwhile. The root itself cannot
+    /// be removed: it is emptied, and the error is `EBUSY`.
     ///
     /// # Errors
     /// The first failure; what was removed until then is gone.
@@ -135,8 +135,8 @@ impl Session {
         Ok(self.fs().rmdir(dir, name)?)
     }
 
-    /// Removes what is in `top`. Directories are held by what they are, not by a path, and without
-    /// recursion: a tree may be deep.
+    /// Removes everything below `top`. Directories are held by reference, not by path, and the walk
+    /// does not recurse: a tree may be deep.
     fn empty(&self, top: &InodeRef) -> walk::Result<()> {
         let mut way = vec![self.emptying(top.clone(), Vec::new())?];
         let mut above = BTreeSet::from([top.ino()]);
@@ -214,6 +214,15 @@ impl Session {
             let exists = mode == RenameMode::NoReplace;
             return Err(if exists { Errno::EXIST } else { Errno::BUSY }.into());
         };
+        let rename = || {
+            self.fs()
+                .rename(&old.dir, old_name, &new.dir, new_name, mode)
+        };
+        // Permissions do not bind root, and only a call that fails has to find out the error that
+        // Linux would report first.
+        if self.credentials().is_root() && !old.slash && !new.slash && rename().is_ok() {
+            return Ok(());
+        }
         let source = self
             .walk()
             .lookup(&old.dir, old_name)?
@@ -236,18 +245,15 @@ impl Session {
         let checked = self.check_rename(from, to, exchange);
         let same = |target: &InodeRef| target.ino() == source.ino();
         if checked.is_err() && target.as_ref().is_some_and(same) {
-            // vfs_rename: two names of one inode stay as they are, whoever asks.
+            // vfs_rename: two names of one inode stay as they are, whatever the caller's
+            // permissions.
             return Ok(());
         }
         let (from, to) = (source.ino(), target.as_ref().map(InodeRef::ino));
-        // A file that nobody uses goes with its name, and not in the orphanage.
+        // Dropped first: an inode without other references is deleted with its name, not as an
+        // orphan.
         drop((source, target));
-        let moved = checked.and_then(|()| {
-            Ok(self
-                .fs()
-                .rename(&old.dir, old_name, &new.dir, new_name, mode)?)
-        });
-        // Only a call that fails pays for finding out what Linux would say first.
+        let moved = checked.and_then(|()| Ok(rename()?));
         moved.or_else(|cause| {
             let loops = self.loop_error((&old.dir, from), (&new.dir, to), exchange)?;
             Err(loops.unwrap_or(cause))
@@ -284,8 +290,9 @@ impl Session {
         while at != ancestor {
             let inode = self.fs().inode(at)?;
             at = self.fs().parent(&inode)?;
-            // The root, or directories in a ring on a damaged volume: who comes by again has seen
-            // them all.
+            // The root, or a cycle of directories on a damaged volume. Brent's cycle detection:
+            // `seen` moves up to `at` after 1, 2, 4, .. steps, and a walk in a cycle comes back to
+            // it.
             if at == inode.ino() || at == seen {
                 return Ok(false);
             }

@@ -1,5 +1,5 @@
-//! A session: a caller with a root and a directory at which relative paths begin. What a process is
-//! to the kernel's path calls.
+//! A session: a caller with a root and a directory at which relative paths begin; for path calls,
+//! what a process is to the kernel.
 
 use std::path::{Path, PathBuf};
 
@@ -43,8 +43,8 @@ impl Origin {
 /// Relative paths begin at the session's directory, absolute ones at its root, and `..` stops
 /// there. [`Session::at`] gives the `*at` calls: a session that begins at an open directory.
 ///
-/// Sessions may be used by any number of threads. A thread with its own clone shares no counter
-/// with the others, which is what scales.
+/// Sessions may be used by any number of threads. A thread with its own clone shares no reference
+/// counter with the others, which is what scales.
 pub struct Session {
     pub(crate) origin: Arc<Origin>,
     pub(crate) start: InodeRef,
@@ -92,7 +92,7 @@ impl Session {
         }
     }
 
-    /// Who calls.
+    /// The caller.
     #[must_use]
     pub fn credentials(&self) -> &Credentials {
         &self.origin.caller

@@ -20,12 +20,12 @@ const _: () = assert!(dure_block::BLOCK_BYTES == 4096);
 pub(crate) struct Shared {
     pub(crate) fs: FileSystem,
     root: InodeRef,
-    /// Set by the first close, which alone closes. AcqRel: the one that finds it unset owns the
-    /// close.
+    /// Set by the first close, which does the work; later ones do nothing. AcqRel: the close that
+    /// finds it unset owns the work.
     closed: AtomicBool,
-    /// Counts the calls that gave some file set-id bits, from 1. Written rarely, read by every
-    /// write of somebody who is not root. Release/Acquire: who sees the count sees that a look is
-    /// needed.
+    /// Counts the calls that gave a file set-id bits, from 1. Written rarely, read by every write
+    /// of a caller that is not root. Release/Acquire: a write that sees the count sees the new mode
+    /// too, and knows that it has to read it.
     set_ids: AtomicU64,
 }
 
@@ -36,8 +36,8 @@ impl Shared {
         self.set_ids.load(Ordering::Acquire)
     }
 
-    /// A file got set-id bits: descriptors have to look at modes again. Called after the change: a
-    /// write that has not seen the count yet counts as before it.
+    /// A file got set-id bits: descriptors have to read modes again. Called after the change: a
+    /// write that has not seen the count yet is ordered before the change.
     pub(crate) fn set_id_given(&self) {
         // Release: pairs with set_ids.
         self.set_ids.fetch_add(1, Ordering::Release);
@@ -52,8 +52,8 @@ impl Shared {
 }
 
 impl Drop for Shared {
-    /// Best effort: an error here has nobody to go to, and after it the volume is recovered at the
-    /// next mount as after a crash.
+    /// Best effort: an error here cannot be returned, and after it the next mount recovers the
+    /// volume as after a crash.
     fn drop(&mut self) {
         let _ = self.close();
     }

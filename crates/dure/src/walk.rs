@@ -1,20 +1,20 @@
 //! Walking a path: from a directory, component by component, through symbolic links.
 //!
 //! A walk takes no lock of its own and allocates nothing unless it meets a symbolic link. Root is
-//! not checked for search permission, so for root a component costs one lookup. What is known
-//! already is walked without references first (`quick.rs`).
+//! not checked for search permission, so for root a component costs one lookup. The fast path,
+//! without references, is tried first (`fast_path.rs`).
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use dure_fs::{Attributes, FileKind, FileSystem, InodeRef, Peek};
+use dure_fs::{Attributes, FileKind, FileSystem, InodeId, InodeRef, Peek};
 use rustix::io::Errno;
 
 use crate::credentials::Credentials;
 use crate::error::Cause;
+use crate::fast_path::{Fast, Stop};
 use crate::path::{LINKS_MAX, Last, PathBytes};
 use crate::permission::{self, Access, Verdict};
-use crate::quick::Stop;
 use crate::{acl, xattr};
 
 pub(crate) type Result<T> = std::result::Result<T, Cause>;
@@ -34,6 +34,17 @@ pub(crate) struct Place<'p> {
     pub(crate) last: Last<'p>,
     /// A slash follows it.
     pub(crate) slash: bool,
+}
+
+impl<'p> Place<'p> {
+    /// The place of `path`, which ends in `dir`.
+    fn new(dir: InodeRef, path: &PathBytes<'p>) -> Place<'p> {
+        Place {
+            dir,
+            last: path.last,
+            slash: path.slash,
+        }
+    }
 }
 
 /// One walk.
@@ -65,20 +76,20 @@ impl<'s> Walk<'s> {
         path: &'p [u8],
     ) -> Result<Place<'p>> {
         let path = PathBytes::parse(path)?;
-        let dir = match self.quick_place(start.id(), &path, &mut { self.links_left }) {
+        self.place_of(start, &path)
+    }
+
+    fn place_of<'p>(&mut self, start: &InodeRef, path: &PathBytes<'p>) -> Result<Place<'p>> {
+        let dir = match self.fast_place(start.id(), path, &mut { self.links_left }) {
             Ok(id) => self.fs.pin(id)?,
             Err(Stop::Error(errno)) => return Err(errno.into()),
-            Err(Stop::Unknown) => None,
+            Err(Stop::Unknown | Stop::UnknownIn(_)) => None,
         };
         let dir = match dir {
             Some(dir) => dir,
-            None => self.slow_place(start, &path)?,
+            None => self.slow_place(start, path)?,
         };
-        Ok(Place {
-            dir,
-            last: path.last,
-            slash: path.slash,
-        })
+        Ok(Place::new(dir, path))
     }
 
     /// The directory that `path` ends in, with a reference to each directory on the way.
@@ -99,17 +110,9 @@ impl<'s> Walk<'s> {
 
     /// The inode at `path`.
     pub(crate) fn find(&mut self, start: &InodeRef, path: &Path, links: Links) -> Result<InodeRef> {
-        let path = path.as_os_str().as_bytes();
-        match self.quick_find(start.id(), path, links, &mut { self.links_left }) {
-            Ok(id) => {
-                if let Some(found) = self.fs.pin(id)? {
-                    return Ok(found);
-                }
-            }
-            Err(Stop::Error(errno)) => return Err(errno.into()),
-            Err(Stop::Unknown) => {}
-        }
-        self.find_bytes(start, path, links)
+        let path = PathBytes::parse(path.as_os_str().as_bytes())?;
+        let known = self.fast_find(start.id(), &path, links, &mut { self.links_left });
+        self.find_after(known, start, &path, links)
     }
 
     /// The attributes of the inode at `path`.
@@ -119,25 +122,44 @@ impl<'s> Walk<'s> {
         path: &Path,
         links: Links,
     ) -> Result<Attributes> {
-        let path = path.as_os_str().as_bytes();
-        match self.quick_find(start.id(), path, links, &mut { self.links_left }) {
+        let path = PathBytes::parse(path.as_os_str().as_bytes())?;
+        let known = self.fast_find(start.id(), &path, links, &mut { self.links_left });
+        if let Ok(id) = known
+            && let Some(attributes) = self.fs.peek_attributes(id)
+        {
+            return Ok(attributes);
+        }
+        let found = self.find_after(known, start, &path, links)?;
+        Ok(self.fs.attributes(&found)?)
+    }
+
+    /// The inode at `path`, given the result of the fast path.
+    fn find_after(
+        &mut self,
+        known: Fast<InodeId>,
+        start: &InodeRef,
+        path: &PathBytes<'_>,
+        links: Links,
+    ) -> Result<InodeRef> {
+        match known {
             Ok(id) => {
-                if let Some(attributes) = self.fs.peek_attributes(id) {
-                    return Ok(attributes);
-                }
                 if let Some(found) = self.fs.pin(id)? {
-                    return Ok(self.fs.attributes(&found)?);
+                    return Ok(found);
+                }
+            }
+            Err(Stop::UnknownIn(dir)) => {
+                if let Some(dir) = self.fs.pin(dir)? {
+                    return self.find_at(Place::new(dir, path), links);
                 }
             }
             Err(Stop::Error(errno)) => return Err(errno.into()),
             Err(Stop::Unknown) => {}
         }
-        let found = self.find_bytes(start, path, links)?;
-        Ok(self.fs.attributes(&found)?)
+        let place = self.place_of(start, path)?;
+        self.find_at(place, links)
     }
 
-    fn find_bytes(&mut self, start: &InodeRef, path: &[u8], links: Links) -> Result<InodeRef> {
-        let place = self.place_bytes(start, path)?;
+    fn find_at(&mut self, place: Place<'_>, links: Links) -> Result<InodeRef> {
         let found = match place.last {
             Last::Name(name) => {
                 let found = self.look_up_and_remember(&place.dir, name)?;
@@ -220,7 +242,8 @@ impl<'s> Walk<'s> {
             return Ok(found);
         }
         let target = self.target(&found)?;
-        self.find_bytes(dir, &target, Links::Follow)
+        let place = self.place_bytes(dir, &target)?;
+        self.find_at(place, Links::Follow)
     }
 
     /// Where a symbolic link leads; counts it.
@@ -234,8 +257,8 @@ impl<'s> Walk<'s> {
 
     /// What the symbolic link at `path` leads to.
     pub(crate) fn read_link(&mut self, start: &InodeRef, path: &Path) -> Result<Vec<u8>> {
-        let bytes = path.as_os_str().as_bytes();
-        let known = self.quick_find(start.id(), bytes, Links::Keep, &mut { self.links_left });
+        let bytes = PathBytes::parse(path.as_os_str().as_bytes())?;
+        let known = self.fast_find(start.id(), &bytes, Links::Keep, &mut { self.links_left });
         if let Ok(id) = known
             && id.is(FileKind::Symlink)
             && let Some(target) = self.fs.peek_target(id)

@@ -1,4 +1,4 @@
-//! Extended attributes: who may see and change which, and the access lists among them.
+//! Extended attributes: which caller may read and change which, and the access lists among them.
 
 use dure_fs::{FileKind, FileSystem, InodeRef, SetGid, XattrMode};
 use rustix::io::Errno;
@@ -13,14 +13,14 @@ const VALUE_MAX: usize = 65536;
 /// A list of nothing but its version.
 const EMPTY_LIST_BYTES: usize = 4;
 
-/// Who an attribute is for, told by its name.
+/// Namespace of an attribute, given by the prefix of its name; it decides which callers may use it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Namespace {
     /// `user.*`: like content, for files and directories only.
     User,
     /// `trusted.*`: root only.
     Trusted,
-    /// `security.*`: everybody reads, root writes.
+    /// `security.*`: every caller reads, root writes.
     Security,
     /// An access control list.
     List,
@@ -136,7 +136,8 @@ impl Actor<'_> {
         Ok(space)
     }
 
-    /// Stores an access list (an empty one removes it); the file system keeps mode and list equal.
+    /// Stores an access list (an empty one removes it); the file system keeps mode and list
+    /// consistent.
     fn set_list(&self, inode: &InodeRef, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
         if name == acl::DEFAULT && inode.kind() != FileKind::Directory {
             return Err(Errno::ACCESS.into());

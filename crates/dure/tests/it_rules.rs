@@ -500,3 +500,24 @@ fn a_tree_is_removed_without_following_links() {
     assert_eq!(root.read("/elsewhere/kept").unwrap(), b"kept");
     assert!(root.metadata("/elsewhere/sub").unwrap().is_dir());
 }
+
+/// The walk without references stops at a name that is not cached, and the other one goes on from
+/// the directory it had reached. Behind a link that is the directory of another path.
+#[test]
+fn a_name_behind_a_link_that_is_not_cached_is_looked_up_in_its_own_path() {
+    let volume = volume();
+    let root = volume.root();
+    root.create_dir_all("/a").unwrap();
+    root.create_dir_all("/b").unwrap();
+    root.write("/b/link", b"another file of that name").unwrap();
+    root.write("/b/file", b"old").unwrap();
+    root.symlink("/b/file", "/a/link").unwrap();
+    for _ in 0..4 {
+        assert_eq!(root.metadata("/a/link").unwrap().len(), 3);
+    }
+    // A new entry is not in the dentry cache; the link and its target are.
+    root.remove_file("/b/file").unwrap();
+    root.write("/b/file", b"newer").unwrap();
+    assert_eq!(root.metadata("/a/link").unwrap().len(), 5);
+    assert_eq!(root.read("/a/link").unwrap(), b"newer");
+}

@@ -2,7 +2,7 @@
 //!
 //! **Problem.** A failure that cannot be run again is half a finding. **Structure.** [`Draw`] is
 //! SplitMix64; [`Draw::policies`] is the options of one mount. **Invariants.** The same seed draws
-//! the same; what comes after a round does not depend on how the round went. **Crash.** None.
+//! the same; later draws do not depend on the outcome of a round. **Crash.** None.
 
 use dure_sync::clock::monotonic_ns;
 
@@ -56,7 +56,7 @@ impl Draw {
     }
 }
 
-/// A seed that nobody has chosen.
+/// A seed taken from the clock.
 pub(crate) fn seed_of_clock() -> u64 {
     Draw::new(monotonic_ns(), u64::from(std::process::id())).between(1, 999_999)
 }

@@ -1,12 +1,11 @@
 //! Volumes that are too small for what is written to them.
 //!
-//! **Problem.** Where room ends, promises are tested that nothing else tests: a write that is
-//! half taken, a block that was given away, a rewrite that finds none. **Structure.** 12 processes
-//! fill a volume of 256 MiB, 4 rewrite blocks that are theirs (synced or allocated before), 3
-//! delete; the server is killed under them. Then `room.py`: one promise after another, each on a
-//! fresh volume. **Invariants.** Every file whose fsync returned 0 is whole after kill and remount;
-//! a rewrite is never refused. The canary acknowledges without a sync. **Crash.** SIGKILL to the
-//! server.
+//! **Problem.** A full volume tests promises that nothing else tests: a short write, a block that
+//! was given away, a rewrite that finds no block. **Structure.** 12 processes fill a volume of 256
+//! MiB, 4 rewrite blocks of their own (synced or allocated before), 3 delete; the server is killed
+//! under them. Then `room.py`: one promise after another, each on a fresh volume. **Invariants.**
+//! Every file whose fsync returned 0 is whole after kill and remount; a rewrite is never refused.
+//! The canary acknowledges without a sync. **Crash.** SIGKILL to the server.
 
 use std::fs;
 use std::path::PathBuf;
@@ -33,9 +32,9 @@ pub(crate) const NEEDS: Needs = Needs {
 const SIZE: &str = "256M";
 const LIMIT: Duration = Duration::from_secs(240);
 const NOTICED: Duration = Duration::from_secs(10);
-/// Who hands pages over: write(2) itself, or the kernel when it likes.
+/// Which cache takes the pages of a write(2): the server's, or the kernel's (write-back).
 const MODES: [&str; 2] = ["", "writeback"];
-/// Roles and how many processes play them. Those that own their blocks begin first.
+/// Roles and how many processes have each. Those that own blocks begin first.
 const OWNERS: [(&str, usize); 2] = [("write", 2), ("preallocate", 2)];
 const OTHERS: [(&str, usize); 2] = [("fill", 12), ("delete", 3)];
 const CASES: [&str; 7] = [
@@ -76,8 +75,8 @@ pub(crate) fn run(cx: &Cx, report: &mut Report) -> Result<()> {
     let more = if cx.quick { &[][..] } else { &MORE_CASES };
     for mode in MODES {
         for case in CASES.iter().chain(more) {
-            // Where the kernel takes what it has no room for, that shows at fsync. The rest does
-            // not depend on who hands pages over, and --quick has two minutes.
+            // With the kernel's write-back cache, a lack of space is reported by fsync. The other
+            // cases do not depend on the cache, and --quick has two minutes.
             let skipped = *case == "apparent-size" || cx.quick && !case.starts_with("short");
             if mode == "writeback" && skipped {
                 continue;
@@ -231,7 +230,7 @@ fn promise(volume: &Volume, programs: &Programs, case: &str) -> Result<()> {
     Ok(())
 }
 
-/// Files that replace others, unsynced themselves, and a kill after a sync of their directory.
+/// Files that replace others, themselves unsynced, and a kill after a sync of their directory.
 fn replace(cx: &Cx, mode: &str) -> Result<()> {
     let mut volume = Volume::sized(cx, "room", SIZE)?;
     let programs = Programs::new(volume.scratch())?;

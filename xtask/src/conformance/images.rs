@@ -1,9 +1,9 @@
 //! Damaged images, with checksums made right: `dure_sim::images` in processes of their own.
 //!
 //! **Problem.** A hang, an abort, or memory without bound takes its process along. **Structure.**
-//! `xtask image-cases` judges a batch and says before each case which one it is; its memory is
-//! bounded, and its time by who started it. **Invariants.** A batch that ends early names its last
-//! case, and the rest of it is run again from behind that one. **Crash.** None.
+//! `xtask image-cases` judges a batch and prints each case before it begins; its memory is bounded,
+//! and its parent bounds its time. **Invariants.** A batch that ends early names its last case, and
+//! the rest of it is run again from the next case on. **Crash.** None.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -88,7 +88,7 @@ fn words(outcome: Outcome) -> String {
     )
 }
 
-/// What the batches have said.
+/// The results of all batches so far.
 #[derive(Debug, Default)]
 struct Account {
     held: usize,
@@ -144,7 +144,7 @@ pub(crate) fn run(cx: &Cx, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Damage that is never noticed, or always, tries nothing.
+/// Damage that is never detected, or always, tests nothing.
 fn worth(held: usize, sound: usize, refused: usize, repaired: usize) -> Result<()> {
     if sound * 10 > held * 9 || sound * 50 < held || refused == 0 || repaired == 0 {
         bail!("of {held} images {sound} are sound, {refused} refused, {repaired} repaired");
@@ -153,7 +153,7 @@ fn worth(held: usize, sound: usize, refused: usize, repaired: usize) -> Result<(
 }
 
 impl Account {
-    /// Enters what a batch said; its last case, and whether that came to its end.
+    /// Enters the output of a batch; returns its last case, and whether that case ended.
     fn read(&mut self, report: &mut Report, out: &str, shown: &mut usize) -> Option<(u64, bool)> {
         let mut last = None;
         for line in out.lines() {

@@ -1,12 +1,12 @@
 //! Kills of the mount server under writers that acknowledge.
 //!
-//! **Problem.** An acknowledged byte that a kill takes along is the worst a file system can do, and
-//! which writer, policy and moment shows it is not known beforehand. **Structure.** Seven writers,
-//! each a process: appends, renames, shared mappings, O_DIRECT, SQLite, LMDB, LevelDB. A round
-//! mounts with drawn policies, verifies what earlier rounds acknowledged, lets all of them write,
-//! and kills the server after a drawn time. **Invariants.** `dure check` is clean after every kill;
-//! every acknowledgement holds. The canary acknowledges without a sync, and every writer's loss
-//! must be noticed. **Crash.** SIGKILL to the server.
+//! **Problem.** The loss of an acknowledged byte by a kill is the worst a file system can do, and
+//! which writer, policy and moment reveals it is not known beforehand. **Structure.** Seven
+//! writers, each a process: appends, renames, shared mappings, O_DIRECT, SQLite, LMDB, LevelDB. A
+//! round mounts with drawn policies, verifies what earlier rounds acknowledged, lets all of them
+//! write, and kills the server after a drawn time. **Invariants.** `dure check` is clean after
+//! every kill; every acknowledgement holds. The canary acknowledges without a sync, and every
+//! writer's loss must be detected. **Crash.** SIGKILL to the server.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -53,7 +53,7 @@ pub(crate) fn run(cx: &Cx, report: &mut Report) -> Result<()> {
     report.case("canary: without syncs, every loss is noticed", canary(cx));
     let volumes = if cx.quick { 1 } else { 10 };
     for number in 0..volumes {
-        // What a volume found does not keep the next from being tried.
+        // A failure on one volume does not keep the next from being tested.
         if let Err(error) = volume(cx, report, number) {
             report.case(&format!("volume {number}"), Err(error));
         }
@@ -107,7 +107,7 @@ impl Writers {
         self.programs.command("kill.py", &arguments)
     }
 
-    /// What is acknowledged holds on the volume as it is mounted.
+    /// Verifies on the mounted volume that everything acknowledged is there.
     fn verify(&self, kind: &str) -> Result<()> {
         let done = self
             .volume
@@ -133,7 +133,7 @@ impl Writers {
         self.volume.check().context("after the kill")
     }
 
-    /// All writers, until the server is killed under them.
+    /// Runs all writers, until the server is killed under them.
     fn cut_off(&mut self, manner: &str, after: Duration) -> Result<()> {
         let start = |kind: &&str| {
             let mut command = self.command("run", kind);
@@ -153,7 +153,7 @@ impl Writers {
         Ok(())
     }
 
-    /// What the last kill left, and a clean unmount of it.
+    /// Verifies what the last kill left, and unmounts it cleanly.
     fn end(&mut self) -> Result<()> {
         self.volume.mount()?;
         for kind in KINDS {

@@ -1,4 +1,4 @@
-//! The known differences, which stand in documents with their reasons.
+//! The known differences, listed in documents with their reasons.
 //!
 //! **Problem.** A list in the code and one in the document would drift apart. **Structure.** The
 //! table rows of a document that begin with a case's name in backquotes. **Invariants.** A row
@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 
 use crate::cargo;
 
-const DOCUMENT: &str = "docs/conformance.md";
+const DOCUMENT: &str = "docs/testing/conformance.md";
 const HEADING: &str = "## Known differences";
 
 /// Case -> reason.

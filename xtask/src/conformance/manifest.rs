@@ -1,4 +1,4 @@
-//! A tree as text: everything that a copy must keep.
+//! A tree as text: everything that a copy must preserve.
 //!
 //! **Problem.** `diff -r` compares names and contents only. **Structure.** One line per entry with
 //! type, permissions, owner, size, links, times, target, device, extended attributes and a sum of
@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail};
 /// How many differences are named.
 const NAMED: usize = 10;
 
-/// Path below the root -> what is there.
+/// Path below the root -> type, attributes and content.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Manifest(BTreeMap<PathBuf, String>);
 
@@ -25,7 +25,7 @@ pub(crate) struct Manifest(BTreeMap<PathBuf, String>);
 pub(crate) enum Detail {
     /// All of it.
     Full,
-    /// All but the times and the link counts, which change with what happens beside the entry.
+    /// All but the times and the link counts, which changes outside the entry affect.
     NoTimes,
 }
 
@@ -47,7 +47,7 @@ impl Manifest {
         self.0.len()
     }
 
-    /// An error that names what is not as in `self`, the original.
+    /// An error that names what differs from `self`, the original.
     pub(crate) fn expect_same(&self, copy: &Manifest) -> Result<()> {
         self.expect_within(copy)?;
         let more: Vec<_> = copy
@@ -65,7 +65,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// The same, but there may be more.
+    /// The same, but the copy may have more entries.
     pub(crate) fn expect_within(&self, copy: &Manifest) -> Result<()> {
         let differences: Vec<_> = self
             .0
@@ -95,7 +95,7 @@ struct Walk<'a> {
     root: &'a Path,
     detail: Detail,
     entries: BTreeMap<PathBuf, String>,
-    /// Inode -> the first name under which it was met.
+    /// Inode -> the first name under which the walk found it.
     linked: BTreeMap<u64, PathBuf>,
 }
 

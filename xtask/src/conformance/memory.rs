@@ -1,9 +1,10 @@
 //! Resident memory of the server against `cache=`.
 //!
-//! **Problem.** A server that grows with what its users do takes the memory of others. **Structure.**
-//! Per cache size: files without end, data, tasks that share files and tasks that sync; after each
-//! the kernel is asked what the server had resident at most. **Invariants.** Never more than the
-//! fixed part and the cache and a tenth of it (docs/memory.md). **Crash.** None here.
+//! **Problem.** A server whose memory grows with its load takes the memory of other programs.
+//! **Structure.** Per cache size: files without end, data, tasks that share files and tasks that
+//! sync; after each the kernel is asked for the server's peak resident memory. **Invariants.**
+//! Never more than the fixed part and the cache and a tenth of it (docs/design/memory.md).
+//! **Crash.** None here.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -109,7 +110,7 @@ impl Watch<'_> {
             file.write_all(&piece)?;
         }
         file.sync_all()?;
-        // What the kernel has is not asked for.
+        // Drops the kernel's cached pages, so that reads reach the server.
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
         let mut file = File::open(&path)?;
         for _ in 0..mib {

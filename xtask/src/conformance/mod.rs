@@ -1,8 +1,8 @@
-//! `cargo xtask conformance`: what others expect of a file system, and real programs on it.
+//! `cargo xtask conformance`: test suites of other projects, and real programs on a volume.
 //!
 //! **Problem.** Our own tests know what we thought of. **Structure.** One file per suite, each
 //! with a volume of its own ([`mount`]); [`step`] runs programs, [`tools`] installs them,
-//! [`report`] prints. docs/conformance.md has the suites and the known differences.
+//! [`report`] prints. docs/testing/conformance.md has the suites and the known differences.
 //! **Invariants.** A suite ends unmounted, and `dure check` finds nothing afterwards; what cannot
 //! run is named, and is a failure unless `--allow-skip`. **Crash.** Scratch directories are
 //! temporary; everything can be run again.
@@ -67,7 +67,7 @@ pub(crate) struct Conformance {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Suite {
-    /// POSIX calls, case by case, beside tmpfs.
+    /// POSIX calls, case by case, compared with tmpfs.
     Pjdfstest,
     /// Random operations on one file.
     Fsx,
@@ -87,7 +87,7 @@ enum Suite {
     Kill,
     /// Volumes that are full, with kills and drawn policies.
     Enospc,
-    /// Calls by several users, beside ext4.
+    /// Calls by several users, compared with ext4.
     Permissions,
     /// Damaged images, with checksums made right.
     Images,

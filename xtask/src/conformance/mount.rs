@@ -1,4 +1,4 @@
-//! A volume of a suite's own, and its mount.
+//! A volume for one suite, and its mount.
 //!
 //! **Problem.** A suite that fails or panics must not leave a mount behind, and one that crashes
 //! the server must be able to do so at a chosen instant. **Structure.** [`Volume`] owns a scratch
@@ -34,7 +34,7 @@ pub(crate) struct Volume {
     server: Option<Child>,
     /// What `dure mount` gets: the image, or a device made from it.
     device: PathBuf,
-    /// Runs programs, with logs beside the image.
+    /// Runs programs, with logs next to the image.
     pub(crate) steps: Steps,
 }
 
@@ -92,7 +92,7 @@ impl Volume {
         command
     }
 
-    /// From now on mounts `device`, which shows the image.
+    /// From now on mounts `device`, which presents the image.
     pub(crate) fn mount_through(&mut self, device: PathBuf) {
         assert!(self.server.is_none(), "only between two mounts");
         self.device = device;
@@ -148,8 +148,8 @@ impl Volume {
         self.server.as_ref().expect("it is mounted").id()
     }
 
-    /// Ends the server with SIGKILL, as it stands. The dead mount stays until the next one, so that
-    /// programs under way see errors and not the directory below.
+    /// Ends the server with SIGKILL, in whatever state it is. The dead mount stays until the next
+    /// one, so that running programs see errors and not the directory below.
     pub(crate) fn kill(&mut self) -> Result<()> {
         let mut server = self.server.take().expect("it is mounted");
         let ended = server.try_wait()?;
@@ -203,7 +203,7 @@ impl Volume {
         self.check()
     }
 
-    /// The scratch directory stays, for whoever looks into a failure; says where it is.
+    /// Keeps the scratch directory, so that a failure can be examined; returns where it is.
     pub(crate) fn keep(&mut self) -> String {
         self.scratch.keep = true;
         format!(
@@ -300,7 +300,7 @@ fn is_mounted(path: &Path) -> Result<bool> {
         .any(|line| line.split(' ').nth(4) == Some(path)))
 }
 
-/// Takes everything off `path`, whether or not somebody still uses it.
+/// Detaches every mount on `path`, also one in use.
 pub(crate) fn detach(path: &Path) -> Result<()> {
     for _ in 0..100 {
         if !is_mounted(path)? {

@@ -1,12 +1,12 @@
 //! A table of calls by root, owner, group and others, against ext4.
 //!
-//! **Problem.** Who may do what, and which set-id bits a call clears, are a thousand rules that
-//! nobody has in mind; a file system that has them wrong is a hole. **Structure.**
-//! `permissions.py` makes the same calls on a volume and on an ext4 in a loop device, as five
-//! users, and prints the answer and what each call left behind; the two are compared line by line.
-//! **Invariants.** What differs stands in docs/conformance.md with its reason. The table is worth
-//! something only if ext4 refuses much and root may do what others may not, which is looked at.
-//! **Crash.** Nothing is kept.
+//! **Problem.** Which user may make which call, and which set-id bits a call clears, are a thousand
+//! rules that no person has in mind; a file system with a wrong one has a security hole.
+//! **Structure.** `permissions.py` makes the same calls on a volume and on an ext4 in a loop
+//! device, as five users, and prints the answer and what each call left behind; the two are
+//! compared line by line. **Invariants.** Differences are listed in docs/testing/conformance.md
+//! with their reasons. The table is useful only if ext4 refuses much and root may do what others
+//! may not; both are checked. **Crash.** Nothing is kept.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,12 +30,12 @@ pub(crate) const NEEDS: Needs = Needs {
 };
 
 const LIMIT: Duration = Duration::from_secs(900);
-const DOCUMENT: &str = "docs/conformance.md";
+const DOCUMENT: &str = "docs/testing/conformance.md";
 const HEADING: &str = "## Differences from ext4";
-/// With `--quick`: every so many cases of some 15,000. No divisor of the cases of one user, so that
-/// users are asked for different ones.
+/// With `--quick`: every so many cases of some 15,000. Not a divisor of the cases of one user, so
+/// that different users get different cases.
 const EVERY_QUICK: &str = "13";
-/// What a table is worth: cases, and how many of them ext4 refuses.
+/// Minimum of a useful table: cases, and how many of them ext4 refuses.
 const CASES_MIN: usize = 1100;
 const REFUSED_MIN: usize = 150;
 /// How many differences are shown in full.
@@ -81,7 +81,8 @@ fn parse(out: &str) -> Result<Table> {
     Ok(table)
 }
 
-/// A table in which everything succeeds, or root is as the others, would compare nothing.
+/// A table in which everything succeeds, or root has no more rights than others, would test
+/// nothing.
 fn worth(table: &Table) -> Result<()> {
     let refused = |what: &str| what.starts_with("EACCES") || what.starts_with("EPERM");
     let count = table.values().filter(|what| refused(what)).count();

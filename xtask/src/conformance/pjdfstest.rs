@@ -1,8 +1,9 @@
-//! pjdfstest: POSIX calls, case by case, beside tmpfs.
+//! pjdfstest: POSIX calls, case by case, compared with tmpfs.
 //!
 //! **Problem.** A bare count hides which case is missing, and some cases cannot pass on the kernel
 //! at hand. **Structure.** The same run on tmpfs and on dure, compared by name. **Invariants.** A
-//! case that passes on tmpfs passes on dure or stands in docs/conformance.md. **Crash.** None.
+//! case that passes on tmpfs passes on dure or stands in docs/testing/conformance.md. **Crash.**
+//! None.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -38,7 +39,7 @@ naptime = 0.02
 entries = [["nobody", "nogroup"], ["daemon", "daemon"]]
 "#;
 
-/// What became of a case.
+/// The result of a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Verdict {
     Ok,

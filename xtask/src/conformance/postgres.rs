@@ -112,7 +112,7 @@ impl Database {
 
     /// Starts the server; it answers when this returns.
     fn start(&self, volume: &Volume) -> Result<Running> {
-        // What is left of a server that was killed: its process is gone for sure.
+        // Left by a server that was killed; its process is certainly gone.
         let _ = fs::remove_file(self.data.join("postmaster.pid"));
         let command = with(self.program("postgres", &["-D"]), &self.data);
         let mut server = volume.steps.start(command, None)?;

@@ -1,8 +1,8 @@
 //! `dure put` and `dure get`: a tree into a volume and out of it again.
 //!
-//! **Structure.** A tree with one of everything is put, shown by a mount where there is one, got,
-//! and compared. **Invariants.** What comes out is what went in, holes and hard links included.
-//! **Crash.** None here.
+//! **Structure.** A tree with one of everything is put, read through a mount where one is possible,
+//! got, and compared. **Invariants.** What comes out is what went in, holes and hard links
+//! included. **Crash.** None here.
 
 use std::fs::{self, File, Metadata, Permissions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};

@@ -1,9 +1,9 @@
 //! Our own programs that run on a mount, in Python.
 //!
 //! **Problem.** A writer must be a process of its own, and make calls that the standard library of
-//! Rust has no words for; several bind to databases. **Structure.** The programs are in
-//! `xtask/programs` and part of this binary; [`Programs`] puts them where a suite runs them.
-//! **Invariants.** They see that something is mounted before they write. **Crash.** None.
+//! Rust does not have; several use databases. **Structure.** The programs are in `xtask/programs`
+//! and part of this binary; [`Programs`] writes them where a suite runs them. **Invariants.** They
+//! check that a volume is mounted before they write. **Crash.** None.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -40,7 +40,7 @@ impl Report {
         }
     }
 
-    /// Enters a case; says whether it passed.
+    /// Enters a case; returns whether it passed.
     pub(crate) fn case(&mut self, name: &str, result: Result<()>) -> bool {
         match result {
             Ok(()) => {

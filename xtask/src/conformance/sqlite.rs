@@ -1,6 +1,6 @@
 //! SQLite in its journal modes, with kills of the mount server.
 //!
-//! **Problem.** A database trusts fsync, truncate, unlink and locks more than anybody.
+//! **Problem.** A database relies on fsync, truncate, unlink and locks more than any other program.
 //! **Structure.** Per mode: a workload to its end, then rounds of a workload that is cut off. Each
 //! transaction is acknowledged on the host's file system. **Invariants.** `integrity_check` finds
 //! nothing, the two tables of a transaction agree, and every acknowledged transaction is there.
@@ -113,7 +113,7 @@ impl Database {
         let mut acknowledged = last_number(&done.out).unwrap_or(before);
         let mut open = 1;
         if self.mode == "delete" {
-            // SQLite takes a directory that cannot be opened, because the server is gone, for one
+            // When the server is gone, SQLite cannot open the directory, treats that as a directory
             // that cannot be synced, and reports success: only the next success proves the sync.
             acknowledged -= 1;
             open += 1;

@@ -30,7 +30,7 @@ pub(crate) struct Steps {
     next: Cell<u32>,
 }
 
-/// A program under way.
+/// A running program.
 #[derive(Debug)]
 pub(crate) struct Running {
     child: Child,
@@ -42,7 +42,7 @@ pub(crate) struct Running {
 /// A program that has ended.
 #[derive(Debug)]
 pub(crate) struct Done {
-    /// How.
+    /// Its exit status.
     pub(crate) status: ExitStatus,
     /// Its standard output.
     pub(crate) out: String,
@@ -123,8 +123,8 @@ impl Running {
         })
     }
 
-    /// What it said until its end, and how that came: an error if not by itself within `limit`, or
-    /// by a signal. An exit status that says "failed" is an end like others.
+    /// Its output until it ended, and how it ended: an error if not within `limit`, or by a signal.
+    /// A failing exit status is no error here.
     pub(crate) fn wait_for_output(self, limit: Duration) -> Result<(String, Result<()>)> {
         let (out, err, line) = (self.out.clone(), self.err.clone(), self.line.clone());
         let ended = self.wait(limit).and_then(|done| {
@@ -146,7 +146,7 @@ impl Running {
         Ok(())
     }
 
-    /// An error, with what it said, if it has ended.
+    /// If it has ended: an error with its output.
     pub(crate) fn expect_running(&mut self, what: &str) -> Result<()> {
         if let Some(status) = self.child.try_wait()? {
             bail!("{what} ended before the kill, {status}{}", tail(&self.err));
@@ -161,7 +161,7 @@ impl Running {
 
     /// Sends a signal to the program and its children.
     pub(crate) fn signal(&self, signal: Signal) {
-        // It may have ended: then there is nobody to tell.
+        // The group may be gone already: that error does not matter.
         let _ = kill_process_group(pid(&self.child), signal);
     }
 
@@ -189,7 +189,7 @@ impl Done {
         Ok(self.out)
     }
 
-    /// The end of what it said, for an error.
+    /// The end of its output, for an error.
     pub(crate) fn tail(&self) -> String {
         let text = tail(&self.err);
         if !text.is_empty() {

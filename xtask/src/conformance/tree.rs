@@ -86,7 +86,7 @@ fn source_roots(quick: bool) -> Vec<PathBuf> {
     own.chain(system).filter(|path| path.is_dir()).collect()
 }
 
-/// A tree on the host that nobody changes.
+/// A tree on the host that does not change.
 fn gather(volume: &Volume, source: &Path, quick: bool) -> Result<()> {
     fs::create_dir(source)?;
     let mut cp = Command::new("cp");
@@ -110,7 +110,7 @@ fn same(volume: &Volume, source: &Path, name: &str) -> Result<()> {
     original.expect_same(&Manifest::of(&copy, Detail::Full)?)
 }
 
-/// Packs the copy, unpacks it beside, and compares.
+/// Packs the copy, unpacks it next to it, and compares.
 fn tar(volume: &Volume, name: &str) -> Result<()> {
     let (root, archive) = (volume.root(), volume.root().join("archive.tar"));
     let mut pack = tools::command("tar");
@@ -161,7 +161,7 @@ fn cut_off(volume: &mut Volume, source: &Path, original: &Manifest, round: u64) 
     volume.check().context("before the remount")?;
     volume.mount()?;
     original.expect_same(&Manifest::of(&volume.root().join(name), Detail::Full)?)?;
-    // What is there of the other copies can be read, and can be removed.
+    // The rest of the other copies can be read, and can be removed.
     if others.exists() {
         Manifest::of(&others, Detail::Full).context("the copies that were cut off")?;
         fs::remove_dir_all(&others).context("removing the copies that were cut off")?;

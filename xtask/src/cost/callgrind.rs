@@ -16,7 +16,7 @@ use crate::cargo;
 const COUNTED: &str = "dure_cost::counted::counted_*";
 const BACKGROUND: &str = "dure_cost::counted::counted_background";
 
-/// What one kind of call has cost.
+/// The counts of one kind of call.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Count {
     /// Instructions of one call.
@@ -59,7 +59,7 @@ pub(super) fn count(program: &Path, call: &str, image: &Path, out: &Path) -> Res
         .arg(program)
         .args(["count", call, "--image"])
         .arg(image)
-        // Freed memory goes back to the system, or does not, without a look at the clock.
+        // Freed memory is never purged: a delayed purge would depend on the clock.
         .env("MIMALLOC_PURGE_DELAY", "-1")
         .stderr(Stdio::inherit());
     let output = valgrind.output().context("cannot start valgrind")?;

@@ -19,13 +19,12 @@ const WRITE_BYTES: usize = 256 << 10;
 const CHANGE_BYTES: u64 = 64 << 10;
 /// An appended piece, at most.
 const APPEND_BYTES: u64 = 16 << 10;
-/// Changes between two of which the file is made durable: what comes meanwhile is written back
-/// together.
+/// Changes between two fsyncs of the file: changes in between are written back together.
 const SYNC_INTERVAL: u64 = 32;
-/// Everything is made durable whenever this part of the room was written: else what is made and
-/// removed within a cache's memory never reaches a device.
+/// Everything is synced whenever this part of the room was written: otherwise files that are
+/// created and removed within a cache's size never reach a device.
 const SYNCS_PER_ROOM: u64 = 16;
-/// Calls between two looks at the room.
+/// Changes between two checks of how full it is.
 const ROOM_INTERVAL: u64 = 16;
 
 /// How old a target gets.
@@ -36,7 +35,7 @@ pub(super) struct Shape {
     pub(super) mean_bytes: u64,
 }
 
-/// What came of it.
+/// The results of aging.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Counts {
     pub(super) files: usize,
@@ -64,13 +63,13 @@ struct Filed {
     bytes: u64,
 }
 
-/// A target on its way.
+/// A target while it is aged.
 #[derive(Debug)]
 pub(super) struct Aging<'t> {
     target: &'t Target,
     tree: Tree,
     shape: Shape,
-    /// Room while it was empty.
+    /// Free space while it was empty.
     room_bytes: u64,
     files: Vec<Filed>,
     next: u64,
@@ -105,7 +104,7 @@ impl<'t> Aging<'t> {
         &self.counts
     }
 
-    /// Fills the target, changes what is in it, and counts what came of it.
+    /// Fills the target, changes what is in it, and counts the results.
     pub(super) fn age(&mut self) -> Result<()> {
         self.fill().context("filling it")?;
         self.tree.sync()?;
@@ -134,7 +133,7 @@ impl<'t> Aging<'t> {
         directory.join(format!("f{number}"))
     }
 
-    /// As full as it is to be, or fuller.
+    /// Whether it is as full as wanted, or fuller.
     fn is_filled(&self) -> Result<bool> {
         let used = self.room_bytes.saturating_sub(self.tree.room_bytes()?);
         Ok(used >= self.room_bytes / 100 * self.shape.fill_percent)
@@ -167,7 +166,8 @@ impl<'t> Aging<'t> {
                 0 => self.overwrite(change)?,
                 1 => self.append(change)?,
                 _ => {
-                    // As many come as go; when it is too full, only every other one comes.
+                    // Removes as many files as it creates; when the target is too full, it creates
+                    // half as many.
                     self.remove()?;
                     if too_full && change.is_multiple_of(2) {
                         0
@@ -184,7 +184,7 @@ impl<'t> Aging<'t> {
         Ok(())
     }
 
-    /// A new file; the bytes written. On a full file system there is none, and 0.
+    /// Creates a file; returns the bytes written. On a full file system there is no file, and 0.
     fn create(&mut self) -> Result<u64> {
         let number = self.next;
         self.next += 1;
@@ -256,7 +256,7 @@ impl<'t> Aging<'t> {
             Ok(()) if change.is_multiple_of(SYNC_INTERVAL) => file.sync()?,
             Ok(()) => (),
             Err(error) if is_full(&error) => {
-                // What went in before it was full is not counted as there.
+                // What was written before the file system was full is not counted as existing.
                 let size = self.files.iter().find(|file| file.number == number);
                 file.set_len(size.map_or(0, |file| file.bytes))?;
                 return Ok(0);

@@ -1,10 +1,10 @@
 //! `dure bench aged`: what filling and churning do to a file system.
 //!
 //! **Problem.** A new file system finds free blocks next to each other and has nothing to clean;
-//! the one people use does not. **Structure.** Single operations are measured while the targets are
-//! empty ("young"); then each is filled and churned (`aging`), and the same is measured beside the
-//! files that it holds ("aged"). **Invariants.** The same seed, sizes and order of calls on every
-//! target. Nothing is measured while a target is aged.
+//! one in use does not. **Structure.** Single operations are measured while the targets are empty
+//! ("young"); then each is filled and churned (`aging`), and the same is measured with those files
+//! in place ("aged"). **Invariants.** The same seed, sizes and order of calls on every target.
+//! Nothing is measured while a target is aged.
 //!
 //! The aging follows Smith and Seltzer (SIGMETRICS 1997) in kind, not in its trace: files come, go
 //! and change at random at a fixed fill.
@@ -57,7 +57,7 @@ pub struct Aged {
     pub measuring: Measuring,
 }
 
-/// What became of a target.
+/// The results of a target.
 #[derive(Debug, Serialize)]
 struct Row<'t> {
     bench: &'static str,

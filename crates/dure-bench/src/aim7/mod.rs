@@ -105,7 +105,7 @@ struct Machine {
     kind: WorkerKind,
 }
 
-/// What a worker process is told.
+/// The task of a worker process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Assignment {
     mix: String,

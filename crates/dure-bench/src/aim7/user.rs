@@ -1,4 +1,4 @@
-//! One user: picks jobs of the mix at random, each as often as the mix has it, and does them.
+//! One user: picks jobs of the mix at random, each as often as the mix has it, and runs them.
 
 use std::path::PathBuf;
 
@@ -106,7 +106,7 @@ impl User {
         }
     }
 
-    /// A name nobody else uses.
+    /// A name that no other user has.
     fn unique(&mut self) -> PathBuf {
         self.names += 1;
         self.tree

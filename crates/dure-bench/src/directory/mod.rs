@@ -53,7 +53,7 @@ const TENTHS: usize = 10;
 /// Longer than a tenth takes: its end is the end of the names.
 const FOREVER_NS: u64 = 24 * 3_600_000_000_000;
 
-/// How one task did over the tenths.
+/// The rates of one task over the tenths.
 #[derive(Debug, Serialize)]
 struct Row<'p> {
     bench: &'static str,

@@ -1,4 +1,4 @@
-//! A worker of a directory that grows and shrinks: its own names in the directory of all.
+//! A worker of a directory that grows and shrinks: its own names in the shared directory.
 
 use anyhow::{Context, Result, anyhow, ensure};
 
@@ -20,7 +20,7 @@ pub(super) enum Task {
     Miss,
     /// The whole directory, as large as it is.
     Read,
-    /// A tenth of the names goes, the oldest first.
+    /// Unlink of a tenth of the names, the oldest first.
     Unlink,
 }
 
@@ -58,7 +58,7 @@ pub(super) struct Share {
     pub(super) entries: u64,
     /// Names it looks up in a tenth.
     pub(super) lookups: u64,
-    /// Workers with as much.
+    /// Workers that have such a share.
     pub(super) workers: u64,
 }
 
@@ -106,7 +106,7 @@ impl Worker {
         self.first + self.random.below(self.next - self.first)
     }
 
-    /// Reads the whole directory; gives the number of its entries.
+    /// Reads the whole directory; returns the number of its entries.
     fn read(&self) -> Result<u64> {
         let found = self.tree.list(self.tree.root())?.count(|_| true)?;
         let want = (self.next - self.first) * self.share.workers;

@@ -1,8 +1,8 @@
 //! A set of files that all workers pick from.
 //!
 //! **Structure.** Every entry has a path, a size, and a state; a worker that picks one holds it
-//! until it puts it back, present or absent. **Invariants.** Whoever holds an entry is alone with
-//! its file. Picking looks at each entry once at most, from a random one on.
+//! until it puts it back, present or absent. **Invariants.** The holder of an entry has its file to
+//! itself. Picking examines each entry at most once, starting at a random one.
 
 use std::path::{Path, PathBuf};
 
@@ -29,18 +29,19 @@ struct Entry {
     /// Claimed by the exchange from ABSENT or PRESENT to HELD (Acquire), given back by its holder
     /// (Release), which publishes `len` and the file.
     state: AtomicU8,
-    /// Bytes it has. Only its holder reads and writes it, hence Relaxed.
+    /// Bytes it has. Only its holder writes it; `check` reads it after an Acquire of `state`. Hence
+    /// Relaxed.
     len: AtomicU64,
 }
 
-/// The set.
+/// The set of files.
 #[derive(Debug)]
 pub(super) struct FileSet {
     pub(super) tree: Tree,
     entries: Vec<Entry>,
 }
 
-/// An entry that is held; dropped without being put back it stays so, as after a failed call.
+/// An entry that is held; if dropped without being put back it stays held, as after a failed call.
 #[derive(Debug)]
 pub(super) struct Pick<'s> {
     set: &'s FileSet,
@@ -102,22 +103,22 @@ impl FileSet {
         (0..count).find_map(|step| self.take((start + step) % count, wanted))
     }
 
-    /// A file that is there; `None` if there is none, or others hold them.
+    /// An existing file; `None` if there is none, or other workers hold them all.
     pub(super) fn pick_present(&self, random: &mut Seeded) -> Option<Pick<'_>> {
         self.pick(random, PRESENT)
     }
 
-    /// A file that is not there.
+    /// A file that does not exist; `None` as in `pick_present`.
     pub(super) fn pick_absent(&self, random: &mut Seeded) -> Option<Pick<'_>> {
         self.pick(random, ABSENT)
     }
 
-    /// File number `number`, whoever else uses it.
+    /// File number `number`, whether or not another worker uses it.
     pub(super) fn path(&self, number: usize) -> &Path {
         &self.entries[number].path
     }
 
-    /// Whether the files that must be there are, with the length they must have, and no others.
+    /// Whether exactly the files exist that must, with the length they must have.
     pub(super) fn check(&self) -> Result<()> {
         for entry in &self.entries {
             let state = entry.state.load(Ordering::Acquire);
@@ -135,7 +136,7 @@ impl FileSet {
     }
 }
 
-/// Levels of directories above the files: enough that none has many more entries than the width.
+/// Levels of directories above the files, enough that none has many more entries than the width.
 fn levels(shape: SetShape) -> usize {
     let (mut levels, mut room) = (0, shape.width);
     while room < shape.files / 2 {
@@ -186,7 +187,7 @@ impl Pick<'_> {
         Ok(())
     }
 
-    /// It was created and is empty.
+    /// The file was created and is empty.
     pub(super) fn begin(&self) {
         self.entry.len.store(0, Ordering::Relaxed);
     }
@@ -224,7 +225,7 @@ impl Pick<'_> {
         Ok(())
     }
 
-    /// The file is there.
+    /// The file exists from then on.
     pub(super) fn put_back(self) {
         self.give(PRESENT);
     }

@@ -151,7 +151,7 @@ impl Flow {
             works += self.read_one(shared)?;
         }
         let count = self.random.below(1 << 14);
-        // Relaxed: a part of its own for each worker, nothing else.
+        // Relaxed: reserves a part of the log for this worker and publishes nothing.
         let at = shared.log_end.fetch_add(count, Ordering::Relaxed) % LOG_BYTES;
         if let Some(log) = &self.log
             && count > 0

@@ -107,7 +107,8 @@ impl Bench for Servers {
     }
 }
 
-/// Every worker of oltp has eleven files open: as many descriptors as this process may have.
+/// Raises the limit of descriptors of this process as far as allowed: every worker of oltp has
+/// eleven files open.
 fn allow_descriptors() -> Result<()> {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;

@@ -2,9 +2,9 @@
 //! for enough posts, and write synchronously.
 //!
 //! **Against the original.** Writes are synchronous where Filebench hands them to the C library's
-//! asynchronous I/O, which does the same in threads of its own. A writer that waits looks again
-//! instead of sleeping in the kernel, so that nobody is left waiting when the time is up. A post is
-//! never refused: the mark at which it would be (2000 and 3200) is not kept.
+//! asynchronous I/O, which does the same in threads of its own. A waiting writer polls instead of
+//! sleeping in the kernel, so that no writer is left asleep when the time is up. A post is never
+//! refused: the mark at which it would be (2000 and 3200) is not kept.
 
 use std::hint::black_box;
 
@@ -26,7 +26,7 @@ const HOG_WRITER: u32 = 10_000;
 const POSTS_OF_WRITER: u64 = 1000;
 const POSTS_OF_LOG: u64 = 3200;
 
-/// What a worker is.
+/// The role of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     Shadow,
@@ -50,12 +50,12 @@ impl Role {
 #[derive(Debug)]
 pub(super) struct Database {
     pub(super) files: FileSet,
-    /// Posts nobody has taken; counts only, hence Relaxed.
+    /// Posts that no writer has taken; counts only, hence Relaxed.
     pub(super) to_database: AtomicU64,
     pub(super) to_log: AtomicU64,
 }
 
-/// One of them.
+/// One worker.
 pub(super) struct Member {
     role: Role,
     shared: Arc<Database>,
@@ -109,7 +109,7 @@ impl Member {
         Ok(4)
     }
 
-    /// A hundred writes, hog, and the two that wait.
+    /// A hundred writes, hog, and the two waits.
     fn write_database(&mut self) -> Result<u64> {
         if !take(&self.shared.to_database, POSTS_OF_WRITER) {
             return Ok(0);
@@ -142,7 +142,7 @@ fn take(posts: &AtomicU64, count: u64) -> bool {
         .is_ok()
 }
 
-/// Touches memory so often.
+/// Touches memory `count` times.
 fn hog(count: u32) {
     let mut cell = 0_u32;
     for n in 0..count {

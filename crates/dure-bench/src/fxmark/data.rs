@@ -53,7 +53,7 @@ struct Block {
     buffer: BlockBuf,
     /// What it reads, apart from what it writes.
     read: BlockBuf,
-    /// Done in turn.
+    /// The acts, done in turn.
     turns: Vec<Act>,
     turn: usize,
     seat: Seat,
@@ -77,7 +77,7 @@ fn block(file: OpenFile, offset: u64, seat: Seat, turns: &[Act]) -> Block {
     }
 }
 
-/// What is there before anything is overwritten.
+/// The content before anything is overwritten.
 fn old() -> Vec<u8> {
     content(0)
 }
@@ -90,7 +90,7 @@ fn private(tree: &Tree, name: &str, seat: Seat, act: Act) -> Result<Block> {
     Ok(block(file, 0, seat, &[act]))
 }
 
-/// DRBM: everybody fills a region, and reads the first block of it.
+/// DRBM: every worker fills a region, and reads the first block of it.
 fn own_region(tree: &Tree, seat: Seat) -> Result<Block> {
     let file = tree.open(&tree.path("n_shfile_rd.dat"), How::Create)?;
     let start = seat.id() * REGION;

@@ -85,7 +85,7 @@ struct Suite {
     kind: WorkerKind,
 }
 
-/// What a worker process is told.
+/// The task of a worker process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Assignment {
     workload: String,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::target::{How, Tree, is_full};
 
-/// Who a worker is, and how much it may make before the clock starts.
+/// The place of a worker in its crew, and how much it may create before the clock starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Seat {
     /// Its number, from 0: the first one makes what is shared.
@@ -81,7 +81,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// None yet, in the directory `tree`.
+    /// No files yet, in the directory `tree`.
     pub(super) fn new(tree: &Tree, seat: Seat) -> Result<Files> {
         let prefix = format!("f{}-", seat.number);
         Ok(Files {
@@ -117,7 +117,7 @@ impl Files {
         Ok(true)
     }
 
-    /// The last one is not counted any more; gives its number.
+    /// The last one is not counted any more; returns its number.
     pub(super) fn unlink_last(&mut self) -> Result<()> {
         assert!(self.count() > 0, "there is a file to unlink");
         self.tree.remove_file(self.names.at(self.next - 1))?;

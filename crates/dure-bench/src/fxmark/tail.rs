@@ -106,7 +106,7 @@ impl Worker for Truncater {
         Ok(())
     }
 
-    /// A block more, and off again.
+    /// Appends a block, and cuts it off again.
     fn warm(&mut self) -> Result<Option<u64>> {
         let tail = &self.0;
         tail.file.write_at(&tail.buffer, tail.blocks * BLOCK)?;

@@ -1,5 +1,5 @@
-//! The workloads by their names in `FxMark`: data or metadata; read or write; what; how much is
-//! shared (low, medium, high).
+//! The workloads by their names in `FxMark`: data or metadata; read or write; which operation; how
+//! much is shared (low, medium, high).
 
 use clap::ValueEnum;
 

@@ -1,7 +1,8 @@
 //! The workers of one point: threads, or processes.
 //!
-//! **Structure.** Every measurement: all prepare, each on its core; when the last one is ready, all
-//! are told when the window opens and closes. Nobody is woken in between and nothing is shared.
+//! **Structure.** Every measurement: all workers prepare, each on its core; when the last one is
+//! ready, all are told when the window opens and closes. In between no worker is woken and nothing
+//! is shared.
 
 use std::path::Path;
 use std::time::Duration;
@@ -62,9 +63,9 @@ impl Crew {
         })
     }
 
-    /// Workers in `tree`, one after the other: threads, each with what `make` gives; or, if they
-    /// are to be processes and another process could go to `tree`, processes, each with what
-    /// `assign` says.
+    /// Makes workers in `tree`, one after the other: threads, each with what `make` returns; or, if
+    /// processes are wanted and another process can reach `tree`, processes, each with what
+    /// `assign` returns.
     pub(crate) fn hire(
         tree: Tree,
         hiring: Hiring,
@@ -154,7 +155,7 @@ fn measure_threads(
                 let (ready, start) = (&ready, &start);
                 scope.spawn_on(core_of(number, cores), move || {
                     let prepared = worker.prepare();
-                    // Release: pairs with the Acquire below; what this worker made is there.
+                    // Release: pairs with the Acquire below; publishes what this worker prepared.
                     ready.fetch_add(1, Ordering::Release);
                     prepared?;
                     let now = wait_for(start);
@@ -176,7 +177,8 @@ fn measure_threads(
     })
 }
 
-/// Waits for a time to be named. Sleeping would cost a wake-up on every core just before the start.
+/// Waits until the start time is set. Sleeping would cost a wake-up on every core just before the
+/// start.
 fn wait_for(start: &AtomicU64) -> u64 {
     loop {
         // Acquire: pairs with the Release in `measure_threads`.

@@ -60,7 +60,7 @@ impl Counts {
     }
 }
 
-/// One of those that are compared.
+/// One of the systems that are compared.
 pub(crate) trait Subject {
     /// Its name in reports.
     fn name(&self) -> &str;
@@ -170,7 +170,7 @@ pub(crate) fn measure_into(
     Ok(())
 }
 
-/// Progress over all measurements of all points; hidden where nobody looks.
+/// Progress over all measurements of all points; hidden when standard error is no terminal.
 pub(crate) fn bar(points: usize, repeat: u32) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();

@@ -1,5 +1,5 @@
 //! Workers that are processes, as FxMark's and AIM7's are: threads share a table of descriptors, so
-//! that the kernel counts references they need not count.
+//! the kernel counts references that it need not count for processes.
 //!
 //! **Structure.** The parent starts this program again as `dure bench worker ASSIGNMENT CORE` and
 //! talks to it over its standard input and output, a line a message: `made`, then `prepare` and
@@ -25,7 +25,7 @@ pub(crate) struct Process {
     answers: BufReader<ChildStdout>,
 }
 
-/// A share as it is told.
+/// A share as the child sends it.
 #[derive(Debug, Serialize, Deserialize)]
 struct Told {
     works: u64,
@@ -109,7 +109,7 @@ impl Process {
         })
     }
 
-    /// Ends it; what it found wrong is an error.
+    /// Ends the child; a failed check is an error.
     pub(crate) fn end(mut self) -> Result<()> {
         self.orders = None;
         let status = self.child.wait()?;

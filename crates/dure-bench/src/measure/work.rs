@@ -25,14 +25,14 @@ pub trait Worker: Send {
         self.operate()
     }
 
-    /// The operation, once. Gives the works it counts as, 0 if it only waited for others; `None`
-    /// when nothing is left to work on.
+    /// Does the operation once. Returns the works it counts as, 0 if it only waited for others;
+    /// `None` when nothing is left to work on.
     ///
     /// # Errors
     /// Those of the target.
     fn operate(&mut self) -> Result<Option<u64>>;
 
-    /// Operations between two looks at the clock.
+    /// Operations between two readings of the clock.
     fn batch(&self) -> u64 {
         64
     }
@@ -82,8 +82,8 @@ pub(crate) fn work(worker: &mut dyn Worker, window: Window) -> Result<Share> {
     let mut now = clock::monotonic_ns();
     // At least once, however late this worker gets to run.
     'measured: loop {
-        // One operation of each batch is timed by itself; the looks at the clock cost about 50 ns,
-        // a small part of a batch.
+        // One operation of each batch is timed by itself; reading the clock costs about 50 ns, a
+        // small part of a batch.
         let Some(done) = once(worker, works)? else {
             break;
         };
@@ -153,7 +153,7 @@ mod tests {
     use super::{Window, Worker, work};
     use dure_sync::clock;
 
-    /// Has so many operations left.
+    /// A worker with so many operations left.
     struct Few(u64);
 
     impl Worker for Few {

@@ -232,8 +232,9 @@ impl Target {
         }
     }
 
-    /// Bytes written to the device since it, or this run, began: of a volume what it wrote itself,
-    /// of a directory what the block device of its file system counts; `None` where nothing counts.
+    /// Bytes written to the device so far, to be subtracted: for a volume those it wrote itself,
+    /// for a directory those that the block device of its file system counts; `None` where nothing
+    /// counts them.
     pub(crate) fn device_bytes(&self) -> Option<u64> {
         match &self.kind {
             Kind::Volume(volume) => {
@@ -252,7 +253,7 @@ impl Target {
         }
     }
 
-    /// A new volume in a file of `bytes` bytes below `place` that has no name.
+    /// A new volume in an unnamed file of at most `bytes` bytes in `place`.
     ///
     /// # Errors
     /// `place` cannot be written, or has no room.
@@ -280,8 +281,7 @@ impl Target {
     }
 }
 
-/// A new volume in a file that `place` does not show, so that nothing is left of it whatever
-/// happens.
+/// A new volume in an unnamed file in `place`, so that nothing is left of it whatever happens.
 fn temporary(place: &Path, bytes: u64) -> Result<Arc<dyn Device>> {
     let shown = place.display();
     let room = rustix::fs::statvfs(place).with_context(|| shown.to_string())?;
@@ -301,7 +301,8 @@ fn temporary(place: &Path, bytes: u64) -> Result<Arc<dyn Device>> {
 }
 
 impl Drop for Target {
-    /// After a failure: a volume is cleared by the next run on it, others see a directory at once.
+    /// Cleans up after a failure: a directory is removed now, because users see it; a volume is
+    /// cleared by the next run on it.
     fn drop(&mut self) {
         if let Kind::Directory { place, .. } = &self.kind
             && !self.is_closed

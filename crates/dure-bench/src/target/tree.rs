@@ -1,8 +1,9 @@
 //! A directory to work in, of a mounted file system or of a volume: the calls a workload makes,
 //! once as system calls and once as calls of the library.
 //!
-//! **Invariants.** Paths are absolute, so that no two threads share a descriptor by which they
-//! begin (the kernel would count its references on one cache line). Nothing here retries or caches.
+//! **Invariants.** Paths are absolute, so that no two threads share a descriptor from which their
+//! paths start (the kernel would count its references on one cache line). Nothing here retries or
+//! caches.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -17,17 +18,17 @@ use std::mem::MaybeUninit;
 /// What a file is opened for; all can read and write unless the name says less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum How {
-    /// It is there; reading only.
+    /// Must exist; reading only.
     Read,
-    /// It is there.
+    /// Must exist.
     Write,
     /// It is there, and every write is durable when it returns (`O_SYNC`).
     Durable,
-    /// Made if it is not there.
+    /// Created if it does not exist.
     Create,
-    /// It must not be there.
+    /// Must not exist.
     CreateNew,
-    /// Made, or emptied.
+    /// Created, or emptied.
     Truncate,
     /// Made or emptied, and every write is durable when it returns.
     TruncateDurable,
@@ -171,7 +172,7 @@ impl Tree {
         }
     }
 
-    /// The size of what is there.
+    /// The size of the file at `path`.
     #[inline]
     pub(crate) fn stat(&self, path: &Path) -> Result<u64> {
         match &self.side {
@@ -273,8 +274,8 @@ pub(crate) enum Listing {
 }
 
 impl Listing {
-    /// Some more entries, without `.` and `..`: calls `each` with every name and gives their
-    /// number; `None` at the end.
+    /// Some more entries, without `.` and `..`: calls `each` with every name and returns how many;
+    /// `None` at the end.
     pub(crate) fn read(&mut self, mut each: impl FnMut(&[u8])) -> Result<Option<u64>> {
         let mut count = 0;
         match self {
@@ -305,7 +306,7 @@ impl Listing {
         }
     }
 
-    /// Entries whose names `wanted` takes, of all that are left.
+    /// How many of the remaining entries have a name that `wanted` accepts.
     pub(crate) fn count(mut self, wanted: impl Fn(&[u8]) -> bool) -> Result<u64> {
         let mut count = 0;
         while self
@@ -408,11 +409,11 @@ fn whole(moved: rustix::io::Result<usize>, bytes: &[u8]) -> Result<()> {
     if moved == bytes.len() {
         return Ok(());
     }
-    // What follows a short write of a full file system would have told.
+    // On a full file system, a retry after a short write would return this error.
     Err(Errno::NOSPC).with_context(|| format!("{moved} of {} bytes", bytes.len()))
 }
 
-/// The error number below a failure.
+/// The errno below an error.
 pub(crate) fn errno(error: &anyhow::Error) -> Option<Errno> {
     let cause = error.chain().find_map(|cause| {
         let own = cause.downcast_ref::<dure::Error>().map(dure::Error::errno);
@@ -427,7 +428,7 @@ pub(crate) fn errno(error: &anyhow::Error) -> Option<Errno> {
     cause.map(Errno::from_raw_os_error)
 }
 
-/// Whether something failed for want of room.
+/// Whether the error is a lack of space.
 pub(crate) fn is_full(error: &anyhow::Error) -> bool {
     matches!(errno(error), Some(Errno::NOSPC | Errno::DQUOT))
 }

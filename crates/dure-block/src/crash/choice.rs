@@ -1,11 +1,10 @@
-//! Which fates of the open writes are tried.
+//! Selects which fates of the open writes are tried.
 //!
-//! **Problem.** n open writes have 2^n subsets, and more if they may be torn. **Structure.** Few
-//! writes: every subset. Many: none, all, each one missing, each one alone, each prefix, and
-//! seeded random ones; then torn writes among kept and among lost ones. Choices are numbered and
-//! made one at a time. **Invariants.** A choice depends on its number, the shape of the open
-//! writes and the selection alone, so a failure is replayed by them. **Crash.** See
-//! [`crate::crash`].
+//! **Problem.** n open writes have 2^n subsets, and more if they may be torn. **Structure.** For
+//! few writes: every subset. For many: none, all, all but one, exactly one, each prefix, and seeded
+//! random subsets; then torn writes among kept and among lost ones. Choices are numbered and made
+//! one at a time. **Invariants.** A choice depends on its number, the shape of the open writes and
+//! only the selection, so a failure is replayed by them. **Crash.** See [`crate::crash`].
 
 use std::fmt;
 
@@ -34,11 +33,11 @@ impl Tear {
     }
 }
 
-/// How many choices to make.
+/// How many choices to generate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Selection {
-    /// Up to so many open writes (or units, if they may be torn) every subset is made; at most
-    /// 20.
+    /// Up to this many open writes (or units, if they may be torn) every subset is generated; at
+    /// most 20.
     pub exhaustive_max: usize,
     /// Random choices beyond that.
     pub random: usize,
@@ -64,13 +63,13 @@ impl Default for Selection {
 pub enum Fate {
     /// It did not reach the medium.
     Lost,
-    /// It did.
+    /// It reached the medium.
     Kept,
-    /// Parts did.
+    /// Parts of it reached the medium.
     Torn {
         /// Size of the parts.
         unit_bytes: usize,
-        /// Which parts did.
+        /// Which parts reached the medium.
         kept: Vec<bool>,
     },
 }
@@ -172,13 +171,14 @@ impl Choices {
         self.units.iter().sum()
     }
 
-    /// Whether every subset is made.
+    /// Whether every subset is generated.
     #[must_use]
     pub fn is_exhaustive(&self) -> bool {
         self.elements() <= self.selection.exhaustive_max
     }
 
-    /// Whether every subset of whole writes is made; of three it costs no more than a choice.
+    /// Whether every subset of whole writes is generated; for three writes that are no more choices
+    /// than otherwise.
     fn has_every_subset(&self) -> bool {
         self.units.len() <= self.selection.exhaustive_max.max(3)
     }

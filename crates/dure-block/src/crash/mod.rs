@@ -1,16 +1,16 @@
 //! Every state a device may be in after a power cut.
 //!
-//! **Problem.** A volatile cache may write back what it holds in any order, wholly, partly or
-//! not at all; a file system must recover from each of the results. **Structure.** A recorded
-//! log ([`crate::record`]) is cut at a step ([`CrashImages::at`]): what was flushed by then is
-//! durable, what was submitted since is *open*. [`Choices`] enumerates fates of the open writes,
-//! and [`CrashPoint::image`] makes the device that a choice leaves, as a cheap overlay.
+//! **Problem.** A volatile cache may write back what it holds in any order, wholly, partly or not
+//! at all; a file system must recover from every resulting state. **Structure.** A recorded log
+//! ([`crate::record`]) is cut at a step ([`CrashImages::at`]): what was flushed by then is durable,
+//! what was submitted since is *open*. [`Choices`] enumerates fates of the open writes, and
+//! [`CrashPoint::image`] builds the device that a choice leaves, as a cheap overlay.
 //!
 //! **Invariants.** A write is durable at a step iff by then it completed with FUA, or a flush
 //! completed that had been submitted after the write's completion. A failed write stays open for
 //! ever. Open writes are applied in the order of submission, and never over a later durable one.
 //!
-//! **Crash.** This is the model of it:
+//! **Crash.** This module is the model of one:
 //!
 //! ```
 //! use dure_block::crash::{CrashImages, Selection};
@@ -58,7 +58,7 @@ use crate::record::{Effect, Entry, Outcome, RecordLog};
 /// Blocks that differ from a base image, with their content; none = zeroes.
 pub type Changes = BTreeMap<Lba, Option<SharedBlock>>;
 
-/// A recorded run, to be cut anywhere.
+/// A recorded run, which can be cut at any step.
 #[derive(Debug)]
 pub struct CrashImages {
     base: Arc<Image>,
@@ -141,7 +141,7 @@ impl CrashImages {
                 continue;
             }
             for (lba, block) in blocks_of_effect(&entry.effect) {
-                // Only a durable write behind an open one can hide it.
+                // Only a durable write after an open one can hide it.
                 if !open.is_empty() {
                     owner.insert(lba, index);
                 }
@@ -197,7 +197,7 @@ struct OpenWrite<'a> {
 pub struct CrashPoint<'a> {
     step: u64,
     base: &'a Arc<Image>,
-    /// On top of the base.
+    /// The durable changes on top of the base.
     durable: Changes,
     open: Vec<OpenWrite<'a>>,
 }
@@ -209,7 +209,7 @@ impl CrashPoint<'_> {
         self.step
     }
 
-    /// What is on the base image in any case.
+    /// What every state has on top of the base image.
     #[must_use]
     pub fn durable(&self) -> &Changes {
         &self.durable

@@ -1,7 +1,7 @@
-//! A device whose writes and flushes take the time they are told to.
+//! A device whose writes and flushes take a configured time.
 //!
-//! **Problem.** Whether commits share flushes shows only where a flush is slow, and a slow device
-//! is rarely at hand. **Structure.** A decorator: sleeps, then asks the device below. Several
+//! **Problem.** Whether commits share flushes shows only on slow flushes, and test machines rarely
+//! have a slow device. **Structure.** A decorator: sleeps, then calls the device below. Several
 //! requests sleep at the same time, as in a device with a deep queue. **Invariants.** It has a
 //! volatile cache: flushes reach it. **Crash.** As the device below.
 

@@ -81,13 +81,13 @@ pub enum Io<'a> {
         /// Where the data goes.
         out: &'a mut [u8],
     },
-    /// Writes `parts` one behind the other; each is a whole number of blocks.
+    /// Writes `parts` one after the other; each is a whole number of blocks.
     Write {
         /// First block.
         lba: Lba,
         /// The data.
         parts: &'a [&'a [u8]],
-        /// [`WriteFlags::FUA`] or nothing; the queue has done the preflush.
+        /// [`WriteFlags::FUA`] or none; the queue has done the preflush.
         flags: WriteFlags,
     },
     /// Makes all writes that completed before the call durable.
@@ -137,9 +137,9 @@ impl Io<'_> {
 /// How [`Device::poll`] looks for completions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Poll {
-    /// Takes what is there.
+    /// Takes completions that have arrived.
     Ready,
-    /// Waits for one if a request submitted by this core is under way.
+    /// Waits for a completion if a request submitted by this core is under way.
     One,
 }
 
@@ -148,11 +148,11 @@ pub trait Device: Send + Sync + Debug {
     /// What it is and can do; never changes.
     fn info(&self) -> &DeviceInfo;
 
-    /// Carries `io` out on the caller's core and returns when it is complete.
+    /// Executes `io` on the caller's core and returns when it is complete.
     ///
     /// # Errors
-    /// What the device says. After a failed write the content of its blocks is unknown, after a
-    /// failed flush that of every block written since the last good one.
+    /// The device's error. After a failed write the content of its blocks is unknown, after a
+    /// failed flush that of every block written since the last successful one.
     fn execute(&self, io: Io<'_>) -> Result<()>;
 
     /// Takes a request; it completes through [`Request::complete`], now or later. The device may

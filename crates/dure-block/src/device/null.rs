@@ -1,7 +1,7 @@
 //! A device that does nothing, at once.
 //!
 //! **Problem.** To know what the layers above cost, the device must cost nothing. **Structure.**
-//! Reads give zeroes, everything else succeeds. **Invariants.** none. **Crash.** It has nothing
+//! Reads return zeroes, everything else succeeds. **Invariants.** none. **Crash.** It has nothing
 //! to lose.
 
 use crate::{Device, DeviceInfo, Io, Result};

@@ -1,9 +1,9 @@
 //! A RAM device on top of a shared, unchanging image.
 //!
 //! **Problem.** Crash tests mount thousands of states of one device that differ in a few blocks.
-//! **Structure.** Reads come from the base image unless the block was changed here; changed
-//! blocks are in sharded maps. **Invariants.** The base never changes; making an overlay costs
-//! nothing but its changed blocks. **Crash.** As [`crate::ram`].
+//! **Structure.** Reads come from the base image unless the block was changed here; changed blocks
+//! are in sharded maps. **Invariants.** The base never changes; an overlay takes memory only for
+//! its changed blocks. **Crash.** As [`crate::ram`].
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,10 +1,10 @@
 //! A RAM disk that really stores, and images of its content.
 //!
-//! **Problem.** Tests, the simulator and in-memory volumes need a device that scales with cores
-//! and takes memory only for what was written. **Structure.** A radix tree of two levels, made on
-//! first touch: tables of 512 chunks of 64 blocks. Each block has its own lock, beside no other
-//! block's, so cores meet only on the same block. **Invariants.** A block is written and read as
-//! a whole. **Crash.** Everything written is kept as long as the process lives.
+//! **Problem.** Tests, the simulator and in-memory volumes need a device that scales with cores and
+//! takes memory only for what was written. **Structure.** A radix tree of two levels, allocated at
+//! first use: tables of 512 chunks of 64 blocks. Each block has its own lock, on a cache line of
+//! its own, so cores contend only for the same block. **Invariants.** A block is written and read
+//! as a whole. **Crash.** Everything written is kept as long as the process lives.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -287,8 +287,8 @@ impl Image {
         self.map.remove(&lba);
     }
 
-    /// The first block in which the images differ; blocks missing in one count as zeroes, and
-    /// so do blocks behind its end.
+    /// The first block in which the images differ; blocks missing in one count as zeroes, and so do
+    /// blocks after its end.
     #[must_use]
     pub fn first_difference(&self, other: &Self) -> Option<Lba> {
         let differs = |lba: &Lba| {

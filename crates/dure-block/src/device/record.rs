@@ -2,10 +2,10 @@
 //!
 //! **Problem.** To test every crash, one must know for each instant which writes had been
 //! submitted, which had completed, and which a flush had made durable. **Structure.** Each event
-//! (submission, completion) takes the next *step* of the log. Asynchronous requests are held
-//! until their submitter waits for them, so that a write whose completion nobody awaited is
-//! visibly incomplete when a flush passes. **Invariants.** Steps are dense and start at 1; the
-//! content of a write is copied at submission. **Crash.** `crash` cuts the log at a step.
+//! (submission, completion) takes the next *step* of the log. Asynchronous requests are held until
+//! their submitter waits for them, so that a write whose completion no task awaited is visibly
+//! incomplete when a flush passes. **Invariants.** Steps are dense and start at 1; the content of a
+//! write is copied at submission. **Crash.** `crash` cuts the log at a step.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -53,7 +53,7 @@ impl Effect {
     }
 }
 
-/// How a recorded request ended.
+/// The outcome of a recorded request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// It had not completed when the log was read.
@@ -76,7 +76,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Whether it completed well at or before `step`.
+    /// Whether it completed successfully at or before `step`.
     #[must_use]
     pub fn completed_by(&self, step: u64) -> bool {
         matches!(self.outcome, Outcome::Completed(at) if at <= step)
@@ -137,7 +137,7 @@ impl RecordLog {
 /// Which flushes are lost: reported as done, but neither done nor recorded.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum LostFlushes {
-    /// None: an honest device.
+    /// None: a device that keeps its promises.
     #[default]
     None,
     /// All of them. A canary: crash tests must fail on such a device.
@@ -148,7 +148,7 @@ pub enum LostFlushes {
 
 #[derive(Debug, Default)]
 struct Held {
-    /// Asynchronous requests that nobody has waited for, with their log entries.
+    /// Asynchronous requests that no task has waited for, with their log entries.
     requests: VecDeque<(Request, Option<usize>)>,
     flushes: u64,
 }
@@ -163,7 +163,7 @@ pub struct RecordDevice {
 }
 
 impl RecordDevice {
-    /// Records what is done to `inner`.
+    /// Records the requests to `inner`.
     #[must_use]
     pub fn new(inner: Arc<dyn Device>) -> Self {
         Self::with_lost_flushes(inner, LostFlushes::None)
@@ -173,7 +173,7 @@ impl RecordDevice {
     #[must_use]
     pub fn with_lost_flushes(inner: Arc<dyn Device>, lost: LostFlushes) -> Self {
         let mut info = inner.info().clone();
-        // The recorded device promises nothing but flushes and sectors.
+        // The recorded device guarantees only flushes and the atomicity of sectors.
         info.volatile_cache = true;
         info.atomic_write_blocks = 0;
         let log = Arc::new(RecordLog::default());
@@ -279,7 +279,7 @@ impl Device for RecordDevice {
     }
 
     fn poll(&self, mode: Poll) -> usize {
-        // Whoever looks for completions makes the oldest request complete.
+        // A poll makes the oldest request complete.
         let (Poll::Ready | Poll::One) = mode;
         let first = self.held.lock().requests.pop_front();
         first.map_or(0, |request| {

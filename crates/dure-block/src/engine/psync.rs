@@ -13,7 +13,7 @@ use rustix::io::{Errno, ReadWriteFlags, pread, pwrite, pwritev2, retry_on_intr};
 use crate::engine::Target;
 use crate::{BLOCK_BYTES, Io, Lba, OsError, WriteFlags};
 
-/// Parts of a vectored write that go into one call.
+/// The most parts of a vectored write in one call.
 const PARTS_PER_CALL: usize = 16;
 
 /// A transfer ended before the end of the request, without an error.
@@ -33,7 +33,7 @@ fn length(bytes: usize) -> u64 {
     u64::try_from(bytes).expect("a usize fits in 64 bits")
 }
 
-/// Carries `io` out.
+/// Executes `io`.
 #[inline]
 pub(crate) fn execute(target: &Target, io: Io<'_>) -> Result<(), OsError> {
     match io {

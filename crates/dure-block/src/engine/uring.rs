@@ -1,16 +1,18 @@
 //! `io_uring`: several requests in flight from one core.
 //!
-//! **Problem.** A core that waits for each request in turn gets one request's latency; threads
-//! that wait for it cost a wake-up. **Structure.** A ring per core, made on first use. Submitting
-//! puts a request into the ring's table and its entry into the submission queue; `kick` tells the
-//! kernel. Whoever waits becomes the ring's *reaper*: it holds `reaping`, sleeps in the kernel,
-//! completes what arrives, its own and others'; who finds a reaper there sleeps on `turn`.
+//! **Problem.** A core that waits for each request in turn gets one request's latency; threads that
+//! wait for it cost a wake-up. **Structure.** A ring per core, created at first use. Submitting
+//! puts a request into the ring's table and its entry into the submission queue; `kick` passes the
+//! entries to the kernel. A task that waits becomes the ring's *reaper*: it holds `reaping`, sleeps
+//! in the kernel, and completes the requests that arrive, its own and others'. A task that finds a
+//! reaper there sleeps on `turn`.
 //!
-//! **Invariants.** A request is in the table from before the kernel knows it until its
-//! completion is reaped, so its memory stays. Completions are run under `reaping`: who holds it
-//! and finds its request incomplete knows that the kernel still has it. A ring is dropped only
-//! when nothing is in flight. `submitting` is held over the submitting system call, `reaping`
-//! over the waiting one; both belong to one core's ring.
+//! # Ownership of requests
+//! **Invariants.** A request is in the table from before the kernel gets it until its completion is
+//! reaped, so its memory stays. Completions are run under `reaping`: a holder that finds its
+//! request incomplete knows that the kernel still has it. A ring is dropped only when nothing is in
+//! flight. `submitting` is held over the submitting system call, `reaping` over the waiting one;
+//! both belong to one core's ring.
 //!
 //! **Crash.** See [`crate::engine`].
 
@@ -39,7 +41,7 @@ struct IoVectors(
 );
 
 // JUSTIFICATION: `iovec` holds raw pointers, which keeps the table of requests from being shared.
-// SAFETY: the pointers are only stored here for the kernel; nobody reads through them.
+// SAFETY: the pointers are only stored here for the kernel; no code reads through them.
 unsafe impl Send for IoVectors {}
 
 /// A request that the kernel has.
@@ -64,7 +66,7 @@ pub(crate) struct Ring {
     uring: IoUring,
     submitting: Mutex<SUBMITTING_RANK, Table>,
     reaping: Mutex<REAPING_RANK, ()>,
-    /// Bumped by the reaper when it completed something or leaves; what non-reapers sleep on.
+    /// Incremented by the reaper when it has completed requests or leaves; non-reapers sleep on it.
     turn: AtomicU32,
     /// Non-reapers between reading `turn` and waking.
     sleepers: AtomicU32,
@@ -117,7 +119,7 @@ impl Ring {
         table.pushed.push(index);
     }
 
-    /// Tells the kernel about all submitted requests.
+    /// Passes all submitted requests to the kernel.
     pub(crate) fn kick(&self) {
         self.kick_locked(&mut self.submitting.lock());
     }
@@ -132,8 +134,8 @@ impl Ring {
                 flight.request.dispatched();
             }
         }
-        // The kernel may take fewer than all, or none, when it lacks memory or the completion
-        // queue is full; what it left is told again by the next kick, which every waiter does.
+        // The kernel may take fewer than all, or none, when it lacks memory or the completion queue
+        // is full; the next kick passes what it left, and every waiter kicks.
         match self.uring.submitter().submit() {
             Ok(taken) => drop(pushed.drain(..taken.min(pushed.len()))),
             Err(error) if is_transient(&error) => {}
@@ -160,7 +162,7 @@ impl Ring {
         }
     }
 
-    /// Completes what has arrived, or waits for something if anything is in flight.
+    /// Runs the completions that have arrived, or waits for one if any request is in flight.
     pub(crate) fn poll(&self, target: &Target, mode: Poll) -> usize {
         self.kick();
         let Some(reaping) = self.reaping.try_lock() else {
@@ -176,7 +178,7 @@ impl Ring {
         count
     }
 
-    /// Waits until the kernel has a completion for us.
+    /// Waits until the kernel has a completion for this ring.
     fn sleep_in_kernel(&self, _reaping: &MutexGuard<'_, REAPING_RANK, ()>) {
         if !self.submitting.lock().pushed.is_empty() {
             // The kernel would not take all requests: do not wait for one it does not have.
@@ -220,8 +222,8 @@ impl Ring {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         let seen = self.turn.load(Ordering::SeqCst);
         match self.reaping.try_lock() {
-            // The reaper has just left: its turn may have been before `seen`. Somebody may have
-            // gone to sleep because of the lock we just had.
+            // The reaper has just left: it may have raised `turn` before we loaded `seen`. Another
+            // task may have gone to sleep because we held the lock.
             Some(reaping) => {
                 drop(reaping);
                 self.pass_turn();
@@ -240,7 +242,7 @@ impl Ring {
         }
     }
 
-    /// Waits until the kernel has nothing of ours any more.
+    /// Waits until the kernel has no request of this ring any more.
     pub(crate) fn drain(&self, target: &Target) {
         while self.submitting.lock().in_flight > 0 {
             self.poll(target, Poll::One);

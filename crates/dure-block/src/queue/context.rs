@@ -42,7 +42,7 @@ pub struct TraceRecord {
     pub stamps: Stamps,
 }
 
-/// Mean times between the stages, in nanoseconds, like `btt` gives them.
+/// Mean times between the stages, in nanoseconds, as `btt` reports them.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 pub struct Phases {
     /// Requests the means are taken over.
@@ -83,7 +83,7 @@ impl Phases {
     }
 }
 
-/// What a queue counted. Each request counts when it completes.
+/// The counters of a queue. Each request counts when it completes.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Counters {
     /// Read requests.
@@ -98,7 +98,7 @@ pub struct Counters {
     pub discards: u64,
     /// Calls that needed a flush.
     pub flush_requests: u64,
-    /// Flushes the device was asked for.
+    /// Flushes sent to the device.
     pub device_flushes: u64,
     /// Requests that failed.
     pub errors: u64,
@@ -107,7 +107,7 @@ pub struct Counters {
 }
 
 /// The software queue of one core. Counters are written by the core's tasks (rarely by others,
-/// after migration) and summed by whoever asks; they publish nothing, hence Relaxed.
+/// after migration) and summed on demand by any task; they publish nothing, hence Relaxed.
 #[derive(Debug)]
 pub(crate) struct Context {
     reads: AtomicU64,

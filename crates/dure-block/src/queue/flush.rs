@@ -1,15 +1,18 @@
-//! The compound flush: concurrent callers share one device flush, never one that is too early.
+//! The compound flush: concurrent callers share one device flush, never one that started too early.
 //!
 //! **Problem.** A flush costs more than all other requests together, so callers must share; but a
-//! flush that is under way when a caller arrives may have passed the caller's writes already.
-//! **Structure.** Flushes are numbered as they start. A caller needs the next number to start.
-//! Whoever finds no flush running starts that number itself, for everybody who needs it: there is
-//! no flush thread. Committers fall into two groups of which each waits for the other's flush; so
-//! the leader first waits for those of the last flush to come back, for at most a quarter of the
-//! time that it took (ext4's journal does the same with its average commit time). **Invariants.** A
-//! caller returns only on the result of a flush that *started* after its call; a failed flush fails
-//! everybody who shares it, exactly once each; at most one shared flush of a queue runs. **Crash.**
-//! A caller that got `Ok` finds after the crash every write that completed before its call:
+//! flush that is under way when a caller arrives may not cover the caller's writes. **Structure.**
+//! Flushes are numbered as they start. A caller needs the next number to start. A caller that finds
+//! no flush running becomes the leader and starts that number itself, for all that need it: there
+//! is no flush thread. Committers would fall into two groups, each waiting for the other's flush;
+//! so the leader first waits for the sharers of the last flush to come back, for at most a quarter
+//! of the time that it took (ext4's journal does the same with its average commit time).
+//!
+//! # Which writes a flush covers
+//! **Invariants.** A caller returns only on the result of a flush that *started* after its call; a
+//! failed flush fails each of its sharers exactly once; at most one shared flush of a queue runs.
+//! **Crash.** A caller that got `Ok` finds after the crash every write that completed before its
+//! call:
 //!
 //! ```text
 //! A: write a ... flush 1 starts .................... ends
@@ -37,8 +40,7 @@ pub enum FlushPolicy {
     Compound,
     /// Each caller flushes by itself: the baseline.
     Separate,
-    /// **Loses data.** Callers share the flush that is running. Here only so that tests can
-    /// show that they notice.
+    /// **Loses data.** Callers share the flush that is running. A canary: tests must fail with it.
     CanarySharesRunning,
 }
 
@@ -48,16 +50,17 @@ struct State {
     started: u64,
     /// Whether flush `started` is still running.
     running: bool,
-    /// Callers that need flush `started + 1`, its leader to be included.
+    /// Callers that need flush `started + 1`, its future leader included.
     next_sharers: u64,
     /// The leader of flush `started + 1` waits for more sharers.
     gathering: bool,
-    /// Callers at work when the last flush ended: its sharers, and those who had missed it.
+    /// Callers of `flush` when the last flush ended: its sharers, and those that had come too late
+    /// for it.
     expected: u64,
     /// When the last flush ended, and how long it took, in ns.
     ended_ns: u64,
     took_ns: u64,
-    /// Failed flushes, with the number of sharers that have not been told yet.
+    /// Failed flushes, with the number of sharers that have not taken the error yet.
     failed: BTreeMap<u64, (Error, u64)>,
 }
 
@@ -81,18 +84,20 @@ impl State {
     }
 }
 
-/// A flush at least this long is worth waiting for together. Sharing is not free: a sharer sleeps
-/// and is woken, tens of microseconds, and the device gets one flush at a time although most can
-/// run several. On devices with flushes of 40 to 60 us (a virtio disk, a loop device) two callers
-/// that flush by themselves have 1.15 to 1.4 times the rate of two that share, and sixteen 1.05 to
-/// 1.3 times.
+/// After a flush longer than this, callers share. Sharing is not free: a sharer sleeps and is
+/// woken, tens of microseconds, and the device gets one flush at a time although most can run
+/// several. On devices with flushes of 40 to 60 us (a virtio disk, a loop device) two callers with
+/// separate flushes have 1.15 to 1.4 times the rate of two that share, and sixteen 1.05 to 1.3
+/// times.
 const SLOW_NS: u64 = 200_000;
-/// Below this it is fast again; the gap keeps the gate from changing its mind at every flush.
+/// After a flush shorter than this, they flush by themselves again; the gap keeps the policy from
+/// switching at every flush.
 const FAST_NS: u64 = 120_000;
-/// A leader waits for at most this part of the last flush.
+/// A leader waits for at most the duration of the last flush divided by this.
 const GATHER_SHARE: u64 = 4;
-/// More callers than this are not waited for: half of a crowd shares a flush anyway, and the other
-/// half works meanwhile (64 callers on 2 cores lost a fifth of their rate by waiting).
+/// A leader does not wait if more callers than this are expected: half of them share a flush
+/// anyway, and the other half works meanwhile (64 callers on 2 cores lost a fifth of their rate by
+/// waiting).
 const CROWD: u64 = 32;
 
 /// Shares flushes of one device.
@@ -103,7 +108,7 @@ pub(crate) struct FlushGate {
     slow: AtomicBool,
     state: Mutex<FLUSH_RANK, State>,
     finished: Condvar,
-    /// All that a leader waits for have come.
+    /// Signalled when all sharers that a leader waits for have come.
     gathered: Condvar,
 }
 
@@ -118,8 +123,8 @@ impl FlushGate {
         }
     }
 
-    /// Returns when a flush that started after this call has finished. `device_flush` runs on
-    /// this core, with no lock held, if this caller is the one to start it.
+    /// Returns when a flush that started after this call has finished. `device_flush` runs on this
+    /// core, with no lock held, if this caller starts it.
     pub(crate) fn flush(&self, device_flush: impl FnOnce() -> Result<()>) -> Result<()> {
         // Relaxed: the flag decides who flushes, not what a flush covers.
         let fast = self.policy == FlushPolicy::Adaptive && !self.slow.load(Ordering::Relaxed);
@@ -145,7 +150,7 @@ impl FlushGate {
             }
             state = self.finished.wait(state);
         }
-        // Nothing is running and our flush has not started: start it for all who need it.
+        // No flush is running and ours has not started: start it for all that need it.
         assert_eq!(state.started + 1, number, "flushes start in order");
         let mut state = self.gather(state);
         state.started = number;
@@ -174,7 +179,7 @@ impl FlushGate {
         result
     }
 
-    /// Waits until all are here who are expected, but not for long.
+    /// Waits until all expected sharers have come, but not for long.
     fn gather<'g>(
         &'g self,
         mut state: MutexGuard<'g, FLUSH_RANK, State>,
@@ -197,8 +202,8 @@ impl FlushGate {
         state
     }
 
-    /// Runs the flush and notes whether flushes are slow. Gives also how long it took, and when it
-    /// ended.
+    /// Runs the flush and notes whether flushes are slow. Also returns how long it took, and when
+    /// it ended.
     fn timed(&self, device_flush: impl FnOnce() -> Result<()>) -> (Result<()>, u64, u64) {
         let start = clock::monotonic_ns();
         let result = device_flush();
@@ -207,7 +212,7 @@ impl FlushGate {
         if self.policy != FlushPolicy::Adaptive {
             return (result, took, end);
         }
-        // Relaxed, and stored only when it changes: the line stays shared.
+        // Relaxed: see above. Stored only when it changes, so that the line stays shared.
         let slow = self.slow.load(Ordering::Relaxed);
         if slow && took < FAST_NS || !slow && took > SLOW_NS {
             self.slow.store(!slow, Ordering::Relaxed);

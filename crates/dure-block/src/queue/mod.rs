@@ -1,12 +1,12 @@
 //! The queue: what the upper layers submit to.
 //!
-//! **Problem.** Upper layers want to read, write and flush from any core without knowing limits
-//! of the device; the device wants bounded, checked requests. **Structure.** Per core a software
-//! queue ([`Context`]: counters, trace), one hardware queue (the device, with `nr_requests`
-//! tags), and the compound flush. Synchronous calls borrow the caller's memory and allocate
-//! nothing; [`Queue::submit`] takes memory and gives it back with the completion.
-//! **Invariants.** Range and length are checked here, once. Every request in a device has a
-//! tag. **Crash.** See [`Queue::flush`].
+//! **Problem.** Upper layers want to read, write and flush from any core without knowing limits of
+//! the device; the device wants bounded, checked requests. **Structure.** Per core a software queue
+//! ([`Context`]: counters, trace), one hardware queue (the device, with `nr_requests` tags), and
+//! the compound flush. Synchronous calls borrow the caller's memory and allocate nothing;
+//! [`Queue::submit`] takes owned memory and returns it with the completion. **Invariants.** Range
+//! and length are checked here, once. Every request in a device has a tag. **Crash.** See
+//! [`Queue::flush`].
 
 mod context;
 mod flush;
@@ -30,7 +30,7 @@ use crate::{
     blocks_of,
 };
 
-/// How a queue works.
+/// Configuration of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueConfig {
     /// Tags: how many requests may be in the device at once.
@@ -51,7 +51,7 @@ impl Default for QueueConfig {
     }
 }
 
-/// A claim to the completion of one submitted request. Dropping it forgets the result.
+/// A handle for the completion of one submitted request. Dropping it discards the result.
 #[must_use = "the result of the request is learned by Queue::wait"]
 pub struct Ticket {
     slot: Arc<Slot>,
@@ -121,7 +121,7 @@ impl Queue {
         self.tags.in_flight()
     }
 
-    /// What was counted so far.
+    /// The counters so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
         let mut sum = Counters::default();
@@ -146,8 +146,8 @@ impl Queue {
     /// Reads whole blocks from `lba` on into `out`.
     ///
     /// # Errors
-    /// [`Error::Unaligned`], [`Error::OutOfRange`], or what the device says; then the content of
-    /// `out` means nothing.
+    /// [`Error::Unaligned`], [`Error::OutOfRange`], or the device's error; then the content of
+    /// `out` is unspecified.
     pub fn read(&self, lba: Lba, out: &mut [u8]) -> Result<()> {
         self.check_bytes(Op::Read, lba, out.len())?;
         if blocks_of(out.len()) <= self.info().max_blocks_per_request {
@@ -167,14 +167,14 @@ impl Queue {
     /// with [`WriteFlags::FUA`].
     ///
     /// # Errors
-    /// [`Error::Unaligned`], [`Error::OutOfRange`], [`Error::ReadOnly`], or what the device says;
+    /// [`Error::Unaligned`], [`Error::OutOfRange`], [`Error::ReadOnly`], or the device's error;
     /// then the content of the blocks is unknown, and nothing was retried.
     pub fn write(&self, lba: Lba, data: &[u8], flags: WriteFlags) -> Result<()> {
         self.write_parts(lba, &[data], flags)
     }
 
-    /// Writes `parts`, each of whole blocks, one behind the other from `lba` on: one request
-    /// where the device allows its length.
+    /// Writes `parts`, each of whole blocks, one after the other from `lba` on: in one request if
+    /// the device allows its length.
     ///
     /// # Errors
     /// As [`Queue::write`].
@@ -212,9 +212,9 @@ impl Queue {
     /// device flush, but never one that was already under way when they called.
     ///
     /// # Errors
-    /// What the device says, to every caller that shares the flush. Writes since the last good
-    /// flush may then be lost although they were reported complete: the caller must stop
-    /// relying on them. Flushing again may succeed and prove nothing.
+    /// The device's error, to every caller that shares the flush. Writes since the last successful
+    /// flush may then be lost although they were reported complete: the caller must stop relying on
+    /// them. A further flush may succeed and proves nothing.
     pub fn flush(&self) -> Result<()> {
         context::bump(&self.contexts.local().flush_requests, 1);
         if !self.info().volatile_cache {
@@ -226,19 +226,19 @@ impl Queue {
     /// Tells the device that the content of `blocks` blocks is not needed; they read as zeroes.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`], [`Error::ReadOnly`], or what the device says.
+    /// [`Error::OutOfRange`], [`Error::ReadOnly`], or the device's error.
     pub fn discard(&self, lba: Lba, blocks: u64) -> Result<()> {
         self.check_range(Op::Discard, lba, blocks)?;
         self.run(Io::Discard { lba, blocks })
     }
 
-    /// Submits a request and returns while it is under way; waits only when the tags have run
-    /// out. A [`WriteFlags::PREFLUSH`] is done before this returns. The bio must not be longer
-    /// than [`DeviceInfo::max_blocks_per_request`].
+    /// Submits a request and returns while it is under way; waits only when no tag is free. A
+    /// [`WriteFlags::PREFLUSH`] is done before this returns. The bio must not be longer than
+    /// [`DeviceInfo::max_blocks_per_request`].
     ///
     /// # Errors
-    /// [`Error::TooLong`], and as the synchronous calls for what can be checked beforehand; the
-    /// bio is then dropped.
+    /// [`Error::TooLong`], and the errors of the synchronous calls that can be checked beforehand;
+    /// the bio is then dropped.
     pub fn submit(&self, bio: Bio) -> Result<Ticket> {
         let ticket = self.enqueue(bio)?;
         self.device.kick();
@@ -249,7 +249,7 @@ impl Queue {
     ///
     /// # Errors
     /// The first error found beforehand; the bios before it are under way (their results are
-    /// forgotten), those behind it are dropped.
+    /// discarded), those after it are dropped.
     pub fn submit_all(&self, bios: impl IntoIterator<Item = Bio>) -> Result<Vec<Ticket>> {
         let tickets = bios.into_iter().map(|bio| self.enqueue(bio)).collect();
         self.device.kick();
@@ -271,7 +271,7 @@ impl Queue {
         let context = self.contexts.local();
         let (tag, stamps) = self.take_tag(context);
         let stamps = stamps.map(|stamps| {
-            // The scheduler that will sit between G and I does not exist yet.
+            // There is no scheduler between G and I yet.
             Stamps {
                 inserted_ns: clock::monotonic_ns(),
                 ..stamps
@@ -293,7 +293,7 @@ impl Queue {
         ticket.slot.take()
     }
 
-    /// Runs completions that are there, on this core; returns how many.
+    /// Runs the completions that have arrived, on this core; returns how many.
     pub fn poll(&self) -> usize {
         self.device.poll(Poll::Ready)
     }
@@ -303,7 +303,7 @@ impl Queue {
         let queued_ns = context.is_traced().then(clock::monotonic_ns);
         let tag = self.tags.take_now(core).unwrap_or_else(|| {
             context.waited_for_tag();
-            // What was held back would never complete while we wait for it.
+            // Requests held back by the device would never complete while we wait for one.
             self.device.kick();
             self.tags.wait(core, || self.device.poll(Poll::One))
         });

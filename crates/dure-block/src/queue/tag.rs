@@ -1,13 +1,13 @@
 //! Tags: the bound on requests in flight.
 //!
 //! **Problem.** A device takes a limited number of requests; on many cores a shared free list of
-//! tags is the bottleneck, and a waiter that is forgotten hangs the machine. **Structure.** Bits
+//! tags is the bottleneck, and a waiter that is never woken hangs the machine. **Structure.** Bits
 //! of padded words; each core starts at a word of its own and steals from the others when it is
-//! empty. Waiters sleep on a sequence number that every release bumps while there are waiters.
-//! Whoever found no tag several times is *starving*: then newcomers queue up as well.
-//! **Invariants.** A tag has one owner. No waiter is lost: a waiter announces itself, then looks
-//! at all words, then sleeps; a releaser frees the bit, then looks for waiters; one of the two
-//! sees the other. **Crash.** Nothing is kept.
+//! empty. Waiters sleep on a sequence number that every release increments while there are waiters.
+//! A waiter that found no tag several times is *starving*: then newcomers wait as well.
+//! **Invariants.** A tag has one owner. No wake-up is lost: a waiter announces itself, then checks
+//! all words, then sleeps; a releaser frees the bit, then checks for waiters; at least one of the
+//! two sees the other. **Crash.** Nothing is kept.
 
 use std::time::Duration;
 
@@ -24,24 +24,24 @@ impl Tag {
     }
 }
 
-/// How long a waiter sleeps before it polls the device again: completions of requests whose
-/// submitters do something else must be found by somebody.
+/// How long a waiter sleeps before it polls the device again: it may have to run completions of
+/// requests whose submitters do other work.
 const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
-/// So many fruitless looks make a waiter starve.
+/// After this many failed attempts a waiter is starving.
 const PATIENCE: u32 = 3;
 
 /// The tags of one hardware queue.
 #[derive(Debug)]
 pub(crate) struct TagSet {
-    /// Bit set = tag free. Written by takers (Acquire: they see what the last owner of the tag
-    /// did) and by releasers (Release).
+    /// Bit set = tag free. Written by tasks that take tags (Acquire: the last owner's accesses come
+    /// before) and by releasers (Release).
     words: Box<[CachePadded<AtomicU64>]>,
-    /// Tasks between announcing that they wait and having a tag.
+    /// Tasks that have announced that they wait and have no tag yet.
     waiters: CachePadded<AtomicU32>,
-    /// Bumped by a release that sees waiters; what waiters sleep on.
+    /// Incremented by a release that sees waiters; waiters sleep on it.
     released: CachePadded<AtomicU32>,
-    /// Waiters that others overtook too often. Read by every taker, written rarely.
+    /// Number of starving waiters. Read by every task that takes a tag, written rarely.
     starving: CachePadded<AtomicU32>,
     nr_requests: u32,
     /// Words per core, as a fraction: core c starts at word c * words / cores.
@@ -98,10 +98,10 @@ impl TagSet {
         (core.index() % self.cores) * self.words.len() / self.cores
     }
 
-    /// Takes a free tag, unless somebody has been waiting for too long.
+    /// Takes a free tag, unless a waiter is starving.
     #[inline]
     pub(crate) fn take_now(&self, core: CoreId) -> Option<Tag> {
-        // Relaxed: a newcomer that overtakes once more does no harm.
+        // Relaxed: a newcomer that overtakes a starving waiter once more does no harm.
         if self.starving.load(Ordering::Relaxed) > 0 {
             None
         } else {
@@ -123,11 +123,12 @@ impl TagSet {
     #[inline]
     fn take_from(&self, index: usize) -> Option<Tag> {
         let word = &self.words[index];
-        // SeqCst: orders this look at the words after the announcement in `waiters`; see `wait`.
+        // SeqCst: orders this load of the word after the announcement in `waiters`; see `wait`.
         let mut free = word.load(Ordering::SeqCst);
         while free != 0 {
             let bit = free.trailing_zeros();
-            // Acquire: pairs with the Release in `release`; the former owner is done.
+            // Acquire: pairs with the Release in `release`; the former owner's accesses come before
+            // ours.
             match word.compare_exchange_weak(
                 free,
                 free & (free - 1),
@@ -144,8 +145,8 @@ impl TagSet {
         None
     }
 
-    /// Takes a tag, waiting for one as long as it takes. `poll` runs completions and says how
-    /// many there were.
+    /// Takes a tag, waiting for one as long as it takes. `poll` runs completions and returns how
+    /// many.
     pub(crate) fn wait(&self, core: CoreId, mut poll: impl FnMut() -> usize) -> Tag {
         // SeqCst: either we see the bit that a releaser frees, or it sees that we wait.
         self.waiters.fetch_add(1, Ordering::SeqCst);
@@ -160,15 +161,16 @@ impl TagSet {
             }
             attempts = attempts.saturating_add(1);
             if attempts == PATIENCE {
-                // SeqCst: a release after this wakes everybody; one before it is looked for.
+                // SeqCst: a release after this wakes all waiters; the next attempt finds one before
+                // it.
                 self.starving.fetch_add(1, Ordering::SeqCst);
             } else if poll() == 0 {
                 futex::wait(&self.released, seen, Some(POLL_INTERVAL));
             }
         };
-        // Relaxed: a releaser that still sees us wakes nobody or somebody else for nothing.
+        // Relaxed: a releaser that still sees us only does a needless wake-up.
         self.waiters.fetch_sub(1, Ordering::Relaxed);
-        // SeqCst: those who stood back because of us look again.
+        // SeqCst: waiters that held back because of us try again.
         if attempts >= PATIENCE && self.starving.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.wake(u32::MAX);
         }
@@ -180,17 +182,17 @@ impl TagSet {
         futex::wake(&self.released, count);
     }
 
-    /// Gives a tag back.
+    /// Releases a tag.
     #[inline]
     pub(crate) fn release(&self, tag: Tag) {
         let index = usize::try_from(tag.0 / WORD_TAGS).expect("32 bits fit in a usize");
         let bit = 1 << (tag.0 % WORD_TAGS);
-        // SeqCst: Release for the next owner, and ordered before the look for waiters.
+        // SeqCst: Release for the next owner, and ordered before the check for waiters.
         let before = self.words[index].fetch_or(bit, Ordering::SeqCst);
         assert_eq!(before & bit, 0, "tag {} was released twice", tag.0);
         // SeqCst: see `wait`.
         if self.waiters.load(Ordering::SeqCst) > 0 {
-            // One waiter for one tag; but the one that is woken may stand back for the starving.
+            // One waiter for one tag; but the woken one may hold back because of a starving one.
             let starving = self.starving.load(Ordering::SeqCst) > 0;
             self.wake(if starving { u32::MAX } else { 1 });
         }

@@ -1,4 +1,4 @@
-//! One block: which part of the volume it lies in, who owns it, and its bytes.
+//! One block: which part of the volume it lies in, its owner, and its bytes.
 
 use dure_store::error::{Error, Result};
 use dure_store::units::BlockNo;

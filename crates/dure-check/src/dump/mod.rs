@@ -4,9 +4,8 @@
 //! a file here per group of structures. The text is stable: one fact per line, `name: value`,
 //! indented below what it belongs to. **Invariants.** Only reads, never through the mounted caches.
 //! What cannot be read or is not valid becomes a line that says so, and the dump goes on; walks
-//! follow no node twice. **Crash.** Nodes are shown as their images say, that is as of the last
-//! checkpoint; what the logs of a volume that was not unmounted would change stands in
-//! [`What::Log`].
+//! follow no node twice. **Crash.** Nodes are printed as of the last checkpoint; what the logs of a
+//! volume that was not unmounted would change is in [`What::Log`].
 
 mod block;
 mod log;
@@ -47,7 +46,7 @@ pub enum What {
     Map(Ino),
     /// A segment: its SIT entry and the owners of its blocks.
     Segment(SegNo),
-    /// A block: what it is, who owns it, and its bytes.
+    /// A block: what it is, its owner, and its bytes.
     Block(BlockNo),
 }
 

@@ -2,7 +2,7 @@
 
 use dure_store::error::{Error, Result};
 use dure_store::format::bucket::{BucketHeader, ENTRY_HEADER_BYTES, EntryHeader};
-use dure_store::format::inode::{FLAG_LONG_LINK, FLAG_ORPHAN, InodeRecord, Time};
+use dure_store::format::inode::{AttributesRecord, FLAG_LONG_LINK, FLAG_ORPHAN, InodeRecord, Time};
 use dure_store::format::node::{NodeImage, NodeKind};
 use dure_store::format::orphan::{INTENT_DELETE, LINK_GRANULE, OrphanSlot};
 use dure_store::format::slot::{SLOT_BYTES, Slot};
@@ -40,13 +40,7 @@ pub(super) fn image(source: &Source, out: &mut Out<'_>, nid: Nid) -> Result<()> 
 fn granule(out: &mut Out<'_>, nid: Nid, index: usize, image: &NodeImage) -> Result<()> {
     let payload = image.payload(index);
     match image.kind {
-        NodeKind::Inode => {
-            let record = record(payload);
-            if record.is_free() {
-                return line!(out, "  free");
-            }
-            inode_record(out, &record)
-        }
+        NodeKind::Inode => inode_granule(out, nid, index, image),
         NodeKind::Bucket => bucket(out, payload),
         NodeKind::Leaf => slots(out, payload, "slot", 0),
         NodeKind::Index => {
@@ -95,8 +89,18 @@ fn orphans(out: &mut Out<'_>, nid: Nid, payload: &[u8]) -> Result<()> {
     Ok(())
 }
 
-fn record(payload: &[u8]) -> InodeRecord {
-    InodeRecord::read_from_bytes(payload).expect("an inode payload is an inode record")
+fn inode_granule(out: &mut Out<'_>, nid: Nid, granule: usize, image: &NodeImage) -> Result<()> {
+    let granule = u8::try_from(granule).expect("below 16");
+    let of_data = Ino::of_data(nid, granule);
+    let ino = of_data.unwrap_or_else(|| Ino::new(nid, granule));
+    let record = image.inode(ino.index());
+    if record.attributes.is_free() {
+        return line!(out, "  free");
+    }
+    match of_data {
+        Some(_) => inode_data(out, &record),
+        None => inode_attributes(out, &record.attributes),
+    }
 }
 
 /// The inode record in the image of its node; `None` when there is no image, or a free granule.
@@ -111,8 +115,8 @@ pub(super) fn find(source: &Source, ino: Ino) -> Result<Option<InodeRecord>> {
             why,
         });
     }
-    let record = record(image.payload(usize::from(ino.index())));
-    Ok((!record.is_free()).then_some(record))
+    let record = image.inode(ino.index());
+    Ok((!record.attributes.is_free()).then_some(record))
 }
 
 /// An inode.
@@ -122,14 +126,15 @@ pub(super) fn inode(source: &Source, out: &mut Out<'_>, ino: Ino) -> Result<()> 
         return line!(out, "inode {ino}: granule {granule}, free");
     };
     line!(out, "inode {ino}: granule {granule}")?;
-    inode_record(out, &record)
+    inode_attributes(out, &record.attributes)?;
+    inode_data(out, &record)
 }
 
 fn time(time: Time) -> String {
     format!("{}.{:09}", time.secs.get(), time.nanos.get())
 }
 
-fn inode_record(out: &mut Out<'_>, record: &InodeRecord) -> Result<()> {
+fn inode_attributes(out: &mut Out<'_>, record: &AttributesRecord) -> Result<()> {
     let mut flags = Vec::new();
     for (bit, name) in [(FLAG_ORPHAN, "orphan"), (FLAG_LONG_LINK, "long-link")] {
         if record.flags.get() & bit != 0 {
@@ -148,32 +153,42 @@ fn inode_record(out: &mut Out<'_>, record: &InodeRecord) -> Result<()> {
         record.flags.get(),
         flags.join(" ")
     )?;
-    line!(out, "  size: {}", record.size.get())?;
-    line!(out, "  blocks: {}", record.blocks.get())?;
-    line!(out, "  atime: {}", time(record.atime))?;
-    line!(out, "  mtime: {}", time(record.mtime))?;
-    line!(out, "  ctime: {}", time(record.ctime))?;
+    line!(out, "  ctime of attributes: {}", time(record.ctime))?;
     line!(out, "  btime: {}", time(record.btime))?;
     line!(out, "  rdev: {:#x}", record.rdev.get())?;
     line!(out, "  parent: {}", record.parent.get())?;
-    line!(out, "  set number: {}", record.set_number.get())?;
     line!(
         out,
         "  attributes: {} bytes, node {}",
         record.xattr_bytes.get(),
         record.xattr_root.get()
-    )?;
+    )
+}
+
+fn inode_data(out: &mut Out<'_>, record: &InodeRecord) -> Result<()> {
+    let data = &record.data;
+    line!(out, "  data of: {}", data.ino.get())?;
+    line!(out, "  size: {}", data.size.get())?;
+    line!(out, "  blocks: {}", data.blocks.get())?;
+    line!(out, "  atime: {}", time(data.atime))?;
+    line!(out, "  mtime: {}", time(data.mtime))?;
+    line!(out, "  ctime of data: {}", time(data.ctime))?;
+    line!(out, "  set number: {}", data.set_number.get())?;
     line!(
         out,
         "  map: height {}, node {}",
-        record.map_height.get(),
-        record.map_root.get()
+        data.map_height.get(),
+        data.map_root.get()
     )?;
-    match record.mode.get() >> 12 {
-        8 => slots(out, &record.body, "page", 0),
-        10 if record.flags.get() & FLAG_LONG_LINK == 0 => {
-            let len = to_usize(record.size.get()).min(record.body.len());
-            line!(out, "  target: \"{}\"", record.body[..len].escape_ascii())
+    match record.attributes.mode.get() >> 12 {
+        8 => slots(out, &record.data.body, "page", 0),
+        10 if record.attributes.flags.get() & FLAG_LONG_LINK == 0 => {
+            let len = to_usize(record.data.size.get()).min(record.data.body.len());
+            line!(
+                out,
+                "  target: \"{}\"",
+                record.data.body[..len].escape_ascii()
+            )
         }
         _ => Ok(()),
     }

@@ -41,7 +41,7 @@ impl Source {
         Ok(block)
     }
 
-    /// What counts of the named pair at `first`; `None` when it was never written.
+    /// The current slot of the named pair at `first`; `None` when it was never written.
     pub(super) fn pair(&self, first: u64, kind: u32, code: SlotCode) -> Result<Option<Vec<u8>>> {
         let SlotCode::Slot(slot) = code else {
             return Ok(None);

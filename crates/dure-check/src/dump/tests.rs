@@ -19,7 +19,7 @@ fn text(volume: &TestVolume, what: What) -> String {
 fn superblock() {
     let text = text(&TestVolume::new(), What::Superblock);
     assert!(text.starts_with(
-        "superblock at 0: valid\nsuperblock at 1023: valid\nversion: 2\n\
+        "superblock at 0: valid\nsuperblock at 1023: valid\nversion: 3\n\
          uuid: 07070707-0707-0707-0707-070707070707\nlabel: \"\"\ncreated: 0\n"
     ));
     assert!(
@@ -113,7 +113,7 @@ fn segments_and_blocks() {
         "segment 2: blocks 160..=191\n  use: Data\n  live blocks: 16\n  changed: 0\n  \
          block 160: image of node 0\n  block 161: image of node 1\n"
     ));
-    assert!(segment.contains("  block 170: slot 0 of granule 0.2\n"));
+    assert!(segment.contains("  block 170: slot 0 of granule 0.10\n"));
     for (block, line) in [
         (0, "block 0: superblock"),
         (3, "block 3: slot 1 of volume header pair 0"),

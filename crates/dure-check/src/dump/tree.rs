@@ -1,4 +1,4 @@
-//! What hangs on an inode: the trie of a directory, the map of a file.
+//! The tree of an inode: the trie of a directory, the map of a file.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use super::node::{self, find};
 use super::source::Source;
 use super::{Out, line};
 
-/// Highest map there is.
+/// Greatest height of a map.
 const HEIGHT_MAX: u32 = 4;
 
 /// A node of the wanted kind that was not seen yet, or a line that says why not.
@@ -48,17 +48,22 @@ fn take(
 
 /// All buckets of a directory, in the order of the hash.
 pub(super) fn directory(source: &Source, out: &mut Out<'_>, ino: Ino) -> Result<()> {
-    let Some(record) = find(source, ino)?.filter(|record| record.mode.get() >> 12 == 4) else {
+    let Some(record) = find(source, ino)?.filter(|record| record.attributes.mode.get() >> 12 == 4)
+    else {
         return Err(Error::BadOption {
             option: "directory",
             why: format!("{ino} is no directory"),
         });
     };
-    line!(out, "directory {ino}: parent {}", record.parent.get())?;
+    line!(
+        out,
+        "directory {ino}: parent {}",
+        record.attributes.parent.get()
+    )?;
     let mut seen = BTreeSet::new();
     let mut stack = Vec::new();
-    if record.map_root.get() != 0 {
-        stack.push((Nid(record.map_root.get()), 0_u32));
+    if record.data.map_root.get() != 0 {
+        stack.push((Nid(record.data.map_root.get()), 0_u32));
     }
     while let Some((nid, level)) = stack.pop() {
         let Some(image) = take(source, out, &mut seen, nid, NodeKind::Bucket)? else {
@@ -80,7 +85,8 @@ pub(super) fn directory(source: &Source, out: &mut Out<'_>, ino: Ino) -> Result<
 
 /// All slots of a file.
 pub(super) fn map(source: &Source, out: &mut Out<'_>, ino: Ino) -> Result<()> {
-    let Some(record) = find(source, ino)?.filter(|record| record.mode.get() >> 12 == 8) else {
+    let Some(record) = find(source, ino)?.filter(|record| record.attributes.mode.get() >> 12 == 8)
+    else {
         return Err(Error::BadOption {
             option: "map",
             why: format!("{ino} is no regular file"),
@@ -89,18 +95,18 @@ pub(super) fn map(source: &Source, out: &mut Out<'_>, ino: Ino) -> Result<()> {
     line!(
         out,
         "file {ino}: {} bytes, {} blocks",
-        record.size.get(),
-        record.blocks.get()
+        record.data.size.get(),
+        record.data.blocks.get()
     )?;
-    node::slots(out, &record.body, "page", 0)?;
-    let height = record.map_height.get();
+    node::slots(out, &record.data.body, "page", 0)?;
+    let height = record.data.map_height.get();
     if height > HEIGHT_MAX {
         return line!(out, "map height {height} is beyond {HEIGHT_MAX}");
     }
     let mut seen = BTreeSet::new();
     let mut stack = Vec::new();
     if height > 0 {
-        stack.push((Nid(record.map_root.get()), height, DIRECT_SLOTS));
+        stack.push((Nid(record.data.map_root.get()), height, DIRECT_SLOTS));
     }
     while let Some((nid, height, page)) = stack.pop() {
         let kind = if height == 1 {

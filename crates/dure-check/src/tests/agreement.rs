@@ -112,7 +112,7 @@ fn an_orphan_slot_whose_inode_cannot_be_read_refuses_no_mount() {
 #[test]
 fn a_truncate_that_cannot_be_finished_refuses_no_mount_and_shows_nothing() {
     let mut volume = TestVolume::new();
-    volume.edit(BIG, |big| big.size.set(4096));
+    volume.edit(BIG, |big| big.data.size.set(4096));
     volume.written(BIG, 0, 1, 6);
     volume.orphan(1, BIG, 4096);
     let disk = volume.write();

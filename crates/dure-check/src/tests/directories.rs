@@ -83,7 +83,7 @@ pub(super) const CASES: &[Case] = &[
         make: || {
             changed(|volume| {
                 volume.entry(SUB_BUCKETS, SMALL, "a/b", 8);
-                volume.edit(SMALL, |small| small.nlink.set(3));
+                volume.edit(SMALL, |small| small.attributes.nlink.set(3));
             })
         },
         expect: &["error: directory 3: \"a/b\" cannot be a name"],
@@ -93,7 +93,7 @@ pub(super) const CASES: &[Case] = &[
         make: || {
             changed(|volume| {
                 volume.entry(SUB_BUCKETS, SMALL, "again", 8);
-                volume.edit(SMALL, |small| small.nlink.set(3));
+                volume.edit(SMALL, |small| small.attributes.nlink.set(3));
             })
         },
         expect: &["error: directory 3: \"again\" is there twice"],
@@ -104,7 +104,7 @@ pub(super) const CASES: &[Case] = &[
             changed(|volume| {
                 let bucket = volume.bucket_of("other") ^ 1;
                 volume.entry_at(SUB_BUCKETS, bucket, SMALL, "other", 8);
-                volume.edit(SMALL, |small| small.nlink.set(3));
+                volume.edit(SMALL, |small| small.attributes.nlink.set(3));
             })
         },
         expect: &["error: directory 3, bucket 3.7: the hash of \"other\" leads elsewhere"],
@@ -126,7 +126,7 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         kind: "ParentPointer",
-        make: || changed(|volume| volume.edit(SUB, |sub| sub.parent.set(56))),
+        make: || changed(|volume| volume.edit(SUB, |sub| sub.attributes.parent.set(56))),
         expect: &["error: directory 3: its name is in directory 1 but its parent says 56"],
     },
     Case {
@@ -137,8 +137,8 @@ pub(super) const CASES: &[Case] = &[
                 for (ino, parent, buckets) in [(58, 59, 200), (59, 58, 201)] {
                     volume.add_of(buckets, NodeKind::Bucket, ino);
                     volume.inode(ino, 0o040_755, |directory| {
-                        directory.parent.set(parent);
-                        directory.map_root.set(buckets);
+                        directory.attributes.parent.set(parent);
+                        directory.data.map_root.set(buckets);
                     });
                     volume.entry(buckets, parent, "loop", 4);
                 }
@@ -148,7 +148,7 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         kind: "LinkCount",
-        make: || changed(|volume| volume.edit(SMALL, |small| small.nlink.set(5))),
+        make: || changed(|volume| volume.edit(SMALL, |small| small.attributes.nlink.set(5))),
         expect: &["error: inode 2: has 2 names but a link count of 5"],
     },
     Case {
@@ -158,7 +158,7 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         kind: "RootMissing",
-        make: || changed(|volume| volume.edit(1, |root| root.mode.set(0o140_755))),
+        make: || changed(|volume| volume.edit(1, |root| root.attributes.mode.set(0o140_755))),
         expect: &[
             "error: inode 1: map root is 0x2, must be set exactly if its type needs it",
             "error: inode 1: parent is 0x1, must be a directory's parent (0 for others)",

@@ -36,7 +36,7 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         kind: "NodeMissing",
-        make: || changed(|volume| volume.edit(SMALL, |small| small.xattr_root.set(90))),
+        make: || changed(|volume| volume.edit(SMALL, |small| small.attributes.xattr_root.set(90))),
         expect: &[
             "error: node 90, named by the extended attributes of inode 2, does not exist",
             "warning: node 6 (Blob) belongs to nothing; its space is lost",
@@ -44,7 +44,9 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         kind: "NodeWrongKind",
-        make: || changed(|volume| volume.edit(SMALL, |small| small.xattr_root.set(LEAF))),
+        make: || {
+            changed(|volume| volume.edit(SMALL, |small| small.attributes.xattr_root.set(LEAF)))
+        },
         expect: &[
             "error: node 4, named by the extended attributes of inode 2, is of kind Leaf",
             "warning: node 6 (Blob) belongs to nothing; its space is lost",
@@ -55,8 +57,8 @@ pub(super) const CASES: &[Case] = &[
         make: || {
             changed(|volume| {
                 volume.edit(SMALL, |small| {
-                    small.xattr_root.set(LINK_BLOB);
-                    small.xattr_bytes.set(300);
+                    small.attributes.xattr_root.set(LINK_BLOB);
+                    small.attributes.xattr_bytes.set(300);
                 })
             })
         },
@@ -83,17 +85,37 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         kind: "InodeNumber",
-        make: || changed(|volume| volume.edit(FIFO, |fifo| fifo.ino.set(8))),
+        make: || changed(|volume| volume.edit(FIFO, |fifo| fifo.attributes.ino.set(8))),
         expect: &["error: inode 7 says it has number 8"],
     },
     Case {
         kind: "InodeField",
-        make: || changed(|volume| volume.edit(FIFO, |fifo| fifo.ctime.nanos.set(1_000_000_000))),
-        expect: &["error: inode 7: ctime nanoseconds is 0x3b9aca00, must be below 1000000000"],
+        make: || {
+            changed(|volume| {
+                volume.edit(FIFO, |fifo| fifo.attributes.ctime.nanos.set(1_000_000_000))
+            })
+        },
+        expect: &[
+            "error: inode 7: ctime nanoseconds of attributes is 0x3b9aca00, must be below 1000000000",
+        ],
+    },
+    Case {
+        kind: "InodeField",
+        make: || {
+            changed(|volume| {
+                volume.edit(FIFO, |fifo| fifo.data.ino.set(8));
+                let free = Ino(63);
+                volume.payload(free.nid().0, usize::from(free.data_index()))[7] = 1;
+            })
+        },
+        expect: &[
+            "error: inode 7: number in the data is 0x8, must be its own",
+            "error: inode 63: data of a free inode is 0x1, must be zero",
+        ],
     },
     Case {
         kind: "InodeBlocks",
-        make: || changed(|volume| volume.edit(BIG, |big| big.blocks.set(3))),
+        make: || changed(|volume| volume.edit(BIG, |big| big.data.blocks.set(3))),
         expect: &["error: inode 5: has 2 blocks but counts 3"],
     },
     Case {
@@ -109,7 +131,7 @@ pub(super) const CASES: &[Case] = &[
                         crc: 0.into(),
                     },
                 );
-                volume.edit(BIG, |big| big.blocks -= 1);
+                volume.edit(BIG, |big| big.data.blocks -= 1);
             })
         },
         expect: &["error: file 5, page 27: its slot has impossible flags"],
@@ -135,7 +157,7 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         kind: "SlotBeyondEnd",
-        make: || changed(|volume| volume.edit(BIG, |big| big.size.set(26 * 4096))),
+        make: || changed(|volume| volume.edit(BIG, |big| big.data.size.set(26 * 4096))),
         expect: &["error: file 5: page 26 is written but lies behind the end of the file"],
     },
     Case {
@@ -193,7 +215,7 @@ pub(super) const CASES: &[Case] = &[
 #[test]
 fn a_file_that_is_being_truncated_may_have_pages_behind_its_end() {
     let mut volume = TestVolume::new();
-    volume.edit(BIG, |big| big.size.set(4096));
+    volume.edit(BIG, |big| big.data.size.set(4096));
     volume.orphan(1, BIG, 4096);
     assert_eq!(volume.issues(), Vec::<String>::new());
 }

@@ -48,7 +48,7 @@ fn nothing_is_written_to_a_sound_volume() {
 #[test]
 fn nothing_is_written_without_being_asked() {
     let mut volume = TestVolume::new();
-    volume.edit(SMALL, |small| small.nlink.set(9));
+    volume.edit(SMALL, |small| small.attributes.nlink.set(9));
     volume.orphan(3, 60, INTENT_DELETE);
     let disk = volume.write();
     disk.sit(|sit| sit.entries[9].live[0] = 1);
@@ -77,9 +77,9 @@ fn counts_of_the_header() {
 #[test]
 fn counts_orphans_bits_and_owners_at_once() {
     let mut volume = TestVolume::new();
-    volume.edit(SMALL, |small| small.nlink.set(9));
-    volume.edit(BIG, |big| big.blocks.set(9));
-    volume.edit(DEEP, |deep| deep.nlink.set(0));
+    volume.edit(SMALL, |small| small.attributes.nlink.set(9));
+    volume.edit(BIG, |big| big.data.blocks.set(9));
+    volume.edit(DEEP, |deep| deep.attributes.nlink.set(0));
     volume.orphan(3, 60, INTENT_DELETE);
     let disk = volume.write();
     disk.sit(|sit| {
@@ -95,7 +95,7 @@ fn counts_orphans_bits_and_owners_at_once() {
 #[test]
 fn names_are_not_given_up_while_something_is_lost() {
     let mut volume = TestVolume::new();
-    volume.edit(SMALL, |small| small.nlink.set(5));
+    volume.edit(SMALL, |small| small.attributes.nlink.set(5));
     let disk = volume.write();
     // The bucket node of the subdirectory, and with it the second name of the file.
     let block = disk.nat_entry(SUB_BUCKETS).block().0;
@@ -122,9 +122,9 @@ fn a_volume_without_a_free_block_keeps_its_wrong_counts() {
         + u64::from(volume.layout.segments) * u64::from(volume.layout.segment_blocks);
     let mut pages = 0;
     volume.inode(58, 0o100_600, |file| {
-        file.map_root.set(400);
-        file.map_height.set(2);
-        file.size.set(2000 * 4096);
+        file.data.map_root.set(400);
+        file.data.map_height.set(2);
+        file.data.size.set(2000 * 4096);
     });
     volume.entry(ROOT_BUCKETS, 58, "full", 8);
     volume.add_of(400, NodeKind::Index, 58);
@@ -143,7 +143,7 @@ fn a_volume_without_a_free_block_keeps_its_wrong_counts() {
         }
     }
     assert_eq!(volume.issues(), Vec::<String>::new());
-    volume.edit(SMALL, |small| small.nlink.set(9));
+    volume.edit(SMALL, |small| small.attributes.nlink.set(9));
     let disk = volume.write();
     let report = disk.check_with(&SAFE);
     assert!(!report.repaired() && !report.is_sound());
@@ -178,8 +178,8 @@ fn a_volume_that_was_not_unmounted_is_not_repaired() {
 #[test]
 fn a_repair_that_is_cut_off_loses_nothing() {
     let mut volume = TestVolume::new();
-    volume.edit(SMALL, |small| small.nlink.set(9));
-    volume.edit(DEEP, |deep| deep.blocks.set(7));
+    volume.edit(SMALL, |small| small.attributes.nlink.set(9));
+    volume.edit(DEEP, |deep| deep.data.blocks.set(7));
     let disk = volume.write();
     let base = disk.device.snapshot();
     let record = RecordDevice::new(disk.device());

@@ -132,21 +132,21 @@ impl TestVolume {
             self.nodes.get_mut(&Nid(nid)).unwrap().0.owner = Ino(ino);
         }
         self.inode(1, 0o040_755, |root| {
-            root.parent.set(1);
-            root.map_root.set(ROOT_BUCKETS);
+            root.attributes.parent.set(1);
+            root.data.map_root.set(ROOT_BUCKETS);
         });
         self.inode(SUB, 0o040_700, |sub| {
-            sub.parent.set(1);
-            sub.map_root.set(SUB_BUCKETS);
+            sub.attributes.parent.set(1);
+            sub.data.map_root.set(SUB_BUCKETS);
         });
         self.inode(SHORT_LINK, 0o120_777, |link| {
-            link.size.set(5);
-            link.body[..5].copy_from_slice(b"small");
+            link.data.size.set(5);
+            link.data.body[..5].copy_from_slice(b"small");
         });
         self.inode(LONG_LINK, 0o120_777, |link| {
-            link.size.set(300);
-            link.flags.set(FLAG_LONG_LINK);
-            link.map_root.set(LINK_BLOB);
+            link.data.size.set(300);
+            link.attributes.flags.set(FLAG_LONG_LINK);
+            link.data.map_root.set(LINK_BLOB);
         });
         self.payload(LINK_BLOB, 0)[8..308].fill(b'x');
         self.inode(FIFO, 0o010_600, |_| {});
@@ -167,34 +167,35 @@ impl TestVolume {
 
     fn fill_files(&mut self) {
         self.inode(SMALL, 0o100_644, |file| {
-            file.nlink.set(2);
-            file.size.set(100);
-            file.xattr_bytes.set(8 + 6 + 3);
-            file.xattr_root.set(XATTR_BLOB);
+            file.attributes.nlink.set(2);
+            file.data.size.set(100);
+            file.attributes.xattr_bytes.set(8 + 6 + 3);
+            file.attributes.xattr_root.set(XATTR_BLOB);
         });
         self.payload(XATTR_BLOB, 0)[8..25].copy_from_slice(b"\x03\0\0\0\x06\0\0\0user.aabc");
         self.written(SMALL, 0, 0, 3);
         let block = self.take();
         self.set_slot(SMALL, 0, 1, Slot::unwritten(BlockNo(block)));
-        self.own(block, 0, 2, 1, vec![0; BLOCK_BYTES]);
+        let granule = Ino(SMALL).data_index();
+        self.own(block, 0, granule, 1, vec![0; BLOCK_BYTES]);
         self.inode(BIG, 0o100_644, |file| {
-            file.size.set(30 * 4096);
-            file.map_root.set(LEAF);
-            file.map_height.set(1);
+            file.data.size.set(30 * 4096);
+            file.data.map_root.set(LEAF);
+            file.data.map_height.set(1);
         });
         self.written(BIG, 0, 0, 5);
         self.written(BIG, LEAF, 2, 7);
         self.inode(ORPHAN, 0o100_600, |file| {
-            file.nlink.set(0);
-            file.flags.set(FLAG_ORPHAN);
-            file.size.set(4096);
+            file.attributes.nlink.set(0);
+            file.attributes.flags.set(FLAG_ORPHAN);
+            file.data.size.set(4096);
         });
         self.written(ORPHAN, 0, 0, 9);
         self.orphan(0, ORPHAN, INTENT_DELETE);
         self.inode(DEEP, 0o100_600, |file| {
-            file.size.set(1000 * 4096);
-            file.map_root.set(INDEX);
-            file.map_height.set(2);
+            file.data.size.set(1000 * 4096);
+            file.data.map_root.set(INDEX);
+            file.data.map_height.set(2);
         });
         // Page 24 + 320 + 70: child 1, granule 1, slot 6.
         self.payload(INDEX, 0)[8..16].copy_from_slice(&DEEP_LEAF.to_le_bytes());
@@ -231,10 +232,10 @@ impl TestVolume {
     /// Fills an inode in and changes it.
     pub(crate) fn inode(&mut self, ino: u64, mode: u32, change: impl FnOnce(&mut InodeRecord)) {
         self.edit(ino, |record| {
-            record.ino.set(ino);
-            record.generation.set(1);
-            record.mode.set(mode);
-            record.nlink.set(1);
+            record.attributes.ino.set(ino);
+            record.attributes.generation.set(1);
+            record.attributes.mode.set(mode);
+            record.attributes.nlink.set(1);
             change(record);
         });
     }
@@ -242,21 +243,30 @@ impl TestVolume {
     /// Changes an inode.
     pub(crate) fn edit(&mut self, ino: u64, change: impl FnOnce(&mut InodeRecord)) {
         let ino = Ino(ino);
-        let payload = self.payload(ino.nid().0, usize::from(ino.index()));
-        change(InodeRecord::mut_from_bytes(payload).unwrap());
+        let (image, _) = self.nodes.get_mut(&ino.nid()).unwrap();
+        let mut record = image.inode(ino.index());
+        record.data.ino.set(ino.0);
+        change(&mut record);
+        let mut store = |granule: u8, bytes: &[u8]| {
+            image
+                .payload_mut(usize::from(granule))
+                .copy_from_slice(bytes);
+        };
+        store(ino.index(), record.attributes.as_bytes());
+        store(ino.data_index(), record.data.as_bytes());
     }
 
     /// Puts a slot into an inode (`leaf` 0) or a leaf.
     pub(crate) fn set_slot(&mut self, ino: u64, leaf: u64, slot: usize, value: Slot) {
         if leaf == 0 {
             self.edit(ino, |record| {
-                record.body[slot * 12..][..12].copy_from_slice(value.as_bytes());
-                record.blocks += 1;
+                record.data.body[slot * 12..][..12].copy_from_slice(value.as_bytes());
+                record.data.blocks += 1;
             });
         } else {
             let payload = self.payload(leaf, slot / 64);
             payload[slot % 64 * 12..][..12].copy_from_slice(value.as_bytes());
-            self.edit(ino, |record| record.blocks += 1);
+            self.edit(ino, |record| record.data.blocks += 1);
         }
     }
 
@@ -271,7 +281,7 @@ impl TestVolume {
             Slot::written(BlockNo(block), dure_block::crc32c::crc32c(&bytes)),
         );
         let (nid, granule) = match leaf {
-            0 => (Ino(ino).nid().0, Ino(ino).index()),
+            0 => (Ino(ino).nid().0, Ino(ino).data_index()),
             leaf => (leaf, u8::try_from(slot / 64).unwrap()),
         };
         self.own(block, nid, granule, u8::try_from(slot % 64).unwrap(), bytes);

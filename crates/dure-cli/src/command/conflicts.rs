@@ -1,8 +1,8 @@
 //! `dure sim conflicts`: which calls that commute share a written cache line.
 //!
 //! **Structure.** In a build for simulated cores (cfg `dure_backend="sim"`) `report` plays the
-//! pairs; any other build finds that one, or has it built, and becomes it. **Invariants.** The exit
-//! code is that of the one which ran. **Crash.** Nothing is kept.
+//! pairs; any other build finds that program, or has it built, and execs it. **Invariants.** The
+//! exit code is that of the program which ran. **Crash.** Nothing is kept.
 
 use anyhow::Result;
 
@@ -34,7 +34,7 @@ mod become_simulated {
     use crate::command::sim;
 
     pub(super) fn run(args: &SimConflicts) -> Result<u8> {
-        // Wrong policies are found before anything is built.
+        // Report wrong policies before anything is built.
         sim::with_policies(MountOptions::default(), &args.mount)?;
         let program = std::env::current_exe().context("where this program is")?;
         let Some(mut command) = simulated(&program) else {
@@ -43,7 +43,7 @@ mod become_simulated {
                  `cargo xtask sim conflicts` in the sources, or install with `cargo xtask dist --simulation`"
             );
         };
-        // As given: "dure", "sim", "conflicts" come before.
+        // The arguments as given, without "dure", "sim" and "conflicts".
         command.args(std::env::args_os().skip(3));
         let error = command.exec();
         Err(error).with_context(|| format!("cannot start {command:?}"))

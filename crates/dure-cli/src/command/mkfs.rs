@@ -20,7 +20,7 @@ const BLOCK: u64 = 4096;
 pub(crate) fn run(args: &Mkfs) -> Result<u8> {
     let path = args.volume.as_path();
     let (device, made) = prepare(args, path)?;
-    // The lock is held until nothing half made is left behind.
+    // The lock is held until a half-made image has been removed.
     let result = format(args, path, device.clone(), made);
     if result.is_err() && made == Made::New {
         let _ = fs::remove_file(path);
@@ -114,7 +114,7 @@ fn options(args: &Mkfs) -> FormatOptions {
     }
 }
 
-/// Whoever makes a volume may use it: the root directory is his.
+/// The user who runs mkfs: the default owner of the root directory.
 fn caller() -> Owner {
     Owner {
         uid: rustix::process::geteuid().as_raw(),

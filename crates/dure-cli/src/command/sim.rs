@@ -318,7 +318,8 @@ mod tests {
         assert!(second.workloads > first.workloads && second.groups_done > first.groups_done);
         let count = second.workloads.to_string();
         let mut whole = enumerate(&parsed(&["--count", &count, "--threads", "1"])).unwrap();
-        // What one run has recovered it does not recover again; a second run does not know.
+        // One run does not recover an equal state twice; a second run starts without that
+        // knowledge.
         whole.milliseconds = second.milliseconds;
         whole.states_different = second.states_different;
         whole.states_recovered = second.states_recovered;

@@ -1,9 +1,10 @@
 //! `dure umount`: done when the server has written everything, closed the volume and let go of it.
 //!
 //! **Problem.** umount(2) does not wait for the server of a FUSE mount, which still checkpoints and
-//! closes; whoever takes the volume elsewhere, or mounts it again, comes too early. **Structure.**
-//! The server is asked before the unmount to tell when the volume is closed, and how that went;
-//! then its lock has to go. **Invariants.** Status 0 says that the volume is closed and clean.
+//! closes; a user who moves the volume elsewhere, or mounts it again, comes too early.
+//! **Structure.** Before the unmount, the server is asked to report when the volume is closed, and
+//! the outcome; then its lock has to be released. **Invariants.** Status 0 says that the volume is
+//! closed and clean.
 
 use std::path::Path;
 use std::time::Duration;
@@ -23,7 +24,7 @@ use crate::volume::{self, Access};
 
 /// How long the server may take to write back and close.
 const CLOSE: Duration = Duration::from_secs(600);
-/// From so long on it is said what is waited for.
+/// How long it waits before it says so.
 const TELL_AFTER: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(args: &Umount) -> Result<u8> {
@@ -32,7 +33,7 @@ pub(crate) fn run(args: &Umount) -> Result<u8> {
         return Ok(exit::OK);
     }
     let source = source_of(&args.directory);
-    // One that does not answer or is not to be trusted does not keep the mount.
+    // A server that does not answer or is not trusted does not prevent the unmount.
     let mut server = source.as_deref().and_then(awaiting);
     dure_fuse::unmount(&args.directory, Lazy::No)?;
     if let Some(server) = &mut server {
@@ -44,7 +45,7 @@ pub(crate) fn run(args: &Umount) -> Result<u8> {
     Ok(exit::OK)
 }
 
-/// The server, which has promised to tell when the volume is closed.
+/// The server, which has promised to report when the volume is closed.
 fn awaiting(source: &Path) -> Option<Client> {
     let mut server = Client::connect(source).ok()??;
     match server.ask(&Request::AwaitClose) {
@@ -53,7 +54,7 @@ fn awaiting(source: &Path) -> Option<Client> {
     }
 }
 
-/// Waits for the server's word that the volume is closed.
+/// Waits for the server's report that the volume is closed.
 fn await_close(server: &mut Client) -> Result<()> {
     let failed =
         "unmounted, but not closed; what was synced is safe, and the next mount recovers it";

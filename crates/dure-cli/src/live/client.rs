@@ -14,7 +14,7 @@ use crate::mounts;
 
 /// Bytes of a reply at most: the numbers of 1000 journals take some.
 const REPLY_BYTES_MAX: usize = 64 << 20;
-/// How long an answer may take that waits for nothing.
+/// How long a reply may take if the request itself waits for nothing.
 const ANSWER: Duration = Duration::from_secs(10);
 
 /// A connection to the server of a mounted volume.
@@ -22,7 +22,7 @@ const ANSWER: Duration = Duration::from_secs(10);
 pub(crate) struct Client {
     volume: PathBuf,
     stream: BufReader<UnixStream>,
-    /// What has come of a line.
+    /// The received part of a line.
     line: Vec<u8>,
 }
 
@@ -31,23 +31,23 @@ pub(crate) struct Client {
 pub(crate) enum Waited {
     /// It is done.
     Done,
-    /// Not yet.
+    /// Not done in time.
     Late,
-    /// The server has gone without a word.
+    /// The server has closed the connection without an answer.
     Gone,
 }
 
-/// What has come in time.
+/// What was received in time.
 enum Line {
     Whole(Vec<u8>),
-    /// Nothing more: the server has gone.
+    /// The server has closed the connection.
     End,
-    /// It is late.
+    /// Nothing complete in time.
     Late,
 }
 
 impl Client {
-    /// Connects to the server of `volume`; `None` when nobody listens: it is not mounted here.
+    /// Connects to the server of `volume`; `None` if no server listens: it is not mounted here.
     ///
     /// # Errors
     /// When there is no such file, or the server is not to be trusted.
@@ -97,7 +97,7 @@ impl Client {
         &self.volume
     }
 
-    /// Asks once. `None` when the server has gone: the volume was unmounted.
+    /// Asks once. `None` when the server has closed the connection: the volume was unmounted.
     ///
     /// # Errors
     /// When it refuses, does not answer, or answers what is not understood.
@@ -210,7 +210,8 @@ impl Client {
     }
 }
 
-/// Whether the kernel says that this user serves a mount of the volume.
+/// Whether, according to the kernel's list of mounts, this user serves a mount of the volume. Only
+/// root asks: for other callers the answer is no.
 fn serves(volume: &Path, user: u32) -> bool {
     let volume = volume.canonicalize().unwrap_or_else(|_| volume.to_owned());
     let mounts = mounts::all();

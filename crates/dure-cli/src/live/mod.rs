@@ -3,17 +3,20 @@
 //! **Problem.** The numbers are in the memory of the process that serves the mount; `dure top` is
 //! another. **Structure.** The server listens on a Unix socket in the abstract namespace, whose
 //! name is made of the numbers of the volume's file or device ([`address`]); [`server`] and
-//! [`client`] exchange a line of JSON for a line of JSON ([`wire`]). Why not an extended attribute
-//! of the mount's root: that request stands in the queue of all others and is not answered while
-//! the file system hangs, which is when it is wanted; it cannot be longer than 64 KiB; and root
-//! cannot read it on a user's mount. Why not a socket in a directory: it would stay behind after a
-//! crash, and root would have to look through every user's.
+//! [`client`] exchange a line of JSON for a line of JSON ([`wire`]). **Invariants.** What a side
+//! reads is bounded in bytes and time. A client can change nothing but whether the trace is on, and
+//! that ends with the connection. **Crash.** The kernel frees the name with the process.
 //!
-//! **Invariants.** Anybody may take the name first. So both sides check with SO_PEERCRED whom they
-//! talk to before they read: the server answers its own user and root; the client believes its own
-//! user, root, and, if it is root, the user of whom the kernel says that he serves the mount. What
-//! a side reads is bounded in bytes and time. Nothing can be changed through it but whether the
-//! trace is on, and that ends with the connection. **Crash.** The kernel forgets the name with the process.
+//! # Trust
+//! Any process may take the name first. So both sides check with SO_PEERCRED whom they talk to
+//! before they read: the server answers its own user and root; the client trusts its own user,
+//! root, and, if it is root, the user who serves the mount according to the kernel.
+//!
+//! # Why an abstract socket
+//! An extended attribute of the mount's root would be queued with all other requests, and not
+//! answered while the file system hangs, which is when it is wanted; it cannot be longer than 64
+//! KiB; and root cannot read it on a user's mount. A socket in a directory would stay behind after
+//! a crash, and root would have to search every user's directory.
 
 pub(crate) mod client;
 pub(crate) mod server;
@@ -28,8 +31,8 @@ use std::path::Path;
 
 use rustix::process::{Uid, geteuid};
 
-/// Where the server of the volume at `volume` listens. Volumes are told apart as the kernel does
-/// it, not by uuid: copies have the same.
+/// Where the server of the volume at `volume` listens. Volumes are told apart by device and inode
+/// numbers, not by uuid: copies of a volume have the same uuid.
 pub(crate) fn address(volume: &Path) -> io::Result<SocketAddr> {
     let data = std::fs::metadata(volume)?;
     let name = if data.file_type().is_block_device() {

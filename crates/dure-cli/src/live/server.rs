@@ -30,15 +30,15 @@ struct Shared {
     file_system: FileSystem,
     mounted: Mounted,
     since_ns: u64,
-    /// Set by whoever drops the server.
+    /// Set when the server is dropped.
     is_ending: AtomicBool,
     connections: AtomicUsize,
     closing: Mutex<CLOSING, Closing>,
-    /// The volume was closed, or somebody who waited for it was told.
+    /// The volume was closed, or a connection that waited for that was told.
     changed: Condvar,
 }
 
-/// How the end of the mount is told.
+/// How connections are told that the volume was closed.
 #[derive(Debug, Default)]
 struct Closing {
     /// Set when the volume was closed; the error, if it failed.
@@ -48,7 +48,8 @@ struct Closing {
 }
 
 impl Shared {
-    /// Waits until the volume is closed; says with what error. The caller is counted.
+    /// Waits until the volume is closed; returns the error, if closing failed. The caller has
+    /// counted itself in `waiting`.
     fn await_close(&self) -> Option<String> {
         let mut closing = self.closing.lock();
         loop {
@@ -66,12 +67,13 @@ impl Shared {
 }
 
 impl Server {
-    /// The volume was closed: tells those who wait for it.
+    /// The volume was closed: tells the connections that wait for it.
     pub(crate) fn finish(self, error: Option<String>) {
         let mut closing = self.shared.closing.lock();
         closing.outcome = Some(error);
         self.shared.changed.notify_all();
-        // Bounded: to tell is one short write to a socket, which fails if nobody reads.
+        // Bounded: each waiter does one short write to a socket, which fails if the client does not
+        // read.
         while closing.waiting > 0 {
             closing = self.shared.changed.wait(closing);
         }
@@ -80,7 +82,7 @@ impl Server {
     /// Listens at the address of a volume.
     ///
     /// # Errors
-    /// When somebody listens there already.
+    /// When a server listens there already.
     pub(crate) fn start(
         address: &SocketAddr,
         file_system: &FileSystem,
@@ -110,7 +112,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         // Release: pairs with the Acquire in `accept`.
         self.shared.is_ending.store(true, Ordering::Release);
-        // The thread that accepts sees it when somebody connects, such as this.
+        // Wakes the accepting thread, which checks the flag after each connection.
         let woken = UnixStream::connect_addr(&self.address);
         if let (Ok(_), Some(thread)) = (woken, self.thread.take()) {
             let _ = thread.join();
@@ -125,7 +127,7 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
             return;
         }
         let Ok(stream) = stream else {
-            // Out of descriptors or memory: not for ever, and not worth a busy loop.
+            // Out of descriptors or memory: a passing state, so wait instead of spinning.
             thread::sleep(std::time::Duration::from_millis(100));
             continue;
         };
@@ -203,7 +205,7 @@ fn serve(shared: &Shared, stream: &UnixStream) -> Result<()> {
                     .map(|error| error.to_string()),
             },
             Ok(Request::AwaitClose) => {
-                // Counted before the client knows, which unmounts only then.
+                // Counted before the reply: the client unmounts only after it.
                 shared.closing.lock().waiting += 1;
                 let told = answer(stream, &Reply::Awaiting).and_then(|()| {
                     let error = shared.await_close();

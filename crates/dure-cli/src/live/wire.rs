@@ -1,8 +1,8 @@
-//! What the two sides say to each other: a line of JSON each. `dure top --json` prints the same.
+//! The protocol of both sides: one line of JSON per message. `dure top --json` prints the same.
 //!
-//! Counts only rise, from the mount on; whoever wants rates takes the difference of two snapshots.
-//! Times are nanoseconds. Histograms have buckets of powers of two: the first counts zeros, the
-//! n-th after it what is at least 2^(n-1) and below 2^n; empty ones at the end are left out.
+//! Counts only rise, from the mount on; subtract two snapshots for rates. Times are nanoseconds.
+//! Histograms have buckets of powers of two: the first counts zeros, the n-th after it what is at
+//! least 2^(n-1) and below 2^n; empty ones at the end are left out.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub(crate) enum Request {
     },
     /// The events from these on, by core.
     Trace {
-        /// As the last reply said.
+        /// Position by core, from the last reply.
         from: Vec<u64>,
     },
     /// Make everything durable.
@@ -47,9 +47,9 @@ pub(crate) enum Reply {
     Trace {
         /// In the order of time.
         events: Vec<TraceLine>,
-        /// What to ask for next.
+        /// The position for the next request.
         next: Vec<u64>,
-        /// How many gave way before they were read.
+        /// How many were overwritten before they were read.
         lost: u64,
     },
     /// The server will not end without saying when the volume is closed.
@@ -76,7 +76,7 @@ pub(crate) struct Mounted {
     pub(crate) uuid: String,
     /// Mount options that concern the journal.
     pub(crate) options: String,
-    /// Its server changes nothing.
+    /// The mount is read-only.
     pub(crate) read_only: bool,
 }
 
@@ -294,7 +294,7 @@ impl JournalCounts {
         self.ring_blocks += other.ring_blocks;
     }
 
-    /// Everything that only rises.
+    /// Combines all counts that only rise.
     fn combine(&mut self, other: &JournalCounts, change: fn(u64, u64) -> u64) {
         for (own, other) in [
             (&mut self.handles_begun, other.handles_begun),
@@ -380,7 +380,7 @@ pub(crate) struct TraceLine {
     pub(crate) core: u16,
     pub(crate) journal: Option<u16>,
     pub(crate) event: String,
-    /// What else there is to say, by name.
+    /// Further fields, by name.
     #[serde(flatten)]
     pub(crate) details: BTreeMap<String, serde_json::Value>,
 }

@@ -4,7 +4,7 @@ use dure_block::{BlockBuf, Lba, WriteFlags};
 use dure_store::OpKind;
 use dure_store::alloc::Temperature;
 use dure_store::error::{Error, Result};
-use dure_store::format::inode::{BODY_BYTES, InodeRecord};
+use dure_store::format::inode::{AttributesRecord, INODE_BODY, InodeData};
 use dure_store::format::node::NodeKind;
 use dure_store::format::slot::{SLOT_BYTES, Slot};
 use dure_store::node::{Node, NodeRef};
@@ -32,7 +32,7 @@ pub(super) struct Move {
 pub(super) enum Moved {
     /// All of them.
     Yes,
-    /// None: somebody else had changed one.
+    /// None: another task had changed one.
     Changed,
 }
 
@@ -79,7 +79,7 @@ impl Volume {
             report.busy += count;
             return Ok(());
         };
-        // The node again: before the lock it could have been freed, and even live again elsewhere.
+        // Looked up again: before the lock it could have been freed, and even reused elsewhere.
         let node = self.node_if_alive(nid)?;
         let Some(node) = node.filter(|node| owner_of(node, index) == Some(inode.ino)) else {
             report.disowned += count;
@@ -92,7 +92,7 @@ impl Volume {
     }
 
     /// Moves pages whose slots were just read. The caller holds the inode's write-back lock, so
-    /// only a checkpoint that cannot place a logged page changes a slot meanwhile.
+    /// only a checkpoint that cannot place a page of the data log changes a slot meanwhile.
     fn move_pages(
         &self,
         granule: &Granule<'_>,
@@ -133,7 +133,7 @@ impl Volume {
             let bytes = &mut data[good.len() * BLOCK_BYTES..][..BLOCK_BYTES];
             if page.old.is_written() {
                 let block = page.old.block();
-                let read = self.logged.read(block, bytes)
+                let read = self.data_log.read(block, bytes)
                     || self.queue.read(Lba::new(block.0), bytes).is_ok();
                 let wrong = dure_block::crc32c::crc32c(bytes) != page.old.crc.get();
                 if !read || wrong {
@@ -197,16 +197,16 @@ impl Volume {
         Ok(())
     }
 
-    /// Changes the slots, if all still say what they said.
+    /// Changes the slots, if all are unchanged.
     pub(super) fn log_moves(&self, mut op: Op<'_>, granule: &Granule<'_>, moves: &[Move]) -> Moved {
-        // Readers hold this lock while they read blocks: nobody reads the old ones any more when
+        // Readers hold this lock while they read blocks: no task reads the old ones any more when
         // they become free.
         let mut state = granule.inode.state.write();
         if !granule.still_has(moves) {
             return Moved::Changed;
         }
-        let mut record = state.record;
-        granule.edit(&mut op, &mut record, moves);
+        let mut data = state.data;
+        granule.edit(&mut op, &mut data, moves);
         for run in moves.chunk_by(|a, b| follows(a, b, |page| page.old.block())) {
             op.unplace(granule.slot(run[0].slot), run_of(run, run[0].old.block()));
         }
@@ -214,7 +214,7 @@ impl Volume {
             op.place(granule.slot(run[0].slot), run_of(run, run[0].new));
         }
         op.finish();
-        state.record = record;
+        state.data = data;
         Moved::Yes
     }
 }
@@ -240,7 +240,7 @@ impl Granule<'_> {
         moves
     }
 
-    /// Whether the slots say what they said, and the node lives. The caller holds the inode.
+    /// Whether the slots are unchanged, and the node is not freed. The caller holds the inode.
     fn still_has(&self, moves: &[Move]) -> bool {
         let granule = self.node.read(self.index);
         let slots = self.slots(granule.payload());
@@ -250,15 +250,11 @@ impl Granule<'_> {
         self.node.freed().is_none() && moves.iter().all(same)
     }
 
-    /// Writes the new slots, into `record` too when they are the inode's own.
-    fn edit(&self, op: &mut Op<'_>, record: &mut InodeRecord, moves: &[Move]) {
+    /// Writes the new slots, into `data` too when they are the inode's own.
+    fn edit(&self, op: &mut Op<'_>, data: &mut InodeData, moves: &[Move]) {
         let direct = self.node.kind == NodeKind::Inode;
         let payload = op.edit(&self.node, self.index);
-        let start = if direct {
-            payload.len() - BODY_BYTES
-        } else {
-            0
-        };
+        let start = if direct { INODE_BODY } else { 0 };
         for page in moves {
             let at = start + usize::from(page.slot) * SLOT_BYTES;
             let bytes = &mut payload[at..at + SLOT_BYTES];
@@ -270,13 +266,13 @@ impl Granule<'_> {
             bytes.copy_from_slice(page.old.moved_to(page.new).as_bytes());
         }
         if direct {
-            *record = InodeRecord::read_from_bytes(payload).expect("a granule holds an inode");
+            *data = InodeData::read_from_bytes(payload).expect("376 bytes");
         }
     }
 
     fn slots<'p>(&self, payload: &'p [u8]) -> &'p [u8] {
         match self.node.kind {
-            NodeKind::Inode => &payload[payload.len() - BODY_BYTES..],
+            NodeKind::Inode => &payload[INODE_BODY..],
             _ => payload,
         }
     }
@@ -304,9 +300,12 @@ pub(super) fn owner_of(node: &Node, index: u8) -> Option<Ino> {
     match node.kind {
         NodeKind::Leaf => Some(node.owner).filter(|owner| owner.0 != 0),
         NodeKind::Inode => {
-            let record = node.look(index, |payload| InodeRecord::read_from_bytes(payload).ok())?;
-            let regular = record.mode.get() & 0o170_000 == 0o100_000;
-            regular.then(|| Ino::new(node.nid, index))
+            let ino = Ino::of_data(node.nid, index)?;
+            let regular = node.look(ino.index(), |payload| {
+                let attributes = AttributesRecord::ref_from_bytes(payload);
+                attributes.expect("112 bytes").is_regular()
+            });
+            regular.then_some(ino)
         }
         _ => None,
     }

@@ -42,9 +42,9 @@ impl Volume {
         if !self.space.reserve(core, 1, OpClass::Delete) {
             return false;
         }
-        // Under a granule's lock, as a life ends under all of them: a node whose life has ended
-        // must not come onto a list after the checkpoint that noted its end. It would end the next
-        // life of its nid.
+        // Under a granule's lock, as a node is freed under all of them: a freed node must not come
+        // onto a list after the checkpoint that noted its end. It would free the next node with
+        // that nid.
         let alive = node.read(0);
         let dirtied = node.freed().is_none() && self.nodes.make_dirty(core, node);
         drop(alive);

@@ -1,20 +1,25 @@
 //! The cleaner: makes wholly free segments out of partly free ones, by moving what lives in them.
 //!
 //! **Problem.** A log-structured volume writes in long runs only while it has free segments; what
-//! is deleted leaves holes. **Structure.** [`Volume::clean`] picks victims ([`Space::victims`]:
-//! greedy when segments are short, cost-benefit otherwise), keeps allocation out of them, and asks
-//! the segment summaries who owns each live block. A node image is moved by making its node dirty:
-//! the next checkpoint writes it elsewhere ([`images`]). Data is read, verified, written elsewhere,
-//! and its slots changed by one operation per granule ([`data`]). Then everything is committed and
-//! checkpointed, which frees the old blocks. A checkpoint moves a page in the same way when the
-//! page's block cannot be written ([`replace`]).
+//! is deleted leaves holes.
 //!
-//! **Invariants.** A summary is a hint: a block is moved only if its owner points to it, asked
-//! under the owner's lock. Nobody waits for the cleaner: it tries the write-back lock of an inode
-//! and skips the inode when somebody has it; a commit or a checkpoint never needs it. A page whose
-//! checksum is wrong is left where it is, for the reader to report. Moving takes reserved blocks,
-//! also the kept ones, because it gives back more than it takes. **On a crash** a move is an
-//! operation like others: the slot names the old block or the new one, both with the same bytes.
+//! **Structure.** [`Volume::clean`] picks victims ([`Space::victims`]: greedy when segments are
+//! short, cost-benefit otherwise), keeps allocation out of them, and asks the segment summaries who
+//! owns each live block. A node image is moved by making its node dirty: the next checkpoint writes
+//! it elsewhere ([`images`]). Data is read, verified, written elsewhere, and its slots changed by
+//! one operation per granule ([`data`]). Then everything is committed and checkpointed, which frees
+//! the old blocks. A checkpoint moves a page in the same way when the page's block cannot be
+//! written ([`replace`]).
+//!
+//! # Invariants
+//! A summary is a hint: a block is moved only if its owner points to it, checked under the owner's
+//! lock. No task waits for the cleaner: it tries the write-back lock of an inode and skips the
+//! inode when another task holds it; a commit or a checkpoint never needs it. A page whose checksum
+//! is wrong is left where it is, for the reader to report. Moving takes reserved blocks, also the
+//! kept ones, because it gives back more than it takes.
+//!
+//! **On a crash** a move is an operation like others: the slot names the old block or the new one,
+//! both with the same bytes.
 
 mod data;
 mod images;
@@ -160,8 +165,8 @@ impl Volume {
         Ok(())
     }
 
-    /// The live blocks of the victims with their owners. Not beside a checkpoint: between taking
-    /// the owners it writes from memory and the end of that write they are nowhere to be read.
+    /// The live blocks of the victims with their owners. Excludes checkpoints: one takes the owners
+    /// it writes out of memory first, and until that write ends they cannot be read.
     fn owners_of(&self, victims: &[SegNo], report: &mut CleanReport) -> Vec<Vec<Owned>> {
         let _no_checkpoint = self.checkpoint.lock();
         let mut all = Vec::with_capacity(victims.len());
@@ -175,7 +180,7 @@ impl Volume {
         all
     }
 
-    /// The node `nid`, whatever it holds, or `None` when its life has ended.
+    /// The node `nid`, whatever it holds, or `None` when it has been freed.
     fn node_if_alive(&self, nid: Nid) -> Result<Option<NodeRef>> {
         if nid.0 >= self.layout.nids() {
             return Ok(None);
@@ -186,7 +191,7 @@ impl Volume {
                 let entry = self.nat.entry(nid)?;
                 match self.any_node(nid) {
                     Ok(node) => node,
-                    // Freed, or in another life, since the NAT was asked.
+                    // Freed, or reused, since the NAT was asked.
                     Err(_) if self.nat.entry(nid)? != entry => return Ok(None),
                     Err(error) => return Err(error),
                 }

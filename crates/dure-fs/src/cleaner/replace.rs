@@ -1,13 +1,18 @@
 //! Another block for data that cannot be written to its own.
 //!
-//! **Problem.** Data that is in a log only goes to its block at a checkpoint, before the log's tail
-//! passes it ([`dure_store::logged`]). The block may refuse. **Structure.** As the cleaner moves a page:
-//! its content is written elsewhere, and an operation makes its slot name the new block.
+//! **Problem.** A page of the data log goes to its block at a checkpoint, before the log's tail
+//! passes it ([`dure_store::data_log`]). The block may refuse.
+//!
+//! **Structure.** As the cleaner moves a page: its content is written elsewhere, and an operation
+//! makes its slot name the new block.
+//!
 //! **Invariants.** The checkpoint commits that operation before its tail passes the log's copy. It
 //! may wait neither for another checkpoint nor for a write-back lock, which its own caller may
 //! hold: holders of a write-back lock read slots again under the inode's lock before they change
-//! them. **On a crash** before the operation is durable the slot names the old block, whose content
-//! is in the log still.
+//! them.
+//!
+//! **On a crash** before the operation is durable the slot names the old block, whose content is in
+//! the log still.
 
 use dure_block::{Lba, WriteFlags};
 use dure_store::OpKind;
@@ -26,9 +31,9 @@ const TRIES_MAX: u32 = 4;
 
 impl Volume {
     /// Finds another block for what the checkpoint could not write to `block`, and makes its slot
-    /// name it; false when no slot had to change. A block that no slot names needs no other: it was freed by an
-    /// operation that has joined, or will be named by one that joins behind the checkpoint's cut.
-    /// The caller holds the checkpoint lock and no inode.
+    /// name it; false when no slot had to change. A block that no slot names needs no other: an
+    /// operation that has joined freed it, or one that joins behind the checkpoint's cut will name
+    /// it. The caller holds the checkpoint lock and no inode.
     ///
     /// # Errors
     /// The last block's error when none takes the page; errors of reading the owner.
@@ -46,7 +51,7 @@ impl Volume {
         };
         let pin = match self.inode(ino) {
             Ok(pin) => pin,
-            // Being deleted: nobody reads it any more, nor would after a crash.
+            // Being deleted: no task reads it any more, nor would one after a crash.
             Err(Error::NotFound | Error::Stale(_)) => return Ok(false),
             Err(error) => return Err(error),
         };
@@ -71,7 +76,7 @@ impl Volume {
             return Ok(false);
         };
         let mut content = [0; BLOCK_BYTES];
-        let here = self.logged.read(block, &mut content);
+        let here = self.data_log.read(block, &mut content);
         assert!(here, "block {} is being written, so it stays", block.0);
         let home = self.write_to_another(core, &content)?;
         page.new = home.first;

@@ -1,7 +1,7 @@
 //! One bucket: entries with holes in the 496 bytes of a granule's payload. Pure functions on bytes.
 //!
-//! **Invariants.** Entries and holes lie side by side in `0..used`; two holes are never neighbours
-//! and none is the last. `entries` and `subdirectories` count what is there. A bucket with a child
+//! **Invariants.** Entries and holes lie side by side in `0..used`; two holes are never adjacent
+//! and none is the last. `entries` and `subdirectories` count the entries. A bucket with a child
 //! holds no entries. A removed entry becomes a hole whose old name stays in place, so that a
 //! removal logs a few bytes only.
 
@@ -22,10 +22,10 @@ use super::stamp::{self, Stamps};
 
 pub(crate) use dure_store::format::bucket::KIND_DIRECTORY;
 /// Bytes of a bucket.
-pub(crate) const BUCKET_BYTES: usize = NodeKind::Bucket.payload();
+pub(crate) const BUCKET_BYTES: usize = NodeKind::Bucket.payload(0);
 const _: () = assert!(BUCKET_BYTES == HEADER_BYTES + ENTRY_BYTES);
 
-/// The bytes are no bucket: which rule they break.
+/// The error for bytes that are no bucket: the rule they break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) &'static str);
 
@@ -52,16 +52,24 @@ pub(crate) fn header(payload: &[u8]) -> &BucketHeader {
     header
 }
 
-/// Where a bucket's header is.
+/// The bytes of a bucket's header.
 pub(crate) const HEADER: Range<usize> = 0..HEADER_BYTES;
 
-/// The node below a bucket, of its header; 0: it has entries instead.
+/// The node below a bucket, 0 if it holds entries itself. Needs no more than the bucket's
+/// [`HEADER`].
 pub(crate) fn child_of(payload: &[u8]) -> Result<Nid> {
     let header = header(payload);
     match header.child.get() {
         child if child != 0 && header.entries.get() > 0 => Err(Malformed("entries and a child")),
         child => Ok(Nid(child)),
     }
+}
+
+/// Number of entries of a bucket, and the node below it. Needs no more than the bucket's
+/// [`HEADER`].
+pub(crate) fn counts(payload: &[u8]) -> (u16, u64) {
+    let header = header(payload);
+    (header.entries.get(), header.child.get())
 }
 
 fn header_mut(payload: &mut [u8]) -> &mut BucketHeader {
@@ -76,7 +84,7 @@ struct Piece<'a> {
     entry: Option<Entry<'a>>,
 }
 
-/// Walks the entry area; stops behind the first malformed piece.
+/// Walks the entry area; ends after the first malformed piece.
 struct Pieces<'a> {
     area: &'a [u8],
     at: usize,
@@ -145,7 +153,8 @@ fn pieces(payload: &[u8]) -> Result<Pieces<'_>> {
 }
 
 /// The entries of a bucket, in no order. Here bytes of the medium become names: those that cannot
-/// be one ("../x", "/x", "", ".") are refused, since whoever lists a directory uses them as names.
+/// be names ("../x", "/x", "", ".") are refused, since callers that list a directory use them as
+/// names.
 pub(crate) fn entries(payload: &[u8]) -> Result<impl Iterator<Item = Result<Entry<'_>>>> {
     Ok(pieces(payload)?.filter_map(|piece| match piece {
         Ok(piece) => piece.entry.map(named),
@@ -161,7 +170,7 @@ fn named(entry: Entry<'_>) -> Result<Entry<'_>> {
     }
 }
 
-/// The entry called `name`, which is the caller's, so needs no check here.
+/// The entry called `name`. As that is the caller's, the name needs no check here.
 pub(crate) fn find<'a>(payload: &'a [u8], name: &[u8]) -> Result<Option<Entry<'a>>> {
     for piece in pieces(payload)? {
         if let Some(entry) = piece?.entry
@@ -180,6 +189,8 @@ pub(crate) enum Inserted {
     Done,
     /// It does not fit; nothing has changed.
     Overflow,
+    /// All ordinals of its hash group are in use; nothing has changed.
+    Crowded,
 }
 
 /// A new entry.
@@ -189,15 +200,75 @@ pub(crate) struct NewEntry<'a> {
     pub(crate) ino: Ino,
     /// `st_mode >> 12`.
     pub(crate) kind: u8,
-    /// See `free_ordinal`.
+    /// Tells entries of one hash group apart.
     pub(crate) ordinal: u8,
     /// 1..=255 bytes, not in the bucket yet.
     pub(crate) name: &'a [u8],
 }
 
-/// Puts an entry in: into the first hole that is big enough, else at the end, else after
-/// compaction.
-pub(crate) fn insert(payload: &mut [u8], new: &NewEntry<'_>) -> Result<Inserted> {
+/// Inserts an entry for a name of this hash that is not in the bucket, under an ordinal that no
+/// entry of its hash group has. The first ordinal tried is the part of the hash that the group
+/// leaves out: so few entries need to be hashed to see that it is free.
+pub(crate) fn add(
+    payload: &mut [u8],
+    (seed, hash): (u64, u64),
+    (ino, kind): (Ino, u8),
+    name: &[u8],
+) -> Result<Inserted> {
+    let first = hash.to_le_bytes()[0] % ORDINALS;
+    let mut is_free = true;
+    let room = room(payload, ENTRY_HEADER_BYTES + name.len(), |entry| {
+        is_free &= entry.ordinal != first || !is_of_group(seed, entry.name, hash);
+    })?;
+    let ordinal = if is_free {
+        first
+    } else if let Some(other) = free_ordinal(payload, seed, hash)? {
+        other
+    } else {
+        return Ok(Inserted::Crowded);
+    };
+    let new = NewEntry {
+        ino,
+        kind,
+        ordinal,
+        name,
+    };
+    put_into(payload, &room, &new)
+}
+
+/// Inserts an entry.
+fn insert(payload: &mut [u8], new: &NewEntry<'_>) -> Result<Inserted> {
+    let room = room(payload, ENTRY_HEADER_BYTES + new.name.len(), |_| ())?;
+    put_into(payload, &room, new)
+}
+
+/// Where an entry may go.
+struct Room {
+    /// Bytes of all entries.
+    live: usize,
+    /// The first hole that is big enough: offset and bytes.
+    hole: Option<(usize, usize)>,
+}
+
+/// Where an entry of `need` bytes may go; passes all entries to `show`.
+fn room<'p>(payload: &'p [u8], need: usize, mut show: impl FnMut(&Entry<'p>)) -> Result<Room> {
+    let (mut live, mut hole) = (0, None);
+    for piece in pieces(payload)? {
+        let piece = piece?;
+        match &piece.entry {
+            Some(entry) => {
+                live += ENTRY_HEADER_BYTES + entry.name.len();
+                show(entry);
+            }
+            None if piece.space >= need && hole.is_none() => hole = Some((piece.at, piece.space)),
+            None => {}
+        }
+    }
+    Ok(Room { live, hole })
+}
+
+/// Inserts an entry into the first hole that is big enough, else at the end, else after compaction.
+fn put_into(payload: &mut [u8], room: &Room, new: &NewEntry<'_>) -> Result<Inserted> {
     assert!(
         (1..=NAME_MAX).contains(&new.name.len()),
         "names are checked before"
@@ -206,17 +277,7 @@ pub(crate) fn insert(payload: &mut [u8], new: &NewEntry<'_>) -> Result<Inserted>
     assert_eq!(header(payload).child.get(), 0, "entries go to the child");
     let need = ENTRY_HEADER_BYTES + new.name.len();
     let used = usize::from(header(payload).used.get());
-    let mut live = 0;
-    let mut hole = None;
-    for piece in pieces(payload)? {
-        let piece = piece?;
-        match piece.entry {
-            Some(entry) => live += ENTRY_HEADER_BYTES + entry.name.len(),
-            None if piece.space >= need && hole.is_none() => hole = Some((piece.at, piece.space)),
-            None => {}
-        }
-    }
-    if let Some((at, space)) = hole {
+    if let Some((at, space)) = room.hole {
         let rest = space - need;
         let space = if rest >= ENTRY_HEADER_BYTES {
             need
@@ -230,10 +291,10 @@ pub(crate) fn insert(payload: &mut [u8], new: &NewEntry<'_>) -> Result<Inserted>
     } else if ENTRY_BYTES - used >= need {
         put(payload, used, need, new);
         header_mut(payload).used = small(used + need);
-    } else if ENTRY_BYTES - live >= need {
+    } else if ENTRY_BYTES - room.live >= need {
         compact(payload)?;
-        put(payload, live, need, new);
-        header_mut(payload).used = small(live + need);
+        put(payload, room.live, need, new);
+        header_mut(payload).used = small(room.live + need);
     } else {
         return Ok(Inserted::Overflow);
     }
@@ -241,7 +302,7 @@ pub(crate) fn insert(payload: &mut [u8], new: &NewEntry<'_>) -> Result<Inserted>
     Ok(Inserted::Done)
 }
 
-/// Takes out the entry at `at`: a hole, merged with the holes beside it.
+/// Removes the entry at `at`: leaves a hole, merged with adjacent holes.
 pub(crate) fn remove(payload: &mut [u8], at: usize) -> Result<()> {
     let mut start = at;
     let mut end = at;
@@ -267,7 +328,7 @@ pub(crate) fn remove(payload: &mut [u8], at: usize) -> Result<()> {
     count(payload, -1, kind)
 }
 
-/// Lets the entry at `at` name another inode.
+/// Makes the entry at `at` name another inode.
 pub(crate) fn retarget(payload: &mut [u8], at: usize, ino: Ino, kind: u8) -> Result<()> {
     assert!(ino.0 != 0 && kind < 16);
     let (head, _) =
@@ -279,17 +340,21 @@ pub(crate) fn retarget(payload: &mut [u8], at: usize, ino: Ino, kind: u8) -> Res
     count(payload, 1, kind)
 }
 
-/// An ordinal that no entry of the same hash group in the bucket has.
-pub(crate) fn free_ordinal(payload: &[u8], seed: u64, wanted: u64) -> Result<Option<u8>> {
+/// The lowest ordinal that no entry of the same hash group in the bucket has.
+fn free_ordinal(payload: &[u8], seed: u64, wanted: u64) -> Result<Option<u8>> {
     let mut taken = 0_u16;
     for piece in pieces(payload)? {
         if let Some(entry) = piece?.entry
-            && trie::same_group(trie::name_hash(seed, entry.name), wanted)
+            && is_of_group(seed, entry.name, wanted)
         {
             taken |= 1 << entry.ordinal;
         }
     }
     Ok((0..ORDINALS).find(|ordinal| taken >> ordinal & 1 == 0))
+}
+
+fn is_of_group(seed: u64, name: &[u8], wanted: u64) -> bool {
+    trie::same_group(trie::name_hash(seed, name), wanted)
 }
 
 /// Stamps the bucket: an entry changes now.

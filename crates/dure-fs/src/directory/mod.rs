@@ -1,25 +1,29 @@
 //! Directories: a trie of hash buckets per directory.
 //!
 //! **Problem.** Two cores that create files in one directory must not write one another's granules
-//! where their names do not meet, and a directory of a million names must not cost more per name
-//! than a small one. **Structure.** A bucket node has eight buckets; a bucket that overflows moves
-//! its entries to a child node ([`tree`]). The bytes of a bucket are [`bucket`]'s, the arithmetic
-//! of the trie is [`hash`]'s. Stamps and counts live in the buckets and are folded for stat
-//! ([`stamp`]). Lookups that were answered before are answered again without a lock ([`known`]).
+//! where their names fall into different buckets, and a directory of a million names must not cost
+//! more per name than a small one. **Structure.** A bucket node has eight buckets; a bucket that
+//! overflows moves its entries to a child node ([`tree`]). The bytes of a bucket are in [`bucket`],
+//! the arithmetic of the trie in [`dure_store::format::trie`]. Stamps and counts live in the
+//! buckets and are folded for stat ([`stamp`]). Lookups that were answered before are answered
+//! again without a lock ([`dentry_cache`]).
 //!
-//! **Invariants.** The entries of a bucket change under the directory's inode lock, either held
-//! alone, or shared with the bucket locked (`Node::lock_bucket`); who shares the directory may read
-//! them at any moment, granule by granule. Buckets get children under the same locks; nodes go, and
-//! the first one comes, only while somebody has the directory alone. A directory is shared for
-//! changes from the moment two of them meet ([`shared`] has what they note). A node other than the
-//! first has at least one entry below it: a removal frees the nodes it empties. No change of
-//! entries writes the directory's own inode, except the first one, which gives it its first bucket
-//! node: `nlink` is 2 and the subdirectories that the buckets count. **On a crash** each change of
-//! entries is there wholly or not at all, with the inode it concerns and the count of its bucket,
-//! because one handle writes them.
+//! # Invariants
+//! The entries of a bucket change under the directory's inode lock, held exclusively, or shared
+//! with the bucket locked (`Node::lock_bucket`); holders of the shared lock may read them at any
+//! moment, granule by granule. Buckets get children under the same locks; nodes are freed, and the
+//! first one is made, only under the exclusive lock. Changes hold a directory shared once two of
+//! them have contended for it (they note what they did in [`shared`]).
+//!
+//! A node other than the first has at least one entry below it: a removal frees the nodes it
+//! empties. No change of entries writes the directory's own inode, except the first one, which
+//! gives it its first bucket node: `nlink` is 2 plus the subdirectories that the buckets count.
+//!
+//! **On a crash** each change of entries is there wholly or not at all, with the inode it concerns
+//! and the count of its bucket, because one handle writes them.
 
 pub(crate) mod bucket;
-pub(crate) mod known;
+pub(crate) mod dentry_cache;
 pub(crate) mod read;
 pub(crate) mod shared;
 pub(crate) mod stamp;
@@ -35,39 +39,40 @@ use dure_sync::OnceLock;
 
 use self::shared::{SharedChanges, Shortcuts};
 use self::stamp::{Fold, Stamps};
-use crate::inode::{Access, Inode, InodeState, LockedInodes};
+use crate::inode::{Inode, InodeState, LockedInodes};
 use crate::namespace::LINKS_MAX;
 use crate::volume::{DirectoryRule, Volume};
 
 /// What a directory keeps in memory. Owner: [inode.state].
 #[derive(Debug, Default)]
 pub(crate) struct DirectoryState {
-    /// Stamps and counts of all buckets, once somebody asked.
+    /// Stamps and counts of all buckets, once they were asked for.
     fold: Option<Fold>,
-    /// The first bucket node, once somebody used it.
+    /// The first bucket node, once it was used.
     root: OnceLock<NodeRef>,
-    /// What those noted who shared the directory for changes.
+    /// What holders of the shared lock noted of their changes.
     pub(crate) shared: SharedChanges,
     /// Where walks of the trie begin.
     pub(crate) shortcuts: Shortcuts,
-    /// Who changed entries while he had the directory alone.
+    /// Which journals changed entries under the exclusive lock.
     turns: Turns,
 }
 
-/// So many times a change comes from another journal than the one before: then tasks have met,
-/// though they have not found each other in the directory.
+/// When so many changes have come from another journal than the one before, tasks count as
+/// contended, though none has found the directory locked by another.
 const TURNS_MAX: u8 = 4;
 
-/// Changes that take turns.
+/// How often exclusive changes switched between journals.
 #[derive(Debug, Default)]
 struct Turns {
-    /// Of the last change.
+    /// Journal of the last change.
     journal: Option<JournalId>,
     count: u8,
 }
 
 impl Turns {
-    /// A change by this journal; whether it is the one with which tasks have met.
+    /// Notes a change by this journal. Returns whether it is the one from which on tasks count as
+    /// contended.
     fn note(&mut self, journal: JournalId) -> bool {
         let before = self.journal.replace(journal);
         if before.is_none_or(|before| before == journal) {
@@ -81,12 +86,12 @@ impl Turns {
 /// How an operation changes the counts of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Change {
-    /// Subdirectories more.
+    /// Subdirectories added, less those removed.
     pub(crate) subdirectories: i32,
 }
 
 impl Change {
-    /// An entry of this kind comes (1) or goes (-1).
+    /// An entry of this kind is added (1) or removed (-1).
     pub(crate) fn of(kind: u8, sign: i8) -> Change {
         let directory = kind == bucket::KIND_DIRECTORY;
         let subdirectories = if directory { i32::from(sign) } else { 0 };
@@ -107,15 +112,16 @@ impl DirectoryState {
         self.fold.as_ref()
     }
 
-    /// Entries that are directories; `None` if nobody has computed the fold, or they change too
-    /// often to be counted by who shares the directory.
+    /// Number of entries that are directories; `None` if the fold was not computed, or they change
+    /// too often to be counted under the shared lock.
     pub(crate) fn subdirectories(&self) -> Option<u32> {
         let fold = self.fold.as_ref()?;
         let more = self.shared.subdirectories()?;
         Some(sum(fold.subdirectories, more))
     }
 
-    /// Entries changed at `now`, by an operation that has finished and had the directory alone.
+    /// Entries changed at `now`, by an operation that has finished and held the directory
+    /// exclusively.
     pub(crate) fn changed(&mut self, change: Change, now: Time) {
         self.settle();
         let Some(fold) = &mut self.fold else {
@@ -128,8 +134,8 @@ impl DirectoryState {
         fold.subdirectories = sum(fold.subdirectories, change.subdirectories.into());
     }
 
-    /// Counts in the fold what those noted who shared the directory; without a fold the buckets
-    /// tell. The caller has the directory alone.
+    /// Moves the counts noted by holders of the shared lock into the fold; without a fold, drops
+    /// them, as the buckets have the counts. The caller holds the directory exclusively.
     pub(crate) fn settle(&mut self) {
         let more = self.shared.take_subdirectories();
         if let Some(fold) = &mut self.fold {
@@ -137,7 +143,7 @@ impl DirectoryState {
         }
     }
 
-    /// The set number rose: no stamp counts.
+    /// The set number was raised: earlier stamps do not count.
     pub(crate) fn forget_stamps(&mut self) {
         if let Some(fold) = &mut self.fold {
             fold.stamps = None;
@@ -160,7 +166,7 @@ impl DirectoryState {
     }
 }
 
-/// `count` and so many more.
+/// `count` plus `more`.
 fn sum(count: u32, more: i64) -> u32 {
     let sum = u32::try_from(i64::from(count) + more);
     sum.expect("no more directories go than were there")
@@ -172,18 +178,18 @@ impl InodeState {
         if let Some(root) = self.directory.root.get() {
             return Ok(Some(root.clone()));
         }
-        let nid = Nid(self.record.map_root.get());
+        let nid = Nid(self.data.map_root.get());
         if nid.0 == 0 {
             return Ok(None);
         }
-        let node = volume.node(nid, NodeKind::Bucket.of(self.record.number()))?;
+        let node = volume.node(nid, NodeKind::Bucket.of(self.data.number()))?;
         Ok(Some(self.directory.root.get_or_init(|| node).clone()))
     }
 }
 
 impl Volume {
     /// Entries of a locked directory changed at `now`, by an operation that has finished and still
-    /// has their buckets: so of one name what comes and what goes are counted in turn.
+    /// holds their buckets: so additions and removals of one name are counted in their order.
     pub(crate) fn entries_changed(
         &self,
         locked: &mut LockedInodes<'_>,
@@ -191,12 +197,12 @@ impl Volume {
         change: Change,
         (mark, now): (Mark, Time),
     ) {
-        if locked.access(directory) == Access::Alone {
+        if locked.is_exclusive(directory) {
             let state = locked.get_mut(directory);
             state.file.note_mark(mark);
             state.directory.changed(change, now);
             if state.directory.turns.note(mark.journal()) {
-                directory.note_met();
+                directory.note_contended();
             }
             return;
         }
@@ -213,18 +219,19 @@ impl Volume {
         }
     }
 
-    /// Computes the fold of a directory, unless it is there. The caller has the directory alone.
+    /// Computes the fold of a directory, unless it is there. The caller holds the directory
+    /// exclusively.
     pub(crate) fn load_fold(&self, state: &mut InodeState) -> Result<()> {
         state.directory.settle();
         if state.directory.fold.is_some() {
             return Ok(());
         }
-        let set_number = state.record.set_number.get();
+        let set_number = state.data.set_number.get();
         let mut fold = Fold::default();
         if let Some(root) = state.first_bucket_node(self)? {
             self.walk_buckets(&root, &mut |node| {
                 for index in 0..node.granule_count() {
-                    node.look(index, |payload| {
+                    node.look_at(index, bucket::HEADER, |payload| {
                         fold.add_bucket(bucket::header(payload), set_number)
                     });
                 }
@@ -232,8 +239,8 @@ impl Volume {
         }
         if fold.subdirectories > LINKS_MAX {
             return Err(Error::Corrupt {
-                what: format!("subdirectories of inode {}", state.record.ino),
-                at: state.record.map_root.get(),
+                what: format!("subdirectories of inode {}", state.data.ino),
+                at: state.data.map_root.get(),
                 want: LINKS_MAX.into(),
                 got: fold.subdirectories.into(),
             });
@@ -242,7 +249,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Shows all bucket nodes, parents first. The caller holds the directory.
+    /// Passes all bucket nodes to `show`, parents first. The caller holds the directory.
     pub(crate) fn walk_buckets(
         &self,
         root: &NodeRef,
@@ -251,7 +258,8 @@ impl Volume {
         let nodes_max = self.layout.nids();
         let mut seen = 0;
         self.walk_below(root, 0, &mut |node| {
-            // A trie whose nodes have more than one parent has more paths than can be walked.
+            // In a trie with nodes that have several parents there can be more paths than a walk
+            // can finish.
             seen += 1;
             if seen > nodes_max {
                 return Err(Error::Corrupt {
@@ -277,7 +285,7 @@ impl Volume {
         }
         show(node)?;
         for index in 0..node.granule_count() {
-            let child = node.look(index, |payload| bucket::header(payload).child.get());
+            let (_, child) = node.look_at(index, bucket::HEADER, bucket::counts);
             if child != 0 {
                 let child = self.node(Nid(child), NodeKind::Bucket.of(node.owner))?;
                 self.walk_below(&child, level + 1, show)?;
@@ -287,7 +295,7 @@ impl Volume {
     }
 }
 
-/// A trie that is deeper than hashes are long.
+/// The error for a trie that is deeper than a hash has digits.
 pub(crate) fn too_deep(nid: Nid) -> Error {
     let want = u64::from(LEVELS_MAX);
     Error::Corrupt {
@@ -298,7 +306,8 @@ pub(crate) fn too_deep(nid: Nid) -> Error {
     }
 }
 
-/// A bucket cannot be listed: its directory and place, as `dure check` names them.
+/// The error for a bucket that cannot be listed: its directory and place, as `dure check` names
+/// them.
 pub(crate) fn corrupt_listing(
     directory: Ino,
     bucket: GranuleId,
@@ -312,7 +321,7 @@ pub(crate) fn corrupt_listing(
     }
 }
 
-/// A bucket that is none. `at` is the node, since its image may be anywhere.
+/// The error for bytes that are no bucket. `at` is the node, since its image may be anywhere.
 pub(crate) fn corrupt(nid: Nid, malformed: bucket::Malformed) -> Error {
     let what = format!("{} in a bucket of node {}", malformed.0, nid);
     Error::Corrupt {

@@ -28,18 +28,18 @@ pub(crate) struct Found {
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
     entries: Vec<Listed>,
-    /// All names, one behind the other.
+    /// All names, one after another.
     names: Vec<u8>,
 }
 
 /// An entry copied out of its bucket.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Listed {
-    /// 0 where none was asked for.
+    /// 0 if none was asked for.
     pub(crate) cookie: u64,
     pub(crate) ino: Ino,
     pub(crate) kind: FileKind,
-    /// Of its name among all names.
+    /// Offset of its name among all names.
     start: usize,
     len: usize,
 }
@@ -49,7 +49,7 @@ pub(crate) struct Listed {
 pub(crate) enum Wanted {
     /// Those with cookies above this one, with their cookies and in their order.
     Behind(u64),
-    /// Those of the buckets from where the listing begins, as they lie.
+    /// Those of the buckets from the beginning of the listing, in the order of their bytes.
     All,
 }
 
@@ -59,7 +59,7 @@ impl Listing {
         (0..self.entries.len()).filter_map(|number| self.get(number))
     }
 
-    /// One of them.
+    /// Entry `number` and its name.
     #[inline]
     pub(crate) fn get(&self, number: usize) -> Option<(&Listed, &[u8])> {
         let listed = self.entries.get(number)?;
@@ -92,8 +92,8 @@ impl Listing {
         Ok(())
     }
 
-    /// Adds the entries wanted of a bucket; of all, where that is said, those of the hash `from`
-    /// and behind it.
+    /// Adds the entries of a bucket that are wanted; with `Wanted::All` and `from`, only those with
+    /// this hash or a greater one.
     fn add(
         &mut self,
         payload: &[u8],
@@ -126,7 +126,8 @@ impl Listing {
         Ok(())
     }
 
-    /// Adds the entries of a bucket, as they lie; `from`: only those of this hash and behind it.
+    /// Adds the entries of a bucket in the order of their bytes; with `from`, only those with this
+    /// hash or a greater one.
     fn add_all(
         &mut self,
         payload: &[u8],
@@ -152,21 +153,23 @@ pub(crate) struct Leaf {
 }
 
 impl Leaf {
-    /// Whether entries belong here, and not to a child that it got since it was found.
+    /// Whether entries belong here, and not to a child that the bucket got after it was found.
     fn is_one(&self) -> bool {
-        let child = |payload: &[u8]| bucket::header(payload).child.get();
-        self.node.look_at(self.index, 0..HEADER_BYTES, child) == 0
+        let (_, child) = self
+            .node
+            .look_at(self.index, bucket::HEADER, bucket::counts);
+        child == 0
     }
 
-    /// Takes the bucket, for a change or to see none happen. `None`: it has got a child since it
-    /// was found. The caller shares the directory.
+    /// Locks the bucket, to change it or to keep it unchanged. `None`: it got a child after it was
+    /// found. The caller holds the directory shared.
     pub(crate) fn lock(&self) -> Option<MutexGuard<'_, BUCKET, ()>> {
         let held = self.node.lock_bucket(self.index);
         self.is_one().then_some(held)
     }
 }
 
-/// An entry as it was found in a directory that others may be changing.
+/// An entry as found in a directory that other tasks may be changing.
 #[derive(Debug)]
 pub(crate) struct Sight {
     pub(crate) found: Found,
@@ -175,19 +178,24 @@ pub(crate) struct Sight {
 }
 
 impl Volume {
-    /// The entry called `name`. The caller shares the directory.
+    /// The entry called `name`. The caller holds the directory.
     pub(crate) fn find(&self, directory: &InodeState, name: &[u8]) -> Result<Option<Sight>> {
-        let role = NodeKind::Bucket.of(directory.record.number());
-        let sight =
-            self.with_bucket(directory, self.hash_of(name), |(nid, index, _), payload| {
+        let role = NodeKind::Bucket.of(directory.data.number());
+        let sight = self.with_bucket(
+            directory,
+            self.hash_of(name),
+            |(node, index, _), payload| {
+                let nid = node.nid;
                 let found = found_in(payload, name).map_err(|error| corrupt(nid, error))?;
                 let node = (nid, role);
                 Ok(found.map(|found| Sight { found, node, index }))
-            })?;
+            },
+        )?;
         Ok(sight.flatten())
     }
 
-    /// Whether the name leads where it did. The caller has shared the directory since.
+    /// Whether the name still leads where it did. The caller has held the directory since it was
+    /// found.
     pub(crate) fn holds(&self, sight: &Sight, name: &[u8]) -> Result<bool> {
         let (nid, role) = sight.node;
         let node = self.node(nid, role)?;
@@ -196,7 +204,8 @@ impl Volume {
         Ok(found == Some(sight.found))
     }
 
-    /// What `name` leads to, in its bucket. The caller has that bucket, or the directory alone.
+    /// What `name` leads to, in its bucket. The caller holds that bucket, or the directory
+    /// exclusively.
     pub(crate) fn find_in(&self, leaf: &Leaf, name: &[u8]) -> Result<Option<Found>> {
         let found = leaf
             .node
@@ -204,26 +213,24 @@ impl Volume {
         found.map_err(|error| corrupt(leaf.node.nid, error))
     }
 
-    /// The bucket of `name`; `None` if the directory never had an entry. The caller shares the
+    /// The bucket of `name`; `None` if the directory never had an entry. The caller holds the
     /// directory.
     pub(crate) fn leaf(&self, directory: &InodeState, name: &[u8]) -> Result<Option<Leaf>> {
-        let place = self.with_bucket(directory, self.hash_of(name), |place, _| Ok(place))?;
-        let Some((nid, index, level)) = place else {
-            return Ok(None);
-        };
-        let node = self.node(nid, NodeKind::Bucket.of(directory.record.number()))?;
-        Ok(Some(Leaf { node, index, level }))
+        self.with_bucket(directory, self.hash_of(name), |(node, index, level), _| {
+            let node = node.clone();
+            Ok(Leaf { node, index, level })
+        })
     }
 
-    /// Whether there is an entry in the directory's first node, as far as can be seen without a
-    /// lock. The caller shares the directory, perhaps with somebody who changes it: what was seen
-    /// may be gone.
+    /// Whether there is an entry in the directory's first node, as far as can be told without
+    /// locking buckets. The caller holds the directory shared, possibly with tasks that change it:
+    /// what was seen may be removed meanwhile.
     pub(crate) fn seen_full(&self, directory: &InodeState) -> Result<bool> {
-        let root = Nid(directory.record.map_root.get());
+        let root = Nid(directory.data.map_root.get());
         if root.0 == 0 {
             return Ok(false);
         }
-        let role = NodeKind::Bucket.of(directory.record.number());
+        let role = NodeKind::Bucket.of(directory.data.number());
         for index in (0_u8..).take(NodeKind::Bucket.granules()) {
             let mut header = [0; HEADER_BYTES];
             self.load_from_node(root, role, (index, 0), &mut header)?;
@@ -239,8 +246,9 @@ impl Volume {
         trie::name_hash(self.layout.hash_seed, name)
     }
 
-    /// Adds the entries wanted of the node that holds the hash `from`, from there on up to a bucket
-    /// with a child; gives the hash at which the rest begins. The caller shares the directory.
+    /// Adds the entries that are wanted of the node that holds the hash `from`, from there up to a
+    /// bucket with a child; returns the hash at which the rest begins. The caller holds the
+    /// directory.
     pub(crate) fn list_node(
         &self,
         directory: &InodeState,
@@ -250,21 +258,20 @@ impl Volume {
     ) -> Result<Option<u64>> {
         let seed = self.layout.hash_seed;
         let corrupt = |nid, index, error| {
-            let directory = Ino(directory.record.ino.get());
+            let directory = Ino(directory.data.ino.get());
             corrupt_listing(directory, GranuleId { nid, index }, error)
         };
         let first = self.with_bucket(directory, from, |place, payload| {
-            let (nid, index, level) = place;
-            // Where the bucket begins before `from`, the entries there have been listed.
+            let (node, index, level) = place;
+            // If the bucket begins before `from`, entries with lower hashes were listed before.
             let rest_of = (!trie::begins_bucket(from, level)).then_some(from);
             let added = listing.add(payload, seed, wanted, rest_of);
-            added.map_err(|error| corrupt(nid, index, error))?;
-            Ok(place)
+            added.map_err(|error| corrupt(node.nid, index, error))?;
+            Ok((node.clone(), index, level))
         })?;
-        let Some((nid, first, level)) = first else {
+        let Some((node, first, level)) = first else {
             return Ok(None);
         };
-        let node = self.node(nid, NodeKind::Bucket.of(directory.record.number()))?;
         let mut next = trie::bucket_end(from, level);
         for index in first + 1..node.granule_count() {
             let granule = node.read(index);
@@ -272,35 +279,35 @@ impl Volume {
                 break;
             }
             let added = listing.add(granule.payload(), seed, wanted, None);
-            added.map_err(|error| corrupt(nid, index, error))?;
+            added.map_err(|error| corrupt(node.nid, index, error))?;
             next = next.and_then(|next| trie::bucket_end(next, level));
         }
         Ok(next)
     }
 
-    /// Shows the bucket that holds `hash`: its node, its index there, its level, and its bytes;
-    /// `None` without one. The caller shares the directory, perhaps with somebody who changes it:
-    /// the granule is locked, so that an operation that changes several of them (a split, a rename)
-    /// is seen in all or in none.
+    /// Passes the bucket that holds `hash` to `look`: its node, its index there, its level, and its
+    /// bytes; returns `None` without one. The caller holds the directory, possibly with tasks that
+    /// change it: the granule is locked, so that an operation that changes several granules (a
+    /// split, a rename) is seen in all or in none.
     fn with_bucket<R>(
         &self,
         directory: &InodeState,
         hash: u64,
-        look: impl FnOnce((Nid, u8, u32), &[u8]) -> Result<R>,
+        look: impl FnOnce((&NodeRef, u8, u32), &[u8]) -> Result<R>,
     ) -> Result<Option<R>> {
         let shortcuts = &directory.directory.shortcuts;
-        let root = Nid(directory.record.map_root.get());
+        let root = Nid(directory.data.map_root.get());
         let (mut nid, first) = shortcuts.get(hash).unwrap_or((root, 0));
         if nid.0 == 0 {
             return Ok(None);
         }
         for level in first..LEVELS_MAX {
             let index = trie::slot(hash, level);
-            let node = self.node(nid, NodeKind::Bucket.of(directory.record.number()))?;
+            let node = self.node(nid, NodeKind::Bucket.of(directory.data.number()))?;
             let granule = node.read(index);
             let child = Nid(bucket::header(granule.payload()).child.get());
             if child.0 == 0 {
-                return look((nid, index, level), granule.payload()).map(Some);
+                return look((&node, index, level), granule.payload()).map(Some);
             }
             nid = child;
             shortcuts.learn(hash, child, level + 1);

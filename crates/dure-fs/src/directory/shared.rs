@@ -1,18 +1,26 @@
 //! What changes about a directory while several cores change its entries.
 //!
-//! **Problem.** Cores that create files in one directory share it, so they may not write its state,
-//! and what they write must not be one line for all. **Structure.** Per journal the last handle
-//! that changed an entry, the latest time of a change, and how many subdirectories came and went
-//! ([`SharedChanges`]), folded by who asks; and for each of the upper nine bits of a hash how far
-//! down the trie a walk may begin ([`Shortcuts`]), so that nobody reads, and thereby locks, the
-//! buckets of the first nodes. **Invariants.** The slot of a journal is written by who shares the
-//! directory, after its handle has joined and before it lets go of its buckets; whoever has the
-//! directory alone sees all of them. So of the subdirectory of one name coming and going are noted
-//! in the order in which they happened, and what is noted adds up to a number of subdirectories
-//! that there was. Comings and goings only ever grow while the directory is shared, so two looks at
-//! all slots that found the same are one moment. A shortcut is true as long as the directory is
-//! shared: nodes go only while somebody has it alone, and he takes the shortcuts to them back. **On
-//! a crash** nothing here is needed: buckets have their stamps and counts.
+//! **Problem.** Cores that create files in one directory hold its inode lock shared, so they may
+//! not write its state, and what they write must not be one line for all.
+//!
+//! **Structure.** [`SharedChanges`] has a slot per journal: the last handle that changed an entry,
+//! the latest time of a change, and how many subdirectories were added and removed; readers fold
+//! the slots. [`Shortcuts`] says for each value of the upper nine bits of a hash how far down the
+//! trie a walk may begin, so that walks do not read, and thereby lock, the buckets of the first
+//! nodes.
+//!
+//! # Invariants
+//! A holder of the shared lock writes the slot of its journal after its handle has joined and
+//! before it unlocks its buckets; an exclusive holder sees all slots.
+//!
+//! * So additions and removals of the subdirectory of one name are noted in the order in which they
+//!   happened, and the slots add up to a number of subdirectories that existed at some moment. The
+//!   counts only grow while the directory is held shared, so two reads of all slots that return the
+//!   same are a snapshot.
+//! * A shortcut is true while the directory is held shared: nodes are freed only under the
+//!   exclusive lock, whose holder clears the shortcuts to them.
+//!
+//! **On a crash** nothing here is needed: buckets have their stamps and counts.
 
 use dure_store::format::inode::Time;
 use dure_store::units::{Mark, Nid, to_usize};
@@ -20,38 +28,38 @@ use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::{CoreId, OnceLock, PerCore};
 
 use super::Change;
-use crate::inode::ShownChange;
+use crate::inode::StateChange;
 use crate::inode::access_time::{nanos, time};
 
-/// Changes of entries by those who shared the directory.
+/// Changes of entries by holders of the shared lock.
 #[derive(Debug, Default)]
 pub(crate) struct SharedChanges(OnceLock<PerCore<OfJournal>>);
 
-/// Relaxed, but for the counts: the directory's lock orders these against who has it alone; who
-/// shares it sees what others noted before they returned to whoever told him.
+/// Relaxed, except for the counts: the directory's lock orders these against exclusive holders; a
+/// holder of the shared lock sees what operations noted that returned before it was told of them.
 #[derive(Debug, Default)]
 struct OfJournal {
     /// The last handle of the journal; 0: none.
     mark: AtomicU64,
     /// The latest time, in ns since 1970; 0: none.
     time: AtomicU64,
-    /// Subdirectories that came.
+    /// Subdirectories added.
     came: AtomicU64,
-    /// Subdirectories that went.
+    /// Subdirectories removed.
     went: AtomicU64,
 }
 
-/// Looks at all slots for two that found the same.
+/// Maximum number of repeated reads of all slots to find two that are equal.
 const LOOKS_MAX: u32 = 8;
 
 impl SharedChanges {
-    /// Notes an operation that has finished. Says whether the time to be shown changed.
+    /// Notes an operation that has finished. Returns whether it changed the time that stat shows.
     pub(crate) fn note(
         &self,
         journals: usize,
         change: Change,
         (mark, now): (Mark, Time),
-    ) -> ShownChange {
+    ) -> StateChange {
         let all = self
             .0
             .get_or_init(|| PerCore::new(journals, |_| OfJournal::default()));
@@ -64,19 +72,19 @@ impl SharedChanges {
                 &own.went
             };
             let subdirectories = change.subdirectories.unsigned_abs();
-            // Release: who sees this sees what was noted of the same name before, under the
-            // bucket's lock; pairs with the Acquire in `counts`.
+            // Release: a reader that sees this sees what was noted of the same name before, under
+            // the bucket's lock; pairs with the Acquire in `counts`.
             count.fetch_add(subdirectories.into(), Ordering::Release);
         }
-        // A clock before 1970 shows the first moment after it.
+        // A time before 1970 counts as the first moment after it.
         let now = nanos(now).max(1);
-        // Load first: within a tick of the clock nothing is to be shown anew.
+        // Load first: within a tick of the clock the time that stat shows does not change.
         if own.time.load(Ordering::Relaxed) < now
             && own.time.fetch_max(now, Ordering::Relaxed) < now
         {
-            ShownChange::Made
+            StateChange::Made
         } else {
-            ShownChange::Found
+            StateChange::Found
         }
     }
 
@@ -94,18 +102,19 @@ impl SharedChanges {
         latest.filter(|&nanos| nanos > 0).map(time)
     }
 
-    /// Subdirectories that came and that went, of all slots.
+    /// Subdirectories added and removed, over all slots.
     fn counts(&self) -> (u64, u64) {
         let all = self.0.get().into_iter().flat_map(PerCore::iter);
         all.fold((0, 0), |(came, went), own| {
-            // Acquire: the second look comes after all of the first, and see `note`.
+            // Acquire: orders the second read after all of the first; pairs with the Release in
+            // `note`.
             let came = came + own.came.load(Ordering::Acquire);
             (came, went + own.went.load(Ordering::Acquire))
         })
     }
 
-    /// Subdirectories more than when nobody had shared the directory; `None` where they change too
-    /// often to be counted at one moment. The caller shares the directory.
+    /// Subdirectories added less those removed since `take_subdirectories`; `None` if they change
+    /// too often for a snapshot. The caller holds the directory shared.
     pub(crate) fn subdirectories(&self) -> Option<i64> {
         let mut before = self.counts();
         for _ in 0..LOOKS_MAX {
@@ -119,11 +128,12 @@ impl SharedChanges {
         None
     }
 
-    /// The same, to be counted elsewhere from now on. The caller has the directory alone.
+    /// As `subdirectories`, and resets the counts: the caller, which holds the directory
+    /// exclusively, counts them elsewhere from now on.
     pub(crate) fn take_subdirectories(&mut self) -> i64 {
         let (came, went) = self.counts();
         for own in self.0.get().into_iter().flat_map(PerCore::iter) {
-            // Load first: most have none.
+            // Load first: most are 0.
             if own.came.load(Ordering::Relaxed) | own.went.load(Ordering::Relaxed) != 0 {
                 own.came.store(0, Ordering::Relaxed);
                 own.went.store(0, Ordering::Relaxed);
@@ -133,7 +143,7 @@ impl SharedChanges {
             .expect("fewer than 2^63 calls")
     }
 
-    /// The times were set: those noted do not count. The caller has the directory alone.
+    /// The times were set: those noted do not count. The caller holds the directory exclusively.
     pub(crate) fn forget_times(&mut self) {
         for own in self.0.get().into_iter().flat_map(PerCore::iter) {
             own.time.store(0, Ordering::Relaxed);
@@ -141,15 +151,16 @@ impl SharedChanges {
     }
 }
 
-/// Levels of the trie that a shortcut may spare.
+/// Levels of the trie that a shortcut may skip.
 const LEVELS: u32 = 3;
 const SLOTS: usize = 1 << (3 * LEVELS);
 
-/// Where walks may begin.
+/// Where walks may begin, by the upper bits of the hash.
 #[derive(Debug, Default)]
 pub(crate) struct Shortcuts(
-    /// Node id and, in the low eight bits, its level; 0: at the first node. Written by who shares
-    /// the directory and has walked there; Relaxed: a node is found by its id, under locks.
+    /// Node id and, in the low eight bits, its level; 0: at the first node. Written under the
+    /// shared or exclusive lock by a task that has walked there; Relaxed: a node is found by its
+    /// id, under locks.
     OnceLock<Box<[AtomicU64]>>,
 );
 
@@ -165,7 +176,7 @@ impl Shortcuts {
         (word != 0).then_some((Nid(word >> 8), level))
     }
 
-    /// A walk by who shares the directory came by a node at `level`.
+    /// A walk under the directory's lock passed a node at `level`.
     pub(crate) fn learn(&self, hash: u64, nid: Nid, level: u32) {
         if level == 0 || level > LEVELS {
             return;
@@ -176,8 +187,8 @@ impl Shortcuts {
         slots[slot(hash)].store(nid.0 << 8 | u64::from(level), Ordering::Relaxed);
     }
 
-    /// The nodes below the one at `level` on the way to `hash` are about to go. The caller has the
-    /// directory alone.
+    /// The nodes below the one at `level` on the way to `hash` are about to be freed. The caller
+    /// holds the directory exclusively.
     pub(crate) fn forget_below(&self, hash: u64, level: u32) {
         let Some(slots) = self.0.get() else {
             return;
@@ -209,10 +220,10 @@ mod tests {
         assert_eq!((changes.marks().count(), changes.latest()), (0, None));
         let mark = |journal, number| Mark::new(JournalId::new(journal).unwrap(), number);
         let note = |mark, time| changes.note(2, Change::default(), (mark, at(time)));
-        assert_eq!(note(mark(1, 7), 5), ShownChange::Made);
-        assert_eq!(note(mark(0, 3), 4), ShownChange::Made);
-        assert_eq!(note(mark(1, 9), 5), ShownChange::Found);
-        assert_eq!(note(mark(1, 8), 1), ShownChange::Found);
+        assert_eq!(note(mark(1, 7), 5), StateChange::Made);
+        assert_eq!(note(mark(0, 3), 4), StateChange::Made);
+        assert_eq!(note(mark(1, 9), 5), StateChange::Found);
+        assert_eq!(note(mark(1, 8), 1), StateChange::Found);
         assert_eq!(
             changes.marks().collect::<Vec<_>>(),
             [mark(0, 3), mark(1, 9)]
@@ -230,8 +241,8 @@ mod tests {
             let mark = Mark::new(JournalId::new(journal).unwrap(), 1);
             changes.note(2, Change { subdirectories }, (mark, at(5)))
         };
-        assert_eq!(note(0, 1), ShownChange::Made);
-        assert_eq!(note(0, 1), ShownChange::Found, "within a tick");
+        assert_eq!(note(0, 1), StateChange::Made);
+        assert_eq!(note(0, 1), StateChange::Found, "within a tick");
         note(0, 0);
         assert_eq!(changes.subdirectories(), Some(2));
         for _ in 0..3 {
@@ -267,7 +278,7 @@ mod tests {
             None,
         ];
         assert_eq!(known(), all);
-        // The child of the bucket at level 2 goes.
+        // The child of the bucket at level 2 is freed.
         shortcuts.forget_below(hash([1, 2, 3]), 2);
         assert_eq!(known(), [None, all[1], all[2], all[3], None]);
         shortcuts.forget_below(hash([1, 2, 0]), 1);

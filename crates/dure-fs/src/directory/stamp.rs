@@ -2,7 +2,7 @@
 //!
 //! Create and unlink do not write the directory's inode; they stamp the bucket. The directory's
 //! mtime is the latest of the inode's and of all stamps whose set number is the inode's. Setting a
-//! time explicitly raises the inode's set number, so that older stamps stop to count.
+//! time explicitly raises the inode's set number, so that older stamps no longer count.
 
 use dure_store::format::bucket::BucketHeader;
 use dure_store::format::inode::Time;
@@ -17,7 +17,7 @@ pub(crate) fn latest(a: Time, b: Time) -> Time {
     if order(b) > order(a) { b } else { a }
 }
 
-/// What the buckets of a directory say together.
+/// What the buckets of a directory add up to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Fold {
     /// Latest stamps that count; `None` when no entry changed since the times were set.
@@ -31,7 +31,7 @@ pub(crate) struct Fold {
 pub(crate) struct Stamps {
     /// An entry changed.
     pub(crate) mtime: Time,
-    /// The same, unless the times were set since.
+    /// As `mtime`, unless the times were set since.
     pub(crate) ctime: Time,
 }
 

@@ -5,13 +5,16 @@
 //! edges by writing zeroes into the page cache. All blocks that a call adds, for data and map, are
 //! reserved before the first change ([`Growth`]), so a call that finds no room has changed nothing.
 //!
-//! **Invariants.** Each operation frees or fills a bounded number of slots, and each leaves a legal
-//! state: a range that is partly punched, or partly allocated, is one a caller could have asked
-//! for. A zeroed range gets new blocks, never "unwritten" on a block that counted: a write would
-//! fill it in place while a crash could still bring the old slot back. **On a crash** operations
-//! that were durable stay. A page written into a preallocated block reads as zeroes until the
-//! operation that says "written" is durable: the block is filled in place, before or after that
-//! operation gets into a log, and recovery drops an operation whose CRC the block does not match.
+//! # Invariants
+//! Each operation frees or fills a bounded number of slots, and each leaves a legal state: a range
+//! that is partly punched, or partly allocated, is one a caller could have asked for. A zeroed
+//! range gets new blocks, never "unwritten" on a block that counted: a write would fill it in place
+//! while a crash could still bring the old slot back.
+//!
+//! **On a crash** operations that were durable stay. A page written into a preallocated block reads
+//! as zeroes until the operation that says "written" is durable: the block is filled in place,
+//! before or after that operation gets into a log, and recovery drops an operation whose CRC the
+//! block does not match.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -91,7 +94,7 @@ impl FileSystem {
         let mut state = inode.state.write();
         if extend {
             let size = state.file.size().max(range.end);
-            state.file.set_size(&inode.outline, size);
+            state.file.set_size(&inode.seek_hint, size);
         }
         state.file.stamp(Stamp::Set, self.0.now());
         self.0
@@ -163,13 +166,13 @@ impl Volume {
         while from < last {
             let mut op = self.op(OpKind::Allocate, OpClass::Delete, FREE_NODES_MAX)?;
             let mut state = inode.state.write();
-            let mut record = state.record;
-            let mut edit = MapEdit::new(self, &mut op, inode, &mut record);
+            let mut data = state.data;
+            let mut edit = MapEdit::new(self, &mut op, inode, &mut data);
             let next = edit.free(from..last)?.unwrap_or(last);
             edit.end();
-            inode.outline.data_goes(&(from..next));
+            inode.seek_hint.data_goes(&(from..next));
             state.file.note_mark(op.finish());
-            state.record = record;
+            state.data = data;
             state.file.map_changes += 1;
             self.drop_pages(&mut state.file, from..next);
             from = next;
@@ -189,13 +192,15 @@ impl Volume {
             let state = inode.state.read();
             let end = end.min(inode.size_up_to(&state, end));
             let mapped = || -> Result<bool> {
-                let slot = MapReader::new(self).slot(&state.record, page)?;
+                let slot = MapReader::new(self).slot(&state.data, page)?;
                 Ok(slot.is_written() && !state.file.is_cut(page))
             };
-            let added = inode.state.added();
+            let pending_pages = inode.state.pending_pages();
             let cached = || {
                 state.file.pages.contains(page)
-                    || added.is_some_and(|added| added.first_in(page..page + 1).is_some())
+                    || pending_pages.is_some_and(|pending_pages| {
+                        pending_pages.first_in(page..page + 1).is_some()
+                    })
             };
             if start >= end || !(cached() || mapped()?) {
                 return Ok(());
@@ -207,8 +212,8 @@ impl Volume {
             .map(|_| ())
     }
 
-    /// Gives an unwritten block to each hole of `pages`; replaces the block of each page of `zeroed`
-    /// by an unwritten one.
+    /// Gives an unwritten block to each hole of `pages`; replaces the block of each page of
+    /// `zeroed` by an unwritten one.
     fn preallocate(
         &self,
         inode: &Arc<Inode>,
@@ -234,7 +239,7 @@ impl Volume {
     fn drop_zeroed(&self, inode: &Inode, gone: Range<u64>) {
         if !gone.is_empty() {
             let mut state = inode.state.write();
-            inode.outline.data_goes(&gone);
+            inode.seek_hint.data_goes(&gone);
             self.drop_pages(&mut state.file, gone);
         }
     }
@@ -263,20 +268,20 @@ impl Volume {
     fn growth(&self, inode: &Inode, pages: &Range<u64>) -> Result<(u32, u32)> {
         let full = Error::NoSpace { what: "blocks" };
         let state = inode.state.read();
-        let record = &state.record;
+        let data = &state.data;
         let wanted = pages.end - pages.start;
-        if wanted.saturating_sub(record.blocks.get()) > self.space.total_blocks() {
+        if wanted.saturating_sub(data.blocks.get()) > self.space.total_blocks() {
             return Err(full);
         }
         let mut map = MapReader::new(self);
         let (mut mapped, mut from) = (0, pages.start);
-        while let Some((page, _)) = map.next_mapped(record, from, pages.end)? {
+        while let Some((page, _)) = map.next_mapped(data, from, pages.end)? {
             (mapped, from) = (mapped + 1, page + 1);
         }
         let mut nodes = BTreeSet::new();
         if mapped < wanted {
             for leaf in leaves(pages.clone()) {
-                nodes.extend(map.missing_nodes(record, leaf)?);
+                nodes.extend(map.missing_nodes(data, leaf)?);
             }
         }
         let count = |blocks: u64| u32::try_from(blocks).ok();
@@ -290,7 +295,7 @@ impl Volume {
     /// Slots from the start of the range on, as many as one operation may fill.
     fn next_step(&self, inode: &Inode, range: Range<u64>, zeroed: &Range<u64>) -> Result<Step> {
         let state = inode.state.read();
-        let record = &state.record;
+        let data = &state.data;
         let mut map = MapReader::new(self);
         let mut step = Step {
             // The inode, and room in the log for the notes about 256 blocks.
@@ -306,10 +311,10 @@ impl Volume {
             let end = range.end.min(step.next + granule_rest(step.next));
             step.rewritten += 1;
             for leaf in leaves(step.next..end) {
-                extend(&mut step.new, map.missing_nodes(record, leaf)?);
+                extend(&mut step.new, map.missing_nodes(data, leaf)?);
             }
             while step.next < end {
-                let slot = map.slot(record, step.next)?;
+                let slot = map.slot(data, step.next)?;
                 let replaces = slot.is_written() && zeroed.contains(&step.next);
                 let full = step.pages.len() == STEP_SLOTS
                     || (replaces && u64::from(step.replaced) == replaced_max);
@@ -361,14 +366,14 @@ impl Volume {
         let mut op = self.op_holding(OpKind::Allocate, (nodes, held), 0)?;
         growth.nodes -= held;
         let mut state = inode.state.write();
-        let mut record = state.record;
-        let mut edit = MapEdit::new(self, &mut op, inode, &mut record);
+        let mut data = state.data;
+        let mut edit = MapEdit::new(self, &mut op, inode, &mut data);
         for (&page, &block) in step.pages.iter().zip(blocks) {
             edit.set(page, Slot::unwritten(block))?;
         }
         edit.end();
         state.file.note_mark(op.finish());
-        state.record = record;
+        state.data = data;
         state.file.map_changes += 1;
         Ok(())
     }

@@ -1,16 +1,20 @@
 //! The page cache of a volume: the bound on memory, and the lists of inodes that have pages.
 //!
 //! **Problem.** Memory is bounded and shared; finding a page to give up must not make every read
-//! write a shared list. **Structure.** Inodes, not pages, are listed, per core: those with pages
-//! (for CLOCK) and those with dirty pages (for write-back). An inode goes on a list when it gets
-//! its first page, or becomes dirty, and leaves it when a sweep finds that it has none, or when it
-//! is dropped.
+//! write a shared list.
 //!
-//! **Invariants.** Credit is taken before a page is made, with no lock held, so whoever lacks it
-//! may evict and write back on the spot. `FileState::cached_on` and `dirty_on` say which lists hold
-//! the inode; they and its place on the lists change under the inode lock only. A list is locked
-//! under inode locks, so a sweep takes an inode from it, unlocks it, and then only tries the
-//! inode's lock. **On a crash** nothing of this remains.
+//! **Structure.** Inodes, not pages, are listed, per core: those with pages (for CLOCK) and those
+//! with dirty pages (for write-back). An inode goes on a list when it gets its first page, or
+//! becomes dirty, and leaves it when a sweep finds that it has none, or when it is dropped.
+//!
+//! # Invariants
+//! Credit is taken before a page is made, with no lock held, so a caller that lacks it may evict
+//! and write back on the spot. `FileState::cached_on` and `dirty_on` say which lists hold the
+//! inode; they and its place on the lists change under the inode lock only. A list is locked under
+//! inode locks, so a sweep takes an inode from it, unlocks it, and then only tries the inode's
+//! lock.
+//!
+//! **On a crash** nothing of this remains.
 //!
 //! Policy `dram`: dirty pages live in DRAM until write-back.
 
@@ -33,8 +37,8 @@ use crate::inode::Inode;
 use crate::ranks::{CACHED_LIST, DIRTY_LIST, SCRATCH};
 use crate::volume::Volume;
 
-/// Bytes of a page in memory: with its part of the chunk, its version where tasks share the file,
-/// and what slabs keep unused of theirs (one part in [`SLAB_SPARE`]).
+/// Bytes of a page in memory: with its part of the chunk, its sequence count if the file is
+/// contended, and what slabs keep unused of theirs (one part in [`SLAB_SPARE`]).
 pub(crate) const PAGE_BYTES: u64 = BLOCK_BYTES_U64 + BLOCK_BYTES_U64 / SLAB_SPARE + 160;
 /// Slabs may have one page unused for so many in use, so that a free one is soon found.
 const SLAB_SPARE: u64 = 16;
@@ -390,7 +394,7 @@ impl Volume {
     }
 
     /// Credit for `pages` pages, evicting and writing back until it is there. What other callers
-    /// hold is waited for: they give it back or make it evictable without waiting for anybody.
+    /// hold is waited for: they give it back or make it evictable without waiting for others.
     fn take_memory(&self, core: CoreId, pages: u64) -> Result<()> {
         let mut failed = None;
         let mut idle = 0;

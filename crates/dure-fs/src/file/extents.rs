@@ -41,7 +41,7 @@ impl FileSystem {
                 .div_ceil(BLOCK_BYTES_U64)
                 .min(state.file.map_end());
             let step = end.min(from + STEP_PAGES);
-            while let Some((page, slot)) = map.next_mapped(&state.record, from, step)? {
+            while let Some((page, slot)) = map.next_mapped(&state.data, from, step)? {
                 let block = slot.block().0;
                 extents.blocks += 1;
                 extents.runs += u64::from(next != Some((page, block)));

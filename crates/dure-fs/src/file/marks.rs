@@ -9,8 +9,8 @@
 use dure_store::units::Mark;
 use smallvec::SmallVec;
 
-/// The marks of one inode that are not known to be valid: one per journal at most. Those of an
-/// inode that one core uses, and of a name it was given by another, are in place.
+/// The marks of one inode that are not known to be valid: one per journal at most. Two are stored
+/// in place: enough for an inode that one core uses and another core has given a name.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct PendingMarks(SmallVec<[Mark; 2]>);
 

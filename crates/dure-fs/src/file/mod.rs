@@ -5,41 +5,43 @@
 //! size that never was.
 //!
 //! **Structure.** [`page`] holds pages per inode and counts their memory; [`map`] finds slots;
-//! `read`, `write`, `seek`, `truncate` and `allocate` are the calls; [`added`] has pages that came
-//! beside others; `writeback` and `blocks` turn dirty pages into operations; `sync` makes those
-//! durable; `cache` ties pages to the volume.
+//! `read`, `write`, `seek`, `truncate` and `allocate` are the calls; [`pending_pages`] has new
+//! pages of contended files; `writeback` and `blocks` turn dirty pages into operations; `sync`
+//! makes those durable; `cache` ties pages to the volume.
 //!
 //! **Policies.** `cache=dram`: pages live in DRAM and dirty ones are lost by a crash unless synced.
 //! `range_lock=inode`, the baseline: the inode's reader/writer lock is the range lock. Readers of a
-//! file share it, a writer excludes both. `tree`, `bitmap`, `segment`: tasks that share a file lock
-//! [`ranges`].
+//! file hold it shared, a writer exclusively. `tree`, `bitmap`, `segment`: writers of a contended
+//! file lock [`ranges`].
 //!
-//! **Invariants.** Locks are taken as range < write-back mutex < inode < lists.
-//! `file.size >= record.size`, and `outline` has at least that; the record always equals what was
-//! logged. The map changes only under both the write-back mutex and the inode lock; but a
-//! checkpoint that cannot place a logged page names another block, under the inode lock alone. **On
-//! a crash** see `writeback` and `truncate`.
+//! # Invariants
+//! Lock order: range < write-back mutex < inode < lists. `file.size` >= `data.size`, and
+//! `seek_hint` has at least that; the data always equals what was logged. The map changes only
+//! under both the write-back mutex and the inode lock; but a checkpoint that cannot place a page of
+//! the data log names another block, with no lock but the inode's.
+//!
+//! **On a crash** see `writeback` and `truncate`.
 
-mod add;
-mod added;
 mod allocate;
 mod blocks;
 mod cache;
 mod extents;
 pub(crate) mod map;
 mod marks;
-mod outline;
 mod page;
+mod pending_pages;
 mod ranges;
 mod read;
 mod run;
 mod seek;
+mod seek_hint;
 mod state;
 mod sync;
 #[cfg(test)]
 mod tests;
 mod truncate;
 mod write;
+mod write_shared;
 mod writeback;
 
 pub use allocate::AllocateMode;
@@ -50,11 +52,11 @@ pub use seek::SeekTarget;
 pub use state::Stamp;
 pub use sync::SyncScope;
 
-pub(crate) use added::Added;
 pub(crate) use cache::{PAGE_BYTES, PageCache};
 pub(crate) use marks::PendingMarks;
-pub(crate) use outline::Outline;
+pub(crate) use pending_pages::PendingPages;
 pub(crate) use ranges::Ranges;
+pub(crate) use seek_hint::SeekHint;
 pub(crate) use state::FileState;
 
 use dure_store::error::{Error, Result};

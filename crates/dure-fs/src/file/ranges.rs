@@ -1,34 +1,39 @@
 //! The range lock of a file.
 //!
 //! **Problem.** With one lock per file, writers of different pages wait for each other.
+//!
 //! **Structure.** [`Ranges`] holds the file's [`RangeLock`], of the policy the mount says, from the
-//! moment two tasks have met in the file, or have taken turns in it (`Turns`): a file of one task
+//! moment two tasks contend for the file, or have taken turns in it (`Turns`): a file of one task
 //! has none and pays nothing. Calls take their range first, then what they need of the locks below.
-//! Who has a range alone and finds its pages dirty copies into them under the *shared* inode lock;
-//! new pages, and the size they bring, he puts beside the state ([`super::added`]). Everything else
-//! (clean pages, map) needs the inode alone, if only for a moment. Readers take no range: they copy
-//! under the shared inode lock, and look at the version of each page before and after; only who
-//! meets writers again and again shares the range for once, which keeps them out for a copy.
+//! A writer that holds a range exclusively and finds its pages dirty copies into them under the
+//! *shared* inode lock; new pages, and the size they bring, it puts next to the state
+//! ([`super::pending_pages`]). Everything else (clean pages, map) needs the exclusive inode lock,
+//! if only for a moment. Readers take no range: they copy under the shared inode lock, and check
+//! the sequence count of each page before and after; a reader whose copies are torn again and again
+//! takes the range shared for once, which keeps writers out for a copy.
 //!
 //! | call | range |
 //! |---|---|
-//! | read | none; its bytes, shared, if a few copies met writers |
-//! | write within the file, punch, allocation within the file | its bytes, alone |
-//! | append, write or allocation past the end, truncate | [the old or the new end, infinity), alone |
+//! | read | none; its bytes, shared, if a few copies were torn |
+//! | write within the file, punch, allocation within the file | its bytes, exclusive |
+//! | append, write or allocation past the end, truncate | [the old or the new end, ..), exclusive |
 //!
-//! Nobody *waits in line* for a range: who finds it taken tries for some microseconds, in which a
-//! copy ends, and then has the inode alone instead, as if the file had no range lock. Ranges are
-//! handed over in order of arrival, and where threads outnumber cores each hand-over is a sleep:
-//! two threads on one page got 27 to 51 thousand calls a second by waiting, 3.8 million by the
-//! inode's lock, which whoever runs may take.
+//! No task *queues* for a range: one that finds it taken tries for some microseconds, in which a
+//! copy ends, and then takes the exclusive inode lock instead, as if the file had no range lock.
+//! Ranges are handed over in order of arrival, and where threads outnumber cores each hand-over is
+//! a sleep: two threads on one page got 27 to 51 thousand calls a second by waiting, 3.8 million by
+//! the inode's lock, which any running thread may take.
 //!
-//! **Invariants.** A range is taken before any other lock of the file, and one per task. The lock
-//! is made by a task that has the inode alone, and stays as long as the inode is in memory. Bytes
-//! of cached pages change under the inode lock, exclusive, or shared with the range held alone and
-//! the page's version odd; they are read under the exclusive inode lock, or shared with a look at
-//! the version, or shared in a file without a range lock: while the inode lock is held none can be
-//! made. So a call without a range excludes the others by having the inode alone. **On a crash**
-//! nothing remains.
+//! # Invariants
+//! A range is taken before any other lock of the file, and one per task. The range lock is made
+//! under the exclusive inode lock, and stays as long as the inode is in memory. Bytes of cached
+//! pages change under the exclusive inode lock, or under the shared one with the range held
+//! exclusively and the page's sequence count odd; they are read under the exclusive inode lock, or
+//! under the shared one with a check of the sequence count, or under the shared one in a file
+//! without a range lock: while the inode lock is held none can be made. So a call without a range
+//! excludes the others by holding the inode exclusively.
+//!
+//! **On a crash** nothing remains.
 
 use dure_store::units::to_u64;
 use dure_sync::canary::LeftOut;
@@ -42,7 +47,7 @@ use crate::ranks::RANGE;
 /// A range of a file, held by this task.
 pub(super) type Range<'i> = RangeGuard<'i, RANGE>;
 
-/// The range lock of a file, if two tasks have met in it; see the module.
+/// The range lock of a file, if it has been contended; see the module.
 #[derive(Debug, Default)]
 pub(crate) struct Ranges(OnceLock<Box<RangeLock<RANGE>>>);
 
@@ -64,7 +69,7 @@ impl Ranges {
         self.0.get().is_some_and(|lock| lock.footprint().bytes > 0)
     }
 
-    /// Two tasks have met in the file. The caller has the inode alone.
+    /// Makes the range lock: the file is contended. The caller holds the inode exclusively.
     #[cold]
     pub(super) fn make(&self, _alone: &mut InodeState, config: Config) {
         if config.policy() != Policy::Inode {
@@ -72,19 +77,20 @@ impl Ranges {
         }
     }
 
-    /// The bytes of a read that met writers, if none of them stays there.
+    /// The bytes of a read whose copies were torn, shared, if they come free within some
+    /// microseconds.
     pub(super) fn share(&self, offset: u64, len: usize) -> Option<Range<'_>> {
         self.0.get()?.read_soon(bytes(offset, len)?)
     }
 
-    /// The bytes of a write within the file, if the file has a range lock and nobody else stays
-    /// there: a copy is waited for.
+    /// The bytes of a write within the file, exclusive, if the file has a range lock and they come
+    /// free within some microseconds, in which a copy ends.
     #[inline]
     pub(super) fn take(&self, offset: u64, len: usize) -> Option<Range<'_>> {
         self.0.get()?.write_soon(bytes(offset, len)?)
     }
 
-    /// A range behind the end of all files, of this core alone, that keeps nobody out.
+    /// A range beyond the largest file that no other core takes, so that it excludes no writer.
     pub(super) fn take_elsewhere(&self, _canary: LeftOut) -> Option<Range<'_>> {
         const CORE_BYTES: u64 = 1 << 47;
         const _: () = assert!(FILE_BYTES_MAX <= CORE_BYTES);
@@ -95,20 +101,21 @@ impl Ranges {
 
 impl Inode {
     /// Everything from the end of the file on, or from `offset` on if that comes first: for calls
-    /// that move the end. None: the file has no range lock, or somebody is there.
+    /// that move the end. None: the file has no range lock, the range stays taken, or the file
+    /// became shorter meanwhile.
     pub(super) fn take_end(&self, offset: u64) -> Option<Range<'_>> {
         let lock = self.ranges.0.get()?;
-        let first = offset.min(self.outline.size());
+        let first = offset.min(self.seek_hint.size());
         let held = lock.write_soon(ByteRange::from_offset(first))?;
-        // The file may have become shorter before the range was ours.
-        (self.outline.size() >= first).then_some(held)
+        // The file may have become shorter before this task got the range.
+        (self.seek_hint.size() >= first).then_some(held)
     }
 
     /// The range of a write that turned out to need more than a copy: the same, or, if it reaches
     /// past the end, everything from the end on.
     pub(super) fn widen<'i>(&'i self, held: Range<'i>) -> Option<Range<'i>> {
         let range = held.range();
-        if range.last() < self.outline.size() {
+        if range.last() < self.seek_hint.size() {
             return Some(held);
         }
         drop(held);

@@ -1,16 +1,19 @@
 //! Reading.
 //!
 //! **Structure.** Pages in memory are copied out under the shared inode lock: one lock, one lookup
-//! and one copy per page, and, if tasks share the file, a look at the page's version before and
-//! after. Who meets writers of that page again and again shares its range, or, if that is taken,
-//! has the inode alone. Where a page is missing, [`Volume::read_missing`] reads a run of pages
-//! whose blocks are contiguous, checks each page against the CRC in its slot, gives the caller its
-//! part and puts the pages in the cache. Holes and unwritten slots read as zeroes and take no
-//! memory.
+//! and one copy per page, and, if the file has a range lock, a check of the page's sequence count
+//! before and after. A reader whose copies are torn again and again takes the range shared, or, if
+//! that is taken, the inode exclusively. Where a page is missing, [`Volume::read_missing`] reads a
+//! run of pages whose blocks are contiguous, checks each page against the CRC in its slot, copies
+//! the caller's part out and puts the pages in the cache. Holes and unwritten slots read as zeroes
+//! and take no memory.
 //!
-//! **Invariants.** Blocks are read under the shared inode lock: the map cannot change meanwhile, so
-//! no block is reused under the reader. A page is put in the cache only if the map has not changed
-//! since. Pages with errors fail alone. **On a crash** nothing is lost by a reader.
+//! # Invariants
+//! Blocks are read under the shared inode lock: the map cannot change meanwhile, so no block is
+//! reused under the reader. A page is put in the cache only if the map has not changed since. Pages
+//! with errors fail alone.
+//!
+//! **On a crash** nothing is lost by a reader.
 
 use std::ops::Range;
 
@@ -19,10 +22,10 @@ use dure_store::error::{Error, Result};
 use dure_store::format::slot::Slot;
 use dure_store::frames::Fill;
 use dure_store::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_u64, to_usize};
-use dure_sync::{Arc, SpreadReadGuard};
+use dure_sync::{Arc, PerCoreReadGuard};
 
-use super::added::Writers;
 use super::map::MapReader;
+use super::pending_pages::Writers;
 use super::run::contiguous;
 use crate::inode::{Inode, InodeRef, InodeState};
 use crate::ranks::INODE;
@@ -43,7 +46,7 @@ pub enum ReadMode {
     Bypass,
 }
 
-type Shared<'i> = SpreadReadGuard<'i, INODE, InodeState>;
+type Shared<'i> = PerCoreReadGuard<'i, INODE, InodeState>;
 
 /// The page of a byte, and the byte within it.
 pub(super) fn split(offset: u64) -> (u64, usize) {
@@ -81,8 +84,8 @@ impl FileSystem {
                 .0
                 .read_missing(inode, at + to_u64(hit), &mut rest[hit..len], mode)
             {
-                // The end of the file is where it was seen: behind it may be another moment's half
-                // of the page.
+                // The end of the file stays where it was first seen: a page that a later size
+                // covers might be read half at one moment, half at another.
                 Ok(read) if hit + read == len => {
                     done += read;
                     break;
@@ -96,7 +99,8 @@ impl FileSystem {
     }
 }
 
-/// Copies from pages in memory until one is missing. `None`: others wrote to one all the time.
+/// Copies from pages in memory until one is missing; returns how many bytes. `None`: every copy of
+/// a page was torn by concurrent writers.
 #[inline]
 fn copy_hits(
     inode: &Inode,
@@ -115,8 +119,10 @@ fn copy_hits(
             (Some(cached), Writers::Concurrent) if cached.load_versioned(within, part) => {}
             (Some(_), Writers::Concurrent) => return None,
             (None, _) => {
-                let added = inode.state.added();
-                match added.and_then(|added| added.load(page, within, part, writers)) {
+                let pending_pages = inode.state.pending_pages();
+                match pending_pages
+                    .and_then(|pending_pages| pending_pages.load(page, within, part, writers))
+                {
                     Some(true) => {}
                     Some(false) => return None,
                     None => break,
@@ -141,7 +147,7 @@ impl Volume {
     /// `rest` now.
     #[inline]
     fn read_in_memory(&self, inode: &Inode, offset: u64, rest: &mut [u8]) -> (usize, usize) {
-        if let Some(found) = self.read_beside(inode, offset, rest) {
+        if let Some(found) = self.read_shared(inode, offset, rest) {
             return found;
         }
         // Writers of these pages wait for a copy, for once.
@@ -152,15 +158,15 @@ impl Volume {
         }
         let state = inode.state.write();
         self.read_hits(inode, &state, offset, rest, Writers::None)
-            .expect("nobody writes beside who has the inode alone")
+            .expect("an exclusive holder races with no writer")
     }
 
-    /// The same with no range. `None`: others wrote there all the time.
+    /// As `read_in_memory`, with no range. `None`: every copy was torn by concurrent writers.
     #[inline]
-    fn read_beside(&self, inode: &Inode, offset: u64, rest: &mut [u8]) -> Option<(usize, usize)> {
+    fn read_shared(&self, inode: &Inode, offset: u64, rest: &mut [u8]) -> Option<(usize, usize)> {
         let state = inode.state.read();
-        // The range lock is made by who has the inode alone: if there is none now, nobody writes
-        // beside us.
+        // The range lock is made under the exclusive inode lock: if there is none now, no task
+        // writes to pages while this one holds the inode shared.
         let writers = match inode.ranges.are_locked() {
             true if !matches!(self.options.volume_rules.ranges, RangeRule::Unchecked(_)) => {
                 Writers::Concurrent
@@ -218,10 +224,13 @@ impl Volume {
         let state = inode.state.read();
         let end = offset + to_u64(buf.len());
         let size = inode.size_up_to(&state, end);
-        let added = inode.state.added();
-        let came = || added.is_some_and(|added| added.first_in(page..page + 1).is_some());
+        let pending_pages = inode.state.pending_pages();
+        let came = || {
+            pending_pages
+                .is_some_and(|pending_pages| pending_pages.first_in(page..page + 1).is_some())
+        };
         if size < end || state.file.pages.contains(page) || came() {
-            // Truncated, or put in memory by somebody else meanwhile: the caller looks again.
+            // Truncated, or put in memory by another task meanwhile: the caller looks again.
             return Ok(0);
         }
         let slots = match self.gap(inode, &state, size, page..page + pages)? {
@@ -242,7 +251,7 @@ impl Volume {
         buf[..len].copy_from_slice(&bytes[within..within + len]);
         let changes = state.file.map_changes;
         drop(state);
-        let mut state = inode.state.write_unseen();
+        let mut state = inode.state.write_keep_cached();
         if state.file.map_changes == changes {
             for (page, bytes) in (page..).zip(bytes.chunks_exact(BLOCK_BYTES)) {
                 if !state.file.pages.contains(page) {
@@ -260,16 +269,19 @@ impl Volume {
         Ok(len)
     }
 
-    /// What there is from the first page of `wanted` on, which is not in memory: no more than are
-    /// wanted but for zeroes, up to the next that is in memory. The file has at least `size` bytes.
+    /// What the file has from the first page of `wanted` on, which is not in memory: at most as
+    /// many pages as wanted, unless they are zeroes, and only up to the next page in memory. The
+    /// file has at least `size` bytes.
     fn gap(&self, inode: &Inode, state: &Shared<'_>, size: u64, wanted: Range<u64>) -> Result<Gap> {
         let file = &state.file;
         let (page, pages) = (wanted.start, wanted.end - wanted.start);
         let mut size_pages = size.div_ceil(BLOCK_BYTES_U64);
-        if let Some(added) = inode.state.added() {
+        if let Some(pending_pages) = inode.state.pending_pages() {
             size_pages = size_pages.min(wanted.end);
-            // Not the first one: it was not there a moment ago, and that moment counts.
-            size_pages = added.first_in(page + 1..size_pages).unwrap_or(size_pages);
+            // Not the first one: it was not pending a moment ago, and the read is of that moment.
+            size_pages = pending_pages
+                .first_in(page + 1..size_pages)
+                .unwrap_or(size_pages);
         }
         let limit = size_pages.min(file.map_end().max(page + 1));
         let end = file.pages.next_present(page..limit).unwrap_or(limit);
@@ -282,7 +294,7 @@ impl Volume {
             return Ok(Gap::Zero(end - page));
         }
         // Far enough for a whole hole to be zeroed in one step, not so far that the walk is long.
-        let (next, slot) = match map.next_mapped(&state.record, page, end.min(page + (1 << 20)))? {
+        let (next, slot) = match map.next_mapped(&state.data, page, end.min(page + (1 << 20)))? {
             None => return Ok(Gap::Zero(end.min(page + (1 << 20)) - page)),
             Some((next, _)) if next > page => return Ok(Gap::Zero(next - page)),
             Some(found) => found,
@@ -293,7 +305,7 @@ impl Volume {
         }
         let mut slots = vec![slot];
         for next in page + 1..end.min(page + pages) {
-            let slot = map.slot(&state.record, next)?;
+            let slot = map.slot(&state.data, next)?;
             let in_a_row = contiguous([slots[slots.len() - 1].block(), slot.block()], 2) == 2;
             if !slot.is_written() || !in_a_row {
                 break;
@@ -303,20 +315,23 @@ impl Volume {
         Ok(Gap::Run(slots))
     }
 
-    /// Reads a run of pages into `data` and checks them; gives how many from the first on are good.
-    /// The caller holds the inode.
+    /// Reads a run of pages into `data` and checks them; returns how many from the first on are
+    /// good. The caller holds the inode.
     ///
     /// # Errors
     /// When the first page is not good.
     fn read_run(&self, inode: &Inode, page: u64, slots: &[Slot], data: &mut [u8]) -> Result<usize> {
         let first = Lba::new(slots[0].block().0);
-        // Asked before the device: what is not here by now is in its place, and stays readable
-        // there while the caller holds the inode.
-        if self.logged.read(slots[0].block(), &mut data[..BLOCK_BYTES]) {
+        // Asked before the device: a block that is not in the data log by now has its content on
+        // the device, and stays readable there while the caller holds the inode.
+        if self
+            .data_log
+            .read(slots[0].block(), &mut data[..BLOCK_BYTES])
+        {
             check_page(inode, page, &slots[0], &data[..BLOCK_BYTES])?;
             return Ok(1);
         }
-        let in_place = |slot: &&Slot| !self.logged.holds(slot.block());
+        let in_place = |slot: &&Slot| !self.data_log.holds(slot.block());
         let mut pages = 1 + slots[1..].iter().take_while(in_place).count();
         let data = &mut data[..pages * BLOCK_BYTES];
         if self.queue.read(first, data).is_err() {

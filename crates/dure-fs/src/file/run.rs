@@ -11,7 +11,7 @@ pub(crate) struct SlotRuns {
 }
 
 impl SlotRuns {
-    /// Adds one pair; gives the run that ended before it, if one did.
+    /// Adds one pair; returns the run that ended before it, if one did.
     pub(crate) fn push(&mut self, owner: SlotRef, block: BlockNo) -> Option<(SlotRef, Run)> {
         assert!(!block.is_none() && u64::from(owner.slot) < LEAF_GRANULE_SLOTS);
         if let Some((first, run)) = &mut self.open {

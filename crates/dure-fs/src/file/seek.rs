@@ -6,10 +6,10 @@
 use dure_store::error::Result;
 use dure_store::units::BLOCK_BYTES_U64;
 
-use super::added::Added;
 use super::map::MapReader;
-use super::outline::{Behind, Stretch};
 use super::page::PageStore;
+use super::pending_pages::PendingPages;
+use super::seek_hint::{Behind, Stretch};
 use crate::inode::{Inode, InodeRef, InodeState};
 use crate::volume::FileSystem;
 
@@ -26,12 +26,13 @@ pub enum SeekTarget {
 }
 
 impl FileSystem {
-    /// The size of a regular file. Cheaper than its attributes, and shared with who changes these.
+    /// The size of a regular file. Cheaper than its attributes, and not kept waiting by tasks that
+    /// change these.
     ///
     /// # Errors
     /// `Invalid` for another type of inode.
     pub fn size(&self, inode: &InodeRef) -> Result<u64> {
-        Ok(super::regular(inode)?.outline.size())
+        Ok(super::regular(inode)?.seek_hint.size())
     }
 
     /// The first offset at or behind `offset` that is data, or a hole. `None` when there is none:
@@ -48,9 +49,9 @@ impl FileSystem {
         let mut page = offset / BLOCK_BYTES_U64;
         loop {
             let state = inode.state.read();
-            // Nobody adds pages or moves the end until what was found is put in.
-            let added = inode.state.added().map(Added::share);
-            let size = inode.outline.size();
+            // No writer adds pages or moves the end until what was found is stored.
+            let pending_pages = inode.state.pending_pages().map(PendingPages::share);
+            let size = inode.seek_hint.size();
             if offset >= size {
                 return Ok(None);
             }
@@ -61,7 +62,7 @@ impl FileSystem {
             let step = end.min(page + STEP_PAGES);
             let view = View {
                 state: &state,
-                added: added.as_ref().map(|held| &held.pages),
+                pending_pages: pending_pages.as_ref().map(|held| &held.pages),
             };
             let found = match target {
                 SeekTarget::Data => view.next_data(&mut map, page, step)?,
@@ -80,21 +81,21 @@ impl FileSystem {
                 }
             };
             if let Some(stretch) = stretch(page, found, size, target) {
-                inode.outline.show(target, &stretch);
+                inode.seek_hint.show(target, &stretch);
             }
             return Ok(Some(offset.max(found)));
         }
     }
 }
 
-/// The answer, if it takes no lock: see [`super::outline`].
+/// The answer, if it takes no lock: see [`super::seek_hint`].
 fn known(inode: &Inode, offset: u64, target: SeekTarget) -> Option<Option<u64>> {
-    let found = inode.outline.answer(offset, target);
-    let is_behind = || offset >= inode.outline.size();
+    let found = inode.seek_hint.answer(offset, target);
+    let is_behind = || offset >= inode.seek_hint.size();
     found.map(Some).or_else(|| is_behind().then_some(None))
 }
 
-/// What it says about the file that the first data, or hole, from the beginning of `page` on is at
+/// The stretch to store when the first data, or hole, from the beginning of `page` on is at
 /// `found`.
 fn stretch(page: u64, found: u64, size: u64, target: SeekTarget) -> Option<Stretch> {
     let start = page * BLOCK_BYTES_U64;
@@ -114,23 +115,25 @@ fn stretch(page: u64, found: u64, size: u64, target: SeekTarget) -> Option<Stret
     }
 }
 
-/// What who shares a file sees of its pages.
+/// What a holder of the shared inode lock sees of the file's pages.
 struct View<'a> {
     state: &'a InodeState,
-    /// Those that came beside others.
-    added: Option<&'a PageStore>,
+    /// The pending pages, if the file has any.
+    pending_pages: Option<&'a PageStore>,
 }
 
 impl View<'_> {
     fn next_data(&self, map: &mut MapReader<'_>, from: u64, to: u64) -> Result<Option<u64>> {
-        let (file, record) = (&self.state.file, &self.state.record);
+        let (file, data) = (&self.state.file, &self.state.data);
         let dirty = file.pages.next_unclean(from..to);
         let end = dirty.unwrap_or(to);
-        let added = self.added.and_then(|added| added.next_unclean(from..end));
-        let dirty = added.or(dirty);
+        let pending_pages = self
+            .pending_pages
+            .and_then(|pending_pages| pending_pages.next_unclean(from..end));
+        let dirty = pending_pages.or(dirty);
         let to = dirty.unwrap_or(to).min(file.map_end());
         let mut page = from;
-        while let Some((mapped, slot)) = map.next_mapped(record, page, to)? {
+        while let Some((mapped, slot)) = map.next_mapped(data, page, to)? {
             if slot.is_written() {
                 return Ok(Some(mapped));
             }
@@ -140,13 +143,14 @@ impl View<'_> {
     }
 
     fn next_hole(&self, map: &mut MapReader<'_>, from: u64, to: u64) -> Result<Option<u64>> {
-        let (file, record) = (&self.state.file, &self.state.record);
+        let (file, data) = (&self.state.file, &self.state.data);
         for page in from..to {
-            let mut written = || -> Result<bool> {
-                Ok(!file.is_cut(page) && map.slot(record, page)?.is_written())
-            };
+            let mut written =
+                || -> Result<bool> { Ok(!file.is_cut(page) && map.slot(data, page)?.is_written()) };
             let unclean = file.pages.is_unclean(page)
-                || self.added.is_some_and(|added| added.is_unclean(page));
+                || self
+                    .pending_pages
+                    .is_some_and(|pending_pages| pending_pages.is_unclean(page));
             if !unclean && !written()? {
                 return Ok(Some(page));
             }

@@ -1,6 +1,6 @@
 //! What an inode keeps in memory for its data.
 
-use dure_store::format::inode::{InodeRecord, Time};
+use dure_store::format::inode::{InodeData, Time};
 use dure_store::units::Mark;
 use dure_sync::CoreId;
 use dure_sync::atomic::{AtomicU64, Ordering};
@@ -8,10 +8,10 @@ use zerocopy::little_endian::U64;
 
 use super::map::NodeRoom;
 use super::marks::PendingMarks;
-use super::outline::Outline;
 use super::page::PageStore;
+use super::seek_hint::SeekHint;
 use crate::inode::access_time::{nanos, time};
-use crate::inode::{OrphanPlace, ShownChange};
+use crate::inode::{OrphanPlace, StateChange};
 
 /// Whether a write changes mtime and ctime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,15 +30,15 @@ pub(super) struct Cut {
     pub(super) intent: OrphanPlace,
 }
 
-/// A time that the record does not know of, in ns since 1970; 0: none.
+/// A time that the inode's data does not have yet, in ns since 1970; 0: none.
 #[derive(Debug, Default)]
 struct PendingTime(
-    /// Written by who shares the inode and has a range of it alone; taken by who has it alone.
-    /// Relaxed: the inode's lock orders these.
+    /// Written by a holder of the shared inode lock and an exclusive range; taken by a holder of
+    /// the exclusive inode lock. Relaxed: the inode's lock orders these.
     AtomicU64,
 );
 
-/// As a pending time holds it. A clock before 1970 shows the first moment after it.
+/// As a pending time holds it. A time before 1970 becomes 1 ns after it.
 fn stamp_of(time: Time) -> u64 {
     nanos(time).max(1)
 }
@@ -51,22 +51,15 @@ impl PendingTime {
         }
     }
 
-    /// Says whether that changed it. A later time stays: who shares the inode may be slow to note
-    /// his.
+    /// Says whether that changed it. A later time stays: a holder of the shared inode lock may be
+    /// slow to note its own.
     fn set(&self, now: u64) -> bool {
         // Load first: within a tick of the clock the line stays shared.
         self.0.load(Ordering::Relaxed) < now && self.0.fetch_max(now, Ordering::Relaxed) < now
     }
-
-    /// Takes it back unless it is later than this one, which the record has now.
-    fn yield_to(&mut self, logged: u64) {
-        if self.0.load(Ordering::Relaxed) <= logged {
-            *self = PendingTime::default();
-        }
-    }
 }
 
-/// Hand-overs of a file between cores, one of which writes and finds nobody in it.
+/// Hand-overs of a file from one core to a writer on another that finds it unlocked.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     /// Hand-overs that count.
@@ -76,9 +69,9 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// A write has the file alone; `met`: another core had it before. Whether tasks on both share
-    /// it, as far as can be seen. A task that moves from core to core writes longer than tasks that
-    /// take turns.
+    /// A write holds the file exclusively; `met`: another core held it before. Says whether tasks
+    /// on several cores share it, as far as can be seen. A task that moves from core to core writes
+    /// longer than tasks that take turns.
     pub(super) fn note(&mut self, met: bool) -> bool {
         if met {
             (self.taken, self.run) = (self.taken + 1, 0);
@@ -99,11 +92,11 @@ const RUN_WRITES: u32 = 64;
 
 /// Pages, size and times of a file as its users see them. Owner: [inode.state].
 ///
-/// The record next to it is what is logged: `size >= record.size`, and the difference, pending
-/// times and dirty pages go into the record by write-back.
+/// The data next to it is what is logged: `size >= data.size`, and the difference, pending times and
+/// dirty pages go into the data by write-back.
 #[derive(Debug, Default)]
 pub(crate) struct FileState {
-    /// Bytes, as users see them; while pages wait in [`super::Added`], a lower bound.
+    /// Bytes, as users see them; while pages wait in [`super::PendingPages`], a lower bound.
     size: u64,
     pub(super) pages: PageStore,
     /// Blocks for the map nodes that its dirty pages need.
@@ -120,7 +113,7 @@ pub(crate) struct FileState {
     pub(super) dirty_on: Option<CoreId>,
     /// The core whose list of inodes with pages this one is on.
     pub(super) cached_on: Option<CoreId>,
-    /// How it goes from one core's writers to another's.
+    /// How often it goes from one core's writers to another's.
     pub(super) turns: Turns,
     /// Where the next read comes from if reading is sequential. A hint: Relaxed.
     expected: AtomicU64,
@@ -128,28 +121,28 @@ pub(crate) struct FileState {
 
 impl FileState {
     /// The state of an inode as loaded.
-    pub(crate) fn new(record: &InodeRecord) -> FileState {
+    pub(crate) fn new(data: &InodeData) -> FileState {
         FileState {
-            size: record.size.get(),
+            size: data.size.get(),
             ..FileState::default()
         }
     }
 
-    /// Bytes, as who has the inode alone sees them. For who shares it a lower bound, that stays
-    /// meanwhile: `Inode::size_up_to`.
+    /// Bytes, as a holder of the exclusive inode lock sees them. For a holder of the shared one it
+    /// is a lower bound that does not move meanwhile: `Inode::size_up_to`.
     #[inline]
     pub(crate) fn size(&self) -> u64 {
         self.size
     }
 
-    /// Sets it, also where seek finds it.
-    pub(super) fn set_size(&mut self, outline: &Outline, size: u64) {
-        outline.resize(size);
+    /// Sets it, also in the seek hint.
+    pub(super) fn set_size(&mut self, seek_hint: &SeekHint, size: u64) {
+        seek_hint.resize(size);
         self.size = size;
     }
 
-    /// Pages and a size that came beside others are in the state from now on. The caller has the
-    /// inode alone.
+    /// Pages and a size that were pending are in the state from now on. The caller holds the inode
+    /// exclusively.
     pub(super) fn settle(&mut self, pages: PageStore, room: NodeRoom, size: Option<u64>) {
         assert!(
             pages.present() == 0 || (self.cached_on.is_some() && self.dirty_on.is_some()),
@@ -158,37 +151,32 @@ impl FileState {
         self.pages.absorb(pages);
         self.room.absorb(room);
         if let Some(size) = size {
-            assert!(size > self.size, "a file that grows beside others");
+            assert!(size > self.size, "a file that grows under the shared lock");
             self.size = size;
         }
     }
 
     /// Modification time, as users see it.
-    pub(crate) fn mtime(&self, record: &InodeRecord) -> Time {
-        self.mtime.get().unwrap_or(record.mtime)
+    pub(crate) fn mtime(&self, data: &InodeData) -> Time {
+        self.mtime.get().unwrap_or(data.mtime)
     }
 
     /// Change time, as users see it.
-    pub(crate) fn ctime(&self, record: &InodeRecord) -> Time {
-        self.ctime.get().unwrap_or(record.ctime)
+    pub(crate) fn ctime(&self, data: &InodeData) -> Time {
+        self.ctime.get().unwrap_or(data.ctime)
     }
 
-    /// Notes a change of content. Who has not the inode alone tells its lock what became of it.
+    /// Notes a change of content. A caller that holds the inode shared passes the result to its
+    /// lock.
     #[inline]
-    pub(super) fn stamp(&self, stamp: Stamp, now: Time) -> ShownChange {
+    pub(super) fn stamp(&self, stamp: Stamp, now: Time) -> StateChange {
         if stamp == Stamp::Set {
             let now = stamp_of(now);
             if self.mtime.set(now) | self.ctime.set(now) {
-                return ShownChange::Made;
+                return StateChange::Made;
             }
         }
-        ShownChange::Found
-    }
-
-    /// This record, whose attributes changed beside writers, is about to be that of the inode: its
-    /// time of change counts, unless they have set a later one.
-    pub(crate) fn attributes_come(&mut self, record: &InodeRecord) {
-        self.ctime.yield_to(stamp_of(record.ctime));
+        StateChange::Found
     }
 
     /// Remembers an operation that concerned the inode, for fsync.
@@ -201,13 +189,13 @@ impl FileState {
         self.marks.all()
     }
 
-    /// Moves pending times into a record that is about to be logged; `times_merged` once it is.
-    pub(crate) fn merge_times(&self, record: &mut InodeRecord) {
-        record.mtime = self.mtime(record);
-        record.ctime = self.ctime(record);
+    /// Moves pending times into data that is about to be logged; `times_merged` once it is.
+    pub(crate) fn merge_times(&self, data: &mut InodeData) {
+        data.mtime = self.mtime(data);
+        data.ctime = self.ctime(data);
     }
 
-    /// Forgets the pending times: they are in the record that was logged.
+    /// Forgets the pending times: they are in the data that was logged.
     pub(crate) fn times_merged(&mut self) {
         (self.mtime, self.ctime) = Default::default();
     }
@@ -220,18 +208,18 @@ impl FileState {
         }
     }
 
-    /// Whether the record lacks something but pages.
-    pub(super) fn is_ahead(&self, record: &InodeRecord) -> bool {
-        self.is_longer(record) || self.mtime.get().is_some() || self.ctime.get().is_some()
+    /// Whether the logged data lacks something but pages.
+    pub(super) fn is_ahead(&self, data: &InodeData) -> bool {
+        self.is_longer(data) || self.mtime.get().is_some() || self.ctime.get().is_some()
     }
 
-    /// Whether the record lacks bytes of size.
-    pub(super) fn is_longer(&self, record: &InodeRecord) -> bool {
+    /// Whether the logged data lacks bytes of size.
+    pub(super) fn is_longer(&self, data: &InodeData) -> bool {
         assert!(
-            self.size >= record.size.get(),
+            self.size >= data.size.get(),
             "only truncate makes a file shorter, and it logs that"
         );
-        self.size > record.size.get()
+        self.size > data.size.get()
     }
 
     /// Pages that wait for write-back, or are in one.
@@ -240,16 +228,16 @@ impl FileState {
     }
 
     /// Whether an eviction of the inode would lose nothing.
-    pub(crate) fn is_clean(&self, record: &InodeRecord) -> bool {
-        self.pages.is_clean() && !self.is_ahead(record) && self.cut.is_none()
+    pub(crate) fn is_clean(&self, data: &InodeData) -> bool {
+        self.pages.is_clean() && !self.is_ahead(data) && self.cut.is_none()
     }
 
     /// The size that may be logged with the pages of a batch: `size` was visible when they were
     /// copied, `next` is the first dirty page not among them. Below it everything is on the device,
     /// holes count.
-    pub(super) fn loggable_size(record: &InodeRecord, size: u64, next: Option<u64>) -> U64 {
+    pub(super) fn loggable_size(data: &InodeData, size: u64, next: Option<u64>) -> U64 {
         let filled = next.map_or(u64::MAX, |page| page * dure_store::units::BLOCK_BYTES_U64);
-        U64::new(record.size.get().max(size.min(filled)))
+        U64::new(data.size.get().max(size.min(filled)))
     }
 
     /// Whether slots of `page` count.

@@ -84,12 +84,9 @@ impl Volume {
         // read.
         let state = inode.state.read();
         let mut marks = state.file.marks.clone();
-        for &mark in inode.state.attributes(&state).marks() {
-            marks.note(mark);
-        }
-        // Whoever changed the inode itself; the others are in the lists.
-        let look = || inode.node.last_writer(inode.index);
-        marks.note(inode.state.record_writer(&state, look));
+        // The writers of the inode itself; the others are in the lists.
+        marks.note(inode.attribute_writer());
+        marks.note(inode.data_writer(&state));
         for mark in state.directory.shared.marks() {
             marks.note(mark);
         }

@@ -1,16 +1,18 @@
 //! Making files shorter and longer.
 //!
-//! **Structure.** Longer is a matter of memory, also beside others ([`super::add`]): the size is
-//! pending until write-back logs it; the same size with nothing behind it changes times only,
-//! beside others who share the file. Shorter is one operation if few slots go (see `map::free`);
-//! else the first one also logs an intent {inode, size} in the orphan list, and further ones free
-//! the rest.
+//! **Structure.** Longer is a matter of memory, also under the shared inode lock
+//! ([`super::write_shared`]): the size is pending until write-back logs it. A truncate to the
+//! present size with nothing behind it changes times only, also under the shared lock. Shorter is
+//! one operation if few slots go (see `map::free`); else the first one also logs an intent {inode,
+//! size} in the orphan list, and further ones free the rest.
 //!
-//! **Invariants.** The first operation has the new size and, if the end is inside a page, that page
-//! with a zero tail, written out of place beforehand: there is no state in which old bytes lie
-//! behind the end. While slots behind the end remain, `FileState::cut` hides them and the
-//! write-back mutex keeps the map from growing there. **On a crash** the intent is found and the
-//! rest is freed by the mount.
+//! # Invariants
+//! The first operation has the new size and, if the end is inside a page, that page with a zero
+//! tail, written out of place beforehand: there is no state in which old bytes lie behind the end.
+//! While slots behind the end remain, `FileState::cut` hides them and the write-back mutex keeps
+//! the map from growing there.
+//!
+//! **On a crash** the intent is found and the rest is freed by the mount.
 
 use dure_store::IMAGES_MIN;
 use dure_store::OpKind;
@@ -52,7 +54,7 @@ impl Volume {
         }
         let range = inode.take_end(size);
         if let Some(range) = &range
-            && self.grow_beside(inode, range, size)
+            && self.grow_shared(inode, range, size)
         {
             return Ok(());
         }
@@ -61,7 +63,7 @@ impl Volume {
         {
             let mut state = inode.state.write();
             if size > state.file.size() || self.is_end(&state, size)? {
-                state.file.set_size(&inode.outline, size);
+                state.file.set_size(&inode.seek_hint, size);
                 state.file.stamp(Stamp::Set, self.now());
                 self.pages
                     .note_dirty(self.partition(), inode, &mut state.file);
@@ -78,15 +80,15 @@ impl Volume {
             return Ok(false);
         }
         let mut map = MapReader::new(self);
-        let mapped = map.next_mapped(&state.record, behind, FILE_PAGES_MAX)?;
+        let mapped = map.next_mapped(&state.data, behind, FILE_PAGES_MAX)?;
         Ok(mapped.is_none() && file.pages.next_present(behind..u64::MAX).is_none())
     }
 
-    /// A truncate to the size that the file has, beside others, if something of it waits for
-    /// write-back already. False: nothing done.
+    /// A truncate to the size that the file has, under the shared inode lock, if the inode is on
+    /// the dirty list already. False: nothing done.
     fn stamp_end(&self, inode: &Inode, size: u64) -> Result<bool> {
         let state = inode.state.read();
-        // Only who has the inode alone may list it.
+        // Only a holder of the exclusive inode lock may list it.
         let waits = state.file.dirty_on.is_some();
         if !waits || inode.state.pages_wait() || !self.is_end(&state, size)? {
             return Ok(false);
@@ -114,10 +116,10 @@ impl Volume {
         let mut op = self.op(OpKind::Truncate, OpClass::Delete, CUT_NODES)?;
         let mut state = inode.state.write();
         let now = op.time();
-        let mut record = state.record;
-        record.size = record.size.get().min(size).into();
-        (record.mtime, record.ctime) = (now, now);
-        let mut edit = MapEdit::new(self, &mut op, inode, &mut record);
+        let mut data = state.data;
+        data.size = data.size.get().min(size).into();
+        (data.mtime, data.ctime) = (now, now);
+        let mut edit = MapEdit::new(self, &mut op, inode, &mut data);
         if let Some(tail) = tail {
             edit.set(tail.page, Slot::written(tail.block, tail.crc))?;
         }
@@ -128,7 +130,7 @@ impl Volume {
         }
         // Nothing can fail from here on.
         state.file.note_mark(op.finish());
-        state.record = record;
+        state.data = data;
         let file = &mut state.file;
         file.times_merged();
         file.map_changes += 1;
@@ -136,7 +138,7 @@ impl Volume {
             from: gone,
             intent: slot.used(),
         });
-        file.set_size(&inode.outline, size);
+        file.set_size(&inode.seek_hint, size);
         self.drop_pages(file, gone..u64::MAX);
         if tail_bytes(size) > 0
             && let Some(page) = file.pages.get_mut(size / BLOCK_BYTES_U64)
@@ -156,12 +158,12 @@ impl Volume {
         let mut frame;
         let slot;
         {
-            // Alone: nobody must be half way through writing into the page.
+            // Exclusive: no task may be half way through writing into the page.
             let state = inode.state.write();
-            if tail_bytes(size) == 0 || state.record.size.get() <= size {
+            if tail_bytes(size) == 0 || state.data.size.get() <= size {
                 return Ok(None);
             }
-            slot = MapReader::new(self).slot(&state.record, page)?;
+            slot = MapReader::new(self).slot(&state.data, page)?;
             if !slot.is_written() {
                 return Ok(None);
             }
@@ -213,17 +215,17 @@ impl Volume {
                 FREE_NODES_MAX + ORPHAN_NODES,
             )?;
             let mut state = inode.state.write();
-            let mut record = state.record;
+            let mut data = state.data;
             // Only the holder of the write-back mutex ends a truncate.
             let cut = state.file.cut.as_ref().expect("seen above");
-            let mut edit = MapEdit::new(self, &mut op, inode, &mut record);
+            let mut edit = MapEdit::new(self, &mut op, inode, &mut data);
             let done = edit.free(cut.from..FILE_PAGES_MAX)?.is_none();
             edit.end();
             if done {
                 cut.intent.clear(&mut op);
             }
             state.file.note_mark(op.finish());
-            state.record = record;
+            state.data = data;
             state.file.map_changes += 1;
             if done && let Some(cut) = state.file.cut.take() {
                 self.orphans.give(cut.intent);
@@ -273,13 +275,13 @@ impl Volume {
         let _held = inode.writeback().lock();
         let mut op = self.op(OpKind::Truncate, OpClass::Delete, FREE_NODES_MAX)?;
         let mut state = inode.state.write();
-        let mut record = state.record;
-        let mut edit = MapEdit::new(self, &mut op, inode, &mut record);
+        let mut data = state.data;
+        let mut edit = MapEdit::new(self, &mut op, inode, &mut data);
         let left = edit.free(to_page..FILE_PAGES_MAX)?.is_some();
         edit.end();
-        inode.outline.data_goes(&(to_page..u64::MAX));
+        inode.seek_hint.data_goes(&(to_page..u64::MAX));
         state.file.note_mark(op.finish());
-        state.record = record;
+        state.data = data;
         state.file.map_changes += 1;
         self.drop_pages(&mut state.file, to_page..u64::MAX);
         Ok(left)

@@ -7,9 +7,11 @@
 //!
 //! **Invariants.** A page becomes dirty only with a reserved block. Bytes of a page behind the end
 //! of the file are zero, in memory and on the device. A step is atomic against reads, other writes
-//! and truncates: it has the inode alone, or, in a file that tasks share, its range
-//! ([`super::ranges`]), and overwrites dirty pages or adds new ones ([`super::add`]). **On a
-//! crash** what was not written back is lost, wholly per page.
+//! and truncates: it holds the inode exclusively, or, in a contended file, its range
+//! ([`super::ranges`]) and the inode shared, and overwrites dirty pages or adds new ones
+//! ([`super::write_shared`]).
+//!
+//! **On a crash** what was not written back is lost, wholly per page.
 
 use dure_store::error::{Error, Result};
 use dure_store::format::slot::LEAF_SLOTS;
@@ -19,7 +21,6 @@ use dure_store::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_u64, to_usize};
 use dure_sync::range_lock::{Access, ByteRange};
 use dure_sync::{Arc, RwLockWriteGuard};
 
-use super::add::overwrite_added;
 use super::cache::{Grant, Want};
 use super::map::room::{extend, leaves, whole_path};
 use super::map::{FILE_BYTES_MAX, MapReader, NodePlaces};
@@ -27,6 +28,7 @@ use super::page::Page;
 use super::ranges::Range;
 use super::read::split;
 use super::state::Stamp;
+use super::write_shared::overwrite_pending;
 use crate::inode::{Inode, InodeRef, InodeState};
 use crate::ranks::INODE;
 use crate::volume::{FileSystem, RangeRule, Volume};
@@ -57,7 +59,7 @@ enum Room {
     Whole,
 }
 
-/// Who may read a page while it is written.
+/// Whether others may read a page while it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Readers {
     Concurrent,
@@ -118,7 +120,7 @@ impl Source<'_> {
 
 impl FileSystem {
     /// Writes `data` at `offset`, extending the file as needed. Fewer bytes than given are written
-    /// only when the rest meets an error.
+    /// only when the rest fails.
     ///
     /// # Errors
     /// `NoSpace`, `TooLarge`, `ReadOnly`, `Stopped`; `Corrupt` and device errors when part of a
@@ -182,7 +184,7 @@ impl FileSystem {
         let inode = super::regular(inode)?;
         self.0.check_writable()?;
         if data.is_empty() {
-            return Ok((inode.outline.size(), 0));
+            return Ok((inode.seek_hint.size(), 0));
         }
         let range = inode.take_end(u64::MAX);
         let mut first = None;
@@ -231,8 +233,8 @@ pub(super) fn pages_of(offset: u64, len: usize) -> std::ops::Range<u64> {
 }
 
 impl Volume {
-    /// Overwrites bytes of pages that are dirty already and within the file, beside other tasks in
-    /// other ranges. False: nothing done.
+    /// Overwrites bytes of pages that are dirty already and within the file, under the shared inode
+    /// lock and concurrently with tasks in other ranges. False: nothing done.
     #[inline]
     fn overwrite_shared(
         &self,
@@ -250,7 +252,7 @@ impl Volume {
         );
         let state = inode.state.read();
         let done = overwrite(&state, offset, source, Readers::Concurrent)
-            || overwrite_added(inode, &state, offset, source);
+            || overwrite_pending(inode, &state, offset, source);
         if done {
             let change = state.file.stamp(stamp, self.now());
             inode.state.changed_shared(change);
@@ -311,7 +313,7 @@ impl Volume {
         Ok(done)
     }
 
-    /// One atomic step. Gives where it wrote and how much: all, or what came before a page that
+    /// One atomic step. Returns where it wrote and how much: all, or what came before a page that
     /// cannot be read.
     fn write_step(
         &self,
@@ -322,7 +324,7 @@ impl Volume {
         stamp: Stamp,
     ) -> Result<(u64, usize)> {
         if let Some(range) = range
-            && let Some(done) = self.add_beside(inode, range, place, source, stamp)?
+            && let Some(done) = self.add_shared(inode, range, place, source, stamp)?
         {
             return Ok(done);
         }
@@ -372,8 +374,8 @@ impl Volume {
         if let Some(grant) = self.grant_at_hand(want)? {
             return Ok(grant);
         }
-        // The volume is full. What has a block can be rewritten all the same: the old one comes
-        // back.
+        // The volume is full. Pages that have a block can be rewritten all the same: the old block
+        // is freed.
         if want.nodes > 0 || !self.all_mapped(&inode.state.write(), pages)? {
             return self.grant(want, OpClass::Normal);
         }
@@ -398,7 +400,7 @@ impl Volume {
         for page in pages {
             let file = &state.file;
             if file.pages.get_dirty(page).is_none()
-                && (file.is_cut(page) || map.slot(&state.record, page)?.is_hole())
+                && (file.is_cut(page) || map.slot(&state.data, page)?.is_hole())
             {
                 return Ok(false);
             }
@@ -408,14 +410,14 @@ impl Volume {
 
     /// The map nodes that pages of the range need, and that neither exist nor have a block.
     fn lacking_nodes(&self, state: &mut InodeState, pages: PageRange) -> Result<NodePlaces> {
-        let (record, file) = (&state.record, &mut state.file);
+        let (data, file) = (&state.data, &mut state.file);
         let mut lacking = NodePlaces::new();
         for leaf in leaves(pages) {
             if file.is_cut(leaf + LEAF_SLOTS - 1) {
                 // A truncate that is under way may free what is there.
                 extend(&mut lacking, whole_path(0, leaf));
             } else if !file.room.covers(leaf) {
-                let missing = MapReader::new(self).missing_nodes(record, leaf)?;
+                let missing = MapReader::new(self).missing_nodes(data, leaf)?;
                 if missing.is_empty() {
                     file.room.note_leaf(leaf);
                 }
@@ -425,19 +427,20 @@ impl Volume {
         Ok(lacking)
     }
 
-    /// The inode, alone. If somebody else is there, or cores take turns, tasks have met in the
-    /// file, and the next ones take ranges.
+    /// Locks the inode exclusively. If another task holds it, or cores take turns, the file is
+    /// contended, and later calls take ranges.
     #[inline]
     fn alone<'i>(&self, inode: &'i Inode) -> Exclusive<'i> {
         let unshared = inode.state.try_write();
-        let found = unshared.is_none() || self.options.volume_rules.ranges != RangeRule::WhenMet;
+        let found =
+            unshared.is_none() || self.options.volume_rules.ranges != RangeRule::WhenContended;
         let mut state = unshared.unwrap_or_else(|| inode.state.write());
         if !inode.ranges.are_locked() {
             let met = inode.state.note_writer();
             if state.file.turns.note(met) || found {
                 inode.ranges.make(&mut state, self.options.range_lock);
                 if inode.ranges.are_locked() {
-                    inode.state.make_added(&mut state);
+                    inode.state.make_pending_pages(&mut state);
                 }
             }
         }
@@ -455,7 +458,7 @@ impl Volume {
         grant: &mut Grant<'_>,
     ) -> Result<usize> {
         let mut done = 0;
-        inode.outline.data_comes(&pages_of(offset, source.len()));
+        inode.seek_hint.data_comes(&pages_of(offset, source.len()));
         while done < source.len() {
             let (page, within) = split(offset + to_u64(done));
             let len = (BLOCK_BYTES - within).min(source.len() - done);
@@ -475,14 +478,15 @@ impl Volume {
         }
         let file = &mut state.file;
         let size = file.size().max(offset + to_u64(done));
-        file.set_size(&inode.outline, size);
+        file.set_size(&inode.seek_hint, size);
         file.stamp(stamp, self.now());
         self.pages.note_cached(grant.core(), inode, file);
         self.pages.note_dirty(grant.core(), inode, file);
         Ok(done)
     }
 
-    /// Puts `page` in memory: whatever, if it is overwritten whole; else as it is on the device.
+    /// Puts `page` in memory: with any content, if it is overwritten whole; else as it is on the
+    /// device.
     pub(super) fn make_page(
         &self,
         inode: &Inode,
@@ -494,7 +498,7 @@ impl Volume {
         let beyond = page * BLOCK_BYTES_U64 >= state.file.size() || state.file.is_cut(page);
         let slot = match whole || beyond {
             true => None,
-            false => Some(MapReader::new(self).slot(&state.record, page)?),
+            false => Some(MapReader::new(self).slot(&state.data, page)?),
         };
         let frame = match slot.filter(|slot| slot.is_written()) {
             None => grant.frame(if whole { Fill::Any } else { Fill::Zero }),
@@ -513,7 +517,7 @@ impl Volume {
 }
 
 /// The warm path: copies into pages that are all dirty already, within the file. False: nothing
-/// done. The caller has the inode, or the range of it, alone.
+/// done. The caller holds the inode, or their range, exclusively.
 #[inline]
 fn overwrite(state: &InodeState, offset: u64, source: Source<'_>, readers: Readers) -> bool {
     let (page, within) = split(offset);

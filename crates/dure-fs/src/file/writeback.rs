@@ -1,26 +1,28 @@
 //! Write-back: dirty pages become blocks, and slots that name them.
 //!
-//! **Structure.** Under the inode's write-back mutex, in batches: take dirty pages (with the inode
-//! alone) and copy them (sharing it with readers, and with writers of other pages), find their
-//! slots, allocate blocks, write the copies in long runs ([`super::blocks`]), then one operation
-//! stores the slots with their CRCs, the size and the times.
+//! **Structure.** Under the inode's write-back mutex, in batches: take dirty pages (inode
+//! exclusive) and copy them (inode shared, concurrently with readers and with writers of other
+//! pages), find their slots, allocate blocks, write the copies in long runs ([`super::blocks`]),
+//! then one operation stores the slots with their CRCs, the size and the times.
 //!
-//! **Invariants.** Data is written out of place, or into a block that was preallocated and never
-//! counted: a page is old or new after a crash, never a mixture. The CRC is of the private copy, so
-//! it is of what was written (model case 12). The logged size never covers a page that is not on
-//! the device: batches go upwards and a batch logs no size beyond the next dirty page. A failed
-//! batch leaves its pages dirty, with their reserved blocks. **On a crash** before the operation is
-//! durable the old slots count, and the new blocks are free; the rule `flush=two` also keeps the
-//! log from being durable before the data.
+//! # Invariants
+//! Data is written out of place, or into a block that was preallocated and never counted: a page is
+//! old or new after a crash, never a mixture. The CRC is of the private copy, so it is of what was
+//! written (model case 12). The logged size never covers a page that is not on the device: batches
+//! go upwards and a batch logs no size beyond the next dirty page. A failed batch leaves its pages
+//! dirty, with their reserved blocks.
+//!
+//! **On a crash** before the operation is durable the old slots count, and the new blocks are free;
+//! the rule `flush=two` also keeps the log from being durable before the data.
 
 use std::ops::Range;
 
 use dure_block::BlockBuf;
 use dure_store::OpKind;
+use dure_store::data_log::Room;
 use dure_store::error::Result;
 use dure_store::format::slot::{DIRECT_SLOTS, Slot};
 use dure_store::frames::{Fill, Frame};
-use dure_store::logged::Room;
 use dure_store::op::Op;
 use dure_store::space::OpClass;
 use dure_store::units::{BLOCK_BYTES, BLOCK_BYTES_U64, nth_core, to_u64, to_usize};
@@ -41,7 +43,7 @@ const BATCH_LEAVES: usize = 16;
 /// Nodes that a batch within one leaf touches at most: the inode's, the leaf, new roots, a new
 /// branch.
 const ONE_LEAF_NODES: u32 = 2 + 2 * HEIGHT_MAX;
-/// Checkpoints a batch tries to get room in the table of logged blocks.
+/// Checkpoints a batch makes at most to get room in the data log's table of blocks.
 const TABLE_ROUNDS: u32 = 3;
 /// Log bytes a page may take besides its slot: two notes about blocks.
 const NOTE_BYTES: usize = 56;
@@ -60,10 +62,10 @@ pub(crate) enum Extent {
 /// Where data goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// To its blocks: for write-back that nobody waits for.
+    /// To its blocks: for write-back that no caller waits for.
     Blocks,
     /// Into the log together with the slots, if it is little: one device write before the flush of
-    /// a fsync instead of two (see [`dure_store::logged`]).
+    /// a fsync instead of two (see [`dure_store::data_log`]).
     Log,
 }
 
@@ -129,7 +131,7 @@ impl Volume {
             .map(|_| ())
     }
 
-    /// Writes all dirty pages, and the size they need. Gives how many.
+    /// Writes all dirty pages, and the size they need. Returns how many.
     ///
     /// # Errors
     /// As [`Volume::write_back`].
@@ -140,9 +142,10 @@ impl Volume {
         extent: Extent,
     ) -> Result<u64> {
         {
-            // Whoever writes its last page back, and has not logged it, still counts as not clean.
+            // While its last page is being written and is not logged, the inode does not count as
+            // clean.
             let state = inode.state.read();
-            if !inode.state.pages_wait() && state.file.is_clean(&state.record) {
+            if !inode.state.pages_wait() && state.file.is_clean(&state.data) {
                 return Ok(0);
             }
         }
@@ -158,11 +161,12 @@ impl Volume {
         way: Way,
         extent: Extent,
     ) -> Result<u64> {
-        let size = inode.outline.size();
+        let size = inode.seek_hint.size();
         let mut written = self.write_batches(inode, way)?;
         self.log_ahead(inode, extent)?;
-        // A page written meanwhile into a hole below the size holds the logged size back; its own
-        // round brings the size along, as no page that is written later does.
+        // A page written meanwhile into a hole below the size holds the logged size back; a second
+        // round takes that page and logs the size with it; pages written later still cannot hold it
+        // back.
         if self.is_behind(inode, size) {
             written += self.write_batches(inode, way)?;
             self.log_ahead(inode, extent)?;
@@ -182,7 +186,7 @@ impl Volume {
     /// Whether a crash could leave fewer bytes than `size`, which the file had and has.
     fn is_behind(&self, inode: &Inode, size: u64) -> bool {
         let state = inode.state.read();
-        !state.record.is_free() && state.record.size.get() < size.min(state.file.size())
+        !state.gone && state.data.size.get() < size.min(state.file.size())
     }
 
     /// Writes the dirty pages, batch by batch.
@@ -225,7 +229,7 @@ impl Volume {
             // All of it must fit one handle.
             DataMode::Journal => {
                 let pages = self.data_pages_max(ONE_LEAF_NODES).min(BATCH_PAGES);
-                let pages = pages.min(to_usize(self.logged.pages_max()));
+                let pages = pages.min(to_usize(self.data_log.pages_max()));
                 assert!(pages > 0, "the smallest log takes a page");
                 Limits { pages, leaves: 1 }
             }
@@ -235,12 +239,12 @@ impl Volume {
     /// Copies the next dirty pages of the range and takes them in write-back.
     fn copy_dirty(&self, inode: &Inode, range: Range<u64>, limits: Limits) -> Option<Batch> {
         let core = self.partition();
-        let mut alone = inode.state.write_unseen();
+        let mut alone = inode.state.write_keep_cached();
         let state = &mut *alone;
         let file = &mut state.file;
         // No slot may be filled beyond the logged size while a page below it is missing: a crash
         // would leave data behind the end, and a later extension would bring it to light.
-        let start = range.start.min(state.record.size.get() / BLOCK_BYTES_U64);
+        let start = range.start.min(state.data.size.get() / BLOCK_BYTES_U64);
         let range = start..range.end;
         let mut pages = Vec::new();
         let mut leaves = 0;
@@ -268,9 +272,10 @@ impl Volume {
         for &page in &pages {
             file.pages.begin_writing(page);
         }
-        // The copies keep only those out who need the inode alone. Who shares it writes to dirty
-        // pages only, so not to these; and what he adds waits beside the state: neither the size
-        // here nor what else is dirty changes before the last byte is copied.
+        // During the copies only tasks that need the inode exclusively are kept out. Holders of the
+        // shared lock write to dirty pages only, so not to these; and the pages they add are
+        // pending: neither the size here nor what else is dirty changes before the last byte is
+        // copied.
         let state = RwLockWriteGuard::downgrade(alone);
         let file = &state.file;
         let copies = match pages[..] {
@@ -363,13 +368,13 @@ impl Volume {
         let mut leaf = 0;
         let mut targets = Vec::with_capacity(batch.pages.len());
         for (&page, bytes) in batch.pages.iter().zip(bytes.chunks_exact(BLOCK_BYTES)) {
-            let slot = map.slot(&state.record, page)?;
+            let slot = map.slot(&state.data, page)?;
             targets.push(Target::new(page, slot, dure_block::crc32c::crc32c(bytes)));
             if page >= DIRECT_SLOTS && node_start(page, 1) != leaf {
                 leaf = node_start(page, 1);
                 // A leaf that exists, or new nodes and the index (or inode) they hang on.
                 rewritten += 1;
-                extend(&mut new, map.missing_nodes(&state.record, leaf)?);
+                extend(&mut new, map.missing_nodes(&state.data, leaf)?);
             }
         }
         let notes = batch.pages.len() * NOTE_BYTES / NODE_RECORD_BYTES;
@@ -381,26 +386,26 @@ impl Volume {
         Ok((targets, needs))
     }
 
-    /// Begins the operation of a batch. Blocks for new nodes come from those the file holds; says
-    /// how many.
+    /// Begins the operation of a batch. Blocks for new nodes come from those the file holds; also
+    /// returns how many.
     fn op_for_batch(&self, inode: &Inode, needs: Needs, pages: usize) -> Result<(Op<'_>, u32)> {
         let held = match needs.new {
             0 => 0,
-            new => inode.state.write_unseen().file.room.take(new),
+            new => inode.state.write_keep_cached().file.room.take(new),
         };
         let nodes = (needs.all() - held, held);
         match self.op_holding(OpKind::Write, nodes, pages) {
             Ok(op) => Ok((op, held)),
             Err(error) => {
                 if held > 0 {
-                    inode.state.write_unseen().file.room.give(held);
+                    inode.state.write_keep_cached().file.room.give(held);
                 }
                 Err(error)
             }
         }
     }
 
-    /// Logs the slots of a batch; with `room` its data as well, which then is in no block yet.
+    /// Logs the slots of a batch; with `room` its data as well, which then is in the data log only.
     fn log_slots(
         &self,
         inode: &Inode,
@@ -417,7 +422,7 @@ impl Volume {
             && held > 0
             && self.space.reserve(self.partition(), held, OpClass::Delete)
         {
-            inode.state.write_unseen().file.room.give(held);
+            inode.state.write_keep_cached().file.room.give(held);
         }
         logged
     }
@@ -431,11 +436,11 @@ impl Volume {
         targets: &[Target],
         room: Option<Room<'_>>,
     ) -> Result<()> {
-        let mut state = inode.state.write_unseen();
+        let mut state = inode.state.write_keep_cached();
         let shown = inode.data_part(&state);
-        let mut record = inode.draft(&state);
-        record.size = FileState::loggable_size(&record, batch.size, batch.next);
-        let mut edit = MapEdit::new(self, &mut op, inode, &mut record);
+        let mut data = inode.data_draft(&state);
+        data.size = FileState::loggable_size(&data, batch.size, batch.next);
+        let mut edit = MapEdit::new(self, &mut op, inode, &mut data);
         let bytes = batch.copies.bytes(targets.len());
         for (target, bytes) in targets.iter().zip(bytes.chunks_exact(BLOCK_BYTES)) {
             let slot = match (self.options.data, &room) {
@@ -449,12 +454,13 @@ impl Volume {
         }
         edit.end();
         // Nothing can fail from here on. The content must be in the table before the handle joins:
-        // a checkpoint with the handle in its cut lets the log go, and places what it finds there.
+        // a checkpoint with the handle in its cut lets the log go, and writes to its blocks what it
+        // finds in the table.
         if let Some(room) = room {
             self.keep_logged(&mut batch.copies, targets, room);
         }
         state.file.note_mark(op.finish());
-        inode.stored(&mut state, record);
+        inode.data_stored(&mut state, &data);
         state.file.map_changes += 1;
         for &page in &batch.pages {
             state.file.pages.end_writing(page);
@@ -464,17 +470,17 @@ impl Volume {
         Ok(())
     }
 
-    /// Room for a batch that is to go into the log, if it may: it is short, a handle takes it, and
-    /// so does the table of what is not in its place.
+    /// Room for a batch that is to go into the log, if it may: it is short, and fits a handle and
+    /// the data log's table.
     fn room_in_log(&self, way: Way, pages: usize, needs: Needs) -> Option<Room<'_>> {
         let short = pages <= to_usize(self.options.log_data_pages.into());
         let fits = way == Way::Log && short && pages <= self.data_pages_max(needs.all());
         if !fits {
             return None;
         }
-        // Nobody waits for room: pages that find none are not rewritten so soon that a place in the
-        // table would spare them a write.
-        self.logged.room_that_pays(self.partition(), pages)
+        // Does not wait for room: pages that find none are not rewritten so soon that a place in
+        // the table would spare them a write.
+        self.data_log.room_that_pays(self.partition(), pages)
     }
 
     /// Room for a batch that has to go into the log (`data=journal`): a checkpoint empties the
@@ -482,26 +488,26 @@ impl Volume {
     fn room_for_all(&self, pages: usize) -> Result<Room<'_>> {
         let core = self.partition();
         for _ in 0..TABLE_ROUNDS {
-            if let Some(room) = self.logged.room_of_all(core, pages) {
+            if let Some(room) = self.data_log.room_of_all(core, pages) {
                 return Ok(room);
             }
             self.checkpoint()?;
         }
-        // Others were faster each time. The log bounds the table, too.
-        Ok(self.logged.room_beyond(core, pages))
+        // Other tasks took the room each time. The size of the log bounds the table, too.
+        Ok(self.data_log.room_beyond(core, pages))
     }
 
-    /// Gives the copies of a batch to the table of what is in the log only.
+    /// Moves the copies of a batch into the data log's table.
     fn keep_logged(&self, copies: &mut Copies, targets: &[Target], mut room: Room<'_>) {
         let core = self.partition();
         match std::mem::replace(copies, Copies::Gone) {
-            Copies::One(frame) => self.logged.insert(&mut room, targets[0].block, frame),
+            Copies::One(frame) => self.data_log.insert(&mut room, targets[0].block, frame),
             Copies::Many(buf) => {
                 let pages = buf.as_slice().chunks_exact(BLOCK_BYTES);
                 for (target, bytes) in targets.iter().zip(pages) {
                     let mut frame = self.pages.frame(core, Fill::Any);
                     frame.bytes_mut().copy_from_slice(bytes);
-                    self.logged.insert(&mut room, target.block, frame);
+                    self.data_log.insert(&mut room, target.block, frame);
                 }
                 *copies = Copies::Many(buf);
             }
@@ -511,7 +517,7 @@ impl Volume {
 
     /// Makes the pages of a failed batch dirty again.
     fn give_up(&self, inode: &Inode, batch: &Batch) {
-        let mut state = inode.state.write_unseen();
+        let mut state = inode.state.write_keep_cached();
         let shown = inode.data_part(&state);
         let mut surplus = 0;
         for &page in &batch.pages {
@@ -525,35 +531,35 @@ impl Volume {
 
     /// Logs a size and times that no page brought along.
     fn log_ahead(&self, inode: &Inode, extent: Extent) -> Result<()> {
-        // Nobody pins an inode for its write-back: it may have been deleted since it was listed,
-        // also while the operation began, and its granule may hold the next inode by now.
+        // Write-back holds no pin on the inode: it may have been deleted since it was listed, also
+        // while the operation began, and its granule may hold the next inode by now.
         let needed = |state: &InodeState| match extent {
-            _ if state.record.is_free() => false,
-            Extent::Data => state.file.is_longer(&state.record),
-            Extent::All => state.file.is_ahead(&state.record),
+            _ if state.gone => false,
+            Extent::Data => state.file.is_longer(&state.data),
+            Extent::All => state.file.is_ahead(&state.data),
         };
         if !needed(&inode.state.read()) {
             return Ok(());
         }
         let mut op = self.op(OpKind::Size, OpClass::Delete, 1)?;
-        let mut state = inode.state.write_unseen();
+        let mut state = inode.state.write_keep_cached();
         if !needed(&state) {
             return Ok(());
         }
         let shown = inode.data_part(&state);
-        let mut record = inode.draft(&state);
-        let from = record.size.get() / BLOCK_BYTES_U64;
+        let mut data = inode.data_draft(&state);
+        let from = data.size.get() / BLOCK_BYTES_U64;
         let next = state.file.pages.next_unclean(from..u64::MAX);
-        record.size = FileState::loggable_size(&record, state.file.size(), next);
-        MapEdit::new(self, &mut op, inode, &mut record).end();
+        data.size = FileState::loggable_size(&data, state.file.size(), next);
+        MapEdit::new(self, &mut op, inode, &mut data).end();
         state.file.note_mark(op.finish());
-        inode.stored(&mut state, record);
+        inode.data_stored(&mut state, &data);
         inode.hide_unless(&state, &shown);
         Ok(())
     }
 
-    /// Writes back inodes until `pages` pages were written, or each was visited once. Waits for no
-    /// write-back that is under way. Gives how many pages.
+    /// Writes back inodes until `pages` pages were written, or each was visited once. Skips inodes
+    /// whose write-back is under way. Returns how many pages.
     ///
     /// # Errors
     /// The last failure, when nothing could be written.
@@ -606,8 +612,8 @@ impl Volume {
         result
     }
 
-    /// Writes an inode back and drops its pages, so that it can leave memory; unless somebody is at
-    /// it. What fails stays, and comes back at an fsync.
+    /// Writes an inode back and drops its pages, so that it can leave memory; does nothing if its
+    /// write-back is under way. What fails stays, and is reported by an fsync.
     pub(crate) fn settle_file(&self, inode: &Arc<Inode>) {
         let Some(_held) = inode.writeback().try_lock() else {
             return;
@@ -622,9 +628,9 @@ impl Volume {
     }
 
     fn unlist_clean(&self, inode: &Inode) {
-        let mut state = inode.state.write_unseen();
+        let mut state = inode.state.write_keep_cached();
         let state = &mut *state;
-        if state.file.is_clean(&state.record) {
+        if state.file.is_clean(&state.data) {
             self.pages.unlist(inode, &mut state.file, true);
         }
     }
@@ -637,7 +643,7 @@ impl Volume {
     }
 }
 
-/// Pages as a count of bytes' blocks, for callers that have bytes.
+/// Pages that this many bytes take.
 pub(super) fn pages_up_to(bytes: u64) -> u64 {
     bytes.div_ceil(BLOCK_BYTES_U64)
 }

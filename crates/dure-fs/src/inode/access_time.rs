@@ -1,28 +1,28 @@
 //! Access times, kept in memory until something writes the inode: a read costs no operation.
 //!
-//! **Structure.** A read notes its time in the inode ([`AccessTimeCell`]) and the core's flag in
-//! [`AccessTimes`]. Any operation that writes the inode takes the time along. What is left is
-//! written by sync, background work and unmount, which look through the inode cache only if some
-//! flag is set; and by whoever drops the last pin of an inode that the cache would like to evict.
-//! **Invariants.** An inode whose time waits is not evicted. A time that finds no room at once is
-//! given up: a read must neither fail nor wait for that. **On a crash** reads since the last sync
-//! have left no trace.
+//! **Structure.** A read notes its time in the inode ([`AccessTimeCell`]) and sets the core's flag
+//! in [`AccessTimes`]. Any operation that writes the inode takes the time along. The remaining
+//! times are written by sync, background work and unmount, which search the inode cache only if
+//! some flag is set; and, when a shard of the inode cache is crowded, by a task that drops the last
+//! pin of an inode. **Invariants.** An inode with a pending time is not evicted. A time that finds
+//! no space at once is given up: a read must neither fail nor wait for that. **On a crash** reads
+//! since the last sync may have left no trace.
 
 use dure_store::OpKind;
-use dure_store::format::inode::{InodeRecord, Time};
+use dure_store::format::inode::{InodeData, Time};
 use dure_store::space::OpClass;
 use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use dure_sync::{CoreId, PerCore};
 
-use super::{Inode, ShownChange};
+use super::{Inode, StateChange};
 use crate::volume::{AccessTime, Volume};
 const NANOS: u64 = 1_000_000_000;
 const DAY_NANOS: u64 = 24 * 3600 * NANOS;
 
-/// The latest read that the record does not know of, in ns since 1970; 0: none.
+/// The latest read that the inode's data lacks, in ns since 1970; 0: none.
 #[derive(Debug, Default)]
 pub(crate) struct AccessTimeCell(
-    /// Written by readers under the inode's shared lock; nothing else is published by it.
+    /// Written by readers under the inode's shared lock; publishes nothing else.
     AtomicU64,
 );
 
@@ -35,7 +35,7 @@ pub(crate) fn nanos(time: Time) -> u64 {
         .unwrap_or(0)
 }
 
-/// The time of so many nanoseconds since 1970.
+/// The time that is `nanos` ns after 1970.
 pub(crate) fn time(nanos: u64) -> Time {
     let secs = i64::try_from(nanos / NANOS).expect("below 2^34");
     Time {
@@ -45,7 +45,7 @@ pub(crate) fn time(nanos: u64) -> Time {
 }
 
 impl AccessTime {
-    /// Whether a read at `now` is to be noted of an inode with these times.
+    /// Whether a read at `now` of an inode with these times is to be noted.
     pub(crate) fn wants(self, atime: Time, (mtime, ctime): (Time, Time), now: Time) -> bool {
         match self {
             AccessTime::Never => false,
@@ -61,61 +61,61 @@ impl AccessTime {
 }
 
 impl AccessTimeCell {
-    /// Notes a read at `now`, if the mount option wants it; says whether that changed the time.
+    /// Notes a read at `now`, if the mount option wants it. Returns whether that changed the time.
     /// `mtime` and `ctime` are the inode's.
     pub(crate) fn touch(
         &self,
         policy: AccessTime,
-        record: &InodeRecord,
+        data: &InodeData,
         (mtime, ctime): (Time, Time),
         now: Time,
     ) -> bool {
-        let current = self.current(record);
+        let current = self.current(data);
         let wanted = policy.wants(current, (mtime, ctime), now);
-        // Within a tick of the clock the line stays shared, also when the record has got the time
-        // meanwhile.
+        // Within a tick of the clock nothing is written and the line stays shared, also when the
+        // data got the time meanwhile.
         let differs = wanted && nanos(current) != nanos(now);
-        // Relaxed: a time of its own. A later one stays: of two readers the slower one may come
-        // last.
+        // Relaxed: publishes nothing else. A later time stays: of two readers the slower one may
+        // come last.
         differs && self.0.fetch_max(nanos(now), Ordering::Relaxed) < nanos(now)
     }
 
-    /// The access time to show.
-    pub(crate) fn current(&self, record: &InodeRecord) -> Time {
-        // Relaxed: a time of its own.
+    /// The access time that stat shows.
+    pub(crate) fn current(&self, data: &InodeData) -> Time {
+        // Relaxed: publishes nothing else.
         match self.0.load(Ordering::Relaxed) {
-            0 => record.atime,
+            0 => data.atime,
             pending => time(pending),
         }
     }
 
-    /// Moves it into a record that is about to be written.
-    pub(crate) fn merge(&self, record: &mut InodeRecord) {
-        record.atime = self.current(record);
+    /// Merges it into data that is about to be written.
+    pub(crate) fn merge(&self, data: &mut InodeData) {
+        data.atime = self.current(data);
     }
 
-    /// The record has it now, or it was set explicitly.
+    /// The data has the time now, or it was set explicitly.
     pub(crate) fn clear(&self) {
-        // Nothing is written where nothing changes: others read the line.
+        // Unchanged, the line is not written: other cores read it.
         if self.is_pending() {
-            // Relaxed: a time of its own; a read that is noted meanwhile may be lost, which is
+            // Relaxed: publishes nothing else; a read noted meanwhile may be lost, which is
             // harmless.
             self.0.store(0, Ordering::Relaxed);
         }
     }
 
-    /// Whether a read waits to be written.
+    /// Whether the time of a read is pending.
     pub(crate) fn is_pending(&self) -> bool {
-        // Relaxed: a time of its own.
+        // Relaxed: publishes nothing else.
         self.0.load(Ordering::Relaxed) != 0
     }
 }
 
-/// Whether some inode has a time that waits.
+/// Whether any inode has a pending access time.
 #[derive(Debug)]
 pub(crate) struct AccessTimes {
-    /// Set by readers on their core, after the time itself; cleared by whoever is about to write
-    /// all.
+    /// Set by readers on their core, after the time itself; cleared by a task that is about to
+    /// write all of them.
     waiting: PerCore<AtomicBool>,
 }
 
@@ -129,8 +129,8 @@ impl AccessTimes {
 
     /// A time was noted by a reader on `core`.
     pub(crate) fn note(&self, core: CoreId) {
-        // Release, and a swap where a store would do: it comes either before the swap in `take`,
-        // which then sees the time, or after it, and the flag stays for the next one.
+        // Release, and a swap where a store would do: either it comes before the swap in `take`,
+        // which then sees the time, or after it, and the flag stays set for the next call.
         self.waiting.get(core).swap(true, Ordering::Release);
     }
 
@@ -146,7 +146,7 @@ impl AccessTimes {
 }
 
 impl Volume {
-    /// Makes operations of all access times that wait in memory. The caller holds no inode lock.
+    /// Writes all pending access times, an operation each. The caller holds no inode lock.
     pub(crate) fn write_access_times(&self) {
         if !self.access_times.take() {
             return;
@@ -156,28 +156,28 @@ impl Volume {
         }
     }
 
-    /// Makes an operation of the inode's access time, if one waits. One that finds no room is given
-    /// up.
+    /// Writes the inode's access time by an operation, if one is pending. It is given up if there
+    /// is no space.
     pub(crate) fn write_access_time(&self, inode: &Inode) {
         if !inode.access_time.is_pending() {
             return;
         }
         let Some(mut op) = self.op_at_hand(OpKind::Attributes, OpClass::Delete, 1) else {
             inode.access_time.clear();
-            inode.state.changed_shared(ShownChange::Made);
+            inode.state.changed_shared(StateChange::Made);
             return;
         };
-        let mut state = inode.state.write_unseen();
+        let mut state = inode.state.write_keep_cached();
         let shown = inode.data_part(&state);
-        // It may have been deleted meanwhile, and its granule may hold the next inode.
-        if state.is_alive() {
-            let mut record = state.record;
-            inode.access_time.merge(&mut record);
-            inode.store(&mut op, &record);
+        // The inode may have been deleted meanwhile, and its granule may hold the next one.
+        if !state.gone {
+            let mut data = state.data;
+            inode.access_time.merge(&mut data);
+            inode.store_data(&mut op, &data);
             // No mark is noted: the inode may be evicted before the operation is valid, and an
             // fsync finds it as the granule's last writer.
             op.finish();
-            state.record = record;
+            state.data = data;
         }
         inode.access_time.clear();
         inode.hide_unless(&state, &shown);
@@ -197,16 +197,16 @@ mod tests {
         }
     }
 
-    fn record(atime: i64) -> InodeRecord {
-        let mut record = InodeRecord::new_zeroed();
-        record.atime = at(atime);
-        record
+    fn data(atime: i64) -> InodeData {
+        let mut data = InodeData::new_zeroed();
+        data.atime = at(atime);
+        data
     }
 
     fn after_touch(policy: AccessTime, atime: i64, mtime: i64, now: i64) -> Time {
         let cell = AccessTimeCell::default();
-        cell.touch(policy, &record(atime), (at(mtime), at(mtime)), at(now));
-        cell.current(&record(atime))
+        cell.touch(policy, &data(atime), (at(mtime), at(mtime)), at(now));
+        cell.current(&data(atime))
     }
 
     #[test]
@@ -230,15 +230,15 @@ mod tests {
     #[test]
     fn merging_takes_the_pending_time() {
         let cell = AccessTimeCell::default();
-        let mut record = record(7);
-        assert!(cell.touch(AccessTime::Always, &record, (at(0), at(0)), at(99)));
-        assert!(!cell.touch(AccessTime::Always, &record, (at(0), at(0)), at(99)));
+        let mut data = data(7);
+        assert!(cell.touch(AccessTime::Always, &data, (at(0), at(0)), at(99)));
+        assert!(!cell.touch(AccessTime::Always, &data, (at(0), at(0)), at(99)));
         assert!(cell.is_pending());
-        cell.merge(&mut record);
+        cell.merge(&mut data);
         cell.clear();
-        assert_eq!(record.atime, at(99));
+        assert_eq!(data.atime, at(99));
         assert!(!cell.is_pending());
-        assert!(!cell.touch(AccessTime::Always, &record, (at(0), at(0)), at(99)));
-        assert!(!cell.is_pending(), "the record has this time");
+        assert!(!cell.touch(AccessTime::Always, &data, (at(0), at(0)), at(99)));
+        assert!(!cell.is_pending(), "the data has this time");
     }
 }

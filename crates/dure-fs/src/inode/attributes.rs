@@ -2,16 +2,16 @@
 
 use dure_store::OpKind;
 use dure_store::error::{Error, Result};
-use dure_store::format::inode::{InodeRecord, Time};
+use dure_store::format::inode::{AttributesRecord, InodeData, Time};
 use dure_store::format::name::FileKind;
 use dure_store::space::OpClass;
 use dure_store::units::{BLOCK_BYTES_U64, Ino};
-use dure_sync::SpreadReadGuard;
+use dure_sync::PerCoreReadGuard;
 
-use super::beside::Attributed;
-use super::parts::{DataPart, PlainPart};
-use crate::file::Added;
-use crate::inode::{ChangedPart, ForAttributes, Inode, InodeRef, InodeState};
+use super::attribute_cache::{DataPart, PlainPart};
+use super::last_writer::Writer;
+use crate::file::PendingPages;
+use crate::inode::{Access, Inode, InodeRef, InodeState};
 use crate::namespace::{InodeId, attempts};
 use crate::ranks::INODE;
 use crate::volume::{FileSystem, Volume};
@@ -28,13 +28,13 @@ const GROUP_EXECUTE: u32 = 0o10;
 pub struct Attributes {
     /// Its number.
     pub ino: Ino,
-    /// Which life of the number this is.
+    /// Generation of the number: tells its reuses apart.
     pub generation: u32,
     /// Its type.
     pub kind: FileKind,
     /// Type and permissions, as `st_mode`.
     pub mode: u32,
-    /// Names; of a directory 2 and its subdirectories.
+    /// Number of names; for a directory 2 plus its subdirectories.
     pub nlink: u32,
     /// Owner.
     pub uid: u32,
@@ -42,7 +42,7 @@ pub struct Attributes {
     pub gid: u32,
     /// Device numbers of a device file.
     pub rdev: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// Blocks of 512 bytes on the medium, or about to be: pages that wait for write-back count.
     pub blocks: u64,
@@ -58,7 +58,7 @@ pub struct Attributes {
     pub extended: bool,
 }
 
-/// What decides who may use an inode.
+/// What permission checks need to know about an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Permissions {
     /// Its type.
@@ -74,9 +74,9 @@ pub struct Permissions {
 }
 
 impl Permissions {
-    /// The mode after a change by somebody who may not keep set-id bits, as the kernel's
-    /// `setattr_should_drop_suidgid` has it: set-group-id without group execute (it once meant
-    /// mandatory locking) stays if the caller is a member of the group, or privileged.
+    /// The mode after a change by a caller that may not keep set-id bits, as in the kernel's
+    /// `setattr_should_drop_suidgid`: set-group-id without group execute (it once meant mandatory
+    /// locking) stays if the caller is a member of the group, or privileged.
     pub fn without_set_id(&self, is_member: impl FnOnce() -> bool) -> u32 {
         let mode = self.mode & !SET_USER_ID;
         let means_locking = mode & (SET_GROUP_ID | GROUP_EXECUTE) == SET_GROUP_ID;
@@ -119,7 +119,7 @@ pub enum SetTime {
     At(Time),
 }
 
-/// What to set; `None` stays as it is.
+/// Attributes to set; `None` leaves one as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SetAttributes {
     /// Permission bits, setuid, setgid and sticky; other bits are ignored.
@@ -138,7 +138,7 @@ pub struct SetAttributes {
     pub ctime: Option<Time>,
 }
 
-/// Attributes of an inode to be made.
+/// Attributes given to a new inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NewInode {
     /// Permission bits, and the type for `create` and `temporary`.
@@ -170,7 +170,7 @@ impl SetTime {
 }
 
 impl SetAttributes {
-    fn needs_record(&self) -> bool {
+    fn needs_operation(&self) -> bool {
         *self
             != SetAttributes {
                 size: self.size,
@@ -178,35 +178,37 @@ impl SetAttributes {
             }
     }
 
-    /// Changes a record made from a draft; of a directory the fold is loaded.
-    fn apply(
-        &self,
-        state: &InodeState,
-        record: &mut InodeRecord,
-        kind: FileKind,
-        now: Time,
-    ) -> Result<()> {
+    /// Applies the changes to the attributes.
+    fn apply(&self, attributes: &mut AttributesRecord, now: Time) {
         if let Some(mode) = self.mode {
-            record.mode = (record.mode.get() & !MODE_BITS | mode & MODE_BITS).into();
+            attributes.mode = (attributes.mode.get() & !MODE_BITS | mode & MODE_BITS).into();
         }
-        record.uid = self.uid.map_or(record.uid, Into::into);
-        record.gid = self.gid.map_or(record.gid, Into::into);
-        if let Some(atime) = self.atime {
-            record.atime = atime.resolve(now)?;
-        }
-        if kind == FileKind::Directory && (self.mtime.is_some() || self.ctime.is_some()) {
-            // Stamps of buckets that are later than the times set here must not count any more.
-            record.mtime = state.times().0;
-            record.set_number = record.set_number.get().wrapping_add(1).into();
-        }
-        if let Some(mtime) = self.mtime {
-            record.mtime = mtime.resolve(now)?;
-        }
-        record.ctime = self.ctime.unwrap_or(now);
-        Ok(())
+        attributes.uid = self.uid.map_or(attributes.uid, Into::into);
+        attributes.gid = self.gid.map_or(attributes.gid, Into::into);
+        attributes.ctime = self.ctime.unwrap_or(now);
     }
 
-    /// Whether it sets times to others than now.
+    /// Applies the times to the data of an inode that is held exclusively; the fold of a directory
+    /// is loaded.
+    fn apply_times(&self, inode: &Inode, state: &InodeState, now: Time) -> Result<InodeData> {
+        let mut data = inode.data_draft(state);
+        if let Some(atime) = self.atime {
+            data.atime = atime.resolve(now)?;
+        }
+        if inode.kind == FileKind::Directory && (self.mtime.is_some() || self.ctime.is_some()) {
+            // Stamps of buckets that are later than the times set here must not count any more.
+            data.mtime = state.data_times().0;
+            data.set_number = data.set_number.get().wrapping_add(1).into();
+        }
+        if let Some(mtime) = self.mtime {
+            data.mtime = mtime.resolve(now)?;
+        }
+        // An earlier time is to be seen, too.
+        data.ctime = self.ctime.unwrap_or(data.ctime);
+        Ok(data)
+    }
+
+    /// Whether it sets a time explicitly, be it to now.
     fn gives_times(&self) -> bool {
         self.atime.is_some() || self.mtime.is_some() || self.ctime.is_some()
     }
@@ -237,13 +239,13 @@ impl FileSystem {
         drop(state);
         let mut state = inode.state.write();
         self.0.load_fold(&mut state)?;
-        let plain = inode.plain_part(&state, &state.record, None);
-        let plain = plain.expect("nobody else changes it");
+        let plain = inode.plain_part(&state, &inode.attributes());
+        let plain = plain.expect("the subdirectories are counted");
         let data = inode.data_part(&state);
         Ok(Attributes::of(inode.id(), &plain, &data))
     }
 
-    /// What decides who may use an inode.
+    /// The attributes that decide about permissions.
     ///
     /// # Errors
     /// As [`FileSystem::attributes`].
@@ -254,27 +256,26 @@ impl FileSystem {
         }
         let held = inode.inode();
         let state = held.state.read();
-        let whole = held.state.attributes(&state);
-        let Some(plain) = held.plain_part(&state, whole.record(), whole.change_time()) else {
-            drop(whole);
+        let writer = held.state.attribute_writer().now();
+        let Some(plain) = held.plain_part(&state, &held.attributes()) else {
             drop(state);
             return self
                 .attributes(inode)
                 .map(|whole| Permissions::from(&whole));
         };
-        let holds = || held.plain_holds(&state, &whole, &plain);
+        let holds = || held.plain_holds(&state, &plain, writer);
         held.state.asked_who_may(&state, (&plain, holds));
         Ok(Permissions::of(id.kind(), &plain))
     }
 
-    /// The same, if it is known; takes no lock and writes nothing shared.
+    /// As `FileSystem::permissions`, if they are cached; takes no lock and writes nothing shared.
     #[must_use]
     pub fn peek_permissions(&self, id: InodeId) -> Option<Permissions> {
-        let plain = self.0.shown.plain(id)?;
+        let plain = self.0.attribute_cache.plain(id)?;
         Some(Permissions::of(id.kind(), &plain))
     }
 
-    /// Sets attributes, and gives all of them.
+    /// Sets attributes, and returns all of them.
     ///
     /// # Errors
     /// As [`FileSystem::change_attributes`].
@@ -298,26 +299,36 @@ impl FileSystem {
                 _ => return Err(Error::Invalid("only regular files have a size to set")),
             }
         }
-        if set.needs_record() {
-            self.0.set_record(inode.inode(), set)?;
+        if set.needs_operation() {
+            self.0.set_attributes(inode.inode(), set)?;
         }
         Ok(())
     }
 }
 
-/// The attributes, which somebody asks for; `None` if the subdirectories have to be counted by who
-/// has the directory alone.
+/// Attributes that a caller asks for, which are cached the second time; `None` if the
+/// subdirectories have to be counted under the exclusive lock.
 pub(crate) fn asked(
     inode: &Inode,
-    state: &SpreadReadGuard<'_, INODE, InodeState>,
+    state: &PerCoreReadGuard<'_, INODE, InodeState>,
 ) -> Option<Attributes> {
-    let whole = inode.state.attributes(state);
-    let plain = inode.plain_part(state, whole.record(), whole.change_time())?;
-    // The file does not grow until its size is in the table: who lets it grow takes that out first.
-    let added = inode.state.added().map(Added::share);
-    let pending = added.as_ref().map_or(0, |added| added.pending());
-    let data = inode.data_part_with(state, pending);
-    let plain_holds = || inode.plain_holds(state, &whole, &plain);
+    // The file does not grow until its size is cached: a task that lets it grow removes the size
+    // first.
+    let pending_pages = inode.state.pending_pages().map(PendingPages::share);
+    let pending = pending_pages
+        .as_ref()
+        .map_or(0, |pending_pages| pending_pages.pending());
+    let (writer, attributes, data) = loop {
+        let writer = inode.state.attribute_writer().now();
+        let attributes = inode.attributes();
+        let data = inode.data_part_with(state, pending);
+        // Else attributes may have changed before the data did, which is shown without them.
+        if inode.state.attribute_writer().now() == writer {
+            break (writer, attributes, data);
+        }
+    };
+    let plain = inode.plain_part(state, &attributes)?;
+    let plain_holds = || inode.plain_holds(state, &plain, writer);
     let data_holds = || inode.data_part_with(state, pending) == data;
     inode
         .state
@@ -326,79 +337,75 @@ pub(crate) fn asked(
 }
 
 impl Inode {
-    /// The number of names, or of a directory 2 and the subdirectories, if they can be counted.
-    fn links(&self, state: &InodeState, record: &InodeRecord) -> Option<u32> {
-        if self.kind == FileKind::Directory && state.is_alive() {
+    /// The number of names, which is `names`, or of a directory 2 plus its subdirectories, if these
+    /// are counted.
+    fn links(&self, state: &InodeState, names: u32) -> Option<u32> {
+        if self.kind == FileKind::Directory && !state.gone {
             return Some(2 + state.directory.subdirectories()?);
         }
-        Some(record.nlink.get())
+        Some(names)
     }
 
-    /// Whether the part is still so: what is held with `whole` is, if that is current, but others
-    /// may share the directory and change its subdirectories.
-    fn plain_holds(&self, state: &InodeState, whole: &Attributed<'_>, plain: &PlainPart) -> bool {
-        whole.is_current(&self.state) && self.links(state, whole.record()) == Some(plain.nlink)
+    /// Whether a part of attributes that were loaded after `writer` still holds. Other holders of a
+    /// directory's shared state may change the number of its subdirectories.
+    fn plain_holds(&self, state: &InodeState, plain: &PlainPart, writer: Writer) -> bool {
+        self.state.attribute_writer().now() == writer
+            && self.links(state, plain.nlink) == Some(plain.nlink)
     }
 
     fn id(&self) -> InodeId {
         InodeId::new(self.ino, self.generation, self.kind)
     }
 
-    /// What stat shows and does not change with the data. The caller holds the inode, and its
-    /// attributes, which are in `record`, as changed at `ctime`. `None` as for `links`.
-    fn plain_part(
-        &self,
-        state: &InodeState,
-        record: &InodeRecord,
-        ctime: Option<Time>,
-    ) -> Option<PlainPart> {
+    /// What stat shows and does not change with the data. The caller holds the state. `None` as for
+    /// `links`.
+    fn plain_part(&self, state: &InodeState, attributes: &AttributesRecord) -> Option<PlainPart> {
         Some(PlainPart {
-            mode: record.mode.get(),
-            nlink: self.links(state, record)?,
-            uid: record.uid.get(),
-            gid: record.gid.get(),
-            rdev: record.rdev.get(),
-            btime: record.btime,
-            ctime,
-            extended: record.xattr_root.get() != 0,
+            mode: attributes.mode.get(),
+            nlink: self.links(state, attributes.nlink.get())?,
+            uid: attributes.uid.get(),
+            gid: attributes.gid.get(),
+            rdev: attributes.rdev.get(),
+            btime: attributes.btime,
+            ctime: attributes.ctime,
+            extended: attributes.xattr_root.get() != 0,
         })
     }
 
-    /// What stat shows of the data. The caller has the inode alone; of a directory the fold is
-    /// loaded.
+    /// What stat shows of the data. The caller holds the inode exclusively; the fold of a directory
+    /// is loaded.
     pub(crate) fn data_part(&self, alone: &InodeState) -> DataPart {
         self.data_part_with(alone, 0)
     }
 
-    /// The same; `pending` pages wait beside the state, and the caller keeps others from adding to
-    /// them.
+    /// As `Inode::data_part`, with `pending` pages that are not in the state; the caller keeps
+    /// other tasks from adding to them.
     fn data_part_with(&self, state: &InodeState, pending: u64) -> DataPart {
-        let record = &state.record;
-        let (mtime, ctime) = state.times();
+        let (mtime, ctime) = state.data_times();
         DataPart {
             size: match self.kind {
-                FileKind::File => self.outline.size(),
-                _ => record.size.get(),
+                FileKind::File => self.seek_hint.size(),
+                _ => state.data.size.get(),
             },
             blocks: self.blocks(state, pending) * 8,
-            atime: self.access_time.current(record),
+            atime: self.access_time.current(&state.data),
             mtime,
             ctime,
         }
     }
 
-    /// Blocks of the medium, and those that pages need which wait for write-back: a file must not
-    /// look as if it had a hole where data waits. Only the map knows which of these pages have a
-    /// block already, so there may be fewer in the end, but not more than the file has pages.
+    /// Blocks on the medium, and those that pages waiting for write-back need: a file must not look
+    /// as if it had a hole where data waits. Only the map knows which of these pages have a block
+    /// already, so the final number may be lower, but not higher than the pages of the file.
     fn blocks(&self, state: &InodeState, pending: u64) -> u64 {
-        let placed = state.record.blocks.get();
-        let pages = self.outline.size().div_ceil(BLOCK_BYTES_U64);
+        let placed = state.data.blocks.get();
+        let pages = self.seek_hint.size().div_ceil(BLOCK_BYTES_U64);
         let waiting = state.file.unclean_pages() + pending;
         placed.max(pages.min(placed + waiting))
     }
 
-    /// Who had this inode alone with `StateLock::write_unseen`, when it showed `before`, has
-    /// changed it.
+    /// Removes the inode from the attribute cache if its data part is no longer `before`. The
+    /// caller holds it exclusively, by `StateLock::write_keep_cached`, and has changed it.
     pub(crate) fn hide_unless(&self, alone: &InodeState, before: &DataPart) {
         if self.data_part(alone) != *before {
             self.state.forget();
@@ -407,11 +414,12 @@ impl Inode {
 }
 
 impl InodeState {
-    /// mtime and ctime as users see them. Of a directory they are complete once the fold is loaded.
-    pub(crate) fn times(&self) -> (Time, Time) {
+    /// mtime and ctime as users see them, but for the ctime of the attributes. Those of a directory
+    /// are complete once the fold is loaded.
+    pub(crate) fn data_times(&self) -> (Time, Time) {
         use crate::directory::stamp::latest;
-        let mut mtime = self.file.mtime(&self.record);
-        let mut ctime = self.file.ctime(&self.record);
+        let mut mtime = self.file.mtime(&self.data);
+        let mut ctime = self.file.ctime(&self.data);
         if let Some(stamps) = self.directory.fold().and_then(|fold| fold.stamps) {
             (mtime, ctime) = (latest(mtime, stamps.mtime), latest(ctime, stamps.ctime));
         }
@@ -423,58 +431,60 @@ impl InodeState {
 }
 
 impl Volume {
-    fn set_record(&self, inode: &Inode, set: &SetAttributes) -> Result<()> {
+    fn set_attributes(&self, inode: &Inode, set: &SetAttributes) -> Result<()> {
         attempts(|_| {
             // chmod of an inode with an access control list changes the list as well.
-            let attributes = match set.mode {
+            let extended = match set.mode {
                 Some(_) => Some(xattr::load(self, inode)?),
                 None => None,
             };
-            // Whether there is a list does not depend on the mode.
-            let part = match &attributes {
-                Some(loaded) if loaded.with_mode(0)?.is_some() => ChangedPart::Extended,
-                _ => ChangedPart::Plain,
-            };
-            let nodes = attributes
+            let nodes = extended
                 .as_ref()
                 .map_or(0, |loaded| loaded.nodes_max(loaded.stream.len()));
-            // The inode's node exists, so the change of an attribute adds nothing. A kernel that
+            // The inode's node exists, so changing attributes allocates nothing. A kernel that
             // caches writes sets times before each fsync, also on a full volume.
             let class = match nodes {
                 0 => OpClass::Delete,
                 _ => OpClass::Normal,
             };
             let mut op = self.op(OpKind::Attributes, class, 1 + nodes)?;
-            let mut held = match set.gives_times() {
-                true => ForAttributes::Alone(inode.state.write()),
-                false => inode.take_attributes(self.options.volume_rules.attributes, part),
-            };
-            if inode.kind == FileKind::Directory
-                && let ForAttributes::Alone(state) = &mut held
-            {
-                self.load_fold(state)?;
-            }
-            let mut record = held.draft(inode);
-            set.apply(held.state(), &mut record, inode.kind, op.time())?;
-            if let Some(loaded) = &attributes {
+            let rule = self.options.volume_rules.attributes;
+            let mut held = inode.lock_attributes(match set.gives_times() {
+                true => Access::Whole,
+                false => inode.attributes_access(rule),
+            });
+            let mut attributes = inode.attributes();
+            set.apply(&mut attributes, op.time());
+            if let Some(loaded) = &extended {
                 // Also if there was no list: there may be one by now.
-                loaded.check(held.xattr_changes())?;
+                loaded.check(inode)?;
+                if let Some(list) = loaded.with_mode(attributes.mode.get())? {
+                    loaded.write(&mut op, &mut attributes, &list)?;
+                }
             }
-            let list = match &attributes {
-                Some(loaded) => loaded.with_mode(record.mode.get())?,
-                None => None,
+            inode.store_attributes(&mut op, &attributes);
+            let data = match held.state() {
+                Some(state) if set.gives_times() => {
+                    if inode.kind == FileKind::Directory {
+                        self.load_fold(state)?;
+                    }
+                    let data = set.apply_times(inode, state, op.time())?;
+                    inode.store_data(&mut op, &data);
+                    Some(data)
+                }
+                _ => None,
             };
-            if let (Some(loaded), Some(list)) = (&attributes, &list) {
-                loaded.write(&mut op, held.xattr_changes(), &mut record, list)?;
+            let mark = match extended {
+                Some(_) => inode.xattrs().change(|| op.finish()),
+                None => op.finish(),
+            };
+            if let (Some(state), Some(data)) = (held.state(), data) {
+                if data.set_number != state.data.set_number {
+                    state.directory.forget_stamps();
+                }
+                inode.data_stored(state, &data);
             }
-            inode.store(&mut op, &record);
-            let mark = op.finish();
-            if let ForAttributes::Alone(state) = &mut held
-                && record.set_number != state.record.set_number
-            {
-                state.directory.forget_stamps();
-            }
-            inode.attributes_stored(&mut held, record, (mark, part));
+            inode.attributes_stored(rule, mark);
             Ok(())
         })
     }

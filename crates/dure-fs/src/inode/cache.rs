@@ -1,11 +1,11 @@
-//! The inode cache: number to inode, in shards; bounded, CLOCK eviction of clean inodes nobody
-//! pins.
+//! The inode cache: number to inode, in shards; bounded, with CLOCK eviction of clean inodes
+//! without pins.
 //!
 //! A shard belongs to a partition, so that a core which works on its own inodes shares no shard's
-//! lock with others. Inodes of one node, and of many nodes side by side, are in different shards:
-//! whoever uses one of them is another one's neighbour only on the medium, and looks it up beside
-//! the other's end. What an inode refers to is counted per shard too: whoever makes or ends an
-//! inode writes lines of its shard only.
+//! lock with others. Inodes of one node, and of many adjacent nodes, are in different shards: tasks
+//! that use such inodes are neighbours on the medium only, and one looks up its inode while another
+//! one drops its own. What an inode refers to is reference-counted per shard too: making or
+//! dropping an inode writes lines of its shard only.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -17,41 +17,44 @@ use dure_store::format::nat;
 use dure_store::format::node::NodeKind;
 use dure_store::units::{Ino, to_u64, to_usize};
 use dure_sync::atomic::{AtomicU64, Ordering};
-use dure_sync::{Arc, CachePadded, Counter, OnceLock, PerCore, SpreadLock};
-use zerocopy::FromBytes;
+use dure_sync::{Arc, CachePadded, Counter, OnceLock, PerCore, PerCoreRwLock};
 
 use super::{Home, Inode, InodeRef, InodeState};
 use crate::file::PendingMarks;
 use crate::ranks::INODE_SHARD;
 use crate::volume::Volume;
 
-/// Shards of one partition, at least and at most: inodes of one node, and of as many nodes side by
-/// side as there is room for, are in different ones.
+/// Minimum and maximum number of shards of one partition: inodes of one node, and of as many
+/// adjacent nodes as there is room for, are in different ones.
 const SHARDS: (usize, usize) = (8, 1024);
 
-/// Shards of all partitions, if each has at least its least.
+/// Shards of all partitions, unless the minimum of each makes them more.
 const SHARDS_ALL: usize = 2048;
 
 /// Shards of one partition, if each has room for [`SHARD_INODES_MIN`].
 const SHARDS_SMALL: usize = 64;
 
-/// Inodes that each shard has room for, at least.
+/// Minimum number of inodes that each shard has room for.
 const SHARD_INODES_MIN: usize = 4;
 
-/// Where there are more, each has room for so many inodes.
+/// While the node cache is overfull, loading an inode evicts idle ones from a shard that holds at
+/// least its maximum divided by this.
+const OVERFULL_PART: usize = 4;
+
+/// Inodes that each shard has room for where a partition has more than `SHARDS_SMALL` shards.
 const SHARD_INODES: usize = 8;
 
-/// Inodes an insert into a full shard looks at to make room.
+/// Inodes that an insert into a full shard examines to make room.
 const SWEEP: usize = 32;
 
-/// Inodes written back at once when nothing can leave a shard.
+/// Inodes written back together when no inode can leave a shard.
 const RELIEVED: usize = 16;
 
 /// A shard and what its inodes refer to.
 #[derive(Debug, Default)]
 struct Place {
-    shard: SpreadLock<INODE_SHARD, Shard>,
-    /// Set at the mount. Its references are counted here alone.
+    shard: PerCoreRwLock<INODE_SHARD, Shard>,
+    /// Set at the mount. Only inodes of this shard count in this `Arc`.
     home: OnceLock<Arc<Home>>,
 }
 
@@ -60,11 +63,11 @@ struct Shard {
     inodes: BTreeMap<u64, Arc<Inode>>,
     /// Where the next sweep begins.
     hand: u64,
-    /// The last inode that was made here, or 0. It goes when the next one is made, unless it was
-    /// used again.
+    /// The last inode that was created here, or 0. The next creation evicts it, unless it was used
+    /// again.
     newest: u64,
-    /// The last operations of files that went before these were valid. Who is loaded may be one of
-    /// them.
+    /// The last operations of files that were evicted before these were valid. An inode that is
+    /// loaded may be one of these files.
     left: PendingMarks,
 }
 
@@ -73,7 +76,7 @@ struct Shard {
 pub(crate) enum Unlinked {
     /// Only by the mount, to finish its deletion.
     Allowed,
-    /// It is as good as gone.
+    /// It is treated as deleted.
     Refused,
 }
 
@@ -84,12 +87,12 @@ pub(crate) struct InodeCache {
     /// Shards of each partition.
     partition_shards: u64,
     places: Vec<CachePadded<Place>>,
-    /// Most inodes in a shard before it evicts.
+    /// Number of inodes from which on a shard evicts.
     shard_inodes_max: usize,
-    /// Per core: the last inode that came into a shard in which nothing could make room; 0: none.
-    /// Relaxed: a hint.
+    /// Per core: the last inode that was put into a shard in which nothing could make room; 0:
+    /// none. Relaxed: a hint.
     crowded: PerCore<AtomicU64>,
-    /// Inodes in memory without a name: somebody uses them, or they are being deleted.
+    /// Inodes in memory without a name: in use, or being deleted.
     nameless: Counter,
 }
 
@@ -115,7 +118,7 @@ impl InodeCache {
         }
     }
 
-    /// Tells the cache its volume, once it is in its `Arc`.
+    /// Gives the cache its volume, once that is in its `Arc`.
     pub(crate) fn attach(&self, volume: &Arc<Volume>) {
         for place in &self.places {
             let home = Arc::new(Home::new(volume));
@@ -135,7 +138,7 @@ impl InodeCache {
         &self.places[to_usize(place)]
     }
 
-    fn shard(&self, ino: Ino) -> &SpreadLock<INODE_SHARD, Shard> {
+    fn shard(&self, ino: Ino) -> &PerCoreRwLock<INODE_SHARD, Shard> {
         &self.place(ino).shard
     }
 
@@ -145,22 +148,24 @@ impl InodeCache {
         shard.inodes.get(&ino.0).map(Inode::pin).transpose()
     }
 
-    /// Puts in the inode of a free number, made with one pin, which an operation is about to take.
+    /// Inserts the inode of a free number, made with one pin, which an operation is about to
+    /// allocate.
     pub(crate) fn insert_new(&self, inode: &Arc<Inode>) -> InodeRef {
         let mut evicted = Vec::new();
         let mut shard = self.shard(inode.ino).write();
         self.make_room(&mut shard, inode.ino, &mut evicted);
-        evicted.extend(shard.remove_newest(inode.ino));
+        let newest = shard.remove_newest(inode.ino);
         let before = shard.inodes.insert(inode.ino.0, inode.clone());
         assert!(before.is_none(), "inode {} was free", inode.ino);
         self.count_nameless(inode);
         drop(shard);
         // Their pages go back to the budget outside the lock.
-        drop(evicted);
+        drop((evicted, newest));
         InodeRef::from_pinned(inode.clone())
     }
 
-    /// Puts in an inode that has been made with one pin; if somebody was faster, theirs is pinned.
+    /// Inserts an inode that was made with one pin; if the cache has the inode already, pins that
+    /// one.
     pub(crate) fn insert(&self, inode: Inode) -> Result<InodeRef> {
         let mut evicted = Vec::new();
         let mut shard = self.shard(inode.ino).write();
@@ -177,25 +182,25 @@ impl InodeCache {
         Ok(InodeRef::from_pinned(inode))
     }
 
-    /// Claims the inode for deletion if it has no more than `pins` pins (the caller's). Then nobody
-    /// can pin it again, and the caller must free it.
+    /// Claims the inode for deletion if it has no more than `pins` pins (the caller's). After a
+    /// claim no task can pin it, and the caller must free it.
     pub(crate) fn claim(&self, inode: &Inode, pins: u32) -> bool {
         let _shard = self.shard(inode.ino).write();
         // The shard's lock keeps new pins away.
         if inode.has_more_pins(pins) || inode.pins.dying.load(Ordering::Acquire) {
             return false;
         }
-        // Release: whoever sees it must not touch the inode.
+        // Release: a task that sees it must not touch the inode.
         inode.pins.dying.store(true, Ordering::Release);
         true
     }
 
-    /// Comes after everybody who is just pinning the inode.
+    /// Waits until all tasks that are just pinning the inode have done so.
     pub(super) fn wait_for_pins(&self, inode: &Inode) {
         drop(self.shard(inode.ino).write());
     }
 
-    /// Drops an inode that was claimed.
+    /// Drops a claimed inode.
     pub(crate) fn remove(&self, inode: &Inode) {
         assert!(inode.pins.dying.load(Ordering::Acquire), "claimed first");
         let removed = self.shard(inode.ino).write().inodes.remove(&inode.ino.0);
@@ -219,7 +224,7 @@ impl InodeCache {
         self.nameless.add(if unlinked { 1 } else { -1 });
     }
 
-    /// Inodes in memory without a name. A sum over the cores: what changes meanwhile counts or not.
+    /// Inodes in memory without a name. A sum over the cores: concurrent changes may count or not.
     pub(crate) fn nameless(&self) -> u64 {
         u64::try_from(self.nameless.sum()).unwrap_or(0)
     }
@@ -240,9 +245,9 @@ impl InodeCache {
         found
     }
 
-    /// Makes room in a shard for inode `ino`, or notes that others have to.
+    /// Makes room in a shard for inode `ino`, or notes that the shard is crowded.
     fn make_room(&self, shard: &mut Shard, ino: Ino, evicted: &mut Vec<Arc<Inode>>) {
-        // The first sweep may do no more than take reference bits.
+        // The first sweep may only clear reference bits.
         for _ in 0..2 {
             evict(shard, self.shard_inodes_max, evicted);
             if shard.inodes.len() < self.shard_inodes_max {
@@ -258,8 +263,7 @@ impl InodeCache {
         self.crowded.local().load(Ordering::Relaxed) != 0
     }
 
-    /// Inodes of such a shard, the one found last, that nobody uses, but that have pages or access
-    /// times, pinned.
+    /// Unused inodes that have pages or access times, pinned, of the last such shard found.
     pub(super) fn take_crowded(&self, count: usize) -> Vec<InodeRef> {
         let ino = self.crowded.local().swap(0, Ordering::Relaxed);
         let shard = self.shard(Ino(ino)).read();
@@ -276,13 +280,13 @@ impl InodeCache {
             .collect()
     }
 
-    /// Takes out all inodes that are idle.
+    /// Evicts all idle inodes.
     #[cfg(test)]
     pub(crate) fn evict_all(&self) {
         for place in &self.places {
             let mut shard = place.shard.write();
             let Shard { inodes, left, .. } = &mut *shard;
-            // The first look takes the reference bit.
+            // The first call clears the reference bit.
             inodes.retain(|_, inode| !may_go(inode, left) && !may_go(inode, left));
         }
     }
@@ -299,7 +303,7 @@ impl InodeCache {
 
 impl Drop for InodeCache {
     fn drop(&mut self) {
-        // Else these inodes would keep themselves.
+        // Otherwise the pins that their slots hold would keep these inodes in memory.
         for place in &self.places {
             place
                 .shard
@@ -311,8 +315,8 @@ impl Drop for InodeCache {
     }
 }
 
-/// Makes room in a full shard. Looks at a bounded number of inodes, so that an insert stays cheap
-/// when all are in use; the shard then grows beyond its bound until some are not.
+/// Makes room in a full shard. Examines a bounded number of inodes, so that an insert stays cheap
+/// when all are in use; the shard then exceeds its maximum until some are not.
 fn evict(shard: &mut Shard, inodes_max: usize, evicted: &mut Vec<Arc<Inode>>) {
     if shard.inodes.len() < inodes_max {
         return;
@@ -339,8 +343,8 @@ fn evict(shard: &mut Shard, inodes_max: usize, evicted: &mut Vec<Arc<Inode>>) {
 }
 
 impl Shard {
-    /// Takes out the inode that was made before `next`, if nobody has used it since it was closed:
-    /// most files are not. What replaces it finds its memory in the caches of the core. One with
+    /// Evicts the inode that was created before `next`, if it was not used since it was closed, as
+    /// most files are not: the new one finds its memory in the caches of the core. An inode with
     /// pages is kept.
     fn remove_newest(&mut self, next: Ino) -> Option<Arc<Inode>> {
         let newest = mem::replace(&mut self.newest, next.0);
@@ -354,10 +358,10 @@ impl Shard {
     }
 }
 
-/// Nobody uses it, it was not used since the last sweep, and everything it knows is also in its
-/// node, but for what an fsync of it has to wait for: that is in `left` then. *Crash scenario:* a
-/// file whose operations are not valid leaves memory, is loaded again and synced; without their
-/// marks the fsync would find nothing to do, and the power failure would take them.
+/// The inode is not pinned, was not used since the last sweep, and all its state is also in its
+/// node, except for what an fsync of it has to wait for: that goes to `left`. *Crash scenario:* a
+/// file whose operations are not valid is evicted, loaded again and synced; without their marks the
+/// fsync would find nothing to do, and a power failure would lose them.
 fn may_go(inode: &Arc<Inode>, left: &mut PendingMarks) -> bool {
     // The shard's write lock keeps new pins away.
     let idle = !inode.has_more_pins(0)
@@ -378,12 +382,13 @@ fn may_go(inode: &Arc<Inode>, left: &mut PendingMarks) -> bool {
         .iter()
         .for_each(|&mark| left.note(mark));
     drop(state);
-    // Nobody can ask for its attributes before it is loaded again, and then not behind its back.
-    inode.state.forget();
+    // No task can ask for its attributes before it is loaded again, and then they are those of the
+    // loaded inode.
+    inode.state.forget_all();
     true
 }
 
-/// All it knows is in nodes, but for the operations of a file, which its shard keeps; those of a
+/// All state is in nodes, except for the operations of a file, which its shard keeps; those of a
 /// directory are valid.
 fn is_settled(inode: &Inode, state: &InodeState) -> bool {
     let volume = inode.state.volume();
@@ -393,14 +398,14 @@ fn is_settled(inode: &Inode, state: &InodeState) -> bool {
         && volume
             .as_ref()
             .is_some_and(|volume| volume.check_writable().is_ok());
-    state.orphan.is_none()
+    !inode.pins.is_unlinked()
         && !unwritten
-        && state.file.is_clean(&state.record)
+        && state.file.is_clean(&state.data)
         && state.directory.shared.marks().all(valid)
 }
 
 impl Volume {
-    /// Writes back some inodes that keep others from memory, so that they can leave it. The caller
+    /// Writes back some inodes that cannot be evicted before, to make room for others. The caller
     /// holds no lock.
     #[inline]
     pub(crate) fn relieve_inodes(&self) {
@@ -420,31 +425,37 @@ impl Volume {
         self.inode_unless(ino, Unlinked::Refused)
     }
 
-    /// The inode, pinned; on request even one without a name.
+    /// The inode, pinned; with `Unlinked::Allowed` even one without a name.
     pub(crate) fn inode_unless(&self, ino: Ino, unlinked: Unlinked) -> Result<InodeRef> {
         if let Some(found) = self.inodes.get(ino)? {
             return Ok(found);
         }
         let node = self.node(ino.nid(), NodeKind::Inode.of_none())?;
-        let record = node.look(ino.index(), |payload| {
-            InodeRecord::read_from_bytes(payload).expect("496 bytes")
-        });
-        if record.is_free() || (record.nlink.get() == 0 && unlinked == Unlinked::Refused) {
+        let record = node.inode(ino);
+        let attributes = &record.attributes;
+        if attributes.is_free() || (attributes.nlink.get() == 0 && unlinked == Unlinked::Refused) {
             return Err(Error::NotFound);
         }
-        self.check_inode(&node, ino, &record)?;
+        if let Err(error) = self.check_inode(&node, ino, &record) {
+            // Granules of two lives of the number do not fit together.
+            return match node.still_has(ino, &record) {
+                true => Err(error),
+                false => self.inode_unless(ino, unlinked),
+            };
+        }
         self.insert_loaded(node, ino, record)
     }
 
-    /// Refuses a record that no dure writes, before anything follows or counts with its fields.
+    /// Refuses a record that no version of dure writes, before any of its fields is followed or
+    /// used in a sum.
     fn check_inode(
         &self,
         node: &dure_store::node::Node,
         ino: Ino,
         record: &InodeRecord,
     ) -> Result<()> {
-        let number = record.ino.get();
-        let blocks = record.blocks.get();
+        let number = record.attributes.ino.get();
+        let blocks = record.data.blocks.get();
         let wrong = if number != ino.0 {
             Some(("number", ino.0, number))
         } else if blocks > self.layout.total_blocks {
@@ -465,29 +476,29 @@ impl Volume {
         })
     }
 
-    /// Between the read of the granule and here the inode may have been loaded, changed and evicted
-    /// by others, so it is read again under the shard's lock.
+    /// Between the read of the granules and here other tasks may have loaded, changed and evicted
+    /// the inode, so it is read again under the shard's lock.
     fn insert_loaded(
         &self,
         node: dure_store::node::NodeRef,
         ino: Ino,
         record: InodeRecord,
     ) -> Result<InodeRef> {
-        let mut inode = Inode::new(self.inodes.home(ino), node.clone(), record)?;
+        let mut inode = Inode::new(self.inodes.home(ino), node.clone(), &record)?;
         let mut evicted = Vec::new();
         let mut shard = self.inodes.shard(ino).write();
         if let Some(there) = shard.inodes.get(&ino.0) {
             return Inode::pin(there);
         }
-        let as_read = |now: &[u8]| *now == *zerocopy::IntoBytes::as_bytes(&record);
-        if !node.look(ino.index(), as_read) || node.freed().is_some() {
+        if !node.still_has(ino, &record) || node.freed().is_some() {
             drop(shard);
             return self.inode(ino);
         }
         self.inodes.make_room(&mut shard, ino, &mut evicted);
         if self.nodes.is_overfull() {
-            // Each inode keeps its node in memory, and those that are loaded in no order a node each.
-            evict(&mut shard, self.inodes.shard_inodes_max / 4, &mut evicted);
+            // Each inode refers to its node, so inodes loaded in random order keep one node each.
+            let most = self.inodes.shard_inodes_max / OVERFULL_PART;
+            evict(&mut shard, most, &mut evicted);
         }
         if let Some(journal) = self.journal_if_any() {
             let left = shard.left.pending(|mark| journal.is_valid(mark));

@@ -1,26 +1,28 @@
-//! The end of an inode: freeing what it owns, in as many handles as that takes.
+//! Deletion of an inode: freeing what it owns, in as many handles as that takes.
 //!
 //! A *light* inode (no blocks, no map, no attributes) is freed by the very handle that takes its
 //! last name. Any other gets an orphan slot there; when its last pin goes, its contents are freed
-//! in steps and the last handle frees the inode and the slot. **On a crash** between them the mount
-//! finds the slot and goes on.
+//! in steps, and the last handle frees the inode and the slot. **On a crash** between them the
+//! mount finds the slot and continues.
 
 use dure_store::OpKind;
 use dure_store::error::{Error, Result};
-use dure_store::format::inode::{FLAG_LONG_LINK, InodeRecord};
+use dure_store::format::inode::{AttributesRecord, FLAG_LONG_LINK, InodeData};
 use dure_store::format::name::FileKind;
 use dure_store::format::orphan::{INTENT_DELETE, OrphanSlot};
 use dure_store::op::Op;
 use dure_store::space::OpClass;
-use dure_store::units::Ino;
+use dure_store::units::{Ino, is_zero};
 use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromZeros, IntoBytes};
 
-use super::{Inode, InodeRef, InodeState, Unlinked};
+use super::{Access, Inode, InodeRef, InodeState, Unlinked};
 use crate::inode::OrphanPlace;
 use crate::volume::Volume;
 use crate::xattr::chain::{self, Chain};
 
-/// Nodes the last step of a deletion may dirty: the inode's and that of its orphan slot.
+/// Maximum number of nodes that the last step of a deletion dirties: the inode's and that of its
+/// orphan slot.
 const DELETE_NODES: u32 = 2;
 
 /// How much an inode owns besides its granule.
@@ -33,13 +35,13 @@ pub(crate) enum Weight {
 }
 
 impl InodeState {
-    /// Whether freeing the inode takes more than writing its granule, which holds `record`. A
-    /// directory's bucket nodes are freed by rmdir itself.
-    pub(crate) fn weight(&self, record: &InodeRecord) -> Weight {
-        let kind = FileKind::from_mode(record.mode.get());
-        let map = record.map_root.get() != 0 && kind != Some(FileKind::Directory);
-        let owns = map || record.blocks.get() != 0 || record.xattr_root.get() != 0;
-        if owns || !self.file.is_clean(record) {
+    /// Whether freeing the inode, which has these attributes, takes more than writing its granules.
+    /// A directory's bucket nodes are freed by rmdir itself.
+    pub(crate) fn weight(&self, attributes: &AttributesRecord) -> Weight {
+        let kind = FileKind::from_mode(attributes.mode.get());
+        let map = self.data.map_root.get() != 0 && kind != Some(FileKind::Directory);
+        let owns = map || self.data.blocks.get() != 0 || attributes.xattr_root.get() != 0;
+        if owns || !self.file.is_clean(&self.data) {
             Weight::Heavy
         } else {
             Weight::Light
@@ -47,24 +49,24 @@ impl InodeState {
     }
 }
 
-/// The record of a freed inode: number and generation stay; the rest is zero where it would be
-/// taken for an owner of something, and else stays as it is, so that the deltas of this and the
-/// next life are short.
-pub(crate) fn freed(record: &InodeRecord) -> InodeRecord {
-    let mut freed = *record;
-    freed.mode = U32::ZERO;
-    freed.nlink = U32::ZERO;
-    freed.flags = U32::ZERO;
-    freed.size = U64::ZERO;
-    freed.blocks = U64::ZERO;
-    freed.rdev = U64::ZERO;
-    freed.parent = U64::ZERO;
-    freed.xattr_bytes = U32::ZERO;
-    freed.xattr_root = U64::ZERO;
-    freed.map_root = U64::ZERO;
-    freed.map_height = U32::ZERO;
-    freed.body.fill(0);
-    freed
+impl Inode {
+    /// Lets `op` free the inode, which has these attributes and owns nothing any more. Number,
+    /// generation and what owns nothing stay, so that the deltas of this and the next generation
+    /// are short; data goes if any was stored.
+    pub(crate) fn store_free(&self, op: &mut Op<'_>, attributes: &mut AttributesRecord) {
+        attributes.mode = U32::ZERO;
+        attributes.nlink = U32::ZERO;
+        attributes.flags = U32::ZERO;
+        attributes.rdev = U64::ZERO;
+        attributes.parent = U64::ZERO;
+        attributes.xattr_bytes = U32::ZERO;
+        attributes.xattr_root = U64::ZERO;
+        self.store_attributes(op, attributes);
+        let (index, number) = (self.ino.data_index(), 0..size_of::<Ino>());
+        if !self.node.look_at(index, number, is_zero) {
+            op.replace(&self.node, index, InodeData::new_zeroed().as_bytes());
+        }
+    }
 }
 
 impl Volume {
@@ -97,10 +99,11 @@ impl Volume {
         }
     }
 
-    /// The orphan slot stays: the next mount finishes the job.
+    /// The orphan slot stays: the next mount finishes the deletion.
     fn leave_claimed(&self, inode: &Inode) {
         self.counters.deletions_left.add(1);
         let mut state = inode.state.write();
+        inode.state.forget_all();
         self.forget_file(inode, &mut state.file);
         drop(state);
         self.inodes.remove(inode);
@@ -111,18 +114,18 @@ impl Volume {
         if inode.kind == FileKind::File {
             self.free_contents(inode)?;
         }
-        // Nobody else has it; alone, so that its attributes are all in the state.
-        let record = inode.state.write().record;
+        let attributes = inode.attributes();
+        let root = inode.state.read().data.map_root.get();
         let mut chains = Vec::new();
-        if record.xattr_root.get() != 0 {
+        if attributes.xattr_root.get() != 0 {
             chains.push(chain::load(
                 self,
-                record.xattr_root.get(),
-                record.xattr_owner(),
+                attributes.xattr_root.get(),
+                attributes.xattr_owner(),
             )?);
         }
-        if record.flags.get() & FLAG_LONG_LINK != 0 {
-            chains.push(chain::load(self, record.map_root.get(), inode.ino)?);
+        if attributes.flags.get() & FLAG_LONG_LINK != 0 {
+            chains.push(chain::load(self, root, inode.ino)?);
         }
         let nodes: u32 = chains.iter().map(Chain::nodes).sum();
         let mut op = self.op(OpKind::Delete, OpClass::Delete, DELETE_NODES + nodes)?;
@@ -136,26 +139,29 @@ impl Volume {
 
     /// Lets `op` free a claimed inode that owns nothing any more, clear its slot, and finish.
     pub(crate) fn free_inode(&self, mut op: Op<'_>, inode: &Inode, state: &mut InodeState) {
-        let record = freed(&state.record);
-        inode.store(&mut op, &record);
-        if let Some(place) = &state.orphan {
+        let mut held = inode.state.attributes().lock();
+        inode.store_free(&mut op, &mut inode.attributes());
+        if let Some(place) = &held.orphan {
             place.clear(&mut op);
         }
         op.finish();
         self.forget_file(inode, &mut state.file);
-        inode.stored(state, record);
-        if let Some(place) = state.orphan.take() {
+        state.gone = true;
+        inode.state.forget_all();
+        inode.access_time.clear();
+        if let Some(place) = held.orphan.take() {
             self.orphans.give(place);
         }
     }
 
-    /// Reads the orphan slots and does what they ask for. Run by the mount before anybody else.
+    /// Reads the orphan slots and does what they ask for. The mount calls it before any other task
+    /// runs.
     ///
-    /// The volume header has been written: a damaged inode refuses no mount any more. Its slot stays
-    /// as it is, for the check.
+    /// The volume header has been written, so a damaged inode no longer refuses the mount. Its slot
+    /// stays as it is, for the check.
     ///
     /// # Errors
-    /// What reading the slots, which the mount has tried before, and the operations report.
+    /// Those of the operations, and of reading the slots, which the mount has read once before.
     pub(crate) fn finish_orphans(&self) -> Result<()> {
         for (place, slot) in self.read_orphans()? {
             match self.finish_orphan(place, slot) {
@@ -175,14 +181,15 @@ impl Volume {
         if slot.intent.get() != INTENT_DELETE {
             return self.resume_truncate(&inode, slot.intent.get(), place);
         }
-        let mut state = inode.inode().state.write();
-        if state.is_alive() {
-            drop(state);
+        if inode.inode().attributes().nlink.get() > 0 {
             return self.clear_orphan(place);
         }
-        state.orphan = Some(place);
+        inode
+            .inode()
+            .lock_attributes(Access::Attributes)
+            .get()
+            .orphan = Some(place);
         inode.inode().set_unlinked(self, true);
-        drop(state);
         let left = self.counters.deletions_left.sum();
         drop::<InodeRef>(inode);
         if self.counters.deletions_left.sum() == left {

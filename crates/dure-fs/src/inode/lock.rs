@@ -1,53 +1,65 @@
-//! The one place where the locks of several inodes are taken together: in ascending inode number;
-//! then, in the same order, those of attributes that change beside others ([`super::beside`]).
+//! The one place where the locks of several inodes are taken together: those of their states in
+//! ascending inode number; then, in the same order, those of attributes.
 
 use dure_store::units::Ino;
-use dure_sync::SpreadReadGuard;
+use dure_sync::{MutexGuard, PerCoreReadGuard, RwLockWriteGuard};
 
-use super::{ForAttributes, Inode, InodeState};
-use crate::ranks::INODE;
+use super::{AttributeState, Inode, InodeState};
+use crate::ranks::{ATTRIBUTES, INODE};
 
-/// Most inodes one operation locks: two directories, the inode that moves, the one it replaces.
+/// Maximum number of inodes that one operation locks: two directories, the inode that moves, the
+/// one it replaces.
 pub(crate) const LOCKS_MAX: usize = 4;
 
-/// How an operation has an inode.
+/// How an operation holds an inode. One that is listed twice is held in the later one of these
+/// modes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Access {
-    /// Beside others who share it: a directory whose buckets are locked one by one.
+    /// The state shared: a directory whose buckets are locked one by one.
     Shared,
-    /// Its attributes, among them the number of names, beside others who use its data:
-    /// `Volume::names_access` said so.
-    Beside,
-    /// Nobody else has it.
-    Alone,
+    /// The attributes only, exclusively: concurrent with readers and writers of the data. For inodes
+    /// for which `Inode::attributes_access` returned this.
+    Attributes,
+    /// The state exclusively: a directory whose entries change.
+    Exclusive,
+    /// The state and the attributes exclusively.
+    Whole,
 }
 
-/// The lock of one inode.
+/// The lock of one inode's state.
 #[derive(Debug)]
-enum Guard<'i> {
-    Shared(SpreadReadGuard<'i, INODE, InodeState>),
-    Held(ForAttributes<'i>),
+enum State<'i> {
+    Shared(PerCoreReadGuard<'i, INODE, InodeState>),
+    Exclusive(RwLockWriteGuard<'i, INODE, InodeState>),
 }
 
-impl<'i> Guard<'i> {
-    /// Locks an inode whose number is above those of all that the task holds; of one whose
-    /// attributes are wanted the state only.
-    fn lock(inode: &'i Inode, access: Access) -> Guard<'i> {
-        if access != Access::Alone {
-            return Guard::Shared(inode.state.read_ordered());
-        }
-        let state = inode.state.try_write().unwrap_or_else(|| {
-            inode.note_met();
-            inode.state.write_ordered()
-        });
-        Guard::Held(ForAttributes::Alone(state))
-    }
+/// What is held of one inode.
+#[derive(Debug)]
+struct Locked<'i> {
+    ino: Ino,
+    // Dropped before the state.
+    attributes: Option<MutexGuard<'i, ATTRIBUTES, AttributeState>>,
+    state: Option<State<'i>>,
+}
 
-    /// Locks the attributes as well. The states of all inodes are locked.
-    fn with_attributes(self, inode: &'i Inode) -> Guard<'i> {
-        match self {
-            Guard::Shared(state) => Guard::Held(ForAttributes::beside(inode, state)),
-            Guard::Held(_) => panic!("inode {} is shared", inode.ino),
+impl<'i> Locked<'i> {
+    /// Locks the state of an inode whose number is above those of all that the task holds.
+    fn lock(inode: &'i Inode, access: Access) -> Locked<'i> {
+        let state = match access {
+            Access::Attributes => None,
+            Access::Shared => Some(State::Shared(inode.state.read_ordered())),
+            Access::Exclusive | Access::Whole => {
+                let state = inode.state.try_write().unwrap_or_else(|| {
+                    inode.note_contended();
+                    inode.state.write_ordered()
+                });
+                Some(State::Exclusive(state))
+            }
+        };
+        Locked {
+            ino: inode.ino,
+            attributes: None,
+            state,
         }
     }
 }
@@ -55,81 +67,79 @@ impl<'i> Guard<'i> {
 /// The locks of up to four inodes.
 #[derive(Debug)]
 pub(crate) struct LockedInodes<'i> {
-    guards: [Option<(Ino, Guard<'i>)>; LOCKS_MAX],
+    all: [Option<Locked<'i>>; LOCKS_MAX],
 }
 
 impl<'i> LockedInodes<'i> {
-    /// Locks each of the inodes once, whatever their order and however often they are named: alone,
-    /// if it is named so once.
+    /// Locks each of the inodes once, whatever their order and however often they are listed.
     pub(crate) fn lock<const N: usize>(mut inodes: [(&'i Inode, Access); N]) -> LockedInodes<'i> {
         const { assert!(N <= LOCKS_MAX) };
         inodes.sort_unstable_by_key(|(inode, access)| (inode.ino, std::cmp::Reverse(*access)));
-        let mut guards = [const { None }; LOCKS_MAX];
+        let mut all = [const { None }; LOCKS_MAX];
         let mut last = None;
-        for (&(inode, access), place) in inodes.iter().zip(&mut guards) {
+        for (&(inode, access), place) in inodes.iter().zip(&mut all) {
             if last != Some(inode.ino) {
-                *place = Some((inode.ino, Guard::lock(inode, access)));
+                *place = Some(Locked::lock(inode, access));
                 last = Some(inode.ino);
             }
         }
-        for ((inode, access), place) in inodes.into_iter().zip(&mut guards) {
-            if access == Access::Beside
-                && let Some((ino, guard)) = place.take()
+        for ((inode, access), place) in inodes.into_iter().zip(&mut all) {
+            if matches!(access, Access::Attributes | Access::Whole)
+                && let Some(locked) = place
             {
-                *place = Some((ino, guard.with_attributes(inode)));
+                locked.attributes = Some(inode.state.attributes().lock_ordered());
             }
         }
-        LockedInodes { guards }
+        LockedInodes { all }
     }
 
-    fn guard(&self, inode: &Inode) -> &Guard<'i> {
-        let mut all = self.guards.iter().flatten();
-        match all.find(|(ino, _)| *ino == inode.ino) {
-            Some((_, guard)) => guard,
-            None => panic!("inode {} was locked", inode.ino),
-        }
+    fn find(&self, inode: &Inode) -> &Locked<'i> {
+        let found = self.all.iter().flatten().find(|one| one.ino == inode.ino);
+        found.unwrap_or_else(|| panic!("inode {} is not locked", inode.ino))
     }
 
-    /// The state of one of them, with all its attributes.
+    fn find_mut(&mut self, inode: &Inode) -> &mut Locked<'i> {
+        let mut all = self.all.iter_mut().flatten();
+        let found = all.find(|one| one.ino == inode.ino);
+        found.unwrap_or_else(|| panic!("inode {} is not locked", inode.ino))
+    }
+
+    /// The state of one of them.
     pub(crate) fn get(&self, inode: &Inode) -> &InodeState {
-        match self.guard(inode) {
-            Guard::Shared(state) => state,
-            Guard::Held(ForAttributes::Alone(state)) => state,
-            Guard::Held(ForAttributes::Beside(_)) => panic!("inode {} has others", inode.ino),
+        match &self.find(inode).state {
+            Some(State::Shared(state)) => state,
+            Some(State::Exclusive(state)) => state,
+            None => panic!("inode {} is locked for its attributes only", inode.ino),
         }
     }
 
-    /// One of them that is not only shared.
-    pub(crate) fn attributes(&self, inode: &Inode) -> &ForAttributes<'i> {
-        match self.guard(inode) {
-            Guard::Held(held) => held,
-            Guard::Shared(_) => panic!("inode {} is shared", inode.ino),
-        }
-    }
-
-    /// The same, to be changed.
-    pub(crate) fn attributes_mut(&mut self, inode: &Inode) -> &mut ForAttributes<'i> {
-        let mut all = self.guards.iter_mut().flatten();
-        match all.find(|(ino, _)| *ino == inode.ino) {
-            Some((_, Guard::Held(held))) => held,
-            _ => panic!("inode {} was locked, and not only shared", inode.ino),
-        }
-    }
-
-    /// How one of them is held.
-    pub(crate) fn access(&self, inode: &Inode) -> Access {
-        match self.guard(inode) {
-            Guard::Shared(_) => Access::Shared,
-            Guard::Held(ForAttributes::Beside(_)) => Access::Beside,
-            Guard::Held(ForAttributes::Alone(_)) => Access::Alone,
-        }
-    }
-
-    /// The state of one of them that is held alone, to be changed.
+    /// The state, mutable, of one of them that is held exclusively.
     pub(crate) fn get_mut(&mut self, inode: &Inode) -> &mut InodeState {
-        match self.attributes_mut(inode) {
-            ForAttributes::Alone(state) => state,
-            ForAttributes::Beside(_) => panic!("inode {} was locked alone", inode.ino),
+        match &mut self.find_mut(inode).state {
+            Some(State::Exclusive(state)) => state,
+            _ => panic!("inode {} is not locked exclusively", inode.ino),
+        }
+    }
+
+    /// Whether the state of one of them is held exclusively.
+    pub(crate) fn is_exclusive(&self, inode: &Inode) -> bool {
+        self.access(inode) == Access::Exclusive
+    }
+
+    /// How the state of one of them is held.
+    pub(crate) fn access(&self, inode: &Inode) -> Access {
+        match self.find(inode).state {
+            Some(State::Exclusive(_)) => Access::Exclusive,
+            Some(State::Shared(_)) => Access::Shared,
+            None => Access::Attributes,
+        }
+    }
+
+    /// What changes with the attributes of one of them that is locked for that.
+    pub(crate) fn attributes(&mut self, inode: &Inode) -> &mut AttributeState {
+        match &mut self.find_mut(inode).attributes {
+            Some(attributes) => attributes,
+            None => panic!("inode {} is locked without its attributes", inode.ino),
         }
     }
 }

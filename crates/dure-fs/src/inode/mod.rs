@@ -6,51 +6,53 @@
 //! a pin (`pin.rs`). [`InodePools`] give out free inode numbers per partition, [`Orphans`] the
 //! slots that name unlinked inodes on the medium.
 //!
-//! **Invariants.** There is at most one `Inode` per number. `InodeState::record` equals the
-//! granule, but for attributes that were changed beside others ([`beside`]): both change only
-//! together, by an `Op`, under the inode's write lock. An inode whose link count is 0 has an orphan
-//! slot until it is freed. An inode is claimed for deletion by exactly one caller, after which
-//! nobody can pin it. **On a crash** the orphan slots name what must be freed at the next mount.
+//! **Invariants.** There is at most one `Inode` per number. `InodeState::data` equals the granule of
+//! the inode's data: both change only together, by an `Op`, under the exclusive inode lock. The
+//! attributes are in their granule only ([`attribute_lock`]). An operation that stores one of the two
+//! depends on the last writer of the other. An inode whose link count is 0 has an orphan slot until
+//! it is freed. Exactly one caller claims an inode for deletion; from then on no task can pin it.
+//! **On a crash** the orphan slots name what must be freed at the next mount.
 
 pub(crate) mod access_time;
+mod attribute_cache;
+mod attribute_lock;
 mod attributes;
-mod beside;
 mod cache;
 mod delete;
+mod last_writer;
 mod lock;
 mod orphan;
-mod parts;
 mod pin;
 mod pool;
-mod shown;
+mod state_lock;
 
 use dure_store::error::{Error, Result};
-use dure_store::format::inode::InodeRecord;
+use dure_store::format::inode::{AttributesRecord, InodeData, InodeRecord};
 use dure_store::format::name::FileKind;
 use dure_store::node::NodeRef;
 use dure_store::op::Op;
-use dure_store::units::Ino;
+use dure_store::units::{Ino, Mark};
 use dure_sync::atomic::Ordering;
 use dure_sync::{Arc, CachePadded, Mutex};
 use zerocopy::IntoBytes;
 
 pub(crate) use access_time::{AccessTimeCell, AccessTimes};
+pub(crate) use attribute_cache::AttributeCache;
+pub(crate) use attribute_lock::AttributeState;
 pub use attributes::{Attributes, NewInode, Permissions, SetAttributes, SetTime};
 pub(crate) use attributes::{SET_GROUP_ID, asked};
-pub(crate) use beside::{ForAttributes, Part as ChangedPart, XattrPlace};
 pub(crate) use cache::{InodeCache, Unlinked};
-pub(crate) use delete::{Weight, freed};
+pub(crate) use delete::Weight;
 pub(crate) use lock::{Access, LockedInodes};
 pub(crate) use orphan::{FreeSlot, OrphanPlace, Orphans};
-pub(crate) use parts::ShownAttributes;
 pub use pin::InodeRef;
 pub(crate) use pin::LocalRef;
 use pin::Pins;
 pub(crate) use pool::{FreeIno, InodePools};
-pub(crate) use shown::{Change as ShownChange, Home, StateLock};
+pub(crate) use state_lock::{Change as StateChange, Home, StateLock};
 
 use crate::directory::DirectoryState;
-use crate::file::{FileState, Outline, Ranges};
+use crate::file::{FileState, Ranges, SeekHint};
 use crate::namespace::InodeId;
 use crate::ranks::WRITEBACK;
 use crate::volume::{AccessTime, Volume};
@@ -63,77 +65,84 @@ pub(crate) const INODE_BYTES: usize = size_of::<Inode>() / 8 * 9 + 128;
 pub(crate) struct Inode {
     /// Its number.
     pub(crate) ino: Ino,
-    /// Its type, fixed for this life of the number.
+    /// Its type, fixed for this generation.
     pub(crate) kind: FileKind,
-    /// Which life this is.
+    /// Generation of the number: tells its reuses apart.
     pub(crate) generation: u32,
     /// The node that holds it.
     pub(crate) node: NodeRef,
-    /// The granule within the node.
+    /// The granule of its attributes within the node.
     pub(crate) index: u8,
-    /// The range lock of a file in which tasks have met. Ranges come before the locks below.
+    /// The range lock of a file for which tasks have contended. It ranks before the locks below.
     pub(crate) ranges: Ranges,
     /// Size, data and holes of a file, for seek.
-    pub(crate) outline: Outline,
+    pub(crate) seek_hint: SeekHint,
     /// Everything that changes.
     pub(crate) state: StateLock,
-    /// Reads since the record was written.
+    /// Reads since the data was stored.
     pub(crate) access_time: AccessTimeCell,
-    /// Apart from the rest: who opens and closes a file writes nothing that its readers read.
+    /// On its own line: opening and closing a file writes nothing that its readers read.
     pins: CachePadded<Pins>,
 }
 
-/// What changes about an inode.
+/// Everything that changes about an inode.
 #[derive(Debug)]
 pub(crate) struct InodeState {
-    /// As logged: equal to the granule.
-    pub(crate) record: InodeRecord,
+    /// As logged: equal to the granule, once that has any.
+    pub(crate) data: InodeData,
     /// Pages, visible size and pending times of a regular file.
     pub(crate) file: FileState,
-    /// Cached fold of a directory.
+    /// Cached fold (summary of the buckets) of a directory.
     pub(crate) directory: DirectoryState,
-    /// The slot that names it as an orphan.
-    pub(crate) orphan: Option<OrphanPlace>,
-    /// Changes of its extended attributes in this mount.
-    pub(crate) xattr_changes: u64,
-    /// Made without a name and never linked: `link` may give it one.
-    pub(crate) linkable: bool,
+    /// The directory was removed, or the inode was freed.
+    pub(crate) gone: bool,
 }
 
 impl Inode {
-    /// An inode as its granule says. One pin is taken.
-    pub(crate) fn new(home: Arc<Home>, node: NodeRef, record: InodeRecord) -> Result<Inode> {
-        let ino = Ino(record.ino.get());
-        let Some(kind) = FileKind::from_mode(record.mode.get()) else {
-            return Err(Error::Corrupt {
-                what: format!("mode of inode {ino}"),
+    /// Builds an inode from its granule, with one pin taken.
+    pub(crate) fn new(home: Arc<Home>, node: NodeRef, record: &InodeRecord) -> Result<Inode> {
+        let mode = record.attributes.mode.get();
+        match FileKind::from_mode(mode) {
+            Some(kind) => Ok(Inode::made(home, node, kind, record)),
+            None => Err(Error::Corrupt {
+                what: format!("mode of inode {}", record.number()),
                 at: node.nid.0,
                 want: u64::from(FileKind::File.mode()),
-                got: u64::from(record.mode.get()),
-            });
-        };
-        let state = InodeState {
-            record,
-            file: FileState::new(&record),
-            directory: DirectoryState::default(),
-            orphan: None,
-            xattr_changes: 0,
-            linkable: false,
-        };
-        let generation = record.generation.get();
+                got: u64::from(mode),
+            }),
+        }
+    }
+
+    /// As `Inode::new`, where the type is known.
+    #[inline]
+    pub(crate) fn made(
+        home: Arc<Home>,
+        node: NodeRef,
+        kind: FileKind,
+        record: &InodeRecord,
+    ) -> Inode {
+        let InodeRecord { attributes, data } = record;
+        let ino = attributes.number();
+        let generation = attributes.generation.get();
         let id = InodeId::new(ino, generation, kind);
-        Ok(Inode {
+        let state = InodeState {
+            data: *data,
+            file: FileState::new(data),
+            directory: DirectoryState::default(),
+            gone: attributes.nlink.get() == 0 && kind == FileKind::Directory,
+        };
+        Inode {
             ino,
             kind,
             generation,
             index: ino.index(),
             node,
             ranges: Ranges::default(),
-            outline: Outline::new(record.size.get()),
+            seek_hint: SeekHint::new(data.size.get()),
             state: StateLock::new(state, id, home),
             access_time: AccessTimeCell::default(),
-            pins: CachePadded::new(Pins::one(id, record.nlink.get() == 0)),
-        })
+            pins: CachePadded::new(Pins::one(id, attributes.nlink.get() == 0)),
+        }
     }
 
     /// Held over write-back, truncate and allocation.
@@ -141,88 +150,98 @@ impl Inode {
         self.state.writeback()
     }
 
-    /// The record with everything that waits in memory merged in (times, not the size): what an
-    /// operation starts from when it changes the inode.
-    pub(crate) fn draft(&self, state: &InodeState) -> InodeRecord {
-        let mut record = state.record;
-        state.file.merge_times(&mut record);
-        self.access_time.merge(&mut record);
-        record
+    /// The data with the times that are pending in memory (not the size): where an operation that
+    /// changes it starts from.
+    pub(crate) fn data_draft(&self, state: &InodeState) -> InodeData {
+        let mut data = state.data;
+        state.file.merge_times(&mut data);
+        self.access_time.merge(&mut data);
+        data
     }
 
-    /// Notes a read. The caller holds the inode.
+    /// Notes a read. The caller holds the inode lock, shared or exclusively.
     pub(crate) fn note_read(&self, volume: &Volume, state: &InodeState) {
         let policy = volume.options.access_time_of(self.kind);
         if policy == AccessTime::Never || volume.options.read_only {
             return;
         }
-        let (record, times) = (&state.record, state.times());
-        if self.access_time.touch(policy, record, times, volume.now()) {
-            self.state.changed_shared(ShownChange::Made);
+        let (data, times) = (&state.data, state.data_times());
+        if self.access_time.touch(policy, data, times, volume.now()) {
+            self.state.changed_shared(StateChange::Made);
             volume.access_times.note(volume.partition());
         }
     }
 
-    /// Lets `op` write the record.
-    pub(crate) fn store(&self, op: &mut Op<'_>, record: &InodeRecord) {
+    /// Lets `op` write the attributes. It depends on the last writer of the data, as an operation on
+    /// data depends on that of the attributes: changes of an inode survive in their order.
+    ///
+    /// *Crash scenarios,* each with two cores of which one loses its log (tests in
+    /// `volume/tests/granules.rs`): a file is written back and renamed over another, and the name
+    /// survives without the content; data is stored in a new file, and survives in a free inode;
+    /// the content of a file without a name is freed, and the name survives; a file loses its
+    /// set-id bits and gets new content, which survives with these bits.
+    pub(crate) fn store_attributes(&self, op: &mut Op<'_>, attributes: &AttributesRecord) {
         assert_eq!(
-            record.ino.get(),
-            self.ino.0,
-            "a record goes to its own inode"
+            attributes.number(),
+            self.ino,
+            "attributes go to their own inode"
         );
-        op.replace(&self.node, self.index, record.as_bytes());
+        op.depends(&self.node, self.ino.data_index());
+        op.replace(&self.node, self.index, attributes.as_bytes());
     }
 
-    /// The operation that wrote `record` (made from a draft) has finished.
-    pub(crate) fn stored(&self, state: &mut InodeState, record: InodeRecord) {
-        state.record = record;
+    /// Lets `op` write the data. It depends on the last writer of the attributes, as above.
+    pub(crate) fn store_data(&self, op: &mut Op<'_>, data: &InodeData) {
+        assert_eq!(data.number(), self.ino, "data goes to its own inode");
+        self.depends(op);
+        op.replace(&self.node, self.ino.data_index(), data.as_bytes());
+    }
+
+    /// The operation that wrote `data` (made from a draft) has finished.
+    pub(crate) fn data_stored(&self, state: &mut InodeState, data: &InodeData) {
+        state.data = *data;
         state.file.times_merged();
         self.access_time.clear();
     }
 
-    /// Whether changes of this directory's entries share it.
-    pub(crate) fn is_met(&self) -> bool {
-        // Relaxed: who sees it late has the directory alone once more.
-        self.pins.met.load(Ordering::Relaxed)
+    /// Whether changes of this directory's entries take the inode lock shared.
+    pub(crate) fn is_contended(&self) -> bool {
+        // Relaxed: a task that sees it late takes the directory exclusively once more.
+        self.pins.contended.load(Ordering::Relaxed)
     }
 
-    /// Somebody who wants this inode alone finds another one in it, or has come after others often
-    /// enough.
-    pub(crate) fn note_met(&self) {
-        // Others look at the line, and nobody asks whether tasks have met in a file.
+    /// The caller wants the exclusive inode lock and finds it held, or has come after other tasks
+    /// often enough.
+    pub(crate) fn note_contended(&self) {
+        // Other tasks read the line, and only directories are asked whether they are contended.
         if self.kind == FileKind::Directory {
-            // Relaxed: as in `is_met`.
-            self.pins.met.store(true, Ordering::Relaxed);
+            // Relaxed: as in `is_contended`.
+            self.pins.contended.store(true, Ordering::Relaxed);
         }
     }
 
-    /// The operation was decided on this inode's record, which the caller holds.
-    pub(crate) fn depends(&self, op: &mut Op<'_>, locked: &LockedInodes<'_>) {
-        if locked.access(self) == Access::Alone {
-            // Not kept: this operation may write the record.
-            op.depends(&self.node, self.index);
-        } else if op.marks_reads() {
-            let look = || self.node.last_writer(self.index);
-            op.depends_on(self.state.record_writer(locked.get(self), look));
+    /// The last writer of the inode's data. The caller holds the state shared.
+    pub(crate) fn data_writer(&self, _held: &InodeState) -> Mark {
+        let look = || self.node.last_writer(self.ino.data_index());
+        self.state.data_writer().get(look)
+    }
+
+    /// The operation was decided on the attributes of this inode, or follows them: if their last
+    /// writer is lost, so is this. The caller holds the state.
+    pub(crate) fn depends(&self, op: &mut Op<'_>) {
+        if op.marks_reads() {
+            op.depends_on(self.attribute_writer());
         }
     }
-}
 
-impl InodeState {
-    /// An inode that still exists.
-    pub(crate) fn is_alive(&self) -> bool {
-        self.record.nlink.get() > 0
-    }
-
-    /// Checks that this is a directory that has not been removed.
-    pub(crate) fn check_directory(&self) -> Result<()> {
-        if FileKind::from_mode(self.record.mode.get()) != Some(FileKind::Directory) {
+    /// Checks that this is a directory that has not been removed. The caller holds the state.
+    pub(crate) fn check_directory(&self, state: &InodeState) -> Result<()> {
+        if self.kind != FileKind::Directory {
             return Err(Error::NotDirectory);
         }
-        if self.is_alive() {
-            Ok(())
-        } else {
-            Err(Error::NotFound)
+        match state.gone {
+            false => Ok(()),
+            true => Err(Error::NotFound),
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! **Structure.** Each partition has a chain of orphan nodes. Slots are given out from a stack in
 //! memory and written with `Op::patch`, in the same handle as the change they belong to.
-//! **Invariants.** A slot is on the free stack iff it is zero and nobody holds it. **On a crash**
+//! **Invariants.** A slot is on the free stack iff it is zero and no task holds it. **On a crash**
 //! the slots that are not zero say what the next mount has to finish; it reads all of them.
 
 use std::collections::BTreeSet;
@@ -24,7 +24,7 @@ use crate::volume::Volume;
 
 const SLOT_BYTES: usize = size_of::<OrphanSlot>();
 
-/// Where a slot is.
+/// The place of a slot on the medium.
 #[derive(Debug, Clone)]
 pub(crate) struct OrphanPlace {
     node: NodeRef,
@@ -46,7 +46,7 @@ pub(crate) struct Orphans {
     lists: PerCore<Mutex<ORPHANS, List>>,
 }
 
-/// A free slot in hand; goes back unless it is used.
+/// A free slot that a task holds; goes back when dropped unless it is used.
 #[derive(Debug)]
 pub(crate) struct FreeSlot<'v> {
     orphans: &'v Orphans,
@@ -86,7 +86,7 @@ impl OrphanPlace {
         op.patch(&self.node, self.granule, offset, slot.as_bytes());
     }
 
-    /// Lets `op` clear the slot; `Orphans::give` once it has finished.
+    /// Lets `op` clear the slot; the caller calls `Orphans::give` once `op` has finished.
     pub(crate) fn clear(&self, op: &mut Op<'_>) {
         self.write(op, 0, 0);
     }
@@ -129,7 +129,7 @@ fn places(node: &NodeRef, partition: CoreId) -> impl Iterator<Item = OrphanPlace
 
 impl Volume {
     /// A free orphan slot of the current core's partition; makes a node with more when all are
-    /// taken. No inode lock is held.
+    /// taken. The caller holds no inode lock.
     pub(crate) fn orphan_slot(&self) -> Result<FreeSlot<'_>> {
         let partition = self.alloc_partition();
         loop {
@@ -140,11 +140,12 @@ impl Volume {
         }
     }
 
-    /// Links one more node behind the partition's chain.
+    /// Appends a node to the partition's chain.
     fn grow_orphans(&self, partition: CoreId) -> Result<()> {
         let mut op = self.op(OpKind::Orphan, OpClass::Delete, 2)?;
         let node = op.new_node(NodeKind::Orphan)?;
-        // Held until the handle has joined: two that grow at once must link one behind the other.
+        // Held until the handle has joined: two tasks that grow the chain at once must append one
+        // after the other.
         let mut list = self.orphans.lists.get(partition).lock();
         let last = list.last.clone().expect("read by the mount");
         op.patch(&last, LINK_GRANULE, 0, U64::new(node.nid.0).as_bytes());
@@ -154,7 +155,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Reads all slots of all partitions; gives those that are taken.
+    /// Reads all slots of all partitions; returns those that are taken.
     pub(crate) fn read_orphans(&self) -> Result<Vec<(OrphanPlace, OrphanSlot)>> {
         let mut taken = Vec::new();
         let mut seen = BTreeSet::new();

@@ -1,15 +1,19 @@
-//! Uses of an inode.
+//! Pins: references to an inode.
 //!
-//! **Problem.** A path ends in a pin of its last directory, and every open file is one; pins that
-//! many cores take of one inode must not meet in one count, and yet the last pin of an inode
-//! without a name deletes it. **Structure.** [`Pins`] counts; from the moment cores have met at the
-//! count, each core lends pins of its own slot (`dure_sync::Lender`), which has one counted pin.
+//! **Problem.** A path ends in a pin of its last directory, and every open file is one. Pins that
+//! many cores take of one inode must not contend for one count, and yet the last pin of an inode
+//! without a name deletes it.
+//!
+//! **Structure.** [`Pins`] counts. Once cores have contended for the count, each core counts
+//! references in a slot of its own (`dure_sync::Lender`), which holds one pin of the count.
+//!
 //! **Invariants.** The count rises from 0, and slots are opened, only under the lock of the inode's
-//! shard: hence a claim under that lock, alone, is final. A slot that is open keeps the inode: so
-//! who wants to know whether it is used closes the slots before he looks, with a pin of his own in
-//! the count, since a loan looks like the others of its slot; of an inode without a name they stay
-//! closed, and its last pin to go brings the count to 0. **On a crash** the orphan slots name the
-//! inodes without a name.
+//! shard: hence a claim under that lock, exclusive, is final. An open slot keeps the inode. So a
+//! task that must know whether the inode is used first closes the slots, and holds a pin in the
+//! count itself, since a per-core reference looks like the others of its slot. The slots of an
+//! inode without a name stay closed, and its last pin to go brings the count to 0.
+//!
+//! **On a crash** the orphan slots name the inodes without a name.
 
 use std::ops::Deref;
 
@@ -23,22 +27,24 @@ use super::Inode;
 use crate::namespace::InodeId;
 use crate::volume::Volume;
 
-/// The uses of an inode, and what those look at who pin it: nothing here changes while its state
+/// The uses of an inode, and what is read when it is pinned: nothing here changes when its state
 /// does, so that pins share no line with changes.
 #[derive(Debug)]
 pub(super) struct Pins {
     count: AtomicU32,
     lender: Lender<Inode>,
     id: InodeId,
-    /// The link count is 0. Written under the inode's state or attributes; read by whoever drops
-    /// the last pin.
+    /// The link count is 0. Written by the holder of the inode's state or attributes; read by the
+    /// task that drops the last pin.
     unlinked: AtomicBool,
-    /// Claimed for deletion: nobody can pin it any more. Written under the shard's lock, alone.
+    /// Claimed for deletion: no task can pin it any more. Written under the shard's lock,
+    /// exclusive.
     pub(super) dying: AtomicBool,
     /// CLOCK reference bit.
     pub(super) referenced: AtomicBool,
-    /// Tasks have met at a change of this directory's entries: from then on such changes share it.
-    pub(super) met: AtomicBool,
+    /// Tasks have contended for changes of this directory's entries: from then on such changes hold
+    /// it shared.
+    pub(super) contended: AtomicBool,
 }
 
 impl Pins {
@@ -51,14 +57,14 @@ impl Pins {
             unlinked: AtomicBool::new(unlinked),
             dying: AtomicBool::new(false),
             referenced: AtomicBool::new(false),
-            met: AtomicBool::new(false),
+            contended: AtomicBool::new(false),
         }
     }
 
     /// Whether the link count is 0. The caller has claimed the inode for deletion, or is inserting
-    /// it: nobody changes the count concurrently.
+    /// it: no task changes the count concurrently.
     pub(super) fn is_unlinked(&self) -> bool {
-        // Relaxed: the shard's lock orders a claim behind the change, and a new inode is private.
+        // Relaxed: the shard's lock orders a claim after the change, and a new inode is private.
         self.unlinked.load(Ordering::Relaxed)
     }
 }
@@ -76,7 +82,7 @@ impl Lend for Inode {
 }
 
 impl Inode {
-    /// Pins the inode for somebody. The caller holds its shard's lock.
+    /// Pins the inode. The caller holds its shard's lock.
     pub(super) fn pin(this: &Arc<Inode>) -> Result<InodeRef> {
         // Acquire: pairs with the Release in `claim`.
         if this.pins.dying.load(Ordering::Acquire) {
@@ -101,7 +107,7 @@ impl Inode {
         })
     }
 
-    /// One more pin in the count. The caller has one, or holds the shard's lock.
+    /// Adds a pin to the count. The caller has one, or holds the shard's lock.
     fn counted(this: &Arc<Inode>) -> Counted<Inode> {
         // Relaxed: a pin exists, so that the count cannot reach 0 meanwhile, or the shard's lock
         // orders it against a claim.
@@ -110,9 +116,9 @@ impl Inode {
         Counted::new(this.clone())
     }
 
-    /// Takes a pin from the count; whether it was the last.
+    /// Takes a pin from the count. Returns whether it was the last.
     fn unpin(&self) -> bool {
-        // AcqRel: the last one sees `unlinked` as stored by whoever dropped a pin before it.
+        // AcqRel: the last one sees `unlinked` as stored by any task that dropped a pin before it.
         let before = self.pins.count.fetch_sub(1, Ordering::AcqRel);
         assert!(before > 0, "a pin is dropped once");
         before == 1
@@ -120,7 +126,7 @@ impl Inode {
 
     /// The last pin is gone.
     fn unpinned<V: Deref<Target = Volume>>(&self, volume: impl FnOnce() -> Option<V>) {
-        // Acquire: pairs with the Release in `set_unlinked` and in the claim.
+        // Acquire: pairs with the Release in `claim`, and below with that in `set_unlinked`.
         if self.pins.dying.load(Ordering::Acquire) {
             return;
         }
@@ -136,21 +142,21 @@ impl Inode {
         }
     }
 
-    /// Whether more than `pins` pins are counted. Final under the shard's lock, alone; else only a
-    /// hint.
+    /// Whether the count is above `pins`. Final for the exclusive holder of the shard's lock; else
+    /// only a hint.
     pub(super) fn has_more_pins(&self, pins: u32) -> bool {
         // Acquire: pairs with the unpin of the last user.
         self.pins.count.load(Ordering::Acquire) > pins
     }
 
-    /// Closes the slots. The caller holds the shard's lock, alone, and wants nothing of the inode.
+    /// Closes the slots. The caller holds the shard's lock exclusively and does not use the inode.
     pub(super) fn stop_lending(&self) {
         self.pins.lender.close(|pin| {
-            // Nobody has to delete it: of an inode without a name the slots are closed, or who is
-            // about to close them has a pin.
+            // Nothing to delete here: of an inode without a name the slots are closed, or the task
+            // that is about to close them has a pin.
             let inode = pin.into_object();
             let last = inode.unpin();
-            // Acquire: as in `ended`.
+            // Acquire: as in `unpinned`.
             assert!(
                 !last || !inode.pins.unlinked.load(Ordering::Acquire),
                 "a name"
@@ -163,33 +169,35 @@ impl Inode {
         self.pins.lender.is_lending()
     }
 
-    /// Sets or clears what decides whether the last pin deletes it. The caller has the number of
-    /// names alone, and a pin.
+    /// Sets or clears whether dropping the last pin deletes the inode. The caller holds the number
+    /// of names exclusively (the inode's state or its attributes), and a pin.
     pub(crate) fn set_unlinked(&self, volume: &Volume, unlinked: bool) {
-        // Relaxed: only who has the number of names alone changes it. Nothing is written where
-        // nothing changes: others read the line.
+        // Relaxed: only the exclusive holder of the number of names changes it. Unchanged, it is
+        // not written: other cores read the line.
         if self.pins.unlinked.load(Ordering::Relaxed) == unlinked {
             return;
         }
-        // Release: pairs with the Acquire in `ended` and `pin`; the caller drops its own pin later.
+        // Release: pairs with the Acquire in `unpinned` and `pin`; the caller drops its own pin
+        // later.
         self.pins.unlinked.store(unlinked, Ordering::Release);
         volume.inodes.name_changed(unlinked);
         if unlinked {
-            // Who looked before opens its slot before this has the lock; nobody opens one
-            // afterwards.
+            // A task that read the old value opens its slot before this gets the lock; no slot is
+            // opened afterwards.
             volume.inodes.wait_for_pins(self);
-            // The caller's pin is not among them, or keeps its slot's: none of these is the last.
+            // The caller's pin is in the count, or keeps its slot's there: none that is dropped
+            // here is the last.
             self.pins.lender.close(drop);
         }
     }
 }
 
-/// A use of an inode: as long as one exists, the inode stays, also when it has no name any more.
-/// The last one to go deletes an inode without a name.
+/// A use of an inode: as long as one exists, the inode stays, even without a name. The last one to
+/// go deletes an inode without a name.
 #[derive(Debug)]
 pub struct InodeRef {
     pin: Pin,
-    /// Beside the reference, so that asking for it does not touch the inode's lines.
+    /// Stored next to the reference, so that reading it does not touch the inode's lines.
     id: InodeId,
 }
 
@@ -226,14 +234,14 @@ impl InodeRef {
         self.id
     }
 
-    /// Lets it go where no operation may begin, because a checkpoint runs. If it was the last use
-    /// of an inode without a name, the next mount deletes that.
+    /// Drops it where no operation may begin, because a checkpoint runs. If it was the last use of
+    /// an inode without a name, the next mount deletes that.
     pub(crate) fn leave(self) {
         let inode = Inode::counted(self.inode());
-        // Not the last pin, nor is one that a slot gives back with it.
+        // Neither this pin nor one that a slot gives back with it is the last.
         drop(self);
         let inode = inode.into_object();
-        // Acquire: as in `ended`.
+        // Acquire: as in `unpinned`.
         if inode.unpin()
             && inode.pins.unlinked.load(Ordering::Acquire)
             && let Some(volume) = inode.state.volume()
@@ -242,14 +250,15 @@ impl InodeRef {
         }
     }
 
-    /// The same use, with a pin of its own: the count does not tell a loan from others of its slot.
+    /// The same use, with a pin of its own: the count does not tell references of one slot apart.
     fn into_counted(self) -> InodeRef {
         let pin = Inode::counted(self.inode());
         // What `self` had goes back now, and is not the last pin.
         InodeRef::new(self.id, Pin::Counted(pin))
     }
 
-    /// Drops it for a caller who has the volume, so that its end needs no reference to that.
+    /// Drops it for a caller that has the volume, so that the end of the pin needs no reference to
+    /// it.
     fn release(self, volume: &Volume) {
         let pin = match self.pin {
             Pin::Counted(pin) => Some(pin),
@@ -266,7 +275,7 @@ impl InodeRef {
     /// Whether no name leads to it: its last use deletes it.
     #[must_use]
     pub fn is_unlinked(&self) -> bool {
-        // Relaxed: who made the change that the caller asks about has returned to him.
+        // Relaxed: the task that made the change has returned before the caller asks about it.
         self.inode().pins.unlinked.load(Ordering::Relaxed)
     }
 
@@ -282,7 +291,7 @@ impl InodeRef {
         self.id.kind()
     }
 
-    /// Which life of the number this is.
+    /// Generation of the inode number.
     #[must_use]
     pub fn generation(&self) -> u32 {
         self.id.generation()
@@ -300,7 +309,7 @@ impl Clone for InodeRef {
     }
 }
 
-/// A pin that goes while its user has the volume.
+/// A pin whose user has the volume when it drops it.
 #[derive(Debug)]
 pub(crate) struct LocalRef<'v> {
     /// `None` only while it is dropped.
@@ -314,25 +323,25 @@ impl<'v> LocalRef<'v> {
         LocalRef { pin, volume }
     }
 
-    /// For a user who lets it go himself.
+    /// The pin, for a caller that releases it itself.
     pub(crate) fn keep(mut self) -> InodeRef {
         self.pin.take().expect("there until it is dropped")
     }
 
-    /// Whether somebody else uses the inode. The caller holds no lock of a shard. Only a hint.
+    /// Whether other tasks use the inode. The caller holds no lock of a shard. Only a hint.
     pub(crate) fn is_shared(&mut self) -> bool {
         self.pin = self.pin.take().map(InodeRef::into_counted);
         let inode = self.inode();
         if inode.has_more_pins(1) {
-            // Pins in slots that nobody uses are no use.
+            // Pins that only unused slots hold are not uses.
             inode.pins.lender.close(drop);
         }
         inode.has_more_pins(1)
     }
 
-    /// Claims the inode for deletion if nobody else uses it, which only who has asked before
-    /// ([`LocalRef::is_shared`]) can know. Then nobody can pin it again, and the caller must free
-    /// it.
+    /// Claims the inode for deletion if no other task uses it. The caller asks
+    /// [`LocalRef::is_shared`] first, else the claim may fail without need. After it no task can
+    /// pin the inode, and the caller must free it.
     pub(crate) fn claim(&self) -> bool {
         matches!(
             self.pin,

@@ -1,25 +1,28 @@
 //! Free inode numbers, per partition.
 //!
-//! **Invariants.** A pool holds free numbers of *adopted* nodes only, each at most once. A node is
-//! adopted before the first of its inodes is freed or handed out in this mount, at a moment when
-//! the granules with mode 0 are exactly its free inodes; from then on numbers come and go one by
-//! one. A freed number belongs to the pool of the partition that its node's NAT entry is in; who
-//! frees it in another partition collects some before he brings them there (*away*), so that it
-//! shares no line with whoever makes inodes there. All numbers of a new node go to the core that
-//! made it, wherever its node id came from: it had no other. A core whose partition has no numbers
-//! and is running out of node ids takes numbers of the others, so that one core can use all inodes
-//! of the volume.
+//! # Invariants
+//! A pool holds free numbers of *adopted* nodes only, each at most once. A node is adopted before
+//! the first of its inodes is freed or handed out in this mount, at a moment when the granules with
+//! mode 0 are exactly its free inodes; from then on numbers come and go one by one.
+//!
+//! * A freed number belongs to the pool of the partition that its node's NAT entry is in. A core of
+//!   another partition that frees it collects some before it moves them there (*away*), so that it
+//!   shares no line with cores that create inodes there.
+//! * All numbers of a new node go to the core that made it, wherever its node id came from: they
+//!   were in no pool before.
+//! * A core whose partition has no numbers and is running out of node ids takes numbers of other
+//!   partitions, so that one core can use all inodes of the volume.
 
 use std::collections::BTreeMap;
 
 use dure_store::alloc::AllocPolicy;
 use dure_store::error::Result;
-use dure_store::format::inode::InodeRecord;
+use dure_store::format::inode::InodeLife;
 use dure_store::format::nat;
 use dure_store::format::node::NodeKind;
 use dure_store::node::{Node, NodeRef};
 use dure_store::op::Op;
-use dure_store::units::{Ino, Nid, to_u64, to_usize};
+use dure_store::units::{Ino, Nid, is_zero, to_u64, to_usize};
 use dure_sync::{CoreId, Mutex, PerCore};
 use zerocopy::FromBytes;
 
@@ -28,15 +31,15 @@ use crate::volume::Volume;
 
 #[derive(Debug, Default)]
 struct Pool {
-    /// The last freed on top: its granule is in the cache.
+    /// A stack: the granule of the number on top was used last and is in the cache.
     free: Vec<Ino>,
-    /// Freed here, of other partitions.
+    /// Freed here, but numbers of other partitions.
     away: Vec<Ino>,
     adopted: NidSet,
 }
 
-/// Nids, as a bit each in the pair of the NAT that they are in: of a million files there are 125
-/// thousand.
+/// A set of nids: one bit each, by the NAT pair that they are in. A million inodes are in 125
+/// thousand nodes.
 #[derive(Debug, Default)]
 struct NidSet(BTreeMap<u64, [u64; PAIR_WORDS]>);
 
@@ -44,7 +47,7 @@ struct NidSet(BTreeMap<u64, [u64; PAIR_WORDS]>);
 const PAIR_WORDS: usize = to_usize(nat::ENTRIES.div_ceil(64));
 
 impl NidSet {
-    /// Whether it was not in.
+    /// Adds the nid. Returns whether it was not in the set.
     fn insert(&mut self, nid: Nid) -> bool {
         let (pair, within) = nat::place_of(nid);
         let word = &mut self.0.entry(pair).or_default()[within / 64];
@@ -62,14 +65,14 @@ impl NidSet {
     }
 }
 
-/// Numbers that a core takes of another partition at once.
+/// Numbers that a core takes from another partition in one go.
 const STOLEN: usize = 64;
 
-/// Numbers of other partitions that a core keeps.
+/// Numbers of other partitions that a core collects before it moves them.
 const AWAY_MAX: usize = 64;
 
-/// Node ids that a partition does not make into nodes of inodes while other partitions have free
-/// inodes.
+/// While other partitions have free inodes, a partition makes no inode nodes from its last node
+/// ids: so many stay.
 const SPARE_NIDS: usize = 64;
 
 /// The free inode numbers of a volume.
@@ -79,7 +82,7 @@ pub(crate) struct InodePools {
     alloc: AllocPolicy,
 }
 
-/// A number taken from a pool; goes back unless it is used.
+/// A number taken from a pool; goes back when dropped unless it is used.
 #[derive(Debug)]
 pub(crate) struct FreeIno<'v> {
     pools: &'v InodePools,
@@ -87,7 +90,7 @@ pub(crate) struct FreeIno<'v> {
     core: CoreId,
     /// `None` once used.
     ino: Option<Ino>,
-    /// The node, when it is made by the same operation.
+    /// The node, if the operation makes it.
     born: Option<NodeRef>,
 }
 
@@ -126,8 +129,8 @@ impl InodePools {
         }
     }
 
-    /// Moves numbers to the pool of `core`: free ones of another partition, or what was to go away
-    /// from there.
+    /// Moves numbers to the pool of `core`: free ones of partition `from`, or if there are none,
+    /// those in its `away` list.
     fn steal(&self, core: CoreId, from: CoreId) {
         let stolen = {
             let mut pool = self.pools.get(from).lock();
@@ -141,19 +144,21 @@ impl InodePools {
         self.pools.get(core).lock().free.extend(stolen);
     }
 
-    /// Makes the free inodes of a node available. To be called before an inode of it is freed.
+    /// Makes the free inodes of a node available. Called before one of its inodes is freed.
     pub(crate) fn adopt(&self, node: &Node) {
         if node.is_adopted() {
             return;
         }
         let mut pool = self.pool(node.nid).lock();
         if pool.adopted.insert(node.nid) {
-            for index in (0..node.granule_count()).rev() {
-                let is_free = node.look(index, |payload| {
-                    let (record, _) = InodeRecord::ref_from_prefix(payload).expect("496 bytes");
-                    record.is_free()
+            for ino in Ino::all_of(node.nid).rev() {
+                let is_free = node.look_at(ino.index(), InodeLife::BYTES, |bytes| {
+                    InodeLife::ref_from_bytes(bytes)
+                        .expect("16 bytes")
+                        .is_free()
                 });
-                let ino = Ino::new(node.nid, index);
+                // Of a damaged image: a new inode with this number would own the old data.
+                let is_free = is_free && node.look(ino.data_index(), is_zero);
                 if is_free && ino.0 != 0 {
                     pool.free.push(ino);
                 }
@@ -188,7 +193,8 @@ impl InodePools {
 }
 
 impl FreeIno<'_> {
-    /// The number and the node that holds it; in the operation's own node if the pools were empty.
+    /// The number and the node that holds it; in a new node made by the operation if the pools were
+    /// empty.
     pub(crate) fn place(&mut self, op: &mut Op<'_>, volume: &Volume) -> Result<(Ino, NodeRef)> {
         if let Some(ino) = self.ino {
             return Ok((ino, volume.node(ino.nid(), NodeKind::Inode.of_none())?));
@@ -207,9 +213,8 @@ impl FreeIno<'_> {
         let ino = self.ino.take().expect("placed before");
         if self.born.take().is_some() {
             let mut pool = self.pools.pools.get(self.core).lock();
-            let rest = (1..u8::try_from(Ino::PER_NODE).expect("8")).rev();
-            pool.free
-                .extend(rest.map(|index| Ino::new(ino.nid(), index)));
+            let others = Ino::all_of(ino.nid()).rev().filter(|other| *other != ino);
+            pool.free.extend(others);
         }
     }
 }
@@ -228,10 +233,10 @@ impl Drop for FreeIno<'_> {
 }
 
 impl Volume {
-    /// A free inode number of the current core's partition: one freed before, or one of a node that
-    /// had free inodes at the mount, or (placed by the operation) one of a new node. Where the
-    /// partition is running out of node ids, which directories and maps need too, rather one of
-    /// another partition's nodes than a new one. No inode lock is held.
+    /// A free inode number for the current core's partition: one freed before, or one of a node
+    /// that had free inodes at the mount, or (placed by the operation) one of a new node. Where the
+    /// partition is running out of node ids, which directories and maps need too, a number of
+    /// another partition is preferred to a new node. The caller holds no inode lock.
     pub(crate) fn free_ino(&self) -> Result<FreeIno<'_>> {
         let core = self.alloc_partition();
         if let Some(free) = self.known_free_ino(core, core)? {
@@ -239,7 +244,7 @@ impl Volume {
         }
         if !self.nat.has_free(core, SPARE_NIDS)? {
             let partitions = self.inode_pools.pools.len();
-            // The own one once more: its nids have been looked through, and some of them may have
+            // The own partition once more: its nids have been searched, and some of them may have
             // been nodes with free inodes.
             for step in 0..partitions {
                 let number = (core.index() + step) % partitions;
@@ -260,7 +265,8 @@ impl Volume {
         Ok(self.inode_pools.taken(core, None))
     }
 
-    /// A free inode number of the partition `from` for `core`, of nodes that are known to have some.
+    /// A free inode number for `core`, from nodes of the partition `from` that are known to have
+    /// some.
     fn known_free_ino(&self, core: CoreId, from: CoreId) -> Result<Option<FreeIno<'_>>> {
         loop {
             if from != core {

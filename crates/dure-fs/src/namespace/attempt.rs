@@ -6,22 +6,25 @@ use dure_store::format::bucket::LEVELS_MAX;
 use crate::inode::{Access, Inode};
 use crate::volume::{DirectoryRule, Volume};
 
-/// Bucket nodes an operation may make and free besides those it touches anyway, at the first
-/// attempt.
+/// Bucket nodes that the first attempt of an operation may make and free, besides those it touches
+/// anyway.
 const SPARE_NODES: u32 = 2;
-/// Enough for two paths from top to bottom.
+/// Enough for two paths from the first node to a leaf.
 const SPARE_NODES_MAX: u32 = 2 * LEVELS_MAX;
 
 /// Why an attempt ended without a result.
 #[derive(Debug)]
 pub(crate) enum Attempt {
-    /// Somebody changed what was seen before the locks were taken.
+    /// Another task changed what was seen before the locks were taken.
     Again,
-    /// The directory needs more nodes than the operation has room for.
+    /// The directory needs more nodes than the operation has reserved.
     Short,
-    /// A directory is to get its first node or to lose one, or a file its first name.
+    /// The operation makes an inode that inherits more attributes than it has reserved blob nodes
+    /// for: it needs so many.
+    Inherits(u32),
+    /// A directory is to get its first node or to lose a node.
     Whole,
-    /// For good.
+    /// The call fails with this error.
     Failed(Error),
 }
 
@@ -36,43 +39,38 @@ impl From<Error> for Attempt {
 pub(crate) struct Scope {
     /// Bucket nodes it may make and free.
     pub(crate) spare: u32,
-    /// Directories are had alone, although tasks have met in them, and the file that gets a name.
+    /// Blob nodes it may make for the attributes that an inode inherits.
+    pub(crate) blobs: u32,
+    /// Contended directories are held exclusively all the same.
     whole: bool,
 }
 
 impl Scope {
-    /// How the entries of a directory are to be changed. Changes share it once two of them have
-    /// met.
+    /// How to lock a directory whose entries are to change: shared once two such changes have
+    /// contended.
     pub(crate) fn access(self, volume: &Volume, directory: &Inode) -> Access {
         let share = match volume.options.volume_rules.directories {
-            DirectoryRule::WhenMet => directory.is_met(),
+            DirectoryRule::WhenContended => directory.is_contended(),
             DirectoryRule::AtOnce | DirectoryRule::Uncounted(_) => true,
-            DirectoryRule::Alone => false,
+            DirectoryRule::Exclusive => false,
         };
         if share && !self.whole {
             Access::Shared
         } else {
-            Access::Alone
-        }
-    }
-
-    /// How an inode that gets a name is to be had. No inode is held.
-    pub(crate) fn names_access(self, volume: &Volume, inode: &Inode) -> Access {
-        if self.whole {
-            Access::Alone
-        } else {
-            volume.names_access(inode)
+            Access::Exclusive
         }
     }
 }
 
-/// Runs attempts until one has a result. Each is given what it may do. `Again` means that another
-/// operation made progress, `Short` and `Whole` happen once, so this ends.
+/// Runs attempts until one has a result; each is told what it may do. `Again` means that another
+/// operation made progress, `Inherits` that one has given a directory more attributes to be
+/// inherited; `Short` and `Whole` happen once, so this ends.
 pub(crate) fn attempts<T>(
     mut run: impl FnMut(Scope) -> std::result::Result<T, Attempt>,
 ) -> Result<T> {
     let mut scope = Scope {
         spare: SPARE_NODES,
+        blobs: 0,
         whole: false,
     };
     loop {
@@ -81,7 +79,7 @@ pub(crate) fn attempts<T>(
             Err(Attempt::Again) => {}
             Err(Attempt::Short) => {
                 if scope.spare == SPARE_NODES_MAX {
-                    // No operation of ours needs more nodes than two paths have.
+                    // No operation needs more nodes than two paths have.
                     return Err(Error::Corrupt {
                         what: "a directory has bucket nodes without entries".into(),
                         at: 0,
@@ -90,6 +88,10 @@ pub(crate) fn attempts<T>(
                     });
                 }
                 scope.spare = SPARE_NODES_MAX;
+            }
+            Err(Attempt::Inherits(blobs)) => {
+                assert!(blobs > scope.blobs, "there was room for {blobs} blob nodes");
+                scope.blobs = blobs;
             }
             Err(Attempt::Whole) => {
                 assert!(!scope.whole, "it had all alone");

@@ -2,7 +2,9 @@
 
 use dure_store::OpKind;
 use dure_store::error::{Error, Result};
-use dure_store::format::inode::{BODY_BYTES, FLAG_LONG_LINK, FLAG_ORPHAN, InodeRecord};
+use dure_store::format::inode::{
+    AttributesRecord, BODY_BYTES, FLAG_LONG_LINK, FLAG_ORPHAN, InodeData, InodeLife, InodeRecord,
+};
 use dure_store::format::name::{FileKind, check_name};
 use dure_store::format::orphan::INTENT_DELETE;
 use dure_store::node::NodeRef;
@@ -17,7 +19,7 @@ use super::{Attempt, Scope, TARGET_MAX, attempts};
 use crate::directory::Change;
 use crate::directory::tree::{LockedBuckets, Tree, TreeEdit, target};
 use crate::inode::{
-    FreeIno, FreeSlot, Inode, InodeRef, InodeState, LockedInodes, NewInode, XattrPlace,
+    Access, FreeIno, FreeSlot, Inode, InodeRef, InodeState, LockedInodes, NewInode,
 };
 use crate::volume::{FileSystem, Volume};
 use crate::xattr::chain::{self, Chain};
@@ -28,12 +30,12 @@ const PERMISSIONS: u32 = 0o7777;
 /// Nodes every create may dirty: the bucket, the directory's inode, the new inode, the orphan slot.
 const NODES: u32 = 4;
 
-/// What is to be made.
+/// What to create.
 #[derive(Debug, Clone, Copy)]
 struct Plan<'a> {
     kind: FileKind,
     new: &'a NewInode,
-    /// Of a symlink.
+    /// Target of a symlink.
     target: &'a [u8],
 }
 
@@ -111,7 +113,7 @@ impl FileSystem {
     }
 
     /// Makes a regular file without a name in the file system of `directory` (`O_TMPFILE`). `link`
-    /// may name it; else it is deleted when its last reference goes, or after a crash.
+    /// may name it; otherwise it is deleted when its last reference is dropped, or after a crash.
     ///
     /// # Errors
     /// As `create`.
@@ -138,18 +140,39 @@ enum Linkable {
     No,
 }
 
-/// The record of the next life of a free number, born now.
+/// Blob nodes for the target of a symbolic link, if it does not fit its inode.
+fn nodes_for_target(target: &[u8]) -> u32 {
+    if target.len() > BODY_BYTES {
+        chain::nodes_for(target.len())
+    } else {
+        0
+    }
+}
+
+/// The record of the next generation of a free number, born now.
 fn blank_record(op: &Op<'_>, ino: Ino, node: &NodeRef) -> InodeRecord {
-    let before = op.view(node, ino.index(), |payload| {
-        InodeRecord::read_from_bytes(payload).expect("496 bytes")
+    let before = op.view_at(node, ino.index(), InodeLife::BYTES, |bytes| {
+        InodeLife::read_from_bytes(bytes).expect("16 bytes")
     });
     assert!(before.is_free(), "inode {ino} was taken from the free");
-    let mut record = InodeRecord::new_zeroed();
-    record.ino = U64::new(ino.0);
-    record.generation = U32::new(before.generation.get().wrapping_add(1).max(1));
-    let now = op.time();
-    (record.atime, record.mtime, record.ctime, record.btime) = (now, now, now, now);
-    record
+    let mut attributes = AttributesRecord::new_zeroed();
+    attributes.ino = U64::new(ino.0);
+    attributes.generation = U32::new(before.generation.get().wrapping_add(1).max(1));
+    (attributes.ctime, attributes.btime) = (op.time(), op.time());
+    InodeRecord {
+        attributes,
+        data: InodeData::of_birth(&attributes),
+    }
+}
+
+/// Lets `op` write a new inode. Of most there is nothing to say but their attributes.
+fn store_new(op: &mut Op<'_>, node: &NodeRef, record: &InodeRecord) {
+    let InodeRecord { attributes, data } = record;
+    let ino = attributes.number();
+    op.replace(node, ino.index(), attributes.as_bytes());
+    if *data != InodeData::of_birth(attributes) {
+        op.replace(node, ino.data_index(), data.as_bytes());
+    }
 }
 
 impl Volume {
@@ -166,7 +189,7 @@ impl Volume {
         scope: Scope,
     ) -> std::result::Result<InodeRef, Attempt> {
         let parent = parent.inode();
-        let blobs = self.blobs_of(parent, plan)?;
+        let blobs = scope.blobs + nodes_for_target(plan.target);
         let free = self.free_ino()?;
         let spare = scope.spare;
         let mut op = self.op(OpKind::Create, OpClass::Normal, NODES + spare + blobs)?;
@@ -175,32 +198,39 @@ impl Volume {
         let access = scope.access(self, parent);
         let mut locked = LockedInodes::lock([(parent, access)]);
         let state = locked.get(parent);
-        state.check_directory()?;
-        parent.depends(&mut op, &locked);
+        parent.check_directory(state)?;
+        parent.depends(&mut op);
         let (ino, node) = free.place(&mut op, self)?;
         let leaf = [self.leaf_of(&locked, parent, name)?];
         let buckets = LockedBuckets::lock(&leaf)?;
         let mut edit = TreeEdit::new(self, &mut op, spare);
         let mut tree = Tree::of(self, state, access)?;
-        let located = edit.locate(&tree, buckets.leaf(0), name)?;
+        let located = edit.locate((&tree, state), buckets.leaf(0), name)?;
         if located.found().is_some() {
             return Err(Error::Exists.into());
         }
+        // Before anything is made: the operation may have to begin again with more room.
+        let above = parent.attributes();
+        let inherited = self.inherit((parent, &above), plan, scope)?;
         edit.insert(&mut tree, located, name, target(ino, plan.kind))?;
         let first = self.set_first_bucket(parent, state, &tree, &mut op);
-        let record = self.new_record(&mut op, ino, &node, parent.ino, state, plan, blobs)?;
-        op.replace(&node, ino.index(), record.as_bytes());
-        let inode = Arc::new(Inode::new(self.inodes.home(ino), node, record)?);
+        let mut record = blank_record(&op, ino, &node);
+        self.fill_record(&mut record, &mut op, &above, plan, &inherited)?;
+        store_new(&mut op, &node, &record);
+        let inode = Arc::new(Inode::made(self.inodes.home(ino), node, plan.kind, &record));
         let mut own = inode.state.try_write().expect("nobody knows it yet");
-        // Before anybody can find the name, take it away and use the number again. Until the
-        // operation has finished who asks for the number waits for `own`.
+        let attributes = inode.lock_new_attributes();
+        // Inserted before finish, so before another task can find the name, remove it and reuse the
+        // number. Until the operation has finished, a task that asks for the number waits for
+        // `own` or `attributes`.
         let made = self.inodes.insert_new(&inode);
         let now = op.time();
         let mark = op.finish();
         own.file.note_mark(mark);
+        drop(attributes);
         drop(own);
-        if let Some(record) = first {
-            parent.stored(locked.get_mut(parent), record);
+        if let Some(data) = first {
+            parent.data_stored(locked.get_mut(parent), &data);
         }
         if let Some(root) = &tree.root {
             locked.get(parent).directory.set_root(root);
@@ -213,48 +243,50 @@ impl Volume {
         Ok(made)
     }
 
-    /// The first entry of a directory gives it its first bucket node: the one time that its own
-    /// inode is written. Gives the record to store after finish.
+    /// The first entry of a directory gives it its first bucket node: the only time that a change
+    /// of entries writes the directory's own inode. Returns its data, to be stored after finish.
     pub(super) fn set_first_bucket(
         &self,
         directory: &Inode,
         state: &InodeState,
         tree: &Tree,
         op: &mut Op<'_>,
-    ) -> Option<InodeRecord> {
+    ) -> Option<InodeData> {
         let root = tree.root.as_ref()?.nid.0;
-        if state.record.map_root.get() == root {
+        if state.data.map_root.get() == root {
             return None;
         }
         assert_eq!(
-            state.record.map_root.get(),
+            state.data.map_root.get(),
             0,
             "the first bucket node never changes"
         );
-        let mut record = directory.draft(state);
-        record.map_root = root.into();
-        directory.store(op, &record);
-        Some(record)
+        let mut data = directory.data_draft(state);
+        data.map_root = root.into();
+        directory.store_data(op, &data);
+        Some(data)
     }
 
     fn make_unnamed(&self, directory: &InodeRef, plan: Plan<'_>) -> Result<InodeRef> {
-        attempts(|_| {
+        attempts(|scope| {
             let parent = directory.inode();
-            let blobs = self.blobs_of(parent, plan)?;
             let free = self.free_ino()?;
             let slot = self.orphan_slot()?;
-            let mut op = self.op(OpKind::Create, OpClass::Normal, NODES + blobs)?;
+            let mut op = self.op(OpKind::Create, OpClass::Normal, NODES + scope.blobs)?;
             // Dropped before the op, which may give back the nid of the node that the number is in.
             let mut free = free;
             let state = parent.state.read();
-            state.check_directory()?;
+            parent.check_directory(&state)?;
+            let above = parent.attributes();
+            let inherited = self.inherit((parent, &above), plan, scope)?;
             let (ino, node) = free.place(&mut op, self)?;
-            let record = self.new_record(&mut op, ino, &node, parent.ino, &state, plan, blobs)?;
+            let mut record = blank_record(&op, ino, &node);
+            self.fill_record(&mut record, &mut op, &above, plan, &inherited)?;
             Ok(self.insert_unnamed(op, (slot, free), node, record, Linkable::Yes)?)
         })
     }
 
-    /// A file that nobody can name: what its attributes hold is deleted with its last pin, or by
+    /// A file that no task can name: what its attributes hold is deleted with its last pin, or by
     /// the next mount.
     pub(crate) fn carrier(&self) -> Result<InodeRef> {
         let free = self.free_ino()?;
@@ -264,11 +296,11 @@ impl Volume {
         let mut free = free;
         let (ino, node) = free.place(&mut op, self)?;
         let mut record = blank_record(&op, ino, &node);
-        record.mode = U32::new(FileKind::File.mode());
+        record.attributes.mode = U32::new(FileKind::File.mode());
         self.insert_unnamed(op, (slot, free), node, record, Linkable::No)
     }
 
-    /// Lets `op` make the inode of `record` without a name and in an orphan slot, and finish.
+    /// Lets `op` make the inode of `record` without a name, with an orphan slot, and finishes `op`.
     fn insert_unnamed(
         &self,
         mut op: Op<'_>,
@@ -277,106 +309,83 @@ impl Volume {
         mut record: InodeRecord,
         linkable: Linkable,
     ) -> Result<InodeRef> {
-        let ino = Ino(record.ino.get());
-        record.nlink = U32::ZERO;
-        record.flags = U32::new(FLAG_ORPHAN);
-        op.replace(&node, ino.index(), record.as_bytes());
+        let ino = record.number();
+        record.attributes.nlink = U32::ZERO;
+        record.attributes.flags = U32::new(FLAG_ORPHAN);
+        store_new(&mut op, &node, &record);
         slot.fill(&mut op, ino, INTENT_DELETE);
-        let inode = Inode::new(self.inodes.home(ino), node, record)?;
+        let inode = Inode::new(self.inodes.home(ino), node, &record)?;
         let mark = op.finish();
-        {
-            let mut state = inode.state.write_ordered();
-            state.file.note_mark(mark);
-            state.orphan = Some(slot.used());
-            state.linkable = linkable == Linkable::Yes;
-        }
+        inode.state.write_ordered().file.note_mark(mark);
+        let mut held = inode.lock_attributes(Access::Attributes);
+        held.get().orphan = Some(slot.used());
+        held.get().linkable = linkable == Linkable::Yes;
+        drop(held);
         free.used();
         self.counters.inodes.add(1);
         self.inodes.insert(inode)
     }
 
-    /// Blob nodes a new inode may need, as far as can be seen before the operation begins.
-    fn blobs_of(&self, parent: &Inode, plan: Plan<'_>) -> Result<u32> {
-        let state = parent.state.read();
-        state.check_directory()?;
-        let long = if plan.target.len() > BODY_BYTES {
-            plan.target.len()
-        } else {
-            0
-        };
-        // Both lists of a new directory come from its parent's default list.
-        let attributes = 2 * state.record.xattr_bytes.get();
-        let attributes = usize::try_from(attributes).expect("at most 256 KiB");
-        Ok(chain::nodes_for(long) + chain::nodes_for(attributes))
-    }
-
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "one call site for each kind; a struct would rename them"
-    )]
-    fn new_record(
+    /// Fills the blank record of a new inode in a directory with the attributes `above`.
+    fn fill_record(
         &self,
+        record: &mut InodeRecord,
         op: &mut Op<'_>,
-        ino: Ino,
-        node: &NodeRef,
-        parent: Ino,
-        directory: &InodeState,
+        above: &AttributesRecord,
         plan: Plan<'_>,
-        blobs: u32,
-    ) -> std::result::Result<InodeRecord, Attempt> {
-        let inherited = self.inherit(directory, plan)?;
-        let needed = chain::nodes_for(inherited.stream.len())
-            + if plan.target.len() > BODY_BYTES {
-                chain::nodes_for(plan.target.len())
-            } else {
-                0
-            };
-        if needed > blobs {
-            return Err(Attempt::Again);
-        }
-        let mut record = blank_record(op, ino, node);
-        record.mode = U32::new(plan.kind.mode() | inherited.mode & PERMISSIONS);
-        record.uid = U32::new(plan.new.uid);
-        record.gid = U32::new(plan.new.gid);
-        if directory.record.mode.get() & SETGID != 0 {
-            record.gid = directory.record.gid;
+        inherited: &Inherited,
+    ) -> Result<()> {
+        let ino = record.number();
+        let attributes = &mut record.attributes;
+        attributes.mode = U32::new(plan.kind.mode() | inherited.mode & PERMISSIONS);
+        attributes.uid = U32::new(plan.new.uid);
+        attributes.gid = U32::new(plan.new.gid);
+        if above.mode.get() & SETGID != 0 {
+            attributes.gid = above.gid;
             if plan.kind == FileKind::Directory {
-                record.mode = U32::new(record.mode.get() | SETGID);
+                attributes.mode = U32::new(attributes.mode.get() | SETGID);
             }
         }
-        record.nlink = U32::new(1);
+        attributes.nlink = U32::new(1);
         if matches!(plan.kind, FileKind::CharacterDevice | FileKind::BlockDevice) {
-            record.rdev = U64::new(plan.new.rdev);
+            attributes.rdev = U64::new(plan.new.rdev);
         }
         if plan.kind == FileKind::Directory {
-            record.parent = U64::new(parent.0);
+            attributes.parent = above.ino;
         }
-        record.xattr_root = Chain::default().write(op, ino, &inherited.stream)?.into();
+        attributes.xattr_root = Chain::default().write(op, ino, &inherited.stream)?.into();
         let bytes = u32::try_from(inherited.stream.len()).expect("at most 128 KiB");
-        record.xattr_bytes = U32::new(bytes);
-        self.set_target(op, &mut record, plan.target)?;
-        Ok(record)
+        attributes.xattr_bytes = U32::new(bytes);
+        self.set_target(op, record, plan.target)
     }
 
     fn set_target(&self, op: &mut Op<'_>, record: &mut InodeRecord, target: &[u8]) -> Result<()> {
-        record.size = U64::new(to_u64(target.len()));
+        let InodeRecord { attributes, data } = record;
+        data.size = U64::new(to_u64(target.len()));
         if target.len() <= BODY_BYTES {
-            record.body[..target.len()].copy_from_slice(target);
+            data.body[..target.len()].copy_from_slice(target);
         } else {
-            record.flags = U32::new(record.flags.get() | FLAG_LONG_LINK);
-            record.map_root = Chain::default()
-                .write(op, Ino(record.ino.get()), target)?
+            attributes.flags = U32::new(attributes.flags.get() | FLAG_LONG_LINK);
+            data.map_root = Chain::default()
+                .write(op, attributes.number(), target)?
                 .into();
         }
         Ok(())
     }
 
-    fn inherit(&self, directory: &InodeState, plan: Plan<'_>) -> Result<Inherited> {
+    /// Mode and attributes of a new inode in a directory with these attributes.
+    /// `Attempt::Inherits`: the operation has no room for them.
+    fn inherit(
+        &self,
+        (parent, above): (&Inode, &AttributesRecord),
+        plan: Plan<'_>,
+        scope: Scope,
+    ) -> std::result::Result<Inherited, Attempt> {
         let mode = match plan.kind {
             FileKind::Symlink => 0o777,
             _ => plan.new.mode & PERMISSIONS,
         };
-        if directory.record.xattr_root.get() == 0 || plan.kind == FileKind::Symlink {
+        if above.xattr_root.get() == 0 || plan.kind == FileKind::Symlink {
             let umask = if plan.kind == FileKind::Symlink {
                 0
             } else {
@@ -387,8 +396,12 @@ impl Volume {
                 mode: mode & !umask,
             });
         }
-        let place = XattrPlace::of(&directory.record, directory.xattr_changes);
-        let attributes = xattr::load_held(self, place)?;
-        xattr::inherit(&attributes, plan.kind, mode, plan.new.umask)
+        let attributes = xattr::load_held(self, parent)?;
+        let inherited = xattr::inherit(&attributes, plan.kind, mode, plan.new.umask)?;
+        let needed = chain::nodes_for(inherited.stream.len());
+        if needed > scope.blobs {
+            return Err(Attempt::Inherits(needed));
+        }
+        Ok(inherited)
     }
 }

@@ -2,7 +2,7 @@
 
 use dure_store::OpKind;
 use dure_store::error::{Error, Result};
-use dure_store::format::inode::{FLAG_ORPHAN, InodeRecord};
+use dure_store::format::inode::{AttributesRecord, FLAG_ORPHAN};
 use dure_store::format::name::{FileKind, check_name};
 use dure_store::space::OpClass;
 use zerocopy::little_endian::U32;
@@ -10,35 +10,28 @@ use zerocopy::little_endian::U32;
 use super::{Attempt, LINKS_MAX, Scope, attempts};
 use crate::directory::Change;
 use crate::directory::tree::{LockedBuckets, Tree, TreeEdit, target};
-use crate::inode::{ChangedPart, ForAttributes, Inode, InodeRef, LockedInodes};
+use crate::inode::{AttributeState, InodeRef, LockedInodes};
 use crate::volume::{FileSystem, Volume};
 
-/// The record with one more name.
-fn linked(inode: &Inode, held: &ForAttributes<'_>) -> std::result::Result<InodeRecord, Attempt> {
-    let mut record = held.draft(inode);
-    let links = record.nlink.get();
-    if links == 0 {
-        if !held.state().linkable {
-            return Err(Error::NotFound.into());
-        }
-        if let ForAttributes::Beside(_) = held {
-            // The orphan slot goes with the first name.
-            return Err(Attempt::Whole);
-        }
+/// The attributes with one more name.
+fn linked(mut attributes: AttributesRecord, held: &AttributeState) -> Result<AttributesRecord> {
+    let links = attributes.nlink.get();
+    if links == 0 && !held.linkable {
+        return Err(Error::NotFound);
     }
     if links >= LINKS_MAX {
-        return Err(Error::TooManyLinks.into());
+        return Err(Error::TooManyLinks);
     }
-    record.nlink = U32::new(links + 1);
-    record.flags = U32::new(record.flags.get() & !FLAG_ORPHAN);
-    Ok(record)
+    attributes.nlink = U32::new(links + 1);
+    attributes.flags = U32::new(attributes.flags.get() & !FLAG_ORPHAN);
+    Ok(attributes)
 }
 
 /// Nodes a link may dirty: the bucket, the directory's inode, the inode, its orphan slot.
 const NODES: u32 = 4;
 
 impl FileSystem {
-    /// Gives an inode one more name; to a temporary file its first.
+    /// Gives an inode another name; a temporary file its first.
     ///
     /// # Errors
     /// `NotPermitted` for a directory, `TooManyLinks`, `Exists`, `NotFound` when the inode or the
@@ -64,41 +57,38 @@ impl Volume {
         let spare = scope.spare;
         let mut op = self.op(OpKind::Link, OpClass::Normal, NODES + spare)?;
         let access = scope.access(self, parent);
-        let names = scope.names_access(self, inode);
+        let rule = self.options.volume_rules.attributes;
+        let names = inode.attributes_access(rule);
         let mut locked = LockedInodes::lock([(parent, access), (inode, names)]);
-        locked.get(parent).check_directory()?;
-        let mut record = linked(inode, locked.attributes(inode))?;
-        record.ctime = op.time();
-        parent.depends(&mut op, &locked);
+        parent.check_directory(locked.get(parent))?;
+        let mut attributes = linked(inode.attributes(), locked.attributes(inode))?;
+        attributes.ctime = op.time();
+        parent.depends(&mut op);
         let leaf = [self.leaf_of(&locked, parent, name)?];
         let buckets = LockedBuckets::lock(&leaf)?;
         let mut edit = TreeEdit::new(self, &mut op, spare);
         let mut tree = Tree::of(self, locked.get(parent), access)?;
-        let located = edit.locate(&tree, buckets.leaf(0), name)?;
+        let located = edit.locate((&tree, locked.get(parent)), buckets.leaf(0), name)?;
         if located.found().is_some() {
             return Err(Error::Exists.into());
         }
         edit.insert(&mut tree, located, name, target(inode.ino, inode.kind))?;
         let first = self.set_first_bucket(parent, locked.get(parent), &tree, &mut op);
-        inode.store(&mut op, &record);
-        if let ForAttributes::Alone(state) = locked.attributes(inode)
-            && let Some(place) = &state.orphan
-        {
+        inode.store_attributes(&mut op, &attributes);
+        if let Some(place) = &locked.attributes(inode).orphan {
             place.clear(&mut op);
         }
         let now = op.time();
         let mark = op.finish();
-        let held = locked.attributes_mut(inode);
-        inode.attributes_stored(held, record, (mark, ChangedPart::Plain));
-        if let ForAttributes::Alone(state) = held {
-            state.linkable = false;
-            if let Some(place) = state.orphan.take() {
-                self.orphans.give(place);
-            }
+        inode.attributes_stored(rule, mark);
+        let held = locked.attributes(inode);
+        held.linkable = false;
+        if let Some(place) = held.orphan.take() {
+            self.orphans.give(place);
         }
         inode.set_unlinked(self, false);
-        if let Some(record) = first {
-            parent.stored(locked.get_mut(parent), record);
+        if let Some(data) = first {
+            parent.data_stored(locked.get_mut(parent), &data);
         }
         if let Some(root) = &tree.root {
             locked.get(parent).directory.set_root(root);

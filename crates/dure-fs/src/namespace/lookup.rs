@@ -11,13 +11,12 @@ use dure_store::format::trie;
 use dure_store::units::{Ino, Nid, to_usize};
 
 use super::TARGET_MAX;
-use super::peek::Known;
-use crate::directory::read::{Found, Listed, Listing, Wanted};
+use crate::directory::read::{Found, Listed, Listing, Sight, Wanted};
 use crate::inode::{InodeRef, InodeState, asked};
 use crate::volume::{FileSystem, Volume};
 use crate::xattr::chain;
 
-/// An entry as readdir shows it.
+/// An entry as readdir returns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DirectoryEntry<'a> {
     /// The inode.
@@ -26,16 +25,15 @@ pub struct DirectoryEntry<'a> {
     pub kind: FileKind,
     /// The name.
     pub name: &'a [u8],
-    /// Where to go on behind this entry; above 2, positive as an `i64`.
+    /// Where to continue after this entry; above 2, positive as an `i64`.
     pub cookie: u64,
 }
 
-/// A batch is full with so many entries, or after so many nodes, and the rest of the node then
-/// read.
+/// A batch is full after this many entries or nodes; the node that fills it is read to its end.
 const BATCH_ENTRIES: usize = 64;
 const BATCH_NODES: usize = 8;
 
-/// Entries that [`FileSystem::read_entries`] copied. Its memory is used again.
+/// Entries copied by [`FileSystem::read_entries`]. Its memory is reused.
 #[derive(Debug, Default)]
 pub struct EntryBatch(Listing);
 
@@ -52,7 +50,7 @@ impl EntryBatch {
         self.len() == 0
     }
 
-    /// The inode, its type and the name of one.
+    /// The inode, its type and the name of entry `number`.
     #[inline]
     #[must_use]
     pub fn get(&self, number: usize) -> Option<(Ino, FileKind, &[u8])> {
@@ -62,37 +60,63 @@ impl EntryBatch {
 }
 
 impl Volume {
+    /// The inode that `name` seems to lead to, pinned: the entry was there, but may have changed
+    /// before the inode was pinned. A caller that then finds, under the locks of the directory,
+    /// that the name leads there knows that it leads to the pinned inode, since a number in use is
+    /// not reused.
+    pub(super) fn seen_at(&self, directory: &InodeRef, name: &[u8]) -> Result<Option<InodeRef>> {
+        if let ControlFlow::Break(known) = self.look_up_known(directory.id(), name)? {
+            return Ok(known);
+        }
+        let sight = {
+            let state = directory.inode().state.read();
+            directory.inode().check_directory(&state)?;
+            self.find(&state, name)?
+        };
+        let Some(Sight { found, .. }) = sight else {
+            return Ok(None);
+        };
+        match self.inode(found.ino) {
+            Ok(inode) if inode.kind().code() == found.kind => Ok(Some(inode)),
+            // Deleted meanwhile, or damaged.
+            _ => self.look_up_in_bucket(directory, name),
+        }
+    }
+
     /// The inode that `name` leads to, pinned while the name led to it.
     pub(super) fn look_up(&self, directory: &InodeRef, name: &[u8]) -> Result<Option<InodeRef>> {
-        match self.look_up_known(directory.id(), name)? {
-            Known::Found(found) => return Ok(Some(found)),
-            Known::Absent => return Ok(None),
-            Known::No => {}
+        if let ControlFlow::Break(known) = self.look_up_known(directory.id(), name)? {
+            return Ok(known);
         }
         let pinned;
         {
             let state = directory.inode().state.read();
-            state.check_directory()?;
+            directory.inode().check_directory(&state)?;
             let Some(sight) = self.find(&state, name)? else {
                 return Ok(None);
             };
             pinned = self.inode(sight.found.ino);
-            // Others may be changing the entry, and the inode may be gone, or in its next life. If
-            // the name leads there now, it leads to what was pinned: a number in use is not used
-            // again.
+            // Other tasks may be changing the entry, and the inode may be deleted, or its number
+            // reused. If the name leads there now, it leads to the pinned inode: a number in use is
+            // not reused.
             let is_it = |inode: &InodeRef| inode.kind().code() == sight.found.kind;
             if pinned.as_ref().is_ok_and(is_it) && self.holds(&sight, name)? {
                 return pinned.map(Some);
             }
         }
-        // Not under the directory's lock: this may be its last pin.
+        // Not under the directory's lock: this may be the inode's last pin.
         drop(pinned);
+        self.look_up_in_bucket(directory, name)
+    }
+
+    /// As `Volume::look_up`, with the bucket locked. The caller holds no lock of an inode.
+    fn look_up_in_bucket(&self, directory: &InodeRef, name: &[u8]) -> Result<Option<InodeRef>> {
         let state = directory.inode().state.read();
         self.look_up_settled(directory, &state, name, |_| ())
     }
 
-    /// The same with the bucket held, so that nobody changes the entry meanwhile; `show` is told
-    /// the answer before it is let go.
+    /// As `Volume::look_up`, with the bucket locked, so that no task changes the entry meanwhile.
+    /// `show` gets the answer before the bucket is unlocked. The caller holds the directory shared.
     pub(super) fn look_up_settled(
         &self,
         directory: &InodeRef,
@@ -100,7 +124,7 @@ impl Volume {
         name: &[u8],
         show: impl FnOnce(Option<&InodeRef>),
     ) -> Result<Option<InodeRef>> {
-        state.check_directory()?;
+        directory.inode().check_directory(state)?;
         loop {
             let Some(leaf) = self.leaf(state, name)? else {
                 show(None);
@@ -118,8 +142,8 @@ impl Volume {
         }
     }
 
-    /// The inode of an entry that cannot change: it must exist, and be of the type that the entry
-    /// says.
+    /// The inode of an entry that cannot change now: it must exist, and be of the type that the
+    /// entry says.
     fn named_inode(&self, directory: &InodeRef, found: Found) -> Result<InodeRef> {
         let wrong = |got: u8| Error::Corrupt {
             what: format!(
@@ -140,7 +164,7 @@ impl Volume {
 }
 
 impl Volume {
-    /// Whether the node exists and holds inodes, for numbers that come from outside.
+    /// Whether the node exists and holds inodes, for numbers from outside the volume.
     fn is_inode_node(&self, nid: Nid) -> Result<bool> {
         if nid.0 >= self.layout.nids() {
             return Ok(false);
@@ -165,7 +189,7 @@ impl FileSystem {
     /// The inode with this number.
     ///
     /// # Errors
-    /// `NotFound` when there is none, or it has no name and no user.
+    /// `NotFound` when there is none, or it has neither a name nor a user.
     pub fn inode(&self, ino: Ino) -> Result<InodeRef> {
         if !self.0.is_inode_node(ino.nid())? {
             return Err(Error::NotFound);
@@ -192,13 +216,13 @@ impl FileSystem {
         if directory.kind() != FileKind::Directory {
             return Err(Error::NotDirectory);
         }
-        Ok(Ino(directory.inode().state.read().record.parent.get()))
+        Ok(Ino(directory.inode().attributes().parent.get()))
     }
 
-    /// Shows the entries behind `cookie` (0: all) until `show` says stop; an entry it stops at was
-    /// not taken. The order is that of hashes. Entries that exist throughout are shown exactly
-    /// once, whatever else happens to the directory. No lock is held while `show` runs. "." and
-    /// ".." are not shown.
+    /// Passes the entries after `cookie` (0: all) to `show` until it says stop; an entry it stops
+    /// at was not taken. The order is that of hashes. Entries that exist throughout are passed
+    /// exactly once, whatever else happens to the directory. No lock is held while `show` runs. "."
+    /// and ".." are left out.
     ///
     /// # Errors
     /// `NotDirectory`; of reading buckets.
@@ -245,10 +269,11 @@ impl FileSystem {
         }
     }
 
-    /// Copies some more entries into `batch`, from the place `from` on (0: the beginning), and
-    /// gives the place of the rest; `None` at the end. Their order is none, and `batch` may be
-    /// empty before the end. Whoever goes on where the last call ended is shown entries that exist
-    /// throughout exactly once, whatever else happens to the directory. "." and ".." are not shown.
+    /// Copies some more entries into `batch`, starting at the place `from` (0: the beginning), and
+    /// returns the place of the rest; `None` at the end. They have no particular order, and `batch`
+    /// may be empty before the end. A caller that continues where the last call ended gets entries
+    /// that exist throughout exactly once, whatever else happens to the directory. "." and ".." are
+    /// left out.
     ///
     /// # Errors
     /// `NotDirectory`; of reading buckets.
@@ -281,7 +306,7 @@ impl FileSystem {
     /// The target of a symbolic link.
     ///
     /// # Errors
-    /// `Invalid` when it is none; of reading nodes.
+    /// `Invalid` for an inode that is not a symbolic link; of reading nodes.
     pub fn read_link(&self, inode: &InodeRef) -> Result<Vec<u8>> {
         if inode.kind() != FileKind::Symlink {
             return Err(Error::Invalid("not a symbolic link"));
@@ -289,25 +314,25 @@ impl FileSystem {
         let id = inode.id();
         let inode = inode.inode();
         let state = inode.state.read();
-        let record = &state.record;
+        let data = &state.data;
         inode.note_read(&self.0, &state);
-        // `peek_target` needs the times.
+        // Caches the attributes too: `peek_target` needs the times.
         asked(inode, &state);
-        let bytes = to_usize(record.size.get());
-        let long = record.flags.get() & FLAG_LONG_LINK != 0;
+        let bytes = to_usize(data.size.get());
+        let long = inode.attributes().flags.get() & FLAG_LONG_LINK != 0;
         if bytes > if long { TARGET_MAX } else { BODY_BYTES } {
             return Err(Error::Corrupt {
                 what: format!("length of symbolic link {}", inode.ino),
                 at: inode.node.nid.0,
                 want: dure_store::units::to_u64(TARGET_MAX),
-                got: record.size.get(),
+                got: data.size.get(),
             });
         }
         if !long {
-            let target = &record.body[..bytes];
-            self.0.known_targets.put(id, target);
+            let target = &data.body[..bytes];
+            self.0.symlinks.put(id, target);
             return Ok(target.to_vec());
         }
-        chain::load(&self.0, record.map_root.get(), inode.ino)?.read(bytes)
+        chain::load(&self.0, data.map_root.get(), inode.ino)?.read(bytes)
     }
 }

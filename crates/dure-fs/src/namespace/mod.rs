@@ -1,18 +1,18 @@
 //! Names: creating, finding, linking, moving and removing them.
 //!
-//! **Problem.** A call changes a directory and inodes and must be atomic, whatever fails, whoever
-//! else is at it, and after a crash never without what it depends on. **Structure.** Every call:
-//! look without locks, begin an `Op` of the right size, lock the inodes concerned in ascending
-//! order, look again, edit privately, finish; only then memory changes. When the second look shows
-//! something else, or the op was too small, it starts over ([`Attempt`]). A directory in which such
-//! calls have met is shared by them, and each locks the buckets of its names; what frees bucket
-//! nodes, or makes the first one, has it alone, and so is a directory that is itself removed, moved
-//! or replaced.
+//! **Problem.** A call changes a directory and inodes. It must be atomic, whatever fails and
+//! whatever runs concurrently, and after a crash it must never be there without what it depends on.
+//! **Structure.** Every call: look without locks, begin an `Op` of the right size, lock the inodes
+//! concerned in ascending order, look again, edit privately, finish; only then memory changes. When
+//! the second look finds something else, or the op was too small, it starts over ([`Attempt`]).
+//! Once such calls have contended for a directory, they hold it shared, and each locks the buckets
+//! of its names. A call holds a directory exclusively to free bucket nodes or make the first one,
+//! and if it removes, moves or replaces that directory itself.
 //!
 //! **Invariants** (marks, see the journal's model, cases C1 to C9): a change of entries depends on
 //! the directory's inode; it writes the bucket and the inode that the name leads to; a directory
-//! that changes parent depends on all its new ancestors' inodes; rmdir writes every bucket of the
-//! victim. **On a crash** each call is there wholly or not at all.
+//! that changes its parent depends on all its new ancestors' inodes; rmdir writes every bucket of
+//! the victim. **On a crash** each call is there wholly or not at all.
 
 mod attempt;
 mod create;
@@ -21,17 +21,17 @@ mod lookup;
 mod peek;
 mod remove;
 mod rename;
-mod target;
+mod symlink_cache;
 
 pub(crate) use attempt::{Attempt, Scope, attempts};
 pub use lookup::{DirectoryEntry, EntryBatch};
 pub use peek::{InodeId, Peek};
 pub use rename::RenameMode;
-pub(crate) use target::KnownTargets;
+pub(crate) use symlink_cache::SymlinkCache;
 
-/// Most bytes of a symlink's target.
+/// Maximum length of a symlink's target in bytes.
 pub(crate) const TARGET_MAX: usize = 4095;
-/// Most names of one inode.
+/// Maximum number of names of one inode.
 pub(crate) const LINKS_MAX: u32 = 1 << 31;
 
 #[cfg(test)]

@@ -1,30 +1,31 @@
-//! Walking without locks: names and attributes that are known already.
+//! Lockless lookup: names and attributes from the caches.
 //!
 //! **Problem.** A path leads through directories that every core walks through; a lock or a
 //! reference for each of them would write lines that all cores share. **Structure.** An [`InodeId`]
-//! names an inode without keeping it. [`FileSystem::peek`] and [`FileSystem::peek_attributes`]
-//! answer from the tables of known names and shown attributes, writing nothing; what they do not
-//! know, [`FileSystem::look_up_and_remember`] and [`FileSystem::attributes`] find with locks and
-//! put there. [`FileSystem::pin`] makes a reference out of an id.
+//! identifies an inode without keeping it in memory. [`FileSystem::peek`] and
+//! [`FileSystem::peek_attributes`] answer from the dentry cache and the attribute cache, writing
+//! nothing; what is not cached, [`FileSystem::look_up_and_remember`] and [`FileSystem::attributes`]
+//! find under locks and insert there. [`FileSystem::pin`] makes a reference out of an id.
 //!
-//! **Invariants.** Every answer was true at a moment between the call and its return. An inode that
-//! is only named may be gone, its number in its next life: whoever finds that asks again with
-//! locks.
+//! **Invariants.** Every answer was true at a moment between the call and its return. The inode of
+//! an id may be deleted and its number reused: a caller that finds this asks again with locks.
+
+use std::ops::ControlFlow;
 
 use dure_store::error::{Error, Result};
 use dure_store::format::bucket::NAME_MAX;
 use dure_store::format::name::FileKind;
 use dure_store::units::Ino;
 
-use crate::directory::known::{ABSENT, KnownNames, UNKNOWN};
+use crate::directory::dentry_cache::{ABSENT, DentryCache, UNKNOWN};
 use crate::inode::{Attributes, InodeRef};
 use crate::volume::{FileSystem, Volume};
 
-/// Which inode: number, life of the number, type. Says nothing about whether it still exists.
+/// Identifies an inode: number, generation, type. Says nothing about whether it still exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InodeId {
     ino: u64,
-    /// Life of the number and type; two words, so that an id is passed in registers.
+    /// Generation and type; two words in all, so that an id is passed in registers.
     life: u64,
 }
 
@@ -36,12 +37,12 @@ impl InodeId {
         }
     }
 
-    /// Life and type as one word.
+    /// Generation and type as one word.
     pub(crate) fn life(self) -> u64 {
         self.life
     }
 
-    /// Its place in tables of what is known of inodes; not 0.
+    /// Its hash for tables by inode; not 0.
     pub(crate) fn place(self) -> u64 {
         (self.ino().0 ^ self.life() << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1
     }
@@ -52,7 +53,7 @@ impl InodeId {
         Ino(self.ino)
     }
 
-    /// Which life of the number it is.
+    /// Generation of the number.
     #[must_use]
     pub fn generation(self) -> u32 {
         u32::try_from(self.life >> 8).expect("put together from 32 bits")
@@ -73,23 +74,23 @@ impl InodeId {
     }
 }
 
-/// What is known about a name without a lock.
+/// What the dentry cache says about a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peek {
     /// It leads to this inode.
     Found(InodeId),
     /// It leads nowhere.
     Absent,
-    /// Nothing is known: a lookup tells.
+    /// Not cached: a lookup tells.
     Unknown,
 }
 
 impl Volume {
     fn peek_words(&self, directory: InodeId, name: &[u8]) -> (u64, u64) {
-        self.known_names.get(directory, self.hash_of(name), name)
+        self.dentries.get(directory, self.hash_of(name), name)
     }
 
-    /// Whether the name is known to lead to this inode; takes no lock.
+    /// Whether the dentry cache says that the name leads to this inode; takes no lock.
     pub(super) fn leads_to(&self, directory: InodeId, name: &[u8], id: InodeId) -> bool {
         self.peek_words(directory, name) == (id.ino, id.life)
     }
@@ -102,38 +103,34 @@ impl Volume {
         }
     }
 
-    /// What `name` leads to, as far as that is known, pinned while the name led to it. No lock is
-    /// held: a pin that is dropped may be the last.
-    pub(super) fn look_up_known(&self, directory: InodeId, name: &[u8]) -> Result<Known> {
+    /// What `name` leads to, pinned while the name led to it, or that it leads nowhere: `Break`, if
+    /// the dentry cache says so. The caller holds no lock: a pin that is dropped here may be the
+    /// last.
+    pub(super) fn look_up_known(
+        &self,
+        directory: InodeId,
+        name: &[u8],
+    ) -> Result<ControlFlow<Option<InodeRef>>> {
         let (ino, life) = match self.peek_words(directory, name) {
-            (UNKNOWN, _) => return Ok(Known::No),
-            (ABSENT, _) => return Ok(Known::Absent),
+            (UNKNOWN, _) => return Ok(ControlFlow::Continue(())),
+            (ABSENT, _) => return Ok(ControlFlow::Break(None)),
             words => words,
         };
         let Some(found) = self.pin(InodeId { ino, life })? else {
-            return Ok(Known::No);
+            return Ok(ControlFlow::Continue(()));
         };
-        // If the name leads there now, it leads to what was pinned: this life of the number is not
-        // over.
+        // If the name leads there now, it leads to the pinned inode: this generation of the number
+        // has not ended.
         if self.peek_words(directory, name) == (ino, life) {
-            Ok(Known::Found(found))
+            Ok(ControlFlow::Break(Some(found)))
         } else {
-            Ok(Known::No)
+            Ok(ControlFlow::Continue(()))
         }
     }
 }
 
-/// What is known about a name, with a pin.
-#[derive(Debug)]
-pub(super) enum Known {
-    Found(InodeRef),
-    Absent,
-    /// Nothing.
-    No,
-}
-
 impl FileSystem {
-    /// What `name` leads to in `directory`, if that is known; takes no lock and writes nothing
+    /// What `name` leads to in `directory`, if that is cached; takes no lock and writes nothing
     /// shared.
     #[inline]
     #[must_use]
@@ -145,13 +142,13 @@ impl FileSystem {
         }
     }
 
-    /// The attributes of the inode, if they are known; takes no lock and writes nothing shared.
+    /// The attributes of the inode, if they are cached; takes no lock and writes nothing shared.
     #[must_use]
     pub fn peek_attributes(&self, id: InodeId) -> Option<Attributes> {
-        self.0.shown.get(id)
+        self.0.attribute_cache.get(id)
     }
 
-    /// A reference to the inode; `None` when this life of it is over.
+    /// A reference to the inode; `None` if it was deleted, or its number reused.
     ///
     /// # Errors
     /// Of reading its node.
@@ -159,8 +156,8 @@ impl FileSystem {
         self.0.pin(id)
     }
 
-    /// As [`FileSystem::lookup`]; the next [`FileSystem::peek`] knows the answer, also that there
-    /// is none.
+    /// As [`FileSystem::lookup`]; caches the answer for [`FileSystem::peek`], even that there is no
+    /// such name.
     ///
     /// # Errors
     /// As [`FileSystem::lookup`].
@@ -173,13 +170,13 @@ impl FileSystem {
             return Err(Error::NameTooLong);
         }
         let volume = &self.0;
-        if !KnownNames::keeps(name) {
+        if !DentryCache::keeps(name) {
             return volume.look_up(directory, name);
         }
         let state = directory.inode().state.read();
         volume.look_up_settled(directory, &state, name, |found| {
             let answer = found.map(InodeRef::id);
-            let known = &volume.known_names;
+            let known = &volume.dentries;
             known.put(&state, directory.id(), volume.hash_of(name), name, answer);
         })
     }

@@ -1,8 +1,8 @@
-//! Taking names away: unlink and rmdir, and what rename does to the inode whose name it takes.
+//! Removing names: unlink and rmdir, and what rename does to the inode whose name it takes.
 
 use dure_store::OpKind;
 use dure_store::error::{Error, Result};
-use dure_store::format::inode::{FLAG_ORPHAN, InodeRecord};
+use dure_store::format::inode::{FLAG_ORPHAN, InodeData};
 use dure_store::format::name::{FileKind, check_name};
 use dure_store::format::orphan::INTENT_DELETE;
 use dure_store::op::Op;
@@ -12,66 +12,65 @@ use zerocopy::little_endian::{U32, U64};
 use super::{Attempt, Scope, attempts};
 use crate::directory::Change;
 use crate::directory::tree::{LockedBuckets, Tree, TreeEdit};
-use crate::inode::{
-    Access, ChangedPart, ForAttributes, FreeSlot, Inode, InodeRef, LocalRef, LockedInodes, Weight,
-    freed,
-};
+use crate::inode::{Access, FreeSlot, Inode, InodeRef, LocalRef, LockedInodes, Weight};
 use crate::volume::{FileSystem, Volume};
 
 /// Nodes a removal may dirty: the bucket, the inode, an orphan slot.
 const NODES: u32 = 3;
 
-/// What becomes of an inode that loses a name.
-#[derive(Debug)]
-pub(super) struct Loss<'v> {
-    record: InodeRecord,
-    fate: Fate<'v>,
-}
-
-impl Loss<'_> {
-    /// Whether that was the last name of an inode that lives on.
-    pub(super) fn leaves_an_orphan(&self) -> bool {
-        matches!(self.fate, Fate::Orphaned(_))
-    }
-}
-
-/// What becomes of an inode with its last name.
+/// What becomes of an inode that loses its last name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Nameless {
-    /// It is deleted, unless somebody uses it.
+    /// It is deleted when its last reference is dropped, possibly at once.
     Deleted,
-    /// The caller gets it.
+    /// The caller gets a reference to it.
     Kept,
 }
 
+/// What becomes of an inode that loses a name.
 #[derive(Debug)]
 enum Fate<'v> {
     /// It has other names.
     Named,
     /// This operation frees it.
     Freed,
-    /// Its last pin will.
+    /// Dropping its last pin will.
     Orphaned(FreeSlot<'v>),
 }
 
+/// What an operation that is about to finish does to an inode that loses a name.
+#[derive(Debug)]
+pub(super) struct Loss<'v> {
+    fate: Fate<'v>,
+    /// Of a directory.
+    data: Option<InodeData>,
+}
+
+impl Loss<'_> {
+    /// Whether the inode lost its last name and becomes an orphan.
+    pub(super) fn leaves_an_orphan(&self) -> bool {
+        matches!(self.fate, Fate::Orphaned(_))
+    }
+}
+
 impl FileSystem {
-    /// Removes a name of anything but a directory; with its last name and user the inode goes.
+    /// Removes a name of anything but a directory; deletes the inode with its last name and user.
     ///
     /// # Errors
     /// `NotFound`, `IsDirectory`, `NotDirectory`; of the name.
     pub fn unlink(&self, directory: &InodeRef, name: &[u8]) -> Result<()> {
-        let nameless = Nameless::Deleted;
-        self.0.remove(directory, name, Removal::Unlink, nameless)?;
-        Ok(())
+        let removed = (Removal::Unlink, Nameless::Deleted);
+        self.0.remove(directory, name, removed).map(drop)
     }
 
-    /// The same, and gives the inode if this was its last name: it lives until it is dropped.
+    /// As [`FileSystem::unlink`], and returns the inode if that was its last name: it is deleted
+    /// when its last reference is dropped.
     ///
     /// # Errors
     /// As [`FileSystem::unlink`].
     pub fn unlink_and_keep(&self, directory: &InodeRef, name: &[u8]) -> Result<Option<InodeRef>> {
-        let nameless = Nameless::Kept;
-        self.0.remove(directory, name, Removal::Unlink, nameless)
+        let removed = (Removal::Unlink, Nameless::Kept);
+        self.0.remove(directory, name, removed)
     }
 
     /// Removes an empty directory.
@@ -79,22 +78,22 @@ impl FileSystem {
     /// # Errors
     /// `NotFound`, `NotEmpty`, `NotDirectory`; of the name.
     pub fn rmdir(&self, directory: &InodeRef, name: &[u8]) -> Result<()> {
-        let nameless = Nameless::Deleted;
-        self.0.remove(directory, name, Removal::Rmdir, nameless)?;
-        Ok(())
+        let removed = (Removal::Rmdir, Nameless::Deleted);
+        self.0.remove(directory, name, removed).map(drop)
     }
 
-    /// The same, and gives the directory, which lives until it is dropped.
+    /// As [`FileSystem::rmdir`], and returns the directory, which is deleted when its last
+    /// reference is dropped.
     ///
     /// # Errors
     /// As [`FileSystem::rmdir`].
     pub fn rmdir_and_keep(&self, directory: &InodeRef, name: &[u8]) -> Result<Option<InodeRef>> {
-        let nameless = Nameless::Kept;
-        self.0.remove(directory, name, Removal::Rmdir, nameless)
+        let removed = (Removal::Rmdir, Nameless::Kept);
+        self.0.remove(directory, name, removed)
     }
 }
 
-/// Which call it is.
+/// The calling function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Removal {
     Unlink,
@@ -111,7 +110,7 @@ impl Removal {
     }
 }
 
-/// A name of an inode that counts none.
+/// The error for a name of an inode whose link count is 0.
 fn more_names(inode: &Inode) -> Error {
     Error::Corrupt {
         what: format!("names of inode {}: there are more", inode.ino),
@@ -122,17 +121,16 @@ fn more_names(inode: &Inode) -> Error {
 }
 
 impl Volume {
-    /// Takes a name away, and gives the inode that is to be kept without one.
+    /// Removes a name; returns the inode if it has no name left and the caller keeps it.
     fn remove(
         &self,
         directory: &InodeRef,
         name: &[u8],
-        removal: Removal,
-        nameless: Nameless,
+        removed: (Removal, Nameless),
     ) -> Result<Option<InodeRef>> {
         self.check_writable()?;
         check_name(name)?;
-        attempts(|scope| self.try_remove(directory, name, (removal, nameless), scope))
+        attempts(|scope| self.try_remove(directory, name, removed, scope))
     }
 
     fn try_remove(
@@ -143,8 +141,8 @@ impl Volume {
         scope: Scope,
     ) -> std::result::Result<Option<InodeRef>, Attempt> {
         let parent = directory.inode();
-        // Declared before the locks, so that its pin goes after them: it may be the last.
-        let victim = self.look_up(directory, name)?.ok_or(Error::NotFound)?;
+        // Declared before the locks, so that its pin, which may be the last, is dropped after them.
+        let victim = self.seen_at(directory, name)?.ok_or(Error::NotFound)?;
         let mut victim = LocalRef::new(victim, self);
         removal.check(victim.kind())?;
         if removal == Removal::Rmdir && self.seems_full(directory, name, &victim)? {
@@ -156,13 +154,13 @@ impl Volume {
         let mut op = self.op(OpKind::Remove, OpClass::Delete, NODES + spare)?;
         let access = scope.access(self, parent);
         let mut locked = LockedInodes::lock([(parent, access), (inode, names)]);
-        locked.get(parent).check_directory()?;
-        parent.depends(&mut op, &locked);
+        parent.check_directory(locked.get(parent))?;
+        parent.depends(&mut op);
         let leaf = [self.leaf_of(&locked, parent, name)?];
         let buckets = LockedBuckets::lock(&leaf)?;
         let mut edit = TreeEdit::new(self, &mut op, spare);
         let tree = Tree::of(self, locked.get(parent), access)?;
-        let located = edit.locate(&tree, buckets.leaf(0), name)?;
+        let located = edit.locate((&tree, locked.get(parent)), buckets.leaf(0), name)?;
         let found = located.found().ok_or(Error::NotFound)?;
         if found.ino != inode.ino {
             return Err(Attempt::Again);
@@ -171,29 +169,29 @@ impl Volume {
             edit.free_all(locked.get(inode))?;
         }
         edit.remove(&tree, locked.get(parent), &located)?;
-        let loss = self.lose_name(&mut op, &victim, locked.attributes(inode), slot)?;
+        let loss = self.lose_name(&mut op, (&victim, &locked), slot)?;
         let now = op.time();
         let mark = op.finish();
         let change = Change::of(found.kind, -1);
         self.entries_changed(&mut locked, parent, change, (mark, now));
         drop(buckets);
         let orphan = loss.leaves_an_orphan();
-        self.lost_name(inode, locked.attributes_mut(inode), loss, mark);
+        self.lost_name(inode, &mut locked, loss, mark);
         drop(locked);
         Ok((orphan && nameless == Nameless::Kept).then(|| victim.keep()))
     }
 
-    /// Whether the name is known to lead to a directory that has entries: then it is left as it is,
-    /// and nobody has to wait.
+    /// Whether the directory `victim` has entries and the dentry cache says that the name leads to
+    /// it: then rmdir fails without an exclusive lock.
     fn seems_full(&self, parent: &InodeRef, name: &[u8], victim: &InodeRef) -> Result<bool> {
         let state = victim.inode().state.read();
-        // Who takes or moves the directory's name has it alone: where it is seen now, it was when
-        // the entry was.
+        // A task that removes or moves the directory's name holds the directory exclusively: the
+        // name that leads there now led there when the entry was seen.
         Ok(self.seen_full(&state)? && self.leads_to(parent.id(), name, victim.id()))
     }
 
-    /// An orphan slot, if the inode looks as if it needed one to lose a name, and how it is to be
-    /// had for that. No inode is held.
+    /// An orphan slot, if the inode seems to need one to lose a name, and how to lock it for that.
+    /// The caller holds no inode.
     pub(super) fn slot_for(
         &self,
         victim: &mut LocalRef<'_>,
@@ -201,76 +199,77 @@ impl Volume {
     ) -> Result<(Option<FreeSlot<'_>>, Access)> {
         let (last, heavy) = {
             let inode = victim.inode();
-            let state = inode.state.read();
-            let whole = inode.state.attributes(&state);
-            let record = whole.record();
-            let heavy = state.weight(record) == Weight::Heavy;
-            (record.nlink.get() == 1, heavy)
+            let attributes = inode.attributes();
+            let heavy = inode.state.read().weight(&attributes) == Weight::Heavy;
+            (attributes.nlink.get() == 1, heavy)
         };
         let kept = nameless == Nameless::Kept;
         let lives_on = last && (kept || victim.is_shared() || heavy);
         if last && !lives_on {
-            return Ok((None, Access::Alone));
+            return Ok((None, Access::Whole));
         }
         let slot = lives_on.then(|| self.orphan_slot()).transpose()?;
         if lives_on && victim.kind() == FileKind::Directory {
-            // Its buckets go with the name, and their stamps with them.
+            // Its buckets are freed with the name, and their stamps with them.
             self.load_fold(&mut victim.inode().state.write())?;
         }
-        Ok((slot, self.names_access(victim.inode())))
+        let rule = self.options.volume_rules.attributes;
+        Ok((slot, victim.inode().attributes_access(rule)))
     }
 
-    /// Lets `op` take a name from an inode: the last thing before finish. With its last name a
-    /// light inode that nobody else uses is freed at once, any other becomes an orphan.
+    /// Lets `op` take a name from an inode: the last step before finish. With its last name a light
+    /// inode that no other task uses is freed at once, any other becomes an orphan.
     pub(super) fn lose_name<'v>(
         &'v self,
         op: &mut Op<'_>,
-        victim: &LocalRef<'_>,
-        held: &ForAttributes<'_>,
+        (victim, locked): (&LocalRef<'_>, &LockedInodes<'_>),
         slot: Option<FreeSlot<'v>>,
     ) -> std::result::Result<Loss<'v>, Attempt> {
         let inode = victim.inode();
-        let mut record = held.draft(inode);
-        let links = record.nlink.get();
+        let mut attributes = inode.attributes();
+        let links = attributes.nlink.get();
         if links == 0 {
             return Err(more_names(inode).into());
         }
-        record.ctime = op.time();
-        record.nlink = U32::new(links - 1);
-        if inode.kind == FileKind::Directory {
-            record.map_root = U64::ZERO;
-            record.mtime = held.state().times().0;
-        }
+        attributes.ctime = op.time();
+        attributes.nlink = U32::new(links - 1);
         if links > 1 {
-            inode.store(op, &record);
+            inode.store_attributes(op, &attributes);
             return Ok(Loss {
-                record,
                 fate: Fate::Named,
+                data: None,
             });
         }
         if let Some(slot) = slot {
             slot.fill(op, inode.ino, INTENT_DELETE);
-            record.flags = U32::new(record.flags.get() | FLAG_ORPHAN);
-            inode.store(op, &record);
+            attributes.flags = U32::new(attributes.flags.get() | FLAG_ORPHAN);
+            inode.store_attributes(op, &attributes);
+            let data = (inode.kind == FileKind::Directory).then(|| {
+                let state = locked.get(inode);
+                let mut data = inode.data_draft(state);
+                data.map_root = U64::ZERO;
+                data.mtime = state.data_times().0;
+                inode.store_data(op, &data);
+                data
+            });
             return Ok(Loss {
-                record,
                 fate: Fate::Orphaned(slot),
+                data,
             });
         }
-        let ForAttributes::Alone(state) = held else {
-            // It had more names when nobody held it.
-            return Err(Attempt::Again);
-        };
-        self.inode_pools.adopt(&inode.node);
-        // From here on nobody else can pin it, so nothing may fail any more.
-        if state.weight(&state.record) == Weight::Heavy || !victim.claim() {
+        if !locked.is_exclusive(inode) {
+            // The inode had more names when it was looked at without the lock.
             return Err(Attempt::Again);
         }
-        let record = freed(&record);
-        inode.store(op, &record);
+        self.inode_pools.adopt(&inode.node);
+        // A claim keeps all other tasks from pinning it, so after that nothing may fail any more.
+        if locked.get(inode).weight(&attributes) == Weight::Heavy || !victim.claim() {
+            return Err(Attempt::Again);
+        }
+        inode.store_free(op, &mut attributes);
         Ok(Loss {
-            record,
             fate: Fate::Freed,
+            data: None,
         })
     }
 
@@ -278,25 +277,33 @@ impl Volume {
     pub(super) fn lost_name(
         &self,
         inode: &Inode,
-        held: &mut ForAttributes<'_>,
+        locked: &mut LockedInodes<'_>,
         loss: Loss<'_>,
         mark: dure_store::units::Mark,
     ) {
-        inode.attributes_stored(held, loss.record, (mark, ChangedPart::Plain));
-        if inode.kind == FileKind::Directory
-            && let ForAttributes::Alone(state) = held
-        {
+        inode.attributes_stored(self.options.volume_rules.attributes, mark);
+        if inode.kind == FileKind::Directory {
+            let state = locked.get_mut(inode);
+            state.gone = true;
             state.directory.clear();
+            if let Some(data) = &loss.data {
+                inode.data_stored(state, data);
+            }
         }
-        if let Fate::Orphaned(slot) = loss.fate {
-            held.set_orphan(slot.used());
-            inode.set_unlinked(self, true);
-        } else if let Fate::Freed = loss.fate {
-            let ForAttributes::Alone(state) = held else {
-                panic!("inode {} ended alone", inode.ino);
-            };
-            self.forget_file(inode, &mut state.file);
-            self.inode_freed(inode);
+        match loss.fate {
+            Fate::Named => {}
+            Fate::Orphaned(slot) => {
+                let before = locked.attributes(inode).orphan.replace(slot.used());
+                assert!(before.is_none(), "a last name goes once");
+                inode.set_unlinked(self, true);
+            }
+            Fate::Freed => {
+                let state = locked.get_mut(inode);
+                state.gone = true;
+                inode.state.forget_all();
+                self.forget_file(inode, &mut state.file);
+                self.inode_freed(inode);
+            }
         }
     }
 }

@@ -2,11 +2,10 @@
 //!
 //! Up to four inodes are locked: two directories, the inode that moves, the one whose name is
 //! taken. A directory changes its parent under the rename lock, so that the chain of ancestors that
-//! is checked for a loop, and marked, stays as it is.
+//! is checked for a loop, and marked, does not change.
 
 use dure_store::OpKind;
 use dure_store::error::{Error, Result};
-use dure_store::format::inode::InodeRecord;
 use dure_store::format::name::{FileKind, check_name};
 use dure_store::op::Op;
 use dure_store::space::OpClass;
@@ -14,19 +13,19 @@ use dure_store::units::Ino;
 use dure_sync::MutexGuard;
 use zerocopy::little_endian::U64;
 
-use super::remove::{Loss, Nameless};
+use super::remove::Nameless;
 use super::{Attempt, Scope, attempts};
 use crate::directory::Change;
-use crate::directory::read::Found;
-use crate::directory::tree::{LockedBuckets, Tree, TreeEdit, target};
-use crate::inode::{Access, ChangedPart, FreeSlot, Inode, InodeRef, LocalRef, LockedInodes};
+use crate::directory::read::{Found, Leaf};
+use crate::directory::tree::{Located, LockedBuckets, Removed, Tree, TreeEdit, target};
+use crate::inode::{Access, FreeSlot, Inode, InodeRef, InodeState, LocalRef, LockedInodes};
 use crate::ranks::RENAME;
 use crate::volume::{FileSystem, Volume};
 
 /// Nodes a rename may dirty: two buckets, two directories' inodes, two inodes, an orphan slot.
 const NODES: u32 = 7;
 
-/// What happens to a name that is there already.
+/// What happens to a name that exists at the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RenameMode {
     /// It is taken from its inode.
@@ -34,7 +33,7 @@ pub enum RenameMode {
     Replace,
     /// It is an error.
     NoReplace,
-    /// Both names change places.
+    /// The two names are exchanged.
     Exchange,
 }
 
@@ -54,16 +53,17 @@ struct Plan<'v> {
     target: Option<LocalRef<'v>>,
     mode: RenameMode,
     slot: Option<FreeSlot<'v>>,
-    /// How the target is to be had, if there is one.
+    /// How to lock the target, if there is one.
     target_access: Access,
-    /// Ancestors of the directories that get a new subdirectory, to be marked.
+    /// Ancestors of the directories that get a new subdirectory, which the operation depends on.
     ancestors: Vec<InodeRef>,
     scope: Scope,
 }
 
 impl FileSystem {
-    /// Moves a name. Two names of one inode stay as they are. Replacing a file writes the moved
-    /// file's data back first, so that a crash does not leave an empty file under the name.
+    /// Moves a name. Two names of one inode stay as they are. Before replacing a file, writes back
+    /// the data of the file that moves, so that a crash does not leave an empty file under the
+    /// name.
     ///
     /// # Errors
     /// `NotFound`, `Exists` (`NoReplace`), `IsDirectory`, `NotDirectory`, `NotEmpty`, `Loop`,
@@ -82,12 +82,11 @@ impl FileSystem {
             to_dir,
             to,
         };
-        self.0.rename(names, mode, Nameless::Deleted)?;
-        Ok(())
+        self.0.rename(names, mode, Nameless::Deleted).map(drop)
     }
 
-    /// The same, and gives the inode whose last name was taken, if there is one: it lives until it
-    /// is dropped.
+    /// As [`FileSystem::rename`], and returns the inode whose last name was taken, if there is one:
+    /// it is deleted when its last reference is dropped.
     ///
     /// # Errors
     /// As [`FileSystem::rename`].
@@ -108,7 +107,7 @@ impl FileSystem {
 }
 
 impl Volume {
-    /// Moves a name, and gives the inode that is to be kept without one.
+    /// Moves a name; returns the inode if it has no name left and the caller keeps it.
     fn rename(
         &self,
         names: Names<'_>,
@@ -128,9 +127,9 @@ impl Volume {
         scope: Scope,
     ) -> std::result::Result<Option<InodeRef>, Attempt> {
         let source = self
-            .look_up(names.from_dir, names.from)?
+            .seen_at(names.from_dir, names.from)?
             .ok_or(Error::NotFound)?;
-        let target = self.look_up(names.to_dir, names.to)?;
+        let target = self.seen_at(names.to_dir, names.to)?;
         let mut target = target.map(|target| LocalRef::new(target, self));
         check_kinds(mode, &source, target.as_deref())?;
         if target
@@ -148,7 +147,7 @@ impl Volume {
         let exchanged = target.as_deref().filter(|_| mode == RenameMode::Exchange);
         let moves = names.from_dir.ino() != names.to_dir.ino()
             && (is_directory(&source) || exchanged.is_some_and(is_directory));
-        // Every path of directories below stays as it is until this is dropped, behind the locks.
+        // No directory changes its parent until this is dropped, after the locks.
         let rename_lock: Option<MutexGuard<'_, RENAME, ()>> = moves.then(|| self.rename.lock());
         let mut ancestors = Vec::new();
         if moves && is_directory(&source) {
@@ -157,9 +156,10 @@ impl Volume {
         if moves && let Some(target) = exchanged.filter(|target| is_directory(target)) {
             self.ancestors(names.from_dir, target.ino(), &mut ancestors)?;
         }
+        let rule = self.options.volume_rules.attributes;
         let (slot, target_access) = match &mut target {
             Some(target) if replaces => self.slot_for(target, nameless)?,
-            Some(target) => (None, self.names_access(target.inode())),
+            Some(target) => (None, target.inode().attributes_access(rule)),
             None => (None, Access::Shared),
         };
         let plan = Plan {
@@ -173,20 +173,22 @@ impl Volume {
         };
         let (plan, moved) = self.move_name(names, plan);
         drop(rename_lock);
-        // The pins go last, with nothing held: one may delete an inode.
+        // The pins are dropped last, without locks: one may delete an inode.
         let kept = moved? && nameless == Nameless::Kept;
         Ok(plan.target.filter(|_| kept).map(LocalRef::keep))
     }
 
-    /// Both names seem to lead to `inode`: then they stay as they are. They are looked at together,
-    /// or a task would be told that it moved a name which another one moved between its two looks.
+    /// Both names seem to lead to `inode`: then they stay as they are. They are checked together
+    /// under both locks; else the call could succeed although another task moved one name between
+    /// two checks.
     fn stay(&self, names: Names<'_>, inode: &InodeRef) -> std::result::Result<(), Attempt> {
         let (from_dir, to_dir) = (names.from_dir.inode(), names.to_dir.inode());
-        let locked = LockedInodes::lock([(from_dir, Access::Alone), (to_dir, Access::Alone)]);
+        let locked =
+            LockedInodes::lock([(from_dir, Access::Exclusive), (to_dir, Access::Exclusive)]);
         let both = Some(target(inode.ino(), inode.kind()));
         for (directory, name) in [(from_dir, names.from), (to_dir, names.to)] {
             let state = locked.get(directory);
-            state.check_directory()?;
+            directory.check_directory(state)?;
             if self.find(state, name)?.map(|sight| sight.found) != both {
                 return Err(Attempt::Again);
             }
@@ -202,20 +204,19 @@ impl Volume {
             if at.ino() == moved {
                 return Err(Error::Loop);
             }
-            let (parent, alive) = {
-                let state = at.inode().state.read();
-                (Ino(state.record.parent.get()), state.is_alive())
-            };
+            let parent = Ino(at.inode().attributes().parent.get());
+            let gone = at.inode().state.read().gone;
             let is_root = at.ino() == Ino::ROOT;
             all.push(at);
             if is_root {
                 return Ok(());
             }
-            if !alive {
+            if gone {
                 return Err(Error::NotFound);
             }
             at = self.inode(parent)?;
-            // Parents do not change meanwhile: who goes round for ever meets who goes half as fast.
+            // Floyd's cycle detection: the fast pointer meets the slow one. Parents do not change
+            // meanwhile.
             if all[first.midpoint(all.len())].ino() == at.ino() {
                 return Err(Error::Corrupt {
                     what: format!("directory {} is above itself", at.ino()),
@@ -227,8 +228,8 @@ impl Volume {
         }
     }
 
-    /// Moves the name; whether an inode lives on that has lost its last one. Gives the plan back
-    /// too, so that its pins outlive every lock.
+    /// Moves the name. Returns whether an inode lost its last name and becomes an orphan, and the
+    /// plan, so that its pins outlive every lock.
     fn move_name<'v>(
         &'v self,
         names: Names<'_>,
@@ -253,15 +254,16 @@ impl Volume {
             None => OpClass::Normal,
         };
         let mut op = self.op(OpKind::Rename, class, NODES + plan.scope.spare)?;
+        let rule = self.options.volume_rules.attributes;
         let mut locked = LockedInodes::lock([
             (from_dir, plan.scope.access(self, from_dir)),
             (to_dir, plan.scope.access(self, to_dir)),
-            (source, self.names_access(source)),
+            (source, source.attributes_access(rule)),
             (target.unwrap_or(source), plan.target_access),
         ]);
         for directory in [from_dir, to_dir] {
-            locked.get(directory).check_directory()?;
-            directory.depends(&mut op, &locked);
+            directory.check_directory(locked.get(directory))?;
+            directory.depends(&mut op);
         }
         for ancestor in &plan.ancestors {
             op.depends(&ancestor.inode().node, ancestor.inode().index);
@@ -276,35 +278,30 @@ impl Volume {
         let change = trees.edit(&mut edit, names, plan, (&locked, &buckets))?;
         let first = self.set_first_bucket(to_dir, locked.get(to_dir), trees.of_target(), &mut op);
         let exchange = plan.mode == RenameMode::Exchange;
-        let moved = self.store_moved(&mut op, source, &locked, to_dir.ino);
-        let swapped = target.filter(|_| exchange).map(|target| {
-            (
-                target,
-                self.store_moved(&mut op, target, &locked, from_dir.ino),
-            )
+        store_moved(&mut op, source, to_dir.ino);
+        let swapped = target.filter(|_| exchange);
+        if let Some(target) = swapped {
+            store_moved(&mut op, target, from_dir.ino);
+        }
+        let victim = plan.target.as_ref().filter(|_| !exchange);
+        let loss = victim.map(|victim| {
+            let loss = self.lose_name(&mut op, (victim, &locked), slot)?;
+            Ok::<_, Attempt>((victim.inode(), loss))
         });
-        let loss: Option<(&Inode, Loss<'_>)> = match plan.target.as_ref().filter(|_| !exchange) {
-            None => None,
-            Some(victim) => {
-                let target: &Inode = victim.inode();
-                let held = locked.attributes(target);
-                Some((target, self.lose_name(&mut op, victim, held, slot)?))
-            }
-        };
+        let loss = loss.transpose()?;
         let now = op.time();
         let mark = op.finish();
-        for (inode, record) in [(source, moved)].into_iter().chain(swapped) {
-            let held = locked.attributes_mut(inode);
-            inode.attributes_stored(held, record, (mark, ChangedPart::Plain));
+        for inode in [source].into_iter().chain(swapped) {
+            inode.attributes_stored(rule, mark);
         }
         let orphan = loss
             .as_ref()
             .is_some_and(|(_, loss)| loss.leaves_an_orphan());
         if let Some((target, loss)) = loss {
-            self.lost_name(target, locked.attributes_mut(target), loss, mark);
+            self.lost_name(target, &mut locked, loss, mark);
         }
-        if let Some(record) = first {
-            to_dir.stored(locked.get_mut(to_dir), record);
+        if let Some(data) = first {
+            to_dir.data_stored(locked.get_mut(to_dir), &data);
         }
         if let Some(root) = &trees.of_target().root {
             locked.get(to_dir).directory.set_root(root);
@@ -316,23 +313,17 @@ impl Volume {
         drop(buckets);
         Ok(orphan)
     }
+}
 
-    /// Lets `op` write an inode that has moved: its ctime, and a directory's parent.
-    fn store_moved(
-        &self,
-        op: &mut Op<'_>,
-        inode: &Inode,
-        locked: &LockedInodes<'_>,
-        parent: Ino,
-    ) -> InodeRecord {
-        let mut record = locked.attributes(inode).draft(inode);
-        record.ctime = op.time();
-        if inode.kind == FileKind::Directory {
-            record.parent = U64::new(parent.0);
-        }
-        inode.store(op, &record);
-        record
+/// Lets `op` write an inode that has moved, and whose attributes the caller has locked: its ctime,
+/// and a directory's parent.
+fn store_moved(op: &mut Op<'_>, inode: &Inode, parent: Ino) {
+    let mut attributes = inode.attributes();
+    attributes.ctime = op.time();
+    if inode.kind == FileKind::Directory {
+        attributes.parent = U64::new(parent.0);
     }
+    inode.store_attributes(op, &attributes);
 }
 
 fn check_kinds(mode: RenameMode, source: &InodeRef, target: Option<&InodeRef>) -> Result<()> {
@@ -373,7 +364,7 @@ struct Changes {
 }
 
 impl Changes {
-    /// Each directory once: what comes to it again never went.
+    /// Each directory once: for a move within one directory the changes are added up.
     fn of_directories<'d>(
         self,
         from_dir: &'d Inode,
@@ -405,7 +396,21 @@ impl Trees {
         self.to.as_ref().unwrap_or(&self.from)
     }
 
-    /// Changes the entries. The removal comes before the insert: it only ever frees nodes that were
+    /// The place of the target's name after a removal, if it was at `to` before.
+    fn located_after(
+        &self,
+        edit: &mut TreeEdit<'_, '_>,
+        removed: Removed,
+        to: Located,
+        (directory, leaf, name): (&InodeState, Option<&Leaf>, &[u8]),
+    ) -> Result<Located> {
+        match removed {
+            Removed::Entry => Ok(to),
+            Removed::Nodes => edit.locate((self.of_target(), directory), leaf, name),
+        }
+    }
+
+    /// Changes the entries. The removal comes before the insert: it only frees nodes that were
     /// there before, and the insert then finds its place in what is left.
     fn edit(
         &mut self,
@@ -420,17 +425,18 @@ impl Trees {
             .as_ref()
             .map(|inode| target(inode.ino(), inode.kind()));
         let source_dir = locked.get(names.from_dir.inode());
-        let from = edit.locate(&self.from, buckets.leaf(0), names.from)?;
-        let to = edit.locate(self.of_target(), buckets.leaf(1), names.to)?;
+        let from = edit.locate((&self.from, source_dir), buckets.leaf(0), names.from)?;
+        let (target_dir, leaf) = (locked.get(names.to_dir.inode()), buckets.leaf(1));
+        let to = edit.locate((self.of_target(), target_dir), leaf, names.to)?;
         if from.found() != Some(source) || to.found() != replaced {
             return Err(Attempt::Again);
         }
         let away = Change::of(source.kind, -1);
         let here = Change::of(source.kind, 1);
         let Some(replaced) = replaced else {
-            edit.remove(&self.from, source_dir, &from)?;
+            let removed = edit.remove(&self.from, source_dir, &from)?;
+            let to = self.located_after(edit, removed, to, (target_dir, leaf, names.to))?;
             let tree = self.to.as_mut().unwrap_or(&mut self.from);
-            let to = edit.locate(tree, buckets.leaf(1), names.to)?;
             edit.insert(tree, to, names.to, source)?;
             return Ok(Changes {
                 from: away,
@@ -450,8 +456,8 @@ impl Trees {
         if victim.kind == FileKind::Directory {
             edit.free_all(locked.get(victim))?;
         }
-        edit.remove(&self.from, source_dir, &from)?;
-        let to = edit.locate(self.of_target(), buckets.leaf(1), names.to)?;
+        let removed = edit.remove(&self.from, source_dir, &from)?;
+        let to = self.located_after(edit, removed, to, (target_dir, leaf, names.to))?;
         let found: Option<Found> = to.found();
         assert_eq!(
             found,

@@ -1,8 +1,8 @@
 //! The namespace on volumes in memory: every call, every refusal, mounts in between, crashes.
 
 mod access_times;
+mod attribute_lock;
 mod attributes;
-mod beside;
 mod calls;
 mod counts;
 mod crash;

@@ -5,24 +5,24 @@ use dure_sync::Counter;
 
 use super::{FileSystem, Statistics};
 
-/// What a mounted volume has counted since the mount. Read without a lock that is held over I/O, so
-/// also while the device hangs.
+/// What a mounted volume has counted since the mount. Read without any lock that is held over I/O,
+/// so it can be read while the device hangs.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Activity {
-    /// By journal; none when it is mounted read-only.
+    /// By journal; empty for a read-only mount.
     pub journals: Vec<LogStatistics>,
     /// Requests to the device.
     pub device: dure_block::Counters,
     /// Checkpoints completed.
     pub checkpoints: u64,
-    /// Node images they wrote.
+    /// Node images that checkpoints wrote.
     pub images: u64,
     /// Segments added to log rings.
     pub rings_grown: u64,
     /// Blocks moved by the cleaner.
     pub cleaned_blocks: u64,
-    /// Room.
+    /// Used and free space.
     pub room: Statistics,
     /// Why the volume has become read-only by itself, if it has.
     pub stopped: Option<String>,

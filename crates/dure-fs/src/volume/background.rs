@@ -1,7 +1,7 @@
-//! Work nobody asked for: commits and write-back every `commit_interval`, checkpoints and cleaning
-//! before they become urgent. One thread, which sleeps while there is nothing to do. An operation
-//! that leaves a log half full wakes it, so that a checkpoint has made room before anybody has to
-//! wait for one.
+//! Background work: commits and write-back every `commit_interval`, checkpoints and cleaning before
+//! they become urgent. One thread, which sleeps while there is nothing to do. An operation that
+//! leaves a log half full wakes it, so that a checkpoint makes room before an operation has to wait
+//! for one.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::ranks::FLUSHER;
 #[derive(Debug, Default)]
 pub(super) struct Flusher {
     inner: Arc<Inner>,
-    /// Handles there had been at the end of the last round. Used by rounds only: Relaxed.
+    /// Number of handles at the end of the last round. Used by rounds only: Relaxed.
     handles: AtomicU64,
 }
 
@@ -30,7 +30,7 @@ struct Inner {
 #[derive(Debug, Default)]
 struct State {
     stop: bool,
-    /// Logs that want room, and how many checkpoints there had been when they did.
+    /// Logs that need room, and the number of checkpoints at the time they were noted.
     half_full: Vec<(JournalId, i64)>,
     thread: Option<thread::JoinHandle<()>>,
 }
@@ -68,7 +68,7 @@ pub(super) fn start(volume: &Arc<Volume>) {
 enum Work {
     /// The interval is over.
     Round,
-    /// Logs want room.
+    /// Logs need room.
     Room(Vec<(JournalId, i64)>),
     Stop,
 }
@@ -82,8 +82,8 @@ fn run(inner: &Inner, volume: &Weak<Volume>, interval: Duration) {
         let Some(volume) = volume.upgrade() else {
             return;
         };
-        // A failure has stopped the volume and shows at the next fsync; there is nobody to tell
-        // here.
+        // A failure has stopped the volume, and the next fsync reports it; this thread has no
+        // caller to report to.
         match work {
             Work::Stop => return,
             Work::Round => {
@@ -100,7 +100,7 @@ fn run(inner: &Inner, volume: &Weak<Volume>, interval: Duration) {
 }
 
 impl Inner {
-    /// Sleeps until there is something to do, at the latest the next round.
+    /// Sleeps until there is something to do, at the latest until the next round.
     fn wait(&self, next_round: u64) -> Work {
         let mut state = self.state.lock();
         loop {
@@ -124,7 +124,7 @@ impl Volume {
     pub(super) fn want_log_room(&self, journal: JournalId) {
         let checkpoints = self.store.counters.checkpoints.sum();
         let mut state = self.background.inner.state.lock();
-        // Without the thread there is nobody to do it.
+        // Without the thread nothing empties the list.
         if state.thread.is_some() {
             state.half_full.push((journal, checkpoints));
             drop(state);
@@ -132,8 +132,8 @@ impl Volume {
         }
     }
 
-    /// One round: writes access times and old pages back, commits, and checkpoints when logs or
-    /// dirty nodes ask for it. A volume at rest gives back what its logs have grown by.
+    /// One round: writes access times and old pages back, commits, checkpoints when logs or dirty
+    /// nodes require it, and cleans. A volume at rest shrinks the logs that have grown.
     ///
     /// # Errors
     /// The first failure.
@@ -162,8 +162,8 @@ impl Volume {
         before == handles
     }
 
-    /// Whether some log is half full, or a quarter of the node cache is dirty: before operations
-    /// have to make room.
+    /// Whether some log is over half full, or over a quarter of the node cache is dirty: a
+    /// checkpoint then comes before operations have to make room.
     fn wants_checkpoint(&self) -> bool {
         let journal = self.journal();
         let half_full = (0..self.layout.journals).any(|index| {

@@ -1,26 +1,28 @@
 //! How the bytes of `cache=` are divided, and what makes room when a share is used up.
 //!
-//! **Problem.** The server of a mount must stay as small as its user said, with any number of files
-//! and any pace of writes; and no core may write a count that others read for each operation.
-//! **Structure.** [`Shares`] divides the bytes once, at mount. What can be dropped is dropped where
-//! something new comes (CLOCK, in each cache). What cannot be dropped, because the medium does not
-//! have it yet, is counted per core ([`dure_store::Backlog`]); a caller that finds too much of it before its
-//! operation begins, with no lock held, makes room itself:
+//! **Problem.** The server of a mount must stay within the memory its user allowed, with any number
+//! of files and any rate of writes; and no core may write a count that others read in each
+//! operation.
 //!
-//! | share | of `cache=` | what cannot be dropped | who makes room, and how |
+//! **Structure.** [`Shares`] divides the bytes once, at mount. What can be evicted is evicted when
+//! something new is inserted (CLOCK, in each cache). What cannot, because the medium does not have
+//! it yet, is counted per core ([`dure_store::Backlog`]); a caller that finds too much of it before
+//! its operation begins, with no lock held, makes room itself:
+//!
+//! | share | of `cache=` | cannot be evicted | who makes room, and how |
 //! |---|---|---|---|
-//! | nodes | 1/4, with the copies that a checkpoint makes | dirty nodes | an operation: a checkpoint |
-//! | inodes, known names and attributes | 1/8 | inodes with pages or access times | who gets memory for pages, or leaves an inode: write-back |
-//! | records of the log | 1/16 | records that are not written | an operation: a commit |
-//! | owners of blocks | 1/32 | those set since the last checkpoint | write-back: a checkpoint |
-//! | pages | the rest | dirty pages | who wants pages: write-back |
+//! | nodes, with their copies for a checkpoint | 1/4 | dirty nodes | operations: checkpoint |
+//! | inodes, dentries, attributes | 1/8 | with pages or atimes | page users, unpins: write-back |
+//! | records of the log | 1/16 | records that are not written | operations: commit |
+//! | owners of blocks | 1/32 | set since the last checkpoint | write-back: checkpoint |
+//! | pages | the rest | dirty pages | page users: write-back |
 //!
-//! **Invariants.** Only what is in use (open inodes without a name, nodes of running operations) is
-//! beyond the shares, and the least that each cache needs for its shards. **On a crash** nothing of
-//! this remains.
+//! **Invariants.** Only what is in use (open inodes without a name, nodes of running operations)
+//! exceeds the shares, and the minimum that each cache needs for its shards. **On a crash** nothing
+//! of this remains.
 
 use dure_store::StoreShares;
-use dure_store::logged::LoggedBlocks;
+use dure_store::data_log::DataLog;
 use dure_store::node::NODE_BYTES;
 use dure_store::units::{BLOCK_BYTES_U64, to_u64, to_usize};
 
@@ -28,31 +30,30 @@ use super::{DataMode, MountOptions};
 use crate::file::PAGE_BYTES;
 use crate::inode::INODE_BYTES;
 
-/// Of the cache's bytes, these parts, each one in so many.
+/// Each of these shares is the cache's bytes divided by its constant.
 const NODES: u64 = 4;
 const INODES: u64 = 8;
 const RECORDS: u64 = 16;
 const OWNERS: u64 = 32;
-/// Of the bytes for inodes, the part for known names is one in this many; the same for shown
-/// attributes.
+/// The dentry cache gets the bytes for inodes divided by this, and so does the attribute cache.
 const TABLES: u64 = 16;
-/// Of the bytes for known names, as many again are for known targets as one part in this many.
+/// The symlink cache gets the bytes of the dentry cache divided by this.
 const TARGETS: u64 = 8;
-/// At most so many bytes for each of these tables.
+/// Maximum bytes of the dentry cache, and of the attribute cache.
 const TABLE_BYTES_MAX: u64 = 16 << 20;
-/// A checkpoint copies dirty nodes, half of all at most: bytes of a copy for each node.
+/// A checkpoint copies dirty nodes, at most half of all: bytes of copies, per node.
 const COPY_BYTES: u64 = (4096 + 128) / 2;
-/// A journal's records stand in memory three times at most: while they wait, while they are being
+/// A journal's records are in memory at most three times: while they wait, while they are being
 /// written, and in the write.
 const RECORD_COPIES: u64 = 3;
-/// Records of one journal that wait, at least and at most: fewer make too many commits, more save
-/// none.
+/// Minimum and maximum bytes of one journal's waiting records: less would cause too many commits,
+/// more would save none.
 const RECORD_BYTES: (u64, u64) = (64 << 10, 8 << 20);
-/// What the checkpoint keeps, and makes of it, for each block that got an owner: an entry, and its
-/// part of a summary.
+/// What a checkpoint keeps and makes for each block that got an owner: an entry, and its part of a
+/// summary.
 const OWNER_BYTES: u64 = 16 + 8;
-/// With `data=journal` as many pages may be in the log and not in their place, or half the cache if
-/// it is small.
+/// With `data=journal` at least so many pages may be in the data log without a place of their own,
+/// or half the page cache if that is less.
 const JOURNALED_PAGES: u64 = 256;
 
 /// What each cache may hold.
@@ -60,7 +61,7 @@ const JOURNALED_PAGES: u64 = 256;
 pub(crate) struct Shares {
     pub(crate) nodes: usize,
     pub(crate) inodes: usize,
-    /// Bytes of the known names, and of the shown attributes.
+    /// Bytes of the dentry cache, and as many of the attribute cache.
     pub(crate) table_bytes: u64,
     pub(crate) target_bytes: u64,
     pub(crate) pages: u64,
@@ -72,7 +73,7 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    /// Of the options' `cache=`, for so many journals.
+    /// The shares of the options' `cache=`, for `journals` journals.
     pub(crate) fn of(options: &MountOptions, journals: u32) -> Shares {
         let all = options.cache_bound();
         let table_bytes = (all / INODES / TABLES).min(TABLE_BYTES_MAX);
@@ -82,9 +83,9 @@ impl Shares {
         let pages = page_bytes / PAGE_BYTES;
         let journaled = options.data == DataMode::Journal;
         let small = if journaled { JOURNALED_PAGES } else { 0 };
-        let logged_pages = LoggedBlocks::share_of(all / 8 * 5).max(small.min(pages / 2));
+        let logged_pages = DataLog::share_of(all / 8 * 5).max(small.min(pages / 2));
         let record_bytes = all / RECORDS / RECORD_COPIES / u64::from(journals);
-        // These pages are records too.
+        // Pages in the data log are records too.
         let least = small * BLOCK_BYTES_U64;
         Shares {
             nodes: to_usize(all / NODES / (to_u64(NODE_BYTES) + COPY_BYTES)),
@@ -98,7 +99,7 @@ impl Shares {
         }
     }
 
-    /// The store's part of them.
+    /// The store's shares.
     pub(crate) fn of_store(&self) -> StoreShares {
         StoreShares {
             nodes: self.nodes,

@@ -1,11 +1,12 @@
 //! The mounted volume: the store below, and what files have in memory above it.
 //!
 //! **Structure.** [`Volume`] owns a [`Store`] and the caches of inodes, names and pages;
-//! [`FileSystem`] is the public handle on it. `mount` and `background` are its life, `memory`
-//! divides the cache among all of them.
+//! [`FileSystem`] is the public handle to it. `mount` begins and ends it, `background` works for
+//! it, `memory` divides the bytes of the caches.
 //!
-//! **Invariants.** A stopped store ([`Store`] says when) stops the volume: changes are refused,
-//! reads go on. **On a crash** see `recovery`.
+//! **Invariants.** When the store stops ([`Store`] says when), the volume stops: changes are
+//! refused, reads still work. **On a crash** the next mount recovers the store, and then finishes
+//! what the orphan slots name.
 
 mod activity;
 mod background;
@@ -29,13 +30,13 @@ use std::ops::Deref;
 use dure_store::Store;
 use dure_sync::{Arc, CachePadded, Counter, Mutex};
 
-use crate::directory::known::KnownNames;
+use crate::directory::dentry_cache::DentryCache;
 use crate::file::PageCache;
-use crate::inode::{AccessTimes, InodeCache, InodePools, Orphans, ShownAttributes};
-use crate::namespace::KnownTargets;
+use crate::inode::{AccessTimes, AttributeCache, InodeCache, InodePools, Orphans};
+use crate::namespace::SymlinkCache;
 use crate::ranks::RENAME;
 
-/// What is counted about the files of a mounted volume.
+/// Counters of the files of a mounted volume.
 #[derive(Debug, Default)]
 pub(crate) struct VolumeCounters {
     /// Blocks moved by the cleaner.
@@ -48,21 +49,21 @@ pub(crate) struct VolumeCounters {
 
 /// A mounted volume: a store, and what its files have in memory.
 ///
-/// It dereferences to the store: whatever concerns files also begins operations, follows nodes and
-/// reads blocks, in hundreds of places, and nothing of the store is hidden from it.
+/// It dereferences to the store: code for files also begins operations, follows nodes and reads
+/// blocks, in hundreds of places, and nothing of the store is hidden from it.
 pub(crate) struct Volume {
     pub(crate) store: Store,
     pub(crate) options: MountOptions,
     pub(crate) inodes: InodeCache,
-    /// Names, attributes and targets of symbolic links that are found without a lock.
-    pub(crate) known_names: KnownNames,
-    pub(crate) shown: Arc<ShownAttributes>,
-    pub(crate) known_targets: KnownTargets,
+    /// The dentry, attribute and symlink caches, which are read without a lock.
+    pub(crate) dentries: DentryCache,
+    pub(crate) attribute_cache: Arc<AttributeCache>,
+    pub(crate) symlinks: SymlinkCache,
     pub(crate) inode_pools: InodePools,
     pub(crate) access_times: AccessTimes,
     pub(crate) pages: PageCache,
     pub(crate) orphans: Orphans,
-    /// Apart from what every call reads.
+    /// On a line of its own, apart from what every call reads.
     pub(crate) rename: CachePadded<Mutex<RENAME, ()>>,
     pub(crate) counters: VolumeCounters,
     background: background::Flusher,

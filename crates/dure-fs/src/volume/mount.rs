@@ -10,13 +10,13 @@ use dure_sync::{Arc, CachePadded, CoreId, Mutex, Weak};
 
 use super::memory::Shares;
 use super::{FileSystem, MountOptions, Volume, VolumeCounters, background};
-use crate::directory::known::KnownNames;
+use crate::directory::dentry_cache::DentryCache;
 use crate::file::PageCache;
-use crate::inode::{AccessTimes, InodeCache, InodePools, Orphans, ShownAttributes};
-use crate::namespace::KnownTargets;
+use crate::inode::{AccessTimes, AttributeCache, InodeCache, InodePools, Orphans};
+use crate::namespace::SymlinkCache;
 
 impl FileSystem {
-    /// Makes a volume on `device`, destroying what it holds.
+    /// Makes a volume on `device`, destroying its content.
     ///
     /// # Errors
     /// `TooSmall`, `BadOption`, or a failed write.
@@ -27,8 +27,8 @@ impl FileSystem {
     /// Mounts the volume on `device`; after a crash it recovers it first.
     ///
     /// # Errors
-    /// `NotDure`, `Unsupported`, `Corrupt`, `LogHole`, `TooSmall` when the device is shorter than the volume,
-    /// or a failed read or write.
+    /// `NotDure`, `Unsupported`, `Corrupt`, `LogHole`, `TooSmall` when the device is shorter than
+    /// the volume, or a failed read or write.
     pub fn open(device: Arc<dyn Device>, mut options: MountOptions) -> Result<FileSystem> {
         options.read_only = options.is_read_only();
         let mount = Mount::begin(device, options.of_store())?;
@@ -74,9 +74,9 @@ impl Volume {
             store,
             pages,
             inodes: InodeCache::new(shares.inodes, cores),
-            known_names: KnownNames::new(shares.table_bytes),
-            shown: Arc::new(ShownAttributes::new(shares.table_bytes)),
-            known_targets: KnownTargets::new(shares.target_bytes),
+            dentries: DentryCache::new(shares.table_bytes),
+            attribute_cache: Arc::new(AttributeCache::new(shares.table_bytes)),
+            symlinks: SymlinkCache::new(shares.target_bytes),
             inode_pools: InodePools::new(cores, options.alloc),
             orphans: Orphans::new(cores),
             access_times: AccessTimes::new(cores),
@@ -88,7 +88,7 @@ impl Volume {
     }
 }
 
-/// The files of a volume, as its store knows them.
+/// The files of a volume, as its store calls them.
 #[derive(Debug)]
 struct Files(Weak<Volume>);
 
@@ -108,7 +108,7 @@ impl Above for Files {
 
     fn free_reserved(&self) {
         if let Some(volume) = self.0.upgrade() {
-            // Errors are those of other files: their fsync reports them.
+            // An error belongs to some other file: that file's fsync reports it.
             let _ = volume.write_back_some(u64::MAX);
         }
     }

@@ -13,28 +13,28 @@ use dure_sync::range_lock::{Config as RangeLock, Policy as RangePolicy};
 
 use super::VolumeRules;
 
-/// When a read changes the access time. The change waits in memory for the next sync, commit
+/// When a read changes the access time. The change is kept in memory until the next sync, commit
 /// interval, unmount, or other write of the inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum AccessTime {
     /// Never.
     Never,
-    /// When it is not younger than the last change, or older than a day (as Linux does by default).
-    /// A change of attributes or names alone may count only from the next time the file is changed
-    /// or written back.
+    /// When it is not younger than the last change, or is at least a day old (as Linux does by
+    /// default). A change of attributes or names alone may count only from the next time the file
+    /// is changed or written back.
     #[default]
     Relative,
     /// At every read.
     Always,
 }
 
-/// Who commits, writes back and checkpoints when nobody asks for it.
+/// Whether dure commits, writes back and checkpoints by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Background {
     /// One thread that sleeps while there is nothing to do.
     #[default]
     Thread,
-    /// Nobody: for simulation and tests that decide themselves.
+    /// None: for simulation and tests that decide themselves.
     None,
 }
 
@@ -49,15 +49,16 @@ pub enum FlushRule {
     Two,
 }
 
-/// What of file data goes through the log.
+/// Which file data goes through the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum DataMode {
     /// Data is written to its blocks before the slots that name them join the log; an fsync of a
     /// few pages may put them into the log instead.
     #[default]
     Ordered,
-    /// As `Ordered`, but after a crash an operation counts also if its data did not get to the
-    /// medium: a page that was not synced may then read as zeroes, and nothing else falls with it.
+    /// As `Ordered`, but after a crash an operation is kept even if its data did not get to the
+    /// medium: a page that was not synced may then read as zeroes, and nothing else is lost with
+    /// it.
     Writeback,
     /// All pages that are written back go into the log, and to their blocks at a checkpoint.
     Journal,
@@ -73,67 +74,67 @@ pub enum FsyncScope {
     All,
 }
 
-/// Bytes in memory by default, and at least.
+/// Bytes in memory: the default, and the minimum.
 const CACHE_BYTES: u64 = 256 << 20;
 const CACHE_BYTES_MIN: u64 = 64 << 10;
-/// Pages of a fsync that go into the log by default.
+/// Default for the pages of an fsync that go into the log.
 const LOG_DATA_PAGES: u32 = 4;
-/// Most pages of a fsync that can be told to go into the log.
+/// Maximum for the pages of an fsync that go into the log.
 const LOG_DATA_PAGES_MAX: u32 = 32;
 
-/// How to mount.
+/// Mount options.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
     /// Nothing is written, not even by recovery (which then happens in memory).
     pub read_only: bool,
-    /// What happens if the logs have lost something durable. `Tolerate` mounts read-only.
+    /// What to do if the logs have lost something durable. `Tolerate` mounts read-only.
     pub recover: Recover,
     /// One journal per core, or one for all.
     pub order: Order,
-    /// What the log holds of a change.
+    /// What a log record holds of a change.
     pub records: RecordPolicy,
-    /// What of file data goes through the log.
+    /// Which file data goes through the log.
     pub data: DataMode,
-    /// Background commit and write-back of what is older than this; 1 ms .. 1 h.
+    /// Age from which on changes are committed and written back in the background; 1 ms .. 1 h.
     pub commit_interval: Duration,
-    /// Bytes for pages, nodes and inodes in memory; 64 KiB at least. A program that serves the whole
-    /// machine gives more than the default of 256 MiB.
+    /// Bytes for pages, nodes and inodes in memory; at least 64 KiB. A server of the whole machine
+    /// needs more than the default of 256 MiB.
     pub cache_bytes: u64,
     /// Access times.
     pub access_time: AccessTime,
-    /// Access times of directories, if other than those.
+    /// Access times of directories, if they differ.
     pub directory_access_time: Option<AccessTime>,
     /// Flushes per fsync.
     pub flush: FlushRule,
     /// What an fsync commits.
     pub fsync: FsyncScope,
-    /// Most pages of one fsync whose data goes into the log, to be placed by the next checkpoint; 0
-    /// = none.
+    /// Maximum number of pages of one fsync whose data goes into the log, to be placed by the next
+    /// checkpoint; 0 = none.
     pub log_data_pages: u32,
     /// Where cores allocate.
     pub alloc: AllocPolicy,
-    /// Whether data that lives long is kept apart from data that does not.
+    /// Whether long-lived data is kept apart from short-lived data.
     pub active_logs: ActiveLogs,
-    /// How tasks that share a file keep out of each other's way.
+    /// How tasks that share a file exclude each other from ranges.
     pub range_lock: RangeLock,
-    /// How nodes are kept from those who would see or change them at the wrong moment.
+    /// How readers and writers of a node are synchronized.
     pub node_lock: NodeLock,
     /// Background work.
     pub background: Background,
-    /// Events of the journal's trace that are kept per core, from the start; `None`: it is off
-    /// until somebody turns it on.
+    /// Events of the journal's trace that are kept per core, from the start; `None`: the trace is
+    /// off until it is turned on.
     pub trace: Option<usize>,
     /// Threads that scan logs and rebuild nodes at mount; `None`: one per core.
     pub recovery_threads: Option<usize>,
-    /// Which rules of the journal hold: all of them, except where a test shows what it would
-    /// notice.
+    /// Which rules of the journal hold: all of them, except in tests that show what breaking one
+    /// would do.
     #[doc(hidden)]
     pub rules: Rules,
-    /// The same of the file system.
+    /// Which rules of the file system hold.
     #[doc(hidden)]
     pub volume_rules: VolumeRules,
     /// The core that every operation runs on, whatever the scheduler says; `None`: the task's own.
-    /// For tests: which journal an operation goes to must not depend on where they run.
+    /// For tests: which journal an operation goes to must not depend on where it runs.
     #[doc(hidden)]
     pub core: Option<Arc<AtomicUsize>>,
 }
@@ -167,7 +168,7 @@ impl Default for MountOptions {
     }
 }
 
-/// The word's place in a list of words and what they mean.
+/// The meaning of the word `value`, from a list of words and meanings.
 fn choose<T: Copy>(key: &str, value: &str, words: &[(&str, T)]) -> Result<T, String> {
     let found = words.iter().find(|(word, _)| *word == value);
     found.map(|(_, meaning)| *meaning).ok_or_else(|| {
@@ -176,7 +177,7 @@ fn choose<T: Copy>(key: &str, value: &str, words: &[(&str, T)]) -> Result<T, Str
     })
 }
 
-/// A number of bytes, with or without K, M, G or T.
+/// A number of bytes, with an optional unit K, M, G or T.
 fn bytes_of(value: &str) -> Option<u64> {
     let units = [("K", 10), ("M", 20), ("G", 30), ("T", 40)];
     let with_unit = |(unit, shift): &(&str, u32)| Some((value.strip_suffix(unit)?, *shift));
@@ -193,11 +194,11 @@ impl MountOptions {
         }
     }
 
-    /// Sets the policy `key` to `value`, as in `-o key=value`. `Ok(false)` when no policy has that
-    /// name.
+    /// Sets the policy `key` to `value`, as in `-o key=value`. Returns `Ok(false)` when no policy
+    /// has that name.
     ///
     /// # Errors
-    /// A sentence that lists the values there are.
+    /// A sentence that lists the allowed values.
     pub fn set_policy(&mut self, key: &str, value: &str) -> Result<bool, String> {
         match key {
             "journal" => {
@@ -270,7 +271,7 @@ impl MountOptions {
         Ok(true)
     }
 
-    /// What the store has to know of them.
+    /// The options that the store needs.
     pub(crate) fn of_store(&self) -> StoreOptions {
         StoreOptions {
             read_only: self.read_only,
@@ -288,13 +289,13 @@ impl MountOptions {
         }
     }
 
-    /// Whether nothing is written.
+    /// Whether the mount writes nothing.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.read_only || self.recover == Recover::Tolerate
     }
 
-    /// The cache's bound in bytes.
+    /// The maximum bytes of the cache.
     pub(crate) fn cache_bound(&self) -> u64 {
         self.cache_bytes.max(CACHE_BYTES_MIN)
     }

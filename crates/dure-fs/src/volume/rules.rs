@@ -1,5 +1,5 @@
-//! The rules of files that a test may leave out (`dure_sync::canary`), and when tasks begin to share
-//! a file: tests need not wait until two meet. Those of the store are among them.
+//! The rules of files that a test may leave out (`dure_sync::canary`), the store's among them, and
+//! when tasks begin to share a file: tests need not wait until two tasks contend.
 
 use dure_store::StoreRules;
 use dure_sync::canary::{LeftOut, Rule};
@@ -8,50 +8,50 @@ use dure_sync::canary::{LeftOut, Rule};
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 #[doc(hidden)]
 pub enum RangeRule {
-    /// When two tasks meet in the file.
+    /// When two tasks contend for the file.
     #[default]
-    WhenMet,
+    WhenContended,
     /// At its first write.
     AtOnce,
-    /// At its first write, and the range that a writer takes keeps no other out.
+    /// At its first write, and the range that a writer takes excludes no other task.
     Broken(LeftOut),
-    /// At its first write, and readers do not look at the versions of pages.
+    /// At its first write, and readers do not check the sequence counts of pages.
     Unchecked(LeftOut),
-    /// At its first write, and a file that grows beside others has its size before its pages.
+    /// At its first write, and a file that grows under the shared lock gets its size before its
+    /// pages.
     SizeFirst(LeftOut),
 }
 
-/// When attributes of a file change beside those who use its data, and what becomes of the changes.
+/// What a change of a file's attributes holds.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 #[doc(hidden)]
 pub enum AttributeRule {
-    /// When readers have met in the lock of its inode.
+    /// Their lock only: users of the data go on.
     #[default]
-    WhenMet,
-    /// Always.
-    AtOnce,
-    /// Never: the inode is had alone.
-    Alone,
-    /// Always, and who has the inode alone does not look for them.
-    Dropped(LeftOut),
+    Apart,
+    /// The inode's state exclusively, too.
+    WithData,
+    /// Their lock only, and the attributes of before stay in the attribute cache.
+    KeptCached(LeftOut),
 }
 
-/// When changes of entries share their directory, and what they note there.
+/// When changes of entries hold their directory shared, and what they note there.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 #[doc(hidden)]
 pub enum DirectoryRule {
-    /// When two of them have met.
+    /// Once two changes have contended.
     #[default]
-    WhenMet,
+    WhenContended,
     /// Always.
     AtOnce,
     /// Never.
-    Alone,
-    /// Always, and who shares it does not count the subdirectories that come and go.
+    Exclusive,
+    /// Always, and holders of the shared lock do not count the subdirectories that they add and
+    /// remove.
     Uncounted(LeftOut),
 }
 
-/// Which rules hold: all of them, but for tests.
+/// Which rules hold: all of them, except in tests.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 #[doc(hidden)]
 pub struct VolumeRules {
@@ -61,8 +61,8 @@ pub struct VolumeRules {
     pub data_before_log: Rule,
     /// When files get range locks.
     pub ranges: RangeRule,
-    /// When attributes of a file change beside its data.
+    /// What a change of a file's attributes holds.
     pub attributes: AttributeRule,
-    /// When changes of entries share their directory.
+    /// When changes of entries hold their directory shared.
     pub directories: DirectoryRule,
 }

@@ -1,4 +1,4 @@
-//! What callers ask a mounted volume for, files aside.
+//! Calls on a mounted volume that are not about files.
 
 use dure_store::RecoveryStatistics;
 use dure_store::error::Result;
@@ -21,7 +21,7 @@ impl FileSystem {
         self.0.background_round()
     }
 
-    /// A checkpoint, as a full log causes it. For tests.
+    /// Checkpoints, as when a log is full. For tests.
     ///
     /// # Errors
     /// The first failure, after which the volume is stopped.
@@ -30,17 +30,18 @@ impl FileSystem {
         self.0.checkpoint()
     }
 
-    /// Lets the logs grow until they hold so many blocks together. For benches.
+    /// Lets the logs grow until they hold `blocks` blocks together. For benches.
     ///
     /// # Errors
-    /// `NoSpace` when the volume or the rings have no room for that; a failed write.
+    /// `NoSpace` when the volume or the log rings have no room for that; a failed write.
     #[doc(hidden)]
     pub fn grow_logs(&self, blocks: u64) -> Result<()> {
         self.0.check_writable()?;
         self.0.grow_rings(blocks)
     }
 
-    /// Files in memory of which ranges were taken. For tests: it looks at all inodes in memory.
+    /// How many files in memory have had a range with an end locked. For tests: it looks at all
+    /// inodes in memory.
     #[doc(hidden)]
     #[must_use]
     pub fn files_with_ranges(&self) -> usize {
@@ -50,7 +51,7 @@ impl FileSystem {
             .len()
     }
 
-    /// What is below the files. For tests: what they change there, files do not expect.
+    /// The store below the files. For tests: the files do not expect changes there.
     #[cfg(feature = "store")]
     #[must_use]
     pub fn store(&self) -> &dure_store::Store {

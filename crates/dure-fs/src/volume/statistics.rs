@@ -1,39 +1,39 @@
-//! What statfs shows.
+//! Numbers for statfs.
 
 use dure_store::format::slot::{INDEX_CHILDREN, LEAF_SLOTS};
 use dure_store::units::Ino;
 
 use super::FileSystem;
 
-/// Room of a mounted volume, in 4 KiB blocks. Sums over few counters: the volume's size does not
-/// matter.
+/// Space of a mounted volume, in 4 KiB blocks. Sums over few counters: the time does not depend on
+/// the volume's size.
 ///
-/// Used (`blocks - blocks_free`) is what holds something or is promised to pages in memory. What is
-/// on its way back counts as free, because an allocation that would fail brings it about first:
-/// blocks freed by operations that are not durable yet, and log segments beyond the least. Used,
-/// available and the reserve (about a hundredth of the volume for deletions and rewrites, and the
-/// map of what is available) add up to `blocks`.
+/// Used blocks (`blocks - blocks_free`) hold something or are reserved for pages in memory. Blocks
+/// about to be freed count as free, because an allocation that would fail frees them first: blocks
+/// freed by operations that are not durable yet, and log segments above the minimum. Used blocks,
+/// available blocks and the reserve (about a hundredth of the volume for deletions and rewrites,
+/// and the map of what is available) add up to `blocks`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Statistics {
-    /// Blocks that can hold file data and nodes, free or not; the least that logs need is not
-    /// counted.
+    /// Blocks that can hold file data and nodes, free or not; without the minimum that logs need.
     pub blocks: u64,
     /// Blocks that hold nothing.
     pub blocks_free: u64,
-    /// Blocks that a new file can have: what its inode and its map need is taken off.
+    /// Blocks that a new file can have: what its inode and its map need is subtracted.
     pub blocks_available: u64,
-    /// Inodes in use, and those there can still be, at most, with the room that is left.
+    /// Inodes in use, plus the most that the remaining space allows.
     pub inodes: u64,
-    /// Of them not in use.
+    /// Those of them that are not in use.
     pub inodes_free: u64,
     /// Longest name in bytes.
     pub name_max: u32,
 }
 
-/// Nodes that making a file takes: the inode's, those of its directory, the upper part of its map.
+/// Nodes that creating a file takes: the inode's, those of its directory, the upper part of its
+/// map.
 const FILE_NODES: u64 = 12;
 
-/// Blocks of one file that find room in so many blocks together with its map.
+/// How many blocks of one file fit into `blocks` blocks together with its map.
 fn file_blocks_in(blocks: u64) -> u64 {
     let blocks = blocks.saturating_sub(FILE_NODES);
     // One leaf for its slots, one index for its children, the last of each not full.
@@ -42,21 +42,21 @@ fn file_blocks_in(blocks: u64) -> u64 {
 }
 
 impl FileSystem {
-    /// What the mount bounds its memory by (`cache=`), in bytes.
+    /// The limit that the mount sets for its memory (`cache=`), in bytes.
     #[must_use]
     pub fn cache_bytes(&self) -> u64 {
         self.0.options.cache_bound()
     }
 
-    /// Inodes in memory without a name: those that somebody has open, and those being deleted, whose
-    /// blocks [`FileSystem::statistics`] counts as used until that is done. A sum over counters of
-    /// the cores: what changes meanwhile counts or not.
+    /// Inodes in memory without a name: those that are open, and those being deleted, whose blocks
+    /// [`FileSystem::statistics`] counts as used until that is done. A sum over per-core counters:
+    /// concurrent changes may count or not.
     #[must_use]
     pub fn nameless_inodes(&self) -> u64 {
         self.0.inodes.nameless()
     }
 
-    /// The volume's room.
+    /// The volume's used and free space.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         let volume = &self.0;
@@ -65,7 +65,8 @@ impl FileSystem {
         let logs = u64::from(space.segments_log) * u64::from(volume.layout.segment_blocks);
         let coming = space.freeing + spare;
         let anybody = space.available + coming.saturating_sub(space.kept_lacks);
-        // An inode takes an eighth of a node at least; node ids bound all of them together.
+        // An inode takes at least an eighth of a node; the number of node ids limits all of them
+        // together.
         let most = volume.layout.nids() * Ino::PER_NODE;
         let used = u64::try_from(volume.counters.inodes.sum()).unwrap_or(0);
         let used = used.min(most);

@@ -10,7 +10,7 @@ const GROUP_OBJ: u16 = 4;
 const GROUP: u16 = 8;
 const MASK: u16 = 16;
 const OTHER: u16 = 32;
-/// `id` of entries that have none.
+/// `id` of entries without one.
 const NO_ID: u32 = u32::MAX;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,8 +57,8 @@ impl Acl {
         bytes
     }
 
-    /// As the kernel's `posix_acl_valid`: tags in order, each of the three classes once, a mask
-    /// when anybody is named.
+    /// As the kernel's `posix_acl_valid`: tags in order, each of the three classes once, a mask if
+    /// a user or group is named.
     fn is_valid(&self) -> bool {
         let count = |tag| self.0.iter().filter(|entry| entry.tag == tag).count();
         let known = |entry: &Entry| {
@@ -84,7 +84,7 @@ impl Acl {
             .map(|entry| entry.perm)
     }
 
-    /// Permission bits of a mode that say the same, and whether they say all of it.
+    /// The mode bits that the list stands for, and whether they say all of it.
     pub(crate) fn as_mode(&self) -> (u32, Equivalence) {
         let perm = |tag| u32::from(self.perm(tag).unwrap_or(0));
         let group = self.perm(MASK).map_or(perm(GROUP_OBJ), u32::from);
@@ -99,7 +99,7 @@ impl Acl {
         )
     }
 
-    /// chmod: the classes take the permissions of `mode`.
+    /// chmod: gives the classes the permissions of `mode`.
     pub(crate) fn set_mode(&mut self, mode: u32) {
         let bits = |shift: u32| u16::try_from(mode >> shift & 7).expect("three bits");
         let has_mask = self.perm(MASK).is_some();
@@ -114,8 +114,8 @@ impl Acl {
         }
     }
 
-    /// Inheritance: takes from a copy of the default list what `mode` does not allow; gives the new
-    /// inode's permission bits.
+    /// Inheritance: removes from a copy of the default list what `mode` does not allow; returns the
+    /// mode of the new inode.
     pub(crate) fn restrict(&mut self, mode: u32) -> u32 {
         let (own, _) = self.as_mode();
         let allowed = own & mode & 0o777;

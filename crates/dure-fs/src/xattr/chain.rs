@@ -1,5 +1,5 @@
-//! Byte streams over chains of blob nodes. A change rewrites the nodes whose piece differs, no
-//! others.
+//! Byte streams over chains of blob nodes. A change rewrites only the nodes whose piece or link
+//! differs.
 
 use dure_store::error::{Error, Result};
 use dure_store::format::blob::{BLOB_BYTES, BlobHeader};
@@ -11,11 +11,11 @@ use zerocopy::FromBytes;
 
 use crate::volume::Volume;
 
-/// Nodes of the longest stream, with room to spare; a longer chain is a loop.
+/// Nodes of the longest stream, with some to spare; a longer chain is a loop.
 const NODES_MAX: usize = 64;
-/// Most bytes that a rewritten piece takes in the log: its own, notes and marks.
-const PIECE_RECORD_BYTES: usize = NodeKind::Blob.payload() + 64;
-/// Room for what the operation logs besides the pieces.
+/// Maximum bytes that a rewritten piece takes in the log: its own, notes and marks.
+const PIECE_RECORD_BYTES: usize = NodeKind::Blob.payload(0) + 64;
+/// Bytes reserved for what the operation logs besides the pieces.
 const RECORDS_BESIDES: usize = 2048;
 const HEADER_BYTES: usize = size_of::<BlobHeader>();
 
@@ -30,12 +30,12 @@ pub(crate) fn nodes_for(bytes: usize) -> u32 {
     u32::try_from(bytes.div_ceil(BLOB_BYTES)).expect("streams are short")
 }
 
-/// Bytes that one record of the volume's log may hold.
+/// Maximum bytes of one record in the volume's log.
 fn record_bytes_max(volume: &Volume) -> usize {
     volume.journal().handle_bytes_max().min(RECORD_BYTES_MAX)
 }
 
-/// Pieces that one operation may write besides other things.
+/// Pieces that one operation may write besides other changes.
 pub(super) fn pieces_per_record(volume: &Volume) -> usize {
     let pieces = (record_bytes_max(volume) - RECORDS_BESIDES) / PIECE_RECORD_BYTES;
     assert!(pieces > 0, "the smallest log segment takes a piece");
@@ -47,7 +47,7 @@ pub(super) fn pieces(stream: &[u8]) -> impl Iterator<Item = &[u8]> {
     stream.chunks(BLOB_BYTES)
 }
 
-/// Makes the payload of a node.
+/// Fills the payload of a node.
 pub(super) fn fill(payload: &mut [u8], next: u64, piece: &[u8]) {
     payload[..HEADER_BYTES].copy_from_slice(&next.to_le_bytes());
     payload[HEADER_BYTES..][..piece.len()].copy_from_slice(piece);
@@ -63,8 +63,8 @@ fn next_of(payload: &[u8]) -> u64 {
     header.next.get()
 }
 
-/// The chain of inode `owner` that begins at node `root`; an empty one for 0. The caller holds the
-/// inode.
+/// The chain of inode `owner` that begins at node `root`; an empty one for 0. If it may change
+/// meanwhile, the caller checks afterwards that it has not.
 pub(crate) fn load(volume: &Volume, root: u64, owner: Ino) -> Result<Chain> {
     let mut chain = Chain::default();
     let mut next = root;
@@ -87,7 +87,7 @@ pub(crate) fn load(volume: &Volume, root: u64, owner: Ino) -> Result<Chain> {
 }
 
 impl Chain {
-    /// How many nodes.
+    /// Number of nodes.
     pub(crate) fn nodes(&self) -> u32 {
         u32::try_from(self.nodes.len()).expect("at most 64")
     }
@@ -137,13 +137,16 @@ impl Chain {
         changed.count() <= pieces_per_record(volume)
     }
 
-    /// Lets `op` turn the stream into `new`; gives the first node, 0 for an empty stream. New nodes
-    /// belong to `owner`.
+    /// Lets `op` turn the stream into `new`; returns the first node, 0 for an empty stream. New
+    /// nodes belong to `owner`.
     ///
     /// # Errors
-    /// `NoSpace` when the nodes run out, or one record of the volume's log cannot hold the change,
-    /// which `fits_a_record` says before (only what a new inode inherits is not asked about).
+    /// `NoSpace` when the nodes run out, or one record of the volume's log cannot hold the change.
+    /// Callers ask `fits_a_record` about the latter before, except for what a new inode inherits.
     pub(crate) fn write(&self, op: &mut Op<'_>, owner: Ino, new: &[u8]) -> Result<u64> {
+        if new.is_empty() && self.nodes.is_empty() {
+            return Ok(0);
+        }
         let pieces: Vec<&[u8]> = pieces(new).collect();
         let mut nodes = self.nodes.clone();
         for extra in nodes.drain(pieces.len().min(self.nodes.len())..) {

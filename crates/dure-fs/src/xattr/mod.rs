@@ -1,11 +1,11 @@
 //! Extended attributes: a stream of names and values over a chain of blob nodes per inode.
 //!
 //! **Problem.** Most inodes have none, some have one of 30 bytes, few have a hundred kilobytes.
-//! **Structure.** [`stream`] encodes, [`chain`] stores, [`acl`] knows access control lists, which
-//! are tied to the mode bits. **Invariants.** A stream changes under its inode's lock, or the locks
-//! of a shared inode's attributes and extended attributes, together with the inode (`xattr_root`,
-//! `xattr_bytes`, ctime), in one handle; what does not fit one is written before ([`large`]). **On
-//! a crash** an attribute is old or new.
+//! **Structure.** [`stream`] encodes, [`chain`] stores, [`acl`] handles access control lists, which
+//! are tied to the mode bits. **Invariants.** A stream changes under the lock of its inode's
+//! attributes, and within their sequence count: it is read without the lock. It changes together
+//! with the inode (`xattr_root`, `xattr_bytes`, ctime), in one handle; what does
+//! not fit one is written before ([`large`]). **On a crash** an attribute is old or new.
 
 pub(crate) mod acl;
 pub(crate) mod chain;
@@ -15,16 +15,17 @@ pub(crate) mod stream;
 use dure_store::OpKind;
 use dure_store::error::{Error, Result};
 use dure_store::format::attribute;
-use dure_store::format::inode::InodeRecord;
+use dure_store::format::inode::AttributesRecord;
 use dure_store::format::name::FileKind;
 use dure_store::op::Op;
 use dure_store::space::OpClass;
-use dure_store::units::{Ino, to_u64, to_usize};
+use dure_store::units::{to_u64, to_usize};
+use dure_sync::{Seen, thread};
 
 use self::acl::{Acl, Equivalence};
 use self::chain::Chain;
 pub use self::stream::XattrMode;
-use crate::inode::{ChangedPart, Inode, InodeRef, SET_GROUP_ID, XattrPlace};
+use crate::inode::{Access, Inode, InodeRef, SET_GROUP_ID};
 use crate::namespace::{Attempt, attempts};
 use crate::volume::{FileSystem, Volume};
 
@@ -33,34 +34,53 @@ use crate::volume::{FileSystem, Volume};
 pub enum SetGid {
     /// It stays: the caller is in the group, or privileged.
     Keep,
-    /// It goes.
+    /// It is cleared.
     Drop,
 }
 
-/// The attributes of an inode as they were when `changes` was read.
+/// The attributes of an inode as they were when `seen` was.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     chain: Chain,
     /// All names and values.
     pub(crate) stream: Vec<u8>,
-    changes: u64,
+    seen: Seen,
 }
 
-/// Reads the attributes of an inode that the caller holds.
-pub(crate) fn load_held(volume: &Volume, place: XattrPlace) -> Result<Loaded> {
-    let chain = chain::load(volume, place.root, place.owner)?;
-    Ok(Loaded {
-        stream: chain.read(to_usize(u64::from(place.bytes)))?,
-        chain,
-        changes: place.changes,
-    })
-}
+/// How often attributes that change meanwhile are read again without a lock.
+const READS: u32 = 3;
 
-/// Reads the attributes of an inode whose lock the caller does not hold.
+/// Reads the attributes of an inode whose attributes the caller has not locked.
 pub(crate) fn load(volume: &Volume, inode: &Inode) -> Result<Loaded> {
-    let state = inode.state.read();
-    let held = inode.state.extended(&state);
-    load_held(volume, held.place())
+    for _ in 0..READS {
+        if let Some(seen) = inode.xattrs().look() {
+            let loaded = load_since(volume, inode, seen);
+            // If another task has changed them, neither what was read nor an error says anything.
+            if inode.xattrs().is_still(seen) {
+                return loaded;
+            }
+        }
+        thread::spin_hint();
+    }
+    let _held = inode.lock_attributes(Access::Attributes);
+    load_held(volume, inode)
+}
+
+/// As `load`; the caller keeps them from changing.
+pub(crate) fn load_held(volume: &Volume, inode: &Inode) -> Result<Loaded> {
+    let seen = inode.xattrs().look();
+    load_since(volume, inode, seen.expect("they do not change"))
+}
+
+fn load_since(volume: &Volume, inode: &Inode, seen: Seen) -> Result<Loaded> {
+    let attributes = inode.attributes();
+    let (root, owner) = (attributes.xattr_root.get(), attributes.xattr_owner());
+    let chain = chain::load(volume, root, owner)?;
+    Ok(Loaded {
+        stream: chain.read(to_usize(u64::from(attributes.xattr_bytes.get())))?,
+        chain,
+        seen,
+    })
 }
 
 impl Loaded {
@@ -69,31 +89,29 @@ impl Loaded {
         self.chain.nodes().max(chain::nodes_for(bytes))
     }
 
-    /// Whether the inode's count of changes is still the one loaded.
-    pub(crate) fn check(&self, xattr_changes: u64) -> std::result::Result<(), Attempt> {
-        match xattr_changes == self.changes {
+    /// Whether the inode's attributes are still those that were loaded. The caller holds their lock.
+    pub(crate) fn check(&self, inode: &Inode) -> std::result::Result<(), Attempt> {
+        match inode.xattrs().is_still(self.seen) {
             true => Ok(()),
             false => Err(Attempt::Again),
         }
     }
 
-    /// Lets `op` write a changed stream, if the inode's count of changes is still the one loaded;
-    /// its record is the caller's to store, and the count to raise.
+    /// Lets `op` write a changed stream in place of the one that was loaded, and is still there. The
+    /// caller stores the attributes.
     pub(crate) fn write(
         &self,
         op: &mut Op<'_>,
-        xattr_changes: u64,
-        record: &mut InodeRecord,
+        attributes: &mut AttributesRecord,
         new: &[u8],
     ) -> std::result::Result<(), Attempt> {
-        self.check(xattr_changes)?;
-        let owner = Ino(record.ino.get());
-        record.xattr_root = self.chain.write(op, owner, new)?.into();
-        record.xattr_bytes = u32::try_from(new.len()).expect("at most 128 KiB").into();
+        let owner = attributes.number();
+        attributes.xattr_root = self.chain.write(op, owner, new)?.into();
+        attributes.xattr_bytes = u32::try_from(new.len()).expect("at most 128 KiB").into();
         Ok(())
     }
 
-    /// chmod: the stream with the access control list, if there is one, following `mode`.
+    /// chmod: the stream with its access control list changed to `mode`; `None` if it has no list.
     pub(crate) fn with_mode(&self, mode: u32) -> Result<Option<Vec<u8>>> {
         let Some(value) = stream::get(&self.stream, attribute::ACCESS)? else {
             return Ok(None);
@@ -120,7 +138,7 @@ pub(crate) struct Inherited {
     pub(crate) mode: u32,
 }
 
-/// Applies inheritance: with a default list the umask does not count, without one it does.
+/// Applies inheritance: the umask counts only without a default list.
 pub(crate) fn inherit(
     directory: &Loaded,
     kind: FileKind,
@@ -164,13 +182,10 @@ impl FileSystem {
     pub fn get_xattr(&self, inode: &InodeRef, name: &[u8]) -> Result<Option<Vec<u8>>> {
         attribute::check_name(name)?;
         let inode = inode.inode();
-        let state = inode.state.read();
-        let held = inode.state.extended(&state);
-        let place = held.place();
-        if place.root == 0 {
+        if inode.attributes().xattr_root.get() == 0 {
             return Ok(None);
         }
-        let loaded = load_held(&self.0, place)?;
+        let loaded = load(&self.0, inode)?;
         Ok(stream::get(&loaded.stream, name)?.map(<[u8]>::to_vec))
     }
 
@@ -200,7 +215,7 @@ impl FileSystem {
         self.set_xattr_by(inode, name, value, (mode, SetGid::Keep))
     }
 
-    /// The same by a caller who may have to leave set-group-id behind.
+    /// As `FileSystem::set_xattr`, for a caller that may have to clear set-group-id.
     ///
     /// # Errors
     /// `Exists`, `NoAttribute` by `mode`; `AttributeTooLarge` beyond 64 KiB, `NoSpace` beyond 128
@@ -223,7 +238,8 @@ impl FileSystem {
                 };
                 record.mode = (special | bits).into();
                 if equivalence == Equivalence::Whole {
-                    // The mode says it all: no list is kept, but the mode of the call still counts.
+                    // The mode bits are the whole list: none is stored, but `mode` is still
+                    // checked.
                     stream::set(new, name, b"", mode)?;
                     stream::remove(new, name)?;
                     return Ok(());
@@ -233,8 +249,8 @@ impl FileSystem {
         })
     }
 
-    /// Removes an extended attribute. Nothing is done where there is no access control list to
-    /// remove: every inode has the one of its mode bits.
+    /// Removes an extended attribute. Removing an access control list that is not there succeeds:
+    /// every inode has the one of its mode bits.
     ///
     /// # Errors
     /// `NoAttribute` when it is not there.
@@ -255,7 +271,7 @@ impl FileSystem {
     }
 }
 
-/// For an access control list: validates it; gives the mode bits that an access list stands for.
+/// Validates an access control list; returns the mode bits that an access list stands for.
 fn check_acl(inode: &InodeRef, name: &[u8], value: &[u8]) -> Result<Option<(u32, Equivalence)>> {
     let access = name == attribute::ACCESS;
     if !attribute::is_acl(name) {
@@ -277,12 +293,12 @@ impl Volume {
     fn change_xattr(
         &self,
         inode: &Inode,
-        change: impl Fn(&mut Vec<u8>, &mut InodeRecord) -> Result<()>,
+        change: impl Fn(&mut Vec<u8>, &mut AttributesRecord) -> Result<()>,
     ) -> Result<()> {
         attempts(|_| {
             let loaded = load(self, inode)?;
             let mut new = loaded.stream.clone();
-            change(&mut new, &mut inode.state.read().record.clone())?;
+            change(&mut new, &mut inode.attributes())?;
             if !loaded.chain.fits_a_record(self, &new) {
                 return self.change_in_steps(inode, &loaded, &new, &change);
             }
@@ -292,16 +308,17 @@ impl Volume {
                 1 + loaded.nodes_max(new.len()),
             )?;
             let rule = self.options.volume_rules.attributes;
-            let mut held = inode.take_attributes(rule, ChangedPart::Extended);
-            let mut record = held.draft(inode);
+            let _held = inode.lock_attributes(inode.attributes_access(rule));
+            loaded.check(inode)?;
+            let mut attributes = inode.attributes();
             let mut again = loaded.stream.clone();
-            change(&mut again, &mut record)?;
-            loaded.write(&mut op, held.xattr_changes(), &mut record, &again)?;
-            record.ctime = op.time();
-            assert_eq!(to_u64(again.len()), u64::from(record.xattr_bytes.get()));
-            inode.store(&mut op, &record);
-            let mark = op.finish();
-            inode.attributes_stored(&mut held, record, (mark, ChangedPart::Extended));
+            change(&mut again, &mut attributes)?;
+            loaded.write(&mut op, &mut attributes, &again)?;
+            attributes.ctime = op.time();
+            assert_eq!(to_u64(again.len()), u64::from(attributes.xattr_bytes.get()));
+            inode.store_attributes(&mut op, &attributes);
+            let mark = inode.xattrs().change(|| op.finish());
+            inode.attributes_stored(rule, mark);
             Ok(())
         })
     }

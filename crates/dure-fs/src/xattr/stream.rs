@@ -1,7 +1,7 @@
-//! The stream of extended attributes: name and value pairs one behind the other. Pure functions.
+//! The stream of extended attributes: name and value pairs one after another. Pure functions.
 //!
-//! Attributes keep their order; a value that changes its length goes to the end, so that the pieces
-//! of the stream in front of it stay as they are.
+//! Attributes keep their order; one whose value changes its length moves to the end, so that the
+//! pieces of the stream before its old place stay as they are.
 
 use dure_store::error::{Error, Result};
 use dure_store::format::blob::{AttributeHeader, XATTR_STREAM_MAX};
@@ -27,9 +27,9 @@ pub enum XattrMode {
 pub(crate) struct Attribute<'a> {
     pub(crate) name: &'a [u8],
     pub(crate) value: &'a [u8],
-    /// Where it starts.
+    /// Offset in the stream.
     at: usize,
-    /// Bytes it takes.
+    /// Length in bytes.
     len: usize,
 }
 
@@ -101,10 +101,10 @@ fn find<'a>(stream: &'a [u8], name: &[u8]) -> Result<Option<Attribute<'a>>> {
     Ok(None)
 }
 
-/// Sets `name`, which was checked.
+/// Sets `name`, which the caller has checked.
 ///
 /// # Errors
-/// `Exists`, `NoAttribute` by `mode`; `AttributeTooLarge`.
+/// `Exists`, `NoAttribute` by `mode`; `AttributeTooLarge`; `NoSpace` beyond 128 KiB in all.
 pub(crate) fn set(stream: &mut Vec<u8>, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
     if value.len() > VALUE_MAX {
         return Err(Error::AttributeTooLarge);
@@ -142,7 +142,7 @@ pub(crate) fn set(stream: &mut Vec<u8>, name: &[u8], value: &[u8], mode: XattrMo
     Ok(())
 }
 
-/// Removes `name`; false when it is not there.
+/// Removes `name`; returns false when it is not there.
 pub(crate) fn remove(stream: &mut Vec<u8>, name: &[u8]) -> Result<bool> {
     let Some(place) = find(stream, name)?.map(|old| old.at..old.at + old.len) else {
         return Ok(false);

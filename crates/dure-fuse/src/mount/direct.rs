@@ -8,7 +8,7 @@ use std::path::Path;
 use super::{MountError, MountSettings};
 use crate::transport::device;
 
-/// Mounts on `path`; the connection to the kernel.
+/// Mounts on `path`; returns the connection to the kernel.
 pub(super) fn mount(path: &Path, settings: &MountSettings) -> Result<OwnedFd, MountError> {
     let fuse = File::options().read(true).write(true).open(device::PATH);
     let fuse = fuse.map_err(MountError::NoFuse)?;

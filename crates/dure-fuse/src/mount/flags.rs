@@ -1,12 +1,12 @@
 //! The generic options of mount(8): words on one side, flags of mount(2) on the other.
 //!
 //! **Structure.** One table. **Invariants.** Of words that contradict each other the last one
-//! counts, as mount(8) says, since it appends what is typed to what fstab has. Without any such word
+//! counts, as mount(8) says: it appends what is typed to what fstab has. Without any such word
 //! [`DEFAULT`] holds: neither set-user-id programs nor devices. **Crash.** Nothing is kept.
 
 use rustix::mount::MountFlags;
 
-/// Of every mount, unless root says `suid` or `dev`: an image may come from anybody.
+/// Set on every mount unless root says `suid` or `dev`: an image may come from anyone.
 pub const DEFAULT: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
 
 /// How access times are kept: one of them.
@@ -31,7 +31,7 @@ const WORDS: [(MountFlags, &str, &str); 13] = [
     (MountFlags::SILENT, "silent", "loud"),
 ];
 
-/// The flags after `word`; `None` if it is no generic option with a flag.
+/// The flags after `word` is applied; `None` if it is not a generic option with a flag.
 #[must_use]
 pub fn after(flags: MountFlags, word: &str) -> Option<MountFlags> {
     let is = |(_, set, clear): &&(MountFlags, &str, &str)| *set == word || *clear == word;

@@ -1,8 +1,8 @@
 //! `fusermount3`, the set-uid program through which ordinary users mount and unmount.
 //!
-//! It is told by `_FUSE_COMMFD` which of its descriptors is a socket, mounts, and sends the
-//! connection to the kernel through it. The socket is its standard input: so nothing else need be
-//! inherited.
+//! The environment variable `_FUSE_COMMFD` tells it which of its descriptors is a socket; it
+//! mounts, and sends the connection to the kernel through that socket. The socket is its standard
+//! input, so no other descriptor need be inherited.
 
 use std::fmt::Write as _;
 use std::io::{self, IoSliceMut};
@@ -18,7 +18,7 @@ use super::{Lazy, MountError, MountSettings, flags};
 
 const PROGRAM: &str = "fusermount3";
 
-/// Mounts on `path`; the connection to the kernel.
+/// Mounts on `path`; returns the connection to the kernel.
 pub(super) fn mount(path: &Path, settings: &MountSettings) -> Result<OwnedFd, MountError> {
     let failed = |source| MountError::Mount {
         path: path.to_owned(),
@@ -37,7 +37,7 @@ pub(super) fn mount(path: &Path, settings: &MountSettings) -> Result<OwnedFd, Mo
         io::ErrorKind::NotFound => MountError::NoHelper,
         _ => failed(error),
     })?;
-    // Our copy of its end, or receiving would wait should it have sent nothing.
+    // Drops our copy of its end: otherwise receiving would block if the helper sent nothing.
     drop(command);
     receive(&ours).map_err(failed)
 }
@@ -52,7 +52,7 @@ pub(super) fn unmount(at: &Path, lazy: Lazy) -> io::Result<()> {
     run(command.arg("--").arg(at).stdin(Stdio::null()))
 }
 
-/// Runs it to its end; what it complains of is the error.
+/// Runs the helper until it exits; its complaint is the error.
 fn run(command: &mut Command) -> io::Result<()> {
     let output = command
         .stdout(Stdio::null())
@@ -70,7 +70,7 @@ fn run(command: &mut Command) -> io::Result<()> {
     )))
 }
 
-/// The mount options in its words. In the name of the source, a comma would end it.
+/// The mount options in the helper's syntax; a comma in the source name would end it.
 fn options(settings: &MountSettings) -> String {
     let source = settings.source.replace('\\', "\\\\").replace(',', "\\,");
     let mut options = format!("fsname={source},subtype=dure,default_permissions");
@@ -81,7 +81,7 @@ fn options(settings: &MountSettings) -> String {
     options
 }
 
-/// The descriptor it sent.
+/// Receives the descriptor that the helper sends.
 fn receive(socket: &UnixStream) -> io::Result<OwnedFd> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

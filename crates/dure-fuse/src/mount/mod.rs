@@ -1,8 +1,8 @@
 //! Making a mount, running it, and ending it.
 //!
-//! **Structure.** [`Session`] mounts (`direct` as root, `helper` for everybody else), greets the
-//! kernel, and serves until the directory is unmounted. **Invariants.** A session that was never
-//! served leaves no mount behind. **Crash.** The mount stays without a server until it is
+//! **Structure.** [`Session`] mounts (`direct` as root, `helper` for other users), performs the
+//! INIT handshake, and serves until the directory is unmounted. **Invariants.** A session that was
+//! never served leaves no mount behind. **Crash.** The mount stays without a server until it is
 //! unmounted.
 
 mod direct;
@@ -23,7 +23,7 @@ use crate::transport::device::Channel;
 use crate::transport::negotiate::WriteCache;
 use crate::transport::worker;
 
-/// What is decided when a volume is mounted.
+/// Settings of a mount.
 #[derive(Debug, Clone)]
 pub struct MountSettings {
     /// What `mount` and `df` show as the source.
@@ -35,14 +35,14 @@ pub struct MountSettings {
     /// Mount as `fuseblk`: the source is a block device, which the kernel claims; only such mounts
     /// are sent FUSE_SYNCFS, so that syncfs(2) and sync(1) make everything durable.
     pub block_device: bool,
-    /// Where write(2) puts its bytes.
+    /// Which cache takes the data of a write(2).
     pub write_cache: WriteCache,
-    /// Every file appears to belong to this user, and to nobody else can it be given.
+    /// Every file appears to belong to this user, and cannot be given to another.
     pub uid: Option<u32>,
     /// The same for the group.
     pub gid: Option<u32>,
-    /// Threads that answer requests, at least 1, beside those that wait for the device's flushes;
-    /// `None`: one per core and one to spare.
+    /// Threads that answer requests, at least 1, not counting those that wait for the device's
+    /// flushes; `None`: one per core and one to spare.
     pub workers: Option<usize>,
 }
 
@@ -78,7 +78,7 @@ pub enum MountError {
         "/dev/fuse: {0}; FUSE is needed to mount (load the fuse module, or use `dure put` and `dure get` without a mount)"
     )]
     NoFuse(io::Error),
-    /// An ordinary user, and no `fusermount3`.
+    /// An ordinary user needs `fusermount3`, which is missing.
     #[error(
         "fusermount3 is not installed, and only root can mount without it (install the package fuse3, or mount as root)"
     )]
@@ -115,12 +115,12 @@ pub struct Session {
     server: Arc<Server>,
     channel: Channel,
     workers: usize,
-    /// Threads beside them while they wait for the device.
+    /// Extra threads that answer while workers wait for the device.
     stand_ins: usize,
     mounted: Mounted,
 }
 
-/// A directory that is mounted on; unmounted when dropped, unless that is left to others.
+/// A directory that is mounted on. Dropping it unmounts, unless `run` has cleared `unmount`.
 #[derive(Debug)]
 struct Mounted {
     path: PathBuf,
@@ -130,7 +130,7 @@ struct Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         if self.unmount {
-            // Nobody serves it, and nobody did: there is nobody to tell.
+            // The mount was never served, so there is no caller to report an error to.
             let _ = unmount(&self.path, Lazy::Yes);
         }
     }
@@ -161,7 +161,7 @@ impl Session {
             path: mounted.path.clone(),
             source,
         })?;
-        // One to spare: a worker that reads from the device answers nobody meanwhile.
+        // One to spare: a worker that reads from the device answers no requests meanwhile.
         let workers = settings
             .workers
             .unwrap_or_else(|| dure_sync::core_count() + 1);
@@ -188,7 +188,8 @@ impl Session {
     pub fn run(mut self) -> Result<(), MountError> {
         self.mounted.unmount = false;
         let served = worker::run(&self.server, &self.channel, (self.workers, self.stand_ins));
-        // What the kernel still knew it can no longer ask for.
+        // The connection has ended: the kernel can no longer ask for the unlinked inodes it had
+        // open.
         self.server.forget_all();
         served.map_err(|source| MountError::Serve {
             path: self.mounted.path.clone(),
@@ -217,7 +218,8 @@ pub fn unmount(at: &Path, lazy: Lazy) -> Result<(), MountError> {
     }
 }
 
-/// Changes the flags of what is mounted on the directory `at`; those that are not given are cleared.
+/// Changes the flags of what is mounted on the directory `at`; flags that are not given are
+/// cleared.
 ///
 /// # Errors
 /// `Mount`, with what the kernel says: only root may.
@@ -237,7 +239,7 @@ pub enum Lazy {
     Yes,
 }
 
-/// The directory to mount on, as the kernel will call it.
+/// The directory to mount on, as the kernel will name it.
 ///
 /// # Errors
 /// `MountPoint`: missing, or no directory.

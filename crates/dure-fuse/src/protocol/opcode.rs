@@ -60,7 +60,7 @@ pub const FSYNCDIR: u32 = 30;
 pub const ACCESS: u32 = 34;
 /// A new regular file, opened. Not served: MKNOD and OPEN do the same.
 pub const CREATE: u32 = 35;
-/// Somebody no longer waits for an answer.
+/// A caller no longer waits for the reply of another request.
 pub const INTERRUPT: u32 = 36;
 /// The last request.
 pub const DESTROY: u32 = 38;
@@ -111,7 +111,7 @@ pub mod init {
     pub const MAX_PAGES: u32 = 1 << 22;
     /// Targets of symlinks are kept.
     pub const CACHE_SYMLINKS: u32 = 1 << 23;
-    /// The server takes set-id bits away, where a request says that its caller may not keep them.
+    /// The server clears set-id bits, where a request says that its caller may not keep them.
     pub const HANDLE_KILLPRIV_V2: u32 = 1 << 28;
     /// SETXATTR has flags of its own.
     pub const SETXATTR_EXT: u32 = 1 << 29;
@@ -137,20 +137,20 @@ pub mod setattr {
     pub const MTIME_NOW: u32 = 1 << 8;
     /// The change time.
     pub const CTIME: u32 = 1 << 10;
-    /// Set-id bits go: by a truncate whose caller may not keep them, or by chown.
+    /// Clear set-id bits: a truncate whose caller may not keep them, or a chown.
     pub const KILL_SUIDGID: u32 = 1 << 11;
-    /// What somebody asked to change: not how it is named (a handle, an owner of locks), nor the
-    /// change time, which the kernel's write-back cache adds to every change.
+    /// What the caller asked to change: not the bits that qualify it (a handle, an owner of locks),
+    /// nor the change time, which the kernel's write-back cache adds to every change.
     pub const CHANGES: u32 = !(1 << 6 | 1 << 9 | CTIME);
 }
 
-/// Flag of a WRITE: pages of the kernel's cache, which drops what is not taken and tells nobody
-/// but a later fsync, and only if the WRITE fails.
+/// Flag of a WRITE: it carries pages of the kernel's cache. The kernel drops what is not taken, and
+/// reports that to a later fsync only, and only if the WRITE fails.
 pub const WRITE_CACHE: u32 = 1 << 0;
-/// Flag of a WRITE: set-id bits go, its caller may not keep them.
+/// Flag of a WRITE: clear set-id bits, which the caller may not keep.
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
-/// Flag of a SETXATTR: an access control list takes set-group-id away, its caller is not in the
-/// group.
+/// Flag of a SETXATTR of an access control list: clear set-group-id, because the caller is not in
+/// the group.
 pub const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
 /// Flag of FSYNC: times may be left out.
 pub const FSYNC_FDATASYNC: u32 = 1 << 0;

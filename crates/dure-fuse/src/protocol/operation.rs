@@ -2,7 +2,7 @@
 
 use super::request::{CopyIn, ForgetOne, InitIn, SetAttrIn};
 
-/// Who asks, about which node, for what.
+/// One request: its caller, its node, and what it asks.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
     /// Names the request; the reply carries it.
@@ -144,7 +144,7 @@ pub enum Operation<'a> {
         value: &'a [u8],
         /// Flags of setxattr(2).
         flags: u32,
-        /// The caller may not keep set-group-id when he sets an access control list.
+        /// The caller may not keep set-group-id when it sets an access control list.
         drops_set_gid: bool,
     },
     /// GETXATTR.
@@ -235,7 +235,7 @@ impl Operation<'_> {
         }
     }
 
-    /// Whether whoever answers it waits until the device has flushed.
+    /// Whether the worker that answers it waits until the device has flushed.
     #[must_use]
     pub fn flushes(&self) -> bool {
         matches!(

@@ -1,4 +1,4 @@
-//! Layouts of what the kernel is answered: a header, then one of these, or data.
+//! Layouts of replies to the kernel: a header, then one of these, or data.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -15,10 +15,10 @@ pub struct OutHeader {
 }
 const _: () = assert!(size_of::<OutHeader>() == 16);
 
-/// FUSE_NOTIFY_INVAL_INODE, in place of an error: what the kernel keeps of an inode is void.
+/// FUSE_NOTIFY_INVAL_INODE, in place of an error: the kernel's cache of an inode is invalid.
 pub const NOTIFY_INVAL_INODE: i32 = 2;
 
-/// FUSE_NOTIFY_INVAL_INODE, behind a header without a request.
+/// FUSE_NOTIFY_INVAL_INODE; its header belongs to no request.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct InvalInode {
@@ -107,13 +107,13 @@ const _: () = assert!(size_of::<Attr>() == 88);
 #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct EntryOut {
-    /// Node id; 0: there is none, and that may be believed for a while.
+    /// Node id; 0: a negative entry, which the kernel may cache for the given time.
     pub node: u64,
     /// Tells lives of the node id apart.
     pub generation: u64,
     /// How long the name may be believed, seconds.
     pub entry_valid: u64,
-    /// How long the attributes may be believed, seconds.
+    /// How long the kernel may cache the attributes, seconds.
     pub attr_valid: u64,
     /// Nanoseconds of it.
     pub entry_valid_nanos: u32,
@@ -128,7 +128,7 @@ const _: () = assert!(size_of::<EntryOut>() == 128);
 #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct AttrOut {
-    /// How long the attributes may be believed, seconds.
+    /// How long the kernel may cache the attributes, seconds.
     pub valid: u64,
     /// Nanoseconds of it.
     pub valid_nanos: u32,
@@ -156,7 +156,7 @@ const _: () = assert!(size_of::<StatxTime>() == 16);
 #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct StatxOut {
-    /// How long the attributes may be believed, seconds.
+    /// How long the kernel may cache the attributes, seconds.
     pub valid: u64,
     /// Nanoseconds of it.
     pub valid_nanos: u32,
@@ -186,7 +186,7 @@ pub struct StatxOut {
     pub size: u64,
     /// Space taken, in units of 512 bytes.
     pub blocks: u64,
-    /// Which attribute bits are known.
+    /// Which attribute bits are valid.
     pub attributes_mask: u64,
     /// Last read.
     pub atime: StatxTime,
@@ -252,7 +252,7 @@ pub struct StatfsOut {
     pub blocks: u64,
     /// Free ones.
     pub free: u64,
-    /// Free ones for everybody.
+    /// Free ones for unprivileged users.
     pub available: u64,
     /// Inodes.
     pub files: u64,

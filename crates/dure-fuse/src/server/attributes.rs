@@ -11,7 +11,7 @@ use crate::transport::negotiate::WriteCache;
 pub struct Attr {
     /// Inode number, and node id.
     pub ino: u64,
-    /// Counts lives of the inode number.
+    /// Generation of the inode number.
     pub generation: u32,
     /// File type.
     pub kind: FileKind,
@@ -78,8 +78,9 @@ impl Server {
         }
     }
 
-    /// Space taken. A file without any is known to have no data (`tar -S` stores none of it), which
-    /// only the kernel knows while it may have pages that were never sent.
+    /// Space taken. Programs take a file with none to be one hole (`tar -S` stores no data of it).
+    /// With the kernel's write-back cache it may have pages that the kernel has not sent yet, so at
+    /// least 1 is reported then.
     fn blocks(&self, attributes: &Attributes) -> u64 {
         match (self.write_cache, attributes.kind) {
             (WriteCache::Back, FileKind::File) => attributes.blocks.max(1),
@@ -101,7 +102,7 @@ impl Server {
     /// # Errors
     /// An errno.
     pub fn set_attributes(&self, node: u64, set: &SetAttr) -> Answer<Attr> {
-        // Where all files show one owner, nobody else can become it.
+        // Where every file appears to have one owner, it cannot be given to another.
         let other = |wanted: Option<u32>, shown: Option<u32>| {
             wanted.is_some_and(|wanted| shown.is_some_and(|shown| wanted != shown))
         };
@@ -168,9 +169,9 @@ impl Server {
             .map_err(errno)
     }
 
-    /// LISTXATTR by user `uid`: the names, each ended by a zero byte. Of all that is said about
-    /// extended attributes only this is not checked by the kernel: who may not read `trusted.` ones
-    /// is not told their names either.
+    /// LISTXATTR by user `uid`: the names, each ended by a zero byte. The kernel checks every other
+    /// request about extended attributes, but not this one: a caller that may not read `trusted.`
+    /// attributes is not given their names.
     ///
     /// # Errors
     /// An errno.

@@ -11,11 +11,11 @@ const COPY_BYTES: usize = 1 << 20;
 /// What statfs shows, in 4 KiB blocks.
 #[derive(Debug, Clone, Copy)]
 pub struct Statistics {
-    /// Blocks of the volume that can hold something.
+    /// Blocks of the volume that can hold data or nodes.
     pub blocks: u64,
     /// Of them free.
     pub free: u64,
-    /// Of them free to everybody.
+    /// Free blocks that a new file can have, without those for its inode and map.
     pub available: u64,
     /// Inodes there can be.
     pub files: u64,
@@ -24,8 +24,8 @@ pub struct Statistics {
 }
 
 impl Server {
-    /// READ. Clean pages go straight from the device to the kernel, which keeps them: they are not
-    /// kept a second time here.
+    /// READ. Clean pages go straight from the device to the kernel, which caches them: they are not
+    /// cached a second time here.
     ///
     /// # Errors
     /// An errno.
@@ -36,8 +36,8 @@ impl Server {
     }
 
     /// WRITE of a caller that is told how much was taken: all, unless a page cannot be read. When
-    /// there is no room for all of it nothing is written, as not every program looks at the answer
-    /// of write(2).
+    /// there is no room for all of it nothing is written, because not every program checks the
+    /// result of write(2).
     ///
     /// # Errors
     /// ENOSPC and the like; never a device error.
@@ -48,14 +48,14 @@ impl Server {
     }
 
     /// WRITE of pages of the kernel's cache: all of them, or an error, which makes the next
-    /// fsync(2) fail. The kernel looks at nothing else: of a part that was not taken nobody would
-    /// ever learn.
+    /// fsync(2) fail. The kernel ignores a short count, so a part that was not taken would be lost
+    /// silently.
     ///
     /// # Errors
     /// ENOSPC and the like; never a device error.
     pub fn write_pages(&self, node: u64, offset: u64, data: &[u8]) -> Answer<()> {
         let inode = self.inode(node)?;
-        // A kernel that collects writes sets their times itself, by SETATTR.
+        // A kernel with a write-back cache sets the times itself, by SETATTR.
         let stamp = match self.write_cache {
             WriteCache::Through => Stamp::Set,
             WriteCache::Back => Stamp::Keep,
@@ -63,7 +63,7 @@ impl Server {
         let (mut offset, mut left) = (offset, data);
         while !left.is_empty() {
             let taken = self.volume.write_whole(&inode, offset, left, stamp);
-            // If not all of it was taken, the rest meets what stood in its way.
+            // After a short write, the next round returns the error that stopped it.
             let taken = taken.map_err(errno)?;
             offset += u64::try_from(taken).expect("at most a megabyte");
             left = &left[taken..];
@@ -74,7 +74,7 @@ impl Server {
     /// FSYNC and FSYNCDIR.
     ///
     /// # Errors
-    /// An errno; it comes back until the data could be written.
+    /// An errno; repeated by each call until the data could be written.
     pub fn fsync(&self, node: u64, scope: SyncScope) -> Answer<()> {
         self.volume.fsync(&self.inode(node)?, scope).map_err(errno)
     }
@@ -110,8 +110,9 @@ impl Server {
     /// LSEEK for `SEEK_DATA` and `SEEK_HOLE`.
     ///
     /// # Errors
-    /// ENXIO beyond the end; EINVAL for another `whence`; ENOSYS where only the kernel knows: it
-    /// then takes the whole file for data, and asks no more.
+    /// ENXIO beyond the end; EINVAL for another `whence`; ENOSYS with the kernel's write-back
+    /// cache, where only the kernel knows: it then treats the whole file as data, and does not ask
+    /// again.
     pub fn seek(&self, node: u64, offset: u64, whence: i32) -> Answer<u64> {
         if self.write_cache == WriteCache::Back {
             return Err(libc::ENOSYS);

@@ -1,8 +1,9 @@
-//! Answers to FUSE requests, in our own types: what the kernel asks, what the file system says.
+//! Answers to FUSE requests, in our own types.
 //!
-//! Permissions are the kernel's business (`default_permissions`); locks too. What is ours: lookup
-//! counts, the umask where no default ACL rules, set-id bits of what is changed, and answers that
-//! are right although the kernel's write-back cache hides data, if there is one.
+//! The kernel checks permissions (`default_permissions`) and keeps locks. The server pins unlinked
+//! inodes, applies the umask where there is no default ACL, clears set-id bits of what is changed,
+//! and gives answers that stay right although the kernel's write-back cache, if there is one, hides
+//! data.
 
 mod attributes;
 mod data;
@@ -31,14 +32,14 @@ pub type Errno = i32;
 /// Result of a request.
 pub type Answer<T> = Result<T, Errno>;
 
-/// How long a request waits for deletions under way: those of large files go on for longer, and
-/// free blocks as they do.
+/// How long a request waits for deletions in progress; those of large files take longer, and free
+/// blocks as they go.
 const DELETIONS_WAIT: Duration = Duration::from_secs(5);
 
-/// How long to wait while another request asks the kernel, which may wait for this worker.
+/// How long to wait while another request asks the kernel, which may be waiting for this worker.
 const ANOTHER_ASKS: Duration = Duration::from_millis(100);
 
-/// How often who waits looks.
+/// How long a waiter sleeps between two polls.
 const LOOKS: Duration = Duration::from_millis(1);
 
 /// The file system behind a mount.
@@ -46,7 +47,7 @@ const LOOKS: Duration = Duration::from_millis(1);
 pub struct Server {
     volume: FileSystem,
     unlinked: Unlinked,
-    /// Somebody asks the kernel what it knows of [`Unlinked`].
+    /// A caller is asking the kernel which inodes of [`Unlinked`] it still has.
     asks: AtomicBool,
     uid: Option<u32>,
     gid: Option<u32>,
@@ -93,7 +94,7 @@ impl Server {
         }
     }
 
-    /// The inode of a node id: ESTALE when that life of the number is over.
+    /// The inode of a node id: ESTALE when the number has another generation now.
     fn inode(&self, node: u64) -> Answer<InodeRef> {
         match self.volume.inode(nodes::ino_of(node)) {
             Ok(inode) if nodes::node_of(inode.ino(), inode.generation()) == node => Ok(inode),
@@ -112,23 +113,24 @@ impl Server {
         }
     }
 
-    /// The kernel gives back some lookups of `node`; `knows` asks it whether it has others. An
-    /// inode without a name goes when it has none.
+    /// The kernel gives back some lookups of `node`; `knows` asks the kernel whether it still has
+    /// the inode. If not, an inode without a name is released.
     pub fn forget(&self, node: u64, knows: impl FnOnce(u64) -> bool) {
         if self.unlinked.keeps(node) && !knows(node) {
             self.unlinked.let_go(node);
         }
     }
 
-    /// Deletes what nobody has open any more although no FORGET of it was read yet, and waits for
-    /// what is being deleted. Whether there was anything, or may have been.
+    /// Releases unlinked inodes that the kernel no longer has, although no FORGET of them was read
+    /// yet, and waits for deletions in progress. Returns whether there were any, or may have been.
     ///
-    /// The kernel answers `knows` for an inode that it is dropping when it has dropped it, and that
-    /// waits for WRITEs of its pages. So only one caller asks at a time, which leaves the other
-    /// workers to answer those, and none for such a WRITE.
+    /// For an inode that the kernel is evicting, `knows` returns after the eviction, which waits
+    /// for WRITEs of its pages. So only one caller asks at a time, which leaves the other workers
+    /// to answer those WRITEs, and no such WRITE calls this.
     pub fn finish_deletions(&self, knows: &dyn Fn(u64) -> bool) -> bool {
         if self.asks.swap(true, Ordering::Acquire) {
-            // Acquire: what the other has let go of counts as without a name, but not as kept.
+            // Acquire: pairs with the Release below. What the other caller released is no longer in
+            // the table, but counts as an unnamed inode until it is deleted.
             wait_while(ANOTHER_ASKS, || self.asks.load(Ordering::Acquire));
             self.await_deletions();
             return true;
@@ -140,13 +142,13 @@ impl Server {
                 any = true;
             }
         }
-        // Release: pairs with the Acquire of who waits for this.
+        // Release: pairs with the Acquire loads of callers that wait for this.
         self.asks.store(false, Ordering::Release);
         self.await_deletions() || any
     }
 
-    /// Waits until all inodes without a name are such that the kernel knows, but not much longer
-    /// than `DELETIONS_WAIT`. Whether there were others.
+    /// Waits until the only unnamed inodes are those that the kernel still has, but not much longer
+    /// than `DELETIONS_WAIT`. Returns whether there were others.
     fn await_deletions(&self) -> bool {
         let others = || self.volume.nameless_inodes() > self.unlinked.nameless();
         wait_while(DELETIONS_WAIT, others)
@@ -159,13 +161,13 @@ impl Server {
         }
     }
 
-    /// The kernel is gone: nothing is known any more.
+    /// Drops all pins: the connection to the kernel has ended.
     pub fn forget_all(&self) {
         self.unlinked.clear();
     }
 }
 
-/// Looks again and again while `so`, but not much longer than `limit`. Whether it was so at all.
+/// Polls while `so` holds, but not much longer than `limit`. Returns whether it held at all.
 fn wait_while(limit: Duration, so: impl Fn() -> bool) -> bool {
     let begin = clock::monotonic_ns();
     let mut any = false;

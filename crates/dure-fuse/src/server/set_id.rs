@@ -1,12 +1,12 @@
-//! Set-id bits, which go when somebody without the right to keep them changes a file.
+//! Clears set-id bits when a caller without the right to keep them changes a file.
 //!
-//! **Problem.** `HANDLE_KILLPRIV_V2` leaves this to the server: else the kernel would ask for
+//! **Problem.** `HANDLE_KILLPRIV_V2` leaves this to the server: without it the kernel would ask for
 //! `security.capability` before each write(2), and keep set-group-id of files that their group may
-//! not execute. The kernel does not say of which groups a caller is. **Structure.** One function
-//! takes the bits away before the change that ends them. **Invariants.** As `setattr_should_drop_
-//! suidgid` of the kernel. The caller waits for the answer, so what `/proc` says of it stays so;
-//! where it says nothing the caller is in no other group. **On a crash** the bits may be gone and
-//! the change not made.
+//! not execute. The kernel does not send the caller's supplementary groups. **Structure.** One
+//! function clears the bits before the change that ends them. **Invariants.** The rules are those
+//! of the kernel's `setattr_should_drop_suidgid`. The groups come from `/proc`, which cannot change
+//! them under us: the caller waits for the reply. A caller without an entry there has no
+//! supplementary groups. **On a crash** the bits may be cleared and the change not made.
 
 use dure_fs::{FileKind, Permissions, SetAttributes};
 
@@ -59,7 +59,7 @@ fn lists(status: &str, gid: u32) -> bool {
 }
 
 impl Server {
-    /// Takes set-id bits from a file that `caller` is about to change and may not keep them of.
+    /// Clears the set-id bits that `caller` may not keep when it changes the file.
     ///
     /// # Errors
     /// An errno.
@@ -84,10 +84,10 @@ impl Server {
             .map_err(errno)
     }
 
-    /// The same for a SETATTR that changes nothing. The kernel sends it for a chown(2) to nobody,
-    /// which takes set-id bits of a file away, and before a write(2) by a caller that may not keep
-    /// them. Only the owner and root may chown, and a WRITE takes the bits away itself, so of
-    /// anybody else's it is nothing.
+    /// The same for a SETATTR that changes nothing. The kernel sends it for a chown(2) that changes
+    /// neither owner nor group, which clears the set-id bits of a file, and before a write(2) by a
+    /// caller that may not keep them. Only the owner and root may chown, and a WRITE clears the
+    /// bits itself, so a request of any other caller does nothing.
     ///
     /// # Errors
     /// An errno.

@@ -1,9 +1,9 @@
 //! The memory of a worker: one buffer that requests are read into, one that replies are built in.
 //!
 //! **Problem.** Data must be neither copied nor moved: what a WRITE carries should begin at a page,
-//! and so should what a READ is answered with. **Structure.** Both buffers begin a header before a
-//! page boundary. A reply is built behind room for its header, so that one write(2) of one piece
-//! sends it. **Invariants.** A reply never grows beyond its room; its header is written last.
+//! and so should the reply to a READ. **Structure.** Both buffers begin a header before a page
+//! boundary. A reply is built behind room for its header, so that one write(2) of one piece sends
+//! it. **Invariants.** A reply never grows beyond its room; its header is written last.
 //! **Crash.** Nothing is kept.
 
 use std::ptr::NonNull;
@@ -30,8 +30,8 @@ const _: () = assert!(REQUEST_AT.is_multiple_of(8));
 /// Bytes of a buffer.
 const BYTES: usize = PAGE + IO_BYTES;
 
-/// A mapping of the buffer's own: zeroes that take no memory before they are used, and give it back
-/// when they are not. The allocator would hand out memory that was used before, and clear all of
+/// A mapping of the buffer's own: zeroes that take no memory before they are used, and can be
+/// released after use. The allocator would hand out memory that was used before, and clear all of
 /// it: two megabytes for each thread.
 struct Pages(NonNull<u8>);
 
@@ -48,10 +48,10 @@ impl Pages {
         Pages(NonNull::new(memory.cast()).expect("no mapping is at 0"))
     }
 
-    /// Zeroes again, without memory.
+    /// Returns the memory; the bytes read as zeroes again.
     fn release(&mut self) {
         let at = self.0.as_ptr().cast();
-        // SAFETY: the mapping is this buffer's, and nobody else looks at it.
+        // SAFETY: the mapping is this buffer's, and no reference to its bytes exists.
         let released = unsafe { madvise(at, BYTES, Advice::LinuxDontNeed) };
         debug_assert!(released.is_ok(), "{released:?}");
     }
@@ -62,14 +62,14 @@ impl Pages {
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and nobody else has it.
+        // SAFETY: as above, and `&mut self` makes this the only reference.
         unsafe { std::slice::from_raw_parts_mut(self.0.as_ptr(), BYTES) }
     }
 }
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this buffer's, and nobody uses it any more.
+        // SAFETY: the mapping is this buffer's, and is not used after the drop.
         let unmapped = unsafe { munmap(self.0.as_ptr().cast(), BYTES) };
         debug_assert!(unmapped.is_ok(), "{unmapped:?}");
     }
@@ -89,7 +89,7 @@ impl RequestBuffer {
         }
     }
 
-    /// Gives the memory back until it is needed again.
+    /// Returns the memory until it is needed again.
     pub fn release(&mut self) {
         self.pages.release();
     }
@@ -135,7 +135,7 @@ impl Reply {
         }
     }
 
-    /// Gives the memory back until it is needed again.
+    /// Returns the memory until it is needed again.
     pub fn release(&mut self) {
         assert!(self.is_empty(), "the last reply was finished");
         self.pages.release();

@@ -1,15 +1,19 @@
-//! Who answers: the workers, and stand-ins for those that wait for the device.
+//! The worker threads, and stand-ins for those that wait for the device.
 //!
 //! **Problem.** One worker per core keeps the cores busy, until as many callers wait in fsync(2) as
-//! there are workers: then nobody answers, and the next fsync cannot share their flush. More
-//! threads at all times are no answer: the kernel hands requests round among all that wait for one,
-//! and each is colder than the last. **Structure.** A worker says when it begins to wait for the
-//! device. If nobody is left to answer, a thread that rests is called, or another one starts. When
-//! the wait is over and there are workers enough, the thread rests: it takes no requests until it
-//! is called. **Invariants.** At most as many are started beside the
-//! workers as the cache pays for. When one thread
-//! has ended, all take requests again, so that all see the end. Only requests that flush take the
-//! crew's lock. **Crash.** Nothing is kept.
+//! there are workers: then no thread answers, and the next fsync cannot share their flush.
+//! **Structure.** A worker announces that it is about to wait for the device. If no thread is left
+//! to answer, a resting one is woken, or another is started. When the wait is over and enough
+//! threads are answering, the thread rests: it takes no requests until it is woken.
+//!
+//! **Invariants.** The number of stand-ins is bounded by the size of the cache. When one thread has
+//! ended, no thread rests any more, so that all see the end of the connection. Only requests that
+//! flush, or for which the server asks the kernel about an inode, take the crew's lock. **Crash.**
+//! Nothing is kept.
+//!
+//! # Why not more threads at all times
+//! The kernel hands requests round-robin to all threads that wait for one, and each thread's caches
+//! are colder than the last's.
 
 use std::io;
 
@@ -18,15 +22,16 @@ use dure_sync::{Arc, Condvar, Mutex};
 
 /// Rank of the crew's lock; nothing is taken under it.
 const CREW: u8 = 11;
-/// More threads than workers, at least and at most.
+/// Least and greatest number of stand-ins.
 const STAND_INS: (usize, usize) = (2, 64);
-/// What the cache must have for each: it keeps up to a megabyte of its own while all are busy.
+/// Cache memory required for each stand-in: it takes up to a megabyte of its own while all are
+/// busy.
 const CACHE_BYTES: u64 = 8 << 20;
 
 /// What a thread of the crew does until the connection ends.
 pub type Work = dyn Fn(&Arc<Crew>) -> io::Result<()> + Send + Sync;
 
-/// How many threads a session may have beside its workers, with a cache of so many bytes.
+/// How many threads a session may have besides its workers, with a cache of so many bytes.
 #[must_use]
 pub fn stand_ins(cache_bytes: u64) -> usize {
     let afforded = usize::try_from(cache_bytes / CACHE_BYTES).unwrap_or(STAND_INS.1);
@@ -39,7 +44,7 @@ pub struct Crew {
     workers: usize,
     stand_ins: usize,
     state: Mutex<CREW, State>,
-    /// Somebody who rests is called.
+    /// Signalled to wake a resting thread.
     called: Condvar,
 }
 
@@ -49,13 +54,13 @@ struct State {
     started: usize,
     /// Of them, those that wait for the device.
     waiting: usize,
-    /// Of them, those that rest and were not called.
+    /// Of them, those that rest and were not woken.
     resting: usize,
-    /// Those that were called and have not noticed.
+    /// Wake-ups that no thread has taken yet.
     calls: usize,
-    /// Nobody rests any more: a thread has ended.
+    /// No thread may rest any more: one has ended.
     all_hands: bool,
-    /// Those nobody has joined.
+    /// Threads that are not joined yet.
     threads: Vec<JoinHandle<io::Result<()>>>,
 }
 
@@ -89,7 +94,7 @@ impl Crew {
         }
         let mut result = Ok(());
         loop {
-            // A thread that starts another one enters it before it ends itself.
+            // A thread that starts another adds it to the list before it ends itself.
             let Some(thread) = crew.state.lock().threads.pop() else {
                 return result;
             };
@@ -98,7 +103,8 @@ impl Crew {
         }
     }
 
-    /// The calling worker is about to wait for the device: somebody else has to answer meanwhile.
+    /// The calling worker is about to wait for the device: ensures that another thread can answer,
+    /// if the limit allows one.
     pub fn begin_wait(crew: &Arc<Crew>) {
         let mut state = crew.state.lock();
         state.waiting += 1;
@@ -115,8 +121,8 @@ impl Crew {
         }
     }
 
-    /// The calling worker waits no longer, and has answered. If there are workers enough, it rests
-    /// until it is called, after `before_rest`.
+    /// The calling worker's wait is over, and it has answered. If enough threads are answering, it
+    /// rests until it is woken, after `before_rest`.
     pub fn end_wait(&self, before_rest: impl FnOnce()) {
         let mut state = self.state.lock();
         assert!(state.waiting > 0, "it began to wait");
@@ -162,8 +168,8 @@ impl std::fmt::Debug for Crew {
     }
 }
 
-/// Ends the process when a panic drops it: whoever waits for the worker's answer would wait for
-/// ever.
+/// Ends the process when a panic drops it: a caller that waits for this worker's reply would
+/// otherwise wait for ever.
 struct EndOfProcess;
 
 impl Drop for EndOfProcess {
@@ -245,7 +251,7 @@ mod tests {
         let work = move |crew: &Arc<Crew>| {
             begun.fetch_add(1, Ordering::SeqCst);
             Crew::begin_wait(crew);
-            // Long enough for all whom the others start.
+            // Long enough for every thread that the others start.
             thread::sleep(std::time::Duration::from_millis(200));
             crew.end_wait(|| {});
             Ok(())

@@ -1,10 +1,10 @@
 //! `/dev/fuse`: the connection to the kernel.
 //!
 //! **Structure.** A [`Channel`] is one open file of the connection; each worker has its own, made
-//! by FUSE_DEV_IOC_CLONE, so that replies do not meet on one list of requests under way. Where that
-//! is refused (an ordinary user may not open `/dev/fuse` on some systems), workers share the first.
-//! **Invariants.** A reply goes through the channel its request came from. **Crash.** When the last
-//! channel is closed the kernel answers ENOTCONN to everybody.
+//! by FUSE_DEV_IOC_CLONE, so that replies do not contend for one list of requests in flight. Where
+//! that is refused (an ordinary user may not open `/dev/fuse` on some systems), workers share the
+//! first. **Invariants.** A reply goes through the channel its request came from. **Crash.** When
+//! the last channel is closed the kernel answers every request with ENOTCONN.
 
 use std::fs::File;
 use std::io;
@@ -20,14 +20,15 @@ use crate::protocol::reply::{InvalInode, NOTIFY_INVAL_INODE, OutHeader};
 /// The device file.
 pub const PATH: &str = "/dev/fuse";
 
-/// `_IOR(229, 0, u32)`, although the kernel reads the number: the descriptor to clone.
+/// Opcode of the ioctl that clones; its argument is the descriptor to clone. Encoded as `_IOR(229,
+/// 0, u32)`, although the kernel reads the number.
 const IOC_CLONE: ioctl::Opcode = ioctl::opcode::read::<u32>(229, 0);
 
 /// One way to take requests and to send replies.
 #[derive(Debug, Clone)]
 pub struct Channel(Arc<OwnedFd>);
 
-/// What reading a request gave.
+/// The result of reading a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Received {
     /// A request of so many bytes.
@@ -45,7 +46,8 @@ impl Channel {
         Channel(Arc::new(fuse))
     }
 
-    /// A channel to the same connection: one of its own, or else this one.
+    /// A channel to the same connection: a clone with a file of its own, or else one that shares
+    /// this file.
     #[must_use]
     pub fn another(&self) -> Channel {
         self.cloned().unwrap_or_else(|_| self.clone())
@@ -65,7 +67,7 @@ impl Channel {
     /// Waits for a request.
     ///
     /// # Errors
-    /// What read(2) says, except for what [`Received`] tells.
+    /// What read(2) says, except for what [`Received`] reports.
     pub fn receive(&self, into: &mut [u8]) -> io::Result<Received> {
         match rustix::io::read(self.0.as_fd(), into) {
             Ok(0) | Err(Errno::NODEV | Errno::CONNABORTED) => Ok(Received::End),
@@ -75,11 +77,11 @@ impl Channel {
         }
     }
 
-    /// Whether the kernel knows the node. It is told that its attributes have changed, which does no
-    /// harm, because the answer to that says so.
+    /// Whether the kernel has the node's inode. The query invalidates the kernel's attributes of
+    /// it, which does no harm; ENOENT is the answer that it has none.
     ///
-    /// It waits until the kernel has finished with an inode that it is giving up, so somebody else
-    /// has to answer meanwhile.
+    /// It waits until the kernel has finished evicting the inode, if it is doing so, so another
+    /// thread has to answer requests meanwhile.
     #[must_use]
     pub fn knows(&self, node: u64) -> bool {
         let bytes = size_of::<InvalInode>();
@@ -97,7 +99,7 @@ impl Channel {
         answer != Err(Errno::NOENT)
     }
 
-    /// Sends a reply. A request that is gone needs none.
+    /// Sends a reply. If the kernel no longer has the request, that is no error.
     ///
     /// # Errors
     /// What write(2) says, except for that.

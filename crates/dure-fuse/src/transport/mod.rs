@@ -1,13 +1,13 @@
 //! The transport: requests from `/dev/fuse` to the `Server`, replies back.
 //!
-//! **Problem.** Requests of many cores come through one device; each should be answered by whoever
-//! is free, without a copy and without meeting other cores. **Structure.** [`device`] reads and
-//! writes; [`buffer`] is the memory; [`negotiate`] the first request; [`dispatch`] all others;
-//! [`worker`] what a thread does, [`crew`] how many there are. **Invariants.** A worker has one
-//! request at a time and answers it before it takes the next. Nothing the kernel sends makes a
-//! worker panic; should it do so all the same, the process ends, and with it the mount, rather than
-//! leaving a caller without an answer for ever. **Crash.** The kernel answers ENOTCONN from then
-//! on; everything synced is on the volume.
+//! **Problem.** Requests of many cores come through one device; each should be answered by any free
+//! worker, without a copy and without contention with other cores. **Structure.** [`device`] reads
+//! and writes; [`buffer`] is the memory; [`negotiate`] the first request; [`dispatch`] all others;
+//! [`worker`] the loop of a thread, [`crew`] how many threads there are. **Invariants.** A worker
+//! has one request at a time and answers it before it takes the next. Nothing the kernel sends
+//! makes a worker panic; if one panics all the same, the process ends, and with it the mount,
+//! rather than leaving a caller without an answer for ever. **Crash.** The kernel answers ENOTCONN
+//! from then on; everything synced is on the volume.
 
 pub mod buffer;
 pub mod crew;

@@ -8,14 +8,14 @@ use crate::protocol::reply::InitOut;
 use crate::protocol::request::InitIn;
 use crate::protocol::{MAJOR, MINOR, MINOR_MIN};
 
-/// What every kernel offers that is served. Set-id bits are the server's business, or the kernel
-/// would ask for an attribute before each write(2).
+/// Offered by every kernel that is served. Clearing set-id bits is the server's task: otherwise the
+/// kernel would ask for an attribute before each write(2).
 const NEEDED: u32 = init::MAX_PAGES | init::HANDLE_KILLPRIV_V2 | init::SETXATTR_EXT;
 
-/// What dure takes if it is offered. Locks are left to the kernel (one mount is all who can lock);
-/// splicing buys nothing for data that is checked by the processor anyway. Not `ASYNC_DIO`: a
-/// buffered read may put the old content of a page in the kernel's cache while an asynchronous
-/// direct write of it is under way, and the kernel forgets to throw it out.
+/// What dure takes if it is offered. Locks are left to the kernel, as every caller comes through
+/// this one mount; splicing buys nothing for data that the processor checksums anyway. Not
+/// `ASYNC_DIO`: a buffered read may put the old content of a page in the kernel's cache while an
+/// asynchronous direct write of it is in flight, and the kernel does not invalidate it.
 const WANTED: u32 = NEEDED
     | init::ASYNC_READ
     | init::BIG_WRITES
@@ -32,18 +32,18 @@ const PAGE: usize = 4096;
 const PAGES: usize = IO_BYTES / PAGE;
 /// Read-ahead, write-back and asynchronous direct I/O under way at most.
 const BACKGROUND: u16 = 64;
-/// From so many on the kernel lets write-back rest.
+/// Requests in flight at which the kernel pauses write-back.
 const CONGESTED: u16 = BACKGROUND / 4 * 3;
 
-/// Where write(2) puts its bytes before it returns.
+/// Which cache a write(2) fills before it returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WriteCache {
     /// In dure's cache: each write(2) is a WRITE, which is answered before it returns. So write(2)
-    /// says ENOSPC, and what it took is seen by whoever asks the server.
+    /// says ENOSPC, and what it took is visible to every later request.
     #[default]
     Through,
-    /// In the kernel's cache, which sends WRITEs later. Then there is nobody to tell that there is
-    /// no room, and the server does not know of data, sizes and times that wait there.
+    /// In the kernel's cache, which sends WRITEs later. Then write(2) cannot report a lack of
+    /// space, and the server does not see data, sizes and times that wait there.
     Back,
 }
 
@@ -52,7 +52,7 @@ pub enum WriteCache {
 pub enum Negotiated {
     /// Answer; requests follow.
     Agreed(InitOut),
-    /// The kernel speaks a later version: answer, and it asks again with ours.
+    /// The kernel speaks a later version: send this reply, and it asks again with ours.
     Later(InitOut),
 }
 

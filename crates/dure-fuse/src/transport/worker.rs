@@ -1,4 +1,4 @@
-//! What a thread does that answers requests: it takes one, answers it, and takes the next.
+//! The loop of a worker thread: it takes a request, answers it, and takes the next.
 
 use std::cell::Cell;
 use std::io;
@@ -50,7 +50,7 @@ pub fn handshake(channel: &Channel, cache: WriteCache) -> io::Result<()> {
 /// device, until the connection ends.
 ///
 /// # Errors
-/// What the first worker that failed says; the others went on until the end.
+/// The error of a worker that failed; the others went on until the end.
 pub fn run(
     server: &Arc<Server>,
     channel: &Channel,
@@ -89,7 +89,8 @@ fn work(crew: &Arc<Crew>, server: &Server, channel: &Channel) -> io::Result<()> 
         };
         let bytes = dispatch::answer(server, &knows, request, &mut reply);
         if let Some(bytes) = bytes {
-            // A reply the kernel does not take is a bug of ours. It has answered its caller EIO.
+            // A reply that the kernel rejects is a bug of ours. The kernel has then given its
+            // caller EIO.
             let sent = channel.send(bytes);
             debug_assert!(sent.is_ok(), "{sent:?}");
         }

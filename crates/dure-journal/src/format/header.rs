@@ -1,11 +1,11 @@
 //! The journal header: where the tail is and which segments the ring has.
 //!
-//! **Problem.** Recovery must know where a log starts and which blocks belong to it.
-//! **Structure.** A mirrored pair per journal: nothing else says which header is the newest, and an
-//! old one would give segments of files to a ring, or end its log early. **Invariants.** A segment is used only after a header
-//! that lists it is durable, and reused only after a header whose tail has left it is durable.
-//! **Crash.** A header of another epoch than the volume's means that nothing of its log counts
-//! except its list of segments: the log of the new epoch starts at the first one listed.
+//! **Problem.** Recovery must know where a log starts and which blocks belong to it. **Structure.**
+//! A mirrored pair per journal: nothing else tells which header is the newest, and an old one would
+//! give segments of files to a ring, or end its log early. **Invariants.** A segment is used only
+//! after a header that lists it is durable, and reused only after a header whose tail has left it
+//! is durable. **Crash.** A header of another epoch than the volume's means that nothing of its log
+//! counts except its list of segments: the log of the new epoch starts at the first one listed.
 
 use dure_block::{BlockBuf, Lba, Queue, WriteFlags};
 use zerocopy::little_endian::{U32, U64};
@@ -43,11 +43,11 @@ pub struct JournalHeaderV1 {
     pub durable_upto: U64,
     /// The completed checkpoint that moved the tail here.
     pub checkpoint: U64,
-    /// How many of `segments` count.
+    /// How many of `segments` are used.
     pub segment_count: U32,
     /// Zero.
     pub reserved: [U32; 5],
-    /// First block of each segment; zero behind the last.
+    /// First block of each segment; zero after the last.
     pub segments: [U64; SEGMENTS_MAX],
     /// Zero.
     pub padding: [u8; PADDING_BYTES],

@@ -1,11 +1,11 @@
-//! Everything the journal has on the medium: slotted pairs, journal headers, transactions, records.
+//! The journal's structures on the medium: slotted pairs, journal headers, transactions, records.
 //!
-//! **Problem.** Bytes read after a crash are anything at all: torn, stale, of another volume, or
-//! written by an enemy. **Structure.** Plain little-endian structures, and beside each one a
-//! function that turns bytes into a checked value. **Invariants.** Reserved fields are written
-//! zero and checked zero; every structure names its own address, so a misdirected write is found;
-//! a change of a structure is a new version of its type. **Crash.** A pair survives a torn write
-//! of one slot; a transaction is complete or does not exist.
+//! **Problem.** Bytes read after a crash may be anything: torn, stale, of another volume, or
+//! crafted by an attacker. **Structure.** Plain little-endian structures, and for each one a
+//! function that turns bytes into a checked value. **Invariants.** Reserved fields are written zero
+//! and checked zero; every structure names its own address, so a misdirected write is found; a
+//! change of a structure is a new version of its type. **Crash.** A pair survives a torn write of
+//! one slot; a transaction is complete or does not exist.
 
 mod checksum;
 mod header;

@@ -1,9 +1,9 @@
 //! Records: the changes and notes inside a transaction.
 //!
 //! **Problem.** A commit writes only the bytes that changed. **Structure.** `{kind u8, len u24}`
-//! and then a fixed head and the bytes, unaligned, one behind the other. **Invariants.** The
-//! records of a transaction fill its record bytes exactly. They stay as they lie on the medium, in
-//! one piece of memory per transaction: recovery of dense logs reads millions of them. **Crash.**
+//! and then a fixed head and the bytes, unaligned, one after the other. **Invariants.** The records
+//! of a transaction fill its record bytes exactly. They stay as they lie on the medium, in one
+//! piece of memory per transaction: recovery of dense logs reads millions of them. **Crash.**
 //! Records have no checksum of their own: the transaction has one.
 
 use zerocopy::little_endian::{U16, U64};
@@ -16,16 +16,16 @@ const KIND_DELTA: u8 = 1;
 const KIND_NOTE: u8 = 2;
 const KIND_IMAGE: u8 = 3;
 
-/// Kind and length in front of every record.
+/// Kind and length at the front of every record.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct RecordHeadV1 {
     kind: u8,
-    /// Bytes behind this head, little endian.
+    /// Bytes after this head, little endian.
     len: [u8; 3],
 }
 
-/// Behind the head of a delta; the new bytes follow.
+/// Follows the head of a delta; the new bytes follow it.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct DeltaV1 {
@@ -44,7 +44,7 @@ pub const DELTA_HEAD_BYTES: usize = HEAD_BYTES + DELTA_BYTES;
 pub const NOTE_HEAD_BYTES: usize = HEAD_BYTES + 1;
 /// Bytes an image takes besides its own.
 pub const IMAGE_HEAD_BYTES: usize = HEAD_BYTES + 8;
-/// The longest record: what its 24-bit length can say.
+/// The longest record that its 24-bit length can express.
 pub const RECORD_BYTES_MAX: usize = (1 << 24) - 1;
 
 const _: () = assert!(size_of::<RecordHeadV1>() == HEAD_BYTES);
@@ -68,10 +68,10 @@ pub enum Record<'r> {
     Image {
         /// The buffer.
         nid: Nid,
-        /// Its content; what is in it only the file system understands.
+        /// Its content; only the file system interprets it.
         bytes: &'r [u8],
     },
-    /// Something only the file system understands.
+    /// A note that only the file system interprets.
     Note {
         /// Which kind of note.
         kind: u8,
@@ -165,7 +165,7 @@ impl LoggedRecords {
         self.count
     }
 
-    /// Each record with the place where it stands, in join order.
+    /// Each record with its place, in join order.
     pub fn places(&self) -> impl Iterator<Item = (u32, Record<'_>)> {
         let mut rest = &self.bytes[..];
         std::iter::from_fn(move || {
@@ -184,7 +184,7 @@ impl LoggedRecords {
         self.places().map(|(_, record)| record)
     }
 
-    /// The record at a place that [`LoggedRecords::places`] gave.
+    /// The record at a place that [`LoggedRecords::places`] returned.
     ///
     /// # Panics
     /// If none ends there.
@@ -195,7 +195,7 @@ impl LoggedRecords {
     }
 }
 
-/// The first record of some, and those behind it.
+/// The first record of some, and those after it.
 fn split_record(bytes: &[u8]) -> Result<(Record<'_>, &[u8]), RecordError> {
     let (head, rest) = RecordHeadV1::ref_from_prefix(bytes).map_err(|_| RecordError::Short)?;
     let len = u32::from_le_bytes([head.len[0], head.len[1], head.len[2], 0]);

@@ -6,10 +6,11 @@
 //! generation g was flushed, so at most one slot can be torn at any time. **Crash.** Torn write of
 //! generation g + 1: the other slot still holds g, whole.
 //!
-//! **Rot.** A slot that does not verify may be a torn write, or the newest one, damaged. So what
-//! nothing else vouches for is kept in a *mirrored* pair: two pairs one behind the other, each
-//! generation written to both. One damaged block then never makes an older generation count. Of
-//! every other pair, a structure above it names the slot that counts.
+//! # Mirrored pairs
+//! **Rot.** A slot that does not verify may be a torn write, or the newest one, damaged. So a
+//! structure whose newest generation nothing else records is kept in a *mirrored* pair: two
+//! adjacent pairs, each generation written to both. One damaged block then never makes an older
+//! generation count. For every other pair, a structure above it names the slot that counts.
 
 use dure_block::{BLOCK_BYTES, Lba};
 use zerocopy::little_endian::{U32, U64};
@@ -17,7 +18,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::checksum::crc_without_field;
 
-/// What a pair holds. The number is persistent and never reused.
+/// The kind of structure in a pair. The number is persistent and never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotKind(pub u32);
 
@@ -63,7 +64,7 @@ const _: () = assert!(std::mem::offset_of!(SlotHeaderV1, crc) == CRC_FIELD);
 pub struct Newest<'a> {
     /// Its generation.
     pub generation: u64,
-    /// The bytes behind the slot header.
+    /// The bytes after the slot header.
     pub body: &'a [u8],
 }
 
@@ -137,7 +138,7 @@ pub fn open_mirrored(blocks: &[u8], kind: SlotKind, pair: Lba, seed: u32) -> Opt
     slots.max_by_key(|slot| slot.generation)
 }
 
-/// One slot alone, for checks that want to see both: `slot` is 0 or 1.
+/// One slot of the pair, for checks that examine both: `slot` is 0 or 1.
 #[must_use]
 pub fn open_slot(
     block: &[u8],

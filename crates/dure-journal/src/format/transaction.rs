@@ -36,9 +36,9 @@ pub struct TransactionHeaderV1 {
     pub last: U64,
     /// Greatest handle number of its journal that was known to be durable with all it depends on.
     pub durable_upto: U64,
-    /// Marks behind this header.
+    /// Marks after this header.
     pub mark_count: U32,
-    /// Bytes of records behind the marks.
+    /// Bytes of records after the marks.
     pub record_bytes: U32,
     /// Handles: `last - first + 1`.
     pub handle_count: U32,
@@ -61,7 +61,7 @@ const MARK_BYTES: usize = 8;
 const _: () = assert!(size_of::<TransactionHeaderV1>() == TRANSACTION_HEADER_BYTES);
 const _: () = assert!(std::mem::offset_of!(TransactionHeaderV1, crc) == CRC_FIELD);
 
-/// What the writer knows about a transaction besides its marks and records.
+/// The fields of a transaction besides its marks and records.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seal {
     pub(crate) address: Lba,
@@ -74,8 +74,8 @@ pub(crate) struct Seal {
     pub(crate) seed: u32,
 }
 
-/// Writes a transaction to the start of `out` and returns how many blocks it took. Everything
-/// behind the records, up to the end of the last block, becomes zero.
+/// Writes a transaction to the start of `out` and returns how many blocks it took. Everything after
+/// the records, up to the end of the last block, becomes zero.
 pub(crate) fn seal(out: &mut [u8], what: &Seal, marks: &[Mark], records: &[u8]) -> u32 {
     assert!(what.first <= what.last, "a transaction holds handles");
     assert!(
@@ -139,7 +139,7 @@ pub(crate) struct ParsedTransaction {
 }
 
 /// Sequence and length of the transaction that seems to start with `block`, read from `at`. The
-/// checksum is not looked at yet: this only says how much to read.
+/// checksum is not verified yet: this only tells how much to read.
 pub(crate) fn peek(block: &[u8], at: Lba, expected: &Expected) -> Option<(u64, u32)> {
     let (header, _) = TransactionHeaderV1::ref_from_prefix(block).ok()?;
     let sound = header.magic.get() == MAGIC

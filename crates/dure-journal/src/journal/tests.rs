@@ -404,7 +404,8 @@ fn a_checkpoint_waits_for_effects_that_another_committer_settles() {
     });
 }
 
-/// docs/races.md, published 5: the commit block held 504 marks, unchecked, and ended with (0, 0).
+/// docs/testing/races.md, published 5: the commit block held 504 marks, unchecked, and ended with
+/// (0, 0).
 #[test]
 fn published_5_more_marks_than_a_block_holds() {
     let config = JournalConfig {
@@ -447,7 +448,8 @@ fn published_5_more_marks_than_a_block_holds() {
     assert!(!found.survivors()[at]);
 }
 
-/// docs/races.md, published 7: the number of the processor was the index of the journal, unchecked.
+/// docs/testing/races.md, published 7: the number of the processor was the index of the journal,
+/// unchecked.
 #[test]
 fn published_7_more_cores_than_journals() {
     let (journal, _, _) = start(config(3, 2, Order::PerCore));

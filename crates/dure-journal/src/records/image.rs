@@ -7,9 +7,10 @@
 //! running transaction of another journal has the buffer, it stays there and the two transactions
 //! mark each other. A commit *closes* the running transactions of its closure at one moment, then
 //! *captures* their buffers and writes notes and images. A handle that changes a buffer which a
-//! closed transaction has not captured yet first *freezes* a copy for it, so that nobody waits for
-//! a commit, and files the buffer anew.
+//! closed transaction has not captured yet first *freezes* a copy for it, so that no handle waits
+//! for a commit, and files the buffer anew.
 //!
+//! # Why no image holds part of a handle
 //! **Invariants.**
 //! * Closing takes the lock `joined` of every journal, so the closure is fixed there and then; all
 //!   its transactions close together, and none of them can gain a handle of which another holds a
@@ -21,14 +22,15 @@
 //!   the next, the last the first: closures and recovery take all of them or none.
 //! * Images are charged like handles, one each: [`crate::space`] holds.
 //!
-//! **Crash.** As with deltas: what a closed set leaves half written is cut back by the marks. An
-//! image carries the versions of its granules; the newest counts, in whatever journal it stands.
+//! **Crash.** As with deltas: if a closed set is half written, recovery cuts it back by the marks.
+//! An image carries the versions of its granules; the newest counts, in whatever journal it is.
 //!
+//! # Faults of the released Z-Journal
 //! Of the released code's faults (techniques, 1c) none is possible here: recovery is one for all
 //! journals, marks stay until *valid* and the greatest closed set decides (1, 2, 3); versions order
 //! images, no clock does (4); marks have a length (5); a two-way mark is charged to the journal
-//! that gets it (6); cores map to journals modulo their number (7); the end of a life has a
-//! version, newer than all before in any journal (8).
+//! that gets it (6); cores map to journals modulo their number (7); the end of a buffer's life has
+//! a version, newer than all before in any journal (8).
 
 use std::collections::VecDeque;
 
@@ -49,22 +51,22 @@ use crate::units::{BLOCK_BYTES_U32, to_u32, to_u64};
 /// What an operation does to a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// It has another content.
+    /// Its content changes.
     Content,
     /// Its life ends: it needs no image any more.
     End,
 }
 
-/// A buffer that a handle changes. The caller has it for itself.
+/// A buffer that a handle changes. The caller holds it exclusively.
 #[derive(Debug)]
 pub struct BufferUse {
-    /// Which.
+    /// The buffer.
     pub buffer: Box<dyn Buffer>,
-    /// How.
+    /// The kind of change.
     pub change: Change,
 }
 
-/// What [`Handle::join_images`] gives.
+/// The result of [`Handle::join_images`].
 #[derive(Debug)]
 pub struct ImageJoin {
     /// The handle's number.
@@ -74,12 +76,13 @@ pub struct ImageJoin {
     pub freeze: Vec<(usize, TransactionId)>,
 }
 
-/// The running transaction of a journal and those that are closed and not written. Under `joined`.
+/// The running transaction of a journal and the closed ones that are not written. Protected by
+/// `joined`.
 #[derive(Debug)]
 pub(crate) struct Images {
-    /// Which compound transaction is running.
+    /// Number of the running compound transaction.
     running: u64,
-    /// Filed in it.
+    /// The buffers filed in it.
     buffers: Vec<Box<dyn Buffer>>,
     /// Two-way marks: the last handle of each other journal that changed one of its buffers. Such a
     /// journal closes whenever this one does, so one mark each is enough.
@@ -91,18 +94,18 @@ pub(crate) struct Images {
     pub(crate) head: Head,
 }
 
-/// Blocks left in the segment being written, and segments behind it.
+/// Blocks left in the segment being written, and free segments after it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Head {
     pub(crate) blocks_left: u32,
     pub(crate) segments_free: u32,
 }
 
-/// A transaction that gains no handle any more.
+/// A closed transaction: no further handle joins it.
 #[derive(Debug)]
 struct Closed {
     first: u64,
-    /// Of its first piece.
+    /// Sequence of its first piece.
     sequence: u64,
     pieces: Vec<Piece>,
     work: Arc<Capture>,
@@ -110,7 +113,7 @@ struct Closed {
     ready: Option<Prefix>,
 }
 
-/// What is to be captured; empty once somebody does.
+/// The buffers to capture; empty once a task captures them.
 #[derive(Debug)]
 struct Capture(Mutex<CAPTURE, Option<Work>>);
 
@@ -133,7 +136,7 @@ impl Images {
         }
     }
 
-    /// Log bytes of the two-way marks: they are a handle of their own.
+    /// Log bytes of the two-way marks, which are written as a handle of their own.
     fn shared_cost(&self) -> u32 {
         match to_u32(self.shared.len()) {
             0 => 0,
@@ -143,7 +146,7 @@ impl Images {
 }
 
 type Guards<'j, E> = Vec<MutexGuard<'j, JOINED, Joined<E>>>;
-/// One journal's transaction that is about to close.
+/// A journal's transaction that is about to close.
 struct Closing {
     journal: usize,
     ends: Vec<HandleEnd>,
@@ -152,7 +155,7 @@ struct Closing {
     room: i64,
 }
 
-/// All journals, standing still.
+/// All journals, with every `joined` locked.
 struct Still<'g, 'j, S: Settle> {
     journal: &'j Journal<S>,
     guards: &'g Guards<'j, S::Effect>,
@@ -211,14 +214,14 @@ impl<S: Settle> Journal<S> {
         self.begin_reserved(core, bytes_max, buffers_max * self.image_cost())
     }
 
-    /// Segments of a ring whose empty log has room for such a handle.
+    /// The least number of segments of a ring whose empty log has room for such a handle.
     #[must_use]
     pub fn segments_for(&self, bytes_max: usize, buffers_max: u32) -> u32 {
         let bytes = to_u32(bytes_max) + HANDLE_BYTES + buffers_max * self.image_cost();
         let segments = i64::from(bytes)
             .cast_unsigned()
             .div_ceil(self.usable().cast_unsigned());
-        // One more, which is being written.
+        // Plus the one that is being written.
         1 + u32::try_from(segments).expect("fewer than bytes")
     }
 
@@ -248,7 +251,7 @@ impl<S: Settle> Journal<S> {
         Ok(closure)
     }
 
-    /// Closes everything, and gives the last number of each journal.
+    /// Closes everything, and returns the last number of each journal.
     pub(crate) fn close_cut(&self) -> Cut {
         let mut guards = self.lock_all();
         let mut closure = Closure::new(self.logs.len());
@@ -262,7 +265,7 @@ impl<S: Settle> Journal<S> {
             }
         }
         closure.extend(&still);
-        // If a log is too full even for this, the commit of the cut says so.
+        // If a log is too full even for this, the commit of the cut returns the error.
         let _ = self.close_covered(&mut guards, &mut closure, Slack::Use);
         Cut::new(guards.iter().map(|joined| joined.next() - 1).collect())
     }
@@ -345,7 +348,7 @@ impl<S: Settle> Journal<S> {
         })
     }
 
-    /// Takes the images of everything closed in `journal` up to handle `upto`. Whoever comes second
+    /// Captures the images of everything closed in `journal` up to handle `upto`. A second task
     /// waits for the first.
     pub(crate) fn capture_closed(&self, journal: JournalId, upto: u64) {
         let log = self.log(journal);
@@ -364,7 +367,7 @@ impl<S: Settle> Journal<S> {
     }
 }
 
-/// Moves the oldest closed transaction, which is captured, into the writer's hands.
+/// Moves the oldest closed transaction, which is captured, to the writer.
 pub(crate) fn take_closed<E>(joined: &mut Joined<E>, writer: &mut Writer) {
     let closed = joined.images.closed.pop_front();
     let closed = closed.expect("what is joined and not written is closed before it is written");
@@ -376,7 +379,7 @@ pub(crate) fn take_closed<E>(joined: &mut Joined<E>, writer: &mut Writer) {
     );
 }
 
-/// Closes the running transaction of a journal; gives its last number.
+/// Closes the running transaction of a journal; returns its last number.
 fn close_running<E>(log: &CoreLog<E>, joined: &mut Joined<E>, closing: Closing) -> u64 {
     let first = joined.pending.first;
     let count = closing.ends.len();
@@ -397,7 +400,7 @@ fn close_running<E>(log: &CoreLog<E>, joined: &mut Joined<E>, closing: Closing) 
     for (sequence, piece) in (sequence..).zip(&closing.pieces) {
         let handles = &piece.handles;
         let mut marks = prefix.marks_between(handles.start, handles.end).to_vec();
-        // Who needs one piece needs all.
+        // A handle that depends on one piece depends on all.
         marks.extend(
             piece
                 .partner
@@ -467,8 +470,8 @@ fn capture_one<E>(log: &CoreLog<E>, work: Work) {
 
 impl<S: Settle> Handle<'_, S> {
     /// Ends the handle, as [`Handle::join`]; the bytes it changed are logged as images of `uses`.
-    /// The caller has these buffers for itself until it has changed them, freezes what the answer
-    /// asks for, and changes them only then. It has marked the last writers of all they hold.
+    /// The caller holds these buffers exclusively until it has changed them; it first freezes the
+    /// ones that the result names. It has marked the last writers of all they hold.
     ///
     /// # Panics
     /// If the handle did not reserve enough when it began.
@@ -504,7 +507,7 @@ impl<S: Settle> Handle<'_, S> {
             if let Some(owner) = running {
                 let theirs = owner.transaction.journal;
                 if theirs != own {
-                    // Both ways: their image will hold this change, and nobody else's does.
+                    // Both ways: only their image will hold this change.
                     let there = &mut guards[place(theirs)];
                     buffers.marks.push(Mark::new(theirs, there.pending.first));
                     if journal.rules.two_way.holds() {
@@ -545,7 +548,7 @@ impl<S: Settle> Handle<'_, S> {
     }
 }
 
-/// Notes that the running transaction of this journal cannot stand without handle `mark`.
+/// Notes that the running transaction of this journal is valid only with handle `mark`.
 fn share<E>(joined: &mut Joined<E>, mark: Mark) {
     let before = joined.images.shared_cost();
     let marks = &mut joined.images.shared;

@@ -1,16 +1,17 @@
 //! What the log holds of a change: the policies of `records=`.
 //!
-//! **Problem.** A commit must write enough to bring every change back. Bytes that changed are
-//! little, but need all that came before them; whole buffers stand alone, but hold what *others*
-//! changed in them, too. **Structure.** One file per policy:
+//! **Problem.** A commit must write enough to restore every change. The changed bytes are few, but
+//! need all changes before them; whole buffers need none, but also hold what *other* handles
+//! changed in them. **Structure.** One file per policy:
 //!
 //! | policy | a handle logs | a commit writes | marks | origin |
 //! |---|---|---|---|---|
-//! | [`image`] | which buffers it changed | a copy of each, taken at commit | two ways where running transactions share a buffer | JBD2 (one journal), Z-Journal |
+//! | [`image`] | which buffers | copies of them | two ways | JBD2 (one journal), Z-Journal |
 //! | delta ([`crate::handle`], [`crate::commit`]) | the bytes it changed | these | one way | dure |
 //!
-//! Notes, marks, numbers, the closure, validity, tails and recovery are the same for both; the log
-//! says of each record what it is.
+//! With `image`, running transactions that share a buffer mark each other. Notes, marks, numbers,
+//! the closure, validity, tails and recovery are the same for both; each record in the log has its
+//! kind.
 //!
 //! **Invariants.** The policy is fixed while a volume is mounted. **Crash.** See the policies.
 
@@ -39,7 +40,7 @@ pub enum Records {
 /// A compound transaction: what one journal gathers between two commits (policy `image`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TransactionId {
-    /// Whose.
+    /// Its journal.
     pub(crate) journal: JournalId,
     /// +1 per commit of the journal.
     pub(crate) number: u64,
@@ -50,25 +51,26 @@ pub trait Buffer: Send + Sync + std::fmt::Debug {
     /// Its name in the log.
     fn nid(&self) -> Nid;
 
-    /// The journal's knowledge of it.
+    /// The journal's state of it.
     fn hold(&self) -> &Hold;
 
     /// Appends to `out` the image that `transaction` logs: the frozen one if a handle has frozen
     /// one ([`Hold::take_frozen`]), else the present one ([`Hold::captured`] notes that it is
-    /// taken), or nothing if the buffer's life has ended. Excludes every handle that changes the
-    /// buffer meanwhile: from before it looks until after it has noted.
+    /// taken), or nothing if the buffer's life has ended. It excludes handles that change the
+    /// buffer from before it checks for a frozen image until after it has called
+    /// [`Hold::captured`].
     fn capture(&self, transaction: TransactionId, out: &mut Vec<u8>);
 }
 
 /// Which transaction a buffer belongs to, and the images that younger handles have frozen for older
-/// transactions. Changed only by who has the buffer for itself.
+/// transactions. Changed only by a task that holds the buffer exclusively.
 #[derive(Debug)]
 pub struct Hold(Mutex<HOLD, HoldState>);
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Owner {
     pub(crate) transaction: TransactionId,
-    /// It has its image.
+    /// The transaction has taken its image.
     pub(crate) captured: bool,
 }
 
@@ -85,7 +87,7 @@ impl Default for Hold {
 }
 
 impl Hold {
-    /// A buffer of no transaction.
+    /// The state of a buffer of no transaction.
     #[must_use]
     pub fn new() -> Self {
         Self(Mutex::new(HoldState::default()))
@@ -120,7 +122,7 @@ impl Hold {
         Some(state.frozen.swap_remove(at).1)
     }
 
-    /// `transaction` has its image: nobody has to freeze one for it any more.
+    /// `transaction` has taken its image: no handle has to freeze one for it any more.
     pub fn captured(&self, transaction: TransactionId) {
         let mut state = self.0.lock();
         if let Some(owner) = &mut state.owner

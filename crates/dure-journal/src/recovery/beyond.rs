@@ -1,19 +1,20 @@
-//! What stands behind the end of a log.
+//! Complete transactions after the end of a log.
 //!
 //! **Problem.** A log ends where the expected transaction is not complete: it was never written, a
-//! crash has cut its write off, or the medium has lost it. Only in the last case are later
-//! transactions there that say it was durable. **Structure.** After a transaction of unknown length
-//! the next one may begin at any block, so blocks are tried one by one in the segments where the
-//! log can have gone on. That is at most three segments, unless later ones are known to be in use:
+//! crash has cut its write off, or the medium has lost it. Only in the last case do later
+//! transactions say that it was durable. **Structure.** After a transaction of unknown length the
+//! next one may begin at any block, so blocks are tried one by one in the segments where the log
+//! can have continued. That is at most three segments, unless later ones are known to be in use:
 //! * the one in which the log ends;
 //! * those that begin with a later transaction;
 //! * the next segment of the ring, if the missing transaction may not have fitted. Segments that
-//!   this epoch has not used come first, by their place in the list; then those that were freed, the
-//!   oldest first. If the start of the next one is what is damaged it looks as if not used.
+//!   this epoch has not used come first, in the order of the list; then those that were freed, the
+//!   oldest first. If the start of the next one is what is damaged, it looks unused.
 //!
-//! **Invariants.** Sequences and handle numbers found rise. The work is bounded by the
-//! ring: what seems to be a transaction and is not complete uses up a budget. **Crash.** Nothing is
-//! written; after an ordinary crash what is found here was never promised, and is left out.
+//! # What bounds the search
+//! **Invariants.** Sequences and handle numbers found rise. The work is bounded by the ring: what
+//! looks like a transaction and is not complete uses up a budget. **Crash.** Nothing is written;
+//! what is found here after an ordinary crash was never acknowledged, and is left out.
 
 use std::collections::BTreeSet;
 
@@ -22,11 +23,11 @@ use crate::error::Result;
 use crate::format::TailPosition;
 use crate::units::to_usize;
 
-/// Blocks of incomplete transactions that are read, as segments.
+/// How many blocks of incomplete transactions are read, in segments.
 const INCOMPLETE_SEGMENTS_MAX: u32 = 4;
 
 impl Walk<'_> {
-    /// Complete transactions behind the end of the log that begins at `tail`, by sequence.
+    /// Complete transactions after the end of the log that begins at `tail`, by sequence.
     pub(super) fn beyond(
         &mut self,
         tail: &TailPosition,
@@ -67,7 +68,7 @@ impl Walk<'_> {
         Ok(found)
     }
 
-    /// The segments in which the log can have gone on.
+    /// The segments in which the log can have continued.
     fn candidates(&mut self, tail: &TailPosition, end: &End) -> Result<BTreeSet<usize>> {
         let count = self.segments.len();
         let starts = self.starts()?;

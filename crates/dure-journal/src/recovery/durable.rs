@@ -1,11 +1,10 @@
-//! What is known to have been durable, and is not there.
+//! Handles that were durable and are missing.
 //!
-//! **Problem.** The end of a log after a crash is the same picture as the loss of what followed:
-//! something must say how far the log went. **Structure.** Headers and transactions carry
+//! **Problem.** The end of a log after a crash looks the same as the loss of what followed:
+//! something must tell how far the log went. **Structure.** Headers and transactions carry
 //! `durable_upto`: handles up to it were durable *with all they depend on* when that was written.
-//! So the marks of a transaction at or below it say the same of handles of other journals, whose
-//! transactions say it of others ([`follow_marks`]). A journal that lacks such a handle has a
-//! [`Hole`].
+//! So the handles that a transaction at or below it marks were durable too, in other journals, and
+//! so on along the marks ([`follow_marks`]). A journal that lacks such a handle has a [`Hole`].
 //!
 //! **Invariants.** Nothing is concluded from a transaction above its journal's `durable_upto`: it
 //! may be on the medium without what it depends on. No crash leaves a hole on a medium that keeps
@@ -18,7 +17,7 @@ use dure_block::Lba;
 use super::scan::{LoggedTransaction, Scan, ScannedRing};
 use crate::ids::JournalId;
 
-/// Something durable that a log has lost.
+/// Durable handles that a log has lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hole {
     /// Its journal.
@@ -51,8 +50,8 @@ impl fmt::Display for Hole {
     }
 }
 
-/// Raises what is known to be durable by the marks of durable transactions; `transactions` by
-/// journal and then by sequence.
+/// Raises `durable_upto` of the rings along the marks of durable transactions; `transactions` are
+/// sorted by journal and then by sequence.
 pub(super) fn follow_marks(transactions: &[LoggedTransaction], rings: &mut [ScannedRing]) {
     let start_of = |journal: usize| {
         transactions.partition_point(|transaction| transaction.journal.index() < journal)
@@ -82,8 +81,8 @@ pub(super) fn follow_marks(transactions: &[LoggedTransaction], rings: &mut [Scan
 }
 
 impl Scan {
-    /// What was durable and is missing, by journal. With any, the logs must not be replayed as if
-    /// they were whole.
+    /// Durable handles that are missing, by journal. If there are any, the logs must not be
+    /// replayed as if they were whole.
     #[must_use]
     pub fn holes(&self) -> Vec<Hole> {
         let lost = |ring: &&ScannedRing| ring.durable_upto >= ring.next_number;
@@ -98,9 +97,8 @@ impl Scan {
         holes.collect()
     }
 
-    /// Passes over holes: what stands behind them may survive, too, and what turns out to depend on
-    /// something that is missing is to be discarded by the caller. For reading what is left; nothing
-    /// may be written.
+    /// Skips holes: transactions after them may survive too; the caller discards those that turn
+    /// out to depend on something missing. For reading what is left; nothing may be written.
     pub fn tolerate_holes(&mut self) {
         self.tolerant = true;
         self.transactions.append(&mut self.beyond);

@@ -1,9 +1,9 @@
 //! Journal headers: written by mkfs, read by every mount.
 //!
-//! **Problem.** A fresh volume needs rings; every mount needs to know them. **Structure.** mkfs
-//! writes headers of epoch 0, whose logs are empty; reading checks that the ring a header lists is
-//! possible. **Crash.** mkfs flushes after this, before the superblock makes the
-//! volume exist.
+//! **Problem.** A fresh volume needs rings; every mount must find them. **Structure.** mkfs writes
+//! headers of epoch 0, whose logs are empty; reading checks that the ring a header lists is
+//! possible. **Crash.** mkfs flushes these headers before it writes the superblock that makes the
+//! volume valid.
 
 use dure_block::{BlockBuf, Lba, Queue, WriteFlags};
 
@@ -16,16 +16,14 @@ use crate::units::to_usize;
 
 use super::scan::LogLayout;
 
-/// No counter of a volume comes near this: one that is greater is damage, and nothing may count on
-/// from it.
+/// No counter of a volume reaches this: a greater one is damage, and must not be incremented.
 pub const COUNT_MAX: u64 = 1 << 62;
 
-/// Nor does a log begin with a number above this: the greatest part of an epoch's numbers lies
-/// behind it.
+/// The greatest number a log may begin with: it leaves half of all numbers to the epoch.
 pub const NUMBER_START_MAX: u64 = Mark::NUMBER_MAX / 2;
 
-/// Writes a header for each ring, of epoch 0 (which no volume ever runs in) and of the generation
-/// the ring says, and wipes the other slot of the pair. The caller flushes.
+/// Writes a header for each ring, of epoch 0 (which no volume ever runs in) and the ring's
+/// generation, and wipes the other slot of the pair. The caller flushes.
 ///
 /// # Errors
 /// [`Error::Device`] if a write fails.
@@ -128,13 +126,13 @@ fn check_ring(header: &JournalHeader, layout: &LogLayout, pair: Lba) -> Result<(
     check_counts(header, pair)
 }
 
-/// Checks that the counters of a sealed header leave room to count on.
+/// Checks that the counters of a sealed header leave room to be incremented.
 ///
 /// # Errors
 /// [`Error::Corrupt`], naming the counter.
 pub fn check_counts(header: &JournalHeader, pair: Lba) -> Result<()> {
     let tail = &header.tail;
-    // Numbers that leave room to count on, so that nothing derived from them overflows.
+    // They leave room, so that nothing derived from them overflows.
     let counts = [
         ("journal header: generation", header.generation, COUNT_MAX),
         ("journal header: epoch", header.epoch.max(1), COUNT_MAX),

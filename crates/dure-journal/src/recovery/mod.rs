@@ -1,10 +1,11 @@
-//! Recovery: which transactions count after a crash.
+//! Recovery: which transactions survive a crash.
 //!
-//! **Problem.** After a crash each log holds a prefix of its journal, and the prefixes do not fit
-//! together. **Structure.** [`scan`] reads all logs, in parallel; [`Scan::holes`] says what was
-//! durable and is missing, which no crash explains; [`Scan::survivors`] is the greatest set of complete transactions that is closed under marks; [`Scan::discard`] takes one
-//! out, when the file system finds that its data is missing (one-flush rule), and the caller asks
-//! again until nothing changes.
+//! **Problem.** After a crash each log holds a prefix of its journal, and the prefixes may not be
+//! consistent with each other. **Structure.** [`scan`] reads all logs, in parallel; [`Scan::holes`]
+//! returns what was durable and is missing, which no crash explains; [`Scan::survivors`] is the
+//! greatest set of complete transactions that is closed under marks; [`Scan::discard`] removes one,
+//! when the file system finds that its data is missing (one-flush rule), and the caller computes
+//! the survivors again until nothing changes.
 //!
 //! **Invariants.** Nothing is written. The result depends on the medium alone: neither on the
 //! number of threads nor on how often recovery was cut off before. **Crash.** A crash during

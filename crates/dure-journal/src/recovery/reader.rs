@@ -16,7 +16,7 @@ pub(super) struct Reader<'q> {
     queue: &'q Queue,
     buffer: BlockBuf,
     start: Lba,
-    /// Blocks of the buffer that hold what `start` says.
+    /// Blocks of the buffer that are filled, from `start` on.
     blocks: u32,
 }
 
@@ -43,7 +43,7 @@ impl<'q> Reader<'q> {
         } else {
             let length = WINDOW_BLOCKS.max(count).min(left);
             self.buffer.resize(to_usize(length));
-            // Nothing is held while the read may fail half way.
+            // Nothing counts as filled while the read may fail half way.
             self.blocks = 0;
             self.queue
                 .read(at, self.buffer.as_mut_slice())

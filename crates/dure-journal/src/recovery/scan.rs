@@ -1,12 +1,12 @@
 //! The scan: from header to the end of each log.
 //!
 //! **Problem.** Find every complete transaction, in whatever state the medium is. **Structure.**
-//! From the tail on, the transaction with the expected sequence stands directly behind the last
-//! one or at the start of another segment of the ring; where neither holds, the log ends. What
-//! stands behind the end ([`super::beyond`]) says whether the log was longer.
-//! **Invariants.** Sequences and handle numbers follow each other without a gap, and a place holds
-//! one sequence, so the walk visits each block at most once and ends. Every length is checked
-//! before it is used. **Crash.** Nothing is written.
+//! From the tail on, the transaction with the expected sequence lies directly after the last one or
+//! at the start of another segment of the ring; if it is at neither place, the log ends.
+//! Transactions after the end ([`super::beyond`]) tell whether the log was longer. **Invariants.**
+//! Sequences and handle numbers follow each other without a gap, and a place holds one sequence, so
+//! the walk visits each block at most once and ends. Every length is checked before it is used.
+//! **Crash.** Nothing is written.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ use crate::journal::RingStart;
 use crate::rules::Rules;
 use crate::units::{BLOCK_BYTES_U32, to_usize};
 
-/// What the volume header says about the logs.
+/// What the volume header records about the logs.
 #[derive(Debug, Clone)]
 pub struct LogLayout {
     /// Seed of all checksums.
@@ -38,7 +38,7 @@ pub struct LogLayout {
     pub device_blocks: u64,
     /// The header pairs, by journal.
     pub headers: Vec<Lba>,
-    /// The volume was unmounted: its logs are empty, and nothing is looked for behind their ends.
+    /// The volume was unmounted: its logs are empty, and nothing is searched after their ends.
     pub clean: bool,
     /// Test-only.
     #[doc(hidden)]
@@ -50,7 +50,7 @@ pub struct LogLayout {
 pub struct LoggedTransaction {
     /// Its journal.
     pub journal: JournalId,
-    /// Which of its journal in this epoch.
+    /// Its sequence within its journal and epoch.
     pub sequence: u64,
     /// First handle number.
     pub first: u64,
@@ -93,10 +93,10 @@ pub struct Scan {
     pub(super) rings: Vec<ScannedRing>,
     /// By journal, then by sequence.
     pub(super) transactions: Vec<LoggedTransaction>,
-    /// Complete transactions behind the end of their log, by journal and then by sequence.
+    /// Complete transactions after the end of their log, by journal and then by sequence.
     pub(super) beyond: Vec<LoggedTransaction>,
     pub(super) discarded: Vec<bool>,
-    /// Holes are passed over.
+    /// Holes are skipped.
     pub(super) tolerant: bool,
     pub(super) rules: Rules,
 }
@@ -114,7 +114,7 @@ impl Scan {
         &self.rings
     }
 
-    /// Takes transaction `index` out of those that may survive.
+    /// Excludes transaction `index` from those that may survive.
     pub fn discard(&mut self, index: usize) {
         self.discarded[index] = true;
     }
@@ -125,15 +125,15 @@ impl Scan {
         self.rings[journal.index()].durable_upto
     }
 
-    /// The rules it was read by.
+    /// The rules of the scan.
     #[doc(hidden)]
     #[must_use]
     pub fn rules(&self) -> Rules {
         self.rules
     }
 
-    /// The greatest handle number of any journal that the medium knows of, in a header, a
-    /// transaction or a mark. The next epoch starts above it.
+    /// The greatest handle number of any journal on the medium, in a header, a transaction or a
+    /// mark. The next epoch starts above it.
     #[must_use]
     pub fn max_number(&self) -> u64 {
         let rings = self
@@ -214,8 +214,8 @@ struct Log {
 fn scan_journal(queue: &Queue, layout: &LogLayout, epoch: u64, index: usize) -> Result<Log> {
     let journal = JournalId::from_index(index);
     let header = read_header(queue, layout, journal)?;
-    // A header of another epoch: a mount writes none, so the log of this epoch may stand behind
-    // it, from the first segment on.
+    // A header of another epoch: a mount writes none, so the log of this epoch may exist
+    // nevertheless, from the first segment on.
     let of_this_epoch = header.epoch == epoch;
     let tail = if of_this_epoch {
         header.tail
@@ -278,7 +278,7 @@ pub(super) struct End {
     /// Index of the segment, and block in it.
     pub(super) segment: usize,
     pub(super) offset: u32,
-    /// The transaction that is not there, and its first handle.
+    /// The sequence of the missing transaction, and its first handle.
     pub(super) sequence: u64,
     pub(super) number: u64,
     /// Blocks of the complete transactions before it.
@@ -291,7 +291,8 @@ pub(super) struct Walk<'a> {
     pub(super) segments: &'a [Lba],
     pub(super) segment_blocks: u32,
     expected: &'a Expected,
-    /// Which sequence seems to stand at the start of which segment; read when first needed.
+    /// The segments by the sequence of the transaction that seems to be at their start; read when
+    /// first needed.
     starts: Option<BTreeMap<u64, usize>>,
 }
 
@@ -335,7 +336,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The transaction that belongs there, if it is complete.
+    /// The expected transaction at `end`, if it is complete.
     fn expected_at(&mut self, end: &End) -> Result<Option<(LoggedTransaction, u32)>> {
         let (sequence, number) = (end.sequence, end.number);
         let Some(blocks) = self.peek_at(end.segment, end.offset, |found| found == sequence)? else {
@@ -346,7 +347,7 @@ impl<'a> Walk<'a> {
         Ok(transaction.map(|transaction| (transaction, blocks)))
     }
 
-    /// The length of the transaction that seems to stand there, if its sequence is a wanted one.
+    /// The length of the transaction that seems to be there, if its sequence is wanted.
     pub(super) fn peek_at(
         &mut self,
         segment: usize,
@@ -363,7 +364,7 @@ impl<'a> Walk<'a> {
         Ok(head.map(|(_, blocks)| blocks))
     }
 
-    /// The transaction of so many blocks that [`Walk::peek_at`] has seen there, if it is complete.
+    /// The transaction of `blocks` blocks that [`Walk::peek_at`] has seen there, if it is complete.
     pub(super) fn open_at(
         &mut self,
         segment: usize,
@@ -392,7 +393,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Which sequence seems to stand at the start of which segment.
+    /// The segments by the sequence of the transaction that seems to be at their start.
     pub(super) fn starts(&mut self) -> Result<&BTreeMap<u64, usize>> {
         if self.starts.is_none() {
             let mut starts = BTreeMap::new();

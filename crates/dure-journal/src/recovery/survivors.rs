@@ -1,20 +1,21 @@
 //! Survivors: the greatest set of complete transactions that is closed under marks.
 //!
-//! **Problem.** Marks form cycles, so "valid if all it names are valid" has several solutions, and
-//! building one up from nothing finds the smallest. **Structure.** Start with all of them and take
-//! out whatever names a handle that is not there, to the fixpoint: each transaction leaves once,
-//! and tells those that named it.
+//! **Problem.** Marks form cycles, so "valid if all that its marks name is valid" has several
+//! solutions, and starting from the empty set finds the smallest. **Structure.** Start with all of
+//! them and remove each transaction with a mark to a missing or removed handle, to the fixpoint:
+//! each transaction is removed once, and then those with marks to it are.
 //!
-//! **Invariants.** A mark below its journal's tail is satisfied: the tail passes only what is
-//! valid and covered. A mark into a transaction counts for the whole of it. A transaction behind
-//! an invalid one of its journal may survive. **Crash.** The set depends on the medium alone.
+//! **Invariants.** A mark below its journal's tail is satisfied: the tail passes only handles that
+//! are valid and whose changes are durable elsewhere. A mark into a transaction counts for the
+//! whole of it. A transaction after an invalid one of its journal may survive. **Crash.** The set
+//! depends on the medium alone.
 
 use super::scan::Scan;
 use crate::ids::Mark;
 
 /// What a mark leads to.
 enum Target {
-    /// Something that was checkpointed.
+    /// A handle that was checkpointed.
     Satisfied,
     /// A complete transaction.
     Transaction(usize),
@@ -84,7 +85,7 @@ impl Scan {
             Some(found) if found.journal == mark.journal() && found.first <= mark.number() => {
                 Target::Transaction(index)
             }
-            // Behind the end of its log, or in a hole.
+            // After the end of its log, or in a hole.
             _ => Target::Missing,
         }
     }

@@ -1,4 +1,4 @@
-//! The cases, with the letters of docs/journal-model.md.
+//! The cases, with the letters of docs/design/journal-model.md.
 
 use crate::rules::{Data, NodeReuse, Records, RecoveryCrash, Rules};
 use crate::search::search;

@@ -13,8 +13,8 @@
 //! images: when all that a commit has closed, and what that depends on, is durable, the commit may
 //! return: it is valid.
 //!
-//! **Cases.** The letters are those of docs/journal-model.md. A case that must fail is a canary:
-//! the rule it leaves out is needed.
+//! **Cases.** The letters are those of docs/design/journal-model.md. A case that must fail is a
+//! canary: the rule it leaves out is needed.
 
 #![expect(
     clippy::unwrap_used,

@@ -2,8 +2,8 @@
 //!
 //! `buffers` is the file system: granules with versions and last writers, images written out of
 //! place, a NAT and a volume header in slotted pairs, checkpoint and recovery in the order of
-//! docs/internals.md. `truth` remembers what happened and judges what was recovered. `script` runs
-//! steps on it, `power` cuts the power at every instant that matters and recovers.
+//! docs/design/journal.md. `truth` remembers what happened and judges what was recovered. `script`
+//! runs steps on it, `power` cuts the power at every instant that matters and recovers.
 
 pub(crate) mod buffers;
 pub(crate) mod disk;

@@ -1,4 +1,4 @@
-//! Recovery of the crash tests' file system, in the order of docs/internals.md section 7.
+//! Recovery of the crash tests' file system, in the order of docs/design/checkpoint-recovery.md.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! A call with its arguments, in a form that can be made again and again on things of its kind.
 //!
 //! An [`Act`] is a template. In its paths `#` stands for the round, `*` for the last round: an act
-//! that uses its argument up (`unlink /a/f#`) takes another one each round, and meets in the last
-//! round the one that all other acts use all the time (`stat /a/f*`).
+//! that consumes its argument (`unlink /a/f#`) takes another one each round, and in the last round
+//! the one that all other acts use in every round (`stat /a/f*`).
 
 use std::fmt;
 
@@ -85,7 +85,7 @@ impl Call {
 pub enum Side {
     /// Core 0; its calls are about directory `/a`.
     First,
-    /// Core 1; its calls are about what stands in any relation to those of the other.
+    /// Core 1; its arguments are in each relation to those of the first core.
     Second,
 }
 
@@ -106,15 +106,15 @@ impl Side {
     }
 }
 
-/// The descriptor number that stands in a template for the one that the act uses.
+/// The descriptor number that in a template stands for the one that the act uses.
 pub(super) const SLOT: usize = 0;
 /// The descriptor that both cores have.
 pub(super) const JOINT: usize = 2;
 
-/// Who has a descriptor.
+/// Which cores use a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// The core alone.
+    /// One core only.
     Own,
     /// Both: it was opened once.
     Joint,
@@ -164,7 +164,7 @@ fn path_at(template: &str, round: u64) -> String {
         .replace('*', &LAST.to_string())
 }
 
-/// The pages of a file that belong to a core and a round, of those that hold data.
+/// The pages of a file that belong to a core and a round, among those that hold data.
 pub(super) fn own_page(side: Side, round: u64) -> u64 {
     side.number() * ROUNDS + round
 }
@@ -215,7 +215,7 @@ impl Act {
         }
     }
 
-    /// What ends what the call began.
+    /// Closes what the call has opened.
     pub(super) fn clearing(&self, side: Side) -> Option<Operation> {
         let opens = matches!(self.operation, Operation::Open { .. });
         opens.then(|| Operation::Close { slot: side.index() })

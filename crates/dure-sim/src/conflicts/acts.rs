@@ -9,7 +9,7 @@ use super::act::{Act, Before, Call, Descriptor, Owner, SLOT, Side};
 use super::scene::{DATA_PAGES, FILE_PAGES, PAGE};
 use crate::model::{AllocateKind, Flags, Operation, RenameKind, Whence, XattrKind};
 
-/// Pages that hold data and that nothing else touches.
+/// Pages that hold data and that no other act touches.
 const HOT: [u64; 2] = [DATA_PAGES - 2, DATA_PAGES - 1];
 
 /// What the calls of a core are.

@@ -1,4 +1,4 @@
-//! What is said of a shared line: what lies in it, who made it, who used it.
+//! Report of a shared line: what lies in it, where it was allocated, which code uses it.
 
 use std::collections::BTreeMap;
 
@@ -38,19 +38,18 @@ pub struct Use {
 /// A line both cores use, one of them for writing.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Line {
-    /// What is written in it: the function that does. Exceptions with the same one are of one
-    /// class.
+    /// The function that writes the line. Lines with the same one are of one class.
     pub class: String,
     /// Where its memory was allocated.
     pub made: Place,
     /// How far the line is from the start of what was allocated.
     pub offset: usize,
-    /// Who uses it.
+    /// Each first use of a word by a core.
     pub uses: Vec<Use>,
 }
 
 impl Line {
-    /// Why it is shared with reason, if it is.
+    /// The reason why it is shared, if it has one.
     #[must_use]
     pub fn justified(&self) -> Option<&'static str> {
         justified::reason(self)

@@ -1,4 +1,5 @@
-//! The shared lines that have a reason. docs/scaling.md tells the same, and what has none.
+//! The shared lines that have a reason. docs/design/scaling.md gives the same reasons, and the
+//! lines without one.
 
 use super::exception::Line;
 
@@ -17,7 +18,7 @@ pub const REASONS: &[(&str, &str)] = &[
         "parts of one page: a range lock's smallest segment is a page",
     ),
     (
-        "directory::known::KnownNames::forget",
+        "directory::dentry_cache::DentryCache::forget",
         "the answer about a name that the other call looks up, or one in its set, is withdrawn",
     ),
 ];

@@ -1,10 +1,10 @@
-//! Whether a pair commutes, and what is done to play it.
+//! Whether a pair commutes, and the steps to play it.
 //!
 //! Two calls commute in a state if both orders give each call the same answer and leave the same
-//! state: that is for the model to say. Inode numbers do not count as state. Times count where a
-//! call shows them: `stat` of what the other call marks does not commute, two calls that mark one
-//! thing do. What `fsync` promises counts as its answer, so it does not commute with a change of
-//! its file.
+//! state, according to the model. Inode numbers do not count as state. Times count where a call
+//! returns them: `stat` does not commute with a call that changes the times of its argument; two
+//! calls that change the times of one inode do. What `fsync` promises counts as its answer, so it
+//! does not commute with a change of its file.
 
 use super::act::{Act, JOINT, LAST, ROUNDS, Side};
 use super::scene;
@@ -39,7 +39,7 @@ fn step(operation: Operation) -> Step {
     Step { who, operation }
 }
 
-/// What can be told of a call: its answer, and what it promised.
+/// The visible result of a call: its answer, and what it promised.
 fn told(model: &mut ModelFs, step: &Step) -> (Outcome, Option<Node>) {
     let answer = model.apply_marking(step);
     let promise = match step.operation {
@@ -65,7 +65,8 @@ struct Planner<'a> {
     stages: Vec<Stage>,
 }
 
-/// Rehearsals of calls that can be repeated: enough that what adapts itself to its use has done so.
+/// Rehearsals of calls that can be repeated: enough that adaptive structures have reached a steady
+/// state.
 const REPEATS: u64 = 16;
 
 const SIDES: [Side; 2] = [Side::First, Side::Second];
@@ -94,7 +95,7 @@ impl Planner<'_> {
     fn open(&mut self) {
         let joint = SIDES.map(|side| self.act(side).slot(side) == JOINT);
         for side in SIDES {
-            // Both have the one descriptor, which the first to need it opens.
+            // Both cores share one descriptor, which the first side opens.
             if joint == [true, true] && side == Side::Second {
                 continue;
             }
@@ -115,7 +116,7 @@ impl Planner<'_> {
         SIDES.map(|side| step(self.act(side).at(side, round)))
     }
 
-    /// Things as they are: each core looks a few times at what its call will name.
+    /// Fills the caches: each core looks a few times at what its call will name.
     fn look(&mut self) {
         for _ in 0..3 {
             for side in SIDES {
@@ -142,7 +143,7 @@ impl Planner<'_> {
         }
         for side in SIDES {
             let clearing = self.act(side).clearing(side);
-            // An open that failed has left nothing to close, and says so.
+            // Closes what the call opened; if the open failed, the model expects an error here.
             self.alone(side, clearing);
         }
     }

@@ -16,10 +16,10 @@ use crate::model::{Mounted, agree};
 const CORES: u16 = 2;
 /// Blocks of the device.
 const BLOCKS: u64 = 16384;
-/// Held alone.
+/// No other lock is held with it.
 const RANK: u8 = 1;
 
-/// What came of a pair.
+/// The result of a pair.
 #[derive(Debug)]
 pub(super) struct Played {
     /// The lines both cores used, one of them for writing, in the call that counts.
@@ -37,8 +37,8 @@ fn volume(mount: &MountOptions) -> Volume {
     };
     let mount = MountOptions {
         background: Background::None,
-        // Room for more inodes than the calls make: what is looked up next to each other is a
-        // matter of the number of shards, which goes by the room.
+        // Room for more inodes than the calls make: the number of shards depends on it, and decides
+        // which inodes share one.
         cache_bytes: 64 << 20,
         recovery_threads: Some(1),
         ..mount.clone()
@@ -46,13 +46,13 @@ fn volume(mount: &MountOptions) -> Volume {
     Volume::create_on(device, &format, mount).expect("a volume in memory is made")
 }
 
-/// Where the two wait for each other.
+/// A barrier for both cores.
 struct Meeting {
     come: AtomicU32,
 }
 
 impl Meeting {
-    /// Waits until both have come `times` times.
+    /// Waits until both have arrived `times` times.
     fn wait(&self, times: u32) {
         self.come.fetch_add(1, Ordering::AcqRel);
         while self.come.load(Ordering::Acquire) < times * u32::from(CORES) {
@@ -61,7 +61,7 @@ impl Meeting {
     }
 }
 
-/// What the two cores have in common beside the volume.
+/// What the two cores share besides the volume.
 struct Common {
     meeting: Meeting,
     joint: Mutex<RANK, Option<dure::File>>,
@@ -145,7 +145,7 @@ pub(super) fn play(plan: &Plan, options: &Options, detail: Detail) -> Played {
                             .wait(u32::try_from(index + 1).expect("few stages"));
                         common.stage(side, &mut mounted, stage, index + 1 == count);
                     }
-                    // What is open stays so until the other call has ended, too.
+                    // Descriptors stay open until the other core's call has ended, too.
                     common
                         .meeting
                         .wait(u32::try_from(count + 1).expect("few stages"));

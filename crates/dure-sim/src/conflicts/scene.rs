@@ -68,7 +68,7 @@ fn mkdir(path: String) -> Operation {
     Operation::Mkdir { path, mode: 0o755 }
 }
 
-/// What a core does to make its part. The second core's comes after the first one's.
+/// The operations by which a core makes its part. The second core's run after the first one's.
 pub(super) fn making(side: Side) -> Vec<Operation> {
     let dir = match side {
         Side::First => "/a",

@@ -11,7 +11,7 @@ use super::exception::{Finder, Line};
 use super::plan::{Made, plan};
 use super::play::play;
 
-/// Held alone.
+/// No other lock is held with it.
 const RANK: u8 = 1;
 
 /// Which pairs, and how.
@@ -25,8 +25,8 @@ pub struct Options {
     pub only: String,
     /// Threads of the real machine.
     pub threads: usize,
-    /// What each core does beside the call that counts: nothing, but for a test of the report
-    /// itself.
+    /// What each core does in addition to the call that counts: nothing, except in a test of the
+    /// report itself.
     pub beside: Option<fn()>,
 }
 
@@ -153,10 +153,10 @@ fn one(made: &Made, pair: &(&Act, &Act), options: &Options, finder: &mut Finder)
         survey.conflict_free = 1;
         return survey;
     }
-    // The same again, more slowly, for the places in the code.
+    // Plays the pair again with stacks, which is slower, to find the places in the code.
     let again = play(&plan, options, Detail::Stacks);
     let mut lines: Vec<Line> = again.lines.iter().map(|line| finder.line(line)).collect();
-    // They come in the order of their addresses, which are new each time.
+    // The lines come in the order of their addresses, which differ between runs.
     lines.sort();
     survey.exceptions.push(Exception {
         pair: text(pair),

@@ -4,9 +4,9 @@
 //! in what follows the last: every persistence point with unsynced work behind it, background work,
 //! a checkpoint. Groups without persistence points inside also have their operations spread over 2
 //! and 3 cores, with the fsyncs of all begun in every order before one is flushed. Groups have
-//! numbers, and a seed gives an order of them in which each stands once, so a share of all is a
-//! prefix of that order. **Invariants.** The same numbers give the same workloads in every run. The
-//! power fails from the last operation on: what was before it, the shorter suite tests.
+//! numbers, and a seed gives a permutation of them, so a share of all is a prefix of that
+//! permutation. **Invariants.** The same numbers give the same workloads in every run. The power
+//! fails from the last operation on: shorter workloads test what was before it.
 
 use super::call::{At, Call, Step, Workload};
 use super::cores;
@@ -188,7 +188,7 @@ impl Group {
                 }
                 continue;
             }
-            // What is in flight behind it differs from group to group.
+            // What is in flight after it differs from group to group.
             let kind = self
                 .number
                 .wrapping_add(u64::try_from(number).expect("64 bits"));
@@ -196,8 +196,8 @@ impl Group {
         }
     }
 
-    /// Operation n on core n; the cores that are left make an unsynced file. All is made durable at
-    /// the same time, in every order.
+    /// Operation n on core n; the remaining cores make an unsynced file. All fsyncs are in flight
+    /// at the same time, begun in every order.
     fn spread(&mut self, cores: usize) {
         let mut steps = Vec::new();
         let mut roots = Vec::new();
@@ -266,7 +266,7 @@ fn own_call(mut call: Call, place: u8) -> Call {
     call
 }
 
-/// What is done behind a persistence point and not synced, so that something is in flight.
+/// Operations after a persistence point that are not synced, so that something is in flight.
 fn unsynced(kind: u64) -> Vec<Step> {
     let path = "unsynced";
     let create = Step::Call(Call::Create { path });

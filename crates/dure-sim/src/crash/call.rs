@@ -31,11 +31,11 @@ pub enum Call {
     Symlink { target: Path, path: Path },
     /// A new named pipe.
     Fifo { path: Path },
-    /// One more name.
+    /// Another name.
     Link { from: Path, to: Path },
-    /// One name less.
+    /// Removal of a name.
     Unlink { path: Path },
-    /// An empty directory less.
+    /// Removal of an empty directory.
     Rmdir { path: Path },
     /// A name moves.
     Rename {
@@ -66,7 +66,7 @@ pub enum Call {
         len: usize,
         fill: u8,
     },
-    /// An extended attribute less.
+    /// Removal of an extended attribute.
     RemoveXattr { at: At, name: &'static str },
     /// Other permissions.
     Chmod { at: At, mode: u32 },
@@ -105,7 +105,7 @@ pub enum Step {
     Core(usize),
     /// A thread begins an `fsync`, which has written when this step ends, but waits for its flush.
     FsyncBegin(At),
-    /// All begun are flushed and return.
+    /// Lets the flushes of all begun fsyncs pass; they return.
     FsyncEnd,
 }
 

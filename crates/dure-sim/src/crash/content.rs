@@ -2,9 +2,9 @@
 //!
 //! **Problem.** Crashes of one run leave thousands of media that differ in a few blocks; which of
 //! them are equal, and in what they differ, must be cheap to tell. **Structure.** [`Digests`] has a
-//! number for each block of a medium, and one for all of it; [`BlockDigests`] remembers those of
+//! number for each block of a medium, and one for all of it; [`BlockDigests`] caches those of
 //! blocks that media share. **Invariants.** Equal content has equal numbers, and different content,
-//! all but certainly, different ones. A block of zeroes and one that nobody wrote are equal.
+//! all but certainly, different ones. A block of zeroes and one that was never written are equal.
 //! **Crash.** Nothing is kept.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,10 +27,10 @@ fn digest(bytes: &[u8]) -> u64 {
     }
 }
 
-/// Digests of blocks that several media share, each made once.
+/// Cached digests of blocks that several media share.
 #[derive(Debug, Default)]
 pub(super) struct BlockDigests {
-    /// By address; the block is kept, so that no other can have its address.
+    /// By address; the entry keeps the block alive, so that no other block can get its address.
     known: BTreeMap<usize, (SharedBlock, u64)>,
 }
 
@@ -83,7 +83,7 @@ impl Digests {
         old
     }
 
-    /// Makes them those of the medium with `changes`; gives what undoes that.
+    /// Makes them those of the medium with `changes`; returns what undoes that.
     pub(super) fn apply(&mut self, changes: &Changes, known: &mut BlockDigests) -> Vec<(u64, u64)> {
         let change = |(lba, block): (&Lba, &Option<SharedBlock>)| {
             let new = known.of(block.as_ref());

@@ -12,7 +12,7 @@ use super::call::{At, Call, Path, Step, Workload};
 use super::history::History;
 use super::workload::{P, SETUPS, file, write};
 
-/// Operations that meet in names, inodes and directories, with what is synced after each.
+/// Operations that share names, inodes and directories, with what is synced after each.
 #[must_use]
 pub fn operations() -> Vec<(Call, At)> {
     let rename = |from: Path, to: Path, mode| (Call::Rename { from, to, mode }, file(to));
@@ -163,7 +163,8 @@ pub fn back_and_forth() -> Vec<Workload> {
 }
 
 /// Three directories, the last moved while the first is moved below it: what only marks of reads
-/// keep apart (journal-model.md, finding 1). Lost is the first rename, kept the second: a loop.
+/// keep apart (docs/design/journal-model.md, finding 1). Lost is the first rename, kept the second:
+/// a loop.
 #[must_use]
 pub fn directory_loop() -> Vec<Workload> {
     let rename = |from, to| {

@@ -1,13 +1,13 @@
 //! Fails the n-th write or flush of a workload, for every n, and looks at what is left.
 //!
-//! **Problem.** Contract 5 of docs/durability.md: a failed write of data goes to another block;
-//! every other failed write, and a failed flush, stops the volume. **Structure.** The workload runs
-//! on a device with one fault. Either nobody notices ([`Verdict::Replaced`]): everything is there,
-//! and durable. Or the volume has stopped ([`Verdict::Stopped`]): it says why, every fsync fails
-//! and goes on failing, nothing changes any more, and all content can be read until it is
-//! unmounted. **Invariants.** Nothing in between: an error without a stop is a violation.
-//! **Crash.** After either the volume is mounted again without the fault: what was promised is
-//! there, and the check is clean.
+//! **Problem.** Contract 5 of docs/design/durability.md: a failed write of data goes to another
+//! block; every other failed write, and a failed flush, stops the volume. **Structure.** The
+//! workload runs on a device with one fault. Either no call fails ([`Verdict::Replaced`]):
+//! everything is there, and durable. Or the volume has stopped ([`Verdict::Stopped`]): it says why,
+//! every fsync fails and goes on failing, nothing changes any more, and all content can be read
+//! until it is unmounted. **Invariants.** Nothing in between: an error without a stop is a
+//! violation. **Crash.** After either the volume is mounted again without the fault: what was
+//! promised is there, and the check is clean.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ use super::tree::Tree;
 /// What a fault led to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// The workload ran as if nothing had been.
+    /// No call failed.
     Replaced,
     /// The volume is read-only, for this reason.
     Stopped(String),
@@ -39,7 +39,7 @@ pub enum Verdict {
 pub struct Sweep {
     /// Faults tried.
     pub faults: u64,
-    /// Faults that nobody noticed.
+    /// Faults that no call reported.
     pub replaced: u64,
     /// Reasons of the others.
     pub reasons: Vec<String>,
@@ -164,7 +164,7 @@ fn judge(history: &History, required: &BTreeSet<usize>, tree: &Tree) -> Result<(
     legal::check(history, CrashMoment { required, begun }, tree)
 }
 
-/// Nobody noticed: everything is there, and a sync makes it durable.
+/// No call reported the fault: everything is there, and a sync makes it durable.
 fn replaced(run: &Run, end: &End, workload: &Workload) -> Result<Verdict, String> {
     // After an unmount there is nothing to read.
     if workload.steps.last() != Some(&Step::Unmount) {
@@ -177,7 +177,7 @@ fn replaced(run: &Run, end: &End, workload: &Workload) -> Result<Verdict, String
     Ok(Verdict::Replaced)
 }
 
-/// The volume is read-only, and says so to everybody.
+/// The volume is read-only, and every call that changes or syncs fails with the reason.
 fn stopped(run: &Run, end: &End, reason: String) -> Result<Verdict, String> {
     let seen = run.device.seen();
     let refused = |what: &str, done: Result<(), Error>| match done {
@@ -193,7 +193,7 @@ fn stopped(run: &Run, end: &End, reason: String) -> Result<Verdict, String> {
             "nobody understands why the volume stopped: {reason}"
         ));
     }
-    // All that had returned, and perhaps what was under way, can be read.
+    // The effects of all calls that had returned, and perhaps of the one that failed, can be read.
     let before = end.failed.as_ref().map_or(usize::MAX, |(step, _)| *step);
     let atoms = end.history.atoms.iter().enumerate();
     let returned = atoms

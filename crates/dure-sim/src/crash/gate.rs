@@ -1,5 +1,4 @@
-//! A device whose flushes wait until they are let through: several committers get under way at
-//! once.
+//! A device whose flushes block until they are let through: several commits are in flight at once.
 
 use std::fmt;
 
@@ -16,7 +15,7 @@ struct State {
     passes: usize,
 }
 
-/// Opens and closes the way of flushes.
+/// Lets flushes pass, or holds them back.
 #[derive(Debug, Default)]
 pub struct Gate {
     state: Mutex<GATE_RANK, State>,

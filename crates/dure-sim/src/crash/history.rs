@@ -1,12 +1,12 @@
-//! What a workload has done, split into changes that are atomic, with what each depends on.
+//! The changes of a workload, split into atomic ones, with the dependencies of each.
 //!
 //! **Problem.** After a crash many trees are legal: what was synced must be there, everything else
 //! may be. **Structure.** Each call becomes [`Atom`]s: one for a call on names or attributes; for a
 //! buffered write one per page, and one for the size, which needs those pages. An atom depends on
-//! the last change of everything it changed and of everything it decided on (docs/durability.md,
-//! contract 2 and 3). A page keeps the content after each of its atoms. **Invariants.** Atoms are
-//! in the order of the calls, so what an atom depends on comes before it. Dependencies are the
-//! fewest the contract promises: dure keeps more. **Crash.** See `legal`.
+//! the last change of everything it changed and of everything it decided on
+//! (docs/design/durability.md, contract 2 and 3). A page keeps the content after each of its atoms.
+//! **Invariants.** Atoms are in the order of the calls, so what an atom depends on comes before it.
+//! Dependencies are the fewest the contract promises: dure keeps more. **Crash.** See `legal`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,7 +43,7 @@ pub struct Version {
     pub bytes: Arc<Vec<u8>>,
 }
 
-/// What somebody may depend on: the last change of it counts.
+/// What an atom may depend on: the last change of it counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Resource {
     /// Whether the inode is there.
@@ -289,7 +289,7 @@ impl History {
         self.atom(step, Effect::AddName(at, id), vec![id, at.dir], &uses);
     }
 
-    /// The names in a directory, for whoever decides on its emptiness.
+    /// The names in a directory: what a call that needs it empty depends on.
     fn names_in(&self, dir: Id) -> Vec<Resource> {
         let inside = |resource: &&Resource| matches!(resource, Resource::Name(at) if at.dir == dir);
         self.last.keys().filter(inside).copied().collect()
@@ -434,8 +434,8 @@ impl History {
         self.atom(step, Effect::Grow(id, size), vec![id], &uses);
     }
 
-    /// A call that changes a file's time, whatever else it changes. Noted if somebody knows the
-    /// time.
+    /// A call that changes a file's time, whatever else it changes. Noted only if the model knows
+    /// the time.
     fn touch(&mut self, step: usize, id: Id) {
         if self.now.node(id).mtime.is_some() {
             let uses = Uses::new().reads([Resource::Exists(id)]);

@@ -1,14 +1,18 @@
-//! What recovery made of media it has seen, and of all that look the same to it.
+//! A cache of recovery outcomes, also for media that differ only where recovery does not read.
 //!
-//! **Problem.** Most media that crashes leave differ only in blocks at which recovery never looks:
+//! **Problem.** Most media that crashes leave differ only in blocks that recovery never reads:
 //! images that no NAT names yet, data that no slot names. **Structure.** A run of `recover` is
-//! watched by [`Watched`], which notes the blocks it reads in the order in which it first does. A
-//! [`Memo`] keeps these *looks* with what they found as a tree: a run begins at its root, and from
-//! each look goes on in the way of the content it finds there. So a medium is carried through the
-//! tree by its digests, and arrives at what recovery would make of it. The check behind recovery
-//! looks at less (not at the logs), and has a tree of its own. **Invariants.** Both depend on
-//! nothing but what they read: the next look follows from those before, which [`Looks::add`] checks
-//! for every run. What a run wrote itself, it knows. **Crash.** Nothing is kept.
+//! watched by [`Watched`], which notes the blocks it reads in the order of their first read. A
+//! [`Memo`] keeps these *looks*, with the digests found, as a tree.
+//!
+//! **Invariants.** Recovery and check depend on nothing but what they read: the next look follows
+//! from those before, which [`Looks::add`] checks for every run. Reads of blocks that a run wrote
+//! itself are not looks. **Crash.** Nothing is kept.
+//!
+//! # Looking a medium up
+//! A run begins at the root of the tree, and at each look follows the branch of the digest it finds
+//! there. So the digests of a medium lead through the tree to what recovery would make of it. The
+//! check after recovery looks at less (not at the logs), and has a tree of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -32,7 +36,7 @@ pub struct Memo {
     known: Mutex<MEMO_RANK, Known>,
 }
 
-/// Nothing is locked while it is held, and it is not held over a run.
+/// No lock is taken while it is held, and it is not held over a run.
 const MEMO_RANK: u8 = 1;
 
 #[derive(Debug, Default)]
@@ -61,14 +65,14 @@ const LOOKS_MAX: usize = 1 << 23;
 pub(super) enum News {
     /// Equal to one before.
     Equal,
-    /// It differs from all before in blocks at which recovery does not look.
+    /// It differs from all before only in blocks that recovery does not read.
     LooksEqual,
     /// Recovered just now.
     Recovered,
 }
 
 impl Memo {
-    /// Forgets everything once it is large.
+    /// Empties the memo once it is large.
     pub fn trim(&self) {
         let mut known = self.known.lock();
         let looks = known.looks.count + known.looks_after.count;
@@ -78,7 +82,7 @@ impl Memo {
         }
     }
 
-    /// What recovery makes of the medium with these digests, which `device` gives.
+    /// What recovery makes of the medium with these digests; `device` opens the medium.
     pub(super) fn outcome(
         &self,
         digests: &Digests,
@@ -164,7 +168,7 @@ struct Made {
     looks: Vec<u32>,
 }
 
-/// Looks that follow each other in every run so far, and what comes behind.
+/// Looks that are the same in every run so far, and what follows them.
 #[derive(Debug)]
 struct Stretch {
     /// Block and digest.
@@ -195,8 +199,7 @@ fn at(digests: &[u64], lba: u32) -> u64 {
 }
 
 impl Looks {
-    /// The outcome of the run over a medium, if it would look only where others did, and find the
-    /// same.
+    /// The outcome for a medium, if its looks and digests are those of an earlier run; else `None`.
     fn follow(&self, digests: &[u64]) -> Option<usize> {
         let mut stretch = self.stretches.first()?;
         loop {
@@ -213,10 +216,10 @@ impl Looks {
         }
     }
 
-    /// Adds a run over a medium that [`Looks::follow`] does not know.
+    /// Adds a run over a medium for which [`Looks::follow`] has no outcome.
     ///
     /// # Panics
-    /// If another run looked elsewhere after it had found the same.
+    /// If another run that had found the same looked elsewhere next.
     fn add(&mut self, run: &[u32], digests: &[u64], outcome: usize) {
         let mut rest = run;
         let mut stretch = 0;
@@ -275,7 +278,7 @@ struct Noted {
     /// By block: read or written.
     touched: Vec<bool>,
     written: BTreeSet<u64>,
-    /// The blocks whose first content was seen, in order.
+    /// The blocks whose first access was a read, in order.
     looks: Vec<u32>,
 }
 

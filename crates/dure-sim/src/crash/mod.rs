@@ -1,13 +1,13 @@
 //! The proof that nothing is lost: small workloads, every crash, every legal outcome.
 //!
-//! **Problem.** The contract of docs/durability.md speaks of any crash at any instant.
+//! **Problem.** The contract of docs/design/durability.md speaks of any crash at any instant.
 //! **Structure.** `call` is a workload as data and `workload` makes them (all of one operation, as
 //! ACE does); `perform` carries one out on dure-fs; `history` splits it into atomic changes and
 //! `state` applies them; `run` records the writes, cuts the power after every step with subsets of
 //! what was not flushed, and recovers, or finds in `memo` what recovery makes of it; `legal` says
 //! whether the tree is one that the contract allows; `tree` reads it. **Invariants.** A failure
-//! prints workload, step and subset, which replay it (docs/crashes.md). **Crash.** The model of it
-//! is `dure_block::crash`.
+//! prints workload, step and subset, which replay it (docs/testing/crashes.md). **Crash.** The
+//! model of it is `dure_block::crash`.
 
 pub mod ace;
 mod call;

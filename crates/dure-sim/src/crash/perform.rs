@@ -1,4 +1,4 @@
-//! Carrying out the steps of a workload on a mounted volume.
+//! Carries out the steps of a workload on a mounted volume.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use zerocopy::little_endian::{I64, U32};
 use super::call::{At, Call, Path, Step, pattern};
 use super::gate::Gate;
 
-/// The user of a volume: its open descriptors, and the fsyncs that are under way.
+/// A user of a volume: its open descriptors, and its fsyncs in flight.
 #[derive(Debug)]
 pub struct Performer {
     fs: FileSystem,
@@ -25,7 +25,7 @@ pub struct Performer {
     running: Vec<Running>,
 }
 
-/// An fsync under way.
+/// An fsync in flight.
 #[derive(Debug)]
 struct Running {
     thread: thread::JoinHandle<Result<()>>,
@@ -33,20 +33,20 @@ struct Running {
     id: Arc<AtomicI64>,
 }
 
-/// What a workload that uses two cores needs beside the volume.
+/// What a workload on two cores needs besides the volume.
 #[derive(Debug, Clone, Default)]
 pub struct Stage {
-    /// Where flushes wait.
+    /// Where flushes are held back.
     pub gate: Arc<Gate>,
-    /// The core that everybody believes to be on.
+    /// The core that all threads are told they run on.
     pub core: Arc<AtomicUsize>,
 }
 
-/// Time between two looks at a thread.
+/// Time between two checks of a thread.
 const TURN: Duration = Duration::from_micros(30);
 
-/// Whether thread `id` of this process sleeps; 0 has not begun. Nobody runs beside it, so it sleeps
-/// only behind a flush that is held back.
+/// Whether thread `id` of this process sleeps; 0 has not begun. No other thread runs meanwhile, so
+/// it sleeps only in a flush that is held back.
 fn is_asleep(id: i64) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/self/task/{id}/stat"));
     // The state stands behind the name, which is in parentheses.
@@ -90,9 +90,9 @@ impl Performer {
         Ok(())
     }
 
-    /// Waits until everybody has ended or sleeps behind a flush that is held back.
+    /// Waits until every thread has ended or sleeps in a flush that is held back.
     fn settle(&self) {
-        // Seen twice: who is asleep once may have met somebody at a lock.
+        // Seen twice: a thread that is asleep once may have waited for a lock.
         let rests = |running: &Running| {
             running.thread.is_finished() || is_asleep(running.id.load(Ordering::Relaxed))
         };

@@ -29,7 +29,7 @@ impl History {
         id.is_some_and(|id| id != ROOT && self.now.node(id).entries.is_empty())
     }
 
-    /// Whether what a descriptor holds may get a name: it has one, or never had.
+    /// Whether the inode of a descriptor may be linked: it has lost no name in this history.
     fn is_linkable(&self, slot: u8) -> bool {
         let Some(id) = self.slot(slot) else {
             return false;

@@ -52,8 +52,8 @@ pub(super) fn recover_and_check(
     Ok(tree)
 }
 
-/// The mount of a crashed volume: of the rules left out, those of recovery only. What the volume
-/// does afterwards is right.
+/// The mount options for recovery: rules are left out only where they concern recovery; those for
+/// later use of the volume all hold.
 fn in_recovery(mount: &MountOptions) -> MountOptions {
     let mut options = on_stage(mount, &Stage::default());
     options.rules = Rules {

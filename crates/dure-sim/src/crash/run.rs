@@ -175,7 +175,7 @@ impl Base {
     /// If making it does.
     pub fn with_journals(calls: &[Call], journals: u32) -> dure_fs::Result<Base> {
         let calls = calls.to_vec();
-        // On one core at one time, so that the volume is the same each time.
+        // Runs on one core with a fixed time, so that the volume is the same each time.
         let make = move || {
             pretend_wall(Some(START));
             Base::make(&calls, journals)
@@ -268,11 +268,11 @@ pub struct Violation {
     pub workload: Workload,
     /// The record step after which the power failed, and the last.
     pub at: (u64, u64),
-    /// What became of the unflushed writes.
+    /// Which unflushed writes, or parts of them, survived.
     pub choice: String,
     /// The unflushed writes.
     pub open: Vec<String>,
-    /// The step of the workload in which that was.
+    /// The step of the workload during which it failed.
     pub during: usize,
     /// What is wrong.
     pub what: String,
@@ -399,7 +399,7 @@ impl Recording {
         self.crash_with(options, &Memo::default())
     }
 
-    /// As [`Recording::crash`]; what `memo` knows is not recovered again.
+    /// As [`Recording::crash`]; states that `memo` answers for are not recovered again.
     #[must_use]
     pub fn crash_with(&self, options: &Options, memo: &Memo) -> (Counts, Vec<Violation>) {
         let mut judge = Judge::new(self, options, memo);

@@ -48,9 +48,9 @@ pub struct Name {
 pub enum Effect {
     /// A new inode, with its name if it has one.
     Make(Id, Node, Option<Name>),
-    /// One more name.
+    /// Another name.
     AddName(Name, Id),
-    /// One name less.
+    /// Removal of a name.
     DropName(Name, Id),
     /// A name moves, perhaps over another.
     Move(Name, Name, Id),
@@ -198,7 +198,7 @@ impl State {
 /// The names that were found on volumes: few different ones.
 static NAMES: Mutex<NAMES_RANK, BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
 
-/// Nothing is locked while it is held.
+/// No lock is taken while it is held.
 const NAMES_RANK: u8 = 250;
 
 /// `text` for as long as the program lives.

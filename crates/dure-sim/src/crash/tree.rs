@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use dure_fs::units::{Ino, to_usize};
 use dure_fs::{FileKind, FileSystem, InodeRef, ReadMode, Result};
 
-/// What stands at one path.
+/// The inode at one path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
     /// Inode number.

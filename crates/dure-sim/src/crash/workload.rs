@@ -65,7 +65,7 @@ pub const SETUPS: &[&[Call]] = &[
 
 /// Pages that leave few free blocks on the volume.
 const BIG_PAGES: u64 = 480;
-/// Pages of the file that gives way to another of the same size.
+/// Pages of the file that is removed to free space for another of the same size.
 const FOO_PAGES: u64 = 150;
 
 /// Bytes of a page.
@@ -348,7 +348,7 @@ pub fn persistence(operation: &Operation) -> Vec<Vec<Step>> {
     all
 }
 
-/// What is done behind a persistence point and not synced, so that something is in flight.
+/// Operations after a persistence point that are not synced, so that something is in flight.
 fn unsynced(number: usize) -> Vec<Step> {
     let path = "unsynced";
     let create = Step::Call(Call::Create { path });

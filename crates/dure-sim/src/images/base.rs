@@ -20,7 +20,7 @@ pub(super) const LAST: &str = "last-";
 /// A volume before the damage.
 #[derive(Debug)]
 pub(super) struct Base {
-    /// How it came about.
+    /// How it was made.
     pub(super) name: &'static str,
     /// The medium.
     pub(super) image: Image,
@@ -84,8 +84,8 @@ fn make() -> Result<Vec<Base>> {
     Ok(bases)
 }
 
-/// One more transaction, which says that all before it was durable: what is lost of those is rot,
-/// where the loss of a last one is what a crash may leave.
+/// Adds one more transaction, which proves that all before it were durable: a loss of those is rot,
+/// whereas a crash may lose the last one.
 fn prove(fs: &FileSystem, n: u8) -> Result<()> {
     fs.create(
         &fs.root()?,

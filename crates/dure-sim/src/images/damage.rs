@@ -1,4 +1,4 @@
-//! Changes to an image: fields, names, blocks, generations; with checksums made right, or not.
+//! Changes to an image: fields, names, blocks, generations; with corrected checksums, or not.
 //!
 //! **Structure.** A change picks a kind of structure first, so that the few blocks of a table are
 //! hit as often as the many of data; then a place in it; then a value that is likely to mean
@@ -12,7 +12,7 @@ use dure_block::ram::{Image, SharedBlock};
 use dure_block::{BLOCK_BYTES, Lba};
 use dure_fs::Layout;
 use dure_fs::format::bucket::ENTRY_HEADER_BYTES;
-use dure_fs::format::inode::InodeV1;
+use dure_fs::format::inode::{AttributesRecord, InodeData};
 use dure_fs::format::node::{self, NodeHeader, NodeKind, VERSION_BYTES};
 use dure_fs::format::superblock::SuperBlock;
 use dure_journal::format::TransactionHeader;
@@ -53,7 +53,7 @@ pub(super) struct Damaged {
     pub(super) image: Image,
     /// What was done, a phrase each.
     pub(super) how: Vec<String>,
-    /// Whether a checksum was made right: without, everything wrong must be seen.
+    /// Whether a checksum was corrected: without that, everything wrong must be detected.
     pub(super) crafted: bool,
     /// Whether an orphan node was crafted: a mount may rightly remove what it names.
     pub(super) orphans: bool,
@@ -124,7 +124,7 @@ fn write(image: &mut Image, block: u64, content: &[u8]) {
     image.set(Lba::new(block), SharedBlock::new(content));
 }
 
-/// What a medium does by itself.
+/// Random damage, as by a medium.
 fn rot(content: &mut [u8], random: &mut Random) -> String {
     match random.below(4) {
         0 => {
@@ -146,7 +146,7 @@ fn rot(content: &mut [u8], random: &mut Random) -> String {
     }
 }
 
-/// What an enemy does.
+/// Damage as by an attacker.
 fn craft(
     map: &Map,
     class: Class,
@@ -198,13 +198,17 @@ fn place(class: Class, content: &[u8], random: &mut Random) -> (usize, usize) {
     };
     match class {
         Class::Node(kind) if random.below(8) > 0 => {
-            let granule = kind.offset(random.below(kind.granules()));
+            let index = random.below(kind.granules());
+            let granule = kind.offset(index);
             if kind == NodeKind::Inode && random.below(3) > 0 {
-                let (field, width) = *random.choose(&INODE_FIELDS);
+                let (field, width) = match index < kind.granules() / 2 {
+                    true => *random.choose(&ATTRIBUTES),
+                    false => *random.choose(&DATA),
+                };
                 return (granule + VERSION_BYTES + field, width);
             }
             // The beginnings of granules are headers and first slots.
-            let len = VERSION_BYTES + kind.payload();
+            let len = VERSION_BYTES + kind.payload(index);
             let len = if random.below(2) == 0 { 80 } else { len };
             anywhere(granule, granule + len, random)
         }
@@ -226,23 +230,29 @@ fn place(class: Class, content: &[u8], random: &mut Random) -> (usize, usize) {
     }
 }
 
-const INODE_FIELDS: [(usize, usize); 16] = [
-    (offset_of!(InodeV1, ino), 8),
-    (offset_of!(InodeV1, generation), 4),
-    (offset_of!(InodeV1, mode), 4),
-    (offset_of!(InodeV1, nlink), 4),
-    (offset_of!(InodeV1, flags), 4),
-    (offset_of!(InodeV1, size), 8),
-    (offset_of!(InodeV1, blocks), 8),
-    (offset_of!(InodeV1, parent), 8),
-    (offset_of!(InodeV1, set_number), 4),
-    (offset_of!(InodeV1, xattr_bytes), 4),
-    (offset_of!(InodeV1, xattr_root), 8),
-    (offset_of!(InodeV1, map_root), 8),
-    (offset_of!(InodeV1, map_root), 8),
-    (offset_of!(InodeV1, map_height), 4),
-    (offset_of!(InodeV1, body), 8),
-    (offset_of!(InodeV1, body), 4),
+/// Fields of an inode's attributes: where and how wide.
+const ATTRIBUTES: [(usize, usize); 8] = [
+    (offset_of!(AttributesRecord, ino), 8),
+    (offset_of!(AttributesRecord, generation), 4),
+    (offset_of!(AttributesRecord, mode), 4),
+    (offset_of!(AttributesRecord, nlink), 4),
+    (offset_of!(AttributesRecord, flags), 4),
+    (offset_of!(AttributesRecord, parent), 8),
+    (offset_of!(AttributesRecord, xattr_bytes), 4),
+    (offset_of!(AttributesRecord, xattr_root), 8),
+];
+
+/// Fields of an inode's data.
+const DATA: [(usize, usize); 9] = [
+    (offset_of!(InodeData, ino), 8),
+    (offset_of!(InodeData, size), 8),
+    (offset_of!(InodeData, blocks), 8),
+    (offset_of!(InodeData, set_number), 4),
+    (offset_of!(InodeData, map_root), 8),
+    (offset_of!(InodeData, map_root), 8),
+    (offset_of!(InodeData, map_height), 4),
+    (offset_of!(InodeData, body), 8),
+    (offset_of!(InodeData, body), 4),
 ];
 
 /// Another name of the same length in an entry: one that leads elsewhere.

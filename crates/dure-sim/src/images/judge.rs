@@ -1,13 +1,13 @@
 //! What must hold of every image.
 //!
 //! 1. Check, mounts, reads, copies out, writes and repair end without a panic.
-//! 2. A read-only mount has written nothing; after a mount that was refused, everything can be seen
-//!    that was seen before.
-//! 3. What check calls sound mounts, and every file of it can be read; so what mount refuses, check
-//!    reports.
-//! 4. What check calls sound although the medium rotted has every file as it was.
+//! 2. A read-only mount has written nothing; after a refused mount, everything can be read that
+//!    could be read before.
+//! 3. An image that check calls sound can be mounted, and every file of it can be read; so what
+//!    mount refuses, check reports.
+//! 4. If check calls an image sound although the medium rotted, every file is as it was.
 //! 5. Files that read as before the damage still do after others were written, and after a repair.
-//! 6. What was sound, or was repaired until it is, is sound after use.
+//! 6. An image that was sound, or was repaired until it is, is sound after use.
 //! 7. Nothing is copied out to a place outside of the destination.
 
 use std::collections::BTreeSet;
@@ -136,7 +136,7 @@ pub(super) fn names(directory: &Path, expected: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// Mounts for writing, changes some files, and looks at all others. Says whether it mounted.
+/// Mounts for writing, changes some files, and reads all others. Returns whether it mounted.
 fn written(base: &Base, image: &Image, clean: bool, intact: &[Vec<u8>]) -> Result<bool, String> {
     let device = device(image);
     let fs = match mount(&device, false) {
@@ -182,7 +182,7 @@ fn written_files(fs: &FileSystem) -> Vec<InodeRef> {
     paths.filter_map(|path| find(fs, &path)).collect()
 }
 
-/// Their inodes: a crafted entry may lead to a file that has another name, too.
+/// Inodes of those files: a crafted entry may give one of them another name, too.
 fn written_inodes(fs: &FileSystem) -> BTreeSet<Ino> {
     written_files(fs).iter().map(InodeRef::ino).collect()
 }
@@ -237,13 +237,13 @@ fn unchanged(
             Some(changed) => Err(format!("{when}: {changed}")),
             None => Ok(()),
         },
-        // Then nothing more is lost, but that it can still be mounted was sure before.
+        // Nothing was intact to be lost, and the image may not have been mountable before.
         Err(_) if intact.is_empty() => Ok(()),
         Err(error) => Err(format!("{when} it does not mount: {error}")),
     }
 }
 
-/// Repairs as `dure check --repair` does. Says whether that made it sound.
+/// Repairs as `dure check --repair` does. Returns whether that made the image sound.
 fn repaired(base: &Base, image: &Image, intact: &[Vec<u8>]) -> Result<bool, String> {
     let device = device(image);
     if VolumeInfo::read(share(Arc::clone(&device))).is_ok_and(|info| !info.clean) {

@@ -1,11 +1,12 @@
-//! Damaged and crafted images: a base volume, a few changes, and what must hold of every such image.
+//! Damaged and crafted images: a base volume, a few changes, and what must hold of every image.
 //!
-//! **Problem.** A medium may hold anything: rot, or what an enemy wrote, whose checksums are right.
-//! **Structure.** `base` makes volumes with one of everything, clean and crashed; `damage`
-//! changes fields, names, blocks and generations, and makes checksums right again (or does not: rot);
-//! `judge` checks, mounts, reads, copies out, writes and repairs. What it knows of layouts it takes
-//! from the `format` modules. **Invariants.** A case is its seed and number. A panic is a violation;
-//! a hang or an abort is seen by whoever runs [`run`] in a process of its own. **Crash.** None.
+//! **Problem.** A medium may hold anything: rot, or what an attacker wrote, whose checksums are
+//! right. **Structure.** `base` makes volumes with one of everything, clean and crashed; `damage`
+//! changes fields, names, blocks and generations, and makes checksums right again (or does not:
+//! rot); `judge` checks, mounts, reads, copies out, writes and repairs. Its knowledge of layouts
+//! comes from the `format` modules. **Invariants.** A case is its seed and number. A panic is a
+//! violation; a hang or an abort is detected by the parent process, if [`run`] runs in a child.
+//! **Crash.** None.
 
 mod base;
 mod damage;
@@ -25,7 +26,7 @@ pub struct Case {
     pub number: u64,
 }
 
-/// What became of an image.
+/// The result of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Outcome {
     /// The check found nothing wrong.
@@ -36,8 +37,8 @@ pub struct Outcome {
     pub repaired: bool,
 }
 
-/// Makes the image of `case` and judges it. `scratch` is a directory on the host, for what is copied
-/// out.
+/// Makes the image of `case` and judges it. `scratch` is a directory on the host, for what is
+/// copied out.
 ///
 /// # Errors
 /// What was done to the image, and what does not hold.

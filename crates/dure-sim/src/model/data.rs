@@ -1,7 +1,7 @@
 //! The content of a file: a size and the pages that were written.
 //!
 //! A page that is not in the map is a hole and reads as zeros. Bytes of a page beyond the size are
-//! zero, always: that is what makes growing a file show zeros.
+//! always zero, so a file that grows reads as zeros there.
 
 use std::collections::BTreeMap;
 

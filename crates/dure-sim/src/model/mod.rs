@@ -2,12 +2,14 @@
 //!
 //! **Problem.** A test of a file system needs to know the right answer to every call, also to the
 //! strange ones. **Structure.** `data` is the content of a file, `node` and `store` are inodes and
-//! what may be done to them, `path` and `permission` are what their names say, [`ModelFs`] puts a
-//! call together from them. `operation` is a call as data, `real`
-//! does it on a dure volume, `run` does a sequence on both and compares every answer and, at the
-//! end, the whole trees (`tree`). **Invariants.** The code is as simple as it can be: maps and
-//! vectors, no caches, no locks; it follows Linux where POSIX leaves a choice. It shares no code
-//! with dure. **Crash.** The model has none; a crash test keeps a clone of it from the last sync.
+//! the changes to them, `path` and `permission` resolve paths and check permissions, and
+//! [`ModelFs`] makes calls of these. `operation` is a call as data, `real` does it on a dure
+//! volume, `run` does a sequence on both and compares every answer and, at the end, the whole trees
+//! (`tree`).
+//!
+//! **Invariants.** The code is as simple as it can be: maps and vectors, no caches, no locks. It
+//! follows Linux where POSIX leaves a choice, and shares no code with dure. **Crash.** The model
+//! has none; a crash test keeps a clone of it from the last sync.
 
 mod calls;
 mod data;

@@ -1,9 +1,9 @@
-//! Which states of the model a program cannot tell apart, and what it can see of times.
+//! Equality of states as a program sees them, and which times a program can see.
 //!
 //! Inode numbers are given in the order of creation, which no program may rely on: two states are
-//! equal if they differ in numbers only. The model has no clock. To see that one call marks a time
-//! which another shows, every inode gets a known modification time first ([`ModelFs::age`]); a call
-//! that marks takes it away, here also where the model itself has no use for that
+//! equal if they differ in numbers only. The model has no clock. To detect that one call changes a
+//! time which another returns, every inode gets a known modification time first ([`ModelFs::age`]);
+//! a call that changes its times clears that, here also where the model itself does not need it
 //! ([`ModelFs::apply_marking`]).
 
 use std::collections::BTreeMap;
@@ -17,13 +17,13 @@ use super::store::ROOT;
 /// A state without accidental numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Normal {
-    /// Inodes in the order in which a walk of the tree, then of the descriptors, meets them.
+    /// Inodes in the order in which a walk of the tree, then of the descriptors, reaches them.
     nodes: Vec<Node>,
     /// Which of them each descriptor refers to, and its position.
     slots: Vec<Option<(u64, u64)>>,
 }
 
-/// Numbers inodes as they are met.
+/// Numbers inodes in the order in which it reaches them.
 #[derive(Default)]
 struct Walk {
     numbers: BTreeMap<u64, u64>,
@@ -44,7 +44,8 @@ impl Walk {
             for entry in entries.values_mut() {
                 *entry = self.meet(model, *entry);
             }
-            // A parent is met before its children; a removed directory has one that may be gone.
+            // A parent is reached before its children; a removed directory has one that may be
+            // gone.
             *parent = self.numbers.get(parent).copied().unwrap_or(u64::MAX);
         }
         node.mtime = None;
@@ -75,7 +76,7 @@ impl ModelFs {
         self.store.each_mut(|node| node.mtime = Some((1, 0)));
     }
 
-    /// Does one call; inodes whose times it marks have no known time afterwards.
+    /// Does one call; inodes whose times it changes have no known time afterwards.
     ///
     /// # Errors
     /// What the call gives its caller.

@@ -231,7 +231,7 @@ impl ModelFs {
         Ok(Answer::Bytes(bytes))
     }
 
-    /// `pwrite`; gives the offset behind what was written.
+    /// `pwrite`; returns the offset behind what was written.
     pub(super) fn write(
         &mut self,
         slot: usize,

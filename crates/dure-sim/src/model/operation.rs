@@ -193,7 +193,7 @@ pub struct Stat {
     pub mtime: Option<(i64, u32)>,
 }
 
-/// What a call gives if it succeeds.
+/// The result of a call that succeeds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// Nothing.
@@ -210,7 +210,7 @@ pub enum Answer {
     List(BTreeSet<Vec<u8>>),
 }
 
-/// What a call gives.
+/// The result of a call.
 pub type Outcome = Result<Answer, Errno>;
 
 /// Whether `real` is what the model says, `model`.

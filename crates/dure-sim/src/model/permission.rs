@@ -1,4 +1,5 @@
-//! Who may do what: the mode bits, and what changing owner or content does to set-id bits.
+//! Permission rules of the model: the mode bits, and how changes of owner or content affect set-id
+//! bits.
 
 use rustix::io::Errno;
 

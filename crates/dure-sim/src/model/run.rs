@@ -6,7 +6,7 @@ use super::operation::{Operation, Step, agree};
 use super::real::{Mounted, Real};
 use super::tree::Tree;
 
-/// Does `steps` on both; the first difference is an error, told so that it can be read.
+/// Does `steps` on both; the first difference is an error with a readable text.
 ///
 /// # Errors
 /// A text with the step and both answers, or with the difference of the trees.
@@ -28,7 +28,7 @@ pub fn compare(real: &mut Real, steps: &[Step]) -> Result<ModelFs, String> {
     Ok(model)
 }
 
-/// Does `steps` on the model and on a mounted volume, which others may be using elsewhere.
+/// Does `steps` on the model and on a mounted volume, other parts of which may be in use.
 /// `Remount` and `Crash` count as `Sync`.
 ///
 /// # Errors

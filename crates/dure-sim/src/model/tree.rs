@@ -17,7 +17,7 @@ use super::store::ROOT;
 /// data.
 const WHOLE_MAX: u64 = 8 << 20;
 
-/// What stands at one path.
+/// The inode at one path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
     /// Attributes.

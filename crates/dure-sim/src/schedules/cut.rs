@@ -1,4 +1,4 @@
-//! Taking the power away, and looking at what recovery makes of the rest.
+//! Cuts the power, and checks what recovery makes of the medium.
 
 use dure_block::crash::{CrashImages, CrashPoint, Selection, Tear};
 use dure_block::ram::Image;
@@ -87,7 +87,8 @@ impl<'h> Cutter<'h> {
         Ok(())
     }
 
-    /// Mostly the moment of a promise, when it is the youngest.
+    /// The step at which the power fails: half of the time one at which a promise was made, while
+    /// it is the newest, else any step.
     fn step(&mut self) -> u64 {
         let promises = &self.history.promises;
         if !promises.is_empty() && self.random.one_in(2) {
@@ -96,7 +97,7 @@ impl<'h> Cutter<'h> {
         self.random.below(self.images.last_step() + 1)
     }
 
-    /// A recovered volume can be used, and unmounted without a trace.
+    /// A recovered volume can be used, unmounted, and then checked without an issue.
     fn live_on(&mut self, device: &Arc<dyn Device>) -> Result<(), String> {
         let text = |error: dure_fs::Error| format!("using what was recovered: {error}");
         let fs = FileSystem::open(Arc::clone(device), self.options.clone()).map_err(text)?;
@@ -140,7 +141,7 @@ fn choose(point: &CrashPoint<'_>, random: &mut Rng) -> (Arc<dyn Device>, String)
 
 type Recovered = (Found, Arc<dyn Device>, Option<Arc<dyn Device>>);
 
-/// Recovers a device and reads the tree; if asked, also gives the device as a crash of this
+/// Recovers a device and reads the tree; if asked, also returns the device as a crash of this
 /// recovery would have left it.
 fn recover(
     device: Arc<dyn Device>,

@@ -1,4 +1,4 @@
-//! What the cores did, what they were promised, and which values a crash may leave.
+//! What the cores did, what was promised to them, and which values a crash may leave.
 //!
 //! **Structure.** A [`Key`] is a place that holds one value: a name in a directory, an extended
 //! attribute, a page of the shared file. Cores note [`Event`]s; [`History`] turns them into the
@@ -367,7 +367,7 @@ fn check_key(
     ))
 }
 
-/// What stands for a value.
+/// A hash that represents the value.
 pub(super) fn hash(bytes: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(bytes)
 }

@@ -1,14 +1,17 @@
 //! The whole file system on a simulated machine: many cores, every schedule, every crash.
 //!
 //! **Problem.** A race between two calls may be harmless in memory and still leave a medium that
-//! recovery turns into something nobody asked for. **Structure.** [`Base`] is a small volume, made
+//! recovery turns into a state no caller asked for. **Structure.** [`Base`] is a small volume, made
 //! once. [`play`] mounts it on a recording device and lets each virtual core run a `script` of
 //! random calls under the schedule of a seed; each core notes what it did and what was promised.
-//! `history` gathers the notes and says which recovered values are legal, `content` does so for the
-//! bytes of files, `tree` reads a volume, and `cut` takes the power away and recovers.
+//!
 //! **Invariants.** Names and files have one owner, except those whose key says otherwise; every
 //! object has an identity of its own (its uid), so a value tells which call it came from. A seed
 //! decides everything. **Crash.** The model of it is `dure_block::crash`.
+//!
+//! # Checking
+//! `history` gathers the notes and says which recovered values are legal, `content` does so for the
+//! bytes of files, `tree` reads a volume, and `cut` cuts the power and recovers.
 
 mod content;
 mod cut;
@@ -22,8 +25,8 @@ use dure_block::record::{RecordDevice, RecordLog};
 use dure_block::share;
 use dure_check::{CheckOptions, check};
 use dure_fs::{
-    AttributeRule, Background, DirectoryRule, FileSystem, FlushRule, FormatOptions, MountOptions,
-    NewInode, RangeRule, Rules, Stamp, VolumeRules,
+    Background, DirectoryRule, FileSystem, FlushRule, FormatOptions, MountOptions, NewInode,
+    RangeRule, Rules, Stamp, VolumeRules,
 };
 use dure_sync::atomic::AtomicU64;
 use dure_sync::sim::{Config, seeds, try_run};
@@ -80,7 +83,7 @@ pub fn assert_whole(ram: Arc<RamDevice>) {
     assert_eq!(report.issues(), [], "after unmount");
 }
 
-/// One of three ways to search the schedules of `cores` cores.
+/// One of three schedules for `cores` cores, chosen by `way`.
 #[must_use]
 pub fn searched(way: u64, cores: usize, seed: u64) -> Config {
     match way % 3 {
@@ -90,7 +93,7 @@ pub fn searched(way: u64, cores: usize, seed: u64) -> Config {
     }
 }
 
-/// Plays `play` under each of the rules, with `count` seeds or as many as the run is told.
+/// Runs `play` under each of the rules, with `count` seeds or as many as the environment says.
 ///
 /// # Panics
 /// If it ends with an error.
@@ -231,9 +234,6 @@ fn mount_options(
     };
     if variety % 3 == 1 {
         options.volume_rules.ranges = RangeRule::AtOnce;
-    }
-    if variety % 2 == 1 {
-        options.volume_rules.attributes = AttributeRule::AtOnce;
     }
     if variety % 4 >= 2 {
         options.volume_rules.directories = DirectoryRule::AtOnce;

@@ -1,9 +1,9 @@
-//! What a core does: random calls on its own objects and on those of all.
+//! The script of a core: random calls on its own objects and on those that all cores share.
 //!
 //! **Structure.** [`Core`] keeps what it owns: names (which begin with its letter and number),
-//! files with their content, directories. Names `s0`.. and `g` belong to all. **Invariants.** A
-//! call on own things has the outcome this module predicts; one on common things may fail as POSIX
-//! allows.
+//! files with their content, directories. All cores share the names `s0`.. and `g`. **Invariants.**
+//! A call on own objects has the outcome this module predicts; one on shared objects may fail as
+//! POSIX allows.
 
 use std::collections::BTreeMap;
 
@@ -54,8 +54,8 @@ impl Shape {
         self.scene == Scene::Directory
     }
 
-    /// Short names, or such of which a bucket has room for a few; those of more than 72 bytes are
-    /// not kept among the known ones.
+    /// Short names, or names so long that a bucket has room for a few; those of more than 72 bytes
+    /// are not kept in the dentry cache.
     fn name(self, text: String) -> String {
         match (self.scene, self.seed % 3) {
             (Scene::Tree, _) => text,
@@ -80,7 +80,7 @@ struct OwnFile {
     common: bool,
 }
 
-/// A core at work.
+/// A core that runs its script.
 pub(super) struct Core<'a> {
     fs: &'a FileSystem,
     log: &'a RecordLog,
@@ -88,7 +88,7 @@ pub(super) struct Core<'a> {
     shape: Shape,
     random: Rng,
     serial: u32,
-    /// The own directory, the shared one, and made ones.
+    /// The core's own directory, the shared one, and those it made.
     directories: Vec<Directory>,
     files: Vec<OwnFile>,
     /// Own names.
@@ -192,7 +192,7 @@ impl<'a> Core<'a> {
         self.events
     }
 
-    /// Has the shared directory alone for a moment.
+    /// Sets the times of the shared directory, which takes its inode lock exclusively.
     fn set_times(&mut self) {
         let shared = self.inode_of(SHARED);
         let set = SetAttributes {
@@ -242,7 +242,7 @@ impl<'a> Core<'a> {
         }
     }
 
-    /// A call that changes nothing anybody can see.
+    /// A call without a visible effect.
     fn quietly(&mut self, call: impl FnOnce(&FileSystem) -> dure_fs::Result<()>) {
         self.call("background work", call);
     }
@@ -298,7 +298,7 @@ impl<'a> Core<'a> {
         (!names.is_empty()).then(|| names[self.random.index(names.len())].clone())
     }
 
-    /// The directory with this identity; own names are in known directories only.
+    /// The directory with this identity; this core's names are in directories of this list only.
     fn inode_of(&self, directory: Entity) -> InodeRef {
         let known = self
             .directories
@@ -487,7 +487,7 @@ impl<'a> Core<'a> {
         }
     }
 
-    /// Moves an own file to a name that others use, too.
+    /// Moves an own file to a name that other cores use, too.
     fn rename_to_common(&mut self, from: Entity, old: &str, entity: Entity) {
         let Some(index) = self.files.iter().position(|file| file.entity == entity) else {
             return;
@@ -545,7 +545,7 @@ impl<'a> Core<'a> {
         }
     }
 
-    /// Makes or takes a name that all use.
+    /// Creates or removes a name that all cores use.
     fn common_name(&mut self) {
         let name = self.common_name_text();
         self.make_or_take(self.directories[1].clone(), name);
@@ -570,7 +570,7 @@ impl<'a> Core<'a> {
         }
         let done = self.call("unlink", |fs| fs.unlink(&directory.inode, name.as_bytes()));
         if let Some((_, moment)) = done {
-            // Whose name it was is not known here.
+            // This core does not know which object had the name.
             self.note(moment, Entity::MAX, vec![(key, None)]);
         }
     }
@@ -617,7 +617,8 @@ impl<'a> Core<'a> {
             .retain(|directory| directory.entity != entity);
     }
 
-    /// Makes or takes a name in a directory of another core, while that may remove or move it.
+    /// Creates or removes a name in a directory of another core, which may remove or move it at the
+    /// same time.
     fn in_foreign_directory(&mut self) {
         let other = self.random.below(u64::from(self.shape.cores));
         let number = self.random.below(3);
@@ -661,7 +662,7 @@ impl<'a> Core<'a> {
         }
     }
 
-    /// Writes the own page of the shared file, or the one that all write.
+    /// Writes this core's page of the shared file, or the page that all cores write.
     fn shared_page(&mut self) {
         let own = u64::from(self.shape.core);
         let page = if self.random.one_in(3) {
@@ -713,7 +714,7 @@ impl<'a> Core<'a> {
             }
             _ => None,
         };
-        // The clock of the promise is that of its call: what ended before it is covered.
+        // A promise has the clock of its call: it covers the calls that had ended before it began.
         let done = match &object {
             Some((_, inode)) => self.call("fsync", |fs| fs.fsync(inode, scope)),
             None => self.call("sync", FileSystem::sync),
@@ -725,14 +726,14 @@ impl<'a> Core<'a> {
         }
     }
 
-    /// Closes a file: if it has no name left, that is its end.
+    /// Closes a file: if it has no name left, its inode is deleted.
     fn forget(&mut self) {
         if let Some(index) = self.any_file() {
             self.files.swap_remove(index);
         }
     }
 
-    /// Reads an own file, and what may be anything.
+    /// Reads an own file, looks up an own name, and lists the shared directory.
     fn look(&mut self) {
         if let Some(index) = self.any_file() {
             let inode = self.files[index].inode.clone();
@@ -747,7 +748,7 @@ impl<'a> Core<'a> {
         self.list();
     }
 
-    /// An own name leads where it did, also for those who do not look.
+    /// An own name leads to its object, also by a lockless lookup.
     fn look_up_own_name(&mut self) {
         let letter = if self.random.one_in(3) { 'd' } else { 'f' };
         let name = self.own_name(letter);
@@ -770,7 +771,7 @@ impl<'a> Core<'a> {
         assert!(found.is_some(), "{name}: a lookup is not refused");
     }
 
-    /// Whatever others do, a listing shows the own names exactly once.
+    /// Whatever other cores do, a listing has each own name exactly once.
     fn list(&mut self) {
         let shared = self.inode_of(SHARED);
         let mut shown = Vec::new();

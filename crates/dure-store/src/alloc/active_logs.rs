@@ -15,7 +15,7 @@ pub enum Temperature {
     Hot,
     /// Nothing is known.
     Warm,
-    /// It has outlived what was written beside it.
+    /// It has outlived what was written next to it.
     Cold,
 }
 

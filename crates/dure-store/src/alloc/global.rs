@@ -1,5 +1,5 @@
-//! `alloc=global`: everybody allocates at the place of partition 0, which goes on to the segments
-//! and nodes of the others when its own are used up.
+//! `alloc=global`: all cores allocate in partition 0, which goes on to the segments and nodes of
+//! the others when its own are used up.
 
 use dure_sync::CoreId;
 

@@ -1,5 +1,5 @@
-//! `alloc=local`: each core allocates in its own partition, and meets others only when that is
-//! full.
+//! `alloc=local`: each core allocates in its own partition, and contends with others only when that
+//! is full.
 
 use dure_sync::CoreId;
 

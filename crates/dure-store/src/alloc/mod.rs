@@ -1,10 +1,10 @@
-//! Who allocates where: the policies of `alloc=`.
+//! Which core allocates where: the policies of `alloc=`.
 //!
-//! **Problem.** A core that allocates nodes, inodes, blocks and orphan slots out of what others use
-//! shares their nodes and segments from then on, and with them their locks and, with whole-node
-//! records, their transactions. How much that costs can be measured only if it can be switched on.
-//! **Structure.** A policy says which partition (pools of inode numbers, node ids and orphan slots,
-//! open segments) serves a core. One file per policy:
+//! **Problem.** A core that allocates nodes, inodes, blocks and orphan slots out of what other
+//! cores use shares their nodes and segments from then on, and with them their locks and, with
+//! whole-node records, their transactions. How much that costs can be measured only if it can be
+//! switched on. **Structure.** A policy says which partition (pools of inode numbers, node ids and
+//! orphan slots, open segments) serves a core. One file per policy:
 //!
 //! | policy | partition | origin |
 //! |---|---|---|

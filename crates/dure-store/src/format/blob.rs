@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::node::NodeKind;
 
 /// Bytes of the stream in one blob node.
-pub const BLOB_BYTES: usize = NodeKind::Blob.payload() - 8;
+pub const BLOB_BYTES: usize = NodeKind::Blob.payload(0) - 8;
 /// Longest stream of extended attributes.
 pub const XATTR_STREAM_MAX: usize = 128 * 1024;
 

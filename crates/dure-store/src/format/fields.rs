@@ -1,5 +1,5 @@
-//! What the fields of an inode record may hold, each by itself and against the inode's type. The
-//! check and whoever loads an inode ask here.
+//! What the fields of an inode record may hold, each by itself and against the inode's type. Used
+//! by the check and by the loading of inodes.
 
 use super::inode::{BODY_BYTES, FLAG_LONG_LINK, FLAG_ORPHAN, InodeRecord};
 use super::name::FileKind;
@@ -29,7 +29,7 @@ pub fn subtree_pages(height: u32) -> u64 {
 /// Type of the inode: `st_mode >> 12`, 0 for an impossible one.
 #[must_use]
 pub fn kind(record: &InodeRecord) -> u8 {
-    u8::try_from(record.mode.get() >> 12).unwrap_or(0)
+    u8::try_from(record.attributes.mode.get() >> 12).unwrap_or(0)
 }
 
 fn is_device(kind: u8) -> bool {
@@ -46,7 +46,7 @@ pub fn impossible_fields(
     ino: Ino,
     record: &InodeRecord,
 ) -> impl Iterator<Item = (&'static str, u64, &'static str)> {
-    let rules = common_rules(record)
+    let rules = common_rules(ino, record)
         .into_iter()
         .chain(type_rules(ino, record));
     let broken = |(field, got, holds, must): Rule| (!holds).then_some((field, got, must));
@@ -56,10 +56,12 @@ pub fn impossible_fields(
 /// A field, its value, whether it may have it, and what it may have.
 type Rule = (&'static str, u64, bool, &'static str);
 
-fn common_rules(record: &InodeRecord) -> [Rule; 8] {
-    let flags = record.flags.get();
-    let dirt = record.reserved.iter().filter(|byte| **byte != 0).count();
-    let xattr = record.xattr_bytes.get();
+fn common_rules(ino: Ino, record: &InodeRecord) -> [Rule; 10] {
+    let flags = record.attributes.flags.get();
+    let reserved = record.attributes.reserved.iter();
+    let reserved = reserved.chain(&record.data.reserved);
+    let dirt = reserved.filter(|byte| **byte != 0).count();
+    let xattr = record.attributes.xattr_bytes.get();
     let nanos = |time: super::inode::Time| {
         (
             u64::from(time.nanos.get()),
@@ -78,6 +80,12 @@ fn common_rules(record: &InodeRecord) -> [Rule; 8] {
             flags & !(FLAG_ORPHAN | FLAG_LONG_LINK) == 0,
             "known",
         ),
+        (
+            "number in the data",
+            record.data.ino.get(),
+            record.data.ino.get() == ino.0,
+            "its own",
+        ),
         ("reserved bytes", to_u64(dirt), dirt == 0, "zero"),
         (
             "xattr length",
@@ -87,24 +95,25 @@ fn common_rules(record: &InodeRecord) -> [Rule; 8] {
         ),
         (
             "xattr root",
-            record.xattr_root.get(),
-            (record.xattr_root.get() == 0) == (xattr == 0),
+            record.attributes.xattr_root.get(),
+            (record.attributes.xattr_root.get() == 0) == (xattr == 0),
             "set exactly if there are attributes",
         ),
-        time("atime nanoseconds", record.atime),
-        time("mtime nanoseconds", record.mtime),
-        time("ctime nanoseconds", record.ctime),
-        time("btime nanoseconds", record.btime),
+        time("atime nanoseconds", record.data.atime),
+        time("mtime nanoseconds", record.data.mtime),
+        time("ctime nanoseconds of attributes", record.attributes.ctime),
+        time("ctime nanoseconds of data", record.data.ctime),
+        time("btime nanoseconds", record.attributes.btime),
     ]
 }
 
 fn type_rules(ino: Ino, record: &InodeRecord) -> [Rule; 8] {
     let kind = kind(record);
-    let (size, root) = (record.size.get(), record.map_root.get());
-    let (height, blocks) = (record.map_height.get(), record.blocks.get());
-    let long = record.flags.get() & FLAG_LONG_LINK != 0;
+    let (size, root) = (record.data.size.get(), record.data.map_root.get());
+    let (height, blocks) = (record.data.map_height.get(), record.data.blocks.get());
+    let long = record.attributes.flags.get() & FLAG_LONG_LINK != 0;
     let device = is_device(kind);
-    let parent = record.parent.get();
+    let parent = record.attributes.parent.get();
     let pages_max = DIRECT_SLOTS + subtree_pages(HEIGHT_MAX);
     let size_holds = match kind {
         REGULAR => size <= pages_max * BLOCK_BYTES_U64,
@@ -120,7 +129,7 @@ fn type_rules(ino: Ino, record: &InodeRecord) -> [Rule; 8] {
     let parent_holds = match kind {
         DIRECTORY if ino == Ino::ROOT => parent == Ino::ROOT.0,
         DIRECTORY => parent != 0,
-        REGULAR if record.carries() => true,
+        REGULAR if record.attributes.carries() => true,
         _ => parent == 0,
     };
     let long_holds = long == (kind == SYMLINK && size > to_u64(BODY_BYTES));
@@ -152,8 +161,8 @@ fn type_rules(ino: Ino, record: &InodeRecord) -> [Rule; 8] {
         ),
         (
             "device number",
-            record.rdev.get(),
-            device || record.rdev.get() == 0,
+            record.attributes.rdev.get(),
+            device || record.attributes.rdev.get() == 0,
             "0: no device",
         ),
         (
@@ -164,7 +173,7 @@ fn type_rules(ino: Ino, record: &InodeRecord) -> [Rule; 8] {
         ),
         (
             "flags",
-            u64::from(record.flags.get()),
+            u64::from(record.attributes.flags.get()),
             long_holds,
             "long link exactly if it is longer than 288",
         ),

@@ -1,8 +1,11 @@
-//! The inode: one granule of an inode node.
+//! The inode: two granules of an inode node, one of attributes and one of data.
 
-use crate::units::Ino;
+use std::mem::offset_of;
+use std::ops::Range;
+
+use crate::units::{Ino, is_zero};
 use zerocopy::little_endian::{I64, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Bytes of the body: direct slots of a file, or a short symlink's target.
 pub const BODY_BYTES: usize = 288;
@@ -36,15 +39,17 @@ pub const FLAG_ORPHAN: u32 = 1;
 /// Flag: the symlink's target does not fit the body and lies in blob nodes (`map_root`).
 pub const FLAG_LONG_LINK: u32 = 2;
 
-/// One inode. `mode == 0` means the granule is free.
+/// What an inode is: who may use it and how it is named. A granule of its own, so that a change of
+/// attributes and one of data neither wait for each other nor log each other's bytes.
+/// `mode == 0` means the number is free.
 #[derive(
     FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, PartialEq, Eq,
 )]
 #[repr(C)]
-pub struct InodeV1 {
+pub struct AttributesV1 {
     /// Own number, against misplaced granules.
     pub ino: U64,
-    /// Counts lives of this inode number.
+    /// Generation: counts the uses of this inode number.
     pub generation: U32,
     /// Type and permissions as in `st_mode`; 0: free.
     pub mode: U32,
@@ -56,15 +61,7 @@ pub struct InodeV1 {
     pub nlink: U32,
     /// `FLAG_*`.
     pub flags: U32,
-    /// Bytes of a file, of a symlink's target; 0 for directories.
-    pub size: U64,
-    /// Blocks the inode's data takes (holes not counted).
-    pub blocks: U64,
-    /// Last read.
-    pub atime: Time,
-    /// Last change of content; for directories combined with the buckets' stamps.
-    pub mtime: Time,
-    /// Last change of the inode; for directories combined with the buckets' stamps.
+    /// Last change of these attributes; stat shows the later one of this and the data's.
     pub ctime: Time,
     /// Birth.
     pub btime: Time,
@@ -72,27 +69,90 @@ pub struct InodeV1 {
     pub rdev: U64,
     /// A directory's parent.
     pub parent: U64,
-    /// Stamps of buckets with a smaller set number do not count (see `bucket`).
-    pub set_number: U32,
-    /// Bytes of the extended attribute stream.
-    pub xattr_bytes: U32,
     /// First blob node of the extended attribute stream; 0: none.
     pub xattr_root: U64,
+    /// Bytes of the extended attribute stream.
+    pub xattr_bytes: U32,
+    /// Written zero, checked zero.
+    pub reserved: [u8; 28],
+}
+const _: () = assert!(size_of::<AttributesV1>() == 112);
+/// The current version.
+pub type AttributesRecord = AttributesV1;
+
+/// What an inode holds. All zero as long as nothing was stored: then the inode is empty, and its
+/// times are that of its birth.
+#[derive(
+    FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, PartialEq, Eq,
+)]
+#[repr(C)]
+pub struct InodeDataV1 {
+    /// Own number, against misplaced granules; 0: nothing was stored.
+    pub ino: U64,
+    /// Bytes of a file, of a symlink's target; 0 for directories.
+    pub size: U64,
+    /// Blocks the inode's data takes (holes not counted).
+    pub blocks: U64,
     /// File: root of the block map beyond the direct slots; directory: first bucket node; long
     /// symlink: first blob node. 0: none.
     pub map_root: U64,
     /// Height of the block map: 1 = the root is a leaf.
     pub map_height: U32,
+    /// Stamps of buckets with a smaller set number do not count (see `bucket`).
+    pub set_number: U32,
+    /// Last read.
+    pub atime: Time,
+    /// Last change of content; for directories combined with the buckets' stamps.
+    pub mtime: Time,
+    /// Last change of this record; for directories combined with the buckets' stamps.
+    pub ctime: Time,
     /// Written zero, checked zero.
-    pub reserved: [u8; 68],
+    pub reserved: [u8; 12],
     /// 24 slots, or a symlink's target.
     pub body: [u8; BODY_BYTES],
 }
-const _: () = assert!(size_of::<InodeV1>() == 496);
+const _: () = assert!(size_of::<InodeDataV1>() == 376);
 /// The current version.
-pub type InodeRecord = InodeV1;
+pub type InodeData = InodeDataV1;
+/// Where the body begins in the granule of the data.
+pub const INODE_BODY: usize = offset_of!(InodeDataV1, body);
 
-impl InodeRecord {
+/// Both granules of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InodeRecord {
+    /// The first one.
+    pub attributes: AttributesRecord,
+    /// The second one; an inode without stored data has [`InodeData::of_birth`].
+    pub data: InodeData,
+}
+
+/// The first fields of the attributes, for callers that only need to know whether its number is free.
+#[derive(FromBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+pub struct InodeLife {
+    /// As in the record.
+    pub ino: U64,
+    /// As in the record.
+    pub generation: U32,
+    mode: U32,
+}
+const _: () = assert!(
+    offset_of!(InodeLife, generation) == offset_of!(AttributesV1, generation)
+        && offset_of!(InodeLife, mode) == offset_of!(AttributesV1, mode)
+);
+
+impl InodeLife {
+    /// Its bytes of a granule.
+    pub const BYTES: Range<usize> = 0..size_of::<InodeLife>();
+
+    /// Whether the granule holds no inode.
+    #[must_use]
+    pub fn is_free(&self) -> bool {
+        self.mode.get() == 0
+    }
+}
+
+impl AttributesRecord {
     /// Its number.
     #[must_use]
     pub fn number(&self) -> Ino {
@@ -113,13 +173,57 @@ impl InodeRecord {
     /// Whether it may carry the attributes of another inode.
     #[must_use]
     pub fn carries(&self) -> bool {
-        let file = self.mode.get() >> 12 == 8;
-        file && self.nlink.get() == 0 && self.flags.get() & FLAG_ORPHAN != 0
+        self.is_regular() && self.nlink.get() == 0 && self.flags.get() & FLAG_ORPHAN != 0
+    }
+
+    /// Whether the inode is a regular file, whose data has slots.
+    #[must_use]
+    pub fn is_regular(&self) -> bool {
+        self.mode.get() >> 12 == 8
     }
 
     /// A granule that holds no inode.
     #[must_use]
     pub fn is_free(&self) -> bool {
         self.mode.get() == 0
+    }
+}
+
+impl InodeData {
+    /// The data of an inode that was born with these attributes, before any was stored.
+    #[must_use]
+    pub fn of_birth(attributes: &AttributesRecord) -> InodeData {
+        let birth = attributes.btime;
+        InodeData {
+            ino: attributes.ino,
+            atime: birth,
+            mtime: birth,
+            ctime: birth,
+            ..InodeData::new_zeroed()
+        }
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn number(&self) -> Ino {
+        Ino(self.ino.get())
+    }
+}
+
+impl InodeRecord {
+    /// From its granules.
+    #[must_use]
+    pub fn of_granules(attributes: AttributesRecord, data: InodeData) -> InodeRecord {
+        let mut record = InodeRecord { attributes, data };
+        if is_zero(data.as_bytes()) {
+            record.data = InodeData::of_birth(&attributes);
+        }
+        record
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn number(&self) -> Ino {
+        self.attributes.number()
     }
 }

@@ -1,4 +1,4 @@
-//! Every byte dure-fs puts on the medium. `docs/format.md` is the same in prose.
+//! Every byte dure-fs puts on the medium. `docs/design/format.md` is the same in prose.
 //!
 //! One file per structure; each holds the `#[repr(C)]` little-endian struct with its version in the
 //! name, const asserts for sizes, and the functions that turn bytes into a validated value and

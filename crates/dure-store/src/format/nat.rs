@@ -51,7 +51,7 @@ impl NatEntry {
         }
     }
 
-    /// The entry of a freed nid whose last life ended at `version`.
+    /// The entry of a nid that was freed at `version`.
     #[must_use]
     pub fn tombstone(version: u64) -> NatEntry {
         NatEntry {

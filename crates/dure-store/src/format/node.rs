@@ -4,7 +4,8 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::error::{Error, Result};
-use crate::units::{BLOCK_BYTES, BlockNo, Ino, Nid};
+use crate::format::inode::{AttributesRecord, InodeData, InodeRecord};
+use crate::units::{BLOCK_BYTES, BlockNo, Ino, Nid, to_usize};
 
 /// "NODE".
 pub const MAGIC: u32 = 0x4544_4f4e;
@@ -13,12 +14,12 @@ pub const HEADER_BYTES: usize = 64;
 /// Bytes of the version in front of each granule.
 pub const VERSION_BYTES: usize = 8;
 /// No kind of node has more granules.
-pub const GRANULES_MAX: usize = 8;
+pub const GRANULES_MAX: usize = 16;
 
 /// What a node holds. The codes are persistent and never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum NodeKind {
-    /// Eight inodes.
+    /// Eight inodes: the attributes of each, then the data of each.
     Inode,
     /// Eight hash buckets of a directory.
     Bucket,
@@ -66,30 +67,44 @@ impl NodeKind {
     #[must_use]
     pub const fn granules(self) -> usize {
         match self {
-            NodeKind::Inode | NodeKind::Bucket => 8,
+            NodeKind::Inode => 2 * INODES,
+            NodeKind::Bucket => 8,
             NodeKind::Leaf => 5,
             NodeKind::Index | NodeKind::Orphan => 7,
             NodeKind::Blob => 1,
         }
     }
 
-    /// Payload bytes of each granule, version not counted.
+    /// Payload bytes of granule `index`, version not counted.
     #[must_use]
-    pub const fn payload(self) -> usize {
+    pub const fn payload(self, index: usize) -> usize {
         match self {
-            NodeKind::Inode | NodeKind::Bucket => 496,
+            NodeKind::Inode if index < INODES => size_of::<AttributesRecord>(),
+            NodeKind::Inode => size_of::<InodeData>(),
+            NodeKind::Bucket => 496,
             NodeKind::Leaf => 768,
             NodeKind::Index | NodeKind::Orphan => 512,
             NodeKind::Blob => 4024,
         }
     }
 
-    /// Offset of granule `index`'s version in the image.
+    /// Offset of granule `index`'s version in the image; with the number of granules, their end.
     #[must_use]
     pub const fn offset(self, index: usize) -> usize {
-        HEADER_BYTES + index * (VERSION_BYTES + self.payload())
+        // Granules of a kind have the same size, but for inodes, which have two.
+        let (first, rest) = match self {
+            NodeKind::Inode if index > INODES => (INODES, index - INODES),
+            _ => (index, 0),
+        };
+        HEADER_BYTES
+            + first * (VERSION_BYTES + self.payload(0))
+            + rest * (VERSION_BYTES + self.payload(INODES))
     }
 }
+
+/// Inodes in a node.
+const INODES: usize = to_usize(Ino::PER_NODE);
+
 const _: () = {
     let mut i = 0;
     while i < NodeKind::ALL.len() {
@@ -121,7 +136,7 @@ pub struct NodeHeaderV1 {
     /// Written zero.
     pub reserved: [u8; 6],
     /// The inode whose data, names or attributes the node holds; 0 for inode and orphan nodes, and
-    /// where nobody said.
+    /// where none was given.
     pub owner: U64,
     /// Written zero.
     pub reserved2: [u8; 16],
@@ -135,7 +150,7 @@ pub type NodeHeader = NodeHeaderV1;
 pub struct NodeImage {
     /// What it holds.
     pub kind: NodeKind,
-    /// The inode it belongs to for all of its life; `Ino(0)`: none.
+    /// The inode it belongs to until it is freed; `Ino(0)`: none.
     pub owner: Ino,
     /// As on the medium, but that the header and what follows the granules is zero.
     block: Box<[u8]>,
@@ -187,13 +202,23 @@ impl NodeImage {
     /// Payload of a granule.
     #[must_use]
     pub fn payload(&self, granule: usize) -> &[u8] {
-        &self.block[self.place(granule) + VERSION_BYTES..][..self.kind.payload()]
+        &self.block[self.place(granule) + VERSION_BYTES..][..self.kind.payload(granule)]
     }
 
     /// The same, to be changed.
     pub fn payload_mut(&mut self, granule: usize) -> &mut [u8] {
         let at = self.place(granule) + VERSION_BYTES;
-        &mut self.block[at..][..self.kind.payload()]
+        &mut self.block[at..][..self.kind.payload(granule)]
+    }
+
+    /// The inode at place `index` of a node of inodes.
+    #[must_use]
+    pub fn inode(&self, index: u8) -> InodeRecord {
+        let place = Ino::new(Nid(0), index);
+        let payload = |granule: u8| self.payload(usize::from(granule));
+        let attributes = AttributesRecord::read_from_bytes(payload(place.index()));
+        let data = InodeData::read_from_bytes(payload(place.data_index()));
+        InodeRecord::of_granules(attributes.expect("112 bytes"), data.expect("376 bytes"))
     }
 
     /// Payloads of all granules.
@@ -220,7 +245,7 @@ impl NodeImage {
             address: U64::new(address.0),
             checkpoint: U64::new(checkpoint),
             kind: self.kind.code(),
-            granules: u8::try_from(self.kind.granules()).expect("at most 8"),
+            granules: u8::try_from(self.kind.granules()).expect("at most 16"),
             reserved: [0; 6],
             owner: U64::new(self.owner.0),
             reserved2: [0; 16],
@@ -279,7 +304,7 @@ impl NodeImage {
         Ok(image)
     }
 
-    /// The greatest version in an image that nobody has verified yet; `None` if it is of no kind.
+    /// The greatest version in an image that is not verified yet; `None` if it is of no kind.
     ///
     /// # Panics
     /// If `block` is not one block long.

@@ -3,9 +3,9 @@
 use zerocopy::little_endian::{U16, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Note kind: a life of a node begins. Payload [`LifeV1`].
+/// Note kind: a node is made. Payload [`LifeV1`].
 pub const NEW_NODE: u8 = 1;
-/// Note kind: a life of a node ends. Payload [`LifeV1`].
+/// Note kind: a node is freed. Payload [`LifeV1`].
 pub const FREE_NODE: u8 = 2;
 /// Note kind: blocks were allocated for, or freed from, slots. Payload [`BlocksV1`].
 pub const BLOCKS: u8 = 3;
@@ -14,7 +14,7 @@ pub const BLOCKS: u8 = 3;
 /// the block's 4096 bytes.
 pub const DATA: u8 = 4;
 
-/// Begin or end of a node's life.
+/// A node is made or freed.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]
 pub struct LifeV1 {

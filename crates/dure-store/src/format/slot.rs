@@ -149,7 +149,7 @@ mod tests {
     use super::{Slot, U64};
     use crate::units::BlockNo;
 
-    /// Bit 49 once meant "no checksum": a forged slot could show what lies in anybody's block.
+    /// Bit 49 once meant "no checksum": a forged slot could expose any file's block.
     #[test]
     fn a_slot_cannot_say_that_its_page_has_no_checksum() {
         let slot = Slot::written(BlockNo(7), 1);

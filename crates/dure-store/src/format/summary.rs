@@ -28,7 +28,7 @@ pub const ENTRIES: u32 = 336;
 pub struct SummaryEntryV1 {
     /// The node whose slot points to the block, or whose image the block is.
     pub nid: U64,
-    /// 0 = nobody, 1 = data block of a slot, 2 = node image.
+    /// 0 = none, 1 = data block of a slot, 2 = node image.
     pub kind: u8,
     /// Granule that holds the slot.
     pub granule: u8,

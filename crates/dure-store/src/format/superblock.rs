@@ -9,9 +9,9 @@ use crate::error::{Error, Result};
 use crate::units::BLOCK_BYTES;
 
 /// "DUREVOL" and the format's major version in the last byte.
-pub const MAGIC: [u8; 8] = *b"DUREVOL2";
+pub const MAGIC: [u8; 8] = *b"DUREVOL3";
 /// Format version written by this code.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Entries of the device table.
 pub const DEVICES_MAX: usize = 16;
 

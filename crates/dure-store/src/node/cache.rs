@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use dure_sync::atomic::{AtomicBool, Ordering};
-use dure_sync::{Arc, CachePadded, CoreId, Mutex, PerCore, SpreadLock, Weak};
+use dure_sync::{Arc, CachePadded, CoreId, Mutex, PerCore, PerCoreRwLock, Weak};
 
 use super::{Lock, Node, NodeRef, NodeRole};
 use crate::backlog::Backlog;
 use crate::ranks::{DIRTY_NODES, NODE_SHARD};
 use crate::units::{Nid, nth_core, to_usize};
 
-/// Shards, at least and at most: who puts a node in has one alone.
+/// Shards, at least and at most: inserting a node locks one exclusively.
 const SHARDS: (usize, usize) = (64, 1024);
 
 /// Where there are more than the least, each has room for so many nodes.
@@ -27,10 +27,10 @@ struct Nodes {
     hand: u64,
 }
 
-type Shard = SpreadLock<NODE_SHARD, Nodes>;
+type Shard = PerCoreRwLock<NODE_SHARD, Nodes>;
 
 impl Nodes {
-    /// Puts a node in; gives the former life of its nid, which has left.
+    /// Puts a node in; returns the freed node of the same nid, if it was still there.
     fn insert(&mut self, node: &NodeRef) -> Option<Arc<Node>> {
         node.enter_cache();
         let before = self.nodes.insert(node.nid.0, Arc::clone(node.node()));
@@ -51,9 +51,10 @@ pub struct NodeCache {
     dirty: PerCore<Mutex<DIRTY_NODES, Vec<NodeRef>>>,
     /// How many there are on them: half of all nodes at most, about.
     backlog: Backlog,
-    /// The last node that came in found no room in its shard: all there are dirty or in use.
-    /// Relaxed: a hint. Written only when it changes.
-    overfull: AtomicBool,
+    /// The last node that was inserted found its shard full of nodes that are dirty or in use.
+    /// Relaxed: a hint. On a line of its own, since all cores read the fields above, and written
+    /// only when it changes.
+    overfull: CachePadded<AtomicBool>,
 }
 
 impl NodeCache {
@@ -64,12 +65,12 @@ impl NodeCache {
         let shard_nodes_max = (nodes_max / shards).max(8);
         NodeCache {
             shards: (0..shards)
-                .map(|_| CachePadded::new(SpreadLock::new(Nodes::default())))
+                .map(|_| CachePadded::new(PerCoreRwLock::new(Nodes::default())))
                 .collect(),
             shard_nodes_max,
             dirty: PerCore::new(cores, |_| Mutex::new(Vec::new())),
             backlog: Backlog::new(cores, shards * shard_nodes_max / 2),
-            overfull: AtomicBool::new(false),
+            overfull: CachePadded::new(AtomicBool::new(false)),
         }
     }
 
@@ -93,7 +94,7 @@ impl NodeCache {
 
     /// Copies bytes of granule `index` of a node in this role, as they are at one moment; false: it
     /// is not in memory. With `node_lock=optimistic` this writes nothing that another reader sees:
-    /// the node stays where it is because the shard is held, shared, and is not counted.
+    /// the shared lock of the shard keeps the node in memory, so no reference is counted.
     #[inline]
     pub(crate) fn load(
         &self,
@@ -112,16 +113,17 @@ impl NodeCache {
             granules.load(index, at, out);
             return true;
         }
-        // Who may have to wait for the node keeps nobody from others of the shard.
+        // Not under the shard's lock: a task that waits for the node must not keep others from the
+        // shard.
         let node = NodeRef::of(node);
         drop(shard);
         node.lock.load(index, at, out);
         true
     }
 
-    /// Puts a node loaded from the medium in, unless somebody was faster or `still_right` says that
-    /// its image has moved meanwhile. Gives the node that is in the cache afterwards, `None` to try
-    /// again.
+    /// Puts a node loaded from the medium in, unless another task has already or `still_right` says
+    /// that its image has moved meanwhile. Returns the node that is in the cache afterwards, `None`
+    /// to try again.
     pub(crate) fn insert_loaded(
         &self,
         node: NodeRef,
@@ -141,7 +143,7 @@ impl NodeCache {
         Some(node)
     }
 
-    /// Puts a new node in, in the place of a former life of its nid.
+    /// Puts a new node in, in the place of a freed one of its nid.
     pub(crate) fn insert_new(&self, node: &NodeRef) {
         let mut shard = self.shard(node.nid).write();
         self.make_room(&mut shard);
@@ -150,6 +152,7 @@ impl NodeCache {
         }
     }
 
+    /// Evicts nodes of a full shard before an insert, and notes whether that was enough.
     fn make_room(&self, shard: &mut Nodes) {
         evict(shard, self.shard_nodes_max);
         let overfull = shard.nodes.len() >= self.shard_nodes_max;
@@ -158,16 +161,16 @@ impl NodeCache {
         }
     }
 
-    /// Whether nodes in use keep others from the room they should have: who uses nodes for long
-    /// should let some go.
+    /// Whether nodes that are dirty or in use exceed the cache's bound: callers that hold
+    /// references for long should drop some.
     #[inline]
     pub fn is_overfull(&self) -> bool {
         self.overfull.load(Ordering::Relaxed)
     }
 
-    /// Drops a node whose life has ended, now that the NAT has its tombstone. Until then it stays:
-    /// whoever asks for it, the cleaner with an owner of the past, would load the image of the life
-    /// that ended.
+    /// Drops a freed node, now that the NAT has its tombstone. Until then it stays: a task that
+    /// asks for it, such as a cleaner that follows a stale summary, would load the image of the
+    /// node that was freed.
     pub(crate) fn remove_freed(&self, node: &NodeRef) {
         assert!(node.freed().is_some());
         let mut shard = self.shard(node.nid).write();
@@ -180,10 +183,11 @@ impl NodeCache {
 
     /// Puts a node on the core's dirty list unless it is on one; true when it was not.
     ///
-    /// The flag goes up under the lock of the list. Whoever sees it up may join a handle without
-    /// another word: a checkpoint whose cut contains that handle locks the list after its cut, so
-    /// it waits for the push. With the flag first and the list later the node could be on no list
-    /// at that moment, and the tail would pass a change that no image holds (docs/races.md).
+    /// The flag is set under the lock of the list. A task that sees it set may join a handle
+    /// without more ado: a checkpoint whose cut contains that handle locks the list after its cut,
+    /// so it waits for the push. With the flag first and the list later the node could be on no
+    /// list at that moment, and the tail would pass a change that no image holds
+    /// (docs/testing/races.md).
     pub fn make_dirty(&self, core: CoreId, node: &NodeRef) -> bool {
         if node.is_dirty() {
             return false;
@@ -223,7 +227,7 @@ impl NodeCache {
         self.backlog.is_full(core)
     }
 
-    /// Nodes in memory, for tests: those that go do not stay because of this.
+    /// Nodes in memory, for tests. The weak references do not keep them there.
     #[doc(hidden)]
     pub fn in_memory(&self) -> Vec<Weak<Node>> {
         let shards = self.shards.iter().map(|shard| shard.read());
@@ -234,7 +238,7 @@ impl NodeCache {
 
 impl Drop for NodeCache {
     fn drop(&mut self) {
-        // Else these nodes would keep themselves.
+        // An open slot holds a reference to its own node, which would never be freed.
         for shard in &self.shards {
             let nodes = &shard.write().nodes;
             nodes.values().for_each(|node| node.leave_cache());
@@ -242,8 +246,8 @@ impl Drop for NodeCache {
     }
 }
 
-/// Makes room for one more: nodes nobody holds, that are clean and were not used since the last
-/// sweep.
+/// Makes room for one more: drops nodes that only the cache references, that are clean and were not
+/// used since the last sweep.
 fn evict(shard: &mut Nodes, nodes_max: usize) {
     if shard.nodes.len() < nodes_max {
         return;
@@ -290,8 +294,9 @@ mod tests {
         NodeRef::new(Node::new(Nid(nid), image, NodeLock::default()))
     }
 
-    /// Cores use a node that they all know, while others push nodes out: who has it finds it in the
-    /// cache, unused it goes, and when the cache has gone nothing of it is left.
+    /// Cores use a node that they all reference, while others push nodes out: a task with a
+    /// reference finds the node in the cache, unused it is evicted, and when the cache is dropped
+    /// nothing of it is left.
     #[test]
     fn sim_nodes_that_are_lent_stay_and_go() {
         each_schedule(3, || {
@@ -323,7 +328,7 @@ mod tests {
         });
     }
 
-    /// Puts so many nodes into the shard of `nid` that all which nobody uses go.
+    /// Puts so many nodes into the shard of `nid` that all unused ones are evicted.
     fn push_out(cache: &NodeCache, nid: Nid) {
         let shard = cache.shard(nid);
         let others = (10..)
@@ -336,7 +341,8 @@ mod tests {
         }
     }
 
-    /// A node whose life ends while cores use it lends no more: the last of them ends it.
+    /// A node that is freed while cores use it counts no more references per core: dropping the
+    /// last one frees its memory.
     #[test]
     fn sim_nodes_that_are_freed_lend_no_more() {
         each_schedule(3, || {

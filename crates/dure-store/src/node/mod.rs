@@ -1,14 +1,17 @@
 //! Nodes in memory (nCache) and the node address table.
 //!
-//! **Problem.** Metadata of many files shares 4 KiB nodes; two cores must meet only where they
-//! really change the same inode, bucket or slots. **Structure.** A [`Node`] is an array of
-//! granules, each with a version and the mark of its last writer, behind what the policy has for a
-//! lock (`lock`). The `cache::NodeCache` maps a nid to its node in shards; the [`nat::Nat`]
-//! knows where images lie.
+//! **Problem.** Metadata of many files shares 4 KiB nodes; two cores must contend only where they
+//! really change the same inode, bucket or slots.
+//!
+//! **Structure.** A [`Node`] is an array of granules, each with a version and the mark of its last
+//! writer, behind what the policy has for a lock (`lock`). The `cache::NodeCache` maps a nid to its
+//! node in shards; the [`nat::Nat`] knows where images lie.
 //!
 //! **Invariants.** A granule's payload, version and last writer change together, under its lock,
 //! only in `Op::finish` (and in recovery). A node on a dirty list is never evicted. A clean node's
-//! writers are all valid. **On a crash** everything here is rebuilt from images and logs.
+//! writers are all valid.
+//!
+//! **On a crash** everything here is rebuilt from images and logs.
 
 pub(crate) mod cache;
 mod lock;
@@ -17,12 +20,14 @@ mod reference;
 
 use std::ops::Range;
 
+use crate::format::inode::{AttributesRecord, InodeData, InodeRecord};
 use crate::format::node::{NodeImage, NodeKind};
 use crate::ranks::BUCKET;
-use crate::units::{Ino, Mark, Nid};
+use crate::units::{Ino, Mark, Nid, is_zero};
 use dure_journal::Hold;
 use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use dure_sync::{CachePadded, Lender, Mutex, MutexGuard, thread};
+use zerocopy::{FromZeros, IntoBytes};
 
 pub use lock::NodeLock;
 pub(crate) use lock::{Granules, HeldGranule, HeldNode};
@@ -30,7 +35,7 @@ pub use reference::NodeRef;
 
 use lock::{Granule, Head, Lock};
 
-/// What a reference leads to: a node of this kind, which belongs to this inode all its life.
+/// What a reference leads to: a node of this kind, which belongs to this inode until it is freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeRole {
     pub(crate) kind: NodeKind,
@@ -53,8 +58,8 @@ impl NodeKind {
 /// Bytes of a node in memory: granules with their locks, buckets' locks, its place in the cache.
 pub const NODE_BYTES: usize = 6144;
 
-/// Looks at a bucket that somebody holds, before sleeping for it, and turns of spinning between
-/// them: some microseconds, about one operation.
+/// Tries for a bucket that another task holds, before sleeping for it, and turns of spinning
+/// between them: some microseconds, about one operation.
 const BUCKET_TRIES: u32 = 16;
 const BUCKET_SPINS: u32 = 16;
 
@@ -68,13 +73,14 @@ pub struct Node {
     /// The inode it belongs to; `Ino(0)`: none.
     pub owner: Ino,
     lock: Lock,
-    /// Of a bucket node: who is about to change the entries of a bucket while he shares the
-    /// directory. Apart from each other: cores that use different buckets do not meet.
+    /// Of a bucket node: held by a task that is about to change the entries of a bucket while it
+    /// holds the directory shared. On lines of their own: cores that use different buckets do not
+    /// contend.
     buckets: Box<[CachePadded<Mutex<BUCKET, ()>>]>,
     /// On a dirty list. Set under the lock of that list (and by `Op::finish` while it holds a
     /// granule lock), cleared by the checkpoint before it copies the granules.
     dirty: AtomicBool,
-    /// Version of the tombstone once the node's life has ended, else 0. Written once, in
+    /// Version of the tombstone once the node has been freed, else 0. Written once, in
     /// `Op::finish`.
     freed: AtomicU64,
     /// Which transaction has it (`records=image`).
@@ -83,14 +89,14 @@ pub struct Node {
     adopted: AtomicBool,
     /// CLOCK reference bit.
     referenced: AtomicBool,
-    /// Written under the lock of the shard, alone; read by who would open a slot of the lender.
+    /// Written under the exclusive lock of the shard; read before a slot of the lender is opened.
     cached: AtomicBool,
-    /// References of the cores that use it.
+    /// Per-core reference counts, once cores contend.
     lender: Lender<Node>,
 }
 
 impl Node {
-    /// What it is to those who may point to it.
+    /// Its kind and owner, which whatever points to it expects.
     pub fn role(&self) -> NodeRole {
         self.kind.of(self.owner)
     }
@@ -129,11 +135,11 @@ impl Node {
         }
     }
 
-    /// Shows the bytes of granule `index` as they are at one moment; nothing of rank GRANULE may be
-    /// held.
+    /// Passes `look` the bytes of granule `index` as they are at one moment; nothing of rank
+    /// GRANULE may be held.
     #[inline]
     pub fn look<R>(&self, index: u8, look: impl FnOnce(&[u8]) -> R) -> R {
-        self.lock.look(index, 0..self.kind.payload(), look)
+        self.lock.look(index, 0..self.payload_bytes(index), look)
     }
 
     /// As [`Node::look`], of some bytes.
@@ -149,9 +155,34 @@ impl Node {
 
     /// A copy of the bytes of granule `index`.
     pub(crate) fn copy_of(&self, index: u8) -> Box<[u8]> {
-        let mut copy = vec![0; self.kind.payload()].into_boxed_slice();
+        let mut copy = vec![0; self.payload_bytes(index)].into_boxed_slice();
         self.lock.load(index, 0, &mut copy);
         copy
+    }
+
+    /// The attributes of inode `ino` of a node of inodes.
+    #[inline]
+    pub fn attributes(&self, ino: Ino) -> AttributesRecord {
+        let mut attributes = AttributesRecord::new_zeroed();
+        self.load((ino.index(), 0), attributes.as_mut_bytes());
+        attributes
+    }
+
+    /// The inode `ino` of a node of inodes. Its granules are read one after the other: the caller
+    /// keeps it from changing, or checks.
+    pub fn inode(&self, ino: Ino) -> InodeRecord {
+        let attributes = self.attributes(ino);
+        let mut data = InodeData::new_zeroed();
+        self.load((ino.data_index(), 0), data.as_mut_bytes());
+        InodeRecord::of_granules(attributes, data)
+    }
+
+    /// Whether the granules of inode `ino` hold `record`.
+    pub fn still_has(&self, ino: Ino, record: &InodeRecord) -> bool {
+        let same = self.look(ino.index(), |now| *now == *record.attributes.as_bytes());
+        let born = || record.data == InodeData::of_birth(&record.attributes);
+        let same_data = |now: &[u8]| *now == *record.data.as_bytes() || (is_zero(now) && born());
+        same && self.look(ino.data_index(), same_data)
     }
 
     /// Locks granule `index` for reading; nothing else of rank GRANULE may be held.
@@ -170,7 +201,7 @@ impl Node {
     }
 
     /// Takes a bucket for a change of its entries; several only in ascending (nid, index). The
-    /// caller shares the directory.
+    /// caller holds the directory shared.
     pub fn lock_bucket(&self, index: u8) -> MutexGuard<'_, BUCKET, ()> {
         let bucket = &self.buckets[usize::from(index)];
         for _ in 0..BUCKET_TRIES {
@@ -183,7 +214,7 @@ impl Node {
         bucket.lock_ordered()
     }
 
-    /// The same if that needs no waiting.
+    /// As `lock_bucket`, if that needs no waiting.
     pub fn try_lock_bucket(&self, index: u8) -> Option<MutexGuard<'_, BUCKET, ()>> {
         self.buckets[usize::from(index)].try_lock()
     }
@@ -193,15 +224,20 @@ impl Node {
         self.read(index).last_writer()
     }
 
-    /// Number of granules.
-    pub fn granule_count(&self) -> u8 {
-        u8::try_from(self.kind.granules()).expect("at most 8")
+    /// Bytes of granule `index`.
+    pub(crate) fn payload_bytes(&self, index: u8) -> usize {
+        self.kind.payload(usize::from(index))
     }
 
-    /// Puts the node among the dirty; true when it was not. Only `NodeCache::make_dirty` calls it.
+    /// Number of granules.
+    pub fn granule_count(&self) -> u8 {
+        u8::try_from(self.kind.granules()).expect("at most 16")
+    }
+
+    /// Sets the dirty flag; true when it was clear. Only `NodeCache::make_dirty` calls it.
     pub(super) fn set_dirty(&self) -> bool {
-        // AcqRel: whoever sees the flag up is behind the lock of the list it goes on. The granule
-        // lock held by the caller orders the payload.
+        // AcqRel: a task that sees the flag set is behind the lock of the list the node goes on.
+        // The granule lock held by the caller orders the payload.
         !self.dirty.swap(true, Ordering::AcqRel)
     }
 
@@ -216,21 +252,21 @@ impl Node {
         self.dirty.load(Ordering::Acquire)
     }
 
-    /// Ends the node's life at `version`.
+    /// Frees the node at `version`.
     pub(crate) fn set_freed(&self, version: u64) {
         assert!(version > 0);
         let before = self.freed.swap(version, Ordering::AcqRel);
         assert_eq!(before, 0, "node {} freed twice", self.nid.0);
     }
 
-    /// The tombstone version of a node whose life has ended.
+    /// The tombstone version of a node that has been freed.
     pub fn freed(&self) -> Option<u64> {
         let version = self.freed.load(Ordering::Acquire);
         (version != 0).then_some(version)
     }
 
     /// As [`Node::freed`], but only once the freeing handle has joined the journal: `Op::finish`
-    /// holds all granule locks from before the end of the life is noted until after the join.
+    /// holds all granule locks from before the node is marked freed until after the join.
     pub(crate) fn freed_and_joined(&self) -> Option<u64> {
         let _joined = self.read(0);
         self.freed()
@@ -238,12 +274,12 @@ impl Node {
 
     /// Its free inodes are known to the pools.
     pub fn set_adopted(&self) {
-        // Release: pairs with the Acquire in `is_adopted`; the caller has looked which inodes are
-        // free.
+        // Release: pairs with the Acquire in `is_adopted`; the caller has found out which inodes
+        // are free.
         self.adopted.store(true, Ordering::Release);
     }
 
-    /// Whether the pools know its free inodes; else somebody may just find them.
+    /// Whether the pools know its free inodes; else another task may be finding them right now.
     pub fn is_adopted(&self) -> bool {
         // Acquire: pairs with the Release in `set_adopted`.
         self.adopted.load(Ordering::Acquire)

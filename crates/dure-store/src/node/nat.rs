@@ -3,9 +3,9 @@
 //!
 //! **Invariants.** The entries of a loaded pair are what the slot that counts says, or what the
 //! running checkpoint has just written; nothing else changes them, so the slot that a checkpoint
-//! makes count never carries an entry whose image is not flushed (model case A5). A nid is in at most one partition's pool and
-//! reaches it only from a scan of its pair (once per mount) or when the transaction that freed it
-//! is valid (A15, C7).
+//! makes count never carries an entry whose image is not flushed (model case A5). A nid is in at
+//! most one partition's pool and reaches it only from a scan of its pair (once per mount) or when
+//! the transaction that freed it is valid (A15, C7).
 
 use std::collections::BTreeSet;
 
@@ -58,7 +58,7 @@ pub(crate) struct NatWrite {
 /// Nids a partition may give out.
 #[derive(Debug, Default)]
 struct Pool {
-    /// Free nids with the version their last life ended at.
+    /// Free nids with the version of their last tombstone.
     free: Vec<(Nid, u64)>,
     /// Inode nodes with free inodes, from the scan.
     inode_nodes: Vec<Nid>,
@@ -108,7 +108,8 @@ impl Nat {
             // Two threads may read the same pair; both read the same bytes, since a pair is written
             // only after it was loaded, and one of the two is kept.
             Ok(loaded) => Ok(cell.get_or_init(|| Mutex::new(loaded))),
-            // A slow reader may read a slot that is being rewritten; another reader has loaded it then.
+            // A slow reader may read a slot that is being rewritten; another reader has loaded the
+            // pair by then.
             Err(error) => cell.get().ok_or(error),
         }
     }
@@ -203,12 +204,9 @@ impl Nat {
             let Some(index) = self.pair_of_partition(core, n) else {
                 return Ok(false);
             };
-            let found: Vec<Nid> = match self.pairs.get(index).and_then(OnceLock::get) {
-                Some(pair) => with_free_inodes(index, &pair.lock()).collect(),
-                None => self.with_free_inodes_on_medium(index)?,
-            };
+            let found = self.inode_nodes_of(index)?;
             let mut pool = self.pools.get(core).lock();
-            // Somebody else may have searched it meanwhile.
+            // Another task may have searched it meanwhile.
             if pool.searched == n {
                 pool.searched += 1;
                 pool.inode_nodes.extend(&found);
@@ -216,20 +214,25 @@ impl Nat {
         }
     }
 
-    /// Inode nodes with free inodes, of a pair that was not in memory.
-    fn with_free_inodes_on_medium(&self, index: u64) -> Result<Vec<Nid>> {
+    /// Inode nodes of a pair that had free inodes at the last checkpoint. A hint: the node itself
+    /// says which of its inodes are free now.
+    fn inode_nodes_of(&self, index: u64) -> Result<Vec<Nid>> {
+        let in_memory = || {
+            let pair = self.pairs.get(index)?.get()?;
+            Some(with_free_inodes(index, &pair.lock()).collect())
+        };
+        if let Some(found) = in_memory() {
+            return Ok(found);
+        }
         match self.load(index) {
             Ok(entries) => Ok(with_free_inodes(index, &entries).collect()),
             // As in `pair`: a slot that is being rewritten is of a pair that is in memory by then.
-            Err(error) => {
-                let pair = self.pairs.get(index).and_then(OnceLock::get);
-                Ok(with_free_inodes(index, &pair.ok_or(error)?.lock()).collect())
-            }
+            Err(error) => in_memory().ok_or(error),
         }
     }
 
-    /// A nid nobody uses, with the version its last life ended at; first of the partition of
-    /// `core`, then of the others.
+    /// An unused nid, with the version of its last tombstone; first of the partition of `core`,
+    /// then of the others.
     pub(crate) fn take(&self, core: CoreId) -> Result<Option<(Nid, u64)>> {
         let journals = self.pools.len();
         for step in 0..journals {
@@ -247,7 +250,7 @@ impl Nat {
         Ok(None)
     }
 
-    /// Whether the partition of `core` itself has so many nids that nobody uses.
+    /// Whether the partition of `core` itself has that many unused nids.
     pub fn has_free(&self, core: CoreId, count: usize) -> Result<bool> {
         loop {
             if self.pools.get(core).lock().free.len() >= count {
@@ -274,9 +277,9 @@ impl Nat {
         self.pools.get(core).lock().free.push((nid, version));
     }
 
-    /// An inode node with free inodes, of a pair that the partition has scanned or searched; each is
-    /// given out once. Reads nothing itself: with a huge NAT, new nids are at hand long before all
-    /// pairs are read.
+    /// An inode node with free inodes, of a pair that the partition has scanned or searched; each
+    /// is given out once. Reads nothing itself: with a huge NAT, new nids are at hand long before
+    /// all pairs are read.
     pub fn pop_inode_node(&self, core: CoreId) -> Option<Nid> {
         self.pools.get(core).lock().inode_nodes.pop()
     }

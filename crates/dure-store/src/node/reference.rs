@@ -1,11 +1,11 @@
 //! References to a node.
 //!
 //! **Problem.** Two cores that use two granules of one node, two inodes or two buckets, both write
-//! its count of references. **Structure.** A [`NodeRef`] is a counted reference, or, from the
-//! moment cores have met at the node, a loan of the one that the core's slot has
-//! (`dure_sync::Lender`). **Invariants.** A node lends only while it is in the cache. A loan or an
-//! open slot has a counted reference: a node that has none but the cache's is used by nobody. **On
-//! a crash** nothing remains.
+//! its reference count. **Structure.** A [`NodeRef`] is a counted reference, or, once cores contend
+//! for the node, a per-core reference: the core's slot has one counted reference and counts those
+//! of its core (`dure_sync::Lender`). **Invariants.** A node counts per core only while it is in
+//! the cache. A per-core reference or an open slot has a counted reference: a node that has none
+//! but the cache's is unused. **On a crash** nothing remains.
 
 use std::ops::Deref;
 
@@ -18,7 +18,7 @@ use super::Node;
 #[derive(Debug)]
 pub struct NodeRef(Kept);
 
-/// By what.
+/// How it is counted.
 #[derive(Debug)]
 enum Kept {
     Counted(Arc<Node>),
@@ -30,7 +30,8 @@ impl Lend for Node {
         &self.lender
     }
 
-    /// Who wants to know whether references are left asks the [`Arc`] for their number.
+    /// Nothing to do: a task that needs to know whether references are left asks the [`Arc`] for
+    /// their number.
     fn ended(_: &Arc<Node>) {}
 }
 
@@ -40,7 +41,7 @@ impl NodeRef {
         NodeRef(Kept::Counted(Arc::new(node)))
     }
 
-    /// One more. The caller has one, or holds the shard of the cache that has it.
+    /// One more. The caller has one, or holds the lock of the cache's shard, which has one.
     #[inline]
     pub(super) fn of(node: &Arc<Node>) -> NodeRef {
         let lender = &node.lender;
@@ -88,13 +89,14 @@ impl Clone for NodeRef {
 }
 
 impl Node {
-    /// It is in the cache. By who has its shard alone.
+    /// It is in the cache. The caller holds its shard exclusively.
     pub(super) fn enter_cache(&self) {
-        // Relaxed: who sees it late counts one more reference.
+        // Relaxed: a task that sees it late counts one more reference in the node.
         self.cached.store(true, Ordering::Relaxed);
     }
 
-    /// It is not in the cache any more: no slot stays open, or the node would keep itself for ever.
+    /// It is not in the cache any more: no slot stays open, or the node would keep itself in memory
+    /// for ever.
     pub(super) fn leave_cache(&self) {
         // Relaxed: `Lender::shut` orders it.
         self.cached.store(false, Ordering::Relaxed);
@@ -102,7 +104,7 @@ impl Node {
     }
 
     /// Closes the slots of a node that has not been used for a while, so that its count tells
-    /// whether somebody has it. The caller has its shard alone.
+    /// whether it is in use. The caller holds its shard exclusively.
     pub(super) fn stop_lending(&self) {
         if self.lender.is_lending() && self.expire() {
             self.lender.close(drop);

@@ -1,6 +1,5 @@
 //! The end of an operation: apply, log, join, publish.
 
-use std::borrow::Cow;
 use std::ops::Range;
 
 use dure_journal::Handle;
@@ -11,6 +10,7 @@ use zerocopy::little_endian::{U16, U64};
 
 use super::{Edit, Move, Op, Patch};
 use crate::diff;
+use crate::format::node::GRANULES_MAX;
 use crate::format::note::{BLOCKS, Blocks, FREE_NODE, Life, NEW_NODE};
 use crate::format::summary::{OWNER_SLOT, SummaryEntry};
 use crate::node::{Granules, HeldNode, Node, NodeRef};
@@ -26,6 +26,8 @@ pub(super) struct Touch {
     pub(super) nid: Nid,
     pub(super) index: u8,
     pub(super) change: Change,
+    /// Whether that changes a byte; known once it is stored.
+    written: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -43,37 +45,44 @@ fn by_node(touches: &[Touch]) -> impl Iterator<Item = &[Touch]> {
     touches.chunk_by(|one, next| one.nid == next.nid)
 }
 
-/// Locks what is changed: nodes and granules ascending, the one order in which anybody holds
-/// several. Of a new node that is all of it.
+/// The same, to note what became of it.
+fn by_node_mut(touches: &mut [Touch]) -> impl Iterator<Item = &mut [Touch]> {
+    touches.chunk_by_mut(|one, next| one.nid == next.nid)
+}
+
+/// Locks what is changed: nodes and granules ascending, the one order in which tasks hold several.
+/// A new node is locked whole.
 fn hold<'n>(
     touches: &[Touch],
     born: &[(NodeRef, u64)],
     node_of: impl Fn(&Touch) -> &'n NodeRef,
 ) -> SmallVec<[HeldNode<'n>; 3]> {
-    let all = by_node(touches).map(|touches| {
+    let mut all = SmallVec::new();
+    for touches in by_node(touches) {
         let node = node_of(&touches[0]);
-        if is_born(node, born) {
-            return node.hold_all();
-        }
-        let indices = touches.iter().map(|touch| touch.index);
-        node.hold(indices.fold(Granules::default(), Granules::with))
-    });
-    all.collect()
+        all.push(if is_born(node, born) {
+            node.hold_all()
+        } else {
+            let indices = touches.iter().map(|touch| touch.index);
+            node.hold(indices.fold(Granules::default(), Granules::with))
+        });
+    }
+    all
 }
 
 pub(super) fn is_born(node: &NodeRef, born: &[(NodeRef, u64)]) -> bool {
     born.iter().any(|(new, _)| new.is(node))
 }
 
-/// All of a new node is of this life, also what the operation did not touch: who changes it depends
-/// on it.
+/// Every granule of a new node has this operation as first writer, also those it did not touch: a
+/// later change of them depends on it.
 pub(super) fn set_first_writer(node: &Node, held: &mut HeldNode<'_>, mark: Mark) {
     (0..node.granule_count()).for_each(|index| held.set_last_writer(index, mark));
 }
 
 impl Op<'_> {
     /// Makes the operation happen: stores the private copies, logs them, joins the core's
-    /// transaction. Cannot fail. The caller still holds its inode locks. Gives the operation's
+    /// transaction. Cannot fail. The caller still holds its inode locks. Returns the operation's
     /// mark.
     pub fn finish(self) -> Mark {
         match self.store.options.records {
@@ -84,58 +93,48 @@ impl Op<'_> {
 
     fn finish_deltas(mut self) -> Mark {
         let mut handle = self.handle.take().expect("an op finishes once");
-        let edits = std::mem::take(&mut self.edits);
-        let patches = std::mem::take(&mut self.patches);
-        let freed = std::mem::take(&mut self.freed);
         let born = std::mem::take(&mut self.born);
-        let touches = touches(&edits, &patches, &freed);
+        let mut touches = touches(&self.edits, &self.patches, &self.freed);
         publish(self.store, &born);
         let node_of = |touch: &Touch| match touch.change {
-            Change::Edit(at) => &edits[at].node,
-            Change::Patch(at) => &patches[at].node,
-            Change::Free(at) => &freed[at],
+            Change::Edit(at) => &self.edits[at].node,
+            Change::Patch(at) => &self.patches[at].node,
+            Change::Free(at) => &self.freed[at],
         };
         let mut held = hold(&touches, &born, node_of);
         for (node, version) in &born {
             note_life(&mut handle, NEW_NODE, node, *version);
         }
         // A checkpoint that takes a new node from the dirty list waits for a granule held here
-        // before it believes its copy, so that the handle has joined by then; also when nothing was
-        // put in it.
+        // before it uses its copy, so that the handle has joined by then; also when the operation
+        // put nothing in it.
         let empty = born.iter().map(|(node, _)| node);
         let empty = empty.filter(|node| touches.iter().all(|touch| touch.nid != node.nid));
         let mut empty: Vec<(&Node, HeldNode<'_>)> =
             empty.map(|node| (&**node, node.hold_all())).collect();
-        let mut written: SmallVec<[bool; 8]> = SmallVec::new();
-        for (touches, held) in by_node(&touches).zip(&mut held) {
+        for (touches, held) in by_node_mut(&mut touches).zip(&mut held) {
             for touch in touches {
-                let new = match touch.change {
-                    Change::Edit(at) => Some(Cow::Borrowed(&*edits[at].copy)),
+                touch.written = match touch.change {
+                    Change::Edit(at) => store(&mut handle, touch, held, &self.edits[at].copy),
                     Change::Patch(_) => {
-                        let new = patched(held.payload(touch.index), &patches, touch);
-                        Some(Cow::Owned(new))
+                        let new = patched(held.payload(touch.index), &self.patches, touch);
+                        store(&mut handle, touch, held, &new)
                     }
-                    Change::Free(_) => None,
-                };
-                written.push(match new {
-                    Some(new) => store(&mut handle, touch, held, &new),
-                    None => {
+                    Change::Free(_) => {
                         mark_writer(&mut handle, held.last_writer(touch.index));
                         true
                     }
-                });
+                };
             }
         }
-        free_nodes(&mut handle, &touches, &mut held, &freed);
+        if !self.freed.is_empty() {
+            free_nodes(&mut handle, &touches, &mut held, &self.freed);
+        }
         log_moves(self.store, &mut handle, &self.moves);
         // On the dirty lists before the join: a checkpoint whose cut contains this handle takes the
         // lists after its cut and then waits for the granule locks held here. The other way round
         // it could miss the change and let the tail pass it.
-        let changed = touches
-            .iter()
-            .zip(&written)
-            .filter(|(_, written)| **written);
-        let changed = changed.map(|(touch, _)| node_of(touch));
+        let changed = touches.iter().filter(|touch| touch.written).map(node_of);
         let dirtied = make_dirty(
             self.store,
             self.core,
@@ -145,10 +144,11 @@ impl Op<'_> {
         for (node, held) in &mut empty {
             set_first_writer(node, held, mark);
         }
-        set_writers(&touches, &written, &mut held, mark);
         for (touches, held) in by_node(&touches).zip(&mut held) {
-            if is_born(node_of(&touches[0]), &born) {
-                set_first_writer(node_of(&touches[0]), held, mark);
+            set_writers(touches, held, mark);
+            let node = node_of(&touches[0]);
+            if is_born(node, &born) {
+                set_first_writer(node, held, mark);
             }
         }
         drop((held, empty));
@@ -162,38 +162,36 @@ impl Op<'_> {
     }
 }
 
-/// Names the operation, which has joined, as last writer of what it changed.
-fn set_writers(touches: &[Touch], written: &[bool], held: &mut [HeldNode<'_>], mark: Mark) {
-    let mut written = written.iter();
-    for (touches, held) in by_node(touches).zip(held) {
-        for (touch, written) in touches.iter().zip(&mut written) {
-            // An edit that changed no byte counts: a rename sets the ctime, which may be the same
-            // tick of the clock, and must not survive an earlier change of the inode that is lost.
-            if *written || matches!(touch.change, Change::Edit(_)) {
-                held.set_last_writer(touch.index, mark);
-            }
+/// Names the operation, which has joined, as last writer of what it changed in a node.
+fn set_writers(touches: &[Touch], held: &mut HeldNode<'_>, mark: Mark) {
+    for touch in touches {
+        // An edit that changed no byte counts: a rename sets the ctime, which may be the same tick
+        // of the clock, and must not survive an earlier change of the inode that is lost.
+        if touch.written || matches!(touch.change, Change::Edit(_)) {
+            held.set_last_writer(touch.index, mark);
         }
     }
 }
 
-/// Puts new nodes where others find them, before anybody can find their numbers: who shares a
-/// directory sees a bucket's child as soon as its granule is let go. The operation's references
-/// keep them in the cache.
+/// Puts new nodes in the cache before other tasks can find their numbers: a holder of the shared
+/// directory lock sees a bucket's child as soon as its granule is unlocked. The operation's
+/// references keep them in the cache.
 pub(super) fn publish(store: &Store, born: &[(NodeRef, u64)]) {
     for (node, _) in born {
         store.nodes.insert_new(node);
     }
 }
 
-/// Puts the nodes on the core's dirty list; says how many were not on one. Each is put there once,
-/// whatever of it was changed: a checkpoint may take it off again at any moment, and it would count
-/// twice.
+/// Puts the nodes on the core's dirty list; returns how many were not on one. Each is put there
+/// once, whatever of it was changed: a checkpoint may take it off again at any moment, and it would
+/// count twice. One that is dirty already is left where it is: a checkpoint that takes it off its
+/// list just now copies it later, since it waits for a granule held here.
 pub(super) fn make_dirty<'n>(
     store: &Store,
     core: CoreId,
     nodes: impl Iterator<Item = &'n NodeRef>,
 ) -> u32 {
-    let mut nodes: SmallVec<[_; 8]> = nodes.collect();
+    let mut nodes: SmallVec<[_; 8]> = nodes.filter(|node| !node.is_dirty()).collect();
     nodes.sort_unstable_by_key(|node| node.nid.0);
     nodes.dedup_by_key(|node| node.nid.0);
     let mut dirtied = 0;
@@ -209,12 +207,13 @@ pub(super) fn touches(
     freed: &[NodeRef],
 ) -> SmallVec<[Touch; 6]> {
     let mut touches: SmallVec<[Touch; 6]> =
-        SmallVec::with_capacity(edits.len() + patches.len() + 8 * freed.len());
+        SmallVec::with_capacity(edits.len() + patches.len() + GRANULES_MAX * freed.len());
     for (at, node) in freed.iter().enumerate() {
         let whole = (0..node.granule_count()).map(|index| Touch {
             nid: node.nid,
             index,
             change: Change::Free(at),
+            written: false,
         });
         touches.extend(whole);
     }
@@ -225,6 +224,7 @@ pub(super) fn touches(
                 nid: edit.node.nid,
                 index: edit.index,
                 change: Change::Edit(at),
+                written: false,
             });
         }
     }
@@ -234,9 +234,13 @@ pub(super) fn touches(
             nid: patch.node.nid,
             index: patch.index,
             change: Change::Patch(at),
+            written: false,
         });
     }
     touches.sort_unstable();
+    if patches.is_empty() {
+        return touches;
+    }
     // Several patches of one granule are one touch.
     touches.dedup_by(|later, first| {
         let same = (later.nid, later.index) == (first.nid, first.index);
@@ -337,7 +341,7 @@ fn free_nodes(
     }
 }
 
-/// Gives all granules of a node the version at which its life ends: above all it had.
+/// Gives all granules of a node the version at which it is freed: above all they had.
 fn end_granules(node: &Node, held: &mut HeldNode<'_>) -> u64 {
     let all = 0..node.granule_count();
     let versions = all.clone().map(|index| held.version(index));
@@ -374,7 +378,7 @@ pub(super) fn log_moves(
                 let core = store.partition();
                 store
                     .space
-                    .settle(store.logged.pass(core, vec![Effect::Free(run)]));
+                    .settle(store.data_log.pass(core, vec![Effect::Free(run)]));
             }
             Move::Unplace => handle.effect(Effect::Free(run)),
         }

@@ -1,13 +1,18 @@
 //! The end of an operation with `records=image`: nodes are locked and logged as a whole.
 //!
 //! **Problem.** A commit copies whole nodes, so an operation must be in all the copies of a
-//! transaction or in none. **Structure.** The operation takes all granules of every node it
-//! changes, joins with the list of these nodes, freezes copies for transactions that are
-//! committing, and only then stores its edits. The journal calls [`Filed`] back for the copies.
-//! **Invariants.** Who changes a node holds all of its granules from before its handle joins until
-//! the change is stored; who copies it for the log holds all of them, too. Handles of all that a
-//! node holds are marked: a copy brings them all back. **On a crash** the copy is newer or older
-//! than the image as its versions say.
+//! transaction or in none.
+//!
+//! **Structure.** The operation locks all granules of every node it changes, joins with the list of
+//! these nodes, freezes copies for transactions that are committing, and only then stores its
+//! edits. The journal calls [`Filed`] back for the copies.
+//!
+//! # Invariants
+//! An operation that changes a node holds all of its granules from before its handle joins until
+//! the change is stored; a copy for the log is made with all of them held, too. The last writers of
+//! all granules of a node are marked: a copy of the node brings all their changes back.
+//!
+//! **On a crash** the copy is newer or older than the image as its versions say.
 
 use std::borrow::Cow;
 
@@ -72,11 +77,11 @@ impl Buffer for Filed {
     }
 }
 
-/// A node the operation has for itself.
+/// A node, locked whole.
 struct Held<'n> {
     node: &'n NodeRef,
     granules: HeldNode<'n>,
-    /// Version of its tombstone, if its life ends here.
+    /// Version of its tombstone, if this operation frees it.
     end: Option<u64>,
     changed: bool,
 }
@@ -187,7 +192,7 @@ fn mark_writers(store: &Store, handle: &mut Handle<'_, Settler>, held: &Held<'_>
     }
 }
 
-/// Logs the end of the node's life; memory follows once the handle has joined.
+/// Logs that the node is freed; memory follows once the handle has joined.
 fn end_life(handle: &mut Handle<'_, Settler>, held: &mut Held<'_>) {
     let all = 0..held.node.granule_count();
     let versions = all.map(|index| held.granules.version(index));
@@ -229,7 +234,7 @@ fn stores<'e>(
     stores
 }
 
-/// Joins, and keeps copies for those who are committing.
+/// Joins, and freezes copies for transactions that are committing.
 fn join(store: &Store, handle: Handle<'_, Settler>, held: &[Held<'_>]) -> Mark {
     let seed = store.layout.crc_seed;
     let changed: Vec<&Held<'_>> = held.iter().filter(|held| held.changed).collect();

@@ -1,15 +1,18 @@
 //! Operations: the file system's handles.
 //!
 //! **Problem.** A namespace or data operation changes several granules and must be atomic in
-//! memory, in the log and after a crash, also when it fails half way. **Structure.** An [`Op`]
-//! keeps private copies of what it edits. [`Op::finish`] locks the granules in ascending order,
-//! stores the copies, captures the changed bytes as journal records, joins the core's transaction
-//! and names itself as last writer before it lets the locks go.
+//! memory, in the log and after a crash, also when it fails half way.
 //!
-//! **Invariants.** No inode lock is held when an op begins (it may wait for a checkpoint there,
-//! never later). An op that is dropped has changed nothing. A node is on a dirty list before its
-//! change joins the journal: a checkpoint that takes its cut later sees the node. **On a crash**
-//! the op is there wholly or not at all: its records stand in one transaction.
+//! **Structure.** An [`Op`] keeps private copies of what it edits. [`Op::finish`] locks the
+//! granules in ascending order, stores the copies, captures the changed bytes as journal records,
+//! joins the core's transaction and names itself as last writer before it releases the locks.
+//!
+//! # Invariants
+//! No inode lock is held when an op begins (it may wait for a checkpoint there, never later). An op
+//! that is dropped has changed nothing. A node is on a dirty list before its change joins the
+//! journal: a checkpoint that takes its cut later sees the node.
+//!
+//! **On a crash** the op is there wholly or not at all: its records stand in one transaction.
 
 mod finish;
 mod image;
@@ -71,20 +74,20 @@ pub struct Op<'v> {
     core: CoreId,
     /// Reserved blocks for images of nodes that become dirty.
     credits: u32,
-    /// As many as nearly all operations have stand in the operation itself, here and in `finish`.
+    /// Inline room for as many as nearly all operations have, here and in `finish`.
     edits: SmallVec<[Edit; 4]>,
     patches: Vec<Patch>,
-    /// Nodes whose life begins here, with its first version.
+    /// Nodes this operation makes, with their first version.
     born: Vec<(NodeRef, u64)>,
     freed: Vec<NodeRef>,
     moves: Vec<(Move, SlotRef, Run)>,
-    /// Once somebody has asked.
+    /// Set by the first call of `Op::time`.
     time: OnceCell<Time>,
 }
 
 impl Store {
-    /// Begins an operation that makes at most `nodes_max` nodes dirty. The caller holds no lock of
-    /// rank WRITEBACK... see `docs/internals.md`: no inode lock.
+    /// Begins an operation that makes at most `nodes_max` nodes dirty. The caller holds no inode
+    /// lock: an operation may checkpoint before it begins (docs/design/operations.md).
     ///
     /// # Errors
     /// `NoSpace`, `ReadOnly`, `Stopped`, or what a checkpoint reports.
@@ -119,8 +122,8 @@ impl Store {
         self.reserved_op(kind, (nodes, held), pages, LogRoom::Checkpoint)
     }
 
-    /// The same for what is not worth looking for blocks: `None` when there are none at once, or
-    /// when a checkpoint fails.
+    /// The same for a caller that can do without: `None` when there are no blocks at once, or when
+    /// a checkpoint fails.
     pub fn op_at_hand(&self, kind: OpKind, class: OpClass, nodes_max: u32) -> Option<Op<'_>> {
         self.check_writable().ok()?;
         let core = self.partition();
@@ -202,9 +205,9 @@ fn record_bytes(nodes_max: u32) -> usize {
 }
 
 impl Op<'_> {
-    /// When the operation changes things, for stamps: the moment of the first call. The caller has
-    /// the locks by then: a time from before he waited for them could be earlier than what others
-    /// have shown meanwhile.
+    /// When the operation changes things, for stamps: the moment of the first call. The caller
+    /// holds the locks by then: a time from before it waited for them could be earlier than one
+    /// that others have returned meanwhile.
     pub fn time(&self) -> Time {
         *self.time.get_or_init(|| self.store.now())
     }
@@ -237,7 +240,11 @@ impl Op<'_> {
 
     /// As [`Op::edit`], where the whole payload is given.
     pub fn replace(&mut self, node: &NodeRef, index: u8, payload: &[u8]) {
-        assert_eq!(payload.len(), node.kind.payload(), "all of the granule");
+        assert_eq!(
+            payload.len(),
+            node.payload_bytes(index),
+            "all of the granule"
+        );
         match self.edit_of(node, index) {
             Some(at) => self.edits[at].copy.copy_from_slice(payload),
             None => self.edits.push(Edit {
@@ -280,7 +287,7 @@ impl Op<'_> {
     /// by then. Not to be mixed with `edit` of the same granule.
     pub fn patch(&mut self, node: &NodeRef, index: u8, offset: usize, bytes: &[u8]) {
         assert!(
-            offset + bytes.len() <= node.kind.payload(),
+            offset + bytes.len() <= node.payload_bytes(index),
             "patch beyond the granule"
         );
         let patch = Patch {
@@ -321,7 +328,8 @@ impl Op<'_> {
     }
 
     /// A new node, invisible to others until its nid is published by an edit. It belongs to inode
-    /// `owner` all its life: the cleaner, which finds the node by its blocks, locks that inode.
+    /// `owner` until it is freed: the cleaner, which finds the node by its blocks, locks that
+    /// inode.
     ///
     /// # Errors
     /// `NoSpace` when the NAT is full; errors of reading the NAT.
@@ -333,7 +341,7 @@ impl Op<'_> {
         else {
             return Err(Error::NoSpace { what: "node ids" });
         };
-        // Greater than the tombstone, so that no record of the last life can ever be applied to
+        // Greater than the tombstone, so that no record of the freed node can ever be applied to
         // this one, nor this one's be skipped under an old image (model cases A15, A17).
         let version = tombstone + 1;
         let image = NodeImage::fresh_of(kind, version, owner);
@@ -342,10 +350,10 @@ impl Op<'_> {
         Ok(node)
     }
 
-    /// Ends the node's life when the operation finishes.
+    /// Frees the node when the operation finishes.
     ///
     /// # Errors
-    /// `Corrupt` when it has ended, or this operation ends it already: two pointers lead to it.
+    /// `Corrupt` when it is freed, or this operation frees it already: two pointers lead to it.
     pub fn free_node(&mut self, node: &NodeRef) -> Result<()> {
         let new = self.born.iter().any(|(born, _)| born.is(node));
         assert!(
@@ -373,7 +381,7 @@ impl Op<'_> {
     }
 
     /// The content of `block`, which the operation places in slot `owner`: the log carries it, and
-    /// the caller keeps it in `Store::logged` until it is in its place.
+    /// the caller keeps it in `Store::data_log` until a checkpoint writes it to the block.
     pub fn data(&mut self, owner: SlotRef, block: BlockNo, bytes: &[u8]) {
         assert_eq!(bytes.len(), BLOCK_BYTES, "data is logged by whole blocks");
         let head = Data {

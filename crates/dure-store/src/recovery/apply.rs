@@ -12,7 +12,7 @@ use dure_journal::recovery::{Record, Scan};
 use super::Base;
 use super::gather::{Event, Part, on_threads};
 use super::notes::{bad_record, parse_life};
-use super::slots::slot_of;
+use super::slots::{slot_of, slots_begin};
 use crate::error::{Error, Result};
 use crate::format::node::{GRANULES_MAX, NodeImage, NodeKind};
 use crate::format::slot::{SLOT_BYTES, Slot};
@@ -23,7 +23,7 @@ use crate::units::{BlockNo, Ino, Nid, to_usize};
 pub struct Recovered {
     /// Its image, or `None` when it is free at `tombstone`.
     pub image: Option<NodeImage>,
-    /// Version of the last end of a life.
+    /// Version of the last tombstone.
     pub(crate) tombstone: u64,
     /// Whether it differs from what the NAT says.
     pub(crate) changed: bool,
@@ -72,8 +72,9 @@ pub(super) fn apply_all(
 /// Applies the events of one node in the order of their versions.
 fn apply(base: &impl Base, scan: &Scan, nid: Nid, events: &mut [Event]) -> Result<Recovered> {
     let rules: Rules = scan.rules();
-    // A life's first version is greater than all before it, and smaller than all in it; the sort is
-    // stable, so several ranges of one change stay in the order in which they were logged.
+    // A node's first version is greater than all of earlier nodes with its nid, and smaller than
+    // all of its later ones; the sort is stable, so several ranges of one change stay in the order
+    // in which they were logged.
     if rules.by_version.holds() {
         events.sort_by_key(|event| event.version);
     }
@@ -174,7 +175,8 @@ fn newest(node: &Recovered) -> u64 {
 }
 
 fn begin_life(node: &mut Recovered, kind: NodeKind, owner: Ino, version: u64) -> bool {
-    // An image of this life has all granules at `version` or above.
+    // An image of this node, not of an earlier one with its nid, has all granules at `version` or
+    // above.
     if newest(node) >= version {
         return false;
     }
@@ -209,14 +211,15 @@ fn apply_delta(node: &mut Recovered, fresh: &mut [u64], change: &Change<'_>) -> 
         }
         return Err(bad_record("change of a free node", nid.0));
     };
-    // All versions of a life are at or above the one it began with: a change below them all is of
-    // an earlier life, whose node may have been of another kind, and the image covers it.
+    // All versions of a node are at or above the one it was made with: a change below them all is
+    // of an earlier node with this nid, which may have been of another kind, and the image covers
+    // it.
     if image.versions().all(|have| version < have) {
         return Ok(());
     }
     let granule = usize::from(index);
     let end = offset + bytes.len();
-    if granule >= image.kind.granules() || end > image.kind.payload() {
+    if granule >= image.kind.granules() || end > image.kind.payload(granule) {
         return Err(bad_record("change beyond its granule", nid.0));
     }
     let have = image.version(granule);
@@ -258,7 +261,7 @@ fn apply_image(
         }
         return Err(bad_record("copy of a free node", nid.0));
     };
-    // Of an earlier life, as in `apply_delta`.
+    // Of an earlier node with this nid, as in `apply_delta`.
     let version = logged.version_max();
     if image.versions().all(|have| version < have) {
         return Ok(());
@@ -276,7 +279,7 @@ fn apply_image(
         // Only what differs was written since: a rotten block must not be taken for a lost write of
         // the transaction that happened to log the node.
         let new = logged.payload(granule);
-        let index = u8::try_from(granule).expect("at most 8");
+        let index = u8::try_from(granule).expect("at most 16");
         let mut slots: Vec<(usize, usize)> = Vec::new();
         crate::diff::ranges(image.payload(granule), new, |range| {
             slots.push((range.start, range.len()));
@@ -291,10 +294,8 @@ fn apply_image(
 
 fn note_slots(node: &mut Recovered, index: u8, offset: usize, len: usize, transaction: usize) {
     let Some(image) = &node.image else { return };
-    let body = match image.kind {
-        NodeKind::Leaf => 0,
-        NodeKind::Inode => image.kind.payload() - crate::format::inode::BODY_BYTES,
-        _ => return,
+    let Some(body) = slots_begin(image.kind, index) else {
+        return;
     };
     if offset + len <= body {
         return;

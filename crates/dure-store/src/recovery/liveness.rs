@@ -1,6 +1,6 @@
 //! Which blocks named by log records are live: exactly those their owner points to in the recovered
-//! state. A free is never replayed (journal-model.md, finding 8): the block may have been used
-//! again.
+//! state. A free is never replayed (docs/design/journal-model.md, finding 8): the block may have
+//! been used again.
 
 use std::collections::BTreeMap;
 
@@ -78,7 +78,7 @@ pub(crate) fn mend(base: &impl Base, space: &Space, replayed: &Replayed) -> Resu
 /// The block is live, and the slot's.
 ///
 /// # Errors
-/// `Corrupt` for a block that can be nobody's.
+/// `Corrupt` for a block that no slot can own.
 pub(super) fn own(space: &Space, block: BlockNo, owner: SlotRef) -> Result<()> {
     space.mend_live(Run {
         first: block,
@@ -95,9 +95,9 @@ pub(super) fn own(space: &Space, block: BlockNo, owner: SlotRef) -> Result<()> {
     Ok(())
 }
 
-/// Slots of logged pages that name another block than the log does. A recovery that could not write
-/// a page to its block has named that one (`recovery::replace`), and may have been cut off before
-/// the SIT said so; no record does.
+/// Slots of pages of the data log that name another block than the log does. A recovery that could
+/// not write a page to its block has named that one (`recovery::replace`), and may have been cut
+/// off before the SIT said so; no record does.
 ///
 /// # Errors
 /// Errors of reading an owner's image.
@@ -128,14 +128,14 @@ fn owned_elsewhere<B: Base>(
 ) -> Result<bool> {
     let entry = match space.owner(block) {
         Ok(entry) => entry,
-        // Summaries are hints. Without one the block stays live: at worst nobody uses it.
+        // Summaries are hints. Without one the block stays live: at worst it stays unused.
         Err(Error::Corrupt { .. }) => return Ok(true),
         Err(error) => return Err(error),
     };
     let nid = Nid(entry.nid.get());
     if entry.kind == OWNER_NONE {
-        // A live block has an owner, so this summary was lost when it was rewritten. Whose the
-        // block is nobody knows; it stays in use until the check has walked all owners.
+        // A live block has an owner, so this summary was lost when it was rewritten. The owner is
+        // unknown; the block stays in use until the check has walked all owners.
         return Ok(true);
     }
     if entry.kind != OWNER_SLOT {

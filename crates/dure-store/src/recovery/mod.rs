@@ -8,8 +8,9 @@
 //! **Invariants.** The result depends only on the medium, not on the number of threads. Until the
 //! one last write of the volume header nothing that a second recovery would read is destroyed: logs
 //! and tails stay, images go to blocks that are free in the recovered state, and the NAT entries
-//! they get are at least as new as the records (model cases A0r, A12). **On a crash** it starts
-//! again.
+//! they get are at least as new as the records (model cases A0r, A12).
+//!
+//! **On a crash** it starts again.
 
 mod apply;
 pub(crate) mod first_nodes;

@@ -8,12 +8,12 @@ use crate::format::note::{Blocks, Data, FREE_NODE, Life, NEW_NODE};
 use crate::units::SlotRef;
 use crate::units::{BLOCK_BYTES, BlockNo, Ino, Nid, Run};
 
-/// Begin or end of a node's life.
+/// A node is made or freed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LifeNote {
     pub(super) nid: Nid,
     pub(super) version: u64,
-    /// What begins; `None` for an end.
+    /// What is made; `None` for a node that is freed.
     pub(super) begins: Option<(NodeKind, Ino)>,
 }
 

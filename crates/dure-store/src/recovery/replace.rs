@@ -23,7 +23,7 @@ use crate::units::{BlockNo, Run};
 /// Blocks that are tried for one page.
 const TRIES_MAX: u32 = 4;
 
-/// Writes the pages that came with the logs to their blocks, or to others. Not flushed. Gives the
+/// Writes the pages that came with the logs to their blocks, or to others. Not flushed. Returns the
 /// blocks that did not take theirs.
 ///
 /// # Errors

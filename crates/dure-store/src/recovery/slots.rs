@@ -12,11 +12,10 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::Base;
 use super::apply::Recovered;
 use crate::error::Result;
-use crate::format::inode::InodeRecord;
+use crate::format::inode::INODE_BODY;
 use crate::format::node::{NodeImage, NodeKind};
 use crate::format::slot::{SLOT_BYTES, Slot};
-use crate::units::Nid;
-use crate::units::SlotRef;
+use crate::units::{Ino, Nid, SlotRef};
 
 /// Looks slots up.
 #[derive(Debug)]
@@ -66,24 +65,27 @@ pub(super) fn read_image(base: &impl Base, nid: Nid) -> Result<Option<NodeImage>
     base.image(nid, &nat).map(Some)
 }
 
-/// Where the slots of a granule lie in its payload, if it has any.
-pub(super) fn slot_area(image: &NodeImage, granule: usize) -> Option<std::ops::Range<usize>> {
-    match image.kind {
-        NodeKind::Leaf => Some(0..image.kind.payload()),
-        NodeKind::Inode => {
-            let (record, _) = InodeRecord::read_from_prefix(image.payload(granule)).ok()?;
-            let regular = record.mode.get() & 0o170_000 == 0o100_000;
-            let start = image.kind.payload() - crate::format::inode::BODY_BYTES;
-            regular.then_some(start..image.kind.payload())
-        }
+/// Where slots begin in the payload of such a granule, if it may have any.
+pub(super) fn slots_begin(kind: NodeKind, granule: u8) -> Option<usize> {
+    match kind {
+        NodeKind::Leaf => Some(0),
+        NodeKind::Inode => Ino::of_data(Nid(0), granule).map(|_| INODE_BODY),
         _ => None,
     }
 }
 
+/// Where the slots of a granule lie in its payload, if it has any.
+fn slot_area(image: &NodeImage, granule: u8) -> Option<std::ops::Range<usize>> {
+    let begin = slots_begin(image.kind, granule)?;
+    let is_file = |ino: Ino| image.inode(ino.index()).attributes.is_regular();
+    let has_slots =
+        image.kind == NodeKind::Leaf || Ino::of_data(Nid(0), granule).is_some_and(is_file);
+    has_slots.then_some(begin..image.kind.payload(usize::from(granule)))
+}
+
 /// Slot `slot` of granule `granule`, if the image has such a one.
 pub(crate) fn slot_of(image: &NodeImage, granule: u8, slot: u8) -> Option<Slot> {
-    let granule = usize::from(granule);
-    if granule >= image.kind.granules() {
+    if usize::from(granule) >= image.kind.granules() {
         return None;
     }
     let area = slot_area(image, granule)?;
@@ -91,15 +93,15 @@ pub(crate) fn slot_of(image: &NodeImage, granule: u8, slot: u8) -> Option<Slot> 
     if at + SLOT_BYTES > area.end {
         return None;
     }
-    Slot::read_from_bytes(&image.payload(granule)[at..at + SLOT_BYTES]).ok()
+    let payload = image.payload(usize::from(granule));
+    Slot::read_from_bytes(&payload[at..at + SLOT_BYTES]).ok()
 }
 
 /// Writes a slot that was read from the image.
 pub(super) fn put_slot(image: &mut NodeImage, granule: u8, slot: u8, new: Slot) {
-    let granule = usize::from(granule);
     let area = slot_area(image, granule).expect("the slot was read from it");
     let at = area.start + usize::from(slot) * SLOT_BYTES;
-    image.payload_mut(granule)[at..at + SLOT_BYTES].copy_from_slice(new.as_bytes());
+    image.payload_mut(usize::from(granule))[at..at + SLOT_BYTES].copy_from_slice(new.as_bytes());
 }
 
 #[cfg(test)]

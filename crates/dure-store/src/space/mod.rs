@@ -1,22 +1,26 @@
-//! Space: which blocks of the main area are free, for whom, and what lies in them.
+//! Space: which blocks of the main area are free, which cores allocate them, and what lies in them.
 //!
 //! **Problem.** Every write allocates, and a global free list or count would be written by every
 //! core; and a block may be reused only when the operation that freed it can no longer be undone by
-//! a crash. **Structure.** The main area is divided into segments (`segment`), the segments among
+//! a crash.
+//!
+//! **Structure.** The main area is divided into segments (`segment`), the segments among
 //! partitions, one per journal (`partition`); a core allocates in the open segment of its own.
-//! Promises of blocks (*reservations*) are counted apart from the blocks (`reserve`). What must
-//! survive are the segment information table (`sit`) and the owners of blocks ([`summary`]); the
-//! checkpoint collects what changed of them. `pick` finds segments to allocate in and to clean.
+//! Reservations of blocks are counted apart from the blocks (`reserve`). What must survive are the
+//! segment information table (`sit`) and the owners of blocks ([`summary`]); the checkpoint
+//! collects what changed of them. `pick` finds segments to allocate in and to clean.
 //!
-//! **The life of a block.** Reserved ([`Space::reserve`]); allocated (`Space::alloc_data`,
-//! `Space::alloc_node`), which uses the reservation up; live, when the handle that placed it is
-//! valid (`Space::settle`) or the NAT names it (`Space::image_moved`); free again, and
-//! available, when the handle that freed it is valid, or the checkpoint that moved the image is
-//! complete (`Space::images_released`).
+//! # The life of a block
+//! Reserved ([`Space::reserve`]); allocated (`Space::alloc_data`, `Space::alloc_node`), which uses
+//! the reservation up; live, when the handle that placed it is valid (`Space::settle`) or the NAT
+//! names it (`Space::image_moved`); free again, and available, when the handle that freed it is
+//! valid, or the checkpoint that moved the image is complete (`Space::images_released`).
 //!
-//! **Invariants.** Available blocks + reservations held = blocks not allocated. Live blocks are
-//! allocated. **Crash.** Only live blocks survive; the SIT on the medium may lag behind, recovery
-//! mends it from the logs and the NAT (`mend`).
+//! # Invariants
+//! Available blocks + reservations held = blocks not allocated. Live blocks are allocated.
+//!
+//! **Crash.** Only live blocks survive; the SIT on the medium may lag behind, recovery mends it
+//! from the logs and the NAT (`mend`).
 
 mod bitmap;
 mod mend;
@@ -60,7 +64,7 @@ pub enum Effect {
     Live(Run),
     /// It freed these blocks.
     Free(Run),
-    /// It ended the life of this node at this version. The NAT's business, not the space's.
+    /// It freed this node at this version. Handled by the NAT, not by the space map.
     NidFree {
         /// The node.
         nid: Nid,
@@ -76,9 +80,9 @@ pub struct SpaceStatistics {
     pub total: u64,
     /// Blocks that hold nothing live and belong to no log.
     pub free: u64,
-    /// Blocks that anybody may still reserve.
+    /// Blocks that an operation of any class may still reserve.
     pub available: u64,
-    /// Blocks kept for what gives back as many as it takes.
+    /// Blocks kept for operations that free as many as they take.
     pub kept: u64,
     /// Blocks that the kept ones lack.
     pub kept_lacks: u64,
@@ -92,7 +96,7 @@ pub struct SpaceStatistics {
     pub segments_node: u32,
     /// Segments of log rings.
     pub segments_log: u32,
-    /// Allocations that found room only in segments others had open.
+    /// Allocations that found room only in segments that were open or being cleaned.
     pub(crate) scrapes: u64,
     /// Summary pairs that could not be read when they were rewritten.
     pub(crate) summaries_lost: u64,
@@ -123,7 +127,7 @@ pub struct Space {
     images: Mutex<PARTITION, Vec<BlockNo>>,
     /// Runs of [`Space::fence`].
     fenced: Mutex<PARTITION, Vec<Run>>,
-    /// The first contradiction that [`Space::settle`] met, which has nobody to tell.
+    /// The first contradiction that [`Space::settle`] found; it has no caller to report it to.
     wrong: OnceLock<(BlockNo, String)>,
 }
 
@@ -184,7 +188,7 @@ impl Space {
         space
     }
 
-    /// Promises `blocks` blocks to the caller; `false` if there are not as many for this class.
+    /// Reserves `blocks` blocks for the caller; `false` if there are not as many for this class.
     pub fn reserve(&self, core: CoreId, blocks: u32, class: OpClass) -> bool {
         self.available.take(core, u64::from(blocks), class)
     }
@@ -194,7 +198,7 @@ impl Space {
         self.available.rewrites_at_once()
     }
 
-    /// Gives a promise back that was not used.
+    /// Returns a reservation that was not used.
     pub fn unreserve(&self, core: CoreId, blocks: u32) {
         self.available.give(core, u64::from(blocks));
     }
@@ -275,7 +279,8 @@ impl Space {
         self.freeing.add(i64::from(run.count));
     }
 
-    /// These blocks were placed; gives the number that is free at once.
+    /// These blocks were placed; returns how many of them became free immediately, because a valid
+    /// handle had freed them already.
     fn settle_live(&self, run: Run, now: u64) -> u64 {
         let mut freed = 0;
         for Piece {
@@ -293,7 +298,7 @@ impl Space {
         freed
     }
 
-    /// These blocks were freed; gives the number that is free now.
+    /// These blocks were freed; returns how many of them are free now.
     fn settle_free(&self, run: Run, now: u64) -> std::result::Result<u64, (BlockNo, String)> {
         let pieces = self.checked_pieces(run);
         let pieces = pieces.map_err(|error| (run.first, error.to_string()))?;
@@ -325,8 +330,8 @@ impl Space {
     /// Whether everything settled so far agreed with the map.
     ///
     /// # Errors
-    /// `Corrupt` for the first contradiction: the SIT, or a slot, on the medium is wrong, and
-    /// nobody knows any more which blocks may be given out. The volume has to stop.
+    /// `Corrupt` for the first contradiction: the SIT, or a slot, on the medium is wrong, and it is
+    /// unknown which blocks may be given out. The volume has to stop.
     pub(crate) fn check(&self) -> Result<()> {
         match self.wrong.get() {
             None => Ok(()),
@@ -405,8 +410,8 @@ impl Space {
             .give(current_core(), crate::units::to_u64(released.len()));
     }
 
-    /// A wholly free segment for a log ring, out of what anybody may reserve; `None` if there is
-    /// none.
+    /// A wholly free segment for a log ring, out of the blocks that any class may reserve; `None`
+    /// if there is none.
     pub(crate) fn alloc_segment(&self, usage: SegmentUse) -> Option<SegNo> {
         assert!(
             usage == SegmentUse::Log,

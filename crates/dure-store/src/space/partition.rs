@@ -1,18 +1,23 @@
 //! Which core allocates where.
 //!
-//! **Problem.** Cores that allocate must not meet. **Structure.** Partition p owns every P-th
-//! stripe of 64 segments, so that what is in use lies at the beginning of a large volume and the
-//! tables that describe it stay small (of a small volume: the segments `p * n / P ..
-//! (p + 1) * n / P`), and has one open segment for node images and up to three for
+//! **Problem.** Cores that allocate must not contend.
+//!
+//! **Structure.** Partition p owns every P-th stripe of 64 segments, so that what is in use lies at
+//! the beginning of a large volume and the tables that describe it stay small (of a small volume:
+//! segments `p*n/P .. (p+1)*n/P`), and has one open segment for node images and up to three for
 //! data, by how long it is likely to live; while free segments are few, one. A core uses the
 //! partition of its number. When an open segment is full, the partition takes the next one: a
 //! wholly free one of its own range, then of the others' from near to far (segments whose lock is
 //! taken are skipped), then the segment with most free blocks (*slack allocation*: the log is
 //! threaded through the holes; nothing live is ever overwritten), and when all that is left lies in
-//! segments that others have open, single blocks of those. **Invariants.** Whoever holds a
-//! reservation gets a block. Allocation in an open segment takes the partition's and the segment's
-//! lock and writes nothing else. **Crash.** Open segments are not remembered: an allocated block
-//! that is not live is free after the crash.
+//! segments that others have open, single blocks of those.
+//!
+//! # Invariants
+//! A holder of a reservation gets a block. Allocation in an open segment takes the partition's and
+//! the segment's lock and writes nothing else.
+//!
+//! **Crash.** Open segments are not remembered: an allocated block that is not live is free after
+//! the crash.
 
 use std::ops::Range;
 
@@ -27,7 +32,7 @@ use crate::ranks::PARTITION;
 use crate::units::SegNo;
 
 /// Rounds over all segments before an allocation gives up. A round fails only when other cores took
-/// what became free behind its back.
+/// blocks that became free behind it.
 const ROUNDS_MAX: u32 = 100;
 
 /// Segments in a row of one partition, on a large volume: a word of each list.
@@ -202,8 +207,8 @@ impl Space {
         }
         for range in self.ranges_from(index) {
             for segment in self.segments.whole_in(range) {
-                // Try and skip: whoever holds the lock is about to take the segment, or is done
-                // before we would be.
+                // Try and skip: the holder of the lock is about to take the segment, or is done
+                // before a wait would end.
                 let taken = self.segments.try_with(segment, |state| {
                     if state.role != Role::Closed || !state.allocated.is_empty() {
                         return None;

@@ -81,8 +81,8 @@ impl Space {
     /// owner before it is live, so each block that is live in the SIT has its owner in a summary of
     /// this checkpoint or an older one. Crash scenario otherwise: a handle becomes valid, or frees
     /// a block, between two looks at the segment; the SIT names a block as live and the summary
-    /// names nobody; then a later handle frees the block, and recovery, which does not know whose
-    /// it is, leaves it in use for good.
+    /// names no owner; then a later handle frees the block, and recovery, which does not know its
+    /// owner, leaves it in use for good.
     fn collect_pair(&self, checkpoint: u64, pair: u32, writes: &mut Vec<PairWrite>) -> Result<()> {
         let first = pair * ENTRIES;
         let segments = (first..self.layout.segments.min(first + ENTRIES)).map(SegNo);
@@ -108,8 +108,8 @@ impl Space {
         Ok(())
     }
 
-    /// The owner of a live block, as its summary has it; nobody when the summary was never written,
-    /// or was lost.
+    /// The owner of a live block, as its summary has it; none (`OWNER_NONE`) when the summary was
+    /// never written, or was lost.
     ///
     /// # Errors
     /// `Corrupt` when the summary is not readable, `Block` when reading fails.
@@ -130,8 +130,8 @@ impl Space {
         }))
     }
 
-    /// The live blocks of a segment and their owners, as the summaries have them. Only the owner
-    /// knows whether it is true.
+    /// The live blocks of a segment and their owners, as the summaries have them. These are hints:
+    /// only the owner knows whether it points to the block.
     ///
     /// # Errors
     /// `Corrupt` when a summary is not readable, `Block` when reading fails.
@@ -189,8 +189,8 @@ impl Space {
             let mut old = None;
             if !missing.is_empty() {
                 old = match summary::read(&self.queue, &self.layout, (segment, n), code) {
-                    // What it said of others is lost, which hurts nobody but the cleaner: an entry
-                    // that is missing frees no block.
+                    // The other entries are lost, which affects only the cleaner: a missing entry
+                    // frees no block.
                     Err(Error::Corrupt { .. }) => None,
                     found => found?,
                 };

@@ -95,7 +95,7 @@ pub(crate) fn victims(
 }
 
 /// Free blocks times age, over the reads and writes needed: the read of the segment and the write
-/// of what lives.
+/// of its live blocks.
 fn benefit(blocks: u32, free: u32, age: u64) -> u64 {
     let used = u64::from(blocks - free);
     // The scale keeps three digits of the quotient; ages are bounded to ten thousand years.

@@ -1,15 +1,20 @@
-//! Free blocks that nobody has been promised yet.
+//! Free blocks that are not reserved.
 //!
 //! **Problem.** A buffered write must know at once whether its blocks will exist at write-back, and
-//! a global count of free blocks would be written by every core. **Structure.** The available
-//! blocks are split into a *stash* per core, one *pool*, and the *kept* blocks, for what gives back
-//! as many blocks as it takes once it is valid and checkpointed: deletions, rewrites of pages and
-//! nodes that exist, the cleaner, the checkpoint. A core takes from its stash with one atomic read-modify-write; an
-//! empty stash is refilled in batches from the pool, then from the other stashes, under a lock, so
-//! that a refusal is exact. What comes back fills the kept blocks first, then the stash, then the
-//! pool. **Invariants.** Counts never go below zero. Sum of all counts + reservations held = blocks
-//! that are not allocated. So whoever holds a reservation finds a block. **Crash.** Counted anew
-//! from the SIT at mount.
+//! a global count of free blocks would be written by every core.
+//!
+//! **Structure.** The available blocks are split into a *stash* per core, one *pool*, and the
+//! *kept* blocks, for operations that free as many blocks as they take once they are valid and
+//! checkpointed: deletions, rewrites of pages and nodes that exist, the cleaner, the checkpoint. A
+//! core takes from its stash with one atomic read-modify-write; an empty stash is refilled in
+//! batches from the pool, then from the other stashes, under a lock, so that a refusal is exact.
+//! What comes back fills the kept blocks first, then the stash, then the pool.
+//!
+//! # Invariants
+//! Counts never go below zero. Sum of all counts + reservations held = blocks that are not
+//! allocated. So a holder of a reservation finds a block.
+//!
+//! **Crash.** Counted anew from the SIT at mount.
 
 use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::{CachePadded, CoreId, Mutex, PerCore};
@@ -40,13 +45,13 @@ pub(crate) struct Available {
     stashes: PerCore<AtomicU64>,
     /// As `stashes`, for all cores.
     pool: CachePadded<AtomicU64>,
-    /// As `stashes`, for what gives back what it takes. Below `kept_goal` only while the volume is
-    /// full.
+    /// As `stashes`, for operations that free as many as they take. Below `kept_goal` only while
+    /// the volume is full.
     kept: CachePadded<AtomicU64>,
     kept_goal: u64,
     /// Blocks a stash is filled up to; twice as many overflow into the pool.
     batch: u64,
-    /// Held by whoever collects from several counts, so that two collectors do not refuse each
+    /// Held by a task that collects from several counts, so that two collectors do not refuse each
     /// other with what both hold in hand.
     collecting: Mutex<PARTITION, ()>,
 }
@@ -106,7 +111,7 @@ impl Available {
         );
     }
 
-    /// Available to everybody: a sum that is exact when nobody takes or gives.
+    /// Blocks that any class may take: a sum that is exact while no task takes or gives.
     pub(crate) fn normal(&self) -> u64 {
         let stashed: u64 = self
             .stashes
@@ -116,7 +121,7 @@ impl Available {
         stashed + self.pool.load(Ordering::Relaxed)
     }
 
-    /// Kept for what gives back what it takes.
+    /// Kept blocks.
     pub(crate) fn kept(&self) -> u64 {
         self.kept.load(Ordering::Relaxed)
     }
@@ -160,7 +165,7 @@ impl Available {
         false
     }
 
-    /// Puts up to `blocks` to the kept ones; gives how many.
+    /// Adds up to `blocks` to the kept ones; returns how many.
     fn keep(&self, blocks: u64) -> u64 {
         // Usually nothing is missing, and the line is only read.
         let mut kept = self.kept.load(Ordering::Relaxed);
@@ -178,7 +183,7 @@ impl Available {
     }
 }
 
-/// Takes exactly `blocks`, if `floor` are left then, or nothing; gives how many.
+/// Takes exactly `blocks`, if at least `floor` are left then, or nothing; returns how many.
 fn take_above(count: &AtomicU64, floor: u64, blocks: u64) -> u64 {
     let take = |have: u64| have.checked_sub(blocks).filter(|&left| left >= floor);
     let taken = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
@@ -190,7 +195,7 @@ fn try_take(count: &AtomicU64, blocks: u64) -> bool {
     take_up_to(count, blocks, blocks) == blocks
 }
 
-/// Takes up to `most`, or nothing if there are not `least`; gives how many.
+/// Takes up to `most`, or nothing if there are not `least`; returns how many.
 fn take_up_to(count: &AtomicU64, most: u64, least: u64) -> u64 {
     let mut have = count.load(Ordering::Relaxed);
     loop {

@@ -1,19 +1,24 @@
 //! One segment in memory: which blocks are allocated, which are live, and what the segment is for.
 //!
 //! **Problem.** A block must not be reused before the handle that freed it is valid, and the SIT
-//! may name a block only once the handle that placed it is valid. **Structure.** Two bitmaps:
-//! *allocated*, which the allocator looks at, and *live*, the view of valid handles that goes to
-//! the SIT. **Invariants.** Live blocks are allocated. Effects of handles of different journals may
-//! be settled in the wrong order: a block that a valid handle frees before the (also valid) handle
-//! that placed it was settled waits in `early`, still allocated, until that one is settled too.
+//! may name a block only once the handle that placed it is valid.
+//!
+//! **Structure.** Two bitmaps: *allocated*, which the allocator looks at, and *live*, the view of
+//! valid handles that goes to the SIT.
+//!
+//! # Invariants
+//! Live blocks are allocated. Effects of handles of different journals may be settled in the wrong
+//! order: a block that a valid handle frees before the (also valid) handle that placed it was
+//! settled waits in `early`, still allocated, until that one is settled too.
+//!
 //! **Crash.** Only `live` survives, through the SIT.
 //!
 //! What is settled names blocks that nodes and NAT of the medium point to: where that contradicts
 //! the SIT, one of them is corrupt ([`Mismatch`]). The life of a block that dure allocates itself
 //! is checked by assertions.
 //!
-//! Everything here is arithmetic under the segment's lock; `Segments` keeps what is known
-//! about a segment outside of its lock in step.
+//! Everything here is arithmetic under the segment's lock; `Segments` keeps what is known about a
+//! segment outside of its lock in step.
 
 use super::bitmap::{BITS, Bitmap};
 use super::summary::Overlay;
@@ -21,10 +26,10 @@ use crate::format::sit::SegmentUse;
 use crate::format::summary::SummaryEntry;
 use crate::format::volume::SlotCode;
 
-/// Who may allocate in a segment.
+/// What a segment is used for, and so which cores may allocate in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Nobody's: may be taken, wholly free or not.
+    /// Of no core: any may open it, wholly free or not.
     Closed,
     /// The open segment of a partition; others use it only when nothing else is left.
     Open,
@@ -62,7 +67,7 @@ pub(crate) struct SegmentState {
     pub(crate) live: Bitmap,
     /// Blocks freed by a valid handle before the handle that placed them was settled.
     early: Option<Box<Bitmap>>,
-    /// Who may allocate here.
+    /// Which cores may allocate here.
     pub(crate) role: Role,
     /// What lies here, a hint that goes to the SIT.
     pub(crate) usage: SegmentUse,
@@ -119,8 +124,8 @@ impl SegmentState {
         (self.summaries, self.changed) = (summaries, changed);
     }
 
-    /// Takes up to `want` free blocks in a row, the first found behind the last ones taken.
-    /// Gives the first block and their number; `None` when the segment is full.
+    /// Takes up to `want` free blocks in a row, the first found behind the last ones taken. Returns
+    /// the first block and their number; `None` when the segment is full.
     pub(crate) fn allocate(&mut self, segment_blocks: u32, want: u32) -> Option<(u32, u32)> {
         assert!(want > 0, "an allocation of nothing");
         assert!(self.role != Role::Log, "allocation in a log segment");
@@ -150,8 +155,8 @@ impl SegmentState {
         self.allocated.remove(&run);
     }
 
-    /// A valid handle placed these blocks. Gives the number of blocks that are free now, because a
-    /// valid handle had freed them already.
+    /// A valid handle placed these blocks. Returns how many of them are free now, because a valid
+    /// handle had freed them already.
     pub(crate) fn settle_live(&mut self, first: u32, count: u32, now: u64) -> u32 {
         let run = Bitmap::of(first, count);
         assert!(
@@ -178,8 +183,8 @@ impl SegmentState {
         early.count()
     }
 
-    /// A valid handle freed these blocks. Gives the number of blocks that are free now; the others
-    /// wait for [`SegmentState::settle_live`].
+    /// A valid handle freed these blocks. Returns how many of them are free now; the others wait
+    /// for [`SegmentState::settle_live`].
     ///
     /// # Errors
     /// The first block that cannot be freed; nothing has changed then.
@@ -241,7 +246,7 @@ impl SegmentState {
         Ok(())
     }
 
-    /// Mount: these blocks are live. Gives the number of blocks that were not allocated before.
+    /// Mount: these blocks are live. Returns how many of them were not allocated before.
     pub(crate) fn mend_live(&mut self, first: u32, count: u32, now: u64) -> u32 {
         let taken = self.fence(first, count);
         let run = Bitmap::of(first, count);
@@ -252,7 +257,7 @@ impl SegmentState {
         taken
     }
 
-    /// Mount: these blocks are free. Gives the number of blocks that were allocated before.
+    /// Mount: these blocks are free. Returns how many of them were allocated before.
     pub(crate) fn mend_dead(&mut self, first: u32, count: u32, now: u64) -> u32 {
         let run = Bitmap::of(first, count);
         let given = self.allocated.and(&run).count();
@@ -264,7 +269,8 @@ impl SegmentState {
         given
     }
 
-    /// Mount: these blocks must not be handed out. Gives the number that was not allocated before.
+    /// Mount: these blocks must not be handed out. Returns how many of them were not allocated
+    /// before.
     pub(crate) fn fence(&mut self, first: u32, count: u32) -> u32 {
         let run = Bitmap::of(first, count);
         let taken = run.without(&self.allocated).count();
@@ -272,7 +278,7 @@ impl SegmentState {
         taken
     }
 
-    /// Mount: hands these blocks out again if nothing live is in them. Gives their number.
+    /// Mount: makes these blocks available again if nothing live is in them. Returns how many.
     pub(crate) fn lift_fence(&mut self, first: u32, count: u32) -> u32 {
         let idle = Bitmap::of(first, count)
             .and(&self.allocated)
@@ -281,7 +287,7 @@ impl SegmentState {
         idle.count()
     }
 
-    /// The segment joins a journal's ring: its blocks are nobody's any more.
+    /// The segment joins a journal's ring: no file and no node owns its blocks any more.
     pub(crate) fn become_log(&mut self) {
         assert!(self.role != Role::Log, "a segment in two rings");
         self.allocated = Bitmap::of(0, BITS);

@@ -2,13 +2,17 @@
 //!
 //! **Problem.** Finding a free segment, a slack segment or a victim must not take the lock of every
 //! segment, and the segments of a large volume that were never used must cost nothing.
+//!
 //! **Structure.** Groups of 64 segments, made when one of them is first touched: next to the locked
 //! states, one bit per segment that is not wholly free, one count of blocks in use per closed
 //! segment, one bit per segment that changed since the last checkpoint; and for all, the number of
-//! segments per use. **Invariants.** All of these are written only under the lock of the segment
-//! they describe ([`Segments::with`]), and read without: what they say is checked again under the
-//! lock. An open segment is on no list, so that allocating in it writes nothing shared. A segment
-//! of a group that was not made is closed, wholly free, and as the SIT has it.
+//! segments per use.
+//!
+//! # Invariants
+//! All of these are written only under the lock of the segment they describe ([`Segments::with`]),
+//! and read without: what they say is checked again under the lock. An open segment is on no list,
+//! so that allocating in it writes nothing shared. A segment of a group that was not made is
+//! closed, wholly free, and as the SIT has it.
 
 use std::ops::Range;
 
@@ -36,9 +40,9 @@ struct Group {
     taken: [AtomicU16; GROUP_LEN],
     /// Bit i: segment i is not both closed and wholly free. A hint, hence Relaxed.
     busy: CachePadded<AtomicU64>,
-    /// Bit i: segment i has something for the next checkpoint. Set by whoever changes the segment,
-    /// under its lock; taken by the checkpoint, which then takes the lock. Relaxed: the lock orders
-    /// the change itself, and a bit set too late is seen by the next checkpoint.
+    /// Bit i: segment i has something for the next checkpoint. Set under the lock of the segment by
+    /// the task that changes it; taken by the checkpoint, which then takes the lock. Relaxed: the
+    /// lock orders the change itself, and a bit set too late is seen by the next checkpoint.
     dirty: CachePadded<AtomicU64>,
 }
 
@@ -69,7 +73,7 @@ impl Segments {
     /// `count` segments, all free.
     pub(crate) fn new(count: u32, segment_blocks: u32) -> Segments {
         let uses = [const { AtomicU32::new(0) }; 4];
-        // Relaxed: nobody else has it yet.
+        // Relaxed: no other task has it yet.
         uses[usize::from(SegmentUse::Free.code())].store(count, Ordering::Relaxed);
         Segments {
             groups: Sparse::new(u64::from(count.div_ceil(GROUP)), GROUPS_PER_PIECE),
@@ -94,7 +98,7 @@ impl Segments {
         (group, to_usize(u64::from(segment.0 % GROUP)))
     }
 
-    /// The segments that were ever touched, and some beside them, ascending.
+    /// The segments that were ever touched, and some next to them, ascending.
     pub(crate) fn touched(&self) -> impl Iterator<Item = SegNo> {
         let groups = self.groups.touched().map(|(n, _)| first_of(n));
         groups.flat_map(|first| (first..self.count.min(first + GROUP)).map(SegNo))
@@ -106,7 +110,7 @@ impl Segments {
         self.run(segment, group.states[n].lock(), body)
     }
 
-    /// As [`Segments::with`], unless somebody has the lock.
+    /// As [`Segments::with`], unless another task holds the lock.
     pub(crate) fn try_with<R>(
         &self,
         segment: SegNo,

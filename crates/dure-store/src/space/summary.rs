@@ -1,14 +1,19 @@
 //! Segment summaries between medium and memory.
 //!
 //! **Problem.** The cleaner needs the owner of every live block, and the summaries of a whole
-//! volume do not fit into memory. **Structure.** Only what changed since the last checkpoint is in
-//! memory: an *overlay* of the entries set since. The checkpoint reads the pair, lays the overlay
-//! over it, hands the result out for writing and drops the overlay. The SIT entry names the slot
-//! that counts. **Invariants.** Setting an owner never does I/O. A summary is a hint: whoever uses
-//! an entry asks the owner; and an entry that is missing proves nothing. So a pair that cannot be
-//! read back when it is rewritten counts as empty; everybody else reports it. **Crash.** What was
-//! written is in a slot that does not count, and recovery sets the owners of what the logs name
-//! again.
+//! volume do not fit into memory.
+//!
+//! **Structure.** Only what changed since the last checkpoint is in memory: an *overlay* of the
+//! entries set since. The checkpoint reads the pair, lays the overlay over it, hands the result out
+//! for writing and drops the overlay. The SIT entry names the slot that counts.
+//!
+//! # Invariants
+//! Setting an owner never does I/O. A summary is a hint: a user of an entry asks the owner; and an
+//! entry that is missing proves nothing. So a pair that cannot be read back when it is rewritten
+//! counts as empty; all other readers report it.
+//!
+//! **Crash.** What was written is in a slot that does not count, and recovery sets the owners of
+//! what the logs name again.
 
 use dure_block::Queue;
 use zerocopy::little_endian::U64;

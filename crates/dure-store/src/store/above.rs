@@ -1,10 +1,10 @@
-//! What the store asks of those who use it.
+//! What the store asks of the file system above it.
 //!
 //! **Problem.** A store knows blocks and nodes, and no file; but whether a slot may change its
 //! block, and which pages in memory hold blocks, only files know. **Structure.** One trait, given
-//! to the store when the mount is complete. All else goes down. **Invariants.** Calls are rare (a
-//! block that cannot be written, a log that is half full, a volume that is full), so they may be
-//! dynamic. **On a crash** nothing here matters.
+//! to the store when the mount is complete. All other calls go from the file system to the store.
+//! **Invariants.** Calls are rare (a block that cannot be written, a log that is half full, a
+//! volume that is full), so they may be dynamic. **On a crash** nothing here matters.
 
 use std::fmt;
 
@@ -17,9 +17,9 @@ use crate::units::BlockNo;
 
 /// What is built on a store.
 pub trait Above: fmt::Debug + Send + Sync {
-    /// Finds another block for data that is in a log and cannot be written to `block`, and makes
-    /// the slot name it by an operation of the checkpoint; false when no slot had to change. The
-    /// caller holds the checkpoint lock and no inode.
+    /// Finds another block for data that is in the data log and cannot be written to `block`, and
+    /// makes the slot name it by an operation of the checkpoint; false when no slot had to change.
+    /// The caller holds the checkpoint lock and no inode.
     ///
     /// # Errors
     /// The last block's error; what the operation reports.
@@ -43,7 +43,7 @@ impl Store {
         assert!(self.above.set(above).is_ok(), "a volume is mounted once");
     }
 
-    /// Finds another block for logged data; see [`Above::find_home`].
+    /// Finds another block for a page of the data log; see [`Above::find_home`].
     pub(crate) fn find_home(&self, core: CoreId, block: BlockNo) -> Result<bool> {
         let none = Error::NoSpace {
             what: "blocks for data whose own cannot be written",

@@ -1,6 +1,7 @@
-//! The fuzzy checkpoint: puts dirty nodes on the medium and lets log tails pass. It stops nobody.
+//! The fuzzy checkpoint: puts dirty nodes on the medium and lets log tails pass. Operations go on
+//! meanwhile.
 //!
-//! **Order** (each step with the crash it guards against):
+//! # Order, each step with the crash it guards against
 //! 1. cut, copies, commit of everything copied: a NAT entry must never name an image that holds
 //!    bytes of a handle that is lost (model case A4).
 //! 2. images to free blocks; NAT, SIT, summaries and packs to slots that do not count. In any
@@ -19,8 +20,9 @@ use crate::node::NodeRef;
 use crate::units::Nid;
 
 impl Store {
-    /// One checkpoint; waits for one that runs. It takes no write-back lock, so the caller may hold
-    /// one; and an inode lock to replace a logged page's block, so the caller holds none.
+    /// Makes one checkpoint; waits for a running one first. It takes no write-back lock, so the
+    /// caller may hold one; it takes an inode lock to give a page of the data log another block, so
+    /// the caller holds none.
     ///
     /// # Errors
     /// `Stopped`, or the first failure (after which the volume is stopped).
@@ -53,12 +55,11 @@ impl Store {
                 self.counters
                     .images
                     .add(i64::try_from(images).unwrap_or(i64::MAX));
-                // Each node on a dirty list held a block for its image. Those whose life has ended
-                // got none.
+                // Each node on a dirty list held a block for its image. Freed nodes got no image.
                 let spare = u32::try_from(nodes.len() - images).expect("nodes in memory");
                 self.space.unreserve(self.alloc_partition(), spare);
-                // The NAT has the end of their lives; of those freed behind the copy, which are
-                // dirty again, it does not.
+                // The NAT has the tombstones of these; not yet of those freed after the copy, which
+                // are dirty again.
                 let gone = |node: &&NodeRef| node.freed_and_joined().is_some() && !node.is_dirty();
                 for node in nodes.iter().filter(gone) {
                     self.nodes.remove_freed(node);
@@ -102,12 +103,12 @@ impl Store {
         // The copies may hold changes younger than the cut: those too must be valid before a NAT
         // entry names the image (model case A4).
         self.commit_for_checkpoint()?;
-        // Data that is in a log only goes to its place before the first flush. Crash scenario
+        // Data that is only in a log goes to its block before the first flush. Crash scenario
         // otherwise: the tail passes the handle that carries it, and a slot names a block that was
         // never written. After the cut was taken: what its handles logged is in the table.
         if self.options.store_rules.data_before_tail.holds() {
             let core = self.partition();
-            let placed = self.logged.write_all(core, &self.queue, &self.space);
+            let placed = self.data_log.write_all(core, &self.queue, &self.space);
             state.replaced = match placed {
                 Ok(()) => false,
                 Err(unplaced) => self.replace_logged(core, unplaced)?,

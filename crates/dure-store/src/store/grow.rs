@@ -8,7 +8,9 @@
 //!
 //! **Invariants.** A segment is in the ring before or after a durable header says so, never the
 //! other way round: a header that lists it is durable before the log uses it, and one that does not
-//! before anything else does. **On a crash** recovery believes the headers: what they list is log.
+//! before anything else does.
+//!
+//! **On a crash** recovery believes the headers: what they list is log.
 
 use dure_block::Lba;
 use dure_journal::{JournalId, Stall};
@@ -31,7 +33,7 @@ const RING_SEGMENTS_MAX: u64 = 256;
 pub const IMAGES_MIN: u32 = 24;
 
 impl Store {
-    /// Lets the rings grow until they hold so many blocks together, as full logs do in time. For
+    /// Lets the rings grow until they hold `blocks` blocks together, as full logs do in time. For
     /// benches.
     pub fn grow_rings(&self, blocks: u64) -> Result<()> {
         let capacity = |id| self.journal().usage(id).capacity;
@@ -61,7 +63,8 @@ impl Store {
         Ok(())
     }
 
-    /// The same for one who found it full, or half full, when there had been so many checkpoints.
+    /// As `make_log_room`, for a caller that found the log full, or half full, when `checkpoints`
+    /// checkpoints had been made.
     ///
     /// # Errors
     /// As [`Store::checkpoint`].
@@ -126,8 +129,8 @@ impl Store {
         self.shrink_rings().map(drop)
     }
 
-    /// Gives free segments that rings have beyond the least back to the volume; whether there were
-    /// any. The caller holds no inode lock.
+    /// Returns free segments that rings have beyond the least to the volume; says whether there
+    /// were any. The caller holds no inode lock.
     ///
     /// # Errors
     /// A failed write or flush of a journal's header.

@@ -1,4 +1,4 @@
-//! What `dure info` shows of a volume that is not mounted.
+//! What `dure info` prints of a volume that is not mounted.
 
 use dure_block::{Device, Queue, QueueConfig};
 use dure_journal::recovery::scan;

@@ -10,7 +10,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::checkpoint::{CheckpointState, Target, Writer};
 use crate::error::{Error, Result};
-use crate::format::inode::{InodeRecord, Time};
+use crate::format::inode::{AttributesRecord, Time};
 use crate::format::node::{NodeImage, NodeKind};
 use crate::format::sit::SegmentUse;
 use crate::format::volume::{STATE_CLEAN, VolumeHeader};
@@ -112,14 +112,14 @@ fn first_nodes(layout: &Layout, owner: Owner) -> Vec<(Nid, Target)> {
         secs: I64::new(now.secs),
         nanos: U32::new(now.nanos),
     };
-    let mut root = InodeRecord::new_zeroed();
+    let mut root = AttributesRecord::new_zeroed();
     root.ino = U64::new(Ino::ROOT.0);
     root.generation = U32::new(1);
     root.mode = U32::new(0o040_755);
     (root.uid, root.gid) = (U32::new(owner.uid), U32::new(owner.gid));
     root.nlink = U32::new(1);
     root.parent = U64::new(Ino::ROOT.0);
-    (root.atime, root.mtime, root.ctime, root.btime) = (now, now, now, now);
+    (root.ctime, root.btime) = (now, now);
     let place = usize::from(Ino::ROOT.index());
     inodes.payload_mut(place).copy_from_slice(root.as_bytes());
     let orphans = (0..layout.journals).map(|partition| {

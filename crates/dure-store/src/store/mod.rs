@@ -1,14 +1,16 @@
 //! The store: what is on the media of a mounted volume, and how it changes atomically.
 //!
 //! **Structure.** [`Store`] owns the journal, the NAT, the node cache, the space map and the data
-//! that is in a log only; `mkfs` and `mount` are its beginning, `service` has the small services
-//! that everybody asks it for, `room` the ways to find blocks, `checkpoint` and `grow` what lets
-//! logs go on. Operations ([`crate::op`]) stand on it. It knows no inode in memory, no
-//! path and no page: what it needs of those who do, it asks through [`Above`].
+//! log; `mkfs` and `mount` are its beginning, `service` has small services for all modules, `room`
+//! the ways to find blocks, `checkpoint` and `grow` what lets logs go on. Operations
+//! ([`crate::op`]) stand on it. It knows no inode in memory, no path and no page: what it needs
+//! from the file system it asks through [`Above`].
 //!
 //! **Invariants.** After the first failed write of a log, header, NAT, SIT or image, and after a
 //! failed flush, the store is *stopped*: nothing is written any more, every change is refused with
-//! the reason, reads go on from memory and medium. **On a crash** see `recovery`.
+//! the reason, reads go on from memory and medium.
+//!
+//! **On a crash** see `recovery`.
 
 mod above;
 mod checkpoint;
@@ -44,8 +46,8 @@ use dure_sync::{Arc, Counter, Mutex, OnceLock};
 
 use crate::backlog::Backlog;
 use crate::checkpoint::CheckpointState;
+use crate::data_log::DataLog;
 use crate::layout::Layout;
-use crate::logged::LoggedBlocks;
 use crate::node::cache::NodeCache;
 use crate::node::nat::Nat;
 use crate::options::StoreOptions;
@@ -81,8 +83,8 @@ pub struct Store {
     pub nat: Arc<Nat>,
     /// Nodes in memory.
     pub nodes: NodeCache,
-    /// Data that is in a log and not yet in its place.
-    pub logged: Arc<LoggedBlocks>,
+    /// Data that is in a log and not yet in its block.
+    pub data_log: Arc<DataLog>,
     /// Held by the one checkpoint at a time.
     pub checkpoint: Mutex<CHECKPOINT, CheckpointState>,
     /// The first failure of a durable write, once there was one.

@@ -12,12 +12,12 @@ use super::{Store, StoreCounters};
 use crate::backlog::Backlog;
 use crate::census::{self, Census};
 use crate::checkpoint::{CheckpointState, Target, Writer};
+use crate::data_log::DataLog;
 use crate::error::{Error, Result};
 use crate::format::volume::{STATE_CLEAN, STATE_DIRTY, VolumeHeader};
 use crate::frames::{Frame, FramePool};
 use crate::headers::{read_header, read_layout};
 use crate::layout::Layout;
-use crate::logged::LoggedBlocks;
 use crate::node::cache::NodeCache;
 use crate::node::nat::Nat;
 use crate::node::{Node, NodeRef};
@@ -184,8 +184,8 @@ impl Mount {
         }
     }
 
-    /// Writes what recovery found; gives the blocks that did not take their pages. The logs stay
-    /// valid until `begin_epoch` has turned the epoch.
+    /// Writes what recovery found; returns the blocks that did not take their pages. The logs stay
+    /// valid until `begin_epoch` has started the new epoch.
     fn write_recovered(
         &self,
         state: &mut CheckpointState,
@@ -250,9 +250,9 @@ impl Mount {
     ) -> Result<Store> {
         let inodes_found = self.inodes(&state.header, unwritten.as_ref())?;
         let cores = to_usize(u64::from(self.layout.journals));
-        let logged = LoggedBlocks::new(shares.logged_pages, cores, frames);
+        let data_log = DataLog::new(shares.logged_pages, cores, frames);
         let store = Store {
-            logged: Arc::new(logged),
+            data_log: Arc::new(data_log),
             nodes: NodeCache::new(shares.nodes, cores),
             owners: Backlog::new(cores, shares.owners),
             record_bytes_max: shares.record_bytes,
@@ -275,11 +275,11 @@ impl Mount {
         let (nodes, data) = unwritten
             .map(|replayed| (replayed.nodes, replayed.data))
             .unwrap_or_default();
-        let mut room = store.logged.room_beyond(core, data.len());
+        let mut room = store.data_log.room_beyond(core, data.len());
         for (block, page) in data {
             let mut frame = Frame::zeroed();
             frame.bytes_mut().copy_from_slice(&page.bytes);
-            store.logged.insert(&mut room, block, frame);
+            store.data_log.insert(&mut room, block, frame);
         }
         drop(room);
         for (nid, node) in nodes {
@@ -310,9 +310,9 @@ impl Mount {
 /// crash held one. But they may be among those that records name, if operations still in the logs
 /// had freed them; recovery uses these last.
 ///
-/// Crash scenario: such a block has an image by now and recovery begins again. The tables still count
-/// as they were, and in the recovered state, which is the same, no slot names the block: nobody looks
-/// for data in it.
+/// Crash scenario: such a block has an image by now and recovery begins again. The tables still
+/// count as they were, and in the recovered state, which is the same, no slot names the block: no
+/// task looks for data in it.
 fn reserve_images(space: &Space, core: CoreId, blocks: u32) -> Result<()> {
     if space.reserve(core, blocks, OpClass::Delete) {
         return Ok(());
@@ -335,7 +335,7 @@ fn start_journal(
     let settler = Settler {
         space: store.space.clone(),
         nat: store.nat.clone(),
-        logged: store.logged.clone(),
+        data_log: store.data_log.clone(),
         cores: to_usize(u64::from(store.layout.journals)),
         alloc: store.options.alloc,
         core: store.options.core.clone(),
@@ -381,10 +381,12 @@ impl Store {
         let mut state = self.checkpoint.lock();
         self.checkpoint_locked(&mut state)?;
         if state.replaced {
-            // Nothing is logged any more, so this one finds all in its place and leaves empty logs.
+            // Nothing is logged any more, so this one finds all data in its blocks and leaves empty
+            // logs.
             self.checkpoint_locked(&mut state)?;
         }
-        // Release: whoever sees the volume closed sees it checkpointed.
+        // Release: pairs with the Acquire in `is_closed`; a task that sees the volume closed sees
+        // it checkpointed.
         self.closed.store(true, Ordering::Release);
         state.header.state = U32::new(STATE_CLEAN);
         let written = state.write(&self.queue, &self.layout);

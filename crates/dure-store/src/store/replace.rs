@@ -1,10 +1,10 @@
-//! Logged data that cannot be written to its place.
+//! Pages of the data log that cannot be written to their blocks.
 
 use dure_sync::CoreId;
 
 use super::Store;
+use crate::data_log::Unplaced;
 use crate::error::{Error, Result};
-use crate::logged::Unplaced;
 use crate::units::BlockNo;
 
 impl Store {
@@ -22,9 +22,10 @@ impl Store {
         };
         let replaced = unplaced.blocks.iter().try_for_each(&mut replace);
         // Crash scenario without this: the tail passes the log's copy, and the slot that the medium
-        // has names a block that was never written. Also when others have changed the slots.
+        // has names a block that was never written. Committed also when other tasks have changed
+        // the slots.
         let replaced = replaced.and_then(|()| self.commit_for_checkpoint());
-        self.logged.end_unplaced(core, &self.space, &unplaced);
+        self.data_log.end_unplaced(core, &self.space, &unplaced);
         match replaced {
             Ok(()) => Ok(any),
             Err(Error::NoSpace { .. }) => Err(unplaced.error),

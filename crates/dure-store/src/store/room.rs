@@ -1,16 +1,20 @@
-//! Reserving blocks, and what is done before anybody is told that there are none.
+//! Reserving blocks, and what is done before a caller gets ENOSPC.
 //!
 //! **Problem.** Much of what is not available is on its way back: freed blocks whose operation is
 //! not valid yet, images that the next checkpoint replaces, blocks that dirty pages hold although
-//! they will free as many, log segments beyond the least. **Structure.** A reservation that fails
-//! brings all of these about, the cheap ones first, and tries again after each.
+//! they will free as many, log segments beyond the least.
 //!
-//! **Invariants.** ENOSPC for what adds something is said only after all of it. What gives back as
-//! many blocks as it takes ([`OpClass::Rewrite`], [`OpClass::Delete`]) waits for others who hold
-//! kept blocks: whoever has some gives them back, or makes them come back with the next commit and
-//! checkpoint, without waiting for anybody. Write-back reserves as `Delete`, and only `Normal` and
-//! `Rewrite` ask for write-back, so it never asks for itself. **On a crash** reservations are gone;
-//! the blocks are free.
+//! **Structure.** A reservation that fails brings all of these about, the cheap ones first, and
+//! tries again after each.
+//!
+//! # Invariants
+//! An operation that adds to the volume gets ENOSPC only after all of it. One that frees as many
+//! blocks as it takes ([`OpClass::Rewrite`], [`OpClass::Delete`]) waits for tasks that hold kept
+//! blocks: each of them gives its blocks back, or makes them come back with the next commit and
+//! checkpoint, without waiting for another task. Write-back reserves as `Delete`, and only `Normal`
+//! and `Rewrite` ask for write-back, so it never asks for itself.
+//!
+//! **On a crash** reservations are gone; the blocks are free.
 
 use std::time::Duration;
 
@@ -23,7 +27,7 @@ use crate::error::{Error, Result};
 use crate::space::OpClass;
 use crate::units::Run;
 
-/// Rounds of making room for what gives back what it takes.
+/// Rounds of making room for an operation that frees as many blocks as it takes.
 const ROUNDS_MAX: u32 = 500;
 /// Rounds without a pause between them.
 const ROUNDS_AT_ONCE: u32 = 4;
@@ -111,7 +115,7 @@ impl Store {
     #[cold]
     fn checkpoint_for_memory(&self, core: CoreId) -> Result<()> {
         let mut state = self.checkpoint.lock();
-        // Of many that find it crowded one makes room.
+        // Of many tasks that find it crowded one makes room.
         if self.nodes.is_crowded(core) || self.owners.is_full(core) {
             self.checkpoint_locked(&mut state)?;
         }

@@ -1,4 +1,4 @@
-//! What every module asks the store for: time, place, room, durability, and the fail-stop.
+//! Services that every module uses: time, place, room, durability, and the fail-stop.
 
 use dure_journal::{BeginError, CommitError, Handle, Journal, StopCause, StopReason};
 use dure_sync::CoreId;
@@ -113,9 +113,9 @@ impl Store {
         self.stopped.get().map(String::as_str)
     }
 
-    /// The node `nid`, to which something points that expects it in this role. Whoever follows a
-    /// pointer asks here: one that leads to a node of another inode, of another kind, or whose life
-    /// has ended, is damage.
+    /// The node `nid`, to which something points that expects it in this role. Every step along a
+    /// pointer comes here: a pointer to a node of another inode, of another kind, or to a freed
+    /// one, is damage.
     ///
     /// # Errors
     /// `Corrupt`, naming inode and node; errors of reading it.
@@ -143,7 +143,8 @@ impl Store {
         })
     }
 
-    /// The node `nid`, whatever its role: for callers that have the number from a hint and verify it.
+    /// The node `nid`, whatever its role: for callers that have the number from a hint and verify
+    /// it.
     ///
     /// # Errors
     /// `Corrupt` when it is free; errors of reading it.
@@ -155,8 +156,8 @@ impl Store {
     }
 
     /// Copies bytes of a granule of the node `nid`, which must have this role. The one way down a
-    /// map: who has read a child's number in a node holds nothing of the node when he asks for the
-    /// child.
+    /// map: a walk that has read a child's number in a node holds nothing of the node when it asks
+    /// for the child.
     ///
     /// # Errors
     /// As [`Store::node`].

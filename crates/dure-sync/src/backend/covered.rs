@@ -1,10 +1,10 @@
 //! Atomic types that announce each access.
 //!
 //! **Problem.** The simulation must be told before every access, and loom's canaries must be able
-//! to weaken an ordering; both need a cover around another atomic type. **Structure.** One macro
-//! makes the covers; the backend supplies the covered types (`inner`), a function called before
-//! each access (`before`) and one that maps orderings (`order`). **Invariants.** A cover has the
-//! size and alignment of what it covers. **Crash.** Nothing is kept.
+//! to weaken an ordering; both need a wrapper around another atomic type. **Structure.** One macro
+//! makes the wrappers; the backend supplies the wrapped types (`inner`), a function called before
+//! each access (`before`) and one that maps orderings (`order`). **Invariants.** A wrapper has the
+//! size and alignment of what it wraps. **Crash.** Nothing is kept.
 
 use super::chosen::{before, inner, order};
 use std::fmt;
@@ -31,7 +31,7 @@ macro_rules! read_modify_writes {
 
 macro_rules! cover {
     ($name:ident $(<$param:ident>)?, $inner:ty, $value:ty, [$($rmw:ident),*]) => {
-        /// The atomic type of this name, known to the backend.
+        /// The atomic type of this name, whose accesses the backend sees.
         #[repr(transparent)]
         pub struct $name $(<$param>)? ($inner);
 
@@ -156,7 +156,7 @@ cover_number! {
 
 #[cfg(dure_backend = "sim")]
 impl AtomicU32 {
-    /// What is covered: the futex word of the real machine.
+    /// The wrapped atomic: the futex word of the real machine.
     pub(crate) fn uncovered(&self) -> &inner::AtomicU32 {
         &self.0
     }
@@ -187,7 +187,7 @@ impl<T> Default for AtomicPtr<T> {
 #[inline]
 pub fn fence(ordering: Ordering) {
     match order(ordering) {
-        // A canary took the fence away.
+        // A canary has removed the fence.
         Ordering::Relaxed => {}
         ordering => inner::fence(ordering),
     }

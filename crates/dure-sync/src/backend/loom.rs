@@ -1,11 +1,10 @@
 //! loom: every ordering of one small primitive.
 //!
 //! **Problem.** Only a model checker sees what a weak ordering allows. **Structure.** loom's
-//! atomics under covers that can weaken an ordering on request, for canaries; a sleep is one turn
-//! of a yield loop, since all sleepers re-check; data of locks is shadowed by a loom cell, which
-//! finds accesses that are not ordered. **Invariants.** Everything is used inside `loom::model`.
-//! Timeouts pass at once, ranks are not checked, the one core is core 0. **Crash.** Nothing is
-//! kept.
+//! atomics in wrappers that can weaken an ordering on request, for canaries; a sleep is one turn of
+//! a yield loop, since all sleepers re-check; data of locks is shadowed by a loom cell, which finds
+//! accesses that are not ordered. **Invariants.** Everything is used inside `loom::model`. Timeouts
+//! pass at once, ranks are not checked, the one core is core 0. **Crash.** Nothing is kept.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -29,7 +28,7 @@ pub(crate) mod atomic {
     };
 }
 
-/// The types under the covers.
+/// The types that the wrappers wrap.
 pub(crate) mod inner {
     pub(crate) use ::loom::sync::atomic::*;
 }
@@ -42,13 +41,14 @@ pub(crate) const RANKS_CHECKED: bool = false;
 /// Spinning would only repeat what yielding explores.
 pub(crate) const SPIN_TURNS: u32 = 0;
 
-/// Once more shows what trying again does.
+/// Few: one more turn shows what trying again does.
 pub(crate) const PATIENT_TURNS: u32 = 2;
 
-/// Readers of a spread lock that meet others before it opens its gate.
+/// Readers of a per-core lock that contend before one opens its gate.
 pub(crate) const MEETINGS: u32 = 1;
 
-/// Loom takes SeqCst accesses for AcqRel ones: a fence between two of them says what is meant.
+/// Loom treats SeqCst accesses as AcqRel: a SeqCst fence between two of them gives them their
+/// order.
 pub(crate) fn seq_cst_where_it_needs_saying() {
     if WEAKEN.get() != Weaken::SeqCst {
         ::loom::sync::atomic::fence(Ordering::SeqCst);
@@ -58,7 +58,7 @@ pub(crate) fn seq_cst_where_it_needs_saying() {
 /// A chunk of a range lock is 2^this words: as few as can show what happens between words.
 pub(crate) const CHUNK_SHIFT: u32 = 1;
 
-/// Which orderings a canary takes away.
+/// Which orderings a canary removes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Weaken {
     /// None.
@@ -118,7 +118,7 @@ impl Shadow {
     }
 }
 
-/// A counter of references is about to change: left to the standard library.
+/// Called before a reference count changes; loom does not watch it.
 pub(crate) fn reference_counted<T: ?Sized>(_object: &T) {}
 
 /// One turn of a yield loop: all callers look at their word again.
@@ -140,7 +140,7 @@ pub(crate) fn futex_wait(
     }
 }
 
-/// Nobody sleeps.
+/// Wakes no task: a sleep here is a yield.
 pub(crate) fn futex_wake(_word: &AtomicU32, _count: u32, _mask: u32) -> u32 {
     0
 }
@@ -167,25 +167,25 @@ pub(crate) fn is_finished<T>(_handle: &BackendJoin<T>) -> bool {
     false
 }
 
-/// A scope has caught a panic, to be raised again when all its threads have ended.
+/// Called when a scope has caught a panic, which it raises again when all its threads have ended.
 pub(crate) fn caught(_panic: &(dyn Any + Send)) {}
 
-/// Lets others run.
+/// Lets other tasks run.
 pub(crate) fn yield_now() {
     ::loom::thread::yield_now();
 }
 
-/// Lets others run: there is no time.
+/// Lets other tasks run: there is no time.
 pub(crate) fn sleep(_duration: Duration) {
     ::loom::thread::yield_now();
 }
 
-/// `left` bytes from `_address` on are about to be copied; says how many in one go.
+/// Called before `left` bytes from `_address` on are copied; returns how many to copy in one go.
 pub(crate) fn before_copy(_way: super::Copying, _address: usize, left: usize) -> usize {
     left
 }
 
-/// Lets others run.
+/// Lets other tasks run.
 pub(crate) fn spin_hint() {
     ::loom::thread::yield_now();
 }
@@ -235,6 +235,6 @@ pub(crate) fn random_fill(bytes: &mut [u8]) {
     }
 }
 
-/// A statistic is about to be changed: nobody here wants to know.
+/// Called before a statistic changes; unused here.
 #[inline]
 pub(crate) fn statistic_changes(_address: usize) {}

@@ -1,11 +1,11 @@
 //! The current core, read from the restartable-sequence area.
 //!
-//! **Problem.** Per-core data is reached on every operation; `sched_getcpu` costs 3 ns.
-//! **Structure.** glibc 2.35 and later registers an rseq area per thread at `__rseq_offset` from
-//! the thread pointer, and the kernel keeps the core number there: one load, 0.3 ns. The symbol
-//! is looked up at run time, since older C libraries lack it; then `sched_getcpu` answers.
-//! **Invariants.** The answer may be stale at once: it is a hint for placement, never a proof of
-//! exclusive access. **Crash.** Nothing is kept.
+//! **Problem.** Every operation accesses per-core data; `sched_getcpu` costs 3 ns. **Structure.**
+//! glibc 2.35 and later registers an rseq area per thread at `__rseq_offset` from the thread
+//! pointer, and the kernel keeps the core number there: one load, 0.3 ns. The symbol is looked up
+//! at run time, since older C libraries lack it; then `sched_getcpu` answers. **Invariants.** The
+//! answer may be stale at once: it is a hint for placement, never a proof of exclusive access.
+//! **Crash.** Nothing is kept.
 
 use std::sync::atomic::{AtomicIsize, Ordering};
 
@@ -62,7 +62,7 @@ unsafe fn core_of_area(offset: isize) -> i32 {
     core
 }
 
-/// Other architectures ask the kernel.
+/// Other architectures have no such area: the caller asks the kernel.
 ///
 /// # Safety
 /// None needed: the answer is always "not registered".

@@ -20,10 +20,10 @@ pub(crate) use super::real::{
     BackendArc, BackendWeak, CHUNK_SHIFT, SPIN_TURNS, seq_cst_where_it_needs_saying,
 };
 
-/// Few, so that what comes behind such a wait is seen, too.
+/// Few, so that runs also reach the code after such a wait has ended.
 pub(crate) const PATIENT_TURNS: u32 = 12;
 
-/// Readers of a spread lock that meet others before it opens its gate: few, so that it does.
+/// Readers of a per-core lock that contend before one opens its gate: few, so that runs open gates.
 pub(crate) const MEETINGS: u32 = 2;
 
 pub(crate) mod atomic {
@@ -33,7 +33,7 @@ pub(crate) mod atomic {
     };
 }
 
-/// The types under the covers.
+/// The types that the wrappers wrap.
 pub(crate) mod inner {
     pub(crate) use super::real::atomic::*;
 }
@@ -67,7 +67,7 @@ pub(crate) fn order(ordering: Ordering) -> Ordering {
     ordering
 }
 
-/// Bookkeeping beside the data of a lock: who takes the lock uses the data.
+/// Bookkeeping next to the data of a lock: a task that takes the lock counts as using the data.
 #[derive(Debug, Default)]
 pub(crate) struct Shadow;
 
@@ -98,7 +98,7 @@ fn touch<T>(access: Access, data: *const T) {
     }
 }
 
-/// A counter of references to `object` is about to change. It lies in front of the object.
+/// Called before the reference count of `object` changes. The count lies in front of the object.
 #[inline]
 pub(crate) fn reference_counted<T: ?Sized>(object: &T) {
     let address = std::ptr::from_ref(object).addr();
@@ -107,8 +107,8 @@ pub(crate) fn reference_counted<T: ?Sized>(object: &T) {
     dure_vcpu::access_to(Access::Update, address - header, what);
 }
 
-/// The statistic at `address` is about to be changed. No schedule depends on it, so only a watch is
-/// told.
+/// Called before the statistic at `address` changes. No schedule depends on it, so only a watch is
+/// notified.
 #[inline]
 pub(crate) fn statistic_changes(address: usize) {
     dure_vcpu::note(Access::Store, address, size_of::<u64>(), "statistic");
@@ -134,7 +134,7 @@ pub(crate) fn futex_wait(
     }
 }
 
-/// Wakes up to `count` sleepers of `word` whose mask meets `mask`; says how many.
+/// Wakes up to `count` sleepers of `word` whose mask shares a bit with `mask`; returns how many.
 pub(crate) fn futex_wake(word: &AtomicU32, count: u32, mask: u32) -> u32 {
     if dure_vcpu::is_running() {
         dure_vcpu::futex_wake(std::ptr::from_ref(word).addr(), count, mask)
@@ -197,13 +197,13 @@ pub(crate) fn is_finished<T>(handle: &BackendJoin<T>) -> bool {
     }
 }
 
-/// A scope has caught a panic: it ends the run at once, since waiting for the other tasks of the
-/// scope could turn it into a deadlock.
+/// Called when a scope has caught a panic: ends the run at once, since waiting for the other tasks
+/// of the scope could turn it into a deadlock.
 pub(crate) fn caught(panic: &(dyn Any + Send)) {
     dure_vcpu::fail_run(panic);
 }
 
-/// Lets other tasks of the core run first.
+/// Lets the core's other tasks run first.
 pub(crate) fn yield_now() {
     if dure_vcpu::is_running() {
         dure_vcpu::yield_now()
@@ -221,8 +221,8 @@ pub(crate) fn sleep(duration: Duration) {
     }
 }
 
-/// `left` bytes from `address` on are about to be copied; says how many in one go: others see a
-/// page that is half copied.
+/// Called before `left` bytes from `address` on are copied; returns how many to copy in one go: so
+/// that other tasks see a page that is half copied.
 pub(crate) fn before_copy(way: super::Copying, address: usize, left: usize) -> usize {
     const COPY_BYTES: usize = 2048;
     const PIECE_BYTES: usize = 256;
@@ -231,7 +231,7 @@ pub(crate) fn before_copy(way: super::Copying, address: usize, left: usize) -> u
         super::Copying::In => Access::Store,
     };
     dure_vcpu::access(access, address);
-    // What is shorter, such as a granule of a node, goes in pieces as well.
+    // Shorter copies, such as a granule of a node, go in pieces as well.
     let len = match left {
         0..=PIECE_BYTES => left,
         257..=COPY_BYTES => left.div_ceil(2),
@@ -247,7 +247,7 @@ pub(crate) fn spin_hint() {
     dure_vcpu::spin_hint();
 }
 
-/// A number no other task of this machine has had.
+/// A number unique among the tasks of this machine.
 pub(crate) fn current_id() -> u64 {
     match dure_vcpu::current_task() {
         Some(task) => u64::try_from(task.index()).expect("a task number") + 1,
@@ -255,7 +255,7 @@ pub(crate) fn current_id() -> u64 {
     }
 }
 
-/// Moves the calling task to a core; says whether that was possible.
+/// Moves the calling task to a core; returns whether that was possible.
 pub(crate) fn pin_to(core: usize) -> bool {
     if dure_vcpu::is_running() {
         dure_vcpu::move_to(core)

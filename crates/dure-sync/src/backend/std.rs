@@ -39,16 +39,16 @@ use atomic::AtomicU32;
 /// Turns of spinning before sleeping: about a microsecond, the cost of two context switches.
 pub(crate) const SPIN_TURNS: u32 = 40;
 
-/// The same for a wait that ends in something much slower than a sleep, some microseconds.
+/// As `SPIN_TURNS`, but some microseconds, for waits whose alternative is much slower than a sleep.
 #[cfg(not(dure_backend = "sim"))]
 pub(crate) const PATIENT_TURNS: u32 = 320;
 
-/// Readers of a spread lock that meet others before it opens its gate: a visit of all counts by the
-/// next writer is paid for by then.
+/// Readers of a per-core lock that contend before one opens its gate: enough to pay for the next
+/// writer's visit of all counts.
 #[cfg(not(dure_backend = "sim"))]
 pub(crate) const MEETINGS: u32 = 32;
 
-/// SeqCst accesses have one order, here.
+/// Nothing to do: here SeqCst accesses have a single total order.
 #[inline]
 pub(crate) fn seq_cst_where_it_needs_saying() {}
 
@@ -59,7 +59,7 @@ pub(crate) const CHUNK_SHIFT: u32 = 4;
 #[cfg(not(dure_backend = "sim"))]
 pub(crate) const RANKS_CHECKED: bool = cfg!(debug_assertions);
 
-/// Bookkeeping beside the data of a lock; the real machine needs none.
+/// Bookkeeping next to the data of a lock; the real machine needs none.
 #[cfg(not(dure_backend = "sim"))]
 #[derive(Debug, Default)]
 pub(crate) struct Shadow;
@@ -79,7 +79,7 @@ impl Shadow {
     pub(crate) fn write<T>(&self, _data: *const T) {}
 }
 
-/// A counter of references to `_object` is about to change.
+/// Called before the reference count of `_object` changes.
 #[inline]
 #[cfg(not(dure_backend = "sim"))]
 pub(crate) fn reference_counted<T: ?Sized>(_object: &T) {}
@@ -125,7 +125,7 @@ fn deadline_after(timeout: Duration) -> Option<Timespec> {
     })
 }
 
-/// Wakes up to `count` sleepers of `word` whose mask meets `mask`; says how many.
+/// Wakes up to `count` sleepers of `word` whose mask shares a bit with `mask`; returns how many.
 pub(crate) fn futex_wake(word: &AtomicU32, count: u32, mask: u32) -> u32 {
     // The kernel takes a signed count.
     let count = count.min(i32::MAX.unsigned_abs());
@@ -164,7 +164,7 @@ pub(crate) fn is_finished<T>(handle: &BackendJoin<T>) -> bool {
     handle.is_finished()
 }
 
-/// A scope has caught a panic, to be raised again when all its threads have ended.
+/// Called when a scope has caught a panic, which it raises again when all its threads have ended.
 #[cfg(not(dure_backend = "sim"))]
 pub(crate) fn caught(_panic: &(dyn Any + Send)) {}
 
@@ -178,7 +178,7 @@ pub(crate) fn sleep(duration: Duration) {
     std::thread::sleep(duration);
 }
 
-/// `left` bytes from `_address` on are about to be copied; says how many in one go.
+/// Called before `left` bytes from `_address` on are copied; returns how many to copy in one go.
 #[inline]
 #[cfg(not(dure_backend = "sim"))]
 pub(crate) fn before_copy(_way: super::Copying, _address: usize, left: usize) -> usize {
@@ -192,7 +192,7 @@ pub(crate) fn spin_hint() {
     std::hint::spin_loop();
 }
 
-/// A number no other thread of this process has had.
+/// A number unique among the threads of this process.
 pub(crate) fn current_id() -> u64 {
     use std::sync::atomic::{AtomicU64, Ordering};
     static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -203,7 +203,7 @@ pub(crate) fn current_id() -> u64 {
     ID.with(|id| *id)
 }
 
-/// Binds the calling thread to a core; says whether the kernel agreed.
+/// Binds the calling thread to a core; returns whether the kernel did so.
 pub(crate) fn pin_to(core: usize) -> bool {
     let mut set = rustix::thread::CpuSet::new();
     if core >= rustix::thread::CpuSet::MAX_CPU {
@@ -270,7 +270,7 @@ pub(crate) fn random_fill(mut bytes: &mut [u8]) {
     }
 }
 
-/// A statistic is about to be changed: nobody here wants to know.
+/// Called before a statistic changes; unused here.
 #[cfg(not(dure_backend = "sim"))]
 #[inline]
 pub(crate) fn statistic_changes(_address: usize) {}

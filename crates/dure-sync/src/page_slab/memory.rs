@@ -1,8 +1,8 @@
 //! Where slabs come from: small ones from the allocator, large ones from the kernel.
 //!
 //! **Problem.** A large slab should be one huge page, and must not be cleared twice. **Structure.**
-//! An anonymous mapping of twice its size, of which the aligned half stays. **Invariants.** Memory
-//! is zero, and lies on a multiple of its size. **Crash.** Nothing is kept.
+//! An anonymous mapping of twice its size, of which only the aligned half is kept. **Invariants.**
+//! Memory is zero, and lies on a multiple of its size. **Crash.** Nothing is kept.
 
 use std::alloc::{self, Layout};
 use std::ptr::NonNull;
@@ -21,19 +21,19 @@ pub(super) fn allocate(layout: Layout) -> NonNull<u8> {
     memory.unwrap_or_else(|| alloc::handle_alloc_error(layout))
 }
 
-/// Gives memory back.
+/// Frees memory.
 ///
 /// # Safety
-/// It is of [`allocate`] with this layout, and nobody uses it any more.
+/// It comes from [`allocate`] with this layout, and is not used any more.
 pub(super) unsafe fn free(memory: NonNull<u8>, layout: Layout) {
     if is_mapped(layout) {
         // The kernel joins neighbouring mappings, and may refuse to cut one in two once the process
         // has very many: then the memory stays, which harms less than a panic. SAFETY: the mapping
-        // is the caller's, and nobody uses it.
+        // is the caller's, and is not used any more.
         let _: rustix::io::Result<()> =
             unsafe { rustix::mm::munmap(memory.as_ptr().cast(), layout.size()) };
     } else {
-        // SAFETY: it was allocated with this layout, the caller promises.
+        // SAFETY: the caller promises that it was allocated with this layout.
         unsafe { alloc::dealloc(memory.as_ptr(), layout) };
     }
 }
@@ -52,8 +52,8 @@ fn map(bytes: usize) -> Option<NonNull<u8>> {
     let before = whole.addr().next_multiple_of(bytes) - whole.addr();
     let memory = whole.wrapping_byte_add(before);
     if before > 0 {
-        // SAFETY: this part of the new mapping is used by nobody. If the kernel refuses, it stays
-        // as address space without memory.
+        // SAFETY: this part of the new mapping is not used. If the kernel refuses, it stays as
+        // address space without memory.
         let _: rustix::io::Result<()> = unsafe { munmap(whole, before) };
     }
     if before < bytes {

@@ -1,18 +1,20 @@
 //! Memory for pages, cut from slabs of up to 2 MiB.
 //!
-//! **Problem.** A page cache takes and gives back millions of aligned pages. From a general
-//! allocator each costs a second page of address space for its header, a fault and a clearing of
-//! its own, and now and then a system call that all threads of the process wait for. **Structure.**
-//! A [`PageSlabs`] belongs to one core (its owner puts it under that core's lock) and cuts pages
-//! from slabs: 64 KiB at first, so that a small cache stays small, then 512 KiB and 2 MiB, which
-//! the kernel is asked to back with a huge page. A slab begins with its header: one bit per free
-//! page, and a count of those who use it. A [`PageBox`] owns a page like a `Box`; dropping it, on
-//! any core, sets the page's bit, which is found by the page's address, because slabs lie on
-//! multiples of their size. **Invariants.** Only the list a slab is on clears bits, and only under
-//! `&mut`. A slab lives as long as one of its pages, or its list. **Crash.** Nothing is kept.
+//! **Problem.** A page cache allocates and frees millions of aligned pages. From a general
+//! allocator each costs a second page of address space for its header, a page fault and a clearing
+//! of its own, and now and then a system call that stalls all threads of the process.
 //!
-//! The structure is that of slab allocators (Bonwick, USENIX 1994), with free lists as in mimalloc
-//! (Leijen and others, 2019): one owner takes, everybody gives.
+//! **Structure.** A [`PageSlabs`] belongs to one core (its owner puts it under that core's lock)
+//! and cuts pages from slabs: 64 KiB at first, so that a small cache stays small, then 512 KiB and
+//! 2 MiB, which the kernel is asked to back with a huge page. A slab begins with its header: one
+//! bit per free page, and a count of its users. A [`PageBox`] owns a page like a `Box`; dropping
+//! it, on any core, sets the page's bit, which is found by the page's address, because slabs lie on
+//! multiples of their size. So are slab allocators built (Bonwick, USENIX 1994); that one core
+//! allocates and any core frees is from mimalloc (Leijen and others, 2019).
+//!
+//! # Lifetime of a slab
+//! **Invariants.** Only the [`PageSlabs`] that lists a slab clears its bits, and only under `&mut`.
+//! A slab lives as long as one of its pages, or its [`PageSlabs`]. **Crash.** Nothing is kept.
 
 mod memory;
 
@@ -30,21 +32,21 @@ const SHIFTS: [u32; 3] = [16, 19, 21];
 /// Words of free bits in a header: enough for the pages of the largest slab.
 const WORDS: usize = 8;
 
-/// A slab is cut from again when it has so many free pages, 1/16 of the largest: fewer are not
-/// worth the search.
+/// Pages are taken from an older slab again when it has this many free ones, 1/16 of the largest
+/// slab: fewer are not worth the search.
 const WORTHWHILE: u32 = 32;
 
-/// Slabs that are looked at before another one is made.
+/// Slabs searched before a new one is allocated.
 const SEARCHED_MAX: usize = 16;
 
 struct Header {
-    /// Pages in use, and one for the list.
+    /// Pages in use, plus one for the `PageSlabs`.
     users: AtomicUsize,
     /// Bit n: page n is free. The page of the header never is.
     free: [AtomicU64; WORDS],
 }
 
-/// A slab that is on a list.
+/// A slab listed in a `PageSlabs`.
 struct Slab<const N: usize> {
     header: NonNull<Header>,
     shift: u32,
@@ -86,7 +88,7 @@ impl<const N: usize> Default for PageSlabs<N> {
 }
 
 impl<const N: usize> PageSlabs<N> {
-    /// A page with whatever it held before, zeroes at first.
+    /// Returns a page, with whatever it held before; a new one is zero.
     pub fn take(&mut self) -> PageBox<N> {
         if let Some(page) = self.take_at_hand() {
             return page;
@@ -97,18 +99,19 @@ impl<const N: usize> PageSlabs<N> {
         page
     }
 
-    /// The same without a new slab, where a free page is soon found.
+    /// As `take`, but allocates no slab, and searches only a few of them for a free page.
     pub fn take_at_hand(&mut self) -> Option<PageBox<N>> {
         let page = self.slabs.last().and_then(Slab::claim);
         page.or_else(|| self.search(SEARCHED_MAX, WORTHWHILE))
     }
 
-    /// The same wherever one is.
+    /// As `take`, but allocates no slab, and searches all of them for a free page.
     pub fn take_free(&mut self) -> Option<PageBox<N>> {
         self.search(usize::MAX, 1)
     }
 
-    /// A page of one of the next slabs that has so many free ones; others are taken from it then.
+    /// Takes a page from the first of the next `slabs` slabs that has at least `free` free pages;
+    /// later pages are taken from that slab.
     fn search(&mut self, slabs: usize, free: u32) -> Option<PageBox<N>> {
         for _ in 0..slabs.min(self.slabs.len()) {
             self.search = (self.search + 1) % self.slabs.len();
@@ -122,9 +125,9 @@ impl<const N: usize> PageSlabs<N> {
         None
     }
 
-    /// Gives slabs back to the system of which no page has been in use since the last trim, but for
-    /// the one pages are taken from. Memory that is wanted again soon stays: to get it anew costs
-    /// more than to fill it.
+    /// Frees the slabs of which no page has been in use since the last trim, except the one that
+    /// pages are taken from. Memory that is needed again soon is kept: allocating it anew costs
+    /// more than filling it.
     pub fn trim(&mut self) {
         let Some(last) = self.slabs.pop() else { return };
         self.slabs.retain_mut(|slab| {
@@ -135,7 +138,7 @@ impl<const N: usize> PageSlabs<N> {
         self.slabs.push(last);
     }
 
-    /// Bytes of its slabs.
+    /// The size of all its slabs in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.slabs.iter().map(|slab| 1 << slab.shift).sum()
@@ -178,30 +181,30 @@ impl<const N: usize> Slab<N> {
     }
 
     fn header(&self) -> &Header {
-        // SAFETY: the list is one of its users, so the slab lives.
+        // SAFETY: the `PageSlabs` is one of its users, so the slab lives.
         unsafe { self.header.as_ref() }
     }
 
     /// Free pages; more may become free meanwhile.
     fn free(&self) -> u32 {
-        // Relaxed: `claim` looks again.
+        // Relaxed: `claim` checks again.
         let count = |word: &AtomicU64| word.load(Ordering::Relaxed).count_ones();
         self.header().free.iter().map(count).sum()
     }
 
-    /// Takes a free page. Only the list calls this, one call at a time.
+    /// Takes a free page. Only the `PageSlabs` calls this, one call at a time.
     fn claim(&self) -> Option<PageBox<N>> {
         for (n, word) in self.header().free.iter().enumerate() {
-            // Relaxed: the bit is taken below, and nobody else clears bits.
+            // Relaxed: the bit is taken below, and no other task clears bits.
             let bits = word.load(Ordering::Relaxed);
             if bits == 0 {
                 continue;
             }
             let bit = bits.trailing_zeros();
-            // Acquire: pairs with the Release in `drop`. What the last owner did to the page is
-            // over.
+            // Acquire: pairs with the Release in `drop`. The last owner's accesses to the page come
+            // before ours.
             word.fetch_and(!(1 << bit), Ordering::Acquire);
-            // Relaxed: the list is a user already, so the count does not come from 0.
+            // Relaxed: the `PageSlabs` is a user already, so the count does not rise from 0.
             self.header().users.fetch_add(1, Ordering::Relaxed);
             let page = n * 64 + usize::try_from(bit).expect("below 64");
             // SAFETY: a free page is one of the slab's, so the offset is within its memory.
@@ -211,16 +214,16 @@ impl<const N: usize> Slab<N> {
         None
     }
 
-    /// No page of it is in use, nor will be unless the list takes one.
+    /// No page of it is in use, nor will be unless the `PageSlabs` takes one.
     fn is_unused(&self) -> bool {
-        // Relaxed: whoever frees the memory looks again.
+        // Relaxed: `leave`, which frees the memory, checks again.
         self.header().users.load(Ordering::Relaxed) == 1
     }
 }
 
 impl<const N: usize> Drop for Slab<N> {
     fn drop(&mut self) {
-        // SAFETY: the list was a user of it.
+        // SAFETY: the `PageSlabs` was a user of it.
         unsafe { leave(self.header, self.shift) };
     }
 }
@@ -229,7 +232,7 @@ fn layout(shift: u32) -> Layout {
     Layout::from_size_align(1 << shift, 1 << shift).expect("sizes of slabs are powers of two")
 }
 
-/// One user less; the last one frees the slab.
+/// Removes a user; the last one frees the slab.
 ///
 /// # Safety
 /// The caller was a user of the slab of 2^`shift` bytes that begins with `header`, and is none any
@@ -237,12 +240,12 @@ fn layout(shift: u32) -> Layout {
 unsafe fn leave(header: NonNull<Header>, shift: u32) {
     // SAFETY: the caller is still counted, so the slab lives.
     let users = unsafe { &header.as_ref().users };
-    // Release, and Acquire for the last one: all that others did to the slab is over when it is
-    // freed.
+    // Release, and Acquire for the last one: all other users' accesses to the slab come before it
+    // is freed.
     if users.fetch_sub(1, Ordering::AcqRel) != 1 {
         return;
     }
-    // SAFETY: nobody uses it any more, so nobody looks at its header.
+    // SAFETY: the last user is gone, so no task accesses its header any more.
     unsafe { header.drop_in_place() };
     // SAFETY: it was allocated with this layout by `Slab::new`.
     unsafe { memory::free(header.cast(), layout(shift)) };
@@ -268,7 +271,7 @@ impl<const N: usize> PageBox<N> {
         u32::try_from(self.tagged.addr().get() & (N - 1)).expect("at most 21")
     }
 
-    /// Where its bytes are.
+    /// A pointer to its bytes.
     #[inline]
     pub(crate) fn as_ptr(&self) -> *mut AlignedBytes<N> {
         self.tagged
@@ -292,7 +295,7 @@ impl<const N: usize> Deref for PageBox<N> {
 impl<const N: usize> DerefMut for PageBox<N> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8; N] {
-        // SAFETY: as above, and nobody else has it.
+        // SAFETY: as above, and `&mut self` is exclusive.
         let page = unsafe { &mut *self.as_ptr() };
         &mut page.0
     }

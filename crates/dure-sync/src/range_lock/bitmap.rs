@@ -1,10 +1,10 @@
 //! Policy `bitmap`: one bit per 4 KiB page, exclusive (the survey's bitmap).
 //!
 //! **Problem.** The published text of hybridF2FS describes a bitmap of pages with I/O in progress,
-//! changed by atomic operations; its code is an array of words. **Structure.** [`Words`] of which
-//! each is 32 pages; the pages of a claim within one word are taken together. Readers exclude
-//! each other too, and 32 neighbouring pages share a line: that is what policy `segment` mends.
-//! **Invariants.** A set bit has one owner. **Crash.** Nothing is kept.
+//! changed by atomic operations; its code is an array of words. **Structure.** [`Words`], each of
+//! which covers 32 pages; the pages of a claim within one word are taken together. Readers exclude
+//! each other too, and 32 neighbouring pages share a line: policy `segment` avoids both.
+//! **Invariants.** A set bit has one holder. **Crash.** Nothing is kept.
 
 use super::fair_word::Discipline;
 use super::range::{Access, Units};
@@ -21,7 +21,7 @@ const _: () = assert!(1 << PAGES_SHIFT == u32::BITS);
 pub(super) struct Bits;
 
 impl Discipline for Bits {
-    /// The bits wanted.
+    /// The bits to set.
     type Need = u32;
 
     #[inline]
@@ -43,7 +43,7 @@ impl Discipline for Bits {
 impl Meaning for Bits {
     const UNITS_SHIFT: u32 = PAGES_SHIFT;
 
-    /// A bit does not count readers.
+    /// Always exclusive: a bit cannot count readers.
     #[inline]
     fn access(_wanted: Access) -> Access {
         Access::Exclusive

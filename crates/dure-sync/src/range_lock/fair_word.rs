@@ -1,19 +1,22 @@
-//! A lock in one word that hands itself over in order of arrival.
+//! A lock in one word that is handed over in order of arrival.
 //!
-//! **Problem.** A word that tasks fight for (pNOVA, hybridF2FS) starves whoever is slow: readers
-//! keep a writer out for ever, or a far core never wins the line. **Structure.** The low half of a
-//! 64-bit atomic is the published 32-bit word; a [`Discipline`] says what it means: a writer bit
-//! and 31 bits of readers ([`super::segment`]), or one bit per page ([`super::bitmap`]). The high
-//! half has two bits: tasks wait in the queue; the word is out of use. Who finds the word free and
-//! nobody waiting takes it by one exchange, and gives it back by one subtraction. Everybody else
-//! goes into a FIFO queue under a mutex, shared by a few words; a release that sees the bit takes
-//! the word on behalf of those whose turn it is, and then wakes them.
+//! **Problem.** A word that tasks compete for by exchanges (pNOVA, hybridF2FS) starves the slow:
+//! readers keep a writer out for ever, or a far core never wins the line.
 //!
-//! **Invariants.** The bit WAITED is set exactly while the queue has an entry of this word; it
-//! changes only under the queue's mutex. While it is set, only the queue's mutex holder adds to
-//! the word. An entry is granted before any later entry that conflicts with it. So every wait ends
-//! after those that came earlier. Since waiting and releasing are exchanges of one word, no
-//! wake-up is lost. **Crash.** Nothing is kept.
+//! **Structure.** The low half of a 64-bit atomic is the published 32-bit word; a [`Discipline`]
+//! says what it means: a writer bit and 31 bits of readers ([`super::segment`]), or one bit per
+//! page ([`super::bitmap`]). The high half has two bits: WAITED (tasks wait in the queue) and
+//! RETIRED (the word is out of use). A task that finds the word free and not waited for takes it by
+//! one exchange, and releases it by one subtraction. All others join a FIFO queue under a mutex,
+//! shared by a few words; a release that sees WAITED takes the word on behalf of the tasks whose
+//! turn it is, and then wakes them.
+//!
+//! # Why no task starves
+//! **Invariants.** WAITED is set exactly while the queue has an entry of this word; it changes only
+//! under the queue's mutex. While it is set, only the holder of that mutex adds to the word. An
+//! entry is granted before any later entry that conflicts with it, so a task waits only for tasks
+//! that came earlier. Since waiting and releasing are exchanges of one word, no wake-up is lost.
+//! **Crash.** Nothing is kept.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -25,9 +28,9 @@ use crate::Mutex;
 use crate::atomic::{AtomicU64, Ordering};
 use crate::backend;
 
-/// Entries of this word stand in the queue.
+/// The queue has entries of this word.
 const WAITED: u64 = 1 << 32;
-/// The word belongs to no part of a file at present.
+/// The word covers no part of a file at present.
 const RETIRED: u64 = 1 << 33;
 const WORD_MASK: u64 = 0xffff_ffff;
 
@@ -40,7 +43,7 @@ pub(super) trait Discipline: std::fmt::Debug + 'static {
     fn fits(word: u32, need: Self::Need) -> bool;
     /// What `need` adds to a word while it is held.
     fn amount(need: Self::Need) -> u32;
-    /// Whether the two cannot be held together.
+    /// Whether the two conflict: they cannot be held together.
     fn conflicts(one: Self::Need, other: Self::Need) -> bool;
 }
 
@@ -49,22 +52,22 @@ pub(super) trait Discipline: std::fmt::Debug + 'static {
 #[must_use]
 pub(super) enum Outcome {
     Taken,
-    /// Someone else has or awaits it, and the caller does not wait.
+    /// Another task holds or awaits it, and the caller does not wait.
     Busy,
-    /// The word is no longer what the caller thinks: look it up again.
+    /// The word no longer covers what the caller wants: look it up again.
     Retired,
 }
 
 /// A task in the queue.
 #[derive(Debug)]
 struct Entry<D: Discipline> {
-    /// Which of the words that share the queue.
+    /// The index of its word among those that share the queue.
     place: usize,
     need: D::Need,
     waiter: Arc<Waiter>,
 }
 
-/// Those who wait for one of a few words, in order of arrival.
+/// The tasks that wait for one of a few words, in order of arrival.
 #[derive(Debug)]
 pub(super) struct Queue<D: Discipline>(Mutex<QUEUE_RANK, VecDeque<Entry<D>>>);
 
@@ -73,7 +76,7 @@ impl<D: Discipline> Queue<D> {
         Self(Mutex::new(VecDeque::new()))
     }
 
-    /// Runs `act` while nobody can enter or leave the queue.
+    /// Runs `act` under the queue's mutex, so that no task enters or leaves the queue.
     pub(super) fn closed<R>(&self, act: impl FnOnce() -> R) -> R {
         let _entries = self.0.lock();
         act()
@@ -83,8 +86,8 @@ impl<D: Discipline> Queue<D> {
 /// A word and its control bits; see the module.
 #[derive(Debug)]
 pub(super) struct FairWord<D: Discipline> {
-    /// Written by every taker and releaser. All changes but `put_in_use` are read-modify-writes,
-    /// so that every Acquire sees all earlier Releases.
+    /// Written by every task that takes or releases the word. All changes except `put_in_use` are
+    /// read-modify-writes, so that every Acquire sees all earlier Releases.
     state: AtomicU64,
     _discipline: PhantomData<fn() -> D>,
 }
@@ -101,7 +104,7 @@ fn amount<D: Discipline>(need: D::Need) -> u64 {
 }
 
 impl<D: Discipline> FairWord<D> {
-    /// A word that holds `word` already.
+    /// A word that starts as `word`: already held if not 0.
     pub(super) fn new(word: u32) -> Self {
         Self {
             state: AtomicU64::new(u64::from(word)),
@@ -111,11 +114,11 @@ impl<D: Discipline> FairWord<D> {
 
     /// The published word, at this moment.
     pub(super) fn value(&self) -> u32 {
-        // Relaxed: a look.
+        // Relaxed: a hint.
         word(self.state.load(Ordering::Relaxed))
     }
 
-    /// Takes the word if it is free and nobody waits.
+    /// Takes the word if `need` fits and no task waits.
     #[inline]
     pub(super) fn try_take(&self, need: D::Need) -> Outcome {
         // Relaxed: a first guess, confirmed by the exchange.
@@ -135,8 +138,8 @@ impl<D: Discipline> FairWord<D> {
         }
     }
 
-    /// Takes the word, waiting for its turn in `queue` as `place`. `in_use` says, under the
-    /// queue's mutex, whether the word still is what the caller means.
+    /// Takes the word, waiting for its turn in `queue` as `place`. `in_use` returns, under the
+    /// queue's mutex, whether the word still covers what the caller wants.
     #[inline]
     pub(super) fn take(
         &self,
@@ -197,7 +200,7 @@ impl<D: Discipline> FairWord<D> {
         Outcome::Taken
     }
 
-    /// Waits a little for a word that nobody queues for.
+    /// Spins a bounded number of turns for a word that no task queues for.
     fn spin(&self, need: D::Need) -> Outcome {
         let mut turns = backend::SPIN_TURNS;
         while turns > 0 {
@@ -215,10 +218,10 @@ impl<D: Discipline> FairWord<D> {
         Outcome::Busy
     }
 
-    /// One step into the word.
+    /// Tries once to add to the word.
     #[inline]
     fn add(&self, state: u64, amount: u64) -> Result<(), u64> {
-        // Acquire: pairs with the Release in `release` of all who held the word before.
+        // Acquire: pairs with the Releases in `release` of all earlier holders.
         self.state
             .compare_exchange_weak(state, state + amount, Ordering::Acquire, Ordering::Relaxed)
             .map(|_| ())
@@ -231,7 +234,7 @@ impl<D: Discipline> FairWord<D> {
             .map(|_| ())
     }
 
-    /// Gives the word back and hands it to those whose turn it is.
+    /// Releases the word and grants it to the waiters whose turn it is.
     #[inline]
     pub(super) fn release(&self, need: D::Need, queue: &Queue<D>, place: usize) {
         // Release: pairs with the Acquire in `add`; later holders come after our accesses.
@@ -245,7 +248,7 @@ impl<D: Discipline> FairWord<D> {
         }
     }
 
-    /// Takes the word on behalf of all waiting tasks that can have it.
+    /// Takes the word on behalf of all waiting tasks whose turn it is.
     #[cold]
     fn hand_over(&self, queue: &Queue<D>, place: usize) {
         let mut granted = Vec::new();
@@ -266,7 +269,7 @@ impl<D: Discipline> FairWord<D> {
             true
         });
         if blocked.is_empty() {
-            // Relaxed: the bit publishes nothing. Nobody of this word is left in the queue.
+            // Relaxed: the bit publishes nothing. The queue has no entry of this word any more.
             self.state.fetch_and(!WAITED, Ordering::Relaxed);
         }
         drop(entries);
@@ -285,16 +288,16 @@ impl<D: Discipline> FairWord<D> {
         false
     }
 
-    /// Puts a word out of use that nobody holds or awaits; says whether that was so.
+    /// Puts the word out of use if no task holds or awaits it; returns whether it did.
     pub(super) fn retire(&self) -> bool {
-        // Acquire: pairs with the Release in `release`, so that whoever is told by us that this
-        // part of the file is untouched comes after its last holder.
+        // Acquire: pairs with the Release in `release`, so that a task that then finds this part of
+        // the file without a word comes after its last holder.
         self.state
             .compare_exchange(0, RETIRED, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
     }
 
-    /// Puts a retired word in use again, holding `word` already.
+    /// Puts a retired word in use again, with the value `word`.
     pub(super) fn put_in_use(&self, word: u32) {
         debug_assert_ne!(
             self.state.load(Ordering::Relaxed) & RETIRED,

@@ -1,6 +1,6 @@
-//! The right to a range.
+//! The guard of a range.
 //!
-//! **Problem.** Access must end on every path, and functions that need it must be able to ask.
+//! **Problem.** Access must end on every path, and functions that need it must be able to check it.
 //! **Structure.** One guard for both kinds of access, released when dropped. **Invariants.** A
 //! guard exists exactly while its claim is held. **Crash.** Nothing is kept.
 
@@ -14,7 +14,7 @@ use super::words;
 use super::{Access, ByteRange, RangeLock};
 use crate::Held;
 
-/// What a policy needs to give a claim back.
+/// What a policy needs to release a claim.
 #[derive(Debug)]
 pub(super) enum Hold<'a> {
     Whole,
@@ -54,7 +54,7 @@ impl<'a, const RANK: u8> RangeGuard<'a, RANK> {
         }
     }
 
-    /// The bytes that were asked for; the pages or segments around them are held.
+    /// The bytes the caller asked for; the pages or segments around them are held.
     #[inline]
     pub fn range(&self) -> ByteRange {
         self.range

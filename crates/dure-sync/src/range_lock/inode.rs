@@ -2,8 +2,8 @@
 //!
 //! **Problem.** The baseline: ext4, F2FS and NOVA serialise the writers of a file, whatever they
 //! write, and all readers write the one word that counts them. **Structure.** One
-//! [`FairWord`](super::fair_word) with the meaning of policy `segment`, and its queue.
-//! **Invariants.** Those of the word. **Crash.** Nothing is kept.
+//! [`FairWord`](super::fair_word) laid out as in policy `segment`, and its queue. **Invariants.**
+//! Those of the word. **Crash.** Nothing is kept.
 
 use super::fair_word::{FairWord, Outcome, Queue};
 use super::range::{Access, Patience};
@@ -23,7 +23,7 @@ impl InodeLock {
         }
     }
 
-    /// Takes the file; false if that would mean waiting and the caller does not.
+    /// Locks the whole file; false if that needs waiting and the caller does not wait.
     #[inline]
     pub(super) fn acquire(&self, access: Access, patience: Patience) -> bool {
         self.word.take(access, patience, &self.queue, 0, || true) == Outcome::Taken

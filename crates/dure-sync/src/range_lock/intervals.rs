@@ -1,14 +1,14 @@
 //! Claims on intervals, granted in order of arrival where they conflict.
 //!
-//! **Problem.** Which claims does a new one have to wait for, among many? **Structure.** A treap
+//! **Problem.** A new claim must find, among many, those it has to wait for. **Structure.** A treap
 //! ordered by (first unit, arrival), each node knowing the greatest last unit below it, holds both
 //! the granted and the waiting claims (the interval tree of hybridF2FS, generation 1). A new claim
 //! counts the conflicting claims that are in the tree already and waits until that many have left;
-//! a claim that leaves takes itself off the counts of those that came later.
+//! a claim that leaves lowers the counts of those that came later.
 //!
-//! **Invariants.** `blocking` of a node is the number of conflicting nodes that arrived earlier
-//! and are still in the tree; it only falls, so claims are granted FIFO and nobody starves.
-//! Readers do not count readers. The owner protects the whole with one mutex.
+//! **Invariants.** `blocking` of a node is the number of conflicting nodes that arrived earlier and
+//! are still in the tree; it only falls, so conflicting claims are granted FIFO and none starves.
+//! Shared claims do not count shared claims. The owner protects the whole with one mutex.
 //! **Crash.** Nothing is kept.
 
 use super::Arc;
@@ -27,11 +27,11 @@ struct Node {
     claim: Claim,
     /// Order of arrival.
     arrival: u64,
-    /// Earlier conflicting claims that are still here.
+    /// Number of earlier conflicting claims that are still in the tree.
     blocking: u32,
-    /// Who is to be told when `blocking` falls to zero.
+    /// Granted when `blocking` falls to zero.
     waiter: Option<Arc<Waiter>>,
-    /// Above all priorities below.
+    /// Greater than all priorities below this node.
     priority: u64,
     /// The greatest last unit of this subtree.
     last_max: u64,
@@ -45,11 +45,11 @@ impl Node {
     }
 }
 
-/// How a claim entered.
+/// The outcome of `enter`.
 #[derive(Debug)]
 pub(super) struct Entered {
     pub(super) node: NodeIndex,
-    /// None: granted at once.
+    /// `None`: granted at once.
     pub(super) waiter: Option<Arc<Waiter>>,
 }
 
@@ -84,7 +84,7 @@ impl Intervals {
         self.nodes.len() - self.unused.len()
     }
 
-    /// Bytes of the nodes it has made so far.
+    /// Bytes of the nodes allocated so far.
     pub(super) fn bytes(&self) -> usize {
         self.nodes.capacity() * size_of::<Node>()
     }
@@ -102,7 +102,7 @@ impl Intervals {
         (self.conflicts(claim) == 0).then(|| self.insert(claim, 0, None))
     }
 
-    /// Takes a granted claim out; returns those who are granted by that.
+    /// Removes a granted claim; returns the waiters of claims that this lets be granted.
     #[must_use = "they sleep until told"]
     pub(super) fn leave(&mut self, index: NodeIndex) -> Vec<Arc<Waiter>> {
         let node = self.at(index);
@@ -205,7 +205,7 @@ impl Intervals {
         }
     }
 
-    /// One tree of two, of which all keys of `left` are below those of `right`.
+    /// Merges two trees; all keys of `left` are below those of `right`.
     fn merge(&mut self, left: NodeIndex, right: NodeIndex) -> NodeIndex {
         if left == NIL {
             return right;
@@ -244,7 +244,7 @@ impl Intervals {
         root
     }
 
-    /// Renews `last_max` from the children.
+    /// Recomputes `last_max` from the children.
     fn measure(&mut self, index: NodeIndex) {
         let node = self.at(index);
         let below = [node.left, node.right]

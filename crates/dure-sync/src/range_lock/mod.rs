@@ -1,25 +1,26 @@
 //! Locks on ranges of a file.
 //!
-//! **Problem.** One lock per file serialises writers that do not meet, and makes readers fight for
-//! the word that counts them. **Structure.** A [`RangeLock`] of one of four policies behind one
+//! **Problem.** One lock per file serialises writers of different ranges, and makes readers contend
+//! for the word that counts them. **Structure.** A [`RangeLock`] of one of four policies behind one
 //! interface: a closed enum and a `match`.
 //!
 //! | policy | file | what it is | origin |
 //! |---|---|---|---|
 //! | `inode` | `inode.rs` | one reader/writer lock | the baseline: ext4, F2FS, NOVA |
-//! | `tree` | `tree.rs` | interval tree of pages under a mutex, FIFO, readers share | hybridF2FS, generation 1 |
+//! | `tree` | `tree.rs` | interval tree, a mutex, FIFO, readers share | hybridF2FS, generation 1 |
 //! | `bitmap` | `bitmap.rs` | a bit per page, atomic, exclusive | hybridF2FS as published |
 //! | `segment` | `segment.rs` | a word per segment: writer bit, 31 bits of readers | pNOVA |
 //!
-//! Below them: `fair_word` (a lock in a word, FIFO), `words` (words on first touch),
+//! Below them: `fair_word` (a lock in a word, FIFO), `words` (words allocated at first use),
 //! `intervals` (the tree), `waiter` (spin, then sleep).
 //!
+//! # What the policies guarantee
 //! **Invariants.** Two guards whose ranges share a page are never held together unless both are
-//! shared; that includes [offset, infinity), and pages nobody has touched. Each wait ends after
-//! those that came earlier: writers and readers do not starve. A task holds one guard of a lock at
-//! a time (rank); guards of several locks of one rank are taken with the `_ordered` calls. There is
-//! no upgrade: two readers that upgrade wait for each other. Memory exhausted, or more words than
-//! allowed, makes a claim slower, not wrong. **Crash.** Nothing is kept.
+//! shared; that includes [offset, infinity), and pages never accessed before. Each wait is FIFO:
+//! writers and readers do not starve. A task holds one guard of a lock at a time (rank); guards of
+//! several locks of one rank are taken with the `_ordered` calls. There is no upgrade: two readers
+//! that upgrade would deadlock. If memory or the allowed words are exhausted, a claim gets slower,
+//! not wrong. **Crash.** Nothing is kept.
 //!
 //! ```
 //! use dure_sync::range_lock::{ByteRange, Config, Policy, RangeLock};
@@ -60,12 +61,12 @@ use range::{Claim, Patience};
 const INTERVALS_RANK: u8 = 246;
 /// The mutex of the directory of words.
 const DIRECTORY_RANK: u8 = 248;
-/// The mutex of those who wait for a word; taken to release, hence above the others.
+/// The mutex of a queue of waiters for words; taken to release, hence above the others.
 const QUEUE_RANK: u8 = 250;
 
-/// Pages are the units of policies `tree` and `bitmap`.
+/// A page, the unit of policies `tree` and `bitmap`, is 2^this bytes.
 const PAGE_SHIFT: u32 = 12;
-/// No segment is larger: 1 TiB.
+/// A segment is at most 2^this bytes: 1 TiB.
 const SEGMENT_SHIFT_MAX: u32 = 40;
 
 /// Which range lock.
@@ -104,7 +105,7 @@ impl fmt::Display for Policy {
     }
 }
 
-/// A name or number that no range lock can be made of.
+/// An invalid name or number in the configuration of a range lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConfigError {
@@ -140,7 +141,7 @@ impl FromStr for Policy {
     }
 }
 
-/// How to make a range lock.
+/// The configuration of a range lock.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
     policy: Policy,
@@ -177,13 +178,13 @@ impl Config {
         }
     }
 
-    /// The same with another policy.
+    /// This configuration with another policy.
     #[must_use]
     pub fn with_policy(self, policy: Policy) -> Self {
         Self { policy, ..self }
     }
 
-    /// Segments of so many bytes, for policy `segment`.
+    /// This configuration with segments of `bytes` bytes, for policy `segment`.
     ///
     /// # Errors
     /// A number that is not a power of two from 4 KiB to 1 TiB.
@@ -199,8 +200,9 @@ impl Config {
         })
     }
 
-    /// At most so many chunks of 16 words, for policies `bitmap` and `segment`. What cannot have
-    /// words is locked as [offset, infinity) is: more slowly. 0 is possible.
+    /// This configuration with at most `chunks` chunks of 16 words, for policies `bitmap` and
+    /// `segment`. A range that cannot get words is locked as [offset, infinity) is: more slowly. 0
+    /// is possible.
     #[must_use]
     pub fn with_chunks_max(self, chunks: usize) -> Self {
         Self {
@@ -216,7 +218,7 @@ impl Config {
     }
 }
 
-/// What `take` gives within some microseconds.
+/// Calls `take` for some microseconds, until it returns something.
 #[cold]
 fn soon<T>(mut take: impl FnMut() -> Option<T>) -> Option<T> {
     for _ in 0..backend::PATIENT_TURNS {
@@ -228,7 +230,7 @@ fn soon<T>(mut take: impl FnMut() -> Option<T>) -> Option<T> {
     None
 }
 
-/// What a range lock has made so far.
+/// What a range lock has allocated so far.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Footprint {
     /// Chunks of 16 words.
@@ -253,7 +255,7 @@ pub struct RangeLock<const RANK: u8> {
 }
 
 impl<const RANK: u8> RangeLock<RANK> {
-    /// A lock of which nothing is held.
+    /// A lock of which no range is held.
     #[must_use]
     pub fn new(config: Config) -> Self {
         let chunks_max = config.chunks_max.0;
@@ -282,7 +284,8 @@ impl<const RANK: u8> RangeLock<RANK> {
         }
     }
 
-    /// What the lock has made so far: nothing before a range was taken, and for policy `inode`.
+    /// What the lock has allocated so far: nothing before a range was taken, and for policy
+    /// `inode`.
     pub fn footprint(&self) -> Footprint {
         let (chunks, bytes) = match &self.kind {
             Kind::Inode(_) => (0, 0),
@@ -293,17 +296,20 @@ impl<const RANK: u8> RangeLock<RANK> {
         Footprint { chunks, bytes }
     }
 
-    /// Takes shared access, sleeping while others write there or came earlier to do so.
+    /// Takes shared access, sleeping while other tasks hold exclusive access there, or have waited
+    /// for it longer.
     ///
     /// # Panics
     /// In debug builds and in the simulation, if this task holds a lock of the same or a higher
-    /// rank, such as another range of this file. (In other builds, that may wait for itself.)
+    /// rank, such as another range of this file. (In other builds, the task may then wait for
+    /// itself.)
     #[inline]
     pub fn read(&self, range: ByteRange) -> RangeGuard<'_, RANK> {
         self.lock(range, Access::Shared, Order::Rising)
     }
 
-    /// Takes exclusive access, sleeping while others are there or came earlier.
+    /// Takes exclusive access, sleeping while other tasks hold access there, or have waited for it
+    /// longer.
     ///
     /// # Panics
     /// As [`RangeLock::read`].
@@ -332,22 +338,22 @@ impl<const RANK: u8> RangeLock<RANK> {
         self.lock(range, Access::Exclusive, Order::Promised)
     }
 
-    /// Takes shared access if that needs no waiting; for policies `inode` and `bitmap`, other
-    /// ranges or readers can be in the way.
+    /// Takes shared access if that needs no waiting; with policies `inode` and `bitmap`, holders of
+    /// other ranges or readers can make it fail.
     #[inline]
     pub fn try_read(&self, range: ByteRange) -> Option<RangeGuard<'_, RANK>> {
         self.take(range, Access::Shared, Patience::Try)
     }
 
-    /// Takes exclusive access if that needs no waiting; for policy `inode`, other ranges can be in
-    /// the way.
+    /// Takes exclusive access if that needs no waiting; with policy `inode`, holders of other
+    /// ranges can make it fail, with `bitmap`, tasks that wait for other ranges.
     #[inline]
     pub fn try_write(&self, range: ByteRange) -> Option<RangeGuard<'_, RANK>> {
         self.take(range, Access::Exclusive, Patience::Try)
     }
 
-    /// As [`RangeLock::try_write`], but tries for some microseconds: for those who share a file
-    /// with others that hold their range for a copy, and to whom waiting in line would be a sleep.
+    /// As [`RangeLock::try_write`], but tries for some microseconds: for a caller that shares a
+    /// file with tasks that hold their ranges only for a copy; in the queue it would sleep.
     #[inline]
     pub fn write_soon(&self, range: ByteRange) -> Option<RangeGuard<'_, RANK>> {
         self.try_write(range)

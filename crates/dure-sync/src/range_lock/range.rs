@@ -1,7 +1,7 @@
 //! What a range lock is taken on.
 //!
-//! **Problem.** Offsets and lengths come from users: they may be nothing, or reach past the last
-//! byte a number can name. **Structure.** A [`ByteRange`] keeps its first and its last byte.
+//! **Problem.** Offsets and lengths come from users: they may be empty, or reach past the last byte
+//! that 64 bits can address. **Structure.** A [`ByteRange`] keeps its first and its last byte.
 //! **Invariants.** A range is never empty and never wraps. **Crash.** Nothing is kept.
 
 use std::fmt;
@@ -11,12 +11,12 @@ use std::fmt;
 pub enum Access {
     /// Together with other readers.
     Shared,
-    /// Alone.
+    /// By one holder.
     Exclusive,
 }
 
 impl Access {
-    /// Whether the two cannot be held together.
+    /// Whether the two conflict: they cannot be held together.
     #[must_use]
     #[inline]
     pub fn excludes(self, other: Self) -> bool {
@@ -24,7 +24,7 @@ impl Access {
     }
 }
 
-/// Bytes of a file; not empty; may reach to infinity.
+/// A non-empty range of bytes of a file; may reach to infinity.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ByteRange {
     first: u64,
@@ -36,7 +36,7 @@ impl ByteRange {
     /// Every byte a file can have.
     pub const ALL: Self = Self::from_offset(0);
 
-    /// `len` bytes from `offset` on; nothing if `len` is 0 or the range ends behind byte 2^64 - 1.
+    /// `len` bytes from `offset` on; `None` if `len` is 0 or the range ends after byte 2^64 - 1.
     #[must_use]
     #[inline]
     pub const fn new(offset: u64, len: u64) -> Option<Self> {
@@ -52,7 +52,7 @@ impl ByteRange {
         }
     }
 
-    /// [offset, infinity): what truncates and appends exclude.
+    /// [offset, infinity): what truncates and appends lock.
     #[must_use]
     #[inline]
     pub const fn from_offset(offset: u64) -> Self {
@@ -122,7 +122,7 @@ impl Units {
         self.first <= other.last && other.first <= self.last
     }
 
-    /// What is common to both, which overlap.
+    /// The intersection of the two, which overlap.
     #[inline]
     pub(super) fn within(self, other: Self) -> Self {
         debug_assert!(self.overlaps(other), "nothing in common");
@@ -133,7 +133,7 @@ impl Units {
     }
 }
 
-/// What one task wants or has.
+/// A range of units and the access that one task wants or holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Claim {
     pub(super) units: Units,
@@ -141,14 +141,14 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    /// Whether the two cannot be held together.
+    /// Whether the two conflict: they cannot be held together.
     #[inline]
     pub(super) fn conflicts(self, other: Self) -> bool {
         self.access.excludes(other.access) && self.units.overlaps(other.units)
     }
 }
 
-/// Whether a task waits when others hold what it wants.
+/// Whether a task waits when other tasks hold what it wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Patience {
     Wait,

@@ -1,9 +1,9 @@
 //! Policy `segment`: a word per segment of the file (pNOVA).
 //!
 //! **Problem.** Readers and writers of different parts of a file must share no written line, and
-//! one shared counter of readers is such a line. **Structure.** The file is cut into segments of
-//! 4 KiB or more; each has a 32-bit word, of which the top bit is the writer and 31 bits count
-//! readers. [`Words`](super::words) makes words on first touch, one to a cache line.
+//! one shared counter of readers is such a line. **Structure.** The file is cut into segments of 4
+//! KiB or more; each has a 32-bit word, whose top bit is the writer and whose other 31 bits count
+//! readers. [`Words`](super::words) allocates words at first use, one to a cache line.
 //! **Invariants.** The top bit excludes all others; a word full of readers makes further ones wait
 //! rather than overflow into the top bit. **Crash.** Nothing is kept.
 
@@ -13,7 +13,7 @@ use super::words::{Meaning, Words};
 
 /// The top bit: a writer.
 const WRITER: u32 = 1 << 31;
-/// As many readers as a word can count.
+/// The most readers a word can count.
 const READERS_MAX: u32 = WRITER - 1;
 
 /// Words that count readers.

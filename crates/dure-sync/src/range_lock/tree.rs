@@ -1,9 +1,9 @@
 //! Policy `tree`: an interval tree under a lock (hybridF2FS, generation 1).
 //!
-//! **Problem.** Writers of different ranges of a file must not wait for each other.
-//! **Structure.** [`Intervals`] of 4 KiB pages under one mutex: FIFO, readers share. What does not
-//! scale is the mutex: every operation writes its line twice. **Invariants.** Those of the
-//! intervals; the mutex is never held while waiting. **Crash.** Nothing is kept.
+//! **Problem.** Writers of different ranges of a file must not wait for each other. **Structure.**
+//! [`Intervals`] of 4 KiB pages under one mutex: FIFO, readers share. The mutex does not scale:
+//! every operation writes its line twice. **Invariants.** Those of the intervals; the mutex is
+//! never held while waiting. **Crash.** Nothing is kept.
 
 use super::intervals::{Entered, Intervals, NodeIndex};
 use super::range::{Claim, Patience};
@@ -22,7 +22,7 @@ impl TreeLock {
         }
     }
 
-    /// Takes the claim; none if that would mean waiting and the caller does not.
+    /// Takes the claim; `None` if that needs waiting and the caller does not wait.
     #[inline(never)]
     pub(super) fn acquire(&self, claim: Claim, patience: Patience) -> Option<NodeIndex> {
         if patience == Patience::Try {
@@ -41,7 +41,7 @@ impl TreeLock {
         grant_all(granted);
     }
 
-    /// Bytes of the intervals made so far.
+    /// Bytes of the intervals allocated so far.
     pub(super) fn bytes(&self) -> usize {
         self.intervals.lock().bytes()
     }

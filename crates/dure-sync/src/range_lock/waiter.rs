@@ -1,11 +1,11 @@
-//! One task that waits until another hands it what it wants.
+//! One task that waits until another grants it the lock.
 //!
-//! **Problem.** Whoever releases a lock must wake exactly the task whose turn it is, and that task
-//! must find the lock taken for it, or it can be overtaken for ever. **Structure.** A word shared
-//! by the two: waiting, asleep, granted. The waiter spins for about a microsecond, then sleeps.
-//! **Invariants.** GRANTED is final and written once, by the granter, after it took the lock on
-//! behalf of the waiter. The change from WAITING to ASLEEP and the grant are exchanges of one
-//! word, so either the waiter sees the grant or the granter sees the sleeper.
+//! **Problem.** A task that releases a lock must wake exactly the task whose turn it is, and that
+//! task must find the lock taken on its behalf, or others can overtake it for ever. **Structure.**
+//! A word shared by waiter and granter: waiting, asleep, granted. The waiter spins for about a
+//! microsecond, then sleeps. **Invariants.** GRANTED is final and written once, by the granter,
+//! after it took the lock on behalf of the waiter. The change from WAITING to ASLEEP and the grant
+//! are exchanges of one word, so either the waiter sees the grant or the granter sees the sleeper.
 //! **Crash.** Nothing is kept.
 
 use crate::Arc;
@@ -17,7 +17,7 @@ const WAITING: u32 = 0;
 const ASLEEP: u32 = 1;
 const GRANTED: u32 = 2;
 
-/// Shared by one waiting task and the queue it stands in.
+/// Shared by one waiting task and its queue.
 #[derive(Debug)]
 pub(super) struct Waiter {
     /// WAITING to ASLEEP by the waiter, anything to GRANTED by the granter. The Release of the
@@ -44,7 +44,7 @@ impl Waiter {
             }
             backend::spin_hint();
         }
-        // Acquire: pairs with the Release in `grant`, should it be there already.
+        // Acquire: pairs with the Release in `grant`, if that has come first.
         let fallen_asleep =
             self.state
                 .compare_exchange(WAITING, ASLEEP, Ordering::Acquire, Ordering::Acquire);
@@ -56,7 +56,7 @@ impl Waiter {
         }
     }
 
-    /// Tells the waiter that it has the lock.
+    /// Tells the waiter that it holds the lock.
     pub(super) fn grant(&self) {
         // Release: pairs with the Acquires in `wait`.
         let before = self.state.swap(GRANTED, Ordering::Release);
@@ -67,7 +67,7 @@ impl Waiter {
     }
 }
 
-/// Grants all of them; called when no lock is held any more.
+/// Grants all of them; called after all mutexes are released.
 pub(super) fn grant_all(waiters: Vec<Arc<Waiter>>) {
     for waiter in waiters {
         waiter.grant();

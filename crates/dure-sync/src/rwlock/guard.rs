@@ -1,4 +1,4 @@
-//! The rights a [`RwLock`] gives out.
+//! The guards of an [`RwLock`].
 //!
 //! **Problem.** Access must end on every path. **Structure.** A guard per kind of access, released
 //! when dropped. **Invariants.** A guard exists exactly while its access is counted in the word
@@ -71,8 +71,8 @@ impl<'a, const RANK: u8, T> RwLockWriteGuard<'a, RANK, T> {
 }
 
 impl<'a, const RANK: u8, T> RwLockWriteGuard<'a, RANK, T> {
-    /// Makes an exclusive guard a shared one; nobody has exclusive access in between. Not a method,
-    /// which could hide one of `T`.
+    /// Downgrades an exclusive guard to a shared one; no other task has exclusive access in
+    /// between. Not a method, which could hide one of `T`.
     #[inline]
     pub fn downgrade(guard: Self) -> RwLockReadGuard<'a, RANK, T> {
         let lock = guard.lock;
@@ -88,7 +88,7 @@ impl<const RANK: u8, T> Deref for RwLockReadGuard<'_, RANK, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this guard is counted as a reader, so nobody writes while it lives.
+        // SAFETY: this guard is counted as a reader, so no task writes while it lives.
         unsafe { &*self.lock.data.get() }
     }
 }

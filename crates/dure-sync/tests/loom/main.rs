@@ -8,10 +8,10 @@
 
 mod loan;
 mod page_slab;
+mod per_core_rwlock;
 mod range_lock;
-mod spread_lock;
-mod version;
-mod versioned_table;
+mod seqlock_table;
+mod sequence_count;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

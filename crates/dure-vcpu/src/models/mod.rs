@@ -23,7 +23,7 @@ pub struct CostModel {
     pub transfer_ns: u64,
     /// Moving a line between two sockets.
     pub transfer_far_ns: u64,
-    /// How long a core keeps a line it has just got, whatever others want.
+    /// How long a core keeps a line it has just got, whatever other cores request.
     pub hold_ns: u64,
     /// How long a reader keeps other requests for the line waiting.
     pub read_share_ns: u64,

@@ -1,5 +1,5 @@
-//! An open file: an inode, what it was opened for, and a position. There is no table of
-//! descriptors: a [`File`] is the descriptor.
+//! An open file: an inode, its open mode, and a position. There is no table of descriptors: a
+//! [`File`] is the descriptor.
 
 mod attributes;
 mod stream;
@@ -32,8 +32,8 @@ struct Description {
     writes: bool,
     append: bool,
     durability: Durability,
-    /// What [`crate::volume::Shared::set_ids`] was when the file had no set-id bits.
-    /// Relaxed: a hint that spares a look at the mode; an older value only looks once more.
+    /// Value of [`crate::volume::Shared::set_ids`] when the file had no set-id bits. Relaxed: a
+    /// hint that saves reading the mode; an older value only causes one more read of it.
     set_ids_seen: AtomicU64,
     position: Mutex<POSITION, u64>,
 }
@@ -145,7 +145,7 @@ impl File {
         }
     }
 
-    /// Writes; gives where and how much.
+    /// Writes; returns where and how many bytes.
     #[inline]
     fn write_where(&self, bytes: &[u8], offset: u64) -> walk::Result<(u64, usize)> {
         let description = &*self.0;
@@ -170,7 +170,7 @@ impl File {
         Ok(written)
     }
 
-    /// The content is about to be changed by somebody who is not root: set-id bits go.
+    /// Clears set-id bits before a caller that is not root changes the content.
     fn content_changes(&self) -> walk::Result<()> {
         let now = self.0.origin.shared().set_ids();
         if self.0.set_ids_seen.load(Ordering::Relaxed) != now {

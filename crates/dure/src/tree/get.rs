@@ -23,7 +23,7 @@ const SET_ID: u32 = 0o6000;
 struct Get<'c> {
     session: &'c Session,
     account: Account<'c>,
-    /// Whether the caller may give files away on the host.
+    /// Whether the process may change owners on the host.
     root: bool,
     /// The host's directory in which the copy begins.
     top: Inode,
@@ -33,12 +33,12 @@ struct Get<'c> {
     names: Vec<OsString>,
 }
 
-/// Copies what stands at `from` to `host`. A directory is merged into one that is there; anything
-/// else replaces what is there, unless that is a directory. Nothing outside of `host` is written,
-/// whatever the volume holds, and whoever may write below `host` at the same time.
+/// Copies the file or tree at `from` to `host`. A directory is merged into an existing one;
+/// anything else replaces what is there, unless that is a directory. Nothing outside of `host` is
+/// written, whatever the volume holds, and whichever users may write below `host` at the same time.
 ///
 /// If the process is root's, owners, set-id bits and devices are kept. Else all belongs to the
-/// caller, without set-id bits and attributes that are root's to set.
+/// caller, without set-id bits and attributes that only root may set.
 ///
 /// # Errors
 /// The first failure, with the path it concerns; what was copied until then stays.
@@ -77,7 +77,7 @@ pub fn get(
 }
 
 impl Get<'_> {
-    /// Copies `from` to `name` in `directory`; `host` is what messages call it.
+    /// Copies `from` to `name` in `directory`; `host` is its path in messages.
     fn any(&mut self, from: &Path, directory: &Inode, name: &OsStr, host: &Path) -> Result<()> {
         let metadata = self.session.symlink_metadata(from)?;
         self.names.push(name.to_owned());
@@ -116,7 +116,7 @@ impl Get<'_> {
         self.account.name_made().at("write", host)
     }
 
-    /// Copies the directory `from` into one that is there.
+    /// Copies the directory `from` into an existing one.
     fn merge(&mut self, from: &Path, directory: &Inode, host: &Path) -> Result<()> {
         let metadata = self.session.metadata(from)?;
         if !metadata.is_dir() {
@@ -172,7 +172,7 @@ impl Get<'_> {
                 let room = usize::try_from(end - offset).unwrap_or(CHUNK).min(CHUNK);
                 let count = source.read_at(&mut buffer[..room], offset)?;
                 if count == 0 {
-                    // It has become shorter meanwhile.
+                    // The file became shorter meanwhile.
                     return target.set_len(offset).at("write", host);
                 }
                 target
@@ -197,7 +197,8 @@ impl Get<'_> {
             owned.at("change the owner of", host)?;
         }
         if !metadata.is_symlink() {
-            // A program of somebody else's image is not to run as whoever copies it.
+            // A program of an image from another user must not run with the rights of the user who
+            // copies it.
             let keeps = self.root || metadata.is_dir();
             let mode = if keeps {
                 metadata.mode()
@@ -242,7 +243,7 @@ fn next_data(file: &File, offset: u64, end: u64) -> Result<Option<(u64, u64)>> {
         return Ok(None);
     }
     match file.seek_to(Seek::Hole(start)) {
-        // It has become shorter meanwhile.
+        // The file became shorter meanwhile.
         Err(error) if none(&error) => Ok(None),
         hole => Ok(Some((start, hole?.min(end)))),
     }

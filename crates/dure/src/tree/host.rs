@@ -1,11 +1,11 @@
-//! The host's side of a copy: inodes that are open, and names in directories that are open.
+//! The host's side of a copy: open inodes, and names in open directories.
 //!
-//! **Problem.** Whoever may write in a directory of the host can put a symbolic link in the place
-//! of an entry the copy has just made or examined, and so redirect the copy. **Structure.** A copy
-//! walks by descriptors: [`Inode::enter`] opens one name of an open directory and follows no link,
-//! and everything else is done to what is open. **Invariants.** A name is one component. Only the
-//! directory that the caller names is reached by a path, through links if it has them. **Crash.**
-//! Nothing is kept.
+//! **Problem.** A user who may write in a directory of the host can put a symbolic link in the
+//! place of an entry the copy has just made or examined, and so redirect the copy. **Structure.** A
+//! copy walks by descriptors: [`Inode::enter`] opens one name of an open directory and follows no
+//! link, and everything else is done to open inodes. **Invariants.** A name is one component. Only
+//! the directory that the caller names is reached by a path, through links if it has them.
+//! **Crash.** Nothing is kept.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::{File, OpenOptions, Permissions};
@@ -28,12 +28,13 @@ use crate::metadata::{FileTimes, Metadata, TimeChange, Timestamp};
 #[derive(Debug)]
 pub(super) struct Inode(OwnedFd);
 
-/// How existing entries are opened: no link is followed, nothing is read or waited for.
+/// How existing entries are opened: follows no link, reads nothing, never blocks.
 const LOOK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 /// Mode of a new file until it is complete: only the owner may use it.
 const PRIVATE_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
 
-/// A name is one component: the volume's are checked where they are read, the host's by the kernel.
+/// Requires a name of one component: the volume's are checked where they are read, the host's by
+/// the kernel.
 fn one(name: &OsStr) -> &OsStr {
     let bytes = name.as_bytes();
     assert!(!bytes.contains(&b'/') && bytes != b".." && bytes != b".");
@@ -41,7 +42,7 @@ fn one(name: &OsStr) -> &OsStr {
 }
 
 impl Inode {
-    /// What stands at `path`; a link itself.
+    /// Opens the inode at `path`; a link itself.
     pub(super) fn at(path: &Path) -> io::Result<Inode> {
         Ok(Inode(openat(CWD, path, LOOK, Mode::empty())?))
     }
@@ -52,7 +53,7 @@ impl Inode {
         Ok(Inode(openat(CWD, path, flags, Mode::empty())?))
     }
 
-    /// What stands at `name` in this directory; a link itself.
+    /// Opens the entry `name` of this directory; a link itself, not its target.
     pub(super) fn enter(&self, name: &OsStr) -> io::Result<Inode> {
         Ok(Inode(openat(&self.0, one(name), LOOK, Mode::empty())?))
     }
@@ -93,12 +94,13 @@ impl Inode {
         OpenOptions::new().read(true).open(self.path())
     }
 
-    /// By which this inode, and no other, is opened.
+    /// A path that opens this inode, and no other.
     fn path(&self) -> PathBuf {
         format!("/proc/self/fd/{}", self.0.as_raw_fd()).into()
     }
 
-    /// Makes a directory in this one, or finds one there. The owner alone may use a new one.
+    /// Makes a directory in this one, or finds an existing one. A new one is accessible to its
+    /// owner only.
     pub(super) fn make_directory(&self, name: &OsStr) -> io::Result<Inode> {
         let made = mkdirat(&self.0, one(name), Mode::RWXU);
         let directory = match made {
@@ -111,7 +113,7 @@ impl Inode {
         }
     }
 
-    /// Makes a regular file, where there is no name yet, for the owner alone.
+    /// Makes a regular file, which must not exist, accessible to its owner only.
     pub(super) fn make_file(&self, name: &OsStr) -> io::Result<(File, Inode)> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let file = openat(&self.0, one(name), flags | OFlags::CLOEXEC, PRIVATE_FILE)?;
@@ -125,7 +127,7 @@ impl Inode {
         self.just_made(name, FileType::Symlink)
     }
 
-    /// Makes a special file, for the owner alone.
+    /// Makes a special file, accessible to its owner only.
     pub(super) fn make_special(
         &self,
         name: &OsStr,
@@ -136,8 +138,9 @@ impl Inode {
         self.just_made(name, kind)
     }
 
-    /// What was just made without a descriptor. Somebody who may write here may have put another
-    /// inode there since, a second name of somebody else's: that is none of ours.
+    /// Opens an inode that was just made without a descriptor. Another user who may write here may
+    /// have replaced it since, for instance by a hard link to a file of that user: fails unless the
+    /// inode is ours, has one name and the right type.
     fn just_made(&self, name: &OsStr, kind: FileType) -> io::Result<Inode> {
         let made = self.enter(name)?;
         let found = made.stat()?;
@@ -148,7 +151,7 @@ impl Inode {
         Ok(made)
     }
 
-    /// Gives what stands at `name` in `directory` another name here.
+    /// Gives the inode at `name` in `directory` another name here.
     pub(super) fn make_name(
         &self,
         name: &OsStr,
@@ -165,7 +168,7 @@ impl Inode {
         )?)
     }
 
-    /// Takes a name away, if it is there. That of a directory stays.
+    /// Removes a name, if it exists and is not a directory's.
     pub(super) fn clear(&self, name: &OsStr) -> io::Result<()> {
         match unlinkat(&self.0, one(name), AtFlags::empty()) {
             Err(errno) if errno != Errno::NOENT => Err(errno.into()),
@@ -203,7 +206,8 @@ impl Inode {
         Ok(utimensat(&self.0, "", &times, AtFlags::EMPTY_PATH)?)
     }
 
-    /// Its extended attributes; none where the file system has none. It is no link.
+    /// Its extended attributes; none where the file system does not support them. The inode is no
+    /// link.
     pub(super) fn attributes(&self) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let path = self.path();
         let names = match grown(|room| rustix::fs::listxattr(&path, room)) {
@@ -219,7 +223,7 @@ impl Inode {
             let text = CString::new(name).expect("split at every zero");
             match grown(|room| rustix::fs::getxattr(&path, text.as_c_str(), room)) {
                 Ok(value) => all.push((name.to_vec(), value)),
-                // Removed meanwhile, or not for this caller.
+                // Removed meanwhile, or not readable for this caller.
                 Err(Errno::NODATA) => {}
                 Err(errno) => return Err(errno.into()),
             }
@@ -227,7 +231,8 @@ impl Inode {
         Ok(all)
     }
 
-    /// Sets an extended attribute; says whether the file system takes it. It is no link.
+    /// Sets an extended attribute; returns whether the file system supports it. The inode is no
+    /// link.
     pub(super) fn set_attribute(&self, name: &[u8], value: &[u8]) -> io::Result<bool> {
         let name = CString::new(name).map_err(|_| Errno::INVAL)?;
         match rustix::fs::setxattr(self.path(), name.as_c_str(), value, XattrFlags::empty()) {

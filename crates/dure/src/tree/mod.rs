@@ -1,13 +1,17 @@
 //! Copies of whole trees between the host and a volume: what `dure put` and `dure get` do.
 //!
-//! **Problem.** A copy that forgets hard links, holes or nanoseconds is not the same tree; one that
-//! is led out of its destination by names or links is an attack. **Structure.** `put` reads the
-//! host and writes the volume, `get` the reverse; both walk depth first, the volume by path, the
-//! host by open directories (`host`), and share the account in [`Progress`]. **Invariants.**
-//! Content first, then owner, mode (a change of owner clears set-id bits), attributes, and times
-//! last; those of a directory after its entries. Names that lead to one inode lead to one inode in
-//! the copy. On the host no link is followed below what the caller named. **On a crash** the part copied so far is there as far as it was made durable; nothing is synced here,
-//! the caller decides that.
+//! **Problem.** A copy that loses hard links, holes or nanoseconds is not the same tree; one that
+//! names or links lead out of its destination is an attack. **Structure.** `put` reads the host and
+//! writes the volume, `get` the reverse; both walk depth first, the volume by path, the host by
+//! open directories (`host`), and share the account in [`Progress`].
+//!
+//! **Invariants.** Names of one inode become names of one inode in the copy. On the host no link is
+//! followed below the path the caller gave. **On a crash** the copied part is there as far as it
+//! was made durable; nothing is synced here, the caller decides that.
+//!
+//! # Order of one entry
+//! Content, owner, mode (a change of owner clears set-id bits), attributes, and times last; those
+//! of a directory after its entries.
 
 mod get;
 mod host;
@@ -33,7 +37,7 @@ const CHUNK: usize = 1 << 20;
 /// How far a copy is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Progress {
-    /// Names made: files, directories, links and the rest.
+    /// Names created: files, directories, links and the rest.
     pub files: u64,
     /// Bytes of content copied; holes do not count.
     pub bytes: u64,

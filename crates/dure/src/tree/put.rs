@@ -21,9 +21,9 @@ struct Put<'c> {
     links: BTreeMap<(u64, u64), PathBuf>,
 }
 
-/// Copies what stands at `host` to `to`. A directory is merged into one that is there; anything
+/// Copies the file or tree at `host` to `to`. A directory is merged into an existing one; anything
 /// else replaces what is there, unless that is a directory. Nothing outside of `host` is read,
-/// whoever may write below it at the same time.
+/// whichever users may write below it at the same time.
 ///
 /// Owners are kept if the session is root's.
 ///
@@ -81,7 +81,7 @@ impl Put<'_> {
         self.account.name_made().at("write", to)
     }
 
-    /// Takes the old name away. A directory is not replaced by something else.
+    /// Removes the old name. A directory is not replaced by something else.
     fn clear(&self, to: &Path) -> Result<()> {
         match self.session.remove_file(to) {
             Err(error) if error.errno() != Errno::NOENT.raw_os_error() => Err(error),
@@ -118,7 +118,7 @@ impl Put<'_> {
                 let room = usize::try_from(end - offset).unwrap_or(CHUNK).min(CHUNK);
                 let count = source.read(&mut buffer[..room]).at("read", host)?;
                 if count == 0 {
-                    // It has become shorter meanwhile.
+                    // The file became shorter meanwhile.
                     return target.set_len(offset);
                 }
                 target.write_all_at(&buffer[..count], offset)?;

@@ -113,14 +113,18 @@ fn a_failure_names_the_path_and_a_break_stops() {
 /// image holds.
 fn rename_on_medium(device: &RamDevice, seed: u32, old: &str, new: &str) {
     assert_eq!(old.len(), new.len());
+    // A name stands behind its length; one of a byte or two is anywhere else, too, as in a time.
+    let mut entry = vec![u8::try_from(old.len()).unwrap()];
+    entry.extend(old.as_bytes());
     let mut found = 0;
     for lba in (0..device.info().blocks).map(Lba::new) {
         let mut block = vec![0; BLOCK_BYTES];
         let out = &mut block[..];
         device.execute(Io::Read { lba, out }).unwrap();
         let at = block
-            .windows(old.len())
-            .position(|bytes| bytes == old.as_bytes());
+            .windows(entry.len())
+            .position(|bytes| bytes == entry)
+            .map(|at| at + 1);
         if let (true, Some(at)) = (block.starts_with(&MAGIC.to_le_bytes()), at) {
             block[at..at + new.len()].copy_from_slice(new.as_bytes());
             block[4..8].fill(0);

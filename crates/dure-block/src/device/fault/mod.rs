@@ -1,10 +1,10 @@
-//! A decorator that fails, tears, loses and misdirects on purpose.
+//! A decorator that fails, tears, loses and misdirects requests on purpose.
 //!
-//! **Problem.** Error paths and checksums are believed only when each has been seen to work.
-//! **Structure.** Rules {which requests, which of them by count, what happens}; the first rule
-//! that fires decides. **Invariants.** Without a firing rule the device below sees the request
+//! **Problem.** Error paths and checksums are trusted only once each has been seen to work.
+//! **Structure.** Rules {which requests, which of them by count, what happens}; the first rule that
+//! fires decides. **Invariants.** Without a firing rule the device below sees the request
 //! unchanged. A request is carried out at submission, so put [`crate::record`] outside this, not
-//! inside. **Crash.** A failed write leaves its blocks as the fault says.
+//! inside. **Crash.** A failed write leaves its blocks as the fault describes.
 
 #[cfg(test)]
 mod tests;
@@ -28,7 +28,7 @@ pub enum Fault {
     Error(OsError),
     /// Reads and writes: only the first blocks are done, then `EIO`.
     Short {
-        /// How many.
+        /// The number of blocks done.
         blocks: u64,
     },
     /// Writes: some 512-byte sectors, chosen by the seed, are written, then `EIO`.
@@ -43,10 +43,9 @@ pub enum Fault {
     },
     /// Writes, flushes and discards: nothing is done, and success is returned.
     Lost,
-    /// Writes: the data goes to another place (as much of it as there is room for), and success
-    /// is returned.
+    /// Writes: the data goes to another address (as much of it as fits), and success is returned.
     Misdirected {
-        /// Where it goes.
+        /// That address.
         to: Lba,
     },
     /// Reads: one bit of the data is wrong, and success is returned.
@@ -79,7 +78,7 @@ pub enum When {
     From(u64),
 }
 
-/// Tells by address whether a request matches.
+/// A predicate on the blocks of a request.
 type Predicate = Arc<dyn Fn(Lba) -> bool + Send + Sync>;
 
 /// One rule.
@@ -159,7 +158,7 @@ impl fmt::Debug for Rule {
     }
 }
 
-/// How many requests of each kind came by.
+/// How many requests of each kind the device got.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
     /// Reads.
@@ -229,7 +228,7 @@ impl FaultDevice {
     #[must_use]
     pub fn new(inner: Arc<dyn Device>) -> Self {
         let mut info = inner.info().clone();
-        // Flushes must come by to be failed.
+        // With a cache, flushes reach this device, so that they can be made to fail.
         info.volatile_cache = true;
         Self {
             inner,
@@ -248,7 +247,7 @@ impl FaultDevice {
         self.state.lock().rules.clear();
     }
 
-    /// What came by so far.
+    /// The counts so far.
     #[must_use]
     pub fn seen(&self) -> Seen {
         self.state.lock().seen

@@ -1,14 +1,14 @@
-//! Keeping others out of a volume, by whatever name or device they come.
+//! Excludes other openers of a volume, under whatever name or device.
 //!
 //! **Problem.** A volume that two processes write is lost, and one image has many names: hard
-//! links, bind mounts, loop devices, their partitions, and what the device mapper makes of them.
+//! links, bind mounts, loop devices, their partitions, and device-mapper devices on them.
 //! **Structure.** A [`Claim`] is a few open files that hold locks. An image is locked by flock(2),
-//! which is its inode's, so every name counts. A block device is open `O_EXCL`, which the kernel
-//! also applies to a disk and its partitions. An opener of a loop device also locks its
-//! image; a writer of an image also claims the loop devices made of it.
-//! **Invariants.** Nothing is changed before the claim is complete. What the kernel does not tell
-//! (an image in another mount namespace) is noticed by the volume itself: docs/format.md, `mount`.
-//! **Crash.** The kernel lets go with the process.
+//! which locks the inode, so it holds under every name. A block device is open `O_EXCL`, which the
+//! kernel also applies to a disk and its partitions. An opener of a loop device also locks its
+//! image; a writer of an image also claims the loop devices on it. **Invariants.** Nothing is
+//! changed before the claim is complete. What the kernel does not report (an image in another mount
+//! namespace) is noticed by the volume itself: docs/design/format.md, `mount`. **Crash.** The
+//! kernel releases the locks when the process ends.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -22,28 +22,28 @@ use rustix::io::Errno;
 use super::open::{OpenOptions, Sharing, failed};
 use crate::{Error, Result};
 
-/// Block devices that lie behind each other at most.
+/// The longest chain of block devices followed.
 const DEPTH_MAX: u32 = 16;
-/// How a file is opened that is only locked, never read.
+/// The flags for opening a file that is only locked, never read.
 const LOOK: OFlags = OFlags::RDONLY
     .union(OFlags::NONBLOCK)
     .union(OFlags::CLOEXEC);
 
-/// What is locked as long as this lives.
+/// Open files, locked as long as this lives.
 #[derive(Debug, Default)]
 pub(super) struct Claim(Vec<OwnedFd>);
 
 impl Claim {
-    /// The claim that the lock of a new image is.
+    /// The claim of a new image, which the caller has locked.
     pub(super) fn of_new(lock: OwnedFd) -> Claim {
         Claim(vec![lock])
     }
 
-    /// Claims the image or block device that `fd` is; a block device itself was claimed by opening
-    /// it.
+    /// Claims the image or block device that is open as `fd`; a block device itself was claimed by
+    /// opening it.
     ///
     /// # Errors
-    /// [`Error::Locked`], [`Error::Busy`]; what the system says.
+    /// [`Error::Locked`], [`Error::Busy`]; or the system's error.
     pub(super) fn take(
         path: &Path,
         fd: &OwnedFd,
@@ -71,7 +71,8 @@ impl Claim {
     fn lock_behind(&mut self, image: &Path, options: OpenOptions) -> Result<()> {
         let fd = match open(image, LOOK, Mode::empty()) {
             Ok(fd) => fd,
-            // It was removed, and nobody else can open it; or it is in another mount namespace.
+            // It was removed, and no other process can open it; or it is in another mount
+            // namespace.
             Err(Errno::NOENT) => return Ok(()),
             Err(errno) => return Err(failed(image, "open the image behind the device")(errno)),
         };
@@ -83,7 +84,7 @@ impl Claim {
         Ok(())
     }
 
-    /// Claims the loop devices that lie in this image, as whoever mounts them would.
+    /// Claims the loop devices on this image exclusively, as a mount of them would.
     fn claim_loops(&mut self, image: &Stat) -> Result<()> {
         let Ok(devices) = std::fs::read_dir("/sys/block") else {
             return Ok(());
@@ -101,7 +102,7 @@ impl Claim {
             match open(&path, LOOK | OFlags::EXCL, Mode::empty()) {
                 Ok(fd) => self.0.push(fd),
                 Err(Errno::BUSY) => return Err(Error::Busy { path }),
-                // Detached meanwhile, or not there.
+                // Detached meanwhile, or absent.
                 Err(Errno::NOENT | Errno::NXIO) => {}
                 Err(errno) => return Err(failed(&path, "claim the loop device")(errno)),
             }
@@ -110,8 +111,8 @@ impl Claim {
     }
 }
 
-/// The exclusive claim on a block device and nothing else, until whoever takes it from here (a
-/// mount of the kernel) is about to.
+/// The exclusive claim on a block device and nothing else, to be dropped just before another opener
+/// (a mount by the kernel) claims the device.
 #[derive(Debug)]
 pub struct DeviceClaim {
     _held: OwnedFd,
@@ -121,7 +122,7 @@ impl DeviceClaim {
     /// Claims the block device at `path`.
     ///
     /// # Errors
-    /// [`Error::Busy`], or [`Error::Open`] with what the system says.
+    /// [`Error::Busy`], or [`Error::Open`] with the system's error.
     pub fn take(path: &Path) -> Result<DeviceClaim> {
         match open(path, LOOK | OFlags::EXCL, Mode::empty()) {
             Ok(held) => Ok(DeviceClaim { _held: held }),
@@ -149,7 +150,7 @@ pub(super) fn lock(path: &Path, fd: &OwnedFd, options: OpenOptions) -> Result<()
     })
 }
 
-/// The process and command that hold a lock on the file, as far as the kernel tells.
+/// The process and command that hold a lock on the file, as far as the kernel reports them.
 fn holder(fd: impl AsFd) -> Option<String> {
     let found = fstat(fd).ok()?;
     let (major, minor) = (major(found.st_dev), minor(found.st_dev));
@@ -205,7 +206,7 @@ fn images_behind(device: u64) -> Vec<PathBuf> {
     images
 }
 
-/// The file that a loop device, given by its place in sysfs, lies in.
+/// The file that backs a loop device, given by its path in sysfs.
 fn backing_file(place: &Path) -> Option<PathBuf> {
     let mut text = std::fs::read(place.join("loop/backing_file")).ok()?;
     text.pop_if(|byte| *byte == b'\n');

@@ -1,14 +1,15 @@
 //! Image files and block devices.
 //!
-//! **Problem.** Real media: opened safely, used directly, flushed honestly. **Structure.**
-//! [`open_file`] checks what is opened and keeps others out; synchronous requests are plain
-//! system calls, submitted ones go through a ring per core ([`crate::Queue::submit`]).
-//! **Invariants.** A block device is open `O_EXCL`, an image file is locked, under whatever name
-//! (`claim`), as long as the device lives (unless the options say otherwise). Direct I/O never sees memory of a wrong
-//! alignment: it goes through an aligned copy. **Crash.** Completed writes may be lost until a
-//! flush (`fdatasync`), whatever cache they were in.
+//! **Problem.** Real media: open them safely, bypass the page cache, and really flush.
+//! **Structure.** [`open_file`] checks what it opens and excludes other openers; synchronous
+//! requests are plain system calls, submitted ones go through a ring per core
+//! ([`crate::Queue::submit`]). **Invariants.** A block device is open `O_EXCL`, an image file is
+//! locked, under whatever name (`claim`), as long as the device lives (unless the options say
+//! otherwise). Direct I/O never gets misaligned memory: that goes through an aligned copy.
+//! **Crash.** Completed writes may be lost until a flush (`fdatasync`), whichever cache they were
+//! in.
 //!
-//! Measured (docs/block.md): a single synchronous 4 KiB request
+//! Measured (docs/performance/results.md): a single synchronous 4 KiB request
 //! costs less by system call than by ring, many requests in flight cost less by ring; so the
 //! engine is chosen per call.
 
@@ -40,9 +41,9 @@ const BOUNCE_BLOCKS: usize = 64;
 pub struct FileDevice {
     info: DeviceInfo,
     target: Target,
-    /// Keeps others out.
+    /// Excludes other openers.
     _claim: Claim,
-    /// The ring of each core, made on first use; none = the kernel refused one. No slots at all
+    /// The ring of each core, created at first use; `None`: the kernel refused one. No slots at all
     /// if the engine is psync.
     rings: Option<PerCore<OnceLock<Option<Ring>>>>,
     /// [231] Memory for misaligned requests; held over the I/O of one piece.
@@ -100,7 +101,7 @@ impl FileDevice {
         }
     }
 
-    /// Carries out a request whose memory is not aligned, in pieces through an aligned copy.
+    /// Executes a request whose memory is not aligned, in pieces through an aligned copy.
     #[cold]
     fn execute_copied(&self, io: Io<'_>) -> std::result::Result<(), OsError> {
         let mut bounce = self.bounce.local().lock();
@@ -170,7 +171,7 @@ impl Device for FileDevice {
     }
 
     fn kick(&self) {
-        // A task that has moved since `submit` left its requests in the ring of another core:
+        // A task that has migrated since `submit` left its requests in the ring of another core:
         // they start at the latest when it waits.
         if let Some(ring) = self.ring(current_core()) {
             ring.kick();
@@ -204,7 +205,7 @@ impl Device for FileDevice {
 
 impl Drop for FileDevice {
     fn drop(&mut self) {
-        // The kernel must not write into memory of requests that nobody waited for.
+        // The kernel must not write into freed memory of requests that no task waited for.
         self.existing_rings()
             .for_each(|ring| ring.drain(&self.target));
     }

@@ -1,9 +1,10 @@
 //! Opening and making image files and block devices.
 //!
 //! **Problem.** A volume must not be opened twice, nor on something that cannot hold it.
-//! **Structure.** Options, the checks, and the facts the kernel tells about the device.
-//! **Invariants.** Nothing is changed before the lock is held. Every refusal says what to do. **Crash.** A new image file is durable, with its
-//! directory entry, when [`create_image`] returns.
+//! **Structure.** Options, the checks, and the properties that the kernel reports of the device.
+//! **Invariants.** Nothing is changed before the lock is held. Every refusal tells the user what to
+//! do. **Crash.** A new image file is durable, with its directory entry, when [`create_image`]
+//! returns.
 
 use std::path::Path;
 
@@ -27,7 +28,7 @@ pub enum Direct {
     /// If the file system supports it.
     #[default]
     Auto,
-    /// Or opening fails.
+    /// Always; opening fails if the file system does not support it.
     Always,
     /// Through the page cache.
     Never,
@@ -36,24 +37,24 @@ pub enum Direct {
 /// How submitted requests reach the kernel. Synchronous ones always use plain system calls.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Engine {
-    /// Rings if the kernel has them, else as `Psync`.
+    /// `io_uring` if the kernel has it, else as `Psync`.
     #[default]
     Auto,
     /// Plain system calls: a submitted request is complete when `submit` returns.
     Psync,
-    /// Rings, or opening fails.
+    /// `io_uring`; opening fails if the kernel does not have it.
     Uring,
 }
 
-/// Who else may have a file or block device open.
+/// Which other openers a file or block device may have.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Sharing {
-    /// Nobody; readers of one image share it.
+    /// None; but readers of one image share it.
     #[default]
     Nobody,
-    /// The kernel, which claims a block device itself when it mounts it; nobody else.
+    /// Only the kernel, which claims a block device itself when it mounts it.
     Kernel,
-    /// Anybody: only to look at a volume that is known to be in use.
+    /// Any: only for inspecting a volume that is known to be in use.
     Anybody,
 }
 
@@ -62,7 +63,7 @@ pub enum Sharing {
 pub struct OpenOptions {
     /// Whether writes are refused.
     pub read_only: bool,
-    /// Who else may have it open.
+    /// Which other openers it may have.
     pub sharing: Sharing,
     /// Whether the page cache is bypassed.
     pub direct: Direct,
@@ -106,7 +107,7 @@ pub(super) fn failed(path: &Path, action: &'static str) -> impl Fn(Errno) -> Err
 /// beginning; if anything fails it is removed.
 ///
 /// # Errors
-/// [`Error::Open`] if there is such a file already, or no space, or anything else the system says.
+/// [`Error::Open`] if there is such a file already, or no space, or another error of the system.
 pub fn create_image(
     path: &Path,
     blocks: u64,
@@ -116,21 +117,23 @@ pub fn create_image(
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let file = open(path, flags, Mode::RUSR | Mode::WUSR)
         .map_err(failed(path, "create the image file"))?;
-    // Locked: another process opened the new file between these two calls, and owns it now.
+    // If the lock is held, another process opened the new file between these two calls, and owns it
+    // now.
     lock(path, &file, options)?;
     let made = size_image(path, &file, blocks, allocation)
         .and_then(|()| open_claimed(path, options, |_, _| Ok(Claim::of_new(file))));
     if made.is_err() {
-        // The file is ours and useless; that removing it fails as well changes nothing.
+        // The file is ours and useless; if removing it fails as well, the error to return is the
+        // same.
         let _ = rustix::fs::unlink(path);
     }
     made
 }
 
-/// Gives an image file that is open, and so locked, another size: what it gains reads as zeroes.
+/// Resizes an image file that is open, and so locked: added bytes read as zeroes.
 ///
 /// # Errors
-/// [`Error::Open`] with what the system says, also on a block device, which has its size.
+/// [`Error::Open`] with the system's error, also on a block device, whose size is fixed.
 pub fn resize_image(path: &Path, device: FileDevice, blocks: u64) -> Result<FileDevice> {
     let file = &device.target.fd;
     let resized = blocks.checked_mul(4096).ok_or(Errno::FBIG);
@@ -167,15 +170,15 @@ fn size_image(path: &Path, file: &OwnedFd, blocks: u64, allocation: Allocation) 
 /// Opens an image file or block device.
 ///
 /// # Errors
-/// [`Error::Busy`] and [`Error::Locked`] if somebody else has it; [`Error::WrongFileType`],
-/// [`Error::EngineUnavailable`], or [`Error::Open`] with what the system says.
+/// [`Error::Busy`] and [`Error::Locked`] if another process has it open; [`Error::WrongFileType`],
+/// [`Error::EngineUnavailable`], or [`Error::Open`] with the system's error.
 pub fn open_file(path: &Path, options: OpenOptions) -> Result<FileDevice> {
     open_claimed(path, options, |fd, found| {
         Claim::take(path, fd, found, options)
     })
 }
 
-/// Opens `path`, with what `claim` makes of it.
+/// Opens `path`, with the claim that `claim` returns for it.
 pub(super) fn open_claimed(
     path: &Path,
     options: OpenOptions,
@@ -192,8 +195,8 @@ pub(super) fn open_claimed(
     let (fd, direct) = open_checked(path, kind, options)?;
     let opened = fstat(&fd).map_err(failed(path, "examine it"))?;
     let claim = claim(&fd, &opened)?;
-    // The path may have been replaced since, also while the lock was waited for: whoever made it
-    // may have removed it again.
+    // The path may have been replaced since, also while the lock was waited for: its creator may
+    // have removed it again.
     let now = rustix::fs::stat(path).map_err(failed(path, "find it"))?;
     if (now.st_dev, now.st_ino, now.st_mode) != (opened.st_dev, opened.st_ino, opened.st_mode) {
         return Err(failed(path, "open it: it was replaced meanwhile")(
@@ -216,7 +219,7 @@ pub(super) fn open_claimed(
     Ok(FileDevice::new(info, target, claim, options.engine))
 }
 
-/// Opens `path`; the second value says whether directly.
+/// Opens `path`; the second value tells whether for direct I/O.
 fn open_checked(path: &Path, kind: FileType, options: OpenOptions) -> Result<(OwnedFd, bool)> {
     let access = if options.read_only {
         OFlags::RDONLY
@@ -254,7 +257,7 @@ fn examine(
     direct: bool,
 ) -> Result<DeviceInfo> {
     let is_block_device = kind == FileType::BlockDevice;
-    // A seek to the end tells the size of both files and block devices.
+    // A seek to the end returns the size of both files and block devices.
     let bytes = seek(fd, SeekFrom::End(0)).map_err(failed(path, "find its size"))?;
     if is_block_device {
         let sector = ioctl_blksszget(fd).map_err(failed(path, "find its sector size"))?;
@@ -267,13 +270,13 @@ fn examine(
     let atomic = is_block_device && ioctl_blkpbszget(fd).is_ok_and(|physical| physical >= 4096);
     Ok(DeviceInfo {
         name: path.display().to_string(),
-        // What is left over behind the last whole block is not used.
+        // The bytes after the last whole block are not used.
         blocks: bytes / 4096,
         rotational: is_block_device
             && queue_attribute(metadata.st_rdev, "rotational").is_some_and(|text| text == "1"),
-        // The kernel itself carries out no flush on a device that it calls "write through": what a
-        // direct write has completed is durable as far as anybody can know. Behind the page cache
-        // (not direct, or a file of some file system) only fdatasync makes it so.
+        // The kernel itself sends no flush to a device that it calls "write through": a completed
+        // direct write is durable as far as the kernel knows. Writes through the page cache (not
+        // direct, or to a file of some file system) are durable only after fdatasync.
         volatile_cache: !(is_block_device
             && direct
             && queue_attribute(metadata.st_rdev, "write_cache")
@@ -287,7 +290,7 @@ fn examine(
 }
 
 /// The alignment of memory that direct I/O needs. Never less than a block, whatever the device
-/// says: zram reports 512 bytes, but takes every page-sized piece of a request to begin at the
+/// reports: zram reports 512 bytes, but takes every page-sized piece of a request to begin at the
 /// start of a page of memory, and stores shifted data when it does not.
 fn direct_alignment(fd: &OwnedFd) -> usize {
     let alignment = statx(fd.as_fd(), "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)
@@ -297,7 +300,7 @@ fn direct_alignment(fd: &OwnedFd) -> usize {
     alignment.max(BLOCK_BYTES)
 }
 
-/// What sysfs says about the request queue of a device, or of the disk it is a partition of.
+/// An attribute in sysfs of the request queue of a device, or of the disk it is a partition of.
 fn queue_attribute(device: u64, name: &str) -> Option<String> {
     let place = format!("/sys/dev/block/{}:{}", major(device), minor(device));
     ["queue", "../queue"].iter().find_map(|queue| {

@@ -10,7 +10,7 @@ use super::directory;
 use super::source::{ItemKind, Sources};
 use super::writers::{Acknowledged, Write};
 
-/// Compares the copied tree with its source; gives the number of files.
+/// Compares the copied tree with its source; returns the number of files.
 pub(super) fn tree(session: &Session, sources: &Sources) -> Result<usize> {
     let mut files = 0;
     for item in &sources.items {
@@ -31,8 +31,8 @@ pub(super) fn tree(session: &Session, sources: &Sources) -> Result<usize> {
     Ok(files)
 }
 
-/// Looks for every acknowledged write; gives how many are there, and the lost ones in words. A file
-/// written several times must hold the last acknowledged version or a later one, whole.
+/// Looks for every acknowledged write; returns how many are there, and the lost ones in words. A
+/// file written several times must hold the last acknowledged version or a later one, whole.
 pub(super) fn writes(
     session: &Session,
     acknowledged: &Acknowledged,
@@ -67,8 +67,8 @@ fn holds(content: &[u8], acknowledged: Write) -> bool {
         number,
         ..acknowledged
     };
-    // Every page is old or new: a write in flight at the kill may show page by page, so compare
-    // with the acknowledged one and its successor in the same file.
+    // Every page is old or new: a write in flight at the kill may have reached some pages only, so
+    // compare with the acknowledged one and its successor in the same file.
     let newer = Write {
         number: acknowledged.number + 64,
         ..acknowledged

@@ -1,4 +1,4 @@
-//! Concurrent writers that say what they were promised.
+//! Concurrent writers that record each acknowledged write.
 
 use std::fs;
 use std::io::Write as _;
@@ -12,7 +12,7 @@ use crate::volume::{self, Access};
 
 /// Writers at a time.
 const WRITERS: u64 = 4;
-/// Rank of the list of acknowledged writes; nothing is taken under it.
+/// Rank of the list of acknowledged writes; no lock is taken while it is held.
 const LIST: u8 = 10;
 /// Bytes each file holds; odd, so that the last page is partial.
 const BYTES: usize = 9001;

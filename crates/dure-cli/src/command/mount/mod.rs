@@ -47,8 +47,8 @@ pub(crate) fn run(args: &Mount) -> Result<u8> {
     Ok(status)
 }
 
-/// Refuses what would hide the volume behind its own mount: whoever asks for the volume's path then
-/// waits for the server, and the server for them.
+/// Refuses a directory whose mount would hide the volume: an access to the volume's path would then
+/// wait for the server, and the server itself would wait for its own reply.
 fn check_place(args: &Mount) -> Result<()> {
     let (volume, directory) = (args.volume.canonicalize(), args.directory.canonicalize());
     if let (Ok(volume), Ok(directory)) = (volume, directory)
@@ -63,7 +63,7 @@ fn check_place(args: &Mount) -> Result<()> {
     Ok(())
 }
 
-/// Everything but the mount: whether the volume can be had and mounted, changing nothing.
+/// Everything but the mount: checks that the volume can be opened and mounted, changing nothing.
 fn look(args: &Mount, options: MountOptions) -> Result<u8> {
     let access = access(&options);
     let device = volume::device(&args.volume, access)?;
@@ -132,7 +132,7 @@ fn serve(args: &Mount, options: MountOptions, settings: &MountSettings) -> Resul
     let background = std::env::var_os(SERVER).is_some();
     let read_only = options.is_read_only();
     let access = access(&options);
-    // Afterwards the path may lead into the mount, which nobody serves yet.
+    // After the mount, the path may lead into it, and no worker serves it yet.
     let address = live::address(&args.volume);
     let (device, claim) = if settings.block_device {
         let (device, claim) = volume::claimed_block_device(&args.volume, access)?;
@@ -195,7 +195,7 @@ fn recovery(found: &RecoveryStatistics) -> String {
     )
 }
 
-/// What `dure top` is told of the mount.
+/// Facts about the mount for `dure top`.
 fn mounted(args: &Mount, file_system: &FileSystem, directory: &Path, read_only: bool) -> Mounted {
     let uuid = file_system.layout().superblock.uuid;
     let kept = |key: &str| {
@@ -220,8 +220,8 @@ fn mounted(args: &Mount, file_system: &FileSystem, directory: &Path, read_only: 
     }
 }
 
-/// SIGINT and SIGTERM unmount; what is in use is detached, so that the volume can be closed all the
-/// same.
+/// SIGINT and SIGTERM unmount; a directory in use is detached, so that the volume can be closed all
+/// the same.
 fn end_on_signals(directory: std::path::PathBuf) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("waiting for signals")?;
     let _ = dure_sync::thread::spawn("dure-signals", move || {

@@ -21,7 +21,7 @@ use crate::args::Mount;
 use crate::size::Size;
 use crate::volume;
 
-/// What mount(8) makes of these before it asks us; then they mean nothing more.
+/// Words that mount(8) handles before it calls us; here they have no effect.
 const FOR_MOUNT: [&str; 13] = [
     "defaults",
     "auto",
@@ -38,8 +38,8 @@ const FOR_MOUNT: [&str; 13] = [
     "helper",
 ];
 
-/// How often a mounted image file is committed, unless it is said: nobody else can make a `sync`
-/// of it durable. Of block devices the kernel passes it on.
+/// How often a mounted image file is committed by default: the kernel does not pass sync(1) on to a
+/// mount of one, as it does for block devices.
 const IMAGE_COMMIT: Duration = Duration::from_secs(1);
 
 /// Turns `-o` into the options of the file system and of the mount.
@@ -104,7 +104,7 @@ pub(super) fn after(before: MountFlags, option: &str) -> Result<Option<MountFlag
     }
     let key = option.split('=').next().unwrap_or_default();
     Ok(match key {
-        // Whoever may mount without being root gets no set-uid program by it.
+        // A mount by an ordinary user must not give that user a set-uid program.
         "user" | "users" => Some(before | flags::DEFAULT | MountFlags::NOEXEC),
         "owner" | "group" => Some(before | flags::DEFAULT),
         "mand" => bail!("mand: Linux has no mandatory locks since 5.15"),

@@ -1,4 +1,4 @@
-//! `-o remount`: other flags for what is mounted.
+//! `-o remount`: changes the flags of an existing mount.
 //!
 //! **Structure.** The flags that are there, from the kernel's list; the words, one after the other;
 //! the kernel does the rest. **Invariants.** What only the server could change is refused: it has
@@ -20,7 +20,7 @@ use crate::live::client::{Client, Waited};
 use crate::live::wire::Request;
 use crate::mounts::{self, Listed};
 
-/// What the server does, and so cannot be changed while it serves.
+/// Flags that the server implements, so they cannot be changed while it serves.
 const SERVERS: MountFlags = MountFlags::SYNCHRONOUS
     .union(MountFlags::DIRSYNC)
     .union(MountFlags::NOATIME)

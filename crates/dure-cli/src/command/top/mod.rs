@@ -30,12 +30,12 @@ pub(crate) fn run(args: &Top) -> Result<u8> {
     Ok(exit::OK)
 }
 
-/// The pause between two looks.
+/// The pause between two samples.
 fn interval(args: &Top) -> Duration {
     Duration::from_secs_f64(args.interval.unwrap_or(1.0))
 }
 
-/// Whether another look is wanted after `done` of them.
+/// Whether another sample is wanted after `done` of them.
 fn is_more_wanted(args: &Top, done: u64) -> bool {
     args.count.is_none_or(|count| done < count)
 }

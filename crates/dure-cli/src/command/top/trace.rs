@@ -11,13 +11,13 @@ use crate::args::Top;
 use crate::live::client::Client;
 use crate::live::wire::{Reply, Request, TraceLine};
 
-/// Events per core that are kept between two looks.
+/// Events per core that are kept between two requests.
 const EVENTS_PER_CORE: usize = 1 << 16;
-/// The longest pause between two looks if none is asked for: fewer events are lost.
+/// The longest pause between two requests by default: short, so that fewer events are lost.
 const INTERVAL: Duration = Duration::from_millis(100);
 
 pub(super) fn follow(args: &Top, client: &mut Client) -> Result<()> {
-    // What a mount with trace= has kept; nothing is turned on for one look.
+    // With --once, what a mount with trace= has kept; the trace is not turned on for that.
     let start = Request::StartTrace {
         events_per_core: EVENTS_PER_CORE,
     };

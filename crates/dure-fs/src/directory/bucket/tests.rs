@@ -7,19 +7,9 @@ use super::*;
 
 const SEED: u64 = 42;
 
-fn add(payload: &mut [u8], ino: u64, kind: u8, name: &[u8]) -> Inserted {
+fn enter(payload: &mut [u8], ino: u64, kind: u8, name: &[u8]) -> Inserted {
     let hash = trie::name_hash(SEED, name);
-    let ordinal = free_ordinal(payload, SEED, hash).unwrap().unwrap();
-    insert(
-        payload,
-        &NewEntry {
-            ino: Ino(ino),
-            kind,
-            ordinal,
-            name,
-        },
-    )
-    .unwrap()
+    add(payload, (SEED, hash), (Ino(ino), kind), name).unwrap()
 }
 
 fn names(payload: &[u8]) -> BTreeMap<Vec<u8>, (u64, u8)> {
@@ -32,8 +22,8 @@ fn names(payload: &[u8]) -> BTreeMap<Vec<u8>, (u64, u8)> {
 #[test]
 fn the_longest_name_fits_an_empty_bucket() {
     let mut payload = [0; BUCKET_BYTES];
-    assert_eq!(add(&mut payload, 9, 8, &[b'x'; 255]), Inserted::Done);
-    assert_eq!(add(&mut payload, 10, 8, &[b'y'; 255]), Inserted::Overflow);
+    assert_eq!(enter(&mut payload, 9, 8, &[b'x'; 255]), Inserted::Done);
+    assert_eq!(enter(&mut payload, 10, 8, &[b'y'; 255]), Inserted::Overflow);
     assert_eq!(find(&payload, &[b'x'; 255]).unwrap().unwrap().ino, Ino(9));
     assert_eq!(find(&payload, b"x").unwrap(), None);
 }
@@ -42,7 +32,7 @@ fn the_longest_name_fits_an_empty_bucket() {
 fn a_name_that_cannot_be_one_is_never_listed() {
     for hostile in [&b"../../x"[..], b"/abs", b".", b"..", b"a\0b"] {
         let mut payload = [0; BUCKET_BYTES];
-        assert_eq!(add(&mut payload, 9, 8, b"sound"), Inserted::Done);
+        assert_eq!(enter(&mut payload, 9, 8, b"sound"), Inserted::Done);
         let new = NewEntry {
             ino: Ino(10),
             kind: 8,
@@ -55,7 +45,7 @@ fn a_name_that_cannot_be_one_is_never_listed() {
         assert_eq!(find(&payload, b"sound").unwrap().unwrap().ino, Ino(9));
     }
     let mut empty = [0; BUCKET_BYTES];
-    add(&mut empty, 9, 8, b"x");
+    enter(&mut empty, 9, 8, b"x");
     empty[HEADER_BYTES + ENTRY_HEADER_BYTES - 1] = 0;
     assert!(entries(&empty).unwrap().any(|entry| entry.is_err()));
 }
@@ -64,7 +54,7 @@ fn a_name_that_cannot_be_one_is_never_listed() {
 fn removing_everything_leaves_no_bytes_in_use() {
     let mut payload = [0; BUCKET_BYTES];
     for number in 0..10_u8 {
-        add(
+        enter(
             &mut payload,
             u64::from(number) + 1,
             KIND_DIRECTORY,
@@ -85,14 +75,14 @@ fn removing_everything_leaves_no_bytes_in_use() {
 fn holes_are_merged_and_used_first() {
     let mut payload = [0; BUCKET_BYTES];
     for number in 0..6_u8 {
-        add(&mut payload, u64::from(number) + 1, 8, &[b'a' + number; 20]);
+        enter(&mut payload, u64::from(number) + 1, 8, &[b'a' + number; 20]);
     }
     let used = header(&payload).used.get();
     for number in [1, 3, 2_u8] {
         let at = find(&payload, &[b'a' + number; 20]).unwrap().unwrap().at;
         remove(&mut payload, at).unwrap();
     }
-    assert_eq!(add(&mut payload, 77, 8, &[b'z'; 80]), Inserted::Done);
+    assert_eq!(enter(&mut payload, 77, 8, &[b'z'; 80]), Inserted::Done);
     assert_eq!(header(&payload).used.get(), used, "the merged hole took it");
     assert_eq!(names(&payload).len(), 4);
 }
@@ -100,7 +90,7 @@ fn holes_are_merged_and_used_first() {
 #[test]
 fn retarget_counts_directories() {
     let mut payload = [0; BUCKET_BYTES];
-    add(&mut payload, 5, 8, b"name");
+    enter(&mut payload, 5, 8, b"name");
     let at = find(&payload, b"name").unwrap().unwrap().at;
     retarget(&mut payload, at, Ino(6), KIND_DIRECTORY).unwrap();
     assert_eq!(header(&payload).subdirectories.get(), 1);
@@ -125,25 +115,18 @@ fn stamps_do_not_go_back_unless_the_set_number_rises() {
 #[test]
 fn ordinals_of_equal_hashes_differ_until_they_run_out() {
     let mut payload = [0; BUCKET_BYTES];
-    let same = trie::name_hash(SEED, b"n");
-    for wanted in 0..ORDINALS {
-        assert_eq!(
-            free_ordinal(&payload, SEED, same).unwrap(),
-            Some(0),
-            "nobody has it"
-        );
-        let name = [b'A' + wanted];
-        let new = NewEntry {
-            ino: Ino(1),
-            kind: 8,
-            ordinal: wanted,
-            name: &name,
-        };
-        insert(&mut payload, &new).unwrap();
+    // Sixteen entries of one name have one hash; `add` does not look for the name.
+    for other in 1..=ORDINALS {
+        assert_eq!(enter(&mut payload, 1, 8, b"A"), Inserted::Done);
+        // One of another hash takes no ordinal away.
+        assert_eq!(enter(&mut payload, 2, 8, &[b'a' + other]), Inserted::Done);
     }
-    // Pretend the first name collides with itself: its own ordinal counts as taken.
-    let taken = trie::name_hash(SEED, b"A");
-    assert_eq!(free_ordinal(&payload, SEED, taken).unwrap(), Some(1));
+    let of_one = entries(&payload).unwrap().map(Result::unwrap);
+    let of_one = of_one.filter(|entry| entry.name == b"A");
+    let ordinals: std::collections::BTreeSet<u8> = of_one.map(|entry| entry.ordinal).collect();
+    assert_eq!(ordinals.len(), usize::from(ORDINALS));
+    assert_eq!(enter(&mut payload, 1, 8, b"A"), Inserted::Crowded);
+    assert_eq!(enter(&mut payload, 1, 8, b"n"), Inserted::Done);
 }
 
 proptest! {
@@ -168,11 +151,12 @@ proptest! {
                     let live: usize =
                         model.keys().map(|n: &Vec<u8>| n.len() + ENTRY_HEADER_BYTES).sum();
                     let ino = u64::from(number) + 1;
-                    match add(&mut payload, ino, 8, &name) {
+                    match enter(&mut payload, ino, 8, &name) {
                         Inserted::Done => { model.insert(name, (ino, 8)); }
                         Inserted::Overflow => {
                             prop_assert!(live + len + ENTRY_HEADER_BYTES > ENTRY_BYTES);
                         }
+                        Inserted::Crowded => prop_assert!(false, "hashes differ"),
                     }
                 }
             }
@@ -185,7 +169,7 @@ proptest! {
     fn a_split_keeps_all_entries_in_their_places(count in 1..18_u8, level in 0..LEVELS_MAX) {
         let mut payload = [0; BUCKET_BYTES];
         for number in 0..count {
-            add(&mut payload, u64::from(number) + 1, KIND_DIRECTORY, format!("n{number}").as_bytes());
+            enter(&mut payload, u64::from(number) + 1, KIND_DIRECTORY, format!("n{number}").as_bytes());
         }
         let before = names(&payload);
         let children = split(&mut payload, SEED, level).unwrap();
@@ -206,7 +190,6 @@ proptest! {
     fn arbitrary_bytes_never_panic(mut payload in proptest::collection::vec(any::<u8>(), BUCKET_BYTES)) {
         let _ = entries(&payload).map(|all| all.count());
         let _ = find(&payload, b"x");
-        let _ = free_ordinal(&payload, SEED, 77);
         payload[40..48].fill(0);
         payload[32..40].fill(0);
         let _ = insert(&mut payload, &NewEntry { ino: Ino(1), kind: 8, ordinal: 0, name: b"abc" });

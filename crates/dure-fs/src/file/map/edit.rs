@@ -1,7 +1,7 @@
 //! Changing slots within an operation.
 
 use dure_store::error::{Error, Result};
-use dure_store::format::inode::InodeRecord;
+use dure_store::format::inode::InodeData;
 use dure_store::format::node::NodeKind;
 use dure_store::format::slot::{DIRECT_SLOTS, Slot};
 use dure_store::node::{Node, NodeRef};
@@ -23,8 +23,8 @@ pub(crate) struct MapEdit<'a, 'v> {
     pub(super) volume: &'v Volume,
     pub(super) op: &'a mut Op<'v>,
     pub(super) inode: &'a Inode,
-    /// The inode's record to be: direct slots, root, height and block count change here.
-    pub(super) record: &'a mut InodeRecord,
+    /// The inode's data to be: direct slots, root, height and block count change here.
+    pub(super) data: &'a mut InodeData,
     born: Vec<NodeRef>,
     leaf: Option<(u64, NodeRef)>,
     placed: SlotRuns,
@@ -32,19 +32,19 @@ pub(crate) struct MapEdit<'a, 'v> {
 }
 
 impl<'a, 'v> MapEdit<'a, 'v> {
-    /// Begins to edit the map of `record`, a copy of the inode's.
+    /// Begins to edit the map of `data`, a copy of the inode's.
     pub(crate) fn new(
         volume: &'v Volume,
         op: &'a mut Op<'v>,
         inode: &'a Inode,
-        record: &'a mut InodeRecord,
+        data: &'a mut InodeData,
     ) -> MapEdit<'a, 'v> {
         let (placed, unplaced) = (SlotRuns::default(), SlotRuns::default());
         MapEdit {
             volume,
             op,
             inode,
-            record,
+            data,
             born: Vec::new(),
             leaf: None,
             placed,
@@ -53,7 +53,7 @@ impl<'a, 'v> MapEdit<'a, 'v> {
     }
 
     /// Stores `slot` for `page`, making nodes as needed. A block that leaves the slot is freed when
-    /// the operation is valid; one that comes is placed. Gives the slot's owner.
+    /// the operation is valid; one that comes is placed. Returns the slot's owner.
     ///
     /// # Errors
     /// `NoSpace` when no node can be had, `Corrupt`, errors of reading nodes.
@@ -61,7 +61,7 @@ impl<'a, 'v> MapEdit<'a, 'v> {
         assert!(!slot.is_hole(), "freeing is `free`'s work");
         let (owner, old) = if page < DIRECT_SLOTS {
             let owner = self.direct_owner(page);
-            let bytes = &mut self.record.body[path::direct_bytes(page)];
+            let bytes = &mut self.data.body[path::direct_bytes(page)];
             let old = slot_of(bytes);
             bytes.copy_from_slice(slot.as_bytes());
             (owner, old)
@@ -73,7 +73,7 @@ impl<'a, 'v> MapEdit<'a, 'v> {
             bytes.copy_from_slice(slot.as_bytes());
             (leaf_owner(&leaf, place), old)
         };
-        let old = check_slot(self.volume, self.record, page, old)?;
+        let old = check_slot(self.volume, self.data, page, old)?;
         if old.block() != slot.block() {
             if !old.is_hole() {
                 self.unplace(owner, old.block())?;
@@ -93,7 +93,7 @@ impl<'a, 'v> MapEdit<'a, 'v> {
         Ok(())
     }
 
-    /// Writes the record into the inode's granule; to be called once, after the last change.
+    /// Writes the data into the inode's granule; to be called once, after the last change.
     pub(crate) fn end(self) {
         if let Some((owner, run)) = self.placed.end() {
             self.op.place(owner, run);
@@ -101,15 +101,14 @@ impl<'a, 'v> MapEdit<'a, 'v> {
         if let Some((owner, run)) = self.unplaced.end() {
             self.op.unplace(owner, run);
         }
-        let granule = self.op.edit(&self.inode.node, self.inode.index);
-        granule.copy_from_slice(self.record.as_bytes());
+        self.inode.store_data(self.op, self.data);
     }
 
     fn place(&mut self, owner: SlotRef, block: BlockNo) {
         if let Some((owner, run)) = self.placed.push(owner, block) {
             self.op.place(owner, run);
         }
-        self.record.blocks += 1;
+        self.data.blocks += 1;
     }
 
     /// Takes a block out of its slot.
@@ -117,7 +116,7 @@ impl<'a, 'v> MapEdit<'a, 'v> {
     /// # Errors
     /// `Corrupt` when the inode counts fewer blocks than its slots have.
     pub(super) fn unplace(&mut self, owner: SlotRef, block: BlockNo) -> Result<()> {
-        let Some(blocks) = self.record.blocks.get().checked_sub(1) else {
+        let Some(blocks) = self.data.blocks.get().checked_sub(1) else {
             return Err(Error::Corrupt {
                 what: format!("number of blocks of inode {}", self.inode.ino),
                 at: self.volume.nat.entry(self.inode.node.nid)?.block().0,
@@ -125,7 +124,7 @@ impl<'a, 'v> MapEdit<'a, 'v> {
                 got: 0,
             });
         };
-        self.record.blocks.set(blocks);
+        self.data.blocks.set(blocks);
         if let Some((owner, run)) = self.unplaced.push(owner, block) {
             self.op.unplace(owner, run);
         }
@@ -136,7 +135,7 @@ impl<'a, 'v> MapEdit<'a, 'v> {
         let slot = path::direct_slot(page);
         SlotRef {
             nid: self.inode.node.nid,
-            granule: self.inode.index,
+            granule: self.inode.ino.data_index(),
             slot,
         }
     }
@@ -180,8 +179,8 @@ impl<'a, 'v> MapEdit<'a, 'v> {
             return Ok(leaf.clone());
         }
         self.grow(path::height_for(page))?;
-        let height = self.record.map_height.get();
-        let mut nid = Nid(self.record.map_root.get());
+        let height = self.data.map_height.get();
+        let mut nid = Nid(self.data.map_root.get());
         for level in (2..=height).rev() {
             let index = self.node(nid, NodeKind::Index)?;
             let place = ChildPlace::toward(page, level);
@@ -199,17 +198,17 @@ impl<'a, 'v> MapEdit<'a, 'v> {
 
     /// Makes the tree at least `height` high.
     fn grow(&mut self, height: u32) -> Result<()> {
-        let mut now = check_root(self.record)?;
+        let mut now = check_root(self.data)?;
         if now == 0 {
             let root = self.new_node(kind_at(height))?;
-            (self.record.map_root, self.record.map_height) = (root.nid.0.into(), height.into());
+            (self.data.map_root, self.data.map_height) = (root.nid.0.into(), height.into());
             return Ok(());
         }
         while now < height {
             now += 1;
             let root = self.new_node(NodeKind::Index)?;
-            self.set_child(&root, ChildPlace::nth(0), Nid(self.record.map_root.get()));
-            (self.record.map_root, self.record.map_height) = (root.nid.0.into(), now.into());
+            self.set_child(&root, ChildPlace::nth(0), Nid(self.data.map_root.get()));
+            (self.data.map_root, self.data.map_height) = (root.nid.0.into(), now.into());
         }
         Ok(())
     }

@@ -34,8 +34,8 @@ struct Branch {
 }
 
 impl MapEdit<'_, '_> {
-    /// Frees slots in `range`, as many as one operation may, in ascending order. Gives the page to
-    /// go on from, or `None` when the range is done.
+    /// Frees slots in `range`, as many as one operation may, in ascending order. Returns the page
+    /// to go on from, or `None` when the range is done.
     ///
     /// # Errors
     /// `Corrupt`, errors of reading nodes.
@@ -68,10 +68,10 @@ impl MapEdit<'_, '_> {
     }
 
     fn free_direct(&mut self, page: u64) -> Result<bool> {
-        let bytes = &mut self.record.body[path::direct_bytes(page)];
+        let bytes = &mut self.data.body[path::direct_bytes(page)];
         let old = slot_of(bytes);
         bytes.copy_from_slice(Slot::HOLE.as_bytes());
-        let old = check_slot(self.volume, self.record, page, old)?;
+        let old = check_slot(self.volume, self.data, page, old)?;
         if !old.is_hole() {
             self.unplace(self.direct_owner(page), old.block())?;
         }
@@ -86,7 +86,7 @@ impl MapEdit<'_, '_> {
             let place = SlotPlace::in_leaf(page);
             let read = |payload: &[u8]| slot_of(&payload[place.bytes()]);
             let slot = self.op.view(&branch.leaf, place.granule, read);
-            let slot = check_slot(self.volume, self.record, page, slot)?;
+            let slot = check_slot(self.volume, self.data, page, slot)?;
             if slot.is_hole() {
                 continue;
             }
@@ -120,7 +120,7 @@ impl MapEdit<'_, '_> {
             }
             self.op.free_node(index)?;
         }
-        (self.record.map_root, self.record.map_height) = (0.into(), 0.into());
+        (self.data.map_root, self.data.map_height) = (0.into(), 0.into());
         Ok(())
     }
 
@@ -131,12 +131,12 @@ impl MapEdit<'_, '_> {
 
     /// The first leaf that covers `page` or comes after it, as this operation sees the tree.
     fn next_branch(&self, page: u64) -> Result<Option<Branch>> {
-        let height = check_root(self.record)?;
+        let height = check_root(self.data)?;
         if path::height_for(page) > height {
             return Ok(None);
         }
         let mut above = Vec::new();
-        let root = Nid(self.record.map_root.get());
+        let root = Nid(self.data.map_root.get());
         let found = self.descend(root, height, DIRECT_SLOTS, page, &mut above)?;
         Ok(found.map(|(start, leaf)| Branch { above, leaf, start }))
     }

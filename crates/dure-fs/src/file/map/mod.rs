@@ -1,14 +1,18 @@
 //! The block map: page of a file -> slot {block, CRC}.
 //!
 //! **Problem.** Small files must find their slots in the inode, huge sparse ones must not pay for
-//! what is not there. **Structure.** Pages 0..24 have slots in the inode's body. Beyond, a radix
-//! tree of nodes: leaves of 320 slots below index nodes of 448 children; the root's height grows
-//! with the file and goes back to none when the tree is empty. [`path`] is the arithmetic,
-//! [`MapReader`] looks up, [`MapEdit`] changes slots within an operation, [`MapEdit::free`] takes
-//! slots and emptied nodes away.
+//! what is not there.
 //!
-//! **Invariants.** The map changes only under the inode's write-back mutex, and at the end under
-//! the inode lock; whoever holds one of the two may read it. No index points to an empty subtree.
+//! **Structure.** Pages 0..24 have slots in the inode's body. Beyond, a radix tree of nodes: leaves
+//! of 320 slots below index nodes of 448 children; the root's height grows with the file and goes
+//! back to none when the tree is empty. [`path`] is the arithmetic, [`MapReader`] looks up,
+//! [`MapEdit`] changes slots within an operation, [`MapEdit::free`] takes slots and emptied nodes
+//! away.
+//!
+//! # Invariants
+//! The map changes only under the inode's write-back mutex, and at the end under the inode lock; a
+//! holder of either may read it. No index points to an empty subtree.
+//!
 //! **On a crash** slots, nodes and the inode's root change in one transaction each time.
 
 mod edit;

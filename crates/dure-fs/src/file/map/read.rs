@@ -1,7 +1,7 @@
 //! Looking slots up.
 
 use dure_store::error::{Error, Result};
-use dure_store::format::inode::InodeRecord;
+use dure_store::format::inode::InodeData;
 use dure_store::format::node::NodeKind;
 use dure_store::format::slot::{DIRECT_SLOTS, INDEX_CHILDREN, Slot};
 use dure_store::units::{BlockNo, Ino, Nid};
@@ -12,7 +12,7 @@ use super::path::{self, ChildPlace, FILE_PAGES_MAX, HEIGHT_MAX, SlotPlace};
 use crate::volume::Volume;
 
 /// Bytes of a granule of slots.
-const SLOTS_BYTES: usize = NodeKind::Leaf.payload();
+const SLOTS_BYTES: usize = NodeKind::Leaf.payload(0);
 
 /// Reads the map of one inode; remembers the last leaf, and the slots it has read there. The caller
 /// holds the inode lock or the write-back mutex for as long as it uses one.
@@ -39,12 +39,12 @@ impl<'v> MapReader<'v> {
     ///
     /// # Errors
     /// `Corrupt` when the map is not one; errors of reading nodes.
-    pub(crate) fn slot(&mut self, record: &InodeRecord, page: u64) -> Result<Slot> {
+    pub(crate) fn slot(&mut self, data: &InodeData, page: u64) -> Result<Slot> {
         if page < DIRECT_SLOTS {
-            let slot = slot_of(&record.body[path::direct_bytes(page)]);
-            return check_slot(self.volume, record, page, slot);
+            let slot = slot_of(&data.body[path::direct_bytes(page)]);
+            return check_slot(self.volume, data, page, slot);
         }
-        let Some(leaf) = self.leaf_of(record, page)? else {
+        let Some(leaf) = self.leaf_of(data, page)? else {
             return Ok(Slot::HOLE);
         };
         let place = SlotPlace::in_leaf(page);
@@ -52,7 +52,7 @@ impl<'v> MapReader<'v> {
             Some((granule, slots)) if *granule == place.granule => slots,
             other => {
                 let slots = &mut other.insert((place.granule, [0; SLOTS_BYTES])).1;
-                let role = NodeKind::Leaf.of(record.number());
+                let role = NodeKind::Leaf.of(data.number());
                 let read = self
                     .volume
                     .load_from_node(leaf, role, (place.granule, 0), slots);
@@ -64,7 +64,7 @@ impl<'v> MapReader<'v> {
             }
         };
         let slot = slot_of(&slots[place.bytes()]);
-        check_slot(self.volume, record, page, slot)
+        check_slot(self.volume, data, page, slot)
     }
 
     /// The first page in `from..to` that is mapped, and its slot.
@@ -73,22 +73,22 @@ impl<'v> MapReader<'v> {
     /// As [`MapReader::slot`].
     pub(crate) fn next_mapped(
         &mut self,
-        record: &InodeRecord,
+        data: &InodeData,
         from: u64,
         to: u64,
     ) -> Result<Option<(u64, Slot)>> {
         let to = to.min(FILE_PAGES_MAX);
         let mut page = from;
         while page < to {
-            if page >= DIRECT_SLOTS && self.leaf_of(record, page)?.is_none() {
-                let Some((start, leaf)) = next_leaf(self.volume, record, page)? else {
+            if page >= DIRECT_SLOTS && self.leaf_of(data, page)?.is_none() {
+                let Some((start, leaf)) = next_leaf(self.volume, data, page)? else {
                     return Ok(None);
                 };
                 page = page.max(start);
                 self.remember(start, Some(leaf));
                 continue;
             }
-            let slot = self.slot(record, page)?;
+            let slot = self.slot(data, page)?;
             if !slot.is_hole() {
                 return Ok(Some((page, slot)));
             }
@@ -97,12 +97,12 @@ impl<'v> MapReader<'v> {
         Ok(None)
     }
 
-    fn leaf_of(&mut self, record: &InodeRecord, page: u64) -> Result<Option<Nid>> {
+    fn leaf_of(&mut self, data: &InodeData, page: u64) -> Result<Option<Nid>> {
         let start = path::node_start(page, 1);
         match self.leaf {
             Some((remembered, leaf)) if remembered == start => Ok(leaf),
             _ => {
-                let leaf = leaf_of(self.volume, record, page)?;
+                let leaf = leaf_of(self.volume, data, page)?;
                 self.remember(start, leaf);
                 Ok(leaf)
             }
@@ -115,16 +115,16 @@ impl<'v> MapReader<'v> {
     }
 
     /// The height of the tree, 0 when there is none.
-    pub(super) fn height(&self, record: &InodeRecord) -> Result<u32> {
-        check_root(record)
+    pub(super) fn height(&self, data: &InodeData) -> Result<u32> {
+        check_root(data)
     }
 
     /// How many nodes from the leaf of `page` upwards do not exist, in a tree that reaches it.
-    pub(super) fn missing_levels(&self, record: &InodeRecord, page: u64) -> Result<u32> {
-        let height = check_root(record)?;
-        let mut nid = Nid(record.map_root.get());
+    pub(super) fn missing_levels(&self, data: &InodeData, page: u64) -> Result<u32> {
+        let height = check_root(data)?;
+        let mut nid = Nid(data.map_root.get());
         for level in (2..=height).rev() {
-            nid = child(self.volume, record, nid, ChildPlace::toward(page, level))?;
+            nid = child(self.volume, data, nid, ChildPlace::toward(page, level))?;
             if nid.0 == 0 {
                 return Ok(level - 1);
             }
@@ -134,15 +134,15 @@ impl<'v> MapReader<'v> {
 }
 
 /// The height of the tree, 0 when there is none.
-pub(super) fn check_root(record: &InodeRecord) -> Result<u32> {
-    let (root, height) = (record.map_root.get(), record.map_height.get());
+pub(super) fn check_root(data: &InodeData) -> Result<u32> {
+    let (root, height) = (data.map_root.get(), data.map_height.get());
     if height <= HEIGHT_MAX && (root == 0) == (height == 0) {
         return Ok(height);
     }
     Err(Error::Corrupt {
         what: format!(
             "block map height of inode {} (root node {root})",
-            record.ino.get()
+            data.ino.get()
         ),
         at: 0,
         want: u64::from(root != 0),
@@ -151,10 +151,10 @@ pub(super) fn check_root(record: &InodeRecord) -> Result<u32> {
 }
 
 /// A child of the index `nid`.
-fn child(volume: &Volume, record: &InodeRecord, nid: Nid, place: ChildPlace) -> Result<Nid> {
+fn child(volume: &Volume, data: &InodeData, nid: Nid, place: ChildPlace) -> Result<Nid> {
     let mut child = [0; size_of::<U64>()];
     let at = (place.granule, place.bytes().start);
-    volume.load_from_node(nid, NodeKind::Index.of(record.number()), at, &mut child)?;
+    volume.load_from_node(nid, NodeKind::Index.of(data.number()), at, &mut child)?;
     Ok(nid_of(&child))
 }
 
@@ -165,14 +165,14 @@ fn nid_of(bytes: &[u8]) -> Nid {
         .get())
 }
 
-fn leaf_of(volume: &Volume, record: &InodeRecord, page: u64) -> Result<Option<Nid>> {
-    let height = check_root(record)?;
+fn leaf_of(volume: &Volume, data: &InodeData, page: u64) -> Result<Option<Nid>> {
+    let height = check_root(data)?;
     if path::height_for(page) > height {
         return Ok(None);
     }
-    let mut nid = Nid(record.map_root.get());
+    let mut nid = Nid(data.map_root.get());
     for level in (2..=height).rev() {
-        nid = child(volume, record, nid, ChildPlace::toward(page, level))?;
+        nid = child(volume, data, nid, ChildPlace::toward(page, level))?;
         if nid.0 == 0 {
             return Ok(None);
         }
@@ -181,13 +181,13 @@ fn leaf_of(volume: &Volume, record: &InodeRecord, page: u64) -> Result<Option<Ni
 }
 
 /// The first leaf that covers `page` or comes after it, with its first page.
-fn next_leaf(volume: &Volume, record: &InodeRecord, page: u64) -> Result<Option<(u64, Nid)>> {
-    let height = check_root(record)?;
+fn next_leaf(volume: &Volume, data: &InodeData, page: u64) -> Result<Option<(u64, Nid)>> {
+    let height = check_root(data)?;
     if path::height_for(page) > height {
         return Ok(None);
     }
-    let root = Nid(record.map_root.get());
-    below(volume, record.number(), root, height, DIRECT_SLOTS, page)
+    let root = Nid(data.map_root.get());
+    below(volume, data.number(), root, height, DIRECT_SLOTS, page)
 }
 
 /// The same within the subtree of `nid`, whose first page is `start`. Depth is bounded by the
@@ -204,7 +204,7 @@ fn below(
         return Ok(Some((start, nid)));
     }
     let span = path::subtree_pages(height - 1);
-    let mut children = [0; NodeKind::Index.payload()];
+    let mut children = [0; NodeKind::Index.payload(0)];
     let mut granule = None;
     for n in page.saturating_sub(start) / span..INDEX_CHILDREN {
         let place = ChildPlace::nth(n);
@@ -243,18 +243,13 @@ pub(super) fn slot_of(bytes: &[u8]) -> Slot {
 }
 
 /// The slot, when it can be one.
-pub(super) fn check_slot(
-    volume: &Volume,
-    record: &InodeRecord,
-    page: u64,
-    slot: Slot,
-) -> Result<Slot> {
+pub(super) fn check_slot(volume: &Volume, data: &InodeData, page: u64, slot: Slot) -> Result<Slot> {
     let inside = |block: BlockNo| block.is_none() || volume.layout.locate(block).is_some();
     if slot.is_sane() && inside(slot.block()) {
         return Ok(slot);
     }
     Err(Error::Corrupt {
-        what: format!("slot of page {page} of inode {}", record.ino.get()),
+        what: format!("slot of page {page} of inode {}", data.ino.get()),
         at: slot.block().0,
         want: volume.layout.main,
         got: slot.place.get(),

@@ -2,19 +2,23 @@
 //!
 //! **Problem.** A page in a hole needs a block when it is written back, and so does every node of
 //! the map that does not exist yet on the way to its slot. Both must be there when the write is
-//! accepted: an fsync that finds no room has nobody to give the data back to. **Structure.** Whoever
-//! makes a page dirty asks which nodes on its path neither exist nor are reserved, and reserves a
-//! block for each ([`NodeRoom`]). The operation that makes the nodes takes the blocks over.
+//! accepted: an fsync that finds no room cannot undo the write.
 //!
-//! **Invariants.** `held` covers every node that a dirty page of the file lacks. Nodes on the left
-//! edge are reserved with each page that makes the tree higher, since pages before it may be written
-//! back first. Owner: [inode.state], or [super::super::added]. **On a crash** it is gone, as the
-//! dirty pages are.
+//! **Structure.** A task that makes a page dirty asks which nodes on its path neither exist nor are
+//! reserved, and reserves a block for each ([`NodeRoom`]). The operation that makes the nodes takes
+//! the blocks over.
+//!
+//! # Invariants
+//! `held` covers every node that a dirty page of the file lacks. Nodes on the left edge are
+//! reserved with each page that makes the tree higher, since pages before it may be written back
+//! first. Owner: [inode.state], or [super::super::pending_pages].
+//!
+//! **On a crash** it is gone, as the dirty pages are.
 
 use std::collections::BTreeSet;
 
 use dure_store::error::Result;
-use dure_store::format::inode::InodeRecord;
+use dure_store::format::inode::InodeData;
 use dure_store::format::slot::{DIRECT_SLOTS, LEAF_SLOTS};
 use smallvec::SmallVec;
 
@@ -85,7 +89,7 @@ impl NodeRoom {
         self.exists = None;
     }
 
-    /// No page is dirty: gives the blocks that are held for nothing.
+    /// No page is dirty: returns the blocks that are held for nothing.
     pub(crate) fn clear(&mut self) -> u32 {
         self.nodes.clear();
         std::mem::take(&mut self.held)
@@ -129,12 +133,12 @@ impl MapReader<'_> {
     ///
     /// # Errors
     /// As [`MapReader::slot`].
-    pub(crate) fn missing_nodes(&mut self, record: &InodeRecord, leaf: u64) -> Result<NodePlaces> {
-        let height = self.height(record)?;
+    pub(crate) fn missing_nodes(&mut self, data: &InodeData, leaf: u64) -> Result<NodePlaces> {
+        let height = self.height(data)?;
         if height_for(leaf) > height {
             return Ok(whole_path(height, leaf));
         }
-        let missing = self.missing_levels(record, leaf)?;
+        let missing = self.missing_levels(data, leaf)?;
         Ok((1..=missing)
             .map(|level| (level, node_start(leaf, level)))
             .collect())

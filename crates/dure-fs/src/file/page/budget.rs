@@ -69,7 +69,7 @@ impl CacheBudget {
         }
     }
 
-    /// Pages in use or lent: exact when nobody is taking.
+    /// Pages in use or promised to a caller: exact while no task takes or gives any.
     #[cfg(test)]
     pub(crate) fn used(&self) -> u64 {
         let stashed: u64 = self
@@ -107,7 +107,7 @@ fn subtract(count: &AtomicU64, pages: u64) -> bool {
         .is_ok()
 }
 
-/// Takes up to `pages`; says how many.
+/// Takes up to `pages`; returns how many.
 fn subtract_some(count: &AtomicU64, pages: u64) -> u64 {
     let take = |have: u64| Some(have.saturating_sub(pages));
     match count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {

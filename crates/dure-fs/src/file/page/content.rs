@@ -1,17 +1,17 @@
-//! The content of one page in memory, and who may look at it while others write.
+//! The content of one page in memory, and which tasks may access it while others write.
 
 use dure_store::frames::Frame;
 use dure_store::units::BLOCK_BYTES;
-use dure_sync::{CachePadded, OnceLock, SharedBytes, Version};
+use dure_sync::{AtomicBytes, CachePadded, OnceLock, SequenceCount};
 
-/// A page of a file. Its bytes may be copied from and into by several tasks at once: who may do so
-/// when is said by [`super::PageStore`].
+/// A page of a file. Its bytes may be copied from and into by several tasks at once:
+/// [`super::PageStore`] says under which locks.
 #[derive(Debug)]
 pub(crate) struct Page {
-    bytes: SharedBytes<BLOCK_BYTES>,
+    bytes: AtomicBytes<BLOCK_BYTES>,
     /// Sequence count of writes that run concurrently with readers. Allocated by the first such
     /// write, on a cache line of its own: pages of files that one task uses have none.
-    version: OnceLock<Box<CachePadded<Version>>>,
+    version: OnceLock<Box<CachePadded<SequenceCount>>>,
 }
 
 impl Page {
@@ -28,7 +28,7 @@ impl Page {
         let version = || self.version.get().map(|version| &***version);
         if version().is_none() {
             self.bytes.load(at, out);
-            if Version::has_not_begun(version) {
+            if SequenceCount::has_not_begun(version) {
                 return true;
             }
         }
@@ -64,7 +64,7 @@ impl Page {
 impl From<Frame> for Page {
     fn from(frame: Frame) -> Page {
         Page {
-            bytes: SharedBytes::from(frame.into_memory()),
+            bytes: AtomicBytes::from(frame.into_memory()),
             version: OnceLock::new(),
         }
     }

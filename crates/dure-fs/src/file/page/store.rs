@@ -1,17 +1,22 @@
 //! The pages of one file.
 //!
 //! **Problem.** A file may be 100 TiB with three pages in memory, or have all of its pages there; a
-//! lookup must cost nanoseconds in both. **Structure.** Chunks of 64 pages with a bit per page and
-//! state; a chunk's frames are packed in page order, so that a chunk with one page is small. Chunk
-//! 0 is in place; the others hang in groups of 64 below an ordered map.
+//! lookup must cost nanoseconds in both.
 //!
-//! **Invariants.** `dirty` and `writing` pages are present. A page that is dirty holds one reserved
-//! block (the volume's, counted by whoever sets and takes the bit). A page that is neither dirty
-//! nor writing equals what its slot says, so it may be dropped at any time. Owner: [inode.state],
-//! or [super::super::added]; who shares it sets reference bits and copies bytes: out of pages by
-//! their version (or, if the file has no range lock, without), into dirty ones if it has their
-//! range alone. A page in write-back that is not dirty again keeps its bytes. **On a crash** it is
-//! gone.
+//! **Structure.** Chunks of 64 pages with a bit per page and state; a chunk's frames are packed in
+//! page order, so that a chunk with one page is small. Chunk 0 is in place; the others hang in
+//! groups of 64 below an ordered map.
+//!
+//! # Invariants
+//! `dirty` and `writing` pages are present. A page that is dirty holds one reserved block (the
+//! volume's, counted by the caller that sets and takes the bit). A page that is neither dirty nor
+//! writing equals what its slot says, so it may be dropped at any time. Owner: [inode.state], or
+//! [super::super::pending_pages]; holders of the shared lock set reference bits and copy bytes: out
+//! of pages with a check of their sequence count (or, if the file has no range lock, without), into
+//! dirty ones if they hold the range exclusively. A page in write-back that is not dirty again
+//! keeps its bytes.
+//!
+//! **On a crash** it is gone.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -238,7 +243,7 @@ impl PageStore {
         Some(&mut chunk.pages[position])
     }
 
-    /// The page if it is dirty: then it may be changed with no further ado.
+    /// The page if it is dirty: then its bytes may be changed without any change of state.
     #[inline]
     pub(crate) fn get_dirty(&self, page: u64) -> Option<&Page> {
         let chunk = self.chunk(page)?;
@@ -318,8 +323,8 @@ impl PageStore {
         newly
     }
 
-    /// The write-back takes a dirty page (and its reserved block). Its bytes stay as they are until
-    /// it is dirty again.
+    /// Write-back takes a dirty page (and its reserved block). Its bytes stay as they are until it
+    /// is dirty again.
     pub(crate) fn begin_writing(&mut self, page: u64) {
         let chunk = self.chunk_mut(page).expect("a dirty page is present");
         assert_ne!(
@@ -334,7 +339,7 @@ impl PageStore {
         self.writing += 1;
     }
 
-    /// A page that the write-back has taken and nobody has changed since, to be copied.
+    /// A page that the write-back has taken and no task has changed since, to be copied.
     pub(crate) fn taken(&self, page: u64) -> &Page {
         let chunk = self.chunk(page).expect("a page in write-back is present");
         assert_ne!(chunk.writing & bit(page), 0, "the page was taken");

@@ -150,11 +150,11 @@ fn an_fsync_waits_for_operations_of_before_the_file_left_memory() {
     let fs = world.mount();
     let inode = file(&fs);
     fs.fsync(&inode, SyncScope::All).unwrap();
-    // Stands for one that changes the file without its record, which tells its last operation
-    // itself.
+    // Stands for one that changes the file without its granules, which tell their last operation
+    // themselves.
     let other = nth_file(&fs, 1);
     let mark = other.inode().node.last_writer(other.inode().index);
-    inode.inode().state.write_unseen().file.note_mark(mark);
+    inode.inode().state.write_keep_cached().file.note_mark(mark);
     let memory = Arc::downgrade(inode.inode());
     drop(inode);
     fs.0.inodes.evict_all();
@@ -238,7 +238,7 @@ fn a_long_truncate_is_finished_by_the_mount() {
             if bytes.len() == 5000 {
                 cut += 1;
                 assert!(bytes == data[..5000]);
-                assert_eq!(inode.inode().state.read().record.blocks.get(), 2);
+                assert_eq!(inode.inode().state.read().data.blocks.get(), 2);
             } else {
                 assert!(
                     bytes == data,

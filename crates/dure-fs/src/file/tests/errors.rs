@@ -14,7 +14,7 @@ use dure_sync::random::Seeded;
 fn block_of(fs: &FileSystem, inode: &InodeRef, page: u64) -> u64 {
     let state = inode.inode().state.read();
     MapReader::new(&fs.0)
-        .slot(&state.record, page)
+        .slot(&state.data, page)
         .unwrap()
         .block()
         .0
@@ -279,7 +279,7 @@ fn a_file_that_counts_fewer_blocks_than_it_has_is_corrupt() {
     let inode = file(&fs);
     fs.write(&inode, 0, &[1; 9000], Stamp::Set).unwrap();
     fs.fsync(&inode, SyncScope::All).unwrap();
-    inode.inode().state.write().record.blocks = 1.into();
+    inode.inode().state.write().data.blocks = 1.into();
     let cut = fs.allocate(&inode, AllocateMode::Punch, 0, 100_000);
     assert!(
         matches!(&cut, Err(Error::Corrupt { what, .. }) if what.contains("number of blocks")),

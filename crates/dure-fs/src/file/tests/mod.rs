@@ -1,12 +1,12 @@
 //! File data over a RAM device: against a model, over crashes, with small caches, full volumes and
 //! bad devices.
 
-mod added;
 mod crashes;
+mod data_log;
 mod errors;
 mod journaled;
-mod logged;
 mod lost_pages;
+mod pending_pages;
 mod races;
 mod random;
 mod room;
@@ -94,12 +94,9 @@ pub(super) fn check(fs: &FileSystem, inode: &InodeRef) {
     let mut map = MapReader::new(&fs.0);
     let mut blocks = 0;
     let mut page = 0;
-    while let Some((mapped, slot)) = map
-        .next_mapped(&state.record, page, u64::MAX)
-        .expect("a map")
-    {
+    while let Some((mapped, slot)) = map.next_mapped(&state.data, page, u64::MAX).expect("a map") {
         blocks += 1;
-        let beyond = mapped * 4096 >= state.record.size.get();
+        let beyond = mapped * 4096 >= state.data.size.get();
         assert!(
             !beyond || slot.is_unwritten(),
             "page {mapped} is written beyond the logged size"
@@ -107,10 +104,10 @@ pub(super) fn check(fs: &FileSystem, inode: &InodeRef) {
         assert!(fs.0.space.owner(slot.block()).is_ok());
         page = mapped + 1;
     }
-    assert_eq!(state.record.blocks.get(), blocks, "blocks of the record");
-    assert!(state.file.size() >= state.record.size.get());
+    assert_eq!(state.data.blocks.get(), blocks, "blocks of the record");
+    assert!(state.file.size() >= state.data.size.get());
     if blocks == 0 {
-        assert!(state.record.map_root.get() == 0 && state.record.map_height.get() == 0);
+        assert!(state.data.map_root.get() == 0 && state.data.map_height.get() == 0);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Several tasks in one file, with every range lock.
 
 use dure_sync::atomic::{AtomicU64, Ordering};
+use dure_sync::random::Seeded;
 use dure_sync::range_lock::Policy;
 use dure_sync::thread;
 
@@ -9,7 +10,6 @@ use super::{World, check, content, file, fsck};
 use crate::inode::InodeRef;
 use crate::volume::{FileSystem, RangeRule};
 use crate::{AllocateMode, Error, FILE_BYTES_MAX, ReadMode, SetAttributes, Stamp, SyncScope};
-use dure_sync::random::Seeded;
 
 /// Bytes of a piece, of which each thread has every fourth: neighbours share pages.
 const PIECE: u64 = 3000;
@@ -117,7 +117,7 @@ fn share_a_file(words: &str, rule: RangeRule, cache_bytes: u64) {
 #[test]
 fn pages_that_tasks_share_lose_no_update() {
     for words in policies() {
-        share_a_file(&words, RangeRule::WhenMet, 8 << 20);
+        share_a_file(&words, RangeRule::WhenContended, 8 << 20);
         share_a_file(&words, RangeRule::AtOnce, 8 << 20);
     }
 }
@@ -131,7 +131,7 @@ fn pages_that_tasks_share_lose_no_update_with_a_tiny_cache() {
 
 #[test]
 fn a_file_of_one_task_has_no_range_lock() {
-    let world = world("range_lock=segment", RangeRule::WhenMet, 8 << 20);
+    let world = world("range_lock=segment", RangeRule::WhenContended, 8 << 20);
     let fs = world.mount();
     let inode = file(&fs);
     for page in 0..40 {
@@ -155,7 +155,7 @@ fn a_file_of_one_task_has_no_range_lock() {
     );
 }
 
-/// Who has a range of pages in memory keeps writers out of it, and nobody else.
+/// The holder of a range excludes writers of that range and of no other.
 #[test]
 fn writers_of_other_ranges_go_on() {
     for words in policies().filter(|words| words != "range_lock=inode") {
@@ -167,14 +167,18 @@ fn writers_of_other_ranges_go_on() {
         let lock = format!("{:?}", inode.inode().ranges).to_lowercase();
         let policy = world.options.range_lock.policy();
         assert!(lock.contains(&format!("policy: {policy}")), "{lock}");
-        let held = inode.inode().ranges.take(0, 4096).expect("nobody is here");
+        let held = inode
+            .inode()
+            .ranges
+            .take(0, 4096)
+            .expect("it is not contended");
         let written = AtomicU64::new(0);
         let write = |offset| {
             fs.write(&inode, offset, &[2; 4096], Stamp::Set).unwrap();
             written.fetch_add(1, Ordering::Relaxed);
         };
         thread::scope(|scope| {
-            // Whoever wants the inode alone waits.
+            // A writer that wants the inode exclusively waits.
             let reading = inode.inode().state.read();
             let writes_within = |offset, turns| {
                 // Relaxed: the sleeps are long.

@@ -73,7 +73,7 @@ fn page_of(version: u64) -> [u8; 4096] {
 
 fn block_of(fs: &FileSystem, inode: &InodeRef, page: u64) -> u64 {
     let state = inode.inode().state.read();
-    let slot = MapReader::new(&fs.0).slot(&state.record, page);
+    let slot = MapReader::new(&fs.0).slot(&state.data, page);
     slot.unwrap().block().0
 }
 
@@ -124,7 +124,7 @@ fn a_logged_page_whose_block_cannot_be_written_goes_to_another() {
         let bad = [block_of(&fs, &inode, 1), block_of(&fs, &inode, 40)];
         assert!(
             bad.iter()
-                .all(|block| fs.0.logged.holds(dure_store::units::BlockNo(*block)))
+                .all(|block| fs.0.data_log.holds(dure_store::units::BlockNo(*block)))
         );
         let refuse = move |lba: Lba| bad.contains(&lba.number());
         let rule = Rule::new(When::From(1), Fault::Error(OsError::EIO));
@@ -331,7 +331,7 @@ fn recovery_places_pages_elsewhere_too() {
         for page in pages {
             write_synced(&fs, &file(&fs), page, page + 1);
         }
-        assert_eq!(fs.0.logged.logged.sum(), 7, "all in the log");
+        assert_eq!(fs.0.data_log.logged.sum(), 7, "all in the log");
         drop(fs);
         let whole = |fs: &FileSystem, what: &str| {
             let bytes = content(fs, &file(fs));

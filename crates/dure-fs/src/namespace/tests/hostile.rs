@@ -7,7 +7,7 @@ use dure_store::format::inode::InodeRecord;
 use dure_store::format::node::NodeKind;
 use dure_store::node::NodeRef;
 use dure_store::space::OpClass;
-use dure_store::units::Nid;
+use dure_store::units::{Ino, Nid};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros};
 
@@ -46,11 +46,14 @@ fn header(payload: &mut [u8]) -> &mut BucketHeader {
 fn change_record(fs: &FileSystem, inode: &InodeRef, change: impl FnOnce(&mut InodeRecord)) {
     let mut op = fs.0.op(OpKind::Attributes, OpClass::Normal, 1).unwrap();
     let mut state = inode.inode().state.write();
-    let mut record = state.record;
+    let (attributes, data) = (inode.inode().attributes(), state.data);
+    let mut record = InodeRecord { attributes, data };
     change(&mut record);
-    inode.inode().store(&mut op, &record);
+    let InodeRecord { attributes, data } = record;
+    inode.inode().store_attributes(&mut op, &attributes);
+    inode.inode().store_data(&mut op, &data);
     op.finish();
-    state.record = record;
+    state.data = data;
 }
 
 /// All bucket nodes of a directory.
@@ -84,7 +87,7 @@ fn an_inode_with_more_names_than_it_says_is_refused() {
     let root = fs.root().unwrap();
     let open = fs.create(&root, b"one", &file()).unwrap();
     fs.link(&open, &root, b"two").unwrap();
-    change_record(&fs, &open, |record| record.nlink = U32::new(1));
+    change_record(&fs, &open, |record| record.attributes.nlink = U32::new(1));
     fs.unlink(&root, b"one").unwrap();
     drop(fs.create(&root, b"new", &file()).unwrap());
     assert_corrupt(fs.rename(&root, b"new", &root, b"two", RenameMode::Replace));
@@ -100,7 +103,7 @@ fn a_directory_above_itself_is_noticed() {
     let below = fs.mkdir(&middle, b"below", &directory()).unwrap();
     fs.mkdir(&root, b"moved", &directory()).unwrap();
     change_record(&fs, &above, |record| {
-        record.parent = U64::new(middle.ino().0);
+        record.attributes.parent = U64::new(middle.ino().0);
     });
     assert_corrupt(fs.rename(&root, b"moved", &below, b"moved", RenameMode::Replace));
 }
@@ -211,7 +214,9 @@ fn a_bucket_node_of_another_directory_is_refused() {
         made
     });
     let theirs = nodes(&fs, &own)[0].nid;
-    change_record(&fs, &other, |record| record.map_root = U64::new(theirs.0));
+    change_record(&fs, &other, |record| {
+        record.data.map_root = U64::new(theirs.0)
+    });
     drop((own, other, root));
     fs.close().unwrap();
     drop(fs);
@@ -237,6 +242,23 @@ fn again(disk: &Disk, fs: FileSystem) -> FileSystem {
     disk.mount()
 }
 
+/// A new file would own the blocks that the data names.
+#[test]
+fn a_free_inode_with_data_is_not_given_out() {
+    let disk = Disk::with_journals(1 << 17, 1);
+    let fs = disk.mount();
+    let damaged = Ino(5);
+    let node = fs.0.node(damaged.nid(), NodeKind::Inode.of_none()).unwrap();
+    change_bucket(&fs, &node, damaged.data_index(), |payload| payload[300] = 1);
+    drop(node);
+    let fs = again(&disk, fs);
+    let root = fs.root().unwrap();
+    let create = |n| fs.create(&root, format!("{n}").as_bytes(), &file());
+    let made: Vec<Ino> = (0..17).map(|n| create(n).unwrap().ino()).collect();
+    assert!(made.contains(&Ino(4)) && made.contains(&Ino(6)), "{made:?}");
+    assert!(!made.contains(&damaged), "{made:?}");
+}
+
 fn bytes_of(fs: &FileSystem, inode: &InodeRef, pages: usize) -> Result<Vec<u8>> {
     let mut bytes = vec![0; pages * 4096];
     let read = fs.read(inode, 0, &mut bytes, ReadMode::Cached)?;
@@ -250,8 +272,8 @@ fn bytes_of(fs: &FileSystem, inode: &InodeRef, pages: usize) -> Result<Vec<u8>> 
 fn the_map_of_another_file_is_refused() {
     let (disk, fs) = fresh();
     let (own, other) = (mapped(&fs, b"own", 60, 1), mapped(&fs, b"two", 60, 2));
-    let root = own.inode().state.read().record.map_root;
-    change_record(&fs, &other, |record| record.map_root = root);
+    let root = own.inode().state.read().data.map_root;
+    change_record(&fs, &other, |record| record.data.map_root = root);
     drop((own, other));
     let fs = again(&disk, fs);
     let top = fs.root().unwrap();
@@ -277,8 +299,10 @@ fn attributes_of_another_inode_are_refused() {
                 .unwrap();
             made
         });
-        let theirs = own.inode().state.read().record;
-        change_record(&fs, &other, |record| record.xattr_root = theirs.xattr_root);
+        let theirs = own.inode().attributes();
+        change_record(&fs, &other, |record| {
+            record.attributes.xattr_root = theirs.xattr_root
+        });
         drop((own, other, root));
         let fs = again(&disk, fs);
         let root = fs.root().unwrap();
@@ -295,7 +319,7 @@ fn attributes_of_another_inode_are_refused() {
 fn two_pointers_to_one_node_of_a_map_are_noticed() {
     let (_disk, fs) = fresh();
     let twice = mapped(&fs, b"twice", 24 + 2 * 320, 7);
-    let nid = Nid(twice.inode().state.read().record.map_root.get());
+    let nid = Nid(twice.inode().state.read().data.map_root.get());
     let index = fs.0.node(nid, NodeKind::Index.of(twice.ino())).unwrap();
     change_bucket(&fs, &index, 0, |payload| payload.copy_within(0..8, 8));
     assert_corrupt(fs.0.truncate(&twice, 0));
@@ -305,7 +329,7 @@ fn two_pointers_to_one_node_of_a_map_are_noticed() {
 fn an_index_that_leads_nowhere_is_noticed() {
     let (disk, fs) = fresh();
     let file = mapped(&fs, b"empty", 24 + 2 * 320, 7);
-    let nid = Nid(file.inode().state.read().record.map_root.get());
+    let nid = Nid(file.inode().state.read().data.map_root.get());
     let index = fs.0.node(nid, NodeKind::Index.of(file.ino())).unwrap();
     for granule in 0..index.granule_count() {
         change_bucket(&fs, &index, granule, |payload| payload.fill(0));
@@ -325,7 +349,7 @@ fn a_chain_of_attributes_that_leads_back_is_refused() {
     let loops = fs.create(&root, b"loops", &file()).unwrap();
     fs.set_xattr(&loops, b"user.a", &[1; 9000], XattrMode::Any)
         .unwrap();
-    let nid = Nid(loops.inode().state.read().record.xattr_root.get());
+    let nid = Nid(loops.inode().attributes().xattr_root.get());
     let blob = fs.0.node(nid, NodeKind::Blob.of(loops.ino())).unwrap();
     change_bucket(&fs, &blob, 0, |payload| {
         payload[..8].copy_from_slice(&nid.0.to_le_bytes());
@@ -355,7 +379,7 @@ fn orphan_nodes_that_lead_to_each_other_are_refused() {
 }
 
 fn nodes_of(fs: &FileSystem, directory: &InodeRef) -> usize {
-    let root = directory.inode().state.read().record.map_root;
+    let root = directory.inode().state.read().data.map_root;
     match root.get() {
         0 => 0,
         _ => nodes(fs, directory).len(),

@@ -1,5 +1,6 @@
 //! The core without names and files: nodes made, changed and freed by operations, over crashes.
 
+mod granules;
 #[cfg(dure_backend = "sim")]
 mod left;
 mod policies;
@@ -9,12 +10,14 @@ use dure_block::ram::RamDevice;
 use dure_block::record::{Effect as Recorded, RecordDevice};
 use dure_block::{Device, share};
 use dure_store::OpKind;
+use dure_store::format::inode::{AttributesRecord, InodeData};
 use dure_store::format::node::NodeKind;
 use dure_store::layout::FormatOptions;
 use dure_store::space::OpClass;
 use dure_store::units::{Ino, Mark, Nid, Run, journal_id};
 use dure_sync::canary::Rule;
 use dure_sync::{Arc, clock, thread};
+use std::mem::offset_of;
 use std::time::Duration;
 
 use super::{Background, FileSystem, MountOptions};
@@ -397,21 +400,24 @@ fn a_slot_that_names_a_free_block_stops_the_volume_when_it_is_freed() {
 fn an_inode_with_impossible_fields_is_refused() {
     let device = ram(4096, 1);
     let root = Ino::ROOT;
-    let refused = |at: usize, bytes: &[u8]| {
+    let refused = |index: u8, at: usize, bytes: &[u8]| {
         let fs = open(&device);
         let node = fs.0.node(root.nid(), NodeKind::Inode.of_none()).unwrap();
         let mut op = fs.0.op(OpKind::Write, OpClass::Normal, 1).unwrap();
-        op.edit(&node, root.index())[at..at + bytes.len()].copy_from_slice(bytes);
+        op.edit(&node, index)[at..at + bytes.len()].copy_from_slice(bytes);
         op.finish();
         corrupt(fs.root())
     };
-    let xattr_bytes = std::mem::offset_of!(dure_store::format::inode::InodeRecord, xattr_bytes);
-    let blocks = std::mem::offset_of!(dure_store::format::inode::InodeRecord, blocks);
+    let xattr_bytes = offset_of!(AttributesRecord, xattr_bytes);
+    let blocks = offset_of!(InodeData, blocks);
     assert_eq!(
-        refused(xattr_bytes, &u32::MAX.to_le_bytes()),
+        refused(root.index(), xattr_bytes, &u32::MAX.to_le_bytes()),
         "xattr length of inode 1"
     );
-    assert_eq!(refused(blocks, &[0xff; 8]), "blocks of inode 1");
+    assert_eq!(
+        refused(root.data_index(), blocks, &[0xff; 8]),
+        "blocks of inode 1"
+    );
 }
 
 /// Found by a schedule, of the format before: the header of a checkpoint that moves no tail was not

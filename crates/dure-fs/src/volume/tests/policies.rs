@@ -54,7 +54,7 @@ fn places(alloc: AllocPolicy) -> Vec<(u64, u64)> {
         core.store(n % 2, Ordering::Relaxed);
         let inode = file(&fs, &format!("f{n}"));
         let state = inode.inode().state.read();
-        let slot = crate::file::map::MapReader::new(&fs.0).slot(&state.record, 0);
+        let slot = crate::file::map::MapReader::new(&fs.0).slot(&state.data, 0);
         let slot = slot.expect("a direct slot");
         let (segment, _) = layout.locate(slot.block()).expect("a data block");
         let (pair, _) = place_of(inode.ino().nid());

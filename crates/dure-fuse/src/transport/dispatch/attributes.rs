@@ -1,4 +1,4 @@
-//! Attributes, plain and extended, and the room of the volume.
+//! Attributes, plain and extended, and the free space of the volume.
 
 use dure_fs::format::inode::Time;
 use dure_fs::{SetGid, SetTime};

@@ -1,4 +1,4 @@
-//! Symlinks and directories: what lies behind a name, and which names there are.
+//! Symlinks and directories: entries and their attributes.
 
 use super::{Call, Outcome, Sent, wire_entry};
 use crate::protocol::operation::ListForm;
@@ -48,7 +48,7 @@ fn put_names(reply: &mut Reply, limit: usize, listed: &[Listed]) {
 
 fn put_entries(server: &Server, reply: &mut Reply, limit: usize, listed: &[Listed]) {
     for entry in listed {
-        // The kernel counts a lookup of every node it is told of: only of what fits.
+        // The kernel counts a lookup of every node in the reply: resolve only what fits.
         if reply.len() + name_bytes::<EntryOut>(&entry.name) > limit {
             return;
         }
@@ -57,9 +57,9 @@ fn put_entries(server: &Server, reply: &mut Reply, limit: usize, listed: &[Liste
         } else {
             match server.listed_entry(entry) {
                 Ok(Some(node)) => Some(node),
-                // The name went away since.
+                // The name was removed since.
                 Ok(None) => continue,
-                // The name is there all the same; who looks behind it gets the error.
+                // The name exists all the same; a caller that looks it up gets the error.
                 Err(_) => None,
             }
         };

@@ -1,11 +1,11 @@
-//! From a request to its reply: asks the [`Server`] and writes down what it says.
+//! From a request to its reply: asks the [`Server`] and encodes its answer.
 //!
 //! **Structure.** One file per kind of request; here what they share. **Invariants.** Every request
-//! but FORGET gets exactly one reply. What the kernel asks for without need (OPEN, FLUSH, ACCESS,
-//! locks) is answered ENOSYS once, and it does not ask again. So is CREATE: the kernel sends MKNOD
-//! and OPEN instead, and after the refused OPEN no RELEASE. A RELEASE is answered after close(2) has
-//! returned and keeps the inode until then, so a STATFS of the same process could still count the
-//! blocks of a deleted file. **Crash.** Nothing is kept.
+//! but FORGET gets exactly one reply. Requests that dure need not see (OPEN, FLUSH, ACCESS, locks)
+//! are answered ENOSYS once, and the kernel does not send them again. So is CREATE: the kernel
+//! sends MKNOD and OPEN instead, and after the refused OPEN no RELEASE. A RELEASE is answered after
+//! close(2) has returned and keeps the inode until then, so a STATFS of the same process could
+//! still count the blocks of a deleted file. **Crash.** Nothing is kept.
 
 mod attributes;
 mod content;
@@ -22,15 +22,15 @@ use crate::protocol::reply::{Attr as WireAttr, EntryOut};
 use crate::protocol::{Malformed, Operation, Request};
 use crate::server::{Answer, Attr, Entry, Errno, Server};
 
-/// How long the kernel may believe a name, or that there is none: everything that changes one goes
-/// through the kernel.
+/// How long the kernel may cache an entry, also a negative one: every change of one goes through
+/// the kernel.
 const ENTRY_SECONDS: u64 = 60;
-/// How long it may believe attributes: block counts change behind its back at write-back.
+/// How long it may cache attributes: block counts change at write-back, without the kernel.
 const ATTR_SECONDS: u64 = 1;
-/// The block size everybody is told.
+/// The block size reported to every caller.
 const BLOCK: u32 = 4096;
 
-/// How often a request without room is served again after deletions.
+/// How often a request that found no space is retried after deletions.
 const DELETIONS_ROUNDS: u32 = 10;
 
 /// Whether the kernel waits for a reply.
@@ -43,7 +43,7 @@ enum Sent {
 type Outcome = Result<Sent, Errno>;
 
 /// Answers a request: what to send to the kernel, if anything. `knows` asks the kernel whether it
-/// knows a node.
+/// has the inode of a node.
 pub fn answer<'r>(
     server: &Server,
     knows: &dyn Fn(u64) -> bool,
@@ -95,8 +95,9 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Serves a request; one that finds no room is served again while deletions make some: the caller
-/// may have closed a deleted file before, and cannot know that freeing its blocks takes a while.
+/// Serves a request; one that fails for lack of space is retried while deletions free some: the
+/// caller may have closed a deleted file before, and cannot know that freeing its blocks takes a
+/// while.
 fn serve_with_room(
     server: &Server,
     knows: &dyn Fn(u64) -> bool,
@@ -118,7 +119,7 @@ fn serve_with_room(
         if served != Err(libc::ENOSPC) || !reply.is_empty() {
             break;
         }
-        // One that was under way may have ended before it was looked for: try again in any case.
+        // A deletion that freed space may have ended before this call: try again in any case.
         let more = server.finish_deletions(knows);
         served = serve(Call::new(server, request, reply), knows);
         if !more {
@@ -128,11 +129,11 @@ fn serve_with_room(
     served
 }
 
-/// Every operation has its line here: a new one does not compile before it has.
+/// Every operation has its line here: a new one does not compile without.
 fn serve(call: Call<'_>, knows: &dyn Fn(u64) -> bool) -> Outcome {
     let (server, node) = (call.server, call.request.node);
     match call.request.operation {
-        // INIT comes once, and was answered.
+        // INIT comes once, and was answered before.
         Operation::Init(_) => Err(libc::EIO),
         Operation::Destroy => {
             server.forget_all();
@@ -140,7 +141,7 @@ fn serve(call: Call<'_>, knows: &dyn Fn(u64) -> bool) -> Outcome {
         }
         Operation::Forget => forget(server, knows, [node]),
         Operation::BatchForget(batch) => forget(server, knows, batch.iter().map(|one| one.node)),
-        // Every request ends by itself: nobody is interrupted, and the kernel need not ask again.
+        // Every request ends by itself: none is interrupted, and the kernel need not ask again.
         Operation::Interrupt => Err(libc::ENOSYS),
         // Nothing is to be done at open(2) and close(2), locks are the kernel's, and so on.
         Operation::Unserved(_) => Err(libc::ENOSYS),
@@ -230,8 +231,8 @@ fn nanos(at: Time) -> u32 {
     at.nanos.get()
 }
 
-/// How long the kernel may believe attributes. It is not told when a write takes set-id bits away,
-/// and must not start a changed program with them.
+/// How long the kernel may cache attributes. It is not told when a write clears set-id bits, and
+/// must not run a changed program with them.
 fn attr_seconds(attr: &Attr) -> u64 {
     match mode(attr) & (libc::S_ISUID | libc::S_ISGID) {
         0 => ATTR_SECONDS,

@@ -304,7 +304,7 @@ impl Mounted {
     }
 }
 
-/// Calls on a path that give more than success.
+/// Calls on a path that return more than success.
 fn ask_path(session: &Session, operation: &Operation) -> dure::Result<Answer> {
     Ok(match operation {
         Operation::ReadLink { path } => {

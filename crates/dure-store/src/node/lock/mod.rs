@@ -1,24 +1,28 @@
-//! How the granules of a node are kept from those who would see or change them at the wrong moment:
-//! nCache's lock, and what it is compared with.
+//! How readers and writers of a node's granules are kept apart: nCache's lock, and what it is
+//! compared with.
 //!
 //! **Problem.** A walk through a map or a directory reads a few bytes of each node; F2FS locks the
-//! node's page for that, alone, so that readers wait for readers. **Structure.** One policy per
-//! file, chosen at mount (`node_lock=`):
+//! node's page exclusively for that, so that readers wait for readers.
+//!
+//! **Structure.** One policy per source file, chosen at mount (`node_lock=`):
 //!
 //! | policy | a reader takes | a writer takes |
 //! |---|---|---|
-//! | `mutex`: F2FS's page lock, the baseline | the node alone | the node alone |
-//! | `rwsem`: nCache of hybridF2FS | the node, shared | the node alone |
-//! | `optimistic` (default) | nothing: it copies, and looks at the granule's version before and after | the granules it changes, alone |
+//! | `mutex`: F2FS's page lock, the baseline | the node, exclusive | the node, exclusive |
+//! | `rwsem`: nCache of hybridF2FS | the node, shared | the node, exclusive |
+//! | `optimistic` (default) | nothing: checks a sequence count | its granules, exclusive |
 //!
-//! A walk never holds the lock of a node while it asks for the next one, with any policy: it has
-//! taken the child's number out of the parent by then. In a map that number stays right because the
-//! inode's lock keeps the map from changing (directories have rules of their own); what changes
-//! without it, which nodes are in memory, is looked at again under the lock that it needs, alone
-//! ([`super::cache::NodeCache::insert_loaded`]).
+//! With any policy, a walk never holds the lock of a node while it asks for the next one: it has
+//! copied the child's number out of the parent by then. In a map that number stays right because
+//! the inode's lock keeps the map from changing (directories have rules of their own); which nodes
+//! are in memory can change without it, and is checked again under the exclusive lock of the
+//! cache's shard ([`super::cache::NodeCache::insert_loaded`]).
 //!
-//! **Invariants.** A granule's bytes, version and last writer change together, through a
-//! [`HeldNode`]. Nodes are held in ascending order of nid. **On a crash** nothing remains.
+//! # Invariants
+//! A granule's bytes, version and last writer change together, through a [`HeldNode`]. Nodes are
+//! locked in ascending order of nid.
+//!
+//! **On a crash** nothing remains.
 
 mod mutex;
 mod optimistic;
@@ -31,11 +35,11 @@ use crate::units::Mark;
 /// How nodes are locked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum NodeLock {
-    /// One lock per node, which readers take alone, too (F2FS).
+    /// One lock per node, which readers take exclusively, too (F2FS).
     Mutex,
     /// One reader/writer lock per node (nCache).
     Rwsem,
-    /// Readers copy, and look whether somebody wrote meanwhile; writers lock granules.
+    /// Readers copy, and check a sequence count; writers lock granules.
     #[default]
     Optimistic,
 }
@@ -74,19 +78,19 @@ pub(crate) struct Granule {
 
 /// Some granules of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(crate) struct Granules(u8);
+pub(crate) struct Granules(u16);
 
 impl Granules {
     /// One of them.
     pub(crate) fn one(index: u8) -> Granules {
-        assert!(index < 8, "a node has at most 8 granules");
+        assert!(index < 16, "a node has at most 16 granules");
         Granules(1 << index)
     }
 
     /// The first `count`.
     pub(crate) fn first(count: u8) -> Granules {
-        assert!((1..=8).contains(&count), "a node has 1 to 8 granules");
-        Granules(u8::MAX >> (8 - count))
+        assert!((1..=16).contains(&count), "a node has 1 to 16 granules");
+        Granules(u16::MAX >> (16 - count))
     }
 
     /// These and one more.
@@ -94,14 +98,15 @@ impl Granules {
         Granules(self.0 | Granules::one(index).0)
     }
 
-    /// Whether `index` is one of them.
-    pub(crate) fn contains(self, index: u8) -> bool {
-        self.0 & Granules::one(index).0 != 0
-    }
-
     /// Their numbers, ascending.
     pub(crate) fn iter(self) -> impl Iterator<Item = u8> {
-        (0..8).filter(move |&index| self.contains(index))
+        let mut left = self.0;
+        std::iter::from_fn(move || {
+            let lowest = u8::try_from(left.trailing_zeros()).expect("at most 15");
+            // Takes the lowest bit away.
+            left &= left.checked_sub(1)?;
+            Some(lowest)
+        })
     }
 }
 
@@ -122,7 +127,8 @@ impl Lock {
         }
     }
 
-    /// Shows bytes of a granule, as they are at one moment. With `optimistic` it shows a copy.
+    /// Passes `look` bytes of a granule, as they are at one moment. With `optimistic` these are a
+    /// copy.
     #[inline]
     pub(super) fn look<R>(
         &self,
@@ -166,11 +172,11 @@ impl Lock {
     }
 }
 
-/// A granule that nobody changes as long as this lives.
+/// A granule that no task changes as long as this lives.
 #[derive(Debug)]
 pub struct HeldGranule<'n>(Shared<'n>);
 
-/// The same, by policy.
+/// The guard, by policy.
 #[derive(Debug)]
 enum Shared<'n> {
     Mutex(mutex::Guard<'n>, usize),
@@ -201,17 +207,17 @@ impl HeldGranule<'_> {
         self.head().version
     }
 
-    /// Who changed it last.
+    /// The handle that changed it last.
     pub(crate) fn last_writer(&self) -> Mark {
         self.head().last_writer
     }
 }
 
-/// Granules of a node that its holder has alone.
+/// Granules of a node, locked exclusively.
 #[derive(Debug)]
 pub(crate) enum HeldNode<'n> {
     Mutex(mutex::Guard<'n>),
-    Rwsem(rwsem::Alone<'n>),
+    Rwsem(rwsem::Exclusive<'n>),
     Optimistic(optimistic::Held<'n>),
 }
 
@@ -237,7 +243,7 @@ impl HeldNode<'_> {
         self.head(index).version
     }
 
-    /// Who changed a granule that is held last.
+    /// The handle that changed a granule that is held last.
     pub(crate) fn last_writer(&self, index: u8) -> Mark {
         self.head(index).last_writer
     }
@@ -264,7 +270,7 @@ impl HeldNode<'_> {
         self.head_mut(index).version = version;
     }
 
-    /// The granule's life ends at `version`.
+    /// The granule's node is freed at `version`.
     pub(crate) fn end(&mut self, index: u8, version: u64) {
         assert!(version > self.version(index), "versions only grow");
         self.head_mut(index).version = version;

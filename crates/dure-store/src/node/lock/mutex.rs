@@ -1,11 +1,11 @@
-//! F2FS's page lock: whoever looks at a node has it alone.
+//! F2FS's page lock: readers and writers lock the node exclusively.
 
 use dure_sync::{Mutex, MutexGuard};
 
 use super::Granule;
 use crate::ranks::GRANULE;
 
-/// A node.
+/// A node, locked.
 pub(crate) type Guard<'n> = MutexGuard<'n, GRANULE, Box<[Granule]>>;
 
 /// All granules behind one lock.

@@ -1,40 +1,41 @@
-//! Readers write nothing: they copy what they want to see, and look whether somebody wrote it
+//! Readers write nothing: they copy what they want to see, and check a sequence count for a change
 //! meanwhile. Writers lock only the granules they change.
 
 use std::ops::Range;
 
-use dure_sync::{VersionedLock, VersionedReadGuard, VersionedWriteGuard};
+use dure_sync::{SeqLock, SeqLockReadGuard, SeqLockWriteGuard};
+use smallvec::SmallVec;
 
 use super::{Granule, Granules, Head};
-use crate::format::node::{GRANULES_MAX, NodeKind};
+use crate::format::node::NodeKind;
 use crate::ranks::GRANULE;
 
 /// What is copied to the stack in small.
 const SMALL: usize = 64;
 /// No map's or directory's granule is larger.
-const MEDIUM: usize = NodeKind::Leaf.payload();
+const MEDIUM: usize = NodeKind::Leaf.payload(0);
 /// No granule at all is larger.
-const LARGE: usize = NodeKind::Blob.payload();
+const LARGE: usize = NodeKind::Blob.payload(0);
 
-/// A granule that nobody changes.
-pub(crate) type Shared<'n> = VersionedReadGuard<'n, GRANULE, Head>;
-type Alone<'n> = VersionedWriteGuard<'n, GRANULE, Head>;
+/// A granule, locked against changes.
+pub(crate) type Shared<'n> = SeqLockReadGuard<'n, GRANULE, Head>;
+type Exclusive<'n> = SeqLockWriteGuard<'n, GRANULE, Head>;
 
 /// Each granule behind a lock of its own.
 #[derive(Debug)]
 pub(crate) struct Locked(Box<[Line]>);
 
-/// A lock on a line of its own: who changes a granule writes none that others look at for the next
-/// one. Lines are not paired here, since a node has up to eight.
+/// A lock on a line of its own: a change of a granule writes no line that readers of the next one
+/// use. Lines are not paired here, since a node has up to sixteen.
 #[derive(Debug)]
 #[repr(align(64))]
-struct Line(VersionedLock<GRANULE, Head>);
+struct Line(SeqLock<GRANULE, Head>);
 
 impl Locked {
     pub(super) fn new(granules: impl Iterator<Item = Granule>) -> Locked {
         Locked(
             granules
-                .map(|granule| Line(VersionedLock::new(granule.head, granule.payload)))
+                .map(|granule| Line(SeqLock::new(granule.head, granule.payload)))
                 .collect(),
         )
     }
@@ -82,29 +83,29 @@ impl Locked {
 
     /// Several only in ascending nid.
     pub(super) fn hold(&self, granules: Granules) -> Held<'_> {
-        let mut held = Held([const { None }; GRANULES_MAX]);
+        let mut held = SmallVec::new();
         for index in granules.iter() {
-            let at = usize::from(index);
-            held.0[at] = Some(self.0[at].0.write_ordered());
+            held.push((index, self.0[usize::from(index)].0.write_ordered()));
         }
-        held
+        Held(held)
     }
 }
 
-/// Some granules, alone.
+/// Some granules, locked exclusively, in ascending order. An operation rarely changes more than two
+/// of a node that is not new.
 #[derive(Debug)]
-pub(crate) struct Held<'n>([Option<Alone<'n>>; GRANULES_MAX]);
+pub(crate) struct Held<'n>(SmallVec<[(u8, Exclusive<'n>); 2]>);
 
 impl<'n> Held<'n> {
-    pub(super) fn get(&self, index: u8) -> &Alone<'n> {
-        self.0[usize::from(index)]
-            .as_ref()
-            .expect("only granules that are held are looked at")
+    #[inline]
+    pub(super) fn get(&self, index: u8) -> &Exclusive<'n> {
+        let found = self.0.iter().find(|(held, _)| *held == index);
+        &found.expect("only granules that are held are looked at").1
     }
 
-    pub(super) fn get_mut(&mut self, index: u8) -> &mut Alone<'n> {
-        self.0[usize::from(index)]
-            .as_mut()
-            .expect("only granules that are held are changed")
+    #[inline]
+    pub(super) fn get_mut(&mut self, index: u8) -> &mut Exclusive<'n> {
+        let found = self.0.iter_mut().find(|(held, _)| *held == index);
+        &mut found.expect("only granules that are held are changed").1
     }
 }

@@ -7,8 +7,8 @@ use crate::ranks::GRANULE;
 
 /// A node, shared with other readers.
 pub(crate) type Shared<'n> = RwLockReadGuard<'n, GRANULE, Box<[Granule]>>;
-/// A node, alone.
-pub(crate) type Alone<'n> = RwLockWriteGuard<'n, GRANULE, Box<[Granule]>>;
+/// A node, exclusive.
+pub(crate) type Exclusive<'n> = RwLockWriteGuard<'n, GRANULE, Box<[Granule]>>;
 
 /// All granules behind one lock.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ impl Locked {
     }
 
     /// Several only in ascending nid.
-    pub(super) fn write_ordered(&self) -> Alone<'_> {
+    pub(super) fn write_ordered(&self) -> Exclusive<'_> {
         self.0.write_ordered()
     }
 }

@@ -22,7 +22,7 @@ fn names_are_those_of_the_option() {
 fn sets_of_granules() {
     let some = Granules::default().with(7).with(0).with(3);
     assert_eq!(some.iter().collect::<Vec<_>>(), [0, 3, 7]);
-    assert!(!some.contains(1));
+    assert_eq!(Granules::default().iter().count(), 0);
     assert_eq!(Granules::first(8).iter().count(), 8);
     assert_eq!(Granules::first(1), Granules::one(0));
 }

@@ -54,8 +54,8 @@ fn at(nid: u64, granule: u8, slot: u8) -> SlotRef {
     }
 }
 
-/// Fails when the look-up goes to the medium only, or to the recovered nodes only (docs/races.md,
-/// recovery::liveness: blocks in use were taken for free).
+/// Fails when the look-up goes to the medium only, or to the recovered nodes only
+/// (docs/testing/races.md, recovery::liveness: blocks in use were taken for free).
 #[test]
 fn a_slot_is_looked_up_in_the_recovered_state_then_on_the_medium() {
     let leaves = Leaves {

@@ -1,14 +1,13 @@
 //! Sixteen neighbouring words of a file.
 //!
-//! **Problem.** Words must be few where a file is not used, apart from each other where it is,
-//! and found without a lock. **Structure.** A chunk has a header line that is only read (key,
-//! link), a line for the queue of those who wait, and a line for each word; the words of
-//! neighbouring segments are not even in one pair of lines, which x86 fetches together. Chunks are
-//! linked into the buckets of a table.
+//! **Problem.** Words must be few where a file is not used, on separate lines where it is, and
+//! found without a lock. **Structure.** A chunk has a header line that is only read (key, link), a
+//! line for the queue of waiters, and a line for each word; neighbouring words are not in one pair
+//! of lines either, since x86 fetches pairs. Chunks are linked into the buckets of a table.
 //!
 //! **Invariants.** A chunk is never freed while its lock lives, so a stale pointer is harmless: it
-//! is given another key only while all its words are retired, which needs all of them free and
-//! unawaited. Whoever has taken a word therefore reads the key once more: if it is the right one,
+//! is given another key only while all its words are retired, which requires that no task holds or
+//! awaits any of them. So a task that has taken a word reads the key again: if it is the right one,
 //! it stays so until the word is released. **Crash.** Nothing is kept.
 
 use std::ptr::NonNull;
@@ -22,7 +21,7 @@ use crate::backend::{CHUNK_SHIFT, Shadow};
 pub(super) const CHUNK_WORDS: usize = 1 << CHUNK_SHIFT;
 const LAST_WORD: u64 = (1 << CHUNK_SHIFT) - 1;
 
-/// The key of no chunk.
+/// The key of a retired chunk.
 const NO_KEY: u64 = u64::MAX;
 
 /// A value alone on its cache line.
@@ -36,7 +35,7 @@ struct Line<T>(T);
 pub(in crate::range_lock) struct Chunk<D: Discipline> {
     /// Written under the directory's mutex, while no word can be taken.
     key: AtomicU64,
-    /// Whether whoever follows a link to the chunk sees a whole one: for loom.
+    /// For loom: checks that a task which follows a link to the chunk sees it initialized.
     born: Shadow,
     /// The next chunk of the bucket. Written under the directory's mutex; Release there pairs with
     /// the Acquire of lookups and publishes the next chunk.
@@ -45,7 +44,7 @@ pub(in crate::range_lock) struct Chunk<D: Discipline> {
     words: [Line<FairWord<D>>; CHUNK_WORDS],
 }
 
-/// A chunk that lives as long as its lock.
+/// A reference to a chunk, which lives as long as its lock.
 #[derive(Debug)]
 pub(super) struct ChunkRef<D: Discipline>(pub(super) NonNull<Chunk<D>>);
 
@@ -57,10 +56,10 @@ impl<D: Discipline> Clone for ChunkRef<D> {
 
 impl<D: Discipline> Copy for ChunkRef<D> {}
 
-// SAFETY: it stands for `&Chunk`, which is `Sync`: atomics and a mutex.
+// SAFETY: it acts as `&Chunk`, and `Chunk` is `Sync`: atomics and a mutex.
 unsafe impl<D: Discipline> Send for ChunkRef<D> {}
 
-/// The chunk of a word, and its place there.
+/// The key of the chunk of a word, and the word's index there.
 #[inline]
 pub(super) fn key_of(word: u64) -> u64 {
     word >> CHUNK_SHIFT
@@ -75,7 +74,7 @@ fn place_of(word: u64) -> usize {
 }
 
 impl<D: Discipline> Chunk<D> {
-    /// A chunk of which word i holds `initial(i)` already; none if memory is exhausted.
+    /// A chunk whose word i starts as `initial(i)`; `None` if memory is exhausted.
     pub(super) fn allocate(key: u64, initial: impl Fn(u64) -> u32) -> Option<ChunkRef<D>> {
         let mut one = Vec::new();
         one.try_reserve_exact(1).ok()?;
@@ -98,7 +97,7 @@ impl<D: Discipline> Chunk<D> {
     /// Frees a chunk.
     ///
     /// # Safety
-    /// `chunk` comes from `allocate`, is freed once, and nobody uses it any more.
+    /// `chunk` comes from `allocate`, is freed once, and is not used any more.
     pub(super) unsafe fn free(chunk: ChunkRef<D>) {
         let slice = std::ptr::slice_from_raw_parts_mut(chunk.0.as_ptr(), 1);
         // SAFETY: `allocate` leaked a boxed slice of one; the rest is promised by the caller.
@@ -111,20 +110,20 @@ impl<D: Discipline> Chunk<D> {
         first..=first + LAST_WORD
     }
 
-    /// A link has led to this chunk.
+    /// Called when a lookup has followed a link to this chunk.
     #[inline]
     pub(super) fn reached(&self) {
         self.born.read(&raw const self.key);
     }
 
-    /// Which words these are, at this moment.
+    /// The key of the chunk, at this moment.
     #[inline]
     pub(super) fn key(&self) -> u64 {
-        // Relaxed: whoever relies on it holds a word, whose Acquire has made the key visible.
+        // Relaxed: a task that relies on it holds a word, whose Acquire has made the key visible.
         self.key.load(Ordering::Relaxed)
     }
 
-    /// Takes `word`; retired if this is not its chunk any more.
+    /// Takes `word`; `Retired` if this is not its chunk any more.
     #[inline]
     pub(super) fn take(&self, word: u64, need: D::Need, patience: Patience) -> Outcome {
         let (key, place) = (key_of(word), place_of(word));
@@ -138,7 +137,7 @@ impl<D: Discipline> Chunk<D> {
         taken
     }
 
-    /// Gives `word` back.
+    /// Releases `word`.
     #[inline]
     pub(super) fn release(&self, word: u64, need: D::Need) {
         debug_assert_eq!(self.key(), key_of(word), "a held word keeps its key");
@@ -146,7 +145,7 @@ impl<D: Discipline> Chunk<D> {
         self.words[place].0.release(need, &self.queue.0, place);
     }
 
-    /// Puts the chunk out of use if nobody holds or awaits a word of it. The caller has the
+    /// Puts the chunk out of use if no task holds or awaits a word of it. The caller holds the
     /// directory's mutex.
     pub(super) fn retire(&self) -> bool {
         if self.words.iter().any(|line| line.0.value() != 0) {
@@ -159,14 +158,14 @@ impl<D: Discipline> Chunk<D> {
                 undo.for_each(|line| line.0.put_in_use(0));
                 return false;
             }
-            // Relaxed: see `key`; tasks in front of the queue see it by the queue's mutex.
+            // Relaxed: see `key`; tasks about to queue see it through the queue's mutex.
             self.key.store(NO_KEY, Ordering::Relaxed);
             true
         })
     }
 
-    /// Makes a retired chunk the chunk of `key`, of which word i holds `initial(i)` already. The
-    /// caller has the directory's mutex.
+    /// Makes a retired chunk the chunk of `key`; its word i starts as `initial(i)`. The caller
+    /// holds the directory's mutex.
     pub(super) fn put_in_use(&self, key: u64, initial: impl Fn(u64) -> u32) {
         assert_eq!(self.key(), NO_KEY, "only a retired chunk is put in use");
         self.queue.0.closed(|| {
@@ -179,7 +178,7 @@ impl<D: Discipline> Chunk<D> {
     }
 }
 
-/// What `ChunkRef` relies on.
+/// Asserts what the `Send` of `ChunkRef` relies on.
 const fn assert_sync<T: Sync>() {}
 const _: () = assert_sync::<Chunk<super::super::segment::Shared>>();
 const _: () = assert_sync::<Chunk<super::super::bitmap::Bits>>();

@@ -1,17 +1,18 @@
-//! Where the words of a file are.
+//! Finds the words of a file.
 //!
 //! **Problem.** A lookup must be a few loads and write nothing; a huge sparse file must cost no
-//! memory for its size; claims of a whole file must not make words. **Structure.** Chunks hang in
-//! the buckets of a [`Table`] that lookups walk without a lock. The [`Directory`], under a mutex,
-//! has them in order of their keys, makes them on first touch up to a limit, from there on gives
-//! idle ones new keys (also those that a wide claim found in its way), and knows the *wide* claims,
-//! which hold words without making them.
+//! memory for its size; claims of a whole file must not allocate words. **Structure.** Chunks hang
+//! in the buckets of a [`Table`] that lookups walk without a lock. The [`Directory`], under a
+//! mutex, has them in order of their keys, allocates them at first use up to a limit, from then on
+//! gives idle ones new keys (also those that a wide claim came across), and records the *wide*
+//! claims, which hold words that are not allocated.
 //!
-//! **Invariants.** A lookup that misses (the table was changed under it) looks again under the
-//! mutex, so the table only has to be right when nobody changes it; links always lead to chunks of
-//! the same lock. A new chunk is born with what wide claims hold of it. Old tables are kept until
-//! the lock goes, since a lookup may still walk them; together they are smaller than the newest.
-//! **Crash.** Nothing is kept.
+//! # Lookups without the mutex
+//! **Invariants.** A lookup that misses (perhaps because of a concurrent change of the table) looks
+//! again under the mutex, so the table only has to be right while no task changes it; links always
+//! lead to chunks of the same lock. A new chunk starts with what wide claims hold of it. Old tables
+//! are kept until the lock is dropped, since a lookup may still walk them; together they are
+//! smaller than the newest. **Crash.** Nothing is kept.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -25,15 +26,16 @@ use crate::backend::Shadow;
 
 /// Buckets of the first table.
 const BUCKETS_MIN: usize = 8;
-/// How far a lookup follows a bucket, which may change under it.
+/// How many links of a bucket a lookup follows, since the bucket may change concurrently.
 const HOPS_MAX: usize = 8;
 
 /// Chunks by key, read without a lock.
 #[derive(Debug)]
 pub(super) struct Table<M: Meaning> {
-    /// First chunk of each bucket. Release pairs with the Acquire in `find`; publishes the chunk.
+    /// The first chunk of each bucket. Release pairs with the Acquire in `find`; publishes the
+    /// chunk.
     buckets: Box<[AtomicPtr<Chunk<M>>]>,
-    /// Whether whoever finds the table sees a whole one: for loom.
+    /// For loom: checks that a task which finds the table sees it initialized.
     born: Shadow,
 }
 
@@ -54,8 +56,8 @@ impl<M: Meaning> Table<M> {
         &self.buckets[index & (self.buckets.len() - 1)]
     }
 
-    /// The chunk of `key`, unless it is not there or the bucket changes meanwhile. The answer is a
-    /// hint: the chunk may get another key at once.
+    /// The chunk of `key`, unless it is not there or the bucket changes meanwhile. Only a hint: the
+    /// chunk may get another key at any time.
     #[inline]
     pub(super) fn find(&self, key: u64) -> Option<&Chunk<M>> {
         self.born.read(&raw const self.buckets);
@@ -74,41 +76,41 @@ impl<M: Meaning> Table<M> {
         None
     }
 
-    /// Puts a chunk in front of its bucket. The caller has the directory's mutex.
+    /// Puts a chunk at the front of its bucket. The caller holds the directory's mutex.
     fn link(&self, key: u64, chunk: ChunkRef<M>) {
         let bucket = self.bucket(key);
         // Relaxed: written under the mutex we hold.
         let first = bucket.load(Ordering::Relaxed);
         // SAFETY: chunks live as long as the lock.
         let next = unsafe { &chunk.0.as_ref().next };
-        // Release: pairs with the Acquire in `find`; publishes the chunk behind.
+        // Release: pairs with the Acquire in `find`; publishes the next chunk.
         next.store(first, Ordering::Release);
         // Release: pairs with the Acquire in `find`; publishes this chunk.
         bucket.store(chunk.0.as_ptr(), Ordering::Release);
     }
 
-    /// Takes a chunk out of its bucket. The caller has the directory's mutex.
+    /// Removes a chunk from its bucket. The caller holds the directory's mutex.
     fn unlink(&self, key: u64, chunk: ChunkRef<M>) {
         let mut link = self.bucket(key);
         // Relaxed: links are written under the mutex we hold.
         while link.load(Ordering::Relaxed) != chunk.0.as_ptr() {
-            // SAFETY: links lead to chunks of this lock, and this one is in the bucket, hence not
-            // behind the end.
+            // SAFETY: links lead to chunks of this lock, and `chunk` is in the bucket, so the
+            // search ends before a null link.
             let before = unsafe { link.load(Ordering::Relaxed).as_ref() };
             link = &before.expect("a chunk is in its bucket").next;
         }
         // SAFETY: chunks live as long as the lock.
         let next = unsafe { &chunk.0.as_ref().next };
-        // Release: pairs with the Acquire in `find`; publishes the chunk behind.
+        // Release: pairs with the Acquire in `find`; publishes the next chunk.
         link.store(next.load(Ordering::Relaxed), Ordering::Release);
     }
 }
 
-/// A table that lives as long as its lock.
+/// A reference to a table, which lives as long as its lock.
 #[derive(Debug)]
 struct TableRef<M: Meaning>(NonNull<Table<M>>);
 
-// SAFETY: it stands for `&Table`, which is `Sync`: atomics.
+// SAFETY: it acts as `&Table`, and `Table` is `Sync`: atomics.
 unsafe impl<M: Meaning> Send for TableRef<M> {}
 
 impl<M: Meaning> TableRef<M> {
@@ -118,7 +120,7 @@ impl<M: Meaning> TableRef<M> {
     }
 }
 
-/// What a wide claim holds: all words from its first unit up to `unheld`, made or not.
+/// What a wide claim holds: all words from its first unit up to `unheld`, allocated or not.
 #[derive(Debug)]
 pub(super) struct Span {
     node: NodeIndex,
@@ -144,10 +146,10 @@ pub(super) struct Directory<M: Meaning> {
     chunks: BTreeMap<u64, ChunkRef<M>>,
     /// Retired chunks, for the next keys.
     spare: Vec<ChunkRef<M>>,
-    /// All tables ever made, the newest last; each is a leaked box.
+    /// All tables ever allocated, the newest last; each is a leaked box.
     tables: Vec<TableRef<M>>,
     chunks_max: usize,
-    /// Where the search for an idle chunk goes on.
+    /// The key at which the search for an idle chunk continues.
     hand: u64,
     /// Wide claims, held or waiting, in order of arrival.
     pub(super) intervals: Intervals,
@@ -176,8 +178,8 @@ impl<M: Meaning> Directory<M> {
         (self.chunks.len(), bytes)
     }
 
-    /// The chunk of `key`, made or given that key if need be; none if that would take more memory
-    /// than there is. Renews `newest`, where lookups start.
+    /// The chunk of `key`; allocates one, or gives an idle one that key, if needed. `None` if the
+    /// limit or memory is exhausted and no chunk is idle. Updates `newest`, where lookups start.
     pub(super) fn chunk(&mut self, key: u64, newest: &AtomicPtr<Table<M>>) -> Option<ChunkRef<M>> {
         if let Some(chunk) = self.chunks.get(&key) {
             return Some(*chunk);
@@ -213,7 +215,7 @@ impl<M: Meaning> Directory<M> {
         held.sum()
     }
 
-    /// Links a chunk, in a larger table if this one is full.
+    /// Links a chunk, in a larger table if the newest is full.
     fn enter(&mut self, key: u64, chunk: ChunkRef<M>, newest: &AtomicPtr<Table<M>>) {
         let newest_table = self.tables.last().map(TableRef::get);
         let buckets = newest_table.map_or(0, |table| table.buckets.len());
@@ -237,7 +239,7 @@ impl<M: Meaning> Directory<M> {
         last.expect("a table is made with the first chunk").get()
     }
 
-    /// Takes out and retires the next chunk of which nobody holds or awaits a word.
+    /// Retires and removes the next chunk of which no task holds or awaits a word.
     fn take_idle(&mut self) -> Option<ChunkRef<M>> {
         let behind = self.chunks.range(self.hand..);
         let (key, chunk) = behind
@@ -250,15 +252,15 @@ impl<M: Meaning> Directory<M> {
         Some(chunk)
     }
 
-    /// Takes out a chunk that is retired.
+    /// Removes a retired chunk.
     fn remove(&mut self, key: u64, chunk: ChunkRef<M>) {
         self.chunks.remove(&key);
         self.newest().unlink(key, chunk);
     }
 
     /// The first chunk that has units of `rest`, which a wide claim is about to take. Idle chunks
-    /// wholly within are taken out first: whoever goes on to append behind a large file that was
-    /// cut off would otherwise take all of its old words each time.
+    /// that lie wholly in `rest` are removed first: otherwise each append to a large file after its
+    /// truncation would take all of its old words.
     fn next_in(&mut self, rest: Units) -> Option<(u64, ChunkRef<M>, Units)> {
         if rest.first > rest.last {
             return None;
@@ -297,8 +299,9 @@ impl<M: Meaning> Directory<M> {
             .expect("a wide claim has a span until it ends")
     }
 
-    /// The claim has taken all words up to `unheld`, and now holds those not made up to the next
-    /// chunk too: that chunk, its key, and what to take of it. None: all is held.
+    /// The claim has taken all words up to `unheld`; from now on it also holds the unallocated ones
+    /// up to the next chunk. Returns that chunk, its key, and the units to take of it; `None` if
+    /// all is held.
     pub(super) fn advance(
         &mut self,
         node: NodeIndex,
@@ -315,7 +318,7 @@ impl<M: Meaning> Directory<M> {
         next
     }
 
-    /// The claim ends: what it held, and the chunks that lie there.
+    /// Ends the claim; returns what it held, and the chunks that lie there.
     pub(super) fn end(
         &mut self,
         node: NodeIndex,
@@ -336,11 +339,11 @@ impl<M: Meaning> Directory<M> {
 impl<M: Meaning> Drop for Directory<M> {
     fn drop(&mut self) {
         for chunk in self.chunks.values().chain(&self.spare) {
-            // SAFETY: each chunk is in the map once; the lock is gone, and with it all lookups.
+            // SAFETY: each chunk is in the map once; the lock is being dropped, so no lookup runs.
             unsafe { Chunk::free(*chunk) };
         }
         for table in &self.tables {
-            // SAFETY: each table was leaked once; the lock is gone, and with it all lookups.
+            // SAFETY: each table was leaked once; the lock is being dropped, so no lookup runs.
             drop(unsafe { Box::from_raw(table.0.as_ptr()) });
         }
     }

@@ -1,18 +1,21 @@
-//! Words of a file, made on first touch.
+//! Words of a file, allocated at first use.
 //!
-//! **Problem.** Both atomic policies need an array of words as long as the file can ever get,
-//! without its memory. **Structure.** A claim is cut into words, which are taken in ascending
-//! order. A *narrow* claim finds or makes the chunk of each word and takes the word itself. A
-//! *wide* one ([offset, infinity), or more than [`WIDE_WORDS`]; also a narrow one for which there
-//! is no memory) first waits for earlier conflicting wide claims, FIFO, then walks upwards: it
-//! takes the words that somebody uses, gives idle chunks back, and declares a gap held, in which
-//! new words are born taken.
+//! **Problem.** Policies `bitmap` and `segment` need an array of words as long as the file can ever
+//! get, without its memory.
 //!
-//! **Invariants.** Words are taken in ascending order by everyone, holding nothing else, and a
-//! wide claim waits for wide claims only before it takes its first word: waiting for words goes
-//! upwards, so there is no circle. A narrow claim that lacks memory gives back all it has before
-//! it goes wide. Each wait is FIFO, so nobody starves. An uncontended narrow claim writes only the
-//! lines of its own words. Chunks never exceed the limit given. **Crash.** Nothing is kept.
+//! **Structure.** A claim is cut into words, which are taken in ascending order. A *narrow* claim
+//! finds or allocates the chunk of each word and takes the word itself. A *wide* one ([offset,
+//! infinity), or more than [`WIDE_WORDS`]; also a narrow one for which there is no memory) first
+//! waits for earlier conflicting wide claims, FIFO, then walks upwards: it takes the words of
+//! chunks in use, retires idle chunks, and declares each gap held, so that new words there are
+//! allocated as already taken.
+//!
+//! # Why claims do not deadlock
+//! **Invariants.** Every claim takes words in ascending order, and a wide claim waits for wide
+//! claims only before it takes its first word: waiting for words goes upwards, so there is no
+//! cycle. A narrow claim that lacks memory releases all it holds before it becomes wide. Each wait
+//! is FIFO, so no claim starves. An uncontended narrow claim writes only the lines of its own
+//! words. There are never more chunks than the limit. **Crash.** Nothing is kept.
 
 mod chunk;
 mod directory;
@@ -32,15 +35,15 @@ use directory::{Directory, Table};
 
 /// Claims of more words than this are wide: 2 MiB of segments of 4 KiB.
 const WIDE_WORDS: u64 = 512;
-/// How often a narrow claim looks a chunk up again before it goes wide.
+/// How often a narrow claim looks a chunk up before it becomes wide.
 const LOOKUPS_MAX: u32 = 4;
 
-/// How the units of a claim become parts of words.
+/// How the units of a claim map to parts of words.
 pub(super) trait Meaning: Discipline {
     /// A word is 2^this units.
     const UNITS_SHIFT: u32;
 
-    /// The access that is really taken.
+    /// The access taken for `wanted`, possibly a stronger one.
     fn access(wanted: Access) -> Access;
     /// What to take of a word for `in_word`, the units of the claim within it.
     fn need(access: Access, in_word: Units) -> Self::Need;
@@ -73,7 +76,7 @@ fn units_of_chunk<M: Meaning>(key: u64) -> Units {
     }
 }
 
-/// What `units` need of `word`.
+/// What a claim of `units` needs of `word`.
 #[inline]
 fn need<M: Meaning>(access: Access, units: Units, word: u64) -> M::Need {
     M::need(access, units.within(units_of::<M>(word)))
@@ -87,11 +90,11 @@ fn words_of<M: Meaning>(units: Units) -> RangeInclusive<u64> {
 /// How a claim is held.
 #[derive(Debug)]
 pub(super) enum Hold<'a, M: Meaning> {
-    /// Its words are in this one chunk.
+    /// All its words are in this chunk.
     Near(&'a Chunk<M>),
     /// Its words are in several chunks.
     Far,
-    /// Words made and not made.
+    /// A wide claim: words allocated and not.
     Wide(NodeIndex),
 }
 
@@ -99,17 +102,17 @@ pub(super) enum Hold<'a, M: Meaning> {
 #[derive(Debug)]
 enum Refusal {
     Busy,
-    /// No memory for words.
+    /// No memory for words, or chunks change their keys too fast.
     NoWords,
 }
 
 /// The words of one file; see the module.
 #[derive(Debug)]
 pub(super) struct Words<M: Meaning> {
-    /// Where lookups start; null before the first touch. Written under the directory's mutex;
-    /// Release there pairs with the Acquire of lookups.
+    /// Where lookups start; null before the first use. Written under the directory's mutex; Release
+    /// there pairs with the Acquire of lookups.
     table: AtomicPtr<Table<M>>,
-    /// Away from `table`, which everyone reads.
+    /// On lines apart from `table`, which every task reads.
     directory: Box<CachePadded<Mutex<DIRECTORY_RANK, Directory<M>>>>,
 }
 
@@ -127,7 +130,7 @@ impl<M: Meaning> Words<M> {
         self.directory.lock().footprint()
     }
 
-    /// Takes a claim; none if that would mean waiting and the caller does not.
+    /// Takes a claim; `None` if that needs waiting and the caller does not wait.
     #[inline]
     pub(super) fn acquire(&self, claim: Claim, patience: Patience) -> Option<Hold<'_, M>> {
         let claim = really_taken::<M>(claim);
@@ -137,7 +140,7 @@ impl<M: Meaning> Words<M> {
         self.acquire_many(claim, patience)
     }
 
-    /// Takes a claim that is one word, made and free: the usual case.
+    /// Takes a claim of one word that is allocated and free: the usual case.
     #[inline]
     fn try_acquire_one(&self, claim: Claim) -> Option<&Chunk<M>> {
         let words = words_of::<M>(claim.units);
@@ -163,7 +166,7 @@ impl<M: Meaning> Words<M> {
         self.acquire_wide(claim, patience).map(Hold::Wide)
     }
 
-    /// Gives a claim back.
+    /// Releases a claim.
     #[inline]
     pub(super) fn release(&self, claim: Claim, hold: &Hold<'_, M>) {
         let claim = really_taken::<M>(claim);
@@ -181,8 +184,8 @@ impl<M: Meaning> Words<M> {
         }
     }
 
-    /// The chunk of `key`, made if need be; none if there is no memory for it. It may get another
-    /// key before a word of it is taken.
+    /// The chunk of `key`, allocated if needed; `None` if there is no memory for it. It may get
+    /// another key before the caller takes a word of it.
     fn chunk(&self, key: u64) -> Option<&Chunk<M>> {
         match self.find(key) {
             Some(chunk) => Some(chunk),
@@ -190,7 +193,7 @@ impl<M: Meaning> Words<M> {
         }
     }
 
-    /// The chunk of `key`, if it is found at once.
+    /// The chunk of `key`, if a lookup without the mutex finds it.
     #[inline]
     fn find(&self, key: u64) -> Option<&Chunk<M>> {
         // Acquire: pairs with the Release in `Directory::enter`; publishes the buckets.
@@ -278,7 +281,7 @@ impl<M: Meaning> Words<M> {
             debug_assert_eq!(key, key_of_unit::<M>(part.first), "a part is in its chunk");
             unheld = match take_part(chunk, claim.access, part, patience) {
                 Outcome::Taken => part.last + 1,
-                // An idle chunk that went elsewhere: its words are not made any more.
+                // The chunk was idle and got another key: its words are no longer allocated.
                 Outcome::Retired => part.first,
                 Outcome::Busy => {
                     self.release_wide(node);
@@ -315,9 +318,9 @@ fn really_taken<M: Meaning>(claim: Claim) -> Claim {
     }
 }
 
-/// Takes the words of `part`, which lies in `chunk`, upwards; all of them or none. A word behind
-/// the first may be found retired too: for a moment, by a search for an idle chunk that has yet to
-/// meet the words that are held here.
+/// Takes the words of `part`, which lies in `chunk`, in ascending order; all of them or none. A
+/// word after the first may be found retired too: for a moment, by a search for an idle chunk that
+/// has not yet come to the words held here.
 fn take_part<M: Meaning>(
     chunk: &Chunk<M>,
     access: Access,
@@ -339,7 +342,7 @@ fn take_part<M: Meaning>(
     Outcome::Taken
 }
 
-/// Gives the words of `part` back, which lies in `chunk`.
+/// Releases the words of `part`, which lies in `chunk`.
 #[inline(never)]
 fn release_part<M: Meaning>(chunk: &Chunk<M>, access: Access, part: Units) {
     for word in words_of::<M>(part) {

@@ -1,0 +1,124 @@
+//! The dentry cache: names that were looked up before, found again without a write.
+//!
+//! **Problem.** A lookup that locks the directory writes a line that all walks through it share.
+//! **Structure.** A seqlock table of answers: directory and name to inode, or to nothing (a
+//! negative entry). Directory and inode are stored with their generation, so that entries of a
+//! deleted directory match no lookup.
+//!
+//! **Invariants.** An answer is inserted under the directory's lock, shared, with the name's bucket
+//! locked. A task that changes the entry removes the answer before other tasks can see the change,
+//! and until the change is done holds the bucket, or the directory exclusively. So an answer is
+//! what a lookup with the locks gave at a moment at which it could have been asked, and once a
+//! change is done no lookup gets the answer from before. Names of more than [`NAME_BYTES`] bytes
+//! are not cached. **On a crash** the table is gone.
+
+use dure_store::units::{Ino, to_usize};
+use dure_sync::SeqLockTable;
+
+use crate::inode::InodeState;
+use crate::namespace::InodeId;
+
+const WORDS: usize = 15;
+const WAYS: usize = 4;
+/// The words before it: place, directory (two words), inode (two words), length of the name.
+const FIRST_NAME_WORD: usize = 6;
+const NAME_WORDS: usize = WORDS - FIRST_NAME_WORD;
+/// Longest name that is cached.
+const NAME_BYTES: usize = 8 * NAME_WORDS;
+/// In place of an inode number, a negative entry: the name leads nowhere.
+pub(crate) const ABSENT: u64 = 0;
+/// In place of an inode number: the name is not cached.
+pub(crate) const UNKNOWN: u64 = u64::MAX;
+/// Bytes of one record in memory.
+const RECORD_BYTES: u64 = 128;
+
+/// Answers of earlier lookups.
+#[derive(Debug)]
+pub(crate) struct DentryCache(SeqLockTable<WORDS, WAYS>);
+
+/// The name in words, padded with zeroes, if it is short enough.
+#[inline]
+fn name_words(name: &[u8]) -> Option<[u64; NAME_WORDS]> {
+    if name.len() > NAME_BYTES {
+        return None;
+    }
+    let mut words = [0; NAME_WORDS];
+    let (whole, rest) = name.as_chunks::<8>();
+    for (word, bytes) in words.iter_mut().zip(whole) {
+        *word = u64::from_le_bytes(*bytes);
+    }
+    for (n, byte) in rest.iter().enumerate() {
+        words[whole.len()] |= u64::from(*byte) << (8 * n);
+    }
+    Some(words)
+}
+
+/// Where the answer is: the hash of the name, spread by the directory.
+fn place(directory: Ino, name_hash: u64) -> u64 {
+    (name_hash ^ directory.0.wrapping_mul(0xd6e8_feb8_6659_fd93)) | 1
+}
+
+impl DentryCache {
+    /// A table of at most about `bytes_max` bytes.
+    pub(crate) fn new(bytes_max: u64) -> DentryCache {
+        let records = to_usize(bytes_max / RECORD_BYTES);
+        DentryCache(SeqLockTable::new(records.max(1)))
+    }
+
+    /// The words of the inode that the name leads to; [`ABSENT`] for a negative entry, [`UNKNOWN`]
+    /// if the name is not cached.
+    pub(crate) fn get(&self, directory: InodeId, name_hash: u64, name: &[u8]) -> (u64, u64) {
+        let Some(words) = name_words(name) else {
+            return (UNKNOWN, 0);
+        };
+        let used = name.len().div_ceil(8);
+        let found = self.0.find(place(directory.ino(), name_hash), |record| {
+            let same_directory =
+                record.get(1) == directory.ino().0 && record.get(2) == directory.life();
+            let same_len = record.get(5) == dure_store::units::to_u64(name.len());
+            let same = same_directory
+                && same_len
+                && (0..used).all(|n| record.get(FIRST_NAME_WORD + n) == words[n]);
+            same.then(|| (record.get(3), record.get(4)))
+        });
+        found.unwrap_or((UNKNOWN, 0))
+    }
+
+    /// Whether the name is short enough to be cached.
+    pub(crate) fn keeps(name: &[u8]) -> bool {
+        name.len() <= NAME_BYTES
+    }
+
+    /// Caches an answer. The caller got it with the directory shared and the bucket locked, and
+    /// still holds both.
+    pub(crate) fn put(
+        &self,
+        _held: &InodeState,
+        directory: InodeId,
+        name_hash: u64,
+        name: &[u8],
+        answer: Option<InodeId>,
+    ) {
+        let Some(words) = name_words(name) else {
+            return;
+        };
+        let mut record = [0; WORDS];
+        record[0] = place(directory.ino(), name_hash);
+        record[1] = directory.ino().0;
+        record[2] = directory.life();
+        if let Some(id) = answer {
+            (record[3], record[4]) = (id.ino().0, id.life());
+            assert!(![ABSENT, UNKNOWN].contains(&record[3]), "no inode number");
+        }
+        record[5] = dure_store::units::to_u64(name.len());
+        record[FIRST_NAME_WORD..].copy_from_slice(&words);
+        self.0.insert(&record);
+    }
+
+    /// Removes every answer about names with this hash. The caller is about to change the entry,
+    /// and holds its bucket, or the directory exclusively.
+    pub(crate) fn forget(&self, directory: Ino, name_hash: u64) {
+        let place = place(directory, name_hash);
+        self.0.remove(place, |record| record.get(1) == directory.0);
+    }
+}

@@ -1,0 +1,372 @@
+//! Writes that add pages to a file, or make it longer, under the shared inode lock.
+//!
+//! **Structure.** A step of a write that holds its range finds out what it lacks, takes memory and
+//! blocks with the inode released, fills pages of its own, and then, with the pending pages
+//! ([`super::pending_pages`]) held exclusively, puts all in at once: bytes into pages that are
+//! dirty already, the new pages, the size.
+//!
+//! # Invariants
+//! All that can fail comes before the first change. The range keeps other writers from these bytes,
+//! and, where the file grows, from its end: `offset` and the size that was seen stay. Whatever does
+//! not fit here (a page that is clean in the state, an inode on no list, a half truncate, an error)
+//! is done under the exclusive inode lock.
+//!
+//! **On a crash** as with every write: pages that were not written back are lost.
+
+use dure_store::error::Result;
+use dure_store::frames::{Fill, Frame};
+use dure_store::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_u64, to_usize};
+use dure_sync::Arc;
+use dure_sync::range_lock::ByteRange;
+use smallvec::SmallVec;
+
+use super::cache::{Grant, Want};
+use super::map::room::{extend, leaves};
+use super::map::{FILE_BYTES_MAX, MapReader, NodePlaces};
+use super::page::Page;
+use super::pending_pages::{Pending, PendingPages};
+use super::ranges::Range;
+use super::read::split;
+use super::state::Stamp;
+use super::write::{Place, Readers, Source, pages_of};
+use crate::inode::{Inode, InodeState};
+use crate::volume::{RangeRule, Volume};
+
+/// Most pages that may be pending: moving them into the state must not keep others out for long.
+const ADDED_MAX: u64 = 4096;
+
+/// What a step of a write is about to do.
+#[derive(Debug)]
+struct Plan {
+    offset: u64,
+    end: u64,
+    /// The size of the file, as far as it matters.
+    size: u64,
+    /// Pages that are neither in the state nor pending.
+    new: SmallVec<[u64; 2]>,
+    /// Map nodes they need, for which the state has no block.
+    nodes: NodePlaces,
+}
+
+/// The part of a write that goes into one page.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    page: u64,
+    within: usize,
+    /// Where it is in the source.
+    from: usize,
+    len: usize,
+}
+
+impl Plan {
+    /// None: the step needs the exclusive inode lock.
+    fn new(
+        volume: &Volume,
+        inode: &Inode,
+        shared: &InodeState,
+        pending_pages: &PendingPages,
+        range: ByteRange,
+        (place, len): (Place, usize),
+    ) -> Option<Plan> {
+        let file = &shared.file;
+        // Only a holder of the exclusive inode lock may list it.
+        if file.cached_on.is_none() || file.dirty_on.is_none() || file.cut.is_some() {
+            return None;
+        }
+        let offset = match place {
+            Place::At(offset) => offset,
+            Place::End => inode.seek_hint.size(),
+        };
+        let end = offset.checked_add(to_u64(len))?;
+        let size = inode.size_up_to(shared, end);
+        if end > FILE_BYTES_MAX || (end > size && !holds_end(range, size)) {
+            return None;
+        }
+        let pages = pages_of(offset, len);
+        let held =
+            (pages.clone().any(|page| pending_pages.may_have(page))).then(|| pending_pages.share());
+        let mut new = SmallVec::new();
+        for page in pages.clone() {
+            if file.pages.contains(page) {
+                file.pages.get_dirty(page)?;
+            } else if !held.as_ref().is_some_and(|held| held.pages.contains(page)) {
+                new.push(page);
+            }
+        }
+        let mut nodes = NodePlaces::new();
+        if !new.is_empty() {
+            let mut map = MapReader::new(volume);
+            for leaf in leaves(pages).filter(|&leaf| !file.room.covers(leaf)) {
+                // An error is found again, and returned, by the path that takes the inode
+                // exclusively.
+                extend(&mut nodes, map.missing_nodes(&shared.data, leaf).ok()?);
+            }
+        }
+        Some(Plan {
+            offset,
+            end,
+            size,
+            new,
+            nodes,
+        })
+    }
+
+    fn parts(&self) -> impl Iterator<Item = Part> + use<> {
+        let (offset, end) = (self.offset, self.end);
+        pages_of(offset, to_usize(end - offset)).map(move |page| Part::of(offset, end, page))
+    }
+}
+
+impl Part {
+    fn of(offset: u64, end: u64, page: u64) -> Part {
+        let start = offset.max(page * BLOCK_BYTES_U64);
+        let (_, within) = split(start);
+        let len = (BLOCK_BYTES - within).min(to_usize(end - start));
+        let from = to_usize(start - offset);
+        Part {
+            page,
+            within,
+            from,
+            len,
+        }
+    }
+
+    /// Copies it from the source into its page.
+    fn copy(self, source: Source<'_>, page: &Page, readers: Readers) {
+        source.copy_to(self.from, page, self.within, self.len, readers);
+    }
+}
+
+impl Volume {
+    /// One atomic step of a write, under the shared inode lock. Returns where it wrote and how
+    /// much. `None`: nothing was done, the caller has to take the inode exclusively instead. The
+    /// caller holds `range`, of all the bytes, or of everything from the end on.
+    ///
+    /// # Errors
+    /// Those of taking memory and blocks.
+    pub(super) fn add_shared(
+        &self,
+        inode: &Arc<Inode>,
+        range: &Range<'_>,
+        place: Place,
+        source: Source<'_>,
+        stamp: Stamp,
+    ) -> Result<Option<(u64, usize)>> {
+        let mut grant: Option<Grant<'_>> = None;
+        loop {
+            let state = inode.state.read();
+            let pending_pages = match inode.state.pending_pages() {
+                Some(pending_pages)
+                    if !matches!(self.options.volume_rules.ranges, RangeRule::Broken(_)) =>
+                {
+                    pending_pages
+                }
+                _ => return Ok(None),
+            };
+            let to = (place, source.len());
+            let Some(plan) = Plan::new(self, inode, &state, pending_pages, range.range(), to)
+            else {
+                return Ok(None);
+            };
+            let short = |count: usize| u32::try_from(count).expect("a step is short");
+            let want = Want {
+                frames: short(plan.new.len()),
+                blocks: short(plan.new.len()),
+                nodes: short(plan.nodes.len()),
+            };
+            let covers = |grant: &Grant<'_>| grant.covers(want);
+            if want == Want::default() || grant.as_ref().is_some_and(covers) {
+                let done = self.add(inode, &state, &plan, source, grant.as_mut());
+                if done {
+                    let change = state.file.stamp(stamp, self.now());
+                    inode.state.changed_shared(change);
+                }
+                return Ok(done.then_some((plan.offset, source.len())));
+            }
+            if grant.is_some() {
+                // It lacks more than a moment ago.
+                return Ok(None);
+            }
+            drop(state);
+            // Volume full: take the inode exclusively instead, since pages that have a slot can
+            // still be written.
+            let Some(found) = self.grant_at_hand(want)? else {
+                return Ok(None);
+            };
+            grant = Some(found);
+        }
+    }
+
+    /// Fills the new pages, and puts all in. False: nothing was done.
+    fn add(
+        &self,
+        inode: &Inode,
+        shared: &InodeState,
+        plan: &Plan,
+        source: Source<'_>,
+        mut grant: Option<&mut Grant<'_>>,
+    ) -> bool {
+        let mut new: SmallVec<[(u64, Frame); 2]> = SmallVec::new();
+        for &page in &plan.new {
+            let grant = grant.as_mut().expect("new pages have been granted");
+            match self.fill_new(inode, shared, plan, page, source, grant) {
+                Ok(frame) => new.push((page, frame)),
+                Err(_) => {
+                    // The same error comes again under the exclusive inode lock, there in front of
+                    // as many pages as can be had.
+                    give_back(new, Some(grant));
+                    return false;
+                }
+            }
+        }
+        let pending_pages = inode.state.pending_pages().expect("it stays once made");
+        let mut held = pending_pages.take();
+        let met = new.iter().any(|(page, _)| held.pages.contains(*page));
+        if met || held.pages.present() + to_u64(new.len()) > ADDED_MAX {
+            drop(held);
+            give_back(new, grant.as_deref_mut());
+            return false;
+        }
+        inode
+            .seek_hint
+            .data_comes(&pages_of(plan.offset, source.len()));
+        pending_pages.announce(&held, plan.new.iter().copied());
+        let early = matches!(self.options.volume_rules.ranges, RangeRule::SizeFirst(_));
+        if early {
+            grow(inode, &mut held, plan.size, plan.end);
+        }
+        for part in plan.parts() {
+            if let Some(cached) = shared.file.pages.get_dirty(part.page) {
+                part.copy(source, cached, Readers::Concurrent);
+            } else if let Some(cached) = held.pages.get_dirty(part.page) {
+                part.copy(source, cached, Readers::None);
+            }
+        }
+        for (page, frame) in new {
+            held.pages.insert(page, frame);
+            let newly = held.pages.set_dirty(page);
+            assert!(newly, "it was not there");
+            let grant = grant.as_mut().expect("new pages have been granted");
+            grant.use_block();
+        }
+        if !plan.nodes.is_empty() {
+            let grant = grant.as_mut().expect("their nodes, too");
+            grant.use_nodes(&mut held.room, &plan.nodes);
+        }
+        if !early {
+            grow(inode, &mut held, plan.size, plan.end);
+        }
+        true
+    }
+
+    /// Makes the file longer, under the shared inode lock. The caller holds `range`. False: nothing
+    /// was done, the caller has to take the inode exclusively instead.
+    pub(super) fn grow_shared(&self, inode: &Inode, range: &Range<'_>, size: u64) -> bool {
+        let state = inode.state.read();
+        let (file, before) = (&state.file, inode.seek_hint.size());
+        let Some(pending_pages) = inode.state.pending_pages() else {
+            return false;
+        };
+        let fits = file.dirty_on.is_some() && file.cut.is_none() && size > before;
+        if !fits || !holds_end(range.range(), before) {
+            return false;
+        }
+        let mut held = pending_pages.take();
+        pending_pages.announce(&held, std::iter::empty());
+        grow(inode, &mut held, before, size);
+        drop(held);
+        let change = file.stamp(Stamp::Set, self.now());
+        inode.state.changed_shared(change);
+        true
+    }
+
+    /// A new page with its part of the write: whatever else is in it as on the device, or zero.
+    fn fill_new(
+        &self,
+        inode: &Inode,
+        shared: &InodeState,
+        plan: &Plan,
+        page: u64,
+        source: Source<'_>,
+        grant: &mut Grant<'_>,
+    ) -> Result<Frame> {
+        let part = Part::of(plan.offset, plan.end, page);
+        let whole = part.len == BLOCK_BYTES;
+        let slot = match whole || page * BLOCK_BYTES_U64 >= plan.size {
+            true => None,
+            false => Some(MapReader::new(self).slot(&shared.data, page)?),
+        };
+        let slot = slot.filter(|slot| slot.is_written());
+        let fill = if whole || slot.is_some() {
+            Fill::Any
+        } else {
+            Fill::Zero
+        };
+        let mut frame = grant.frame(fill);
+        if let Some(slot) = slot
+            && let Err(error) = self.read_page(inode, page, &slot, frame.bytes_mut())
+        {
+            grant.give_back(frame);
+            return Err(error);
+        }
+        source.fill(part.from, &mut frame.bytes_mut()[part.within..][..part.len]);
+        Ok(frame)
+    }
+}
+
+/// Whether the range keeps other writers from the end of a file of this size.
+fn holds_end(range: ByteRange, size: u64) -> bool {
+    range.first() <= size && range.last() == u64::MAX
+}
+
+/// Makes the file this long, if it is shorter. The bytes are there.
+fn grow(inode: &Inode, held: &mut Pending, before: u64, size: u64) {
+    if size > before {
+        assert_eq!(inode.seek_hint.size(), before, "who has the end moves it");
+        held.size = Some(size);
+        inode.state.size_grows();
+        inode.seek_hint.resize(size);
+    }
+}
+
+fn give_back(frames: SmallVec<[(u64, Frame); 2]>, grant: Option<&mut Grant<'_>>) {
+    if let Some(grant) = grant {
+        frames
+            .into_iter()
+            .for_each(|(_, frame)| grant.give_back(frame));
+    }
+}
+
+/// Overwrites bytes of pages that are all dirty and within the file, some of them perhaps pending.
+/// The caller holds their range exclusively. False: nothing done.
+#[cold]
+pub(super) fn overwrite_pending(
+    inode: &Inode,
+    shared: &InodeState,
+    offset: u64,
+    source: Source<'_>,
+) -> bool {
+    let Some(pending_pages) = inode.state.pending_pages() else {
+        return false;
+    };
+    let end = offset + to_u64(source.len());
+    let pages = pages_of(offset, source.len());
+    let within = end <= inode.size_up_to(shared, end);
+    if !within || !pages.clone().any(|page| pending_pages.may_have(page)) {
+        return false;
+    }
+    let held = pending_pages.share();
+    let dirty = |page| {
+        let settled = shared.file.pages.get_dirty(page);
+        settled.or_else(|| held.pages.get_dirty(page))
+    };
+    if !pages.clone().all(|page| dirty(page).is_some()) {
+        return false;
+    }
+    for page in pages {
+        let part = Part::of(offset, end, page);
+        let cached = dirty(page).expect("none is missing");
+        part.copy(source, cached, Readers::Concurrent);
+    }
+    true
+}

@@ -1,0 +1,389 @@
+//! The lock of an inode's state, and the attributes that stat reads without it.
+//!
+//! **Problem.** A stat that takes the inode lock, or only a reference, writes a line that all stats
+//! of the inode share. **Structure.** [`StateLock`] is the lock of an inode's state;
+//! [`AttributeCache`] holds attributes, by inode number and generation, that are read without a
+//! lock. Attributes are cached when they are asked for a second time without a change in between.
+//! What is written independently of the state's lock lies apart, in [`Aside`]: readers and
+//! overwriters of data touch none of its lines while nothing changes.
+//!
+//! # Invariants
+//! Cached attributes are those that a reader under the lock would get. A reader that holds the
+//! state shared caches them, so never concurrently with an exclusive holder, and only while the
+//! inode is pinned.
+//!
+//! * Taking the state exclusively removes what changes with it before the holder changes anything:
+//!   the data part, and of a directory both; eviction of the inode removes both. Only
+//!   [`StateLock::write_keep_cached`] leaves them, for holders that change
+//!   nothing stat shows, or that remove them if it turns out that they did.
+//! * A task that changes what stat shows under the *shared* lock removes that part after the
+//!   change: the data part (times of an access, or of a write to a shared file) with
+//!   [`StateLock::changed_shared`] (a size that grows there with [`StateLock::size_grows`], before
+//!   the change). A task that changes attributes, and holds their lock only, removes the plain part
+//!   after the change, with [`StateLock::attributes_changed`].
+//!   Until it has done so, any reader under the lock that finds another part cached removes it: no
+//!   later stat may return older attributes than this reader did.
+//!
+//! **On a crash** the cache is gone.
+
+use dure_store::format::name::FileKind;
+use dure_sync::atomic::{AtomicU8, Ordering, fence};
+use dure_sync::{
+    Arc, CachePadded, Mutex, OnceLock, PerCoreReadGuard, PerCoreRwLock, RwLockWriteGuard,
+    SequenceCount, Weak,
+};
+
+use super::InodeState;
+use super::attribute_cache::{AttributeCache, DataPart, PlainPart};
+use super::attribute_lock::AttributeState;
+use super::last_writer::LastWriter;
+use crate::file::PendingPages;
+use crate::namespace::InodeId;
+use crate::ranks::{ATTRIBUTES, INODE, WRITEBACK};
+use crate::volume::Volume;
+
+/// What every inode of a volume refers to; one per shard of the inode cache, since inodes are
+/// created and dropped on every core, often while other cores use their neighbours. Its reference
+/// count is alone on its line.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(crate) struct Home {
+    /// For the deletion at the last unpin.
+    volume: Weak<Volume>,
+    attribute_cache: Arc<AttributeCache>,
+}
+
+impl Home {
+    pub(super) fn new(volume: &Arc<Volume>) -> Home {
+        Home {
+            volume: Arc::downgrade(volume),
+            attribute_cache: volume.attribute_cache.clone(),
+        }
+    }
+}
+
+/// Which task made a change under the shared lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// The caller.
+    Made,
+    /// Another task, which may not have removed the cached attributes yet.
+    Found,
+}
+
+/// How far a part of the attributes is on its way into the cache. Raised by holders of the shared
+/// state, reset by a holder of the exclusive one, which also orders the accesses: hence Relaxed,
+/// except after the fence of a task that changes that part without the exclusive state.
+#[derive(Debug, Default)]
+struct Level(AtomicU8);
+
+/// The part was not asked for since the last change.
+const UNKNOWN: u8 = 0;
+/// It was asked for once.
+const ASKED: u8 = 1;
+/// It may be cached.
+const SHOWN: u8 = 2;
+
+impl Level {
+    fn is_shown(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == SHOWN
+    }
+
+    /// Whether the part is asked for at least the second time. The caller holds the state shared.
+    fn is_asked_again(&self) -> bool {
+        match self.0.load(Ordering::Relaxed) {
+            UNKNOWN => {
+                self.0.fetch_max(ASKED, Ordering::Relaxed);
+                false
+            }
+            SHOWN => true,
+            _ => {
+                self.0.fetch_max(SHOWN, Ordering::Relaxed);
+                true
+            }
+        }
+    }
+
+    /// Lets `remove` take the part out of the cache if it may be there.
+    fn reset(&self, remove: impl FnOnce()) {
+        let before = self.0.load(Ordering::Relaxed);
+        if before == SHOWN {
+            remove();
+        }
+        if before != UNKNOWN {
+            self.0.store(UNKNOWN, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The lock of an inode's state.
+#[derive(Debug)]
+pub(crate) struct StateLock {
+    lock: PerCoreRwLock<INODE, InodeState>,
+    id: InodeId,
+    home: Arc<Home>,
+    /// Pages that were added under the shared lock, from the moment tasks share the file: see
+    /// `file::pending_pages`.
+    pending_pages: OnceLock<Box<PendingPages>>,
+    aside: CachePadded<Aside>,
+}
+
+/// What is written independently of the lock.
+#[derive(Debug, Default)]
+struct Aside {
+    data: ForData,
+    attributes: ForAttributes,
+    look: ForLooks,
+}
+
+/// Used by tasks that change the map.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct ForData {
+    /// Held over write-back, truncate and allocation.
+    writeback: Mutex<WRITEBACK, ()>,
+}
+
+/// Used by tasks that change the attributes, or need all of them.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct ForAttributes {
+    /// Held by a task that changes attributes: see [`super::attribute_lock`].
+    lock: Mutex<ATTRIBUTES, AttributeState>,
+    writer: LastWriter,
+    xattrs: SequenceCount,
+    /// Of the plain part.
+    level: Level,
+}
+
+/// What is cached of the state, but for the plain part.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct ForLooks {
+    /// Of the data part.
+    level: Level,
+    /// Of the inode's data: reset by a holder of the exclusive state.
+    writer: LastWriter,
+}
+
+impl StateLock {
+    pub(super) fn new(state: InodeState, id: InodeId, home: Arc<Home>) -> StateLock {
+        StateLock {
+            lock: PerCoreRwLock::new(state),
+            id,
+            home,
+            pending_pages: OnceLock::new(),
+            aside: CachePadded::default(),
+        }
+    }
+
+    pub(super) fn writeback(&self) -> &Mutex<WRITEBACK, ()> {
+        &self.aside.data.writeback
+    }
+
+    /// The volume, while it is mounted.
+    pub(super) fn volume(&self) -> Option<Arc<Volume>> {
+        self.home.volume.upgrade()
+    }
+
+    /// Locks the state shared.
+    #[inline]
+    pub(crate) fn read(&self) -> PerCoreReadGuard<'_, INODE, InodeState> {
+        self.lock.read()
+    }
+
+    /// As `StateLock::read`; several inodes only in ascending number.
+    pub(crate) fn read_ordered(&self) -> PerCoreReadGuard<'_, INODE, InodeState> {
+        self.lock.read_ordered()
+    }
+
+    /// Locks the state shared if that needs no waiting, with all pages moved into it.
+    pub(crate) fn try_read_whole(&self) -> Option<PerCoreReadGuard<'_, INODE, InodeState>> {
+        if self.pages_wait() {
+            drop(self.try_write()?);
+        }
+        self.lock.try_read()
+    }
+
+    /// Notes that the caller writes data and holds the state exclusively. Returns whether another
+    /// core held it before.
+    pub(crate) fn note_writer(&self) -> bool {
+        self.lock.note_writer()
+    }
+
+    /// Pages added under the shared lock, if tasks share the file. The caller holds the state.
+    #[inline]
+    pub(crate) fn pending_pages(&self) -> Option<&PendingPages> {
+        self.pending_pages
+            .get()
+            .map(|pending_pages| &**pending_pages)
+    }
+
+    /// Whether there are pages that the state lacks. The caller holds the state shared, or asks for
+    /// a hint.
+    pub(crate) fn pages_wait(&self) -> bool {
+        self.pending_pages().is_some_and(PendingPages::is_waiting)
+    }
+
+    /// From now on pages may be added under the shared lock. The caller holds the state
+    /// exclusively.
+    #[cold]
+    pub(crate) fn make_pending_pages(&self, _alone: &mut InodeState) {
+        self.pending_pages.get_or_init(Box::default);
+    }
+
+    /// The lock of the attributes.
+    pub(super) fn attributes(&self) -> &Mutex<ATTRIBUTES, AttributeState> {
+        &self.aside.attributes.lock
+    }
+
+    pub(super) fn xattrs(&self) -> &SequenceCount {
+        &self.aside.attributes.xattrs
+    }
+
+    pub(super) fn attribute_writer(&self) -> &LastWriter {
+        &self.aside.attributes.writer
+    }
+
+    /// Locks the state exclusively and removes what changes with it from the attribute cache.
+    #[inline]
+    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, INODE, InodeState> {
+        let mut guard = self.lock.write();
+        self.taken_alone(&mut guard);
+        guard
+    }
+
+    /// As `StateLock::write`; several inodes only in ascending number.
+    pub(crate) fn write_ordered(&self) -> RwLockWriteGuard<'_, INODE, InodeState> {
+        let mut guard = self.lock.write_ordered();
+        self.taken_alone(&mut guard);
+        guard
+    }
+
+    /// As `StateLock::write`, if that needs no waiting.
+    pub(crate) fn try_write(&self) -> Option<RwLockWriteGuard<'_, INODE, InodeState>> {
+        let mut guard = self.lock.try_write()?;
+        self.taken_alone(&mut guard);
+        Some(guard)
+    }
+
+    /// The state of an inode that no other task has seen.
+    pub(super) fn get_mut(&mut self) -> &mut InodeState {
+        self.lock.get_mut()
+    }
+
+    /// Locks the state exclusively for a caller that changes nothing stat shows, or calls `forget`
+    /// when it has.
+    pub(crate) fn write_keep_cached(&self) -> RwLockWriteGuard<'_, INODE, InodeState> {
+        let mut guard = self.lock.write();
+        self.take_over(&mut guard);
+        guard
+    }
+
+    #[inline]
+    fn taken_alone(&self, state: &mut InodeState) {
+        self.take_over(state);
+        self.forget();
+    }
+
+    /// Moves pages that holders of the shared lock have added into the state.
+    #[inline]
+    fn take_over(&self, state: &mut InodeState) {
+        self.aside.look.writer.reset();
+        if let Some(pending_pages) = self.pending_pages()
+            && pending_pages.is_waiting()
+        {
+            pending_pages.move_into(&mut state.file);
+        }
+    }
+
+    /// The last writer of the data. The caller holds the state.
+    pub(super) fn data_writer(&self) -> &LastWriter {
+        &self.aside.look.writer
+    }
+
+    /// Removes what changes with the state from the cache: the data part, and of a directory, whose
+    /// subdirectories are counted there, the plain one. The caller holds the state exclusively.
+    #[inline]
+    pub(crate) fn forget(&self) {
+        let level = &self.aside.look.level;
+        level.reset(|| self.home.attribute_cache.remove_data(self.id));
+        if self.id.kind() == FileKind::Directory {
+            self.forget_plain();
+        }
+    }
+
+    /// Removes all of the attributes from the cache. The caller knows that no task can ask for them.
+    pub(crate) fn forget_all(&self) {
+        self.forget();
+        self.forget_plain();
+    }
+
+    fn forget_plain(&self) {
+        let level = &self.aside.attributes.level;
+        level.reset(|| self.home.attribute_cache.remove_plain(self.id));
+    }
+
+    /// The attributes were asked for: the second time, they are cached. The two functions check
+    /// that the parts still hold, apart from what changes only under the exclusive lock.
+    pub(super) fn asked(
+        &self,
+        _state: &PerCoreReadGuard<'_, INODE, InodeState>,
+        (plain, plain_holds): (&PlainPart, impl FnOnce() -> bool),
+        (data, data_holds): (&DataPart, impl FnOnce() -> bool),
+    ) {
+        let cache = &self.home.attribute_cache;
+        if self.aside.attributes.level.is_asked_again() {
+            cache.put_plain(self.id, plain, plain_holds);
+        }
+        if self.aside.look.level.is_asked_again() {
+            cache.put_data(self.id, data, data_holds);
+        }
+    }
+
+    /// As `StateLock::asked`, for a caller that needs the permissions only.
+    pub(super) fn asked_who_may(
+        &self,
+        _state: &PerCoreReadGuard<'_, INODE, InodeState>,
+        (plain, holds): (&PlainPart, impl FnOnce() -> bool),
+    ) {
+        if self.aside.attributes.level.is_asked_again() {
+            self.home.attribute_cache.put_plain(self.id, plain, holds);
+        }
+    }
+
+    /// Something that stat shows of the data was changed without the exclusive lock
+    /// (`Change::Made`), or the caller found it already as it wanted it, just changed by another
+    /// task.
+    #[inline]
+    pub(crate) fn changed_shared(&self, change: Change) {
+        if change == Change::Made {
+            // SeqCst: orders the change before the load of the level; `SeqLockTable::insert_while`
+            // has the other fence. Either this load sees that the attributes may be cached, or
+            // `holds` sees the change.
+            fence(Ordering::SeqCst);
+        }
+        if self.aside.look.level.is_shown() {
+            self.home.attribute_cache.remove_data(self.id);
+        }
+    }
+
+    /// The size of the file is about to grow. The caller holds the state shared and the pending
+    /// pages exclusively, so no task caches the data part meanwhile.
+    #[inline]
+    pub(crate) fn size_grows(&self) {
+        if self.aside.look.level.is_shown() {
+            self.home.attribute_cache.remove_data(self.id);
+        }
+    }
+
+    /// Attributes, or the number of links, were changed. The caller holds their lock, or a directory
+    /// shared.
+    pub(crate) fn attributes_changed(&self) {
+        // SeqCst: as in `changed_shared`.
+        fence(Ordering::SeqCst);
+        if self.aside.attributes.level.is_shown() {
+            self.home.attribute_cache.remove_plain(self.id);
+        }
+    }
+}
