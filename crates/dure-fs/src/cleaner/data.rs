@@ -201,11 +201,11 @@ impl Volume {
     pub(super) fn log_moves(&self, mut op: Op<'_>, granule: &Granule<'_>, moves: &[Move]) -> Moved {
         // Readers hold this lock while they read blocks: no task reads the old ones any more when
         // they become free.
-        let mut state = granule.inode.state.write();
+        let _held = granule.inode.state.write();
         if !granule.still_has(moves) {
             return Moved::Changed;
         }
-        let mut data = state.data;
+        let mut data = granule.inode.data();
         granule.edit(&mut op, &mut data, moves);
         for run in moves.chunk_by(|a, b| follows(a, b, |page| page.old.block())) {
             op.unplace(granule.slot(run[0].slot), run_of(run, run[0].old.block()));
@@ -214,7 +214,6 @@ impl Volume {
             op.place(granule.slot(run[0].slot), run_of(run, run[0].new));
         }
         op.finish();
-        state.data = data;
         Moved::Yes
     }
 }

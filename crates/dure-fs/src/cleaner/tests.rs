@@ -242,7 +242,7 @@ fn a_page_with_a_wrong_checksum_stays_where_it_is() {
     fs.0.checkpoint().unwrap();
     let file = lookup(&fs, 1);
     let slot = |index: usize| {
-        let data = file.inode().state.read().data;
+        let data = file.inode().data();
         let bytes = &data.body[index * 12..][..8];
         u64::from_le_bytes(bytes.try_into().unwrap())
     };
@@ -392,8 +392,8 @@ fn race_the_cleaner_brought_a_freed_node_back() {
     fs.0.write_back(file.inode()).unwrap();
     fs.0.checkpoint().unwrap();
     let state = file.inode().state.read();
-    let slot = crate::file::map::MapReader::new(&fs.0).slot(&state.data, 100);
-    let nid = Nid(state.data.map_root.get());
+    let slot = crate::file::map::MapReader::new(&fs.0, file.inode()).slot(100);
+    let nid = Nid(file.inode().data_head().map_root.get());
     drop(state);
     let block = slot.unwrap().block();
     let owned = vec![(block, fs.0.space.owner(block).unwrap())];
@@ -408,7 +408,7 @@ fn race_the_cleaner_brought_a_freed_node_back() {
         let other = create(&fs, number);
         write(&fs, &other, number, 100, 0);
         fs.0.write_back(other.inode()).unwrap();
-        found |= other.inode().state.read().data.map_root.get() == nid.0;
+        found |= other.inode().data_head().map_root.get() == nid.0;
     }
     assert!(found, "node {} was not used again", nid.0);
 }

@@ -31,7 +31,7 @@ pub(crate) mod tree;
 
 use dure_store::error::{Error, Result};
 use dure_store::format::bucket::LEVELS_MAX;
-use dure_store::format::inode::Time;
+use dure_store::format::inode::{DataHead, Time};
 use dure_store::format::node::NodeKind;
 use dure_store::node::NodeRef;
 use dure_store::units::{GranuleId, Ino, JournalId, Mark, Nid, to_usize};
@@ -44,10 +44,16 @@ use crate::namespace::LINKS_MAX;
 use crate::volume::{DirectoryRule, Volume};
 
 /// What a directory keeps in memory. Owner: [inode.state].
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct DirectoryState {
+    /// Its inode's number, which is in its nodes.
+    pub(crate) owner: Ino,
+    /// The first bucket node, as the inode's data says; 0: none.
+    root_nid: u64,
+    /// Stamps of buckets with a smaller number do not count, as the inode's data says.
+    pub(crate) set_number: u32,
     /// Stamps and counts of all buckets, once they were asked for.
-    fold: Option<Fold>,
+    fold: Option<Box<Fold>>,
     /// The first bucket node, once it was used.
     root: OnceLock<NodeRef>,
     /// What holders of the shared lock noted of their changes.
@@ -107,15 +113,45 @@ impl Change {
 }
 
 impl DirectoryState {
+    /// Of an inode whose data begins with `data`.
+    pub(crate) fn new(data: &DataHead) -> DirectoryState {
+        DirectoryState {
+            owner: data.number(),
+            root_nid: data.map_root.get(),
+            set_number: data.set_number.get(),
+            fold: None,
+            root: OnceLock::new(),
+            shared: SharedChanges::default(),
+            shortcuts: Shortcuts::default(),
+            turns: Turns::default(),
+        }
+    }
+
+    /// The inode's data was logged.
+    pub(crate) fn data_stored(&mut self, data: &DataHead) {
+        self.root_nid = data.map_root.get();
+        self.set_number = data.set_number.get();
+    }
+
+    /// The number of the first bucket node, if the directory ever had an entry.
+    pub(crate) fn root_nid(&self) -> Option<Nid> {
+        (self.root_nid != 0).then_some(Nid(self.root_nid))
+    }
+
     /// The fold, if it has been computed.
     pub(crate) fn fold(&self) -> Option<&Fold> {
-        self.fold.as_ref()
+        self.fold.as_deref()
+    }
+
+    /// The operations that changed entries under the shared lock, one per journal at most.
+    pub(crate) fn marks(&self) -> impl Iterator<Item = Mark> {
+        self.shared.marks()
     }
 
     /// Number of entries that are directories; `None` if the fold was not computed, or they change
     /// too often to be counted under the shared lock.
     pub(crate) fn subdirectories(&self) -> Option<u32> {
-        let fold = self.fold.as_ref()?;
+        let fold = self.fold()?;
         let more = self.shared.subdirectories()?;
         Some(sum(fold.subdirectories, more))
     }
@@ -153,7 +189,8 @@ impl DirectoryState {
 
     /// The directory was removed with all its bucket nodes.
     pub(crate) fn clear(&mut self) {
-        *self = DirectoryState::default();
+        (self.root_nid, self.fold, self.root) = (0, None, OnceLock::new());
+        (self.shared, self.shortcuts) = Default::default();
     }
 
     /// The operation that made the first bucket node has finished.
@@ -175,15 +212,15 @@ fn sum(count: u32, more: i64) -> u32 {
 impl InodeState {
     /// The first bucket node, if the directory ever had an entry.
     pub(crate) fn first_bucket_node(&self, volume: &Volume) -> Result<Option<NodeRef>> {
-        if let Some(root) = self.directory.root.get() {
+        let directory = self.directory();
+        if let Some(root) = directory.root.get() {
             return Ok(Some(root.clone()));
         }
-        let nid = Nid(self.data.map_root.get());
-        if nid.0 == 0 {
+        let Some(nid) = directory.root_nid() else {
             return Ok(None);
-        }
-        let node = volume.node(nid, NodeKind::Bucket.of(self.data.number()))?;
-        Ok(Some(self.directory.root.get_or_init(|| node).clone()))
+        };
+        let node = volume.node(nid, NodeKind::Bucket.of(directory.owner))?;
+        Ok(Some(directory.root.get_or_init(|| node).clone()))
     }
 }
 
@@ -199,9 +236,9 @@ impl Volume {
     ) {
         if locked.is_exclusive(directory) {
             let state = locked.get_mut(directory);
-            state.file.note_mark(mark);
-            state.directory.changed(change, now);
-            if state.directory.turns.note(mark.journal()) {
+            state.note_mark(mark);
+            state.directory_mut().changed(change, now);
+            if state.directory_mut().turns.note(mark.journal()) {
                 directory.note_contended();
             }
             return;
@@ -211,7 +248,7 @@ impl Volume {
             _ => change,
         };
         let journals = to_usize(u64::from(self.layout.journals));
-        let shared = &locked.get(directory).directory.shared;
+        let shared = &locked.get(directory).directory().shared;
         let shown = shared.note(journals, change, (mark, now));
         directory.state.changed_shared(shown);
         if change != Change::default() {
@@ -222,11 +259,11 @@ impl Volume {
     /// Computes the fold of a directory, unless it is there. The caller holds the directory
     /// exclusively.
     pub(crate) fn load_fold(&self, state: &mut InodeState) -> Result<()> {
-        state.directory.settle();
-        if state.directory.fold.is_some() {
+        state.directory_mut().settle();
+        if state.directory().fold.is_some() {
             return Ok(());
         }
-        let set_number = state.data.set_number.get();
+        let set_number = state.directory().set_number;
         let mut fold = Fold::default();
         if let Some(root) = state.first_bucket_node(self)? {
             self.walk_buckets(&root, &mut |node| {
@@ -239,13 +276,13 @@ impl Volume {
         }
         if fold.subdirectories > LINKS_MAX {
             return Err(Error::Corrupt {
-                what: format!("subdirectories of inode {}", state.data.ino),
-                at: state.data.map_root.get(),
+                what: format!("subdirectories of inode {}", state.directory().owner),
+                at: state.directory().root_nid,
                 want: LINKS_MAX.into(),
                 got: fold.subdirectories.into(),
             });
         }
-        state.directory.fold = Some(fold);
+        state.directory_mut().fold = Some(Box::new(fold));
         Ok(())
     }
 

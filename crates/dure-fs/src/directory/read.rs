@@ -180,7 +180,7 @@ pub(crate) struct Sight {
 impl Volume {
     /// The entry called `name`. The caller holds the directory.
     pub(crate) fn find(&self, directory: &InodeState, name: &[u8]) -> Result<Option<Sight>> {
-        let role = NodeKind::Bucket.of(directory.data.number());
+        let role = NodeKind::Bucket.of(directory.directory().owner);
         let sight = self.with_bucket(
             directory,
             self.hash_of(name),
@@ -226,11 +226,10 @@ impl Volume {
     /// locking buckets. The caller holds the directory shared, possibly with tasks that change it:
     /// what was seen may be removed meanwhile.
     pub(crate) fn seen_full(&self, directory: &InodeState) -> Result<bool> {
-        let root = Nid(directory.data.map_root.get());
-        if root.0 == 0 {
+        let Some(root) = directory.directory().root_nid() else {
             return Ok(false);
-        }
-        let role = NodeKind::Bucket.of(directory.data.number());
+        };
+        let role = NodeKind::Bucket.of(directory.directory().owner);
         for index in (0_u8..).take(NodeKind::Bucket.granules()) {
             let mut header = [0; HEADER_BYTES];
             self.load_from_node(root, role, (index, 0), &mut header)?;
@@ -258,7 +257,7 @@ impl Volume {
     ) -> Result<Option<u64>> {
         let seed = self.layout.hash_seed;
         let corrupt = |nid, index, error| {
-            let directory = Ino(directory.data.ino.get());
+            let directory = directory.directory().owner;
             corrupt_listing(directory, GranuleId { nid, index }, error)
         };
         let first = self.with_bucket(directory, from, |place, payload| {
@@ -295,15 +294,14 @@ impl Volume {
         hash: u64,
         look: impl FnOnce((&NodeRef, u8, u32), &[u8]) -> Result<R>,
     ) -> Result<Option<R>> {
-        let shortcuts = &directory.directory.shortcuts;
-        let root = Nid(directory.data.map_root.get());
-        let (mut nid, first) = shortcuts.get(hash).unwrap_or((root, 0));
-        if nid.0 == 0 {
+        let shortcuts = &directory.directory().shortcuts;
+        let root = || directory.directory().root_nid().map(|root| (root, 0));
+        let Some((mut nid, first)) = shortcuts.get(hash).or_else(root) else {
             return Ok(None);
-        }
+        };
         for level in first..LEVELS_MAX {
             let index = trie::slot(hash, level);
-            let node = self.node(nid, NodeKind::Bucket.of(directory.data.number()))?;
+            let node = self.node(nid, NodeKind::Bucket.of(directory.directory().owner))?;
             let granule = node.read(index);
             let child = Nid(bucket::header(granule.payload()).child.get());
             if child.0 == 0 {

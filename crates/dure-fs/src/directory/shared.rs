@@ -161,7 +161,7 @@ pub(crate) struct Shortcuts(
     /// Node id and, in the low eight bits, its level; 0: at the first node. Written under the
     /// shared or exclusive lock by a task that has walked there; Relaxed: a node is found by its
     /// id, under locks.
-    OnceLock<Box<[AtomicU64]>>,
+    OnceLock<Box<[AtomicU64; SLOTS]>>,
 );
 
 fn slot(hash: u64) -> usize {
@@ -183,7 +183,7 @@ impl Shortcuts {
         }
         let slots = self
             .0
-            .get_or_init(|| (0..SLOTS).map(|_| AtomicU64::new(0)).collect());
+            .get_or_init(|| Box::new([const { AtomicU64::new(0) }; SLOTS]));
         slots[slot(hash)].store(nid.0 << 8 | u64::from(level), Ordering::Relaxed);
     }
 

@@ -60,8 +60,8 @@ impl Tree {
         };
         Ok(Tree {
             root,
-            set_number: directory.data.set_number.get(),
-            owner: directory.data.number(),
+            set_number: directory.directory().set_number,
+            owner: directory.directory().owner,
         })
     }
 }
@@ -238,7 +238,7 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
         self.forget(tree, hash);
         let now = self.op.time();
         let level = u32::try_from(depth).expect("few levels");
-        directory.directory.shortcuts.forget_below(hash, level);
+        directory.directory().shortcuts.forget_below(hash, level);
         let above = &path[depth];
         // The nodes below are freed with their stamps: the latest one moves up, in case it is later
         // than this change.

@@ -93,13 +93,13 @@ impl FileSystem {
         let extend = matches!(mode, AllocateMode::Extend | AllocateMode::Zero);
         let mut state = inode.state.write();
         if extend {
-            let size = state.file.size().max(range.end);
-            state.file.set_size(&inode.seek_hint, size);
+            let size = state.file().size().max(range.end);
+            state.file_mut().set_size(inode.state.seek_hint(), size);
         }
-        state.file.stamp(Stamp::Set, self.0.now());
+        state.file().stamp(Stamp::Set, self.0.now());
         self.0
             .pages
-            .note_dirty(self.0.partition(), inode, &mut state.file);
+            .note_dirty(self.0.partition(), inode, state.file_mut());
         Ok(())
     }
 }
@@ -166,15 +166,15 @@ impl Volume {
         while from < last {
             let mut op = self.op(OpKind::Allocate, OpClass::Delete, FREE_NODES_MAX)?;
             let mut state = inode.state.write();
-            let mut data = state.data;
+            let mut data = inode.data_draft(&state);
             let mut edit = MapEdit::new(self, &mut op, inode, &mut data);
             let next = edit.free(from..last)?.unwrap_or(last);
             edit.end();
-            inode.seek_hint.data_goes(&(from..next));
-            state.file.note_mark(op.finish());
-            state.data = data;
-            state.file.map_changes += 1;
-            self.drop_pages(&mut state.file, from..next);
+            inode.state.seek_hint().data_goes(&(from..next));
+            state.note_mark(op.finish());
+            inode.data_stored(&mut state, &data);
+            state.file_mut().map_changes += 1;
+            self.drop_pages(state.file_mut(), from..next);
             from = next;
         }
         Ok(())
@@ -192,12 +192,12 @@ impl Volume {
             let state = inode.state.read();
             let end = end.min(inode.size_up_to(&state, end));
             let mapped = || -> Result<bool> {
-                let slot = MapReader::new(self).slot(&state.data, page)?;
-                Ok(slot.is_written() && !state.file.is_cut(page))
+                let slot = MapReader::new(self, inode).slot(page)?;
+                Ok(slot.is_written() && !state.file().is_cut(page))
             };
             let pending_pages = inode.state.pending_pages();
             let cached = || {
-                state.file.pages.contains(page)
+                state.file().pages.contains(page)
                     || pending_pages.is_some_and(|pending_pages| {
                         pending_pages.first_in(page..page + 1).is_some()
                     })
@@ -239,8 +239,8 @@ impl Volume {
     fn drop_zeroed(&self, inode: &Inode, gone: Range<u64>) {
         if !gone.is_empty() {
             let mut state = inode.state.write();
-            inode.seek_hint.data_goes(&gone);
-            self.drop_pages(&mut state.file, gone);
+            inode.state.seek_hint().data_goes(&gone);
+            self.drop_pages(state.file_mut(), gone);
         }
     }
 
@@ -267,21 +267,20 @@ impl Volume {
     /// Blocks for data and nodes that the holes of `pages` need.
     fn growth(&self, inode: &Inode, pages: &Range<u64>) -> Result<(u32, u32)> {
         let full = Error::NoSpace { what: "blocks" };
-        let state = inode.state.read();
-        let data = &state.data;
+        let _held = inode.state.read();
         let wanted = pages.end - pages.start;
-        if wanted.saturating_sub(data.blocks.get()) > self.space.total_blocks() {
+        if wanted.saturating_sub(inode.data_head().blocks.get()) > self.space.total_blocks() {
             return Err(full);
         }
-        let mut map = MapReader::new(self);
+        let mut map = MapReader::new(self, inode);
         let (mut mapped, mut from) = (0, pages.start);
-        while let Some((page, _)) = map.next_mapped(data, from, pages.end)? {
+        while let Some((page, _)) = map.next_mapped(from, pages.end)? {
             (mapped, from) = (mapped + 1, page + 1);
         }
         let mut nodes = BTreeSet::new();
         if mapped < wanted {
             for leaf in leaves(pages.clone()) {
-                nodes.extend(map.missing_nodes(data, leaf)?);
+                nodes.extend(map.missing_nodes(leaf)?);
             }
         }
         let count = |blocks: u64| u32::try_from(blocks).ok();
@@ -294,9 +293,8 @@ impl Volume {
 
     /// Slots from the start of the range on, as many as one operation may fill.
     fn next_step(&self, inode: &Inode, range: Range<u64>, zeroed: &Range<u64>) -> Result<Step> {
-        let state = inode.state.read();
-        let data = &state.data;
-        let mut map = MapReader::new(self);
+        let _held = inode.state.read();
+        let mut map = MapReader::new(self, inode);
         let mut step = Step {
             // The inode, and room in the log for the notes about 256 blocks.
             rewritten: 1 + 4,
@@ -311,10 +309,10 @@ impl Volume {
             let end = range.end.min(step.next + granule_rest(step.next));
             step.rewritten += 1;
             for leaf in leaves(step.next..end) {
-                extend(&mut step.new, map.missing_nodes(data, leaf)?);
+                extend(&mut step.new, map.missing_nodes(leaf)?);
             }
             while step.next < end {
-                let slot = map.slot(data, step.next)?;
+                let slot = map.slot(step.next)?;
                 let replaces = slot.is_written() && zeroed.contains(&step.next);
                 let full = step.pages.len() == STEP_SLOTS
                     || (replaces && u64::from(step.replaced) == replaced_max);
@@ -366,15 +364,15 @@ impl Volume {
         let mut op = self.op_holding(OpKind::Allocate, (nodes, held), 0)?;
         growth.nodes -= held;
         let mut state = inode.state.write();
-        let mut data = state.data;
+        let mut data = inode.data_draft(&state);
         let mut edit = MapEdit::new(self, &mut op, inode, &mut data);
         for (&page, &block) in step.pages.iter().zip(blocks) {
             edit.set(page, Slot::unwritten(block))?;
         }
         edit.end();
-        state.file.note_mark(op.finish());
-        state.data = data;
-        state.file.map_changes += 1;
+        state.note_mark(op.finish());
+        inode.data_stored(&mut state, &data);
+        state.file_mut().map_changes += 1;
         Ok(())
     }
 }

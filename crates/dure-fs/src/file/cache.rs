@@ -33,7 +33,7 @@ use super::map::{NodePlaces, NodeRoom};
 use super::page::CacheBudget;
 use super::state::FileState;
 use super::writeback::BATCH_PAGES;
-use crate::inode::Inode;
+use crate::inode::{Inode, InodeState};
 use crate::ranks::{CACHED_LIST, DIRTY_LIST, SCRATCH};
 use crate::volume::Volume;
 
@@ -248,10 +248,11 @@ impl PageCache {
         let Some(mut state) = inode.state.try_write() else {
             return 0;
         };
-        let file = &mut state.file;
+        let file = state.file_mut();
         let evicted = file
             .pages
             .evict(to_usize(want), |frame| self.drop_frame(core, frame));
+        file.pages.tidy();
         self.counters
             .evicted
             .add(i64::try_from(evicted).expect("pages in memory"));
@@ -435,10 +436,12 @@ impl Volume {
 
     /// Takes all pages and pending changes from an inode that leaves memory: it was deleted, or is
     /// clean.
-    pub(crate) fn forget_file(&self, inode: &Inode, file: &mut FileState) {
-        self.drop_pages(file, 0..u64::MAX);
-        file.times_merged();
-        self.pages.unlist(inode, file, true);
+    pub(crate) fn forget_file(&self, inode: &Inode, state: &mut InodeState) {
+        if let Some(file) = state.if_file_mut() {
+            self.drop_pages(file, 0..u64::MAX);
+            file.forget_times();
+            self.pages.unlist(inode, file, true);
+        }
     }
 
     /// Drops pages without writing them, and gives back what they held. None may be in write-back.
@@ -449,6 +452,7 @@ impl Volume {
             self.pages.drop_frame(core, frame);
             blocks += u32::from(dirty);
         });
+        file.pages.tidy();
         // Map nodes go with the slots of such pages.
         file.room.forget();
         blocks += file.spare_room();

@@ -34,14 +34,14 @@ impl FileSystem {
         loop {
             let state = inode.state.read();
             // A reader remembers a leaf, which may be freed once the lock is released.
-            let mut map = MapReader::new(&self.0);
+            let mut map = MapReader::new(&self.0, inode);
             let end = state
-                .file
+                .file()
                 .size()
                 .div_ceil(BLOCK_BYTES_U64)
-                .min(state.file.map_end());
+                .min(state.file().map_end());
             let step = end.min(from + STEP_PAGES);
-            while let Some((page, slot)) = map.next_mapped(&state.data, from, step)? {
+            while let Some((page, slot)) = map.next_mapped(from, step)? {
                 let block = slot.block().0;
                 extents.blocks += 1;
                 extents.runs += u64::from(next != Some((page, block)));

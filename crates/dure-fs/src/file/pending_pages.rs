@@ -178,11 +178,11 @@ impl Inode {
     /// within the settled size do not read the line that appends change.
     #[inline]
     pub(super) fn size_up_to(&self, shared: &InodeState, end: u64) -> u64 {
-        let settled = shared.file.size();
+        let settled = shared.file().size();
         if end <= settled {
             settled
         } else {
-            self.seek_hint.size()
+            self.state.seek_hint().size()
         }
     }
 }

@@ -105,17 +105,17 @@ impl Inode {
     /// became shorter meanwhile.
     pub(super) fn take_end(&self, offset: u64) -> Option<Range<'_>> {
         let lock = self.ranges.0.get()?;
-        let first = offset.min(self.seek_hint.size());
+        let first = offset.min(self.state.seek_hint().size());
         let held = lock.write_soon(ByteRange::from_offset(first))?;
         // The file may have become shorter before this task got the range.
-        (self.seek_hint.size() >= first).then_some(held)
+        (self.state.seek_hint().size() >= first).then_some(held)
     }
 
     /// The range of a write that turned out to need more than a copy: the same, or, if it reaches
     /// past the end, everything from the end on.
     pub(super) fn widen<'i>(&'i self, held: Range<'i>) -> Option<Range<'i>> {
         let range = held.range();
-        if range.last() < self.seek_hint.size() {
+        if range.last() < self.state.seek_hint().size() {
             return Some(held);
         }
         drop(held);

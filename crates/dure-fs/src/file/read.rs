@@ -114,7 +114,7 @@ fn copy_hits(
         let (page, within) = split(offset + to_u64(done));
         let len = (BLOCK_BYTES - within).min(buf.len() - done);
         let part = &mut buf[done..done + len];
-        match (state.file.pages.get(page), writers) {
+        match (state.file().pages.get(page), writers) {
             (Some(cached), Writers::None) => cached.load(within, part),
             (Some(cached), Writers::Concurrent) if cached.load_versioned(within, part) => {}
             (Some(_), Writers::Concurrent) => return None,
@@ -211,7 +211,7 @@ impl Volume {
         let (pages, grant) = match mode {
             ReadMode::Bypass => (want, None),
             ReadMode::Cached => {
-                let ahead = inode.state.read().file.is_sequential(page, page + want);
+                let ahead = inode.state.read().file().is_sequential(page, page + want);
                 let pages = if ahead { want.max(AHEAD_PAGES) } else { want };
                 let pages = self.pages.step_pages(pages);
                 let frames = u32::try_from(pages).expect("at most RUN_PAGES_MAX");
@@ -229,7 +229,7 @@ impl Volume {
             pending_pages
                 .is_some_and(|pending_pages| pending_pages.first_in(page..page + 1).is_some())
         };
-        if size < end || state.file.pages.contains(page) || came() {
+        if size < end || state.file().pages.contains(page) || came() {
             // Truncated, or put in memory by another task meanwhile: the caller looks again.
             return Ok(0);
         }
@@ -249,18 +249,19 @@ impl Volume {
         let bytes = &data.as_slice()[..good * BLOCK_BYTES];
         let len = (bytes.len() - within).min(buf.len());
         buf[..len].copy_from_slice(&bytes[within..within + len]);
-        let changes = state.file.map_changes;
+        let changes = state.file().map_changes;
         drop(state);
         let mut state = inode.state.write_keep_cached();
-        if state.file.map_changes == changes {
+        if state.file().map_changes == changes {
             for (page, bytes) in (page..).zip(bytes.chunks_exact(BLOCK_BYTES)) {
-                if !state.file.pages.contains(page) {
+                if !state.file().pages.contains(page) {
                     let mut frame = grant.frame(Fill::Any);
                     frame.bytes_mut().copy_from_slice(bytes);
-                    state.file.pages.insert(page, frame);
+                    state.file_mut().pages.insert(page, frame);
                 }
             }
-            self.pages.note_cached(grant.core(), inode, &mut state.file);
+            self.pages
+                .note_cached(grant.core(), inode, state.file_mut());
             self.pages
                 .counters
                 .loaded
@@ -273,7 +274,7 @@ impl Volume {
     /// many pages as wanted, unless they are zeroes, and only up to the next page in memory. The
     /// file has at least `size` bytes.
     fn gap(&self, inode: &Inode, state: &Shared<'_>, size: u64, wanted: Range<u64>) -> Result<Gap> {
-        let file = &state.file;
+        let file = state.file();
         let (page, pages) = (wanted.start, wanted.end - wanted.start);
         let mut size_pages = size.div_ceil(BLOCK_BYTES_U64);
         if let Some(pending_pages) = inode.state.pending_pages() {
@@ -285,7 +286,7 @@ impl Volume {
         }
         let limit = size_pages.min(file.map_end().max(page + 1));
         let end = file.pages.next_present(page..limit).unwrap_or(limit);
-        let mut map = MapReader::new(self);
+        let mut map = MapReader::new(self, inode);
         if file.is_cut(page) {
             let end = file
                 .pages
@@ -294,7 +295,7 @@ impl Volume {
             return Ok(Gap::Zero(end - page));
         }
         // Far enough for a whole hole to be zeroed in one step, not so far that the walk is long.
-        let (next, slot) = match map.next_mapped(&state.data, page, end.min(page + (1 << 20)))? {
+        let (next, slot) = match map.next_mapped(page, end.min(page + (1 << 20)))? {
             None => return Ok(Gap::Zero(end.min(page + (1 << 20)) - page)),
             Some((next, _)) if next > page => return Ok(Gap::Zero(next - page)),
             Some(found) => found,
@@ -305,7 +306,7 @@ impl Volume {
         }
         let mut slots = vec![slot];
         for next in page + 1..end.min(page + pages) {
-            let slot = map.slot(&state.data, next)?;
+            let slot = map.slot(next)?;
             let in_a_row = contiguous([slots[slots.len() - 1].block(), slot.block()], 2) == 2;
             if !slot.is_written() || !in_a_row {
                 break;

@@ -32,7 +32,7 @@ impl FileSystem {
     /// # Errors
     /// `Invalid` for another type of inode.
     pub fn size(&self, inode: &InodeRef) -> Result<u64> {
-        Ok(super::regular(inode)?.seek_hint.size())
+        Ok(super::regular(inode)?.state.seek_hint().size())
     }
 
     /// The first offset at or behind `offset` that is data, or a hole. `None` when there is none:
@@ -45,13 +45,13 @@ impl FileSystem {
         if let Some(known) = known(inode, offset, target) {
             return Ok(known);
         }
-        let mut map = MapReader::new(&self.0);
         let mut page = offset / BLOCK_BYTES_U64;
         loop {
             let state = inode.state.read();
+            let mut map = MapReader::new(&self.0, inode);
             // No writer adds pages or moves the end until what was found is stored.
             let pending_pages = inode.state.pending_pages().map(PendingPages::share);
-            let size = inode.seek_hint.size();
+            let size = inode.state.seek_hint().size();
             if offset >= size {
                 return Ok(None);
             }
@@ -74,14 +74,12 @@ impl FileSystem {
                 (None, SeekTarget::Hole) if last => size,
                 (None, SeekTarget::Data) if last => return Ok(None),
                 (None, _) => {
-                    // The leaf the reader remembers may be freed once the lock is released.
-                    map = MapReader::new(&self.0);
                     page = step;
                     continue;
                 }
             };
             if let Some(stretch) = stretch(page, found, size, target) {
-                inode.seek_hint.show(target, &stretch);
+                inode.state.seek_hint().show(target, &stretch);
             }
             return Ok(Some(offset.max(found)));
         }
@@ -90,8 +88,8 @@ impl FileSystem {
 
 /// The answer, if it takes no lock: see [`super::seek_hint`].
 fn known(inode: &Inode, offset: u64, target: SeekTarget) -> Option<Option<u64>> {
-    let found = inode.seek_hint.answer(offset, target);
-    let is_behind = || offset >= inode.seek_hint.size();
+    let found = inode.state.seek_hint().answer(offset, target);
+    let is_behind = || offset >= inode.state.seek_hint().size();
     found.map(Some).or_else(|| is_behind().then_some(None))
 }
 
@@ -124,7 +122,7 @@ struct View<'a> {
 
 impl View<'_> {
     fn next_data(&self, map: &mut MapReader<'_>, from: u64, to: u64) -> Result<Option<u64>> {
-        let (file, data) = (&self.state.file, &self.state.data);
+        let file = self.state.file();
         let dirty = file.pages.next_unclean(from..to);
         let end = dirty.unwrap_or(to);
         let pending_pages = self
@@ -133,7 +131,7 @@ impl View<'_> {
         let dirty = pending_pages.or(dirty);
         let to = dirty.unwrap_or(to).min(file.map_end());
         let mut page = from;
-        while let Some((mapped, slot)) = map.next_mapped(data, page, to)? {
+        while let Some((mapped, slot)) = map.next_mapped(page, to)? {
             if slot.is_written() {
                 return Ok(Some(mapped));
             }
@@ -143,10 +141,10 @@ impl View<'_> {
     }
 
     fn next_hole(&self, map: &mut MapReader<'_>, from: u64, to: u64) -> Result<Option<u64>> {
-        let (file, data) = (&self.state.file, &self.state.data);
+        let file = self.state.file();
         for page in from..to {
             let mut written =
-                || -> Result<bool> { Ok(!file.is_cut(page) && map.slot(data, page)?.is_written()) };
+                || -> Result<bool> { Ok(!file.is_cut(page) && map.slot(page)?.is_written()) };
             let unclean = file.pages.is_unclean(page)
                 || self
                     .pending_pages

@@ -21,8 +21,8 @@
 use std::ops::Range;
 
 use dure_store::units::BLOCK_BYTES_U64;
-use dure_sync::SequenceCount;
 use dure_sync::atomic::{AtomicU64, Ordering};
+use dure_sync::{OnceLock, SequenceCount};
 
 use super::SeekTarget;
 
@@ -105,8 +105,9 @@ impl Stretch {
     }
 }
 
-/// One for each target.
+/// One for each target. On a cache line of their own.
 #[derive(Debug, Default)]
+#[repr(align(64))]
 struct Stretches {
     version: SequenceCount,
     /// Written as `version` says, by holders of the inode lock, shared or exclusive; read by any
@@ -145,28 +146,22 @@ impl Stretches {
     }
 }
 
-/// Alone on its cache line.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-struct Line<T>(T);
-
-const _: () = assert!(size_of::<Line<Stretches>>() == 64);
-
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct SeekHint {
     /// Written by a holder of the inode, or of the pending pages, exclusively; read by any task.
     /// Publishes what was said of the stretches, and the pages below it.
-    size: Line<AtomicU64>,
-    stretches: Line<Stretches>,
+    size: AtomicU64,
+    /// Once a seek has looked.
+    stretches: OnceLock<Box<Stretches>>,
 }
 
 impl SeekHint {
     /// Of a file of this size in which no task has sought yet.
     pub(crate) fn new(size: u64) -> SeekHint {
         SeekHint {
-            size: Line(AtomicU64::new(size)),
-            stretches: Line::default(),
+            size: AtomicU64::new(size),
+            stretches: OnceLock::new(),
         }
     }
 
@@ -175,12 +170,12 @@ impl SeekHint {
     pub(crate) fn size(&self) -> u64 {
         // Acquire: pairs with the Release in `resize`; a reader that sees a size sees what came
         // before it.
-        self.size.0.load(Ordering::Acquire)
+        self.size.load(Ordering::Acquire)
     }
 
     /// Where data or a hole is from `offset` on, if that is known.
     pub(super) fn answer(&self, offset: u64, target: SeekTarget) -> Option<u64> {
-        self.stretches.0.answer(offset, target)
+        self.stretches.get()?.answer(offset, target)
     }
 
     /// Stores what a seek for `target` has found. The caller holds the inode and its pending pages,
@@ -191,7 +186,7 @@ impl SeekHint {
             stretch.hole <= stretch.data && stretch.end <= self.size(),
             "a stretch is within the file"
         );
-        let stretches = &self.stretches.0;
+        let stretches = self.stretches.get_or_init(Box::default);
         let at = match target {
             SeekTarget::Data => 0,
             SeekTarget::Hole => 1,
@@ -204,19 +199,23 @@ impl SeekHint {
         }
     }
 
+    /// Takes out the stretches that do not survive.
+    #[inline]
+    fn keep(&self, survives: impl Fn(&Stretch) -> bool) {
+        if let Some(stretches) = self.stretches.get() {
+            stretches.keep(survives);
+        }
+    }
+
     /// Pages are about to get data. The caller holds the inode, or the pending pages, exclusively.
     #[inline]
     pub(super) fn data_comes(&self, pages: &Range<u64>) {
-        self.stretches
-            .0
-            .keep(|stretch| stretch.survives_data(pages));
+        self.keep(|stretch| stretch.survives_data(pages));
     }
 
     /// Pages are about to become holes. The caller holds the inode exclusively.
     pub(super) fn data_goes(&self, pages: &Range<u64>) {
-        self.stretches
-            .0
-            .keep(|stretch| stretch.survives_hole(pages));
+        self.keep(|stretch| stretch.survives_hole(pages));
     }
 
     /// The size changes. The caller holds the inode exclusively, or, to make the size greater, the
@@ -225,10 +224,10 @@ impl SeekHint {
     pub(super) fn resize(&self, size: u64) {
         // Relaxed: no other task changes it now. Nothing is stored where nothing changes: others
         // read the line.
-        if self.size.0.load(Ordering::Relaxed) != size {
-            self.stretches.0.keep(|stretch| stretch.survives_size(size));
+        if self.size.load(Ordering::Relaxed) != size {
+            self.keep(|stretch| stretch.survives_size(size));
             // Release: pairs with the Acquire in `size`.
-            self.size.0.store(size, Ordering::Release);
+            self.size.store(size, Ordering::Release);
         }
     }
 }

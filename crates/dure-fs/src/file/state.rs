@@ -1,13 +1,12 @@
 //! What an inode keeps in memory for its data.
 
-use dure_store::format::inode::{InodeData, Time};
-use dure_store::units::Mark;
+use dure_store::format::inode::{DataHead, Time};
+use dure_store::units::BLOCK_BYTES_U64;
 use dure_sync::CoreId;
 use dure_sync::atomic::{AtomicU64, Ordering};
 use zerocopy::little_endian::U64;
 
 use super::map::NodeRoom;
-use super::marks::PendingMarks;
 use super::page::PageStore;
 use super::seek_hint::SeekHint;
 use crate::inode::access_time::{nanos, time};
@@ -92,21 +91,21 @@ const RUN_WRITES: u32 = 64;
 
 /// Pages, size and times of a file as its users see them. Owner: [inode.state].
 ///
-/// The data next to it is what is logged: `size >= data.size`, and the difference, pending times and
-/// dirty pages go into the data by write-back.
+/// The inode's data is what is logged: `size >= logged`, and the difference, pending times and dirty
+/// pages go into the data by write-back.
 #[derive(Debug, Default)]
 pub(crate) struct FileState {
     /// Bytes, as users see them; while pages wait in [`super::PendingPages`], a lower bound.
     size: u64,
+    /// Bytes, as the inode's data says.
+    logged: u64,
     pub(super) pages: PageStore,
     /// Blocks for the map nodes that its dirty pages need.
     pub(super) room: NodeRoom,
-    mtime: PendingTime,
-    ctime: PendingTime,
+    /// The last write, if the data lacks its time: mtime and ctime.
+    written: PendingTime,
     /// A truncate that is under way, or was left half done by an error.
-    pub(super) cut: Option<Cut>,
-    /// Operations on the inode that are not known to be valid.
-    pub(super) marks: PendingMarks,
+    pub(super) cut: Option<Box<Cut>>,
     /// Counts changes of the map, so that a page loaded meanwhile is not put in the cache.
     pub(super) map_changes: u64,
     /// The core whose list of inodes with dirty pages (or pending size and times) this one is on.
@@ -121,9 +120,10 @@ pub(crate) struct FileState {
 
 impl FileState {
     /// The state of an inode as loaded.
-    pub(crate) fn new(data: &InodeData) -> FileState {
+    pub(crate) fn new(data: &DataHead) -> FileState {
         FileState {
             size: data.size.get(),
+            logged: data.size.get(),
             ..FileState::default()
         }
     }
@@ -156,48 +156,35 @@ impl FileState {
         }
     }
 
-    /// Modification time, as users see it.
-    pub(crate) fn mtime(&self, data: &InodeData) -> Time {
-        self.mtime.get().unwrap_or(data.mtime)
+    /// The last write, if the data lacks its time.
+    pub(crate) fn written(&self) -> Option<Time> {
+        self.written.get()
     }
 
-    /// Change time, as users see it.
-    pub(crate) fn ctime(&self, data: &InodeData) -> Time {
-        self.ctime.get().unwrap_or(data.ctime)
+    /// Bytes, as the inode's data says.
+    pub(super) fn logged_size(&self) -> u64 {
+        self.logged
     }
 
     /// Notes a change of content. A caller that holds the inode shared passes the result to its
     /// lock.
     #[inline]
     pub(super) fn stamp(&self, stamp: Stamp, now: Time) -> StateChange {
-        if stamp == Stamp::Set {
-            let now = stamp_of(now);
-            if self.mtime.set(now) | self.ctime.set(now) {
-                return StateChange::Made;
-            }
+        match stamp == Stamp::Set && self.written.set(stamp_of(now)) {
+            true => StateChange::Made,
+            false => StateChange::Found,
         }
-        StateChange::Found
     }
 
-    /// Remembers an operation that concerned the inode, for fsync.
-    pub(crate) fn note_mark(&mut self, mark: Mark) {
-        self.marks.note(mark);
+    /// The data was logged, with the times that were pending.
+    pub(crate) fn data_stored(&mut self, data: &DataHead) {
+        self.logged = data.size.get();
+        self.written = PendingTime::default();
     }
 
-    /// The operations that concerned the inode and are not known to be valid.
-    pub(crate) fn writers(&self) -> &[Mark] {
-        self.marks.all()
-    }
-
-    /// Moves pending times into data that is about to be logged; `times_merged` once it is.
-    pub(crate) fn merge_times(&self, data: &mut InodeData) {
-        data.mtime = self.mtime(data);
-        data.ctime = self.ctime(data);
-    }
-
-    /// Forgets the pending times: they are in the data that was logged.
-    pub(crate) fn times_merged(&mut self) {
-        (self.mtime, self.ctime) = Default::default();
+    /// The file is about to be gone, and its times with it.
+    pub(super) fn forget_times(&mut self) {
+        self.written = PendingTime::default();
     }
 
     /// Reserved blocks that nothing needs any more, if no page waits for write-back.
@@ -209,34 +196,39 @@ impl FileState {
     }
 
     /// Whether the logged data lacks something but pages.
-    pub(super) fn is_ahead(&self, data: &InodeData) -> bool {
-        self.is_longer(data) || self.mtime.get().is_some() || self.ctime.get().is_some()
+    pub(super) fn is_ahead(&self) -> bool {
+        self.is_longer() || self.written.get().is_some()
     }
 
     /// Whether the logged data lacks bytes of size.
-    pub(super) fn is_longer(&self, data: &InodeData) -> bool {
+    pub(super) fn is_longer(&self) -> bool {
         assert!(
-            self.size >= data.size.get(),
+            self.size >= self.logged,
             "only truncate makes a file shorter, and it logs that"
         );
-        self.size > data.size.get()
+        self.size > self.logged
     }
 
-    /// Pages that wait for write-back, or are in one.
-    pub(crate) fn unclean_pages(&self) -> u64 {
-        self.pages.unclean()
+    /// Blocks on the medium, of which there are `placed`, and those that pages waiting for write-back
+    /// need, `pending` ones too: a file must not look as if it had a hole where data waits. Only the
+    /// map knows which of these pages have a block already, so the final number may be lower, but
+    /// not higher than the pages of the file.
+    pub(crate) fn blocks(&self, placed: u64, size: u64, pending: u64) -> u64 {
+        let pages = size.div_ceil(BLOCK_BYTES_U64);
+        let waiting = self.pages.unclean() + pending;
+        placed.max(pages.min(placed + waiting))
     }
 
     /// Whether an eviction of the inode would lose nothing.
-    pub(crate) fn is_clean(&self, data: &InodeData) -> bool {
-        self.pages.is_clean() && !self.is_ahead(data) && self.cut.is_none()
+    pub(crate) fn is_clean(&self) -> bool {
+        self.pages.is_clean() && !self.is_ahead() && self.cut.is_none()
     }
 
     /// The size that may be logged with the pages of a batch: `size` was visible when they were
     /// copied, `next` is the first dirty page not among them. Below it everything is on the device,
     /// holes count.
-    pub(super) fn loggable_size(data: &InodeData, size: u64, next: Option<u64>) -> U64 {
-        let filled = next.map_or(u64::MAX, |page| page * dure_store::units::BLOCK_BYTES_U64);
+    pub(super) fn loggable_size(data: &DataHead, size: u64, next: Option<u64>) -> U64 {
+        let filled = next.map_or(u64::MAX, |page| page * BLOCK_BYTES_U64);
         U64::new(data.size.get().max(size.min(filled)))
     }
 

@@ -83,12 +83,12 @@ impl Volume {
         // Shared: reads and overwrites go on, and a sync that has nothing to do writes nothing they
         // read.
         let state = inode.state.read();
-        let mut marks = state.file.marks.clone();
+        let mut marks = state.marks.clone();
         // The writers of the inode itself; the others are in the lists.
         marks.note(inode.attribute_writer());
         marks.note(inode.data_writer(&state));
-        for mark in state.directory.shared.marks() {
-            marks.note(mark);
+        if let Some(directory) = state.if_directory() {
+            directory.marks().for_each(|mark| marks.note(mark));
         }
         let valid = |mark| self.journal().is_valid(mark);
         marks.pending(valid).to_vec()

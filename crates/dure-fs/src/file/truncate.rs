@@ -62,11 +62,11 @@ impl Volume {
         self.finish_cut(inode)?;
         {
             let mut state = inode.state.write();
-            if size > state.file.size() || self.is_end(&state, size)? {
-                state.file.set_size(&inode.seek_hint, size);
-                state.file.stamp(Stamp::Set, self.now());
+            if size > state.file().size() || self.is_end(inode, &state, size)? {
+                state.file_mut().set_size(inode.state.seek_hint(), size);
+                state.file().stamp(Stamp::Set, self.now());
                 self.pages
-                    .note_dirty(self.partition(), inode, &mut state.file);
+                    .note_dirty(self.partition(), inode, state.file_mut());
                 return Ok(());
             }
         }
@@ -74,13 +74,13 @@ impl Volume {
     }
 
     /// Whether the file ends there, and has neither slots nor pages behind.
-    fn is_end(&self, state: &InodeState, size: u64) -> Result<bool> {
-        let (file, behind) = (&state.file, pages_up_to(size));
+    fn is_end(&self, inode: &Inode, state: &InodeState, size: u64) -> Result<bool> {
+        let (file, behind) = (state.file(), pages_up_to(size));
         if file.size() != size || file.cut.is_some() {
             return Ok(false);
         }
-        let mut map = MapReader::new(self);
-        let mapped = map.next_mapped(&state.data, behind, FILE_PAGES_MAX)?;
+        let mut map = MapReader::new(self, inode);
+        let mapped = map.next_mapped(behind, FILE_PAGES_MAX)?;
         Ok(mapped.is_none() && file.pages.next_present(behind..u64::MAX).is_none())
     }
 
@@ -89,11 +89,11 @@ impl Volume {
     fn stamp_end(&self, inode: &Inode, size: u64) -> Result<bool> {
         let state = inode.state.read();
         // Only a holder of the exclusive inode lock may list it.
-        let waits = state.file.dirty_on.is_some();
-        if !waits || inode.state.pages_wait() || !self.is_end(&state, size)? {
+        let waits = state.file().dirty_on.is_some();
+        if !waits || inode.state.pages_wait() || !self.is_end(inode, &state, size)? {
             return Ok(false);
         }
-        let change = state.file.stamp(Stamp::Set, self.now());
+        let change = state.file().stamp(Stamp::Set, self.now());
         inode.state.changed_shared(change);
         Ok(true)
     }
@@ -116,7 +116,7 @@ impl Volume {
         let mut op = self.op(OpKind::Truncate, OpClass::Delete, CUT_NODES)?;
         let mut state = inode.state.write();
         let now = op.time();
-        let mut data = state.data;
+        let mut data = inode.data_draft(&state);
         data.size = data.size.get().min(size).into();
         (data.mtime, data.ctime) = (now, now);
         let mut edit = MapEdit::new(self, &mut op, inode, &mut data);
@@ -129,16 +129,15 @@ impl Volume {
             slot.fill(&mut op, inode.ino, size);
         }
         // Nothing can fail from here on.
-        state.file.note_mark(op.finish());
-        state.data = data;
-        let file = &mut state.file;
-        file.times_merged();
+        state.note_mark(op.finish());
+        inode.data_stored(&mut state, &data);
+        let file = state.file_mut();
         file.map_changes += 1;
-        file.cut = left.then(|| Cut {
-            from: gone,
-            intent: slot.used(),
+        file.cut = left.then(|| {
+            let intent = slot.used();
+            Box::new(Cut { from: gone, intent })
         });
-        file.set_size(&inode.seek_hint, size);
+        file.set_size(inode.state.seek_hint(), size);
         self.drop_pages(file, gone..u64::MAX);
         if tail_bytes(size) > 0
             && let Some(page) = file.pages.get_mut(size / BLOCK_BYTES_U64)
@@ -160,15 +159,15 @@ impl Volume {
         {
             // Exclusive: no task may be half way through writing into the page.
             let state = inode.state.write();
-            if tail_bytes(size) == 0 || state.data.size.get() <= size {
+            if tail_bytes(size) == 0 || state.file().logged_size() <= size {
                 return Ok(None);
             }
-            slot = MapReader::new(self).slot(&state.data, page)?;
+            slot = MapReader::new(self, inode).slot(page)?;
             if !slot.is_written() {
                 return Ok(None);
             }
             frame = self.pages.frame(core, Fill::Any);
-            match state.file.pages.get(page) {
+            match state.file().pages.get(page) {
                 Some(cached) => cached.load(0, frame.bytes_mut()),
                 None => self.read_page(inode, page, &slot, frame.bytes_mut())?,
             }
@@ -206,7 +205,7 @@ impl Volume {
     /// Frees what a truncate has left, if one is half done. The caller holds the write-back mutex.
     pub(super) fn finish_cut(&self, inode: &Inode) -> Result<()> {
         loop {
-            if inode.state.read().file.cut.is_none() {
+            if inode.state.read().file().cut.is_none() {
                 return Ok(());
             }
             let mut op = self.op(
@@ -215,19 +214,19 @@ impl Volume {
                 FREE_NODES_MAX + ORPHAN_NODES,
             )?;
             let mut state = inode.state.write();
-            let mut data = state.data;
+            let mut data = inode.data_draft(&state);
             // Only the holder of the write-back mutex ends a truncate.
-            let cut = state.file.cut.as_ref().expect("seen above");
+            let cut = state.file().cut.as_ref().expect("seen above");
             let mut edit = MapEdit::new(self, &mut op, inode, &mut data);
             let done = edit.free(cut.from..FILE_PAGES_MAX)?.is_none();
             edit.end();
             if done {
                 cut.intent.clear(&mut op);
             }
-            state.file.note_mark(op.finish());
-            state.data = data;
-            state.file.map_changes += 1;
-            if done && let Some(cut) = state.file.cut.take() {
+            state.note_mark(op.finish());
+            inode.data_stored(&mut state, &data);
+            state.file_mut().map_changes += 1;
+            if done && let Some(cut) = state.file_mut().cut.take() {
                 self.orphans.give(cut.intent);
             }
         }
@@ -265,7 +264,7 @@ impl Volume {
         })?;
         let _held = inode.writeback().lock();
         let from = pages_up_to(size);
-        inode.state.write().file.cut = Some(Cut { from, intent });
+        inode.state.write().file_mut().cut = Some(Box::new(Cut { from, intent }));
         self.finish_cut(inode)
     }
 
@@ -275,15 +274,15 @@ impl Volume {
         let _held = inode.writeback().lock();
         let mut op = self.op(OpKind::Truncate, OpClass::Delete, FREE_NODES_MAX)?;
         let mut state = inode.state.write();
-        let mut data = state.data;
+        let mut data = inode.data_draft(&state);
         let mut edit = MapEdit::new(self, &mut op, inode, &mut data);
         let left = edit.free(to_page..FILE_PAGES_MAX)?.is_some();
         edit.end();
-        inode.seek_hint.data_goes(&(to_page..u64::MAX));
-        state.file.note_mark(op.finish());
-        state.data = data;
-        state.file.map_changes += 1;
-        self.drop_pages(&mut state.file, to_page..u64::MAX);
+        inode.state.seek_hint().data_goes(&(to_page..u64::MAX));
+        state.note_mark(op.finish());
+        inode.data_stored(&mut state, &data);
+        state.file_mut().map_changes += 1;
+        self.drop_pages(state.file_mut(), to_page..u64::MAX);
         Ok(left)
     }
 }

@@ -184,7 +184,7 @@ impl FileSystem {
         let inode = super::regular(inode)?;
         self.0.check_writable()?;
         if data.is_empty() {
-            return Ok((inode.seek_hint.size(), 0));
+            return Ok((inode.state.seek_hint().size(), 0));
         }
         let range = inode.take_end(u64::MAX);
         let mut first = None;
@@ -254,7 +254,7 @@ impl Volume {
         let done = overwrite(&state, offset, source, Readers::Concurrent)
             || overwrite_pending(inode, &state, offset, source);
         if done {
-            let change = state.file.stamp(stamp, self.now());
+            let change = state.file().stamp(stamp, self.now());
             inode.state.changed_shared(change);
         }
         done
@@ -333,28 +333,29 @@ impl Volume {
             let mut state = self.alone(inode);
             let offset = match place {
                 Place::At(offset) => offset,
-                Place::End => state.file.size(),
+                Place::End => state.file().size(),
             };
             if to_u64(source.len()) > FILE_BYTES_MAX - offset.min(FILE_BYTES_MAX) {
                 return Err(Error::TooLarge);
             }
             if overwrite(&state, offset, source, Readers::None) {
-                state.file.stamp(stamp, self.now());
+                state.file().stamp(stamp, self.now());
                 return Ok((offset, source.len()));
             }
             let pages = pages_of(offset, source.len());
-            let missing = state.file.pages.missing(pages.clone());
-            let nodes = self.lacking_nodes(&mut state, pages.clone())?;
+            let missing = state.file().pages.missing(pages.clone());
+            let nodes = self.lacking_nodes(inode, &mut state, pages.clone())?;
             let want = Want {
                 frames: missing.frames,
                 blocks: missing.blocks,
-                nodes: state.file.room.lacks(&nodes),
+                nodes: state.file().room.lacks(&nodes),
             };
             if let Some(grant) = &mut grant
                 && grant.covers(want)
-                && (grant.class == OpClass::Normal || self.all_mapped(&state, pages.clone())?)
+                && (grant.class == OpClass::Normal
+                    || self.all_mapped(inode, &state, pages.clone())?)
             {
-                grant.use_nodes(&mut state.file.room, &nodes);
+                grant.use_nodes(&mut state.file_mut().room, &nodes);
                 let written = self.fill(inode, &mut state, offset, source, stamp, grant)?;
                 return Ok((offset, written));
             }
@@ -376,7 +377,7 @@ impl Volume {
         }
         // The volume is full. Pages that have a block can be rewritten all the same: the old block
         // is freed.
-        if want.nodes > 0 || !self.all_mapped(&inode.state.write(), pages)? {
+        if want.nodes > 0 || !self.all_mapped(inode, &inode.state.write(), pages)? {
             return self.grant(want, OpClass::Normal);
         }
         if u64::from(want.blocks) > self.space.rewrites_at_once() {
@@ -391,16 +392,16 @@ impl Volume {
     fn is_rewrite(&self, inode: &Inode, start: u64, end: u64) -> bool {
         let pages = start / BLOCK_BYTES_U64..end.div_ceil(BLOCK_BYTES_U64);
         let state = inode.state.write();
-        self.all_mapped(&state, pages).unwrap_or(false)
+        self.all_mapped(inode, &state, pages).unwrap_or(false)
     }
 
     /// Whether every page of the range that is not dirty has a block, which a rewrite gives back.
-    fn all_mapped(&self, state: &InodeState, pages: PageRange) -> Result<bool> {
-        let mut map = MapReader::new(self);
+    fn all_mapped(&self, inode: &Inode, state: &InodeState, pages: PageRange) -> Result<bool> {
+        let mut map = MapReader::new(self, inode);
         for page in pages {
-            let file = &state.file;
+            let file = state.file();
             if file.pages.get_dirty(page).is_none()
-                && (file.is_cut(page) || map.slot(&state.data, page)?.is_hole())
+                && (file.is_cut(page) || map.slot(page)?.is_hole())
             {
                 return Ok(false);
             }
@@ -409,15 +410,20 @@ impl Volume {
     }
 
     /// The map nodes that pages of the range need, and that neither exist nor have a block.
-    fn lacking_nodes(&self, state: &mut InodeState, pages: PageRange) -> Result<NodePlaces> {
-        let (data, file) = (&state.data, &mut state.file);
+    fn lacking_nodes(
+        &self,
+        inode: &Inode,
+        state: &mut InodeState,
+        pages: PageRange,
+    ) -> Result<NodePlaces> {
+        let file = state.file_mut();
         let mut lacking = NodePlaces::new();
         for leaf in leaves(pages) {
             if file.is_cut(leaf + LEAF_SLOTS - 1) {
                 // A truncate that is under way may free what is there.
                 extend(&mut lacking, whole_path(0, leaf));
             } else if !file.room.covers(leaf) {
-                let missing = MapReader::new(self).missing_nodes(data, leaf)?;
+                let missing = MapReader::new(self, inode).missing_nodes(leaf)?;
                 if missing.is_empty() {
                     file.room.note_leaf(leaf);
                 }
@@ -437,7 +443,7 @@ impl Volume {
         let mut state = unshared.unwrap_or_else(|| inode.state.write());
         if !inode.ranges.are_locked() {
             let met = inode.state.note_writer();
-            if state.file.turns.note(met) || found {
+            if state.file_mut().turns.note(met) || found {
                 inode.ranges.make(&mut state, self.options.range_lock);
                 if inode.ranges.are_locked() {
                     inode.state.make_pending_pages(&mut state);
@@ -458,27 +464,30 @@ impl Volume {
         grant: &mut Grant<'_>,
     ) -> Result<usize> {
         let mut done = 0;
-        inode.seek_hint.data_comes(&pages_of(offset, source.len()));
+        inode
+            .state
+            .seek_hint()
+            .data_comes(&pages_of(offset, source.len()));
         while done < source.len() {
             let (page, within) = split(offset + to_u64(done));
             let len = (BLOCK_BYTES - within).min(source.len() - done);
-            if !state.file.pages.contains(page) {
+            if !state.file().pages.contains(page) {
                 match self.make_page(inode, state, page, len == BLOCK_BYTES, grant) {
                     Ok(()) => {}
                     Err(_) if done > 0 => break,
                     Err(error) => return Err(error),
                 }
             }
-            if state.file.pages.set_dirty(page) {
+            if state.file_mut().pages.set_dirty(page) {
                 grant.use_block();
             }
-            let cached = state.file.pages.get_dirty(page).expect("made above");
+            let cached = state.file().pages.get_dirty(page).expect("made above");
             source.copy_to(done, cached, within, len, Readers::None);
             done += len;
         }
-        let file = &mut state.file;
+        let file = state.file_mut();
         let size = file.size().max(offset + to_u64(done));
-        file.set_size(&inode.seek_hint, size);
+        file.set_size(inode.state.seek_hint(), size);
         file.stamp(stamp, self.now());
         self.pages.note_cached(grant.core(), inode, file);
         self.pages.note_dirty(grant.core(), inode, file);
@@ -495,10 +504,10 @@ impl Volume {
         whole: bool,
         grant: &mut Grant<'_>,
     ) -> Result<()> {
-        let beyond = page * BLOCK_BYTES_U64 >= state.file.size() || state.file.is_cut(page);
+        let beyond = page * BLOCK_BYTES_U64 >= state.file().size() || state.file().is_cut(page);
         let slot = match whole || beyond {
             true => None,
-            false => Some(MapReader::new(self).slot(&state.data, page)?),
+            false => Some(MapReader::new(self, inode).slot(page)?),
         };
         let frame = match slot.filter(|slot| slot.is_written()) {
             None => grant.frame(if whole { Fill::Any } else { Fill::Zero }),
@@ -511,7 +520,7 @@ impl Volume {
                 frame
             }
         };
-        state.file.pages.insert(page, frame);
+        state.file_mut().pages.insert(page, frame);
         Ok(())
     }
 }
@@ -521,25 +530,25 @@ impl Volume {
 #[inline]
 fn overwrite(state: &InodeState, offset: u64, source: Source<'_>, readers: Readers) -> bool {
     let (page, within) = split(offset);
-    if offset + to_u64(source.len()) > state.file.size() {
+    if offset + to_u64(source.len()) > state.file().size() {
         return false;
     }
     if within + source.len() <= BLOCK_BYTES {
-        let Some(cached) = state.file.pages.get_dirty(page) else {
+        let Some(cached) = state.file().pages.get_dirty(page) else {
             return false;
         };
         source.copy_to(0, cached, within, source.len(), readers);
         return true;
     }
     let pages = pages_of(offset, source.len());
-    if state.file.pages.missing(pages).blocks > 0 {
+    if state.file().pages.missing(pages).blocks > 0 {
         return false;
     }
     let mut done = 0;
     while done < source.len() {
         let (page, within) = split(offset + to_u64(done));
         let len = (BLOCK_BYTES - within).min(source.len() - done);
-        let cached = state.file.pages.get_dirty(page);
+        let cached = state.file().pages.get_dirty(page);
         let cached = cached.expect("none is missing");
         source.copy_to(done, cached, within, len, readers);
         done += len;

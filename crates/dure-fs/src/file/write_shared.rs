@@ -68,14 +68,14 @@ impl Plan {
         range: ByteRange,
         (place, len): (Place, usize),
     ) -> Option<Plan> {
-        let file = &shared.file;
+        let file = shared.file();
         // Only a holder of the exclusive inode lock may list it.
         if file.cached_on.is_none() || file.dirty_on.is_none() || file.cut.is_some() {
             return None;
         }
         let offset = match place {
             Place::At(offset) => offset,
-            Place::End => inode.seek_hint.size(),
+            Place::End => inode.state.seek_hint().size(),
         };
         let end = offset.checked_add(to_u64(len))?;
         let size = inode.size_up_to(shared, end);
@@ -94,13 +94,10 @@ impl Plan {
             }
         }
         let mut nodes = NodePlaces::new();
-        if !new.is_empty() {
-            let mut map = MapReader::new(volume);
-            for leaf in leaves(pages).filter(|&leaf| !file.room.covers(leaf)) {
-                // An error is found again, and returned, by the path that takes the inode
-                // exclusively.
-                extend(&mut nodes, map.missing_nodes(&shared.data, leaf).ok()?);
-            }
+        for leaf in leaves(pages).filter(|&leaf| !new.is_empty() && !file.room.covers(leaf)) {
+            // An error is found again, and returned, by the path that takes the inode exclusively.
+            let missing = MapReader::new(volume, inode).missing_nodes(leaf);
+            extend(&mut nodes, missing.ok()?);
         }
         Some(Plan {
             offset,
@@ -178,7 +175,7 @@ impl Volume {
             if want == Want::default() || grant.as_ref().is_some_and(covers) {
                 let done = self.add(inode, &state, &plan, source, grant.as_mut());
                 if done {
-                    let change = state.file.stamp(stamp, self.now());
+                    let change = state.file().stamp(stamp, self.now());
                     inode.state.changed_shared(change);
                 }
                 return Ok(done.then_some((plan.offset, source.len())));
@@ -209,7 +206,7 @@ impl Volume {
         let mut new: SmallVec<[(u64, Frame); 2]> = SmallVec::new();
         for &page in &plan.new {
             let grant = grant.as_mut().expect("new pages have been granted");
-            match self.fill_new(inode, shared, plan, page, source, grant) {
+            match self.fill_new(inode, plan, page, source, grant) {
                 Ok(frame) => new.push((page, frame)),
                 Err(_) => {
                     // The same error comes again under the exclusive inode lock, there in front of
@@ -228,7 +225,8 @@ impl Volume {
             return false;
         }
         inode
-            .seek_hint
+            .state
+            .seek_hint()
             .data_comes(&pages_of(plan.offset, source.len()));
         pending_pages.announce(&held, plan.new.iter().copied());
         let early = matches!(self.options.volume_rules.ranges, RangeRule::SizeFirst(_));
@@ -236,7 +234,7 @@ impl Volume {
             grow(inode, &mut held, plan.size, plan.end);
         }
         for part in plan.parts() {
-            if let Some(cached) = shared.file.pages.get_dirty(part.page) {
+            if let Some(cached) = shared.file().pages.get_dirty(part.page) {
                 part.copy(source, cached, Readers::Concurrent);
             } else if let Some(cached) = held.pages.get_dirty(part.page) {
                 part.copy(source, cached, Readers::None);
@@ -263,7 +261,7 @@ impl Volume {
     /// was done, the caller has to take the inode exclusively instead.
     pub(super) fn grow_shared(&self, inode: &Inode, range: &Range<'_>, size: u64) -> bool {
         let state = inode.state.read();
-        let (file, before) = (&state.file, inode.seek_hint.size());
+        let (file, before) = (state.file(), inode.state.seek_hint().size());
         let Some(pending_pages) = inode.state.pending_pages() else {
             return false;
         };
@@ -284,7 +282,6 @@ impl Volume {
     fn fill_new(
         &self,
         inode: &Inode,
-        shared: &InodeState,
         plan: &Plan,
         page: u64,
         source: Source<'_>,
@@ -294,7 +291,7 @@ impl Volume {
         let whole = part.len == BLOCK_BYTES;
         let slot = match whole || page * BLOCK_BYTES_U64 >= plan.size {
             true => None,
-            false => Some(MapReader::new(self).slot(&shared.data, page)?),
+            false => Some(MapReader::new(self, inode).slot(page)?),
         };
         let slot = slot.filter(|slot| slot.is_written());
         let fill = if whole || slot.is_some() {
@@ -322,10 +319,14 @@ fn holds_end(range: ByteRange, size: u64) -> bool {
 /// Makes the file this long, if it is shorter. The bytes are there.
 fn grow(inode: &Inode, held: &mut Pending, before: u64, size: u64) {
     if size > before {
-        assert_eq!(inode.seek_hint.size(), before, "who has the end moves it");
+        assert_eq!(
+            inode.state.seek_hint().size(),
+            before,
+            "who has the end moves it"
+        );
         held.size = Some(size);
         inode.state.size_grows();
-        inode.seek_hint.resize(size);
+        inode.state.seek_hint().resize(size);
     }
 }
 
@@ -357,7 +358,7 @@ pub(super) fn overwrite_pending(
     }
     let held = pending_pages.share();
     let dirty = |page| {
-        let settled = shared.file.pages.get_dirty(page);
+        let settled = shared.file().pages.get_dirty(page);
         settled.or_else(|| held.pages.get_dirty(page))
     };
     if !pages.clone().all(|page| dirty(page).is_some()) {

@@ -145,7 +145,7 @@ impl Volume {
             // While its last page is being written and is not logged, the inode does not count as
             // clean.
             let state = inode.state.read();
-            if !inode.state.pages_wait() && state.file.is_clean(&state.data) {
+            if !inode.state.pages_wait() && state.file().is_clean() {
                 return Ok(0);
             }
         }
@@ -161,7 +161,7 @@ impl Volume {
         way: Way,
         extent: Extent,
     ) -> Result<u64> {
-        let size = inode.seek_hint.size();
+        let size = inode.state.seek_hint().size();
         let mut written = self.write_batches(inode, way)?;
         self.log_ahead(inode, extent)?;
         // A page written meanwhile into a hole below the size holds the logged size back; a second
@@ -186,7 +186,7 @@ impl Volume {
     /// Whether a crash could leave fewer bytes than `size`, which the file had and has.
     fn is_behind(&self, inode: &Inode, size: u64) -> bool {
         let state = inode.state.read();
-        !state.gone && state.data.size.get() < size.min(state.file.size())
+        !state.gone && state.file().logged_size() < size.min(state.file().size())
     }
 
     /// Writes the dirty pages, batch by batch.
@@ -241,10 +241,10 @@ impl Volume {
         let core = self.partition();
         let mut alone = inode.state.write_keep_cached();
         let state = &mut *alone;
-        let file = &mut state.file;
+        let file = state.file_mut();
         // No slot may be filled beyond the logged size while a page below it is missing: a crash
         // would leave data behind the end, and a later extension would bring it to light.
-        let start = range.start.min(state.data.size.get() / BLOCK_BYTES_U64);
+        let start = range.start.min(file.logged_size() / BLOCK_BYTES_U64);
         let range = start..range.end;
         let mut pages = Vec::new();
         let mut leaves = 0;
@@ -277,7 +277,7 @@ impl Volume {
         // pending: neither the size here nor what else is dirty changes before the last byte is
         // copied.
         let state = RwLockWriteGuard::downgrade(alone);
-        let file = &state.file;
+        let file = state.file();
         let copies = match pages[..] {
             [page] => {
                 let mut frame = self.pages.frame(core, Fill::Any);
@@ -361,20 +361,20 @@ impl Volume {
     /// Finds the slots of the batch, and the nodes an operation on them makes dirty.
     fn plan(&self, inode: &Inode, batch: &Batch) -> Result<(Vec<Target>, Needs)> {
         let bytes = batch.copies.bytes(batch.pages.len());
-        let state = inode.state.read();
-        let mut map = MapReader::new(self);
+        let _held = inode.state.read();
+        let mut map = MapReader::new(self, inode);
         let mut rewritten = 1;
         let mut new = NodePlaces::new();
         let mut leaf = 0;
         let mut targets = Vec::with_capacity(batch.pages.len());
         for (&page, bytes) in batch.pages.iter().zip(bytes.chunks_exact(BLOCK_BYTES)) {
-            let slot = map.slot(&state.data, page)?;
+            let slot = map.slot(page)?;
             targets.push(Target::new(page, slot, dure_block::crc32c::crc32c(bytes)));
             if page >= DIRECT_SLOTS && node_start(page, 1) != leaf {
                 leaf = node_start(page, 1);
                 // A leaf that exists, or new nodes and the index (or inode) they hang on.
                 rewritten += 1;
-                extend(&mut new, map.missing_nodes(&state.data, leaf)?);
+                extend(&mut new, map.missing_nodes(leaf)?);
             }
         }
         let notes = batch.pages.len() * NOTE_BYTES / NODE_RECORD_BYTES;
@@ -391,14 +391,14 @@ impl Volume {
     fn op_for_batch(&self, inode: &Inode, needs: Needs, pages: usize) -> Result<(Op<'_>, u32)> {
         let held = match needs.new {
             0 => 0,
-            new => inode.state.write_keep_cached().file.room.take(new),
+            new => inode.state.write_keep_cached().file_mut().room.take(new),
         };
         let nodes = (needs.all() - held, held);
         match self.op_holding(OpKind::Write, nodes, pages) {
             Ok(op) => Ok((op, held)),
             Err(error) => {
                 if held > 0 {
-                    inode.state.write_keep_cached().file.room.give(held);
+                    inode.state.write_keep_cached().file_mut().room.give(held);
                 }
                 Err(error)
             }
@@ -422,7 +422,7 @@ impl Volume {
             && held > 0
             && self.space.reserve(self.partition(), held, OpClass::Delete)
         {
-            inode.state.write_keep_cached().file.room.give(held);
+            inode.state.write_keep_cached().file_mut().room.give(held);
         }
         logged
     }
@@ -459,13 +459,13 @@ impl Volume {
         if let Some(room) = room {
             self.keep_logged(&mut batch.copies, targets, room);
         }
-        state.file.note_mark(op.finish());
+        state.note_mark(op.finish());
         inode.data_stored(&mut state, &data);
-        state.file.map_changes += 1;
+        state.file_mut().map_changes += 1;
         for &page in &batch.pages {
-            state.file.pages.end_writing(page);
+            state.file_mut().pages.end_writing(page);
         }
-        self.unreserve(self.partition(), state.file.spare_room());
+        self.unreserve(self.partition(), state.file_mut().spare_room());
         inode.hide_unless(&state, &shown);
         Ok(())
     }
@@ -522,7 +522,7 @@ impl Volume {
         let mut surplus = 0;
         for &page in &batch.pages {
             // A page that was changed meanwhile has reserved another block.
-            surplus += u32::from(!state.file.pages.fail_writing(page));
+            surplus += u32::from(!state.file_mut().pages.fail_writing(page));
         }
         inode.hide_unless(&state, &shown);
         drop(state);
@@ -535,8 +535,8 @@ impl Volume {
         // while the operation began, and its granule may hold the next inode by now.
         let needed = |state: &InodeState| match extent {
             _ if state.gone => false,
-            Extent::Data => state.file.is_longer(&state.data),
-            Extent::All => state.file.is_ahead(&state.data),
+            Extent::Data => state.file().is_longer(),
+            Extent::All => state.file().is_ahead(),
         };
         if !needed(&inode.state.read()) {
             return Ok(());
@@ -549,10 +549,10 @@ impl Volume {
         let shown = inode.data_part(&state);
         let mut data = inode.data_draft(&state);
         let from = data.size.get() / BLOCK_BYTES_U64;
-        let next = state.file.pages.next_unclean(from..u64::MAX);
-        data.size = FileState::loggable_size(&data, state.file.size(), next);
+        let next = state.file().pages.next_unclean(from..u64::MAX);
+        data.size = FileState::loggable_size(&data, state.file().size(), next);
         MapEdit::new(self, &mut op, inode, &mut data).end();
-        state.file.note_mark(op.finish());
+        state.note_mark(op.finish());
         inode.data_stored(&mut state, &data);
         inode.hide_unless(&state, &shown);
         Ok(())
@@ -630,8 +630,8 @@ impl Volume {
     fn unlist_clean(&self, inode: &Inode) {
         let mut state = inode.state.write_keep_cached();
         let state = &mut *state;
-        if state.file.is_clean(&state.data) {
-            self.pages.unlist(inode, &mut state.file, true);
+        if state.file().is_clean() {
+            self.pages.unlist(inode, state.file_mut(), true);
         }
     }
 

@@ -9,7 +9,7 @@
 //! since the last sync may have left no trace.
 
 use dure_store::OpKind;
-use dure_store::format::inode::{InodeData, Time};
+use dure_store::format::inode::{DataHead, Time};
 use dure_store::space::OpClass;
 use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use dure_sync::{CoreId, PerCore};
@@ -66,7 +66,7 @@ impl AccessTimeCell {
     pub(crate) fn touch(
         &self,
         policy: AccessTime,
-        data: &InodeData,
+        data: &DataHead,
         (mtime, ctime): (Time, Time),
         now: Time,
     ) -> bool {
@@ -81,7 +81,7 @@ impl AccessTimeCell {
     }
 
     /// The access time that stat shows.
-    pub(crate) fn current(&self, data: &InodeData) -> Time {
+    pub(crate) fn current(&self, data: &DataHead) -> Time {
         // Relaxed: publishes nothing else.
         match self.0.load(Ordering::Relaxed) {
             0 => data.atime,
@@ -90,7 +90,7 @@ impl AccessTimeCell {
     }
 
     /// Merges it into data that is about to be written.
-    pub(crate) fn merge(&self, data: &mut InodeData) {
+    pub(crate) fn merge(&self, data: &mut DataHead) {
         data.atime = self.current(data);
     }
 
@@ -167,17 +167,16 @@ impl Volume {
             inode.state.changed_shared(StateChange::Made);
             return;
         };
-        let mut state = inode.state.write_keep_cached();
+        let state = inode.state.write_keep_cached();
         let shown = inode.data_part(&state);
         // The inode may have been deleted meanwhile, and its granule may hold the next one.
         if !state.gone {
-            let mut data = state.data;
+            let mut data = inode.data();
             inode.access_time.merge(&mut data);
             inode.store_data(&mut op, &data);
             // No mark is noted: the inode may be evicted before the operation is valid, and an
             // fsync finds it as the granule's last writer.
             op.finish();
-            state.data = data;
         }
         inode.access_time.clear();
         inode.hide_unless(&state, &shown);
@@ -197,8 +196,8 @@ mod tests {
         }
     }
 
-    fn data(atime: i64) -> InodeData {
-        let mut data = InodeData::new_zeroed();
+    fn data(atime: i64) -> DataHead {
+        let mut data = DataHead::new_zeroed();
         data.atime = at(atime);
         data
     }

@@ -2,15 +2,16 @@
 
 use dure_store::OpKind;
 use dure_store::error::{Error, Result};
-use dure_store::format::inode::{AttributesRecord, InodeData, Time};
+use dure_store::format::inode::{AttributesRecord, DataHead, InodeData, Time};
 use dure_store::format::name::FileKind;
 use dure_store::space::OpClass;
-use dure_store::units::{BLOCK_BYTES_U64, Ino};
+use dure_store::units::Ino;
 use dure_sync::PerCoreReadGuard;
 
 use super::attribute_cache::{DataPart, PlainPart};
 use super::last_writer::Writer;
-use crate::file::PendingPages;
+use crate::directory::DirectoryState;
+use crate::file::{FileState, PendingPages};
 use crate::inode::{Access, Inode, InodeRef, InodeState};
 use crate::namespace::{InodeId, attempts};
 use crate::ranks::INODE;
@@ -197,7 +198,7 @@ impl SetAttributes {
         }
         if inode.kind == FileKind::Directory && (self.mtime.is_some() || self.ctime.is_some()) {
             // Stamps of buckets that are later than the times set here must not count any more.
-            data.mtime = state.data_times().0;
+            data.mtime = state.data_times(&data).0;
             data.set_number = data.set_number.get().wrapping_add(1).into();
         }
         if let Some(mtime) = self.mtime {
@@ -341,7 +342,7 @@ impl Inode {
     /// are counted.
     fn links(&self, state: &InodeState, names: u32) -> Option<u32> {
         if self.kind == FileKind::Directory && !state.gone {
-            return Some(2 + state.directory.subdirectories()?);
+            return Some(2 + state.directory().subdirectories()?);
         }
         Some(names)
     }
@@ -353,7 +354,7 @@ impl Inode {
             && self.links(state, plain.nlink) == Some(plain.nlink)
     }
 
-    fn id(&self) -> InodeId {
+    pub(super) fn id(&self) -> InodeId {
         InodeId::new(self.ino, self.generation, self.kind)
     }
 
@@ -381,27 +382,22 @@ impl Inode {
     /// As `Inode::data_part`, with `pending` pages that are not in the state; the caller keeps
     /// other tasks from adding to them.
     fn data_part_with(&self, state: &InodeState, pending: u64) -> DataPart {
-        let (mtime, ctime) = state.data_times();
+        let data = self.data_head();
+        let (mtime, ctime) = state.data_times(&data);
+        let (size, blocks) = match state.if_file() {
+            Some(file) => {
+                let size = self.state.seek_hint().size();
+                (size, file.blocks(data.blocks.get(), size, pending))
+            }
+            None => (data.size.get(), data.blocks.get()),
+        };
         DataPart {
-            size: match self.kind {
-                FileKind::File => self.seek_hint.size(),
-                _ => state.data.size.get(),
-            },
-            blocks: self.blocks(state, pending) * 8,
-            atime: self.access_time.current(&state.data),
+            size,
+            blocks: blocks * 8,
+            atime: self.access_time.current(&data),
             mtime,
             ctime,
         }
-    }
-
-    /// Blocks on the medium, and those that pages waiting for write-back need: a file must not look
-    /// as if it had a hole where data waits. Only the map knows which of these pages have a block
-    /// already, so the final number may be lower, but not higher than the pages of the file.
-    fn blocks(&self, state: &InodeState, pending: u64) -> u64 {
-        let placed = state.data.blocks.get();
-        let pages = self.seek_hint.size().div_ceil(BLOCK_BYTES_U64);
-        let waiting = state.file.unclean_pages() + pending;
-        placed.max(pages.min(placed + waiting))
     }
 
     /// Removes the inode from the attribute cache if its data part is no longer `before`. The
@@ -416,14 +412,19 @@ impl Inode {
 impl InodeState {
     /// mtime and ctime as users see them, but for the ctime of the attributes. Those of a directory
     /// are complete once the fold is loaded.
-    pub(crate) fn data_times(&self) -> (Time, Time) {
+    pub(crate) fn data_times(&self, data: &DataHead) -> (Time, Time) {
         use crate::directory::stamp::latest;
-        let mut mtime = self.file.mtime(&self.data);
-        let mut ctime = self.file.ctime(&self.data);
-        if let Some(stamps) = self.directory.fold().and_then(|fold| fold.stamps) {
+        let (mut mtime, mut ctime) = (data.mtime, data.ctime);
+        if let Some(written) = self.if_file().and_then(FileState::written) {
+            (mtime, ctime) = (written, written);
+        }
+        let Some(directory) = self.if_directory() else {
+            return (mtime, ctime);
+        };
+        if let Some(stamps) = directory.fold().and_then(|fold| fold.stamps) {
             (mtime, ctime) = (latest(mtime, stamps.mtime), latest(ctime, stamps.ctime));
         }
-        if let Some(time) = self.directory.shared.latest() {
+        if let Some(time) = directory.shared.latest() {
             (mtime, ctime) = (latest(mtime, time), latest(ctime, time));
         }
         (mtime, ctime)
@@ -479,8 +480,10 @@ impl Volume {
                 None => op.finish(),
             };
             if let (Some(state), Some(data)) = (held.state(), data) {
-                if data.set_number != state.data.set_number {
-                    state.directory.forget_stamps();
+                let sets =
+                    |directory: &DirectoryState| directory.set_number != data.set_number.get();
+                if state.if_directory().is_some_and(sets) {
+                    state.directory_mut().forget_stamps();
                 }
                 inode.data_stored(state, &data);
             }

@@ -13,6 +13,7 @@ use std::mem;
 use dure_store::error::{Error, Result};
 use dure_store::format::fields::impossible_fields;
 use dure_store::format::inode::InodeRecord;
+use dure_store::format::name::FileKind;
 use dure_store::format::nat;
 use dure_store::format::node::NodeKind;
 use dure_store::units::{Ino, to_u64, to_usize};
@@ -376,11 +377,8 @@ fn may_go(inode: &Arc<Inode>, left: &mut PendingMarks) -> bool {
     let Some(state) = state.filter(|state| is_settled(inode, state)) else {
         return false;
     };
-    state
-        .file
-        .writers()
-        .iter()
-        .for_each(|&mark| left.note(mark));
+    let marks = state.marks.all().iter();
+    marks.for_each(|&mark| left.note(mark));
     drop(state);
     // No task can ask for its attributes before it is loaded again, and then they are those of the
     // loaded inode.
@@ -400,8 +398,10 @@ fn is_settled(inode: &Inode, state: &InodeState) -> bool {
             .is_some_and(|volume| volume.check_writable().is_ok());
     !inode.pins.is_unlinked()
         && !unwritten
-        && state.file.is_clean(&state.data)
-        && state.directory.shared.marks().all(valid)
+        && state.is_clean()
+        && state
+            .if_directory()
+            .is_none_or(|directory| directory.marks().all(valid))
 }
 
 impl Volume {
@@ -412,7 +412,9 @@ impl Volume {
         if self.inodes.is_crowded() && self.check_writable().is_ok() {
             for inode in self.inodes.take_crowded(RELIEVED) {
                 self.write_access_time(inode.inode());
-                self.settle_file(inode.inode());
+                if inode.kind() == FileKind::File {
+                    self.settle_file(inode.inode());
+                }
             }
         }
     }
@@ -502,8 +504,8 @@ impl Volume {
         }
         if let Some(journal) = self.journal_if_any() {
             let left = shard.left.pending(|mark| journal.is_valid(mark));
-            let file = &mut inode.state.get_mut().file;
-            left.iter().for_each(|&mark| file.note_mark(mark));
+            let state = inode.state.get_mut();
+            left.iter().for_each(|&mark| state.note_mark(mark));
         }
         let inode = Arc::new(inode);
         shard.inodes.insert(ino.0, inode.clone());

@@ -34,22 +34,20 @@ pub(crate) enum Weight {
     Heavy,
 }
 
-impl InodeState {
+impl Inode {
     /// Whether freeing the inode, which has these attributes, takes more than writing its granules.
     /// A directory's bucket nodes are freed by rmdir itself.
-    pub(crate) fn weight(&self, attributes: &AttributesRecord) -> Weight {
-        let kind = FileKind::from_mode(attributes.mode.get());
-        let map = self.data.map_root.get() != 0 && kind != Some(FileKind::Directory);
-        let owns = map || self.data.blocks.get() != 0 || attributes.xattr_root.get() != 0;
-        if owns || !self.file.is_clean(&self.data) {
+    pub(crate) fn weight(&self, state: &InodeState, attributes: &AttributesRecord) -> Weight {
+        let data = self.data_head();
+        let map = data.map_root.get() != 0 && self.kind != FileKind::Directory;
+        let owns = map || data.blocks.get() != 0 || attributes.xattr_root.get() != 0;
+        if owns || !state.is_clean() {
             Weight::Heavy
         } else {
             Weight::Light
         }
     }
-}
 
-impl Inode {
     /// Lets `op` free the inode, which has these attributes and owns nothing any more. Number,
     /// generation and what owns nothing stay, so that the deltas of this and the next generation
     /// are short; data goes if any was stored.
@@ -104,7 +102,7 @@ impl Volume {
         self.counters.deletions_left.add(1);
         let mut state = inode.state.write();
         inode.state.forget_all();
-        self.forget_file(inode, &mut state.file);
+        self.forget_file(inode, &mut state);
         drop(state);
         self.inodes.remove(inode);
     }
@@ -115,7 +113,10 @@ impl Volume {
             self.free_contents(inode)?;
         }
         let attributes = inode.attributes();
-        let root = inode.state.read().data.map_root.get();
+        let root = {
+            let _held = inode.state.read();
+            inode.data_head().map_root.get()
+        };
         let mut chains = Vec::new();
         if attributes.xattr_root.get() != 0 {
             chains.push(chain::load(
@@ -145,7 +146,7 @@ impl Volume {
             place.clear(&mut op);
         }
         op.finish();
-        self.forget_file(inode, &mut state.file);
+        self.forget_file(inode, state);
         state.gone = true;
         inode.state.forget_all();
         inode.access_time.clear();

@@ -6,10 +6,10 @@
 //! a pin (`pin.rs`). [`InodePools`] give out free inode numbers per partition, [`Orphans`] the
 //! slots that name unlinked inodes on the medium.
 //!
-//! **Invariants.** There is at most one `Inode` per number. `InodeState::data` equals the granule of
-//! the inode's data: both change only together, by an `Op`, under the exclusive inode lock. The
-//! attributes are in their granule only ([`attribute_lock`]). An operation that stores one of the two
-//! depends on the last writer of the other. An inode whose link count is 0 has an orphan slot until
+//! **Invariants.** There is at most one `Inode` per number. Attributes and data are in their granules
+//! only. Data changes under the exclusive inode lock, so it stays as it is for all who hold the
+//! lock; attributes have a lock of their own ([`attribute_lock`]). An operation that stores one of the
+//! two depends on the last writer of the other. An inode whose link count is 0 has an orphan slot until
 //! it is freed. Exactly one caller claims an inode for deletion; from then on no task can pin it.
 //! **On a crash** the orphan slots name what must be freed at the next mount.
 
@@ -24,16 +24,17 @@ mod lock;
 mod orphan;
 mod pin;
 mod pool;
+mod state;
 mod state_lock;
 
 use dure_store::error::{Error, Result};
-use dure_store::format::inode::{AttributesRecord, InodeData, InodeRecord};
+use dure_store::format::inode::{AttributesRecord, DataHead, InodeData, InodeRecord};
 use dure_store::format::name::FileKind;
 use dure_store::node::NodeRef;
 use dure_store::op::Op;
 use dure_store::units::{Ino, Mark};
 use dure_sync::atomic::Ordering;
-use dure_sync::{Arc, CachePadded, Mutex};
+use dure_sync::{Arc, Mutex};
 use zerocopy::IntoBytes;
 
 pub(crate) use access_time::{AccessTimeCell, AccessTimes};
@@ -49,16 +50,18 @@ pub use pin::InodeRef;
 pub(crate) use pin::LocalRef;
 use pin::Pins;
 pub(crate) use pool::{FreeIno, InodePools};
+pub(crate) use state::InodeState;
 pub(crate) use state_lock::{Change as StateChange, Home, StateLock};
 
-use crate::directory::DirectoryState;
 use crate::file::{FileState, Ranges, SeekHint};
 use crate::namespace::InodeId;
 use crate::ranks::WRITEBACK;
 use crate::volume::{AccessTime, Volume};
 
-/// Bytes of an inode in memory, with its counts and its place in the cache.
-pub(crate) const INODE_BYTES: usize = size_of::<Inode>() / 8 * 9 + 128;
+/// Bytes of an inode in memory, with the line of its reference counts and its place in the cache (a
+/// key and a pointer in a tree whose nodes are half full at least).
+pub(crate) const INODE_BYTES: usize = size_of::<Inode>() + 64 + 2 * 16;
+const _: () = assert!(INODE_BYTES <= 640, "a million inodes are to fit 640 MB");
 
 /// An inode in memory.
 #[derive(Debug)]
@@ -75,27 +78,12 @@ pub(crate) struct Inode {
     pub(crate) index: u8,
     /// The range lock of a file for which tasks have contended. It ranks before the locks below.
     pub(crate) ranges: Ranges,
-    /// Size, data and holes of a file, for seek.
-    pub(crate) seek_hint: SeekHint,
     /// Everything that changes.
     pub(crate) state: StateLock,
     /// Reads since the data was stored.
     pub(crate) access_time: AccessTimeCell,
-    /// On its own line: opening and closing a file writes nothing that its readers read.
-    pins: CachePadded<Pins>,
-}
-
-/// Everything that changes about an inode.
-#[derive(Debug)]
-pub(crate) struct InodeState {
-    /// As logged: equal to the granule, once that has any.
-    pub(crate) data: InodeData,
-    /// Pages, visible size and pending times of a regular file.
-    pub(crate) file: FileState,
-    /// Cached fold (summary of the buckets) of a directory.
-    pub(crate) directory: DirectoryState,
-    /// The directory was removed, or the inode was freed.
-    pub(crate) gone: bool,
+    /// On a line of its own: opening and closing a file writes nothing that its readers read.
+    pins: Pins,
 }
 
 impl Inode {
@@ -125,12 +113,8 @@ impl Inode {
         let ino = attributes.number();
         let generation = attributes.generation.get();
         let id = InodeId::new(ino, generation, kind);
-        let state = InodeState {
-            data: *data,
-            file: FileState::new(data),
-            directory: DirectoryState::default(),
-            gone: attributes.nlink.get() == 0 && kind == FileKind::Directory,
-        };
+        let unlinked = attributes.nlink.get() == 0;
+        let state = InodeState::new(kind, data, unlinked && kind == FileKind::Directory);
         Inode {
             ino,
             kind,
@@ -138,10 +122,9 @@ impl Inode {
             index: ino.index(),
             node,
             ranges: Ranges::default(),
-            seek_hint: SeekHint::new(data.size.get()),
-            state: StateLock::new(state, id, home),
+            state: StateLock::new(state, SeekHint::new(data.size.get()), id, home),
             access_time: AccessTimeCell::default(),
-            pins: CachePadded::new(Pins::one(id, attributes.nlink.get() == 0)),
+            pins: Pins::one(unlinked),
         }
     }
 
@@ -150,11 +133,24 @@ impl Inode {
         self.state.writeback()
     }
 
+    /// The data, as logged. The caller holds the state; or the write-back mutex, to read the map.
+    pub(crate) fn data(&self) -> InodeData {
+        self.node.data(self.ino)
+    }
+
+    /// Its head. The caller holds the state.
+    #[inline]
+    pub(crate) fn data_head(&self) -> DataHead {
+        self.node.data_head(self.ino)
+    }
+
     /// The data with the times that are pending in memory (not the size): where an operation that
     /// changes it starts from.
     pub(crate) fn data_draft(&self, state: &InodeState) -> InodeData {
-        let mut data = state.data;
-        state.file.merge_times(&mut data);
+        let mut data = self.data();
+        if let Some(written) = state.if_file().and_then(FileState::written) {
+            (data.mtime, data.ctime) = (written, written);
+        }
         self.access_time.merge(&mut data);
         data
     }
@@ -165,8 +161,9 @@ impl Inode {
         if policy == AccessTime::Never || volume.options.read_only {
             return;
         }
-        let (data, times) = (&state.data, state.data_times());
-        if self.access_time.touch(policy, data, times, volume.now()) {
+        let data = self.data_head();
+        let times = state.data_times(&data);
+        if self.access_time.touch(policy, &data, times, volume.now()) {
             self.state.changed_shared(StateChange::Made);
             volume.access_times.note(volume.partition());
         }
@@ -199,8 +196,7 @@ impl Inode {
 
     /// The operation that wrote `data` (made from a draft) has finished.
     pub(crate) fn data_stored(&self, state: &mut InodeState, data: &InodeData) {
-        state.data = *data;
-        state.file.times_merged();
+        state.data_stored(data);
         self.access_time.clear();
     }
 

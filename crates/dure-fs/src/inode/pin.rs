@@ -30,10 +30,10 @@ use crate::volume::Volume;
 /// The uses of an inode, and what is read when it is pinned: nothing here changes when its state
 /// does, so that pins share no line with changes.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(super) struct Pins {
     count: AtomicU32,
     lender: Lender<Inode>,
-    id: InodeId,
     /// The link count is 0. Written by the holder of the inode's state or attributes; read by the
     /// task that drops the last pin.
     unlinked: AtomicBool,
@@ -49,11 +49,10 @@ pub(super) struct Pins {
 
 impl Pins {
     /// One pin, the caller's.
-    pub(super) fn one(id: InodeId, unlinked: bool) -> Pins {
+    pub(super) fn one(unlinked: bool) -> Pins {
         Pins {
             count: AtomicU32::new(1),
             lender: Lender::default(),
-            id,
             unlinked: AtomicBool::new(unlinked),
             dying: AtomicBool::new(false),
             referenced: AtomicBool::new(false),
@@ -102,8 +101,8 @@ impl Inode {
                 .flatten()
         });
         Ok(match lent {
-            Some(loan) => InodeRef::new(this.pins.id, Pin::Lent(loan)),
-            None => InodeRef::new(this.pins.id, Pin::Counted(Inode::counted(this))),
+            Some(loan) => InodeRef::new(this.id(), Pin::Lent(loan)),
+            None => InodeRef::new(this.id(), Pin::Counted(Inode::counted(this))),
         })
     }
 
@@ -216,7 +215,7 @@ impl InodeRef {
     /// Takes over a pin that was counted already.
     pub(crate) fn from_pinned(inode: Arc<Inode>) -> InodeRef {
         debug_assert!(inode.has_more_pins(0), "it was counted");
-        InodeRef::new(inode.pins.id, Pin::Counted(Counted::new(inode)))
+        InodeRef::new(inode.id(), Pin::Counted(Counted::new(inode)))
     }
 
     /// The inode.

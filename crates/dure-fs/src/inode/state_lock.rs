@@ -4,8 +4,8 @@
 //! of the inode share. **Structure.** [`StateLock`] is the lock of an inode's state;
 //! [`AttributeCache`] holds attributes, by inode number and generation, that are read without a
 //! lock. Attributes are cached when they are asked for a second time without a change in between.
-//! What is written independently of the state's lock lies apart, in [`Aside`]: readers and
-//! overwriters of data touch none of its lines while nothing changes.
+//! What is written independently of the state's lock has lines of its own: readers and overwriters of
+//! data write none of them while nothing changes.
 //!
 //! # Invariants
 //! Cached attributes are those that a reader under the lock would get. A reader that holds the
@@ -29,15 +29,14 @@
 use dure_store::format::name::FileKind;
 use dure_sync::atomic::{AtomicU8, Ordering, fence};
 use dure_sync::{
-    Arc, CachePadded, Mutex, OnceLock, PerCoreReadGuard, PerCoreRwLock, RwLockWriteGuard,
-    SequenceCount, Weak,
+    Arc, Mutex, OnceLock, PerCoreReadGuard, PerCoreRwLock, RwLockWriteGuard, SequenceCount, Weak,
 };
 
 use super::InodeState;
 use super::attribute_cache::{AttributeCache, DataPart, PlainPart};
 use super::attribute_lock::AttributeState;
 use super::last_writer::LastWriter;
-use crate::file::PendingPages;
+use crate::file::{PendingPages, SeekHint};
 use crate::namespace::InodeId;
 use crate::ranks::{ATTRIBUTES, INODE, WRITEBACK};
 use crate::volume::Volume;
@@ -116,33 +115,27 @@ impl Level {
     }
 }
 
-/// The lock of an inode's state.
+/// The lock of an inode's state, and what is written independently of it: six cache lines.
 #[derive(Debug)]
 pub(crate) struct StateLock {
-    lock: PerCoreRwLock<INODE, InodeState>,
+    state: ForState,
+    attributes: ForAttributes,
+    look: ForLooks,
+    // The rest is a line that is written when a file gets longer or shorter.
+    /// Size, data and holes of a file, for seek.
+    seek_hint: SeekHint,
     id: InodeId,
     home: Arc<Home>,
     /// Pages that were added under the shared lock, from the moment tasks share the file: see
     /// `file::pending_pages`.
     pending_pages: OnceLock<Box<PendingPages>>,
-    aside: CachePadded<Aside>,
 }
+const _: () = assert!(size_of::<StateLock>() == 6 * 64);
 
-/// What is written independently of the lock.
-#[derive(Debug, Default)]
-struct Aside {
-    data: ForData,
-    attributes: ForAttributes,
-    look: ForLooks,
-}
-
-/// Used by tasks that change the map.
-#[derive(Debug, Default)]
+/// Used by tasks that read or write the content.
+#[derive(Debug)]
 #[repr(align(64))]
-struct ForData {
-    /// Held over write-back, truncate and allocation.
-    writeback: Mutex<WRITEBACK, ()>,
-}
+struct ForState(PerCoreRwLock<INODE, InodeState>);
 
 /// Used by tasks that change the attributes, or need all of them.
 #[derive(Debug, Default)]
@@ -156,10 +149,13 @@ struct ForAttributes {
     level: Level,
 }
 
-/// What is cached of the state, but for the plain part.
+/// What is cached of the state, but for the plain part; and the lock of tasks that change the map,
+/// which have to change the state as well.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct ForLooks {
+    /// Held over write-back, truncate and allocation.
+    writeback: Mutex<WRITEBACK, ()>,
     /// Of the data part.
     level: Level,
     /// Of the inode's data: reset by a holder of the exclusive state.
@@ -167,18 +163,31 @@ struct ForLooks {
 }
 
 impl StateLock {
-    pub(super) fn new(state: InodeState, id: InodeId, home: Arc<Home>) -> StateLock {
+    pub(super) fn new(
+        state: InodeState,
+        seek_hint: SeekHint,
+        id: InodeId,
+        home: Arc<Home>,
+    ) -> StateLock {
         StateLock {
-            lock: PerCoreRwLock::new(state),
+            state: ForState(PerCoreRwLock::new(state)),
+            attributes: ForAttributes::default(),
+            look: ForLooks::default(),
+            seek_hint,
             id,
             home,
             pending_pages: OnceLock::new(),
-            aside: CachePadded::default(),
         }
     }
 
+    /// Size, data and holes of a file.
+    #[inline]
+    pub(crate) fn seek_hint(&self) -> &SeekHint {
+        &self.seek_hint
+    }
+
     pub(super) fn writeback(&self) -> &Mutex<WRITEBACK, ()> {
-        &self.aside.data.writeback
+        &self.look.writeback
     }
 
     /// The volume, while it is mounted.
@@ -189,12 +198,12 @@ impl StateLock {
     /// Locks the state shared.
     #[inline]
     pub(crate) fn read(&self) -> PerCoreReadGuard<'_, INODE, InodeState> {
-        self.lock.read()
+        self.state.0.read()
     }
 
     /// As `StateLock::read`; several inodes only in ascending number.
     pub(crate) fn read_ordered(&self) -> PerCoreReadGuard<'_, INODE, InodeState> {
-        self.lock.read_ordered()
+        self.state.0.read_ordered()
     }
 
     /// Locks the state shared if that needs no waiting, with all pages moved into it.
@@ -202,13 +211,13 @@ impl StateLock {
         if self.pages_wait() {
             drop(self.try_write()?);
         }
-        self.lock.try_read()
+        self.state.0.try_read()
     }
 
     /// Notes that the caller writes data and holds the state exclusively. Returns whether another
     /// core held it before.
     pub(crate) fn note_writer(&self) -> bool {
-        self.lock.note_writer()
+        self.state.0.note_writer()
     }
 
     /// Pages added under the shared lock, if tasks share the file. The caller holds the state.
@@ -234,48 +243,48 @@ impl StateLock {
 
     /// The lock of the attributes.
     pub(super) fn attributes(&self) -> &Mutex<ATTRIBUTES, AttributeState> {
-        &self.aside.attributes.lock
+        &self.attributes.lock
     }
 
     pub(super) fn xattrs(&self) -> &SequenceCount {
-        &self.aside.attributes.xattrs
+        &self.attributes.xattrs
     }
 
     pub(super) fn attribute_writer(&self) -> &LastWriter {
-        &self.aside.attributes.writer
+        &self.attributes.writer
     }
 
     /// Locks the state exclusively and removes what changes with it from the attribute cache.
     #[inline]
     pub(crate) fn write(&self) -> RwLockWriteGuard<'_, INODE, InodeState> {
-        let mut guard = self.lock.write();
+        let mut guard = self.state.0.write();
         self.taken_alone(&mut guard);
         guard
     }
 
     /// As `StateLock::write`; several inodes only in ascending number.
     pub(crate) fn write_ordered(&self) -> RwLockWriteGuard<'_, INODE, InodeState> {
-        let mut guard = self.lock.write_ordered();
+        let mut guard = self.state.0.write_ordered();
         self.taken_alone(&mut guard);
         guard
     }
 
     /// As `StateLock::write`, if that needs no waiting.
     pub(crate) fn try_write(&self) -> Option<RwLockWriteGuard<'_, INODE, InodeState>> {
-        let mut guard = self.lock.try_write()?;
+        let mut guard = self.state.0.try_write()?;
         self.taken_alone(&mut guard);
         Some(guard)
     }
 
     /// The state of an inode that no other task has seen.
     pub(super) fn get_mut(&mut self) -> &mut InodeState {
-        self.lock.get_mut()
+        self.state.0.get_mut()
     }
 
     /// Locks the state exclusively for a caller that changes nothing stat shows, or calls `forget`
     /// when it has.
     pub(crate) fn write_keep_cached(&self) -> RwLockWriteGuard<'_, INODE, InodeState> {
-        let mut guard = self.lock.write();
+        let mut guard = self.state.0.write();
         self.take_over(&mut guard);
         guard
     }
@@ -289,24 +298,24 @@ impl StateLock {
     /// Moves pages that holders of the shared lock have added into the state.
     #[inline]
     fn take_over(&self, state: &mut InodeState) {
-        self.aside.look.writer.reset();
+        self.look.writer.reset();
         if let Some(pending_pages) = self.pending_pages()
             && pending_pages.is_waiting()
         {
-            pending_pages.move_into(&mut state.file);
+            pending_pages.move_into(state.file_mut());
         }
     }
 
     /// The last writer of the data. The caller holds the state.
     pub(super) fn data_writer(&self) -> &LastWriter {
-        &self.aside.look.writer
+        &self.look.writer
     }
 
     /// Removes what changes with the state from the cache: the data part, and of a directory, whose
     /// subdirectories are counted there, the plain one. The caller holds the state exclusively.
     #[inline]
     pub(crate) fn forget(&self) {
-        let level = &self.aside.look.level;
+        let level = &self.look.level;
         level.reset(|| self.home.attribute_cache.remove_data(self.id));
         if self.id.kind() == FileKind::Directory {
             self.forget_plain();
@@ -320,7 +329,7 @@ impl StateLock {
     }
 
     fn forget_plain(&self) {
-        let level = &self.aside.attributes.level;
+        let level = &self.attributes.level;
         level.reset(|| self.home.attribute_cache.remove_plain(self.id));
     }
 
@@ -333,10 +342,10 @@ impl StateLock {
         (data, data_holds): (&DataPart, impl FnOnce() -> bool),
     ) {
         let cache = &self.home.attribute_cache;
-        if self.aside.attributes.level.is_asked_again() {
+        if self.attributes.level.is_asked_again() {
             cache.put_plain(self.id, plain, plain_holds);
         }
-        if self.aside.look.level.is_asked_again() {
+        if self.look.level.is_asked_again() {
             cache.put_data(self.id, data, data_holds);
         }
     }
@@ -347,7 +356,7 @@ impl StateLock {
         _state: &PerCoreReadGuard<'_, INODE, InodeState>,
         (plain, holds): (&PlainPart, impl FnOnce() -> bool),
     ) {
-        if self.aside.attributes.level.is_asked_again() {
+        if self.attributes.level.is_asked_again() {
             self.home.attribute_cache.put_plain(self.id, plain, holds);
         }
     }
@@ -363,7 +372,7 @@ impl StateLock {
             // `holds` sees the change.
             fence(Ordering::SeqCst);
         }
-        if self.aside.look.level.is_shown() {
+        if self.look.level.is_shown() {
             self.home.attribute_cache.remove_data(self.id);
         }
     }
@@ -372,7 +381,7 @@ impl StateLock {
     /// pages exclusively, so no task caches the data part meanwhile.
     #[inline]
     pub(crate) fn size_grows(&self) {
-        if self.aside.look.level.is_shown() {
+        if self.look.level.is_shown() {
             self.home.attribute_cache.remove_data(self.id);
         }
     }
@@ -382,7 +391,7 @@ impl StateLock {
     pub(crate) fn attributes_changed(&self) {
         // SeqCst: as in `changed_shared`.
         fence(Ordering::SeqCst);
-        if self.aside.attributes.level.is_shown() {
+        if self.attributes.level.is_shown() {
             self.home.attribute_cache.remove_plain(self.id);
         }
     }

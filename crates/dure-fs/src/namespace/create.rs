@@ -226,14 +226,14 @@ impl Volume {
         let made = self.inodes.insert_new(&inode);
         let now = op.time();
         let mark = op.finish();
-        own.file.note_mark(mark);
+        own.note_mark(mark);
         drop(attributes);
         drop(own);
         if let Some(data) = first {
             parent.data_stored(locked.get_mut(parent), &data);
         }
         if let Some(root) = &tree.root {
-            locked.get(parent).directory.set_root(root);
+            locked.get(parent).directory().set_root(root);
         }
         let change = Change::of(plan.kind.code(), 1);
         self.entries_changed(&mut locked, parent, change, (mark, now));
@@ -253,14 +253,10 @@ impl Volume {
         op: &mut Op<'_>,
     ) -> Option<InodeData> {
         let root = tree.root.as_ref()?.nid.0;
-        if state.data.map_root.get() == root {
+        if let Some(before) = state.directory().root_nid() {
+            assert_eq!(before.0, root, "the first bucket node never changes");
             return None;
         }
-        assert_eq!(
-            state.data.map_root.get(),
-            0,
-            "the first bucket node never changes"
-        );
         let mut data = directory.data_draft(state);
         data.map_root = root.into();
         directory.store_data(op, &data);
@@ -316,7 +312,7 @@ impl Volume {
         slot.fill(&mut op, ino, INTENT_DELETE);
         let inode = Inode::new(self.inodes.home(ino), node, &record)?;
         let mark = op.finish();
-        inode.state.write_ordered().file.note_mark(mark);
+        inode.state.write_ordered().note_mark(mark);
         let mut held = inode.lock_attributes(Access::Attributes);
         held.get().orphan = Some(slot.used());
         held.get().linkable = linkable == Linkable::Yes;

@@ -91,7 +91,7 @@ impl Volume {
             parent.data_stored(locked.get_mut(parent), &data);
         }
         if let Some(root) = &tree.root {
-            locked.get(parent).directory.set_root(root);
+            locked.get(parent).directory().set_root(root);
         }
         let change = Change::of(inode.kind.code(), 1);
         self.entries_changed(&mut locked, parent, change, (mark, now));

@@ -314,7 +314,7 @@ impl FileSystem {
         let id = inode.id();
         let inode = inode.inode();
         let state = inode.state.read();
-        let data = &state.data;
+        let data = inode.data();
         inode.note_read(&self.0, &state);
         // Caches the attributes too: `peek_target` needs the times.
         asked(inode, &state);

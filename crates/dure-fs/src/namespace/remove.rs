@@ -200,7 +200,7 @@ impl Volume {
         let (last, heavy) = {
             let inode = victim.inode();
             let attributes = inode.attributes();
-            let heavy = inode.state.read().weight(&attributes) == Weight::Heavy;
+            let heavy = inode.weight(&inode.state.read(), &attributes) == Weight::Heavy;
             (attributes.nlink.get() == 1, heavy)
         };
         let kept = nameless == Nameless::Kept;
@@ -248,7 +248,7 @@ impl Volume {
                 let state = locked.get(inode);
                 let mut data = inode.data_draft(state);
                 data.map_root = U64::ZERO;
-                data.mtime = state.data_times().0;
+                data.mtime = state.data_times(&data).0;
                 inode.store_data(op, &data);
                 data
             });
@@ -263,7 +263,7 @@ impl Volume {
         }
         self.inode_pools.adopt(&inode.node);
         // A claim keeps all other tasks from pinning it, so after that nothing may fail any more.
-        if locked.get(inode).weight(&attributes) == Weight::Heavy || !victim.claim() {
+        if inode.weight(locked.get(inode), &attributes) == Weight::Heavy || !victim.claim() {
             return Err(Attempt::Again);
         }
         inode.store_free(op, &mut attributes);
@@ -285,7 +285,7 @@ impl Volume {
         if inode.kind == FileKind::Directory {
             let state = locked.get_mut(inode);
             state.gone = true;
-            state.directory.clear();
+            state.directory_mut().clear();
             if let Some(data) = &loss.data {
                 inode.data_stored(state, data);
             }
@@ -301,7 +301,7 @@ impl Volume {
                 let state = locked.get_mut(inode);
                 state.gone = true;
                 inode.state.forget_all();
-                self.forget_file(inode, &mut state.file);
+                self.forget_file(inode, state);
                 self.inode_freed(inode);
             }
         }

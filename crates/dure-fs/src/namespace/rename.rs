@@ -304,7 +304,7 @@ impl Volume {
             to_dir.data_stored(locked.get_mut(to_dir), &data);
         }
         if let Some(root) = &trees.of_target().root {
-            locked.get(to_dir).directory.set_root(root);
+            locked.get(to_dir).directory().set_root(root);
         }
         let all = change.of_directories(from_dir, to_dir);
         for (directory, change) in all.into_iter().flatten() {

@@ -244,13 +244,13 @@ const ATTRIBUTES: [(usize, usize); 8] = [
 
 /// Fields of an inode's data.
 const DATA: [(usize, usize); 9] = [
-    (offset_of!(InodeData, ino), 8),
-    (offset_of!(InodeData, size), 8),
-    (offset_of!(InodeData, blocks), 8),
-    (offset_of!(InodeData, set_number), 4),
-    (offset_of!(InodeData, map_root), 8),
-    (offset_of!(InodeData, map_root), 8),
-    (offset_of!(InodeData, map_height), 4),
+    (offset_of!(InodeData, head.ino), 8),
+    (offset_of!(InodeData, head.size), 8),
+    (offset_of!(InodeData, head.blocks), 8),
+    (offset_of!(InodeData, head.set_number), 4),
+    (offset_of!(InodeData, head.map_root), 8),
+    (offset_of!(InodeData, head.map_root), 8),
+    (offset_of!(InodeData, head.map_height), 4),
     (offset_of!(InodeData, body), 8),
     (offset_of!(InodeData, body), 4),
 ];

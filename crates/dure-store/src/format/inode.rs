@@ -1,7 +1,7 @@
 //! The inode: two granules of an inode node, one of attributes and one of data.
 
 use std::mem::offset_of;
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 
 use crate::units::{Ino, is_zero};
 use zerocopy::little_endian::{I64, U32, U64};
@@ -80,13 +80,12 @@ const _: () = assert!(size_of::<AttributesV1>() == 112);
 /// The current version.
 pub type AttributesRecord = AttributesV1;
 
-/// What an inode holds. All zero as long as nothing was stored: then the inode is empty, and its
-/// times are that of its birth.
+/// What an inode holds, but for its body.
 #[derive(
     FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, PartialEq, Eq,
 )]
 #[repr(C)]
-pub struct InodeDataV1 {
+pub struct DataHeadV1 {
     /// Own number, against misplaced granules; 0: nothing was stored.
     pub ino: U64,
     /// Bytes of a file, of a symlink's target; 0 for directories.
@@ -108,6 +107,20 @@ pub struct InodeDataV1 {
     pub ctime: Time,
     /// Written zero, checked zero.
     pub reserved: [u8; 12],
+}
+const _: () = assert!(size_of::<DataHeadV1>() == 88);
+/// The current version.
+pub type DataHead = DataHeadV1;
+
+/// What an inode holds. All zero as long as nothing was stored: then the inode is empty, and its
+/// times are that of its birth.
+#[derive(
+    FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, PartialEq, Eq,
+)]
+#[repr(C)]
+pub struct InodeDataV1 {
+    /// All but the body. An `InodeData` dereferences to it.
+    pub head: DataHead,
     /// 24 slots, or a symlink's target.
     pub body: [u8; BODY_BYTES],
 }
@@ -189,17 +202,17 @@ impl AttributesRecord {
     }
 }
 
-impl InodeData {
-    /// The data of an inode that was born with these attributes, before any was stored.
+impl DataHead {
+    /// The head of the data of an inode that was born with these attributes, before any was stored.
     #[must_use]
-    pub fn of_birth(attributes: &AttributesRecord) -> InodeData {
+    pub fn of_birth(attributes: &AttributesRecord) -> DataHead {
         let birth = attributes.btime;
-        InodeData {
+        DataHead {
             ino: attributes.ino,
             atime: birth,
             mtime: birth,
             ctime: birth,
-            ..InodeData::new_zeroed()
+            ..DataHead::new_zeroed()
         }
     }
 
@@ -207,6 +220,31 @@ impl InodeData {
     #[must_use]
     pub fn number(&self) -> Ino {
         Ino(self.ino.get())
+    }
+}
+
+impl InodeData {
+    /// The data of an inode that was born with these attributes, before any was stored.
+    #[must_use]
+    pub fn of_birth(attributes: &AttributesRecord) -> InodeData {
+        InodeData {
+            head: DataHead::of_birth(attributes),
+            body: [0; BODY_BYTES],
+        }
+    }
+}
+
+impl Deref for InodeData {
+    type Target = DataHead;
+
+    fn deref(&self) -> &DataHead {
+        &self.head
+    }
+}
+
+impl DerefMut for InodeData {
+    fn deref_mut(&mut self) -> &mut DataHead {
+        &mut self.head
     }
 }
 

@@ -20,7 +20,7 @@ mod reference;
 
 use std::ops::Range;
 
-use crate::format::inode::{AttributesRecord, InodeData, InodeRecord};
+use crate::format::inode::{AttributesRecord, DataHead, InodeData, InodeRecord};
 use crate::format::node::{NodeImage, NodeKind};
 use crate::ranks::BUCKET;
 use crate::units::{Ino, Mark, Nid, is_zero};
@@ -166,6 +166,26 @@ impl Node {
         let mut attributes = AttributesRecord::new_zeroed();
         self.load((ino.index(), 0), attributes.as_mut_bytes());
         attributes
+    }
+
+    /// The data of inode `ino` of a node of inodes, which the caller keeps in use.
+    pub fn data(&self, ino: Ino) -> InodeData {
+        let mut data = InodeData::new_zeroed();
+        self.load((ino.data_index(), 0), data.as_mut_bytes());
+        match is_zero(data.as_bytes()) {
+            true => InodeData::of_birth(&self.attributes(ino)),
+            false => data,
+        }
+    }
+
+    /// The head of the data, as [`Node::data`].
+    pub fn data_head(&self, ino: Ino) -> DataHead {
+        let mut head = DataHead::new_zeroed();
+        self.load((ino.data_index(), 0), head.as_mut_bytes());
+        match is_zero(head.as_bytes()) {
+            true => DataHead::of_birth(&self.attributes(ino)),
+            false => head,
+        }
     }
 
     /// The inode `ino` of a node of inodes. Its granules are read one after the other: the caller

@@ -89,7 +89,7 @@ impl TreeEdit<'_, '_> {
         let Some(root) = &tree.root else {
             return Ok(None);
         };
-        let shortcuts = &directory.directory.shortcuts;
+        let shortcuts = &directory.directory().shortcuts;
         let top = match shortcuts.get(hash) {
             Some((nid, level)) => (self.node(nid, tree.owner)?, level),
             None => (root.clone(), 0),

@@ -9,6 +9,7 @@ use zerocopy::FromBytes;
 use zerocopy::little_endian::U64;
 
 use super::path::{self, ChildPlace, FILE_PAGES_MAX, HEIGHT_MAX, SlotPlace};
+use crate::inode::Inode;
 use crate::volume::Volume;
 
 /// Bytes of a granule of slots.
@@ -19,6 +20,7 @@ const SLOTS_BYTES: usize = NodeKind::Leaf.payload(0);
 #[derive(Debug)]
 pub(crate) struct MapReader<'v> {
     volume: &'v Volume,
+    data: InodeData,
     /// First page of a leaf, and the leaf if there is one.
     leaf: Option<(u64, Option<Nid>)>,
     /// A granule of that leaf.
@@ -26,10 +28,11 @@ pub(crate) struct MapReader<'v> {
 }
 
 impl<'v> MapReader<'v> {
-    /// A reader of maps of `volume`.
-    pub(crate) fn new(volume: &'v Volume) -> MapReader<'v> {
+    /// A reader of the inode's map.
+    pub(crate) fn new(volume: &'v Volume, inode: &Inode) -> MapReader<'v> {
         MapReader {
             volume,
+            data: inode.data(),
             leaf: None,
             slots: None,
         }
@@ -39,12 +42,12 @@ impl<'v> MapReader<'v> {
     ///
     /// # Errors
     /// `Corrupt` when the map is not one; errors of reading nodes.
-    pub(crate) fn slot(&mut self, data: &InodeData, page: u64) -> Result<Slot> {
+    pub(crate) fn slot(&mut self, page: u64) -> Result<Slot> {
         if page < DIRECT_SLOTS {
-            let slot = slot_of(&data.body[path::direct_bytes(page)]);
-            return check_slot(self.volume, data, page, slot);
+            let slot = slot_of(&self.data.body[path::direct_bytes(page)]);
+            return check_slot(self.volume, &self.data, page, slot);
         }
-        let Some(leaf) = self.leaf_of(data, page)? else {
+        let Some(leaf) = self.leaf_of(page)? else {
             return Ok(Slot::HOLE);
         };
         let place = SlotPlace::in_leaf(page);
@@ -52,7 +55,7 @@ impl<'v> MapReader<'v> {
             Some((granule, slots)) if *granule == place.granule => slots,
             other => {
                 let slots = &mut other.insert((place.granule, [0; SLOTS_BYTES])).1;
-                let role = NodeKind::Leaf.of(data.number());
+                let role = NodeKind::Leaf.of(self.data.number());
                 let read = self
                     .volume
                     .load_from_node(leaf, role, (place.granule, 0), slots);
@@ -64,31 +67,26 @@ impl<'v> MapReader<'v> {
             }
         };
         let slot = slot_of(&slots[place.bytes()]);
-        check_slot(self.volume, data, page, slot)
+        check_slot(self.volume, &self.data, page, slot)
     }
 
     /// The first page in `from..to` that is mapped, and its slot.
     ///
     /// # Errors
     /// As [`MapReader::slot`].
-    pub(crate) fn next_mapped(
-        &mut self,
-        data: &InodeData,
-        from: u64,
-        to: u64,
-    ) -> Result<Option<(u64, Slot)>> {
+    pub(crate) fn next_mapped(&mut self, from: u64, to: u64) -> Result<Option<(u64, Slot)>> {
         let to = to.min(FILE_PAGES_MAX);
         let mut page = from;
         while page < to {
-            if page >= DIRECT_SLOTS && self.leaf_of(data, page)?.is_none() {
-                let Some((start, leaf)) = next_leaf(self.volume, data, page)? else {
+            if page >= DIRECT_SLOTS && self.leaf_of(page)?.is_none() {
+                let Some((start, leaf)) = next_leaf(self.volume, &self.data, page)? else {
                     return Ok(None);
                 };
                 page = page.max(start);
                 self.remember(start, Some(leaf));
                 continue;
             }
-            let slot = self.slot(data, page)?;
+            let slot = self.slot(page)?;
             if !slot.is_hole() {
                 return Ok(Some((page, slot)));
             }
@@ -97,12 +95,12 @@ impl<'v> MapReader<'v> {
         Ok(None)
     }
 
-    fn leaf_of(&mut self, data: &InodeData, page: u64) -> Result<Option<Nid>> {
+    fn leaf_of(&mut self, page: u64) -> Result<Option<Nid>> {
         let start = path::node_start(page, 1);
         match self.leaf {
             Some((remembered, leaf)) if remembered == start => Ok(leaf),
             _ => {
-                let leaf = leaf_of(self.volume, data, page)?;
+                let leaf = leaf_of(self.volume, &self.data, page)?;
                 self.remember(start, leaf);
                 Ok(leaf)
             }
@@ -115,16 +113,21 @@ impl<'v> MapReader<'v> {
     }
 
     /// The height of the tree, 0 when there is none.
-    pub(super) fn height(&self, data: &InodeData) -> Result<u32> {
-        check_root(data)
+    pub(super) fn height(&self) -> Result<u32> {
+        check_root(&self.data)
     }
 
     /// How many nodes from the leaf of `page` upwards do not exist, in a tree that reaches it.
-    pub(super) fn missing_levels(&self, data: &InodeData, page: u64) -> Result<u32> {
-        let height = check_root(data)?;
-        let mut nid = Nid(data.map_root.get());
+    pub(super) fn missing_levels(&self, page: u64) -> Result<u32> {
+        let height = check_root(&self.data)?;
+        let mut nid = Nid(self.data.map_root.get());
         for level in (2..=height).rev() {
-            nid = child(self.volume, data, nid, ChildPlace::toward(page, level))?;
+            nid = child(
+                self.volume,
+                &self.data,
+                nid,
+                ChildPlace::toward(page, level),
+            )?;
             if nid.0 == 0 {
                 return Ok(level - 1);
             }

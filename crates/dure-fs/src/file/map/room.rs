@@ -18,7 +18,6 @@
 use std::collections::BTreeSet;
 
 use dure_store::error::Result;
-use dure_store::format::inode::InodeData;
 use dure_store::format::slot::{DIRECT_SLOTS, LEAF_SLOTS};
 use smallvec::SmallVec;
 
@@ -37,20 +36,20 @@ pub(crate) struct NodeRoom {
     nodes: BTreeSet<NodePlace>,
     /// Reserved blocks, at least as many as `nodes` that do not exist yet.
     held: u32,
-    /// First page of a leaf that exists.
-    exists: Option<u64>,
+    /// First page of a leaf that exists; 0: none is known.
+    exists: u64,
 }
 
 impl NodeRoom {
     /// Whether the nodes down to the leaf that starts here exist, or are reserved.
     #[inline]
     pub(crate) fn covers(&self, leaf: u64) -> bool {
-        self.exists == Some(leaf) || (self.held > 0 && self.nodes.contains(&(1, leaf)))
+        self.exists == leaf || (self.held > 0 && self.nodes.contains(&(1, leaf)))
     }
 
     /// A leaf starts here.
     pub(crate) fn note_leaf(&mut self, leaf: u64) {
-        self.exists = Some(leaf);
+        self.exists = leaf;
     }
 
     /// How many of these are not reserved.
@@ -86,7 +85,7 @@ impl NodeRoom {
     /// Nodes may have been freed: what is reserved stays, what is known goes.
     pub(crate) fn forget(&mut self) {
         self.nodes.clear();
-        self.exists = None;
+        self.exists = 0;
     }
 
     /// No page is dirty: returns the blocks that are held for nothing.
@@ -133,12 +132,12 @@ impl MapReader<'_> {
     ///
     /// # Errors
     /// As [`MapReader::slot`].
-    pub(crate) fn missing_nodes(&mut self, data: &InodeData, leaf: u64) -> Result<NodePlaces> {
-        let height = self.height(data)?;
+    pub(crate) fn missing_nodes(&mut self, leaf: u64) -> Result<NodePlaces> {
+        let height = self.height()?;
         if height_for(leaf) > height {
             return Ok(whole_path(height, leaf));
         }
-        let missing = self.missing_levels(data, leaf)?;
+        let missing = self.missing_levels(leaf)?;
         Ok((1..=missing)
             .map(|level| (level, node_start(leaf, level)))
             .collect())

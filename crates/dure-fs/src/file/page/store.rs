@@ -19,7 +19,7 @@
 //! **On a crash** it is gone.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 
 use dure_store::frames::Frame;
 use dure_store::units::{to_u64, to_usize};
@@ -120,9 +120,47 @@ pub(crate) struct Missing {
     pub(crate) blocks: u32,
 }
 
-/// The pages of one file that are in memory.
+/// The pages of one file that are in memory. A file without any has no [`Pages`].
 #[derive(Debug, Default)]
-pub(crate) struct PageStore {
+pub(crate) struct PageStore(Option<Box<Pages>>);
+
+static NO_PAGES: Pages = Pages::new();
+
+impl Deref for PageStore {
+    type Target = Pages;
+
+    #[inline]
+    fn deref(&self) -> &Pages {
+        self.0.as_deref().unwrap_or(&NO_PAGES)
+    }
+}
+
+impl DerefMut for PageStore {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Pages {
+        self.0.get_or_insert_default()
+    }
+}
+
+impl PageStore {
+    /// Takes over all pages of another store, of which it has none.
+    pub(crate) fn absorb(&mut self, other: PageStore) {
+        if let Some(other) = other.0 {
+            Pages::absorb(self, *other);
+        }
+    }
+
+    /// Gives the memory back that a store without pages needs no more.
+    pub(crate) fn tidy(&mut self) {
+        if self.present() == 0 {
+            self.0 = None;
+        }
+    }
+}
+
+/// What a [`PageStore`] with pages has.
+#[derive(Debug, Default)]
+pub(crate) struct Pages {
     /// Pages 0..64.
     first: Chunk,
     /// The others, by page / 4096.
@@ -149,7 +187,24 @@ fn mask(base: u64, from: u64, to: u64) -> u64 {
     ones << low
 }
 
-impl PageStore {
+impl Pages {
+    const fn new() -> Pages {
+        Pages {
+            first: Chunk {
+                present: 0,
+                dirty: 0,
+                writing: 0,
+                referenced: AtomicU64::new(0),
+                pages: Vec::new(),
+            },
+            groups: BTreeMap::new(),
+            present: 0,
+            dirty: 0,
+            writing: 0,
+            hand: 0,
+        }
+    }
+
     /// Pages in memory.
     pub(crate) fn present(&self) -> u64 {
         self.present
@@ -205,7 +260,7 @@ impl PageStore {
     }
 
     /// Frees the chunk of `page` when nothing is left in it.
-    fn tidy(&mut self, page: u64) {
+    fn tidy_chunk(&mut self, page: u64) {
         if page < CHUNK_PAGES {
             return;
         }
@@ -286,8 +341,7 @@ impl PageStore {
         self.present += 1;
     }
 
-    /// Takes over all pages of another store, of which it has none.
-    pub(crate) fn absorb(&mut self, other: PageStore) {
+    fn absorb(&mut self, other: Pages) {
         self.present += other.present;
         self.dirty += other.dirty;
         self.writing += other.writing;
@@ -443,7 +497,7 @@ impl PageStore {
             let frame = chunk.remove(bit(page));
             self.present -= 1;
             self.dirty -= u64::from(dirty);
-            self.tidy(page);
+            self.tidy_chunk(page);
             taken(frame, dirty);
             from = page + 1;
         }
@@ -483,7 +537,7 @@ impl PageStore {
             evicted += 1;
         }
         self.present -= to_u64(evicted);
-        self.tidy(base);
+        self.tidy_chunk(base);
         evicted
     }
 }

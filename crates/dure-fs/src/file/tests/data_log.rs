@@ -50,9 +50,9 @@ fn data_in_the_log_is_read_without_the_cache() {
 
 fn fs_block(fs: &FileSystem, page: u64) -> dure_store::units::BlockNo {
     let inode = file(fs);
-    let state = inode.inode().state.read();
-    let mut map = super::super::map::MapReader::new(&fs.0);
-    map.slot(&state.data, page).unwrap().block()
+    let _held = inode.inode().state.read();
+    let mut map = super::super::map::MapReader::new(&fs.0, inode.inode());
+    map.slot(page).unwrap().block()
 }
 
 #[test]

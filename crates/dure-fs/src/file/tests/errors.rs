@@ -5,6 +5,9 @@ use dure_block::{Lba, Op, OsError, WriteFlags, share};
 use dure_sync::Arc;
 
 use super::{World, check, content, file};
+use dure_store::OpKind;
+use dure_store::space::OpClass;
+
 use crate::file::map::MapReader;
 use crate::inode::InodeRef;
 use crate::volume::FileSystem;
@@ -12,9 +15,9 @@ use crate::{AllocateMode, Error, ReadMode, Stamp, SyncScope};
 use dure_sync::random::Seeded;
 
 fn block_of(fs: &FileSystem, inode: &InodeRef, page: u64) -> u64 {
-    let state = inode.inode().state.read();
-    MapReader::new(&fs.0)
-        .slot(&state.data, page)
+    let _held = inode.inode().state.read();
+    MapReader::new(&fs.0, inode.inode())
+        .slot(page)
         .unwrap()
         .block()
         .0
@@ -279,7 +282,11 @@ fn a_file_that_counts_fewer_blocks_than_it_has_is_corrupt() {
     let inode = file(&fs);
     fs.write(&inode, 0, &[1; 9000], Stamp::Set).unwrap();
     fs.fsync(&inode, SyncScope::All).unwrap();
-    inode.inode().state.write().data.blocks = 1.into();
+    let mut data = inode.inode().data();
+    data.blocks = 1.into();
+    let mut op = fs.0.op(OpKind::Write, OpClass::Normal, 1).unwrap();
+    inode.inode().store_data(&mut op, &data);
+    op.finish();
     let cut = fs.allocate(&inode, AllocateMode::Punch, 0, 100_000);
     assert!(
         matches!(&cut, Err(Error::Corrupt { what, .. }) if what.contains("number of blocks")),

@@ -91,12 +91,13 @@ pub(super) fn content(fs: &FileSystem, inode: &InodeRef) -> Vec<u8> {
 pub(super) fn check(fs: &FileSystem, inode: &InodeRef) {
     use super::map::MapReader;
     let state = inode.inode().state.read();
-    let mut map = MapReader::new(&fs.0);
+    let data = inode.inode().data_head();
+    let mut map = MapReader::new(&fs.0, inode.inode());
     let mut blocks = 0;
     let mut page = 0;
-    while let Some((mapped, slot)) = map.next_mapped(&state.data, page, u64::MAX).expect("a map") {
+    while let Some((mapped, slot)) = map.next_mapped(page, u64::MAX).expect("a map") {
         blocks += 1;
-        let beyond = mapped * 4096 >= state.data.size.get();
+        let beyond = mapped * 4096 >= data.size.get();
         assert!(
             !beyond || slot.is_unwritten(),
             "page {mapped} is written beyond the logged size"
@@ -104,10 +105,10 @@ pub(super) fn check(fs: &FileSystem, inode: &InodeRef) {
         assert!(fs.0.space.owner(slot.block()).is_ok());
         page = mapped + 1;
     }
-    assert_eq!(state.data.blocks.get(), blocks, "blocks of the record");
-    assert!(state.file.size() >= state.data.size.get());
+    assert_eq!(data.blocks.get(), blocks, "blocks of the record");
+    assert!(state.file().size() >= data.size.get());
     if blocks == 0 {
-        assert!(state.data.map_root.get() == 0 && state.data.map_height.get() == 0);
+        assert!(data.map_root.get() == 0 && data.map_height.get() == 0);
     }
 }
 

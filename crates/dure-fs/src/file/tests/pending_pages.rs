@@ -28,7 +28,7 @@ fn waits(inode: &InodeRef) -> bool {
 }
 
 fn settled(inode: &InodeRef) -> u64 {
-    inode.inode().state.read().file.size()
+    inode.inode().state.read().file().size()
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn holes_are_filled_beside_others() {
     assert!(!waits(&inode));
     // A page that is on the device only: the rest of it is read.
     fs.0.pages.evict(fs.0.partition(), 1000);
-    let cached = inode.inode().state.read().file.pages.present();
+    let cached = inode.inode().state.read().file().pages.present();
     assert_eq!(cached, 0);
     fs.write(&inode, 200 * PAGE + 7, &[4; 2], Stamp::Set)
         .unwrap();

@@ -149,9 +149,9 @@ impl Model {
 fn walked(fs: &FileSystem, inode: &InodeRef, from: u64, target: SeekTarget) -> Option<u64> {
     // Alone: pages that came beside others are in the state then.
     let state = inode.inode().state.write_keep_cached();
-    let (file, mut map) = (&state.file, MapReader::new(&fs.0));
+    let (file, mut map) = (state.file(), MapReader::new(&fs.0, inode.inode()));
     let mut is_data = |page| {
-        let slot = map.slot(&state.data, page).unwrap();
+        let slot = map.slot(page).unwrap();
         file.pages.is_unclean(page) || slot.is_written() && !file.is_cut(page)
     };
     let mut pages = from / BLOCK_BYTES_U64..file.size().div_ceil(BLOCK_BYTES_U64);

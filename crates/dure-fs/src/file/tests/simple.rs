@@ -60,7 +60,7 @@ fn reads_past_the_cache_see_dirty_pages_and_the_device() {
         assert_eq!(buf[..got], data[offset..offset + got]);
     }
     assert_eq!(
-        inode.inode().state.read().file.pages.present(),
+        inode.inode().state.read().file().pages.present(),
         1,
         "nothing was kept"
     );
@@ -175,7 +175,7 @@ fn a_sparse_file_reaches_the_greatest_offset() {
     let free = fs.0.space.statistics().available;
     fs.0.truncate(&inode, 1).unwrap();
     check(&fs, &inode);
-    assert_eq!(inode.inode().state.read().data.blocks.get(), 1);
+    assert_eq!(inode.inode().data_head().blocks.get(), 1);
     fs.0.checkpoint().unwrap();
     assert!(fs.0.space.statistics().available > free);
 }
@@ -224,7 +224,7 @@ fn preallocated_blocks_are_filled_in_place() {
     fs.allocate(&inode, AllocateMode::KeepSize, 0, 3 << 20)
         .unwrap();
     check(&fs, &inode);
-    assert_eq!(inode.inode().state.read().data.blocks.get(), 768);
+    assert_eq!(inode.inode().data_head().blocks.get(), 768);
     assert_eq!(content(&fs, &inode), b"");
     fs.allocate(&inode, AllocateMode::Extend, 0, 3 << 20)
         .unwrap();
@@ -239,7 +239,7 @@ fn preallocated_blocks_are_filled_in_place() {
     fs.write(&inode, 1 << 20, &[7; 1 << 20], Stamp::Set)
         .unwrap();
     fs.fsync(&inode, SyncScope::All).unwrap();
-    assert_eq!(inode.inode().state.read().data.blocks.get(), 768);
+    assert_eq!(inode.inode().data_head().blocks.get(), 768);
     let after = fs.0.space.statistics().available;
     assert!(
         before - after < 8,
@@ -259,7 +259,7 @@ fn preallocated_blocks_are_filled_in_place() {
     fs.allocate(&file(&fs), AllocateMode::Punch, 0, 3 << 20)
         .unwrap();
     check(&fs, &file(&fs));
-    assert_eq!(file(&fs).inode().state.read().data.blocks.get(), 0);
+    assert_eq!(file(&fs).inode().data_head().blocks.get(), 0);
 }
 
 #[test]
@@ -269,7 +269,7 @@ fn a_truncate_to_the_size_of_the_file_frees_what_lies_behind() {
     let inode = file(&fs);
     fs.write(&inode, 0, &[7; 5000], Stamp::Set).unwrap();
     fs.fsync(&inode, SyncScope::All).unwrap();
-    let blocks = || inode.inode().state.read().data.blocks.get();
+    let blocks = || inode.inode().data_head().blocks.get();
     let ctime = || fs.attributes(&inode).unwrap().ctime;
     let tick = || {
         let now = ctime();
@@ -337,7 +337,7 @@ fn times_alone_do_not_make_a_data_sync_write() {
     let inode = file(&fs);
     fs.write(&inode, 0, b"content", Stamp::Set).unwrap();
     fs.fsync(&inode, SyncScope::All).unwrap();
-    inode.inode().state.write().file.stamp(
+    inode.inode().state.write().file_mut().stamp(
         Stamp::Set,
         dure_store::format::inode::Time {
             secs: 5.into(),
@@ -356,7 +356,7 @@ fn times_alone_do_not_make_a_data_sync_write() {
         fs.0.queue.counters().flush_requests,
         after.flush_requests + 1
     );
-    assert_eq!(inode.inode().state.read().data.mtime.secs.get(), 5);
+    assert_eq!(inode.inode().data_head().mtime.secs.get(), 5);
 }
 
 #[test]

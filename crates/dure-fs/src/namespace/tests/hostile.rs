@@ -46,14 +46,14 @@ fn header(payload: &mut [u8]) -> &mut BucketHeader {
 fn change_record(fs: &FileSystem, inode: &InodeRef, change: impl FnOnce(&mut InodeRecord)) {
     let mut op = fs.0.op(OpKind::Attributes, OpClass::Normal, 1).unwrap();
     let mut state = inode.inode().state.write();
-    let (attributes, data) = (inode.inode().attributes(), state.data);
+    let (attributes, data) = (inode.inode().attributes(), inode.inode().data());
     let mut record = InodeRecord { attributes, data };
     change(&mut record);
     let InodeRecord { attributes, data } = record;
     inode.inode().store_attributes(&mut op, &attributes);
     inode.inode().store_data(&mut op, &data);
     op.finish();
-    state.data = data;
+    inode.inode().data_stored(&mut state, &data);
 }
 
 /// All bucket nodes of a directory.
@@ -272,7 +272,7 @@ fn bytes_of(fs: &FileSystem, inode: &InodeRef, pages: usize) -> Result<Vec<u8>> 
 fn the_map_of_another_file_is_refused() {
     let (disk, fs) = fresh();
     let (own, other) = (mapped(&fs, b"own", 60, 1), mapped(&fs, b"two", 60, 2));
-    let root = own.inode().state.read().data.map_root;
+    let root = own.inode().data_head().map_root;
     change_record(&fs, &other, |record| record.data.map_root = root);
     drop((own, other));
     let fs = again(&disk, fs);
@@ -319,7 +319,7 @@ fn attributes_of_another_inode_are_refused() {
 fn two_pointers_to_one_node_of_a_map_are_noticed() {
     let (_disk, fs) = fresh();
     let twice = mapped(&fs, b"twice", 24 + 2 * 320, 7);
-    let nid = Nid(twice.inode().state.read().data.map_root.get());
+    let nid = Nid(twice.inode().data_head().map_root.get());
     let index = fs.0.node(nid, NodeKind::Index.of(twice.ino())).unwrap();
     change_bucket(&fs, &index, 0, |payload| payload.copy_within(0..8, 8));
     assert_corrupt(fs.0.truncate(&twice, 0));
@@ -329,7 +329,7 @@ fn two_pointers_to_one_node_of_a_map_are_noticed() {
 fn an_index_that_leads_nowhere_is_noticed() {
     let (disk, fs) = fresh();
     let file = mapped(&fs, b"empty", 24 + 2 * 320, 7);
-    let nid = Nid(file.inode().state.read().data.map_root.get());
+    let nid = Nid(file.inode().data_head().map_root.get());
     let index = fs.0.node(nid, NodeKind::Index.of(file.ino())).unwrap();
     for granule in 0..index.granule_count() {
         change_bucket(&fs, &index, granule, |payload| payload.fill(0));
@@ -379,7 +379,7 @@ fn orphan_nodes_that_lead_to_each_other_are_refused() {
 }
 
 fn nodes_of(fs: &FileSystem, directory: &InodeRef) -> usize {
-    let root = directory.inode().state.read().data.map_root;
+    let root = directory.inode().data_head().map_root;
     match root.get() {
         0 => 0,
         _ => nodes(fs, directory).len(),

@@ -409,7 +409,7 @@ fn an_inode_with_impossible_fields_is_refused() {
         corrupt(fs.root())
     };
     let xattr_bytes = offset_of!(AttributesRecord, xattr_bytes);
-    let blocks = offset_of!(InodeData, blocks);
+    let blocks = offset_of!(InodeData, head.blocks);
     assert_eq!(
         refused(root.index(), xattr_bytes, &u32::MAX.to_le_bytes()),
         "xattr length of inode 1"

@@ -53,8 +53,8 @@ fn places(alloc: AllocPolicy) -> Vec<(u64, u64)> {
     let places = (0..6).map(|n| {
         core.store(n % 2, Ordering::Relaxed);
         let inode = file(&fs, &format!("f{n}"));
-        let state = inode.inode().state.read();
-        let slot = crate::file::map::MapReader::new(&fs.0).slot(&state.data, 0);
+        let _held = inode.inode().state.read();
+        let slot = crate::file::map::MapReader::new(&fs.0, inode.inode()).slot(0);
         let slot = slot.expect("a direct slot");
         let (segment, _) = layout.locate(slot.block()).expect("a data block");
         let (pair, _) = place_of(inode.ino().nid());
