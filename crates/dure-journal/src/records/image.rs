@@ -222,7 +222,7 @@ impl<S: Settle> Journal<S> {
             .cast_unsigned()
             .div_ceil(self.usable().cast_unsigned());
         // Plus the one that is being written.
-        1 + u32::try_from(segments).expect("fewer than bytes")
+        1 + u32::try_from(segments).expect("no more segments than bytes, which fit in 32 bits")
     }
 
     fn lock_all(&self) -> Guards<'_, S::Effect> {
@@ -329,11 +329,12 @@ impl<S: Settle> Journal<S> {
             };
             let bytes = ends[piece.handles.end - 1].charge(start, 0) + u64::from(PIECE_BYTES);
             head.blocks_left -= to_u32(
-                usize::try_from(bytes.div_ceil(u64::from(BLOCK_BYTES_U32))).expect("a segment"),
+                usize::try_from(bytes.div_ceil(u64::from(BLOCK_BYTES_U32)))
+                    .expect("the blocks of a piece fit in a segment"),
             );
         }
         let charge = end.charge(HandleEnd::START, ends.len());
-        let charge = i64::try_from(charge).expect("a log's bytes");
+        let charge = i64::try_from(charge).expect("the bytes of a log fit in 63 bits");
         let room = joined.room - i64::from(segments) * self.usable() + charge;
         if segments > head.segments_free || (slack == Slack::Keep && room < 0) {
             return None;
