@@ -26,11 +26,10 @@
 //! An image carries the versions of its granules; the newest counts, in whatever journal it is.
 //!
 //! # Faults of the released Z-Journal
-//! Of the released code's faults (techniques, 1c) none is possible here: recovery is one for all
-//! journals, marks stay until *valid* and the greatest closed set decides (1, 2, 3); versions order
-//! images, no clock does (4); marks have a length (5); a two-way mark is charged to the journal
-//! that gets it (6); cores map to journals modulo their number (7); the end of a buffer's life has
-//! a version, newer than all before in any journal (8).
+//! None of them is possible here: recovery is one for all journals, marks stay until *valid* and
+//! the greatest closed set decides; versions order images, no clock does; marks have a length; a
+//! two-way mark is charged to the journal that gets it; cores map to journals modulo their number;
+//! the end of a buffer's life has a version, newer than all before in any journal.
 
 use std::collections::VecDeque;
 
