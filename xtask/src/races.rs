@@ -170,7 +170,10 @@ fn tests_below(root: &Path) -> Result<Found> {
     files.sort();
     for file in files {
         let source = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
-        let path = file.strip_prefix(root).expect("found below it").to_owned();
+        let path = file
+            .strip_prefix(root)
+            .expect("found below the root")
+            .to_owned();
         for test in tests_in(&source) {
             found.entry(test).or_default().push(path.clone());
         }

@@ -46,8 +46,8 @@ fn chain(context: &mut Context<'_>, root: Nid, bytes: u64, by: NodeUse) -> Optio
     // Bounded: one node more than the length needs is enough to know that the chain is too long.
     while nid.0 != 0 && got <= want {
         let image = context.take(nid, NodeKind::Blob, by)?;
-        let (head, piece) =
-            BlobHeader::ref_from_prefix(image.payload(0)).expect("a blob is longer");
+        let (head, piece) = BlobHeader::ref_from_prefix(image.payload(0))
+            .expect("a blob node is longer than its header");
         stream.extend_from_slice(piece);
         nid = Nid(head.next.get());
         got += 1;

@@ -91,7 +91,8 @@ fn shift(level: u32) -> u32 {
 /// Checks one bucket; returns its child.
 fn check_bucket(context: &mut Context<'_>, bucket: &Bucket, image: &NodeImage) -> Option<Nid> {
     let payload = image.payload(usize::from(bucket.id.index));
-    let (header, area) = BucketHeader::ref_from_prefix(payload).expect("a bucket is longer");
+    let (header, area) =
+        BucketHeader::ref_from_prefix(payload).expect("a bucket is longer than its header");
     let (directory, id) = (bucket.directory, bucket.id);
     let used = usize::from(header.used.get());
     let child = Some(Nid(header.child.get())).filter(|child| child.0 != 0);

@@ -150,7 +150,7 @@ fn check_leaf(
 fn check_slots(context: &mut Context<'_>, walk: &mut FileWalk, bytes: &[u8], first: SlotPlace) {
     let mut place = first;
     for bytes in bytes.chunks_exact(SLOT_BYTES) {
-        let slot = Slot::read_from_bytes(bytes).expect("12 bytes");
+        let slot = Slot::read_from_bytes(bytes).expect("a chunk has the size of a slot");
         if slot != Slot::HOLE {
             check_slot(context, walk, slot, place);
         }

@@ -19,7 +19,7 @@ pub(super) fn volume(context: &mut Context<'_>) -> Option<VolumeHeader> {
         context.issue(IssueKind::VolumeHeaderLost { at });
         return None;
     };
-    let header = VolumeHeader::read_from_bytes(&payload).expect("a whole payload");
+    let header = VolumeHeader::read_from_bytes(&payload).expect("a pair's payload has this size");
     pairs::expect_zero(context, name, at, &header.reserved);
     let state = header.state.get();
     for (field, got, holds, must) in [(

@@ -22,7 +22,7 @@ pub(super) fn check(context: &mut Context<'_>) {
         let id = u16::try_from(journal)
             .ok()
             .and_then(JournalId::new)
-            .expect("at most 1000 journals");
+            .expect("a volume has at most 1000 journals");
         match JournalHeader::open(&bytes, Lba::new(at), seed, id) {
             Ok(header) => {
                 let name = pairs::name(PairKind::JournalHeader, journal);

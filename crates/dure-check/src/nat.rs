@@ -29,7 +29,7 @@ fn load_pair(context: &mut Context<'_>, index: u64) -> Option<NatEntries> {
     let table = Table::Nat;
     let code = context.packs.code(PairIndex { table, index });
     let payload = pairs::read(context, name, at, code)?;
-    let block = NatBlock::read_from_bytes(&payload).expect("a whole payload");
+    let block = NatBlock::read_from_bytes(&payload).expect("a pair's payload has this size");
     if block.index.get() != index {
         context.issue(IssueKind::PairMisplaced {
             pair: name,

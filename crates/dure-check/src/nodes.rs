@@ -88,7 +88,7 @@ pub(super) fn free_inodes(nid: Nid, image: &NodeImage) -> u8 {
         return 0;
     }
     let free = |ino: &Ino| image.inode(ino.index()).attributes.is_free() && ino.0 != 0;
-    u8::try_from(Ino::all_of(nid).filter(free).count()).expect("at most 8")
+    u8::try_from(Ino::all_of(nid).filter(free).count()).expect("a node has at most 8 inodes")
 }
 
 fn check_inodes(context: &mut Context<'_>, nid: Nid, image: &NodeImage) {

@@ -28,7 +28,9 @@ pub(super) fn check(context: &mut Context<'_>) {
                 let what = format!("link of orphan node {nid}");
                 context.issue(IssueKind::ReservedNotZero { what, at: nid.0 });
             }
-            nid = Nid(u64::from_le_bytes(next.try_into().expect("8 bytes")));
+            nid = Nid(u64::from_le_bytes(
+                next.try_into().expect("a link has 8 bytes"),
+            ));
         }
     }
 }
@@ -37,7 +39,8 @@ fn check_slots(context: &mut Context<'_>, nid: Nid, image: &NodeImage) {
     for (index, payload) in (0_u8..).zip(image.payloads().take(SLOT_GRANULES)) {
         let granule = GranuleId { nid, index };
         for (slot, bytes) in payload.chunks_exact(size_of::<OrphanSlot>()).enumerate() {
-            let orphan = OrphanSlot::read_from_bytes(bytes).expect("16 bytes");
+            let orphan =
+                OrphanSlot::read_from_bytes(bytes).expect("a chunk has the size of an orphan slot");
             if orphan.ino.get() != 0 {
                 check_slot(context, granule, slot, &orphan);
             }

@@ -230,7 +230,7 @@ fn images(context: &mut Context<'_>) -> BTreeMap<Nid, NodeImage> {
     for (ino, want) in blocks {
         edit(context, &mut images, ino.data_granule(), |payload| {
             InodeData::mut_from_bytes(payload)
-                .expect("376 bytes")
+                .expect("data of an inode is 376 bytes")
                 .blocks = U64::new(want);
         });
     }
@@ -238,7 +238,7 @@ fn images(context: &mut Context<'_>) -> BTreeMap<Nid, NodeImage> {
     for (ino, want) in links {
         edit(context, &mut images, ino.granule(), |payload| {
             let attributes = AttributesRecord::mut_from_bytes(payload);
-            attributes.expect("112 bytes").nlink = U32::new(want);
+            attributes.expect("attributes are 112 bytes").nlink = U32::new(want);
         });
     }
     // The NAT entry of an image that is written again gets the right count.
@@ -268,7 +268,9 @@ fn edit(
         };
         entry.insert(image);
     }
-    let image = images.get_mut(&granule.nid).expect("just put there");
+    let image = images
+        .get_mut(&granule.nid)
+        .expect("the image was inserted above");
     let index = usize::from(granule.index);
     change(image.payload_mut(index));
     image.set_version(index, image.version(index) + 1);

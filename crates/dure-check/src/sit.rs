@@ -29,7 +29,7 @@ pub(super) fn load(context: &mut Context<'_>) {
             context.sit_lost.insert(index);
             continue;
         };
-        let block = SitBlock::read_from_bytes(&payload).expect("a whole payload");
+        let block = SitBlock::read_from_bytes(&payload).expect("a pair's payload has this size");
         if block.index.get() != u64::from(index) {
             let got = block.index.get();
             context.issue(IssueKind::PairMisplaced {
@@ -114,7 +114,8 @@ fn check_entry(context: &mut Context<'_>, segment: u32, entry: &SitEntry, at: u6
         });
     }
     let blocks = 0..context.layout.segment_blocks;
-    let within = u32::try_from(blocks.filter(|n| is_live(entry, *n)).count()).expect("few blocks");
+    let within = u32::try_from(blocks.filter(|n| is_live(entry, *n)).count())
+        .expect("a segment has at most 512 blocks");
     if within != set {
         let got = u64::from(set - within);
         context.issue(IssueKind::SitField {

@@ -89,7 +89,7 @@ fn read_pair(
     let at = context.layout.summary_pair(segment, n);
     let name = pairs::name(PairKind::Summary, segment.0);
     let payload = pairs::read(context, name, at, code)?;
-    let block = SummaryBlock::read_from_bytes(&payload).expect("a whole payload");
+    let block = SummaryBlock::read_from_bytes(&payload).expect("a pair's payload has this size");
     if block.segment.get() != u64::from(segment.0) {
         let got = block.segment.get();
         context.issue(IssueKind::PairMisplaced {

@@ -10,7 +10,7 @@ pub(crate) fn bar(total: u64, what: &'static str) -> ProgressBar {
         return ProgressBar::hidden();
     }
     let style = ProgressStyle::with_template("{msg} [{bar:40}] {percent}% {eta} left")
-        .expect("a constant template");
+        .expect("the template is right");
     ProgressBar::new(total)
         .with_style(style.progress_chars("=> "))
         .with_message(what)
@@ -21,7 +21,8 @@ pub(crate) fn counter(what: &'static str) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let style = ProgressStyle::with_template("{spinner} {msg} {human_pos}").expect("constant");
+    let style =
+        ProgressStyle::with_template("{spinner} {msg} {human_pos}").expect("the template is right");
     ProgressBar::new_spinner()
         .with_style(style)
         .with_message(what)

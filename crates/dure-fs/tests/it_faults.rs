@@ -300,7 +300,8 @@ fn every_request(op: Op, when: fn(u64) -> When, policies: &str) -> u64 {
             );
             if fs.stopped().is_some() {
                 let refused = fs.create(&fs.root().expect("readable"), b"more", &file());
-                assert_eq!(refused.err().map(|error| error.errno()), Some(30), "{why}");
+                let refused = refused.err().map(|error| error.errno());
+                assert_eq!(refused, Some(libc::EROFS), "{why}");
             }
             let seen = tree(&fs).unwrap_or_else(|error| panic!("{why}: unreadable: {error}"));
             assert!(trees[durable..=begun].contains(&seen), "{why}: {seen:?}");

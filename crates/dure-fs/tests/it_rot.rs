@@ -96,7 +96,7 @@ fn try_rotten(rotten: &Image, at: u64) -> bool {
     match mount(&device) {
         Ok(fs) => corrupt_files(&fs, at) > 0,
         Err(error) => {
-            assert_eq!(error.errno(), 5, "block {at}: {error}");
+            assert_eq!(error.errno(), libc::EIO, "block {at}: {error}");
             assert_eq!(
                 device.snapshot().first_difference(rotten),
                 None,

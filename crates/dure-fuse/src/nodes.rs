@@ -56,7 +56,10 @@ const _: () = assert!((u32::MAX as u64 + 1) * 252 * 8 <= 1 << INO_BITS);
 /// itself, so that the root is 1.
 #[must_use]
 pub fn node_of(ino: Ino, generation: u32) -> u64 {
-    assert!(ino.0 < 1 << INO_BITS, "a volume has fewer inodes");
+    assert!(
+        ino.0 < 1 << INO_BITS,
+        "the inode number leaves room for the generation"
+    );
     let life = u64::from(generation.wrapping_sub(1)) % LIVES;
     ino.0 | life << INO_BITS
 }
@@ -87,7 +90,7 @@ impl Default for Unlinked {
 impl Unlinked {
     fn table(&self, node: u64) -> &Table {
         let spread = node.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        &self.tables[usize::try_from(spread % TABLES).expect("below 64")]
+        &self.tables[usize::try_from(spread % TABLES).expect("below the number of tables")]
     }
 
     /// Keeps the inode pinned until the kernel has forgotten it.

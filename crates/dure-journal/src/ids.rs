@@ -106,7 +106,8 @@ impl Mark {
     /// The journal it is in. Journal 0 for [`Mark::NONE`].
     #[must_use]
     pub fn journal(self) -> JournalId {
-        let number = u16::try_from(self.0 >> Self::NUMBER_BITS).expect("ten bits are left");
+        let number =
+            u16::try_from(self.0 >> Self::NUMBER_BITS).expect("ten bits of a mark are its journal");
         JournalId(number)
     }
 

@@ -174,7 +174,7 @@ impl Default for WriteTallies {
 }
 
 fn slot_of(sequence: u64) -> usize {
-    usize::try_from(sequence % to_u64(TIMED)).expect("below 64")
+    usize::try_from(sequence % to_u64(TIMED)).expect("the remainder is the index of a slot")
 }
 
 impl WriteTallies {

@@ -196,7 +196,8 @@ impl Trace {
     fn keep(&self, journal: Option<JournalId>, event: TraceEvent) {
         let core = current_core();
         let mut ring = self.rings.get(core).lock();
-        let capacity = usize::try_from(self.capacity.get()).expect("at most 2^20");
+        let capacity =
+            usize::try_from(self.capacity.get()).expect("a trace has at most 2^20 events");
         while ring.records.len() >= capacity.max(1) {
             ring.records.pop_front();
         }

@@ -40,7 +40,7 @@ fn every_short_script_of_two_journals_survives_every_crash() {
     assert!(states > 1000);
 }
 
-/// Techniques, section 1b: core 0 modifies blocks 0 and 1; core 1 modifies 0 and 2; core 1 commits
+/// Z-Journal's example: core 0 modifies blocks 0 and 1; core 1 modifies 0 and 2; core 1 commits
 /// first; crash before core 0's commit: core 1's transaction must be rejected.
 #[test]
 fn seed_two_core_example() {
@@ -101,9 +101,9 @@ fn seed_two_core_example_cannot_happen_through_commit() {
     run.finish().unwrap();
 }
 
-/// Techniques, section 1b, the figure with three cores, as marks of the policy `delta`: core 2
-/// writes blocks 4 and 5 (which meet as granule 2 here) and starts its commit; core 1 writes 2, 3
-/// and 4 (granules 1 and 2); core 0 writes 0, 1 and 3 (granules 0 and 1); core 1 then writes 0.
+/// Z-Journal's figure with three cores, as marks of the policy `delta`: core 2 writes blocks 4 and
+/// 5 (which are both in granule 2 here) and starts its commit; core 1 writes 2, 3 and 4 (granules 1
+/// and 2); core 0 writes 0, 1 and 3 (granules 0 and 1); core 1 then writes 0.
 /// Z-Journal merges cores 0 and 1 into one transaction by two-sided marks; here the marks point
 /// one way each and form a cycle between the two transactions, with core 2 below both.
 #[test]

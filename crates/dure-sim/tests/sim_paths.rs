@@ -17,11 +17,12 @@ use dure_fs::{AccessTime, Background, FormatOptions, MountOptions};
 use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::sim::{Config, Rng, seeds, try_run};
 use dure_sync::{CoreId, thread};
+use rustix::io::Errno;
 
 const CHANGES: u64 = 40;
 const PATH: &str = "/a/dir/name";
-const ENOENT: i32 = 2;
-const EACCES: i32 = 13;
+const ENOENT: i32 = Errno::NOENT.raw_os_error();
+const EACCES: i32 = Errno::ACCESS.raw_os_error();
 
 fn volume(access_time: AccessTime) -> Volume {
     let device = share(RamDevice::new("paths", 1024));

@@ -54,7 +54,7 @@ impl Census {
         }
         Census {
             nodes: 1,
-            inodes: i64::try_from(inodes).expect("at most 8"),
+            inodes: i64::try_from(inodes).expect("a node has at most 8 inodes"),
         }
     }
 
@@ -87,9 +87,9 @@ pub(crate) fn free_inodes(nid: Nid, image: &NodeImage) -> u8 {
     }
     let free = |ino: &Ino| {
         let payload = image.payload(usize::from(ino.index()));
-        let (life, _) = InodeLife::ref_from_prefix(payload).expect("112 bytes");
+        let (life, _) = InodeLife::ref_from_prefix(payload).expect("a granule has room for a life");
         life.is_free() && ino.0 != 0
     };
     let count = Ino::all_of(nid).filter(free).count();
-    u8::try_from(count).expect("at most 8")
+    u8::try_from(count).expect("a node has at most 8 inodes")
 }

@@ -250,7 +250,8 @@ impl CheckpointState {
         let (first, seed) = (layout.volume_header, layout.crc_seed);
         let newest = pair::read_newest(queue, first, pair_kind::VOLUME, seed)?;
         let own = newest.is_some_and(|newest| {
-            let found = VolumeHeader::read_from_bytes(&newest.payload).expect("a whole payload");
+            let found = VolumeHeader::read_from_bytes(&newest.payload)
+                .expect("a pair's payload has this size");
             newest.generation == self.generation && found.mount == self.header.mount
         });
         if own { Ok(()) } else { Err(Error::TakenOver) }

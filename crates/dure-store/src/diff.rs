@@ -73,7 +73,7 @@ fn runs(at: usize, (old, new): (&Chunk, &Chunk), add: &mut impl FnMut(Range<usiz
 /// A number of words or bytes of a chunk.
 #[inline]
 fn small(count: u32) -> usize {
-    usize::try_from(count).expect("at most eight")
+    usize::try_from(count).expect("a count within a chunk is at most eight")
 }
 
 /// Bytes that are equal before the first one of two words that is not.

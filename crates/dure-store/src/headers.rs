@@ -54,7 +54,8 @@ pub fn read_header(queue: &Queue, layout: &Layout) -> Result<(VolumeHeader, u64)
             got: 0,
         });
     };
-    let header = VolumeHeader::read_from_bytes(&newest.payload).expect("a whole payload");
+    let header =
+        VolumeHeader::read_from_bytes(&newest.payload).expect("a pair's payload has this size");
     if let Some((field, got, _)) = impossible_count(&header) {
         return Err(Error::Corrupt {
             what: format!("volume header: {field}"),

@@ -106,7 +106,7 @@ impl Packs {
             Table::Nat => (0, u64::from(self.layout.nat_pairs)),
             Table::Sit => (self.layout.nat_packs(), u64::from(self.layout.sit_pairs)),
         };
-        assert!(pair.index < pairs, "{pair:?} of {pairs}");
+        assert!(pair.index < pairs, "{pair:?} of {pairs} pairs");
         (before + pair.index / PACK_PAIRS, pair.index % PACK_PAIRS)
     }
 
@@ -119,7 +119,7 @@ impl Packs {
         // Relaxed: see `Codes`.
         let word = codes[to_usize(within / WORD_CODES)].load(Ordering::Relaxed);
         let bits = word >> (within % WORD_CODES * 2) & 3;
-        let code = SlotCode::from_bits(u8::try_from(bits).expect("two bits"));
+        let code = SlotCode::from_bits(u8::try_from(bits).expect("two bits fit in 8"));
         code.expect("checked when the pack was read")
     }
 
@@ -163,7 +163,9 @@ impl Packs {
             changed.insert(pack);
         }
         for index in changed {
-            let codes = self.codes[to_usize(index)].get().expect("just changed");
+            let codes = self.codes[to_usize(index)]
+                .get()
+                .expect("the pack was changed above");
             let mut pack = Pack::new_zeroed();
             pack.checkpoint.set(checkpoint);
             pack.index.set(index);
@@ -216,7 +218,7 @@ pub fn read_pack(
     let (kind, seed) = (pair_kind::PACK, layout.crc_seed);
     let copy = |at: Lba| pair::read_slot(queue, at.number(), slot, kind, seed);
     let payload = copy(first).or_else(|error| copy(second).map_err(|_| error))?;
-    let pack = Pack::read_from_bytes(&payload).expect("a whole payload");
+    let pack = Pack::read_from_bytes(&payload).expect("a pair's payload has this size");
     let at = first.number() + slot;
     Error::expect_eq("pack index", at, index, pack.index.get())?;
     let dirt = u64::from(!is_zero(&pack.reserved));

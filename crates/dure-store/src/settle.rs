@@ -45,5 +45,5 @@ pub(crate) fn partition_of(journals: usize, pretended: Option<&AtomicUsize>) -> 
         // Relaxed: any core is right.
         Some(core) => core.load(Ordering::Relaxed),
     };
-    CoreId::new(u16::try_from(core % journals).expect("at most 1000 journals"))
+    CoreId::new(u16::try_from(core % journals).expect("a volume has at most 1000 journals"))
 }

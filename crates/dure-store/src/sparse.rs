@@ -21,7 +21,7 @@ pub(crate) struct Sparse<T> {
 impl<T> Sparse<T> {
     /// `len` untouched elements, in pieces of `piece`.
     pub(crate) fn new(len: u64, piece: u64) -> Sparse<T> {
-        assert!(piece > 0, "pieces of nothing");
+        assert!(piece > 0, "a piece has at least one element");
         let pieces = 0..len.div_ceil(piece);
         Sparse {
             len,

@@ -79,13 +79,14 @@ impl Ino {
     /// Its place within the node, which is the granule of its attributes.
     #[must_use]
     pub fn index(self) -> u8 {
-        u8::try_from(self.0 % Ino::PER_NODE).expect("below 8")
+        u8::try_from(self.0 % Ino::PER_NODE).expect("a place in a node is below 8")
     }
 
     /// The granule of its data within the node.
     #[must_use]
     pub fn data_index(self) -> u8 {
-        u8::try_from(Ino::PER_NODE + self.0 % Ino::PER_NODE).expect("below 16")
+        u8::try_from(Ino::PER_NODE + self.0 % Ino::PER_NODE)
+            .expect("a granule of a node is below 16")
     }
 
     /// The granule of its attributes.

@@ -71,7 +71,7 @@ impl<T> OnceLock<T> {
     /// Gives `value` back if the slot was filled already.
     pub fn set(&self, value: T) -> Result<(), T> {
         let mut value = Some(value);
-        self.get_or_init(|| value.take().expect("called once"));
+        self.get_or_init(|| value.take().expect("a closure is called once"));
         value.map_or(Ok(()), Err)
     }
 

@@ -213,7 +213,7 @@ impl<const RANK: u8, T> PerCoreRwLock<RANK, T> {
         // the gate and check of the count in `wait_for`. It includes Release: the writer comes
         // after our reads.
         let before = count.fetch_sub(1, Ordering::SeqCst);
-        debug_assert_ne!(before, 0, "who leaves was counted");
+        debug_assert_ne!(before, 0, "a reader that leaves was counted");
         backend::seq_cst_where_it_needs_saying();
         if before == 1 && self.gate.load(Ordering::SeqCst) == CLOSED {
             backend::futex_wake(count, u32::MAX, ANYONE);

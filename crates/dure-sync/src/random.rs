@@ -59,7 +59,7 @@ impl Seeded {
     #[inline]
     pub fn index(&mut self, len: usize) -> usize {
         let bound = u64::try_from(len).expect("a length fits 64 bits");
-        usize::try_from(self.below(bound)).expect("below a usize")
+        usize::try_from(self.below(bound)).expect("a number below a usize fits in one")
     }
 
     /// True for half of all draws.

@@ -231,7 +231,7 @@ impl<const RANK: u8, T> RwLock<RANK, T> {
             }
             assert!(
                 readers(state) < READERS_MASK,
-                "more than 500 million readers"
+                "at most 500 million readers share a lock"
             );
             let marked = state | READERS_WAIT;
             if state != marked && !self.mark(&mut state, marked) {
@@ -323,7 +323,7 @@ impl<const RANK: u8, T> RwLock<RANK, T> {
         rank::released(RANK);
         // Release: the next writer, by its Acquire, comes after our reads.
         let state = self.state.fetch_sub(READER, Ordering::Release) - READER;
-        debug_assert_eq!(state & WRITER, 0, "readers and a writer at once");
+        debug_assert_eq!(state & WRITER, 0, "readers or a writer, not both");
         if is_free(state) && state & (READERS_WAIT | WRITERS_WAIT) != 0 {
             self.wake(state);
         }
@@ -340,7 +340,7 @@ impl<const RANK: u8, T> RwLock<RANK, T> {
     fn release_writer(&self) {
         // Release: pairs with the Acquire of the next taker; publishes the data.
         let state = self.state.fetch_and(!WRITER, Ordering::Release) & !WRITER;
-        debug_assert_eq!(readers(state), 0, "readers and a writer at once");
+        debug_assert_eq!(readers(state), 0, "readers or a writer, not both");
         if state & (READERS_WAIT | WRITERS_WAIT) != 0 {
             self.wake(state);
         }

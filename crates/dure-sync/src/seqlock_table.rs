@@ -155,7 +155,7 @@ impl<const WORDS: usize, const WAYS: usize> SeqLockTable<WORDS, WAYS> {
         // The upper half selects: hashes that differ only in low bits differ there after the
         // multiplication.
         let spread = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        let number = usize::try_from(spread).expect("32 bits");
+        let number = usize::try_from(spread).expect("a hash of 32 bits fits in a usize");
         let chunk = &self.chunks[(number / CHUNK_SETS) & (self.chunks.len() - 1)];
         (chunk, number % CHUNK_SETS)
     }
@@ -214,7 +214,7 @@ impl<const WORDS: usize, const WAYS: usize> SeqLockTable<WORDS, WAYS> {
         }
         if best == 2 {
             // Every write raises the sum, so all ways are evicted in turn.
-            victim = usize::try_from(versions).expect("64 bits") % WAYS;
+            victim = usize::try_from(versions).expect("64 bits fit in a usize") % WAYS;
         }
         let slot = &chunk[set][victim];
         // Relaxed: confirmed by the exchange.

@@ -126,7 +126,7 @@ impl Default for Histogram {
 fn bucket_of(value: u64) -> usize {
     let bits = u64::BITS - value.leading_zeros();
     usize::try_from(bits)
-        .expect("at most 64")
+        .expect("a number of bits is at most 64")
         .min(HISTOGRAM_BUCKETS - 1)
 }
 

@@ -133,8 +133,11 @@ impl Config {
             "1 to {CORES_MAX} cores, not {}",
             self.cores
         );
-        assert!(self.model.cores_per_socket > 0, "a socket has cores");
-        assert!(self.steps_max > 0, "a run has steps");
+        assert!(
+            self.model.cores_per_socket > 0,
+            "a socket has at least a core"
+        );
+        assert!(self.steps_max > 0, "a run may take at least one step");
         if let Schedule::Jitter { percent } = self.schedule {
             assert!(percent <= 100, "costs cannot vary by {percent} %");
         }

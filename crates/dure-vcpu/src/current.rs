@@ -59,7 +59,7 @@ fn yielder_of_running(world: &World) -> *const TaskYielder {
 
 /// Leaves the task's stack until the runner comes back to it.
 fn give_way(yielder: *const TaskYielder) {
-    assert!(!yielder.is_null(), "a running task has noted its way out");
+    assert!(!yielder.is_null(), "a running task has stored its yielder");
     // SAFETY: the yielder lives at the bottom of the stack of the task that runs this code.
     let yielder = unsafe { &*yielder };
     yielder.suspend(());
@@ -81,13 +81,13 @@ fn visible<R>(slack: impl Fn(&World) -> u64, act: impl FnOnce(&mut World) -> R) 
         if may_switch() && world.point(slack_ns) {
             return Then::GiveWay(yielder);
         }
-        Then::GoOn(act.take().expect("first call")(world))
+        Then::GoOn(act.take().expect("the first attempt takes the act")(world))
     })?;
     match first {
         Then::GoOn(result) => Some(result),
         Then::GiveWay(yielder) => {
             give_way(yielder);
-            with_world(act.take().expect("second call"))
+            with_world(act.take().expect("giving way left the act"))
         }
     }
 }

@@ -49,7 +49,7 @@ impl CoreHeap {
     pub(crate) fn pop(&mut self) -> Option<Key> {
         let top = self.peek()?;
         self.place[top.1] = ABSENT;
-        let last = self.slots.pop().expect("there is a top");
+        let last = self.slots.pop().expect("a heap with a top has slots");
         if !self.slots.is_empty() {
             self.put(0, last);
             self.sink(0);

@@ -143,7 +143,7 @@ impl LineTable {
         }
         debug_assert!(
             !line.exclusive || line.sharers.count_ones() == 1,
-            "exclusive means alone"
+            "an exclusive line has one sharer"
         );
         Cost {
             ready_at,
@@ -237,7 +237,7 @@ fn transfer_ns(model: &CostModel, core: usize, owner: usize, others: u128) -> u6
     let source = if others >> owner & 1 == 1 {
         owner
     } else {
-        usize::try_from(others.trailing_zeros()).expect("a bit number")
+        usize::try_from(others.trailing_zeros()).expect("a bit number fits in a usize")
     };
     if source / model.cores_per_socket == socket {
         model.transfer_ns

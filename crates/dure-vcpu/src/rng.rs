@@ -50,7 +50,7 @@ impl Rng {
     #[inline]
     pub fn index(&mut self, len: usize) -> usize {
         let bound = u64::try_from(len).expect("a length fits 64 bits");
-        usize::try_from(self.below(bound)).expect("below a usize")
+        usize::try_from(self.below(bound)).expect("a number below a usize fits in one")
     }
 
     /// True once in `every` draws on average; never if `every` is 0.

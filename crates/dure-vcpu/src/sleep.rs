@@ -127,7 +127,7 @@ impl World {
             .earliest()
             .is_some_and(|deadline| deadline <= now)
         {
-            let (deadline, index, sleep) = self.timers.pop().expect("there is an earliest");
+            let (deadline, index, sleep) = self.timers.pop().expect("there is an earliest timer");
             let task = &self.tasks[index];
             if !is_asleep(task, sleep) {
                 self.timers.dead_surfaced();

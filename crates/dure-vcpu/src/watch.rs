@@ -149,7 +149,7 @@ impl Watch {
             .map(|(line, _)| *line)
             .collect();
         for line in freed {
-            let sightings = self.lines.remove(&line).expect("it was just found");
+            let sightings = self.lines.remove(&line).expect("the line was found above");
             let shared = self.shared(line, sightings);
             self.gone.extend(shared);
         }

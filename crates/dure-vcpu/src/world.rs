@@ -150,7 +150,7 @@ impl World {
 
     #[inline]
     fn digest(&mut self, now: u64) {
-        let task = u64::try_from(self.running).expect("a task number");
+        let task = u64::try_from(self.running).expect("a task number fits in 64 bits");
         self.hash = (self.hash ^ now ^ task << 48)
             .wrapping_mul(0x9E37_79B9_7F4A_7C15)
             .rotate_left(29);

@@ -125,7 +125,7 @@ impl AccessList {
     /// The permission bits that stand for this list in the mode (0..=0o777).
     #[must_use]
     pub fn mode(&self) -> u32 {
-        let must = |tag| self.get(tag).expect("a valid list has it");
+        let must = |tag| self.get(tag).expect("a valid list has this tag");
         let group = self
             .get(Tag::Mask)
             .unwrap_or_else(|| must(Tag::OwningGroup));
@@ -158,7 +158,7 @@ impl AccessList {
             }
             is_member |= member;
         }
-        let other = self.get(Tag::Other).expect("a valid list has it");
+        let other = self.get(Tag::Other).expect("a valid list has this tag");
         !is_member && Access::from_bits(other).contains(want)
     }
 }

@@ -156,7 +156,7 @@ impl Session {
                 self.fs().unlink(&at.dir, &name)?;
                 continue;
             }
-            let done = way.pop().expect("it was the last");
+            let done = way.pop().expect("the directory was the last of the way");
             above.remove(&done.dir.ino());
             if let Some(parent) = way.last() {
                 self.check_delete(&parent.dir, &done.dir)?;

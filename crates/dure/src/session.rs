@@ -271,7 +271,7 @@ impl Session {
             if filled == bytes.len() {
                 bytes.resize(filled + 4096, 0);
             }
-            let offset = u64::try_from(filled).expect("64 bits");
+            let offset = u64::try_from(filled).expect("a usize fits in 64 bits");
             match file.read_at(&mut bytes[filled..], offset)? {
                 0 => break,
                 count => filled += count,

@@ -45,8 +45,8 @@ impl Draw {
 
     /// One of `all`.
     pub(crate) fn choose<'t, T: ?Sized>(&mut self, all: &[&'t T]) -> &'t T {
-        let count = u64::try_from(all.len()).expect("short lists");
-        all[usize::try_from(self.between(0, count - 1)).expect("it is an index")]
+        let count = u64::try_from(all.len()).expect("the length of a list fits in 64 bits");
+        all[usize::try_from(self.between(0, count - 1)).expect("below the length")]
     }
 
     /// The options of a mount.

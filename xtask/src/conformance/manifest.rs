@@ -104,7 +104,7 @@ impl Walk<'_> {
         let metadata = fs::symlink_metadata(path).with_context(|| path.display().to_string())?;
         let below = path
             .strip_prefix(self.root)
-            .expect("it lies below")
+            .expect("the path lies below the root")
             .to_owned();
         let line = self
             .line(path, &below, &metadata)

@@ -169,6 +169,6 @@ fn each_task(work: impl Fn(u64) -> Result<()> + Sync) -> Result<()> {
             })
             .collect();
         let mut ended = tasks.into_iter();
-        ended.try_for_each(|task| task.join().expect("it does not panic"))
+        ended.try_for_each(|task| task.join().expect("a task returns its errors"))
     })
 }

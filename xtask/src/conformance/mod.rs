@@ -110,7 +110,7 @@ pub(crate) struct Cx {
 
 impl Suite {
     fn name(self) -> String {
-        let value = self.to_possible_value().expect("none is hidden");
+        let value = self.to_possible_value().expect("no suite is hidden");
         value.get_name().to_owned()
     }
 

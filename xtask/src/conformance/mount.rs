@@ -94,7 +94,7 @@ impl Volume {
 
     /// From now on mounts `device`, which presents the image.
     pub(crate) fn mount_through(&mut self, device: PathBuf) {
-        assert!(self.server.is_none(), "only between two mounts");
+        assert!(self.server.is_none(), "nothing is mounted");
         self.device = device;
     }
 
@@ -105,7 +105,7 @@ impl Volume {
 
     /// The same, with more options.
     pub(crate) fn mount_with(&mut self, options: &[&str]) -> Result<()> {
-        assert!(self.server.is_none(), "mounted once at a time");
+        assert!(self.server.is_none(), "a volume is mounted once at a time");
         detach(&self.root())?;
         let log = File::options()
             .create(true)
@@ -125,7 +125,7 @@ impl Volume {
             .stdout(Stdio::piped())
             .stderr(log);
         let mut server = command.spawn().context("cannot start the mount server")?;
-        let out = server.stdout.take().expect("it is piped");
+        let out = server.stdout.take().expect("the standard output was piped");
         let mut line = String::new();
         BufReader::new(out)
             .read_line(&mut line)

@@ -66,7 +66,7 @@ pub(crate) fn run(cx: &Cx, report: &mut Report) -> Result<()> {
         verdicts.push(verdicts_of(&volume, command, place)?);
     }
     let [on_tmpfs, on_dure] = &verdicts[..] else {
-        unreachable!("two places");
+        unreachable!("the tests ran in two places");
     };
     compare(on_tmpfs, on_dure, &known, report);
     report.case("check", volume.close());

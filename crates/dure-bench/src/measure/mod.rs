@@ -177,7 +177,7 @@ pub(crate) fn bar(points: usize, repeat: u32) -> ProgressBar {
     }
     let total = u64::try_from(points).unwrap_or(0) * u64::from(repeat);
     let style = ProgressStyle::with_template("[{bar:40}] {pos}/{len}, {eta} left, {msg}");
-    ProgressBar::new(total).with_style(style.expect("constant").progress_chars("=> "))
+    ProgressBar::new(total).with_style(style.expect("the template is right").progress_chars("=> "))
 }
 
 #[expect(

@@ -28,7 +28,8 @@ pub(super) struct Copier {
 
 impl Copier {
     pub(super) fn new(direction: Direction) -> Copier {
-        let pages = usize::try_from(FILE_BYTES).expect("a megabyte") / IO_BYTES;
+        let pages =
+            usize::try_from(FILE_BYTES).expect("the size of the file fits in memory") / IO_BYTES;
         Copier {
             direction,
             file: BlockBuf::from_slice(&vec![1; pages * IO_BYTES]),

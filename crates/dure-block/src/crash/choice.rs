@@ -140,7 +140,10 @@ pub struct Choices {
 
 impl Choices {
     pub(super) fn new(blocks: Vec<usize>, selection: Selection) -> Self {
-        assert!(selection.exhaustive_max <= 20, "2^20 subsets are enough");
+        assert!(
+            selection.exhaustive_max <= 20,
+            "at most 2^20 subsets of the writes are enumerated"
+        );
         let units_per_block = BLOCK_BYTES / selection.tear.unit_bytes();
         let units: Vec<_> = match selection.tear {
             Tear::None => blocks.iter().map(|_| 1).collect(),

@@ -238,7 +238,7 @@ impl CrashPoint<'_> {
         assert_eq!(
             choice.fates().len(),
             self.open.len(),
-            "a choice of this point"
+            "the choice was made for this crash point"
         );
         let mut changes = Changes::new();
         for (write, fate) in self.open.iter().zip(choice.fates()) {

@@ -46,7 +46,7 @@ impl Effect {
     #[must_use]
     pub fn blocks(&self) -> u64 {
         match self {
-            Self::Write { data, .. } => u64::try_from(data.len()).expect("fits in 64 bits"),
+            Self::Write { data, .. } => u64::try_from(data.len()).expect("a usize fits in 64 bits"),
             Self::Flush => 0,
             Self::Discard { blocks, .. } => *blocks,
         }

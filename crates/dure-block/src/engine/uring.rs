@@ -203,7 +203,8 @@ impl Ring {
                 return count;
             };
             drop(queue);
-            let index = usize::try_from(entry.user_data()).expect("it was an index");
+            let index = usize::try_from(entry.user_data())
+                .expect("the user data of a request is its index");
             let flight = {
                 let mut table = self.submitting.lock();
                 table.free.push(index);
@@ -352,7 +353,7 @@ fn transfer_rest(
         match op {
             Op::Read => psync::read(target, at, &mut memory[skip..])?,
             Op::Write => psync::write(target, at, &memory[skip..], flags)?,
-            Op::Flush | Op::Discard => unreachable!("they have no data"),
+            Op::Flush | Op::Discard => unreachable!("a flush or discard has no data to transfer"),
         }
         done -= skip;
         offset += u64::try_from(bytes).expect("a usize fits in 64 bits");

@@ -67,7 +67,7 @@ fn granule(out: &mut Out<'_>, nid: Nid, index: usize, image: &NodeImage) -> Resu
 
 /// A little-endian number.
 pub(super) fn word(bytes: &[u8]) -> u64 {
-    u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
+    u64::from_le_bytes(bytes.try_into().expect("the caller passes eight bytes"))
 }
 
 /// The children a granule of an index node names, with their numbers.
@@ -78,7 +78,8 @@ pub(super) fn children(payload: &[u8]) -> impl Iterator<Item = (u64, Nid)> {
 
 fn orphans(out: &mut Out<'_>, nid: Nid, payload: &[u8]) -> Result<()> {
     for (slot, bytes) in payload.chunks_exact(size_of::<OrphanSlot>()).enumerate() {
-        let orphan = OrphanSlot::read_from_bytes(bytes).expect("16 bytes");
+        let orphan =
+            OrphanSlot::read_from_bytes(bytes).expect("a chunk has the size of an orphan slot");
         match (orphan.ino.get(), orphan.intent.get()) {
             (0, _) => {}
             (ino, INTENT_DELETE) => line!(out, "  slot {slot}: inode {ino}, to be deleted")?,
@@ -90,7 +91,7 @@ fn orphans(out: &mut Out<'_>, nid: Nid, payload: &[u8]) -> Result<()> {
 }
 
 fn inode_granule(out: &mut Out<'_>, nid: Nid, granule: usize, image: &NodeImage) -> Result<()> {
-    let granule = u8::try_from(granule).expect("below 16");
+    let granule = u8::try_from(granule).expect("a node has at most 16 granules");
     let of_data = Ino::of_data(nid, granule);
     let ino = of_data.unwrap_or_else(|| Ino::new(nid, granule));
     let record = image.inode(ino.index());
@@ -197,7 +198,7 @@ fn inode_data(out: &mut Out<'_>, record: &InodeRecord) -> Result<()> {
 /// Slots that are not holes; the first is number `first`.
 pub(super) fn slots(out: &mut Out<'_>, bytes: &[u8], name: &str, first: u64) -> Result<()> {
     for (n, bytes) in (first..).zip(bytes.chunks_exact(SLOT_BYTES)) {
-        let slot = Slot::read_from_bytes(bytes).expect("12 bytes");
+        let slot = Slot::read_from_bytes(bytes).expect("a chunk has the size of a slot");
         if slot == Slot::HOLE {
             continue;
         }
@@ -223,7 +224,8 @@ pub(super) fn slots(out: &mut Out<'_>, bytes: &[u8], name: &str, first: u64) -> 
 
 /// A bucket: its header and its entries.
 pub(super) fn bucket(out: &mut Out<'_>, payload: &[u8]) -> Result<()> {
-    let (header, area) = BucketHeader::ref_from_prefix(payload).expect("a bucket is longer");
+    let (header, area) =
+        BucketHeader::ref_from_prefix(payload).expect("a bucket is longer than its header");
     let used = usize::from(header.used.get());
     line!(
         out,

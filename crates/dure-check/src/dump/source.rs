@@ -65,7 +65,7 @@ impl Source {
             want: 1,
             got: 0,
         })?;
-        Ok(VolumeHeader::read_from_bytes(&newest.payload).expect("a whole payload"))
+        Ok(VolumeHeader::read_from_bytes(&newest.payload).expect("a pair's payload has this size"))
     }
 
     /// The NAT entry of a node.
@@ -89,7 +89,7 @@ impl Source {
         let Some(payload) = self.pair(self.layout.nat_pair(index), pair_kind::NAT, code)? else {
             return Ok(NatEntry::default());
         };
-        let block = NatBlock::read_from_bytes(&payload).expect("a whole payload");
+        let block = NatBlock::read_from_bytes(&payload).expect("a pair's payload has this size");
         Ok(block.entries[within])
     }
 

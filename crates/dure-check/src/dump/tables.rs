@@ -101,7 +101,8 @@ pub(super) fn volume_header(source: &Source, out: &mut Out<'_>) -> Result<()> {
         let Some(found) = slotted::open_slot(&block, kind, Lba::new(at - slot), slot, seed) else {
             continue;
         };
-        let header = VolumeHeader::ref_from_bytes(found.body).expect("a whole payload");
+        let header =
+            VolumeHeader::ref_from_bytes(found.body).expect("a pair's payload has this size");
         let state = match header.state.get() {
             STATE_CLEAN => "clean".to_owned(),
             STATE_DIRTY => "dirty".to_owned(),
@@ -151,7 +152,7 @@ pub(super) fn journal_header(source: &Source, journal: u32) -> Result<JournalHea
     let id = u16::try_from(journal)
         .ok()
         .and_then(JournalId::new)
-        .expect("at most 1000 journals");
+        .expect("a volume has at most 1000 journals");
     Ok(JournalHeader::open(
         &blocks?.concat(),
         Lba::new(at),
@@ -222,7 +223,8 @@ pub(super) fn summary_of(source: &Source, segment: SegNo) -> Result<Vec<SummaryE
         let code = codes[to_usize(u64::from(n))];
         match source.pair(first, pair_kind::SUMMARY, code)? {
             Some(payload) => {
-                let block = SummaryBlock::read_from_bytes(&payload).expect("a whole payload");
+                let block = SummaryBlock::read_from_bytes(&payload)
+                    .expect("a pair's payload has this size");
                 entries.extend(block.entries);
             }
             None => entries.extend([SummaryEntry::default(); SUMMARY_ENTRIES]),
@@ -259,7 +261,7 @@ pub(super) fn sit_entry(source: &Source, segment: SegNo) -> Result<sit::SitEntry
     let code = source.code(pair_index(index))?;
     let payload = source.pair(source.layout.sit_pair(index), pair_kind::SIT, code)?;
     let payload = payload.unwrap_or_else(|| vec![0; BLOCK_BYTES - 32]);
-    let block = SitBlock::read_from_bytes(&payload).expect("a whole payload");
+    let block = SitBlock::read_from_bytes(&payload).expect("a pair's payload has this size");
     Ok(block.entries[to_usize(u64::from(segment.0 % sit::ENTRIES))])
 }
 

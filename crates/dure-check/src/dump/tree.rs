@@ -71,7 +71,8 @@ pub(super) fn directory(source: &Source, out: &mut Out<'_>, ino: Ino) -> Result<
         };
         let at = stack.len();
         for (index, payload) in image.payloads().enumerate() {
-            let (header, _) = BucketHeader::ref_from_prefix(payload).expect("a bucket is longer");
+            let (header, _) =
+                BucketHeader::ref_from_prefix(payload).expect("a bucket is longer than its header");
             line!(out, "bucket {nid}.{index}, level {level}")?;
             node::bucket(out, payload)?;
             if header.child.get() != 0 && level + 1 < LEVELS_MAX {

@@ -52,7 +52,7 @@ fn link(volume: &mut TestVolume, from: u64, to: u64) {
 fn assert_refused(disk: &Disk) {
     let before = disk.device.snapshot();
     let error = mount(disk).expect_err("it is refused");
-    assert_eq!(error.errno(), 5, "{error}");
+    assert_eq!(error.errno(), libc::EIO, "{error}");
     assert_eq!(disk.device.snapshot().first_difference(&before), None);
     assert!(!disk.check().is_sound());
 }

@@ -88,7 +88,7 @@ fn expect_refused(what: &str, change: impl Fn(&Disk, u64)) {
         };
         let _ = check(disk.device(), &repair);
         match use_all(&disk).map_err(|error| (error.errno(), error.to_string())) {
-            Err((5, why)) => assert!(why.contains(what), "{what} {great}: {why}"),
+            Err((libc::EIO, why)) => assert!(why.contains(what), "{what} {great}: {why}"),
             other => panic!("{what} {great}: {other:?}"),
         }
     }

@@ -140,7 +140,7 @@ fn refuse_to_overwrite(path: &Path, device: &Arc<dyn Device>) -> Result<()> {
     }
     let queue = dure_block::Queue::new(device.clone(), dure_block::QueueConfig::default());
     let blocks = queue.info().blocks.min(16);
-    let mut head = vec![0; usize::try_from(blocks * BLOCK).expect("64 KiB")];
+    let mut head = vec![0; usize::try_from(blocks * BLOCK).expect("64 KiB fit in memory")];
     match queue.read(dure_block::Lba::new(0), &mut head) {
         Ok(()) if head.iter().all(|&byte| byte == 0) => Ok(()),
         Ok(()) => bail!(

@@ -101,7 +101,8 @@ impl Acl {
 
     /// chmod: gives the classes the permissions of `mode`.
     pub(crate) fn set_mode(&mut self, mode: u32) {
-        let bits = |shift: u32| u16::try_from(mode >> shift & 7).expect("three bits");
+        let bits =
+            |shift: u32| u16::try_from(mode >> shift & 7).expect("permissions have three bits");
         let has_mask = self.perm(MASK).is_some();
         for entry in &mut self.0 {
             match entry.tag {

@@ -27,7 +27,7 @@ pub(crate) struct Chain {
 
 /// Nodes for a stream of `bytes` bytes.
 pub(crate) fn nodes_for(bytes: usize) -> u32 {
-    u32::try_from(bytes.div_ceil(BLOB_BYTES)).expect("streams are short")
+    u32::try_from(bytes.div_ceil(BLOB_BYTES)).expect("a stream has at most 128 KiB")
 }
 
 /// Maximum bytes of one record in the volume's log.
@@ -59,7 +59,8 @@ fn holds(payload: &[u8], next: u64, piece: &[u8]) -> bool {
 }
 
 fn next_of(payload: &[u8]) -> u64 {
-    let (header, _) = BlobHeader::ref_from_prefix(payload).expect("a blob is longer");
+    let (header, _) =
+        BlobHeader::ref_from_prefix(payload).expect("a blob node is longer than its header");
     header.next.get()
 }
 
@@ -89,7 +90,7 @@ pub(crate) fn load(volume: &Volume, root: u64, owner: Ino) -> Result<Chain> {
 impl Chain {
     /// Number of nodes.
     pub(crate) fn nodes(&self) -> u32 {
-        u32::try_from(self.nodes.len()).expect("at most 64")
+        u32::try_from(self.nodes.len()).expect("a chain has at most 64 nodes")
     }
 
     /// The first `bytes` bytes of the stream.

@@ -68,7 +68,7 @@ impl Volume {
         let pieces: Vec<&[u8]> = chain::pieces(stream).collect();
         let (mut next, mut bytes) = (0, 0);
         for group in pieces.rchunks(pieces_per_record(self)) {
-            let nodes = u32::try_from(group.len()).expect("streams are short");
+            let nodes = u32::try_from(group.len()).expect("a stream has at most 128 KiB");
             let mut op = self.op(OpKind::Xattr, OpClass::Normal, 1 + nodes)?;
             let _held = inode.lock_attributes(Access::Attributes);
             for piece in group.iter().rev() {
@@ -80,7 +80,8 @@ impl Volume {
             let mut attributes = inode.attributes();
             attributes.parent = U64::new(owner.0);
             attributes.xattr_root = U64::new(next);
-            attributes.xattr_bytes = U32::new(u32::try_from(bytes).expect("at most 128 KiB"));
+            attributes.xattr_bytes =
+                U32::new(u32::try_from(bytes).expect("a stream has at most 128 KiB"));
             inode.store_attributes(&mut op, &attributes);
             let mark = op.finish();
             inode.attributes_stored(self.options.volume_rules.attributes, mark);

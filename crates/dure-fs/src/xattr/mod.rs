@@ -69,7 +69,7 @@ pub(crate) fn load(volume: &Volume, inode: &Inode) -> Result<Loaded> {
 /// As `load`; the caller keeps them from changing.
 pub(crate) fn load_held(volume: &Volume, inode: &Inode) -> Result<Loaded> {
     let seen = inode.xattrs().look();
-    load_since(volume, inode, seen.expect("they do not change"))
+    load_since(volume, inode, seen.expect("the caller excludes changes"))
 }
 
 fn load_since(volume: &Volume, inode: &Inode, seen: Seen) -> Result<Loaded> {
@@ -107,7 +107,9 @@ impl Loaded {
     ) -> std::result::Result<(), Attempt> {
         let owner = attributes.number();
         attributes.xattr_root = self.chain.write(op, owner, new)?.into();
-        attributes.xattr_bytes = u32::try_from(new.len()).expect("at most 128 KiB").into();
+        attributes.xattr_bytes = u32::try_from(new.len())
+            .expect("a stream has at most 128 KiB")
+            .into();
         Ok(())
     }
 

@@ -132,8 +132,8 @@ pub(crate) fn set(stream: &mut Vec<u8>, name: &[u8], value: &[u8], mode: XattrMo
         stream.drain(at..at + len);
     }
     let head = AttributeHeader {
-        value_len: U32::new(u32::try_from(value.len()).expect("at most 65536")),
-        name_len: u8::try_from(name.len()).expect("checked by the caller"),
+        value_len: U32::new(u32::try_from(value.len()).expect("a value has at most 65536 bytes")),
+        name_len: u8::try_from(name.len()).expect("a name has at most 255 bytes"),
         reserved: [0; 3],
     };
     stream.extend_from_slice(head.as_bytes());

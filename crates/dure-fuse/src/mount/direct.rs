@@ -29,7 +29,7 @@ pub(super) fn mount(path: &Path, settings: &MountSettings) -> Result<OwnedFd, Mo
         "fuse.dure"
     };
     let flags = settings.flags;
-    let data = CString::new(data).expect("numbers and option names");
+    let data = CString::new(data).expect("mount data holds no zero byte");
     rustix::mount::mount(settings.source.as_str(), path, kind, flags, data.as_c_str()).map_err(
         |error| MountError::Mount {
             path: path.to_owned(),

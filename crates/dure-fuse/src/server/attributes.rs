@@ -64,7 +64,8 @@ impl Server {
             ino: attributes.ino.0,
             generation: attributes.generation,
             kind: attributes.kind,
-            permissions: u16::try_from(attributes.mode & 0o7777).expect("twelve bits"),
+            permissions: u16::try_from(attributes.mode & 0o7777)
+                .expect("permissions have twelve bits"),
             nlink: attributes.nlink,
             uid: self.uid.unwrap_or(attributes.uid),
             gid: self.gid.unwrap_or(attributes.gid),

@@ -65,7 +65,7 @@ impl Server {
             let taken = self.volume.write_whole(&inode, offset, left, stamp);
             // After a short write, the next round returns the error that stopped it.
             let taken = taken.map_err(errno)?;
-            offset += u64::try_from(taken).expect("at most a megabyte");
+            offset += u64::try_from(taken).expect("a request has at most a megabyte");
             left = &left[taken..];
         }
         Ok(())
@@ -151,7 +151,7 @@ impl Server {
             });
             match put {
                 Ok(0) => break,
-                Ok(put) => done += u64::try_from(put).expect("at most a megabyte"),
+                Ok(put) => done += u64::try_from(put).expect("a request has at most a megabyte"),
                 Err(error) if done == 0 => return Err(errno(error)),
                 Err(_) => break,
             }

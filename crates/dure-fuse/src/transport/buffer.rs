@@ -53,7 +53,10 @@ impl Pages {
         let at = self.0.as_ptr().cast();
         // SAFETY: the mapping is this buffer's, and no reference to its bytes exists.
         let released = unsafe { madvise(at, BYTES, Advice::LinuxDontNeed) };
-        debug_assert!(released.is_ok(), "{released:?}");
+        debug_assert!(
+            released.is_ok(),
+            "madvise on a mapped buffer failed: {released:?}"
+        );
     }
 
     fn bytes(&self) -> &[u8] {
@@ -71,7 +74,10 @@ impl Drop for Pages {
     fn drop(&mut self) {
         // SAFETY: the mapping is this buffer's, and is not used after the drop.
         let unmapped = unsafe { munmap(self.0.as_ptr().cast(), BYTES) };
-        debug_assert!(unmapped.is_ok(), "{unmapped:?}");
+        debug_assert!(
+            unmapped.is_ok(),
+            "munmap of a mapped buffer failed: {unmapped:?}"
+        );
     }
 }
 

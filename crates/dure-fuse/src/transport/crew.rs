@@ -70,7 +70,7 @@ impl State {
         let away = self.waiting + self.resting;
         self.started
             .checked_sub(away)
-            .expect("only the crew waits and rests")
+            .expect("no more workers wait and rest than were started")
     }
 }
 
@@ -81,7 +81,7 @@ impl Crew {
     /// # Errors
     /// That of the first that failed; the others went on until the end.
     pub fn run(workers: usize, stand_ins: usize, work: Box<Work>) -> io::Result<()> {
-        assert!(workers > 0, "somebody has to answer");
+        assert!(workers > 0, "at least one worker answers requests");
         let crew = Arc::new(Crew {
             work,
             workers,
@@ -98,7 +98,9 @@ impl Crew {
             let Some(thread) = crew.state.lock().threads.pop() else {
                 return result;
             };
-            let ended = thread.join().expect("a panic has ended the process");
+            let ended = thread
+                .join()
+                .expect("a worker that panics ends the process");
             result = result.and(ended);
         }
     }
@@ -125,7 +127,10 @@ impl Crew {
     /// rests until it is woken, after `before_rest`.
     pub fn end_wait(&self, before_rest: impl FnOnce()) {
         let mut state = self.state.lock();
-        assert!(state.waiting > 0, "it began to wait");
+        assert!(
+            state.waiting > 0,
+            "the worker was counted when it began to wait"
+        );
         state.waiting -= 1;
         if state.free() <= self.workers || state.all_hands {
             return;

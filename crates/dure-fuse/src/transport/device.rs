@@ -87,7 +87,7 @@ impl Channel {
         let bytes = size_of::<InvalInode>();
         let question = InvalInode {
             header: OutHeader {
-                len: u32::try_from(bytes).expect("40"),
+                len: u32::try_from(bytes).expect("the size of a notification fits in 32 bits"),
                 error: NOTIFY_INVAL_INODE,
                 unique: 0,
             },

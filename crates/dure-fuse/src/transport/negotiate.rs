@@ -103,9 +103,9 @@ pub fn negotiate(offer: &InitIn, cache: WriteCache) -> Result<Negotiated, TooOld
         flags: wanted & flags,
         max_background: BACKGROUND,
         congestion: CONGESTED,
-        max_write: u32::try_from(IO_BYTES).expect("a megabyte"),
+        max_write: u32::try_from(IO_BYTES).expect("a request of a megabyte fits in 32 bits"),
         time_granularity: 1,
-        max_pages: u16::try_from(PAGES).expect("a few hundred"),
+        max_pages: u16::try_from(PAGES).expect("the pages of a request fit in 16 bits"),
         ..InitOut::default()
     }))
 }

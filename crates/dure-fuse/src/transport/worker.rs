@@ -92,7 +92,7 @@ fn work(crew: &Arc<Crew>, server: &Server, channel: &Channel) -> io::Result<()> 
             // A reply that the kernel rejects is a bug of ours. The kernel has then given its
             // caller EIO.
             let sent = channel.send(bytes);
-            debug_assert!(sent.is_ok(), "{sent:?}");
+            debug_assert!(sent.is_ok(), "the kernel rejected a reply: {sent:?}");
         }
         if waits.get() {
             crew.end_wait(|| {

@@ -129,7 +129,10 @@ pub fn mirrors(pair: Lba) -> [Lba; 2] {
 /// If `blocks` is not [`MIRRORED_BLOCKS`] blocks.
 #[must_use]
 pub fn open_mirrored(blocks: &[u8], kind: SlotKind, pair: Lba, seed: u32) -> Option<Newest<'_>> {
-    assert!(blocks.len() == MIRRORED_BLOCKS * BLOCK_BYTES, "two pairs");
+    assert!(
+        blocks.len() == MIRRORED_BLOCKS * BLOCK_BYTES,
+        "the caller gives two pairs"
+    );
     let slots = (0..).zip(blocks.chunks_exact(BLOCK_BYTES));
     let slots = slots.filter_map(|(n, block): (u64, _)| {
         let copy = mirrors(pair)[usize::from(n >= 2)];

@@ -26,11 +26,10 @@
 //! An image carries the versions of its granules; the newest counts, in whatever journal it is.
 //!
 //! # Faults of the released Z-Journal
-//! Of the released code's faults (techniques, 1c) none is possible here: recovery is one for all
-//! journals, marks stay until *valid* and the greatest closed set decides (1, 2, 3); versions order
-//! images, no clock does (4); marks have a length (5); a two-way mark is charged to the journal
-//! that gets it (6); cores map to journals modulo their number (7); the end of a buffer's life has
-//! a version, newer than all before in any journal (8).
+//! None of them is possible here: recovery is one for all journals, marks stay until *valid* and
+//! the greatest closed set decides; versions order images, no clock does; marks have a length; a
+//! two-way mark is charged to the journal that gets it; cores map to journals modulo their number;
+//! the end of a buffer's life has a version, newer than all before in any journal.
 
 use std::collections::VecDeque;
 
@@ -222,7 +221,7 @@ impl<S: Settle> Journal<S> {
             .cast_unsigned()
             .div_ceil(self.usable().cast_unsigned());
         // Plus the one that is being written.
-        1 + u32::try_from(segments).expect("fewer than bytes")
+        1 + u32::try_from(segments).expect("no more segments than bytes, which fit in 32 bits")
     }
 
     fn lock_all(&self) -> Guards<'_, S::Effect> {
@@ -329,11 +328,12 @@ impl<S: Settle> Journal<S> {
             };
             let bytes = ends[piece.handles.end - 1].charge(start, 0) + u64::from(PIECE_BYTES);
             head.blocks_left -= to_u32(
-                usize::try_from(bytes.div_ceil(u64::from(BLOCK_BYTES_U32))).expect("a segment"),
+                usize::try_from(bytes.div_ceil(u64::from(BLOCK_BYTES_U32)))
+                    .expect("the blocks of a piece fit in a segment"),
             );
         }
         let charge = end.charge(HandleEnd::START, ends.len());
-        let charge = i64::try_from(charge).expect("a log's bytes");
+        let charge = i64::try_from(charge).expect("the bytes of a log fit in 63 bits");
         let room = joined.room - i64::from(segments) * self.usable() + charge;
         if segments > head.segments_free || (slack == Slack::Keep && room < 0) {
             return None;

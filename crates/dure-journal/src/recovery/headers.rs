@@ -121,7 +121,7 @@ fn check_ring(header: &JournalHeader, layout: &LogLayout, pair: Lba) -> Result<(
     let tail = &header.tail;
     assert!(
         to_usize(tail.segment) < header.segments.len(),
-        "checked when it was opened"
+        "the tail is in a segment of the ring, as was checked when the header was opened"
     );
     check_counts(header, pair)
 }

@@ -52,7 +52,7 @@ impl<'q> Reader<'q> {
             self.blocks = length;
             0
         };
-        let from = usize::try_from(skip).expect("inside the window") * BLOCK_BYTES;
+        let from = usize::try_from(skip).expect("the blocks lie inside the window") * BLOCK_BYTES;
         Ok(&self.buffer.as_slice()[from..from + to_usize(count) * BLOCK_BYTES])
     }
 }

@@ -405,6 +405,6 @@ impl<'a> Walk<'a> {
             }
             self.starts = Some(starts);
         }
-        Ok(self.starts.as_ref().expect("read above"))
+        Ok(self.starts.as_ref().expect("the starts were read above"))
     }
 }

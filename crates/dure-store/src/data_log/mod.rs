@@ -239,7 +239,7 @@ impl DataLog {
 
     /// Keeps the content of a block whose data joins the log next.
     pub fn insert(&self, room: &mut Room<'_>, block: BlockNo, frame: Frame) {
-        assert!(room.pages > 0, "an entry without room");
+        assert!(room.pages > 0, "the caller has room for the page");
         let entry = Entry {
             frame,
             writing: false,
@@ -322,7 +322,7 @@ impl DataLog {
             }
             Some(_) => {}
         }
-        let entry = shard.remove(&block).expect("it was there");
+        let entry = shard.remove(&block).expect("the entry was found above");
         drop(shard);
         self.spared.add(1);
         self.drop_entry(core, entry);
@@ -389,13 +389,15 @@ impl DataLog {
     pub(crate) fn end_unplaced(&self, core: CoreId, space: &Space, unplaced: &Unplaced) {
         for block in &unplaced.blocks {
             let mut shard = self.shard(*block).lock();
-            let entry = shard.get_mut(block).expect("being written, so it stays");
+            let entry = shard
+                .get_mut(block)
+                .expect("an entry that is being written stays in the table");
             assert!(entry.writing, "block {} ended twice", block.0);
             entry.writing = false;
             if !entry.freed {
                 continue;
             }
-            let entry = shard.remove(block).expect("seen above");
+            let entry = shard.remove(block).expect("the entry was found above");
             drop(shard);
             space.retire(*block);
             self.drop_entry(core, entry);
@@ -422,7 +424,9 @@ impl DataLog {
         let pages = bytes.chunks_exact_mut(BLOCK_BYTES);
         for (block, out) in run.iter().zip(pages) {
             let shard = self.shard(*block).lock();
-            let entry = shard.get(block).expect("being written, so it stays");
+            let entry = shard
+                .get(block)
+                .expect("an entry that is being written stays in the table");
             out.copy_from_slice(entry.frame.bytes());
         }
         queue.write(Lba::new(run[0].0), bytes, WriteFlags::NONE)?;
@@ -433,7 +437,7 @@ impl DataLog {
     fn end_writing(&self, core: CoreId, space: &Space, run: &[BlockNo]) {
         for block in run {
             let entry = self.shard(*block).lock().remove(block);
-            let entry = entry.expect("being written, so it stays");
+            let entry = entry.expect("an entry that is being written stays in the table");
             if entry.freed {
                 space.settle([Effect::Free(Run {
                     first: *block,

@@ -218,7 +218,10 @@ impl NodeImage {
         let payload = |granule: u8| self.payload(usize::from(granule));
         let attributes = AttributesRecord::read_from_bytes(payload(place.index()));
         let data = InodeData::read_from_bytes(payload(place.data_index()));
-        InodeRecord::of_granules(attributes.expect("112 bytes"), data.expect("376 bytes"))
+        InodeRecord::of_granules(
+            attributes.expect("attributes are 112 bytes"),
+            data.expect("data of an inode is 376 bytes"),
+        )
     }
 
     /// Payloads of all granules.
@@ -245,7 +248,7 @@ impl NodeImage {
             address: U64::new(address.0),
             checkpoint: U64::new(checkpoint),
             kind: self.kind.code(),
-            granules: u8::try_from(self.kind.granules()).expect("at most 16"),
+            granules: u8::try_from(self.kind.granules()).expect("a node has at most 16 granules"),
             reserved: [0; 6],
             owner: U64::new(self.owner.0),
             reserved2: [0; 16],
@@ -261,7 +264,8 @@ impl NodeImage {
     /// `Corrupt`, naming the field and the block.
     pub fn open(block: &[u8], nid: Nid, address: BlockNo, seed: u32) -> Result<NodeImage> {
         let at = address.0;
-        let header = NodeHeader::read_from_bytes(&block[..HEADER_BYTES]).expect("64 bytes");
+        let header = NodeHeader::read_from_bytes(&block[..HEADER_BYTES])
+            .expect("the header has the size of its structure");
         Error::expect_eq(
             "node magic",
             at,
@@ -315,7 +319,9 @@ impl NodeImage {
         let kind = NodeKind::from_code(header.kind)?;
         let versions = (0..kind.granules()).map(|index| {
             let at = kind.offset(index);
-            let version = block[at..].first_chunk().expect("inside the block");
+            let version = block[at..]
+                .first_chunk()
+                .expect("granules lie in the block");
             u64::from_le_bytes(*version)
         });
         versions.max()

@@ -148,7 +148,10 @@ impl NodeCache {
         let mut shard = self.shard(node.nid).write();
         self.make_room(&mut shard);
         if let Some(before) = shard.insert(node) {
-            assert!(before.freed().is_some(), "a live nid was used again");
+            assert!(
+                before.freed().is_some(),
+                "a nid is used again only once its node is freed"
+            );
         }
     }
 

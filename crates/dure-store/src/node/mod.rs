@@ -251,7 +251,7 @@ impl Node {
 
     /// Number of granules.
     pub fn granule_count(&self) -> u8 {
-        u8::try_from(self.kind.granules()).expect("at most 16")
+        u8::try_from(self.kind.granules()).expect("a node has at most 16 granules")
     }
 
     /// Sets the dirty flag; true when it was clear. Only `NodeCache::make_dirty` calls it.

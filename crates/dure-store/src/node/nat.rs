@@ -237,7 +237,8 @@ impl Nat {
         let journals = self.pools.len();
         for step in 0..journals {
             let number = (core.index() + step) % journals;
-            let partition = CoreId::new(u16::try_from(number).expect("at most 1000 journals"));
+            let partition =
+                CoreId::new(u16::try_from(number).expect("a volume has at most 1000 journals"));
             loop {
                 if let Some(found) = self.pools.get(partition).lock().free.pop() {
                     return Ok(Some(found));
@@ -267,7 +268,7 @@ impl Nat {
         assert!(nid.0 >= self.reserved, "nid {} is fixed", nid.0);
         let journals = u64::from(self.layout.journals);
         let index = place_of(nid).0;
-        let owner = u16::try_from(index % journals).expect("at most 1000 journals");
+        let owner = u16::try_from(index % journals).expect("a volume has at most 1000 journals");
         {
             let mut pool = self.pools.get(CoreId::new(owner)).lock();
             if pool.scanned <= index / journals {
@@ -338,7 +339,8 @@ impl NatBlock {
 pub(crate) fn read(queue: &Queue, layout: &Layout, index: u64, slot: u64) -> Result<NatBlock> {
     let first = layout.nat_pair(index);
     let payload = pair::read_slot(queue, first, slot, pair_kind::NAT, layout.crc_seed)?;
-    let block = NatBlock::read_from_bytes(&payload[..volume::PAIR_PAYLOAD]).expect("whole payload");
+    let block = NatBlock::read_from_bytes(&payload[..volume::PAIR_PAYLOAD])
+        .expect("a pair's payload has this size");
     let at = first + slot;
     Error::expect_eq("NAT pair index", at, index, block.index.get())?;
     for (nid, entry) in (index * ENTRIES..).zip(&block.entries) {

@@ -229,7 +229,7 @@ pub(super) fn touches(
         }
     }
     for (at, patch) in patches.iter().enumerate() {
-        assert!(!dead(patch.node.nid), "patch of a freed node");
+        assert!(!dead(patch.node.nid), "an op patches no node that it frees");
         touches.push(Touch {
             nid: patch.node.nid,
             index: patch.index,
@@ -250,7 +250,7 @@ pub(super) fn touches(
         );
         assert!(
             !same || both,
-            "granule {}.{} edited and patched",
+            "an op edits granule {}.{} or patches it, not both",
             first.nid.0,
             first.index
         );
@@ -345,7 +345,7 @@ fn free_nodes(
 fn end_granules(node: &Node, held: &mut HeldNode<'_>) -> u64 {
     let all = 0..node.granule_count();
     let versions = all.clone().map(|index| held.version(index));
-    let version = versions.max().expect("granules") + 1;
+    let version = versions.max().expect("a node has at least one granule") + 1;
     for index in all {
         held.end(index, version);
     }
@@ -361,7 +361,7 @@ pub(super) fn log_moves(
         let note = Blocks {
             first: U64::new(run.first.0),
             nid: U64::new(owner.nid.0),
-            count: U16::new(u16::try_from(run.count).expect("slots of one granule")),
+            count: U16::new(u16::try_from(run.count).expect("a run lies in one granule")),
             granule: owner.granule,
             slot: owner.slot,
         };
@@ -387,7 +387,7 @@ pub(super) fn log_moves(
 
 fn set_owners(store: &Store, owner: SlotRef, run: Run) {
     for n in 0..run.count {
-        let slot = owner.slot + u8::try_from(n).expect("slots of one granule");
+        let slot = owner.slot + u8::try_from(n).expect("a run lies in one granule");
         let entry = SummaryEntry {
             nid: U64::new(owner.nid.0),
             kind: OWNER_SLOT,

@@ -196,7 +196,7 @@ fn mark_writers(store: &Store, handle: &mut Handle<'_, Settler>, held: &Held<'_>
 fn end_life(handle: &mut Handle<'_, Settler>, held: &mut Held<'_>) {
     let all = 0..held.node.granule_count();
     let versions = all.map(|index| held.granules.version(index));
-    let version = versions.max().expect("granules") + 1;
+    let version = versions.max().expect("a node has at least one granule") + 1;
     held.end = Some(version);
     held.changed = true;
     note_life(handle, FREE_NODE, held.node, version);

@@ -243,7 +243,7 @@ impl Op<'_> {
         assert_eq!(
             payload.len(),
             node.payload_bytes(index),
-            "all of the granule"
+            "the payload has the length of the granule"
         );
         match self.edit_of(node, index) {
             Some(at) => self.edits[at].copy.copy_from_slice(payload),
@@ -288,7 +288,7 @@ impl Op<'_> {
     pub fn patch(&mut self, node: &NodeRef, index: u8, offset: usize, bytes: &[u8]) {
         assert!(
             offset + bytes.len() <= node.payload_bytes(index),
-            "patch beyond the granule"
+            "a patch lies within the granule"
         );
         let patch = Patch {
             node: node.clone(),
@@ -315,7 +315,10 @@ impl Op<'_> {
     /// The operation must not survive without the handle of `mark`.
     pub fn depends_on(&mut self, mark: Mark) {
         if !mark.is_none() && !self.store.journal().is_valid(mark) {
-            self.handle.as_mut().expect("open until finish").mark(mark);
+            self.handle
+                .as_mut()
+                .expect("an op is open until it finishes")
+                .mark(mark);
         }
     }
 
@@ -391,7 +394,10 @@ impl Op<'_> {
             granule: owner.granule,
             slot: owner.slot,
         };
-        let handle = self.handle.as_mut().expect("open until finish");
+        let handle = self
+            .handle
+            .as_mut()
+            .expect("an op is open until it finishes");
         handle.note_of(DATA, head.as_bytes(), bytes);
     }
 

@@ -270,7 +270,7 @@ fn apply_image(
         return Err(bad_record("copy of another kind of node", nid.0));
     }
     for granule in 0..logged.kind.granules() {
-        let image = node.image.as_mut().expect("looked at above");
+        let image = node.image.as_mut().expect("the node has an image");
         if logged.version(granule) <= image.version(granule) {
             continue;
         }
@@ -279,7 +279,7 @@ fn apply_image(
         // Only what differs was written since: a rotten block must not be taken for a lost write of
         // the transaction that happened to log the node.
         let new = logged.payload(granule);
-        let index = u8::try_from(granule).expect("at most 16");
+        let index = u8::try_from(granule).expect("a node has at most 16 granules");
         let mut slots: Vec<(usize, usize)> = Vec::new();
         crate::diff::ranges(image.payload(granule), new, |range| {
             slots.push((range.start, range.len()));

@@ -35,7 +35,7 @@ pub(crate) fn read(base: &impl Base, replayed: Option<&Replayed>) -> Result<()> 
             }
             let image = node(base, replayed, nid, NodeKind::Orphan)?;
             let link = image.payload(usize::from(LINK_GRANULE));
-            let (next, _) = U64::read_from_prefix(link).expect("8 bytes");
+            let (next, _) = U64::read_from_prefix(link).expect("a link has 8 bytes");
             nid = Nid(next.get());
         }
     }

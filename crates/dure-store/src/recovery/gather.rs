@@ -67,7 +67,7 @@ impl Part {
     /// The nodes, ascending, of the same part of consecutive shares.
     pub(super) fn merge(shares: Vec<Part>) -> Vec<(Nid, Vec<Event>)> {
         let mut shares = shares.into_iter();
-        let mut all = shares.next().expect("there is a share");
+        let mut all = shares.next().expect("there is at least one share");
         for (nid, events) in shares.flat_map(|share| share.nodes) {
             all.of(nid).extend(events);
         }
@@ -155,7 +155,7 @@ fn walk<'s>(
         pages: Vec::new(),
     };
     for index in transactions.filter(|index| survivors[*index]) {
-        let transaction = u32::try_from(index).expect("logs hold fewer transactions");
+        let transaction = u32::try_from(index).expect("the logs hold fewer than 2^32 transactions");
         for (place, record) in scan.transactions()[index].records.places() {
             let (nid, version) = match record {
                 Record::Delta {
@@ -179,7 +179,7 @@ fn walk<'s>(
                 }
             };
             let part = nid.0 % to_u64(parts);
-            let part = usize::try_from(part).expect("fewer than there are parts");
+            let part = usize::try_from(part).expect("the remainder is the index of a part");
             found.parts[part].of(nid).push(Event {
                 version,
                 transaction,

@@ -57,7 +57,7 @@ pub(crate) fn place_pages(
             }
         };
         let image = node.image.as_mut().expect("its slot names the block");
-        let slot = slot_of(image, owner.granule, owner.slot).expect("it names the block");
+        let slot = slot_of(image, owner.granule, owner.slot).expect("its slot names the block");
         assert_eq!(slot.block(), block, "recovery changes slots once");
         put_slot(image, owner.granule, owner.slot, slot.moved_to(home));
         node.changed = true;

@@ -166,7 +166,7 @@ pub(crate) fn forget_lost_pages(
             }
             base.block(block, &mut page)?;
             if dure_block::crc32c::crc32c(&page) != slot.crc.get() {
-                let image = node.image.as_mut().expect("it has the slot");
+                let image = node.image.as_mut().expect("its image has the slot");
                 put_slot(image, granule, index, Slot::unwritten(block));
             }
         }

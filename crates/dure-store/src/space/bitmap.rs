@@ -24,7 +24,7 @@ impl Bitmap {
         );
         let mut words = [0; WORDS];
         for (index, word) in words.iter_mut().enumerate() {
-            let start = u32::try_from(index * 64).expect("below 512");
+            let start = u32::try_from(index * 64).expect("a segment has at most 512 blocks");
             let low = first.clamp(start, start + 64) - start;
             let high = (first + count).clamp(start, start + 64) - start;
             *word = below(high) & !below(low);
@@ -129,7 +129,8 @@ impl Bitmap {
                 word = self.0[index] ^ flip;
             }
             if word != 0 {
-                let found = u32::try_from(index * 64).expect("below 512") + word.trailing_zeros();
+                let found = u32::try_from(index * 64).expect("a segment has at most 512 blocks")
+                    + word.trailing_zeros();
                 return (found < end).then_some(found);
             }
         }

@@ -184,7 +184,7 @@ impl Space {
         };
         space
             .live
-            .add(i64::try_from(live).expect("blocks of a volume"));
+            .add(i64::try_from(live).expect("the blocks of a volume fit in 63 bits"));
         space
     }
 
@@ -452,7 +452,10 @@ impl Space {
         for piece in self.pieces(run) {
             self.segments.with(piece.segment, |state| {
                 for index in piece.first..piece.first + piece.count {
-                    assert!(state.allocated.contains(index), "an owner for a free block");
+                    assert!(
+                        state.allocated.contains(index),
+                        "a block that gets an owner is allocated"
+                    );
                     state.set_owner(index, owner, self.layout.segment_blocks);
                     owner.slot = owner.slot.wrapping_add(1);
                 }
@@ -489,7 +492,7 @@ impl Space {
         self.segments.with(segment, |state| {
             assert!(
                 state.role == Role::Cleaning,
-                "the end of a cleaning that never began"
+                "a segment whose cleaning ends was being cleaned"
             );
             state.role = Role::Closed;
         });

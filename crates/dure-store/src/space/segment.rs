@@ -127,8 +127,11 @@ impl SegmentState {
     /// Takes up to `want` free blocks in a row, the first found behind the last ones taken. Returns
     /// the first block and their number; `None` when the segment is full.
     pub(crate) fn allocate(&mut self, segment_blocks: u32, want: u32) -> Option<(u32, u32)> {
-        assert!(want > 0, "an allocation of nothing");
-        assert!(self.role != Role::Log, "allocation in a log segment");
+        assert!(want > 0, "an allocation has at least one block");
+        assert!(
+            self.role != Role::Log,
+            "log segments are not allocated from"
+        );
         let first = self
             .allocated
             .next_absent(self.cursor, segment_blocks)
@@ -289,7 +292,7 @@ impl SegmentState {
 
     /// The segment joins a journal's ring: no file and no node owns its blocks any more.
     pub(crate) fn become_log(&mut self) {
-        assert!(self.role != Role::Log, "a segment in two rings");
+        assert!(self.role != Role::Log, "a segment is in one ring at most");
         self.allocated = Bitmap::of(0, BITS);
         self.live = Bitmap::EMPTY;
         self.early = None;
@@ -301,7 +304,7 @@ impl SegmentState {
 
     /// The segment has left its ring, and no durable header lists it: all of it is free.
     pub(crate) fn leave_log(&mut self) {
-        assert!(self.role == Role::Log, "a segment that is in no ring");
+        assert!(self.role == Role::Log, "the segment is in a ring");
         self.allocated = Bitmap::EMPTY;
         self.role = Role::Closed;
         self.cursor = 0;
@@ -310,7 +313,7 @@ impl SegmentState {
 
     /// Notes the owner of block `index` for the summary.
     pub(crate) fn set_owner(&mut self, index: u32, owner: SummaryEntry, segment_blocks: u32) {
-        assert!(self.role != Role::Log, "an owner for a block of a log");
+        assert!(self.role != Role::Log, "a block of a log has no owner");
         let fresh = || Box::new(Overlay::new(segment_blocks));
         self.overlay.get_or_insert_with(fresh).set(index, owner);
     }
@@ -327,7 +330,7 @@ impl SegmentState {
         self.sit_dirty = true;
         debug_assert!(
             self.allocated.covers(&self.live),
-            "a live block is not allocated"
+            "every live block is allocated"
         );
     }
 }

@@ -214,7 +214,8 @@ impl Segments {
             } else {
                 0
             };
-            let taken = u16::try_from(self.segment_blocks - free).expect("at most 512");
+            let taken = u16::try_from(self.segment_blocks - free)
+                .expect("a segment has at most 512 blocks");
             group.taken[n].store(taken, Ordering::Relaxed);
             set_bit(&group.busy, segment, !empty);
         }

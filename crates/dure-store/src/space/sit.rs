@@ -58,7 +58,7 @@ pub(crate) fn load(
         for index in pairs {
             let index = u32::try_from(index).expect("SIT pairs are u32");
             let SlotCode::Slot(slot) = packs.code(pair_index(index)) else {
-                unreachable!("SIT pair {index} was written");
+                unreachable!("SIT pair {index} was written, so one of its slots counts");
             };
             let at = layout.sit_pair(index);
             let block = &bytes[to_usize(at + slot - place(first)) * BLOCK_BYTES..][..BLOCK_BYTES];
@@ -114,7 +114,9 @@ pub(crate) fn entry(state: &SegmentState) -> SitEntry {
         live: state.live.to_bytes(),
         usage: state.usage.code(),
         summaries: codes(state),
-        valid: U16::new(u16::try_from(state.live.count()).expect("at most 512")),
+        valid: U16::new(
+            u16::try_from(state.live.count()).expect("a segment has at most 512 blocks"),
+        ),
         reserved: U32::ZERO,
         changed: U64::new(state.changed),
     }

@@ -56,7 +56,8 @@ impl Store {
                     .images
                     .add(i64::try_from(images).unwrap_or(i64::MAX));
                 // Each node on a dirty list held a block for its image. Freed nodes got no image.
-                let spare = u32::try_from(nodes.len() - images).expect("nodes in memory");
+                let spare = u32::try_from(nodes.len() - images)
+                    .expect("fewer than 2^32 nodes are in memory");
                 self.space.unreserve(self.alloc_partition(), spare);
                 // The NAT has the tombstones of these; not yet of those freed after the copy, which
                 // are dirty again.

@@ -166,7 +166,9 @@ fn count<T>(all: &[T], which: impl Fn(&T) -> bool) -> u64 {
 /// `closed`: what is closed under marks, before data was looked at.
 fn journal_info(index: usize, ring: &ScannedRing, logs: &Scan, closed: &[bool]) -> JournalInfo {
     let number = u16::try_from(index).ok();
-    let journal = number.and_then(JournalId::new).expect("at most 1000");
+    let journal = number
+        .and_then(JournalId::new)
+        .expect("a volume has at most 1000 journals");
     let survivors = logs.survivors();
     let mut counts = LoggedCounts::default();
     let own = |one: &&LoggedTransaction| one.journal == journal;

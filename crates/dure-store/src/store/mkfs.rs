@@ -59,7 +59,7 @@ pub fn make_volume(device: Arc<dyn Device>, options: &FormatOptions) -> Result<L
         journal: None,
     };
     let targets = first_nodes(&layout, options.owner);
-    let blocks = u32::try_from(targets.len()).expect("a node per journal");
+    let blocks = u32::try_from(targets.len()).expect("the first nodes are counted by 32 bits");
     let core = CoreId::new(0);
     if !space.reserve(core, blocks, OpClass::Delete) {
         return Err(Error::NoSpace {
@@ -68,7 +68,7 @@ pub fn make_volume(device: Arc<dyn Device>, options: &FormatOptions) -> Result<L
     }
     let mut state = CheckpointState::new(first_header(), 0);
     writer.write(core, &mut state, &targets)?;
-    assert_eq!(state.header.inodes.get(), 1, "the root");
+    assert_eq!(state.header.inodes.get(), 1, "one inode, the root");
     state.write(&queue, &layout)?;
     queue.flush()?;
     for address in [layout.total_blocks - 1, 0] {

@@ -347,7 +347,7 @@ fn start_journal(
         records: match store.options.records {
             RecordPolicy::Delta => Records::Delta,
             RecordPolicy::Image => Records::Image {
-                image_bytes_max: u32::try_from(BLOCK_BYTES).expect("4096"),
+                image_bytes_max: u32::try_from(BLOCK_BYTES).expect("a block has 4096 bytes"),
             },
         },
         seed: store.layout.crc_seed,

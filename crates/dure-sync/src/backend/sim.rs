@@ -250,7 +250,7 @@ pub(crate) fn spin_hint() {
 /// A number unique among the tasks of this machine.
 pub(crate) fn current_id() -> u64 {
     match dure_vcpu::current_task() {
-        Some(task) => u64::try_from(task.index()).expect("a task number") + 1,
+        Some(task) => u64::try_from(task.index()).expect("a task number fits in 64 bits") + 1,
         None => real::current_id(),
     }
 }
@@ -303,7 +303,9 @@ pub(crate) fn random_fill(bytes: &mut [u8]) {
         return real::random_fill(bytes);
     }
     for chunk in bytes.chunks_mut(8) {
-        let number = dure_vcpu::random().expect("inside a machine").to_le_bytes();
+        let number = dure_vcpu::random()
+            .expect("the caller runs inside a machine")
+            .to_le_bytes();
         chunk.copy_from_slice(&number[..chunk.len()]);
     }
 }
@@ -326,7 +328,7 @@ impl<T: 'static> TaskLocal<T> {
     pub fn with<R>(&'static self, act: impl FnOnce(&T) -> R) -> R {
         if dure_vcpu::is_running() {
             let key = std::ptr::from_ref(self).addr();
-            dure_vcpu::with_local(key, self.make, act).expect("inside a machine")
+            dure_vcpu::with_local(key, self.make, act).expect("the caller runs inside a machine")
         } else {
             // A reference with the lifetime of the static that holds this value.
             self.outside.with(act)

@@ -206,7 +206,7 @@ impl<const N: usize> Slab<N> {
             word.fetch_and(!(1 << bit), Ordering::Acquire);
             // Relaxed: the `PageSlabs` is a user already, so the count does not rise from 0.
             self.header().users.fetch_add(1, Ordering::Relaxed);
-            let page = n * 64 + usize::try_from(bit).expect("below 64");
+            let page = n * 64 + usize::try_from(bit).expect("a bit number is below 64");
             // SAFETY: a free page is one of the slab's, so the offset is within its memory.
             let first = unsafe { self.header.cast::<u8>().add(page * N) };
             return Some(PageBox::tagged(first, self.shift));
@@ -260,7 +260,7 @@ impl<const N: usize> PageBox<N> {
     }
 
     fn tagged(page: NonNull<u8>, shift: u32) -> Self {
-        let tag = usize::try_from(shift).expect("at most 21");
+        let tag = usize::try_from(shift).expect("the tag of a page is at most 21");
         Self {
             tagged: page.map_addr(|address| address | tag),
             _bytes: std::marker::PhantomData,
@@ -268,7 +268,7 @@ impl<const N: usize> PageBox<N> {
     }
 
     fn shift(&self) -> u32 {
-        u32::try_from(self.tagged.addr().get() & (N - 1)).expect("at most 21")
+        u32::try_from(self.tagged.addr().get() & (N - 1)).expect("the tag of a page is at most 21")
     }
 
     /// A pointer to its bytes.

@@ -51,9 +51,9 @@ impl Meaning for Bits {
 
     #[inline]
     fn need(_access: Access, in_word: Units) -> u32 {
-        let bit = |page| u32::try_from(page & LAST_BIT).expect("below 32");
+        let bit = |page| u32::try_from(page & LAST_BIT).expect("a bit number is below 32");
         let (first, last) = (bit(in_word.first), bit(in_word.last));
-        debug_assert!(first <= last, "pages of one word");
+        debug_assert!(first <= last, "the pages lie in one word, in order");
         (u32::MAX << first) & (u32::MAX >> (31 - last))
     }
 }

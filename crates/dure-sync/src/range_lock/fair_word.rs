@@ -95,7 +95,7 @@ pub(super) struct FairWord<D: Discipline> {
 /// The published word.
 #[inline]
 fn word(state: u64) -> u32 {
-    u32::try_from(state & WORD_MASK).expect("32 bits remain")
+    u32::try_from(state & WORD_MASK).expect("the masked word has 32 bits")
 }
 
 #[inline]

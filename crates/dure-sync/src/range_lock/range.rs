@@ -125,7 +125,7 @@ impl Units {
     /// The intersection of the two, which overlap.
     #[inline]
     pub(super) fn within(self, other: Self) -> Self {
-        debug_assert!(self.overlaps(other), "nothing in common");
+        debug_assert!(self.overlaps(other), "the two ranges overlap");
         Self {
             first: self.first.max(other.first),
             last: self.last.min(other.last),

@@ -187,7 +187,7 @@ impl File {
     pub fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> Result<()> {
         let mut filled = 0;
         while filled < bytes.len() {
-            let at = offset.saturating_add(u64::try_from(filled).expect("64 bits"));
+            let at = offset.saturating_add(u64::try_from(filled).expect("a usize fits in 64 bits"));
             match self.read_at(&mut bytes[filled..], at)? {
                 0 => {
                     let end = io::Error::from(io::ErrorKind::UnexpectedEof);
@@ -206,7 +206,8 @@ impl File {
     pub fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
         let mut written = 0;
         while written < bytes.len() {
-            let at = offset.saturating_add(u64::try_from(written).expect("64 bits"));
+            let at =
+                offset.saturating_add(u64::try_from(written).expect("a usize fits in 64 bits"));
             written += self.write_at(&bytes[written..], at)?;
         }
         Ok(())
@@ -257,7 +258,7 @@ impl File {
     pub fn read_next(&self, bytes: &mut [u8]) -> Result<usize> {
         let mut position = self.0.position.lock();
         let count = self.read_at(bytes, *position)?;
-        *position += u64::try_from(count).expect("64 bits");
+        *position += u64::try_from(count).expect("a usize fits in 64 bits");
         Ok(count)
     }
 
@@ -268,7 +269,7 @@ impl File {
     pub fn write_next(&self, bytes: &[u8]) -> Result<usize> {
         let mut position = self.0.position.lock();
         let (offset, count) = self.told("write", self.write_where(bytes, *position))?;
-        *position = offset + u64::try_from(count).expect("64 bits");
+        *position = offset + u64::try_from(count).expect("a usize fits in 64 bits");
         Ok(count)
     }
 

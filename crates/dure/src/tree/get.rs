@@ -178,7 +178,7 @@ impl Get<'_> {
                 target
                     .write_all_at(&buffer[..count], offset)
                     .at("write", host)?;
-                offset += u64::try_from(count).expect("64 bits");
+                offset += u64::try_from(count).expect("a usize fits in 64 bits");
                 self.account.copied(count).at("write", host)?;
             }
         }

@@ -220,7 +220,7 @@ impl Inode {
             .split(|byte| *byte == 0)
             .filter(|name| !name.is_empty())
         {
-            let text = CString::new(name).expect("split at every zero");
+            let text = CString::new(name).expect("a name that was split at every zero holds none");
             match grown(|room| rustix::fs::getxattr(&path, text.as_c_str(), room)) {
                 Ok(value) => all.push((name.to_vec(), value)),
                 // Removed meanwhile, or not readable for this caller.

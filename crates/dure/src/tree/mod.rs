@@ -68,7 +68,7 @@ impl Account<'_> {
     }
 
     fn copied(&mut self, bytes: usize) -> Result<(), Cause> {
-        self.progress.bytes += u64::try_from(bytes).expect("64 bits");
+        self.progress.bytes += u64::try_from(bytes).expect("a usize fits in 64 bits");
         self.tell()
     }
 }

@@ -122,7 +122,7 @@ impl Put<'_> {
                     return target.set_len(offset);
                 }
                 target.write_all_at(&buffer[..count], offset)?;
-                offset += u64::try_from(count).expect("64 bits");
+                offset += u64::try_from(count).expect("a usize fits in 64 bits");
                 self.account.copied(count).at("write", to)?;
             }
         }

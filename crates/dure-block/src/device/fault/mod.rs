@@ -323,7 +323,9 @@ impl FaultDevice {
             .blocks
             .saturating_sub(to.number())
             .min(blocks_of(data.len()));
-        let bytes = usize::try_from(room).expect("no longer than the data") * BLOCK_BYTES;
+        let bytes = usize::try_from(room)
+            .expect("the blocks that are left are no more than the data has")
+            * BLOCK_BYTES;
         self.inner.execute(Io::Write {
             lba: to,
             parts: &[&data[..bytes]],

@@ -128,7 +128,9 @@ impl FileDevice {
                     lba = lba.offset(blocks_of(piece.len()));
                 }
             }
-            Io::Flush | Io::Discard { .. } => unreachable!("they have no memory"),
+            Io::Flush | Io::Discard { .. } => {
+                unreachable!("a flush or discard has no memory to transfer")
+            }
         }
         Ok(())
     }

@@ -157,7 +157,8 @@ impl Report {
             pair: exception.pair.clone(),
             classes: classes(exception).into_keys().map(str::to_owned).collect(),
         });
-        let per_ten_thousand = u32::try_from(found.share()).expect("at most 10000");
+        let per_ten_thousand =
+            u32::try_from(found.share()).expect("a share is at most 10000 of ten thousand");
         Report {
             pairs: found.pairs,
             conflict_free: found.conflict_free,

@@ -192,7 +192,7 @@ pub(super) fn through_library(
         command.arg("demo").arg("--child").arg(image);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().context("starting the writing process")?;
-        let out = child.stdout.take().expect("it was piped");
+        let out = child.stdout.take().expect("the standard output was piped");
         let acknowledged = Acknowledged::default();
         let killed = thread::scope(|scope| {
             scope.spawn(|| {

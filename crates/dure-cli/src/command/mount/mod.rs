@@ -113,7 +113,7 @@ fn start_server(args: &Mount) -> Result<u8> {
         .stdout(Stdio::piped());
     let mut server = command.spawn().context("starting the server process")?;
     let mut line = String::new();
-    let out = server.stdout.take().expect("it was piped");
+    let out = server.stdout.take().expect("the standard output was piped");
     BufReader::new(out)
         .read_line(&mut line)
         .context("waiting for the server process")?;

@@ -149,7 +149,7 @@ fn statx(attr: &Attr) -> StatxOut {
         nlink: attr.nlink,
         uid: attr.uid,
         gid: attr.gid,
-        mode: u16::try_from(mode(attr)).expect("a type of four bits, and twelve bits"),
+        mode: u16::try_from(mode(attr)).expect("a mode has sixteen bits"),
         ino: attr.ino,
         size: attr.size,
         blocks: attr.blocks,

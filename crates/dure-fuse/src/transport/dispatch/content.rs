@@ -35,7 +35,7 @@ impl Call<'_> {
             server.write(node, offset, data)?
         };
         self.reply.put(&WriteOut {
-            size: u32::try_from(taken).expect("at most what was sent"),
+            size: u32::try_from(taken).expect("no more is written than was sent"),
             reserved: 0,
         });
         Ok(Sent::Reply)
@@ -65,7 +65,7 @@ impl Call<'_> {
         let bytes = self.server.copy(from, to, range.len.min(COPY_BYTES))?;
         match form {
             CopyForm::Short => self.reply.put(&WriteOut {
-                size: u32::try_from(bytes).expect("at most a gigabyte"),
+                size: u32::try_from(bytes).expect("one copy transfers at most a gigabyte"),
                 reserved: 0,
             }),
             CopyForm::Long => self.reply.put(&CopyOut { bytes }),

@@ -102,7 +102,8 @@ impl Granules {
     pub(crate) fn iter(self) -> impl Iterator<Item = u8> {
         let mut left = self.0;
         std::iter::from_fn(move || {
-            let lowest = u8::try_from(left.trailing_zeros()).expect("at most 15");
+            let lowest =
+                u8::try_from(left.trailing_zeros()).expect("a node has at most 16 granules");
             // Takes the lowest bit away.
             left &= left.checked_sub(1)?;
             Some(lowest)

@@ -100,12 +100,12 @@ impl<'n> Held<'n> {
     #[inline]
     pub(super) fn get(&self, index: u8) -> &Exclusive<'n> {
         let found = self.0.iter().find(|(held, _)| *held == index);
-        &found.expect("only granules that are held are looked at").1
+        &found.expect("the granule is locked by the caller").1
     }
 
     #[inline]
     pub(super) fn get_mut(&mut self, index: u8) -> &mut Exclusive<'n> {
         let found = self.0.iter_mut().find(|(held, _)| *held == index);
-        &mut found.expect("only granules that are held are changed").1
+        &mut found.expect("the granule is locked by the caller").1
     }
 }

@@ -52,7 +52,7 @@ impl<M: Meaning> Table<M> {
     fn bucket(&self, key: u64) -> &AtomicPtr<Chunk<M>> {
         // Neighbours in different buckets; files beyond 2^32 chunks may share some.
         let hash = (key ^ (key >> 32)) & 0xffff_ffff;
-        let index = usize::try_from(hash).expect("32 bits");
+        let index = usize::try_from(hash).expect("a hash of 32 bits fits in a usize");
         &self.buckets[index & (self.buckets.len() - 1)]
     }
 
