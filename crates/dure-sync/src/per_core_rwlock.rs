@@ -37,9 +37,10 @@ const MET_BITS: u32 = 16;
 /// Reader counts of one lock at most: so many lines a writer has to visit.
 const COUNTS_MAX: usize = 64;
 
-/// A reader/writer lock of rank `RANK` around a `T`; see the module.
+/// A reader/writer lock of rank `RANK` around a `T`, which lies behind everything else; see the
+/// module.
+#[repr(C)]
 pub struct PerCoreRwLock<const RANK: u8, T> {
-    lock: RwLock<RANK, T>,
     /// OPEN or CLOSED. Written by holders of the lock; read by all readers.
     gate: AtomicU32,
     /// How often readers contended, and above [`MET_BITS`] the core, plus 1, of the last reader, or
@@ -49,6 +50,7 @@ pub struct PerCoreRwLock<const RANK: u8, T> {
     /// Counts of the readers that came through the gate; each is written by the readers of its
     /// cores.
     counts: OnceLock<PerCore<AtomicU32>>,
+    lock: RwLock<RANK, T>,
 }
 
 /// How often tasks of different cores must follow each other in a [`PerCoreRwLock`] before its gate

@@ -47,7 +47,8 @@ fn admits_reader(state: u32) -> bool {
     state & (WRITER | WRITERS_WAIT) == 0 && readers(state) < READERS_MASK
 }
 
-/// A reader-writer lock of rank `RANK` around a `T`.
+/// A reader-writer lock of rank `RANK` around a `T`, which lies behind the word.
+#[repr(C)]
 pub struct RwLock<const RANK: u8, T> {
     /// Written by every task that takes or releases the lock. Acquire on taking pairs with Release
     /// on releasing and publishes `data`.

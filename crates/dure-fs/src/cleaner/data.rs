@@ -201,7 +201,7 @@ impl Volume {
     pub(super) fn log_moves(&self, mut op: Op<'_>, granule: &Granule<'_>, moves: &[Move]) -> Moved {
         // Readers hold this lock while they read blocks: no task reads the old ones any more when
         // they become free.
-        let _held = granule.inode.state.write();
+        let _held = granule.inode.state().write();
         if !granule.still_has(moves) {
             return Moved::Changed;
         }

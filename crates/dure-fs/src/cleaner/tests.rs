@@ -391,7 +391,7 @@ fn race_the_cleaner_brought_a_freed_node_back() {
     write(&fs, &file, 0, 100, 0);
     fs.0.write_back(file.inode()).unwrap();
     fs.0.checkpoint().unwrap();
-    let state = file.inode().state.read();
+    let state = file.inode().state().read();
     let slot = crate::file::map::MapReader::new(&fs.0, file.inode()).slot(100);
     let nid = Nid(file.inode().data_head().map_root.get());
     drop(state);

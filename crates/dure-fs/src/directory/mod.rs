@@ -250,9 +250,9 @@ impl Volume {
         let journals = to_usize(u64::from(self.layout.journals));
         let shared = &locked.get(directory).directory().shared;
         let shown = shared.note(journals, change, (mark, now));
-        directory.state.changed_shared(shown);
+        directory.state().changed_shared(shown);
         if change != Change::default() {
-            directory.state.attributes_changed();
+            directory.state().attributes_changed();
         }
     }
 

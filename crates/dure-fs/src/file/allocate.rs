@@ -91,10 +91,10 @@ impl FileSystem {
             }
         }
         let extend = matches!(mode, AllocateMode::Extend | AllocateMode::Zero);
-        let mut state = inode.state.write();
+        let mut state = inode.state().write();
         if extend {
             let size = state.file().size().max(range.end);
-            state.file_mut().set_size(inode.state.seek_hint(), size);
+            state.file_mut().set_size(inode.state().seek_hint(), size);
         }
         state.file().stamp(Stamp::Set, self.0.now());
         self.0
@@ -165,12 +165,12 @@ impl Volume {
         let mut from = first;
         while from < last {
             let mut op = self.op(OpKind::Allocate, OpClass::Delete, FREE_NODES_MAX)?;
-            let mut state = inode.state.write();
+            let mut state = inode.state().write();
             let mut data = inode.data_draft(&state);
             let mut edit = MapEdit::new(self, &mut op, inode, &mut data);
             let next = edit.free(from..last)?.unwrap_or(last);
             edit.end();
-            inode.state.seek_hint().data_goes(&(from..next));
+            inode.state().seek_hint().data_goes(&(from..next));
             state.note_mark(op.finish());
             inode.data_stored(&mut state, &data);
             state.file_mut().map_changes += 1;
@@ -189,13 +189,13 @@ impl Volume {
     ) -> Result<()> {
         let (page, _) = split(start);
         let end = {
-            let state = inode.state.read();
+            let state = inode.state().read();
             let end = end.min(inode.size_up_to(&state, end));
             let mapped = || -> Result<bool> {
                 let slot = MapReader::new(self, inode).slot(page)?;
                 Ok(slot.is_written() && !state.file().is_cut(page))
             };
-            let pending_pages = inode.state.pending_pages();
+            let pending_pages = inode.state().pending_pages();
             let cached = || {
                 state.file().pages.contains(page)
                     || pending_pages.is_some_and(|pending_pages| {
@@ -238,8 +238,8 @@ impl Volume {
     /// Drops the cached pages of the zeroed range.
     fn drop_zeroed(&self, inode: &Inode, gone: Range<u64>) {
         if !gone.is_empty() {
-            let mut state = inode.state.write();
-            inode.state.seek_hint().data_goes(&gone);
+            let mut state = inode.state().write();
+            inode.state().seek_hint().data_goes(&gone);
             self.drop_pages(state.file_mut(), gone);
         }
     }
@@ -267,7 +267,7 @@ impl Volume {
     /// Blocks for data and nodes that the holes of `pages` need.
     fn growth(&self, inode: &Inode, pages: &Range<u64>) -> Result<(u32, u32)> {
         let full = Error::NoSpace { what: "blocks" };
-        let _held = inode.state.read();
+        let _held = inode.state().read();
         let wanted = pages.end - pages.start;
         if wanted.saturating_sub(inode.data_head().blocks.get()) > self.space.total_blocks() {
             return Err(full);
@@ -293,7 +293,7 @@ impl Volume {
 
     /// Slots from the start of the range on, as many as one operation may fill.
     fn next_step(&self, inode: &Inode, range: Range<u64>, zeroed: &Range<u64>) -> Result<Step> {
-        let _held = inode.state.read();
+        let _held = inode.state().read();
         let mut map = MapReader::new(self, inode);
         let mut step = Step {
             // The inode, and room in the log for the notes about 256 blocks.
@@ -363,7 +363,7 @@ impl Volume {
         let nodes = step.rewritten + new - held;
         let mut op = self.op_holding(OpKind::Allocate, (nodes, held), 0)?;
         growth.nodes -= held;
-        let mut state = inode.state.write();
+        let mut state = inode.state().write();
         let mut data = inode.data_draft(&state);
         let mut edit = MapEdit::new(self, &mut op, inode, &mut data);
         for (&page, &block) in step.pages.iter().zip(blocks) {

@@ -245,7 +245,7 @@ impl PageCache {
     }
 
     fn evict_from(&self, core: CoreId, inode: &Inode, want: u64) -> u64 {
-        let Some(mut state) = inode.state.try_write() else {
+        let Some(mut state) = inode.state().try_write() else {
             return 0;
         };
         let file = state.file_mut();

@@ -32,7 +32,7 @@ impl FileSystem {
         let mut next = None;
         let mut from = 0;
         loop {
-            let state = inode.state.read();
+            let state = inode.state().read();
             // A reader remembers a leaf, which may be freed once the lock is released.
             let mut map = MapReader::new(&self.0, inode);
             let end = state

@@ -35,6 +35,7 @@ mod read;
 mod run;
 mod seek;
 mod seek_hint;
+mod sharing;
 mod state;
 mod sync;
 #[cfg(test)]
@@ -55,8 +56,8 @@ pub use sync::SyncScope;
 pub(crate) use cache::{PAGE_BYTES, PageCache};
 pub(crate) use marks::PendingMarks;
 pub(crate) use pending_pages::PendingPages;
-pub(crate) use ranges::Ranges;
-pub(crate) use seek_hint::SeekHint;
+pub(crate) use seek_hint::{SeekHint, VisibleSize};
+pub(crate) use sharing::Sharing;
 pub(crate) use state::FileState;
 
 use dure_store::error::{Error, Result};

@@ -182,7 +182,7 @@ impl Inode {
         if end <= settled {
             settled
         } else {
-            self.state.seek_hint().size()
+            self.state().seek_hint().size()
         }
     }
 }

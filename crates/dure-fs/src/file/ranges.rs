@@ -37,19 +37,19 @@
 
 use dure_store::units::to_u64;
 use dure_sync::canary::LeftOut;
-use dure_sync::range_lock::{ByteRange, Config, Policy, RangeGuard, RangeLock};
-use dure_sync::{OnceLock, current_core};
+use dure_sync::current_core;
+use dure_sync::range_lock::{ByteRange, RangeGuard, RangeLock};
 
 use super::FILE_BYTES_MAX;
-use crate::inode::{Inode, InodeState};
+use crate::inode::Inode;
 use crate::ranks::RANGE;
 
 /// A range of a file, held by this task.
 pub(super) type Range<'i> = RangeGuard<'i, RANGE>;
 
 /// The range lock of a file, if it has been contended; see the module.
-#[derive(Debug, Default)]
-pub(crate) struct Ranges(OnceLock<Box<RangeLock<RANGE>>>);
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ranges<'i>(Option<&'i RangeLock<RANGE>>);
 
 /// `len` bytes from `offset` on; what cannot be counted reaches to infinity. None: no bytes.
 fn bytes(offset: u64, len: usize) -> Option<ByteRange> {
@@ -57,41 +57,33 @@ fn bytes(offset: u64, len: usize) -> Option<ByteRange> {
     (len > 0).then(|| ByteRange::new(offset, to_u64(len)).unwrap_or_else(endless))
 }
 
-impl Ranges {
+impl<'i> Ranges<'i> {
     /// Whether calls have to take ranges.
     #[inline]
-    pub(crate) fn are_locked(&self) -> bool {
-        self.0.get().is_some()
+    pub(crate) fn are_locked(self) -> bool {
+        self.0.is_some()
     }
 
     /// Whether a range was ever taken, endless ones aside.
-    pub(crate) fn were_taken(&self) -> bool {
-        self.0.get().is_some_and(|lock| lock.footprint().bytes > 0)
-    }
-
-    /// Makes the range lock: the file is contended. The caller holds the inode exclusively.
-    #[cold]
-    pub(super) fn make(&self, _alone: &mut InodeState, config: Config) {
-        if config.policy() != Policy::Inode {
-            self.0.get_or_init(|| Box::new(RangeLock::new(config)));
-        }
+    pub(crate) fn were_taken(self) -> bool {
+        self.0.is_some_and(|lock| lock.footprint().bytes > 0)
     }
 
     /// The bytes of a read whose copies were torn, shared, if they come free within some
     /// microseconds.
-    pub(super) fn share(&self, offset: u64, len: usize) -> Option<Range<'_>> {
-        self.0.get()?.read_soon(bytes(offset, len)?)
+    pub(super) fn share(self, offset: u64, len: usize) -> Option<Range<'i>> {
+        self.0?.read_soon(bytes(offset, len)?)
     }
 
     /// The bytes of a write within the file, exclusive, if the file has a range lock and they come
     /// free within some microseconds, in which a copy ends.
     #[inline]
-    pub(super) fn take(&self, offset: u64, len: usize) -> Option<Range<'_>> {
-        self.0.get()?.write_soon(bytes(offset, len)?)
+    pub(super) fn take(self, offset: u64, len: usize) -> Option<Range<'i>> {
+        self.0?.write_soon(bytes(offset, len)?)
     }
 
     /// A range beyond the largest file that no other core takes, so that it excludes no writer.
-    pub(super) fn take_elsewhere(&self, _canary: LeftOut) -> Option<Range<'_>> {
+    pub(super) fn take_elsewhere(self, _canary: LeftOut) -> Option<Range<'i>> {
         const CORE_BYTES: u64 = 1 << 47;
         const _: () = assert!(FILE_BYTES_MAX <= CORE_BYTES);
         let core = u64::from(current_core().number());
@@ -100,22 +92,28 @@ impl Ranges {
 }
 
 impl Inode {
+    /// The range lock, if the file has one.
+    #[inline]
+    pub(crate) fn ranges(&self) -> Ranges<'_> {
+        Ranges(self.sharing.get().and_then(|sharing| sharing.ranges()))
+    }
+
     /// Everything from the end of the file on, or from `offset` on if that comes first: for calls
     /// that move the end. None: the file has no range lock, the range stays taken, or the file
     /// became shorter meanwhile.
     pub(super) fn take_end(&self, offset: u64) -> Option<Range<'_>> {
-        let lock = self.ranges.0.get()?;
-        let first = offset.min(self.state.seek_hint().size());
+        let lock = self.ranges().0?;
+        let first = offset.min(self.state().seek_hint().size());
         let held = lock.write_soon(ByteRange::from_offset(first))?;
         // The file may have become shorter before this task got the range.
-        (self.state.seek_hint().size() >= first).then_some(held)
+        (self.state().seek_hint().size() >= first).then_some(held)
     }
 
     /// The range of a write that turned out to need more than a copy: the same, or, if it reaches
     /// past the end, everything from the end on.
     pub(super) fn widen<'i>(&'i self, held: Range<'i>) -> Option<Range<'i>> {
         let range = held.range();
-        if range.last() < self.state.seek_hint().size() {
+        if range.last() < self.state().seek_hint().size() {
             return Some(held);
         }
         drop(held);
@@ -125,7 +123,7 @@ impl Inode {
     /// What a call that changes bytes `offset..end` takes: its range, or, if that reaches past the
     /// end, everything from the end on.
     pub(super) fn take_span(&self, offset: u64, end: u64) -> Option<Range<'_>> {
-        let lock = self.ranges.0.get()?;
+        let lock = self.ranges().0?;
         self.widen(lock.try_write(ByteRange::new(offset, end.checked_sub(offset)?)?)?)
     }
 }

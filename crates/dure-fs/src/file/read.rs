@@ -119,7 +119,7 @@ fn copy_hits(
             (Some(cached), Writers::Concurrent) if cached.load_versioned(within, part) => {}
             (Some(_), Writers::Concurrent) => return None,
             (None, _) => {
-                let pending_pages = inode.state.pending_pages();
+                let pending_pages = inode.state().pending_pages();
                 match pending_pages
                     .and_then(|pending_pages| pending_pages.load(page, within, part, writers))
                 {
@@ -151,12 +151,12 @@ impl Volume {
             return found;
         }
         // Writers of these pages wait for a copy, for once.
-        if let Some(_range) = inode.ranges.share(offset, rest.len()) {
-            let state = inode.state.read();
+        if let Some(_range) = inode.ranges().share(offset, rest.len()) {
+            let state = inode.state().read();
             let found = self.read_hits(inode, &state, offset, rest, Writers::None);
             return found.expect("nobody writes to a range that others share");
         }
-        let state = inode.state.write();
+        let state = inode.state().write();
         self.read_hits(inode, &state, offset, rest, Writers::None)
             .expect("an exclusive holder races with no writer")
     }
@@ -164,10 +164,10 @@ impl Volume {
     /// As `read_in_memory`, with no range. `None`: every copy was torn by concurrent writers.
     #[inline]
     fn read_shared(&self, inode: &Inode, offset: u64, rest: &mut [u8]) -> Option<(usize, usize)> {
-        let state = inode.state.read();
+        let state = inode.state().read();
         // The range lock is made under the exclusive inode lock: if there is none now, no task
         // writes to pages while this one holds the inode shared.
-        let writers = match inode.ranges.are_locked() {
+        let writers = match inode.ranges().are_locked() {
             true if !matches!(self.options.volume_rules.ranges, RangeRule::Unchecked(_)) => {
                 Writers::Concurrent
             }
@@ -211,7 +211,7 @@ impl Volume {
         let (pages, grant) = match mode {
             ReadMode::Bypass => (want, None),
             ReadMode::Cached => {
-                let ahead = inode.state.read().file().is_sequential(page, page + want);
+                let ahead = inode.size.is_sequential(page, page + want);
                 let pages = if ahead { want.max(AHEAD_PAGES) } else { want };
                 let pages = self.pages.step_pages(pages);
                 let frames = u32::try_from(pages).expect("at most RUN_PAGES_MAX");
@@ -221,10 +221,10 @@ impl Volume {
                 }
             }
         };
-        let state = inode.state.read();
+        let state = inode.state().read();
         let end = offset + to_u64(buf.len());
         let size = inode.size_up_to(&state, end);
-        let pending_pages = inode.state.pending_pages();
+        let pending_pages = inode.state().pending_pages();
         let came = || {
             pending_pages
                 .is_some_and(|pending_pages| pending_pages.first_in(page..page + 1).is_some())
@@ -251,7 +251,7 @@ impl Volume {
         buf[..len].copy_from_slice(&bytes[within..within + len]);
         let changes = state.file().map_changes;
         drop(state);
-        let mut state = inode.state.write_keep_cached();
+        let mut state = inode.state().write_keep_cached();
         if state.file().map_changes == changes {
             for (page, bytes) in (page..).zip(bytes.chunks_exact(BLOCK_BYTES)) {
                 if !state.file().pages.contains(page) {
@@ -277,7 +277,7 @@ impl Volume {
         let file = state.file();
         let (page, pages) = (wanted.start, wanted.end - wanted.start);
         let mut size_pages = size.div_ceil(BLOCK_BYTES_U64);
-        if let Some(pending_pages) = inode.state.pending_pages() {
+        if let Some(pending_pages) = inode.state().pending_pages() {
             size_pages = size_pages.min(wanted.end);
             // Not the first one: it was not pending a moment ago, and the read is of that moment.
             size_pages = pending_pages

@@ -32,7 +32,7 @@ impl FileSystem {
     /// # Errors
     /// `Invalid` for another type of inode.
     pub fn size(&self, inode: &InodeRef) -> Result<u64> {
-        Ok(super::regular(inode)?.state.seek_hint().size())
+        Ok(super::regular(inode)?.state().seek_hint().size())
     }
 
     /// The first offset at or behind `offset` that is data, or a hole. `None` when there is none:
@@ -47,11 +47,11 @@ impl FileSystem {
         }
         let mut page = offset / BLOCK_BYTES_U64;
         loop {
-            let state = inode.state.read();
+            let state = inode.state().read();
             let mut map = MapReader::new(&self.0, inode);
             // No writer adds pages or moves the end until what was found is stored.
-            let pending_pages = inode.state.pending_pages().map(PendingPages::share);
-            let size = inode.state.seek_hint().size();
+            let pending_pages = inode.state().pending_pages().map(PendingPages::share);
+            let size = inode.state().seek_hint().size();
             if offset >= size {
                 return Ok(None);
             }
@@ -79,7 +79,7 @@ impl FileSystem {
                 }
             };
             if let Some(stretch) = stretch(page, found, size, target) {
-                inode.state.seek_hint().show(target, &stretch);
+                inode.sharing().stretches.show(target, &stretch);
             }
             return Ok(Some(offset.max(found)));
         }
@@ -88,8 +88,8 @@ impl FileSystem {
 
 /// The answer, if it takes no lock: see [`super::seek_hint`].
 fn known(inode: &Inode, offset: u64, target: SeekTarget) -> Option<Option<u64>> {
-    let found = inode.state.seek_hint().answer(offset, target);
-    let is_behind = || offset >= inode.state.seek_hint().size();
+    let found = inode.state().seek_hint().answer(offset, target);
+    let is_behind = || offset >= inode.state().seek_hint().size();
     found.map(Some).or_else(|| is_behind().then_some(None))
 }
 

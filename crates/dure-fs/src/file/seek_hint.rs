@@ -6,7 +6,7 @@
 //!
 //! **Structure.** A [`SeekHint`] has the size of the file, and a [`Stretch`] for each target: a
 //! hole and the data behind it, as the last seek found them that had to look. Size and stretches
-//! have lines of their own.
+//! are on different lines: appends change one, and seeks read both.
 //!
 //! # Invariants
 //! A task that holds the inode exclusively, or the inode shared and the pending pages
@@ -21,8 +21,8 @@
 use std::ops::Range;
 
 use dure_store::units::BLOCK_BYTES_U64;
+use dure_sync::SequenceCount;
 use dure_sync::atomic::{AtomicU64, Ordering};
-use dure_sync::{OnceLock, SequenceCount};
 
 use super::SeekTarget;
 
@@ -108,7 +108,7 @@ impl Stretch {
 /// One for each target. On a cache line of their own.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Stretches {
+pub(crate) struct Stretches {
     version: SequenceCount,
     /// Written as `version` says, by holders of the inode lock, shared or exclusive; read by any
     /// task. Relaxed: the sequence count orders them.
@@ -135,6 +135,24 @@ impl Stretches {
         self.version.is_still(seen).then_some(answer)?
     }
 
+    /// Stores what a seek for `target` has found. The caller holds the inode and its pending pages,
+    /// if it has any, shared, and held them while it looked.
+    #[cold]
+    pub(super) fn show(&self, target: SeekTarget, stretch: &Stretch) {
+        assert!(
+            stretch.hole <= stretch.data,
+            "a hole ends where data begins"
+        );
+        let at = match target {
+            SeekTarget::Data => 0,
+            SeekTarget::Hole => 1,
+        };
+        if self.get(at).is_none() {
+            // If another task is storing one, that is as good.
+            let _ = self.version.try_change(|| self.put(at, stretch.encode()));
+        }
+    }
+
     /// Takes out what does not survive. The caller holds the inode, or the pending pages,
     /// exclusively.
     fn keep(&self, survives: impl Fn(&Stretch) -> bool) {
@@ -146,63 +164,65 @@ impl Stretches {
     }
 }
 
-/// See the module.
+/// The size of a file, as users see it, and how it is read. On a line of its own: appends change it,
+/// and reads and overwrites of pages in memory do not read it.
 #[derive(Debug)]
-pub(crate) struct SeekHint {
+#[repr(align(64))]
+pub(crate) struct VisibleSize {
     /// Written by a holder of the inode, or of the pending pages, exclusively; read by any task.
     /// Publishes what was said of the stretches, and the pages below it.
-    size: AtomicU64,
-    /// Once a seek has looked.
-    stretches: OnceLock<Box<Stretches>>,
+    bytes: AtomicU64,
+    /// The page from which the next read that misses comes if reading is sequential. A hint:
+    /// Relaxed.
+    next_read: AtomicU64,
 }
 
-impl SeekHint {
-    /// Of a file of this size in which no task has sought yet.
-    pub(crate) fn new(size: u64) -> SeekHint {
-        SeekHint {
-            size: AtomicU64::new(size),
-            stretches: OnceLock::new(),
+impl VisibleSize {
+    /// Of a file of this size.
+    pub(crate) fn new(size: u64) -> VisibleSize {
+        VisibleSize {
+            bytes: AtomicU64::new(size),
+            next_read: AtomicU64::new(0),
         }
     }
 
+    /// Notes a read that missed, up to page `end`; true when it began where the last one ended.
+    pub(super) fn is_sequential(&self, page: u64, end: u64) -> bool {
+        // Relaxed: two readers may confuse each other; that costs a read-ahead.
+        let next = self.next_read.load(Ordering::Relaxed);
+        if next != end {
+            self.next_read.store(end, Ordering::Relaxed);
+        }
+        page == next
+    }
+}
+
+/// See the module.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SeekHint<'i> {
+    pub(crate) size: &'i VisibleSize,
+    /// None: no task has sought yet.
+    pub(crate) stretches: Option<&'i Stretches>,
+}
+
+impl SeekHint<'_> {
     /// The size of the file.
     #[inline]
     pub(crate) fn size(&self) -> u64 {
         // Acquire: pairs with the Release in `resize`; a reader that sees a size sees what came
         // before it.
-        self.size.load(Ordering::Acquire)
+        self.size.bytes.load(Ordering::Acquire)
     }
 
     /// Where data or a hole is from `offset` on, if that is known.
     pub(super) fn answer(&self, offset: u64, target: SeekTarget) -> Option<u64> {
-        self.stretches.get()?.answer(offset, target)
-    }
-
-    /// Stores what a seek for `target` has found. The caller holds the inode and its pending pages,
-    /// if it has any, shared, and held them while it looked.
-    #[cold]
-    pub(super) fn show(&self, target: SeekTarget, stretch: &Stretch) {
-        assert!(
-            stretch.hole <= stretch.data && stretch.end <= self.size(),
-            "a stretch is within the file"
-        );
-        let stretches = self.stretches.get_or_init(Box::default);
-        let at = match target {
-            SeekTarget::Data => 0,
-            SeekTarget::Hole => 1,
-        };
-        if stretches.get(at).is_none() {
-            // If another task is storing one, that is as good.
-            let _ = stretches
-                .version
-                .try_change(|| stretches.put(at, stretch.encode()));
-        }
+        self.stretches?.answer(offset, target)
     }
 
     /// Takes out the stretches that do not survive.
     #[inline]
     fn keep(&self, survives: impl Fn(&Stretch) -> bool) {
-        if let Some(stretches) = self.stretches.get() {
+        if let Some(stretches) = self.stretches {
             stretches.keep(survives);
         }
     }
@@ -224,10 +244,10 @@ impl SeekHint {
     pub(super) fn resize(&self, size: u64) {
         // Relaxed: no other task changes it now. Nothing is stored where nothing changes: others
         // read the line.
-        if self.size.load(Ordering::Relaxed) != size {
+        if self.size.bytes.load(Ordering::Relaxed) != size {
             self.keep(|stretch| stretch.survives_size(size));
             // Release: pairs with the Acquire in `size`.
-            self.size.store(size, Ordering::Release);
+            self.size.bytes.store(size, Ordering::Release);
         }
     }
 }

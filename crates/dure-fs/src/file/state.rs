@@ -114,8 +114,6 @@ pub(crate) struct FileState {
     pub(super) cached_on: Option<CoreId>,
     /// How often it goes from one core's writers to another's.
     pub(super) turns: Turns,
-    /// Where the next read comes from if reading is sequential. A hint: Relaxed.
-    expected: AtomicU64,
 }
 
 impl FileState {
@@ -136,7 +134,7 @@ impl FileState {
     }
 
     /// Sets it, also in the seek hint.
-    pub(super) fn set_size(&mut self, seek_hint: &SeekHint, size: u64) {
+    pub(super) fn set_size(&mut self, seek_hint: SeekHint<'_>, size: u64) {
         seek_hint.resize(size);
         self.size = size;
     }
@@ -240,14 +238,6 @@ impl FileState {
     /// The page from which on slots do not count.
     pub(super) fn map_end(&self) -> u64 {
         self.cut.as_ref().map_or(u64::MAX, |cut| cut.from)
-    }
-
-    /// Notes a read that missed, up to page `end`; true when it began where the last one ended.
-    pub(super) fn is_sequential(&self, page: u64, end: u64) -> bool {
-        // Relaxed: two readers may confuse each other; that costs a read-ahead.
-        let expected = self.expected.load(Ordering::Relaxed);
-        self.expected.store(end, Ordering::Relaxed);
-        page == expected
     }
 }
 

@@ -82,7 +82,7 @@ impl Volume {
     fn pending_marks(&self, inode: &Inode) -> Vec<Mark> {
         // Shared: reads and overwrites go on, and a sync that has nothing to do writes nothing they
         // read.
-        let state = inode.state.read();
+        let state = inode.state().read();
         let mut marks = state.marks.clone();
         // The writers of the inode itself; the others are in the lists.
         marks.note(inode.attribute_writer());

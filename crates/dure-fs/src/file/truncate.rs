@@ -61,9 +61,9 @@ impl Volume {
         let _held = inode.writeback().lock();
         self.finish_cut(inode)?;
         {
-            let mut state = inode.state.write();
+            let mut state = inode.state().write();
             if size > state.file().size() || self.is_end(inode, &state, size)? {
-                state.file_mut().set_size(inode.state.seek_hint(), size);
+                state.file_mut().set_size(inode.state().seek_hint(), size);
                 state.file().stamp(Stamp::Set, self.now());
                 self.pages
                     .note_dirty(self.partition(), inode, state.file_mut());
@@ -87,14 +87,14 @@ impl Volume {
     /// A truncate to the size that the file has, under the shared inode lock, if the inode is on
     /// the dirty list already. False: nothing done.
     fn stamp_end(&self, inode: &Inode, size: u64) -> Result<bool> {
-        let state = inode.state.read();
+        let state = inode.state().read();
         // Only a holder of the exclusive inode lock may list it.
         let waits = state.file().dirty_on.is_some();
-        if !waits || inode.state.pages_wait() || !self.is_end(inode, &state, size)? {
+        if !waits || inode.state().pages_wait() || !self.is_end(inode, &state, size)? {
             return Ok(false);
         }
         let change = state.file().stamp(Stamp::Set, self.now());
-        inode.state.changed_shared(change);
+        inode.state().changed_shared(change);
         Ok(true)
     }
 
@@ -114,7 +114,7 @@ impl Volume {
         let gone = pages_up_to(size);
         let slot = self.orphan_slot()?;
         let mut op = self.op(OpKind::Truncate, OpClass::Delete, CUT_NODES)?;
-        let mut state = inode.state.write();
+        let mut state = inode.state().write();
         let now = op.time();
         let mut data = inode.data_draft(&state);
         data.size = data.size.get().min(size).into();
@@ -137,7 +137,7 @@ impl Volume {
             let intent = slot.used();
             Box::new(Cut { from: gone, intent })
         });
-        file.set_size(inode.state.seek_hint(), size);
+        file.set_size(inode.state().seek_hint(), size);
         self.drop_pages(file, gone..u64::MAX);
         if tail_bytes(size) > 0
             && let Some(page) = file.pages.get_mut(size / BLOCK_BYTES_U64)
@@ -158,7 +158,7 @@ impl Volume {
         let slot;
         {
             // Exclusive: no task may be half way through writing into the page.
-            let state = inode.state.write();
+            let state = inode.state().write();
             if tail_bytes(size) == 0 || state.file().logged_size() <= size {
                 return Ok(None);
             }
@@ -205,7 +205,7 @@ impl Volume {
     /// Frees what a truncate has left, if one is half done. The caller holds the write-back mutex.
     pub(super) fn finish_cut(&self, inode: &Inode) -> Result<()> {
         loop {
-            if inode.state.read().file().cut.is_none() {
+            if inode.state().read().file().cut.is_none() {
                 return Ok(());
             }
             let mut op = self.op(
@@ -213,7 +213,7 @@ impl Volume {
                 OpClass::Delete,
                 FREE_NODES_MAX + ORPHAN_NODES,
             )?;
-            let mut state = inode.state.write();
+            let mut state = inode.state().write();
             let mut data = inode.data_draft(&state);
             // Only the holder of the write-back mutex ends a truncate.
             let cut = state.file().cut.as_ref().expect("seen above");
@@ -264,7 +264,7 @@ impl Volume {
         })?;
         let _held = inode.writeback().lock();
         let from = pages_up_to(size);
-        inode.state.write().file_mut().cut = Some(Box::new(Cut { from, intent }));
+        inode.state().write().file_mut().cut = Some(Box::new(Cut { from, intent }));
         self.finish_cut(inode)
     }
 
@@ -273,12 +273,12 @@ impl Volume {
     fn shrink(&self, inode: &Inode, to_page: u64) -> Result<bool> {
         let _held = inode.writeback().lock();
         let mut op = self.op(OpKind::Truncate, OpClass::Delete, FREE_NODES_MAX)?;
-        let mut state = inode.state.write();
+        let mut state = inode.state().write();
         let mut data = inode.data_draft(&state);
         let mut edit = MapEdit::new(self, &mut op, inode, &mut data);
         let left = edit.free(to_page..FILE_PAGES_MAX)?.is_some();
         edit.end();
-        inode.state.seek_hint().data_goes(&(to_page..u64::MAX));
+        inode.state().seek_hint().data_goes(&(to_page..u64::MAX));
         state.note_mark(op.finish());
         inode.data_stored(&mut state, &data);
         state.file_mut().map_changes += 1;

@@ -160,8 +160,8 @@ impl FileSystem {
         }
         let source = Source::Bytes(&data[..data.len().min(to_usize(left))]);
         let range = match self.0.options.volume_rules.ranges {
-            RangeRule::Broken(left_out) => inode.ranges.take_elsewhere(left_out),
-            _ => inode.ranges.take(offset, source.len()),
+            RangeRule::Broken(left_out) => inode.ranges().take_elsewhere(left_out),
+            _ => inode.ranges().take(offset, source.len()),
         };
         if let Some(range) = &range
             && source.len() <= STEP_BYTES
@@ -184,7 +184,7 @@ impl FileSystem {
         let inode = super::regular(inode)?;
         self.0.check_writable()?;
         if data.is_empty() {
-            return Ok((inode.state.seek_hint().size(), 0));
+            return Ok((inode.state().seek_hint().size(), 0));
         }
         let range = inode.take_end(u64::MAX);
         let mut first = None;
@@ -250,12 +250,12 @@ impl Volume {
                 || matches!(self.options.volume_rules.ranges, RangeRule::Broken(_)),
             "bytes are written whose range is not held"
         );
-        let state = inode.state.read();
+        let state = inode.state().read();
         let done = overwrite(&state, offset, source, Readers::Concurrent)
             || overwrite_pending(inode, &state, offset, source);
         if done {
             let change = state.file().stamp(stamp, self.now());
-            inode.state.changed_shared(change);
+            inode.state().changed_shared(change);
         }
         done
     }
@@ -377,7 +377,7 @@ impl Volume {
         }
         // The volume is full. Pages that have a block can be rewritten all the same: the old block
         // is freed.
-        if want.nodes > 0 || !self.all_mapped(inode, &inode.state.write(), pages)? {
+        if want.nodes > 0 || !self.all_mapped(inode, &inode.state().write(), pages)? {
             return self.grant(want, OpClass::Normal);
         }
         if u64::from(want.blocks) > self.space.rewrites_at_once() {
@@ -391,7 +391,7 @@ impl Volume {
     /// Whether a write to these bytes only rewrites pages, each of which finds room by itself.
     fn is_rewrite(&self, inode: &Inode, start: u64, end: u64) -> bool {
         let pages = start / BLOCK_BYTES_U64..end.div_ceil(BLOCK_BYTES_U64);
-        let state = inode.state.write();
+        let state = inode.state().write();
         self.all_mapped(inode, &state, pages).unwrap_or(false)
     }
 
@@ -437,17 +437,14 @@ impl Volume {
     /// contended, and later calls take ranges.
     #[inline]
     fn alone<'i>(&self, inode: &'i Inode) -> Exclusive<'i> {
-        let unshared = inode.state.try_write();
+        let unshared = inode.state().try_write();
         let found =
             unshared.is_none() || self.options.volume_rules.ranges != RangeRule::WhenContended;
-        let mut state = unshared.unwrap_or_else(|| inode.state.write());
-        if !inode.ranges.are_locked() {
-            let met = inode.state.note_writer();
+        let mut state = unshared.unwrap_or_else(|| inode.state().write());
+        if !inode.ranges().are_locked() {
+            let met = inode.state().note_writer();
             if state.file_mut().turns.note(met) || found {
-                inode.ranges.make(&mut state, self.options.range_lock);
-                if inode.ranges.are_locked() {
-                    inode.state.make_pending_pages(&mut state);
-                }
+                inode.make_contended(&mut state, self.options.range_lock);
             }
         }
         state
@@ -465,7 +462,7 @@ impl Volume {
     ) -> Result<usize> {
         let mut done = 0;
         inode
-            .state
+            .state()
             .seek_hint()
             .data_comes(&pages_of(offset, source.len()));
         while done < source.len() {
@@ -487,7 +484,7 @@ impl Volume {
         }
         let file = state.file_mut();
         let size = file.size().max(offset + to_u64(done));
-        file.set_size(inode.state.seek_hint(), size);
+        file.set_size(inode.state().seek_hint(), size);
         file.stamp(stamp, self.now());
         self.pages.note_cached(grant.core(), inode, file);
         self.pages.note_dirty(grant.core(), inode, file);

@@ -75,7 +75,7 @@ impl Plan {
         }
         let offset = match place {
             Place::At(offset) => offset,
-            Place::End => inode.state.seek_hint().size(),
+            Place::End => inode.state().seek_hint().size(),
         };
         let end = offset.checked_add(to_u64(len))?;
         let size = inode.size_up_to(shared, end);
@@ -151,8 +151,8 @@ impl Volume {
     ) -> Result<Option<(u64, usize)>> {
         let mut grant: Option<Grant<'_>> = None;
         loop {
-            let state = inode.state.read();
-            let pending_pages = match inode.state.pending_pages() {
+            let state = inode.state().read();
+            let pending_pages = match inode.state().pending_pages() {
                 Some(pending_pages)
                     if !matches!(self.options.volume_rules.ranges, RangeRule::Broken(_)) =>
                 {
@@ -176,7 +176,7 @@ impl Volume {
                 let done = self.add(inode, &state, &plan, source, grant.as_mut());
                 if done {
                     let change = state.file().stamp(stamp, self.now());
-                    inode.state.changed_shared(change);
+                    inode.state().changed_shared(change);
                 }
                 return Ok(done.then_some((plan.offset, source.len())));
             }
@@ -216,7 +216,7 @@ impl Volume {
                 }
             }
         }
-        let pending_pages = inode.state.pending_pages().expect("it stays once made");
+        let pending_pages = inode.state().pending_pages().expect("it stays once made");
         let mut held = pending_pages.take();
         let met = new.iter().any(|(page, _)| held.pages.contains(*page));
         if met || held.pages.present() + to_u64(new.len()) > ADDED_MAX {
@@ -225,7 +225,7 @@ impl Volume {
             return false;
         }
         inode
-            .state
+            .state()
             .seek_hint()
             .data_comes(&pages_of(plan.offset, source.len()));
         pending_pages.announce(&held, plan.new.iter().copied());
@@ -260,9 +260,9 @@ impl Volume {
     /// Makes the file longer, under the shared inode lock. The caller holds `range`. False: nothing
     /// was done, the caller has to take the inode exclusively instead.
     pub(super) fn grow_shared(&self, inode: &Inode, range: &Range<'_>, size: u64) -> bool {
-        let state = inode.state.read();
-        let (file, before) = (state.file(), inode.state.seek_hint().size());
-        let Some(pending_pages) = inode.state.pending_pages() else {
+        let state = inode.state().read();
+        let (file, before) = (state.file(), inode.state().seek_hint().size());
+        let Some(pending_pages) = inode.state().pending_pages() else {
             return false;
         };
         let fits = file.dirty_on.is_some() && file.cut.is_none() && size > before;
@@ -274,7 +274,7 @@ impl Volume {
         grow(inode, &mut held, before, size);
         drop(held);
         let change = file.stamp(Stamp::Set, self.now());
-        inode.state.changed_shared(change);
+        inode.state().changed_shared(change);
         true
     }
 
@@ -320,13 +320,13 @@ fn holds_end(range: ByteRange, size: u64) -> bool {
 fn grow(inode: &Inode, held: &mut Pending, before: u64, size: u64) {
     if size > before {
         assert_eq!(
-            inode.state.seek_hint().size(),
+            inode.state().seek_hint().size(),
             before,
             "who has the end moves it"
         );
         held.size = Some(size);
-        inode.state.size_grows();
-        inode.state.seek_hint().resize(size);
+        inode.state().size_grows();
+        inode.state().seek_hint().resize(size);
     }
 }
 
@@ -347,7 +347,7 @@ pub(super) fn overwrite_pending(
     offset: u64,
     source: Source<'_>,
 ) -> bool {
-    let Some(pending_pages) = inode.state.pending_pages() else {
+    let Some(pending_pages) = inode.state().pending_pages() else {
         return false;
     };
     let end = offset + to_u64(source.len());

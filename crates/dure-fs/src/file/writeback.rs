@@ -144,8 +144,8 @@ impl Volume {
         {
             // While its last page is being written and is not logged, the inode does not count as
             // clean.
-            let state = inode.state.read();
-            if !inode.state.pages_wait() && state.file().is_clean() {
+            let state = inode.state().read();
+            if !inode.state().pages_wait() && state.file().is_clean() {
                 return Ok(0);
             }
         }
@@ -161,7 +161,7 @@ impl Volume {
         way: Way,
         extent: Extent,
     ) -> Result<u64> {
-        let size = inode.state.seek_hint().size();
+        let size = inode.state().seek_hint().size();
         let mut written = self.write_batches(inode, way)?;
         self.log_ahead(inode, extent)?;
         // A page written meanwhile into a hole below the size holds the logged size back; a second
@@ -185,7 +185,7 @@ impl Volume {
 
     /// Whether a crash could leave fewer bytes than `size`, which the file had and has.
     fn is_behind(&self, inode: &Inode, size: u64) -> bool {
-        let state = inode.state.read();
+        let state = inode.state().read();
         !state.gone && state.file().logged_size() < size.min(state.file().size())
     }
 
@@ -239,7 +239,7 @@ impl Volume {
     /// Copies the next dirty pages of the range and takes them in write-back.
     fn copy_dirty(&self, inode: &Inode, range: Range<u64>, limits: Limits) -> Option<Batch> {
         let core = self.partition();
-        let mut alone = inode.state.write_keep_cached();
+        let mut alone = inode.state().write_keep_cached();
         let state = &mut *alone;
         let file = state.file_mut();
         // No slot may be filled beyond the logged size while a page below it is missing: a crash
@@ -361,7 +361,7 @@ impl Volume {
     /// Finds the slots of the batch, and the nodes an operation on them makes dirty.
     fn plan(&self, inode: &Inode, batch: &Batch) -> Result<(Vec<Target>, Needs)> {
         let bytes = batch.copies.bytes(batch.pages.len());
-        let _held = inode.state.read();
+        let _held = inode.state().read();
         let mut map = MapReader::new(self, inode);
         let mut rewritten = 1;
         let mut new = NodePlaces::new();
@@ -391,14 +391,14 @@ impl Volume {
     fn op_for_batch(&self, inode: &Inode, needs: Needs, pages: usize) -> Result<(Op<'_>, u32)> {
         let held = match needs.new {
             0 => 0,
-            new => inode.state.write_keep_cached().file_mut().room.take(new),
+            new => inode.state().write_keep_cached().file_mut().room.take(new),
         };
         let nodes = (needs.all() - held, held);
         match self.op_holding(OpKind::Write, nodes, pages) {
             Ok(op) => Ok((op, held)),
             Err(error) => {
                 if held > 0 {
-                    inode.state.write_keep_cached().file_mut().room.give(held);
+                    inode.state().write_keep_cached().file_mut().room.give(held);
                 }
                 Err(error)
             }
@@ -422,7 +422,7 @@ impl Volume {
             && held > 0
             && self.space.reserve(self.partition(), held, OpClass::Delete)
         {
-            inode.state.write_keep_cached().file_mut().room.give(held);
+            inode.state().write_keep_cached().file_mut().room.give(held);
         }
         logged
     }
@@ -436,7 +436,7 @@ impl Volume {
         targets: &[Target],
         room: Option<Room<'_>>,
     ) -> Result<()> {
-        let mut state = inode.state.write_keep_cached();
+        let mut state = inode.state().write_keep_cached();
         let shown = inode.data_part(&state);
         let mut data = inode.data_draft(&state);
         data.size = FileState::loggable_size(&data, batch.size, batch.next);
@@ -517,7 +517,7 @@ impl Volume {
 
     /// Makes the pages of a failed batch dirty again.
     fn give_up(&self, inode: &Inode, batch: &Batch) {
-        let mut state = inode.state.write_keep_cached();
+        let mut state = inode.state().write_keep_cached();
         let shown = inode.data_part(&state);
         let mut surplus = 0;
         for &page in &batch.pages {
@@ -538,11 +538,11 @@ impl Volume {
             Extent::Data => state.file().is_longer(),
             Extent::All => state.file().is_ahead(),
         };
-        if !needed(&inode.state.read()) {
+        if !needed(&inode.state().read()) {
             return Ok(());
         }
         let mut op = self.op(OpKind::Size, OpClass::Delete, 1)?;
-        let mut state = inode.state.write_keep_cached();
+        let mut state = inode.state().write_keep_cached();
         if !needed(&state) {
             return Ok(());
         }
@@ -628,7 +628,7 @@ impl Volume {
     }
 
     fn unlist_clean(&self, inode: &Inode) {
-        let mut state = inode.state.write_keep_cached();
+        let mut state = inode.state().write_keep_cached();
         let state = &mut *state;
         if state.file().is_clean() {
             self.pages.unlist(inode, state.file_mut(), true);

@@ -151,7 +151,10 @@ impl Volume {
         if !self.access_times.take() {
             return;
         }
-        for inode in self.inodes.collect(|inode| inode.access_time.is_pending()) {
+        for inode in self
+            .inodes
+            .collect(|inode| inode.access_time().is_pending())
+        {
             self.write_access_time(inode.inode());
         }
     }
@@ -159,26 +162,26 @@ impl Volume {
     /// Writes the inode's access time by an operation, if one is pending. It is given up if there
     /// is no space.
     pub(crate) fn write_access_time(&self, inode: &Inode) {
-        if !inode.access_time.is_pending() {
+        if !inode.access_time().is_pending() {
             return;
         }
         let Some(mut op) = self.op_at_hand(OpKind::Attributes, OpClass::Delete, 1) else {
-            inode.access_time.clear();
-            inode.state.changed_shared(StateChange::Made);
+            inode.access_time().clear();
+            inode.state().changed_shared(StateChange::Made);
             return;
         };
-        let state = inode.state.write_keep_cached();
+        let state = inode.state().write_keep_cached();
         let shown = inode.data_part(&state);
         // The inode may have been deleted meanwhile, and its granule may hold the next one.
         if !state.gone {
             let mut data = inode.data();
-            inode.access_time.merge(&mut data);
+            inode.access_time().merge(&mut data);
             inode.store_data(&mut op, &data);
             // No mark is noted: the inode may be evicted before the operation is valid, and an
             // fsync finds it as the granule's last writer.
             op.finish();
         }
-        inode.access_time.clear();
+        inode.access_time().clear();
         inode.hide_unless(&state, &shown);
     }
 }

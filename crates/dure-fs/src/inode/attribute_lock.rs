@@ -79,35 +79,35 @@ impl Inode {
     /// Locks the attributes to change them; `access` is `Access::Whole` (the state as well), or as
     /// `Inode::attributes_access` says.
     pub(crate) fn lock_attributes(&self, access: Access) -> HeldAttributes<'_> {
-        let state = (access == Access::Whole).then(|| self.state.write());
+        let state = (access == Access::Whole).then(|| self.state().write());
         HeldAttributes {
-            attributes: self.state.attributes().lock(),
+            attributes: self.state().attributes().lock(),
             state,
         }
     }
 
     /// Locks the attributes of an inode that no other task knows yet.
     pub(crate) fn lock_new_attributes(&self) -> MutexGuard<'_, ATTRIBUTES, AttributeState> {
-        let attributes = self.state.attributes().try_lock();
+        let attributes = self.state().attributes().try_lock();
         attributes.expect("nobody knows it yet")
     }
 
     /// Counts changes of the extended attributes; changed by holders of the attributes.
     pub(crate) fn xattrs(&self) -> &SequenceCount {
-        self.state.xattrs()
+        self.state().xattrs()
     }
 
     /// The last writer of the attributes.
     pub(crate) fn attribute_writer(&self) -> Mark {
         let look = || self.node.last_writer(self.index);
-        self.state.attribute_writer().get(look)
+        self.state().attribute_writer().get(look)
     }
 
     /// An operation that stored attributes has finished. The caller holds their lock.
     pub(crate) fn attributes_stored(&self, rule: AttributeRule, mark: Mark) {
-        self.state.attribute_writer().set(mark);
+        self.state().attribute_writer().set(mark);
         if !matches!(rule, AttributeRule::KeptCached(_)) {
-            self.state.attributes_changed();
+            self.state().attributes_changed();
         }
     }
 }

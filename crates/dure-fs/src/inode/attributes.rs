@@ -233,12 +233,12 @@ impl FileSystem {
             return Ok(shown);
         }
         let inode = inode.inode();
-        let state = inode.state.read();
+        let state = inode.state().read();
         if let Some(attributes) = asked(inode, &state) {
             return Ok(attributes);
         }
         drop(state);
-        let mut state = inode.state.write();
+        let mut state = inode.state().write();
         self.0.load_fold(&mut state)?;
         let plain = inode.plain_part(&state, &inode.attributes());
         let plain = plain.expect("the subdirectories are counted");
@@ -256,8 +256,8 @@ impl FileSystem {
             return Ok(shown);
         }
         let held = inode.inode();
-        let state = held.state.read();
-        let writer = held.state.attribute_writer().now();
+        let state = held.state().read();
+        let writer = held.state().attribute_writer().now();
         let Some(plain) = held.plain_part(&state, &held.attributes()) else {
             drop(state);
             return self
@@ -265,7 +265,7 @@ impl FileSystem {
                 .map(|whole| Permissions::from(&whole));
         };
         let holds = || held.plain_holds(&state, &plain, writer);
-        held.state.asked_who_may(&state, (&plain, holds));
+        held.state().asked_who_may(&state, (&plain, holds));
         Ok(Permissions::of(id.kind(), &plain))
     }
 
@@ -315,16 +315,16 @@ pub(crate) fn asked(
 ) -> Option<Attributes> {
     // The file does not grow until its size is cached: a task that lets it grow removes the size
     // first.
-    let pending_pages = inode.state.pending_pages().map(PendingPages::share);
+    let pending_pages = inode.state().pending_pages().map(PendingPages::share);
     let pending = pending_pages
         .as_ref()
         .map_or(0, |pending_pages| pending_pages.pending());
     let (writer, attributes, data) = loop {
-        let writer = inode.state.attribute_writer().now();
+        let writer = inode.state().attribute_writer().now();
         let attributes = inode.attributes();
         let data = inode.data_part_with(state, pending);
         // Else attributes may have changed before the data did, which is shown without them.
-        if inode.state.attribute_writer().now() == writer {
+        if inode.state().attribute_writer().now() == writer {
             break (writer, attributes, data);
         }
     };
@@ -332,7 +332,7 @@ pub(crate) fn asked(
     let plain_holds = || inode.plain_holds(state, &plain, writer);
     let data_holds = || inode.data_part_with(state, pending) == data;
     inode
-        .state
+        .state()
         .asked(state, (&plain, plain_holds), (&data, data_holds));
     Some(Attributes::of(inode.id(), &plain, &data))
 }
@@ -350,7 +350,7 @@ impl Inode {
     /// Whether a part of attributes that were loaded after `writer` still holds. Other holders of a
     /// directory's shared state may change the number of its subdirectories.
     fn plain_holds(&self, state: &InodeState, plain: &PlainPart, writer: Writer) -> bool {
-        self.state.attribute_writer().now() == writer
+        self.state().attribute_writer().now() == writer
             && self.links(state, plain.nlink) == Some(plain.nlink)
     }
 
@@ -386,7 +386,7 @@ impl Inode {
         let (mtime, ctime) = state.data_times(&data);
         let (size, blocks) = match state.if_file() {
             Some(file) => {
-                let size = self.state.seek_hint().size();
+                let size = self.state().seek_hint().size();
                 (size, file.blocks(data.blocks.get(), size, pending))
             }
             None => (data.size.get(), data.blocks.get()),
@@ -394,7 +394,7 @@ impl Inode {
         DataPart {
             size,
             blocks: blocks * 8,
-            atime: self.access_time.current(&data),
+            atime: self.access_time().current(&data),
             mtime,
             ctime,
         }
@@ -404,7 +404,7 @@ impl Inode {
     /// caller holds it exclusively, by `StateLock::write_keep_cached`, and has changed it.
     pub(crate) fn hide_unless(&self, alone: &InodeState, before: &DataPart) {
         if self.data_part(alone) != *before {
-            self.state.forget();
+            self.state().forget();
         }
     }
 }

@@ -273,7 +273,7 @@ impl InodeCache {
         // The lists of inodes with pages refer to them.
         let kept = |inode: &Arc<Inode>| {
             let listed = Arc::strong_count(inode) > 1;
-            !inode.has_more_pins(0) && (listed || inode.access_time.is_pending())
+            !inode.has_more_pins(0) && (listed || inode.access_time().is_pending())
         };
         let kept = round.filter(|(_, inode)| kept(inode));
         kept.filter_map(|(_, inode)| Inode::pin(inode).ok())
@@ -373,7 +373,7 @@ fn may_go(inode: &Arc<Inode>, left: &mut PendingMarks) -> bool {
     if !idle {
         return false;
     }
-    let state = inode.state.try_read_whole();
+    let state = inode.state().try_read_whole();
     let Some(state) = state.filter(|state| is_settled(inode, state)) else {
         return false;
     };
@@ -382,17 +382,17 @@ fn may_go(inode: &Arc<Inode>, left: &mut PendingMarks) -> bool {
     drop(state);
     // No task can ask for its attributes before it is loaded again, and then they are those of the
     // loaded inode.
-    inode.state.forget_all();
+    inode.state().forget_all();
     true
 }
 
 /// All state is in nodes, except for the operations of a file, which its shard keeps; those of a
 /// directory are valid.
 fn is_settled(inode: &Inode, state: &InodeState) -> bool {
-    let volume = inode.state.volume();
+    let volume = inode.state().volume();
     let journal = volume.as_ref().and_then(|volume| volume.journal_if_any());
     let valid = |mark| journal.is_none_or(|journal| journal.is_valid(mark));
-    let unwritten = inode.access_time.is_pending()
+    let unwritten = inode.access_time().is_pending()
         && volume
             .as_ref()
             .is_some_and(|volume| volume.check_writable().is_ok());
@@ -504,7 +504,7 @@ impl Volume {
         }
         if let Some(journal) = self.journal_if_any() {
             let left = shard.left.pending(|mark| journal.is_valid(mark));
-            let state = inode.state.get_mut();
+            let state = inode.content.get_mut();
             left.iter().for_each(|&mark| state.note_mark(mark));
         }
         let inode = Arc::new(inode);

@@ -100,8 +100,8 @@ impl Volume {
     /// The orphan slot stays: the next mount finishes the deletion.
     fn leave_claimed(&self, inode: &Inode) {
         self.counters.deletions_left.add(1);
-        let mut state = inode.state.write();
-        inode.state.forget_all();
+        let mut state = inode.state().write();
+        inode.state().forget_all();
         self.forget_file(inode, &mut state);
         drop(state);
         self.inodes.remove(inode);
@@ -114,7 +114,7 @@ impl Volume {
         }
         let attributes = inode.attributes();
         let root = {
-            let _held = inode.state.read();
+            let _held = inode.state().read();
             inode.data_head().map_root.get()
         };
         let mut chains = Vec::new();
@@ -130,7 +130,7 @@ impl Volume {
         }
         let nodes: u32 = chains.iter().map(Chain::nodes).sum();
         let mut op = self.op(OpKind::Delete, OpClass::Delete, DELETE_NODES + nodes)?;
-        let mut state = inode.state.write();
+        let mut state = inode.state().write();
         chains.iter().try_for_each(|chain| chain.free(&mut op))?;
         self.free_inode(op, inode, &mut state);
         drop(state);
@@ -140,7 +140,7 @@ impl Volume {
 
     /// Lets `op` free a claimed inode that owns nothing any more, clear its slot, and finish.
     pub(crate) fn free_inode(&self, mut op: Op<'_>, inode: &Inode, state: &mut InodeState) {
-        let mut held = inode.state.attributes().lock();
+        let mut held = inode.state().attributes().lock();
         inode.store_free(&mut op, &mut inode.attributes());
         if let Some(place) = &held.orphan {
             place.clear(&mut op);
@@ -148,8 +148,8 @@ impl Volume {
         op.finish();
         self.forget_file(inode, state);
         state.gone = true;
-        inode.state.forget_all();
-        inode.access_time.clear();
+        inode.state().forget_all();
+        inode.access_time().clear();
         if let Some(place) = held.orphan.take() {
             self.orphans.give(place);
         }

@@ -47,11 +47,11 @@ impl<'i> Locked<'i> {
     fn lock(inode: &'i Inode, access: Access) -> Locked<'i> {
         let state = match access {
             Access::Attributes => None,
-            Access::Shared => Some(State::Shared(inode.state.read_ordered())),
+            Access::Shared => Some(State::Shared(inode.state().read_ordered())),
             Access::Exclusive | Access::Whole => {
-                let state = inode.state.try_write().unwrap_or_else(|| {
+                let state = inode.state().try_write().unwrap_or_else(|| {
                     inode.note_contended();
-                    inode.state.write_ordered()
+                    inode.state().write_ordered()
                 });
                 Some(State::Exclusive(state))
             }
@@ -87,7 +87,7 @@ impl<'i> LockedInodes<'i> {
             if matches!(access, Access::Attributes | Access::Whole)
                 && let Some(locked) = place
             {
-                locked.attributes = Some(inode.state.attributes().lock_ordered());
+                locked.attributes = Some(inode.state().attributes().lock_ordered());
             }
         }
         LockedInodes { all }

@@ -34,10 +34,10 @@ use dure_store::node::NodeRef;
 use dure_store::op::Op;
 use dure_store::units::{Ino, Mark};
 use dure_sync::atomic::Ordering;
-use dure_sync::{Arc, Mutex};
+use dure_sync::{Arc, Mutex, OnceLock};
 use zerocopy::IntoBytes;
 
-pub(crate) use access_time::{AccessTimeCell, AccessTimes};
+pub(crate) use access_time::AccessTimes;
 pub(crate) use attribute_cache::AttributeCache;
 pub(crate) use attribute_lock::AttributeState;
 pub use attributes::{Attributes, NewInode, Permissions, SetAttributes, SetTime};
@@ -51,10 +51,10 @@ pub(crate) use pin::LocalRef;
 use pin::Pins;
 pub(crate) use pool::{FreeIno, InodePools};
 pub(crate) use state::InodeState;
-pub(crate) use state_lock::{Change as StateChange, Home, StateLock};
+pub(crate) use state_lock::{Change as StateChange, Home};
+use state_lock::{ForAttributes, ForContent, ForLooks};
 
-use crate::file::{FileState, Ranges, SeekHint};
-use crate::namespace::InodeId;
+use crate::file::{FileState, Sharing, VisibleSize};
 use crate::ranks::WRITEBACK;
 use crate::volume::{AccessTime, Volume};
 
@@ -76,13 +76,15 @@ pub(crate) struct Inode {
     pub(crate) node: NodeRef,
     /// The granule of its attributes within the node.
     pub(crate) index: u8,
-    /// The range lock of a file for which tasks have contended. It ranks before the locks below.
-    pub(crate) ranges: Ranges,
-    /// Everything that changes.
-    pub(crate) state: StateLock,
-    /// Reads since the data was stored.
-    pub(crate) access_time: AccessTimeCell,
-    /// On a line of its own: opening and closing a file writes nothing that its readers read.
+    home: Arc<Home>,
+    /// What a file has that tasks share.
+    pub(crate) sharing: OnceLock<Box<Sharing>>,
+    // What is written has lines of its own, by who writes and reads it.
+    content: ForContent,
+    attributes: ForAttributes,
+    look: ForLooks,
+    /// Bytes of a file, as users see them.
+    pub(crate) size: VisibleSize,
     pins: Pins,
 }
 
@@ -112,7 +114,6 @@ impl Inode {
         let InodeRecord { attributes, data } = record;
         let ino = attributes.number();
         let generation = attributes.generation.get();
-        let id = InodeId::new(ino, generation, kind);
         let unlinked = attributes.nlink.get() == 0;
         let state = InodeState::new(kind, data, unlinked && kind == FileKind::Directory);
         Inode {
@@ -121,16 +122,19 @@ impl Inode {
             generation,
             index: ino.index(),
             node,
-            ranges: Ranges::default(),
-            state: StateLock::new(state, SeekHint::new(data.size.get()), id, home),
-            access_time: AccessTimeCell::default(),
+            home,
+            sharing: OnceLock::new(),
+            content: ForContent::new(state),
+            attributes: ForAttributes::default(),
+            look: ForLooks::default(),
+            size: VisibleSize::new(data.size.get()),
             pins: Pins::one(unlinked),
         }
     }
 
     /// Held over write-back, truncate and allocation.
     pub(crate) fn writeback(&self) -> &Mutex<WRITEBACK, ()> {
-        self.state.writeback()
+        self.state().writeback()
     }
 
     /// The data, as logged. The caller holds the state; or the write-back mutex, to read the map.
@@ -151,7 +155,7 @@ impl Inode {
         if let Some(written) = state.if_file().and_then(FileState::written) {
             (data.mtime, data.ctime) = (written, written);
         }
-        self.access_time.merge(&mut data);
+        self.access_time().merge(&mut data);
         data
     }
 
@@ -163,8 +167,8 @@ impl Inode {
         }
         let data = self.data_head();
         let times = state.data_times(&data);
-        if self.access_time.touch(policy, &data, times, volume.now()) {
-            self.state.changed_shared(StateChange::Made);
+        if self.access_time().touch(policy, &data, times, volume.now()) {
+            self.state().changed_shared(StateChange::Made);
             volume.access_times.note(volume.partition());
         }
     }
@@ -197,7 +201,7 @@ impl Inode {
     /// The operation that wrote `data` (made from a draft) has finished.
     pub(crate) fn data_stored(&self, state: &mut InodeState, data: &InodeData) {
         state.data_stored(data);
-        self.access_time.clear();
+        self.access_time().clear();
     }
 
     /// Whether changes of this directory's entries take the inode lock shared.
@@ -219,7 +223,7 @@ impl Inode {
     /// The last writer of the inode's data. The caller holds the state shared.
     pub(crate) fn data_writer(&self, _held: &InodeState) -> Mark {
         let look = || self.node.last_writer(self.ino.data_index());
-        self.state.data_writer().get(look)
+        self.state().data_writer().get(look)
     }
 
     /// The operation was decided on the attributes of this inode, or follows them: if their last

@@ -75,7 +75,7 @@ impl Lend for Inode {
 
     fn ended(this: &Arc<Inode>) {
         if this.unpin() {
-            this.unpinned(|| this.state.volume());
+            this.unpinned(|| this.state().volume());
         }
     }
 }
@@ -130,7 +130,7 @@ impl Inode {
             return;
         }
         let unlinked = self.pins.unlinked.load(Ordering::Acquire);
-        if (unlinked || self.access_time.is_pending())
+        if (unlinked || self.access_time().is_pending())
             && let Some(volume) = volume()
         {
             if unlinked {
@@ -243,7 +243,7 @@ impl InodeRef {
         // Acquire: as in `unpinned`.
         if inode.unpin()
             && inode.pins.unlinked.load(Ordering::Acquire)
-            && let Some(volume) = inode.state.volume()
+            && let Some(volume) = inode.state().volume()
         {
             volume.leave_deletion(&inode);
         }

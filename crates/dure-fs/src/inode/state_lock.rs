@@ -29,15 +29,15 @@
 use dure_store::format::name::FileKind;
 use dure_sync::atomic::{AtomicU8, Ordering, fence};
 use dure_sync::{
-    Arc, Mutex, OnceLock, PerCoreReadGuard, PerCoreRwLock, RwLockWriteGuard, SequenceCount, Weak,
+    Arc, Mutex, PerCoreReadGuard, PerCoreRwLock, RwLockWriteGuard, SequenceCount, Weak,
 };
 
-use super::InodeState;
+use super::access_time::AccessTimeCell;
 use super::attribute_cache::{AttributeCache, DataPart, PlainPart};
 use super::attribute_lock::AttributeState;
 use super::last_writer::LastWriter;
+use super::{Inode, InodeState};
 use crate::file::{PendingPages, SeekHint};
-use crate::namespace::InodeId;
 use crate::ranks::{ATTRIBUTES, INODE, WRITEBACK};
 use crate::volume::Volume;
 
@@ -115,32 +115,31 @@ impl Level {
     }
 }
 
-/// The lock of an inode's state, and what is written independently of it: six cache lines.
-#[derive(Debug)]
-pub(crate) struct StateLock {
-    state: ForState,
-    attributes: ForAttributes,
-    look: ForLooks,
-    // The rest is a line that is written when a file gets longer or shorter.
-    /// Size, data and holes of a file, for seek.
-    seek_hint: SeekHint,
-    id: InodeId,
-    home: Arc<Home>,
-    /// Pages that were added under the shared lock, from the moment tasks share the file: see
-    /// `file::pending_pages`.
-    pending_pages: OnceLock<Box<PendingPages>>,
-}
-const _: () = assert!(size_of::<StateLock>() == 6 * 64);
+/// The lock of an inode's state, and what of the inode is cached.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StateLock<'i>(&'i Inode);
 
-/// Used by tasks that read or write the content.
+/// Used by tasks that read or write the content: three cache lines.
 #[derive(Debug)]
 #[repr(align(64))]
-struct ForState(PerCoreRwLock<INODE, InodeState>);
+pub(super) struct ForContent(PerCoreRwLock<INODE, InodeState>);
+const _: () = assert!(size_of::<ForContent>() == 3 * 64);
+
+impl ForContent {
+    pub(super) fn new(state: InodeState) -> ForContent {
+        ForContent(PerCoreRwLock::new(state))
+    }
+
+    /// The state of an inode that no other task has seen.
+    pub(super) fn get_mut(&mut self) -> &mut InodeState {
+        self.0.get_mut()
+    }
+}
 
 /// Used by tasks that change the attributes, or need all of them.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct ForAttributes {
+pub(super) struct ForAttributes {
     /// Held by a task that changes attributes: see [`super::attribute_lock`].
     lock: Mutex<ATTRIBUTES, AttributeState>,
     writer: LastWriter,
@@ -153,152 +152,140 @@ struct ForAttributes {
 /// which have to change the state as well.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct ForLooks {
+pub(super) struct ForLooks {
     /// Held over write-back, truncate and allocation.
     writeback: Mutex<WRITEBACK, ()>,
+    /// Reads since the data was stored.
+    access_time: AccessTimeCell,
     /// Of the data part.
     level: Level,
     /// Of the inode's data: reset by a holder of the exclusive state.
     writer: LastWriter,
 }
 
-impl StateLock {
-    pub(super) fn new(
-        state: InodeState,
-        seek_hint: SeekHint,
-        id: InodeId,
-        home: Arc<Home>,
-    ) -> StateLock {
-        StateLock {
-            state: ForState(PerCoreRwLock::new(state)),
-            attributes: ForAttributes::default(),
-            look: ForLooks::default(),
-            seek_hint,
-            id,
-            home,
-            pending_pages: OnceLock::new(),
+impl Inode {
+    /// Reads since the data was stored.
+    #[inline]
+    pub(crate) fn access_time(&self) -> &AccessTimeCell {
+        &self.look.access_time
+    }
+
+    /// The lock of the state.
+    #[inline]
+    pub(crate) fn state(&self) -> StateLock<'_> {
+        StateLock(self)
+    }
+}
+
+impl<'i> StateLock<'i> {
+    /// Size, data and holes of a file.
+    #[inline]
+    pub(crate) fn seek_hint(self) -> SeekHint<'i> {
+        SeekHint {
+            size: &self.0.size,
+            stretches: self.0.sharing.get().map(|sharing| &sharing.stretches),
         }
     }
 
-    /// Size, data and holes of a file.
-    #[inline]
-    pub(crate) fn seek_hint(&self) -> &SeekHint {
-        &self.seek_hint
-    }
-
-    pub(super) fn writeback(&self) -> &Mutex<WRITEBACK, ()> {
-        &self.look.writeback
+    pub(super) fn writeback(self) -> &'i Mutex<WRITEBACK, ()> {
+        &self.0.look.writeback
     }
 
     /// The volume, while it is mounted.
-    pub(super) fn volume(&self) -> Option<Arc<Volume>> {
-        self.home.volume.upgrade()
+    pub(super) fn volume(self) -> Option<Arc<Volume>> {
+        self.0.home.volume.upgrade()
     }
 
     /// Locks the state shared.
     #[inline]
-    pub(crate) fn read(&self) -> PerCoreReadGuard<'_, INODE, InodeState> {
-        self.state.0.read()
+    pub(crate) fn read(self) -> PerCoreReadGuard<'i, INODE, InodeState> {
+        self.0.content.0.read()
     }
 
     /// As `StateLock::read`; several inodes only in ascending number.
-    pub(crate) fn read_ordered(&self) -> PerCoreReadGuard<'_, INODE, InodeState> {
-        self.state.0.read_ordered()
+    pub(crate) fn read_ordered(self) -> PerCoreReadGuard<'i, INODE, InodeState> {
+        self.0.content.0.read_ordered()
     }
 
     /// Locks the state shared if that needs no waiting, with all pages moved into it.
-    pub(crate) fn try_read_whole(&self) -> Option<PerCoreReadGuard<'_, INODE, InodeState>> {
+    pub(crate) fn try_read_whole(self) -> Option<PerCoreReadGuard<'i, INODE, InodeState>> {
         if self.pages_wait() {
             drop(self.try_write()?);
         }
-        self.state.0.try_read()
+        self.0.content.0.try_read()
     }
 
     /// Notes that the caller writes data and holds the state exclusively. Returns whether another
     /// core held it before.
-    pub(crate) fn note_writer(&self) -> bool {
-        self.state.0.note_writer()
+    pub(crate) fn note_writer(self) -> bool {
+        self.0.content.0.note_writer()
     }
 
     /// Pages added under the shared lock, if tasks share the file. The caller holds the state.
     #[inline]
-    pub(crate) fn pending_pages(&self) -> Option<&PendingPages> {
-        self.pending_pages
-            .get()
-            .map(|pending_pages| &**pending_pages)
+    pub(crate) fn pending_pages(self) -> Option<&'i PendingPages> {
+        self.0.sharing.get()?.pending_pages()
     }
 
     /// Whether there are pages that the state lacks. The caller holds the state shared, or asks for
     /// a hint.
-    pub(crate) fn pages_wait(&self) -> bool {
+    pub(crate) fn pages_wait(self) -> bool {
         self.pending_pages().is_some_and(PendingPages::is_waiting)
     }
 
-    /// From now on pages may be added under the shared lock. The caller holds the state
-    /// exclusively.
-    #[cold]
-    pub(crate) fn make_pending_pages(&self, _alone: &mut InodeState) {
-        self.pending_pages.get_or_init(Box::default);
-    }
-
     /// The lock of the attributes.
-    pub(super) fn attributes(&self) -> &Mutex<ATTRIBUTES, AttributeState> {
-        &self.attributes.lock
+    pub(super) fn attributes(self) -> &'i Mutex<ATTRIBUTES, AttributeState> {
+        &self.0.attributes.lock
     }
 
-    pub(super) fn xattrs(&self) -> &SequenceCount {
-        &self.attributes.xattrs
+    pub(super) fn xattrs(self) -> &'i SequenceCount {
+        &self.0.attributes.xattrs
     }
 
-    pub(super) fn attribute_writer(&self) -> &LastWriter {
-        &self.attributes.writer
+    pub(super) fn attribute_writer(self) -> &'i LastWriter {
+        &self.0.attributes.writer
     }
 
     /// Locks the state exclusively and removes what changes with it from the attribute cache.
     #[inline]
-    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, INODE, InodeState> {
-        let mut guard = self.state.0.write();
+    pub(crate) fn write(self) -> RwLockWriteGuard<'i, INODE, InodeState> {
+        let mut guard = self.0.content.0.write();
         self.taken_alone(&mut guard);
         guard
     }
 
     /// As `StateLock::write`; several inodes only in ascending number.
-    pub(crate) fn write_ordered(&self) -> RwLockWriteGuard<'_, INODE, InodeState> {
-        let mut guard = self.state.0.write_ordered();
+    pub(crate) fn write_ordered(self) -> RwLockWriteGuard<'i, INODE, InodeState> {
+        let mut guard = self.0.content.0.write_ordered();
         self.taken_alone(&mut guard);
         guard
     }
 
     /// As `StateLock::write`, if that needs no waiting.
-    pub(crate) fn try_write(&self) -> Option<RwLockWriteGuard<'_, INODE, InodeState>> {
-        let mut guard = self.state.0.try_write()?;
+    pub(crate) fn try_write(self) -> Option<RwLockWriteGuard<'i, INODE, InodeState>> {
+        let mut guard = self.0.content.0.try_write()?;
         self.taken_alone(&mut guard);
         Some(guard)
     }
 
-    /// The state of an inode that no other task has seen.
-    pub(super) fn get_mut(&mut self) -> &mut InodeState {
-        self.state.0.get_mut()
-    }
-
     /// Locks the state exclusively for a caller that changes nothing stat shows, or calls `forget`
     /// when it has.
-    pub(crate) fn write_keep_cached(&self) -> RwLockWriteGuard<'_, INODE, InodeState> {
-        let mut guard = self.state.0.write();
+    pub(crate) fn write_keep_cached(self) -> RwLockWriteGuard<'i, INODE, InodeState> {
+        let mut guard = self.0.content.0.write();
         self.take_over(&mut guard);
         guard
     }
 
     #[inline]
-    fn taken_alone(&self, state: &mut InodeState) {
+    fn taken_alone(self, state: &mut InodeState) {
         self.take_over(state);
         self.forget();
     }
 
     /// Moves pages that holders of the shared lock have added into the state.
     #[inline]
-    fn take_over(&self, state: &mut InodeState) {
-        self.look.writer.reset();
+    fn take_over(self, state: &mut InodeState) {
+        self.0.look.writer.reset();
         if let Some(pending_pages) = self.pending_pages()
             && pending_pages.is_waiting()
         {
@@ -307,57 +294,60 @@ impl StateLock {
     }
 
     /// The last writer of the data. The caller holds the state.
-    pub(super) fn data_writer(&self) -> &LastWriter {
-        &self.look.writer
+    pub(super) fn data_writer(self) -> &'i LastWriter {
+        &self.0.look.writer
     }
 
     /// Removes what changes with the state from the cache: the data part, and of a directory, whose
     /// subdirectories are counted there, the plain one. The caller holds the state exclusively.
     #[inline]
-    pub(crate) fn forget(&self) {
-        let level = &self.look.level;
-        level.reset(|| self.home.attribute_cache.remove_data(self.id));
-        if self.id.kind() == FileKind::Directory {
+    pub(crate) fn forget(self) {
+        let level = &self.0.look.level;
+        level.reset(|| self.0.home.attribute_cache.remove_data(self.0.id()));
+        if self.0.kind == FileKind::Directory {
             self.forget_plain();
         }
     }
 
     /// Removes all of the attributes from the cache. The caller knows that no task can ask for them.
-    pub(crate) fn forget_all(&self) {
+    pub(crate) fn forget_all(self) {
         self.forget();
         self.forget_plain();
     }
 
-    fn forget_plain(&self) {
-        let level = &self.attributes.level;
-        level.reset(|| self.home.attribute_cache.remove_plain(self.id));
+    fn forget_plain(self) {
+        let level = &self.0.attributes.level;
+        level.reset(|| self.0.home.attribute_cache.remove_plain(self.0.id()));
     }
 
     /// The attributes were asked for: the second time, they are cached. The two functions check
     /// that the parts still hold, apart from what changes only under the exclusive lock.
     pub(super) fn asked(
-        &self,
+        self,
         _state: &PerCoreReadGuard<'_, INODE, InodeState>,
         (plain, plain_holds): (&PlainPart, impl FnOnce() -> bool),
         (data, data_holds): (&DataPart, impl FnOnce() -> bool),
     ) {
-        let cache = &self.home.attribute_cache;
-        if self.attributes.level.is_asked_again() {
-            cache.put_plain(self.id, plain, plain_holds);
+        let cache = &self.0.home.attribute_cache;
+        if self.0.attributes.level.is_asked_again() {
+            cache.put_plain(self.0.id(), plain, plain_holds);
         }
-        if self.look.level.is_asked_again() {
-            cache.put_data(self.id, data, data_holds);
+        if self.0.look.level.is_asked_again() {
+            cache.put_data(self.0.id(), data, data_holds);
         }
     }
 
     /// As `StateLock::asked`, for a caller that needs the permissions only.
     pub(super) fn asked_who_may(
-        &self,
+        self,
         _state: &PerCoreReadGuard<'_, INODE, InodeState>,
         (plain, holds): (&PlainPart, impl FnOnce() -> bool),
     ) {
-        if self.attributes.level.is_asked_again() {
-            self.home.attribute_cache.put_plain(self.id, plain, holds);
+        if self.0.attributes.level.is_asked_again() {
+            self.0
+                .home
+                .attribute_cache
+                .put_plain(self.0.id(), plain, holds);
         }
     }
 
@@ -365,34 +355,34 @@ impl StateLock {
     /// (`Change::Made`), or the caller found it already as it wanted it, just changed by another
     /// task.
     #[inline]
-    pub(crate) fn changed_shared(&self, change: Change) {
+    pub(crate) fn changed_shared(self, change: Change) {
         if change == Change::Made {
             // SeqCst: orders the change before the load of the level; `SeqLockTable::insert_while`
             // has the other fence. Either this load sees that the attributes may be cached, or
             // `holds` sees the change.
             fence(Ordering::SeqCst);
         }
-        if self.look.level.is_shown() {
-            self.home.attribute_cache.remove_data(self.id);
+        if self.0.look.level.is_shown() {
+            self.0.home.attribute_cache.remove_data(self.0.id());
         }
     }
 
     /// The size of the file is about to grow. The caller holds the state shared and the pending
     /// pages exclusively, so no task caches the data part meanwhile.
     #[inline]
-    pub(crate) fn size_grows(&self) {
-        if self.look.level.is_shown() {
-            self.home.attribute_cache.remove_data(self.id);
+    pub(crate) fn size_grows(self) {
+        if self.0.look.level.is_shown() {
+            self.0.home.attribute_cache.remove_data(self.0.id());
         }
     }
 
     /// Attributes, or the number of links, were changed. The caller holds their lock, or a directory
     /// shared.
-    pub(crate) fn attributes_changed(&self) {
+    pub(crate) fn attributes_changed(self) {
         // SeqCst: as in `changed_shared`.
         fence(Ordering::SeqCst);
-        if self.attributes.level.is_shown() {
-            self.home.attribute_cache.remove_plain(self.id);
+        if self.0.attributes.level.is_shown() {
+            self.0.home.attribute_cache.remove_plain(self.0.id());
         }
     }
 }

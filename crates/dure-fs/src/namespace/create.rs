@@ -218,7 +218,7 @@ impl Volume {
         self.fill_record(&mut record, &mut op, &above, plan, &inherited)?;
         store_new(&mut op, &node, &record);
         let inode = Arc::new(Inode::made(self.inodes.home(ino), node, plan.kind, &record));
-        let mut own = inode.state.try_write().expect("nobody knows it yet");
+        let mut own = inode.state().try_write().expect("nobody knows it yet");
         let attributes = inode.lock_new_attributes();
         // Inserted before finish, so before another task can find the name, remove it and reuse the
         // number. Until the operation has finished, a task that asks for the number waits for
@@ -271,7 +271,7 @@ impl Volume {
             let mut op = self.op(OpKind::Create, OpClass::Normal, NODES + scope.blobs)?;
             // Dropped before the op, which may give back the nid of the node that the number is in.
             let mut free = free;
-            let state = parent.state.read();
+            let state = parent.state().read();
             parent.check_directory(&state)?;
             let above = parent.attributes();
             let inherited = self.inherit((parent, &above), plan, scope)?;
@@ -312,7 +312,7 @@ impl Volume {
         slot.fill(&mut op, ino, INTENT_DELETE);
         let inode = Inode::new(self.inodes.home(ino), node, &record)?;
         let mark = op.finish();
-        inode.state.write_ordered().note_mark(mark);
+        inode.state().write_ordered().note_mark(mark);
         let mut held = inode.lock_attributes(Access::Attributes);
         held.get().orphan = Some(slot.used());
         held.get().linkable = linkable == Linkable::Yes;

@@ -69,7 +69,7 @@ impl Volume {
             return Ok(known);
         }
         let sight = {
-            let state = directory.inode().state.read();
+            let state = directory.inode().state().read();
             directory.inode().check_directory(&state)?;
             self.find(&state, name)?
         };
@@ -90,7 +90,7 @@ impl Volume {
         }
         let pinned;
         {
-            let state = directory.inode().state.read();
+            let state = directory.inode().state().read();
             directory.inode().check_directory(&state)?;
             let Some(sight) = self.find(&state, name)? else {
                 return Ok(None);
@@ -111,7 +111,7 @@ impl Volume {
 
     /// As `Volume::look_up`, with the bucket locked. The caller holds no lock of an inode.
     fn look_up_in_bucket(&self, directory: &InodeRef, name: &[u8]) -> Result<Option<InodeRef>> {
-        let state = directory.inode().state.read();
+        let state = directory.inode().state().read();
         self.look_up_settled(directory, &state, name, |_| ())
     }
 
@@ -243,7 +243,7 @@ impl FileSystem {
         loop {
             listing.clear();
             let next = {
-                let state = inode.state.read();
+                let state = inode.state().read();
                 inode.note_read(volume, &state);
                 volume.list_node(&state, from, wanted, &mut listing)?
             };
@@ -289,7 +289,7 @@ impl FileSystem {
             return Err(Error::NotDirectory);
         }
         batch.0.clear();
-        let state = inode.state.read();
+        let state = inode.state().read();
         inode.note_read(volume, &state);
         let mut next = Some(from);
         for _ in 0..BATCH_NODES {
@@ -313,7 +313,7 @@ impl FileSystem {
         }
         let id = inode.id();
         let inode = inode.inode();
-        let state = inode.state.read();
+        let state = inode.state().read();
         let data = inode.data();
         inode.note_read(&self.0, &state);
         // Caches the attributes too: `peek_target` needs the times.

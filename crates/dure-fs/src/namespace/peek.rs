@@ -173,7 +173,7 @@ impl FileSystem {
         if !DentryCache::keeps(name) {
             return volume.look_up(directory, name);
         }
-        let state = directory.inode().state.read();
+        let state = directory.inode().state().read();
         volume.look_up_settled(directory, &state, name, |found| {
             let answer = found.map(InodeRef::id);
             let known = &volume.dentries;

@@ -184,7 +184,7 @@ impl Volume {
     /// Whether the directory `victim` has entries and the dentry cache says that the name leads to
     /// it: then rmdir fails without an exclusive lock.
     fn seems_full(&self, parent: &InodeRef, name: &[u8], victim: &InodeRef) -> Result<bool> {
-        let state = victim.inode().state.read();
+        let state = victim.inode().state().read();
         // A task that removes or moves the directory's name holds the directory exclusively: the
         // name that leads there now led there when the entry was seen.
         Ok(self.seen_full(&state)? && self.leads_to(parent.id(), name, victim.id()))
@@ -200,7 +200,7 @@ impl Volume {
         let (last, heavy) = {
             let inode = victim.inode();
             let attributes = inode.attributes();
-            let heavy = inode.weight(&inode.state.read(), &attributes) == Weight::Heavy;
+            let heavy = inode.weight(&inode.state().read(), &attributes) == Weight::Heavy;
             (attributes.nlink.get() == 1, heavy)
         };
         let kept = nameless == Nameless::Kept;
@@ -211,7 +211,7 @@ impl Volume {
         let slot = lives_on.then(|| self.orphan_slot()).transpose()?;
         if lives_on && victim.kind() == FileKind::Directory {
             // Its buckets are freed with the name, and their stamps with them.
-            self.load_fold(&mut victim.inode().state.write())?;
+            self.load_fold(&mut victim.inode().state().write())?;
         }
         let rule = self.options.volume_rules.attributes;
         Ok((slot, victim.inode().attributes_access(rule)))
@@ -300,7 +300,7 @@ impl Volume {
             Fate::Freed => {
                 let state = locked.get_mut(inode);
                 state.gone = true;
-                inode.state.forget_all();
+                inode.state().forget_all();
                 self.forget_file(inode, state);
                 self.inode_freed(inode);
             }

@@ -205,7 +205,7 @@ impl Volume {
                 return Err(Error::Loop);
             }
             let parent = Ino(at.inode().attributes().parent.get());
-            let gone = at.inode().state.read().gone;
+            let gone = at.inode().state().read().gone;
             let is_root = at.ino() == Ino::ROOT;
             all.push(at);
             if is_root {

@@ -154,7 +154,7 @@ fn an_fsync_waits_for_operations_of_before_the_file_left_memory() {
     // themselves.
     let other = nth_file(&fs, 1);
     let mark = other.inode().node.last_writer(other.inode().index);
-    inode.inode().state.write_keep_cached().note_mark(mark);
+    inode.inode().state().write_keep_cached().note_mark(mark);
     let memory = Arc::downgrade(inode.inode());
     drop(inode);
     fs.0.inodes.evict_all();

@@ -50,7 +50,7 @@ fn data_in_the_log_is_read_without_the_cache() {
 
 fn fs_block(fs: &FileSystem, page: u64) -> dure_store::units::BlockNo {
     let inode = file(fs);
-    let _held = inode.inode().state.read();
+    let _held = inode.inode().state().read();
     let mut map = super::super::map::MapReader::new(&fs.0, inode.inode());
     map.slot(page).unwrap().block()
 }

@@ -15,7 +15,7 @@ use crate::{AllocateMode, Error, ReadMode, Stamp, SyncScope};
 use dure_sync::random::Seeded;
 
 fn block_of(fs: &FileSystem, inode: &InodeRef, page: u64) -> u64 {
-    let _held = inode.inode().state.read();
+    let _held = inode.inode().state().read();
     MapReader::new(&fs.0, inode.inode())
         .slot(page)
         .unwrap()

@@ -90,7 +90,7 @@ pub(super) fn content(fs: &FileSystem, inode: &InodeRef) -> Vec<u8> {
 /// Checks what must hold of a file in memory at any quiet moment.
 pub(super) fn check(fs: &FileSystem, inode: &InodeRef) {
     use super::map::MapReader;
-    let state = inode.inode().state.read();
+    let state = inode.inode().state().read();
     let data = inode.inode().data_head();
     let mut map = MapReader::new(&fs.0, inode.inode());
     let mut blocks = 0;

@@ -18,17 +18,17 @@ fn world(blocks: u64) -> World {
 fn shared(fs: &FileSystem) -> InodeRef {
     let inode = file(fs);
     fs.write(&inode, 0, &[1; 3 * 4096], Stamp::Set).unwrap();
-    assert!(inode.inode().ranges.are_locked() && !waits(&inode));
+    assert!(inode.inode().ranges().are_locked() && !waits(&inode));
     inode
 }
 
 /// Whether pages or a size wait beside the state.
 fn waits(inode: &InodeRef) -> bool {
-    inode.inode().state.pages_wait()
+    inode.inode().state().pages_wait()
 }
 
 fn settled(inode: &InodeRef) -> u64 {
-    inode.inode().state.read().file().size()
+    inode.inode().state().read().file().size()
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn what_waits_is_overwritten_and_read_in_place() {
     let done = fs.read(&inode, 16_950, &mut bytes, ReadMode::Bypass);
     assert_eq!(done.unwrap(), 300);
     assert_eq!(bytes, expected[16_950..17_250]);
-    drop(inode.inode().state.write());
+    drop(inode.inode().state().write());
     assert!(!waits(&inode));
     assert_eq!(content(&fs, &inode), expected);
     check(&fs, &inode);
@@ -142,7 +142,7 @@ fn holes_are_filled_beside_others() {
     assert!(!waits(&inode));
     // A page that is on the device only: the rest of it is read.
     fs.0.pages.evict(fs.0.partition(), 1000);
-    let cached = inode.inode().state.read().file().pages.present();
+    let cached = inode.inode().state().read().file().pages.present();
     assert_eq!(cached, 0);
     fs.write(&inode, 200 * PAGE + 7, &[4; 2], Stamp::Set)
         .unwrap();

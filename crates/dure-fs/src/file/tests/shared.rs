@@ -97,7 +97,7 @@ fn share_a_file(words: &str, rule: RangeRule, cache_bytes: u64) {
     assert!(content(&fs, &inode) == whole, "{words} {rule:?}");
     let policy = world.options.range_lock.policy();
     if rule == RangeRule::AtOnce {
-        let taken = inode.inode().ranges.were_taken();
+        let taken = inode.inode().ranges().were_taken();
         assert_eq!(taken, policy != Policy::Inode, "{words}: ranges were taken");
     }
     check(&fs, &inode);
@@ -140,15 +140,15 @@ fn a_file_of_one_task_has_no_range_lock() {
     }
     fs.fsync(&inode, SyncScope::All).unwrap();
     fs.append(&inode, &[2; 9000]).unwrap();
-    assert!(!inode.inode().ranges.are_locked());
+    assert!(!inode.inode().ranges().are_locked());
     // Somebody else is there at the same time.
-    let reading = inode.inode().state.read();
+    let reading = inode.inode().state().read();
     thread::scope(|scope| {
         scope.spawn(|| fs.write(&inode, 0, &[3; 100], Stamp::Set).unwrap());
         thread::sleep(std::time::Duration::from_millis(20));
         drop(reading);
     });
-    assert!(inode.inode().ranges.are_locked());
+    assert!(inode.inode().ranges().are_locked());
     assert_eq!(
         content(&fs, &inode)[..101],
         [[3; 100].as_slice(), &[1]].concat()
@@ -164,12 +164,12 @@ fn writers_of_other_ranges_go_on() {
         let inode = file(&fs);
         fs.write(&inode, 0, &vec![1; 256 << 10], Stamp::Set)
             .unwrap();
-        let lock = format!("{:?}", inode.inode().ranges).to_lowercase();
+        let lock = format!("{:?}", inode.inode().ranges()).to_lowercase();
         let policy = world.options.range_lock.policy();
         assert!(lock.contains(&format!("policy: {policy}")), "{lock}");
         let held = inode
             .inode()
-            .ranges
+            .ranges()
             .take(0, 4096)
             .expect("it is not contended");
         let written = AtomicU64::new(0);
@@ -179,7 +179,7 @@ fn writers_of_other_ranges_go_on() {
         };
         thread::scope(|scope| {
             // A writer that wants the inode exclusively waits.
-            let reading = inode.inode().state.read();
+            let reading = inode.inode().state().read();
             let writes_within = |offset, turns| {
                 // Relaxed: the sleeps are long.
                 let count = || written.load(Ordering::Relaxed);
@@ -208,7 +208,7 @@ fn the_baseline_has_no_range_lock() {
     let fs = world.mount();
     let inode = file(&fs);
     fs.write(&inode, 0, &[1; 5000], Stamp::Set).unwrap();
-    assert!(!inode.inode().ranges.are_locked());
+    assert!(!inode.inode().ranges().are_locked());
 }
 
 #[test]

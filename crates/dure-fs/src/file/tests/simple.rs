@@ -60,7 +60,7 @@ fn reads_past_the_cache_see_dirty_pages_and_the_device() {
         assert_eq!(buf[..got], data[offset..offset + got]);
     }
     assert_eq!(
-        inode.inode().state.read().file().pages.present(),
+        inode.inode().state().read().file().pages.present(),
         1,
         "nothing was kept"
     );
@@ -337,7 +337,7 @@ fn times_alone_do_not_make_a_data_sync_write() {
     let inode = file(&fs);
     fs.write(&inode, 0, b"content", Stamp::Set).unwrap();
     fs.fsync(&inode, SyncScope::All).unwrap();
-    inode.inode().state.write().file_mut().stamp(
+    inode.inode().state().write().file_mut().stamp(
         Stamp::Set,
         dure_store::format::inode::Time {
             secs: 5.into(),

@@ -72,7 +72,7 @@ fn page_of(version: u64) -> [u8; 4096] {
 }
 
 fn block_of(fs: &FileSystem, inode: &InodeRef, page: u64) -> u64 {
-    let _held = inode.inode().state.read();
+    let _held = inode.inode().state().read();
     let slot = MapReader::new(&fs.0, inode.inode()).slot(page);
     slot.unwrap().block().0
 }

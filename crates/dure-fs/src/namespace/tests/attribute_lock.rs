@@ -22,7 +22,7 @@ fn with_file() -> (Disk, FileSystem, InodeRef, InodeRef) {
 fn attributes_and_names_change_while_the_state_is_held() {
     let (disk, fs, root, made) = with_file();
     thread::scope(|scope| {
-        let used = made.inode().state.read();
+        let used = made.inode().state().read();
         let changes = scope.spawn(|| {
             fs.link(&made, &root, b"g").unwrap();
             fs.rename(&root, b"g", &root, b"h", RenameMode::Replace)

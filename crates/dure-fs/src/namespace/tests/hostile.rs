@@ -33,7 +33,7 @@ fn change_bucket_of(
     name: &[u8],
     change: impl FnOnce(&mut [u8]),
 ) {
-    let state = directory.inode().state.read();
+    let state = directory.inode().state().read();
     let leaf = fs.0.leaf(&state, name).unwrap().unwrap();
     drop(state);
     change_bucket(fs, &leaf.node, leaf.index, change);
@@ -45,7 +45,7 @@ fn header(payload: &mut [u8]) -> &mut BucketHeader {
 
 fn change_record(fs: &FileSystem, inode: &InodeRef, change: impl FnOnce(&mut InodeRecord)) {
     let mut op = fs.0.op(OpKind::Attributes, OpClass::Normal, 1).unwrap();
-    let mut state = inode.inode().state.write();
+    let mut state = inode.inode().state().write();
     let (attributes, data) = (inode.inode().attributes(), inode.inode().data());
     let mut record = InodeRecord { attributes, data };
     change(&mut record);
@@ -58,7 +58,7 @@ fn change_record(fs: &FileSystem, inode: &InodeRef, change: impl FnOnce(&mut Ino
 
 /// All bucket nodes of a directory.
 fn nodes(fs: &FileSystem, directory: &InodeRef) -> Vec<NodeRef> {
-    let state = directory.inode().state.read();
+    let state = directory.inode().state().read();
     let root = state.first_bucket_node(&fs.0).unwrap().unwrap();
     let mut nodes = Vec::new();
     fs.0.walk_buckets(&root, &mut |node| nodes.push(node.clone()))

@@ -250,7 +250,7 @@ fn a_hundred_thousand_names() {
     }
     let mut buckets = 0;
     let mut levels = 0;
-    let state = root.inode().state.read();
+    let state = root.inode().state().read();
     let first = state.first_bucket_node(&fs.0).unwrap().unwrap();
     drop(state);
     fs.0.walk_buckets(&first, &mut |_| buckets += 8).unwrap();

@@ -53,7 +53,7 @@ fn places(alloc: AllocPolicy) -> Vec<(u64, u64)> {
     let places = (0..6).map(|n| {
         core.store(n % 2, Ordering::Relaxed);
         let inode = file(&fs, &format!("f{n}"));
-        let _held = inode.inode().state.read();
+        let _held = inode.inode().state().read();
         let slot = crate::file::map::MapReader::new(&fs.0, inode.inode()).slot(0);
         let slot = slot.expect("a direct slot");
         let (segment, _) = layout.locate(slot.block()).expect("a data block");

@@ -1,0 +1,67 @@
+//! What a file has in memory once tasks share it, or seek in it. Most files never have it.
+
+use dure_sync::OnceLock;
+use dure_sync::range_lock::{Config, Policy, RangeLock};
+
+use super::pending_pages::PendingPages;
+use super::seek_hint::Stretches;
+use crate::inode::{Inode, InodeState};
+use crate::ranks::RANGE;
+
+/// See the module. Made once, by a task that holds the inode.
+#[derive(Debug, Default)]
+pub(crate) struct Sharing {
+    /// Data and holes, as seeks found them.
+    pub(crate) stretches: Stretches,
+    /// Set by a holder of the exclusive inode lock; stays as long as the inode is in memory.
+    contended: OnceLock<Box<Contended>>,
+}
+
+/// What a file has for which tasks contend.
+#[derive(Debug)]
+struct Contended {
+    /// Ranks before the locks of the inode.
+    ranges: RangeLock<RANGE>,
+    /// Pages that were added under the shared inode lock.
+    pending_pages: PendingPages,
+}
+
+impl Sharing {
+    fn contended(&self) -> Option<&Contended> {
+        self.contended.get().map(|contended| &**contended)
+    }
+
+    /// The range lock.
+    #[inline]
+    pub(super) fn ranges(&self) -> Option<&RangeLock<RANGE>> {
+        self.contended().map(|contended| &contended.ranges)
+    }
+
+    /// The pages that the state lacks.
+    #[inline]
+    pub(crate) fn pending_pages(&self) -> Option<&PendingPages> {
+        self.contended().map(|contended| &contended.pending_pages)
+    }
+}
+
+impl Inode {
+    /// The sharing, made if it is not there. The caller holds the inode.
+    #[cold]
+    pub(super) fn sharing(&self) -> &Sharing {
+        self.sharing.get_or_init(Box::default)
+    }
+
+    /// Tasks contend for the file: from now on calls take ranges, and pages may be added under the
+    /// shared lock. The caller holds the inode exclusively.
+    #[cold]
+    pub(super) fn make_contended(&self, _exclusive: &mut InodeState, config: Config) {
+        if config.policy() != Policy::Inode {
+            self.sharing().contended.get_or_init(|| {
+                Box::new(Contended {
+                    ranges: RangeLock::new(config),
+                    pending_pages: PendingPages::default(),
+                })
+            });
+        }
+    }
+}
