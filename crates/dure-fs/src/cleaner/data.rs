@@ -4,7 +4,7 @@ use dure_block::{BlockBuf, Lba, WriteFlags};
 use dure_store::OpKind;
 use dure_store::alloc::Temperature;
 use dure_store::error::{Error, Result};
-use dure_store::format::inode::{AttributesRecord, INODE_BODY, InodeData};
+use dure_store::format::inode::{AttributesRecord, INODE_BODY};
 use dure_store::format::node::NodeKind;
 use dure_store::format::slot::{SLOT_BYTES, Slot};
 use dure_store::node::{Node, NodeRef};
@@ -205,15 +205,17 @@ impl Volume {
         if !granule.still_has(moves) {
             return Moved::Changed;
         }
-        let mut data = granule.inode.data();
-        granule.edit(&mut op, &mut data, moves);
+        granule.edit(&mut op, moves);
         for run in moves.chunk_by(|a, b| follows(a, b, |page| page.old.block())) {
             op.unplace(granule.slot(run[0].slot), run_of(run, run[0].old.block()));
         }
         for run in moves.chunk_by(|a, b| follows(a, b, |page| page.new)) {
             op.place(granule.slot(run[0].slot), run_of(run, run[0].new));
         }
-        op.finish();
+        let mark = op.finish();
+        if granule.is_of_inode() {
+            granule.inode.data_granule_stored(mark);
+        }
         Moved::Yes
     }
 }
@@ -249,11 +251,15 @@ impl Granule<'_> {
         self.node.freed().is_none() && moves.iter().all(same)
     }
 
-    /// Writes the new slots, into `data` too when they are the inode's own.
-    fn edit(&self, op: &mut Op<'_>, data: &mut InodeData, moves: &[Move]) {
-        let direct = self.node.kind == NodeKind::Inode;
+    /// Whether it is the granule of the inode's data, with the first slots.
+    fn is_of_inode(&self) -> bool {
+        self.node.kind == NodeKind::Inode
+    }
+
+    /// Writes the new slots.
+    fn edit(&self, op: &mut Op<'_>, moves: &[Move]) {
         let payload = op.edit(&self.node, self.index);
-        let start = if direct { INODE_BODY } else { 0 };
+        let start = if self.is_of_inode() { INODE_BODY } else { 0 };
         for page in moves {
             let at = start + usize::from(page.slot) * SLOT_BYTES;
             let bytes = &mut payload[at..at + SLOT_BYTES];
@@ -263,9 +269,6 @@ impl Granule<'_> {
                 "a slot changed under the inode's lock"
             );
             bytes.copy_from_slice(page.old.moved_to(page.new).as_bytes());
-        }
-        if direct {
-            *data = InodeData::read_from_bytes(payload).expect("376 bytes");
         }
     }
 

@@ -171,8 +171,7 @@ impl Volume {
             let next = edit.free(from..last)?.unwrap_or(last);
             edit.end();
             inode.state().seek_hint().data_goes(&(from..next));
-            state.note_mark(op.finish());
-            inode.data_stored(&mut state, &data);
+            inode.data_stored(&mut state, &data, op.finish());
             state.file_mut().map_changes += 1;
             self.drop_pages(state.file_mut(), from..next);
             from = next;
@@ -370,8 +369,7 @@ impl Volume {
             edit.set(page, Slot::unwritten(block))?;
         }
         edit.end();
-        state.note_mark(op.finish());
-        inode.data_stored(&mut state, &data);
+        inode.data_stored(&mut state, &data, op.finish());
         state.file_mut().map_changes += 1;
         Ok(())
     }

@@ -86,7 +86,7 @@ impl Volume {
         let mut marks = state.marks.clone();
         // The writers of the inode itself; the others are in the lists.
         marks.note(inode.attribute_writer());
-        marks.note(inode.data_writer(&state));
+        marks.note(inode.data_writer());
         if let Some(directory) = state.if_directory() {
             directory.marks().for_each(|mark| marks.note(mark));
         }

@@ -129,8 +129,7 @@ impl Volume {
             slot.fill(&mut op, inode.ino, size);
         }
         // Nothing can fail from here on.
-        state.note_mark(op.finish());
-        inode.data_stored(&mut state, &data);
+        inode.data_stored(&mut state, &data, op.finish());
         let file = state.file_mut();
         file.map_changes += 1;
         file.cut = left.then(|| {
@@ -223,8 +222,7 @@ impl Volume {
             if done {
                 cut.intent.clear(&mut op);
             }
-            state.note_mark(op.finish());
-            inode.data_stored(&mut state, &data);
+            inode.data_stored(&mut state, &data, op.finish());
             state.file_mut().map_changes += 1;
             if done && let Some(cut) = state.file_mut().cut.take() {
                 self.orphans.give(cut.intent);
@@ -279,8 +277,7 @@ impl Volume {
         let left = edit.free(to_page..FILE_PAGES_MAX)?.is_some();
         edit.end();
         inode.state().seek_hint().data_goes(&(to_page..u64::MAX));
-        state.note_mark(op.finish());
-        inode.data_stored(&mut state, &data);
+        inode.data_stored(&mut state, &data, op.finish());
         state.file_mut().map_changes += 1;
         self.drop_pages(state.file_mut(), to_page..u64::MAX);
         Ok(left)

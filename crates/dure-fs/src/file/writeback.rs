@@ -459,8 +459,7 @@ impl Volume {
         if let Some(room) = room {
             self.keep_logged(&mut batch.copies, targets, room);
         }
-        state.note_mark(op.finish());
-        inode.data_stored(&mut state, &data);
+        inode.data_stored(&mut state, &data, op.finish());
         state.file_mut().map_changes += 1;
         for &page in &batch.pages {
             state.file_mut().pages.end_writing(page);
@@ -552,8 +551,7 @@ impl Volume {
         let next = state.file().pages.next_unclean(from..u64::MAX);
         data.size = FileState::loggable_size(&data, state.file().size(), next);
         MapEdit::new(self, &mut op, inode, &mut data).end();
-        state.note_mark(op.finish());
-        inode.data_stored(&mut state, &data);
+        inode.data_stored(&mut state, &data, op.finish());
         inode.hide_unless(&state, &shown);
         Ok(())
     }

@@ -179,7 +179,7 @@ impl Volume {
             inode.store_data(&mut op, &data);
             // No mark is noted: the inode may be evicted before the operation is valid, and an
             // fsync finds it as the granule's last writer.
-            op.finish();
+            inode.data_granule_stored(op.finish());
         }
         inode.access_time().clear();
         inode.hide_unless(&state, &shown);

@@ -485,7 +485,7 @@ impl Volume {
                 if state.if_directory().is_some_and(sets) {
                     state.directory_mut().forget_stamps();
                 }
-                inode.data_stored(state, &data);
+                inode.data_stored(state, &data, mark);
             }
             inode.attributes_stored(rule, mark);
             Ok(())

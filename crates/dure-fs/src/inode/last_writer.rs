@@ -5,7 +5,8 @@
 //! [`LastWriter`] is a word: the mark, once a task has looked it up or changed the granule.
 //!
 //! **Invariants.** A task that changes the granule sets the word before it releases what excludes
-//! other writers, or resets it before the change. **On a crash** nothing remains.
+//! other writers. Who asks without being excluded may get the writer before that one: the two are
+//! concurrent, and may survive in either order. **On a crash** nothing remains.
 
 use dure_store::units::Mark;
 use dure_sync::atomic::{AtomicU64, Ordering, fence};
@@ -32,15 +33,6 @@ impl LastWriter {
     pub(super) fn set(&self, mark: Mark) {
         // Release: a task that sees it sees the change.
         self.0.store(mark.as_u64(), Ordering::Release);
-    }
-
-    /// The granule may be changed from now on. The caller excludes all who ask.
-    #[inline]
-    pub(super) fn reset(&self) {
-        // Relaxed: what excludes them orders it. Load first: the line stays shared.
-        if self.0.load(Ordering::Relaxed) != UNKNOWN {
-            self.0.store(UNKNOWN, Ordering::Relaxed);
-        }
     }
 
     /// The last change that is over, as far as is known: the same before and after the granule was

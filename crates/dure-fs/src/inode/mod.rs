@@ -28,7 +28,7 @@ mod state;
 mod state_lock;
 
 use dure_store::error::{Error, Result};
-use dure_store::format::inode::{AttributesRecord, DataHead, InodeData, InodeRecord};
+use dure_store::format::inode::{AttributesRecord, DataHead, InodeData, InodeRecord, Time};
 use dure_store::format::name::FileKind;
 use dure_store::node::NodeRef;
 use dure_store::op::Op;
@@ -52,7 +52,7 @@ use pin::Pins;
 pub(crate) use pool::{FreeIno, InodePools};
 pub(crate) use state::InodeState;
 pub(crate) use state_lock::{Change as StateChange, Home};
-use state_lock::{ForAttributes, ForContent, ForLooks};
+use state_lock::{ForAttributes, ForContent, ForLooks, Level};
 
 use crate::file::{FileState, Sharing, VisibleSize};
 use crate::ranks::WRITEBACK;
@@ -76,6 +76,10 @@ pub(crate) struct Inode {
     pub(crate) node: NodeRef,
     /// The granule of its attributes within the node.
     pub(crate) index: u8,
+    /// Of the plain part in the attribute cache; it seldom changes.
+    plain_level: Level,
+    /// When it was made, in ns since 1970; 0: its attributes say.
+    birth: u64,
     home: Arc<Home>,
     /// What a file has that tasks share.
     pub(crate) sharing: OnceLock<Box<Sharing>>,
@@ -122,6 +126,8 @@ impl Inode {
             generation,
             index: ino.index(),
             node,
+            plain_level: Level::default(),
+            birth: access_time::nanos(attributes.btime),
             home,
             sharing: OnceLock::new(),
             content: ForContent::new(state),
@@ -139,13 +145,24 @@ impl Inode {
 
     /// The data, as logged. The caller holds the state; or the write-back mutex, to read the map.
     pub(crate) fn data(&self) -> InodeData {
-        self.node.data(self.ino)
+        let stored = self.node.data(self.ino);
+        stored.unwrap_or_else(|| InodeData::of_birth(self.ino, self.birth()))
     }
 
     /// Its head. The caller holds the state.
     #[inline]
     pub(crate) fn data_head(&self) -> DataHead {
-        self.node.data_head(self.ino)
+        let stored = self.node.data_head(self.ino);
+        stored.unwrap_or_else(|| DataHead::of_birth(self.ino, self.birth()))
+    }
+
+    /// When it was made: the times of its data until any is stored. Not from its attributes, where
+    /// readers of the data would contend with those who change them.
+    fn birth(&self) -> Time {
+        match self.birth {
+            0 => self.attributes().btime,
+            birth => access_time::time(birth),
+        }
     }
 
     /// The data with the times that are pending in memory (not the size): where an operation that
@@ -187,7 +204,9 @@ impl Inode {
             self.ino,
             "attributes go to their own inode"
         );
-        op.depends(&self.node, self.ino.data_index());
+        if op.marks_reads() {
+            op.depends_on(self.data_writer());
+        }
         op.replace(&self.node, self.index, attributes.as_bytes());
     }
 
@@ -198,10 +217,19 @@ impl Inode {
         op.replace(&self.node, self.ino.data_index(), data.as_bytes());
     }
 
-    /// The operation that wrote `data` (made from a draft) has finished.
-    pub(crate) fn data_stored(&self, state: &mut InodeState, data: &InodeData) {
+    /// The operation that wrote `data`, made from a draft, has finished. The caller holds the state
+    /// exclusively, as for [`Inode::data_granule_stored`].
+    pub(crate) fn data_stored(&self, state: &mut InodeState, data: &InodeData, mark: Mark) {
+        self.data_granule_stored(mark);
+        state.note_mark(mark);
         state.data_stored(data);
         self.access_time().clear();
+    }
+
+    /// An operation that wrote the granule of the data has finished. Every such operation ends with
+    /// this, or another one would not depend on it.
+    pub(crate) fn data_granule_stored(&self, mark: Mark) {
+        self.state().data_writer().set(mark);
     }
 
     /// Whether changes of this directory's entries take the inode lock shared.
@@ -220,8 +248,9 @@ impl Inode {
         }
     }
 
-    /// The last writer of the inode's data. The caller holds the state shared.
-    pub(crate) fn data_writer(&self, _held: &InodeState) -> Mark {
+    /// The last writer of the inode's data, of those that were over when a holder of the state
+    /// last held it.
+    pub(crate) fn data_writer(&self) -> Mark {
         let look = || self.node.last_writer(self.ino.data_index());
         self.state().data_writer().get(look)
     }

@@ -74,7 +74,7 @@ pub(crate) enum Change {
 /// state, reset by a holder of the exclusive one, which also orders the accesses: hence Relaxed,
 /// except after the fence of a task that changes that part without the exclusive state.
 #[derive(Debug, Default)]
-struct Level(AtomicU8);
+pub(super) struct Level(AtomicU8);
 
 /// The part was not asked for since the last change.
 const UNKNOWN: u8 = 0;
@@ -136,16 +136,16 @@ impl ForContent {
     }
 }
 
-/// Used by tasks that change the attributes, or need all of them.
+/// Used by tasks that change the attributes, or need all of them, and by operations on the data: each
+/// of these depends on the last one of the other kind.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct ForAttributes {
     /// Held by a task that changes attributes: see [`super::attribute_lock`].
     lock: Mutex<ATTRIBUTES, AttributeState>,
     writer: LastWriter,
+    data_writer: LastWriter,
     xattrs: SequenceCount,
-    /// Of the plain part.
-    level: Level,
 }
 
 /// What is cached of the state, but for the plain part; and the lock of tasks that change the map,
@@ -159,8 +159,6 @@ pub(super) struct ForLooks {
     access_time: AccessTimeCell,
     /// Of the data part.
     level: Level,
-    /// Of the inode's data: reset by a holder of the exclusive state.
-    writer: LastWriter,
 }
 
 impl Inode {
@@ -285,7 +283,6 @@ impl<'i> StateLock<'i> {
     /// Moves pages that holders of the shared lock have added into the state.
     #[inline]
     fn take_over(self, state: &mut InodeState) {
-        self.0.look.writer.reset();
         if let Some(pending_pages) = self.pending_pages()
             && pending_pages.is_waiting()
         {
@@ -293,9 +290,9 @@ impl<'i> StateLock<'i> {
         }
     }
 
-    /// The last writer of the data. The caller holds the state.
+    /// The last writer of the data.
     pub(super) fn data_writer(self) -> &'i LastWriter {
-        &self.0.look.writer
+        &self.0.attributes.data_writer
     }
 
     /// Removes what changes with the state from the cache: the data part, and of a directory, whose
@@ -316,7 +313,7 @@ impl<'i> StateLock<'i> {
     }
 
     fn forget_plain(self) {
-        let level = &self.0.attributes.level;
+        let level = &self.0.plain_level;
         level.reset(|| self.0.home.attribute_cache.remove_plain(self.0.id()));
     }
 
@@ -329,7 +326,7 @@ impl<'i> StateLock<'i> {
         (data, data_holds): (&DataPart, impl FnOnce() -> bool),
     ) {
         let cache = &self.0.home.attribute_cache;
-        if self.0.attributes.level.is_asked_again() {
+        if self.0.plain_level.is_asked_again() {
             cache.put_plain(self.0.id(), plain, plain_holds);
         }
         if self.0.look.level.is_asked_again() {
@@ -343,7 +340,7 @@ impl<'i> StateLock<'i> {
         _state: &PerCoreReadGuard<'_, INODE, InodeState>,
         (plain, holds): (&PlainPart, impl FnOnce() -> bool),
     ) {
-        if self.0.attributes.level.is_asked_again() {
+        if self.0.plain_level.is_asked_again() {
             self.0
                 .home
                 .attribute_cache
@@ -381,7 +378,7 @@ impl<'i> StateLock<'i> {
     pub(crate) fn attributes_changed(self) {
         // SeqCst: as in `changed_shared`.
         fence(Ordering::SeqCst);
-        if self.0.attributes.level.is_shown() {
+        if self.0.plain_level.is_shown() {
             self.0.home.attribute_cache.remove_plain(self.0.id());
         }
     }

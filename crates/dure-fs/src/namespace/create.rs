@@ -161,7 +161,7 @@ fn blank_record(op: &Op<'_>, ino: Ino, node: &NodeRef) -> InodeRecord {
     (attributes.ctime, attributes.btime) = (op.time(), op.time());
     InodeRecord {
         attributes,
-        data: InodeData::of_birth(&attributes),
+        data: InodeData::of_birth(ino, op.time()),
     }
 }
 
@@ -170,7 +170,7 @@ fn store_new(op: &mut Op<'_>, node: &NodeRef, record: &InodeRecord) {
     let InodeRecord { attributes, data } = record;
     let ino = attributes.number();
     op.replace(node, ino.index(), attributes.as_bytes());
-    if *data != InodeData::of_birth(attributes) {
+    if *data != InodeData::of_birth(ino, attributes.btime) {
         op.replace(node, ino.data_index(), data.as_bytes());
     }
 }
@@ -230,7 +230,7 @@ impl Volume {
         drop(attributes);
         drop(own);
         if let Some(data) = first {
-            parent.data_stored(locked.get_mut(parent), &data);
+            parent.data_stored(locked.get_mut(parent), &data, mark);
         }
         if let Some(root) = &tree.root {
             locked.get(parent).directory().set_root(root);

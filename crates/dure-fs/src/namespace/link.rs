@@ -88,7 +88,7 @@ impl Volume {
         }
         inode.set_unlinked(self, false);
         if let Some(data) = first {
-            parent.data_stored(locked.get_mut(parent), &data);
+            parent.data_stored(locked.get_mut(parent), &data, mark);
         }
         if let Some(root) = &tree.root {
             locked.get(parent).directory().set_root(root);

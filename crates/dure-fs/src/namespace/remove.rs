@@ -287,7 +287,7 @@ impl Volume {
             state.gone = true;
             state.directory_mut().clear();
             if let Some(data) = &loss.data {
-                inode.data_stored(state, data);
+                inode.data_stored(state, data, mark);
             }
         }
         match loss.fate {

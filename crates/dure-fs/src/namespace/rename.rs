@@ -301,7 +301,7 @@ impl Volume {
             self.lost_name(target, &mut locked, loss, mark);
         }
         if let Some(data) = first {
-            to_dir.data_stored(locked.get_mut(to_dir), &data);
+            to_dir.data_stored(locked.get_mut(to_dir), &data, mark);
         }
         if let Some(root) = &trees.of_target().root {
             locked.get(to_dir).directory().set_root(root);

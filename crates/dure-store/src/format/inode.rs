@@ -203,12 +203,11 @@ impl AttributesRecord {
 }
 
 impl DataHead {
-    /// The head of the data of an inode that was born with these attributes, before any was stored.
+    /// The head of the data of an inode that was born at `birth`, before any was stored.
     #[must_use]
-    pub fn of_birth(attributes: &AttributesRecord) -> DataHead {
-        let birth = attributes.btime;
+    pub fn of_birth(ino: Ino, birth: Time) -> DataHead {
         DataHead {
-            ino: attributes.ino,
+            ino: U64::new(ino.0),
             atime: birth,
             mtime: birth,
             ctime: birth,
@@ -224,11 +223,11 @@ impl DataHead {
 }
 
 impl InodeData {
-    /// The data of an inode that was born with these attributes, before any was stored.
+    /// The data of an inode that was born at `birth`, before any was stored.
     #[must_use]
-    pub fn of_birth(attributes: &AttributesRecord) -> InodeData {
+    pub fn of_birth(ino: Ino, birth: Time) -> InodeData {
         InodeData {
-            head: DataHead::of_birth(attributes),
+            head: DataHead::of_birth(ino, birth),
             body: [0; BODY_BYTES],
         }
     }
@@ -254,7 +253,7 @@ impl InodeRecord {
     pub fn of_granules(attributes: AttributesRecord, data: InodeData) -> InodeRecord {
         let mut record = InodeRecord { attributes, data };
         if is_zero(data.as_bytes()) {
-            record.data = InodeData::of_birth(&attributes);
+            record.data = InodeData::of_birth(attributes.number(), attributes.btime);
         }
         record
     }

@@ -168,24 +168,18 @@ impl Node {
         attributes
     }
 
-    /// The data of inode `ino` of a node of inodes, which the caller keeps in use.
-    pub fn data(&self, ino: Ino) -> InodeData {
+    /// The data of inode `ino` of a node of inodes, if any was stored.
+    pub fn data(&self, ino: Ino) -> Option<InodeData> {
         let mut data = InodeData::new_zeroed();
         self.load((ino.data_index(), 0), data.as_mut_bytes());
-        match is_zero(data.as_bytes()) {
-            true => InodeData::of_birth(&self.attributes(ino)),
-            false => data,
-        }
+        (!is_zero(data.as_bytes())).then_some(data)
     }
 
     /// The head of the data, as [`Node::data`].
-    pub fn data_head(&self, ino: Ino) -> DataHead {
+    pub fn data_head(&self, ino: Ino) -> Option<DataHead> {
         let mut head = DataHead::new_zeroed();
         self.load((ino.data_index(), 0), head.as_mut_bytes());
-        match is_zero(head.as_bytes()) {
-            true => DataHead::of_birth(&self.attributes(ino)),
-            false => head,
-        }
+        (!is_zero(head.as_bytes())).then_some(head)
     }
 
     /// The inode `ino` of a node of inodes. Its granules are read one after the other: the caller
@@ -200,7 +194,8 @@ impl Node {
     /// Whether the granules of inode `ino` hold `record`.
     pub fn still_has(&self, ino: Ino, record: &InodeRecord) -> bool {
         let same = self.look(ino.index(), |now| *now == *record.attributes.as_bytes());
-        let born = || record.data == InodeData::of_birth(&record.attributes);
+        let birth = record.attributes.btime;
+        let born = || record.data == InodeData::of_birth(ino, birth);
         let same_data = |now: &[u8]| *now == *record.data.as_bytes() || (is_zero(now) && born());
         same && self.look(ino.data_index(), same_data)
     }

@@ -52,8 +52,7 @@ fn change_record(fs: &FileSystem, inode: &InodeRef, change: impl FnOnce(&mut Ino
     let InodeRecord { attributes, data } = record;
     inode.inode().store_attributes(&mut op, &attributes);
     inode.inode().store_data(&mut op, &data);
-    op.finish();
-    inode.inode().data_stored(&mut state, &data);
+    inode.inode().data_stored(&mut state, &data, op.finish());
 }
 
 /// All bucket nodes of a directory.

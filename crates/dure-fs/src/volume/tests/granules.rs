@@ -186,6 +186,26 @@ fn a_rename_that_replaces_survives_with_the_data_or_not_at_all() {
     assert_eq!(content(&pair.crash(), "kept").unwrap(), CONTENT);
 }
 
+/// As before, of a file whose earlier content was synced: what wrote that is known already when the
+/// new content comes.
+#[test]
+fn a_rename_that_replaces_survives_with_the_latest_data() {
+    let pair = Pair::new();
+    let made = pair.make("made", 0);
+    pair.fs.fsync(&made, SyncScope::All).unwrap();
+    pair.on(1);
+    let latest = vec![9; CONTENT.len()];
+    pair.fs.write(&made, 0, &latest, Stamp::Set).unwrap();
+    pair.fs.0.settle_file(made.inode());
+    let root = pair.on(0);
+    pair.fs
+        .rename(&root, b"made", &root, b"kept", RenameMode::Replace)
+        .unwrap();
+    pair.commit(0);
+    drop((made, root));
+    assert!(content(&pair.crash(), "kept").unwrap() == latest);
+}
+
 /// Core 0 takes the set-id bit of a file, core 1 writes new content back and commits its log.
 #[test]
 fn new_content_survives_with_the_loss_of_the_set_id_bit_or_not_at_all() {
