@@ -52,7 +52,7 @@ use pin::Pins;
 pub(crate) use pool::{FreeIno, InodePools};
 pub(crate) use state::InodeState;
 pub(crate) use state_lock::{Change as StateChange, Home};
-use state_lock::{ForAttributes, ForContent, ForLooks, Level};
+use state_lock::{ForAttributes, ForContent, ForData};
 
 use crate::file::{FileState, Sharing, VisibleSize};
 use crate::ranks::WRITEBACK;
@@ -76,8 +76,6 @@ pub(crate) struct Inode {
     pub(crate) node: NodeRef,
     /// The granule of its attributes within the node.
     pub(crate) index: u8,
-    /// Of the plain part in the attribute cache; it seldom changes.
-    plain_level: Level,
     /// When it was made, in ns since 1970; 0: its attributes say.
     birth: u64,
     home: Arc<Home>,
@@ -86,7 +84,7 @@ pub(crate) struct Inode {
     // What is written has lines of its own, by who writes and reads it.
     content: ForContent,
     attributes: ForAttributes,
-    look: ForLooks,
+    data: ForData,
     /// Bytes of a file, as users see them.
     pub(crate) size: VisibleSize,
     pins: Pins,
@@ -126,13 +124,12 @@ impl Inode {
             generation,
             index: ino.index(),
             node,
-            plain_level: Level::default(),
             birth: access_time::nanos(attributes.btime),
             home,
             sharing: OnceLock::new(),
             content: ForContent::new(state),
             attributes: ForAttributes::default(),
-            look: ForLooks::default(),
+            data: ForData::default(),
             size: VisibleSize::new(data.size.get()),
             pins: Pins::one(unlinked),
         }

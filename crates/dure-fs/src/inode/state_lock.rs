@@ -74,7 +74,7 @@ pub(crate) enum Change {
 /// state, reset by a holder of the exclusive one, which also orders the accesses: hence Relaxed,
 /// except after the fence of a task that changes that part without the exclusive state.
 #[derive(Debug, Default)]
-pub(super) struct Level(AtomicU8);
+struct Level(AtomicU8);
 
 /// The part was not asked for since the last change.
 const UNKNOWN: u8 = 0;
@@ -121,51 +121,58 @@ pub(crate) struct StateLock<'i>(&'i Inode);
 
 /// Used by tasks that read or write the content: three cache lines.
 #[derive(Debug)]
-#[repr(align(64))]
-pub(super) struct ForContent(PerCoreRwLock<INODE, InodeState>);
+#[repr(C, align(64))]
+pub(super) struct ForContent {
+    lock: PerCoreRwLock<INODE, InodeState>,
+    /// Held over write-back, truncate and allocation, before the lock.
+    writeback: Mutex<WRITEBACK, ()>,
+    /// Of the data part.
+    level: Level,
+}
 const _: () = assert!(size_of::<ForContent>() == 3 * 64);
 
 impl ForContent {
     pub(super) fn new(state: InodeState) -> ForContent {
-        ForContent(PerCoreRwLock::new(state))
+        ForContent {
+            lock: PerCoreRwLock::new(state),
+            writeback: Mutex::default(),
+            level: Level::default(),
+        }
     }
 
     /// The state of an inode that no other task has seen.
     pub(super) fn get_mut(&mut self) -> &mut InodeState {
-        self.0.get_mut()
+        self.lock.get_mut()
     }
 }
 
-/// Used by tasks that change the attributes, or need all of them, and by operations on the data: each
-/// of these depends on the last one of the other kind.
+/// Used by tasks that change the attributes, or need all of them; and by operations on the data,
+/// which depend on the last writer.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct ForAttributes {
     /// Held by a task that changes attributes: see [`super::attribute_lock`].
     lock: Mutex<ATTRIBUTES, AttributeState>,
     writer: LastWriter,
-    data_writer: LastWriter,
     xattrs: SequenceCount,
+    /// Of the plain part.
+    level: Level,
 }
 
-/// What is cached of the state, but for the plain part; and the lock of tasks that change the map,
-/// which have to change the state as well.
+/// Used by operations on the data, and by those on the attributes, which depend on the last writer.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-pub(super) struct ForLooks {
-    /// Held over write-back, truncate and allocation.
-    writeback: Mutex<WRITEBACK, ()>,
+pub(super) struct ForData {
+    writer: LastWriter,
     /// Reads since the data was stored.
     access_time: AccessTimeCell,
-    /// Of the data part.
-    level: Level,
 }
 
 impl Inode {
     /// Reads since the data was stored.
     #[inline]
     pub(crate) fn access_time(&self) -> &AccessTimeCell {
-        &self.look.access_time
+        &self.data.access_time
     }
 
     /// The lock of the state.
@@ -186,7 +193,7 @@ impl<'i> StateLock<'i> {
     }
 
     pub(super) fn writeback(self) -> &'i Mutex<WRITEBACK, ()> {
-        &self.0.look.writeback
+        &self.0.content.writeback
     }
 
     /// The volume, while it is mounted.
@@ -197,12 +204,12 @@ impl<'i> StateLock<'i> {
     /// Locks the state shared.
     #[inline]
     pub(crate) fn read(self) -> PerCoreReadGuard<'i, INODE, InodeState> {
-        self.0.content.0.read()
+        self.0.content.lock.read()
     }
 
     /// As `StateLock::read`; several inodes only in ascending number.
     pub(crate) fn read_ordered(self) -> PerCoreReadGuard<'i, INODE, InodeState> {
-        self.0.content.0.read_ordered()
+        self.0.content.lock.read_ordered()
     }
 
     /// Locks the state shared if that needs no waiting, with all pages moved into it.
@@ -210,13 +217,13 @@ impl<'i> StateLock<'i> {
         if self.pages_wait() {
             drop(self.try_write()?);
         }
-        self.0.content.0.try_read()
+        self.0.content.lock.try_read()
     }
 
     /// Notes that the caller writes data and holds the state exclusively. Returns whether another
     /// core held it before.
     pub(crate) fn note_writer(self) -> bool {
-        self.0.content.0.note_writer()
+        self.0.content.lock.note_writer()
     }
 
     /// Pages added under the shared lock, if tasks share the file. The caller holds the state.
@@ -247,21 +254,21 @@ impl<'i> StateLock<'i> {
     /// Locks the state exclusively and removes what changes with it from the attribute cache.
     #[inline]
     pub(crate) fn write(self) -> RwLockWriteGuard<'i, INODE, InodeState> {
-        let mut guard = self.0.content.0.write();
+        let mut guard = self.0.content.lock.write();
         self.taken_alone(&mut guard);
         guard
     }
 
     /// As `StateLock::write`; several inodes only in ascending number.
     pub(crate) fn write_ordered(self) -> RwLockWriteGuard<'i, INODE, InodeState> {
-        let mut guard = self.0.content.0.write_ordered();
+        let mut guard = self.0.content.lock.write_ordered();
         self.taken_alone(&mut guard);
         guard
     }
 
     /// As `StateLock::write`, if that needs no waiting.
     pub(crate) fn try_write(self) -> Option<RwLockWriteGuard<'i, INODE, InodeState>> {
-        let mut guard = self.0.content.0.try_write()?;
+        let mut guard = self.0.content.lock.try_write()?;
         self.taken_alone(&mut guard);
         Some(guard)
     }
@@ -269,7 +276,7 @@ impl<'i> StateLock<'i> {
     /// Locks the state exclusively for a caller that changes nothing stat shows, or calls `forget`
     /// when it has.
     pub(crate) fn write_keep_cached(self) -> RwLockWriteGuard<'i, INODE, InodeState> {
-        let mut guard = self.0.content.0.write();
+        let mut guard = self.0.content.lock.write();
         self.take_over(&mut guard);
         guard
     }
@@ -292,14 +299,14 @@ impl<'i> StateLock<'i> {
 
     /// The last writer of the data.
     pub(super) fn data_writer(self) -> &'i LastWriter {
-        &self.0.attributes.data_writer
+        &self.0.data.writer
     }
 
     /// Removes what changes with the state from the cache: the data part, and of a directory, whose
     /// subdirectories are counted there, the plain one. The caller holds the state exclusively.
     #[inline]
     pub(crate) fn forget(self) {
-        let level = &self.0.look.level;
+        let level = &self.0.content.level;
         level.reset(|| self.0.home.attribute_cache.remove_data(self.0.id()));
         if self.0.kind == FileKind::Directory {
             self.forget_plain();
@@ -313,7 +320,7 @@ impl<'i> StateLock<'i> {
     }
 
     fn forget_plain(self) {
-        let level = &self.0.plain_level;
+        let level = &self.0.attributes.level;
         level.reset(|| self.0.home.attribute_cache.remove_plain(self.0.id()));
     }
 
@@ -326,10 +333,10 @@ impl<'i> StateLock<'i> {
         (data, data_holds): (&DataPart, impl FnOnce() -> bool),
     ) {
         let cache = &self.0.home.attribute_cache;
-        if self.0.plain_level.is_asked_again() {
+        if self.0.attributes.level.is_asked_again() {
             cache.put_plain(self.0.id(), plain, plain_holds);
         }
-        if self.0.look.level.is_asked_again() {
+        if self.0.content.level.is_asked_again() {
             cache.put_data(self.0.id(), data, data_holds);
         }
     }
@@ -340,7 +347,7 @@ impl<'i> StateLock<'i> {
         _state: &PerCoreReadGuard<'_, INODE, InodeState>,
         (plain, holds): (&PlainPart, impl FnOnce() -> bool),
     ) {
-        if self.0.plain_level.is_asked_again() {
+        if self.0.attributes.level.is_asked_again() {
             self.0
                 .home
                 .attribute_cache
@@ -359,7 +366,7 @@ impl<'i> StateLock<'i> {
             // `holds` sees the change.
             fence(Ordering::SeqCst);
         }
-        if self.0.look.level.is_shown() {
+        if self.0.content.level.is_shown() {
             self.0.home.attribute_cache.remove_data(self.0.id());
         }
     }
@@ -368,7 +375,7 @@ impl<'i> StateLock<'i> {
     /// pages exclusively, so no task caches the data part meanwhile.
     #[inline]
     pub(crate) fn size_grows(self) {
-        if self.0.look.level.is_shown() {
+        if self.0.content.level.is_shown() {
             self.0.home.attribute_cache.remove_data(self.0.id());
         }
     }
@@ -378,7 +385,7 @@ impl<'i> StateLock<'i> {
     pub(crate) fn attributes_changed(self) {
         // SeqCst: as in `changed_shared`.
         fence(Ordering::SeqCst);
-        if self.0.plain_level.is_shown() {
+        if self.0.attributes.level.is_shown() {
             self.0.home.attribute_cache.remove_plain(self.0.id());
         }
     }
