@@ -319,10 +319,11 @@ pub(crate) fn asked(
     let pending = pending_pages
         .as_ref()
         .map_or(0, |pending_pages| pending_pages.pending());
+    let head = inode.data_head();
     let (writer, attributes, data) = loop {
         let writer = inode.state().attribute_writer().now();
         let attributes = inode.attributes();
-        let data = inode.data_part_with(state, pending);
+        let data = inode.data_part_with(state, &head, pending);
         // Else attributes may have changed before the data did, which is shown without them.
         if inode.state().attribute_writer().now() == writer {
             break (writer, attributes, data);
@@ -330,7 +331,7 @@ pub(crate) fn asked(
     };
     let plain = inode.plain_part(state, &attributes)?;
     let plain_holds = || inode.plain_holds(state, &plain, writer);
-    let data_holds = || inode.data_part_with(state, pending) == data;
+    let data_holds = || inode.data_part_with(state, &head, pending) == data;
     inode
         .state()
         .asked(state, (&plain, plain_holds), (&data, data_holds));
@@ -376,14 +377,13 @@ impl Inode {
     /// What stat shows of the data. The caller holds the inode exclusively; the fold of a directory
     /// is loaded.
     pub(crate) fn data_part(&self, alone: &InodeState) -> DataPart {
-        self.data_part_with(alone, 0)
+        self.data_part_with(alone, &self.data_head(), 0)
     }
 
-    /// As `Inode::data_part`, with `pending` pages that are not in the state; the caller keeps
-    /// other tasks from adding to them.
-    fn data_part_with(&self, state: &InodeState, pending: u64) -> DataPart {
-        let data = self.data_head();
-        let (mtime, ctime) = state.data_times(&data);
+    /// As `Inode::data_part`, of the head as logged, with `pending` pages that are not in the state;
+    /// the caller keeps other tasks from adding to them.
+    fn data_part_with(&self, state: &InodeState, data: &DataHead, pending: u64) -> DataPart {
+        let (mtime, ctime) = state.data_times(data);
         let (size, blocks) = match state.if_file() {
             Some(file) => {
                 let size = self.state().seek_hint().size();
@@ -394,7 +394,7 @@ impl Inode {
         DataPart {
             size,
             blocks: blocks * 8,
-            atime: self.access_time().current(&data),
+            atime: self.access_time().current(data),
             mtime,
             ctime,
         }

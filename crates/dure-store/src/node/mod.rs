@@ -172,14 +172,14 @@ impl Node {
     pub fn data(&self, ino: Ino) -> Option<InodeData> {
         let mut data = InodeData::new_zeroed();
         self.load((ino.data_index(), 0), data.as_mut_bytes());
-        (!is_zero(data.as_bytes())).then_some(data)
+        (data.ino.get() != 0).then_some(data)
     }
 
     /// The head of the data, as [`Node::data`].
     pub fn data_head(&self, ino: Ino) -> Option<DataHead> {
         let mut head = DataHead::new_zeroed();
         self.load((ino.data_index(), 0), head.as_mut_bytes());
-        (!is_zero(head.as_bytes())).then_some(head)
+        (head.ino.get() != 0).then_some(head)
     }
 
     /// The inode `ino` of a node of inodes. Its granules are read one after the other: the caller
