@@ -19,12 +19,19 @@ use crate::volume::{AccessTime, Volume};
 const NANOS: u64 = 1_000_000_000;
 const DAY_NANOS: u64 = 24 * 3600 * NANOS;
 
-/// The latest read that the inode's data lacks, in ns since 1970; 0: none.
-#[derive(Debug, Default)]
-pub(crate) struct AccessTimeCell(
-    /// Written by readers under the inode's shared lock; publishes nothing else.
-    AtomicU64,
-);
+/// What decides whether a read is to be noted: a read of a cached page looks at nothing else. Times in
+/// ns since 1970. Relaxed: who changes a time holds the inode exclusively, but for readers, who
+/// publish nothing else.
+#[derive(Debug)]
+pub(crate) struct AccessTimeCell {
+    /// The latest read that the inode's data lacks; 0: none. Written by readers under the inode's
+    /// shared lock.
+    pending: AtomicU64,
+    /// The access time, as the data has it.
+    stored: AtomicU64,
+    /// The later one of mtime and ctime, as the data has them.
+    changed: AtomicU64,
+}
 
 /// Nanoseconds since 1970 of a clock reading; 0 before 1970 and after 2554, which no clock shows.
 pub(crate) fn nanos(time: Time) -> u64 {
@@ -47,43 +54,62 @@ pub(crate) fn time(nanos: u64) -> Time {
 impl AccessTime {
     /// Whether a read at `now` of an inode with these times is to be noted.
     pub(crate) fn wants(self, atime: Time, (mtime, ctime): (Time, Time), now: Time) -> bool {
+        self.wants_at(nanos(atime), nanos(mtime).max(nanos(ctime)), nanos(now))
+    }
+
+    /// The same in ns since 1970; `changed`: the later one of mtime and ctime.
+    #[inline]
+    fn wants_at(self, atime: u64, changed: u64, now: u64) -> bool {
         match self {
             AccessTime::Never => false,
             AccessTime::Always => true,
-            AccessTime::Relative => {
-                let atime = nanos(atime);
-                atime <= nanos(mtime)
-                    || atime <= nanos(ctime)
-                    || nanos(now).saturating_sub(atime) >= DAY_NANOS
-            }
+            AccessTime::Relative => atime <= changed || now.saturating_sub(atime) >= DAY_NANOS,
         }
     }
 }
 
 impl AccessTimeCell {
+    /// Of an inode whose data begins with `data`.
+    pub(super) fn new(data: &DataHead) -> AccessTimeCell {
+        AccessTimeCell {
+            pending: AtomicU64::new(0),
+            stored: AtomicU64::new(nanos(data.atime)),
+            changed: AtomicU64::new(nanos(data.mtime).max(nanos(data.ctime))),
+        }
+    }
+
+    /// The data was stored, with the time that was pending, or one that was set. The caller holds
+    /// the inode exclusively.
+    pub(super) fn data_stored(&self, data: &DataHead) {
+        self.clear();
+        self.stored.store(nanos(data.atime), Ordering::Relaxed);
+        let changed = nanos(data.mtime).max(nanos(data.ctime));
+        self.changed.store(changed, Ordering::Relaxed);
+    }
+
     /// Notes a read at `now`, if the mount option wants it. Returns whether that changed the time.
-    /// `mtime` and `ctime` are the inode's.
-    pub(crate) fn touch(
-        &self,
-        policy: AccessTime,
-        data: &DataHead,
-        (mtime, ctime): (Time, Time),
-        now: Time,
-    ) -> bool {
-        let current = self.current(data);
-        let wanted = policy.wants(current, (mtime, ctime), now);
+    /// `changed` is the last change of the inode, if the data lacks it.
+    #[inline]
+    pub(crate) fn touch(&self, policy: AccessTime, changed: Option<Time>, now: Time) -> bool {
+        let current = match self.pending.load(Ordering::Relaxed) {
+            0 => self.stored.load(Ordering::Relaxed),
+            pending => pending,
+        };
+        let changed = match changed {
+            Some(changed) => nanos(changed),
+            None => self.changed.load(Ordering::Relaxed),
+        };
+        let now = nanos(now);
         // Within a tick of the clock nothing is written and the line stays shared, also when the
         // data got the time meanwhile.
-        let differs = wanted && nanos(current) != nanos(now);
-        // Relaxed: publishes nothing else. A later time stays: of two readers the slower one may
-        // come last.
-        differs && self.0.fetch_max(nanos(now), Ordering::Relaxed) < nanos(now)
+        let differs = current != now && policy.wants_at(current, changed, now);
+        // A later time stays: of two readers the slower one may come last.
+        differs && self.pending.fetch_max(now, Ordering::Relaxed) < now
     }
 
     /// The access time that stat shows.
     pub(crate) fn current(&self, data: &DataHead) -> Time {
-        // Relaxed: publishes nothing else.
-        match self.0.load(Ordering::Relaxed) {
+        match self.pending.load(Ordering::Relaxed) {
             0 => data.atime,
             pending => time(pending),
         }
@@ -94,20 +120,18 @@ impl AccessTimeCell {
         data.atime = self.current(data);
     }
 
-    /// The data has the time now, or it was set explicitly.
+    /// The pending time is in the data, or given up.
     pub(crate) fn clear(&self) {
         // Unchanged, the line is not written: other cores read it.
         if self.is_pending() {
-            // Relaxed: publishes nothing else; a read noted meanwhile may be lost, which is
-            // harmless.
-            self.0.store(0, Ordering::Relaxed);
+            // A read noted meanwhile may be lost, which is harmless.
+            self.pending.store(0, Ordering::Relaxed);
         }
     }
 
     /// Whether the time of a read is pending.
     pub(crate) fn is_pending(&self) -> bool {
-        // Relaxed: publishes nothing else.
-        self.0.load(Ordering::Relaxed) != 0
+        self.pending.load(Ordering::Relaxed) != 0
     }
 }
 
@@ -180,6 +204,7 @@ impl Volume {
             // No mark is noted: the inode may be evicted before the operation is valid, and an
             // fsync finds it as the granule's last writer.
             inode.data_granule_stored(op.finish());
+            inode.access_time().data_stored(&data);
         }
         inode.access_time().clear();
         inode.hide_unless(&state, &shown);
@@ -206,9 +231,11 @@ mod tests {
     }
 
     fn after_touch(policy: AccessTime, atime: i64, mtime: i64, now: i64) -> Time {
-        let cell = AccessTimeCell::default();
-        cell.touch(policy, &data(atime), (at(mtime), at(mtime)), at(now));
-        cell.current(&data(atime))
+        let mut data = data(atime);
+        data.mtime = at(mtime);
+        let cell = AccessTimeCell::new(&data);
+        cell.touch(policy, None, at(now));
+        cell.current(&data)
     }
 
     #[test]
@@ -224,6 +251,14 @@ mod tests {
     }
 
     #[test]
+    fn a_change_that_is_not_stored_yet_counts() {
+        let cell = AccessTimeCell::new(&data(100));
+        assert!(!cell.touch(AccessTime::Relative, None, at(200)));
+        assert!(cell.touch(AccessTime::Relative, Some(at(150)), at(200)));
+        assert!(!cell.touch(AccessTime::Relative, Some(at(150)), at(201)));
+    }
+
+    #[test]
     fn never_and_always() {
         assert_eq!(after_touch(AccessTime::Never, 100, 150, 200), at(100));
         assert_eq!(after_touch(AccessTime::Always, 100, 50, 200), at(200));
@@ -231,16 +266,16 @@ mod tests {
 
     #[test]
     fn merging_takes_the_pending_time() {
-        let cell = AccessTimeCell::default();
         let mut data = data(7);
-        assert!(cell.touch(AccessTime::Always, &data, (at(0), at(0)), at(99)));
-        assert!(!cell.touch(AccessTime::Always, &data, (at(0), at(0)), at(99)));
+        let cell = AccessTimeCell::new(&data);
+        assert!(cell.touch(AccessTime::Always, None, at(99)));
+        assert!(!cell.touch(AccessTime::Always, None, at(99)));
         assert!(cell.is_pending());
         cell.merge(&mut data);
-        cell.clear();
+        cell.data_stored(&data);
         assert_eq!(data.atime, at(99));
         assert!(!cell.is_pending());
-        assert!(!cell.touch(AccessTime::Always, &data, (at(0), at(0)), at(99)));
+        assert!(!cell.touch(AccessTime::Always, None, at(99)));
         assert!(!cell.is_pending(), "the data has this time");
     }
 }

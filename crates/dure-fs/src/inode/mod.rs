@@ -54,6 +54,7 @@ pub(crate) use state::InodeState;
 pub(crate) use state_lock::{Change as StateChange, Home};
 use state_lock::{ForAttributes, ForContent, ForData};
 
+use crate::directory::stamp::latest;
 use crate::file::{FileState, Sharing, VisibleSize};
 use crate::ranks::WRITEBACK;
 use crate::volume::{AccessTime, Volume};
@@ -129,7 +130,7 @@ impl Inode {
             sharing: OnceLock::new(),
             content: ForContent::new(state),
             attributes: ForAttributes::default(),
-            data: ForData::default(),
+            data: ForData::new(data),
             size: VisibleSize::new(data.size.get()),
             pins: Pins::one(unlinked),
         }
@@ -179,9 +180,15 @@ impl Inode {
         if policy == AccessTime::Never || volume.options.read_only {
             return;
         }
-        let data = self.data_head();
-        let times = state.data_times(&data);
-        if self.access_time().touch(policy, &data, times, volume.now()) {
+        let changed = match state.if_directory() {
+            // What its buckets were stamped with counts as well.
+            Some(_) => {
+                let (mtime, ctime) = state.data_times(&self.data_head());
+                Some(latest(mtime, ctime))
+            }
+            None => state.if_file().and_then(FileState::written),
+        };
+        if self.access_time().touch(policy, changed, volume.now()) {
             self.state().changed_shared(StateChange::Made);
             volume.access_times.note(volume.partition());
         }
@@ -220,7 +227,7 @@ impl Inode {
         self.data_granule_stored(mark);
         state.note_mark(mark);
         state.data_stored(data);
-        self.access_time().clear();
+        self.access_time().data_stored(data);
     }
 
     /// An operation that wrote the granule of the data has finished. Every such operation ends with

@@ -26,6 +26,7 @@
 //!
 //! **On a crash** the cache is gone.
 
+use dure_store::format::inode::DataHead;
 use dure_store::format::name::FileKind;
 use dure_sync::atomic::{AtomicU8, Ordering, fence};
 use dure_sync::{
@@ -159,13 +160,23 @@ pub(super) struct ForAttributes {
     level: Level,
 }
 
-/// Used by operations on the data, and by those on the attributes, which depend on the last writer.
-#[derive(Debug, Default)]
+/// Used by operations on the data, by those on the attributes, which depend on the last writer, and by
+/// readers.
+#[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct ForData {
     writer: LastWriter,
     /// Reads since the data was stored.
     access_time: AccessTimeCell,
+}
+
+impl ForData {
+    pub(super) fn new(data: &DataHead) -> ForData {
+        ForData {
+            writer: LastWriter::default(),
+            access_time: AccessTimeCell::new(data),
+        }
+    }
 }
 
 impl Inode {
