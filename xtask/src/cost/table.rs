@@ -62,8 +62,18 @@ const fn row(call: &'static str, goal: u32, small: Budget, large: Budget) -> Row
 
 /// Every call. A goal of 0: none was set.
 pub(super) const ROWS: &[Row] = &[
-    row("create", 8000, budget(12_500, 4_830), budget(12_900, 24_300)),
-    row("unlink", 8000, budget(13_700, 4_590), budget(14_600, 23_100)),
+    row(
+        "create",
+        8000,
+        budget(12_500, 4_830),
+        budget(12_900, 24_300),
+    ),
+    row(
+        "unlink",
+        8000,
+        budget(13_700, 4_590),
+        budget(14_600, 23_100),
+    ),
     row(
         "rename",
         13_000,
