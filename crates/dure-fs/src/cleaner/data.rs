@@ -151,7 +151,7 @@ impl Volume {
         let mut homes: Vec<Run> = Vec::new();
         let mut placed = 0;
         while placed < moves.len() {
-            let want = u32::try_from(moves.len() - placed).expect("slots of a granule");
+            let want = u32::try_from(moves.len() - placed).expect("a granule has few slots");
             if !self.space.reserve(core, want, OpClass::Delete) {
                 break;
             }
@@ -291,7 +291,7 @@ impl Granule<'_> {
 fn slot_at(slots: &[u8], slot: u8) -> Option<Slot> {
     let at = usize::from(slot) * SLOT_BYTES;
     let bytes = slots.get(at..at + SLOT_BYTES)?;
-    Some(Slot::read_from_bytes(bytes).expect("12 bytes"))
+    Some(Slot::read_from_bytes(bytes).expect("the range has the bytes of a slot"))
 }
 
 /// The inode whose slots granule `index` of this node holds, if it holds slots.
@@ -305,7 +305,9 @@ pub(super) fn owner_of(node: &Node, index: u8) -> Option<Ino> {
             let ino = Ino::of_data(node.nid, index)?;
             let regular = node.look(ino.index(), |payload| {
                 let attributes = AttributesRecord::ref_from_bytes(payload);
-                attributes.expect("112 bytes").is_regular()
+                attributes
+                    .expect("the payload of an attribute granule is a record")
+                    .is_regular()
             });
             regular.then_some(ino)
         }
@@ -318,9 +320,9 @@ fn follows(a: &Move, b: &Move, block: impl Fn(&Move) -> BlockNo) -> bool {
 }
 
 fn run_of(moves: &[Move], first: BlockNo) -> Run {
-    assert!(to_usize(first.0) != 0, "a move from nowhere");
+    assert!(to_usize(first.0) != 0, "a move without a block");
     Run {
         first,
-        count: u32::try_from(moves.len()).expect("slots of a granule"),
+        count: u32::try_from(moves.len()).expect("a granule has few slots"),
     }
 }

@@ -77,7 +77,11 @@ impl Volume {
         };
         let mut content = [0; BLOCK_BYTES];
         let here = self.data_log.read(block, &mut content);
-        assert!(here, "block {} is being written, so it stays", block.0);
+        assert!(
+            here,
+            "block {} left the data log while it was being written",
+            block.0
+        );
         let home = self.write_to_another(core, &content)?;
         page.new = home.first;
         let op = self.op_of_checkpoint(OpKind::Clean, 2);

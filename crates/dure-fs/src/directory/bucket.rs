@@ -48,7 +48,8 @@ pub(crate) struct Entry<'a> {
 
 /// The header of a bucket.
 pub(crate) fn header(payload: &[u8]) -> &BucketHeader {
-    let (header, _) = BucketHeader::ref_from_prefix(payload).expect("a bucket is longer");
+    let (header, _) =
+        BucketHeader::ref_from_prefix(payload).expect("a bucket is longer than its header");
     header
 }
 
@@ -73,7 +74,8 @@ pub(crate) fn counts(payload: &[u8]) -> (u16, u64) {
 }
 
 fn header_mut(payload: &mut [u8]) -> &mut BucketHeader {
-    let (header, _) = BucketHeader::mut_from_prefix(payload).expect("a bucket is longer");
+    let (header, _) =
+        BucketHeader::mut_from_prefix(payload).expect("a bucket is longer than its header");
     header
 }
 
@@ -274,7 +276,11 @@ fn put_into(payload: &mut [u8], room: &Room, new: &NewEntry<'_>) -> Result<Inser
         "names are checked before"
     );
     assert!(new.ino.0 != 0 && new.kind < 16 && new.ordinal < ORDINALS);
-    assert_eq!(header(payload).child.get(), 0, "entries go to the child");
+    assert_eq!(
+        header(payload).child.get(),
+        0,
+        "an entry is inserted above a child"
+    );
     let need = ENTRY_HEADER_BYTES + new.name.len();
     let used = usize::from(header(payload).used.get());
     if let Some((at, space)) = room.hole {
@@ -331,8 +337,8 @@ pub(crate) fn remove(payload: &mut [u8], at: usize) -> Result<()> {
 /// Makes the entry at `at` name another inode.
 pub(crate) fn retarget(payload: &mut [u8], at: usize, ino: Ino, kind: u8) -> Result<()> {
     assert!(ino.0 != 0 && kind < 16);
-    let (head, _) =
-        EntryHeader::mut_from_prefix(&mut payload[HEADER_BYTES + at..]).expect("found there");
+    let (head, _) = EntryHeader::mut_from_prefix(&mut payload[HEADER_BYTES + at..])
+        .expect("the entry was found there");
     let before = head.kind & 15;
     head.ino = U64::new(ino.0);
     head.kind = head.kind & 0xf0 | kind;
@@ -367,7 +373,7 @@ pub(crate) fn set_stamps(payload: &mut [u8], now: Time, set_number: u32) {
         mtime: now,
         ctime: now,
     });
-    let stamps = fold.stamps.expect("one was just added");
+    let stamps = fold.stamps.expect("a stamp was just added");
     let header = header_mut(payload);
     header.mtime = stamps.mtime;
     header.ctime = stamps.ctime;
@@ -377,7 +383,11 @@ pub(crate) fn set_stamps(payload: &mut [u8], now: Time, set_number: u32) {
 /// Sets or clears the child of a bucket that holds no entries.
 pub(crate) fn set_child(payload: &mut [u8], child: u64) {
     let header = header_mut(payload);
-    assert_eq!(header.entries.get(), 0, "a bucket has entries or a child");
+    assert_eq!(
+        header.entries.get(),
+        0,
+        "a bucket with entries gets a child"
+    );
     header.used = U16::ZERO;
     header.child = U64::new(child);
 }
@@ -405,7 +415,11 @@ pub(crate) fn split(
             name,
         };
         let inserted = insert(&mut children[usize::from(slot)], &new)?;
-        assert_eq!(inserted, Inserted::Done, "a part fits where the whole did");
+        assert_eq!(
+            inserted,
+            Inserted::Done,
+            "a part of a bucket does not fit into one"
+        );
     }
     let header = header_mut(payload);
     header.entries = U16::ZERO;
@@ -421,7 +435,8 @@ fn compact(payload: &mut [u8]) -> Result<()> {
         let entry = entry?;
         let len = ENTRY_HEADER_BYTES + entry.name.len();
         area[end..end + len].copy_from_slice(&payload[HEADER_BYTES + entry.at..][..len]);
-        let (head, _) = EntryHeader::mut_from_prefix(&mut area[end..]).expect("copied");
+        let (head, _) =
+            EntryHeader::mut_from_prefix(&mut area[end..]).expect("the entry was copied there");
         head.space = small(len);
         end += len;
     }
@@ -435,7 +450,7 @@ fn put(payload: &mut [u8], at: usize, space: usize, new: &NewEntry<'_>) {
         ino: U64::new(new.ino.0),
         space: small(space),
         kind: new.ordinal << 4 | new.kind,
-        name_len: u8::try_from(new.name.len()).expect("checked by insert"),
+        name_len: u8::try_from(new.name.len()).expect("names have at most 255 bytes"),
     };
     let to = &mut payload[HEADER_BYTES + at..][..ENTRY_HEADER_BYTES + new.name.len()];
     to[..ENTRY_HEADER_BYTES].copy_from_slice(head.as_bytes());

@@ -108,7 +108,10 @@ impl DentryCache {
         record[2] = directory.life();
         if let Some(id) = answer {
             (record[3], record[4]) = (id.ino().0, id.life());
-            assert!(![ABSENT, UNKNOWN].contains(&record[3]), "no inode number");
+            assert!(
+                ![ABSENT, UNKNOWN].contains(&record[3]),
+                "a number that stands for no inode"
+            );
         }
         record[5] = dure_store::units::to_u64(name.len());
         record[FIRST_NAME_WORD..].copy_from_slice(&words);

@@ -206,7 +206,7 @@ impl DirectoryState {
 /// `count` plus `more`.
 fn sum(count: u32, more: i64) -> u32 {
     let sum = u32::try_from(i64::from(count) + more);
-    sum.expect("no more directories go than were there")
+    sum.expect("no more subdirectories go than are there")
 }
 
 impl InodeState {

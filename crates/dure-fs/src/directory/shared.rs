@@ -121,7 +121,7 @@ impl SharedChanges {
             let (came, went) = self.counts();
             if (came, went) == before {
                 let more = came.checked_signed_diff(went);
-                return Some(more.expect("fewer than 2^63 calls"));
+                return Some(more.expect("a directory sees fewer than 2^63 changes"));
             }
             before = (came, went);
         }
@@ -140,7 +140,7 @@ impl SharedChanges {
             }
         }
         came.checked_signed_diff(went)
-            .expect("fewer than 2^63 calls")
+            .expect("a directory sees fewer than 2^63 changes")
     }
 
     /// The times were set: those noted do not count. The caller holds the directory exclusively.
@@ -172,7 +172,7 @@ impl Shortcuts {
     /// The lowest node known on the way to `hash`, and its level. The caller holds the directory.
     pub(crate) fn get(&self, hash: u64) -> Option<(Nid, u32)> {
         let word = self.0.get()?[slot(hash)].load(Ordering::Relaxed);
-        let level = u32::try_from(word & 0xff).expect("eight bits");
+        let level = u32::try_from(word & 0xff).expect("the level is masked to eight bits");
         (word != 0).then_some((Nid(word >> 8), level))
     }
 

@@ -115,7 +115,7 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
         name: &[u8],
         target: Found,
     ) -> std::result::Result<(), Attempt> {
-        assert!(located.entry.is_none(), "the name is taken");
+        assert!(located.entry.is_none(), "an entry is inserted twice");
         let hash = located.hash;
         self.forget(tree, hash);
         let seed = self.volume.layout.hash_seed;
@@ -228,7 +228,10 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
         directory: &InodeState,
         hash: u64,
     ) -> std::result::Result<Removed, Attempt> {
-        let root = tree.root.as_ref().expect("there are entries");
+        let root = tree
+            .root
+            .as_ref()
+            .expect("a directory with entries has a first bucket node");
         let path = self.path_to(root, hash)?;
         // The last bucket is the only one of its node that has entries.
         let mut depth = path.len() - 2;
@@ -237,7 +240,7 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
         }
         self.forget(tree, hash);
         let now = self.op.time();
-        let level = u32::try_from(depth).expect("few levels");
+        let level = u32::try_from(depth).expect("a trie has few levels");
         directory.directory().shortcuts.forget_below(hash, level);
         let above = &path[depth];
         // The nodes below are freed with their stamps: the latest one moves up, in case it is later

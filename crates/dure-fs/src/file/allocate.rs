@@ -342,7 +342,8 @@ impl Volume {
             });
         match filled {
             Ok(()) => {
-                let count = u32::try_from(step.pages.len()).expect("at most STEP_SLOTS");
+                let count =
+                    u32::try_from(step.pages.len()).expect("a step has at most STEP_SLOTS pages");
                 growth.data -= count - step.replaced;
             }
             Err(_) => self.unreserve(core, step.replaced),
@@ -357,7 +358,7 @@ impl Volume {
         blocks: &[BlockNo],
         growth: &mut Growth<'_>,
     ) -> Result<()> {
-        let new = u32::try_from(step.new.len()).expect("paths of a step");
+        let new = u32::try_from(step.new.len()).expect("a step makes few nodes");
         let held = new.min(growth.nodes);
         let nodes = step.rewritten + new - held;
         let mut op = self.op_holding(OpKind::Allocate, (nodes, held), 0)?;

@@ -72,7 +72,7 @@ impl Volume {
             let next = match run {
                 Some(run) if run.count > 0 => run,
                 _ => {
-                    let want = u32::try_from(without).expect("a batch is short");
+                    let want = u32::try_from(without).expect("a batch has few pages");
                     self.alloc_data(core, temperature, want)?
                 }
             };
@@ -131,7 +131,7 @@ impl Volume {
         while at < targets.len() {
             let rest = &mut targets[at..];
             let count = contiguous(rest.iter().map(|target| target.block), rest.len());
-            assert!(count > 0, "a target without a block");
+            assert!(count > 0, "a page is written that has no block");
             let run = &bytes[at * BLOCK_BYTES..(at + count) * BLOCK_BYTES];
             let written = self
                 .queue
@@ -190,7 +190,7 @@ impl Volume {
     pub(super) fn alloc_unwritten(&self, core: CoreId, count: usize) -> Result<Vec<BlockNo>> {
         let mut blocks = Vec::with_capacity(count);
         while blocks.len() < count {
-            let want = u32::try_from(count - blocks.len()).expect("a step is short");
+            let want = u32::try_from(count - blocks.len()).expect("a step has few blocks");
             match self.alloc_data(core, Temperature::Warm, want) {
                 Ok(run) => {
                     blocks.extend((0..run.count).map(|n| BlockNo(run.first.0 + u64::from(n))))
@@ -211,7 +211,7 @@ impl Volume {
             let count = contiguous(blocks[at..].iter().copied(), blocks.len() - at);
             let run = Run {
                 first: blocks[at],
-                count: u32::try_from(count).expect("a step is short"),
+                count: u32::try_from(count).expect("a step has few blocks"),
             };
             self.space.release(run);
             at += to_usize(to_u64(count));

@@ -255,7 +255,7 @@ impl PageCache {
         file.pages.tidy();
         self.counters
             .evicted
-            .add(i64::try_from(evicted).expect("pages in memory"));
+            .add(i64::try_from(evicted).expect("there are fewer than 2^63 pages in memory"));
         self.unlist(inode, file, false);
         to_u64(evicted)
     }
@@ -294,14 +294,14 @@ impl Grant<'_> {
     /// Hands reserved blocks over to these nodes, as far as they have none.
     pub(super) fn use_nodes(&mut self, room: &mut NodeRoom, places: &NodePlaces) {
         let lacks = room.lacks(places);
-        assert!(self.nodes >= lacks, "a node without a reserved block");
+        assert!(self.nodes >= lacks, "a map node without a reserved block");
         self.nodes -= lacks;
         room.add(places, lacks);
     }
 
     /// Takes a frame for a page that is put in the cache now.
     pub(super) fn frame(&mut self, fill: Fill) -> Frame {
-        assert!(self.frames > 0, "a page without credit");
+        assert!(self.frames > 0, "a page is taken that was not granted");
         self.frames -= 1;
         self.volume.pages.frame(self.core, fill)
     }

@@ -8,7 +8,7 @@
 //! exclusively holds the inode shared, and puts new dirty pages and the new size in
 //! [`PendingPages`], next to the state ([`super::write_shared`]). There they wait until a task
 //! takes the exclusive inode lock, which moves them into the state before that task looks
-//! (`StateLock::taken_alone`). So tasks that hold the inode exclusively (write-back, truncate,
+//! (`StateLock::take_over`). So tasks that hold the inode exclusively (write-back, truncate,
 //! eviction, ..) need not know of this. The size in the state is then a settled lower bound; the
 //! present one is in the [`SeekHint`](super::SeekHint), on a line of its own.
 //!
@@ -99,7 +99,7 @@ impl PendingPages {
         let mut held = self
             .lock
             .try_write()
-            .expect("whoever has it shares the inode");
+            .expect("users of pending pages hold the inode shared");
         let Pending { pages, room, size } = std::mem::take(&mut *held);
         drop(held);
         for place in &self.places {

@@ -11,7 +11,7 @@
 //! # Invariants
 //! Blocks are read under the shared inode lock: the map cannot change meanwhile, so no block is
 //! reused under the reader. A page is put in the cache only if the map has not changed since. Pages
-//! with errors fail alone.
+//! with errors fail, and no others.
 //!
 //! **On a crash** nothing is lost by a reader.
 
@@ -154,7 +154,7 @@ impl Volume {
         if let Some(_range) = inode.ranges().share(offset, rest.len()) {
             let state = inode.state().read();
             let found = self.read_hits(inode, &state, offset, rest, Writers::None);
-            return found.expect("nobody writes to a range that others share");
+            return found.expect("a shared range keeps writers out, so no copy is torn");
         }
         let state = inode.state().write();
         self.read_hits(inode, &state, offset, rest, Writers::None)
@@ -214,7 +214,7 @@ impl Volume {
                 let ahead = inode.size.is_sequential(page, page + want);
                 let pages = if ahead { want.max(AHEAD_PAGES) } else { want };
                 let pages = self.pages.step_pages(pages);
-                let frames = u32::try_from(pages).expect("at most RUN_PAGES_MAX");
+                let frames = u32::try_from(pages).expect("a run has at most RUN_PAGES_MAX pages");
                 match self.grant_to_read(frames) {
                     Some(grant) => (pages, Some(grant)),
                     None => (want, None),
@@ -265,7 +265,7 @@ impl Volume {
             self.pages
                 .counters
                 .loaded
-                .add(i64::try_from(good).expect("at most RUN_PAGES_MAX"));
+                .add(i64::try_from(good).expect("a run has at most RUN_PAGES_MAX pages"));
         }
         Ok(len)
     }
@@ -367,7 +367,7 @@ impl Volume {
             self.pages
                 .counters
                 .bypassed
-                .add(i64::try_from(good).expect("at most RUN_PAGES_MAX"));
+                .add(i64::try_from(good).expect("a run has at most RUN_PAGES_MAX pages"));
             return Ok(good * BLOCK_BYTES);
         }
         let mut block = BlockBuf::zeroed(1);

@@ -84,14 +84,14 @@ mod tests {
             runs.extend(gather.end());
             let apart: Vec<(SlotRef, BlockNo)> = runs.iter().flat_map(|&(owner, run)| {
                 (0..run.count).map(move |n| {
-                    let slot = owner.slot + u8::try_from(n).expect("within the granule");
+                    let slot = owner.slot + u8::try_from(n).expect("a run of slots is within its granule");
                     (SlotRef { slot, ..owner }, BlockNo(run.first.0 + u64::from(n)))
                 })
             }).collect();
             prop_assert_eq!(apart, pairs);
             for two in runs.windows(2) {
                 let ((a, run), (b, next)) = (two[0], two[1]);
-                let count = u8::try_from(run.count).expect("within the granule");
+                let count = u8::try_from(run.count).expect("a run of slots is within its granule");
                 let joins = (a.nid, a.granule, a.slot + count) == (b.nid, b.granule, b.slot)
                     && run.first.0 + u64::from(run.count) == next.first.0;
                 prop_assert!(!joins);

@@ -164,8 +164,8 @@ impl Stretches {
     }
 }
 
-/// The size of a file, as users see it, and how it is read. On a line of its own: appends change it,
-/// and reads and overwrites of pages in memory do not read it.
+/// The size of a file, as users see it, and how it is read. On a line of its own: appends change
+/// it, and reads and overwrites of pages in memory do not read it.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct VisibleSize {

@@ -68,11 +68,11 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// A write holds the file exclusively; `met`: another core held it before. Says whether tasks
-    /// on several cores share it, as far as can be seen. A task that moves from core to core writes
-    /// longer than tasks that take turns.
-    pub(super) fn note(&mut self, met: bool) -> bool {
-        if met {
+    /// A write holds the file exclusively, which another core may have held before. Says whether
+    /// tasks on several cores share it, as far as can be seen. A task that moves from core to core
+    /// writes longer than tasks that take turns.
+    pub(super) fn note(&mut self, handed_over: bool) -> bool {
+        if handed_over {
             (self.taken, self.run) = (self.taken + 1, 0);
         } else if self.taken > 0 {
             self.run += 1;
@@ -91,8 +91,8 @@ const RUN_WRITES: u32 = 64;
 
 /// Pages, size and times of a file as its users see them. Owner: [inode.state].
 ///
-/// The inode's data is what is logged: `size >= logged`, and the difference, pending times and dirty
-/// pages go into the data by write-back.
+/// The inode's data is what is logged: `size >= logged`, and the difference, pending times and
+/// dirty pages go into the data by write-back.
 #[derive(Debug, Default)]
 pub(crate) struct FileState {
     /// Bytes, as users see them; while pages wait in [`super::PendingPages`], a lower bound.
@@ -149,7 +149,7 @@ impl FileState {
         self.pages.absorb(pages);
         self.room.absorb(room);
         if let Some(size) = size {
-            assert!(size > self.size, "a file that grows under the shared lock");
+            assert!(size > self.size, "pending pages make a file shorter");
             self.size = size;
         }
     }
@@ -207,10 +207,10 @@ impl FileState {
         self.size > self.logged
     }
 
-    /// Blocks on the medium, of which there are `placed`, and those that pages waiting for write-back
-    /// need, `pending` ones too: a file must not look as if it had a hole where data waits. Only the
-    /// map knows which of these pages have a block already, so the final number may be lower, but
-    /// not higher than the pages of the file.
+    /// Blocks on the medium, of which there are `placed`, and those that pages waiting for
+    /// write-back need, `pending` ones too: a file must not look as if it had a hole where data
+    /// waits. Only the map knows which of these pages have a block already, so the final number may
+    /// be lower, but not higher than the pages of the file.
     pub(crate) fn blocks(&self, placed: u64, size: u64, pending: u64) -> u64 {
         let pages = size.div_ceil(BLOCK_BYTES_U64);
         let waiting = self.pages.unclean() + pending;

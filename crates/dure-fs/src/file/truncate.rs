@@ -35,7 +35,10 @@ use crate::volume::{FlushRule, Volume};
 const ORPHAN_NODES: u32 = 2;
 /// Nodes of the first operation: what it frees, the leaf of the rewritten page, the intent.
 const CUT_NODES: u32 = FREE_NODES_MAX + HEIGHT_MAX + ORPHAN_NODES;
-const _: () = assert!(CUT_NODES <= IMAGES_MIN, "it does not adapt to the log");
+const _: () = assert!(
+    CUT_NODES <= IMAGES_MIN,
+    "the first operation of a truncate fits the smallest log"
+);
 
 impl Volume {
     /// Sets the size of a regular file. The caller holds no inode lock.
@@ -215,7 +218,11 @@ impl Volume {
             let mut state = inode.state().write();
             let mut data = inode.data_draft(&state);
             // Only the holder of the write-back mutex ends a truncate.
-            let cut = state.file().cut.as_ref().expect("seen above");
+            let cut = state
+                .file()
+                .cut
+                .as_ref()
+                .expect("only the holder of the write-back mutex ends a truncate");
             let mut edit = MapEdit::new(self, &mut op, inode, &mut data);
             let done = edit.free(cut.from..FILE_PAGES_MAX)?.is_none();
             edit.end();

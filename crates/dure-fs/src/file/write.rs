@@ -219,7 +219,7 @@ type PageRange = std::ops::Range<u64>;
 
 /// All that a step of a write to these pages can need.
 fn all_of(pages: PageRange, nodes: u32) -> Want {
-    let most = u32::try_from(pages.end - pages.start + 1).expect("a step is short");
+    let most = u32::try_from(pages.end - pages.start + 1).expect("a step has few pages");
     Want {
         frames: most,
         blocks: most,
@@ -330,7 +330,7 @@ impl Volume {
         }
         let mut grant: Option<Grant<'_>> = None;
         loop {
-            let mut state = self.alone(inode);
+            let mut state = self.lock_exclusive(inode);
             let offset = match place {
                 Place::At(offset) => offset,
                 Place::End => state.file().size(),
@@ -436,14 +436,14 @@ impl Volume {
     /// Locks the inode exclusively. If another task holds it, or cores take turns, the file is
     /// contended, and later calls take ranges.
     #[inline]
-    fn alone<'i>(&self, inode: &'i Inode) -> Exclusive<'i> {
+    fn lock_exclusive<'i>(&self, inode: &'i Inode) -> Exclusive<'i> {
         let unshared = inode.state().try_write();
         let found =
             unshared.is_none() || self.options.volume_rules.ranges != RangeRule::WhenContended;
         let mut state = unshared.unwrap_or_else(|| inode.state().write());
         if !inode.ranges().are_locked() {
-            let met = inode.state().note_writer();
-            if state.file_mut().turns.note(met) || found {
+            let handed_over = inode.state().note_writer();
+            if state.file_mut().turns.note(handed_over) || found {
                 inode.make_contended(&mut state, self.options.range_lock);
             }
         }
@@ -478,7 +478,11 @@ impl Volume {
             if state.file_mut().pages.set_dirty(page) {
                 grant.use_block();
             }
-            let cached = state.file().pages.get_dirty(page).expect("made above");
+            let cached = state
+                .file()
+                .pages
+                .get_dirty(page)
+                .expect("the page was made and set dirty above");
             source.copy_to(done, cached, within, len, Readers::None);
             done += len;
         }
@@ -546,7 +550,7 @@ fn overwrite(state: &InodeState, offset: u64, source: Source<'_>, readers: Reade
         let (page, within) = split(offset + to_u64(done));
         let len = (BLOCK_BYTES - within).min(source.len() - done);
         let cached = state.file().pages.get_dirty(page);
-        let cached = cached.expect("none is missing");
+        let cached = cached.expect("every page was seen dirty above");
         source.copy_to(done, cached, within, len, readers);
         done += len;
     }

@@ -165,7 +165,7 @@ impl Volume {
             else {
                 return Ok(None);
             };
-            let short = |count: usize| u32::try_from(count).expect("a step is short");
+            let short = |count: usize| u32::try_from(count).expect("a step has few pages");
             let want = Want {
                 frames: short(plan.new.len()),
                 blocks: short(plan.new.len()),
@@ -216,10 +216,13 @@ impl Volume {
                 }
             }
         }
-        let pending_pages = inode.state().pending_pages().expect("it stays once made");
+        let pending_pages = inode
+            .state()
+            .pending_pages()
+            .expect("pending pages stay once they are made");
         let mut held = pending_pages.take();
-        let met = new.iter().any(|(page, _)| held.pages.contains(*page));
-        if met || held.pages.present() + to_u64(new.len()) > ADDED_MAX {
+        let taken = new.iter().any(|(page, _)| held.pages.contains(*page));
+        if taken || held.pages.present() + to_u64(new.len()) > ADDED_MAX {
             drop(held);
             give_back(new, grant.as_deref_mut());
             return false;
@@ -243,12 +246,14 @@ impl Volume {
         for (page, frame) in new {
             held.pages.insert(page, frame);
             let newly = held.pages.set_dirty(page);
-            assert!(newly, "it was not there");
+            assert!(newly, "a new page is dirty already");
             let grant = grant.as_mut().expect("new pages have been granted");
             grant.use_block();
         }
         if !plan.nodes.is_empty() {
-            let grant = grant.as_mut().expect("their nodes, too");
+            let grant = grant
+                .as_mut()
+                .expect("nodes of new pages have been granted");
             grant.use_nodes(&mut held.room, &plan.nodes);
         }
         if !early {
@@ -322,7 +327,7 @@ fn grow(inode: &Inode, held: &mut Pending, before: u64, size: u64) {
         assert_eq!(
             inode.state().seek_hint().size(),
             before,
-            "who has the end moves it"
+            "another task moved the end, whose range this one holds"
         );
         held.size = Some(size);
         inode.state().size_grows();
@@ -366,7 +371,7 @@ pub(super) fn overwrite_pending(
     }
     for page in pages {
         let part = Part::of(offset, end, page);
-        let cached = dirty(page).expect("none is missing");
+        let cached = dirty(page).expect("every page was seen dirty above");
         part.copy(source, cached, Readers::Concurrent);
     }
     true

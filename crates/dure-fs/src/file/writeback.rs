@@ -83,7 +83,9 @@ impl Copies {
         match self {
             Copies::One(frame) => frame.bytes(),
             Copies::Many(buf) => &buf.as_slice()[..pages * BLOCK_BYTES],
-            Copies::Gone => unreachable!("nobody looks at what was given away"),
+            Copies::Gone => {
+                unreachable!("the copy was given to the data log, and is asked for again")
+            }
         }
     }
 }
@@ -178,7 +180,7 @@ impl Volume {
         self.pages
             .counters
             .written_back
-            .add(i64::try_from(written).expect("pages in memory"));
+            .add(i64::try_from(written).expect("a file has fewer than 2^63 pages in memory"));
         self.owners.add(self.partition(), to_usize(written));
         Ok(written)
     }
@@ -230,7 +232,7 @@ impl Volume {
             DataMode::Journal => {
                 let pages = self.data_pages_max(ONE_LEAF_NODES).min(BATCH_PAGES);
                 let pages = pages.min(to_usize(self.data_log.pages_max()));
-                assert!(pages > 0, "the smallest log takes a page");
+                assert!(pages > 0, "a log that takes no page");
                 Limits { pages, leaves: 1 }
             }
         }
@@ -239,8 +241,8 @@ impl Volume {
     /// Copies the next dirty pages of the range and takes them in write-back.
     fn copy_dirty(&self, inode: &Inode, range: Range<u64>, limits: Limits) -> Option<Batch> {
         let core = self.partition();
-        let mut alone = inode.state().write_keep_cached();
-        let state = &mut *alone;
+        let mut held = inode.state().write_keep_cached();
+        let state = &mut *held;
         let file = state.file_mut();
         // No slot may be filled beyond the logged size while a page below it is missing: a crash
         // would leave data behind the end, and a later extension would bring it to light.
@@ -276,7 +278,7 @@ impl Volume {
         // shared lock write to dirty pages only, so not to these; and the pages they add are
         // pending: neither the size here nor what else is dirty changes before the last byte is
         // copied.
-        let state = RwLockWriteGuard::downgrade(alone);
+        let state = RwLockWriteGuard::downgrade(held);
         let file = state.file();
         let copies = match pages[..] {
             [page] => {
@@ -323,7 +325,7 @@ impl Volume {
             // Preallocated blocks were filled in place, so these reserved ones are not needed.
             Ok(()) => {
                 let spare = targets.iter().filter(|target| target.is_in_place()).count();
-                self.unreserve(core, u32::try_from(spare).expect("a batch is short"));
+                self.unreserve(core, u32::try_from(spare).expect("a batch has few pages"));
             }
             Err(_) => self.release(&targets),
         }
@@ -378,7 +380,7 @@ impl Volume {
             }
         }
         let notes = batch.pages.len() * NOTE_BYTES / NODE_RECORD_BYTES;
-        let count = |count: usize| u32::try_from(count).expect("a batch is short");
+        let count = |count: usize| u32::try_from(count).expect("a batch has few pages");
         let needs = Needs {
             rewritten: rewritten + count(notes),
             new: count(new.len()),

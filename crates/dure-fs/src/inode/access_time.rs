@@ -19,8 +19,8 @@ use crate::volume::{AccessTime, Volume};
 const NANOS: u64 = 1_000_000_000;
 const DAY_NANOS: u64 = 24 * 3600 * NANOS;
 
-/// What decides whether a read is to be noted: a read of a cached page looks at nothing else. Times in
-/// ns since 1970. Relaxed: who changes a time holds the inode exclusively, but for readers, who
+/// What decides whether a read is to be noted: a read of a cached page looks at nothing else. Times
+/// in ns since 1970. Relaxed: who changes a time holds the inode exclusively, but for readers, who
 /// publish nothing else.
 #[derive(Debug)]
 pub(crate) struct AccessTimeCell {
@@ -44,10 +44,12 @@ pub(crate) fn nanos(time: Time) -> u64 {
 
 /// The time that is `nanos` ns after 1970.
 pub(crate) fn time(nanos: u64) -> Time {
-    let secs = i64::try_from(nanos / NANOS).expect("below 2^34");
+    let secs = i64::try_from(nanos / NANOS).expect("2^64 ns are less than 2^34 s");
     Time {
         secs: secs.into(),
-        nanos: u32::try_from(nanos % NANOS).expect("below a second").into(),
+        nanos: u32::try_from(nanos % NANOS)
+            .expect("the rest is below a second")
+            .into(),
     }
 }
 

@@ -73,7 +73,7 @@ fn pack(time: Time) -> Option<u64> {
 }
 
 fn unpack(word: u64) -> Time {
-    let nanos = u32::try_from(word & NANOS_MASK).expect("30 bits");
+    let nanos = u32::try_from(word & NANOS_MASK).expect("nanoseconds are masked to 30 bits");
     Time {
         secs: I64::new(word.cast_signed() >> NANOS_BITS),
         nanos: U32::new(nanos),
@@ -85,8 +85,11 @@ fn pair(high: u32, low: u32) -> u64 {
 }
 
 fn halves(word: u64) -> (u32, u32) {
-    let low = u32::try_from(word & u64::from(u32::MAX)).expect("32 bits");
-    (u32::try_from(word >> 32).expect("32 bits"), low)
+    let low = u32::try_from(word & u64::from(u32::MAX)).expect("half a word has 32 bits");
+    (
+        u32::try_from(word >> 32).expect("half a word has 32 bits"),
+        low,
+    )
 }
 
 /// The first word of a record.

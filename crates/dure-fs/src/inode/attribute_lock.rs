@@ -89,7 +89,7 @@ impl Inode {
     /// Locks the attributes of an inode that no other task knows yet.
     pub(crate) fn lock_new_attributes(&self) -> MutexGuard<'_, ATTRIBUTES, AttributeState> {
         let attributes = self.state().attributes().try_lock();
-        attributes.expect("nobody knows it yet")
+        attributes.expect("no other task knows a new inode")
     }
 
     /// Counts changes of the extended attributes; changed by holders of the attributes.

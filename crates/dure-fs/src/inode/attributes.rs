@@ -241,7 +241,7 @@ impl FileSystem {
         let mut state = inode.state().write();
         self.0.load_fold(&mut state)?;
         let plain = inode.plain_part(&state, &inode.attributes());
-        let plain = plain.expect("the subdirectories are counted");
+        let plain = plain.expect("the fold has just been loaded");
         let data = inode.data_part(&state);
         Ok(Attributes::of(inode.id(), &plain, &data))
     }
@@ -376,12 +376,12 @@ impl Inode {
 
     /// What stat shows of the data. The caller holds the inode exclusively; the fold of a directory
     /// is loaded.
-    pub(crate) fn data_part(&self, alone: &InodeState) -> DataPart {
-        self.data_part_with(alone, &self.data_head(), 0)
+    pub(crate) fn data_part(&self, state: &InodeState) -> DataPart {
+        self.data_part_with(state, &self.data_head(), 0)
     }
 
-    /// As `Inode::data_part`, of the head as logged, with `pending` pages that are not in the state;
-    /// the caller keeps other tasks from adding to them.
+    /// As `Inode::data_part`, of the head as logged, with `pending` pages that are not in the
+    /// state; the caller keeps other tasks from adding to them.
     fn data_part_with(&self, state: &InodeState, data: &DataHead, pending: u64) -> DataPart {
         let (mtime, ctime) = state.data_times(data);
         let (size, blocks) = match state.if_file() {
@@ -402,8 +402,8 @@ impl Inode {
 
     /// Removes the inode from the attribute cache if its data part is no longer `before`. The
     /// caller holds it exclusively, by `StateLock::write_keep_cached`, and has changed it.
-    pub(crate) fn hide_unless(&self, alone: &InodeState, before: &DataPart) {
-        if self.data_part(alone) != *before {
+    pub(crate) fn hide_unless(&self, state: &InodeState, before: &DataPart) {
+        if self.data_part(state) != *before {
             self.state().forget();
         }
     }

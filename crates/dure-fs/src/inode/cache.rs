@@ -123,14 +123,17 @@ impl InodeCache {
     pub(crate) fn attach(&self, volume: &Arc<Volume>) {
         for place in &self.places {
             let home = Arc::new(Home::new(volume));
-            assert!(place.home.set(home).is_ok(), "a volume is mounted once");
+            assert!(
+                place.home.set(home).is_ok(),
+                "the inode cache is attached to a second volume"
+            );
         }
     }
 
     /// What a new inode with this number refers to.
     pub(crate) fn home(&self, ino: Ino) -> Arc<Home> {
         let home = self.place(ino).home.get();
-        home.expect("attached at mount").clone()
+        home.expect("the mount attaches the inode cache").clone()
     }
 
     fn place(&self, ino: Ino) -> &Place {
@@ -157,7 +160,7 @@ impl InodeCache {
         self.make_room(&mut shard, inode.ino, &mut evicted);
         let newest = shard.remove_newest(inode.ino);
         let before = shard.inodes.insert(inode.ino.0, inode.clone());
-        assert!(before.is_none(), "inode {} was free", inode.ino);
+        assert!(before.is_none(), "inode {} is in memory already", inode.ino);
         self.count_nameless(inode);
         drop(shard);
         // Their pages go back to the budget outside the lock.
@@ -203,7 +206,10 @@ impl InodeCache {
 
     /// Drops a claimed inode.
     pub(crate) fn remove(&self, inode: &Inode) {
-        assert!(inode.pins.dying.load(Ordering::Acquire), "claimed first");
+        assert!(
+            inode.pins.dying.load(Ordering::Acquire),
+            "an inode leaves the cache without a claim"
+        );
         let removed = self.shard(inode.ino).write().inodes.remove(&inode.ino.0);
         assert!(
             removed.is_some(),

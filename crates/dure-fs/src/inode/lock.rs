@@ -17,8 +17,8 @@ pub(crate) const LOCKS_MAX: usize = 4;
 pub(crate) enum Access {
     /// The state shared: a directory whose buckets are locked one by one.
     Shared,
-    /// The attributes only, exclusively: concurrent with readers and writers of the data. For inodes
-    /// for which `Inode::attributes_access` returned this.
+    /// The attributes only, exclusively: concurrent with readers and writers of the data. For
+    /// inodes for which `Inode::attributes_access` returned this.
     Attributes,
     /// The state exclusively: a directory whose entries change.
     Exclusive,

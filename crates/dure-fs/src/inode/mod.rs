@@ -6,12 +6,13 @@
 //! a pin (`pin.rs`). [`InodePools`] give out free inode numbers per partition, [`Orphans`] the
 //! slots that name unlinked inodes on the medium.
 //!
-//! **Invariants.** There is at most one `Inode` per number. Attributes and data are in their granules
-//! only. Data changes under the exclusive inode lock, so it stays as it is for all who hold the
-//! lock; attributes have a lock of their own ([`attribute_lock`]). An operation that stores one of the
-//! two depends on the last writer of the other. An inode whose link count is 0 has an orphan slot until
-//! it is freed. Exactly one caller claims an inode for deletion; from then on no task can pin it.
-//! **On a crash** the orphan slots name what must be freed at the next mount.
+//! **Invariants.** There is at most one `Inode` per number. Attributes and data are in their
+//! granules only. Data changes under the exclusive inode lock, so it stays as it is for all who
+//! hold the lock; attributes have a lock of their own ([`attribute_lock`]). An operation that
+//! stores one of the two depends on the last writer of the other. An inode whose link count is 0
+//! has an orphan slot until it is freed. Exactly one caller claims an inode for deletion; from then
+//! on no task can pin it. **On a crash** the orphan slots name what must be freed at the next
+//! mount.
 
 pub(crate) mod access_time;
 mod attribute_cache;
@@ -194,8 +195,8 @@ impl Inode {
         }
     }
 
-    /// Lets `op` write the attributes. It depends on the last writer of the data, as an operation on
-    /// data depends on that of the attributes: changes of an inode survive in their order.
+    /// Lets `op` write the attributes. It depends on the last writer of the data, as an operation
+    /// on data depends on that of the attributes: changes of an inode survive in their order.
     ///
     /// *Crash scenarios,* each with two cores of which one loses its log (tests in
     /// `volume/tests/granules.rs`): a file is written back and renamed over another, and the name

@@ -58,13 +58,13 @@ impl FreeSlot<'_> {
     pub(crate) fn fill(&self, op: &mut Op<'_>, ino: Ino, intent: u64) {
         self.place
             .as_ref()
-            .expect("not used yet")
+            .expect("a slot is filled before it is used")
             .write(op, ino.0, intent);
     }
 
     /// The operation has finished: the slot is taken.
     pub(crate) fn used(mut self) -> OrphanPlace {
-        self.place.take().expect("used once")
+        self.place.take().expect("a slot is used once")
     }
 }
 
@@ -115,8 +115,8 @@ impl Orphans {
 }
 
 fn places(node: &NodeRef, partition: CoreId) -> impl Iterator<Item = OrphanPlace> + '_ {
-    let granules = 0..u8::try_from(SLOT_GRANULES).expect("6");
-    let slots = 0..u8::try_from(GRANULE_SLOTS).expect("32");
+    let granules = 0..u8::try_from(SLOT_GRANULES).expect("a node has few granules of slots");
+    let slots = 0..u8::try_from(GRANULE_SLOTS).expect("a granule has few slots");
     granules.flat_map(move |granule| {
         slots.clone().map(move |slot| OrphanPlace {
             node: node.clone(),
@@ -147,7 +147,7 @@ impl Volume {
         // Held until the handle has joined: two tasks that grow the chain at once must append one
         // after the other.
         let mut list = self.orphans.lists.get(partition).lock();
-        let last = list.last.clone().expect("read by the mount");
+        let last = list.last.clone().expect("the mount has read the list");
         op.patch(&last, LINK_GRANULE, 0, U64::new(node.nid.0).as_bytes());
         op.finish();
         list.free.extend(places(&node, partition));
@@ -160,7 +160,8 @@ impl Volume {
         let mut taken = Vec::new();
         let mut seen = BTreeSet::new();
         for number in 0..self.layout.journals {
-            let partition = CoreId::new(u16::try_from(number).expect("at most 1000"));
+            let partition =
+                CoreId::new(u16::try_from(number).expect("a volume has at most 1000 partitions"));
             let mut next = 1 + u64::from(number);
             while next != 0 {
                 let node = self.node(Nid(next), NodeKind::Orphan.of_none())?;
@@ -172,7 +173,8 @@ impl Volume {
                     let offset = usize::from(place.slot) * SLOT_BYTES;
                     let bytes = offset..offset + SLOT_BYTES;
                     let slot = node.look_at(place.granule, bytes, |slot| {
-                        OrphanSlot::read_from_bytes(slot).expect("16 bytes")
+                        OrphanSlot::read_from_bytes(slot)
+                            .expect("the range has the bytes of a slot")
                     });
                     if slot.ino.get() == 0 {
                         list.free.push(place);
@@ -181,7 +183,9 @@ impl Volume {
                     }
                 }
                 next = node.look_at(LINK_GRANULE, 0..8, |link| {
-                    U64::read_from_bytes(link).expect("8 bytes").get()
+                    U64::read_from_bytes(link)
+                        .expect("the range has the bytes of a link")
+                        .get()
                 });
                 list.last = Some(node);
             }

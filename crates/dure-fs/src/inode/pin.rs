@@ -111,7 +111,7 @@ impl Inode {
         // Relaxed: a pin exists, so that the count cannot reach 0 meanwhile, or the shard's lock
         // orders it against a claim.
         let before = this.pins.count.fetch_add(1, Ordering::Relaxed);
-        assert!(before < u32::MAX, "pins fit in 32 bits");
+        assert!(before < u32::MAX, "2^32 pins of one inode");
         Counted::new(this.clone())
     }
 
@@ -119,7 +119,7 @@ impl Inode {
     fn unpin(&self) -> bool {
         // AcqRel: the last one sees `unlinked` as stored by any task that dropped a pin before it.
         let before = self.pins.count.fetch_sub(1, Ordering::AcqRel);
-        assert!(before > 0, "a pin is dropped once");
+        assert!(before > 0, "a pin is dropped that was not taken");
         before == 1
     }
 
@@ -214,7 +214,7 @@ impl InodeRef {
 
     /// Takes over a pin that was counted already.
     pub(crate) fn from_pinned(inode: Arc<Inode>) -> InodeRef {
-        debug_assert!(inode.has_more_pins(0), "it was counted");
+        debug_assert!(inode.has_more_pins(0), "a pin that is not counted");
         InodeRef::new(inode.id(), Pin::Counted(Counted::new(inode)))
     }
 
@@ -324,7 +324,9 @@ impl<'v> LocalRef<'v> {
 
     /// The pin, for a caller that releases it itself.
     pub(crate) fn keep(mut self) -> InodeRef {
-        self.pin.take().expect("there until it is dropped")
+        self.pin
+            .take()
+            .expect("a reference has its pin until it is dropped")
     }
 
     /// Whether other tasks use the inode. The caller holds no lock of a shard. Only a hint.
@@ -356,7 +358,9 @@ impl Deref for LocalRef<'_> {
     type Target = InodeRef;
 
     fn deref(&self) -> &InodeRef {
-        self.pin.as_ref().expect("there until it is dropped")
+        self.pin
+            .as_ref()
+            .expect("a reference has its pin until it is dropped")
     }
 }
 

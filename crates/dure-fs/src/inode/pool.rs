@@ -107,7 +107,8 @@ impl InodePools {
     fn home(&self, nid: Nid) -> CoreId {
         let (pair, _) = nat::place_of(nid);
         let partition = pair % to_u64(self.pools.len());
-        let own = CoreId::new(u16::try_from(partition).expect("at most 1000"));
+        let own =
+            CoreId::new(u16::try_from(partition).expect("a volume has at most 1000 partitions"));
         self.alloc.partition(own)
     }
 
@@ -154,7 +155,7 @@ impl InodePools {
             for ino in Ino::all_of(node.nid).rev() {
                 let is_free = node.look_at(ino.index(), InodeLife::BYTES, |bytes| {
                     InodeLife::ref_from_bytes(bytes)
-                        .expect("16 bytes")
+                        .expect("the range has the bytes of an InodeLife")
                         .is_free()
                 });
                 // Of a damaged image: a new inode with this number would own the old data.
@@ -201,7 +202,7 @@ impl FreeIno<'_> {
         }
         let node = op.new_node(NodeKind::Inode)?;
         let adopted = self.pools.pool(node.nid).lock().adopted.insert(node.nid);
-        assert!(adopted, "node {} is new", node.nid);
+        assert!(adopted, "node {} is adopted twice", node.nid);
         node.set_adopted();
         self.born = Some(node.clone());
         self.ino = Some(Ino::new(node.nid, 0));
@@ -210,7 +211,7 @@ impl FreeIno<'_> {
 
     /// The operation has finished: the number is in use.
     pub(crate) fn used(mut self) {
-        let ino = self.ino.take().expect("placed before");
+        let ino = self.ino.take().expect("the number has been placed");
         if self.born.take().is_some() {
             let mut pool = self.pools.pools.get(self.core).lock();
             let others = Ino::all_of(ino.nid()).rev().filter(|other| *other != ino);
@@ -248,7 +249,9 @@ impl Volume {
             // been nodes with free inodes.
             for step in 0..partitions {
                 let number = (core.index() + step) % partitions;
-                let from = CoreId::new(u16::try_from(number).expect("at most 1000"));
+                let from = CoreId::new(
+                    u16::try_from(number).expect("a volume has at most 1000 partitions"),
+                );
                 if from == core {
                     self.inode_pools.steal(core, core);
                 }

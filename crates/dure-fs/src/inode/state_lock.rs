@@ -4,8 +4,8 @@
 //! of the inode share. **Structure.** [`StateLock`] is the lock of an inode's state;
 //! [`AttributeCache`] holds attributes, by inode number and generation, that are read without a
 //! lock. Attributes are cached when they are asked for a second time without a change in between.
-//! What is written independently of the state's lock has lines of its own: readers and overwriters of
-//! data write none of them while nothing changes.
+//! What is written independently of the state's lock has lines of its own: readers and overwriters
+//! of data write none of them while nothing changes.
 //!
 //! # Invariants
 //! Cached attributes are those that a reader under the lock would get. A reader that holds the
@@ -44,7 +44,7 @@ use crate::volume::Volume;
 
 /// What every inode of a volume refers to; one per shard of the inode cache, since inodes are
 /// created and dropped on every core, often while other cores use their neighbours. Its reference
-/// count is alone on its line.
+/// count has a line of its own.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Home {
@@ -160,8 +160,8 @@ pub(super) struct ForAttributes {
     level: Level,
 }
 
-/// Used by operations on the data, by those on the attributes, which depend on the last writer, and by
-/// readers.
+/// Used by operations on the data, by those on the attributes, which depend on the last writer, and
+/// by readers.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct ForData {
@@ -266,21 +266,21 @@ impl<'i> StateLock<'i> {
     #[inline]
     pub(crate) fn write(self) -> RwLockWriteGuard<'i, INODE, InodeState> {
         let mut guard = self.0.content.lock.write();
-        self.taken_alone(&mut guard);
+        self.locked_exclusive(&mut guard);
         guard
     }
 
     /// As `StateLock::write`; several inodes only in ascending number.
     pub(crate) fn write_ordered(self) -> RwLockWriteGuard<'i, INODE, InodeState> {
         let mut guard = self.0.content.lock.write_ordered();
-        self.taken_alone(&mut guard);
+        self.locked_exclusive(&mut guard);
         guard
     }
 
     /// As `StateLock::write`, if that needs no waiting.
     pub(crate) fn try_write(self) -> Option<RwLockWriteGuard<'i, INODE, InodeState>> {
         let mut guard = self.0.content.lock.try_write()?;
-        self.taken_alone(&mut guard);
+        self.locked_exclusive(&mut guard);
         Some(guard)
     }
 
@@ -293,7 +293,7 @@ impl<'i> StateLock<'i> {
     }
 
     #[inline]
-    fn taken_alone(self, state: &mut InodeState) {
+    fn locked_exclusive(self, state: &mut InodeState) {
         self.take_over(state);
         self.forget();
     }
@@ -324,7 +324,8 @@ impl<'i> StateLock<'i> {
         }
     }
 
-    /// Removes all of the attributes from the cache. The caller knows that no task can ask for them.
+    /// Removes all of the attributes from the cache. The caller knows that no task can ask for
+    /// them.
     pub(crate) fn forget_all(self) {
         self.forget();
         self.forget_plain();
@@ -391,8 +392,8 @@ impl<'i> StateLock<'i> {
         }
     }
 
-    /// Attributes, or the number of links, were changed. The caller holds their lock, or a directory
-    /// shared.
+    /// Attributes, or the number of links, were changed. The caller holds their lock, or a
+    /// directory shared.
     pub(crate) fn attributes_changed(self) {
         // SeqCst: as in `changed_shared`.
         fence(Ordering::SeqCst);

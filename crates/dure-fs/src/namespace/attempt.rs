@@ -90,11 +90,17 @@ pub(crate) fn attempts<T>(
                 scope.spare = SPARE_NODES_MAX;
             }
             Err(Attempt::Inherits(blobs)) => {
-                assert!(blobs > scope.blobs, "there was room for {blobs} blob nodes");
+                assert!(
+                    blobs > scope.blobs,
+                    "an attempt with room for {blobs} blob nodes asks for them again"
+                );
                 scope.blobs = blobs;
             }
             Err(Attempt::Whole) => {
-                assert!(!scope.whole, "it had all alone");
+                assert!(
+                    !scope.whole,
+                    "an attempt that held all it asked for exclusively fell short"
+                );
                 scope.whole = true;
             }
             Err(Attempt::Failed(error)) => return Err(error),

@@ -152,9 +152,9 @@ fn nodes_for_target(target: &[u8]) -> u32 {
 /// The record of the next generation of a free number, born now.
 fn blank_record(op: &Op<'_>, ino: Ino, node: &NodeRef) -> InodeRecord {
     let before = op.view_at(node, ino.index(), InodeLife::BYTES, |bytes| {
-        InodeLife::read_from_bytes(bytes).expect("16 bytes")
+        InodeLife::read_from_bytes(bytes).expect("the range has the bytes of an InodeLife")
     });
-    assert!(before.is_free(), "inode {ino} was taken from the free");
+    assert!(before.is_free(), "inode {ino} is in use");
     let mut attributes = AttributesRecord::new_zeroed();
     attributes.ino = U64::new(ino.0);
     attributes.generation = U32::new(before.generation.get().wrapping_add(1).max(1));
@@ -218,7 +218,10 @@ impl Volume {
         self.fill_record(&mut record, &mut op, &above, plan, &inherited)?;
         store_new(&mut op, &node, &record);
         let inode = Arc::new(Inode::made(self.inodes.home(ino), node, plan.kind, &record));
-        let mut own = inode.state().try_write().expect("nobody knows it yet");
+        let mut own = inode
+            .state()
+            .try_write()
+            .expect("no other task knows a new inode");
         let attributes = inode.lock_new_attributes();
         // Inserted before finish, so before another task can find the name, remove it and reuse the
         // number. Until the operation has finished, a task that asks for the number waits for
@@ -350,7 +353,8 @@ impl Volume {
             attributes.parent = above.ino;
         }
         attributes.xattr_root = Chain::default().write(op, ino, &inherited.stream)?.into();
-        let bytes = u32::try_from(inherited.stream.len()).expect("at most 128 KiB");
+        let bytes = u32::try_from(inherited.stream.len())
+            .expect("inherited attributes have at most 128 KiB");
         attributes.xattr_bytes = U32::new(bytes);
         self.set_target(op, record, plan.target)
     }

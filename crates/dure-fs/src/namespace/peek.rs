@@ -56,14 +56,14 @@ impl InodeId {
     /// Generation of the number.
     #[must_use]
     pub fn generation(self) -> u32 {
-        u32::try_from(self.life >> 8).expect("put together from 32 bits")
+        u32::try_from(self.life >> 8).expect("a life has a generation of 32 bits")
     }
 
     /// Its type.
     #[must_use]
     pub fn kind(self) -> FileKind {
-        let code = u8::try_from(self.life & 0xff).expect("eight bits");
-        FileKind::from_code(code).expect("put together from a type")
+        let code = u8::try_from(self.life & 0xff).expect("the type is masked to eight bits");
+        FileKind::from_code(code).expect("a life has the code of a type")
     }
 
     /// Whether it is of this type.

@@ -294,7 +294,7 @@ impl Volume {
             Fate::Named => {}
             Fate::Orphaned(slot) => {
                 let before = locked.attributes(inode).orphan.replace(slot.used());
-                assert!(before.is_none(), "a last name goes once");
+                assert!(before.is_none(), "the inode has an orphan slot already");
                 inode.set_unlinked(self, true);
             }
             Fate::Freed => {

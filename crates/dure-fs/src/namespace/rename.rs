@@ -452,7 +452,11 @@ impl Trees {
                 to: here.and(Change::of(replaced.kind, -1)),
             });
         }
-        let victim: &Inode = plan.target.as_ref().expect("it is replaced").inode();
+        let victim: &Inode = plan
+            .target
+            .as_ref()
+            .expect("a rename that replaces has a target")
+            .inode();
         if victim.kind == FileKind::Directory {
             edit.free_all(locked.get(victim))?;
         }

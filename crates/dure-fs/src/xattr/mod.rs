@@ -89,7 +89,8 @@ impl Loaded {
         self.chain.nodes().max(chain::nodes_for(bytes))
     }
 
-    /// Whether the inode's attributes are still those that were loaded. The caller holds their lock.
+    /// Whether the inode's attributes are still those that were loaded. The caller holds their
+    /// lock.
     pub(crate) fn check(&self, inode: &Inode) -> std::result::Result<(), Attempt> {
         match inode.xattrs().is_still(self.seen) {
             true => Ok(()),
@@ -97,8 +98,8 @@ impl Loaded {
         }
     }
 
-    /// Lets `op` write a changed stream in place of the one that was loaded, and is still there. The
-    /// caller stores the attributes.
+    /// Lets `op` write a changed stream in place of the one that was loaded, and is still there.
+    /// The caller stores the attributes.
     pub(crate) fn write(
         &self,
         op: &mut Op<'_>,

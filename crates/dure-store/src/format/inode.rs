@@ -139,7 +139,8 @@ pub struct InodeRecord {
     pub data: InodeData,
 }
 
-/// The first fields of the attributes, for callers that only need to know whether its number is free.
+/// The first fields of the attributes, for callers that only need to know whether its number is
+/// free.
 #[derive(FromBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]
 pub struct InodeLife {

@@ -1,4 +1,5 @@
-//! The nodes that a mount for writing cannot do without: the root's, and the chains of orphan nodes.
+//! The nodes that a mount for writing cannot do without: the root's, and the chains of orphan
+//! nodes.
 //!
 //! **Problem.** The mount reads the orphan slots once the volume is open for writing. If it found
 //! only then a node that cannot be read, it would be refused and have written all the same.
@@ -23,7 +24,8 @@ use crate::units::{Ino, Nid};
 /// Reads them; `replayed` is what the logs of a volume that was not unmounted say.
 ///
 /// # Errors
-/// `Corrupt` for a node that is missing, damaged, of another kind or in a chain twice; failed reads.
+/// `Corrupt` for a node that is missing, damaged, of another kind or in a chain twice; failed
+/// reads.
 pub(crate) fn read(base: &impl Base, replayed: Option<&Replayed>) -> Result<()> {
     node(base, replayed, Ino::ROOT.nid(), NodeKind::Inode)?;
     let mut seen = BTreeSet::new();

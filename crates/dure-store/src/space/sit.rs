@@ -2,8 +2,8 @@
 //!
 //! **Structure.** Pair i holds the entries of segments `i * 50 ..`; the packs name the slot that
 //! counts. **Invariants.** A pair that was never written is of segments that were never used.
-//! **Crash.** What a checkpoint that was cut short wrote is in slots that do not count: the table is
-//! as the last checkpoint left it.
+//! **Crash.** What a checkpoint that was cut short wrote is in slots that do not count: the table
+//! is as the last checkpoint left it.
 
 use dure_block::{BLOCK_BYTES, Lba, Queue};
 use zerocopy::little_endian::{U16, U32, U64};

@@ -58,7 +58,10 @@ impl<'a, 'v> MapEdit<'a, 'v> {
     /// # Errors
     /// `NoSpace` when no node can be had, `Corrupt`, errors of reading nodes.
     pub(crate) fn set(&mut self, page: u64, slot: Slot) -> Result<SlotRef> {
-        assert!(!slot.is_hole(), "freeing is `free`'s work");
+        assert!(
+            !slot.is_hole(),
+            "a hole is set: slots are taken away by `free`"
+        );
         let (owner, old) = if page < DIRECT_SLOTS {
             let owner = self.direct_owner(page);
             let bytes = &mut self.data.body[path::direct_bytes(page)];
@@ -152,7 +155,7 @@ impl<'a, 'v> MapEdit<'a, 'v> {
     pub(super) fn child(&self, index: &NodeRef, place: ChildPlace) -> Nid {
         let read = |payload: &[u8]| {
             U64::read_from_bytes(&payload[place.bytes()])
-                .expect("8 bytes")
+                .expect("a child's place has 8 bytes")
                 .get()
         };
         Nid(self.op.view(index, place.granule, read))
@@ -165,7 +168,10 @@ impl<'a, 'v> MapEdit<'a, 'v> {
 
     fn new_node(&mut self, kind: NodeKind) -> Result<NodeRef> {
         let node = self.op.new_node_of(kind, self.inode.ino)?;
-        assert_ne!(node.nid.0, 0, "node 0 holds the root directory");
+        assert_ne!(
+            node.nid.0, 0,
+            "a map node gets the number of the root directory's node"
+        );
         self.born.push(node.clone());
         Ok(node)
     }

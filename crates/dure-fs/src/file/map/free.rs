@@ -55,7 +55,8 @@ impl MapEdit<'_, '_> {
             if page >= range.end {
                 return Ok(None);
             }
-            let fits = slots + u32::try_from(LEAF_SLOTS).expect("320") <= FREE_SLOTS_MAX;
+            let fits =
+                slots + u32::try_from(LEAF_SLOTS).expect("a leaf has 320 slots") <= FREE_SLOTS_MAX;
             if leaves == FREE_LEAVES_MAX || !fits {
                 return Ok(Some(page));
             }
@@ -107,7 +108,7 @@ impl MapEdit<'_, '_> {
             self.forget_leaf();
             self.free_branch(branch)?;
         }
-        Ok(u32::try_from(mapped.len()).expect("at most 320"))
+        Ok(u32::try_from(mapped.len()).expect("a leaf has at most 320 slots"))
     }
 
     /// Frees an emptied leaf and every index that has no other child.

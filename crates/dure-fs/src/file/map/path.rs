@@ -47,7 +47,7 @@ pub(crate) fn height_for(page: u64) -> u32 {
     let within = page - DIRECT_SLOTS;
     (1..=HEIGHT_MAX)
         .find(|&height| within < subtree_pages(height))
-        .expect("checked above")
+        .expect("the page is within the largest file")
 }
 
 /// A slot's place within the node that holds it.

@@ -55,7 +55,7 @@ impl NodeRoom {
     /// How many of these are not reserved.
     pub(crate) fn lacks(&self, places: &NodePlaces) -> u32 {
         let new = places.iter().filter(|place| !self.nodes.contains(place));
-        u32::try_from(new.count()).expect("paths of a step")
+        u32::try_from(new.count()).expect("a step needs few nodes")
     }
 
     /// Takes over `blocks` reserved blocks for these.

@@ -61,13 +61,17 @@ impl Chunk {
     }
 
     fn insert(&mut self, bit: u64, frame: Frame) {
-        assert_eq!(self.present & bit, 0, "the page is there already");
+        assert_eq!(self.present & bit, 0, "a page is inserted twice");
         self.pages.insert(self.position(bit), frame.into());
         self.present |= bit;
     }
 
     fn remove(&mut self, bit: u64) -> Frame {
-        assert_ne!(self.present & bit, 0, "the page is not there");
+        assert_ne!(
+            self.present & bit,
+            0,
+            "a page is removed that is not in memory"
+        );
         let page = self.pages.remove(self.position(bit));
         self.present &= !bit;
         self.dirty &= !bit;
@@ -77,7 +81,7 @@ impl Chunk {
 
     /// Takes over pages that it does not have.
     fn absorb(&mut self, other: Chunk) {
-        assert_eq!(self.present & other.present, 0, "a page is in one place");
+        assert_eq!(self.present & other.present, 0, "a page is in both stores");
         let present = self.present | other.present;
         let mut own = std::mem::take(&mut self.pages).into_iter();
         let mut others = other.pages.into_iter();
@@ -90,7 +94,8 @@ impl Chunk {
                 0 => &mut others,
                 _ => &mut own,
             };
-            self.pages.push(from.next().expect("a page for each bit"));
+            self.pages
+                .push(from.next().expect("there is a page for each bit"));
         }
         self.present = present;
         self.dirty |= other.dirty;
@@ -352,7 +357,10 @@ impl Pages {
                 let Some(chunk) = chunk else { continue };
                 let unclean = chunk.dirty | chunk.writing != 0;
                 self.chunk_or_new(base + n * CHUNK_PAGES).absorb(*chunk);
-                let group = self.groups.get_mut(&key).expect("just made");
+                let group = self
+                    .groups
+                    .get_mut(&key)
+                    .expect("the chunk was made in this group");
                 group.unclean |= u64::from(unclean) << n;
             }
         }
@@ -386,7 +394,7 @@ impl Pages {
             0,
             "only a dirty page is written back"
         );
-        assert_eq!(chunk.writing & bit(page), 0, "one write-back at a time");
+        assert_eq!(chunk.writing & bit(page), 0, "a page is in two write-backs");
         chunk.dirty &= !bit(page);
         chunk.writing |= bit(page);
         self.dirty -= 1;
@@ -396,9 +404,19 @@ impl Pages {
     /// A page that the write-back has taken and no task has changed since, to be copied.
     pub(crate) fn taken(&self, page: u64) -> &Page {
         let chunk = self.chunk(page).expect("a page in write-back is present");
-        assert_ne!(chunk.writing & bit(page), 0, "the page was taken");
-        assert_eq!(chunk.dirty & bit(page), 0, "its bytes stay");
-        chunk.get(bit(page)).expect("it is present")
+        assert_ne!(
+            chunk.writing & bit(page),
+            0,
+            "a page that no write-back has taken"
+        );
+        assert_eq!(
+            chunk.dirty & bit(page),
+            0,
+            "a page in write-back was changed"
+        );
+        chunk
+            .get(bit(page))
+            .expect("a page in write-back is present")
     }
 
     /// The write-back of a page ended well: it is clean, unless it was changed meanwhile.
@@ -491,7 +509,7 @@ impl Pages {
     pub(crate) fn remove_range(&mut self, range: Range<u64>, mut taken: impl FnMut(Frame, bool)) {
         let mut from = range.start;
         while let Some(page) = self.next_present(from..range.end) {
-            let chunk = self.chunk_mut(page).expect("just found");
+            let chunk = self.chunk_mut(page).expect("the page was found in it");
             assert_eq!(chunk.writing & bit(page), 0, "page {page} is in write-back");
             let dirty = chunk.dirty & bit(page) != 0;
             let frame = chunk.remove(bit(page));

@@ -22,7 +22,7 @@ fn shared(fs: &FileSystem) -> InodeRef {
     inode
 }
 
-/// Whether pages or a size wait beside the state.
+/// Whether pages or a size are pending.
 fn waits(inode: &InodeRef) -> bool {
     inode.inode().state().pages_wait()
 }
@@ -64,7 +64,7 @@ fn an_append_is_seen_at_once_and_settles_later() {
     assert_eq!(content(&fs, &file(&fs)), expected);
     fs.close().unwrap();
     drop(fs);
-    fsck(world.device(), "appended beside");
+    fsck(world.device(), "appended concurrently");
 }
 
 #[test]

@@ -118,7 +118,7 @@ fn pages_that_exist_are_rewritten_on_a_full_volume_again_and_again() {
         }
         fs.fsync(&inode, SyncScope::All).unwrap();
         fill(&fs, &other);
-        // A page at a time, and all at once: more than the volume has room for beside the old ones.
+        // A page at a time, and all at once: more than the volume has room for next to the old ones.
         for life in 1..3 {
             for page in 0..700 {
                 write_page(&fs, &inode, page, life);

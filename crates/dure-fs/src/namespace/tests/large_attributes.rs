@@ -103,7 +103,7 @@ fn a_change_that_finds_no_room_changes_nothing() {
     }
     fs.sync().unwrap();
     let full = fs.set_xattr(&inode, b"user.big", &value(3, VALUE_MAX), XattrMode::Any);
-    assert_eq!(errno(full), 28);
+    assert_eq!(errno(full), libc::ENOSPC);
     expect(&fs, &inode, b"user.big", 2, 30_000);
     fs.unlink(&root, b"filler").unwrap();
     drop(filler);

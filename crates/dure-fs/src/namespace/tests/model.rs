@@ -181,8 +181,8 @@ impl Run {
             }
             4 | 5 => {
                 let want = match there {
-                    None => 2,
-                    Some(n) if self.model.is_directory(n) => 21,
+                    None => libc::ENOENT,
+                    Some(n) if self.model.is_directory(n) => libc::EISDIR,
                     Some(_) => 0,
                 };
                 assert_eq!(errno(self.fs.unlink(&dir, &name)), want);
@@ -193,9 +193,9 @@ impl Run {
             }
             6 => {
                 let want = match there {
-                    None => 2,
-                    Some(n) if !self.model.is_directory(n) => 20,
-                    Some(n) if !self.model.is_empty(n) => 39,
+                    None => libc::ENOENT,
+                    Some(n) if !self.model.is_directory(n) => libc::ENOTDIR,
+                    Some(n) if !self.model.is_empty(n) => libc::ENOTEMPTY,
                     Some(_) => 0,
                 };
                 assert_eq!(errno(self.fs.rmdir(&dir, &name)), want);

@@ -14,7 +14,10 @@ fn names_move_within_and_between_directories() {
     fs.rename(&root, b"b", &dir, b"c", NoReplace).unwrap();
     assert_eq!(get(&fs, &dir, "c").ino(), made.ino());
     assert_eq!(list(&fs, &root), [b"d".to_vec()]);
-    assert_eq!(errno(fs.rename(&root, b"b", &dir, b"x", Replace)), 2);
+    assert_eq!(
+        errno(fs.rename(&root, b"b", &dir, b"x", Replace)),
+        libc::ENOENT
+    );
     drop((dir, made, root));
     let fs = disk.remount(fs);
     let root = fs.root().unwrap();
@@ -28,7 +31,10 @@ fn replacing_takes_the_name_from_its_inode() {
     let a = fs.create(&root, b"a", &file()).unwrap();
     let b = fs.create(&root, b"b", &file()).unwrap();
     fs.link(&b, &root, b"b2").unwrap();
-    assert_eq!(errno(fs.rename(&root, b"a", &root, b"b", NoReplace)), 17);
+    assert_eq!(
+        errno(fs.rename(&root, b"a", &root, b"b", NoReplace)),
+        libc::EEXIST
+    );
     fs.rename(&root, b"a", &root, b"b", Replace).unwrap();
     assert_eq!(get(&fs, &root, "b").ino(), a.ino());
     assert_eq!(stat(&fs, &b).nlink, 1);
@@ -36,7 +42,7 @@ fn replacing_takes_the_name_from_its_inode() {
     assert_eq!(stat(&fs, &b).nlink, 0);
     let ino = b.ino();
     drop(b);
-    assert_eq!(errno(fs.inode(ino)), 2);
+    assert_eq!(errno(fs.inode(ino)), libc::ENOENT);
     fs.link(&a, &root, b"same").unwrap();
     fs.rename(&root, b"b2", &root, b"same", Replace).unwrap();
     assert_eq!(list(&fs, &root).len(), 2, "two names of one inode stay");
@@ -52,9 +58,18 @@ fn directories_replace_only_empty_directories() {
     let b = fs.mkdir(&root, b"b", &directory()).unwrap();
     fs.create(&root, b"f", &file()).unwrap();
     fs.create(&b, b"inner", &file()).unwrap();
-    assert_eq!(errno(fs.rename(&root, b"a", &root, b"b", Replace)), 39);
-    assert_eq!(errno(fs.rename(&root, b"a", &root, b"f", Replace)), 20);
-    assert_eq!(errno(fs.rename(&root, b"f", &root, b"a", Replace)), 21);
+    assert_eq!(
+        errno(fs.rename(&root, b"a", &root, b"b", Replace)),
+        libc::ENOTEMPTY
+    );
+    assert_eq!(
+        errno(fs.rename(&root, b"a", &root, b"f", Replace)),
+        libc::ENOTDIR
+    );
+    assert_eq!(
+        errno(fs.rename(&root, b"f", &root, b"a", Replace)),
+        libc::EISDIR
+    );
     fs.unlink(&b, b"inner").unwrap();
     fs.create(&a, b"mine", &file()).unwrap();
     assert_eq!(stat(&fs, &root).nlink, 4);
@@ -63,7 +78,7 @@ fn directories_replace_only_empty_directories() {
     assert_eq!(list(&fs, &get(&fs, &root, "b")), [b"mine".to_vec()]);
     assert_eq!(
         errno(fs.create(&b, b"x", &file())),
-        2,
+        libc::ENOENT,
         "the replaced one is gone"
     );
     drop((a, b, root));
@@ -88,7 +103,10 @@ fn a_directory_does_not_go_below_itself() {
     fs.mkdir(&root, b"z", &directory()).unwrap();
     let loops = fs.rename(&root, b"a", &b, b"c", Exchange);
     assert!(matches!(loops, Err(crate::Error::Loop)));
-    assert_eq!(errno(fs.rename(&b, b"c", &root, b"a", Replace)), 39);
+    assert_eq!(
+        errno(fs.rename(&b, b"c", &root, b"a", Replace)),
+        libc::ENOTEMPTY
+    );
     fs.rename(&b, b"c", &root, b"c", Replace).unwrap();
     assert_eq!(fs.parent(&c).unwrap(), root.ino());
     fs.rename(&root, b"a", &c, b"a", Replace).unwrap();
@@ -104,7 +122,10 @@ fn exchange_swaps_anything() {
     let d = fs.mkdir(&root, b"d", &directory()).unwrap();
     let e = fs.mkdir(&d, b"e", &directory()).unwrap();
     let f = fs.create(&root, b"f", &file()).unwrap();
-    assert_eq!(errno(fs.rename(&root, b"f", &root, b"none", Exchange)), 2);
+    assert_eq!(
+        errno(fs.rename(&root, b"f", &root, b"none", Exchange)),
+        libc::ENOENT
+    );
     fs.rename(&root, b"f", &d, b"e", Exchange).unwrap();
     assert_eq!(get(&fs, &d, "e").ino(), f.ino());
     assert_eq!(get(&fs, &root, "f").ino(), e.ino());
