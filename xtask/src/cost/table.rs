@@ -107,7 +107,7 @@ pub(super) const ROWS: &[Row] = &[
     row(
         "fuse-mknod",
         0,
-        budget(12_900, 4_850),
+        budget(12_300, 4_850),
         budget(13_400, 24_300),
     ),
     row(

@@ -11,7 +11,7 @@
 //! Both parts have a change time; the later one counts. Inodes with times that do not fit a word,
 //! before 1697 or after 2242, are not cached. **On a crash** the tables are gone.
 
-use dure_store::format::inode::Time;
+use dure_store::format::inode::{AttributesRecord, Time};
 use dure_sync::{SeqLockTable, Words};
 use zerocopy::little_endian::{I64, U32};
 
@@ -126,6 +126,20 @@ fn put(
 }
 
 impl PlainPart {
+    /// What stat shows of these attributes, and a number of links.
+    pub(super) fn of(attributes: &AttributesRecord, nlink: u32) -> PlainPart {
+        PlainPart {
+            mode: attributes.mode.get(),
+            nlink,
+            uid: attributes.uid.get(),
+            gid: attributes.gid.get(),
+            rdev: attributes.rdev.get(),
+            btime: attributes.btime,
+            ctime: attributes.ctime,
+            extended: attributes.xattr_root.get() != 0,
+        }
+    }
+
     fn encode(&self, id: InodeId) -> Option<Record> {
         let mode = self.mode | if self.extended { EXTENDED } else { 0 };
         Some([

@@ -2,7 +2,7 @@
 
 use dure_store::OpKind;
 use dure_store::error::{Error, Result};
-use dure_store::format::inode::{AttributesRecord, DataHead, InodeData, Time};
+use dure_store::format::inode::{AttributesRecord, DataHead, InodeData, InodeRecord, Time};
 use dure_store::format::name::FileKind;
 use dure_store::space::OpClass;
 use dure_store::units::Ino;
@@ -338,6 +338,26 @@ pub(crate) fn asked(
     Some(Attributes::of(inode.id(), &plain, &data))
 }
 
+impl Attributes {
+    /// Those of an inode that was just made, before another task can change them.
+    pub(crate) fn of_new(kind: FileKind, record: &InodeRecord) -> Attributes {
+        let InodeRecord { attributes, data } = record;
+        let nlink = match kind {
+            FileKind::Directory => 2,
+            _ => attributes.nlink.get(),
+        };
+        let id = InodeId::new(attributes.number(), attributes.generation.get(), kind);
+        let data = DataPart {
+            size: data.size.get(),
+            blocks: data.blocks.get() * 8,
+            atime: data.atime,
+            mtime: data.mtime,
+            ctime: data.ctime,
+        };
+        Attributes::of(id, &PlainPart::of(attributes, nlink), &data)
+    }
+}
+
 impl Inode {
     /// The number of names, which is `names`, or of a directory 2 plus its subdirectories, if these
     /// are counted.
@@ -362,16 +382,8 @@ impl Inode {
     /// What stat shows and does not change with the data. The caller holds the state. `None` as for
     /// `links`.
     fn plain_part(&self, state: &InodeState, attributes: &AttributesRecord) -> Option<PlainPart> {
-        Some(PlainPart {
-            mode: attributes.mode.get(),
-            nlink: self.links(state, attributes.nlink.get())?,
-            uid: attributes.uid.get(),
-            gid: attributes.gid.get(),
-            rdev: attributes.rdev.get(),
-            btime: attributes.btime,
-            ctime: attributes.ctime,
-            extended: attributes.xattr_root.get() != 0,
-        })
+        let nlink = self.links(state, attributes.nlink.get())?;
+        Some(PlainPart::of(attributes, nlink))
     }
 
     /// What stat shows of the data. The caller holds the inode exclusively; the fold of a directory

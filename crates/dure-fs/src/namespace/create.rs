@@ -19,7 +19,7 @@ use super::{Attempt, Scope, TARGET_MAX, attempts};
 use crate::directory::Change;
 use crate::directory::tree::{LockedBuckets, Tree, TreeEdit, target};
 use crate::inode::{
-    Access, FreeIno, FreeSlot, Inode, InodeRef, InodeState, LockedInodes, NewInode,
+    Access, Attributes, FreeIno, FreeSlot, Inode, InodeRef, InodeState, LockedInodes, NewInode,
 };
 use crate::volume::{FileSystem, Volume};
 use crate::xattr::chain::{self, Chain};
@@ -39,6 +39,43 @@ struct Plan<'a> {
     target: &'a [u8],
 }
 
+/// A new inode with a name.
+#[derive(Debug, Clone, Copy)]
+pub enum New<'n> {
+    /// Any type but directory and symbolic link; the type is in the mode.
+    Node(&'n NewInode),
+    /// A directory.
+    Directory(&'n NewInode),
+    /// A symbolic link to a target.
+    Symlink(&'n NewInode, &'n [u8]),
+}
+
+impl<'n> New<'n> {
+    fn plan(self) -> Result<Plan<'n>> {
+        let (kind, new, target) = match self {
+            New::Node(new) => match FileKind::from_mode(new.mode) {
+                None => return Err(Error::Invalid("no file type in the mode")),
+                Some(FileKind::Directory | FileKind::Symlink) => {
+                    return Err(Error::Invalid(
+                        "create makes neither directories nor symbolic links",
+                    ));
+                }
+                Some(kind) => (kind, new, &b""[..]),
+            },
+            New::Directory(new) => (FileKind::Directory, new, &b""[..]),
+            New::Symlink(_, b"") => return Err(Error::NotFound),
+            New::Symlink(_, target) if target.len() > TARGET_MAX => {
+                return Err(Error::NameTooLong);
+            }
+            New::Symlink(_, target) if target.contains(&0) => {
+                return Err(Error::Invalid("a symbolic link's target holds NUL"));
+            }
+            New::Symlink(new, target) => (FileKind::Symlink, new, target),
+        };
+        Ok(Plan { kind, new, target })
+    }
+}
+
 impl FileSystem {
     /// Makes an inode of any type but directory and symlink (the type is in `new.mode`) and names
     /// it.
@@ -46,22 +83,7 @@ impl FileSystem {
     /// # Errors
     /// `Exists`, `NoSpace`, `NotDirectory`, `NotFound` when the directory was removed; of the name.
     pub fn create(&self, directory: &InodeRef, name: &[u8], new: &NewInode) -> Result<InodeRef> {
-        let kind =
-            FileKind::from_mode(new.mode).ok_or(Error::Invalid("no file type in the mode"))?;
-        if matches!(kind, FileKind::Directory | FileKind::Symlink) {
-            return Err(Error::Invalid(
-                "create makes neither directories nor symbolic links",
-            ));
-        }
-        self.0.make(
-            directory,
-            name,
-            Plan {
-                kind,
-                new,
-                target: b"",
-            },
-        )
+        self.0.make(directory, name, New::Node(new), |made, _| made)
     }
 
     /// Makes a directory.
@@ -69,15 +91,8 @@ impl FileSystem {
     /// # Errors
     /// As `create`.
     pub fn mkdir(&self, directory: &InodeRef, name: &[u8], new: &NewInode) -> Result<InodeRef> {
-        self.0.make(
-            directory,
-            name,
-            Plan {
-                kind: FileKind::Directory,
-                new,
-                target: b"",
-            },
-        )
+        let new = New::Directory(new);
+        self.0.make(directory, name, new, |made, _| made)
     }
 
     /// Makes a symbolic link to `target`.
@@ -92,24 +107,26 @@ impl FileSystem {
         target: &[u8],
         new: &NewInode,
     ) -> Result<InodeRef> {
-        if target.is_empty() {
-            return Err(Error::NotFound);
-        }
-        if target.len() > TARGET_MAX {
-            return Err(Error::NameTooLong);
-        }
-        if target.contains(&0) {
-            return Err(Error::Invalid("a symbolic link's target holds NUL"));
-        }
-        self.0.make(
-            directory,
-            name,
-            Plan {
-                kind: FileKind::Symlink,
-                new,
-                target,
-            },
-        )
+        let new = New::Symlink(new, target);
+        self.0.make(directory, name, new, |made, _| made)
+    }
+
+    /// Makes an inode and names it, as the functions above; also returns its attributes as they were
+    /// when it had its name, which a stat would have to look for.
+    ///
+    /// # Errors
+    /// Theirs.
+    pub fn make(
+        &self,
+        directory: &InodeRef,
+        name: &[u8],
+        new: New<'_>,
+    ) -> Result<(InodeRef, Attributes)> {
+        let with_attributes = |made: InodeRef, record: &InodeRecord| {
+            let attributes = Attributes::of_new(made.kind(), record);
+            (made, attributes)
+        };
+        self.0.make(directory, name, new, with_attributes)
     }
 
     /// Makes a regular file without a name in the file system of `directory` (`O_TMPFILE`). `link`
@@ -176,18 +193,27 @@ fn store_new(op: &mut Op<'_>, node: &NodeRef, record: &InodeRecord) {
 }
 
 impl Volume {
-    fn make(&self, directory: &InodeRef, name: &[u8], plan: Plan<'_>) -> Result<InodeRef> {
+    /// Makes an inode; returns what `show` makes of it and its record.
+    fn make<R>(
+        &self,
+        directory: &InodeRef,
+        name: &[u8],
+        new: New<'_>,
+        show: impl Fn(InodeRef, &InodeRecord) -> R,
+    ) -> Result<R> {
+        let plan = new.plan()?;
         check_name(name)?;
-        attempts(|scope| self.try_make(directory, name, plan, scope))
+        attempts(|scope| self.try_make(directory, name, plan, scope, &show))
     }
 
-    fn try_make(
+    fn try_make<R>(
         &self,
         parent: &InodeRef,
         name: &[u8],
         plan: Plan<'_>,
         scope: Scope,
-    ) -> std::result::Result<InodeRef, Attempt> {
+        show: &impl Fn(InodeRef, &InodeRecord) -> R,
+    ) -> std::result::Result<R, Attempt> {
         let parent = parent.inode();
         let blobs = scope.blobs + nodes_for_target(plan.target);
         let free = self.free_ino()?;
@@ -243,7 +269,7 @@ impl Volume {
         drop(buckets);
         free.used();
         self.counters.inodes.add(1);
-        Ok(made)
+        Ok(show(made, &record))
     }
 
     /// The first entry of a directory gives it its first bucket node: the only time that a change

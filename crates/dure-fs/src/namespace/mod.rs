@@ -24,6 +24,7 @@ mod rename;
 mod symlink_cache;
 
 pub(crate) use attempt::{Attempt, Scope, attempts};
+pub use create::New;
 pub use lookup::{DirectoryEntry, EntryBatch};
 pub use peek::{InodeId, Peek};
 pub use rename::RenameMode;

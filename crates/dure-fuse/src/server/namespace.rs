@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use dure_fs::{FileKind, InodeRef, NewInode, RenameMode};
+use dure_fs::{FileKind, InodeRef, New, NewInode, RenameMode};
 
 use super::{Answer, Attr, Server, errno};
 
@@ -40,6 +40,14 @@ impl Server {
         })
     }
 
+    fn make(&self, parent: u64, name: &[u8], new: New<'_>) -> Answer<Entry> {
+        let parent = self.inode(parent)?;
+        let (_, attributes) = self.volume.make(&parent, name, new).map_err(errno)?;
+        Ok(Entry {
+            attr: self.attr_of(&attributes),
+        })
+    }
+
     /// LOOKUP. `None`: no such name.
     ///
     /// # Errors
@@ -57,8 +65,7 @@ impl Server {
     /// # Errors
     /// An errno.
     pub fn create(&self, parent: u64, name: &[u8], created: &NewInode) -> Answer<Entry> {
-        let parent = self.inode(parent)?;
-        self.entry(&self.volume.create(&parent, name, created).map_err(errno)?)
+        self.make(parent, name, New::Node(created))
     }
 
     /// TMPFILE: a regular file without a name. It lives as long as the kernel knows it, or gets a
@@ -78,8 +85,7 @@ impl Server {
     /// # Errors
     /// An errno.
     pub fn mkdir(&self, parent: u64, name: &[u8], created: &NewInode) -> Answer<Entry> {
-        let parent = self.inode(parent)?;
-        self.entry(&self.volume.mkdir(&parent, name, created).map_err(errno)?)
+        self.make(parent, name, New::Directory(created))
     }
 
     /// SYMLINK.
@@ -93,13 +99,7 @@ impl Server {
         target: &[u8],
         created: &NewInode,
     ) -> Answer<Entry> {
-        let parent = self.inode(parent)?;
-        self.entry(
-            &self
-                .volume
-                .symlink(&parent, name, target, created)
-                .map_err(errno)?,
-        )
+        self.make(parent, name, New::Symlink(created, target))
     }
 
     /// READLINK.

@@ -3,7 +3,7 @@
 use dure_store::units::Ino;
 
 use super::*;
-use crate::XattrMode;
+use crate::{New, XattrMode};
 
 #[test]
 fn a_created_file_survives_a_mount() {
@@ -291,4 +291,42 @@ fn numbers_from_outside_are_checked() {
         }
     }
     assert_eq!(fs.inode(dir.ino()).unwrap().ino(), dir.ino());
+}
+
+#[test]
+fn what_makes_an_inode_returns_its_attributes() {
+    let (_disk, fs) = fresh();
+    let root = fs.root().unwrap();
+    let set_group = NewInode {
+        mode: 0o2775,
+        gid: 7,
+        ..directory()
+    };
+    let at = fs.mkdir(&root, b"inherited", &set_group).unwrap();
+    let list = [
+        2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255, 4, 0, 5, 0, 255, 255, 255, 255, 32, 0, 0, 0,
+        255, 255, 255, 255,
+    ];
+    let default = b"system.posix_acl_default";
+    fs.set_xattr(&at, default, &list, XattrMode::Any).unwrap();
+    let device = NewInode {
+        mode: FileKind::BlockDevice.mode() | 0o640,
+        uid: 3,
+        rdev: 0x0801,
+        ..file()
+    };
+    let (file, dir) = (file(), directory());
+    for (n, new) in (b'a'..).zip([
+        New::Node(&file),
+        New::Node(&device),
+        New::Directory(&dir),
+        New::Symlink(&file, b"short"),
+        New::Symlink(&file, &[b'x'; 900]),
+    ]) {
+        for parent in [&root, &at] {
+            let (made, attributes) = fs.make(parent, &[n], new).unwrap();
+            assert_eq!(attributes, fs.attributes(&made).unwrap(), "{new:?}");
+            assert_eq!(attributes.ino, made.ino());
+        }
+    }
 }
