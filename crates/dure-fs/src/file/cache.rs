@@ -37,9 +37,10 @@ use crate::inode::{Inode, InodeState};
 use crate::ranks::{CACHED_LIST, DIRTY_LIST, SCRATCH};
 use crate::volume::Volume;
 
-/// Bytes of a page in memory: with its part of the chunk, its sequence count if the file is
-/// contended, and what slabs keep unused of theirs (one part in [`SLAB_SPARE`]).
-pub(crate) const PAGE_BYTES: u64 = BLOCK_BYTES_U64 + BLOCK_BYTES_U64 / SLAB_SPARE + 160;
+/// Bytes of a page in memory: with the file's store and chunk if it is the only page, its sequence
+/// count if the file is contended, and what slabs keep unused of theirs (one part in
+/// [`SLAB_SPARE`]).
+pub(crate) const PAGE_BYTES: u64 = BLOCK_BYTES_U64 + BLOCK_BYTES_U64 / SLAB_SPARE + 240;
 /// Slabs may have one page unused for so many in use, so that a free one is soon found.
 const SLAB_SPARE: u64 = 16;
 /// Unused frames a core keeps, unless the cache is small.

@@ -78,7 +78,10 @@ impl FileSystem {
                     continue;
                 }
             };
-            if let Some(stretch) = stretch(page, found, size, target) {
+            // Nothing is kept of a small file: programs that copy one ask once.
+            if end > 1
+                && let Some(stretch) = stretch(page, found, size, target)
+            {
                 inode.sharing().stretches.show(target, &stretch);
             }
             return Ok(Some(offset.max(found)));

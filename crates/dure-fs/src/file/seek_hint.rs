@@ -201,7 +201,7 @@ impl VisibleSize {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SeekHint<'i> {
     pub(crate) size: &'i VisibleSize,
-    /// None: no task has sought yet.
+    /// None: nothing was ever kept.
     pub(crate) stretches: Option<&'i Stretches>,
 }
 

@@ -131,6 +131,14 @@ impl AccessTimeCell {
         }
     }
 
+    /// Checks that what a read looks at is what the data says.
+    #[cfg(test)]
+    pub(crate) fn check(&self, data: &DataHead) {
+        let there = [&self.stored, &self.changed].map(|time| time.load(Ordering::Relaxed));
+        let changed = nanos(data.mtime).max(nanos(data.ctime));
+        assert_eq!(there, [nanos(data.atime), changed], "access and change");
+    }
+
     /// Whether the time of a read is pending.
     pub(crate) fn is_pending(&self) -> bool {
         self.pending.load(Ordering::Relaxed) != 0

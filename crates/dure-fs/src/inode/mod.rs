@@ -61,7 +61,8 @@ use crate::ranks::WRITEBACK;
 use crate::volume::{AccessTime, Volume};
 
 /// Bytes of an inode in memory, with the line of its reference counts and its place in the cache (a
-/// key and a pointer in a tree whose nodes are half full at least).
+/// key and a pointer in a tree whose nodes are half full at least). Pages, and what a file has that
+/// tasks share or seek in, come to that.
 pub(crate) const INODE_BYTES: usize = size_of::<Inode>() + 64 + 2 * 16;
 const _: () = assert!(INODE_BYTES <= 640, "a million inodes are to fit 640 MB");
 
@@ -142,7 +143,7 @@ impl Inode {
         self.state().writeback()
     }
 
-    /// The data, as logged. The caller holds the state; or the write-back mutex, to read the map.
+    /// The data, as logged. The caller holds the state.
     pub(crate) fn data(&self) -> InodeData {
         let stored = self.node.data(self.ino);
         stored.unwrap_or_else(|| InodeData::of_birth(self.ino, self.birth()))
@@ -231,8 +232,8 @@ impl Inode {
         self.access_time().data_stored(data);
     }
 
-    /// An operation that wrote the granule of the data has finished. Every such operation ends with
-    /// this, or another one would not depend on it.
+    /// An operation that wrote the granule of the data has finished. Every such operation on an inode
+    /// that other tasks know ends with this, or another one would not depend on it.
     pub(crate) fn data_granule_stored(&self, mark: Mark) {
         self.state().data_writer().set(mark);
     }

@@ -16,7 +16,7 @@ use crate::volume::Volume;
 const SLOTS_BYTES: usize = NodeKind::Leaf.payload(0);
 
 /// Reads the map of one inode; remembers the last leaf, and the slots it has read there. The caller
-/// holds the inode lock or the write-back mutex for as long as it uses one.
+/// holds the inode lock for as long as it uses one.
 #[derive(Debug)]
 pub(crate) struct MapReader<'v> {
     volume: &'v Volume,

@@ -155,6 +155,24 @@ impl PageStore {
         }
     }
 
+    /// As [`Pages::get_mut`].
+    pub(crate) fn get_mut(&mut self, page: u64) -> Option<&mut Page> {
+        self.0.as_mut()?.get_mut(page)
+    }
+
+    /// As [`Pages::remove_range`].
+    pub(crate) fn remove_range(&mut self, range: Range<u64>, taken: impl FnMut(Frame, bool)) {
+        if let Some(pages) = &mut self.0 {
+            pages.remove_range(range, taken);
+        }
+    }
+
+    /// As [`Pages::evict`].
+    pub(crate) fn evict(&mut self, want: usize, taken: impl FnMut(Frame)) -> usize {
+        let pages = self.0.as_mut();
+        pages.map_or(0, |pages| pages.evict(want, taken))
+    }
+
     /// Gives the memory back that a store without pages needs no more.
     pub(crate) fn tidy(&mut self) {
         if self.present() == 0 {

@@ -282,11 +282,13 @@ fn a_file_that_counts_fewer_blocks_than_it_has_is_corrupt() {
     let inode = file(&fs);
     fs.write(&inode, 0, &[1; 9000], Stamp::Set).unwrap();
     fs.fsync(&inode, SyncScope::All).unwrap();
+    let mut op = fs.0.op(OpKind::Write, OpClass::Normal, 1).unwrap();
+    let mut state = inode.inode().state().write();
     let mut data = inode.inode().data();
     data.blocks = 1.into();
-    let mut op = fs.0.op(OpKind::Write, OpClass::Normal, 1).unwrap();
     inode.inode().store_data(&mut op, &data);
-    op.finish();
+    inode.inode().data_stored(&mut state, &data, op.finish());
+    drop(state);
     let cut = fs.allocate(&inode, AllocateMode::Punch, 0, 100_000);
     assert!(
         matches!(&cut, Err(Error::Corrupt { what, .. }) if what.contains("number of blocks")),

@@ -107,6 +107,8 @@ pub(super) fn check(fs: &FileSystem, inode: &InodeRef) {
     }
     assert_eq!(data.blocks.get(), blocks, "blocks of the record");
     assert!(state.file().size() >= data.size.get());
+    assert_eq!(state.file().logged_size(), data.size.get());
+    inode.inode().access_time().check(&data);
     if blocks == 0 {
         assert!(data.map_root.get() == 0 && data.map_height.get() == 0);
     }

@@ -125,6 +125,31 @@ fn an_fsync_takes_the_access_time_along_and_an_fdatasync_does_not() {
     }
 }
 
+/// The second one finds the writer of the first known.
+#[test]
+fn an_fsync_takes_a_second_access_time_along() {
+    let (disk, fs) = fresh();
+    sample(&fs);
+    fs.close().unwrap();
+    let fs = mount(&disk, AccessTime::Always, 64 << 20);
+    let root = fs.root().unwrap();
+    let inode = get(&fs, &root, "file");
+    read(&fs, &inode);
+    fs.fsync(&inode, SyncScope::All).unwrap();
+    let atime = || fs.attributes(&inode).unwrap().atime;
+    let first = atime();
+    while atime() == first {
+        read(&fs, &inode);
+    }
+    fs.fsync(&inode, SyncScope::All).unwrap();
+    let second = atime();
+    std::mem::forget((inode, root));
+    drop(fs);
+    let fs = disk.mount();
+    let again = get(&fs, &fs.root().unwrap(), "file");
+    assert_eq!(fs.attributes(&again).unwrap().atime, second);
+}
+
 #[test]
 fn a_read_logs_nothing_by_itself() {
     let (disk, fs) = fresh();

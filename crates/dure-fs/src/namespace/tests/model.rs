@@ -266,6 +266,13 @@ impl Run {
                 }
             }
             assert_eq!(stat(&self.fs, &dir).nlink, 2 + below);
+            let (state, data) = (dir.inode().state().read(), dir.inode().data_head());
+            let (root, owner) = (state.directory().root_nid(), state.directory().owner);
+            assert_eq!(root.map_or(0, |nid| nid.0), data.map_root.get());
+            assert_eq!(
+                (owner, state.directory().set_number),
+                (dir.ino(), data.set_number.get())
+            );
         }
     }
 }

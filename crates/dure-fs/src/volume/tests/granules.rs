@@ -206,6 +206,32 @@ fn a_rename_that_replaces_survives_with_the_latest_data() {
     assert!(content(&pair.crash(), "kept").unwrap() == latest);
 }
 
+/// Core 1 makes a synced file shorter, core 0 changes its mode and commits its log.
+#[test]
+fn a_new_mode_survives_with_the_truncate_before_it_or_not_at_all() {
+    let pair = Pair::new();
+    let made = pair.make("made", 0);
+    pair.fs.fsync(&made, SyncScope::All).unwrap();
+    pair.on(1);
+    let shorter = SetAttributes {
+        size: Some(4096),
+        ..SetAttributes::default()
+    };
+    pair.fs.change_attributes(&made, &shorter).unwrap();
+    pair.on(0);
+    let mode = SetAttributes {
+        mode: Some(0o600),
+        ..SetAttributes::default()
+    };
+    pair.fs.change_attributes(&made, &mode).unwrap();
+    pair.commit(0);
+    drop(made);
+    let fs = pair.crash();
+    let found = fs.lookup(&fs.root().unwrap(), b"made").unwrap().unwrap();
+    let found = fs.attributes(&found).unwrap();
+    assert_eq!((found.mode & 0o777, found.size), (0o600, 4096));
+}
+
 /// Core 0 takes the set-id bit of a file, core 1 writes new content back and commits its log.
 #[test]
 fn new_content_survives_with_the_loss_of_the_set_id_bit_or_not_at_all() {
