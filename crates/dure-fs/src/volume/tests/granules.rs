@@ -129,6 +129,15 @@ impl Pair {
         self.fs.fsync(&own, SyncScope::All).unwrap();
     }
 
+    /// Core 0 renames `made` over `kept`, and commits its log.
+    fn replace_kept(&self) {
+        let root = self.on(0);
+        self.fs
+            .rename(&root, b"made", &root, b"kept", RenameMode::Replace)
+            .unwrap();
+        self.commit(0);
+    }
+
     /// The volume after a crash now.
     fn crash(self) -> FileSystem {
         let image = self.device.snapshot();
@@ -177,12 +186,8 @@ fn a_rename_that_replaces_survives_with_the_data_or_not_at_all() {
     pair.commit(0);
     pair.on(1);
     pair.fs.0.settle_file(made.inode());
-    let root = pair.on(0);
-    pair.fs
-        .rename(&root, b"made", &root, b"kept", RenameMode::Replace)
-        .unwrap();
-    pair.commit(0);
-    drop((made, root));
+    pair.replace_kept();
+    drop(made);
     assert_eq!(content(&pair.crash(), "kept").unwrap(), CONTENT);
 }
 
@@ -197,12 +202,8 @@ fn a_rename_that_replaces_survives_with_the_latest_data() {
     let latest = vec![9; CONTENT.len()];
     pair.fs.write(&made, 0, &latest, Stamp::Set).unwrap();
     pair.fs.0.settle_file(made.inode());
-    let root = pair.on(0);
-    pair.fs
-        .rename(&root, b"made", &root, b"kept", RenameMode::Replace)
-        .unwrap();
-    pair.commit(0);
-    drop((made, root));
+    pair.replace_kept();
+    drop(made);
     assert!(content(&pair.crash(), "kept").unwrap() == latest);
 }
 
