@@ -13,8 +13,10 @@
 //!
 //! **On a crash** what was not written back is lost, wholly per page.
 
+mod room;
+mod source;
+
 use dure_store::error::{Error, Result};
-use dure_store::format::slot::LEAF_SLOTS;
 use dure_store::frames::Fill;
 use dure_store::space::OpClass;
 use dure_store::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_u64, to_usize};
@@ -22,9 +24,7 @@ use dure_sync::range_lock::{Access, ByteRange};
 use dure_sync::{Arc, RwLockWriteGuard};
 
 use super::cache::{Grant, Want};
-use super::map::room::{extend, leaves, whole_path};
-use super::map::{FILE_BYTES_MAX, MapReader, NodePlaces};
-use super::page::Page;
+use super::map::{FILE_BYTES_MAX, MapReader};
 use super::ranges::Range;
 use super::read::split;
 use super::state::Stamp;
@@ -32,6 +32,8 @@ use super::write_shared::overwrite_pending;
 use crate::inode::{Inode, InodeRef, InodeState};
 use crate::ranks::INODE;
 use crate::volume::{FileSystem, RangeRule, Volume};
+
+pub(super) use source::{Readers, Source};
 
 /// Pages of one step of a write.
 const STEP_PAGES: u64 = 64;
@@ -57,65 +59,6 @@ enum Room {
     Part,
     /// It fails.
     Whole,
-}
-
-/// Whether others may read a page while it is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Readers {
-    Concurrent,
-    None,
-}
-
-/// What a write puts there.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Source<'a> {
-    Bytes(&'a [u8]),
-    /// So many zeroes.
-    Zeroes(usize),
-}
-
-impl Source<'_> {
-    pub(super) fn len(&self) -> usize {
-        match self {
-            Source::Bytes(bytes) => bytes.len(),
-            Source::Zeroes(len) => *len,
-        }
-    }
-
-    fn part(&self, from: usize, len: usize) -> Source<'_> {
-        match self {
-            Source::Bytes(bytes) => Source::Bytes(&bytes[from..from + len]),
-            Source::Zeroes(_) => Source::Zeroes(len),
-        }
-    }
-
-    /// Fills memory with what is from `from` on.
-    pub(super) fn fill(&self, from: usize, out: &mut [u8]) {
-        match self {
-            Source::Bytes(bytes) => out.copy_from_slice(&bytes[from..from + out.len()]),
-            Source::Zeroes(_) => out.fill(0),
-        }
-    }
-
-    /// Copies `len` bytes from `from` on into a page, from its byte `within` on.
-    #[inline]
-    pub(super) fn copy_to(
-        &self,
-        from: usize,
-        page: &Page,
-        within: usize,
-        len: usize,
-        readers: Readers,
-    ) {
-        let bytes = match self {
-            Source::Bytes(bytes) => &bytes[from..from + len],
-            Source::Zeroes(_) => &[0; BLOCK_BYTES][..len],
-        };
-        match readers {
-            Readers::None => page.store(within, bytes),
-            Readers::Concurrent => page.store_versioned(within, bytes),
-        }
-    }
 }
 
 impl FileSystem {
@@ -368,69 +311,6 @@ impl Volume {
             };
             grant = Some(self.grant_for(inode, want, pages)?);
         }
-    }
-
-    /// Memory and blocks for a write to these pages. The caller holds no inode lock.
-    fn grant_for(&self, inode: &Inode, want: Want, pages: PageRange) -> Result<Grant<'_>> {
-        if let Some(grant) = self.grant_at_hand(want)? {
-            return Ok(grant);
-        }
-        // The volume is full. Pages that have a block can be rewritten all the same: the old block
-        // is freed.
-        if want.nodes > 0 || !self.all_mapped(inode, &inode.state().write(), pages)? {
-            return self.grant(want, OpClass::Normal);
-        }
-        if u64::from(want.blocks) > self.space.rewrites_at_once() {
-            return Err(Error::NoSpace {
-                what: "blocks to rewrite so many pages at once",
-            });
-        }
-        self.grant(want, OpClass::Rewrite)
-    }
-
-    /// Whether a write to these bytes only rewrites pages, each of which finds room by itself.
-    fn is_rewrite(&self, inode: &Inode, start: u64, end: u64) -> bool {
-        let pages = start / BLOCK_BYTES_U64..end.div_ceil(BLOCK_BYTES_U64);
-        let state = inode.state().write();
-        self.all_mapped(inode, &state, pages).unwrap_or(false)
-    }
-
-    /// Whether every page of the range that is not dirty has a block, which a rewrite gives back.
-    fn all_mapped(&self, inode: &Inode, state: &InodeState, pages: PageRange) -> Result<bool> {
-        let mut map = MapReader::new(self, inode);
-        for page in pages {
-            let file = state.file();
-            if file.pages.get_dirty(page).is_none()
-                && (file.is_cut(page) || map.slot(page)?.is_hole())
-            {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// The map nodes that pages of the range need, and that neither exist nor have a block.
-    fn lacking_nodes(
-        &self,
-        inode: &Inode,
-        state: &mut InodeState,
-        pages: PageRange,
-    ) -> Result<NodePlaces> {
-        let file = state.file_mut();
-        let mut lacking = NodePlaces::new();
-        for leaf in leaves(pages) {
-            if file.is_cut(leaf + LEAF_SLOTS - 1) {
-                // A truncate that is under way may free what is there.
-                extend(&mut lacking, whole_path(0, leaf));
-            } else if !file.room.covers(leaf) {
-                let missing = MapReader::new(self, inode).missing_nodes(leaf)?;
-                if missing.is_empty() {
-                    file.room.note_leaf(leaf);
-                }
-                extend(&mut lacking, missing);
-            }
-        }
-        Ok(lacking)
     }
 
     /// Locks the inode exclusively. If another task holds it, or cores take turns, the file is

@@ -7,15 +7,13 @@
 //! one drops its own. What an inode refers to is reference-counted per shard too: making or
 //! dropping an inode writes lines of its shard only.
 
+mod load;
+
 use std::collections::BTreeMap;
 use std::mem;
 
-use dure_store::error::{Error, Result};
-use dure_store::format::fields::impossible_fields;
-use dure_store::format::inode::InodeRecord;
-use dure_store::format::name::FileKind;
+use dure_store::error::Result;
 use dure_store::format::nat;
-use dure_store::format::node::NodeKind;
 use dure_store::units::{Ino, to_u64, to_usize};
 use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::{Arc, CachePadded, Counter, OnceLock, PerCore, PerCoreRwLock};
@@ -408,115 +406,4 @@ fn is_settled(inode: &Inode, state: &InodeState) -> bool {
         && state
             .if_directory()
             .is_none_or(|directory| directory.marks().all(valid))
-}
-
-impl Volume {
-    /// Writes back some inodes that cannot be evicted before, to make room for others. The caller
-    /// holds no lock.
-    #[inline]
-    pub(crate) fn relieve_inodes(&self) {
-        if self.inodes.is_crowded() && self.check_writable().is_ok() {
-            for inode in self.inodes.take_crowded(RELIEVED) {
-                self.write_access_time(inode.inode());
-                if inode.kind() == FileKind::File {
-                    self.settle_file(inode.inode());
-                }
-            }
-        }
-    }
-
-    /// The inode, pinned.
-    ///
-    /// # Errors
-    /// `NotFound` for a number without an inode, or one without a name.
-    pub(crate) fn inode(&self, ino: Ino) -> Result<InodeRef> {
-        self.inode_unless(ino, Unlinked::Refused)
-    }
-
-    /// The inode, pinned; with `Unlinked::Allowed` even one without a name.
-    pub(crate) fn inode_unless(&self, ino: Ino, unlinked: Unlinked) -> Result<InodeRef> {
-        if let Some(found) = self.inodes.get(ino)? {
-            return Ok(found);
-        }
-        let node = self.node(ino.nid(), NodeKind::Inode.of_none())?;
-        let record = node.inode(ino);
-        let attributes = &record.attributes;
-        if attributes.is_free() || (attributes.nlink.get() == 0 && unlinked == Unlinked::Refused) {
-            return Err(Error::NotFound);
-        }
-        if let Err(error) = self.check_inode(&node, ino, &record) {
-            // Granules of two lives of the number do not fit together.
-            return match node.still_has(ino, &record) {
-                true => Err(error),
-                false => self.inode_unless(ino, unlinked),
-            };
-        }
-        self.insert_loaded(node, ino, record)
-    }
-
-    /// Refuses a record that no version of dure writes, before any of its fields is followed or
-    /// used in a sum.
-    fn check_inode(
-        &self,
-        node: &dure_store::node::Node,
-        ino: Ino,
-        record: &InodeRecord,
-    ) -> Result<()> {
-        let number = record.attributes.ino.get();
-        let blocks = record.data.blocks.get();
-        let wrong = if number != ino.0 {
-            Some(("number", ino.0, number))
-        } else if blocks > self.layout.total_blocks {
-            Some(("blocks", self.layout.total_blocks, blocks))
-        } else {
-            impossible_fields(ino, record)
-                .next()
-                .map(|(field, got, _)| (field, 0, got))
-        };
-        let Some((field, want, got)) = wrong else {
-            return Ok(());
-        };
-        Err(Error::Corrupt {
-            what: format!("{field} of inode {ino}"),
-            at: self.nat.entry(node.nid)?.block().0,
-            want,
-            got,
-        })
-    }
-
-    /// Between the read of the granules and here other tasks may have loaded, changed and evicted
-    /// the inode, so it is read again under the shard's lock.
-    fn insert_loaded(
-        &self,
-        node: dure_store::node::NodeRef,
-        ino: Ino,
-        record: InodeRecord,
-    ) -> Result<InodeRef> {
-        let mut inode = Inode::new(self.inodes.home(ino), node.clone(), &record)?;
-        let mut evicted = Vec::new();
-        let mut shard = self.inodes.shard(ino).write();
-        if let Some(there) = shard.inodes.get(&ino.0) {
-            return Inode::pin(there);
-        }
-        if !node.still_has(ino, &record) || node.freed().is_some() {
-            drop(shard);
-            return self.inode(ino);
-        }
-        self.inodes.make_room(&mut shard, ino, &mut evicted);
-        if self.nodes.is_overfull() {
-            // Each inode refers to its node, so inodes loaded in random order keep one node each.
-            let most = self.inodes.shard_inodes_max / OVERFULL_PART;
-            evict(&mut shard, most, &mut evicted);
-        }
-        if let Some(journal) = self.journal_if_any() {
-            let left = shard.left.pending(|mark| journal.is_valid(mark));
-            let state = inode.content.get_mut();
-            left.iter().for_each(|&mark| state.note_mark(mark));
-        }
-        let inode = Arc::new(inode);
-        shard.inodes.insert(ino.0, inode.clone());
-        drop(shard);
-        drop(evicted);
-        Ok(InodeRef::from_pinned(inode))
-    }
 }

@@ -1,0 +1,174 @@
+//! The pages of a batch, copied.
+
+use std::ops::Range;
+
+use dure_block::BlockBuf;
+use dure_store::format::slot::DIRECT_SLOTS;
+use dure_store::frames::{Fill, Frame};
+use dure_store::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_usize};
+use dure_sync::RwLockWriteGuard;
+
+use super::super::map::path::{HEIGHT_MAX, node_start};
+use crate::inode::Inode;
+use crate::volume::{DataMode, Volume};
+
+/// Pages of one batch: 1 MiB of private copies.
+pub(in crate::file) const BATCH_PAGES: usize = 256;
+/// Leaves one batch touches at most; bounds the nodes its operation makes dirty.
+const BATCH_LEAVES: usize = 16;
+/// Nodes that a batch within one leaf touches at most: the inode's, the leaf, new roots, a new
+/// branch.
+const ONE_LEAF_NODES: u32 = 2 + 2 * HEIGHT_MAX;
+
+/// Private copies of pages, in page order.
+#[derive(Debug)]
+pub(super) enum Copies {
+    One(Frame),
+    Many(BlockBuf),
+    /// The only one was given away.
+    Gone,
+}
+
+impl Copies {
+    pub(super) fn bytes(&self, pages: usize) -> &[u8] {
+        match self {
+            Copies::One(frame) => frame.bytes(),
+            Copies::Many(buf) => &buf.as_slice()[..pages * BLOCK_BYTES],
+            Copies::Gone => {
+                unreachable!("the copy was given to the data log, and is asked for again")
+            }
+        }
+    }
+}
+
+/// How long a batch may be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pages: usize,
+    leaves: usize,
+}
+
+/// Pages on their way to the device.
+#[derive(Debug)]
+pub(super) struct Batch {
+    pub(super) pages: Vec<u64>,
+    pub(super) copies: Copies,
+    /// The file's size when they were copied.
+    pub(super) size: u64,
+    /// The first dirty page behind them.
+    pub(super) next: Option<u64>,
+}
+
+impl Volume {
+    /// How long a batch may be.
+    pub(super) fn batch_limits(&self) -> Limits {
+        match self.options.data {
+            DataMode::Ordered | DataMode::Writeback => Limits {
+                pages: BATCH_PAGES,
+                leaves: BATCH_LEAVES,
+            },
+            // All of it must fit one handle.
+            DataMode::Journal => {
+                let pages = self.data_pages_max(ONE_LEAF_NODES).min(BATCH_PAGES);
+                let pages = pages.min(to_usize(self.data_log.pages_max()));
+                assert!(pages > 0, "a log that takes no page");
+                Limits { pages, leaves: 1 }
+            }
+        }
+    }
+
+    /// Copies the next dirty pages of the range and takes them in write-back.
+    pub(super) fn copy_dirty(
+        &self,
+        inode: &Inode,
+        range: Range<u64>,
+        limits: Limits,
+    ) -> Option<Batch> {
+        let core = self.partition();
+        let mut held = inode.state().write_keep_cached();
+        let state = &mut *held;
+        let file = state.file_mut();
+        // No slot may be filled beyond the logged size while a page below it is missing: a crash
+        // would leave data behind the end, and a later extension would bring it to light.
+        let start = range.start.min(file.logged_size() / BLOCK_BYTES_U64);
+        let range = start..range.end;
+        let mut pages = Vec::new();
+        let mut leaves = 0;
+        let mut leaf = 0;
+        let mut next = file.pages.next_dirty(range.clone());
+        while let Some(page) = next.filter(|&page| page < range.end && pages.len() < limits.pages) {
+            let at = if page < DIRECT_SLOTS {
+                0
+            } else {
+                node_start(page, 1)
+            };
+            if pages.is_empty() || at != leaf {
+                leaves += 1;
+                leaf = at;
+                if leaves > limits.leaves {
+                    break;
+                }
+            }
+            pages.push(page);
+            next = file.pages.next_dirty(page + 1..u64::MAX);
+        }
+        if pages.is_empty() {
+            return None;
+        }
+        for &page in &pages {
+            file.pages.begin_writing(page);
+        }
+        // During the copies only tasks that need the inode exclusively are kept out. Holders of the
+        // shared lock write to dirty pages only, so not to these; and the pages they add are
+        // pending: neither the size here nor what else is dirty changes before the last byte is
+        // copied.
+        let state = RwLockWriteGuard::downgrade(held);
+        let file = state.file();
+        let copies = match pages[..] {
+            [page] => {
+                let mut frame = self.pages.frame(core, Fill::Any);
+                file.pages.taken(page).load(0, frame.bytes_mut());
+                Copies::One(frame)
+            }
+            _ => {
+                let mut buf = self.pages.take_scratch(core);
+                for (&page, copy) in pages
+                    .iter()
+                    .zip(buf.as_mut_slice().chunks_exact_mut(BLOCK_BYTES))
+                {
+                    file.pages.taken(page).load(0, copy);
+                }
+                Copies::Many(buf)
+            }
+        };
+        Some(Batch {
+            pages,
+            copies,
+            size: file.size(),
+            next,
+        })
+    }
+
+    pub(super) fn give_copies(&self, copies: Copies) {
+        let core = self.partition();
+        match copies {
+            Copies::One(frame) => self.pages.frames.give(core, frame),
+            Copies::Many(buf) => self.pages.give_scratch(core, buf),
+            Copies::Gone => {}
+        }
+    }
+
+    /// Makes the pages of a failed batch dirty again.
+    pub(super) fn give_up(&self, inode: &Inode, batch: &Batch) {
+        let mut state = inode.state().write_keep_cached();
+        let shown = inode.data_part(&state);
+        let mut surplus = 0;
+        for &page in &batch.pages {
+            // A page that was changed meanwhile has reserved another block.
+            surplus += u32::from(!state.file_mut().pages.fail_writing(page));
+        }
+        inode.hide_unless(&state, &shown);
+        drop(state);
+        self.unreserve(self.partition(), surplus);
+    }
+}

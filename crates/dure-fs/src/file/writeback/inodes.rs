@@ -1,0 +1,88 @@
+//! Write-back of many inodes, and of those that are to leave memory.
+
+use dure_store::error::Result;
+use dure_store::units::nth_core;
+use dure_sync::Arc;
+
+use super::{Extent, Way};
+use crate::inode::Inode;
+use crate::volume::Volume;
+
+impl Volume {
+    /// Writes back inodes until `pages` pages were written, or each was visited once. Skips inodes
+    /// whose write-back is under way. Returns how many pages.
+    ///
+    /// # Errors
+    /// The last failure, when nothing could be written.
+    pub(crate) fn write_back_some(&self, pages: u64) -> Result<u64> {
+        let own = self.partition().index();
+        let lists = self.pages.lists();
+        let mut written = 0;
+        let mut failed = None;
+        for n in 0..lists {
+            let core = nth_core(own + n, lists);
+            for _ in 0..self.pages.dirty_inode_count(core) {
+                if written >= pages {
+                    return Ok(written);
+                }
+                let Some(inode) = self.pages.next_dirty(core) else {
+                    break;
+                };
+                let Some(_held) = inode.writeback().try_lock() else {
+                    continue;
+                };
+                let done = self
+                    .finish_cut(&inode)
+                    .and_then(|()| self.write_back_held(&inode, Way::Blocks, Extent::All));
+                match done {
+                    Ok(pages) => written += pages,
+                    Err(error) => failed = Some(error),
+                }
+                self.unlist_clean(&inode);
+            }
+        }
+        match failed {
+            Some(error) if written == 0 => Err(error),
+            _ => Ok(written),
+        }
+    }
+
+    /// Writes back everything that was dirty when this began.
+    ///
+    /// # Errors
+    /// The first failure; the other inodes are written back all the same.
+    pub(crate) fn write_back_all(&self) -> Result<()> {
+        let mut result = Ok(());
+        for n in 0..self.pages.lists() {
+            for inode in self.pages.dirty_inodes(nth_core(n, self.pages.lists())) {
+                let written = self.write_back(&inode);
+                self.unlist_clean(&inode);
+                result = result.and(written);
+            }
+        }
+        result
+    }
+
+    /// Writes an inode back and drops its pages, so that it can leave memory; does nothing if its
+    /// write-back is under way. What fails stays, and is reported by an fsync.
+    pub(crate) fn settle_file(&self, inode: &Arc<Inode>) {
+        let Some(_held) = inode.writeback().try_lock() else {
+            return;
+        };
+        let written = self
+            .finish_cut(inode)
+            .and_then(|()| self.write_back_held(inode, Way::Blocks, Extent::All));
+        self.unlist_clean(inode);
+        if written.is_ok() {
+            self.drop_clean_pages(inode);
+        }
+    }
+
+    fn unlist_clean(&self, inode: &Inode) {
+        let mut state = inode.state().write_keep_cached();
+        let state = &mut *state;
+        if state.file().is_clean() {
+            self.pages.unlist(inode, state.file_mut(), true);
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! A batch on its way to blocks, or into the log, and the operation that stores its slots.
+
+use dure_store::OpKind;
+use dure_store::data_log::Room;
+use dure_store::error::Result;
+use dure_store::format::slot::{DIRECT_SLOTS, Slot};
+use dure_store::frames::Fill;
+use dure_store::op::Op;
+use dure_store::space::OpClass;
+use dure_store::units::{BLOCK_BYTES, to_usize};
+use dure_sync::{Arc, CoreId};
+
+use super::super::blocks::Target;
+use super::super::map::path::node_start;
+use super::super::map::room::extend;
+use super::super::map::{MapEdit, MapReader, NodePlaces};
+use super::super::state::FileState;
+use super::Way;
+use super::batch::{Batch, Copies};
+use crate::inode::Inode;
+use crate::volume::{DataMode, FlushRule, Volume};
+
+/// Checkpoints a batch makes at most to get room in the data log's table of blocks.
+const TABLE_ROUNDS: u32 = 3;
+/// Log bytes a page may take besides its slot: two notes about blocks.
+const NOTE_BYTES: usize = 56;
+/// Log bytes an operation is given per node.
+const NODE_RECORD_BYTES: usize = 4400;
+
+/// Nodes that the operation of a batch makes dirty, at most.
+#[derive(Clone, Copy, Debug)]
+struct Needs {
+    /// Those that exist: their images come back with the next checkpoint.
+    rewritten: u32,
+    /// Those it makes.
+    new: u32,
+}
+
+impl Needs {
+    fn all(self) -> u32 {
+        self.rewritten + self.new
+    }
+}
+
+impl Volume {
+    /// Writes a batch and logs its slots. On an error nothing has changed.
+    pub(super) fn save(&self, inode: &Arc<Inode>, batch: &mut Batch, way: Way) -> Result<()> {
+        let core = self.partition();
+        let (mut targets, needs) = self.plan(inode, batch)?;
+        let saved = self
+            .allocate(core, &mut targets)
+            .and_then(|()| self.save_to(core, inode, batch, (&mut targets, needs), way));
+        match saved {
+            // Preallocated blocks were filled in place, so these reserved ones are not needed.
+            Ok(()) => {
+                let spare = targets.iter().filter(|target| target.is_in_place()).count();
+                self.unreserve(core, u32::try_from(spare).expect("a batch has few pages"));
+            }
+            Err(_) => self.release(&targets),
+        }
+        saved
+    }
+
+    /// The same, to blocks that are allocated.
+    fn save_to(
+        &self,
+        core: CoreId,
+        inode: &Inode,
+        batch: &mut Batch,
+        (targets, needs): (&mut [Target], Needs),
+        way: Way,
+    ) -> Result<()> {
+        if self.options.data == DataMode::Journal {
+            let room = self.room_for_all(targets.len())?;
+            return self.log_slots(inode, batch, targets, needs, Some(room));
+        }
+        if let Some(room) = self.room_in_log(way, targets.len(), needs) {
+            return self.log_slots(inode, batch, targets, needs, Some(room));
+        }
+        let pages = targets.len();
+        if !self.options.volume_rules.data_before_log.holds() {
+            self.log_slots(inode, batch, targets, needs, None)?;
+            return self.write_blocks(core, targets, batch.copies.bytes(pages));
+        }
+        self.write_blocks(core, targets, batch.copies.bytes(pages))?;
+        if self.options.flush == FlushRule::Two {
+            self.flush_data()?;
+        }
+        self.log_slots(inode, batch, targets, needs, None)
+    }
+
+    /// Finds the slots of the batch, and the nodes an operation on them makes dirty.
+    fn plan(&self, inode: &Inode, batch: &Batch) -> Result<(Vec<Target>, Needs)> {
+        let bytes = batch.copies.bytes(batch.pages.len());
+        let _held = inode.state().read();
+        let mut map = MapReader::new(self, inode);
+        let mut rewritten = 1;
+        let mut new = NodePlaces::new();
+        let mut leaf = 0;
+        let mut targets = Vec::with_capacity(batch.pages.len());
+        for (&page, bytes) in batch.pages.iter().zip(bytes.chunks_exact(BLOCK_BYTES)) {
+            let slot = map.slot(page)?;
+            targets.push(Target::new(page, slot, dure_block::crc32c::crc32c(bytes)));
+            if page >= DIRECT_SLOTS && node_start(page, 1) != leaf {
+                leaf = node_start(page, 1);
+                // A leaf that exists, or new nodes and the index (or inode) they hang on.
+                rewritten += 1;
+                extend(&mut new, map.missing_nodes(leaf)?);
+            }
+        }
+        let notes = batch.pages.len() * NOTE_BYTES / NODE_RECORD_BYTES;
+        let count = |count: usize| u32::try_from(count).expect("a batch has few pages");
+        let needs = Needs {
+            rewritten: rewritten + count(notes),
+            new: count(new.len()),
+        };
+        Ok((targets, needs))
+    }
+
+    /// Begins the operation of a batch. Blocks for new nodes come from those the file holds; also
+    /// returns how many.
+    fn op_for_batch(&self, inode: &Inode, needs: Needs, pages: usize) -> Result<(Op<'_>, u32)> {
+        let held = match needs.new {
+            0 => 0,
+            new => inode.state().write_keep_cached().file_mut().room.take(new),
+        };
+        let nodes = (needs.all() - held, held);
+        match self.op_holding(OpKind::Write, nodes, pages) {
+            Ok(op) => Ok((op, held)),
+            Err(error) => {
+                if held > 0 {
+                    inode.state().write_keep_cached().file_mut().room.give(held);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Logs the slots of a batch; with `room` its data as well, which then is in the data log only.
+    fn log_slots(
+        &self,
+        inode: &Inode,
+        batch: &mut Batch,
+        targets: &[Target],
+        needs: Needs,
+        room: Option<Room<'_>>,
+    ) -> Result<()> {
+        let pages = if room.is_some() { targets.len() } else { 0 };
+        let (op, held) = self.op_for_batch(inode, needs, pages)?;
+        let logged = self.finish_batch(op, inode, batch, targets, room);
+        // What the operation held went back with it: the pages are dirty again and need it.
+        if logged.is_err()
+            && held > 0
+            && self.space.reserve(self.partition(), held, OpClass::Delete)
+        {
+            inode.state().write_keep_cached().file_mut().room.give(held);
+        }
+        logged
+    }
+
+    /// The same in an operation that has begun.
+    fn finish_batch<'v>(
+        &'v self,
+        mut op: Op<'v>,
+        inode: &Inode,
+        batch: &mut Batch,
+        targets: &[Target],
+        room: Option<Room<'_>>,
+    ) -> Result<()> {
+        let mut state = inode.state().write_keep_cached();
+        let shown = inode.data_part(&state);
+        let mut data = inode.data_draft(&state);
+        data.size = FileState::loggable_size(&data, batch.size, batch.next);
+        let mut edit = MapEdit::new(self, &mut op, inode, &mut data);
+        let bytes = batch.copies.bytes(targets.len());
+        for (target, bytes) in targets.iter().zip(bytes.chunks_exact(BLOCK_BYTES)) {
+            let slot = match (self.options.data, &room) {
+                (DataMode::Writeback, None) => Slot::written_unordered(target.block, target.crc),
+                _ => Slot::written(target.block, target.crc),
+            };
+            match room {
+                Some(_) => edit.set_with_data(target.page, slot, bytes)?,
+                None => drop(edit.set(target.page, slot)?),
+            }
+        }
+        edit.end();
+        // Nothing can fail from here on. The content must be in the table before the handle joins:
+        // a checkpoint with the handle in its cut lets the log go, and writes to its blocks what it
+        // finds in the table.
+        if let Some(room) = room {
+            self.keep_logged(&mut batch.copies, targets, room);
+        }
+        inode.data_stored(&mut state, &data, op.finish());
+        state.file_mut().map_changes += 1;
+        for &page in &batch.pages {
+            state.file_mut().pages.end_writing(page);
+        }
+        self.unreserve(self.partition(), state.file_mut().spare_room());
+        inode.hide_unless(&state, &shown);
+        Ok(())
+    }
+
+    /// Room for a batch that is to go into the log, if it may: it is short, and fits a handle and
+    /// the data log's table.
+    fn room_in_log(&self, way: Way, pages: usize, needs: Needs) -> Option<Room<'_>> {
+        let short = pages <= to_usize(self.options.log_data_pages.into());
+        let fits = way == Way::Log && short && pages <= self.data_pages_max(needs.all());
+        if !fits {
+            return None;
+        }
+        // Does not wait for room: pages that find none are not rewritten so soon that a place in
+        // the table would spare them a write.
+        self.data_log.room_that_pays(self.partition(), pages)
+    }
+
+    /// Room for a batch that has to go into the log (`data=journal`): a checkpoint empties the
+    /// table. No inode lock is held.
+    fn room_for_all(&self, pages: usize) -> Result<Room<'_>> {
+        let core = self.partition();
+        for _ in 0..TABLE_ROUNDS {
+            if let Some(room) = self.data_log.room_of_all(core, pages) {
+                return Ok(room);
+            }
+            self.checkpoint()?;
+        }
+        // Other tasks took the room each time. The size of the log bounds the table, too.
+        Ok(self.data_log.room_beyond(core, pages))
+    }
+
+    /// Moves the copies of a batch into the data log's table.
+    fn keep_logged(&self, copies: &mut Copies, targets: &[Target], mut room: Room<'_>) {
+        let core = self.partition();
+        match std::mem::replace(copies, Copies::Gone) {
+            Copies::One(frame) => self.data_log.insert(&mut room, targets[0].block, frame),
+            Copies::Many(buf) => {
+                let pages = buf.as_slice().chunks_exact(BLOCK_BYTES);
+                for (target, bytes) in targets.iter().zip(pages) {
+                    let mut frame = self.pages.frame(core, Fill::Any);
+                    frame.bytes_mut().copy_from_slice(bytes);
+                    self.data_log.insert(&mut room, target.block, frame);
+                }
+                *copies = Copies::Many(buf);
+            }
+            Copies::Gone => unreachable!("copies are given away once"),
+        }
+    }
+}

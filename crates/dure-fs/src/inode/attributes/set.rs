@@ -1,0 +1,205 @@
+//! Setting attributes: chmod, chown, utimens, and the size of a file.
+
+use dure_store::OpKind;
+use dure_store::error::{Error, Result};
+use dure_store::format::inode::{AttributesRecord, InodeData, Time};
+use dure_store::format::name::FileKind;
+use dure_store::space::OpClass;
+
+use super::{Attributes, MODE_BITS};
+use crate::directory::DirectoryState;
+use crate::inode::{Access, Inode, InodeRef, InodeState};
+use crate::namespace::attempts;
+use crate::volume::{FileSystem, Volume};
+use crate::xattr;
+
+/// A time to set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetTime {
+    /// The present.
+    Now,
+    /// This one.
+    At(Time),
+}
+
+/// Attributes to set; `None` leaves one as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SetAttributes {
+    /// Permission bits, setuid, setgid and sticky; other bits are ignored.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Size of a regular file.
+    pub size: Option<u64>,
+    /// Access time.
+    pub atime: Option<SetTime>,
+    /// Modification time.
+    pub mtime: Option<SetTime>,
+    /// Change time; `None`: now.
+    pub ctime: Option<Time>,
+}
+
+fn check_time(time: Time) -> Result<Time> {
+    if time.nanos.get() >= 1_000_000_000 {
+        return Err(Error::Invalid("nanoseconds beyond a second"));
+    }
+    Ok(time)
+}
+
+impl SetTime {
+    fn resolve(self, now: Time) -> Result<Time> {
+        match self {
+            SetTime::Now => Ok(now),
+            SetTime::At(time) => check_time(time),
+        }
+    }
+}
+
+impl SetAttributes {
+    fn needs_operation(&self) -> bool {
+        *self
+            != SetAttributes {
+                size: self.size,
+                ..SetAttributes::default()
+            }
+    }
+
+    /// Applies the changes to the attributes.
+    fn apply(&self, attributes: &mut AttributesRecord, now: Time) {
+        if let Some(mode) = self.mode {
+            attributes.mode = (attributes.mode.get() & !MODE_BITS | mode & MODE_BITS).into();
+        }
+        attributes.uid = self.uid.map_or(attributes.uid, Into::into);
+        attributes.gid = self.gid.map_or(attributes.gid, Into::into);
+        attributes.ctime = self.ctime.unwrap_or(now);
+    }
+
+    /// Applies the times to the data of an inode that is held exclusively; the fold of a directory
+    /// is loaded.
+    fn apply_times(&self, inode: &Inode, state: &InodeState, now: Time) -> Result<InodeData> {
+        let mut data = inode.data_draft(state);
+        if let Some(atime) = self.atime {
+            data.atime = atime.resolve(now)?;
+        }
+        if inode.kind == FileKind::Directory && (self.mtime.is_some() || self.ctime.is_some()) {
+            // Stamps of buckets that are later than the times set here must not count any more.
+            data.mtime = state.data_times(&data).0;
+            data.set_number = data.set_number.get().wrapping_add(1).into();
+        }
+        if let Some(mtime) = self.mtime {
+            data.mtime = mtime.resolve(now)?;
+        }
+        // An earlier time is to be seen, too.
+        data.ctime = self.ctime.unwrap_or(data.ctime);
+        Ok(data)
+    }
+
+    /// Whether it sets a time explicitly, be it to now.
+    fn gives_times(&self) -> bool {
+        self.atime.is_some() || self.mtime.is_some() || self.ctime.is_some()
+    }
+
+    fn check_times(&self) -> Result<()> {
+        let now = Time::default();
+        self.atime.map_or(Ok(now), |time| time.resolve(now))?;
+        self.mtime.map_or(Ok(now), |time| time.resolve(now))?;
+        self.ctime.map_or(Ok(now), check_time)?;
+        Ok(())
+    }
+}
+
+impl FileSystem {
+    /// Sets attributes, and returns all of them.
+    ///
+    /// # Errors
+    /// As [`FileSystem::change_attributes`].
+    pub fn set_attributes(&self, inode: &InodeRef, set: &SetAttributes) -> Result<Attributes> {
+        self.change_attributes(inode, set)?;
+        self.attributes(inode)
+    }
+
+    /// Sets attributes; the size first, the others in one operation.
+    ///
+    /// # Errors
+    /// `IsDirectory` or `Invalid` for the size of what is no regular file, `Invalid` for a
+    /// malformed time.
+    pub fn change_attributes(&self, inode: &InodeRef, set: &SetAttributes) -> Result<()> {
+        self.0.check_writable()?;
+        set.check_times()?;
+        if let Some(size) = set.size {
+            match inode.kind() {
+                FileKind::File => self.0.truncate(inode, size)?,
+                FileKind::Directory => return Err(Error::IsDirectory),
+                _ => return Err(Error::Invalid("only regular files have a size to set")),
+            }
+        }
+        if set.needs_operation() {
+            self.0.set_attributes(inode.inode(), set)?;
+        }
+        Ok(())
+    }
+}
+
+impl Volume {
+    fn set_attributes(&self, inode: &Inode, set: &SetAttributes) -> Result<()> {
+        attempts(|_| {
+            // chmod of an inode with an access control list changes the list as well.
+            let extended = match set.mode {
+                Some(_) => Some(xattr::load(self, inode)?),
+                None => None,
+            };
+            let nodes = extended
+                .as_ref()
+                .map_or(0, |loaded| loaded.nodes_max(loaded.stream.len()));
+            // The inode's node exists, so changing attributes allocates nothing. A kernel that
+            // caches writes sets times before each fsync, also on a full volume.
+            let class = match nodes {
+                0 => OpClass::Delete,
+                _ => OpClass::Normal,
+            };
+            let mut op = self.op(OpKind::Attributes, class, 1 + nodes)?;
+            let rule = self.options.volume_rules.attributes;
+            let mut held = inode.lock_attributes(match set.gives_times() {
+                true => Access::Whole,
+                false => inode.attributes_access(rule),
+            });
+            let mut attributes = inode.attributes();
+            set.apply(&mut attributes, op.time());
+            if let Some(loaded) = &extended {
+                // Also if there was no list: there may be one by now.
+                loaded.check(inode)?;
+                if let Some(list) = loaded.with_mode(attributes.mode.get())? {
+                    loaded.write(&mut op, &mut attributes, &list)?;
+                }
+            }
+            inode.store_attributes(&mut op, &attributes);
+            let data = match held.state() {
+                Some(state) if set.gives_times() => {
+                    if inode.kind == FileKind::Directory {
+                        self.load_fold(state)?;
+                    }
+                    let data = set.apply_times(inode, state, op.time())?;
+                    inode.store_data(&mut op, &data);
+                    Some(data)
+                }
+                _ => None,
+            };
+            let mark = match extended {
+                Some(_) => inode.xattrs().change(|| op.finish()),
+                None => op.finish(),
+            };
+            if let (Some(state), Some(data)) = (held.state(), data) {
+                let sets =
+                    |directory: &DirectoryState| directory.set_number != data.set_number.get();
+                if state.if_directory().is_some_and(sets) {
+                    state.directory_mut().forget_stamps();
+                }
+                inode.data_stored(state, &data, mark);
+            }
+            inode.attributes_stored(rule, mark);
+            Ok(())
+        })
+    }
+}
