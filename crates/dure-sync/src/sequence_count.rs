@@ -98,7 +98,7 @@ impl SequenceCount {
     pub fn change<R>(&self, change: impl FnOnce() -> R) -> R {
         // Relaxed: the last writer held the caller's lock before.
         let count = self.0.load(Ordering::Relaxed);
-        assert!(count.is_multiple_of(2), "one writer changes at a time");
+        assert!(count.is_multiple_of(2), "bytes are changed by two at once");
         // Relaxed: the fence orders it before the change.
         self.0.store(count + 1, Ordering::Relaxed);
         self.finish(count, change)

@@ -48,6 +48,7 @@ mod writeback;
 pub use allocate::AllocateMode;
 pub use extents::Extents;
 pub use map::FILE_BYTES_MAX;
+pub(crate) use read::NextRead;
 pub use read::ReadMode;
 pub use seek::SeekTarget;
 pub use state::Stamp;

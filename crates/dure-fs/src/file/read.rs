@@ -22,6 +22,7 @@ use dure_store::error::{Error, Result};
 use dure_store::format::slot::Slot;
 use dure_store::frames::Fill;
 use dure_store::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_u64, to_usize};
+use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::{Arc, PerCoreReadGuard};
 
 use super::map::MapReader;
@@ -51,6 +52,23 @@ type Shared<'i> = PerCoreReadGuard<'i, INODE, InodeState>;
 /// The page of a byte, and the byte within it.
 pub(super) fn split(offset: u64) -> (u64, usize) {
     (offset / BLOCK_BYTES_U64, to_usize(offset % BLOCK_BYTES_U64))
+}
+
+/// The page from which the next read that misses comes if reading is sequential. A hint: Relaxed.
+#[derive(Debug, Default)]
+pub(crate) struct NextRead(AtomicU64);
+
+impl NextRead {
+    /// Notes a read that missed, up to page `end`; true when it began where the last one ended.
+    fn is_sequential(&self, page: u64, end: u64) -> bool {
+        // Two readers may confuse each other; that costs a read-ahead.
+        let next = self.0.load(Ordering::Relaxed);
+        // Load first: repeated reads of one hole leave the line shared.
+        if next != end {
+            self.0.store(end, Ordering::Relaxed);
+        }
+        page == next
+    }
 }
 
 impl FileSystem {
@@ -211,7 +229,7 @@ impl Volume {
         let (pages, grant) = match mode {
             ReadMode::Bypass => (want, None),
             ReadMode::Cached => {
-                let ahead = inode.size.is_sequential(page, page + want);
+                let ahead = inode.next_read().is_sequential(page, page + want);
                 let pages = if ahead { want.max(AHEAD_PAGES) } else { want };
                 let pages = self.pages.step_pages(pages);
                 let frames = u32::try_from(pages).expect("a run has at most RUN_PAGES_MAX pages");

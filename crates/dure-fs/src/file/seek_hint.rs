@@ -164,36 +164,17 @@ impl Stretches {
     }
 }
 
-/// The size of a file, as users see it, and how it is read. On a line of its own: appends change
-/// it, and reads and overwrites of pages in memory do not read it.
+/// The size of a file, as users see it. Written by a holder of the inode, or of the pending pages,
+/// exclusively; read by any task. Publishes what was said of the stretches, and the pages below it.
+/// On a line of its own: appends change it, and calls within the settled size do not read it.
 #[derive(Debug)]
 #[repr(align(64))]
-pub(crate) struct VisibleSize {
-    /// Written by a holder of the inode, or of the pending pages, exclusively; read by any task.
-    /// Publishes what was said of the stretches, and the pages below it.
-    bytes: AtomicU64,
-    /// The page from which the next read that misses comes if reading is sequential. A hint:
-    /// Relaxed.
-    next_read: AtomicU64,
-}
+pub(crate) struct VisibleSize(AtomicU64);
 
 impl VisibleSize {
     /// Of a file of this size.
     pub(crate) fn new(size: u64) -> VisibleSize {
-        VisibleSize {
-            bytes: AtomicU64::new(size),
-            next_read: AtomicU64::new(0),
-        }
-    }
-
-    /// Notes a read that missed, up to page `end`; true when it began where the last one ended.
-    pub(super) fn is_sequential(&self, page: u64, end: u64) -> bool {
-        // Relaxed: two readers may confuse each other; that costs a read-ahead.
-        let next = self.next_read.load(Ordering::Relaxed);
-        if next != end {
-            self.next_read.store(end, Ordering::Relaxed);
-        }
-        page == next
+        VisibleSize(AtomicU64::new(size))
     }
 }
 
@@ -211,7 +192,7 @@ impl SeekHint<'_> {
     pub(crate) fn size(&self) -> u64 {
         // Acquire: pairs with the Release in `resize`; a reader that sees a size sees what came
         // before it.
-        self.size.bytes.load(Ordering::Acquire)
+        self.size.0.load(Ordering::Acquire)
     }
 
     /// Where data or a hole is from `offset` on, if that is known.
@@ -244,10 +225,10 @@ impl SeekHint<'_> {
     pub(super) fn resize(&self, size: u64) {
         // Relaxed: no other task changes it now. Nothing is stored where nothing changes: others
         // read the line.
-        if self.size.bytes.load(Ordering::Relaxed) != size {
+        if self.size.0.load(Ordering::Relaxed) != size {
             self.keep(|stretch| stretch.survives_size(size));
             // Release: pairs with the Acquire in `size`.
-            self.size.bytes.store(size, Ordering::Release);
+            self.size.0.store(size, Ordering::Release);
         }
     }
 }

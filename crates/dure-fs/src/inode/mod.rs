@@ -89,7 +89,7 @@ pub(crate) struct Inode {
     attributes: ForAttributes,
     data: ForData,
     /// Bytes of a file, as users see them.
-    pub(crate) size: VisibleSize,
+    size: VisibleSize,
     pins: Pins,
 }
 

@@ -38,7 +38,7 @@ use super::attribute_cache::{AttributeCache, DataPart, PlainPart};
 use super::attribute_lock::AttributeState;
 use super::last_writer::LastWriter;
 use super::{Inode, InodeState};
-use crate::file::{PendingPages, SeekHint};
+use crate::file::{NextRead, PendingPages, SeekHint};
 use crate::ranks::{ATTRIBUTES, INODE, WRITEBACK};
 use crate::volume::Volume;
 
@@ -168,6 +168,7 @@ pub(super) struct ForData {
     writer: LastWriter,
     /// Reads since the data was stored.
     access_time: AccessTimeCell,
+    next_read: NextRead,
 }
 
 impl ForData {
@@ -175,6 +176,7 @@ impl ForData {
         ForData {
             writer: LastWriter::default(),
             access_time: AccessTimeCell::new(data),
+            next_read: NextRead::default(),
         }
     }
 }
@@ -184,6 +186,11 @@ impl Inode {
     #[inline]
     pub(crate) fn access_time(&self) -> &AccessTimeCell {
         &self.data.access_time
+    }
+
+    /// Where the next read comes from.
+    pub(crate) fn next_read(&self) -> &NextRead {
+        &self.data.next_read
     }
 
     /// The lock of the state.
