@@ -2,7 +2,7 @@
 //!
 //! **Problem.** Durability must cost the core that asks for it, and no other. **Structure.** (1)
 //! the closure over marks, (2) journal by journal in ascending order: take the prefix under
-//! `writer` and `joined`, write it under `writer` alone, (3) check the closure again, since another
+//! `writer` and `joined`, write it under `writer` only, (3) check the closure again, since another
 //! committer may have written a longer prefix of a journal, whose last handles have marks of their
 //! own, (4) one flush, (5) validity.
 //!

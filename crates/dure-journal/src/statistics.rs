@@ -2,7 +2,7 @@
 //!
 //! **Problem.** Counters must not become a contended line themselves, and must be readable while a
 //! device hangs and with it the holder of a lock. **Structure.** Tallies per journal, in three
-//! groups by who writes them: the holder of `joined`, the holder of `writer`, and committers on the
+//! groups by their writer: the holder of `joined`, the holder of `writer`, and committers on the
 //! cores of the journal. [`Journal::statistics`] reads them without a lock.
 //!
 //! # States of a transaction

@@ -4,9 +4,10 @@
 //! it, but only under the granule's lock, whose line all who ask would write. **Structure.**
 //! [`LastWriter`] is a word: the mark, once a task has looked it up or changed the granule.
 //!
-//! **Invariants.** A task that changes the granule of an inode that others know sets the word before it releases what excludes
-//! other writers. Who asks without being excluded may get the writer before that one: the two are
-//! concurrent, and may survive in either order. **On a crash** nothing remains.
+//! **Invariants.** A task that changes the granule of an inode that others know sets the word
+//! before it releases what excludes other writers. Who asks without being excluded may get the
+//! writer before that one: the two are concurrent, and may survive in either order. **On a crash**
+//! nothing remains.
 
 use dure_store::units::Mark;
 use dure_sync::atomic::{AtomicU64, Ordering, fence};

@@ -82,9 +82,9 @@ pub(crate) struct Inode {
     /// When it was made, in ns since 1970; 0: its attributes say.
     birth: u64,
     home: Arc<Home>,
-    /// What a file has that tasks share.
+    /// What a file has once tasks share it, or seek in it.
     pub(crate) sharing: OnceLock<Box<Sharing>>,
-    // What is written has lines of its own, by who writes and reads it.
+    // Fields that change lie on cache lines of their own, grouped by their writers and readers.
     content: ForContent,
     attributes: ForAttributes,
     data: ForData,
@@ -232,8 +232,8 @@ impl Inode {
         self.access_time().data_stored(data);
     }
 
-    /// An operation that wrote the granule of the data has finished. Every such operation on an inode
-    /// that other tasks know ends with this, or another one would not depend on it.
+    /// An operation that wrote the granule of the data has finished. Every such operation on an
+    /// inode that other tasks know ends with this, or another one would not depend on it.
     pub(crate) fn data_granule_stored(&self, mark: Mark) {
         self.state().data_writer().set(mark);
     }

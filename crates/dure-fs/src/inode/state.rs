@@ -2,8 +2,8 @@
 //!
 //! **Problem.** A volume keeps a million inodes in memory, most of them of small files that are
 //! closed. **Structure.** [`InodeState`] has what inodes of all types have, and [`Content`] what
-//! only a file or a directory has. What these repeat of the granule of the data (a size, a node, a set number)
-//! follows each operation: [`InodeState::data_stored`].
+//! only a file or a directory has. What these repeat of the granule of the data (a size, a node, a
+//! set number) follows each operation: [`InodeState::data_stored`].
 //!
 //! **Invariants.** The content is of the inode's type. **On a crash** it is gone: what was promised
 //! is in the log.

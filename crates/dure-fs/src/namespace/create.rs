@@ -111,8 +111,8 @@ impl FileSystem {
         self.0.make(directory, name, new, |made, _| made)
     }
 
-    /// Makes an inode and names it, as the functions above; also returns its attributes as they were
-    /// when it had its name, which a stat would have to look for.
+    /// Makes an inode and names it, as the functions above; also returns its attributes as they
+    /// were when it had its name, which a stat would have to look for.
     ///
     /// # Errors
     /// Theirs.

@@ -20,8 +20,8 @@ pub enum AccessTime {
     /// Never.
     Never,
     /// When it is not younger than the last change, or is at least a day old (as Linux does by
-    /// default). A change of attributes or names alone may count only from the next time the file
-    /// is changed or written back.
+    /// default). A change of nothing but attributes or names may count only from the next time the
+    /// file is changed or written back.
     #[default]
     Relative,
     /// At every read.

@@ -7,7 +7,7 @@
 //! when the file system finds that its data is missing (one-flush rule), and the caller computes
 //! the survivors again until nothing changes.
 //!
-//! **Invariants.** Nothing is written. The result depends on the medium alone: neither on the
+//! **Invariants.** Nothing is written. The result depends on nothing but the medium: neither on the
 //! number of threads nor on how often recovery was cut off before. **Crash.** A crash during
 //! recovery changes nothing here; the file system's last write, a volume header with a new epoch,
 //! empties all logs at once.

@@ -8,7 +8,7 @@
 //! **Invariants.** A mark below its journal's tail is satisfied: the tail passes only handles that
 //! are valid and whose changes are durable elsewhere. A mark into a transaction counts for the
 //! whole of it. A transaction after an invalid one of its journal may survive. **Crash.** The set
-//! depends on the medium alone.
+//! depends on nothing but the medium.
 
 use super::scan::Scan;
 use crate::ids::Mark;
