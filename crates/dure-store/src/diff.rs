@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// Equal bytes between two changed ranges that are logged with them rather than start a new record:
 /// a record's own header is about that long.
-const GAP_BYTES: usize = 24;
+pub(crate) const GAP_BYTES: usize = 24;
 
 /// Compared at once. Most of a payload is as it was.
 const CHUNK_BYTES: usize = 64;

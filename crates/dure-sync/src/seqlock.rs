@@ -117,17 +117,17 @@ impl<const RANK: u8, T: fmt::Debug> SeqLockWriteGuard<'_, RANK, T> {
         unsafe { self.lock.bytes.as_slice() }
     }
 
-    /// Changes the bytes from `at` on. Readers see all of the change or nothing.
+    /// Changes parts of the bytes, each from a place on. Readers see all of the change or nothing.
     ///
     /// # Panics
-    /// If they reach past the end.
-    pub fn store(&mut self, at: usize, bytes: &[u8]) {
-        let SeqLock {
-            version,
-            bytes: all,
-            ..
-        } = self.lock;
-        version.change(|| all.store(at, bytes));
+    /// If one reaches past the end.
+    pub fn store<'b>(&mut self, parts: impl IntoIterator<Item = (usize, &'b [u8])>) {
+        let SeqLock { version, bytes, .. } = self.lock;
+        version.change(|| {
+            for (at, part) in parts {
+                bytes.store(at, part);
+            }
+        });
     }
 }
 

@@ -258,11 +258,11 @@ impl Granule<'_> {
 
     /// Writes the new slots.
     fn edit(&self, op: &mut Op<'_>, moves: &[Move]) {
-        let payload = op.edit(&self.node, self.index);
+        let draft = op.edit(&self.node, self.index);
         let start = if self.is_of_inode() { INODE_BODY } else { 0 };
         for page in moves {
             let at = start + usize::from(page.slot) * SLOT_BYTES;
-            let bytes = &mut payload[at..at + SLOT_BYTES];
+            let bytes = draft.part(at..at + SLOT_BYTES);
             assert_eq!(
                 bytes,
                 page.old.as_bytes(),

@@ -194,7 +194,7 @@ fn node_images_move_too() {
     for number in 0..300_u64 {
         let mut op = fs.0.op(OpKind::Write, OpClass::Normal, 1).unwrap();
         let node = op.new_node(NodeKind::Blob).unwrap();
-        op.edit(&node, 0)[..8].copy_from_slice(&number.to_le_bytes());
+        op.edit(&node, 0).all()[..8].copy_from_slice(&number.to_le_bytes());
         op.finish();
         nids.push(node.nid);
     }

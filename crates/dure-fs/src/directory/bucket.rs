@@ -14,6 +14,7 @@ use dure_store::format::inode::Time;
 use dure_store::format::name::check_name;
 use dure_store::format::node::NodeKind;
 use dure_store::format::trie;
+use dure_store::op::Draft;
 use dure_store::units::{Ino, Nid};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
@@ -73,10 +74,8 @@ pub(crate) fn counts(payload: &[u8]) -> (u16, u64) {
     (header.entries.get(), header.child.get())
 }
 
-fn header_mut(payload: &mut [u8]) -> &mut BucketHeader {
-    let (header, _) =
-        BucketHeader::mut_from_prefix(payload).expect("a bucket is longer than its header");
-    header
+fn header_mut(draft: &mut Draft) -> &mut BucketHeader {
+    BucketHeader::mut_from_bytes(draft.part(HEADER)).expect("the header is as long as its range")
 }
 
 /// One piece of the entry area: an entry, or a hole (`entry` is `None`).
@@ -176,12 +175,74 @@ fn named(entry: Entry<'_>) -> Result<Entry<'_>> {
 pub(crate) fn find<'a>(payload: &'a [u8], name: &[u8]) -> Result<Option<Entry<'a>>> {
     for piece in pieces(payload)? {
         if let Some(entry) = piece?.entry
-            && entry.name == name
+            && entry.is_called(name)
         {
             return Ok(Some(entry));
         }
     }
     Ok(None)
+}
+
+impl Entry<'_> {
+    /// Names in one directory often differ in their last byte.
+    #[inline]
+    fn is_called(&self, name: &[u8]) -> bool {
+        self.name.last() == name.last() && self.name == name
+    }
+}
+
+/// A name in a bucket: its entry, or what there is for one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Search<'a> {
+    /// The name is in use.
+    Entry(Entry<'a>),
+    /// It is not.
+    Room(Room),
+}
+
+/// Where the entry for a name that is not in a bucket may go, for as long as no entry changes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Room {
+    /// Bytes of all entries.
+    live: usize,
+    /// The first hole that is big enough: offset and bytes.
+    hole: Option<(usize, usize)>,
+    /// Whether no entry of the hash group has the ordinal that is tried first.
+    first_is_free: bool,
+}
+
+/// The first ordinal tried is the part of the hash that the group leaves out: so few entries need
+/// to be hashed to see that it is free.
+fn first_ordinal(hash: u64) -> u8 {
+    hash.to_le_bytes()[0] % ORDINALS
+}
+
+/// Looks for the entry of a name of this hash, and for where one could go.
+pub(crate) fn search<'a>(
+    payload: &'a [u8],
+    (seed, hash): (u64, u64),
+    name: &[u8],
+) -> Result<Search<'a>> {
+    let first = first_ordinal(hash);
+    let need = ENTRY_HEADER_BYTES + name.len();
+    let (mut live, mut hole, mut first_is_free) = (0, None, true);
+    for piece in pieces(payload)? {
+        let piece = piece?;
+        match piece.entry {
+            Some(entry) if entry.is_called(name) => return Ok(Search::Entry(entry)),
+            Some(entry) => {
+                live += ENTRY_HEADER_BYTES + entry.name.len();
+                first_is_free &= entry.ordinal != first || !is_of_group(seed, entry.name, hash);
+            }
+            None if piece.space >= need && hole.is_none() => hole = Some((piece.at, piece.space)),
+            None => {}
+        }
+    }
+    Ok(Search::Room(Room {
+        live,
+        hole,
+        first_is_free,
+    }))
 }
 
 /// What an insert did.
@@ -209,22 +270,24 @@ pub(crate) struct NewEntry<'a> {
 }
 
 /// Inserts an entry for a name of this hash that is not in the bucket, under an ordinal that no
-/// entry of its hash group has. The first ordinal tried is the part of the hash that the group
-/// leaves out: so few entries need to be hashed to see that it is free.
+/// entry of its hash group has. `room` is what [`search`] said, if no entry has changed since.
 pub(crate) fn add(
-    payload: &mut [u8],
+    draft: &mut Draft,
+    room: Option<Room>,
     (seed, hash): (u64, u64),
     (ino, kind): (Ino, u8),
     name: &[u8],
 ) -> Result<Inserted> {
-    let first = hash.to_le_bytes()[0] % ORDINALS;
-    let mut is_free = true;
-    let room = room(payload, ENTRY_HEADER_BYTES + name.len(), |entry| {
-        is_free &= entry.ordinal != first || !is_of_group(seed, entry.name, hash);
-    })?;
-    let ordinal = if is_free {
-        first
-    } else if let Some(other) = free_ordinal(payload, seed, hash)? {
+    let room = match room {
+        Some(room) => room,
+        None => match search(draft, (seed, hash), name)? {
+            Search::Room(room) => room,
+            Search::Entry(_) => return Err(Malformed("a name twice")),
+        },
+    };
+    let ordinal = if room.first_is_free {
+        first_ordinal(hash)
+    } else if let Some(other) = free_ordinal(draft, seed, hash)? {
         other
     } else {
         return Ok(Inserted::Crowded);
@@ -235,54 +298,33 @@ pub(crate) fn add(
         ordinal,
         name,
     };
-    put_into(payload, &room, &new)
+    put_into(draft, &room, &new)
 }
 
-/// Inserts an entry.
-fn insert(payload: &mut [u8], new: &NewEntry<'_>) -> Result<Inserted> {
-    let room = room(payload, ENTRY_HEADER_BYTES + new.name.len(), |_| ())?;
-    put_into(payload, &room, new)
-}
-
-/// Where an entry may go.
-struct Room {
-    /// Bytes of all entries.
-    live: usize,
-    /// The first hole that is big enough: offset and bytes.
-    hole: Option<(usize, usize)>,
-}
-
-/// Where an entry of `need` bytes may go; passes all entries to `show`.
-fn room<'p>(payload: &'p [u8], need: usize, mut show: impl FnMut(&Entry<'p>)) -> Result<Room> {
-    let (mut live, mut hole) = (0, None);
-    for piece in pieces(payload)? {
-        let piece = piece?;
-        match &piece.entry {
-            Some(entry) => {
-                live += ENTRY_HEADER_BYTES + entry.name.len();
-                show(entry);
-            }
-            None if piece.space >= need && hole.is_none() => hole = Some((piece.at, piece.space)),
-            None => {}
-        }
-    }
-    Ok(Room { live, hole })
+/// Appends an entry to those of a bucket without holes.
+fn append(draft: &mut Draft, new: &NewEntry<'_>) -> Result<Inserted> {
+    let room = Room {
+        live: header(draft).used.get().into(),
+        hole: None,
+        first_is_free: true,
+    };
+    put_into(draft, &room, new)
 }
 
 /// Inserts an entry into the first hole that is big enough, else at the end, else after compaction.
-fn put_into(payload: &mut [u8], room: &Room, new: &NewEntry<'_>) -> Result<Inserted> {
+fn put_into(draft: &mut Draft, room: &Room, new: &NewEntry<'_>) -> Result<Inserted> {
     assert!(
         (1..=NAME_MAX).contains(&new.name.len()),
         "names are checked before"
     );
     assert!(new.ino.0 != 0 && new.kind < 16 && new.ordinal < ORDINALS);
     assert_eq!(
-        header(payload).child.get(),
+        header(draft).child.get(),
         0,
         "an entry is inserted above a child"
     );
     let need = ENTRY_HEADER_BYTES + new.name.len();
-    let used = usize::from(header(payload).used.get());
+    let used = usize::from(header(draft).used.get());
     if let Some((at, space)) = room.hole {
         let rest = space - need;
         let space = if rest >= ENTRY_HEADER_BYTES {
@@ -290,31 +332,31 @@ fn put_into(payload: &mut [u8], room: &Room, new: &NewEntry<'_>) -> Result<Inser
         } else {
             space
         };
-        put(payload, at, space, new);
+        put(draft, at, space, new);
         if rest >= ENTRY_HEADER_BYTES {
-            put_hole(payload, at + need, rest);
+            put_hole(draft, at + need, rest);
         }
     } else if ENTRY_BYTES - used >= need {
-        put(payload, used, need, new);
-        header_mut(payload).used = small(used + need);
+        put(draft, used, need, new);
+        header_mut(draft).used = small(used + need);
     } else if ENTRY_BYTES - room.live >= need {
-        compact(payload)?;
-        put(payload, room.live, need, new);
-        header_mut(payload).used = small(room.live + need);
+        compact(draft)?;
+        put(draft, room.live, need, new);
+        header_mut(draft).used = small(room.live + need);
     } else {
         return Ok(Inserted::Overflow);
     }
-    count(payload, 1, new.kind)?;
+    count(draft, 1, new.kind)?;
     Ok(Inserted::Done)
 }
 
 /// Removes the entry at `at`: leaves a hole, merged with adjacent holes.
-pub(crate) fn remove(payload: &mut [u8], at: usize) -> Result<()> {
+pub(crate) fn remove(draft: &mut Draft, at: usize) -> Result<()> {
     let mut start = at;
     let mut end = at;
     let mut kind = None;
     let mut before = None;
-    for piece in pieces(payload)? {
+    for piece in pieces(draft)? {
         let piece = piece?;
         if piece.at == at {
             kind = piece.entry.map(|entry| entry.kind);
@@ -323,27 +365,30 @@ pub(crate) fn remove(payload: &mut [u8], at: usize) -> Result<()> {
         } else if piece.at == end && end > at && piece.entry.is_none() {
             end += piece.space;
         }
+        if piece.at > at {
+            break;
+        }
         before = piece.entry.is_none().then_some(piece.at);
     }
     let kind = kind.expect("the caller found an entry there");
-    if end == usize::from(header(payload).used.get()) {
-        header_mut(payload).used = small(start);
+    if end == usize::from(header(draft).used.get()) {
+        header_mut(draft).used = small(start);
     } else {
-        put_hole(payload, start, end - start);
+        put_hole(draft, start, end - start);
     }
-    count(payload, -1, kind)
+    count(draft, -1, kind)
 }
 
 /// Makes the entry at `at` name another inode.
-pub(crate) fn retarget(payload: &mut [u8], at: usize, ino: Ino, kind: u8) -> Result<()> {
+pub(crate) fn retarget(draft: &mut Draft, at: usize, ino: Ino, kind: u8) -> Result<()> {
     assert!(ino.0 != 0 && kind < 16);
-    let (head, _) = EntryHeader::mut_from_prefix(&mut payload[HEADER_BYTES + at..])
-        .expect("the entry was found there");
+    let head = draft.part(HEADER_BYTES + at..HEADER_BYTES + at + ENTRY_HEADER_BYTES);
+    let head = EntryHeader::mut_from_bytes(head).expect("the range is that of a header");
     let before = head.kind & 15;
     head.ino = U64::new(ino.0);
     head.kind = head.kind & 0xf0 | kind;
-    count(payload, -1, before)?;
-    count(payload, 1, kind)
+    count(draft, -1, before)?;
+    count(draft, 1, kind)
 }
 
 /// The lowest ordinal that no entry of the same hash group in the bucket has.
@@ -364,9 +409,9 @@ fn is_of_group(seed: u64, name: &[u8], wanted: u64) -> bool {
 }
 
 /// Stamps the bucket: an entry changes now.
-pub(crate) fn set_stamps(payload: &mut [u8], now: Time, set_number: u32) {
+pub(crate) fn set_stamps(draft: &mut Draft, now: Time, set_number: u32) {
     let mut fold = stamp::Fold::default();
-    if let Some(before) = stamp::stamps_of(header(payload), set_number) {
+    if let Some(before) = stamp::stamps_of(header(draft), set_number) {
         fold.add_stamps(before);
     }
     fold.add_stamps(Stamps {
@@ -374,15 +419,15 @@ pub(crate) fn set_stamps(payload: &mut [u8], now: Time, set_number: u32) {
         ctime: now,
     });
     let stamps = fold.stamps.expect("a stamp was just added");
-    let header = header_mut(payload);
+    let header = header_mut(draft);
     header.mtime = stamps.mtime;
     header.ctime = stamps.ctime;
     header.set_number = U32::new(set_number);
 }
 
 /// Sets or clears the child of a bucket that holds no entries.
-pub(crate) fn set_child(payload: &mut [u8], child: u64) {
-    let header = header_mut(payload);
+pub(crate) fn set_child(draft: &mut Draft, child: u64) {
+    let header = header_mut(draft);
     assert_eq!(
         header.entries.get(),
         0,
@@ -393,13 +438,10 @@ pub(crate) fn set_child(payload: &mut [u8], child: u64) {
 }
 
 /// Moves all entries to eight buckets of a new node by their hash at `level`.
-pub(crate) fn split(
-    payload: &mut [u8],
-    seed: u64,
-    level: u32,
-) -> Result<Box<[[u8; BUCKET_BYTES]; 8]>> {
-    let mut children = Box::new([[0; BUCKET_BYTES]; 8]);
-    for entry in entries(payload)? {
+pub(crate) fn split(draft: &mut Draft, seed: u64, level: u32) -> Result<Box<[Draft]>> {
+    let empty = |_| Draft::copy_of(vec![0; BUCKET_BYTES].into());
+    let mut children: Box<[Draft]> = (0..8).map(empty).collect();
+    for entry in entries(draft)? {
         let Entry {
             ino,
             kind,
@@ -414,58 +456,63 @@ pub(crate) fn split(
             ordinal,
             name,
         };
-        let inserted = insert(&mut children[usize::from(slot)], &new)?;
+        let inserted = append(&mut children[usize::from(slot)], &new)?;
         assert_eq!(
             inserted,
             Inserted::Done,
             "a part of a bucket does not fit into one"
         );
     }
-    let header = header_mut(payload);
+    let header = header_mut(draft);
     header.entries = U16::ZERO;
     header.subdirectories = U32::ZERO;
     header.used = U16::ZERO;
     Ok(children)
 }
 
-fn compact(payload: &mut [u8]) -> Result<()> {
+fn compact(draft: &mut Draft) -> Result<()> {
     let mut area = [0; ENTRY_BYTES];
     let mut end = 0;
-    for entry in entries(payload)? {
+    for entry in entries(draft)? {
         let entry = entry?;
         let len = ENTRY_HEADER_BYTES + entry.name.len();
-        area[end..end + len].copy_from_slice(&payload[HEADER_BYTES + entry.at..][..len]);
+        area[end..end + len].copy_from_slice(&draft[HEADER_BYTES + entry.at..][..len]);
         let (head, _) =
             EntryHeader::mut_from_prefix(&mut area[end..]).expect("the entry was copied there");
         head.space = small(len);
         end += len;
     }
-    payload[HEADER_BYTES..][..end].copy_from_slice(&area[..end]);
-    header_mut(payload).used = small(end);
+    draft
+        .part(HEADER_BYTES..HEADER_BYTES + end)
+        .copy_from_slice(&area[..end]);
+    header_mut(draft).used = small(end);
     Ok(())
 }
 
-fn put(payload: &mut [u8], at: usize, space: usize, new: &NewEntry<'_>) {
+fn put(draft: &mut Draft, at: usize, space: usize, new: &NewEntry<'_>) {
     let head = EntryHeader {
         ino: U64::new(new.ino.0),
         space: small(space),
         kind: new.ordinal << 4 | new.kind,
         name_len: u8::try_from(new.name.len()).expect("names have at most 255 bytes"),
     };
-    let to = &mut payload[HEADER_BYTES + at..][..ENTRY_HEADER_BYTES + new.name.len()];
+    let start = HEADER_BYTES + at;
+    let to = draft.part(start..start + ENTRY_HEADER_BYTES + new.name.len());
     to[..ENTRY_HEADER_BYTES].copy_from_slice(head.as_bytes());
     to[ENTRY_HEADER_BYTES..].copy_from_slice(new.name);
 }
 
-fn put_hole(payload: &mut [u8], at: usize, space: usize) {
+fn put_hole(draft: &mut Draft, at: usize, space: usize) {
     let mut head = EntryHeader::new_zeroed();
     head.space = small(space);
-    payload[HEADER_BYTES + at..][..ENTRY_HEADER_BYTES].copy_from_slice(head.as_bytes());
+    draft
+        .part(HEADER_BYTES + at..HEADER_BYTES + at + ENTRY_HEADER_BYTES)
+        .copy_from_slice(head.as_bytes());
 }
 
-fn count(payload: &mut [u8], delta: i16, kind: u8) -> Result<()> {
+fn count(draft: &mut Draft, delta: i16, kind: u8) -> Result<()> {
     let wrong = Malformed("entry count");
-    let header = header_mut(payload);
+    let header = header_mut(draft);
     let entries = header.entries.get().checked_add_signed(delta);
     header.entries = U16::new(entries.ok_or(wrong)?);
     if kind == KIND_DIRECTORY {

@@ -122,6 +122,7 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
         let now = self.op.time();
         let set_number = tree.set_number;
         let mut level = located.level;
+        let mut room = located.room;
         let mut place = match located.place {
             Some(place) => place,
             None => {
@@ -136,10 +137,13 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
         };
         loop {
             let nid = place.node.nid;
-            let payload = self.op.edit(&place.node, place.index);
-            let inserted = bucket::add(payload, (seed, hash), (target.ino, target.kind), name);
+            let draft = self.op.edit(&place.node, place.index);
+            // What was seen there counts for this bucket only, and if this operation has not
+            // changed it since.
+            let room = room.take().filter(|_| draft.is_unwritten());
+            let inserted = bucket::add(draft, room, (seed, hash), (target.ino, target.kind), name);
             let inserted = inserted.map_err(|error| corrupt(nid, error))?;
-            bucket::set_stamps(payload, now, set_number);
+            bucket::set_stamps(draft, now, set_number);
             match inserted {
                 Inserted::Done => return Ok(()),
                 Inserted::Crowded => {
@@ -166,10 +170,10 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
             .into());
         }
         let child = self.new_node(full.node.owner)?;
-        let payload = self.op.edit(&full.node, full.index);
+        let draft = self.op.edit(&full.node, full.index);
         let seed = self.volume.layout.hash_seed;
-        let parts = bucket::split(payload, seed, level).map_err(|e| corrupt(full.node.nid, e))?;
-        bucket::set_child(payload, child.nid.0);
+        let parts = bucket::split(draft, seed, level).map_err(|e| corrupt(full.node.nid, e))?;
+        bucket::set_child(draft, child.nid.0);
         for (index, part) in (0_u8..).zip(parts.iter()) {
             if bucket::header(part).entries.get() > 0 {
                 self.op.replace(&child, index, part);
@@ -187,10 +191,10 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
         let place = located.place.as_ref().expect("an entry has a bucket");
         self.forget(tree, located.hash);
         let now = self.op.time();
-        let payload = self.op.edit(&place.node, place.index);
-        let changed = bucket::retarget(payload, at, target.ino, target.kind);
+        let draft = self.op.edit(&place.node, place.index);
+        let changed = bucket::retarget(draft, at, target.ino, target.kind);
         changed.map_err(|error| corrupt(place.node.nid, error))?;
-        bucket::set_stamps(payload, now, tree.set_number);
+        bucket::set_stamps(draft, now, tree.set_number);
         Ok(())
     }
 
@@ -214,9 +218,9 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
         }
         self.forget(tree, located.hash);
         let now = self.op.time();
-        let payload = self.op.edit(&place.node, place.index);
-        bucket::remove(payload, at).map_err(|error| corrupt(place.node.nid, error))?;
-        bucket::set_stamps(payload, now, tree.set_number);
+        let draft = self.op.edit(&place.node, place.index);
+        bucket::remove(draft, at).map_err(|error| corrupt(place.node.nid, error))?;
+        bucket::set_stamps(draft, now, tree.set_number);
         Ok(Removed::Entry)
     }
 
@@ -248,13 +252,13 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
         for place in &path[depth + 1..] {
             self.spare = self.spare.checked_sub(1).ok_or(Attempt::Short)?;
             let latest = self.latest_stamp(&place.node, tree.set_number);
-            let payload = self.op.edit(&above.node, above.index);
-            bucket::set_stamps(payload, latest.unwrap_or(now), tree.set_number);
+            let draft = self.op.edit(&above.node, above.index);
+            bucket::set_stamps(draft, latest.unwrap_or(now), tree.set_number);
             self.op.free_node(&place.node)?;
         }
-        let payload = self.op.edit(&above.node, above.index);
-        bucket::set_child(payload, 0);
-        bucket::set_stamps(payload, now, tree.set_number);
+        let draft = self.op.edit(&above.node, above.index);
+        bucket::set_child(draft, 0);
+        bucket::set_stamps(draft, now, tree.set_number);
         Ok(Removed::Nodes)
     }
 

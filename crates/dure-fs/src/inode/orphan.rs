@@ -83,7 +83,10 @@ impl OrphanPlace {
             intent: U64::new(intent),
         };
         let offset = usize::from(self.slot) * SLOT_BYTES;
-        op.patch(&self.node, self.granule, offset, slot.as_bytes());
+        let bytes = offset..offset + SLOT_BYTES;
+        op.edit(&self.node, self.granule)
+            .part(bytes)
+            .copy_from_slice(slot.as_bytes());
     }
 
     /// Lets `op` clear the slot; the caller calls `Orphans::give` once `op` has finished.
@@ -148,7 +151,9 @@ impl Volume {
         // after the other.
         let mut list = self.orphans.lists.get(partition).lock();
         let last = list.last.clone().expect("the mount has read the list");
-        op.patch(&last, LINK_GRANULE, 0, U64::new(node.nid.0).as_bytes());
+        op.edit(&last, LINK_GRANULE)
+            .part(0..size_of::<U64>())
+            .copy_from_slice(U64::new(node.nid.0).as_bytes());
         op.finish();
         list.free.extend(places(&node, partition));
         list.last = Some(node);

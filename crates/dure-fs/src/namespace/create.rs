@@ -186,7 +186,7 @@ fn blank_record(op: &Op<'_>, ino: Ino, node: &NodeRef) -> InodeRecord {
 fn store_new(op: &mut Op<'_>, node: &NodeRef, record: &InodeRecord) {
     let InodeRecord { attributes, data } = record;
     let ino = attributes.number();
-    op.replace(node, ino.index(), attributes.as_bytes());
+    op.fill(node, ino.index(), attributes.as_bytes());
     if *data != InodeData::of_birth(ino, attributes.btime) {
         op.replace(node, ino.data_index(), data.as_bytes());
     }

@@ -168,7 +168,7 @@ impl Chain {
                     what: "the log: what a new inode inherits is one record",
                 });
             }
-            fill(op.edit(node, 0), next, piece);
+            fill(op.edit(node, 0).all(), next, piece);
         }
         Ok(nodes.first().map_or(0, |node| node.nid.0))
     }

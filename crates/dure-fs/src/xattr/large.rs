@@ -73,7 +73,7 @@ impl Volume {
             let _held = inode.lock_attributes(Access::Attributes);
             for piece in group.iter().rev() {
                 let node = op.new_node_of(NodeKind::Blob, owner)?;
-                chain::fill(op.edit(&node, 0), next, piece);
+                chain::fill(op.edit(&node, 0).all(), next, piece);
                 next = node.nid.0;
                 bytes += piece.len();
             }

@@ -1,16 +1,12 @@
 //! The end of an operation: apply, log, join, publish.
 
-use std::ops::Range;
-
 use dure_journal::Handle;
 use dure_sync::CoreId;
 use smallvec::SmallVec;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U64};
 
-use super::{Edit, Move, Op, Patch};
-use crate::diff;
-use crate::format::node::GRANULES_MAX;
+use super::{Edit, Move, Op};
 use crate::format::note::{BLOCKS, Blocks, FREE_NODE, Life, NEW_NODE};
 use crate::format::summary::{OWNER_SLOT, SummaryEntry};
 use crate::node::{Granules, HeldNode, Node, NodeRef};
@@ -18,66 +14,65 @@ use crate::options::RecordPolicy;
 use crate::settle::Settler;
 use crate::space::Effect;
 use crate::store::Store;
-use crate::units::{BlockNo, GranuleId, Mark, Nid, Run, SlotRef};
+use crate::units::{BlockNo, GranuleId, Mark, Run, SlotRef};
 
-/// What happens to one granule.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Touch {
-    pub(super) nid: Nid,
-    pub(super) index: u8,
-    pub(super) change: Change,
-    /// Whether that changes a byte; known once it is stored.
-    written: bool,
+/// What an operation does to one node.
+#[derive(Debug)]
+pub(super) struct Change<'o> {
+    pub(super) node: &'o NodeRef,
+    /// Ascending by granule. Of a node that is freed none counts.
+    pub(super) edits: &'o [Edit],
+    pub(super) fate: Fate,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Change {
-    /// Position in `edits`.
-    Edit(usize),
-    /// Some patches of this granule, the first at this position in `patches`.
-    Patch(usize),
-    /// Position in `freed`.
-    Free(usize),
+/// Whether the node was there before and is there behind the operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fate {
+    /// Both.
+    Kept,
+    /// It is new.
+    Born,
+    /// It is freed.
+    Freed,
 }
 
-/// What is changed, node by node.
-fn by_node(touches: &[Touch]) -> impl Iterator<Item = &[Touch]> {
-    touches.chunk_by(|one, next| one.nid == next.nid)
-}
-
-/// The same, to note what became of it.
-fn by_node_mut(touches: &mut [Touch]) -> impl Iterator<Item = &mut [Touch]> {
-    touches.chunk_by_mut(|one, next| one.nid == next.nid)
-}
-
-/// Locks what is changed: nodes and granules ascending, the one order in which tasks hold several.
-/// A new node is locked whole.
-fn hold<'n>(
-    touches: &[Touch],
-    born: &[(NodeRef, u64)],
-    node_of: impl Fn(&Touch) -> &'n NodeRef,
-) -> SmallVec<[HeldNode<'n>; 3]> {
-    let mut all = SmallVec::new();
-    for touches in by_node(touches) {
-        let node = node_of(&touches[0]);
-        all.push(if is_born(node, born) {
-            node.hold_all()
-        } else {
-            let indices = touches.iter().map(|touch| touch.index);
-            node.hold(indices.fold(Granules::default(), Granules::with))
-        });
+/// What is changed, in ascending order of nodes: the order in which tasks lock several. `edits` is
+/// sorted by node and granule.
+pub(super) fn changes<'o>(
+    edits: &'o [Edit],
+    born: &'o [(NodeRef, u64)],
+    freed: &'o [NodeRef],
+) -> SmallVec<[Change<'o>; 3]> {
+    let by_node = edits.chunk_by(|one, next| one.node.nid == next.node.nid);
+    let mut changes: SmallVec<[Change<'o>; 3]> = SmallVec::new();
+    changes.extend(by_node.map(|edits| Change {
+        node: &edits[0].node,
+        edits,
+        fate: Fate::Kept,
+    }));
+    let edited = changes.len();
+    let ended = freed.iter().map(|node| (node, Fate::Freed));
+    for (node, fate) in born.iter().map(|(node, _)| (node, Fate::Born)).chain(ended) {
+        match changes[..edited].binary_search_by_key(&node.nid, |change| change.node.nid) {
+            Ok(at) => changes[at].fate = fate,
+            Err(_) => changes.push(Change {
+                node,
+                edits: &[],
+                fate,
+            }),
+        }
     }
-    all
+    if changes.len() > edited {
+        changes.sort_unstable_by_key(|change| change.node.nid);
+    }
+    changes
 }
 
-pub(super) fn is_born(node: &NodeRef, born: &[(NodeRef, u64)]) -> bool {
-    born.iter().any(|(new, _)| new.is(node))
-}
-
-/// Every granule of a new node has this operation as first writer, also those it did not touch: a
-/// later change of them depends on it.
-pub(super) fn set_first_writer(node: &Node, held: &mut HeldNode<'_>, mark: Mark) {
-    (0..node.granule_count()).for_each(|index| held.set_last_writer(index, mark));
+/// Sorts what an operation edits by node and granule.
+pub(super) fn sort(edits: &mut [Edit]) {
+    if edits.len() > 1 {
+        edits.sort_unstable_by_key(|edit| (edit.node.nid, edit.index));
+    }
 }
 
 impl Op<'_> {
@@ -94,82 +89,121 @@ impl Op<'_> {
     fn finish_deltas(mut self) -> Mark {
         let mut handle = self.handle.take().expect("an op finishes once");
         let born = std::mem::take(&mut self.born);
-        let mut touches = touches(&self.edits, &self.patches, &self.freed);
+        sort(&mut self.edits);
+        let changes = changes(&self.edits, &born, &self.freed);
         publish(self.store, &born);
-        let node_of = |touch: &Touch| match touch.change {
-            Change::Edit(at) => &self.edits[at].node,
-            Change::Patch(at) => &self.patches[at].node,
-            Change::Free(at) => &self.freed[at],
-        };
-        let mut held = hold(&touches, &born, node_of);
+        let mut held: SmallVec<[HeldNode<'_>; 3]> = SmallVec::new();
+        held.extend(changes.iter().map(Change::hold));
         for (node, version) in &born {
             note_life(&mut handle, NEW_NODE, node, *version);
         }
-        // A checkpoint that takes a new node from the dirty list waits for a granule held here
-        // before it uses its copy, so that the handle has joined by then; also when the operation
-        // put nothing in it.
-        let empty = born.iter().map(|(node, _)| node);
-        let empty = empty.filter(|node| touches.iter().all(|touch| touch.nid != node.nid));
-        let mut empty: Vec<(&Node, HeldNode<'_>)> =
-            empty.map(|node| (&**node, node.hold_all())).collect();
-        for (touches, held) in by_node_mut(&mut touches).zip(&mut held) {
-            for touch in touches {
-                touch.written = match touch.change {
-                    Change::Edit(at) => store(&mut handle, touch, held, &self.edits[at].copy),
-                    Change::Patch(_) => {
-                        let new = patched(held.payload(touch.index), &self.patches, touch);
-                        store(&mut handle, touch, held, &new)
-                    }
-                    Change::Free(_) => {
-                        mark_writer(&mut handle, held.last_writer(touch.index));
-                        true
-                    }
-                };
+        let mut dirtied = 0;
+        for (change, held) in changes.iter().zip(&mut held) {
+            // On a dirty list before the join: a checkpoint whose cut contains this handle takes
+            // the lists after its cut and then waits for the granule locks held here. The other way
+            // round it could miss the change and let the tail pass it.
+            if change.store(&mut handle, held) {
+                dirtied += make_dirty(self.store, self.core, change.node);
             }
-        }
-        if !self.freed.is_empty() {
-            free_nodes(&mut handle, &touches, &mut held, &self.freed);
         }
         log_moves(self.store, &mut handle, &self.moves);
-        // On the dirty lists before the join: a checkpoint whose cut contains this handle takes the
-        // lists after its cut and then waits for the granule locks held here. The other way round
-        // it could miss the change and let the tail pass it.
-        let changed = touches.iter().filter(|touch| touch.written).map(node_of);
-        let dirtied = make_dirty(
-            self.store,
-            self.core,
-            changed.chain(born.iter().map(|(n, _)| n)),
-        );
         let mark = handle.join();
-        for (node, held) in &mut empty {
-            set_first_writer(node, held, mark);
+        for (change, held) in changes.iter().zip(&mut held) {
+            change.set_writers(held, mark);
         }
-        for (touches, held) in by_node(&touches).zip(&mut held) {
-            set_writers(touches, held, mark);
-            let node = node_of(&touches[0]);
-            if is_born(node, &born) {
-                set_first_writer(node, held, mark);
-            }
-        }
-        drop((held, empty));
+        drop(held);
+        drop(changes);
+        self.pay(dirtied);
+        mark
+    }
+
+    /// So many nodes became dirty: their blocks are no longer the operation's.
+    pub(super) fn pay(&mut self, dirtied: u32) {
         assert!(
             dirtied <= self.credits,
             "{dirtied} dirty nodes, {} announced",
             self.credits
         );
         self.credits -= dirtied;
-        mark
     }
 }
 
-/// Names the operation, which has joined, as last writer of what it changed in a node.
-fn set_writers(touches: &[Touch], held: &mut HeldNode<'_>, mark: Mark) {
-    for touch in touches {
-        // An edit that changed no byte counts: a rename sets the ctime, which may be the same tick
-        // of the clock, and must not survive an earlier change of the inode that is lost.
-        if touch.written || matches!(touch.change, Change::Edit(_)) {
-            held.set_last_writer(touch.index, mark);
+impl<'o> Change<'o> {
+    /// Locks what it changes. A new node is locked whole, also one in which the operation puts
+    /// nothing: a checkpoint that takes it from a dirty list waits for a granule held here before
+    /// it uses its copy, so that the handle has joined by then.
+    fn hold(&self) -> HeldNode<'o> {
+        match self.fate {
+            Fate::Kept => {
+                let indices = self.edits.iter().map(|edit| edit.index);
+                self.node
+                    .hold(indices.fold(Granules::default(), Granules::with))
+            }
+            Fate::Born | Fate::Freed => self.node.hold_all(),
         }
+    }
+
+    /// Logs it and stores it. Returns whether the node is another than before.
+    fn store(&self, handle: &mut Handle<'_, Settler>, held: &mut HeldNode<'_>) -> bool {
+        if self.fate == Fate::Freed {
+            for index in 0..self.node.granule_count() {
+                mark_writer(handle, held.last_writer(index));
+            }
+            let version = end_version(self.node, held);
+            note_end(handle, self.node, version);
+            end_granules(self.node, held, version);
+            return true;
+        }
+        let mut changed = self.fate == Fate::Born;
+        for edit in self.edits {
+            changed |= edit.store(handle, held);
+        }
+        changed
+    }
+
+    /// Names the operation, which has joined, as last writer of what it changed. Of a new node that
+    /// is every granule, also those it did not touch: a later change of them depends on it. An edit
+    /// that changed no byte counts: a rename sets the ctime, which may be the same tick of the
+    /// clock, and must not survive an earlier change of the inode that is lost.
+    pub(super) fn set_writers(&self, held: &mut HeldNode<'_>, mark: Mark) {
+        match self.fate {
+            Fate::Kept => {
+                for edit in self.edits {
+                    held.set_last_writer(edit.index, mark);
+                }
+            }
+            Fate::Born | Fate::Freed => {
+                for index in 0..self.node.granule_count() {
+                    held.set_last_writer(index, mark);
+                }
+            }
+        }
+    }
+}
+
+impl Edit {
+    /// Logs what it changes and stores it. False when that is nothing.
+    fn store(&self, handle: &mut Handle<'_, Settler>, held: &mut HeldNode<'_>) -> bool {
+        let index = self.index;
+        let nid = self.node.nid;
+        mark_writer(handle, held.last_writer(index));
+        let version = held.version(index) + 1;
+        let parts = self.draft.changes(held.payload(index));
+        if parts.is_empty() {
+            return false;
+        }
+        for part in &parts {
+            let offset = u16::try_from(part.start).expect("payloads are below 64 KiB");
+            let bytes = &self.draft[part.clone()];
+            handle.delta(GranuleId { nid, index }, version, offset, bytes);
+        }
+        let parts = parts.into_iter();
+        held.store(
+            index,
+            version,
+            parts.map(|part| (part.start, &self.draft[part])),
+        );
+        true
     }
 }
 
@@ -182,92 +216,11 @@ pub(super) fn publish(store: &Store, born: &[(NodeRef, u64)]) {
     }
 }
 
-/// Puts the nodes on the core's dirty list; returns how many were not on one. Each is put there
-/// once, whatever of it was changed: a checkpoint may take it off again at any moment, and it would
-/// count twice. One that is dirty already is left where it is: a checkpoint that takes it off its
-/// list just now copies it later, since it waits for a granule held here.
-pub(super) fn make_dirty<'n>(
-    store: &Store,
-    core: CoreId,
-    nodes: impl Iterator<Item = &'n NodeRef>,
-) -> u32 {
-    let mut nodes: SmallVec<[_; 8]> = nodes.filter(|node| !node.is_dirty()).collect();
-    nodes.sort_unstable_by_key(|node| node.nid.0);
-    nodes.dedup_by_key(|node| node.nid.0);
-    let mut dirtied = 0;
-    for node in nodes {
-        dirtied += u32::from(store.nodes.make_dirty(core, node));
-    }
-    dirtied
-}
-
-pub(super) fn touches(
-    edits: &[Edit],
-    patches: &[Patch],
-    freed: &[NodeRef],
-) -> SmallVec<[Touch; 6]> {
-    let mut touches: SmallVec<[Touch; 6]> =
-        SmallVec::with_capacity(edits.len() + patches.len() + GRANULES_MAX * freed.len());
-    for (at, node) in freed.iter().enumerate() {
-        let whole = (0..node.granule_count()).map(|index| Touch {
-            nid: node.nid,
-            index,
-            change: Change::Free(at),
-            written: false,
-        });
-        touches.extend(whole);
-    }
-    let dead = |nid: Nid| freed.iter().any(|node| node.nid == nid);
-    for (at, edit) in edits.iter().enumerate() {
-        if !dead(edit.node.nid) {
-            touches.push(Touch {
-                nid: edit.node.nid,
-                index: edit.index,
-                change: Change::Edit(at),
-                written: false,
-            });
-        }
-    }
-    for (at, patch) in patches.iter().enumerate() {
-        assert!(!dead(patch.node.nid), "an op patches no node that it frees");
-        touches.push(Touch {
-            nid: patch.node.nid,
-            index: patch.index,
-            change: Change::Patch(at),
-            written: false,
-        });
-    }
-    touches.sort_unstable();
-    if patches.is_empty() {
-        return touches;
-    }
-    // Several patches of one granule are one touch.
-    touches.dedup_by(|later, first| {
-        let same = (later.nid, later.index) == (first.nid, first.index);
-        let both = matches!(
-            (later.change, first.change),
-            (Change::Patch(_), Change::Patch(_))
-        );
-        assert!(
-            !same || both,
-            "an op edits granule {}.{} or patches it, not both",
-            first.nid.0,
-            first.index
-        );
-        same
-    });
-    touches
-}
-
-pub(super) fn patched(payload: &[u8], patches: &[Patch], touch: &Touch) -> Vec<u8> {
-    let mut new = payload.to_vec();
-    let ours = patches
-        .iter()
-        .filter(|p| p.node.nid == touch.nid && p.index == touch.index);
-    for patch in ours {
-        new[patch.offset..patch.offset + patch.bytes.len()].copy_from_slice(&patch.bytes);
-    }
-    new
+/// Puts a node that the caller has changed, and holds, on the core's dirty list; returns 1 if it
+/// was on none. One that is dirty already is left where it is: a checkpoint that takes it off its
+/// list just now copies it later, since it waits for a granule that the caller holds.
+pub(super) fn make_dirty(store: &Store, core: CoreId, node: &NodeRef) -> u32 {
+    u32::from(!node.is_dirty() && store.nodes.make_dirty(core, node))
 }
 
 /// A change follows the one before it, also when that was the same core's: without the self-mark a
@@ -276,37 +229,6 @@ fn mark_writer(handle: &mut Handle<'_, Settler>, last_writer: Mark) {
     if !last_writer.is_none() {
         handle.mark(last_writer);
     }
-}
-
-/// Logs the difference and stores it. False when there is none.
-fn store(
-    handle: &mut Handle<'_, Settler>,
-    touch: &Touch,
-    held: &mut HeldNode<'_>,
-    new: &[u8],
-) -> bool {
-    let id = GranuleId {
-        nid: touch.nid,
-        index: touch.index,
-    };
-    let version = held.version(touch.index) + 1;
-    let mut changed: Option<Range<usize>> = None;
-    diff::ranges(held.payload(touch.index), new, |range| {
-        let offset = u16::try_from(range.start).expect("payloads are below 64 KiB");
-        handle.delta(id, version, offset, &new[range.clone()]);
-        let first = changed
-            .as_ref()
-            .map_or(range.start, |changed| changed.start);
-        changed = Some(first..range.end);
-    });
-    if changed.is_some() || matches!(touch.change, Change::Edit(_)) {
-        mark_writer(handle, held.last_writer(touch.index));
-    }
-    let Some(changed) = changed else {
-        return false;
-    };
-    held.store(touch.index, version, changed.start, &new[changed]);
-    true
 }
 
 pub(super) fn note_life(handle: &mut Handle<'_, Settler>, kind: u8, node: &Node, version: u64) {
@@ -320,36 +242,25 @@ pub(super) fn note_life(handle: &mut Handle<'_, Settler>, kind: u8, node: &Node,
     handle.note(kind, life.as_bytes());
 }
 
-fn free_nodes(
-    handle: &mut Handle<'_, Settler>,
-    touches: &[Touch],
-    held: &mut [HeldNode<'_>],
-    freed: &[NodeRef],
-) {
-    for (touches, held) in by_node(touches).zip(held) {
-        let Change::Free(at) = touches[0].change else {
-            continue;
-        };
-        let node = &freed[at];
-        let version = end_granules(node, held);
-        node.set_freed(version);
-        note_life(handle, FREE_NODE, node, version);
-        handle.effect(Effect::NidFree {
-            nid: node.nid,
-            version,
-        });
-    }
+/// Logs that the node is freed at `version`, and frees its number once that is valid.
+pub(super) fn note_end(handle: &mut Handle<'_, Settler>, node: &Node, version: u64) {
+    note_life(handle, FREE_NODE, node, version);
+    let nid = node.nid;
+    handle.effect(Effect::NidFree { nid, version });
 }
 
-/// Gives all granules of a node the version at which it is freed: above all they had.
-fn end_granules(node: &Node, held: &mut HeldNode<'_>) -> u64 {
-    let all = 0..node.granule_count();
-    let versions = all.clone().map(|index| held.version(index));
-    let version = versions.max().expect("a node has at least one granule") + 1;
-    for index in all {
+/// The version at which a node is freed: above all its granules had.
+pub(super) fn end_version(node: &Node, held: &HeldNode<'_>) -> u64 {
+    let versions = (0..node.granule_count()).map(|index| held.version(index));
+    versions.max().expect("a node has at least one granule") + 1
+}
+
+/// Frees the node in memory: gives all its granules this version.
+pub(super) fn end_granules(node: &Node, held: &mut HeldNode<'_>, version: u64) {
+    for index in 0..node.granule_count() {
         held.end(index, version);
     }
-    version
+    node.set_freed(version);
 }
 
 pub(super) fn log_moves(

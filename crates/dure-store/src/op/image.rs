@@ -14,20 +14,18 @@
 //!
 //! **On a crash** the copy is newer or older than the image as its versions say.
 
-use std::borrow::Cow;
-
 use dure_journal::{Buffer, BufferUse, Change as BufferChange, Handle, Hold, TransactionId};
 
+use super::Op;
+use super::draft::Parts;
 use super::finish::{
-    Change, Touch, is_born, log_moves, make_dirty, note_life, patched, publish, set_first_writer,
-    touches,
+    Change, Fate, changes, end_granules, end_version, log_moves, make_dirty, note_end, note_life,
+    publish, sort,
 };
-use super::{Edit, Op, Patch};
 use crate::format::node::NodeImage;
-use crate::format::note::{FREE_NODE, NEW_NODE};
+use crate::format::note::NEW_NODE;
 use crate::node::{HeldNode, Node, NodeRef};
 use crate::settle::Settler;
-use crate::space::Effect;
 use crate::store::Store;
 use crate::units::{BLOCK_BYTES, BlockNo, Mark, Nid};
 
@@ -77,114 +75,91 @@ impl Buffer for Filed {
     }
 }
 
-/// A node, locked whole.
-struct Held<'n> {
-    node: &'n NodeRef,
-    granules: HeldNode<'n>,
+/// A node that the operation changes, locked whole.
+struct Held<'o> {
+    change: Change<'o>,
+    granules: HeldNode<'o>,
     /// Version of its tombstone, if this operation frees it.
     end: Option<u64>,
-    changed: bool,
+    /// What to store, for each edit.
+    parts: Vec<Parts>,
 }
 
-/// What one granule becomes.
-struct Stored<'e> {
-    /// Position among the nodes held.
-    at: usize,
-    index: u8,
-    /// `None`: no byte differs.
-    new: Option<Cow<'e, [u8]>>,
-    writer: bool,
+impl<'o> Held<'o> {
+    fn new(change: Change<'o>) -> Held<'o> {
+        let granules = change.node.hold_all();
+        let (mut end, mut parts) = (None, Vec::new());
+        if change.fate == Fate::Freed {
+            end = Some(end_version(change.node, &granules));
+        } else {
+            let of = change.edits.iter();
+            parts.extend(of.map(|edit| edit.draft.changes(granules.payload(edit.index))));
+        }
+        Held {
+            change,
+            granules,
+            end,
+            parts,
+        }
+    }
+
+    /// Whether the journal is to have a copy.
+    fn is_changed(&self) -> bool {
+        self.end.is_some() || self.parts.iter().any(|parts| !parts.is_empty())
+    }
+
+    /// Stores what the operation, which has joined, changes.
+    fn store(&mut self, mark: Mark) {
+        for (edit, parts) in self.change.edits.iter().zip(self.parts.drain(..)) {
+            if !parts.is_empty() {
+                let version = self.granules.version(edit.index) + 1;
+                let parts = parts.into_iter();
+                let parts = parts.map(|part| (part.start, &edit.draft[part]));
+                self.granules.store(edit.index, version, parts);
+            }
+        }
+        if let Some(version) = self.end {
+            end_granules(self.change.node, &mut self.granules, version);
+        }
+        self.change.set_writers(&mut self.granules, mark);
+    }
 }
 
 impl Op<'_> {
     /// As [`Op::finish`].
     pub(super) fn finish_images(mut self) -> Mark {
         let mut handle = self.handle.take().expect("an op finishes once");
-        let edits = std::mem::take(&mut self.edits);
-        let patches = std::mem::take(&mut self.patches);
-        let freed = std::mem::take(&mut self.freed);
         let born = std::mem::take(&mut self.born);
-        let touches = touches(&edits, &patches, &freed);
+        sort(&mut self.edits);
+        let changes = changes(&self.edits, &born, &self.freed);
         publish(self.store, &born);
-        let mut held = hold_nodes(&edits, &patches, &freed, &born);
+        let mut held: Vec<Held<'_>> = changes.into_iter().map(Held::new).collect();
         for (node, version) in &born {
             note_life(&mut handle, NEW_NODE, node, *version);
         }
-        for node in &mut held {
+        let mut dirtied = 0;
+        for node in &held {
             mark_writers(self.store, &mut handle, node);
-            if node.end.is_some() {
-                end_life(&mut handle, node);
-            }
-        }
-        let stores = stores(&touches, &edits, &patches, &mut held);
-        log_moves(self.store, &mut handle, &self.moves);
-        // On the dirty lists before the join, as in `finish`.
-        let changed = held
-            .iter()
-            .filter(|held| held.changed)
-            .map(|held| held.node);
-        let born_nodes = born.iter().map(|(node, _)| node);
-        let dirtied = make_dirty(self.store, self.core, changed.chain(born_nodes));
-        let mark = join(self.store, handle, &held);
-        for store in stores {
-            let granules = &mut held[store.at].granules;
-            if let Some(new) = store.new {
-                let version = granules.version(store.index) + 1;
-                granules.store(store.index, version, 0, &new);
-            }
-            if store.writer {
-                granules.set_last_writer(store.index, mark);
-            }
-        }
-        for node in &mut held {
             if let Some(version) = node.end {
-                for index in 0..node.node.granule_count() {
-                    node.granules.end(index, version);
-                    node.granules.set_last_writer(index, mark);
-                }
-                node.node.set_freed(version);
+                note_end(&mut handle, node.change.node, version);
+            }
+            // On the dirty lists before the join, as in `finish`.
+            if node.is_changed() || node.change.fate == Fate::Born {
+                dirtied += make_dirty(self.store, self.core, node.change.node);
             }
         }
-        for held in held.iter_mut().filter(|held| is_born(held.node, &born)) {
-            set_first_writer(held.node, &mut held.granules, mark);
-        }
+        log_moves(self.store, &mut handle, &self.moves);
+        let mark = join(self.store, handle, &held);
+        held.iter_mut().for_each(|node| node.store(mark));
         drop(held);
-        assert!(
-            dirtied <= self.credits,
-            "{dirtied} dirty nodes, {} announced",
-            self.credits
-        );
-        self.credits -= dirtied;
+        self.pay(dirtied);
         mark
     }
 }
 
-/// Locks all granules of all nodes, ascending.
-fn hold_nodes<'n>(
-    edits: &'n [Edit],
-    patches: &'n [Patch],
-    freed: &'n [NodeRef],
-    born: &'n [(NodeRef, u64)],
-) -> Vec<Held<'n>> {
-    let mut nodes: Vec<&NodeRef> = Vec::new();
-    nodes.extend(edits.iter().map(|edit| &edit.node));
-    nodes.extend(patches.iter().map(|patch| &patch.node));
-    nodes.extend(freed);
-    nodes.extend(born.iter().map(|(node, _)| node));
-    nodes.sort_unstable_by_key(|node| node.nid);
-    nodes.dedup_by_key(|node| node.nid);
-    let hold = |node: &'n NodeRef| Held {
-        node,
-        granules: node.hold_all(),
-        end: freed.iter().any(|freed| freed.nid == node.nid).then_some(0),
-        changed: false,
-    };
-    nodes.into_iter().map(hold).collect()
-}
-
 /// The copy of a node holds what each of its last writers did.
 fn mark_writers(store: &Store, handle: &mut Handle<'_, Settler>, held: &Held<'_>) {
-    for index in 0..held.node.granule_count() {
+    for index in 0..held.change.node.granule_count() {
         let writer = held.granules.last_writer(index);
         if !writer.is_none() && !store.journal().is_valid(writer) {
             handle.mark(writer);
@@ -192,55 +167,13 @@ fn mark_writers(store: &Store, handle: &mut Handle<'_, Settler>, held: &Held<'_>
     }
 }
 
-/// Logs that the node is freed; memory follows once the handle has joined.
-fn end_life(handle: &mut Handle<'_, Settler>, held: &mut Held<'_>) {
-    let all = 0..held.node.granule_count();
-    let versions = all.map(|index| held.granules.version(index));
-    let version = versions.max().expect("a node has at least one granule") + 1;
-    held.end = Some(version);
-    held.changed = true;
-    note_life(handle, FREE_NODE, held.node, version);
-    handle.effect(Effect::NidFree {
-        nid: held.node.nid,
-        version,
-    });
-}
-
-fn stores<'e>(
-    touches: &[Touch],
-    edits: &'e [Edit],
-    patches: &'e [Patch],
-    held: &mut [Held<'_>],
-) -> Vec<Stored<'e>> {
-    let mut stores = Vec::with_capacity(touches.len());
-    for touch in touches {
-        let at = held.partition_point(|held| held.node.nid < touch.nid);
-        let payload = held[at].granules.payload(touch.index);
-        let (new, edited) = match touch.change {
-            Change::Edit(at) => (Cow::Borrowed(&*edits[at].copy), true),
-            Change::Patch(_) => (Cow::Owned(patched(payload, patches, touch)), false),
-            Change::Free(_) => continue,
-        };
-        let new = (*new != *payload).then_some(new);
-        held[at].changed |= new.is_some();
-        stores.push(Stored {
-            at,
-            index: touch.index,
-            // An edit that changed no byte counts, as in `finish`.
-            writer: new.is_some() || edited,
-            new,
-        });
-    }
-    stores
-}
-
 /// Joins, and freezes copies for transactions that are committing.
 fn join(store: &Store, handle: Handle<'_, Settler>, held: &[Held<'_>]) -> Mark {
     let seed = store.layout.crc_seed;
-    let changed: Vec<&Held<'_>> = held.iter().filter(|held| held.changed).collect();
+    let changed: Vec<&Held<'_>> = held.iter().filter(|held| held.is_changed()).collect();
     let uses = changed.iter().map(|held| BufferUse {
         buffer: Box::new(Filed {
-            node: held.node.clone(),
+            node: held.change.node.clone(),
             seed,
         }),
         change: match held.end {
@@ -250,8 +183,8 @@ fn join(store: &Store, handle: Handle<'_, Settler>, held: &[Held<'_>]) -> Mark {
     });
     let joined = handle.join_images(uses.collect());
     for (at, transaction) in joined.freeze {
-        let Held { node, granules, .. } = changed[at];
-        let image = image_of(node, granules);
+        let node = changed[at].change.node;
+        let image = image_of(node, &changed[at].granules);
         node.hold.freeze(transaction, seal(&image, node.nid, seed));
     }
     joined.mark

@@ -14,8 +14,11 @@
 //!
 //! **On a crash** the op is there wholly or not at all: its records stand in one transaction.
 
+mod draft;
 mod finish;
 mod image;
+
+pub use draft::Draft;
 
 use std::cell::OnceCell;
 use std::ops::Range;
@@ -45,19 +48,12 @@ const DATA_NOTE_BYTES: usize = NOTE_HEAD_BYTES + size_of::<Data>() + BLOCK_BYTES
 /// Log bytes of such a page: data, slot, and two notes about blocks.
 const DATA_PAGE_BYTES: usize = DATA_NOTE_BYTES + 128;
 
+/// A granule that the operation changes.
 #[derive(Debug)]
 struct Edit {
     node: NodeRef,
     index: u8,
-    copy: Box<[u8]>,
-}
-
-#[derive(Debug)]
-struct Patch {
-    node: NodeRef,
-    index: u8,
-    offset: usize,
-    bytes: Vec<u8>,
+    draft: Draft,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +72,6 @@ pub struct Op<'v> {
     credits: u32,
     /// Inline room for as many as nearly all operations have, here and in `finish`.
     edits: SmallVec<[Edit; 4]>,
-    patches: Vec<Patch>,
     /// Nodes this operation makes, with their first version.
     born: Vec<(NodeRef, u64)>,
     freed: Vec<NodeRef>,
@@ -169,7 +164,6 @@ impl Store {
                 core,
                 credits: nodes_max,
                 edits: SmallVec::new(),
-                patches: Vec::new(),
                 born: Vec::new(),
                 freed: Vec::new(),
                 moves: Vec::new(),
@@ -221,21 +215,21 @@ impl Op<'_> {
     }
 
     /// A private copy of the granule's payload, to be changed at will. The caller's inode lock
-    /// keeps others from changing the granule meanwhile.
-    pub fn edit(&mut self, node: &NodeRef, index: u8) -> &mut [u8] {
+    /// keeps others from changing the granule meanwhile. Orphan slots of several inodes are in one
+    /// granule: of these only the parts that the operation writes are its own.
+    pub fn edit(&mut self, node: &NodeRef, index: u8) -> &mut Draft {
         let at = match self.edit_of(node, index) {
             Some(at) => at,
             None => {
                 let copy = node.copy_of(index);
-                self.edits.push(Edit {
-                    node: node.clone(),
-                    index,
-                    copy,
-                });
-                self.edits.len() - 1
+                let draft = match node.kind {
+                    NodeKind::Orphan => Draft::of_shared(copy),
+                    _ => Draft::copy_of(copy),
+                };
+                self.add_edit(node, index, draft)
             }
         };
-        &mut self.edits[at].copy
+        &mut self.edits[at].draft
     }
 
     /// As [`Op::edit`], where the whole payload is given.
@@ -246,13 +240,29 @@ impl Op<'_> {
             "the payload has the length of the granule"
         );
         match self.edit_of(node, index) {
-            Some(at) => self.edits[at].copy.copy_from_slice(payload),
-            None => self.edits.push(Edit {
-                node: node.clone(),
-                index,
-                copy: payload.into(),
-            }),
+            Some(at) => self.edits[at].draft.all().copy_from_slice(payload),
+            None => {
+                self.add_edit(node, index, Draft::whole(payload.into()));
+            }
         }
+    }
+
+    /// As [`Op::replace`], of a granule that holds nothing of it and is not edited yet: all bytes are
+    /// logged.
+    pub fn fill(&mut self, node: &NodeRef, index: u8, payload: &[u8]) {
+        assert_eq!(
+            payload.len(),
+            node.payload_bytes(index),
+            "the payload has the length of the granule"
+        );
+        self.add_edit(node, index, Draft::new(payload.into()));
+    }
+
+    /// Returns its place.
+    fn add_edit(&mut self, node: &NodeRef, index: u8, draft: Draft) -> usize {
+        let node = node.clone();
+        self.edits.push(Edit { node, index, draft });
+        self.edits.len() - 1
     }
 
     /// Place of the granule's private copy.
@@ -264,7 +274,7 @@ impl Op<'_> {
     /// The granule as this operation sees it: its own copy if it has one.
     pub fn view<R>(&self, node: &NodeRef, index: u8, look: impl FnOnce(&[u8]) -> R) -> R {
         match self.edit_of(node, index) {
-            Some(at) => look(&self.edits[at].copy),
+            Some(at) => look(&self.edits[at].draft),
             None => node.look(index, look),
         }
     }
@@ -278,25 +288,9 @@ impl Op<'_> {
         look: impl FnOnce(&[u8]) -> R,
     ) -> R {
         match self.edit_of(node, index) {
-            Some(at) => look(&self.edits[at].copy[bytes]),
+            Some(at) => look(&self.edits[at].draft[bytes]),
             None => node.look_at(index, bytes, look),
         }
-    }
-
-    /// Stores bytes into a granule that several inodes share (orphan slots), whatever else it holds
-    /// by then. Not to be mixed with `edit` of the same granule.
-    pub fn patch(&mut self, node: &NodeRef, index: u8, offset: usize, bytes: &[u8]) {
-        assert!(
-            offset + bytes.len() <= node.payload_bytes(index),
-            "a patch lies within the granule"
-        );
-        let patch = Patch {
-            node: node.clone(),
-            index,
-            offset,
-            bytes: bytes.to_vec(),
-        };
-        self.patches.push(patch);
     }
 
     /// The operation was decided on the state of this granule: if its last writer is lost, so is

@@ -14,8 +14,7 @@ fn what_is_stored_is_loaded() {
     {
         let mut guard = lock.write_ordered();
         *guard += 1;
-        guard.store(3, &[2; 2]);
-        guard.store(600, &[2; 100]);
+        guard.store([(3, &[2; 2][..]), (600, &[2; 100])]);
         assert_eq!(guard.bytes()[..6], [1, 1, 1, 2, 2, 1]);
     }
     let mut out = [0; 4];
@@ -50,7 +49,9 @@ mod schedules {
                     let lock = &lock;
                     scope.spawn(move || {
                         for n in 0..4 {
-                            lock.write_ordered().store(0, &[writer * 16 + n; 700]);
+                            let bytes = [writer * 16 + n; 700];
+                            let parts = [(0, &bytes[..300]), (300, &bytes[300..])];
+                            lock.write_ordered().store(parts);
                         }
                     });
                 }

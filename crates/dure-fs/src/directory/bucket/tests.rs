@@ -7,9 +7,13 @@ use super::*;
 
 const SEED: u64 = 42;
 
-fn enter(payload: &mut [u8], ino: u64, kind: u8, name: &[u8]) -> Inserted {
+fn empty() -> Draft {
+    Draft::copy_of(vec![0; BUCKET_BYTES].into())
+}
+
+fn enter(draft: &mut Draft, ino: u64, kind: u8, name: &[u8]) -> Inserted {
     let hash = trie::name_hash(SEED, name);
-    add(payload, (SEED, hash), (Ino(ino), kind), name).unwrap()
+    add(draft, None, (SEED, hash), (Ino(ino), kind), name).unwrap()
 }
 
 fn names(payload: &[u8]) -> BTreeMap<Vec<u8>, (u64, u8)> {
@@ -21,7 +25,7 @@ fn names(payload: &[u8]) -> BTreeMap<Vec<u8>, (u64, u8)> {
 
 #[test]
 fn the_longest_name_fits_an_empty_bucket() {
-    let mut payload = [0; BUCKET_BYTES];
+    let mut payload = empty();
     assert_eq!(enter(&mut payload, 9, 8, &[b'x'; 255]), Inserted::Done);
     assert_eq!(enter(&mut payload, 10, 8, &[b'y'; 255]), Inserted::Overflow);
     assert_eq!(find(&payload, &[b'x'; 255]).unwrap().unwrap().ino, Ino(9));
@@ -31,7 +35,7 @@ fn the_longest_name_fits_an_empty_bucket() {
 #[test]
 fn a_name_that_cannot_be_one_is_never_listed() {
     for hostile in [&b"../../x"[..], b"/abs", b".", b"..", b"a\0b"] {
-        let mut payload = [0; BUCKET_BYTES];
+        let mut payload = empty();
         assert_eq!(enter(&mut payload, 9, 8, b"sound"), Inserted::Done);
         let new = NewEntry {
             ino: Ino(10),
@@ -39,20 +43,20 @@ fn a_name_that_cannot_be_one_is_never_listed() {
             ordinal: 1,
             name: hostile,
         };
-        assert_eq!(insert(&mut payload, &new), Ok(Inserted::Done));
+        assert_eq!(append(&mut payload, &new), Ok(Inserted::Done));
         let listed: Result<Vec<_>> = entries(&payload).unwrap().collect();
         assert!(listed.is_err(), "{}", hostile.escape_ascii());
         assert_eq!(find(&payload, b"sound").unwrap().unwrap().ino, Ino(9));
     }
-    let mut empty = [0; BUCKET_BYTES];
-    enter(&mut empty, 9, 8, b"x");
-    empty[HEADER_BYTES + ENTRY_HEADER_BYTES - 1] = 0;
-    assert!(entries(&empty).unwrap().any(|entry| entry.is_err()));
+    let mut payload = empty();
+    enter(&mut payload, 9, 8, b"x");
+    payload.all()[HEADER_BYTES + ENTRY_HEADER_BYTES - 1] = 0;
+    assert!(entries(&payload).unwrap().any(|entry| entry.is_err()));
 }
 
 #[test]
 fn removing_everything_leaves_no_bytes_in_use() {
-    let mut payload = [0; BUCKET_BYTES];
+    let mut payload = empty();
     for number in 0..10_u8 {
         enter(
             &mut payload,
@@ -73,7 +77,7 @@ fn removing_everything_leaves_no_bytes_in_use() {
 
 #[test]
 fn holes_are_merged_and_used_first() {
-    let mut payload = [0; BUCKET_BYTES];
+    let mut payload = empty();
     for number in 0..6_u8 {
         enter(&mut payload, u64::from(number) + 1, 8, &[b'a' + number; 20]);
     }
@@ -89,7 +93,7 @@ fn holes_are_merged_and_used_first() {
 
 #[test]
 fn retarget_counts_directories() {
-    let mut payload = [0; BUCKET_BYTES];
+    let mut payload = empty();
     enter(&mut payload, 5, 8, b"name");
     let at = find(&payload, b"name").unwrap().unwrap().at;
     retarget(&mut payload, at, Ino(6), KIND_DIRECTORY).unwrap();
@@ -100,7 +104,7 @@ fn retarget_counts_directories() {
 
 #[test]
 fn stamps_do_not_go_back_unless_the_set_number_rises() {
-    let mut payload = [0; BUCKET_BYTES];
+    let mut payload = empty();
     let time = |secs: i64| Time {
         secs: secs.into(),
         nanos: U32::ZERO,
@@ -114,10 +118,17 @@ fn stamps_do_not_go_back_unless_the_set_number_rises() {
 
 #[test]
 fn ordinals_of_equal_hashes_differ_until_they_run_out() {
-    let mut payload = [0; BUCKET_BYTES];
-    // Sixteen entries of one name have one hash; `add` does not look for the name.
+    let mut payload = empty();
+    // Sixteen entries of one name have one hash; the search is for another name of that hash.
+    let hash = trie::name_hash(SEED, b"A");
+    let again = |payload: &mut Draft| {
+        let Ok(Search::Room(room)) = search(payload, (SEED, hash), b"?") else {
+            panic!("a name that nobody entered is there");
+        };
+        add(payload, Some(room), (SEED, hash), (Ino(1), 8), b"A").unwrap()
+    };
     for other in 1..=ORDINALS {
-        assert_eq!(enter(&mut payload, 1, 8, b"A"), Inserted::Done);
+        assert_eq!(again(&mut payload), Inserted::Done);
         // One of another hash takes no ordinal away.
         assert_eq!(enter(&mut payload, 2, 8, &[b'a' + other]), Inserted::Done);
     }
@@ -125,14 +136,14 @@ fn ordinals_of_equal_hashes_differ_until_they_run_out() {
     let of_one = of_one.filter(|entry| entry.name == b"A");
     let ordinals: std::collections::BTreeSet<u8> = of_one.map(|entry| entry.ordinal).collect();
     assert_eq!(ordinals.len(), usize::from(ORDINALS));
-    assert_eq!(enter(&mut payload, 1, 8, b"A"), Inserted::Crowded);
-    assert_eq!(enter(&mut payload, 1, 8, b"n"), Inserted::Done);
+    assert_eq!(again(&mut payload), Inserted::Crowded);
+    assert_eq!(enter(&mut payload, 1, 8, b"new"), Inserted::Done);
 }
 
 proptest! {
     #[test]
     fn a_bucket_is_a_map(ops in proptest::collection::vec((0..40_u8, 0..3_u8, 1..60_usize), 1..120)) {
-        let mut payload = [0; BUCKET_BYTES];
+        let mut payload = empty();
         let mut model = BTreeMap::new();
         for (number, what, len) in ops {
             let mut name = vec![b'-'; len];
@@ -167,7 +178,7 @@ proptest! {
 
     #[test]
     fn a_split_keeps_all_entries_in_their_places(count in 1..18_u8, level in 0..LEVELS_MAX) {
-        let mut payload = [0; BUCKET_BYTES];
+        let mut payload = empty();
         for number in 0..count {
             enter(&mut payload, u64::from(number) + 1, KIND_DIRECTORY, format!("n{number}").as_bytes());
         }
@@ -190,8 +201,9 @@ proptest! {
     fn arbitrary_bytes_never_panic(mut payload in proptest::collection::vec(any::<u8>(), BUCKET_BYTES)) {
         let _ = entries(&payload).map(|all| all.count());
         let _ = find(&payload, b"x");
-        payload[40..48].fill(0);
-        payload[32..40].fill(0);
-        let _ = insert(&mut payload, &NewEntry { ino: Ino(1), kind: 8, ordinal: 0, name: b"abc" });
+        payload[32..48].fill(0);
+        let mut draft = Draft::copy_of(payload.into());
+        let hash = trie::name_hash(SEED, b"abc");
+        let _ = add(&mut draft, None, (SEED, hash), (Ino(1), 8), b"abc");
     }
 }

@@ -8,7 +8,7 @@ use dure_store::node::NodeRef;
 use dure_store::units::{Ino, Nid};
 
 use super::{Place, Tree, TreeEdit};
-use crate::directory::bucket::{self, Entry};
+use crate::directory::bucket::{self, Entry, Room, Search};
 use crate::directory::read::{Found, Leaf};
 use crate::directory::{corrupt, too_deep};
 use crate::inode::{Access, InodeState};
@@ -22,6 +22,8 @@ pub(crate) struct Located {
     /// The level below the bucket's.
     pub(super) level: u32,
     pub(super) entry: Option<(Found, usize)>,
+    /// Where an entry may go, if there is none, as long as the bucket is as it was.
+    pub(super) room: Option<Room>,
     pub(super) access: Access,
 }
 
@@ -64,16 +66,23 @@ impl TreeEdit<'_, '_> {
                 place: None,
                 level: 0,
                 entry: None,
+                room: None,
                 access,
             });
         };
-        let payload = self.op.edit(&place.node, place.index);
-        let entry = entry_of(payload, name).map_err(|error| corrupt(place.node.nid, error))?;
+        let seed = self.volume.layout.hash_seed;
+        let draft = self.op.edit(&place.node, place.index);
+        let searched = bucket::search(draft, (seed, hash), name);
+        let (entry, room) = match searched.map_err(|error| corrupt(place.node.nid, error))? {
+            Search::Entry(Entry { ino, kind, at, .. }) => (Some((Found { ino, kind }, at)), None),
+            Search::Room(room) => (None, Some(room)),
+        };
         Ok(Located {
             hash,
             place: Some(place),
             level,
             entry,
+            room,
             access,
         })
     }
@@ -135,13 +144,4 @@ impl TreeEdit<'_, '_> {
         }
         Err(too_deep(node.nid))
     }
-}
-
-/// The entry called `name`, and where it is.
-fn entry_of(
-    payload: &[u8],
-    name: &[u8],
-) -> std::result::Result<Option<(Found, usize)>, bucket::Malformed> {
-    let entry = bucket::find(payload, name)?;
-    Ok(entry.map(|Entry { ino, kind, at, .. }| (Found { ino, kind }, at)))
 }

@@ -71,7 +71,7 @@ impl<'a, 'v> MapEdit<'a, 'v> {
         } else {
             let leaf = self.leaf_for(page)?;
             let place = SlotPlace::in_leaf(page);
-            let bytes = &mut self.op.edit(&leaf, place.granule)[place.bytes()];
+            let bytes = self.op.edit(&leaf, place.granule).part(place.bytes());
             let old = slot_of(bytes);
             bytes.copy_from_slice(slot.as_bytes());
             (leaf_owner(&leaf, place), old)
@@ -162,7 +162,7 @@ impl<'a, 'v> MapEdit<'a, 'v> {
     }
 
     pub(super) fn set_child(&mut self, index: &NodeRef, place: ChildPlace, child: Nid) {
-        let bytes = &mut self.op.edit(index, place.granule)[place.bytes()];
+        let bytes = self.op.edit(index, place.granule).part(place.bytes());
         bytes.copy_from_slice(&child.0.to_le_bytes());
     }
 

@@ -100,7 +100,10 @@ impl MapEdit<'_, '_> {
         for &(place, slot) in &mapped {
             self.unplace(leaf_owner(&branch.leaf, place), slot.block())?;
             if others {
-                let bytes = &mut self.op.edit(&branch.leaf, place.granule)[place.bytes()];
+                let bytes = self
+                    .op
+                    .edit(&branch.leaf, place.granule)
+                    .part(place.bytes());
                 bytes.copy_from_slice(Slot::HOLE.as_bytes());
             }
         }

@@ -6,6 +6,7 @@ use dure_store::format::bucket::BucketHeader;
 use dure_store::format::inode::InodeRecord;
 use dure_store::format::node::NodeKind;
 use dure_store::node::NodeRef;
+use dure_store::op::Draft;
 use dure_store::space::OpClass;
 use dure_store::units::{Ino, Nid};
 use zerocopy::little_endian::{U16, U32, U64};
@@ -20,7 +21,7 @@ fn assert_corrupt<T>(result: Result<T>) {
     assert!(matches!(error, Error::Corrupt { .. }), "{error}");
 }
 
-fn change_bucket(fs: &FileSystem, node: &NodeRef, index: u8, change: impl FnOnce(&mut [u8])) {
+fn change_bucket(fs: &FileSystem, node: &NodeRef, index: u8, change: impl FnOnce(&mut Draft)) {
     let mut op = fs.0.op(OpKind::Create, OpClass::Normal, 1).unwrap();
     change(op.edit(node, index));
     op.finish();
@@ -31,7 +32,7 @@ fn change_bucket_of(
     fs: &FileSystem,
     directory: &InodeRef,
     name: &[u8],
-    change: impl FnOnce(&mut [u8]),
+    change: impl FnOnce(&mut Draft),
 ) {
     let state = directory.inode().state().read();
     let leaf = fs.0.leaf(&state, name).unwrap().unwrap();
@@ -39,8 +40,8 @@ fn change_bucket_of(
     change_bucket(fs, &leaf.node, leaf.index, change);
 }
 
-fn header(payload: &mut [u8]) -> &mut BucketHeader {
-    BucketHeader::mut_from_prefix(payload).unwrap().0
+fn header(draft: &mut Draft) -> &mut BucketHeader {
+    BucketHeader::mut_from_prefix(draft.all()).unwrap().0
 }
 
 fn change_record(fs: &FileSystem, inode: &InodeRef, change: impl FnOnce(&mut InodeRecord)) {
@@ -248,7 +249,9 @@ fn a_free_inode_with_data_is_not_given_out() {
     let fs = disk.mount();
     let damaged = Ino(5);
     let node = fs.0.node(damaged.nid(), NodeKind::Inode.of_none()).unwrap();
-    change_bucket(&fs, &node, damaged.data_index(), |payload| payload[300] = 1);
+    change_bucket(&fs, &node, damaged.data_index(), |payload| {
+        payload.all()[300] = 1
+    });
     drop(node);
     let fs = again(&disk, fs);
     let root = fs.root().unwrap();
@@ -320,7 +323,7 @@ fn two_pointers_to_one_node_of_a_map_are_noticed() {
     let twice = mapped(&fs, b"twice", 24 + 2 * 320, 7);
     let nid = Nid(twice.inode().data_head().map_root.get());
     let index = fs.0.node(nid, NodeKind::Index.of(twice.ino())).unwrap();
-    change_bucket(&fs, &index, 0, |payload| payload.copy_within(0..8, 8));
+    change_bucket(&fs, &index, 0, |payload| payload.all().copy_within(0..8, 8));
     assert_corrupt(fs.0.truncate(&twice, 0));
 }
 
@@ -331,7 +334,7 @@ fn an_index_that_leads_nowhere_is_noticed() {
     let nid = Nid(file.inode().data_head().map_root.get());
     let index = fs.0.node(nid, NodeKind::Index.of(file.ino())).unwrap();
     for granule in 0..index.granule_count() {
-        change_bucket(&fs, &index, granule, |payload| payload.fill(0));
+        change_bucket(&fs, &index, granule, |payload| payload.all().fill(0));
     }
     drop((index, file));
     let fs = again(&disk, fs);
@@ -351,7 +354,7 @@ fn a_chain_of_attributes_that_leads_back_is_refused() {
     let nid = Nid(loops.inode().attributes().xattr_root.get());
     let blob = fs.0.node(nid, NodeKind::Blob.of(loops.ino())).unwrap();
     change_bucket(&fs, &blob, 0, |payload| {
-        payload[..8].copy_from_slice(&nid.0.to_le_bytes());
+        payload.all()[..8].copy_from_slice(&nid.0.to_le_bytes());
     });
     drop((blob, loops, root));
     let fs = again(&disk, fs);
@@ -369,7 +372,7 @@ fn orphan_nodes_that_lead_to_each_other_are_refused() {
     for to in [1, 2] {
         let (disk, fs) = fresh();
         let node = fs.0.node(Nid(2), NodeKind::Orphan.of_none()).unwrap();
-        change_bucket(&fs, &node, 6, |payload| payload[0] = to);
+        change_bucket(&fs, &node, 6, |payload| payload.part(0..1)[0] = to);
         drop(node);
         fs.close().unwrap();
         drop(fs);

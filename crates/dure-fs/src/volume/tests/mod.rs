@@ -55,7 +55,7 @@ fn make(fs: &FileSystem, text: &[u8]) -> (Nid, Mark) {
         fs.0.op(OpKind::Write, OpClass::Normal, 1)
             .expect("there is room");
     let node = op.new_node(NodeKind::Blob).expect("there are nids");
-    op.edit(&node, 0)[..text.len()].copy_from_slice(text);
+    op.edit(&node, 0).all()[..text.len()].copy_from_slice(text);
     (node.nid, op.finish())
 }
 
@@ -66,7 +66,7 @@ fn change(fs: &FileSystem, nid: Nid, text: &[u8]) -> Mark {
     let node =
         fs.0.node(nid, NodeKind::Blob.of_none())
             .expect("it is there");
-    op.edit(&node, 0)[..text.len()].copy_from_slice(text);
+    op.edit(&node, 0).all()[..text.len()].copy_from_slice(text);
     op.finish()
 }
 
@@ -162,7 +162,9 @@ fn a_log_that_is_half_full_wakes_the_background() {
         for round in 0..capacity / 4 {
             let mut op = fs.0.op(OpKind::Write, OpClass::Normal, 1).unwrap();
             let node = fs.0.node(nid, NodeKind::Blob.of_none()).unwrap();
-            op.edit(&node, 0).fill(u8::try_from(round % 250).unwrap());
+            op.edit(&node, 0)
+                .all()
+                .fill(u8::try_from(round % 250).unwrap());
             op.finish();
         }
         let deadline = clock::monotonic_ns() + 1_000_000_000;
@@ -286,7 +288,7 @@ fn a_dropped_operation_leaves_nothing() {
     for _ in 0..10_000 {
         let mut op = fs.0.op(OpKind::Write, OpClass::Normal, 3).unwrap();
         let node = fs.0.node(nid, NodeKind::Blob.of_none()).unwrap();
-        op.edit(&node, 0)[0] = b'X';
+        op.edit(&node, 0).all()[0] = b'X';
         op.new_node(NodeKind::Leaf).unwrap();
     }
     assert_eq!(text(&fs, nid, 4), b"kept");
@@ -331,7 +333,7 @@ fn threads_change_their_own_and_common_nodes() {
                     let mut count = lock.lock();
                     *count += 1;
                     let node = fs.0.node(common, NodeKind::Blob.of_none()).unwrap();
-                    op.edit(&node, 0)[..8].copy_from_slice(&count.to_le_bytes());
+                    op.edit(&node, 0).all()[..8].copy_from_slice(&count.to_le_bytes());
                     let second = op.finish();
                     drop(count);
                     if round % 32 == 0 {
@@ -376,7 +378,7 @@ fn a_slot_that_names_a_free_block_stops_the_volume_when_it_is_freed() {
     let (nid, _) = make(&fs, b"owner");
     let mut op = fs.0.op(OpKind::Write, OpClass::Delete, 1).unwrap();
     let node = fs.0.node(nid, NodeKind::Blob.of_none()).unwrap();
-    op.edit(&node, 0)[0] = b'O';
+    op.edit(&node, 0).all()[0] = b'O';
     let owner = dure_store::units::SlotRef {
         nid,
         granule: 0,
@@ -404,7 +406,7 @@ fn an_inode_with_impossible_fields_is_refused() {
         let fs = open(&device);
         let node = fs.0.node(root.nid(), NodeKind::Inode.of_none()).unwrap();
         let mut op = fs.0.op(OpKind::Write, OpClass::Normal, 1).unwrap();
-        op.edit(&node, index)[at..at + bytes.len()].copy_from_slice(bytes);
+        op.edit(&node, index).all()[at..at + bytes.len()].copy_from_slice(bytes);
         op.finish();
         corrupt(fs.root())
     };

@@ -68,6 +68,13 @@ pub(crate) struct Head {
     pub(super) last_writer: Mark,
 }
 
+impl Head {
+    fn set_version(&mut self, version: u64) {
+        assert!(version > self.version, "versions only grow");
+        self.version = version;
+    }
+}
+
 /// A granule of a node that is locked as a whole.
 #[derive(Debug)]
 pub(crate) struct Granule {
@@ -258,23 +265,33 @@ impl HeldNode<'_> {
         }
     }
 
-    /// The granule's bytes from `at` on change, and its version with them.
-    pub(crate) fn store(&mut self, index: u8, version: u64, at: usize, bytes: &[u8]) {
-        assert!(version > self.version(index), "versions only grow");
+    /// Parts of the granule change, each from a place on, and its version with them. Readers see
+    /// all of that or nothing.
+    pub(crate) fn store<'b>(
+        &mut self,
+        index: u8,
+        version: u64,
+        parts: impl IntoIterator<Item = (usize, &'b [u8])>,
+    ) {
         let whole = usize::from(index);
-        let part = at..at + bytes.len();
-        match self {
-            HeldNode::Mutex(all) => all[whole].payload[part].copy_from_slice(bytes),
-            HeldNode::Rwsem(all) => all[whole].payload[part].copy_from_slice(bytes),
-            HeldNode::Optimistic(held) => held.get_mut(index).store(at, bytes),
+        let granule = match self {
+            HeldNode::Mutex(all) => &mut all[whole],
+            HeldNode::Rwsem(all) => &mut all[whole],
+            HeldNode::Optimistic(held) => {
+                let held = held.get_mut(index);
+                held.set_version(version);
+                return held.store(parts);
+            }
+        };
+        granule.head.set_version(version);
+        for (at, bytes) in parts {
+            granule.payload[at..at + bytes.len()].copy_from_slice(bytes);
         }
-        self.head_mut(index).version = version;
     }
 
     /// The granule's node is freed at `version`.
     pub(crate) fn end(&mut self, index: u8, version: u64) {
-        assert!(version > self.version(index), "versions only grow");
-        self.head_mut(index).version = version;
+        self.head_mut(index).set_version(version);
     }
 
     /// The operation `mark` is the last to have changed the granule.

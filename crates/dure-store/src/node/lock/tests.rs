@@ -34,7 +34,7 @@ fn what_is_stored_is_seen_every_way() {
         let mark = Mark::new(dure_journal::JournalId::new(0).unwrap(), 4);
         {
             let mut held = node.hold(Granules::one(2).with(5));
-            held.store(2, 7, 100, &[3; 50]);
+            held.store(2, 7, [(100, &[3; 20][..]), (120, &[3; 30])]);
             held.set_last_writer(5, mark);
             assert_eq!((held.version(2), held.version(5)), (7, 1));
             assert_eq!(held.payload(2)[99..101], [0, 3]);
@@ -54,7 +54,9 @@ fn what_is_stored_is_seen_every_way() {
 #[test]
 #[should_panic(expected = "versions only grow")]
 fn a_version_does_not_go_back() {
-    node(NodeLock::Optimistic).hold_all().store(0, 1, 0, &[1]);
+    node(NodeLock::Optimistic)
+        .hold_all()
+        .store(0, 1, [(0, &[1][..])]);
 }
 
 #[cfg(dure_backend = "sim")]
@@ -79,12 +81,9 @@ mod schedules {
                             let mut held = node.hold(Granules::one(writer).with(2));
                             for index in [writer, 2] {
                                 let version = held.version(index) + 1;
-                                held.store(
-                                    index,
-                                    version,
-                                    0,
-                                    &[u8::try_from(version).unwrap(); 496],
-                                );
+                                let bytes = [u8::try_from(version).unwrap(); 496];
+                                let parts = [(0, &bytes[..8]), (8, &bytes[8..])];
+                                held.store(index, version, parts);
                             }
                         }
                     });

@@ -38,7 +38,9 @@ fn change(store: &Store, nid: Nid, number: u64) {
         .node(nid, NodeKind::Blob.of_none())
         .expect("it is there");
     let at = usize::try_from(number % 400).unwrap() * 8;
-    op.edit(&node, 0)[at..at + 8].copy_from_slice(&number.to_le_bytes());
+    op.edit(&node, 0)
+        .part(at..at + 8)
+        .copy_from_slice(&number.to_le_bytes());
     op.finish();
 }
 
