@@ -12,11 +12,11 @@
 
 use dure_store::error::Result;
 use dure_store::format::name::FileKind;
-use dure_store::units::Mark;
 
+use super::marks::PendingMarks;
 use super::writeback::{Extent, Way};
-use crate::inode::{Inode, InodeRef};
-use crate::volume::{FileSystem, FsyncScope, Volume};
+use crate::inode::{InodeRef, InodeState};
+use crate::volume::{FileSystem, FsyncScope};
 
 /// What fsync makes durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,22 +39,28 @@ impl FileSystem {
         }
         volume.check_writable()?;
         let shared = inode.inode();
-        if inode.kind() == FileKind::File {
+        let mut marks = if inode.kind() == FileKind::File {
             let extent = match scope {
                 SyncScope::Data => Extent::Data,
                 SyncScope::All => Extent::All,
             };
-            volume.write_back_by(shared, Way::Log, extent)?;
-        }
+            volume.write_back_by(shared, Way::Log, extent)?.marks
+        } else {
+            // Shared: a sync that has nothing to do writes nothing that readers read.
+            shared.state().read().all_marks()
+        };
         if scope == SyncScope::All {
             volume.write_access_time(shared);
         }
-        let marks = volume.pending_marks(shared);
+        // The writers of the inode itself; the others are in the lists.
+        marks.note(shared.attribute_writer());
+        marks.note(shared.data_writer());
+        let marks = marks.pending(|mark| volume.journal().is_valid(mark));
         if marks.is_empty() {
             Ok(())
         } else {
             match volume.options.fsync {
-                FsyncScope::Closure => volume.commit(&marks),
+                FsyncScope::Closure => volume.commit(marks),
                 FsyncScope::All => volume.commit_all(),
             }
         }
@@ -77,20 +83,14 @@ impl FileSystem {
     }
 }
 
-impl Volume {
-    /// The operations that concerned the inode and are not known to be valid.
-    fn pending_marks(&self, inode: &Inode) -> Vec<Mark> {
-        // Shared: reads and overwrites go on, and a sync that has nothing to do writes nothing they
-        // read.
-        let state = inode.state().read();
-        let mut marks = state.marks.clone();
-        // The writers of the inode itself; the others are in the lists.
-        marks.note(inode.attribute_writer());
-        marks.note(inode.data_writer());
-        if let Some(directory) = state.if_directory() {
+impl InodeState {
+    /// The operations that concerned the inode or, in a directory, its entries; apart from the last
+    /// writers of its granules.
+    fn all_marks(&self) -> PendingMarks {
+        let mut marks = self.marks.clone();
+        if let Some(directory) = self.if_directory() {
             directory.marks().for_each(|mark| marks.note(mark));
         }
-        let valid = |mark| self.journal().is_valid(mark);
-        marks.pending(valid).to_vec()
+        marks
     }
 }

@@ -1,14 +1,19 @@
-//! The pages of a batch, copied.
+//! The pages of a batch, copied, and where they go.
 
 use std::ops::Range;
 
 use dure_block::BlockBuf;
+use dure_store::error::Result;
 use dure_store::format::slot::DIRECT_SLOTS;
 use dure_store::frames::{Fill, Frame};
 use dure_store::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_usize};
 use dure_sync::RwLockWriteGuard;
 
+use super::super::blocks::Target;
 use super::super::map::path::{HEIGHT_MAX, node_start};
+use super::super::map::room::extend;
+use super::super::map::{MapReader, NodePlaces};
+use super::super::state::FileState;
 use crate::inode::Inode;
 use crate::volume::{DataMode, Volume};
 
@@ -19,6 +24,11 @@ const BATCH_LEAVES: usize = 16;
 /// Nodes that a batch within one leaf touches at most: the inode's, the leaf, new roots, a new
 /// branch.
 const ONE_LEAF_NODES: u32 = 2 + 2 * HEIGHT_MAX;
+
+/// Log bytes a page may take besides its slot: two notes about blocks.
+const NOTE_BYTES: usize = 56;
+/// Log bytes an operation is given per node.
+const NODE_RECORD_BYTES: usize = 4400;
 
 /// Private copies of pages, in page order.
 #[derive(Debug)]
@@ -53,10 +63,43 @@ pub(super) struct Limits {
 pub(super) struct Batch {
     pub(super) pages: Vec<u64>,
     pub(super) copies: Copies,
+    /// The slots they had when they were copied, or why these cannot be read.
+    pub(super) plan: Result<Plan>,
     /// The file's size when they were copied.
     pub(super) size: u64,
     /// The first dirty page behind them.
     pub(super) next: Option<u64>,
+}
+
+/// Where a batch goes.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) targets: Vec<Target>,
+    pub(super) needs: Needs,
+}
+
+/// Nodes that the operation of a batch makes dirty, at most.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Needs {
+    /// Those that exist: their images come back with the next checkpoint.
+    pub(super) rewritten: u32,
+    /// Those it makes.
+    pub(super) new: u32,
+}
+
+impl Needs {
+    pub(super) fn all(self) -> u32 {
+        self.rewritten + self.new
+    }
+}
+
+/// What there is to write.
+#[derive(Debug)]
+pub(super) enum Taken {
+    Batch(Batch),
+    Nothing,
+    /// A truncate that is half done, to be finished before.
+    Cut,
 }
 
 impl Volume {
@@ -77,17 +120,14 @@ impl Volume {
         }
     }
 
-    /// Copies the next dirty pages of the range and takes them in write-back.
-    pub(super) fn copy_dirty(
-        &self,
-        inode: &Inode,
-        range: Range<u64>,
-        limits: Limits,
-    ) -> Option<Batch> {
-        let core = self.partition();
+    /// Copies the next dirty pages of the range, finds their slots, and takes them in write-back.
+    pub(super) fn copy_dirty(&self, inode: &Inode, range: Range<u64>, limits: Limits) -> Taken {
         let mut held = inode.state().write_keep_cached();
         let state = &mut *held;
         let file = state.file_mut();
+        if file.cut.is_some() {
+            return Taken::Cut;
+        }
         // No slot may be filled beyond the logged size while a page below it is missing: a crash
         // would leave data behind the end, and a later extension would bring it to light.
         let start = range.start.min(file.logged_size() / BLOCK_BYTES_U64);
@@ -113,40 +153,69 @@ impl Volume {
             next = file.pages.next_dirty(page + 1..u64::MAX);
         }
         if pages.is_empty() {
-            return None;
+            return Taken::Nothing;
         }
         for &page in &pages {
             file.pages.begin_writing(page);
         }
-        // During the copies only tasks that need the inode exclusively are kept out. Holders of the
+        // From here on only tasks that need the inode exclusively are kept out. Holders of the
         // shared lock write to dirty pages only, so not to these; and the pages they add are
         // pending: neither the size here nor what else is dirty changes before the last byte is
         // copied.
         let state = RwLockWriteGuard::downgrade(held);
         let file = state.file();
-        let copies = match pages[..] {
-            [page] => {
-                let mut frame = self.pages.frame(core, Fill::Any);
-                file.pages.taken(page).load(0, frame.bytes_mut());
-                Copies::One(frame)
-            }
-            _ => {
-                let mut buf = self.pages.take_scratch(core);
-                for (&page, copy) in pages
-                    .iter()
-                    .zip(buf.as_mut_slice().chunks_exact_mut(BLOCK_BYTES))
-                {
-                    file.pages.taken(page).load(0, copy);
-                }
-                Copies::Many(buf)
-            }
-        };
-        Some(Batch {
+        let copies = self.copy(file, &pages);
+        Taken::Batch(Batch {
+            plan: self.plan(inode, &pages, &copies),
             pages,
             copies,
             size: file.size(),
             next,
         })
+    }
+
+    /// Copies pages that the caller has taken in write-back, and whose inode it holds shared.
+    fn copy(&self, file: &FileState, pages: &[u64]) -> Copies {
+        let core = self.partition();
+        if let [page] = *pages {
+            let mut frame = self.pages.frame(core, Fill::Any);
+            file.pages.taken(page).load(0, frame.bytes_mut());
+            return Copies::One(frame);
+        }
+        let mut buf = self.pages.take_scratch(core);
+        let copies = buf.as_mut_slice().chunks_exact_mut(BLOCK_BYTES);
+        for (&page, copy) in pages.iter().zip(copies) {
+            file.pages.taken(page).load(0, copy);
+        }
+        Copies::Many(buf)
+    }
+
+    /// Finds the slots of these pages, and the nodes that an operation on them makes dirty. The
+    /// caller holds the inode.
+    fn plan(&self, inode: &Inode, pages: &[u64], copies: &Copies) -> Result<Plan> {
+        let mut map = MapReader::new(self, inode);
+        let mut rewritten = 1;
+        let mut new = NodePlaces::new();
+        let mut leaf = 0;
+        let mut targets = Vec::with_capacity(pages.len());
+        let bytes = copies.bytes(pages.len()).chunks_exact(BLOCK_BYTES);
+        for (&page, bytes) in pages.iter().zip(bytes) {
+            let slot = map.slot(page)?;
+            targets.push(Target::new(page, slot, dure_block::crc32c::crc32c(bytes)));
+            if page >= DIRECT_SLOTS && node_start(page, 1) != leaf {
+                leaf = node_start(page, 1);
+                // A leaf that exists, or new nodes and the index (or inode) they hang on.
+                rewritten += 1;
+                extend(&mut new, map.missing_nodes(leaf)?);
+            }
+        }
+        let notes = pages.len() * NOTE_BYTES / NODE_RECORD_BYTES;
+        let count = |count: usize| u32::try_from(count).expect("a batch has few pages");
+        let needs = Needs {
+            rewritten: rewritten + count(notes),
+            new: count(new.len()),
+        };
+        Ok(Plan { targets, needs })
     }
 
     pub(super) fn give_copies(&self, copies: Copies) {

@@ -31,11 +31,8 @@ impl Volume {
                 let Some(_held) = inode.writeback().try_lock() else {
                     continue;
                 };
-                let done = self
-                    .finish_cut(&inode)
-                    .and_then(|()| self.write_back_held(&inode, Way::Blocks, Extent::All));
-                match done {
-                    Ok(pages) => written += pages,
+                match self.write_back_held(&inode, Way::Blocks, Extent::All) {
+                    Ok(done) => written += done.pages,
                     Err(error) => failed = Some(error),
                 }
                 self.unlist_clean(&inode);
@@ -69,9 +66,7 @@ impl Volume {
         let Some(_held) = inode.writeback().try_lock() else {
             return;
         };
-        let written = self
-            .finish_cut(inode)
-            .and_then(|()| self.write_back_held(inode, Way::Blocks, Extent::All));
+        let written = self.write_back_held(inode, Way::Blocks, Extent::All);
         self.unlist_clean(inode);
         if written.is_ok() {
             self.drop_clean_pages(inode);

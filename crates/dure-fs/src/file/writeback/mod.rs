@@ -1,10 +1,11 @@
 //! Write-back: dirty pages become blocks, and slots that name them.
 //!
 //! **Structure.** Under the inode's write-back mutex, in batches: take dirty pages (inode
-//! exclusive) and copy them (inode shared, concurrently with readers and with writers of other
-//! pages), find their slots, allocate blocks, write the copies in long runs ([`super::blocks`]),
-//! then one operation stores the slots with their CRCs, the size and the times. [`batch`] copies,
-//! [`save`] writes and logs, [`inodes`] goes from inode to inode.
+//! exclusive), copy them and find their slots (inode shared, concurrently with readers and with
+//! writers of other pages), allocate blocks, write the copies in long runs ([`super::blocks`]), then
+//! one operation stores the slots with their CRCs, the size and the times (inode exclusive), and
+//! sees what is left to do. [`batch`] copies, [`save`] writes and logs, [`inodes`] goes from inode
+//! to inode.
 //!
 //! # Invariants
 //! Data is written out of place, or into a block that was preallocated and never counted: a page is
@@ -26,7 +27,9 @@ use dure_store::space::OpClass;
 use dure_store::units::{BLOCK_BYTES_U64, to_u64, to_usize};
 use dure_sync::{Arc, CoreId};
 
+use self::batch::Taken;
 use super::map::MapEdit;
+use super::marks::PendingMarks;
 use super::state::FileState;
 use crate::inode::{Inode, InodeState};
 use crate::volume::{DataMode, Volume};
@@ -52,6 +55,53 @@ pub(crate) enum Way {
     Log,
 }
 
+/// What write-back did.
+#[derive(Debug)]
+pub(crate) struct Written {
+    /// Pages written.
+    pub(crate) pages: u64,
+    /// The operations that concerned the inode, apart from the last writers of its granules.
+    pub(crate) marks: PendingMarks,
+}
+
+/// What of an inode was not logged at one moment, pages aside.
+#[derive(Debug)]
+struct Left {
+    is_longer: bool,
+    is_ahead: bool,
+    /// Bytes that a crash leaves at least, and bytes of the file; both 0 if it was deleted.
+    logged: u64,
+    size: u64,
+    marks: PendingMarks,
+}
+
+impl Left {
+    /// The caller holds the state.
+    fn of(state: &InodeState) -> Left {
+        let file = (!state.gone).then(|| state.file());
+        Left {
+            is_longer: file.is_some_and(FileState::is_longer),
+            is_ahead: file.is_some_and(FileState::is_ahead),
+            logged: file.map_or(0, FileState::logged_size),
+            size: file.map_or(0, FileState::size),
+            marks: state.marks.clone(),
+        }
+    }
+
+    /// Whether there is something to log.
+    fn needs(&self, extent: Extent) -> bool {
+        match extent {
+            Extent::Data => self.is_longer,
+            Extent::All => self.is_ahead,
+        }
+    }
+
+    /// Whether a crash could leave fewer bytes than `size`, which the file had and has.
+    fn is_behind(&self, size: u64) -> bool {
+        self.logged < size.min(self.size)
+    }
+}
+
 impl Volume {
     /// Writes all of an inode's dirty pages, its size and times.
     ///
@@ -62,7 +112,7 @@ impl Volume {
             .map(|_| ())
     }
 
-    /// Writes all dirty pages, and the size they need. Returns how many.
+    /// Writes all dirty pages, and the size they need.
     ///
     /// # Errors
     /// As [`Volume::write_back`].
@@ -71,61 +121,67 @@ impl Volume {
         inode: &Arc<Inode>,
         way: Way,
         extent: Extent,
-    ) -> Result<u64> {
+    ) -> Result<Written> {
         {
             // While its last page is being written and is not logged, the inode does not count as
             // clean.
             let state = inode.state().read();
             if !inode.state().pages_wait() && state.file().is_clean() {
-                return Ok(0);
+                let marks = state.marks.clone();
+                return Ok(Written { pages: 0, marks });
             }
         }
         let _held = inode.writeback().lock();
-        self.finish_cut(inode)?;
         self.write_back_held(inode, way, extent)
     }
 
-    /// The same; the caller holds the write-back mutex, and no truncate is half done.
+    /// The same; the caller holds the write-back mutex.
     pub(super) fn write_back_held(
         &self,
         inode: &Arc<Inode>,
         way: Way,
         extent: Extent,
-    ) -> Result<u64> {
+    ) -> Result<Written> {
         let size = inode.state().seek_hint().size();
-        let mut written = self.write_batches(inode, way)?;
-        self.log_ahead(inode, extent)?;
+        let mut pages = 0;
         // A page written meanwhile into a hole below the size holds the logged size back; a second
         // round takes that page and logs the size with it; pages written later still cannot hold it
         // back.
-        if self.is_behind(inode, size) {
-            written += self.write_batches(inode, way)?;
-            self.log_ahead(inode, extent)?;
-            assert!(
-                !self.is_behind(inode, size),
-                "a batch of all dirty pages logs the size it has seen"
-            );
+        for _ in 0..2 {
+            let (written, left) = self.write_batches(inode, way)?;
+            pages += written;
+            let left = match left {
+                Some(left) => left,
+                None => Left::of(&inode.state().read()),
+            };
+            let left = match left.needs(extent) {
+                true => self.log_ahead(inode, extent)?,
+                false => left,
+            };
+            if !left.is_behind(size) {
+                let marks = left.marks;
+                return Ok(Written { pages, marks });
+            }
         }
-        self.pages
-            .counters
-            .written_back
-            .add(i64::try_from(written).expect("a file has fewer than 2^63 pages in memory"));
-        self.owners.add(self.partition(), to_usize(written));
-        Ok(written)
+        panic!("a batch of all dirty pages logs the size it has seen")
     }
 
-    /// Whether a crash could leave fewer bytes than `size`, which the file had and has.
-    fn is_behind(&self, inode: &Inode, size: u64) -> bool {
-        let state = inode.state().read();
-        !state.gone && state.file().logged_size() < size.min(state.file().size())
-    }
-
-    /// Writes the dirty pages, batch by batch.
-    fn write_batches(&self, inode: &Arc<Inode>, way: Way) -> Result<u64> {
+    /// Writes the dirty pages, batch by batch, after what a truncate has left. Returns how many, and
+    /// what the last batch has left.
+    fn write_batches(&self, inode: &Arc<Inode>, way: Way) -> Result<(u64, Option<Left>)> {
         let mut written = 0;
+        let mut left = None;
         let (mut from, mut end) = (0, u64::MAX);
         let limits = self.batch_limits();
-        while let Some(mut batch) = self.copy_dirty(inode, from..end, limits) {
+        loop {
+            let mut batch = match self.copy_dirty(inode, from..end, limits) {
+                Taken::Batch(batch) => batch,
+                Taken::Nothing => break,
+                Taken::Cut => {
+                    self.finish_cut(inode)?;
+                    continue;
+                }
+            };
             let copied = batch.pages.len();
             from = batch.pages[copied - 1] + 1;
             // What is appended from now on is not waited for.
@@ -141,31 +197,29 @@ impl Volume {
                 self.give_up(inode, &batch);
             }
             self.give_copies(batch.copies);
-            saved?;
+            left = Some(saved?);
             written += to_u64(copied);
             if !more {
                 break;
             }
         }
-        Ok(written)
+        self.pages
+            .counters
+            .written_back
+            .add(i64::try_from(written).expect("a file has fewer than 2^63 pages in memory"));
+        self.owners.add(self.partition(), to_usize(written));
+        Ok((written, left))
     }
 
-    /// Logs a size and times that no page brought along.
-    fn log_ahead(&self, inode: &Inode, extent: Extent) -> Result<()> {
-        // Write-back holds no pin on the inode: it may have been deleted since it was listed, also
-        // while the operation began, and its granule may hold the next inode by now.
-        let needed = |state: &InodeState| match extent {
-            _ if state.gone => false,
-            Extent::Data => state.file().is_longer(),
-            Extent::All => state.file().is_ahead(),
-        };
-        if !needed(&inode.state().read()) {
-            return Ok(());
-        }
+    /// Logs a size and times that no page brought along. Returns what is left.
+    fn log_ahead(&self, inode: &Inode, extent: Extent) -> Result<Left> {
         let mut op = self.op(OpKind::Size, OpClass::Delete, 1)?;
         let mut state = inode.state().write_keep_cached();
-        if !needed(&state) {
-            return Ok(());
+        // Write-back holds no pin on the inode: it may have been deleted since it was listed, also
+        // while the operation began, and its granule may hold the next inode by now.
+        let left = Left::of(&state);
+        if !left.needs(extent) {
+            return Ok(left);
         }
         let shown = inode.data_part(&state);
         let mut data = inode.data_draft(&state);
@@ -175,7 +229,7 @@ impl Volume {
         MapEdit::new(self, &mut op, inode, &mut data).end();
         inode.data_stored(&mut state, &data, op.finish());
         inode.hide_unless(&state, &shown);
-        Ok(())
+        Ok(Left::of(&state))
     }
 
     /// Gives reserved blocks back.

@@ -3,7 +3,7 @@
 use dure_store::OpKind;
 use dure_store::data_log::Room;
 use dure_store::error::Result;
-use dure_store::format::slot::{DIRECT_SLOTS, Slot};
+use dure_store::format::slot::Slot;
 use dure_store::frames::Fill;
 use dure_store::op::Op;
 use dure_store::space::OpClass;
@@ -11,48 +11,33 @@ use dure_store::units::{BLOCK_BYTES, to_usize};
 use dure_sync::{Arc, CoreId};
 
 use super::super::blocks::Target;
-use super::super::map::path::node_start;
-use super::super::map::room::extend;
-use super::super::map::{MapEdit, MapReader, NodePlaces};
+use super::super::map::MapEdit;
 use super::super::state::FileState;
-use super::Way;
-use super::batch::{Batch, Copies};
+use super::batch::{Batch, Copies, Needs, Plan};
+use super::{Left, Way};
 use crate::inode::Inode;
 use crate::volume::{DataMode, FlushRule, Volume};
 
 /// Checkpoints a batch makes at most to get room in the data log's table of blocks.
 const TABLE_ROUNDS: u32 = 3;
-/// Log bytes a page may take besides its slot: two notes about blocks.
-const NOTE_BYTES: usize = 56;
-/// Log bytes an operation is given per node.
-const NODE_RECORD_BYTES: usize = 4400;
-
-/// Nodes that the operation of a batch makes dirty, at most.
-#[derive(Clone, Copy, Debug)]
-struct Needs {
-    /// Those that exist: their images come back with the next checkpoint.
-    rewritten: u32,
-    /// Those it makes.
-    new: u32,
-}
-
-impl Needs {
-    fn all(self) -> u32 {
-        self.rewritten + self.new
-    }
-}
-
 impl Volume {
-    /// Writes a batch and logs its slots. On an error nothing has changed.
-    pub(super) fn save(&self, inode: &Arc<Inode>, batch: &mut Batch, way: Way) -> Result<()> {
+    /// Writes a batch and logs its slots. Returns what is left. On an error nothing has changed.
+    pub(super) fn save(&self, inode: &Arc<Inode>, batch: &mut Batch, way: Way) -> Result<Left> {
         let core = self.partition();
-        let (mut targets, needs) = self.plan(inode, batch)?;
+        let nothing = Plan {
+            targets: Vec::new(),
+            needs: Needs {
+                rewritten: 0,
+                new: 0,
+            },
+        };
+        let Plan { mut targets, needs } = std::mem::replace(&mut batch.plan, Ok(nothing))?;
         let saved = self
             .allocate(core, &mut targets)
             .and_then(|()| self.save_to(core, inode, batch, (&mut targets, needs), way));
         match saved {
             // Preallocated blocks were filled in place, so these reserved ones are not needed.
-            Ok(()) => {
+            Ok(_) => {
                 let spare = targets.iter().filter(|target| target.is_in_place()).count();
                 self.unreserve(core, u32::try_from(spare).expect("a batch has few pages"));
             }
@@ -69,7 +54,7 @@ impl Volume {
         batch: &mut Batch,
         (targets, needs): (&mut [Target], Needs),
         way: Way,
-    ) -> Result<()> {
+    ) -> Result<Left> {
         if self.options.data == DataMode::Journal {
             let room = self.room_for_all(targets.len())?;
             return self.log_slots(inode, batch, targets, needs, Some(room));
@@ -79,42 +64,15 @@ impl Volume {
         }
         let pages = targets.len();
         if !self.options.volume_rules.data_before_log.holds() {
-            self.log_slots(inode, batch, targets, needs, None)?;
-            return self.write_blocks(core, targets, batch.copies.bytes(pages));
+            let left = self.log_slots(inode, batch, targets, needs, None)?;
+            self.write_blocks(core, targets, batch.copies.bytes(pages))?;
+            return Ok(left);
         }
         self.write_blocks(core, targets, batch.copies.bytes(pages))?;
         if self.options.flush == FlushRule::Two {
             self.flush_data()?;
         }
         self.log_slots(inode, batch, targets, needs, None)
-    }
-
-    /// Finds the slots of the batch, and the nodes an operation on them makes dirty.
-    fn plan(&self, inode: &Inode, batch: &Batch) -> Result<(Vec<Target>, Needs)> {
-        let bytes = batch.copies.bytes(batch.pages.len());
-        let _held = inode.state().read();
-        let mut map = MapReader::new(self, inode);
-        let mut rewritten = 1;
-        let mut new = NodePlaces::new();
-        let mut leaf = 0;
-        let mut targets = Vec::with_capacity(batch.pages.len());
-        for (&page, bytes) in batch.pages.iter().zip(bytes.chunks_exact(BLOCK_BYTES)) {
-            let slot = map.slot(page)?;
-            targets.push(Target::new(page, slot, dure_block::crc32c::crc32c(bytes)));
-            if page >= DIRECT_SLOTS && node_start(page, 1) != leaf {
-                leaf = node_start(page, 1);
-                // A leaf that exists, or new nodes and the index (or inode) they hang on.
-                rewritten += 1;
-                extend(&mut new, map.missing_nodes(leaf)?);
-            }
-        }
-        let notes = batch.pages.len() * NOTE_BYTES / NODE_RECORD_BYTES;
-        let count = |count: usize| u32::try_from(count).expect("a batch has few pages");
-        let needs = Needs {
-            rewritten: rewritten + count(notes),
-            new: count(new.len()),
-        };
-        Ok((targets, needs))
     }
 
     /// Begins the operation of a batch. Blocks for new nodes come from those the file holds; also
@@ -144,7 +102,7 @@ impl Volume {
         targets: &[Target],
         needs: Needs,
         room: Option<Room<'_>>,
-    ) -> Result<()> {
+    ) -> Result<Left> {
         let pages = if room.is_some() { targets.len() } else { 0 };
         let (op, held) = self.op_for_batch(inode, needs, pages)?;
         let logged = self.finish_batch(op, inode, batch, targets, room);
@@ -166,7 +124,7 @@ impl Volume {
         batch: &mut Batch,
         targets: &[Target],
         room: Option<Room<'_>>,
-    ) -> Result<()> {
+    ) -> Result<Left> {
         let mut state = inode.state().write_keep_cached();
         let shown = inode.data_part(&state);
         let mut data = inode.data_draft(&state);
@@ -197,7 +155,7 @@ impl Volume {
         }
         self.unreserve(self.partition(), state.file_mut().spare_room());
         inode.hide_unless(&state, &shown);
-        Ok(())
+        Ok(Left::of(&state))
     }
 
     /// Room for a batch that is to go into the log, if it may: it is short, and fits a handle and
