@@ -262,7 +262,8 @@ impl Inode {
     }
 
     /// The operation was decided on the attributes of this inode, or follows them: if their last
-    /// writer is lost, so is this. The caller holds the state.
+    /// writer is lost, so is this. The caller holds the state, or the rename lock if it decided on
+    /// the parent.
     pub(crate) fn depends(&self, op: &mut Op<'_>) {
         if op.marks_reads() {
             op.depends_on(self.attribute_writer());

@@ -266,7 +266,7 @@ impl Volume {
             directory.depends(&mut op);
         }
         for ancestor in &plan.ancestors {
-            op.depends(&ancestor.inode().node, ancestor.inode().index);
+            ancestor.inode().depends(&mut op);
         }
         let mut trees = Trees::new(self, &locked, from_dir, to_dir)?;
         let leaves = [

@@ -293,14 +293,6 @@ impl Op<'_> {
         }
     }
 
-    /// The operation was decided on the state of this granule: if its last writer is lost, so is
-    /// this.
-    pub fn depends(&mut self, node: &Node, index: u8) {
-        if self.marks_reads() {
-            self.depends_on(node.last_writer(index));
-        }
-    }
-
     /// Whether the operation marks what it read to decide.
     pub fn marks_reads(&self) -> bool {
         self.store.options.store_rules.read_marks.holds()
