@@ -1,12 +1,13 @@
 //! New pages of a contended file, while its inode is held shared.
 //!
-//! **Problem.** An append, or a write into a hole, changes which pages there are, and perhaps the
-//! size. With the inode held exclusively for that it would keep out all tasks that read or
-//! overwrite other pages, or change attributes.
+//! **Problem.** An append, a write into a hole, or a read from the device changes which pages there
+//! are, and perhaps the size. With the inode held exclusively for that it would keep out all tasks
+//! that read or overwrite other pages, or change attributes.
 //!
 //! **Structure.** Once a file is contended and has a range lock, a writer that holds its range
 //! exclusively holds the inode shared, and puts new dirty pages and the new size in
-//! [`PendingPages`], next to the state ([`super::write_shared`]). There they wait until a task
+//! [`PendingPages`], next to the state ([`super::write_shared`]); and a reader that holds the inode
+//! shared puts pages there that it has read. There they wait until a task
 //! takes the exclusive inode lock, which moves them into the state before that task looks
 //! (`StateLock::take_over`). So tasks that hold the inode exclusively (write-back, truncate,
 //! eviction, ..) need not know of this. The size in the state is then a settled lower bound; the
@@ -19,12 +20,13 @@
 //! | the same of a page that the state lacks | its bit in `places`; if set, these, shared |
 //! | seek or stat that has to look | these, shared, until it has stored what it found |
 //! | append, write to new pages, growing truncate | these, exclusively, once its own are filled |
+//! | read of a page from the device | these, exclusively, once it is read and checked |
 //!
 //! # Invariants
 //! It is made under the exclusive inode lock and stays as long as the inode is in memory: a holder
 //! of the shared inode lock that finds none need not fear one. A page is here or in the state, not
-//! in both; here all are dirty, with a reserved block and credit for memory, and the inode is on
-//! both lists of the page cache. A page comes, filled, before the size that covers it; only the
+//! in both; here all have credit for memory, the dirty ones a reserved block too, and the inode is
+//! on both lists of the page cache. A page comes, filled, before the size that covers it; only the
 //! holder of the range of everything from the end on makes the size grow.
 //!
 //! **On a crash** it is gone, as dirty pages are.
@@ -54,7 +56,15 @@ pub(crate) struct Pending {
     pub(super) size: Option<u64>,
 }
 
+/// Most pages that may be pending: moving them into the state must not keep others out for long.
+const PENDING_MAX: u64 = 4096;
+
 impl Pending {
+    /// Whether no more pages may come before a task has moved these into the state.
+    pub(super) fn is_full(&self) -> bool {
+        self.pages.present() >= PENDING_MAX
+    }
+
     /// Pages that wait for write-back.
     pub(crate) fn pending(&self) -> u64 {
         self.pages.unclean()

@@ -10,8 +10,9 @@
 //!
 //! # Invariants
 //! Blocks are read under the shared inode lock: the map cannot change meanwhile, so no block is
-//! reused under the reader. A page is put in the cache only if the map has not changed since. Pages
-//! with errors fail, and no others.
+//! reused under the reader. A page is put in the cache only if the map has not changed since: in a
+//! file that tasks share it is put with the pending pages under the same lock. Pages with errors
+//! fail, and no others.
 //!
 //! **On a crash** nothing is lost by a reader.
 
@@ -25,7 +26,9 @@ use dure_store::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_u64, to_usize};
 use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::{Arc, PerCoreReadGuard};
 
+use super::cache::Grant;
 use super::map::MapReader;
+use super::page::PageStore;
 use super::pending_pages::Writers;
 use super::run::contiguous;
 use crate::inode::{Inode, InodeRef, InodeState};
@@ -267,25 +270,63 @@ impl Volume {
         let bytes = &data.as_slice()[..good * BLOCK_BYTES];
         let len = (bytes.len() - within).min(buf.len());
         buf[..len].copy_from_slice(&bytes[within..within + len]);
-        let changes = state.file().map_changes;
-        drop(state);
-        let mut state = inode.state().write_keep_cached();
-        if state.file().map_changes == changes {
-            for (page, bytes) in (page..).zip(bytes.chunks_exact(BLOCK_BYTES)) {
-                if !state.file().pages.contains(page) {
-                    let mut frame = grant.frame(Fill::Any);
-                    frame.bytes_mut().copy_from_slice(bytes);
-                    state.file_mut().pages.insert(page, frame);
-                }
-            }
-            self.pages
-                .note_cached(grant.core(), inode, state.file_mut());
-            self.pages
-                .counters
-                .loaded
-                .add(i64::try_from(good).expect("a run has at most RUN_PAGES_MAX pages"));
+        let read = (page, bytes);
+        if !self.keep_shared(inode, &state, read, &mut grant) {
+            let changes = state.file().map_changes;
+            drop(state);
+            self.keep_read(inode, changes, read, &mut grant);
         }
         Ok(len)
+    }
+
+    /// Puts pages that were read into the cache, if the map has not changed since `changes`.
+    fn keep_read(
+        &self,
+        inode: &Arc<Inode>,
+        changes: u64,
+        (first, bytes): (u64, &[u8]),
+        grant: &mut Grant<'_>,
+    ) {
+        let mut state = inode.state().write_keep_cached();
+        let file = state.file_mut();
+        if file.map_changes == changes {
+            insert(&mut file.pages, (first, bytes), grant);
+            self.pages.note_cached(grant.core(), inode, file);
+            self.note_loaded(bytes);
+        }
+    }
+
+    /// The same for a caller that has read them under this shared lock, in a file that tasks share:
+    /// they are pending until a task holds the inode exclusively. False: nothing was done.
+    fn keep_shared(
+        &self,
+        inode: &Inode,
+        state: &Shared<'_>,
+        (first, bytes): (u64, &[u8]),
+        grant: &mut Grant<'_>,
+    ) -> bool {
+        // Only a holder of the exclusive inode lock may list it.
+        let is_listed = state.file().cached_on.is_some();
+        let Some(pending_pages) = inode.state().pending_pages().filter(|_| is_listed) else {
+            return false;
+        };
+        let pages = first..first + to_u64(bytes.len() / BLOCK_BYTES);
+        let mut held = pending_pages.take();
+        if held.is_full() {
+            return false;
+        }
+        pending_pages.announce(&held, pages);
+        insert(&mut held.pages, (first, bytes), grant);
+        self.note_loaded(bytes);
+        true
+    }
+
+    fn note_loaded(&self, bytes: &[u8]) {
+        let pages = i64::try_from(bytes.len() / BLOCK_BYTES);
+        self.pages
+            .counters
+            .loaded
+            .add(pages.expect("a run has at most RUN_PAGES_MAX pages"));
     }
 
     /// What the file has from the first page of `wanted` on, which is not in memory: at most as
@@ -413,6 +454,17 @@ impl Volume {
         }
         self.read_run(inode, page, std::slice::from_ref(slot), bytes)
             .map(|_| ())
+    }
+}
+
+/// Puts pages that were read into a store, unless they have come to it meanwhile.
+fn insert(pages: &mut PageStore, (first, bytes): (u64, &[u8]), grant: &mut Grant<'_>) {
+    for (page, bytes) in (first..).zip(bytes.chunks_exact(BLOCK_BYTES)) {
+        if !pages.contains(page) {
+            let mut frame = grant.frame(Fill::Any);
+            frame.bytes_mut().copy_from_slice(bytes);
+            pages.insert(page, frame);
+        }
     }
 }
 

@@ -143,7 +143,8 @@ impl FileState {
     /// exclusively.
     pub(super) fn settle(&mut self, pages: PageStore, room: NodeRoom, size: Option<u64>) {
         assert!(
-            pages.present() == 0 || (self.cached_on.is_some() && self.dirty_on.is_some()),
+            (pages.present() == 0 || self.cached_on.is_some())
+                && (pages.is_clean() || self.dirty_on.is_some()),
             "pages come to an inode that is listed"
         );
         self.pages.absorb(pages);

@@ -1,15 +1,17 @@
-//! Writes that add pages to a file, or make it longer, under the shared inode lock.
+//! Writes that make pages dirty, add pages to a file, or make it longer, under the shared inode
+//! lock.
 //!
 //! **Structure.** A step of a write that holds its range finds out what it lacks, takes memory and
 //! blocks with the inode released, fills pages of its own, and then, with the pending pages
 //! ([`super::pending_pages`]) held exclusively, puts all in at once: bytes into pages that are
-//! dirty already, the new pages, the size.
+//! there, the new pages, the size. If it neither adds pages nor moves the end, nor writes to pages
+//! that are pending, it leaves the pending pages alone.
 //!
 //! # Invariants
 //! All that can fail comes before the first change. The range keeps other writers from these bytes,
 //! and, where the file grows, from its end: `offset` and the size that was seen stay. Whatever does
-//! not fit here (a page that is clean in the state, an inode on no list, a half truncate, an error)
-//! is done under the exclusive inode lock.
+//! not fit here (a page that a write-back has taken, whose bytes it copies under the shared lock,
+//! an inode on no list, a half truncate, an error) is done under the exclusive inode lock.
 //!
 //! **On a crash** as with every write: pages that were not written back are lost.
 
@@ -23,7 +25,7 @@ use smallvec::SmallVec;
 use super::cache::{Grant, Want};
 use super::map::room::{extend, leaves};
 use super::map::{FILE_BYTES_MAX, MapReader, NodePlaces};
-use super::page::Page;
+use super::page::{Page, PageStore};
 use super::pending_pages::{Pending, PendingPages};
 use super::ranges::Range;
 use super::read::split;
@@ -31,9 +33,6 @@ use super::state::Stamp;
 use super::write::{Place, Readers, Source, pages_of};
 use crate::inode::{Inode, InodeState};
 use crate::volume::{RangeRule, Volume};
-
-/// Most pages that may be pending: moving them into the state must not keep others out for long.
-const ADDED_MAX: u64 = 4096;
 
 /// What a step of a write is about to do.
 #[derive(Debug)]
@@ -44,8 +43,12 @@ struct Plan {
     size: u64,
     /// Pages that are neither in the state nor pending.
     new: SmallVec<[u64; 2]>,
-    /// Map nodes they need, for which the state has no block.
+    /// Pages that are clean, of these and those.
+    clean: usize,
+    /// Map nodes that these and those need, for which the state has no block.
     nodes: NodePlaces,
+    /// Whether pages may be pending, come to the pending ones, or the file grows.
+    concerns_pending: bool,
 }
 
 /// The part of a write that goes into one page.
@@ -85,16 +88,25 @@ impl Plan {
         let pages = pages_of(offset, len);
         let held =
             (pages.clone().any(|page| pending_pages.may_have(page))).then(|| pending_pages.share());
-        let mut new = SmallVec::new();
+        let (mut new, mut clean) = (SmallVec::new(), 0);
         for page in pages.clone() {
             if file.pages.contains(page) {
-                file.pages.get_dirty(page)?;
-            } else if !held.as_ref().is_some_and(|held| held.pages.contains(page)) {
+                if file.pages.get_dirty(page).is_none() {
+                    if file.pages.is_writing(page) {
+                        return None;
+                    }
+                    clean += 1;
+                }
+            } else if let Some(held) = held.as_ref().filter(|held| held.pages.contains(page)) {
+                clean += usize::from(held.pages.get_dirty(page).is_none());
+            } else {
                 new.push(page);
             }
         }
+        let concerns_pending = held.is_some() || !new.is_empty() || end > size;
         let mut nodes = NodePlaces::new();
-        for leaf in leaves(pages).filter(|&leaf| !new.is_empty() && !file.room.covers(leaf)) {
+        let maps = clean > 0 || !new.is_empty();
+        for leaf in leaves(pages).filter(|&leaf| maps && !file.room.covers(leaf)) {
             // An error is found again, and returned, by the path that takes the inode exclusively.
             let missing = MapReader::new(volume, inode).missing_nodes(leaf);
             extend(&mut nodes, missing.ok()?);
@@ -104,13 +116,19 @@ impl Plan {
             end,
             size,
             new,
+            clean,
+            concerns_pending: concerns_pending || !nodes.is_empty(),
             nodes,
         })
     }
 
+    fn pages(&self) -> std::ops::Range<u64> {
+        pages_of(self.offset, to_usize(self.end - self.offset))
+    }
+
     fn parts(&self) -> impl Iterator<Item = Part> + use<> {
         let (offset, end) = (self.offset, self.end);
-        pages_of(offset, to_usize(end - offset)).map(move |page| Part::of(offset, end, page))
+        self.pages().map(move |page| Part::of(offset, end, page))
     }
 }
 
@@ -168,7 +186,7 @@ impl Volume {
             let short = |count: usize| u32::try_from(count).expect("a step has few pages");
             let want = Want {
                 frames: short(plan.new.len()),
-                blocks: short(plan.new.len()),
+                blocks: short(plan.new.len() + plan.clean),
                 nodes: short(plan.nodes.len()),
             };
             let covers = |grant: &Grant<'_>| grant.covers(want);
@@ -203,6 +221,15 @@ impl Volume {
         source: Source<'_>,
         mut grant: Option<&mut Grant<'_>>,
     ) -> bool {
+        if !plan.concerns_pending {
+            inode.state().seek_hint().data_comes(&plan.pages());
+            for part in plan.parts() {
+                let to = (&shared.file().pages, Readers::Concurrent);
+                let is_there = overwrite_page(to, part, source, grant.as_deref_mut());
+                assert!(is_there, "a page went while the inode was held shared");
+            }
+            return true;
+        }
         let mut new: SmallVec<[(u64, Frame); 2]> = SmallVec::new();
         for &page in &plan.new {
             let grant = grant.as_mut().expect("new pages have been granted");
@@ -222,25 +249,22 @@ impl Volume {
             .expect("pending pages stay once they are made");
         let mut held = pending_pages.take();
         let taken = new.iter().any(|(page, _)| held.pages.contains(*page));
-        if taken || held.pages.present() + to_u64(new.len()) > ADDED_MAX {
+        if taken || held.is_full() {
             drop(held);
             give_back(new, grant.as_deref_mut());
             return false;
         }
-        inode
-            .state()
-            .seek_hint()
-            .data_comes(&pages_of(plan.offset, source.len()));
+        inode.state().seek_hint().data_comes(&plan.pages());
         pending_pages.announce(&held, plan.new.iter().copied());
         let early = matches!(self.options.volume_rules.ranges, RangeRule::SizeFirst(_));
         if early {
             grow(inode, &mut held, plan.size, plan.end);
         }
         for part in plan.parts() {
-            if let Some(cached) = shared.file().pages.get_dirty(part.page) {
-                part.copy(source, cached, Readers::Concurrent);
-            } else if let Some(cached) = held.pages.get_dirty(part.page) {
-                part.copy(source, cached, Readers::None);
+            let state = (&shared.file().pages, Readers::Concurrent);
+            if !overwrite_page(state, part, source, grant.as_deref_mut()) {
+                let pending = (&held.pages, Readers::None);
+                overwrite_page(pending, part, source, grant.as_deref_mut());
             }
         }
         for (page, frame) in new {
@@ -314,6 +338,26 @@ impl Volume {
         source.fill(part.from, &mut frame.bytes_mut()[part.within..][..part.len]);
         Ok(frame)
     }
+}
+
+/// Makes a page dirty and writes to it. False: it is not among these. The caller holds the part's
+/// range exclusively; no write-back has taken the page.
+fn overwrite_page(
+    (pages, readers): (&PageStore, Readers),
+    part: Part,
+    source: Source<'_>,
+    grant: Option<&mut Grant<'_>>,
+) -> bool {
+    let Some(cached) = pages.get(part.page) else {
+        return false;
+    };
+    // Another task may have made it dirty since the plan: then the block granted for it is left.
+    if pages.get_dirty(part.page).is_none() && pages.set_dirty(part.page) {
+        let grant = grant.expect("clean pages have been granted");
+        grant.use_block();
+    }
+    part.copy(source, cached, readers);
+    true
 }
 
 /// Whether the range keeps other writers from the end of a file of this size.

@@ -13,8 +13,8 @@
 //! writing equals what its slot says, so it may be dropped at any time. Owner: [inode.state], or
 //! [super::super::pending_pages]; holders of the shared lock set reference bits and copy bytes: out
 //! of pages with a check of their sequence count (or, if the file has no range lock, without), into
-//! dirty ones if they hold the range exclusively. A page in write-back that is not dirty again
-//! keeps its bytes.
+//! those of ranges that they hold exclusively, which are dirty or become so before. A page in
+//! write-back that is not dirty again keeps its bytes.
 //!
 //! **On a crash** it is gone.
 
@@ -26,6 +26,7 @@ use std::ops::{Deref, DerefMut, Range};
 
 use dure_store::frames::Frame;
 use dure_store::units::to_usize;
+use dure_sync::atomic::{AtomicU64, Ordering};
 
 use super::Page;
 use chunk::{CHUNK_PAGES, Chunk, bit};
@@ -38,8 +39,14 @@ const GROUP_PAGES: u64 = CHUNK_PAGES * 64;
 struct Group {
     chunks: [Option<Box<Chunk>>; GROUP_CHUNKS],
     count: u32,
-    /// Bit i: chunk i may have pages that are dirty or in write-back.
-    unclean: u64,
+    /// Bit i: chunk i may have pages that are dirty or in write-back. As the bits of dirty pages.
+    unclean: AtomicU64,
+}
+
+impl Group {
+    fn unclean(&self) -> u64 {
+        self.unclean.load(Ordering::Relaxed)
+    }
 }
 
 /// What a write to some pages lacks.
@@ -115,7 +122,8 @@ pub(crate) struct Pages {
     /// The others, by page / 4096.
     groups: BTreeMap<u64, Box<Group>>,
     present: u64,
-    dirty: u64,
+    /// As the bits of dirty pages.
+    dirty: AtomicU64,
     writing: u64,
     /// Where eviction goes on.
     hand: u64,
@@ -127,7 +135,7 @@ impl Pages {
             first: Chunk::new(),
             groups: BTreeMap::new(),
             present: 0,
-            dirty: 0,
+            dirty: AtomicU64::new(0),
             writing: 0,
             hand: 0,
         }
@@ -141,17 +149,17 @@ impl Pages {
     /// Pages that wait for write-back.
     #[cfg(test)]
     pub(crate) fn dirty(&self) -> u64 {
-        self.dirty
+        self.dirty.load(Ordering::Relaxed)
     }
 
     /// Pages that wait for write-back or are in one; twice if they are both.
     pub(crate) fn unclean(&self) -> u64 {
-        self.dirty + self.writing
+        self.dirty.load(Ordering::Relaxed) + self.writing
     }
 
     /// Whether no page waits for write-back or is in one.
     pub(crate) fn is_clean(&self) -> bool {
-        self.dirty == 0 && self.writing == 0
+        self.unclean() == 0
     }
 
     fn chunk(&self, page: u64) -> Option<&Chunk> {
@@ -178,7 +186,7 @@ impl Pages {
             Box::new(Group {
                 chunks: [const { None }; GROUP_CHUNKS],
                 count: 0,
-                unclean: 0,
+                unclean: AtomicU64::new(0),
             })
         };
         let group = self.groups.entry(page / GROUP_PAGES).or_insert_with(empty);
@@ -230,7 +238,7 @@ impl Pages {
     #[inline]
     pub(crate) fn get_dirty(&self, page: u64) -> Option<&Page> {
         let chunk = self.chunk(page)?;
-        if chunk.dirty & bit(page) == 0 {
+        if chunk.dirty() & bit(page) == 0 {
             return None;
         }
         chunk.touch(bit(page));
@@ -245,8 +253,14 @@ impl Pages {
 
     /// Whether the page differs from its slot.
     pub(crate) fn is_unclean(&self, page: u64) -> bool {
-        let unclean = |chunk: &Chunk| (chunk.dirty | chunk.writing) & bit(page) != 0;
+        let unclean = |chunk: &Chunk| chunk.unclean() & bit(page) != 0;
         self.chunk(page).is_some_and(unclean)
+    }
+
+    /// Whether a write-back has taken the page.
+    pub(crate) fn is_writing(&self, page: u64) -> bool {
+        let writing = |chunk: &Chunk| chunk.writing & bit(page) != 0;
+        self.chunk(page).is_some_and(writing)
     }
 
     /// What a write to pages `range` lacks.
@@ -256,7 +270,7 @@ impl Pages {
             let chunk = self.chunk(page);
             let has = |bits: fn(&Chunk) -> u64| chunk.is_some_and(|c| bits(c) & bit(page) != 0);
             missing.frames += u32::from(!has(|chunk| chunk.present));
-            missing.blocks += u32::from(!has(|chunk| chunk.dirty));
+            missing.blocks += u32::from(!has(Chunk::dirty));
         }
         missing
     }
@@ -271,41 +285,46 @@ impl Pages {
 
     fn absorb(&mut self, other: Pages) {
         self.present += other.present;
-        self.dirty += other.dirty;
+        *self.dirty.get_mut() += other.dirty.into_inner();
         self.writing += other.writing;
         self.first.absorb(other.first);
         for (key, group) in other.groups {
             let base = key * GROUP_PAGES;
             for (n, chunk) in (0..).zip(group.chunks) {
                 let Some(chunk) = chunk else { continue };
-                let unclean = chunk.dirty | chunk.writing != 0;
+                let unclean = chunk.unclean() != 0;
                 self.chunk_or_new(base + n * CHUNK_PAGES).absorb(*chunk);
                 let group = self
                     .groups
                     .get_mut(&key)
                     .expect("the chunk was made in this group");
-                group.unclean |= u64::from(unclean) << n;
+                *group.unclean.get_mut() |= u64::from(unclean) << n;
             }
         }
     }
 
-    /// Makes a present page dirty; true when it was not, and so needs a reserved block.
-    pub(crate) fn set_dirty(&mut self, page: u64) -> bool {
+    /// Makes a present page dirty; true when it was not, and so needs a reserved block. The caller
+    /// holds the inode exclusively; or shared, and a range of the page exclusively, and no
+    /// write-back has taken the page.
+    pub(crate) fn set_dirty(&self, page: u64) -> bool {
         let chunk = self
-            .chunk_mut(page)
+            .chunk(page)
             .expect("only a present page can become dirty");
         assert_ne!(
             chunk.present & bit(page),
             0,
             "only a present page can become dirty"
         );
-        let newly = chunk.dirty & bit(page) == 0;
-        chunk.dirty |= bit(page);
-        self.dirty += u64::from(newly);
-        if newly && let Some(group) = self.groups.get_mut(&(page / GROUP_PAGES)) {
-            group.unclean |= 1 << (page / CHUNK_PAGES % 64);
+        // Relaxed: the locks order the bits.
+        if chunk.dirty.fetch_or(bit(page), Ordering::Relaxed) & bit(page) != 0 {
+            return false;
         }
-        newly
+        self.dirty.fetch_add(1, Ordering::Relaxed);
+        if let Some(group) = self.groups.get(&(page / GROUP_PAGES)) {
+            let chunk = 1 << (page / CHUNK_PAGES % 64);
+            group.unclean.fetch_or(chunk, Ordering::Relaxed);
+        }
+        true
     }
 
     /// Write-back takes a dirty page (and its reserved block). Its bytes stay as they are until it
@@ -313,14 +332,14 @@ impl Pages {
     pub(crate) fn begin_writing(&mut self, page: u64) {
         let chunk = self.chunk_mut(page).expect("a dirty page is present");
         assert_ne!(
-            chunk.dirty & bit(page),
+            chunk.dirty() & bit(page),
             0,
             "only a dirty page is written back"
         );
         assert_eq!(chunk.writing & bit(page), 0, "a page is in two write-backs");
-        chunk.dirty &= !bit(page);
+        *chunk.dirty.get_mut() &= !bit(page);
         chunk.writing |= bit(page);
-        self.dirty -= 1;
+        *self.dirty.get_mut() -= 1;
         self.writing += 1;
     }
 
@@ -333,7 +352,7 @@ impl Pages {
             "a page that no write-back has taken"
         );
         assert_eq!(
-            chunk.dirty & bit(page),
+            chunk.dirty() & bit(page),
             0,
             "a page in write-back was changed"
         );
@@ -353,10 +372,10 @@ impl Pages {
             "the page was not in write-back"
         );
         chunk.writing &= !bit(page);
-        let clean = chunk.dirty | chunk.writing == 0;
+        let clean = chunk.unclean() == 0;
         self.writing -= 1;
         if clean && let Some(group) = self.groups.get_mut(&(page / GROUP_PAGES)) {
-            group.unclean &= !(1 << (page / CHUNK_PAGES % 64));
+            *group.unclean.get_mut() &= !(1 << (page / CHUNK_PAGES % 64));
         }
     }
 

@@ -119,6 +119,81 @@ fn what_waits_is_overwritten_and_read_in_place() {
 }
 
 #[test]
+fn clean_pages_are_overwritten_under_the_shared_lock() {
+    let world = world(16384);
+    let fs = world.mount();
+    let inode = shared(&fs);
+    let mut expected = vec![1; 3 * 4096];
+    fs.fsync(&inode, SyncScope::All).unwrap();
+    assert!(inode.inode().state().read().file().pages.is_clean());
+    // A holder of the exclusive lock would move this page into the state.
+    fs.append(&inode, &[2; 4096]).unwrap();
+    expected.resize(4 * 4096, 2);
+    let dirty = || inode.inode().state().read().file().pages.dirty();
+    for (n, at, len, dirty_after) in [
+        (3, 100, 50, 1),
+        (4, 300, 50, 1),
+        // From a clean page into one that is pending, and behind the end.
+        (5, 11_000, 8_000, 2),
+    ] {
+        let bytes = vec![n; len];
+        let done = fs.write(&inode, u64::try_from(at).unwrap(), &bytes, Stamp::Set);
+        assert_eq!(done.unwrap(), len);
+        expected.resize(expected.len().max(at + len), 0);
+        expected[at..at + len].fill(n);
+        assert!(waits(&inode), "the inode was taken exclusively");
+        assert_eq!(dirty(), dirty_after);
+        assert_eq!(content(&fs, &inode), expected);
+    }
+    check(&fs, &inode);
+    fs.fsync(&inode, SyncScope::All).unwrap();
+    drop(inode);
+    drop(fs);
+    let fs = world.mount();
+    assert_eq!(content(&fs, &file(&fs)), expected, "after a crash");
+    fs.close().unwrap();
+    drop(fs);
+    fsck(world.device(), "clean pages overwritten concurrently");
+}
+
+#[test]
+fn pages_are_read_under_the_shared_lock_and_overwritten_where_they_wait() {
+    let world = world(16384);
+    let fs = world.mount();
+    let inode = shared(&fs);
+    fs.fsync(&inode, SyncScope::All).unwrap();
+    fs.0.settle_file(inode.inode());
+    assert_eq!(inode.inode().state().read().file().pages.present(), 0);
+    // The first one lists the inode, the second one waits.
+    fs.append(&inode, &[2; 4096]).unwrap();
+    fs.append(&inode, &[2; 4096]).unwrap();
+    assert!(waits(&inode));
+    let mut expected = vec![1; 3 * 4096];
+    expected.resize(5 * 4096, 2);
+    let loaded = fs.0.pages.counters.loaded.sum();
+    for _ in 0..2 {
+        assert_eq!(content(&fs, &inode), expected);
+        assert!(waits(&inode), "the inode was taken exclusively");
+    }
+    assert_eq!(fs.0.pages.counters.loaded.sum(), loaded + 3, "kept");
+    assert!(!inode.inode().state().read().file().pages.contains(0));
+    // The first two pages of these three are pending and clean.
+    fs.write(&inode, 4000, &[3; 5000], Stamp::Set).unwrap();
+    expected[4000..9000].fill(3);
+    assert!(waits(&inode), "the inode was taken exclusively");
+    assert_eq!(content(&fs, &inode), expected);
+    check(&fs, &inode);
+    fs.fsync(&inode, SyncScope::All).unwrap();
+    drop(inode);
+    drop(fs);
+    let fs = world.mount();
+    assert_eq!(content(&fs, &file(&fs)), expected, "after a crash");
+    fs.close().unwrap();
+    drop(fs);
+    fsck(world.device(), "pages read concurrently");
+}
+
+#[test]
 fn holes_are_filled_beside_others() {
     let fs = world(16384).mount();
     let inode = shared(&fs);

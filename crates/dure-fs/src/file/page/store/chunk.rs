@@ -12,7 +12,9 @@ pub(super) const CHUNK_PAGES: u64 = 64;
 #[derive(Debug, Default)]
 pub(super) struct Chunk {
     pub(super) present: u64,
-    pub(super) dirty: u64,
+    /// Set by holders of the exclusive inode lock, and of the shared one with the page's range;
+    /// cleared under the exclusive one. Relaxed: these locks order it.
+    pub(super) dirty: AtomicU64,
     pub(super) writing: u64,
     /// CLOCK bits. Set by readers, taken by eviction; Relaxed: hints.
     pub(super) referenced: AtomicU64,
@@ -24,7 +26,7 @@ impl Chunk {
     pub(super) const fn new() -> Chunk {
         Chunk {
             present: 0,
-            dirty: 0,
+            dirty: AtomicU64::new(0),
             writing: 0,
             referenced: AtomicU64::new(0),
             pages: Vec::new(),
@@ -61,7 +63,7 @@ impl Chunk {
         );
         let page = self.pages.remove(self.position(bit));
         self.present &= !bit;
-        self.dirty &= !bit;
+        *self.dirty.get_mut() &= !bit;
         self.writing &= !bit;
         page.into_frame()
     }
@@ -85,13 +87,21 @@ impl Chunk {
                 .push(from.next().expect("there is a page for each bit"));
         }
         self.present = present;
-        self.dirty |= other.dirty;
+        *self.dirty.get_mut() |= other.dirty.into_inner();
         self.writing |= other.writing;
         *self.referenced.get_mut() |= other.referenced.into_inner();
     }
 
+    pub(super) fn dirty(&self) -> u64 {
+        self.dirty.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn unclean(&self) -> u64 {
+        self.dirty() | self.writing
+    }
+
     pub(super) fn clean(&self) -> u64 {
-        self.present & !self.dirty & !self.writing
+        self.present & !self.unclean()
     }
 }
 

@@ -12,10 +12,10 @@ use super::{GROUP_PAGES, Group, Pages};
 impl Pages {
     /// First dirty page in the range.
     pub(crate) fn next_dirty(&self, range: Range<u64>) -> Option<u64> {
-        if self.dirty == 0 {
+        if self.dirty.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        self.next(range, |group| group.unclean, |chunk| chunk.dirty)
+        self.next(range, Group::unclean, Chunk::dirty)
     }
 
     /// First page in the range that differs from its slot.
@@ -23,11 +23,7 @@ impl Pages {
         if self.is_clean() {
             return None;
         }
-        self.next(
-            range,
-            |group| group.unclean,
-            |chunk| chunk.dirty | chunk.writing,
-        )
+        self.next(range, Group::unclean, Chunk::unclean)
     }
 
     /// First page in the range that is in memory.
@@ -77,10 +73,10 @@ impl Pages {
         while let Some(page) = self.next_present(from..range.end) {
             let chunk = self.chunk_mut(page).expect("the page was found in it");
             assert_eq!(chunk.writing & bit(page), 0, "page {page} is in write-back");
-            let dirty = chunk.dirty & bit(page) != 0;
+            let dirty = chunk.dirty() & bit(page) != 0;
             let frame = chunk.remove(bit(page));
             self.present -= 1;
-            self.dirty -= u64::from(dirty);
+            *self.dirty.get_mut() -= u64::from(dirty);
             self.tidy_chunk(page);
             taken(frame, dirty);
             from = page + 1;
