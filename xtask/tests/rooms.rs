@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// Modules of dure-store: each may name those of earlier rows, and itself.
 const STORE: &[&[&str]] = &[
     &["diff", "error", "ranks", "rules", "units"],
-    &["alloc", "backlog", "format", "frames", "sparse"],
+    &["alloc", "backlog", "format", "frames", "media", "sparse"],
     &["layout", "pair"],
     &["census", "headers", "packs"],
     &["space"],

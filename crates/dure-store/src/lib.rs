@@ -29,6 +29,7 @@ pub mod format;
 pub mod frames;
 mod headers;
 pub mod layout;
+pub mod media;
 pub mod node;
 pub mod op;
 mod options;

@@ -1,6 +1,6 @@
 //! Moving file data: read, verify, write elsewhere, change the slots.
 
-use dure_block::{BlockBuf, Lba, WriteFlags};
+use dure_block::BlockBuf;
 use dure_store::OpKind;
 use dure_store::alloc::Temperature;
 use dure_store::error::{Error, Result};
@@ -133,8 +133,8 @@ impl Volume {
             let bytes = &mut data[good.len() * BLOCK_BYTES..][..BLOCK_BYTES];
             if page.old.is_written() {
                 let block = page.old.block();
-                let read = self.data_log.read(block, bytes)
-                    || self.queue.read(Lba::new(block.0), bytes).is_ok();
+                let read =
+                    self.data_log.read(block, bytes) || self.region.read(block, bytes).is_ok();
                 let wrong = dure_block::crc32c::crc32c(bytes) != page.old.crc.get();
                 if !read || wrong {
                     continue;
@@ -186,8 +186,7 @@ impl Volume {
         let mut at = 0;
         for run in moves.chunk_by(|a, b| b.new.0 == a.new.0 + 1) {
             let bytes = &data[at * BLOCK_BYTES..][..run.len() * BLOCK_BYTES];
-            self.queue
-                .write(Lba::new(run[0].new.0), bytes, WriteFlags::NONE)?;
+            self.region.write(run[0].new, bytes)?;
             at += run.len();
         }
         // With one flush recovery recognises lost data by its checksum.

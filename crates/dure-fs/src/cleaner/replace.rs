@@ -14,7 +14,6 @@
 //! **On a crash** before the operation is durable the slot names the old block, whose content is in
 //! the log still.
 
-use dure_block::{Lba, WriteFlags};
 use dure_store::OpKind;
 use dure_store::alloc::Temperature;
 use dure_store::error::{Error, Result};
@@ -114,8 +113,7 @@ impl Volume {
                 self.space.unreserve(core, 1);
                 break;
             };
-            let lba = Lba::new(home.first.0);
-            match self.queue.write(lba, content, WriteFlags::NONE) {
+            match self.region.write(home.first, content) {
                 Ok(()) if self.options.flush == FlushRule::Two => {
                     self.flush_data()?;
                     return Ok(home);

@@ -9,7 +9,6 @@
 //! **Invariants.** Each target holds one reserved block at the end as at the beginning. Nothing is
 //! retried at the same place. **On a crash** blocks that no slot names are free.
 
-use dure_block::{Lba, WriteFlags};
 use dure_store::alloc::Temperature;
 use dure_store::error::{Error, Result};
 use dure_store::format::slot::Slot;
@@ -133,16 +132,13 @@ impl Volume {
             let count = contiguous(rest.iter().map(|target| target.block), rest.len());
             assert!(count > 0, "a page is written that has no block");
             let run = &bytes[at * BLOCK_BYTES..(at + count) * BLOCK_BYTES];
-            let written = self
-                .queue
-                .write(Lba::new(rest[0].block.0), run, WriteFlags::NONE);
+            let written = self.region.write(rest[0].block, run);
             match written {
                 Ok(()) => {}
                 Err(error) if count == 1 => self.write_elsewhere(core, &mut rest[0], run, error)?,
                 Err(_) => {
                     for (target, page) in rest.iter_mut().zip(run.chunks_exact(BLOCK_BYTES)) {
-                        let lba = Lba::new(target.block.0);
-                        if let Err(error) = self.queue.write(lba, page, WriteFlags::NONE) {
+                        if let Err(error) = self.region.write(target.block, page) {
                             self.write_elsewhere(core, target, page, error)?;
                         }
                     }
@@ -174,10 +170,7 @@ impl Volume {
             };
             self.pages.counters.fenced_off.add(1);
             target.block = run.first;
-            match self
-                .queue
-                .write(Lba::new(run.first.0), page, WriteFlags::NONE)
-            {
+            match self.region.write(run.first, page) {
                 Ok(()) => return Ok(()),
                 Err(next) => error = next,
             }

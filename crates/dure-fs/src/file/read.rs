@@ -17,7 +17,7 @@
 
 use std::ops::Range;
 
-use dure_block::{BlockBuf, Lba};
+use dure_block::BlockBuf;
 use dure_store::error::{Error, Result};
 use dure_store::format::slot::Slot;
 use dure_store::frames::Fill;
@@ -340,7 +340,7 @@ impl Volume {
     /// # Errors
     /// When the first page is not good.
     fn read_run(&self, inode: &Inode, page: u64, slots: &[Slot], data: &mut [u8]) -> Result<usize> {
-        let first = Lba::new(slots[0].block().0);
+        let first = slots[0].block();
         // Asked before the device: a block that is not in the data log by now has its content on
         // the device, and stays readable there while the caller holds the inode.
         if self
@@ -353,10 +353,10 @@ impl Volume {
         let in_place = |slot: &&Slot| !self.data_log.holds(slot.block());
         let mut pages = 1 + slots[1..].iter().take_while(in_place).count();
         let data = &mut data[..pages * BLOCK_BYTES];
-        if self.queue.read(first, data).is_err() {
+        if self.region.read(first, data).is_err() {
             // One bad block fails the whole request; only its page may fail.
             pages = 1;
-            self.queue.read(first, &mut data[..BLOCK_BYTES])?;
+            self.region.read(first, &mut data[..BLOCK_BYTES])?;
         }
         for (n, slot) in slots[..pages].iter().enumerate() {
             let bytes = &data[n * BLOCK_BYTES..][..BLOCK_BYTES];

@@ -31,12 +31,13 @@ mod admission;
 
 use std::collections::BTreeMap;
 
-use dure_block::{BlockBuf, Lba, Queue, WriteFlags};
+use dure_block::BlockBuf;
 use dure_sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use dure_sync::{Arc, CachePadded, CoreId, Counter, Mutex, PerCore};
 
 use crate::error::{Error, Result};
 use crate::frames::{Frame, FramePool};
+use crate::media::Region;
 use crate::ranks::LOGGED;
 use crate::space::{Effect, Space};
 use crate::units::{BLOCK_BYTES, BlockNo, Run, to_u64, to_usize};
@@ -343,7 +344,7 @@ impl DataLog {
     pub(crate) fn write_all(
         &self,
         core: CoreId,
-        queue: &Queue,
+        region: &Region,
         space: &Space,
     ) -> std::result::Result<(), Unplaced> {
         if self.is_unused() {
@@ -353,7 +354,7 @@ impl DataLog {
         let mut unplaced: Vec<(BlockNo, Error)> = Vec::new();
         let mut bytes = BlockBuf::zeroed(blocks.len().min(BLOCKS_PER_WRITE));
         let mut write = |run: &[BlockNo]| {
-            let written = self.write_run(queue, run, &mut bytes);
+            let written = self.write_run(region, run, &mut bytes);
             if written.is_ok() {
                 self.end_writing(core, space, run);
             }
@@ -419,7 +420,7 @@ impl DataLog {
     }
 
     /// Writes adjacent blocks; `bytes` has room for them.
-    fn write_run(&self, queue: &Queue, run: &[BlockNo], bytes: &mut BlockBuf) -> Result<()> {
+    fn write_run(&self, region: &Region, run: &[BlockNo], bytes: &mut BlockBuf) -> Result<()> {
         let bytes = &mut bytes.as_mut_slice()[..run.len() * BLOCK_BYTES];
         let pages = bytes.chunks_exact_mut(BLOCK_BYTES);
         for (block, out) in run.iter().zip(pages) {
@@ -429,7 +430,7 @@ impl DataLog {
                 .expect("an entry that is being written stays in the table");
             out.copy_from_slice(entry.frame.bytes());
         }
-        queue.write(Lba::new(run[0].0), bytes, WriteFlags::NONE)?;
+        region.write(run[0], bytes)?;
         Ok(())
     }
 

@@ -7,7 +7,6 @@
 //! before the NAT names the image the logs still have the page, and it starts again; after it,
 //! `liveness` finds the new block by the slot.
 
-use dure_block::{Lba, Queue, WriteFlags};
 use dure_sync::CoreId;
 
 use super::Base;
@@ -17,6 +16,7 @@ use super::replay::{LoggedPage, Replayed};
 use super::slots::{put_slot, read_image, slot_of};
 use crate::alloc::Temperature;
 use crate::error::{Error, Result};
+use crate::media::Region;
 use crate::space::{OpClass, Space};
 use crate::units::{BlockNo, Run};
 
@@ -30,16 +30,16 @@ const TRIES_MAX: u32 = 4;
 /// `Unplaced` when a page finds no block; errors of reading an image.
 pub(crate) fn place_pages(
     base: &impl Base,
-    queue: &Queue,
+    region: &Region,
     space: &Space,
     replayed: &mut Replayed,
 ) -> Result<Vec<BlockNo>> {
     let mut bad = Vec::new();
     let mut elsewhere = Vec::new();
     for (&block, page) in &replayed.data {
-        let written = queue.write(Lba::new(block.0), &page.bytes, WriteFlags::NONE);
+        let written = region.write(block, &page.bytes);
         if let Err(error) = written {
-            let Some(home) = write_to_another(queue, space, page) else {
+            let Some(home) = write_to_another(region, space, page) else {
                 let block = block.0;
                 return Err(Error::Unplaced { block, error });
             };
@@ -70,7 +70,7 @@ pub(crate) fn place_pages(
 
 /// A block that takes the page, if one of a few does. No record names it: those that records name
 /// are fenced.
-fn write_to_another(queue: &Queue, space: &Space, page: &LoggedPage) -> Option<BlockNo> {
+fn write_to_another(region: &Region, space: &Space, page: &LoggedPage) -> Option<BlockNo> {
     let core = CoreId::new(0);
     for _ in 0..TRIES_MAX {
         if !space.reserve(core, 1, OpClass::Delete) {
@@ -80,7 +80,7 @@ fn write_to_another(queue: &Queue, space: &Space, page: &LoggedPage) -> Option<B
             space.unreserve(core, 1);
             return None;
         };
-        let written = queue.write(Lba::new(first.0), &page.bytes, WriteFlags::NONE);
+        let written = region.write(first, &page.bytes);
         if written.is_ok() {
             return Some(first);
         }

@@ -11,7 +11,6 @@ use crate::node::{Node, NodeRef, NodeRole};
 use crate::options::RecordPolicy;
 use crate::settle::{Settler, partition_of};
 use crate::units::{BLOCK_BYTES, Ino, Mark, Nid};
-use dure_block::Lba;
 
 /// Checkpoints a caller tries before it reports a full log.
 const LOG_ROUNDS: u32 = 16;
@@ -104,7 +103,7 @@ impl Store {
     /// A failed flush, which stops the volume: the device may have dropped what others wrote, too,
     /// and a later flush that succeeds says nothing about that.
     pub fn flush_data(&self) -> Result<()> {
-        let flushed = self.queue.flush().map_err(Error::from);
+        let flushed = self.region.flush().map_err(Error::from);
         flushed.inspect_err(|error| self.stop(error))
     }
 
@@ -202,7 +201,7 @@ impl Store {
                 });
             }
             let mut bytes = [0; BLOCK_BYTES];
-            self.queue.read(Lba::new(block.0), &mut bytes)?;
+            self.region.read(block, &mut bytes)?;
             let moved = || self.nat.entry(nid).is_ok_and(|now| now != entry);
             let image = match NodeImage::open(&bytes, nid, block, self.layout.crc_seed) {
                 Ok(image) => image,
