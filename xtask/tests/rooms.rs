@@ -20,6 +20,7 @@ const STORE: &[&[&str]] = &[
     &["space"],
     &["data_log", "node"],
     &["options", "settle"],
+    &["placement"],
     &["checkpoint", "recovery"],
     &["store"],
     &["op"],

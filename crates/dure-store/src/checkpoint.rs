@@ -20,10 +20,11 @@ use crate::node::NodeRef;
 use crate::node::nat::Nat;
 use crate::packs::PairIndex;
 use crate::pair;
+use crate::placement::contiguous;
 use crate::rules::StoreRules;
 use crate::settle::Settler;
 use crate::space::Space;
-use crate::units::{BLOCK_BYTES, BlockNo, Nid, to_u64};
+use crate::units::{BLOCK_BYTES, BlockNo, Nid};
 
 /// Images written by one device write at most.
 const IMAGES_PER_WRITE: usize = 256;
@@ -154,16 +155,9 @@ impl Writer<'_> {
         placed.sort_by_key(|(block, _, _)| *block);
         let mut bytes = vec![0; placed.len().min(IMAGES_PER_WRITE) * BLOCK_BYTES];
         let mut rest = &placed[..];
-        while let Some((first, _, _)) = rest.first() {
-            let adjacent = |&(n, &(block, _, _)): &(usize, &(BlockNo, Nid, &NodeImage))| {
-                block.0 == first.0 + to_u64(n)
-            };
-            let count = rest
-                .iter()
-                .enumerate()
-                .take_while(adjacent)
-                .count()
-                .min(IMAGES_PER_WRITE);
+        while !rest.is_empty() {
+            let blocks = rest.iter().map(|(block, _, _)| *block);
+            let count = contiguous(blocks, IMAGES_PER_WRITE);
             let (run, after) = rest.split_at(count);
             self.write_run(run, &mut bytes[..count * BLOCK_BYTES])?;
             rest = after;

@@ -35,6 +35,7 @@ pub mod op;
 mod options;
 pub mod packs;
 pub mod pair;
+pub mod placement;
 pub mod ranks;
 pub mod recovery;
 mod rules;
@@ -47,7 +48,7 @@ pub mod units;
 pub use backlog::Backlog;
 pub use error::{Error, Result};
 pub use headers::{check_numbers, impossible_count, log_layout, read_header, read_layout};
-pub use options::{RecordPolicy, Recover, StoreOptions, StoreShares};
+pub use options::{FlushRule, RecordPolicy, Recover, StoreOptions, StoreShares};
 #[doc(hidden)]
 pub use rules::StoreRules;
 pub use settle::Settler;

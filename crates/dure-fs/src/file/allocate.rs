@@ -332,11 +332,12 @@ impl Volume {
         let core = self.partition();
         self.reserve_blocks(core, step.replaced, OpClass::Rewrite)?;
         let filled = self
+            .placement
             .alloc_unwritten(core, step.pages.len())
             .and_then(|blocks| {
                 let logged = self.log_unwritten(inode, step, &blocks, growth);
                 if logged.is_err() {
-                    self.release_blocks(&blocks);
+                    self.placement.release_blocks(blocks);
                 }
                 logged
             });

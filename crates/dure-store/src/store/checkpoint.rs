@@ -109,7 +109,7 @@ impl Store {
         // never written. After the cut was taken: what its handles logged is in the table.
         if self.options.store_rules.data_before_tail.holds() {
             let core = self.partition();
-            let placed = self.data_log.write_all(core, &self.region, &self.space);
+            let placed = self.placement.write_logged(core);
             state.replaced = match placed {
                 Ok(()) => false,
                 Err(unplaced) => self.replace_logged(core, unplaced)?,

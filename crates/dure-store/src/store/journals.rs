@@ -130,12 +130,7 @@ impl JournalsInfo {
         let clean = header.state.get() == STATE_CLEAN;
         let recovery = (!clean).then(|| {
             crate::recovery::refuse_holes(&logs)?;
-            let mount = Mount::new(
-                region.clone(),
-                layout.clone(),
-                (header, generation),
-                options,
-            )?;
+            let mount = Mount::new(region, layout.clone(), (header, generation), options)?;
             let space = Arc::new(mount.load_space()?);
             for segment in logs.rings().iter().flat_map(|ring| &ring.start.segments) {
                 space.mark_log(BlockNo(segment.number()))?;

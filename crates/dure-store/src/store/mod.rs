@@ -51,6 +51,7 @@ use crate::media::Region;
 use crate::node::cache::NodeCache;
 use crate::node::nat::Nat;
 use crate::options::StoreOptions;
+use crate::placement::Placement;
 use crate::ranks::CHECKPOINT;
 use crate::settle::Settler;
 use crate::space::Space;
@@ -85,6 +86,8 @@ pub struct Store {
     pub nodes: NodeCache,
     /// Data that is in a log and not yet in its block.
     pub data_log: Arc<DataLog>,
+    /// Where pages go, and where they are.
+    pub placement: Placement,
     /// Held by the one checkpoint at a time.
     pub checkpoint: Mutex<CHECKPOINT, CheckpointState>,
     /// The first failure of a durable write, once there was one.

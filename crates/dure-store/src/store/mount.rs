@@ -24,6 +24,7 @@ use crate::node::nat::Nat;
 use crate::node::{Node, NodeRef};
 use crate::options::{RecordPolicy, StoreOptions, StoreShares};
 use crate::packs::Packs;
+use crate::placement::Placement;
 use crate::recovery::replay::Replayed;
 use crate::recovery::{self, Medium};
 use crate::settle::Settler;
@@ -118,14 +119,17 @@ impl Mount {
             replayed = Some(found);
         }
         self.count(&mut state.header)?;
+        let cores = to_usize(u64::from(self.layout.journals));
+        let data_log = Arc::new(DataLog::new(shares.logged_pages, cores, frames));
+        let placement = Placement::new(self.region.clone(), space.clone(), data_log, &self.options);
         if self.options.read_only {
             let recovered = dirty.then_some(watch.statistics);
-            return self.store((space, state), replayed, recovered, (shares, frames));
+            return self.store((placement, state), replayed, recovered, shares);
         }
         recovery::first_nodes::read(&self.base(), replayed.as_ref())?;
         let mut bad = Vec::new();
         if let Some(replayed) = replayed {
-            bad = self.write_recovered(&mut state, &space, replayed)?;
+            bad = self.write_recovered(&mut state, &placement, replayed)?;
         }
         self.begin_epoch(&mut state, &logs)?;
         watch.written();
@@ -137,7 +141,7 @@ impl Mount {
         let (epoch, first_number) = (state.header.epoch.get(), state.header.first_number.get());
         let rings = logs.rings().iter().map(|ring| ring.start.clone()).collect();
         let recovered = dirty.then_some(watch.statistics);
-        let store = self.store((space, state), None, recovered, (shares, frames))?;
+        let store = self.store((placement, state), None, recovered, shares)?;
         start_journal(&store, epoch, first_number, rings)?;
         Ok(store)
     }
@@ -190,16 +194,17 @@ impl Mount {
     fn write_recovered(
         &self,
         state: &mut CheckpointState,
-        space: &Space,
+        placement: &Placement,
         mut replayed: Replayed,
     ) -> Result<Vec<BlockNo>> {
+        let space = &*placement.space;
         let checkpoint = state.header.checkpoint.get() + 1;
         let writer = self.writer(space, checkpoint);
         // Before anything is written: a mount that is refused has changed nothing.
         writer.check_images(replayed.nodes.iter().filter(|(_, node)| node.changed))?;
         // Before the first flush of the checkpoint: the logs, which have this data too, are emptied
         // by the volume header after it.
-        let bad = recovery::replace::place_pages(&self.base(), &self.region, space, &mut replayed)?;
+        let bad = recovery::replace::place_pages(&self.base(), placement, &mut replayed)?;
         let changed = replayed.nodes.into_iter().filter(|(_, node)| node.changed);
         let targets: Vec<(Nid, Target)> = changed
             .map(|(nid, node)| match node.image {
@@ -244,16 +249,15 @@ impl Mount {
 
     fn store(
         self,
-        (space, state): (Arc<Space>, CheckpointState),
+        (placement, state): (Placement, CheckpointState),
         unwritten: Option<Replayed>,
         recovered: Option<RecoveryStatistics>,
-        (shares, frames): (StoreShares, Arc<FramePool>),
+        shares: StoreShares,
     ) -> Result<Store> {
         let inodes_found = self.inodes(&state.header, unwritten.as_ref())?;
         let cores = to_usize(u64::from(self.layout.journals));
-        let data_log = DataLog::new(shares.logged_pages, cores, frames);
         let store = Store {
-            data_log: Arc::new(data_log),
+            data_log: placement.data_log.clone(),
             nodes: NodeCache::new(shares.nodes, cores),
             owners: Backlog::new(cores, shares.owners),
             record_bytes_max: shares.record_bytes,
@@ -261,7 +265,8 @@ impl Mount {
             region: self.region,
             options: self.options,
             journal: OnceLock::new(),
-            space,
+            space: placement.space.clone(),
+            placement,
             nat: self.nat,
             checkpoint: Mutex::new(state),
             stopped: OnceLock::new(),

@@ -9,6 +9,7 @@ use crate::format::inode::Time;
 use crate::format::node::NodeImage;
 use crate::node::{Node, NodeRef, NodeRole};
 use crate::options::RecordPolicy;
+use crate::placement::Target;
 use crate::settle::{Settler, partition_of};
 use crate::units::{BLOCK_BYTES, Ino, Mark, Nid};
 
@@ -96,14 +97,24 @@ impl Store {
         }
     }
 
-    /// Makes data that was written durable before anything names it (`flush=two`, and what recovery
-    /// could not check).
+    /// Writes `bytes`, one page per target, and makes them ready to be named by an operation.
+    ///
+    /// # Errors
+    /// As [`Placement::write`] and [`Store::flush_placed`].
+    ///
+    /// [`Placement::write`]: crate::placement::Placement::write
+    pub fn place_pages(&self, core: CoreId, targets: &mut [Target], bytes: &[u8]) -> Result<()> {
+        self.placement.write(core, targets, bytes)?;
+        self.flush_placed()
+    }
+
+    /// Flushes pages that were written, if that must be before an operation names them.
     ///
     /// # Errors
     /// A failed flush, which stops the volume: the device may have dropped what others wrote, too,
     /// and a later flush that succeeds says nothing about that.
-    pub fn flush_data(&self) -> Result<()> {
-        let flushed = self.region.flush().map_err(Error::from);
+    pub fn flush_placed(&self) -> Result<()> {
+        let flushed = self.placement.flush();
         flushed.inspect_err(|error| self.stop(error))
     }
 

@@ -123,7 +123,7 @@ fn a_block_that_cannot_be_written_is_replaced() {
     fs.write(&inode, 0, &[2; 32 * 4096], Stamp::Set).unwrap();
     fs.fsync(&inode, SyncScope::All).unwrap();
     assert!(device.seen().requests() > 0);
-    assert_eq!(fs.0.pages.counters.fenced_off.sum(), 2);
+    assert_eq!(fs.0.placement.fenced_off.sum(), 2);
     for page in 0..64 {
         assert!(!bad(Lba::new(block_of(&fs, &inode, page))));
     }
@@ -165,7 +165,7 @@ fn a_write_back_that_fails_keeps_failing_until_it_succeeds() {
     device.clear();
     fs.fsync(&inode, SyncScope::All).unwrap();
     check(&fs, &inode);
-    let fenced = u64::try_from(fs.0.pages.counters.fenced_off.sum()).unwrap();
+    let fenced = u64::try_from(fs.0.placement.fenced_off.sum()).unwrap();
     fs.0.commit_all().unwrap();
     assert_eq!(
         fs.0.space.statistics().available + fenced,

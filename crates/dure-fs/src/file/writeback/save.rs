@@ -6,11 +6,11 @@ use dure_store::error::Result;
 use dure_store::format::slot::{DIRECT_SLOTS, Slot};
 use dure_store::frames::Fill;
 use dure_store::op::Op;
+use dure_store::placement::Target;
 use dure_store::space::OpClass;
 use dure_store::units::{BLOCK_BYTES, to_usize};
 use dure_sync::{Arc, CoreId};
 
-use super::super::blocks::Target;
 use super::super::map::path::node_start;
 use super::super::map::room::extend;
 use super::super::map::{MapEdit, MapReader, NodePlaces};
@@ -18,7 +18,7 @@ use super::super::state::FileState;
 use super::Way;
 use super::batch::{Batch, Copies};
 use crate::inode::Inode;
-use crate::volume::{DataMode, FlushRule, Volume};
+use crate::volume::{DataMode, Volume};
 
 /// Checkpoints a batch makes at most to get room in the data log's table of blocks.
 const TABLE_ROUNDS: u32 = 3;
@@ -48,6 +48,7 @@ impl Volume {
         let core = self.partition();
         let (mut targets, needs) = self.plan(inode, batch)?;
         let saved = self
+            .placement
             .allocate(core, &mut targets)
             .and_then(|()| self.save_to(core, inode, batch, (&mut targets, needs), way));
         match saved {
@@ -56,7 +57,7 @@ impl Volume {
                 let spare = targets.iter().filter(|target| target.is_in_place()).count();
                 self.unreserve(core, u32::try_from(spare).expect("a batch has few pages"));
             }
-            Err(_) => self.release(&targets),
+            Err(_) => self.placement.release(&targets),
         }
         saved
     }
@@ -80,12 +81,10 @@ impl Volume {
         let pages = targets.len();
         if !self.options.volume_rules.data_before_log.holds() {
             self.log_slots(inode, batch, targets, needs, None)?;
-            return self.write_blocks(core, targets, batch.copies.bytes(pages));
+            let bytes = batch.copies.bytes(pages);
+            return self.placement.write(core, targets, bytes);
         }
-        self.write_blocks(core, targets, batch.copies.bytes(pages))?;
-        if self.options.flush == FlushRule::Two {
-            self.flush_data()?;
-        }
+        self.place_pages(core, targets, batch.copies.bytes(pages))?;
         self.log_slots(inode, batch, targets, needs, None)
     }
 
