@@ -11,7 +11,7 @@
 //!
 //! # Invariants
 //! * Each target holds one reserved block at the end as at the beginning.
-//! * Nothing is retried at the same place.
+//! * A block that failed by itself is not tried again.
 //! * Pages are durable when an operation that names them is: with `flush=one` by the flush of its
 //!   log, which covers the same medium; recovery compares what may have been in flight with the CRC
 //!   in the slot. With `flush=two` they are flushed before the operation begins.
@@ -147,28 +147,6 @@ impl Placement {
         let taken = |target: &&Target| !target.block.is_none() && !target.is_in_place();
         let taken = targets.iter().filter(taken);
         self.release_blocks(taken.map(|target| target.block));
-    }
-
-    /// Allocates up to `count` blocks for slots that will be unwritten; the caller has reserved
-    /// them.
-    ///
-    /// # Errors
-    /// `NoSpace`.
-    pub fn alloc_unwritten(&self, core: CoreId, count: usize) -> Result<Vec<BlockNo>> {
-        let mut blocks = Vec::with_capacity(count);
-        while blocks.len() < count {
-            let want = u32::try_from(count - blocks.len()).expect("a step has few blocks");
-            match self.alloc_data(core, Temperature::Warm, want) {
-                Ok(run) => {
-                    blocks.extend((0..run.count).map(|n| BlockNo(run.first.0 + u64::from(n))))
-                }
-                Err(error) => {
-                    self.release_blocks(blocks);
-                    return Err(error);
-                }
-            }
-        }
-        Ok(blocks)
     }
 
     /// Frees blocks that were allocated and never placed.

@@ -100,9 +100,7 @@ impl Store {
     /// Writes `bytes`, one page per target, and makes them ready to be named by an operation.
     ///
     /// # Errors
-    /// As [`Placement::write`] and [`Store::flush_placed`].
-    ///
-    /// [`Placement::write`]: crate::placement::Placement::write
+    /// The last block's error when none takes a page; as [`Store::flush_placed`].
     pub fn place_pages(&self, core: CoreId, targets: &mut [Target], bytes: &[u8]) -> Result<()> {
         self.placement.write(core, targets, bytes)?;
         self.flush_placed()
