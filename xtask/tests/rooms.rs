@@ -4,7 +4,7 @@
 //! none of them can be read, tested or moved alone. **Structure.** The modules as rows, compared
 //! with the paths that the sources begin with `crate::`; tests may name anything. Each check has a
 //! canary. **Invariants.** A module that is in no row fails, and so does a name that is not a
-//! module. **Crash.** Nothing.
+//! module. Requests to the device are made in one place. **Crash.** Nothing.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -14,24 +14,70 @@ use std::path::{Path, PathBuf};
 /// Modules of dure-store: each may name those of earlier rows, and itself.
 const STORE: &[&[&str]] = &[
     &["diff", "error", "ranks", "rules", "units"],
-    &["alloc", "backlog", "format", "frames", "sparse"],
+    &["alloc", "backlog", "format", "frames", "media", "sparse"],
     &["layout", "pair"],
     &["census", "headers", "packs"],
     &["space"],
     &["data_log", "node"],
     &["options", "settle"],
+    &["placement"],
     &["checkpoint", "recovery"],
     &["store"],
     &["op"],
 ];
 
-/// The modules that a source names by `crate::`; comments and what follows the start of its tests
-/// aside.
-fn named(source: &str) -> BTreeSet<String> {
+/// Words of requests to a device, and the sources of dure-store and dure-fs that may have them:
+/// all others read and write a `Region`.
+const REQUESTS: &[(&str, &[&str])] = &[
+    ("Queue", &["dure-store/src/media.rs"]),
+    ("QueueConfig", &["dure-store/src/media.rs"]),
+    ("WriteFlags", &["dure-store/src/media.rs"]),
+    // What hands the journal its medium.
+    (
+        "log_medium",
+        &[
+            "dure-store/src/media.rs",
+            "dure-store/src/recovery/mod.rs",
+            "dure-store/src/store/info.rs",
+            "dure-store/src/store/journals.rs",
+            "dure-store/src/store/mkfs.rs",
+            "dure-store/src/store/mount.rs",
+        ],
+    ),
+    // What names blocks to the journal.
+    (
+        "Lba",
+        &[
+            "dure-store/src/headers.rs",
+            "dure-store/src/media.rs",
+            "dure-store/src/packs.rs",
+            "dure-store/src/pair.rs",
+            "dure-store/src/store/grow.rs",
+            "dure-store/src/store/mkfs.rs",
+        ],
+    ),
+];
+
+/// A source without comments and what follows the start of its tests.
+fn code(source: &str) -> String {
     let code = source.split("#[cfg(test)]\nmod tests {").next().unwrap();
     let code = code.split("#[cfg(all(test, ").next().unwrap();
     let lines = code.lines().map(|line| line.split("//").next().unwrap());
-    let code = lines.collect::<Vec<_>>().join("\n");
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The words of `REQUESTS` in a source.
+fn request_words(source: &str) -> Vec<&'static str> {
+    let code = code(source);
+    let inner = |c: char| c.is_alphanumeric() || c == '_';
+    let words: BTreeSet<&str> = code.split(|c| !inner(c)).collect();
+    let all = REQUESTS.iter().map(|(word, _)| *word);
+    all.filter(|word| words.contains(word)).collect()
+}
+
+/// The modules that a source names by `crate::`.
+fn named(source: &str) -> BTreeSet<String> {
+    let code = code(source);
     let mut found = BTreeSet::new();
     for (at, _) in code.match_indices("crate::") {
         // Not the end of a longer word.
@@ -141,6 +187,38 @@ fn modules_of_the_store_name_only_those_below_them() {
         Vec::<&&str>::new(),
         "rows of nothing"
     );
+}
+
+#[test]
+fn only_the_media_make_requests() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let crates = root.join("crates");
+    let mut found = BTreeMap::new();
+    for name in ["dure-store", "dure-fs"] {
+        sources(&crates.join(name).join("src"), None, &mut found);
+    }
+    let mut having = BTreeSet::new();
+    for path in found.keys() {
+        let source = std::fs::read_to_string(path).unwrap();
+        let name = path.strip_prefix(&crates).unwrap().to_str().unwrap();
+        let words = request_words(&source).into_iter();
+        having.extend(words.map(|word| (word, name.to_owned())));
+    }
+    let listed = REQUESTS.iter().flat_map(|(word, names)| {
+        let named = |name: &&str| (*word, (*name).to_owned());
+        names.iter().map(named)
+    });
+    let listed: BTreeSet<_> = listed.collect();
+    let wrong: Vec<_> = having.symmetric_difference(&listed).collect();
+    assert!(wrong.is_empty(), "not as listed: {wrong:?}");
+}
+
+#[test]
+fn canary_a_source_that_makes_requests_is_found() {
+    let source = "//! Queue\nuse dure_block::{BlockBuf, Queue};\nfn f(queue: &MyQueue) {}\n\
+                  fn g(region: &Region) { region.log_medium() } // Lba\n\
+                  #[cfg(test)]\nmod tests {\n    use dure_block::WriteFlags;\n}\n";
+    assert_eq!(request_words(source), ["Queue", "log_medium"]);
 }
 
 #[test]

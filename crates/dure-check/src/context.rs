@@ -7,12 +7,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dure_block::{Lba, Queue};
 use dure_store::format::nat::{self, NatEntry};
 use dure_store::format::node::{NodeImage, NodeKind};
 use dure_store::format::sit::SitBlock;
 use dure_store::format::summary::SummaryEntry;
 use dure_store::layout::Layout;
+use dure_store::media::Region;
 use dure_store::packs::Packs;
 use dure_store::recovery::replay::LoggedPage;
 use dure_store::units::{BLOCK_BYTES, BlockNo, Nid, SegNo, to_u64};
@@ -35,7 +35,7 @@ pub(super) type NatEntries = Box<[NatEntry]>;
 #[derive(Debug)]
 pub(super) struct Context<'o> {
     pub(super) options: &'o CheckOptions<'o>,
-    pub(super) queue: Arc<Queue>,
+    pub(super) region: Arc<Region>,
     pub(super) layout: Layout,
     /// The logs are empty: SIT, summaries and NAT are the whole state.
     pub(super) clean: bool,
@@ -75,7 +75,7 @@ pub(super) struct Context<'o> {
 impl<'o> Context<'o> {
     pub(super) fn new(
         options: &'o CheckOptions<'o>,
-        queue: Arc<Queue>,
+        region: Arc<Region>,
         layout: Layout,
         report: Report,
     ) -> Context<'o> {
@@ -83,7 +83,7 @@ impl<'o> Context<'o> {
         let nids = layout.nids();
         let mut context = Context {
             options,
-            queue,
+            region,
             clean: true,
             epoch: 0,
             report,
@@ -121,7 +121,7 @@ impl<'o> Context<'o> {
     /// Reads `count` blocks; `None` after reporting that they cannot be read.
     pub(super) fn read(&mut self, first: u64, count: usize) -> Option<Vec<u8>> {
         let mut bytes = vec![0; count * BLOCK_BYTES];
-        match self.queue.read(Lba::new(first), &mut bytes) {
+        match self.region.read(BlockNo(first), &mut bytes) {
             Ok(()) => Some(bytes),
             Err(error) => {
                 self.issue(IssueKind::Unreadable {

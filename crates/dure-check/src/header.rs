@@ -44,7 +44,7 @@ pub(super) fn volume(context: &mut Context<'_>) -> Option<VolumeHeader> {
 
 /// Reads the packs; false when they cannot be, and so nothing else.
 pub(super) fn packs(context: &mut Context<'_>, header: &VolumeHeader) -> bool {
-    match Packs::read(&context.queue, &context.layout, header) {
+    match Packs::read(&context.region, &context.layout, header) {
         Ok(packs) => {
             context.packs = Arc::new(packs);
             true

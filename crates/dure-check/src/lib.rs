@@ -43,9 +43,10 @@ mod trees;
 
 use std::fmt;
 
-use dure_block::{Device, Queue, QueueConfig};
+use dure_block::Device;
 use dure_store::Recover;
 use dure_store::error::{Error, Result};
+use dure_store::media::Region;
 use dure_sync::Arc;
 
 pub use issue::{Issue, IssueKind, Severity};
@@ -120,13 +121,13 @@ impl fmt::Debug for CheckOptions<'_> {
 /// when a repair is asked for but the volume was not unmounted; a failed write of a repair.
 /// Everything else, failed reads too, is an issue of the report.
 pub fn check(device: Arc<dyn Device>, options: &CheckOptions<'_>) -> Result<Report> {
-    let queue = Queue::new(device, QueueConfig::default());
+    let region = Region::open(device);
     let mut report = Report::default();
-    let layout = superblock::find(&queue, &mut report)?;
+    let layout = superblock::find(&region, &mut report)?;
     if report.worst() == Some(Severity::Fatal) {
         return Ok(report);
     }
-    let mut context = Context::new(options, queue, layout, report);
+    let mut context = Context::new(options, region, layout, report);
     let Some(header) = header::volume(&mut context) else {
         return Ok(context.report);
     };

@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 
-use dure_block::{BlockBuf, Lba, WriteFlags};
+use dure_block::BlockBuf;
 use dure_store::census::Census;
 use dure_store::checkpoint::{CheckpointState, Target, Writer};
 use dure_store::error::Result;
@@ -72,7 +72,7 @@ pub(super) fn run(context: &mut Context<'_>) -> Result<()> {
         return Ok(());
     }
     let nat = Nat::new(
-        context.queue.clone(),
+        context.region.clone(),
         &context.layout,
         context.packs.clone(),
     );
@@ -86,7 +86,7 @@ pub(super) fn run(context: &mut Context<'_>) -> Result<()> {
     if !space.reserve(core, blocks, OpClass::Delete) {
         return Ok(());
     }
-    let (mut header, generation) = read_header(&context.queue, &context.layout)?;
+    let (mut header, generation) = read_header(&context.region, &context.layout)?;
     if let Some(census) = counts {
         (header.nodes, header.inodes) = (U64::ZERO, U64::ZERO);
         census.apply(&mut header);
@@ -94,7 +94,7 @@ pub(super) fn run(context: &mut Context<'_>) -> Result<()> {
     let checkpoint = header.checkpoint.get() + 1;
     let mut state = CheckpointState::new(header, generation);
     let writer = Writer {
-        queue: &context.queue,
+        region: &context.region,
         layout: &context.layout,
         nat: &nat,
         space: &space,
@@ -104,8 +104,8 @@ pub(super) fn run(context: &mut Context<'_>) -> Result<()> {
     };
     writer.write(core, &mut state, &targets)?;
     // Crash before this: the header still names the tables as they were.
-    state.write(&context.queue, &context.layout)?;
-    context.queue.flush()?;
+    state.write(&context.region, &context.layout)?;
+    context.region.flush()?;
     context.report.mark_repaired(|kind| {
         matches!(
             kind,
@@ -135,7 +135,7 @@ fn issues_any(context: &Context<'_>, which: fn(&IssueKind) -> bool) -> bool {
 /// if nothing can have been lost; and wrong owners in summaries are corrected.
 fn space(context: &Context<'_>, frees: bool) -> Result<Space> {
     let layout = &context.layout;
-    let space = Space::new_empty(context.queue.clone(), layout, context.packs.clone());
+    let space = Space::new_empty(context.region.clone(), layout, context.packs.clone());
     for (index, block) in &context.sit {
         for (segment, entry) in (index * ENTRIES..layout.segments).zip(&block.entries) {
             space.load_damaged(SegNo(segment), entry);
@@ -210,12 +210,10 @@ fn superblocks(context: &mut Context<'_>) -> Result<()> {
         .collect();
     for at in &copies {
         let block = BlockBuf::from_slice(&context.layout.superblock.seal(*at));
-        context
-            .queue
-            .write(Lba::new(*at), block.as_slice(), WriteFlags::NONE)?;
+        context.region.write(BlockNo(*at), block.as_slice())?;
     }
     if !copies.is_empty() {
-        context.queue.flush()?;
+        context.region.flush()?;
         context
             .report
             .mark_repaired(|kind| matches!(kind, IssueKind::SuperblockCopy { .. }));

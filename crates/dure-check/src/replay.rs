@@ -8,13 +8,13 @@
 
 use std::collections::BTreeMap;
 
-use dure_block::{Lba, Queue};
 use dure_journal::recovery::Scan;
 use dure_store::error::{Error, Result};
 use dure_store::format::nat::{NatEntry, place_of};
 use dure_store::format::node::NodeImage;
 use dure_store::format::volume::VolumeHeader;
 use dure_store::layout::Layout;
+use dure_store::media::Region;
 use dure_store::recovery::{self, Base, replay::Replayed};
 use dure_store::units::{BLOCK_BYTES, BlockNo, Nid, SlotRef};
 
@@ -23,7 +23,7 @@ use super::issue::{IssueKind, Severity};
 
 /// The medium as replay sees it.
 struct View<'c> {
-    queue: &'c Queue,
+    region: &'c Region,
     layout: &'c Layout,
     nat: &'c BTreeMap<u64, NatEntries>,
 }
@@ -54,7 +54,7 @@ impl Base for View<'_> {
     fn block(&self, block: BlockNo, out: &mut [u8]) -> Result<()> {
         let inside = self.layout.locate(block).is_some();
         Error::expect_eq("block within the main area", block.0, 1, u64::from(inside))?;
-        self.queue.read(Lba::new(block.0), out)?;
+        self.region.read(block, out)?;
         Ok(())
     }
 }
@@ -69,7 +69,7 @@ fn threads(context: &Context<'_>) -> usize {
 
 fn read_logs(context: &Context<'_>, header: &VolumeHeader) -> Result<Scan> {
     recovery::read_logs(
-        &context.queue,
+        &context.region,
         (&context.layout, header),
         dure_journal::Rules::default(),
         context.options.recover,
@@ -82,7 +82,7 @@ fn recover(context: &Context<'_>, header: &VolumeHeader) -> Result<(Replayed, Mo
     let mut logs = read_logs(context, header)?;
     let layout = &context.layout;
     let view = View {
-        queue: &context.queue,
+        region: &context.region,
         layout,
         nat: &context.nat,
     };

@@ -84,7 +84,7 @@ fn read_pair(
     let codes = summaries_from(sit::entry(context, segment).summaries).unwrap_or_default();
     let code = codes[to_usize(u64::from(n))];
     if !first {
-        return summary::read(&context.queue, &context.layout, (segment, n), code).ok()?;
+        return summary::read(&context.region, &context.layout, (segment, n), code).ok()?;
     }
     let at = context.layout.summary_pair(segment, n);
     let name = pairs::name(PairKind::Summary, segment.0);

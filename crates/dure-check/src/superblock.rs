@@ -1,18 +1,18 @@
 //! Pass 1: both copies of the superblock, and whether the device is as long as the volume.
 
-use dure_block::{Lba, Queue};
 use dure_store::error::{Error, Result};
 use dure_store::format::superblock::SuperBlock;
 use dure_store::layout::Layout;
-use dure_store::units::BLOCK_BYTES;
+use dure_store::media::Region;
+use dure_store::units::{BLOCK_BYTES, BlockNo};
 
 use super::issue::IssueKind;
 use super::report::Report;
 
 /// A copy, or why it is none.
-fn read_copy(queue: &Queue, at: u64) -> Result<SuperBlock> {
+fn read_copy(region: &Region, at: u64) -> Result<SuperBlock> {
     let mut block = [0; BLOCK_BYTES];
-    queue.read(Lba::new(at), &mut block)?;
+    region.read(BlockNo(at), &mut block)?;
     SuperBlock::open(&block, at)
 }
 
@@ -21,9 +21,9 @@ fn read_copy(queue: &Queue, at: u64) -> Result<SuperBlock> {
 /// # Errors
 /// The first copy's error when there is no good copy, or `Unsupported` when it needs a newer dure;
 /// `Corrupt` when its numbers do not fit together.
-pub(super) fn find(queue: &Queue, report: &mut Report) -> Result<Layout> {
-    let blocks = queue.info().blocks;
-    let first = read_copy(queue, 0);
+pub(super) fn find(region: &Region, report: &mut Report) -> Result<Layout> {
+    let blocks = region.blocks();
+    let first = read_copy(region, 0);
     let last = match &first {
         Ok(superblock) => superblock.total_blocks.get().saturating_sub(1),
         Err(_) => blocks.saturating_sub(1),
@@ -31,7 +31,7 @@ pub(super) fn find(queue: &Queue, report: &mut Report) -> Result<Layout> {
     let second = if last == 0 {
         Err(Error::NotDure)
     } else {
-        read_copy(queue, last)
+        read_copy(region, last)
     };
     let layout = match (first, second) {
         (Ok(first), second) => {

@@ -22,7 +22,7 @@ pub use dure_store::layout::{FormatOptions, Layout, Owner};
 pub use dure_store::node::NodeLock;
 pub use dure_store::{Error, Result};
 pub use dure_store::{
-    JournalInfo, JournalsInfo, LoggedCounts, RecordPolicy, Recover, RecoveryPlan,
+    FlushRule, JournalInfo, JournalsInfo, LoggedCounts, RecordPolicy, Recover, RecoveryPlan,
     RecoveryStatistics, VolumeInfo,
 };
 pub use dure_store::{error, format, layout, units};
@@ -30,8 +30,7 @@ pub use file::{AllocateMode, Extents, FILE_BYTES_MAX, ReadMode, SeekTarget, Stam
 pub use inode::{Attributes, InodeRef, NewInode, Permissions, SetAttributes, SetTime};
 pub use namespace::{DirectoryEntry, EntryBatch, InodeId, New, Peek, RenameMode};
 pub use volume::{
-    AccessTime, Activity, Background, DataMode, FileSystem, FlushRule, FsyncScope, MountOptions,
-    Statistics,
+    AccessTime, Activity, Background, DataMode, FileSystem, FsyncScope, MountOptions, Statistics,
 };
 #[doc(hidden)]
 pub use volume::{AttributeRule, DirectoryRule, RangeRule, VolumeRules};

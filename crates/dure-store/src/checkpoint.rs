@@ -2,7 +2,6 @@
 //! them count. Checkpoints of a mount, recovery and mkfs write in the same way; the checkpoint of a
 //! mount (`store/checkpoint.rs`) says which step must come before which.
 
-use dure_block::{Lba, WriteFlags};
 use dure_journal::{Journal, TraceEvent};
 use dure_sync::CoreId;
 use zerocopy::little_endian::U64;
@@ -16,14 +15,16 @@ use crate::format::pair_kind;
 use crate::format::summary::{OWNER_NODE, SummaryEntry};
 use crate::format::volume::VolumeHeader;
 use crate::layout::Layout;
+use crate::media::Region;
 use crate::node::NodeRef;
 use crate::node::nat::Nat;
 use crate::packs::PairIndex;
 use crate::pair;
+use crate::placement::contiguous;
 use crate::rules::StoreRules;
 use crate::settle::Settler;
 use crate::space::Space;
-use crate::units::{BLOCK_BYTES, BlockNo, Nid, to_u64};
+use crate::units::{BLOCK_BYTES, BlockNo, Nid};
 
 /// Images written by one device write at most.
 const IMAGES_PER_WRITE: usize = 256;
@@ -52,8 +53,8 @@ pub enum Target {
 /// Writes images, NAT, SIT, summaries and packs; used by checkpoints, by recovery and by mkfs.
 #[derive(Debug)]
 pub struct Writer<'v> {
-    /// The way to the device.
-    pub queue: &'v dure_block::Queue,
+    /// Where the blocks of the volume lie.
+    pub region: &'v Region,
     /// Where everything lies.
     pub layout: &'v Layout,
     /// Where images of nodes lie.
@@ -88,12 +89,12 @@ impl Writer<'_> {
         self.trace("nat");
         self.write_space(&mut written)?;
         let packs = &self.nat.packs;
-        packs.write(self.queue, &mut state.header, self.checkpoint, &written)?;
+        packs.write(self.region, &mut state.header, self.checkpoint, &written)?;
         state.header.checkpoint.set(self.checkpoint);
         // Crash scenario without this flush: the header is on the medium, and names a slot or an
         // image that is not.
         if self.rules.tables_before_header.holds() {
-            self.queue.flush()?;
+            self.region.flush()?;
         }
         self.trace("space");
         Ok(())
@@ -154,16 +155,9 @@ impl Writer<'_> {
         placed.sort_by_key(|(block, _, _)| *block);
         let mut bytes = vec![0; placed.len().min(IMAGES_PER_WRITE) * BLOCK_BYTES];
         let mut rest = &placed[..];
-        while let Some((first, _, _)) = rest.first() {
-            let adjacent = |&(n, &(block, _, _)): &(usize, &(BlockNo, Nid, &NodeImage))| {
-                block.0 == first.0 + to_u64(n)
-            };
-            let count = rest
-                .iter()
-                .enumerate()
-                .take_while(adjacent)
-                .count()
-                .min(IMAGES_PER_WRITE);
+        while !rest.is_empty() {
+            let blocks = rest.iter().map(|(block, _, _)| *block);
+            let count = contiguous(blocks, IMAGES_PER_WRITE);
             let (run, after) = rest.split_at(count);
             self.write_run(run, &mut bytes[..count * BLOCK_BYTES])?;
             rest = after;
@@ -184,8 +178,7 @@ impl Writer<'_> {
             };
             self.space.set_owner(block, owner);
         }
-        self.queue
-            .write(Lba::new(run[0].0.0), bytes, WriteFlags::NONE)?;
+        self.region.write(run[0].0, bytes)?;
         Ok(())
     }
 
@@ -206,7 +199,7 @@ impl Writer<'_> {
             let first = self.layout.nat_pair(index);
             let (kind, seed) = (pair_kind::NAT, self.layout.crc_seed);
             let content = (self.checkpoint, &write.payload[..]);
-            pair::write_slot(self.queue, first, write.slot, kind, content, seed)?;
+            pair::write_slot(self.region, first, write.slot, kind, content, seed)?;
             written.push((write.named, write.slot));
             for (old, (nid, new)) in write.before.iter().zip(group) {
                 census.change(Census::of_entry(*nid, old), Census::of_entry(*nid, new));
@@ -223,7 +216,7 @@ impl Writer<'_> {
             let (first, slot, kind) = (write.first, write.slot, write.kind);
             let seed = self.layout.crc_seed;
             let content = (self.checkpoint, &write.payload[..]);
-            pair::write_slot(self.queue, first, slot, kind, content, seed)?;
+            pair::write_slot(self.region, first, slot, kind, content, seed)?;
             written.extend(write.named.map(|named| (named, slot)));
         }
         Ok(())
@@ -246,9 +239,9 @@ impl CheckpointState {
     ///
     /// # Errors
     /// `TakenOver`, or a failed read.
-    pub(crate) fn check_own(&self, queue: &dure_block::Queue, layout: &Layout) -> Result<()> {
+    pub(crate) fn check_own(&self, region: &Region, layout: &Layout) -> Result<()> {
         let (first, seed) = (layout.volume_header, layout.crc_seed);
-        let newest = pair::read_newest(queue, first, pair_kind::VOLUME, seed)?;
+        let newest = pair::read_newest(region, first, pair_kind::VOLUME, seed)?;
         let own = newest.is_some_and(|newest| {
             let found = VolumeHeader::read_from_bytes(&newest.payload)
                 .expect("a pair's payload has this size");
@@ -261,14 +254,14 @@ impl CheckpointState {
     ///
     /// # Errors
     /// A failed write.
-    pub fn write(&mut self, queue: &dure_block::Queue, layout: &Layout) -> Result<()> {
+    pub fn write(&mut self, region: &Region, layout: &Layout) -> Result<()> {
         self.generation += 1;
         self.header
             .written
             .set(dure_sync::clock::wall().secs.try_into().unwrap_or(0));
         let (kind, seed) = (pair_kind::VOLUME, layout.crc_seed);
         pair::write_mirrored(
-            queue,
+            region,
             layout.volume_header,
             kind,
             self.generation,

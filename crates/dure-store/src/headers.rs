@@ -1,6 +1,6 @@
 //! Superblock and volume header as mount, check and dump read them.
 
-use dure_block::{Lba, Queue};
+use dure_block::Lba;
 use dure_journal::Rules;
 use dure_journal::recovery::{COUNT_MAX, LogLayout, NUMBER_START_MAX, Scan};
 use zerocopy::FromBytes;
@@ -10,18 +10,19 @@ use crate::format::pair_kind;
 use crate::format::superblock::SuperBlock;
 use crate::format::volume::{STATE_CLEAN, STATE_DIRTY, VolumeHeader};
 use crate::layout::Layout;
+use crate::media::Region;
 use crate::pair;
-use crate::units::BLOCK_BYTES;
+use crate::units::{BLOCK_BYTES, BlockNo};
 
 /// The superblock: the first copy, or the last when the first is damaged.
-pub fn read_layout(queue: &Queue) -> Result<Layout> {
-    let blocks = queue.info().blocks;
+pub fn read_layout(region: &Region) -> Result<Layout> {
+    let blocks = region.blocks();
     if blocks < 2 {
         return Err(Error::NotDure);
     }
     let copy = |address: u64| {
         let mut block = [0; BLOCK_BYTES];
-        queue.read(Lba::new(address), &mut block)?;
+        region.read(BlockNo(address), &mut block)?;
         SuperBlock::open(&block, address)
     };
     let superblock = match copy(0) {
@@ -42,9 +43,9 @@ pub fn read_layout(queue: &Queue) -> Result<Layout> {
 }
 
 /// The volume header and its generation.
-pub fn read_header(queue: &Queue, layout: &Layout) -> Result<(VolumeHeader, u64)> {
+pub fn read_header(region: &Region, layout: &Layout) -> Result<(VolumeHeader, u64)> {
     let first = layout.volume_header;
-    let newest = pair::read_newest(queue, first, pair_kind::VOLUME, layout.crc_seed)?;
+    let newest = pair::read_newest(region, first, pair_kind::VOLUME, layout.crc_seed)?;
     let Some(newest) = newest else {
         let what = "volume header: never written".into();
         return Err(Error::Corrupt {

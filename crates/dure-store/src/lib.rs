@@ -3,12 +3,12 @@
 //! **Problem.** Files, directories and names are changed by many cores at once; whatever fails, and
 //! after a crash, a change must be there wholly or not at all.
 //!
-//! **Structure.** [`mod@format`] has every byte of the media, [`layout`] where they are; [`node`],
-//! [`space`] and [`data_log`] are what a mount keeps of them in memory; an [`op::Op`] changes nodes
-//! atomically through the journal, a [`checkpoint`] lets the log go on, [`recovery`] rebuilds what
-//! the log has. [`Store`] owns all of it. The crate knows blocks, nodes and slots; it knows no
-//! inode in memory, no path and no page cache, and asks the file system above it through [`Above`]
-//! only.
+//! **Structure.** [`mod@format`] has every byte of the media, [`layout`] where they are, [`media`]
+//! the way to them; [`node`], [`space`] and [`data_log`] are what a mount keeps of them in memory;
+//! [`placement`] brings pages to blocks and back; an [`op::Op`] changes nodes atomically through the
+//! journal, a [`checkpoint`] lets the log go on, [`recovery`] rebuilds what the log has. [`Store`]
+//! owns all of it. The crate knows blocks, nodes and slots; it knows no inode in memory, no path
+//! and no page cache, and asks the file system above it through [`Above`] only.
 //!
 //! # Invariants
 //! After a failed durable write nothing is written any more.
@@ -29,11 +29,13 @@ pub mod format;
 pub mod frames;
 mod headers;
 pub mod layout;
+pub mod media;
 pub mod node;
 pub mod op;
 mod options;
 pub mod packs;
 pub mod pair;
+pub mod placement;
 pub mod ranks;
 pub mod recovery;
 mod rules;
@@ -46,7 +48,7 @@ pub mod units;
 pub use backlog::Backlog;
 pub use error::{Error, Result};
 pub use headers::{check_numbers, impossible_count, log_layout, read_header, read_layout};
-pub use options::{RecordPolicy, Recover, StoreOptions, StoreShares};
+pub use options::{FlushRule, RecordPolicy, Recover, StoreOptions, StoreShares};
 #[doc(hidden)]
 pub use rules::StoreRules;
 pub use settle::Settler;

@@ -18,6 +18,17 @@ pub enum RecordPolicy {
     Image,
 }
 
+/// Flushes per fsync.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FlushRule {
+    /// Data and log are written, then flushed once; recovery checks the CRC of slots that may have
+    /// been in flight.
+    #[default]
+    One,
+    /// Data is flushed before the log is written.
+    Two,
+}
+
 /// What a mount or a check does about changes that were durable and that the logs have lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Recover {
@@ -43,6 +54,8 @@ pub struct StoreOptions {
     pub alloc: AllocPolicy,
     /// Whether long-lived data is kept apart from data that does not.
     pub active_logs: ActiveLogs,
+    /// Flushes per fsync.
+    pub flush: FlushRule,
     /// How nodes are locked.
     pub node_lock: NodeLock,
     /// Events of the journal's trace that are kept per core, from the start.

@@ -21,7 +21,7 @@
 
 use std::collections::BTreeSet;
 
-use dure_block::{Lba, Queue};
+use dure_block::Lba;
 use dure_journal::format::slotted;
 use dure_sync::OnceLock;
 use dure_sync::atomic::{AtomicU64, Ordering};
@@ -31,6 +31,7 @@ use crate::error::{Error, Result};
 use crate::format::pair_kind;
 use crate::format::volume::{PACK_PAIRS, Pack, SlotCode, VolumeHeader};
 use crate::layout::Layout;
+use crate::media::Region;
 use crate::pair;
 use crate::units::{is_zero, to_u64, to_usize};
 
@@ -82,10 +83,10 @@ impl Packs {
     ///
     /// # Errors
     /// `Corrupt`, naming pack and block; `Block` when reading fails.
-    pub fn read(queue: &Queue, layout: &Layout, header: &VolumeHeader) -> Result<Packs> {
+    pub fn read(region: &Region, layout: &Layout, header: &VolumeHeader) -> Result<Packs> {
         let packs = Packs::new(layout);
         for index in 0..u64::from(layout.pack_pairs) {
-            if let Some(pack) = read_pack(queue, layout, header, index)? {
+            if let Some(pack) = read_pack(region, layout, header, index)? {
                 packs.fill(index, &pack);
             }
         }
@@ -145,7 +146,7 @@ impl Packs {
     /// A failed write.
     pub(crate) fn write(
         &self,
-        queue: &Queue,
+        region: &Region,
         header: &mut VolumeHeader,
         checkpoint: u64,
         written: &[(PairIndex, u64)],
@@ -183,7 +184,7 @@ impl Packs {
             for first in slotted::mirrors(Lba::new(self.layout.pack_pair(index))) {
                 let content = (checkpoint, pack.as_bytes());
                 let (kind, seed) = (pair_kind::PACK, self.layout.crc_seed);
-                pair::write_slot(queue, first.number(), slot, kind, content, seed)?;
+                pair::write_slot(region, first.number(), slot, kind, content, seed)?;
             }
             SlotCode::Slot(slot).set(&mut header.packs, index);
         }
@@ -200,7 +201,7 @@ fn no_codes() -> Codes {
 /// # Errors
 /// `Corrupt`, naming pack and block; `Block` when reading fails.
 pub fn read_pack(
-    queue: &Queue,
+    region: &Region,
     layout: &Layout,
     header: &VolumeHeader,
     index: u64,
@@ -216,7 +217,7 @@ pub fn read_pack(
     };
     let [first, second] = slotted::mirrors(Lba::new(layout.pack_pair(index)));
     let (kind, seed) = (pair_kind::PACK, layout.crc_seed);
-    let copy = |at: Lba| pair::read_slot(queue, at.number(), slot, kind, seed);
+    let copy = |at: Lba| pair::read_slot(region, at.number(), slot, kind, seed);
     let payload = copy(first).or_else(|error| copy(second).map_err(|_| error))?;
     let pack = Pack::read_from_bytes(&payload).expect("a pair's payload has this size");
     let at = first.number() + slot;

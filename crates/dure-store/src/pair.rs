@@ -7,12 +7,13 @@
 //! flushed before it was named. What lies in the other slot is never looked at. **Crash.** A torn
 //! write hits a slot that does not count.
 
-use dure_block::{BlockBuf, Lba, Queue, WriteFlags};
+use dure_block::{BlockBuf, Lba};
 use dure_journal::format::slotted::{self, SlotKind};
 
 use crate::error::{Error, Result};
 use crate::format::pair_kind;
-use crate::units::{BLOCK_BYTES, is_zero};
+use crate::media::Region;
+use crate::units::{BLOCK_BYTES, BlockNo, is_zero};
 
 /// One valid slot of a pair.
 #[derive(Debug)]
@@ -39,9 +40,9 @@ fn name(kind: u32) -> &'static str {
 ///
 /// # Errors
 /// `Corrupt` when no slot is valid although something was written there.
-pub fn read_newest(queue: &Queue, first: u64, kind: u32, seed: u32) -> Result<Option<Slot>> {
+pub fn read_newest(region: &Region, first: u64, kind: u32, seed: u32) -> Result<Option<Slot>> {
     let mut bytes = vec![0; slotted::MIRRORED_BLOCKS * BLOCK_BYTES];
-    queue.read(Lba::new(first), &mut bytes)?;
+    region.read(BlockNo(first), &mut bytes)?;
     let newest = slotted::open_mirrored(&bytes, SlotKind(kind), Lba::new(first), seed);
     let Some(slot) = newest else {
         if is_zero(&bytes) {
@@ -66,9 +67,9 @@ pub fn read_newest(queue: &Queue, first: u64, kind: u32, seed: u32) -> Result<Op
 ///
 /// # Errors
 /// `Corrupt` when it does not verify, naming its block; `Block` when reading fails.
-pub fn read_slot(queue: &Queue, first: u64, slot: u64, kind: u32, seed: u32) -> Result<Vec<u8>> {
+pub fn read_slot(region: &Region, first: u64, slot: u64, kind: u32, seed: u32) -> Result<Vec<u8>> {
     let mut block = vec![0; BLOCK_BYTES];
-    queue.read(Lba::new(first + slot), &mut block)?;
+    region.read(BlockNo(first + slot), &mut block)?;
     open_slot(&block, first, slot, kind, seed).map(<[u8]>::to_vec)
 }
 
@@ -98,7 +99,7 @@ pub(crate) fn open_slot(
 /// # Errors
 /// A failed write.
 pub(crate) fn write_slot(
-    queue: &Queue,
+    region: &Region,
     first: u64,
     slot: u64,
     kind: u32,
@@ -106,7 +107,7 @@ pub(crate) fn write_slot(
     seed: u32,
 ) -> Result<()> {
     assert!(slot <= 1, "a pair has two slots");
-    write(queue, first, kind, 2 * checkpoint + slot, payload, seed)
+    write(region, first, kind, 2 * checkpoint + slot, payload, seed)
 }
 
 /// Writes `payload` as generation `generation` of the pair at `first`. Not flushed.
@@ -114,7 +115,7 @@ pub(crate) fn write_slot(
 /// # Errors
 /// A failed write.
 pub(crate) fn write(
-    queue: &Queue,
+    region: &Region,
     first: u64,
     kind: u32,
     generation: u64,
@@ -130,7 +131,7 @@ pub(crate) fn write(
         generation,
         seed,
     );
-    queue.write(at, block.as_slice(), WriteFlags::NONE)?;
+    region.write(BlockNo(at.number()), block.as_slice())?;
     Ok(())
 }
 
@@ -139,7 +140,7 @@ pub(crate) fn write(
 /// # Errors
 /// A failed write.
 pub(crate) fn write_mirrored(
-    queue: &Queue,
+    region: &Region,
     first: u64,
     kind: u32,
     generation: u64,
@@ -147,7 +148,7 @@ pub(crate) fn write_mirrored(
     seed: u32,
 ) -> Result<()> {
     for pair in slotted::mirrors(Lba::new(first)) {
-        write(queue, pair.number(), kind, generation, payload, seed)?;
+        write(region, pair.number(), kind, generation, payload, seed)?;
     }
     Ok(())
 }

@@ -1,8 +1,9 @@
 //! What cannot be built from names, because no two short names are known whose hashes nearly agree.
 
 use dure_block::ram::RamDevice;
-use dure_block::{Queue, QueueConfig, share};
+use dure_block::share;
 use dure_store::layout::{FormatOptions, Layout};
+use dure_store::media::Region;
 
 use super::*;
 use crate::{CheckOptions, Report};
@@ -10,9 +11,9 @@ use crate::{CheckOptions, Report};
 #[test]
 fn equal_cookies_are_reported() {
     let layout = Layout::plan(1024, &FormatOptions::default(), 1).unwrap();
-    let queue = Queue::new(share(RamDevice::new("none", 1024)), QueueConfig::default());
+    let region = Region::open(share(RamDevice::new("none", 1024)));
     let options = CheckOptions::default();
-    let mut context = Context::new(&options, queue, layout, Report::default());
+    let mut context = Context::new(&options, region, layout, Report::default());
     let entry = |name, ordinal| Entry {
         ino: 2,
         kind: 8,

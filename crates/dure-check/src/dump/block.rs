@@ -10,7 +10,7 @@ const ROW_BYTES: usize = 16;
 
 /// A block.
 pub(super) fn block(source: &Source, out: &mut Out<'_>, block: BlockNo) -> Result<()> {
-    let blocks = source.queue.info().blocks;
+    let blocks = source.region.blocks();
     if block.0 >= blocks {
         let why = format!("{} is not below {blocks}, the size of the device", block.0);
         return Err(Error::BadOption {

@@ -1,6 +1,6 @@
 //! The medium as a dump reads it.
 
-use dure_block::{Device, Lba, Queue, QueueConfig};
+use dure_block::Device;
 use dure_store::error::{Error, Result};
 use dure_store::format::nat::{NatBlock, NatEntry, place_of};
 use dure_store::format::node::NodeImage;
@@ -8,6 +8,7 @@ use dure_store::format::pair_kind;
 use dure_store::format::superblock::SuperBlock;
 use dure_store::format::volume::{SlotCode, VolumeHeader};
 use dure_store::layout::Layout;
+use dure_store::media::Region;
 use dure_store::packs::{Packs, PairIndex, Table};
 use dure_store::pair;
 use dure_store::units::{BLOCK_BYTES, BlockNo, Nid};
@@ -17,27 +18,27 @@ use zerocopy::FromBytes;
 /// The volume on a device.
 #[derive(Debug)]
 pub(super) struct Source {
-    pub(super) queue: Arc<Queue>,
+    pub(super) region: Arc<Region>,
     pub(super) layout: Layout,
 }
 
 impl Source {
     pub(super) fn open(device: Arc<dyn Device>) -> Result<Source> {
-        let queue = Queue::new(device, QueueConfig::default());
-        let last = queue.info().blocks.saturating_sub(1);
+        let region = Region::open(device);
+        let last = region.blocks().saturating_sub(1);
         let read = |at: u64| {
             let mut block = [0; BLOCK_BYTES];
-            queue.read(Lba::new(at), &mut block)?;
+            region.read(BlockNo(at), &mut block)?;
             SuperBlock::open(&block, at)
         };
         let superblock = read(0).or_else(|first| read(last).map_err(|_| first))?;
         let layout = Layout::from_superblock(superblock)?;
-        Ok(Source { queue, layout })
+        Ok(Source { region, layout })
     }
 
     pub(super) fn block(&self, at: u64) -> Result<Vec<u8>> {
         let mut block = vec![0; BLOCK_BYTES];
-        self.queue.read(Lba::new(at), &mut block)?;
+        self.region.read(BlockNo(at), &mut block)?;
         Ok(block)
     }
 
@@ -46,19 +47,19 @@ impl Source {
         let SlotCode::Slot(slot) = code else {
             return Ok(None);
         };
-        pair::read_slot(&self.queue, first, slot, kind, self.layout.crc_seed).map(Some)
+        pair::read_slot(&self.region, first, slot, kind, self.layout.crc_seed).map(Some)
     }
 
     /// The code of a pair of the NAT or the SIT.
     pub(super) fn code(&self, pair: PairIndex) -> Result<SlotCode> {
-        let packs = Packs::read(&self.queue, &self.layout, &self.header()?)?;
+        let packs = Packs::read(&self.region, &self.layout, &self.header()?)?;
         Ok(packs.code(pair))
     }
 
     pub(super) fn header(&self) -> Result<VolumeHeader> {
         let at = self.layout.volume_header;
         let seed = self.layout.crc_seed;
-        let newest = pair::read_newest(&self.queue, at, pair_kind::VOLUME, seed)?;
+        let newest = pair::read_newest(&self.region, at, pair_kind::VOLUME, seed)?;
         let newest = newest.ok_or_else(|| Error::Corrupt {
             what: "volume header: never written".into(),
             at,

@@ -127,7 +127,7 @@ pub(super) fn volume_header(source: &Source, out: &mut Out<'_>) -> Result<()> {
 }
 
 fn pack(source: &Source, out: &mut Out<'_>, header: &VolumeHeader, index: u64) -> Result<()> {
-    let Some(pack) = read_pack(&source.queue, &source.layout, header, index)? else {
+    let Some(pack) = read_pack(&source.region, &source.layout, header, index)? else {
         return Ok(());
     };
     let slots: Vec<String> = (0..PACK_PAIRS)

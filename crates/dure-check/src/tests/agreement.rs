@@ -1,7 +1,6 @@
 //! Check, mount and repair agree: what a mount refuses, the check reports; a mount that is refused
 //! has written nothing; and damage that concerns one file refuses no mount.
 
-use dure_block::{Queue, QueueConfig};
 use dure_fs::{
     Background, FileSystem, InodeRef, MountOptions, NewInode, ReadMode, SetAttributes, Stamp,
     SyncScope,
@@ -11,6 +10,7 @@ use dure_store::format::nat::NatEntry;
 use dure_store::format::node::NodeKind;
 use dure_store::format::orphan::{INTENT_DELETE, LINK_GRANULE};
 use dure_store::format::slot::Slot;
+use dure_store::media::Region;
 use dure_store::read_header;
 use dure_store::units::{BLOCK_BYTES, BlockNo, Nid};
 
@@ -144,9 +144,9 @@ fn a_truncate_that_cannot_be_finished_refuses_no_mount_and_shows_nothing() {
 #[test]
 fn a_repair_leaves_a_correct_header_count_right() {
     let disk = TestVolume::new().write();
-    let queue = Queue::new(disk.device(), QueueConfig::default());
+    let region = Region::open(disk.device());
     let counts = || {
-        let (header, generation) = read_header(&queue, &disk.layout).unwrap();
+        let (header, generation) = read_header(&region, &disk.layout).unwrap();
         (header.nodes.get(), header.inodes.get(), generation)
     };
     let (nodes, inodes, generation) = counts();

@@ -2,12 +2,13 @@
 //! and what is left can be read.
 
 use dure_block::ram::RamDevice;
-use dure_block::{Queue, QueueConfig, share};
+use dure_block::share;
 use dure_fs::{
     Background, Error, FileKind, FileSystem, FormatOptions, MountOptions, NewInode, Recover, Stamp,
     SyncScope,
 };
 use dure_journal::recovery::{Scan, scan};
+use dure_store::media::Region;
 use dure_store::units::BLOCK_BYTES;
 use dure_store::{log_layout, read_header, read_layout};
 use dure_sync::Arc;
@@ -73,16 +74,16 @@ fn crashed(journals: u32) -> Disk {
     }
     drop(root);
     drop(fs);
-    let queue = Queue::new(share(Arc::clone(&device)), QueueConfig::default());
-    let layout = read_layout(&queue).unwrap();
+    let region = Region::open(share(Arc::clone(&device)));
+    let layout = read_layout(&region).unwrap();
     Disk { device, layout }
 }
 
 fn logs(disk: &Disk) -> Scan {
-    let queue = Queue::new(disk.device(), QueueConfig::default());
-    let (header, _) = read_header(&queue, &disk.layout).unwrap();
+    let region = Region::open(disk.device());
+    let (header, _) = read_header(&region, &disk.layout).unwrap();
     let log = log_layout(&disk.layout, &header, dure_journal::Rules::default());
-    scan(&queue, &log, header.epoch.get(), 1).unwrap()
+    scan(region.log_medium(), &log, header.epoch.get(), 1).unwrap()
 }
 
 /// The transactions of the present epoch, by place.

@@ -39,14 +39,14 @@ fn mount(device: Arc<dyn Device>) -> FileSystem {
 fn make(fs: &FileSystem, text: &[u8]) -> (Nid, Mark) {
     let mut op = fs.store().op(OpKind::Write, OpClass::Normal, 1).unwrap();
     let node = op.new_node(NodeKind::Blob).unwrap();
-    op.edit(&node, 0)[..text.len()].copy_from_slice(text);
+    op.edit(&node, 0).all()[..text.len()].copy_from_slice(text);
     (node.nid, op.finish())
 }
 
 fn change(fs: &FileSystem, nid: Nid, text: &[u8]) -> Mark {
     let mut op = fs.store().op(OpKind::Write, OpClass::Normal, 1).unwrap();
     let node = fs.store().node(nid, NodeKind::Blob.of_none()).unwrap();
-    op.edit(&node, 0)[..text.len()].copy_from_slice(text);
+    op.edit(&node, 0).all()[..text.len()].copy_from_slice(text);
     op.finish()
 }
 
@@ -187,7 +187,7 @@ fn a_nid_that_lives_again_as_another_kind_recovers() {
     fs.store().commit(&[mark]).unwrap();
     let mut op = fs.store().op(OpKind::Write, OpClass::Normal, 1).unwrap();
     let node = op.new_node(NodeKind::Orphan).unwrap();
-    op.edit(&node, 6)[0] = 1;
+    op.edit(&node, 6).part(0..1)[0] = 1;
     let mark = op.finish();
     assert_eq!(node.nid, first, "the freed nid lives again");
     fs.store().commit(&[mark]).unwrap();

@@ -2,11 +2,12 @@
 //! check reports.
 
 use dure_block::ram::RamDevice;
-use dure_block::{Queue, QueueConfig, share};
+use dure_block::share;
 use dure_fs::{
     Background, Error, FileKind, FileSystem, FormatOptions, MountOptions, NewInode, Stamp,
     SyncScope,
 };
+use dure_store::media::Region;
 use dure_store::read_layout;
 use dure_sync::Arc;
 
@@ -44,8 +45,8 @@ fn crashed() -> Disk {
     fs.write(&file, 0, &[7; PAGES * 4096], Stamp::Set).unwrap();
     fs.fsync(&file, SyncScope::All).unwrap();
     drop((file, fs));
-    let queue = Queue::new(share(Arc::clone(&device)), QueueConfig::default());
-    let layout = read_layout(&queue).unwrap();
+    let region = Region::open(share(Arc::clone(&device)));
+    let layout = read_layout(&region).unwrap();
     Disk { device, layout }
 }
 

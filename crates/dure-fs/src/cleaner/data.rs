@@ -1,6 +1,6 @@
 //! Moving file data: read, verify, write elsewhere, change the slots.
 
-use dure_block::{BlockBuf, Lba, WriteFlags};
+use dure_block::BlockBuf;
 use dure_store::OpKind;
 use dure_store::alloc::Temperature;
 use dure_store::error::{Error, Result};
@@ -16,7 +16,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::{CleanReport, Owned};
 use crate::inode::Inode;
-use crate::volume::{FlushRule, Volume};
+use crate::volume::Volume;
 
 /// A page on the move.
 #[derive(Debug, Clone, Copy)]
@@ -104,7 +104,7 @@ impl Volume {
         self.read_good(&mut moves, data.as_mut_slice());
         report.bad += dure_store::units::to_u64(before - moves.len());
         let wanted = moves.len();
-        let homes = self.find_homes(&mut moves);
+        self.find_homes(&mut moves);
         report.homeless += dure_store::units::to_u64(wanted - moves.len());
         if moves.is_empty() {
             return Ok(());
@@ -117,10 +117,10 @@ impl Volume {
         match moved {
             Ok(Moved::Yes) => report.data += dure_store::units::to_u64(moves.len()),
             Ok(Moved::Changed) => {
-                self.abandon(&homes);
+                self.abandon(&moves);
                 report.busy += dure_store::units::to_u64(moves.len());
             }
-            Err(_) => self.abandon(&homes),
+            Err(_) => self.abandon(&moves),
         }
         moved.map(drop)
     }
@@ -132,11 +132,8 @@ impl Volume {
         for &page in moves.iter() {
             let bytes = &mut data[good.len() * BLOCK_BYTES..][..BLOCK_BYTES];
             if page.old.is_written() {
-                let block = page.old.block();
-                let read = self.data_log.read(block, bytes)
-                    || self.queue.read(Lba::new(block.0), bytes).is_ok();
-                let wrong = dure_block::crc32c::crc32c(bytes) != page.old.crc.get();
-                if !read || wrong {
+                let read = self.placement.read_page(&page.old, bytes, String::new);
+                if read.is_err() {
                     continue;
                 }
             }
@@ -146,55 +143,49 @@ impl Volume {
     }
 
     /// Allocates a block for each page; drops the pages that get none outside of the victims.
-    fn find_homes(&self, moves: &mut Vec<Move>) -> Vec<Run> {
+    fn find_homes(&self, moves: &mut Vec<Move>) {
         let core = self.partition();
-        let mut homes: Vec<Run> = Vec::new();
         let mut placed = 0;
         while placed < moves.len() {
             let want = u32::try_from(moves.len() - placed).expect("a granule has few slots");
             if !self.space.reserve(core, want, OpClass::Delete) {
                 break;
             }
-            let Some(run) = self.place_data(core, Temperature::Cold, want) else {
+            let Ok(run) = self.placement.alloc_data(core, Temperature::Cold, want) else {
                 self.space.unreserve(core, want);
                 break;
             };
             self.space.unreserve(core, want - run.count);
+            let homed = &mut moves[placed..placed + to_usize(run.count.into())];
+            for (page, block) in homed.iter_mut().zip(run.first.0..) {
+                page.new = BlockNo(block);
+            }
             if self.space.is_being_cleaned(run.first) {
                 // All that is left is in the victims: moving within them gains nothing.
-                self.abandon(&[run]);
+                self.abandon(homed);
                 break;
             }
-            for block in run.first.0..run.first.0 + u64::from(run.count) {
-                moves[placed].new = BlockNo(block);
-                placed += 1;
-            }
-            homes.push(run);
+            placed += homed.len();
         }
         moves.truncate(placed);
-        homes
     }
 
-    pub(super) fn abandon(&self, homes: &[Run]) {
-        for &run in homes {
-            self.space.release(run);
-            self.space.unreserve(self.partition(), run.count);
-        }
+    /// Gives back the blocks that these pages were to move to.
+    pub(super) fn abandon(&self, moves: &[Move]) {
+        let blocks = u32::try_from(moves.len()).expect("a granule has few slots");
+        self.placement
+            .release_blocks(moves.iter().map(|page| page.new));
+        self.space.unreserve(self.partition(), blocks);
     }
 
     fn write_moved(&self, moves: &[Move], data: &[u8]) -> Result<()> {
         let mut at = 0;
         for run in moves.chunk_by(|a, b| b.new.0 == a.new.0 + 1) {
             let bytes = &data[at * BLOCK_BYTES..][..run.len() * BLOCK_BYTES];
-            self.queue
-                .write(Lba::new(run[0].new.0), bytes, WriteFlags::NONE)?;
+            self.region.write(run[0].new, bytes)?;
             at += run.len();
         }
-        // With one flush recovery recognises lost data by its checksum.
-        if self.options.flush == FlushRule::Two {
-            self.flush_data()?;
-        }
-        Ok(())
+        self.flush_placed()
     }
 
     /// Changes the slots, if all are unchanged.

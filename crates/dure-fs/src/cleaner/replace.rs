@@ -14,20 +14,14 @@
 //! **On a crash** before the operation is durable the slot names the old block, whose content is in
 //! the log still.
 
-use dure_block::{Lba, WriteFlags};
 use dure_store::OpKind;
-use dure_store::alloc::Temperature;
 use dure_store::error::{Error, Result};
 use dure_store::format::summary::{OWNER_SLOT, SummaryEntry};
-use dure_store::space::OpClass;
-use dure_store::units::{BLOCK_BYTES, BlockNo, Nid, Run};
+use dure_store::units::{BLOCK_BYTES, BlockNo, Nid};
 use dure_sync::CoreId;
 
 use super::data::{Granule, Moved, owner_of};
-use crate::volume::{FlushRule, Volume};
-
-/// Blocks that are tried for one page.
-const TRIES_MAX: u32 = 4;
+use crate::volume::Volume;
 
 impl Volume {
     /// Finds another block for what the checkpoint could not write to `block`, and makes its slot
@@ -82,48 +76,20 @@ impl Volume {
             "block {} left the data log while it was being written",
             block.0
         );
-        let home = self.write_to_another(core, &content)?;
-        page.new = home.first;
+        page.new = self.placement.write_elsewhere(core, &content)?;
+        self.flush_placed()?;
         let op = self.op_of_checkpoint(OpKind::Clean, 2);
         match op.map(|op| self.log_moves(op, granule, &[page])) {
             Ok(Moved::Yes) => Ok(true),
             // Overwritten or freed meanwhile.
             Ok(Moved::Changed) => {
-                self.abandon(&[home]);
+                self.abandon(&[page]);
                 Ok(false)
             }
             Err(error) => {
-                self.abandon(&[home]);
+                self.abandon(&[page]);
                 Err(error)
             }
         }
-    }
-
-    /// Writes a page to a block that takes it. Those that do not stay allocated until the next
-    /// mount.
-    fn write_to_another(&self, core: CoreId, content: &[u8]) -> Result<Run> {
-        let mut failed = Error::NoSpace {
-            what: "blocks for data whose own cannot be written",
-        };
-        for _ in 0..TRIES_MAX {
-            self.pages.counters.fenced_off.add(1);
-            if !self.space.reserve(core, 1, OpClass::Delete) {
-                break;
-            }
-            let Some(home) = self.place_data(core, Temperature::Warm, 1) else {
-                self.space.unreserve(core, 1);
-                break;
-            };
-            let lba = Lba::new(home.first.0);
-            match self.queue.write(lba, content, WriteFlags::NONE) {
-                Ok(()) if self.options.flush == FlushRule::Two => {
-                    self.flush_data()?;
-                    return Ok(home);
-                }
-                Ok(()) => return Ok(home),
-                Err(error) => failed = error.into(),
-            }
-        }
-        Err(failed)
     }
 }

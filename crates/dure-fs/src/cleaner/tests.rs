@@ -7,7 +7,7 @@ use dure_store::OpKind;
 use dure_store::format::node::NodeKind;
 use dure_store::layout::FormatOptions;
 use dure_store::space::OpClass;
-use dure_store::units::{BLOCK_BYTES, BLOCK_BYTES_U64};
+use dure_store::units::{BLOCK_BYTES, BLOCK_BYTES_U64, BlockNo};
 use dure_sync::Arc;
 use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use dure_sync::thread;
@@ -248,13 +248,7 @@ fn a_page_with_a_wrong_checksum_stays_where_it_is() {
     };
     let (bad, good) = (slot(3), slot(4));
     let rot = [0x55; BLOCK_BYTES];
-    fs.0.queue
-        .write(
-            dure_block::Lba::new(bad),
-            &rot,
-            dure_block::WriteFlags::NONE,
-        )
-        .unwrap();
+    fs.0.region.write(BlockNo(bad), &rot).unwrap();
     let report = fs.0.clean(10).unwrap();
     assert_eq!(report.bad, 1, "{report:?}");
     assert!(report.data >= 20, "{report:?}");

@@ -22,8 +22,9 @@ use std::ops::Range;
 use dure_store::OpKind;
 use dure_store::error::{Error, Result};
 use dure_store::format::slot::Slot;
+use dure_store::placement::Target;
 use dure_store::space::OpClass;
-use dure_store::units::{BLOCK_BYTES_U64, BlockNo, to_u64, to_usize};
+use dure_store::units::{BLOCK_BYTES_U64, to_u64, to_usize};
 use dure_sync::{Arc, CoreId};
 
 use super::map::path::granule_rest;
@@ -331,22 +332,22 @@ impl Volume {
     fn fill_slots(&self, inode: &Inode, step: &Step, growth: &mut Growth<'_>) -> Result<()> {
         let core = self.partition();
         self.reserve_blocks(core, step.replaced, OpClass::Rewrite)?;
+        let new = |&page| Target::new(page, Slot::HOLE, 0);
+        let mut targets: Vec<Target> = step.pages.iter().map(new).collect();
         let filled = self
-            .alloc_unwritten(core, step.pages.len())
-            .and_then(|blocks| {
-                let logged = self.log_unwritten(inode, step, &blocks, growth);
-                if logged.is_err() {
-                    self.release_blocks(&blocks);
-                }
-                logged
-            });
+            .placement
+            .allocate(core, &mut targets)
+            .and_then(|()| self.log_unwritten(inode, step, &targets, growth));
         match filled {
             Ok(()) => {
                 let count =
                     u32::try_from(step.pages.len()).expect("a step has at most STEP_SLOTS pages");
                 growth.data -= count - step.replaced;
             }
-            Err(_) => self.unreserve(core, step.replaced),
+            Err(_) => {
+                self.placement.release(&targets);
+                self.unreserve(core, step.replaced);
+            }
         }
         filled
     }
@@ -355,7 +356,7 @@ impl Volume {
         &self,
         inode: &Inode,
         step: &Step,
-        blocks: &[BlockNo],
+        targets: &[Target],
         growth: &mut Growth<'_>,
     ) -> Result<()> {
         let new = u32::try_from(step.new.len()).expect("a step makes few nodes");
@@ -366,8 +367,8 @@ impl Volume {
         let mut state = inode.state().write();
         let mut data = inode.data_draft(&state);
         let mut edit = MapEdit::new(self, &mut op, inode, &mut data);
-        for (&page, &block) in step.pages.iter().zip(blocks) {
-            edit.set(page, Slot::unwritten(block))?;
+        for target in targets {
+            edit.set(target.page, Slot::unwritten(target.block))?;
         }
         edit.end();
         inode.data_stored(&mut state, &data, op.finish());

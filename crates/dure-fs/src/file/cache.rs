@@ -85,8 +85,6 @@ pub(crate) struct PageCounters {
     pub(crate) evicted: Counter,
     /// Pages written back.
     pub(crate) written_back: Counter,
-    /// Blocks set aside because a write to them failed.
-    pub(crate) fenced_off: Counter,
 }
 
 /// Pages of all files of a volume.

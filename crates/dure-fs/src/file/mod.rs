@@ -6,7 +6,7 @@
 //!
 //! **Structure.** [`page`] holds pages per inode and counts their memory; [`map`] finds slots;
 //! `read`, `write`, `seek`, `truncate` and `allocate` are the calls; [`pending_pages`] has new
-//! pages of contended files; `writeback` and `blocks` turn dirty pages into operations; `sync`
+//! pages of contended files; `writeback` turns dirty pages into operations; `sync`
 //! makes those durable; `cache` ties pages to the volume.
 //!
 //! **Policies.** `cache=dram`: pages live in DRAM and dirty ones are lost by a crash unless synced.
@@ -23,7 +23,6 @@
 //! **On a crash** see `writeback` and `truncate`.
 
 mod allocate;
-mod blocks;
 mod cache;
 mod extents;
 pub(crate) mod map;

@@ -18,10 +18,11 @@
 
 use std::ops::Range;
 
-use dure_block::{BlockBuf, Lba};
-use dure_store::error::{Error, Result};
+use dure_block::BlockBuf;
+use dure_store::error::Result;
 use dure_store::format::slot::Slot;
 use dure_store::frames::Fill;
+use dure_store::placement::contiguous;
 use dure_store::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_u64, to_usize};
 use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::{Arc, PerCoreReadGuard};
@@ -30,7 +31,6 @@ use super::cache::Grant;
 use super::map::MapReader;
 use super::page::PageStore;
 use super::pending_pages::Writers;
-use super::run::contiguous;
 use crate::inode::{Inode, InodeRef, InodeState};
 use crate::ranks::INODE;
 use crate::volume::{FileSystem, RangeRule, Volume};
@@ -381,33 +381,8 @@ impl Volume {
     /// # Errors
     /// When the first page is not good.
     fn read_run(&self, inode: &Inode, page: u64, slots: &[Slot], data: &mut [u8]) -> Result<usize> {
-        let first = Lba::new(slots[0].block().0);
-        // Asked before the device: a block that is not in the data log by now has its content on
-        // the device, and stays readable there while the caller holds the inode.
-        if self
-            .data_log
-            .read(slots[0].block(), &mut data[..BLOCK_BYTES])
-        {
-            check_page(inode, page, &slots[0], &data[..BLOCK_BYTES])?;
-            return Ok(1);
-        }
-        let in_place = |slot: &&Slot| !self.data_log.holds(slot.block());
-        let mut pages = 1 + slots[1..].iter().take_while(in_place).count();
-        let data = &mut data[..pages * BLOCK_BYTES];
-        if self.queue.read(first, data).is_err() {
-            // One bad block fails the whole request; only its page may fail.
-            pages = 1;
-            self.queue.read(first, &mut data[..BLOCK_BYTES])?;
-        }
-        for (n, slot) in slots[..pages].iter().enumerate() {
-            let bytes = &data[n * BLOCK_BYTES..][..BLOCK_BYTES];
-            match check_page(inode, page + to_u64(n), slot, bytes) {
-                Ok(()) => {}
-                Err(_) if n > 0 => return Ok(n),
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(pages)
+        let what = || format!("checksum of page {page} of inode {}", inode.ino);
+        self.placement.read_run(slots, data, what)
     }
 
     /// Reads a run straight into the caller's memory. The caller holds the inode.
@@ -466,18 +441,4 @@ fn insert(pages: &mut PageStore, (first, bytes): (u64, &[u8]), grant: &mut Grant
             pages.insert(page, frame);
         }
     }
-}
-
-/// Compares a page with the CRC in its slot.
-fn check_page(inode: &Inode, page: u64, slot: &Slot, bytes: &[u8]) -> Result<()> {
-    let got = dure_block::crc32c::crc32c(bytes);
-    if got == slot.crc.get() {
-        return Ok(());
-    }
-    Err(Error::Corrupt {
-        what: format!("checksum of page {page} of inode {}", inode.ino),
-        at: slot.block().0,
-        want: u64::from(slot.crc.get()),
-        got: u64::from(got),
-    })
 }

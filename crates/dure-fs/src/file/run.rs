@@ -1,5 +1,4 @@
-//! Gathering neighbours: blocks of neighbouring slots become one run, pages with neighbouring
-//! blocks become one device request.
+//! Gathering neighbours: blocks of neighbouring slots become one run.
 
 use dure_store::format::slot::LEAF_GRANULE_SLOTS;
 use dure_store::units::{BlockNo, Run, SlotRef};
@@ -38,35 +37,12 @@ impl SlotRuns {
     }
 }
 
-/// The length of the prefix of `blocks` that is contiguous on the device, at most `count_max`.
-pub(crate) fn contiguous(blocks: impl IntoIterator<Item = BlockNo>, count_max: usize) -> usize {
-    let mut count = 0;
-    let mut next = None;
-    for block in blocks.into_iter().take(count_max) {
-        if block.is_none() || next.is_some_and(|next| next != block) {
-            break;
-        }
-        next = Some(BlockNo(block.0 + 1));
-        count += 1;
-    }
-    count
-}
-
 #[cfg(test)]
 mod tests {
     use dure_store::units::Nid;
     use proptest::prelude::*;
 
     use super::*;
-
-    #[test]
-    fn a_contiguous_prefix_ends_at_a_jump_or_a_hole() {
-        let blocks = |numbers: &[u64]| numbers.iter().map(|&n| BlockNo(n)).collect::<Vec<_>>();
-        assert_eq!(contiguous(blocks(&[7, 8, 9, 20]), 10), 3);
-        assert_eq!(contiguous(blocks(&[7, 8, 9]), 2), 2);
-        assert_eq!(contiguous(blocks(&[0, 1]), 2), 0);
-        assert_eq!(contiguous(blocks(&[7, 7]), 2), 1);
-    }
 
     proptest! {
         /// Runs, taken apart again, are the pairs that went in; and no two neighbours could be one.

@@ -19,17 +19,17 @@ use dure_store::OpKind;
 use dure_store::error::{Error, Result};
 use dure_store::format::slot::Slot;
 use dure_store::frames::{Fill, Frame};
+use dure_store::placement::Target;
 use dure_store::space::OpClass;
 use dure_store::units::BLOCK_BYTES_U64;
 use dure_sync::Arc;
 
-use super::blocks::Target;
 use super::map::path::{FILE_PAGES_MAX, HEIGHT_MAX};
 use super::map::{FILE_BYTES_MAX, FREE_NODES_MAX, MapEdit, MapReader};
 use super::state::{Cut, Stamp};
 use super::writeback::{pages_up_to, tail_bytes};
 use crate::inode::{Inode, InodeRef, InodeState, OrphanPlace};
-use crate::volume::{FlushRule, Volume};
+use crate::volume::Volume;
 
 /// Nodes an entry in the orphan list makes dirty at most: an orphan node, and a new one after it.
 const ORPHAN_NODES: u32 = 2;
@@ -106,7 +106,7 @@ impl Volume {
         let tail = self.save_tail(inode, size)?;
         let cut = self.cut_first(inode, size, tail.as_ref());
         if let (Some(target), Err(_)) = (tail, &cut) {
-            self.release(&[target]);
+            self.placement.release(&[target]);
             self.unreserve(self.partition(), 1);
         }
         if cut? { self.finish_cut(inode) } else { Ok(()) }
@@ -191,15 +191,12 @@ impl Volume {
             old,
             dure_block::crc32c::crc32c(frame.bytes()),
         )];
-        let written = self.allocate(core, &mut targets).and_then(|()| {
-            self.write_blocks(core, &mut targets, frame.bytes())?;
-            if self.options.flush == FlushRule::Two {
-                self.flush_data()?;
-            }
-            Ok(())
-        });
+        let written = self
+            .placement
+            .allocate(core, &mut targets)
+            .and_then(|()| self.place_pages(core, &mut targets, frame.bytes()));
         if written.is_err() {
-            self.release(&targets);
+            self.placement.release(&targets);
         }
         written.map(|()| targets[0])
     }

@@ -37,7 +37,7 @@ impl FileSystem {
         let journal = volume.journal_if_any();
         Activity {
             journals: journal.map_or_else(Vec::new, |journal| journal.statistics()),
-            device: volume.queue.counters(),
+            device: volume.region.counters(),
             checkpoints: sum(&volume.store.counters.checkpoints),
             images: sum(&volume.store.counters.images),
             rings_grown: sum(&volume.store.counters.rings_grown),

@@ -6,7 +6,7 @@ use dure_journal::{Order, Rules};
 use dure_store::alloc::{ActiveLogs, AllocPolicy};
 use dure_store::format::name::FileKind;
 use dure_store::node::NodeLock;
-use dure_store::{RecordPolicy, Recover, StoreOptions};
+use dure_store::{FlushRule, RecordPolicy, Recover, StoreOptions};
 use dure_sync::Arc;
 use dure_sync::atomic::AtomicUsize;
 use dure_sync::range_lock::{Config as RangeLock, Policy as RangePolicy};
@@ -36,17 +36,6 @@ pub enum Background {
     Thread,
     /// None: for simulation and tests that decide themselves.
     None,
-}
-
-/// Flushes per fsync.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum FlushRule {
-    /// Data and log are written, then flushed once; recovery checks the CRC of slots that may have
-    /// been in flight.
-    #[default]
-    One,
-    /// Data is flushed before the log is written.
-    Two,
 }
 
 /// Which file data goes through the log.
@@ -280,6 +269,7 @@ impl MountOptions {
             records: self.records,
             alloc: self.alloc,
             active_logs: self.active_logs,
+            flush: self.flush,
             node_lock: self.node_lock,
             trace: self.trace,
             recovery_threads: self.recovery_threads,

@@ -31,11 +31,10 @@ mod admission;
 
 use std::collections::BTreeMap;
 
-use dure_block::{BlockBuf, Lba, Queue, WriteFlags};
 use dure_sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use dure_sync::{Arc, CachePadded, CoreId, Counter, Mutex, PerCore};
 
-use crate::error::{Error, Result};
+use crate::error::Error;
 use crate::frames::{Frame, FramePool};
 use crate::ranks::LOGGED;
 use crate::space::{Effect, Space};
@@ -46,8 +45,6 @@ use admission::Admission;
 const SHARDS: usize = 64;
 /// Blocks that share a lock.
 const NEIGHBOURS: u64 = 512;
-/// Blocks of one device write.
-const BLOCKS_PER_WRITE: usize = 256;
 /// Most pages of the table, unless the cache is small: 4 MiB. More would pay only where pages are
 /// rewritten before a checkpoint writes them, and each makes that checkpoint longer: 64 threads
 /// that overwrite 64 MiB at random were slower than 2 with 16 MiB.
@@ -165,7 +162,7 @@ impl DataLog {
     /// No block that the caller can know of is here. The entries of slots it reads under their
     /// inode's lock, and its own, were made after `used` was set and before the caller got that
     /// lock, so Relaxed will do.
-    fn is_unused(&self) -> bool {
+    pub(crate) fn is_unused(&self) -> bool {
         !self.used.load(Ordering::Relaxed)
     }
 
@@ -217,7 +214,7 @@ impl DataLog {
 
     /// After a checkpoint that wrote `placed` pages: takes more from now on, or fewer. The caller
     /// holds the checkpoint lock.
-    fn learn(&self, placed: usize) {
+    pub(crate) fn learn(&self, placed: usize) {
         let more = self.admission.learn(self.spared.sum(), signed(placed));
         if more < 0 {
             self.collect_stocks();
@@ -334,55 +331,6 @@ impl DataLog {
         self.give_room(core, 1);
     }
 
-    /// Writes all that is here to its blocks. Not flushed: the checkpoint that lets the tail pass
-    /// these blocks' handles flushes after this call, or after it found them written. The caller
-    /// holds the checkpoint lock.
-    ///
-    /// # Errors
-    /// The blocks that could not be written; all others were. The caller must end them.
-    pub(crate) fn write_all(
-        &self,
-        core: CoreId,
-        queue: &Queue,
-        space: &Space,
-    ) -> std::result::Result<(), Unplaced> {
-        if self.is_unused() {
-            return Ok(());
-        }
-        let blocks = self.begin_writing();
-        let mut unplaced: Vec<(BlockNo, Error)> = Vec::new();
-        let mut bytes = BlockBuf::zeroed(blocks.len().min(BLOCKS_PER_WRITE));
-        let mut write = |run: &[BlockNo]| {
-            let written = self.write_run(queue, run, &mut bytes);
-            if written.is_ok() {
-                self.end_writing(core, space, run);
-            }
-            written
-        };
-        let mut rest = &blocks[..];
-        while let Some(first) = rest.first() {
-            let adjacent = |&(n, block): &(usize, &BlockNo)| block.0 == first.0 + to_u64(n);
-            let count = rest.iter().enumerate().take_while(adjacent).count();
-            let (run, after) = rest.split_at(count.min(BLOCKS_PER_WRITE));
-            rest = after;
-            match (write(run), run) {
-                (Ok(()), _) => {}
-                (Err(error), &[block]) => unplaced.push((block, error)),
-                // Most likely one block failed: the others need not move.
-                (Err(_), run) => unplaced.extend(run.iter().filter_map(|&block| {
-                    let failed = write(&[block]).err();
-                    failed.map(|error| (block, error))
-                })),
-            }
-        }
-        self.learn(blocks.len());
-        let (blocks, errors): (Vec<_>, Vec<_>) = unplaced.into_iter().unzip();
-        match errors.into_iter().next() {
-            None => Ok(()),
-            Some(error) => Err(Unplaced { blocks, error }),
-        }
-    }
-
     /// The write of these blocks has failed, and what could be done about it was done. Those that
     /// were freed meanwhile belong to no file, and are not used again before the next mount; the
     /// others stay here.
@@ -404,8 +352,9 @@ impl DataLog {
         }
     }
 
-    /// Marks all that is here as being written; returns the blocks in order.
-    fn begin_writing(&self) -> Vec<BlockNo> {
+    /// Marks all that is here as being written; returns the blocks in order. The caller holds the
+    /// checkpoint lock.
+    pub(crate) fn begin_writing(&self) -> Vec<BlockNo> {
         let mut blocks = Vec::new();
         for shard in &self.shards {
             for (block, entry) in shard.lock().iter_mut() {
@@ -418,29 +367,31 @@ impl DataLog {
         blocks
     }
 
-    /// Writes adjacent blocks; `bytes` has room for them.
-    fn write_run(&self, queue: &Queue, run: &[BlockNo], bytes: &mut BlockBuf) -> Result<()> {
-        let bytes = &mut bytes.as_mut_slice()[..run.len() * BLOCK_BYTES];
+    /// Copies the content of these blocks, which are being written.
+    pub(crate) fn copy(&self, blocks: &[BlockNo], bytes: &mut [u8]) {
         let pages = bytes.chunks_exact_mut(BLOCK_BYTES);
-        for (block, out) in run.iter().zip(pages) {
+        for (block, out) in blocks.iter().zip(pages) {
             let shard = self.shard(*block).lock();
             let entry = shard
                 .get(block)
                 .expect("an entry that is being written stays in the table");
             out.copy_from_slice(entry.frame.bytes());
         }
-        queue.write(Lba::new(run[0].0), bytes, WriteFlags::NONE)?;
-        Ok(())
     }
 
     /// These blocks are written now. Those that were freed meanwhile are free.
-    fn end_writing(&self, core: CoreId, space: &Space, run: &[BlockNo]) {
-        for block in run {
-            let entry = self.shard(*block).lock().remove(block);
+    pub(crate) fn end_writing(
+        &self,
+        core: CoreId,
+        space: &Space,
+        blocks: impl IntoIterator<Item = BlockNo>,
+    ) {
+        for block in blocks {
+            let entry = self.shard(block).lock().remove(&block);
             let entry = entry.expect("an entry that is being written stays in the table");
             if entry.freed {
                 space.settle([Effect::Free(Run {
-                    first: *block,
+                    first: block,
                     count: 1,
                 })]);
             }

@@ -1,20 +1,24 @@
 //! The table by itself: what is freed when.
 
-use dure_block::QueueConfig;
 use dure_block::ram::RamDevice;
 
 use super::*;
 use crate::alloc::Temperature;
 use crate::layout::{FormatOptions, Layout};
+use crate::media::Region;
+use crate::options::StoreOptions;
 use crate::packs::Packs;
+use crate::placement::Placement;
 use crate::space::OpClass;
+use crate::units::BlockNo;
 
 const CORE: CoreId = CoreId::new(0);
 
 struct World {
-    queue: Arc<Queue>,
-    space: Space,
-    table: DataLog,
+    region: Arc<Region>,
+    space: Arc<Space>,
+    table: Arc<DataLog>,
+    placement: Placement,
 }
 
 fn world(pages_max: u64) -> World {
@@ -25,14 +29,18 @@ fn world(pages_max: u64) -> World {
     };
     let layout = Layout::plan(2048, &options, 4).unwrap();
     let device = RamDevice::new("ram", layout.total_blocks);
-    let queue = Queue::new(dure_block::share(device), QueueConfig::default());
-    let space = Space::new_empty(queue.clone(), &layout, Arc::new(Packs::new(&layout)));
+    let region = Region::open(dure_block::share(device));
+    let packs = Arc::new(Packs::new(&layout));
+    let space = Arc::new(Space::new_empty(region.clone(), &layout, packs));
     let frames = Arc::new(FramePool::new(1, 8, 1024));
-    let table = DataLog::new(pages_max, 2, frames);
+    let table = Arc::new(DataLog::new(pages_max, 2, frames));
+    let options = StoreOptions::default();
+    let placement = Placement::new(region.clone(), space.clone(), table.clone(), &options);
     World {
-        queue,
+        region,
         space,
         table,
+        placement,
     }
 }
 
@@ -74,10 +82,7 @@ fn what_is_placed_is_on_the_device_and_not_in_the_table() {
     let mut bytes = [9; BLOCK_BYTES];
     assert!(world.table.read(BlockNo(run.first.0 + 2), &mut bytes));
     assert_eq!(bytes, [2; BLOCK_BYTES]);
-    world
-        .table
-        .write_all(CORE, &world.queue, &world.space)
-        .unwrap();
+    world.placement.write_logged(CORE).unwrap();
     assert!(
         world
             .table
@@ -87,7 +92,7 @@ fn what_is_placed_is_on_the_device_and_not_in_the_table() {
             && !world.table.holds(run.first)
     );
     let mut bytes = vec![9; 3 * BLOCK_BYTES];
-    world.queue.read(Lba::new(run.first.0), &mut bytes).unwrap();
+    world.region.read(run.first, &mut bytes).unwrap();
     for n in 0..3_u8 {
         let page = &bytes[usize::from(n) * BLOCK_BYTES..][..BLOCK_BYTES];
         assert_eq!(page, [n; BLOCK_BYTES]);
@@ -100,12 +105,9 @@ fn what_is_freed_is_never_written() {
     let run = world.log(4);
     let effects = world.free(run.first.0 + 1, 2);
     assert_eq!(effects.len(), 1, "both are free at once: {effects:?}");
-    let before = world.queue.counters().blocks_written;
-    world
-        .table
-        .write_all(CORE, &world.queue, &world.space)
-        .unwrap();
-    assert_eq!(world.queue.counters().blocks_written - before, 2);
+    let before = world.region.counters().blocks_written;
+    world.placement.write_logged(CORE).unwrap();
+    assert_eq!(world.region.counters().blocks_written - before, 2);
     assert_eq!(world.table.spared.sum(), 2);
 }
 
@@ -125,15 +127,17 @@ fn a_block_freed_while_it_is_written_stays_allocated_until_that_is_over() {
     );
     world.space.settle(effects);
     assert_eq!(world.space.statistics().free, free);
-    let mut bytes = BlockBuf::zeroed(blocks.len());
+    let mut bytes = vec![0; blocks.len() * BLOCK_BYTES];
+    world.table.copy(&blocks, &mut bytes);
+    world.region.write(blocks[0], &bytes).unwrap();
     world
         .table
-        .write_run(&world.queue, &blocks, &mut bytes)
-        .unwrap();
-    world.table.end_writing(CORE, &world.space, &blocks[..2]);
+        .end_writing(CORE, &world.space, blocks[..2].to_vec());
     assert_eq!(world.space.statistics().free, free + 2);
     assert!(world.table.holds(BlockNo(middle + 1)) && !world.table.holds(BlockNo(middle)));
-    world.table.end_writing(CORE, &world.space, &blocks[2..]);
+    world
+        .table
+        .end_writing(CORE, &world.space, blocks[2..].to_vec());
     assert_eq!(world.space.statistics().free, free + 3);
     assert!(
         world
@@ -158,7 +162,7 @@ fn a_freed_run_is_cut_around_what_is_being_written() {
         })
         .collect();
     assert_eq!(pieces, [(run.first.0 - 2, 2), (run.first.0 + 1, 2)]);
-    world.table.end_writing(CORE, &world.space, &blocks);
+    world.table.end_writing(CORE, &world.space, blocks);
 }
 
 #[test]
@@ -189,7 +193,7 @@ fn the_table_takes_no_more_than_its_share() {
 #[test]
 fn the_table_takes_as_many_pages_as_pay() {
     let world = world(16);
-    let checkpoint = || world.table.write_all(CORE, &world.queue, &world.space);
+    let checkpoint = || world.placement.write_logged(CORE);
     let takes = |pages: usize| world.table.room_of_all(CORE, pages).is_some();
     let fill = |pages: usize| -> Vec<Run> { (0..pages).map(|_| world.log(1)).collect() };
     for open in [16, 8, 4, 2, 1, 1] {
@@ -216,7 +220,7 @@ fn a_table_with_room_for_all_stays_open() {
     let world = world(16);
     for _ in 0..3 {
         world.log(8);
-        let placed = world.table.write_all(CORE, &world.queue, &world.space);
+        let placed = world.placement.write_logged(CORE);
         placed.unwrap();
     }
     assert!(world.table.room_of_all(CORE, 16).is_some());

@@ -9,7 +9,6 @@
 
 use std::collections::BTreeSet;
 
-use dure_block::Queue;
 use dure_sync::{Arc, CoreId, Mutex, OnceLock, PerCore};
 use zerocopy::FromBytes;
 use zerocopy::IntoBytes;
@@ -21,6 +20,7 @@ use crate::format::node::NodeKind;
 use crate::format::volume::SlotCode;
 use crate::format::{pair_kind, volume};
 use crate::layout::Layout;
+use crate::media::Region;
 use crate::packs::{Packs, PairIndex, Table};
 use crate::pair;
 use crate::ranks::{NAT_PAIR, NID_POOL};
@@ -74,7 +74,7 @@ struct Pool {
 /// The node address table.
 #[derive(Debug)]
 pub struct Nat {
-    queue: Arc<Queue>,
+    region: Arc<Region>,
     layout: Layout,
     /// Which slot of each pair counts.
     pub(crate) packs: Arc<Packs>,
@@ -86,10 +86,10 @@ pub struct Nat {
 
 impl Nat {
     /// The table of a volume; nothing is read yet.
-    pub fn new(queue: Arc<Queue>, layout: &Layout, packs: Arc<Packs>) -> Nat {
+    pub fn new(region: Arc<Region>, layout: &Layout, packs: Arc<Packs>) -> Nat {
         let journals = to_usize(u64::from(layout.journals));
         Nat {
-            queue,
+            region,
             layout: layout.clone(),
             packs,
             pairs: Sparse::new(u64::from(layout.nat_pairs), PIECE),
@@ -125,7 +125,7 @@ impl Nat {
         let SlotCode::Slot(slot) = self.packs.code(pair_index(index)) else {
             return Ok(vec![NatEntry::default(); to_usize(ENTRIES)].into());
         };
-        read(&self.queue, &self.layout, index, slot).map(|block| block.entries.into())
+        read(&self.region, &self.layout, index, slot).map(|block| block.entries.into())
     }
 
     /// Counts all live nodes and inodes. Reads the whole table and keeps nothing of it.
@@ -336,9 +336,9 @@ impl NatBlock {
 ///
 /// # Errors
 /// `Corrupt`, naming pair and block; `Block` when reading fails.
-pub(crate) fn read(queue: &Queue, layout: &Layout, index: u64, slot: u64) -> Result<NatBlock> {
+pub(crate) fn read(region: &Region, layout: &Layout, index: u64, slot: u64) -> Result<NatBlock> {
     let first = layout.nat_pair(index);
-    let payload = pair::read_slot(queue, first, slot, pair_kind::NAT, layout.crc_seed)?;
+    let payload = pair::read_slot(region, first, slot, pair_kind::NAT, layout.crc_seed)?;
     let block = NatBlock::read_from_bytes(&payload[..volume::PAIR_PAYLOAD])
         .expect("a pair's payload has this size");
     let at = first + slot;

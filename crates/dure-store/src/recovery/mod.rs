@@ -21,7 +21,6 @@ pub(crate) mod replace;
 pub mod replay;
 mod slots;
 
-use dure_block::{Lba, Queue};
 use dure_journal::Rules;
 use dure_journal::recovery::{Scan, scan};
 
@@ -31,6 +30,7 @@ use crate::format::node::NodeImage;
 use crate::format::volume::VolumeHeader;
 use crate::headers;
 use crate::layout::Layout;
+use crate::media::Region;
 use crate::node::nat::Nat;
 use crate::options::Recover;
 use crate::units::{BLOCK_BYTES, BlockNo, Nid};
@@ -52,10 +52,10 @@ pub trait Base: Sync {
     fn block(&self, block: BlockNo, out: &mut [u8]) -> Result<()>;
 }
 
-/// The medium behind a queue and a NAT.
+/// The medium behind a region and a NAT.
 #[derive(Debug)]
 pub(crate) struct Medium<'v> {
-    pub(crate) queue: &'v Queue,
+    pub(crate) region: &'v Region,
     pub(crate) layout: &'v Layout,
     pub(crate) nat: &'v Nat,
 }
@@ -84,7 +84,7 @@ impl Base for Medium<'_> {
                 got: block.0,
             });
         }
-        self.queue.read(Lba::new(block.0), out)?;
+        self.region.read(block, out)?;
         Ok(())
     }
 }
@@ -95,14 +95,14 @@ impl Base for Medium<'_> {
 /// # Errors
 /// `LogHole` when something durable is missing and that is not tolerated; `Corrupt`; failed reads.
 pub fn read_logs(
-    queue: &Queue,
+    region: &Region,
     (layout, header): (&Layout, &VolumeHeader),
     rules: Rules,
     recover: Recover,
     threads: usize,
 ) -> Result<Scan> {
     let log = headers::log_layout(layout, header, rules);
-    let mut logs = scan(queue, &log, header.epoch.get(), threads)?;
+    let mut logs = scan(region.log_medium(), &log, header.epoch.get(), threads)?;
     headers::check_numbers(&logs, layout)?;
     match recover {
         Recover::Whole => refuse_holes(&logs)?,

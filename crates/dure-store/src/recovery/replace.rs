@@ -7,21 +7,16 @@
 //! before the NAT names the image the logs still have the page, and it starts again; after it,
 //! `liveness` finds the new block by the slot.
 
-use dure_block::{Lba, Queue, WriteFlags};
 use dure_sync::CoreId;
 
 use super::Base;
 use super::apply::Recovered;
 use super::liveness::own;
-use super::replay::{LoggedPage, Replayed};
+use super::replay::Replayed;
 use super::slots::{put_slot, read_image, slot_of};
-use crate::alloc::Temperature;
 use crate::error::{Error, Result};
-use crate::space::{OpClass, Space};
-use crate::units::{BlockNo, Run};
-
-/// Blocks that are tried for one page.
-const TRIES_MAX: u32 = 4;
+use crate::placement::Placement;
+use crate::units::BlockNo;
 
 /// Writes the pages that came with the logs to their blocks, or to others. Not flushed. Returns the
 /// blocks that did not take theirs.
@@ -30,16 +25,16 @@ const TRIES_MAX: u32 = 4;
 /// `Unplaced` when a page finds no block; errors of reading an image.
 pub(crate) fn place_pages(
     base: &impl Base,
-    queue: &Queue,
-    space: &Space,
+    placement: &Placement,
     replayed: &mut Replayed,
 ) -> Result<Vec<BlockNo>> {
     let mut bad = Vec::new();
     let mut elsewhere = Vec::new();
     for (&block, page) in &replayed.data {
-        let written = queue.write(Lba::new(block.0), &page.bytes, WriteFlags::NONE);
+        let written = placement.region.write(block, &page.bytes);
         if let Err(error) = written {
-            let Some(home) = write_to_another(queue, space, page) else {
+            // No record names the other block: those that records name are fenced.
+            let Ok(home) = placement.write_elsewhere(CoreId::new(0), &page.bytes) else {
                 let block = block.0;
                 return Err(Error::Unplaced { block, error });
             };
@@ -61,29 +56,9 @@ pub(crate) fn place_pages(
         assert_eq!(slot.block(), block, "recovery changes slots once");
         put_slot(image, owner.granule, owner.slot, slot.moved_to(home));
         node.changed = true;
-        own(space, home, owner)?;
-        space.retire(block);
+        own(&placement.space, home, owner)?;
+        placement.space.retire(block);
         bad.push(block);
     }
     Ok(bad)
-}
-
-/// A block that takes the page, if one of a few does. No record names it: those that records name
-/// are fenced.
-fn write_to_another(queue: &Queue, space: &Space, page: &LoggedPage) -> Option<BlockNo> {
-    let core = CoreId::new(0);
-    for _ in 0..TRIES_MAX {
-        if !space.reserve(core, 1, OpClass::Delete) {
-            return None;
-        }
-        let Some(Run { first, .. }) = space.alloc_data(core, Temperature::Warm, 1) else {
-            space.unreserve(core, 1);
-            return None;
-        };
-        let written = queue.write(Lba::new(first.0), &page.bytes, WriteFlags::NONE);
-        if written.is_ok() {
-            return Some(first);
-        }
-    }
-    None
 }

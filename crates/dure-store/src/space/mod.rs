@@ -36,7 +36,6 @@ pub mod summary;
 #[cfg(test)]
 mod tests;
 
-use dure_block::Queue;
 use dure_sync::{Arc, CoreId, Counter, Mutex, OnceLock, clock, core_count, current_core};
 
 use self::bitmap::Bitmap;
@@ -49,6 +48,7 @@ use crate::error::{Error, Result};
 use crate::format::sit::{SegmentUse, SitEntry};
 use crate::format::summary::SummaryEntry;
 use crate::layout::Layout;
+use crate::media::Region;
 use crate::packs::Packs;
 use crate::ranks::PARTITION;
 use crate::units::{BlockNo, Nid, Run, SegNo};
@@ -111,7 +111,7 @@ const PAGE_DENIED: &str = "a file has a page in it, but it is not live";
 pub struct Space {
     layout: Layout,
     /// Reads summaries back.
-    queue: Arc<Queue>,
+    region: Arc<Region>,
     /// Which slot of each SIT pair counts.
     packs: Arc<Packs>,
     segments: Segments,
@@ -133,19 +133,19 @@ pub struct Space {
 
 impl Space {
     /// The space of a new volume: nothing is live.
-    pub fn new_empty(queue: Arc<Queue>, layout: &Layout, packs: Arc<Packs>) -> Space {
+    pub fn new_empty(region: Arc<Region>, layout: &Layout, packs: Arc<Packs>) -> Space {
         let segments = Segments::new(layout.segments, layout.segment_blocks);
-        Space::over(queue, layout, packs, segments)
+        Space::over(region, layout, packs, segments)
     }
 
     /// The space as the SIT on the medium has it. Reads the pairs that were ever written.
     ///
     /// # Errors
     /// `Corrupt`, naming pair, block and field; `Block` when reading fails.
-    pub(crate) fn load(queue: Arc<Queue>, layout: &Layout, packs: Arc<Packs>) -> Result<Space> {
+    pub(crate) fn load(region: Arc<Region>, layout: &Layout, packs: Arc<Packs>) -> Result<Space> {
         let segments = Segments::new(layout.segments, layout.segment_blocks);
-        sit::load(&queue, layout, &packs, &segments)?;
-        Ok(Space::over(queue, layout, packs, segments))
+        sit::load(&region, layout, &packs, &segments)?;
+        Ok(Space::over(region, layout, packs, segments))
     }
 
     /// What a damaged SIT entry says of a segment, as far as it can be.
@@ -163,13 +163,13 @@ impl Space {
         });
     }
 
-    fn over(queue: Arc<Queue>, layout: &Layout, packs: Arc<Packs>, segments: Segments) -> Space {
+    fn over(region: Arc<Region>, layout: &Layout, packs: Arc<Packs>, segments: Segments) -> Space {
         let of = |segment| segments.peek(segment, |state| u64::from(state.live.count()));
         let live: u64 = segments.touched().filter_map(of).sum();
         let main_blocks = u64::from(layout.segments) * u64::from(layout.segment_blocks);
         let space = Space {
             layout: layout.clone(),
-            queue,
+            region,
             packs,
             segments,
             partitions: Partitions::new(layout.journals, layout.segments),

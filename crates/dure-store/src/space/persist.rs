@@ -124,7 +124,7 @@ impl Space {
         if let Some(owner) = recent {
             return Ok(owner);
         }
-        let block = summary::read(&self.queue, &self.layout, (segment, n), code)?;
+        let block = summary::read(&self.region, &self.layout, (segment, n), code)?;
         Ok(block.map_or_else(SummaryEntry::default, |block| {
             summary::entry_of(&block, index)
         }))
@@ -153,7 +153,7 @@ impl Space {
             if recent.is_none() && cached.is_none() {
                 let code = codes[n as usize];
                 *cached = Some(summary::read(
-                    &self.queue,
+                    &self.region,
                     &self.layout,
                     (segment, n),
                     code,
@@ -188,7 +188,7 @@ impl Space {
             let missing = overlay.missing(n, &taken.allocated);
             let mut old = None;
             if !missing.is_empty() {
-                old = match summary::read(&self.queue, &self.layout, (segment, n), code) {
+                old = match summary::read(&self.region, &self.layout, (segment, n), code) {
                     // The other entries are lost, which affects only the cleaner: a missing entry
                     // frees no block.
                     Err(Error::Corrupt { .. }) => None,

@@ -5,7 +5,7 @@
 //! **Crash.** What a checkpoint that was cut short wrote is in slots that do not count: the table
 //! is as the last checkpoint left it.
 
-use dure_block::{BLOCK_BYTES, Lba, Queue};
+use dure_block::BLOCK_BYTES;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -18,9 +18,10 @@ use crate::format::pair_kind;
 use crate::format::sit::{ENTRIES, SegmentUse, SitBlock, SitEntry};
 use crate::format::volume::SlotCode;
 use crate::layout::Layout;
+use crate::media::Region;
 use crate::packs::{Packs, PairIndex, Table};
 use crate::pair;
-use crate::units::{SegNo, is_zero, to_usize};
+use crate::units::{BlockNo, SegNo, is_zero, to_usize};
 
 /// Pairs read in one request.
 const PAIRS_PER_READ: u64 = 64;
@@ -39,7 +40,7 @@ pub fn pair_index(index: u32) -> PairIndex {
 /// # Errors
 /// `Corrupt`, naming pair and block; `Block` when reading fails.
 pub(crate) fn load(
-    queue: &Queue,
+    region: &Region,
     layout: &Layout,
     packs: &Packs,
     segments: &Segments,
@@ -54,7 +55,7 @@ pub(crate) fn load(
         let last = pairs.last().copied().unwrap_or(first);
         let place = |index: u64| layout.sit_pair(u32::try_from(index).expect("SIT pairs are u32"));
         let bytes = &mut bytes[..to_usize(2 * (last - first + 1)) * BLOCK_BYTES];
-        queue.read(Lba::new(place(first)), bytes)?;
+        region.read(BlockNo(place(first)), bytes)?;
         for index in pairs {
             let index = u32::try_from(index).expect("SIT pairs are u32");
             let SlotCode::Slot(slot) = packs.code(pair_index(index)) else {

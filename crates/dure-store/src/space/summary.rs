@@ -15,7 +15,6 @@
 //! **Crash.** What was written is in a slot that does not count, and recovery sets the owners of
 //! what the logs name again.
 
-use dure_block::Queue;
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -25,6 +24,7 @@ use crate::format::pair_kind;
 use crate::format::summary::{ENTRIES, SummaryBlock, SummaryEntry};
 use crate::format::volume::SlotCode;
 use crate::layout::Layout;
+use crate::media::Region;
 use crate::pair;
 use crate::units::SegNo;
 
@@ -102,7 +102,7 @@ impl Overlay {
 /// # Errors
 /// `Corrupt`, naming segment, pair and block; `Block` when reading fails.
 pub fn read(
-    queue: &Queue,
+    region: &Region,
     layout: &Layout,
     (segment, n): (SegNo, u32),
     code: SlotCode,
@@ -111,7 +111,7 @@ pub fn read(
         return Ok(None);
     };
     let first = layout.summary_pair(segment, n);
-    let payload = pair::read_slot(queue, first, slot, pair_kind::SUMMARY, layout.crc_seed)?;
+    let payload = pair::read_slot(region, first, slot, pair_kind::SUMMARY, layout.crc_seed)?;
     let block = SummaryBlock::read_from_bytes(&payload).expect("a pair's payload has this size");
     let (want, got) = (u64::from(segment.0), block.segment.get());
     Error::expect_eq("segment of a summary", first + slot, want, got)?;

@@ -33,7 +33,7 @@ impl Store {
     }
 
     pub(crate) fn checkpoint_locked(&self, state: &mut CheckpointState) -> Result<()> {
-        let own = state.check_own(&self.queue, &self.layout);
+        let own = state.check_own(&self.region, &self.layout);
         own.inspect_err(|error| self.stop(error))?;
         let journal = self.journal();
         // Every granule changed by a handle up to this cut is on a dirty list by now, or was copied
@@ -109,7 +109,7 @@ impl Store {
         // never written. After the cut was taken: what its handles logged is in the table.
         if self.options.store_rules.data_before_tail.holds() {
             let core = self.partition();
-            let placed = self.data_log.write_all(core, &self.queue, &self.space);
+            let placed = self.placement.write_logged(core);
             state.replaced = match placed {
                 Ok(()) => false,
                 Err(unplaced) => self.replace_logged(core, unplaced)?,
@@ -117,7 +117,7 @@ impl Store {
         }
         let checkpoint = state.header.checkpoint.get() + 1;
         let writer = Writer {
-            queue: &self.queue,
+            region: &self.region,
             layout: &self.layout,
             nat: &self.nat,
             space: &self.space,
@@ -127,11 +127,11 @@ impl Store {
         };
         writer.trace("committed");
         writer.write(self.alloc_partition(), state, targets)?;
-        state.write(&self.queue, &self.layout)?;
+        state.write(&self.region, &self.layout)?;
         // Crash scenario without this flush: a tail has moved, the header that would make the
         // tables count is lost, and what lies between is in neither.
         if self.options.store_rules.header_before_tails.holds() {
-            self.queue.flush()?;
+            self.region.flush()?;
         }
         journal.checkpoint_done(cut, checkpoint)?;
         writer.trace("headers");

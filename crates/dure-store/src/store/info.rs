@@ -1,6 +1,6 @@
 //! What `dure info` prints of a volume that is not mounted.
 
-use dure_block::{Device, Queue, QueueConfig};
+use dure_block::Device;
 use dure_journal::recovery::scan;
 use dure_sync::Arc;
 
@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::format::volume::STATE_CLEAN;
 use crate::headers::{log_layout, read_header, read_layout};
 use crate::layout::Layout;
+use crate::media::Region;
 use crate::packs::Packs;
 use crate::space::Space;
 use crate::units::BlockNo;
@@ -39,15 +40,15 @@ impl VolumeInfo {
     /// # Errors
     /// `NotDure`, `Unsupported`, `Corrupt`, or a failed read.
     pub fn read(device: Arc<dyn Device>) -> Result<VolumeInfo> {
-        let queue = Queue::new(device, QueueConfig::default());
-        let layout = read_layout(&queue)?;
-        let (header, _) = read_header(&queue, &layout)?;
-        let packs = Arc::new(Packs::read(&queue, &layout, &header)?);
-        let space = Space::load(queue.clone(), &layout, packs)?;
+        let region = Region::open(device);
+        let layout = read_layout(&region)?;
+        let (header, _) = read_header(&region, &layout)?;
+        let packs = Arc::new(Packs::read(&region, &layout, &header)?);
+        let space = Space::load(region.clone(), &layout, packs)?;
         // Which segments are logs is in the journal headers.
         let rules = dure_journal::Rules::default();
         let logs = scan(
-            &queue,
+            region.log_medium(),
             &log_layout(&layout, &header, rules),
             header.epoch.get(),
             1,

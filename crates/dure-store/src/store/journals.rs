@@ -5,7 +5,7 @@
 //! **Invariants.** What is said of recovery is what it would do: the same functions say it.
 //! **Crash.** Nothing is written.
 
-use dure_block::{Device, Queue, QueueConfig};
+use dure_block::Device;
 use dure_journal::JournalId;
 use dure_journal::recovery::{LoggedTransaction, Record, Scan, ScannedRing, scan};
 use dure_sync::Arc;
@@ -15,6 +15,7 @@ use crate::error::Result;
 use crate::format::note::DATA;
 use crate::format::volume::STATE_CLEAN;
 use crate::headers::{log_layout, read_header, read_layout};
+use crate::media::Region;
 use crate::options::StoreOptions;
 use crate::units::{BlockNo, to_u64};
 
@@ -114,22 +115,22 @@ impl JournalsInfo {
     /// # Errors
     /// `NotDure`, `Unsupported`, `Corrupt`, or a failed read.
     pub fn read(device: Arc<dyn Device>) -> Result<JournalsInfo> {
-        let queue = Queue::new(device, QueueConfig::default());
-        let layout = read_layout(&queue)?;
-        let (header, generation) = read_header(&queue, &layout)?;
+        let region = Region::open(device);
+        let layout = read_layout(&region)?;
+        let (header, generation) = read_header(&region, &layout)?;
         let options = StoreOptions {
             read_only: true,
             ..StoreOptions::default()
         };
         let threads = dure_sync::core_count();
         let log = log_layout(&layout, &header, options.rules);
-        let mut logs = scan(&queue, &log, header.epoch.get(), threads)?;
+        let mut logs = scan(region.log_medium(), &log, header.epoch.get(), threads)?;
         let closed = logs.survivors();
         let segment_blocks = layout.segment_blocks;
         let clean = header.state.get() == STATE_CLEAN;
         let recovery = (!clean).then(|| {
             crate::recovery::refuse_holes(&logs)?;
-            let mount = Mount::new(queue.clone(), layout.clone(), (header, generation), options)?;
+            let mount = Mount::new(region, layout.clone(), (header, generation), options)?;
             let space = Arc::new(mount.load_space()?);
             for segment in logs.rings().iter().flat_map(|ring| &ring.start.segments) {
                 space.mark_log(BlockNo(segment.number()))?;

@@ -1,7 +1,7 @@
 //! Making a volume. The superblock is written last: until then the device holds no volume, so a
 //! crash or an error half way leaves nothing that looks like one.
 
-use dure_block::{BlockBuf, Device, Lba, Queue, QueueConfig, WriteFlags};
+use dure_block::{BlockBuf, Device, Lba};
 use dure_journal::recovery::write_fresh_headers;
 use dure_journal::{JournalId, RingStart};
 use dure_sync::{Arc, CoreId};
@@ -15,6 +15,7 @@ use crate::format::node::{NodeImage, NodeKind};
 use crate::format::sit::SegmentUse;
 use crate::format::volume::{STATE_CLEAN, VolumeHeader};
 use crate::layout::{FormatOptions, Layout, Owner};
+use crate::media::Region;
 use crate::node::nat::Nat;
 use crate::packs::Packs;
 use crate::rules::StoreRules;
@@ -29,28 +30,28 @@ pub const RING_SEGMENTS: u32 = 2;
 /// # Errors
 /// `TooSmall`, `BadOption`, or a failed write.
 pub fn make_volume(device: Arc<dyn Device>, options: &FormatOptions) -> Result<Layout> {
-    let queue = Queue::new(device, QueueConfig::default());
+    let region = Region::open(device);
     let cores = u32::try_from(dure_sync::core_count()).unwrap_or(u32::MAX);
-    let layout = Layout::plan(queue.info().blocks, options, cores)?;
+    let layout = Layout::plan(region.blocks(), options, cores)?;
     // Whatever volume was here ends first: a crash in the middle must not leave the old
     // superblock over new tables.
-    zero(&queue, 0, 2)?;
-    zero(&queue, layout.total_blocks - 1, 1)?;
-    queue.flush()?;
+    zero(&region, 0, 2)?;
+    zero(&region, layout.total_blocks - 1, 1)?;
+    region.flush()?;
     // The tables are made on first use: only the header says which pairs were ever written.
     zero(
-        &queue,
+        &region,
         layout.volume_header,
         layout.pack - layout.volume_header,
     )?;
     let packs = Arc::new(Packs::new(&layout));
-    let space = Arc::new(Space::new_empty(queue.clone(), &layout, packs.clone()));
+    let space = Arc::new(Space::new_empty(region.clone(), &layout, packs.clone()));
     let rings = rings(&layout, &space)?;
     let seed = layout.crc_seed;
-    write_fresh_headers(&queue, seed, layout.segment_blocks, &rings)?;
-    let nat = Nat::new(queue.clone(), &layout, packs);
+    write_fresh_headers(region.log_medium(), seed, layout.segment_blocks, &rings)?;
+    let nat = Nat::new(region.clone(), &layout, packs);
     let writer = Writer {
-        queue: &queue,
+        region: &region,
         layout: &layout,
         nat: &nat,
         space: &space,
@@ -69,19 +70,19 @@ pub fn make_volume(device: Arc<dyn Device>, options: &FormatOptions) -> Result<L
     let mut state = CheckpointState::new(first_header(), 0);
     writer.write(core, &mut state, &targets)?;
     assert_eq!(state.header.inodes.get(), 1, "one inode, the root");
-    state.write(&queue, &layout)?;
-    queue.flush()?;
+    state.write(&region, &layout)?;
+    region.flush()?;
     for address in [layout.total_blocks - 1, 0] {
         let block = BlockBuf::from_slice(&layout.superblock.seal(address));
-        queue.write(Lba::new(address), block.as_slice(), WriteFlags::NONE)?;
+        region.write(BlockNo(address), block.as_slice())?;
     }
-    queue.flush()?;
+    region.flush()?;
     Ok(layout)
 }
 
-fn zero(queue: &Queue, first: u64, blocks: u64) -> Result<()> {
+fn zero(region: &Region, first: u64, blocks: u64) -> Result<()> {
     let zeroes = BlockBuf::zeroed(to_usize(blocks));
-    queue.write(Lba::new(first), zeroes.as_slice(), WriteFlags::NONE)?;
+    region.write(BlockNo(first), zeroes.as_slice())?;
     Ok(())
 }
 

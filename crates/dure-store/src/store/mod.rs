@@ -39,7 +39,6 @@ pub(crate) use service::LogRoom;
 
 use std::fmt;
 
-use dure_block::Queue;
 use dure_journal::Journal;
 use dure_sync::atomic::AtomicBool;
 use dure_sync::{Arc, Counter, Mutex, OnceLock};
@@ -48,9 +47,11 @@ use crate::backlog::Backlog;
 use crate::checkpoint::CheckpointState;
 use crate::data_log::DataLog;
 use crate::layout::Layout;
+use crate::media::Region;
 use crate::node::cache::NodeCache;
 use crate::node::nat::Nat;
 use crate::options::StoreOptions;
+use crate::placement::Placement;
 use crate::ranks::CHECKPOINT;
 use crate::settle::Settler;
 use crate::space::Space;
@@ -72,8 +73,8 @@ pub struct StoreCounters {
 pub struct Store {
     /// Where everything lies.
     pub layout: Layout,
-    /// The way to the device.
-    pub queue: Arc<Queue>,
+    /// Where its blocks lie.
+    pub region: Arc<Region>,
     pub(crate) options: StoreOptions,
     /// Set once: at the end of a read-write mount. A read-only mount has none.
     journal: OnceLock<Journal<Settler>>,
@@ -85,6 +86,8 @@ pub struct Store {
     pub nodes: NodeCache,
     /// Data that is in a log and not yet in its block.
     pub data_log: Arc<DataLog>,
+    /// Where pages go, and where they are.
+    pub placement: Placement,
     /// Held by the one checkpoint at a time.
     pub checkpoint: Mutex<CHECKPOINT, CheckpointState>,
     /// The first failure of a durable write, once there was one.

@@ -1,6 +1,6 @@
 //! Mounting and unmounting a store.
 
-use dure_block::{Device, Queue, QueueConfig};
+use dure_block::Device;
 use dure_journal::recovery::Scan;
 use dure_journal::{Journal, JournalConfig, Records, RingStart};
 use dure_sync::atomic::{AtomicBool, Ordering};
@@ -18,11 +18,13 @@ use crate::format::volume::{STATE_CLEAN, STATE_DIRTY, VolumeHeader};
 use crate::frames::{Frame, FramePool};
 use crate::headers::{read_header, read_layout};
 use crate::layout::Layout;
+use crate::media::Region;
 use crate::node::cache::NodeCache;
 use crate::node::nat::Nat;
 use crate::node::{Node, NodeRef};
 use crate::options::{RecordPolicy, StoreOptions, StoreShares};
 use crate::packs::Packs;
+use crate::placement::Placement;
 use crate::recovery::replay::Replayed;
 use crate::recovery::{self, Medium};
 use crate::settle::Settler;
@@ -32,7 +34,7 @@ use crate::units::{BLOCK_BYTES, BlockNo, Nid, Run, to_usize};
 /// A mount in the making.
 #[derive(Debug)]
 pub struct Mount {
-    queue: Arc<Queue>,
+    region: Arc<Region>,
     layout: Layout,
     /// The volume header and its generation.
     header: (VolumeHeader, u64),
@@ -48,19 +50,19 @@ impl Mount {
     /// `NotDure`, `Unsupported`, `Corrupt`, `TooSmall` when the device is shorter than the volume,
     /// or a failed read.
     pub fn begin(device: Arc<dyn Device>, options: StoreOptions) -> Result<Mount> {
-        let queue = Queue::new(device, QueueConfig::default());
-        let layout = read_layout(&queue)?;
+        let region = Region::open(device);
+        let layout = read_layout(&region)?;
         if !options.read_only && !layout.superblock.writable() {
             return Err(Error::Unsupported {
                 what: "features that allow only a read-only mount".into(),
             });
         }
-        let header = read_header(&queue, &layout)?;
-        Mount::new(queue, layout, header, options)
+        let header = read_header(&region, &layout)?;
+        Mount::new(region, layout, header, options)
     }
 
     pub(super) fn new(
-        queue: Arc<Queue>,
+        region: Arc<Region>,
         layout: Layout,
         header: (VolumeHeader, u64),
         options: StoreOptions,
@@ -69,10 +71,10 @@ impl Mount {
             .recovery_threads
             .unwrap_or_else(dure_sync::core_count)
             .max(1);
-        let packs = Arc::new(Packs::read(&queue, &layout, &header.0)?);
-        let nat = Arc::new(Nat::new(queue.clone(), &layout, packs));
+        let packs = Arc::new(Packs::read(&region, &layout, &header.0)?);
+        let nat = Arc::new(Nat::new(region.clone(), &layout, packs));
         Ok(Mount {
-            queue,
+            region,
             layout,
             header,
             options,
@@ -97,7 +99,7 @@ impl Mount {
         let mut watch = Stopwatch::start(self.threads);
         // A clean volume's logs are empty, but the rings are needed all the same.
         let mut logs = recovery::read_logs(
-            &self.queue,
+            &self.region,
             (&self.layout, &state.header),
             self.options.rules,
             self.options.recover,
@@ -117,14 +119,17 @@ impl Mount {
             replayed = Some(found);
         }
         self.count(&mut state.header)?;
+        let cores = to_usize(u64::from(self.layout.journals));
+        let data_log = Arc::new(DataLog::new(shares.logged_pages, cores, frames));
+        let placement = Placement::new(self.region.clone(), space.clone(), data_log, &self.options);
         if self.options.read_only {
             let recovered = dirty.then_some(watch.statistics);
-            return self.store((space, state), replayed, recovered, (shares, frames));
+            return self.store((placement, state), replayed, recovered, shares);
         }
         recovery::first_nodes::read(&self.base(), replayed.as_ref())?;
         let mut bad = Vec::new();
         if let Some(replayed) = replayed {
-            bad = self.write_recovered(&mut state, &space, replayed)?;
+            bad = self.write_recovered(&mut state, &placement, replayed)?;
         }
         self.begin_epoch(&mut state, &logs)?;
         watch.written();
@@ -136,7 +141,7 @@ impl Mount {
         let (epoch, first_number) = (state.header.epoch.get(), state.header.first_number.get());
         let rings = logs.rings().iter().map(|ring| ring.start.clone()).collect();
         let recovered = dirty.then_some(watch.statistics);
-        let store = self.store((space, state), None, recovered, (shares, frames))?;
+        let store = self.store((placement, state), None, recovered, shares)?;
         start_journal(&store, epoch, first_number, rings)?;
         Ok(store)
     }
@@ -169,12 +174,12 @@ impl Mount {
     /// The space map as the last checkpoint left it.
     pub(super) fn load_space(&self) -> Result<Space> {
         let packs = self.nat.packs.clone();
-        Space::load(self.queue.clone(), &self.layout, packs)
+        Space::load(self.region.clone(), &self.layout, packs)
     }
 
     fn writer<'v>(&'v self, space: &'v Space, checkpoint: u64) -> Writer<'v> {
         Writer {
-            queue: &self.queue,
+            region: &self.region,
             layout: &self.layout,
             nat: &self.nat,
             space,
@@ -189,16 +194,17 @@ impl Mount {
     fn write_recovered(
         &self,
         state: &mut CheckpointState,
-        space: &Space,
+        placement: &Placement,
         mut replayed: Replayed,
     ) -> Result<Vec<BlockNo>> {
+        let space = &*placement.space;
         let checkpoint = state.header.checkpoint.get() + 1;
         let writer = self.writer(space, checkpoint);
         // Before anything is written: a mount that is refused has changed nothing.
         writer.check_images(replayed.nodes.iter().filter(|(_, node)| node.changed))?;
         // Before the first flush of the checkpoint: the logs, which have this data too, are emptied
         // by the volume header after it.
-        let bad = recovery::replace::place_pages(&self.base(), &self.queue, space, &mut replayed)?;
+        let bad = recovery::replace::place_pages(&self.base(), placement, &mut replayed)?;
         let changed = replayed.nodes.into_iter().filter(|(_, node)| node.changed);
         let targets: Vec<(Nid, Target)> = changed
             .map(|(nid, node)| match node.image {
@@ -221,7 +227,7 @@ impl Mount {
     /// The medium, for recovery.
     fn base(&self) -> Medium<'_> {
         Medium {
-            queue: &self.queue,
+            region: &self.region,
             layout: &self.layout,
             nat: &self.nat,
         }
@@ -236,31 +242,31 @@ impl Mount {
         header.state = U32::new(STATE_DIRTY);
         header.mounts = U32::new(header.mounts.get().wrapping_add(1));
         header.mount = U64::new(dure_sync::random::u64());
-        state.write(&self.queue, &self.layout)?;
-        self.queue.flush()?;
+        state.write(&self.region, &self.layout)?;
+        self.region.flush()?;
         Ok(())
     }
 
     fn store(
         self,
-        (space, state): (Arc<Space>, CheckpointState),
+        (placement, state): (Placement, CheckpointState),
         unwritten: Option<Replayed>,
         recovered: Option<RecoveryStatistics>,
-        (shares, frames): (StoreShares, Arc<FramePool>),
+        shares: StoreShares,
     ) -> Result<Store> {
         let inodes_found = self.inodes(&state.header, unwritten.as_ref())?;
         let cores = to_usize(u64::from(self.layout.journals));
-        let data_log = DataLog::new(shares.logged_pages, cores, frames);
         let store = Store {
-            data_log: Arc::new(data_log),
+            data_log: placement.data_log.clone(),
             nodes: NodeCache::new(shares.nodes, cores),
             owners: Backlog::new(cores, shares.owners),
             record_bytes_max: shares.record_bytes,
             layout: self.layout,
-            queue: self.queue,
+            region: self.region,
             options: self.options,
             journal: OnceLock::new(),
-            space,
+            space: placement.space.clone(),
+            placement,
             nat: self.nat,
             checkpoint: Mutex::new(state),
             stopped: OnceLock::new(),
@@ -355,7 +361,7 @@ fn start_journal(
         journals,
         rules: store.options.rules,
     };
-    let journal = Journal::start(store.queue.clone(), Arc::new(settler), config)?;
+    let journal = Journal::start(store.region.log_medium().clone(), Arc::new(settler), config)?;
     if let Some(events_per_core) = store.options.trace {
         journal.trace().start(events_per_core);
     }
@@ -389,9 +395,9 @@ impl Store {
         // it checkpointed.
         self.closed.store(true, Ordering::Release);
         state.header.state = U32::new(STATE_CLEAN);
-        let written = state.write(&self.queue, &self.layout);
+        let written = state.write(&self.region, &self.layout);
         written
-            .and_then(|()| Ok(self.queue.flush()?))
+            .and_then(|()| Ok(self.region.flush()?))
             .inspect_err(|error| self.stop(error))
     }
 }

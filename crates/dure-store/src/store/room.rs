@@ -22,10 +22,8 @@ use dure_journal::Stall;
 use dure_sync::{CoreId, clock, thread};
 
 use super::Store;
-use crate::alloc::Temperature;
 use crate::error::{Error, Result};
 use crate::space::OpClass;
-use crate::units::Run;
 
 /// Rounds of making room for an operation that frees as many blocks as it takes.
 const ROUNDS_MAX: u32 = 500;
@@ -91,13 +89,6 @@ impl Store {
             return Ok(true);
         }
         Ok(self.shrink_rings()? && reserve())
-    }
-
-    /// Blocks for data, where the policies want them; see `crate::space::Space::alloc_data`.
-    pub fn place_data(&self, core: CoreId, temperature: Temperature, want: u32) -> Option<Run> {
-        let partition = self.options.alloc.partition(core);
-        let temperature = self.options.active_logs.place(temperature);
-        self.space.alloc_data(partition, temperature, want)
     }
 
     /// Makes room when too much waits for a checkpoint. The caller holds no inode lock.

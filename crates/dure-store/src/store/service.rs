@@ -9,9 +9,9 @@ use crate::format::inode::Time;
 use crate::format::node::NodeImage;
 use crate::node::{Node, NodeRef, NodeRole};
 use crate::options::RecordPolicy;
+use crate::placement::Target;
 use crate::settle::{Settler, partition_of};
 use crate::units::{BLOCK_BYTES, Ino, Mark, Nid};
-use dure_block::Lba;
 
 /// Checkpoints a caller tries before it reports a full log.
 const LOG_ROUNDS: u32 = 16;
@@ -97,14 +97,22 @@ impl Store {
         }
     }
 
-    /// Makes data that was written durable before anything names it (`flush=two`, and what recovery
-    /// could not check).
+    /// Writes `bytes`, one page per target, and makes them ready to be named by an operation.
+    ///
+    /// # Errors
+    /// The last block's error when none takes a page; as [`Store::flush_placed`].
+    pub fn place_pages(&self, core: CoreId, targets: &mut [Target], bytes: &[u8]) -> Result<()> {
+        self.placement.write(core, targets, bytes)?;
+        self.flush_placed()
+    }
+
+    /// Flushes pages that were written, if that must be before an operation names them.
     ///
     /// # Errors
     /// A failed flush, which stops the volume: the device may have dropped what others wrote, too,
     /// and a later flush that succeeds says nothing about that.
-    pub fn flush_data(&self) -> Result<()> {
-        let flushed = self.queue.flush().map_err(Error::from);
+    pub fn flush_placed(&self) -> Result<()> {
+        let flushed = self.placement.flush();
         flushed.inspect_err(|error| self.stop(error))
     }
 
@@ -202,7 +210,7 @@ impl Store {
                 });
             }
             let mut bytes = [0; BLOCK_BYTES];
-            self.queue.read(Lba::new(block.0), &mut bytes)?;
+            self.region.read(block, &mut bytes)?;
             let moved = || self.nat.entry(nid).is_ok_and(|now| now != entry);
             let image = match NodeImage::open(&bytes, nid, block, self.layout.crc_seed) {
                 Ok(image) => image,

@@ -10,7 +10,8 @@ use dure_sync::Arc;
 use dure_sync::atomic::{AtomicBool, Ordering};
 
 use super::{World, check, content, file, fsck, nth_file};
-use crate::volume::{FileSystem, FlushRule};
+use crate::FlushRule;
+use crate::volume::FileSystem;
 use crate::{AllocateMode, Stamp, SyncScope};
 use dure_sync::random::Seeded;
 

@@ -1,12 +1,13 @@
 //! Bad data, full volumes, devices that fail.
 
 use dure_block::fault::{Fault, FaultDevice, Rule, When};
-use dure_block::{Lba, Op, OsError, WriteFlags, share};
+use dure_block::{Lba, Op, OsError, share};
 use dure_sync::Arc;
 
 use super::{World, check, content, file};
 use dure_store::OpKind;
 use dure_store::space::OpClass;
+use dure_store::units::BlockNo;
 
 use crate::file::map::MapReader;
 use crate::inode::InodeRef;
@@ -48,10 +49,8 @@ fn first_page_after_its_block_was_lost(log_data_pages: u32) -> u8 {
         fs.write(&inode, 0, &[7; 4096], Stamp::Set).unwrap();
         fs.fsync(&inode, SyncScope::All).unwrap();
         // With one flush the log may reach the medium without the data.
-        let lost = Lba::new(block_of(&fs, &inode, 0));
-        fs.0.queue
-            .write(lost, &[8; 4096], WriteFlags::NONE)
-            .unwrap();
+        let lost = BlockNo(block_of(&fs, &inode, 0));
+        fs.0.region.write(lost, &[8; 4096]).unwrap();
     }
     let fs = world.mount();
     let bytes = content(&fs, &file(&fs));
@@ -72,9 +71,7 @@ fn a_page_that_changed_on_the_medium_fails_alone() {
     };
     let fs = world.mount();
     let inode = file(&fs);
-    fs.0.queue
-        .write(Lba::new(bad), &[8; 4096], WriteFlags::NONE)
-        .unwrap();
+    fs.0.region.write(BlockNo(bad), &[8; 4096]).unwrap();
     let mut buf = [0; 8 * 4096];
     for mode in [ReadMode::Bypass, ReadMode::Cached] {
         assert_eq!(fs.read(&inode, 0, &mut buf, mode).unwrap(), 5 * 4096);
@@ -126,7 +123,7 @@ fn a_block_that_cannot_be_written_is_replaced() {
     fs.write(&inode, 0, &[2; 32 * 4096], Stamp::Set).unwrap();
     fs.fsync(&inode, SyncScope::All).unwrap();
     assert!(device.seen().requests() > 0);
-    assert_eq!(fs.0.pages.counters.fenced_off.sum(), 2);
+    assert_eq!(fs.0.placement.fenced_off.sum(), 2);
     for page in 0..64 {
         assert!(!bad(Lba::new(block_of(&fs, &inode, page))));
     }
@@ -168,7 +165,7 @@ fn a_write_back_that_fails_keeps_failing_until_it_succeeds() {
     device.clear();
     fs.fsync(&inode, SyncScope::All).unwrap();
     check(&fs, &inode);
-    let fenced = u64::try_from(fs.0.pages.counters.fenced_off.sum()).unwrap();
+    let fenced = u64::try_from(fs.0.placement.fenced_off.sum()).unwrap();
     fs.0.commit_all().unwrap();
     assert_eq!(
         fs.0.space.statistics().available + fenced,

@@ -79,7 +79,7 @@ fn sequential_reads_read_ahead() {
     }
     let fs = world.mount();
     let inode = file(&fs);
-    let before = fs.0.queue.counters();
+    let before = fs.0.region.counters();
     for page in 0..64 {
         let mut buf = [0; 4096];
         assert_eq!(
@@ -88,7 +88,7 @@ fn sequential_reads_read_ahead() {
             4096
         );
     }
-    let reads = fs.0.queue.counters().reads - before.reads;
+    let reads = fs.0.region.counters().reads - before.reads;
     assert!(reads < 12, "{reads} device reads for 64 pages in order");
     assert_eq!(fs.0.pages.counters.loaded.sum(), 64);
 }
@@ -344,16 +344,16 @@ fn times_alone_do_not_make_a_data_sync_write() {
             nanos: 1.into(),
         },
     );
-    let before = fs.0.queue.counters();
+    let before = fs.0.region.counters();
     fs.fsync(&inode, SyncScope::Data).unwrap();
-    let after = fs.0.queue.counters();
+    let after = fs.0.region.counters();
     assert_eq!(
         (before.writes, before.flush_requests),
         (after.writes, after.flush_requests)
     );
     fs.fsync(&inode, SyncScope::All).unwrap();
     assert_eq!(
-        fs.0.queue.counters().flush_requests,
+        fs.0.region.counters().flush_requests,
         after.flush_requests + 1
     );
     assert_eq!(inode.inode().data_head().mtime.secs.get(), 5);
@@ -379,10 +379,10 @@ fn count_writes_of_a_sync(log_data_pages: u32, writes: u64) {
     let mut exact = 0;
     for n in 0..50 {
         let checkpoints = fs.0.store.counters.checkpoints.sum();
-        let before = fs.0.queue.counters();
+        let before = fs.0.region.counters();
         fs.write(&inode, 0, &[n; 4096], Stamp::Set).unwrap();
         fs.fsync(&inode, SyncScope::All).unwrap();
-        let after = fs.0.queue.counters();
+        let after = fs.0.region.counters();
         if fs.0.store.counters.checkpoints.sum() > checkpoints {
             continue; // the small log was full
         }

@@ -131,7 +131,7 @@ fn a_logged_page_whose_block_cannot_be_written_goes_to_another() {
         device.add(rule.on(Op::Write).where_block(refuse));
         fs.0.checkpoint().unwrap();
         assert_eq!(fs.stopped(), None, "{policies:?}");
-        assert_eq!(fs.0.pages.counters.fenced_off.sum(), 2);
+        assert_eq!(fs.0.placement.fenced_off.sum(), 2);
         for page in pages {
             assert!(!bad.contains(&block_of(&fs, &inode, page)), "page {page}");
         }
@@ -256,7 +256,7 @@ fn random_calls(seed: u64, policies: &[(&str, &str)]) {
             }
         }
         fs.sync().unwrap();
-        fenced += fs.0.pages.counters.fenced_off.sum();
+        fenced += fs.0.placement.fenced_off.sum();
         if round % 2 == 0 {
             fs.close().unwrap();
         }
@@ -310,7 +310,7 @@ fn a_full_log_has_room_for_the_replacement() {
             version += 1;
             write_synced(&fs, &inode, version % 20, version);
         }
-        assert!(fs.0.pages.counters.fenced_off.sum() > 0);
+        assert!(fs.0.placement.fenced_off.sum() > 0);
         let whole = content(&fs, &inode);
         fs.close().unwrap();
         drop((inode, fs));
@@ -433,7 +433,7 @@ fn no_crash_loses_a_page_that_was_replaced() {
                     fs.0.checkpoint().unwrap();
                 }
             }
-            assert!(fs.0.pages.counters.fenced_off.sum() > 0, "{policies:?}");
+            assert!(fs.0.placement.fenced_off.sum() > 0, "{policies:?}");
         }
         let images = CrashImages::new(base, &log);
         for step in images.frontiers() {

@@ -6,10 +6,10 @@ use dure_block::BlockBuf;
 use dure_store::error::Result;
 use dure_store::format::slot::DIRECT_SLOTS;
 use dure_store::frames::{Fill, Frame};
+use dure_store::placement::Target;
 use dure_store::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_usize};
 use dure_sync::RwLockWriteGuard;
 
-use super::super::blocks::Target;
 use super::super::map::path::{HEIGHT_MAX, node_start};
 use super::super::map::room::extend;
 use super::super::map::{MapReader, NodePlaces};

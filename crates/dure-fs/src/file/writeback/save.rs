@@ -6,20 +6,21 @@ use dure_store::error::Result;
 use dure_store::format::slot::Slot;
 use dure_store::frames::Fill;
 use dure_store::op::Op;
+use dure_store::placement::Target;
 use dure_store::space::OpClass;
 use dure_store::units::{BLOCK_BYTES, to_usize};
 use dure_sync::{Arc, CoreId};
 
-use super::super::blocks::Target;
 use super::super::map::MapEdit;
 use super::super::state::FileState;
 use super::batch::{Batch, Copies, Needs, Plan};
 use super::{Left, Way};
 use crate::inode::Inode;
-use crate::volume::{DataMode, FlushRule, Volume};
+use crate::volume::{DataMode, Volume};
 
 /// Checkpoints a batch makes at most to get room in the data log's table of blocks.
 const TABLE_ROUNDS: u32 = 3;
+
 impl Volume {
     /// Writes a batch and logs its slots. Returns what is left. On an error nothing has changed.
     pub(super) fn save(&self, inode: &Arc<Inode>, batch: &mut Batch, way: Way) -> Result<Left> {
@@ -33,6 +34,7 @@ impl Volume {
         };
         let Plan { mut targets, needs } = std::mem::replace(&mut batch.plan, Ok(nothing))?;
         let saved = self
+            .placement
             .allocate(core, &mut targets)
             .and_then(|()| self.save_to(core, inode, batch, (&mut targets, needs), way));
         match saved {
@@ -41,7 +43,7 @@ impl Volume {
                 let spare = targets.iter().filter(|target| target.is_in_place()).count();
                 self.unreserve(core, u32::try_from(spare).expect("a batch has few pages"));
             }
-            Err(_) => self.release(&targets),
+            Err(_) => self.placement.release(&targets),
         }
         saved
     }
@@ -65,13 +67,11 @@ impl Volume {
         let pages = targets.len();
         if !self.options.volume_rules.data_before_log.holds() {
             let left = self.log_slots(inode, batch, targets, needs, None)?;
-            self.write_blocks(core, targets, batch.copies.bytes(pages))?;
+            let bytes = batch.copies.bytes(pages);
+            self.placement.write(core, targets, bytes)?;
             return Ok(left);
         }
-        self.write_blocks(core, targets, batch.copies.bytes(pages))?;
-        if self.options.flush == FlushRule::Two {
-            self.flush_data()?;
-        }
+        self.place_pages(core, targets, batch.copies.bytes(pages))?;
         self.log_slots(inode, batch, targets, needs, None)
     }
 

@@ -1,6 +1,6 @@
 //! The recovered state does not depend on the number of threads.
 
-use dure_block::{Queue, QueueConfig, ram::RamDevice, share};
+use dure_block::{ram::RamDevice, share};
 use dure_journal::Rules;
 use dure_journal::recovery::scan;
 use dure_sync::{Arc, CoreId, thread};
@@ -9,6 +9,7 @@ use super::*;
 use crate::format::node::NodeKind;
 use crate::headers::{log_layout, read_header, read_layout};
 use crate::layout::FormatOptions;
+use crate::media::Region;
 use crate::node::nat::Nat;
 use crate::packs::Packs;
 use crate::recovery::Medium;
@@ -67,15 +68,15 @@ fn the_recovered_state_does_not_depend_on_the_number_of_threads() {
     };
     make_volume(share(Arc::clone(&device)), &format).unwrap();
     fill(&Arc::new(mounted(share(Arc::clone(&device)))));
-    let queue = Queue::new(share(device), QueueConfig::default());
-    let layout = read_layout(&queue).unwrap();
-    let (header, _) = read_header(&queue, &layout).unwrap();
-    let packs = Packs::read(&queue, &layout, &header).unwrap();
+    let region = Region::open(share(device));
+    let layout = read_layout(&region).unwrap();
+    let (header, _) = read_header(&region, &layout).unwrap();
+    let packs = Packs::read(&region, &layout, &header).unwrap();
     let log = log_layout(&layout, &header, Rules::default());
-    let scan = scan(&queue, &log, header.epoch.get(), 1).unwrap();
-    let nat = Nat::new(queue.clone(), &layout, Arc::new(packs));
+    let scan = scan(region.log_medium(), &log, header.epoch.get(), 1).unwrap();
+    let nat = Nat::new(region.clone(), &layout, Arc::new(packs));
     let base = Medium {
-        queue: &queue,
+        region: &region,
         layout: &layout,
         nat: &nat,
     };

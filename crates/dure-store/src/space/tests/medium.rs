@@ -1,6 +1,5 @@
 //! What is on the medium: SIT and summaries, sound and not; and mending at mount.
 
-use dure_block::Lba;
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -10,7 +9,7 @@ use crate::format::pair_kind;
 use crate::format::sit::SitBlock;
 use crate::format::summary::OWNER_NODE;
 use crate::format::volume::SlotCode;
-use crate::units::BLOCK_BYTES;
+use crate::units::{BLOCK_BYTES, BlockNo};
 
 /// The slot that counts of SIT pair 0, and what it says.
 fn counting(space: &Space) -> (u64, Vec<u8>) {
@@ -18,16 +17,13 @@ fn counting(space: &Space) -> (u64, Vec<u8>) {
         panic!("never written");
     };
     let (first, seed) = (space.layout.sit_pair(0), space.layout.crc_seed);
-    let payload = pair::read_slot(&space.queue, first, slot, pair_kind::SIT, seed).unwrap();
+    let payload = pair::read_slot(&space.region, first, slot, pair_kind::SIT, seed).unwrap();
     (slot, payload)
 }
 
 fn overwrite(space: &Space, block: u64, byte: u8) {
     let bytes = [byte; BLOCK_BYTES];
-    space
-        .queue
-        .write(Lba::new(block), &bytes, WriteFlags::NONE)
-        .unwrap();
+    space.region.write(BlockNo(block), &bytes).unwrap();
 }
 
 #[test]
@@ -85,8 +81,8 @@ fn a_damaged_slot_that_counts_is_never_replaced_by_the_older_one() {
         let (slot, _) = counting(&space);
         let first = space.layout.sit_pair(0);
         let mut bytes = vec![0; BLOCK_BYTES];
-        let at = Lba::new(first + slot);
-        space.queue.read(at, &mut bytes).unwrap();
+        let at = BlockNo(first + slot);
+        space.region.read(at, &mut bytes).unwrap();
         overwrite(&space, first + 1 - slot, 0xee);
         assert!(reload(&space).unwrap().is_live(block), "the other slot");
         overwrite(&space, first + slot, 0xee);
@@ -96,7 +92,7 @@ fn a_damaged_slot_that_counts_is_never_replaced_by_the_older_one() {
                 if what.contains("SIT pair") && *at == first + slot),
             "{error}"
         );
-        space.queue.write(at, &bytes, WriteFlags::NONE).unwrap();
+        space.region.write(at, &bytes).unwrap();
     }
 }
 
@@ -126,7 +122,7 @@ fn impossible_sit_entries_are_corrupt() {
         damage(&mut block);
         let (kind, seed) = (pair_kind::SIT, space.layout.crc_seed);
         let content = (2, block.as_bytes());
-        pair::write_slot(&space.queue, first, slot, kind, content, seed).unwrap();
+        pair::write_slot(&space.region, first, slot, kind, content, seed).unwrap();
         let error = reload(&space).unwrap_err();
         let text = error.to_string();
         assert!(
@@ -201,7 +197,7 @@ fn big_segments_have_two_summary_pairs() {
     };
     let layout = Layout::plan(8192, &options, 1).unwrap();
     let packs = Arc::new(Packs::new(&layout));
-    let space = Space::new_empty(queue(&layout), &layout, packs);
+    let space = Space::new_empty(region(&layout), &layout, packs);
     assert!(space.reserve(core(0), 512, OpClass::Normal));
     let run = space.alloc_data(core(0), Temperature::Warm, 512).unwrap();
     assert_eq!(run.count, 512);

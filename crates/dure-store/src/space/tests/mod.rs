@@ -11,7 +11,6 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use dure_block::ram::RamDevice;
-use dure_block::{QueueConfig, WriteFlags};
 use zerocopy::FromZeros;
 use zerocopy::little_endian::U64;
 
@@ -20,8 +19,9 @@ use super::*;
 use crate::format::summary::OWNER_SLOT;
 use crate::format::volume::VolumeHeader;
 use crate::layout::FormatOptions;
+use crate::media::Region;
 use crate::pair;
-use crate::units::BLOCK_BYTES_U64;
+use crate::units::{BLOCK_BYTES_U64, BlockNo};
 
 /// A volume of 2048 blocks in segments of 32, with as many partitions as wanted.
 fn layout(partitions: u32) -> Layout {
@@ -35,15 +35,15 @@ fn layout(partitions: u32) -> Layout {
     Layout::plan(2048, &options, 4).unwrap()
 }
 
-fn queue(layout: &Layout) -> Arc<Queue> {
+fn region(layout: &Layout) -> Arc<Region> {
     assert_eq!(layout.bytes(), layout.total_blocks * BLOCK_BYTES_U64);
     let device = RamDevice::new("ram", layout.total_blocks);
-    Queue::new(dure_block::share(device), QueueConfig::default())
+    Region::open(dure_block::share(device))
 }
 
 fn empty(partitions: u32) -> Space {
     let layout = layout(partitions);
-    Space::new_empty(queue(&layout), &layout, Arc::new(Packs::new(&layout)))
+    Space::new_empty(region(&layout), &layout, Arc::new(Packs::new(&layout)))
 }
 
 /// What a checkpoint does with what it collects, up to where it is named.
@@ -53,7 +53,7 @@ fn write_unnamed(space: &Space, checkpoint: u64) -> Vec<PairWrite> {
         let content = (checkpoint, &write.payload[..]);
         let seed = space.layout.crc_seed;
         let (first, slot) = (write.first, write.slot);
-        pair::write_slot(&space.queue, first, slot, write.kind, content, seed).unwrap();
+        pair::write_slot(&space.region, first, slot, write.kind, content, seed).unwrap();
     }
     writes
 }
@@ -68,9 +68,9 @@ fn write(space: &Space, checkpoint: u64) -> usize {
     let mut header = VolumeHeader::new_zeroed();
     let packs = &space.packs;
     packs
-        .write(&space.queue, &mut header, checkpoint, &named)
+        .write(&space.region, &mut header, checkpoint, &named)
         .unwrap();
-    space.queue.flush().unwrap();
+    space.region.flush().unwrap();
     writes.len()
 }
 
@@ -108,7 +108,11 @@ fn owner(nid: u64, slot: u8) -> SummaryEntry {
 }
 
 fn reload(space: &Space) -> Result<Space> {
-    Space::load(Arc::clone(&space.queue), &space.layout, space.packs.clone())
+    Space::load(
+        Arc::clone(&space.region),
+        &space.layout,
+        space.packs.clone(),
+    )
 }
 
 fn panics(body: impl FnOnce()) -> bool {

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::units::BlockNo;
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -143,11 +144,11 @@ impl Model {
         write(&space, self.checkpoint);
         let Space {
             layout,
-            queue,
+            region,
             packs,
             ..
         } = space;
-        let space = Space::load(queue, &layout, packs).unwrap();
+        let space = Space::load(region, &layout, packs).unwrap();
         // One ring is shorter by now; only the journal headers know.
         self.logs.pop();
         for segment in &self.logs {

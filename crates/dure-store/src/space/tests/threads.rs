@@ -1,6 +1,7 @@
 //! Real threads.
 
 use super::*;
+use crate::units::BlockNo;
 use dure_sync::atomic::{AtomicBool, Ordering};
 use dure_sync::thread;
 
@@ -124,7 +125,12 @@ fn collecting_loses_no_change() {
         worker.join().unwrap()
     });
     write(&space, 1 << 40);
-    let loaded = Space::load(Arc::clone(&space.queue), &space.layout, space.packs.clone()).unwrap();
+    let loaded = Space::load(
+        Arc::clone(&space.region),
+        &space.layout,
+        space.packs.clone(),
+    )
+    .unwrap();
     for block in space.layout.main..space.layout.main + space.statistics().total {
         assert_eq!(
             loaded.is_live(BlockNo(block)),

@@ -1,0 +1,70 @@
+//! Reading pages: from the data log, or else from their blocks; compared with the CRC in the slot.
+//!
+//! **Invariants.** The log is asked first: a block that is not in it by now has its content on the
+//! medium, and stays readable there while the caller's lock keeps the block from being freed.
+
+use dure_block::crc32c::crc32c;
+
+use super::Placement;
+use crate::error::{Error, Result};
+use crate::format::slot::Slot;
+use crate::units::BLOCK_BYTES;
+
+impl Placement {
+    /// Reads the page of `slot`, which is written. `what` names its checksum in errors.
+    ///
+    /// # Errors
+    /// `Corrupt`, errors of the device.
+    pub fn read_page(
+        &self,
+        slot: &Slot,
+        out: &mut [u8],
+        what: impl FnOnce() -> String,
+    ) -> Result<()> {
+        if !self.data_log.read(slot.block(), out) {
+            self.region.read(slot.block(), out)?;
+        }
+        verify(slot, out, what)
+    }
+
+    /// Reads pages whose blocks are contiguous; returns how many from the first on are good. `what`
+    /// names the checksum of the first in errors.
+    ///
+    /// # Errors
+    /// As [`Placement::read_page`], when the first page is not good.
+    pub fn read_run(
+        &self,
+        slots: &[Slot],
+        out: &mut [u8],
+        what: impl FnOnce() -> String,
+    ) -> Result<usize> {
+        let in_place = |slot: &&Slot| !self.data_log.holds(slot.block());
+        let count = slots.iter().take_while(in_place).count();
+        let run = &mut out[..count * BLOCK_BYTES];
+        if count == 0 || self.region.read(slots[0].block(), run).is_err() {
+            // In the log; or one bad block failed the whole request, and only its page may fail.
+            self.read_page(&slots[0], &mut out[..BLOCK_BYTES], what)?;
+            return Ok(1);
+        }
+        verify(&slots[0], &run[..BLOCK_BYTES], what)?;
+        let rest = slots[1..]
+            .iter()
+            .zip(run[BLOCK_BYTES..].chunks_exact(BLOCK_BYTES));
+        let good = |(slot, bytes): &(&Slot, &[u8])| crc32c(bytes) == slot.crc.get();
+        Ok(1 + rest.take_while(good).count())
+    }
+}
+
+/// Compares a page with the CRC in its slot.
+fn verify(slot: &Slot, bytes: &[u8], what: impl FnOnce() -> String) -> Result<()> {
+    let got = crc32c(bytes);
+    if got == slot.crc.get() {
+        return Ok(());
+    }
+    Err(Error::Corrupt {
+        what: what(),
+        at: slot.block().0,
+        want: u64::from(slot.crc.get()),
+        got: u64::from(got),
+    })
+}
