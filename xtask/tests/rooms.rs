@@ -1,10 +1,11 @@
-//! Which module of the store may name which.
+//! Which module may name which, and which may name a device.
 //!
 //! **Problem.** Within a crate nothing keeps modules from naming each other in a circle, and then
 //! none of them can be read, tested or moved alone. **Structure.** The modules as rows, compared
-//! with the paths that the sources begin with `crate::`; tests may name anything. Each check has a
-//! canary. **Invariants.** A module that is in no row fails, and so does a name that is not a
-//! module. **Crash.** Nothing.
+//! with the paths that the sources begin with `crate::`; the names that belong to one module of a
+//! crate, looked for in the others; tests may name anything. Each check has a canary.
+//! **Invariants.** A module that is in no row fails, and so does a name that is not a module.
+//! **Crash.** Nothing.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -25,13 +26,23 @@ const STORE: &[&[&str]] = &[
     &["op"],
 ];
 
-/// The modules that a source names by `crate::`; comments and what follows the start of its tests
-/// aside.
-fn named(source: &str) -> BTreeSet<String> {
+/// Names that one module of a crate may use: the seams behind which a device is.
+const ONLY_IN: &[(&str, &str, &str)] = &[
+    ("dure-journal", "Queue", "medium"),
+    ("dure-journal", "WriteFlags", "medium"),
+];
+
+/// A source without comments and without what follows the start of its tests.
+fn code(source: &str) -> String {
     let code = source.split("#[cfg(test)]\nmod tests {").next().unwrap();
     let code = code.split("#[cfg(all(test, ").next().unwrap();
     let lines = code.lines().map(|line| line.split("//").next().unwrap());
-    let code = lines.collect::<Vec<_>>().join("\n");
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The modules that a source names by `crate::`.
+fn named(source: &str) -> BTreeSet<String> {
+    let code = code(source);
     let mut found = BTreeSet::new();
     for (at, _) in code.match_indices("crate::") {
         // Not the end of a longer word.
@@ -157,4 +168,47 @@ fn canary_a_module_that_names_one_above_it_is_found() {
     assert_eq!(beside, ["data_log must not name node"]);
     let root = errors(STORE, "op", "use crate::Store;");
     assert_eq!(root, ["op must not name Store"]);
+}
+
+/// The names in a source of `module` that belong to another module of its crate.
+fn names_of_others(of: &str, module: &str, source: &str) -> Vec<&'static str> {
+    let code = code(source);
+    let words: BTreeSet<&str> = code
+        .split(|c: char| !c.is_alphanumeric() && c != '_')
+        .collect();
+    let others = ONLY_IN
+        .iter()
+        .filter(|(name, word, owner)| *name == of && *owner != module && words.contains(word));
+    others.map(|(_, word, _)| *word).collect()
+}
+
+#[test]
+fn only_the_seams_name_a_device() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut wrong = Vec::new();
+    for (of, word, owner) in ONLY_IN {
+        let mut found = BTreeMap::new();
+        sources(&root.join("crates").join(of).join("src"), None, &mut found);
+        let mut used = false;
+        for (path, module) in &found {
+            let source = std::fs::read_to_string(path).unwrap();
+            used |= module == owner && code(&source).contains(word);
+            if names_of_others(of, module, &source).contains(word) {
+                wrong.push(format!("{} names {word}: {owner} does", path.display()));
+            }
+        }
+        assert!(used, "{owner} of {of} does not name {word}");
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn canary_a_module_that_names_a_device_is_found() {
+    let source = "//! The [`Queue`].\nuse dure_block::{Lba, Queue};\nfn f(q: &MyQueue) {}\n\
+                  #[cfg(test)]\nmod tests {\n    use dure_block::WriteFlags;\n}\n";
+    assert_eq!(names_of_others("dure-journal", "commit", source), ["Queue"]);
+    assert!(names_of_others("dure-journal", "medium", source).is_empty());
+    assert!(names_of_others("dure-fs", "commit", source).is_empty());
+    let words = "struct MyQueue; // Queue";
+    assert!(names_of_others("dure-journal", "commit", words).is_empty());
 }

@@ -12,7 +12,7 @@
 //! **Crash.** Before the flush completes, any subset of the writes may be on the medium: recovery
 //! keeps those that are closed under marks. After it, all of them are on the medium.
 
-use dure_block::{BLOCK_BYTES, Lba, WriteFlags};
+use dure_block::{BLOCK_BYTES, Lba};
 use dure_sync::{MutexGuard, clock, current_core};
 
 use crate::closure::Closure;
@@ -250,7 +250,7 @@ impl<S: Settle> Journal<S> {
         if self.rules.flush.holds() {
             tallies.flushes.add_shared(1);
             trace(TraceEvent::FlushBegin);
-            if let Err(error) = self.queue.flush() {
+            if let Err(error) = self.medium.flush() {
                 return Err(self.stop_for(StopCause::Flush, None, &error));
             }
             trace(TraceEvent::FlushEnd);
@@ -501,11 +501,8 @@ impl<S: Settle> Journal<S> {
             last,
             blocks: sealed,
         });
-        if let Err(error) = self.queue.write(
-            at,
-            &writer.buffer.as_slice()[..blocks * BLOCK_BYTES],
-            WriteFlags::NONE,
-        ) {
+        let prefix = &writer.buffer.as_slice()[..blocks * BLOCK_BYTES];
+        if let Err(error) = self.medium.append(at, prefix) {
             let place = Some((log.id, at));
             return Err(self.stop_for(StopCause::LogWrite, place, &error));
         }

@@ -359,7 +359,7 @@ pub struct LogStatistics {
     pub commits: u64,
     /// Journals that these commits covered.
     pub commit_journals: u64,
-    /// Flushes that these commits, and checkpoints, asked the queue for.
+    /// Flushes that these commits, and checkpoints, asked the medium for.
     pub flushes: u64,
     /// Nanoseconds waited, by reason, in the order of [`Stall::ALL`].
     pub stalls: [HistogramCounts; Stall::ALL.len()],

@@ -1,5 +1,6 @@
 //! The logs: complete transactions and their records in readable form.
 
+use dure_journal::LogMedium;
 use dure_journal::recovery::{Record, scan};
 use dure_store::error::Result;
 use dure_store::format::node::NodeKind;
@@ -23,7 +24,7 @@ pub(super) fn transactions(
     let header = source.header()?;
     let log = dure_store::log_layout(layout, &header, dure_journal::Rules::default());
     let epoch = header.epoch.get();
-    let scan = scan(&source.queue, &log, epoch, 1)?;
+    let scan = scan(&LogMedium::Blocks(source.queue.clone()), &log, epoch, 1)?;
     let survivors = scan.survivors();
     line!(
         out,

@@ -7,6 +7,7 @@ use dure_fs::{
     Background, Error, FileKind, FileSystem, FormatOptions, MountOptions, NewInode, Recover, Stamp,
     SyncScope,
 };
+use dure_journal::LogMedium;
 use dure_journal::recovery::{Scan, scan};
 use dure_store::units::BLOCK_BYTES;
 use dure_store::{log_layout, read_header, read_layout};
@@ -82,7 +83,7 @@ fn logs(disk: &Disk) -> Scan {
     let queue = Queue::new(disk.device(), QueueConfig::default());
     let (header, _) = read_header(&queue, &disk.layout).unwrap();
     let log = log_layout(&disk.layout, &header, dure_journal::Rules::default());
-    scan(&queue, &log, header.epoch.get(), 1).unwrap()
+    scan(&LogMedium::Blocks(queue), &log, header.epoch.get(), 1).unwrap()
 }
 
 /// The transactions of the present epoch, by place.

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use dure_block::{Lba, Queue};
+use dure_block::Lba;
 use dure_sync::thread;
 
 use super::durable;
@@ -22,6 +22,7 @@ use crate::format::{
 };
 use crate::ids::{JournalId, Mark};
 use crate::journal::RingStart;
+use crate::medium::LogMedium;
 use crate::rules::Rules;
 use crate::units::{BLOCK_BYTES_U32, to_usize};
 
@@ -156,13 +157,13 @@ impl Scan {
 /// # Errors
 /// [`crate::Error::Corrupt`] if both slots of a header are bad or a sealed header is impossible,
 /// [`crate::Error::Device`] if a read fails. A bad transaction is no error: it ends its log.
-pub fn scan(queue: &Queue, layout: &LogLayout, epoch: u64, threads: usize) -> Result<Scan> {
+pub fn scan(medium: &LogMedium, layout: &LogLayout, epoch: u64, threads: usize) -> Result<Scan> {
     let journals = layout.headers.len();
     let workers = threads.clamp(1, journals.max(1));
     let share = |worker: usize| -> Result<Vec<(usize, Log)>> {
         (worker..journals)
             .step_by(workers)
-            .map(|index| Ok((index, scan_journal(queue, layout, epoch, index)?)))
+            .map(|index| Ok((index, scan_journal(medium, layout, epoch, index)?)))
             .collect()
     };
     let mut shares: Vec<Result<Vec<(usize, Log)>>> = if workers == 1 {
@@ -211,9 +212,9 @@ struct Log {
     beyond: Vec<LoggedTransaction>,
 }
 
-fn scan_journal(queue: &Queue, layout: &LogLayout, epoch: u64, index: usize) -> Result<Log> {
+fn scan_journal(medium: &LogMedium, layout: &LogLayout, epoch: u64, index: usize) -> Result<Log> {
     let journal = JournalId::from_index(index);
-    let header = read_header(queue, layout, journal)?;
+    let header = read_header(medium, layout, journal)?;
     // A header of another epoch: a mount writes none, so the log of this epoch may exist
     // nevertheless, from the first segment on.
     let of_this_epoch = header.epoch == epoch;
@@ -238,7 +239,7 @@ fn scan_journal(queue: &Queue, layout: &LogLayout, epoch: u64, index: usize) -> 
         seed: layout.seed,
         rules: layout.rules,
     };
-    let mut walk = Walk::new(queue, &header, &expected);
+    let mut walk = Walk::new(medium, &header, &expected);
     let (transactions, end) = walk.run(tail)?;
     let beyond = if layout.clean {
         Vec::new()
@@ -297,9 +298,9 @@ pub(super) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(queue: &'a Queue, header: &'a JournalHeader, expected: &'a Expected) -> Self {
+    fn new(medium: &'a LogMedium, header: &'a JournalHeader, expected: &'a Expected) -> Self {
         Self {
-            reader: Reader::new(queue),
+            reader: Reader::new(medium),
             segments: &header.segments,
             segment_blocks: header.segment_blocks,
             expected,

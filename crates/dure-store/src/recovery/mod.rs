@@ -22,8 +22,9 @@ pub mod replay;
 mod slots;
 
 use dure_block::{Lba, Queue};
-use dure_journal::Rules;
 use dure_journal::recovery::{Scan, scan};
+use dure_journal::{LogMedium, Rules};
+use dure_sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::nat::NatEntry;
@@ -95,14 +96,15 @@ impl Base for Medium<'_> {
 /// # Errors
 /// `LogHole` when something durable is missing and that is not tolerated; `Corrupt`; failed reads.
 pub fn read_logs(
-    queue: &Queue,
+    queue: &Arc<Queue>,
     (layout, header): (&Layout, &VolumeHeader),
     rules: Rules,
     recover: Recover,
     threads: usize,
 ) -> Result<Scan> {
     let log = headers::log_layout(layout, header, rules);
-    let mut logs = scan(queue, &log, header.epoch.get(), threads)?;
+    let medium = LogMedium::Blocks(queue.clone());
+    let mut logs = scan(&medium, &log, header.epoch.get(), threads)?;
     headers::check_numbers(&logs, layout)?;
     match recover {
         Recover::Whole => refuse_holes(&logs)?,

@@ -1,6 +1,7 @@
 //! What `dure info` prints of a volume that is not mounted.
 
 use dure_block::{Device, Queue, QueueConfig};
+use dure_journal::LogMedium;
 use dure_journal::recovery::scan;
 use dure_sync::Arc;
 
@@ -47,7 +48,7 @@ impl VolumeInfo {
         // Which segments are logs is in the journal headers.
         let rules = dure_journal::Rules::default();
         let logs = scan(
-            &queue,
+            &LogMedium::Blocks(queue.clone()),
             &log_layout(&layout, &header, rules),
             header.epoch.get(),
             1,

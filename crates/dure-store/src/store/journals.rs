@@ -6,8 +6,8 @@
 //! **Crash.** Nothing is written.
 
 use dure_block::{Device, Queue, QueueConfig};
-use dure_journal::JournalId;
 use dure_journal::recovery::{LoggedTransaction, Record, Scan, ScannedRing, scan};
+use dure_journal::{JournalId, LogMedium};
 use dure_sync::Arc;
 
 use super::Mount;
@@ -123,7 +123,12 @@ impl JournalsInfo {
         };
         let threads = dure_sync::core_count();
         let log = log_layout(&layout, &header, options.rules);
-        let mut logs = scan(&queue, &log, header.epoch.get(), threads)?;
+        let mut logs = scan(
+            &LogMedium::Blocks(queue.clone()),
+            &log,
+            header.epoch.get(),
+            threads,
+        )?;
         let closed = logs.survivors();
         let segment_blocks = layout.segment_blocks;
         let clean = header.state.get() == STATE_CLEAN;

@@ -2,6 +2,7 @@
 //! crash or an error half way leaves nothing that looks like one.
 
 use dure_block::{BlockBuf, Device, Lba, Queue, QueueConfig, WriteFlags};
+use dure_journal::LogMedium;
 use dure_journal::recovery::write_fresh_headers;
 use dure_journal::{JournalId, RingStart};
 use dure_sync::{Arc, CoreId};
@@ -47,7 +48,8 @@ pub fn make_volume(device: Arc<dyn Device>, options: &FormatOptions) -> Result<L
     let space = Arc::new(Space::new_empty(queue.clone(), &layout, packs.clone()));
     let rings = rings(&layout, &space)?;
     let seed = layout.crc_seed;
-    write_fresh_headers(&queue, seed, layout.segment_blocks, &rings)?;
+    let medium = LogMedium::Blocks(queue.clone());
+    write_fresh_headers(&medium, seed, layout.segment_blocks, &rings)?;
     let nat = Nat::new(queue.clone(), &layout, packs);
     let writer = Writer {
         queue: &queue,

@@ -2,7 +2,7 @@
 
 use dure_block::{Device, Queue, QueueConfig};
 use dure_journal::recovery::Scan;
-use dure_journal::{Journal, JournalConfig, Records, RingStart};
+use dure_journal::{Journal, JournalConfig, LogMedium, Records, RingStart};
 use dure_sync::atomic::{AtomicBool, Ordering};
 use dure_sync::{Arc, CoreId, Mutex, OnceLock};
 use zerocopy::little_endian::{U32, U64};
@@ -355,7 +355,8 @@ fn start_journal(
         journals,
         rules: store.options.rules,
     };
-    let journal = Journal::start(store.queue.clone(), Arc::new(settler), config)?;
+    let medium = LogMedium::Blocks(store.queue.clone());
+    let journal = Journal::start(medium, Arc::new(settler), config)?;
     if let Some(events_per_core) = store.options.trace {
         journal.trace().start(events_per_core);
     }

@@ -1,8 +1,8 @@
 //! The recovered state does not depend on the number of threads.
 
 use dure_block::{Queue, QueueConfig, ram::RamDevice, share};
-use dure_journal::Rules;
 use dure_journal::recovery::scan;
+use dure_journal::{LogMedium, Rules};
 use dure_sync::{Arc, CoreId, thread};
 
 use super::*;
@@ -70,7 +70,13 @@ fn the_recovered_state_does_not_depend_on_the_number_of_threads() {
     let (header, _) = read_header(&queue, &layout).unwrap();
     let packs = Packs::read(&queue, &layout, &header).unwrap();
     let log = log_layout(&layout, &header, Rules::default());
-    let scan = scan(&queue, &log, header.epoch.get(), 1).unwrap();
+    let scan = scan(
+        &LogMedium::Blocks(queue.clone()),
+        &log,
+        header.epoch.get(),
+        1,
+    )
+    .unwrap();
     let nat = Nat::new(queue.clone(), &layout, Arc::new(packs));
     let base = Medium {
         queue: &queue,
