@@ -26,6 +26,23 @@ const STORE: &[&[&str]] = &[
     &["op"],
 ];
 
+/// Modules of dure-check, likewise: what passes share, then the passes.
+const CHECK: &[&[&str]] = &[
+    &["bits", "inodes", "options", "owner", "repairs", "summaries"],
+    &["issue"],
+    &["report"],
+    &["context"],
+    &["blob", "counts", "data", "directory", "inode", "names"],
+    &["orphans", "pairs", "repair", "replay", "superblock"],
+    &["header", "journals", "nat", "sit"],
+    &["summary"],
+    &["file", "nodes"],
+    &["dump", "trees"],
+];
+
+/// The crates whose modules are in rows, and how many sources they have at least.
+const ROWS: &[(&str, &[&[&str]], usize)] = &[("dure-store", STORE, 50), ("dure-check", CHECK, 25)];
+
 /// Names that one module of a crate may use: the seams behind which a device is.
 const ONLY_IN: &[(&str, &str, &str)] = &[
     ("dure-journal", "Queue", "medium"),
@@ -124,34 +141,38 @@ fn sources(folder: &Path, module: Option<&str>, found: &mut BTreeMap<PathBuf, St
     }
 }
 
+/// Whether a source leads to the root of its crate by `super`, which would hide what it names.
+/// `file` is its path below `src`.
+fn climbs_to_root(file: &Path, source: &str) -> bool {
+    let is_mod = file.ends_with("mod.rs");
+    let depth = file.components().count() - usize::from(is_mod);
+    code(source).contains(&"super::".repeat(depth))
+}
+
 #[test]
-fn modules_of_the_store_name_only_those_below_them() {
+fn modules_name_only_those_below_them() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let mut found = BTreeMap::new();
-    sources(&root.join("crates/dure-store/src"), None, &mut found);
-    assert!(found.len() > 50, "the sources are not where they were");
-    let mut wrong = Vec::new();
-    for (path, module) in &found {
-        let source = std::fs::read_to_string(path).unwrap();
-        let errors = errors(STORE, module, &source);
-        wrong.extend(
-            errors
-                .iter()
-                .map(|error| format!("{}: {error}", path.display())),
-        );
+    for (of, rows, least) in ROWS {
+        let src = root.join("crates").join(of).join("src");
+        let mut found = BTreeMap::new();
+        sources(&src, None, &mut found);
+        assert!(found.len() > *least, "the sources are not where they were");
+        let mut wrong = Vec::new();
+        for (path, module) in &found {
+            let source = std::fs::read_to_string(path).unwrap();
+            let mut errors = errors(rows, module, &source);
+            if climbs_to_root(path.strip_prefix(&src).unwrap(), &source) {
+                errors.push(format!("{module} must say crate, not super"));
+            }
+            let place = path.display();
+            wrong.extend(errors.iter().map(|error| format!("{place}: {error}")));
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+        let modules: BTreeSet<&str> = found.values().map(String::as_str).collect();
+        let named = rows.iter().copied().flatten();
+        let gone: Vec<_> = named.filter(|name| !modules.contains(*name)).collect();
+        assert_eq!(gone, Vec::<&&str>::new(), "rows of nothing in {of}");
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    let modules: BTreeSet<&str> = found.values().map(String::as_str).collect();
-    let gone = STORE
-        .iter()
-        .copied()
-        .flatten()
-        .filter(|name| !modules.contains(*name));
-    assert_eq!(
-        gone.collect::<Vec<_>>(),
-        Vec::<&&str>::new(),
-        "rows of nothing"
-    );
 }
 
 #[test]
@@ -168,6 +189,14 @@ fn canary_a_module_that_names_one_above_it_is_found() {
     assert_eq!(beside, ["data_log must not name node"]);
     let root = errors(STORE, "op", "use crate::Store;");
     assert_eq!(root, ["op must not name Store"]);
+    let up = "use super::super::op;";
+    assert!(climbs_to_root(Path::new("node/cache.rs"), up));
+    assert!(climbs_to_root(Path::new("node/mod.rs"), "use super::op;"));
+    assert!(!climbs_to_root(Path::new("node/lock/mutex.rs"), up));
+    assert!(!climbs_to_root(
+        Path::new("node/cache.rs"),
+        "use super::nat;"
+    ));
 }
 
 /// The names in a source of `module` that belong to another module of its crate.

@@ -10,7 +10,7 @@ use std::fmt;
 use dure_store::format::node::NodeKind;
 use dure_store::units::{GranuleId, Ino, Nid};
 
-use super::owner::{BlockUse, NodeUse, PairName};
+use crate::owner::{BlockUse, NodeUse, PairName};
 
 /// How bad an issue is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
