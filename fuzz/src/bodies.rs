@@ -17,7 +17,7 @@ use dure_fs::{
 };
 use dure_journal::format::{JournalHeader, TailPosition};
 use dure_journal::recovery::{LogLayout, scan};
-use dure_journal::{JournalId, Rules};
+use dure_journal::{JournalId, LogMedium, Rules};
 use dure_sync::{Arc, OnceLock};
 use std::ops::ControlFlow;
 
@@ -133,8 +133,8 @@ pub(crate) fn log(data: &[u8]) {
         clean: false,
         rules: Rules::default(),
     };
-    let queue = Queue::new(share(device), QueueConfig::default());
-    if let Ok(mut scan) = scan(&queue, &layout, 1, 1) {
+    let medium = LogMedium::Blocks(Queue::new(share(device), QueueConfig::default()));
+    if let Ok(mut scan) = scan(&medium, &layout, 1, 1) {
         let survivors = scan.survivors();
         assert_eq!(survivors.len(), scan.transactions().len());
         if !survivors.is_empty() {

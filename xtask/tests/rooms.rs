@@ -1,10 +1,11 @@
-//! Which module of the store may name which.
+//! Which module may name which, and which may name a device.
 //!
 //! **Problem.** Within a crate nothing keeps modules from naming each other in a circle, and then
 //! none of them can be read, tested or moved alone. **Structure.** The modules as rows, compared
-//! with the paths that the sources begin with `crate::`; tests may name anything. Each check has a
-//! canary. **Invariants.** A module that is in no row fails, and so does a name that is not a
-//! module. Requests to the device are made in one place. **Crash.** Nothing.
+//! with the paths that the sources begin with `crate::`; the words of requests to a device, looked for in
+//! all sources; tests may name anything. Each check has a canary.
+//! **Invariants.** A module that is in no row fails, and so does a name that is not a module.
+//! **Crash.** Nothing.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -26,12 +27,35 @@ const STORE: &[&[&str]] = &[
     &["op"],
 ];
 
-/// Words of requests to a device, and the sources of dure-store and dure-fs that may have them:
-/// all others read and write a `Region`.
+/// Modules of dure-check, likewise: what passes share, then the passes.
+const CHECK: &[&[&str]] = &[
+    &["bits", "inodes", "options", "owner", "repairs", "summaries"],
+    &["issue"],
+    &["report"],
+    &["context"],
+    &["blob", "counts", "data", "directory", "inode", "names"],
+    &["orphans", "pairs", "repair", "replay", "superblock"],
+    &["header", "journals", "nat", "sit"],
+    &["summary"],
+    &["file", "nodes"],
+    &["dump", "trees"],
+];
+
+/// The crates whose modules are in rows, and how many sources they have at least.
+const ROWS: &[(&str, &[&[&str]], usize)] = &[("dure-store", STORE, 50), ("dure-check", CHECK, 25)];
+
+/// Words of requests to a device, and the sources of dure-journal, dure-store and dure-fs that may
+/// have them: all others use a `Region` or a `LogMedium`.
 const REQUESTS: &[(&str, &[&str])] = &[
-    ("Queue", &["dure-store/src/media.rs"]),
+    (
+        "Queue",
+        &["dure-journal/src/medium.rs", "dure-store/src/media.rs"],
+    ),
     ("QueueConfig", &["dure-store/src/media.rs"]),
-    ("WriteFlags", &["dure-store/src/media.rs"]),
+    (
+        "WriteFlags",
+        &["dure-journal/src/medium.rs", "dure-store/src/media.rs"],
+    ),
     // What hands the journal its medium.
     (
         "log_medium",
@@ -44,21 +68,9 @@ const REQUESTS: &[(&str, &[&str])] = &[
             "dure-store/src/store/mount.rs",
         ],
     ),
-    // What names blocks to the journal.
-    (
-        "Lba",
-        &[
-            "dure-store/src/headers.rs",
-            "dure-store/src/media.rs",
-            "dure-store/src/packs.rs",
-            "dure-store/src/pair.rs",
-            "dure-store/src/store/grow.rs",
-            "dure-store/src/store/mkfs.rs",
-        ],
-    ),
 ];
 
-/// A source without comments and what follows the start of its tests.
+/// A source without comments and without what follows the start of its tests.
 fn code(source: &str) -> String {
     let code = source.split("#[cfg(test)]\nmod tests {").next().unwrap();
     let code = code.split("#[cfg(all(test, ").next().unwrap();
@@ -159,34 +171,62 @@ fn sources(folder: &Path, module: Option<&str>, found: &mut BTreeMap<PathBuf, St
     }
 }
 
+/// Whether a source leads to the root of its crate by `super`, which would hide what it names.
+/// `file` is its path below `src`.
+fn climbs_to_root(file: &Path, source: &str) -> bool {
+    let is_mod = file.ends_with("mod.rs");
+    let depth = file.components().count() - usize::from(is_mod);
+    code(source).contains(&"super::".repeat(depth))
+}
+
 #[test]
-fn modules_of_the_store_name_only_those_below_them() {
+fn modules_name_only_those_below_them() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let mut found = BTreeMap::new();
-    sources(&root.join("crates/dure-store/src"), None, &mut found);
-    assert!(found.len() > 50, "the sources are not where they were");
-    let mut wrong = Vec::new();
-    for (path, module) in &found {
-        let source = std::fs::read_to_string(path).unwrap();
-        let errors = errors(STORE, module, &source);
-        wrong.extend(
-            errors
-                .iter()
-                .map(|error| format!("{}: {error}", path.display())),
-        );
+    for (of, rows, least) in ROWS {
+        let src = root.join("crates").join(of).join("src");
+        let mut found = BTreeMap::new();
+        sources(&src, None, &mut found);
+        assert!(found.len() > *least, "the sources are not where they were");
+        let mut wrong = Vec::new();
+        for (path, module) in &found {
+            let source = std::fs::read_to_string(path).unwrap();
+            let mut errors = errors(rows, module, &source);
+            if climbs_to_root(path.strip_prefix(&src).unwrap(), &source) {
+                errors.push(format!("{module} must say crate, not super"));
+            }
+            let place = path.display();
+            wrong.extend(errors.iter().map(|error| format!("{place}: {error}")));
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+        let modules: BTreeSet<&str> = found.values().map(String::as_str).collect();
+        let named = rows.iter().copied().flatten();
+        let gone: Vec<_> = named.filter(|name| !modules.contains(*name)).collect();
+        assert_eq!(gone, Vec::<&&str>::new(), "rows of nothing in {of}");
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    let modules: BTreeSet<&str> = found.values().map(String::as_str).collect();
-    let gone = STORE
-        .iter()
-        .copied()
-        .flatten()
-        .filter(|name| !modules.contains(*name));
-    assert_eq!(
-        gone.collect::<Vec<_>>(),
-        Vec::<&&str>::new(),
-        "rows of nothing"
-    );
+}
+
+#[test]
+fn canary_a_module_that_names_one_above_it_is_found() {
+    let source = "//! [`crate::op`]\nuse crate::{format::{node, nat}, store::Store, units::Ino};\n\
+                  use crate::error::Result; fn f() -> crate::op::Op { other_crate::op() }\n\
+                  #[cfg(test)]\nmod tests {\n    use crate::recovery;\n}\n";
+    let names: Vec<String> = named(source).into_iter().collect();
+    assert_eq!(names, ["error", "format", "op", "store", "units"]);
+    let expected = ["node must not name op", "node must not name store"];
+    assert_eq!(errors(STORE, "node", source), expected);
+    assert_eq!(errors(STORE, "nowhere", ""), ["nowhere is in no row"]);
+    let beside = errors(STORE, "data_log", "use crate::node::Node;");
+    assert_eq!(beside, ["data_log must not name node"]);
+    let root = errors(STORE, "op", "use crate::Store;");
+    assert_eq!(root, ["op must not name Store"]);
+    let up = "use super::super::op;";
+    assert!(climbs_to_root(Path::new("node/cache.rs"), up));
+    assert!(climbs_to_root(Path::new("node/mod.rs"), "use super::op;"));
+    assert!(!climbs_to_root(Path::new("node/lock/mutex.rs"), up));
+    assert!(!climbs_to_root(
+        Path::new("node/cache.rs"),
+        "use super::nat;"
+    ));
 }
 
 #[test]
@@ -194,7 +234,7 @@ fn only_the_media_make_requests() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let crates = root.join("crates");
     let mut found = BTreeMap::new();
-    for name in ["dure-store", "dure-fs"] {
+    for name in ["dure-journal", "dure-store", "dure-fs"] {
         sources(&crates.join(name).join("src"), None, &mut found);
     }
     let mut having = BTreeSet::new();
@@ -216,23 +256,7 @@ fn only_the_media_make_requests() {
 #[test]
 fn canary_a_source_that_makes_requests_is_found() {
     let source = "//! Queue\nuse dure_block::{BlockBuf, Queue};\nfn f(queue: &MyQueue) {}\n\
-                  fn g(region: &Region) { region.log_medium() } // Lba\n\
+                  fn g(region: &Region) { region.log_medium() } // WriteFlags\n\
                   #[cfg(test)]\nmod tests {\n    use dure_block::WriteFlags;\n}\n";
     assert_eq!(request_words(source), ["Queue", "log_medium"]);
-}
-
-#[test]
-fn canary_a_module_that_names_one_above_it_is_found() {
-    let source = "//! [`crate::op`]\nuse crate::{format::{node, nat}, store::Store, units::Ino};\n\
-                  use crate::error::Result; fn f() -> crate::op::Op { other_crate::op() }\n\
-                  #[cfg(test)]\nmod tests {\n    use crate::recovery;\n}\n";
-    let names: Vec<String> = named(source).into_iter().collect();
-    assert_eq!(names, ["error", "format", "op", "store", "units"]);
-    let expected = ["node must not name op", "node must not name store"];
-    assert_eq!(errors(STORE, "node", source), expected);
-    assert_eq!(errors(STORE, "nowhere", ""), ["nowhere is in no row"]);
-    let beside = errors(STORE, "data_log", "use crate::node::Node;");
-    assert_eq!(beside, ["data_log must not name node"]);
-    let root = errors(STORE, "op", "use crate::Store;");
-    assert_eq!(root, ["op must not name Store"]);
 }

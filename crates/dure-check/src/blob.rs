@@ -7,9 +7,9 @@ use dure_store::format::node::NodeKind;
 use dure_store::units::{Ino, Nid, to_u64, to_usize};
 use zerocopy::FromBytes;
 
-use super::context::Context;
-use super::issue::IssueKind;
-use super::owner::NodeUse;
+use crate::context::Context;
+use crate::issue::IssueKind;
+use crate::owner::NodeUse;
 
 /// Checks the extended attributes of an inode.
 pub(super) fn xattrs(context: &mut Context<'_>, ino: Ino, record: &InodeRecord) {

@@ -10,23 +10,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use dure_store::format::nat::{self, NatEntry};
 use dure_store::format::node::{NodeImage, NodeKind};
 use dure_store::format::sit::SitBlock;
-use dure_store::format::summary::SummaryEntry;
 use dure_store::layout::Layout;
 use dure_store::media::Region;
 use dure_store::packs::Packs;
 use dure_store::recovery::replay::LoggedPage;
 use dure_store::units::{BLOCK_BYTES, BlockNo, Nid, SegNo, to_u64};
 use dure_sync::Arc;
-use zerocopy::little_endian::U64;
 
-use super::bits::Bits;
-use super::inodes::InodeTable;
-use super::issue::IssueKind;
-use super::owner::{BlockUse, NodeUse};
-use super::repair::Repairs;
-use super::report::Report;
-use super::summary::Summaries;
-use super::{CheckOptions, Progress, Repair};
+use crate::bits::Bits;
+use crate::inodes::InodeTable;
+use crate::issue::IssueKind;
+use crate::options::{CheckOptions, Progress, Repair};
+use crate::owner::{BlockUse, NodeUse};
+use crate::repairs::Repairs;
+use crate::report::Report;
+use crate::summaries::Summaries;
 
 /// The entries of one NAT pair.
 pub(super) type NatEntries = Box<[NatEntry]>;
@@ -239,26 +237,6 @@ impl<'o> Context<'o> {
         }
         self.report.counts.blocks_used += 1;
         true
-    }
-
-    /// Compares the summary entry of a block with its owner. On a volume that was not unmounted it
-    /// compares only blocks that a note of the logs names and whose owner no record changes:
-    /// recovery finds that owner by the summary. Summary entries of blocks placed by the logs may
-    /// not be written yet.
-    pub(super) fn expect_owner(&mut self, block: BlockNo, nid: Nid, kind: u8, place: (u8, u8)) {
-        let asked = self.noted.get(block.0 - self.layout.main) && !self.replayed.contains_key(&nid);
-        if !self.clean && !asked {
-            return;
-        }
-        let (granule, slot) = place;
-        let want = SummaryEntry {
-            nid: U64::new(nid.0),
-            kind,
-            granule,
-            slot,
-            reserved: 0,
-        };
-        super::summary::compare(self, block, want);
     }
 
     /// Number of pages that hold `bytes` bytes.

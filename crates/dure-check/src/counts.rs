@@ -5,8 +5,8 @@ use dure_store::format::nat::ENTRIES;
 use dure_store::format::volume::VolumeHeader;
 use dure_store::units::Nid;
 
-use super::context::Context;
-use super::issue::IssueKind;
+use crate::context::Context;
+use crate::issue::IssueKind;
 
 /// Compares them. Runs before the NAT's entries are validated: an invalid entry was counted, too.
 pub(super) fn check(context: &mut Context<'_>, header: &VolumeHeader) {

@@ -3,8 +3,8 @@
 use dure_store::format::slot::Slot;
 use dure_store::units::Ino;
 
-use super::context::Context;
-use super::issue::IssueKind;
+use crate::context::Context;
+use crate::issue::IssueKind;
 
 /// Compares one written page with its slot.
 pub(super) fn verify(context: &mut Context<'_>, ino: Ino, page: u64, slot: Slot) {

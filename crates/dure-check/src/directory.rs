@@ -16,9 +16,9 @@ use dure_store::format::node::{NodeImage, NodeKind};
 use dure_store::units::{GranuleId, Ino, Nid};
 use zerocopy::FromBytes;
 
-use super::context::Context;
-use super::issue::IssueKind;
-use super::owner::NodeUse;
+use crate::context::Context;
+use crate::issue::IssueKind;
+use crate::owner::NodeUse;
 
 /// A node of the trie that is to be walked.
 struct Level {

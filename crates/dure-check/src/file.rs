@@ -10,10 +10,11 @@ use dure_store::format::summary::OWNER_SLOT;
 use dure_store::units::{Ino, Nid, to_u64, to_usize};
 use zerocopy::FromBytes;
 
-use super::context::Context;
-use super::issue::IssueKind;
-use super::owner::{BlockUse, NodeUse};
-use super::{Data, data};
+use crate::context::Context;
+use crate::issue::IssueKind;
+use crate::options::Data;
+use crate::owner::{BlockUse, NodeUse};
+use crate::{data, summary};
 
 /// A file while its slots are counted.
 struct FileWalk {
@@ -180,7 +181,13 @@ fn check_slot(context: &mut Context<'_>, walk: &mut FileWalk, slot: Slot, place:
     }
     if context.own(block, BlockUse::Page(ino, page)) {
         context.report.counts.blocks_data += 1;
-        context.expect_owner(block, place.nid, OWNER_SLOT, (place.granule, place.slot));
+        summary::expect_owner(
+            context,
+            block,
+            place.nid,
+            OWNER_SLOT,
+            (place.granule, place.slot),
+        );
         if context.options.data == Data::Verify && slot.is_written() {
             data::verify(context, ino, page, slot);
         }

@@ -6,10 +6,10 @@ use dure_store::packs::Packs;
 use dure_sync::Arc;
 use zerocopy::FromBytes;
 
-use super::context::Context;
-use super::issue::IssueKind;
-use super::owner::PairKind;
-use super::pairs;
+use crate::context::Context;
+use crate::issue::IssueKind;
+use crate::owner::PairKind;
+use crate::pairs;
 
 /// Reads the volume header; `None` when nothing can be checked without it.
 pub(super) fn volume(context: &mut Context<'_>) -> Option<VolumeHeader> {

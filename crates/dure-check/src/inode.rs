@@ -6,8 +6,8 @@ use dure_store::format::name::FileKind;
 use dure_store::format::node::NodeImage;
 use dure_store::units::{Ino, to_u64};
 
-use super::context::Context;
-use super::issue::IssueKind;
+use crate::context::Context;
+use crate::issue::IssueKind;
 
 /// Checks that a free inode holds no data.
 pub(super) fn check_free(context: &mut Context<'_>, ino: Ino, image: &NodeImage) {

@@ -6,10 +6,10 @@ use dure_journal::format::slotted::MIRRORED_BLOCKS;
 use dure_journal::recovery::check_counts;
 use dure_store::units::{BlockNo, JournalId};
 
-use super::context::Context;
-use super::issue::IssueKind;
-use super::owner::{BlockUse, PairKind};
-use super::pairs;
+use crate::context::Context;
+use crate::issue::IssueKind;
+use crate::owner::{BlockUse, PairKind};
+use crate::pairs;
 
 /// Checks all headers and claims the segments of the rings.
 pub(super) fn check(context: &mut Context<'_>) {

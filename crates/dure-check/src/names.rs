@@ -4,10 +4,10 @@
 use dure_store::format::fields::DIRECTORY;
 use dure_store::units::{Ino, Nid};
 
-use super::bits::Bits;
-use super::context::Context;
-use super::inodes::InodeFacts;
-use super::issue::IssueKind;
+use crate::bits::Bits;
+use crate::context::Context;
+use crate::inodes::InodeFacts;
+use crate::issue::IssueKind;
 
 /// Checks names and links of all inodes.
 pub(super) fn check(context: &mut Context<'_>) {

@@ -6,10 +6,10 @@ use dure_store::packs::{PairIndex, Table};
 use dure_store::units::{Nid, to_u64};
 use zerocopy::FromBytes;
 
-use super::context::{Context, NatEntries};
-use super::issue::IssueKind;
-use super::owner::{BlockUse, PairKind};
-use super::pairs;
+use crate::context::{Context, NatEntries};
+use crate::issue::IssueKind;
+use crate::owner::{BlockUse, PairKind};
+use crate::pairs;
 
 /// Reads the whole NAT into the context; pairs without entries take no memory.
 pub(super) fn load(context: &mut Context<'_>) {

@@ -8,10 +8,11 @@ use dure_store::format::node::{HEADER_BYTES, NodeImage, NodeKind};
 use dure_store::format::summary::OWNER_NODE;
 use dure_store::units::{Ino, Nid, is_zero, to_u64};
 
-use super::context::Context;
-use super::inode;
-use super::issue::IssueKind;
-use super::owner::NodeUse;
+use crate::context::Context;
+use crate::inode;
+use crate::issue::IssueKind;
+use crate::owner::NodeUse;
+use crate::summary;
 
 /// Offsets of the reserved bytes of the node header.
 const RESERVED: [std::ops::Range<usize>; 2] = [34..40, 48..HEADER_BYTES];
@@ -78,7 +79,7 @@ fn check_image(context: &mut Context<'_>, nid: Nid) -> Option<NodeImage> {
             image: version,
         });
     }
-    context.expect_owner(block, nid, OWNER_NODE, (0, 0));
+    summary::expect_owner(context, block, nid, OWNER_NODE, (0, 0));
     Some(image)
 }
 

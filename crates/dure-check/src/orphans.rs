@@ -7,9 +7,9 @@ use dure_store::format::orphan::{INTENT_DELETE, LINK_GRANULE, OrphanSlot, SLOT_G
 use dure_store::units::{GranuleId, Ino, Nid, is_zero};
 use zerocopy::FromBytes;
 
-use super::context::Context;
-use super::issue::IssueKind;
-use super::owner::NodeUse;
+use crate::context::Context;
+use crate::issue::IssueKind;
+use crate::owner::NodeUse;
 
 /// Walks the chain of every partition.
 pub(super) fn check(context: &mut Context<'_>) {

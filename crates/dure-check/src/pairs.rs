@@ -7,9 +7,9 @@ use dure_store::format::pair_kind;
 use dure_store::format::volume::SlotCode;
 use dure_store::units::{BLOCK_BYTES, is_zero};
 
-use super::context::Context;
-use super::issue::IssueKind;
-use super::owner::{PairKind, PairName};
+use crate::context::Context;
+use crate::issue::IssueKind;
+use crate::owner::{PairKind, PairName};
 
 /// The persistent number of a kind of pair.
 pub(super) fn slot_kind(kind: PairKind) -> SlotKind {

@@ -15,40 +15,21 @@
 use std::collections::BTreeMap;
 
 use dure_block::BlockBuf;
-use dure_store::census::Census;
 use dure_store::checkpoint::{CheckpointState, Target, Writer};
 use dure_store::error::Result;
 use dure_store::format::inode::{AttributesRecord, InodeData};
 use dure_store::format::node::NodeImage;
 use dure_store::format::sit::ENTRIES;
-use dure_store::format::summary::SummaryEntry;
 use dure_store::node::nat::Nat;
 use dure_store::space::{OpClass, Space};
-use dure_store::units::{BlockNo, GranuleId, Ino, Nid, Run, SegNo};
+use dure_store::units::{BlockNo, GranuleId, Nid, Run, SegNo};
 use dure_store::{StoreRules, read_header};
 use dure_sync::CoreId;
 use zerocopy::FromBytes;
 use zerocopy::little_endian::{U32, U64};
 
-use super::context::Context;
-use super::issue::IssueKind;
-
-/// The corrections that a repair writes.
-#[derive(Debug, Default)]
-pub(super) struct Repairs {
-    /// Right block counts.
-    pub(super) blocks: BTreeMap<Ino, u64>,
-    /// Right counts of the volume header.
-    pub(super) counts: Option<Census>,
-    /// Nodes whose NAT entries have a wrong count of free inodes.
-    pub(super) free_inodes: Vec<Nid>,
-    /// Right link counts.
-    pub(super) links: BTreeMap<Ino, u32>,
-    /// Orphan slots of inodes that do not exist.
-    pub(super) orphans: Vec<(GranuleId, usize)>,
-    /// Right owners.
-    pub(super) summaries: BTreeMap<BlockNo, SummaryEntry>,
-}
+use crate::context::Context;
+use crate::issue::IssueKind;
 
 /// Repairs what can be repaired and marks those issues.
 ///

@@ -18,8 +18,8 @@ use dure_store::media::Region;
 use dure_store::recovery::{self, Base, replay::Replayed};
 use dure_store::units::{BLOCK_BYTES, BlockNo, Nid, SlotRef};
 
-use super::context::{Context, NatEntries};
-use super::issue::{IssueKind, Severity};
+use crate::context::{Context, NatEntries};
+use crate::issue::{IssueKind, Severity};
 
 /// The medium as replay sees it.
 struct View<'c> {

@@ -1,6 +1,6 @@
 //! What a check brings back: issues and counts.
 
-use super::issue::{Issue, IssueKind, Severity};
+use crate::issue::{Issue, IssueKind, Severity};
 
 /// More issues are counted but not kept: a hostile image must not fill the memory.
 pub const ISSUES_MAX: usize = 10_000;

@@ -10,10 +10,10 @@ use dure_store::space::{pair_index, summaries_from};
 use dure_store::units::{SegNo, is_zero, to_u64, to_usize};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::context::Context;
-use super::issue::IssueKind;
-use super::owner::PairKind;
-use super::pairs;
+use crate::context::Context;
+use crate::issue::IssueKind;
+use crate::owner::PairKind;
+use crate::pairs;
 
 /// Reads all pairs that were ever written.
 pub(super) fn load(context: &mut Context<'_>) {

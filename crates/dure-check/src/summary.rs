@@ -4,35 +4,47 @@
 //!
 //! A summary whose slot is lost makes the owners of its segment wrong, which a repair corrects.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-
 use dure_store::format::sit::ENTRIES;
 use dure_store::format::summary::{SummaryBlock, SummaryEntry};
 use dure_store::space::{summaries_from, summary};
-use dure_store::units::{BlockNo, SegNo, to_u64, to_usize};
+use dure_store::units::{BlockNo, Nid, SegNo, to_u64, to_usize};
 use zerocopy::FromBytes;
+use zerocopy::little_endian::U64;
 
-use super::context::Context;
-use super::issue::IssueKind;
-use super::owner::PairKind;
-use super::{pairs, sit};
+use crate::context::Context;
+use crate::issue::IssueKind;
+use crate::owner::PairKind;
+use crate::{pairs, sit};
 
-/// Summaries kept in memory (6 KiB each for the largest segments).
-const KEPT: usize = 256;
-
-/// The summaries read so far.
-#[derive(Debug, Default)]
-pub(super) struct Summaries {
-    kept: BTreeMap<SegNo, Box<[SummaryEntry]>>,
-    order: VecDeque<SegNo>,
-    /// Segments whose pairs were looked at.
-    seen: BTreeSet<SegNo>,
-    /// Per segment: blocks with a wrong owner, and the first of them.
-    wrong: BTreeMap<SegNo, (u32, u64)>,
+/// Compares the summary entry of a block with its owner. On a volume that was not unmounted it
+/// compares only blocks that a note of the logs names and whose owner no record changes: recovery
+/// finds that owner by the summary. Summary entries of blocks placed by the logs may not be written
+/// yet.
+pub(super) fn expect_owner(
+    context: &mut Context<'_>,
+    block: BlockNo,
+    nid: Nid,
+    kind: u8,
+    place: (u8, u8),
+) {
+    let asked =
+        context.noted.get(block.0 - context.layout.main) && !context.replayed.contains_key(&nid);
+    if !context.clean && !asked {
+        return;
+    }
+    let (granule, slot) = place;
+    let want = SummaryEntry {
+        nid: U64::new(nid.0),
+        kind,
+        granule,
+        slot,
+        reserved: 0,
+    };
+    compare(context, block, want);
 }
 
 /// Compares the entry of `block` with its owner.
-pub(super) fn compare(context: &mut Context<'_>, block: BlockNo, want: SummaryEntry) {
+fn compare(context: &mut Context<'_>, block: BlockNo, want: SummaryEntry) {
     let Some((segment, index)) = context.layout.locate(block) else {
         return;
     };
@@ -63,14 +75,7 @@ fn load(context: &mut Context<'_>, segment: SegNo) {
         entries.extend(block.map_or([SummaryEntry::default(); 336], |block| block.entries));
     }
     assert!(entries.len() >= to_usize(u64::from(context.layout.segment_blocks)));
-    let summaries = &mut context.summaries;
-    if summaries.order.len() >= KEPT
-        && let Some(oldest) = summaries.order.pop_front()
-    {
-        summaries.kept.remove(&oldest);
-    }
-    summaries.order.push_back(segment);
-    summaries.kept.insert(segment, entries.into_boxed_slice());
+    context.summaries.keep(segment, entries.into_boxed_slice());
 }
 
 /// Pair `n` of a segment, as far as it can be used. A segment may be loaded again; what is wrong

@@ -6,8 +6,8 @@ use dure_store::layout::Layout;
 use dure_store::media::Region;
 use dure_store::units::{BLOCK_BYTES, BlockNo};
 
-use super::issue::IssueKind;
-use super::report::Report;
+use crate::issue::IssueKind;
+use crate::report::Report;
 
 /// A copy, or why it is none.
 fn read_copy(region: &Region, at: u64) -> Result<SuperBlock> {

@@ -5,8 +5,8 @@ use dure_store::format::inode::FLAG_LONG_LINK;
 use dure_store::format::node::NodeKind;
 use dure_store::units::{Ino, to_u64};
 
-use super::context::Context;
-use super::{blob, directory, file};
+use crate::context::Context;
+use crate::{blob, directory, file};
 
 /// Walks the trees of all inodes.
 pub(super) fn check(context: &mut Context<'_>) {

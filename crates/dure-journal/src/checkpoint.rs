@@ -193,7 +193,7 @@ impl<S: Settle> Journal<S> {
         state.generation = header.generation;
         // The caller holds the lock over all headers.
         self.log(journal).tallies.write.headers.add(1);
-        match header.write(&self.queue, state.pair, self.seed) {
+        match self.medium.write_header(header, state.pair, self.seed) {
             Ok(()) => Ok(()),
             Err((at, error)) => self.stop_headers(Some(journal), Some(at), &error),
         }
@@ -203,7 +203,7 @@ impl<S: Settle> Journal<S> {
         let core = dure_sync::current_core();
         let journal = self.journal_of(core);
         self.commit_tallies(journal).flushes.add_shared(1);
-        match self.queue.flush() {
+        match self.medium.flush() {
             Ok(()) => Ok(()),
             Err(error) => self.stop_headers(None, None, &error),
         }

@@ -1,12 +1,12 @@
 //! The journal as a whole: configuration, start, `begin` and stop.
 //!
 //! **Problem.** One object stands for all per-core journals. **Structure.** A [`CoreLog`] per
-//! journal, the queue they write to, and the reason for a stop. **Invariants.** Which journal a
+//! journal, the medium they are on, and the reason for a stop. **Invariants.** Which journal a
 //! core uses is decided by [`Order`] alone and never changes while the volume is mounted.
 //! **Crash.** [`Journal::start`] writes nothing: an epoch's log begins empty, in the segments that
 //! the durable headers of the epoch before list.
 
-use dure_block::{Lba, Queue};
+use dure_block::Lba;
 use dure_sync::atomic::{AtomicBool, Ordering};
 use dure_sync::{Arc, CachePadded, CoreId, Mutex};
 
@@ -16,6 +16,7 @@ use crate::format::SEGMENTS_MAX;
 use crate::handle::Handle;
 use crate::ids::{JournalId, Mark};
 use crate::log::{Buffers, CoreLog, HEADERS, STOP};
+use crate::medium::LogMedium;
 use crate::records::Records;
 use crate::ring::Ring;
 use crate::rules::Rules;
@@ -124,7 +125,7 @@ pub(crate) struct HeaderState {
 
 /// All journals of a volume. See the crate's documentation.
 pub struct Journal<S: Settle> {
-    pub(crate) queue: Arc<Queue>,
+    pub(crate) medium: LogMedium,
     pub(crate) settle: Arc<S>,
     pub(crate) epoch: u64,
     pub(crate) seed: u32,
@@ -159,7 +160,7 @@ impl<S: Settle> Journal<S> {
     ///
     /// # Errors
     /// [`Error::Config`] if the configuration cannot work.
-    pub fn start(queue: Arc<Queue>, settle: Arc<S>, config: JournalConfig) -> Result<Self> {
+    pub fn start(medium: LogMedium, settle: Arc<S>, config: JournalConfig) -> Result<Self> {
         config.check()?;
         let usable = usable(config.records, config.segment_blocks, config.journals.len());
         let mut headers = Vec::with_capacity(config.journals.len());
@@ -176,7 +177,7 @@ impl<S: Settle> Journal<S> {
             logs.push(CoreLog::new(id, ring, config.first_number, usable));
         }
         Ok(Self {
-            queue,
+            medium,
             settle,
             epoch: config.epoch,
             seed: config.seed,

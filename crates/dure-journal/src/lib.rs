@@ -11,6 +11,7 @@
 //! * [`Journal::commit`]: the caller is the committer. It takes the closure of what it needs over
 //!   marks, writes a prefix of each journal in the closure, one contiguous *transaction* each, and
 //!   flushes once.
+//! * [`LogMedium`]: what the logs are on, and all that the journal asks of it.
 //! * [`recovery`]: reads all logs, keeps the greatest set of complete transactions that is closed
 //!   under marks.
 //! * [`Journal::cut`], [`Journal::commit_cut`], [`Journal::checkpoint_done`]: how a checkpoint,
@@ -37,7 +38,7 @@
 //! use dure_block::{Lba, Queue, QueueConfig, share};
 //! use dure_journal::recovery::{LogLayout, scan, write_fresh_headers};
 //! use dure_journal::{
-//!     GranuleId, Journal, JournalConfig, Nid, Order, Records, RingStart, Rules, Settle,
+//!     GranuleId, Journal, JournalConfig, LogMedium, Nid, Order, Records, RingStart, Rules, Settle,
 //! };
 //! use dure_sync::{Arc, CoreId};
 //!
@@ -48,12 +49,13 @@
 //! }
 //!
 //! let queue = Queue::new(share(RamDevice::new("ram0", 64)), QueueConfig::default());
+//! let medium = LogMedium::Blocks(queue);
 //! let ring = RingStart {
 //!     header: Lba::new(0),
 //!     generation: 1,
 //!     segments: vec![Lba::new(16), Lba::new(24)],
 //! };
-//! write_fresh_headers(&queue, 7, 8, &[ring.clone()])?;
+//! write_fresh_headers(&medium, 7, 8, &[ring.clone()])?;
 //! let config = JournalConfig {
 //!     epoch: 1,
 //!     first_number: 1,
@@ -64,7 +66,7 @@
 //!     journals: vec![ring],
 //!     rules: Rules::default(),
 //! };
-//! let journal = Journal::start(Arc::clone(&queue), Arc::new(Nothing), config)?;
+//! let journal = Journal::start(medium.clone(), Arc::new(Nothing), config)?;
 //! let mut handle = journal.begin(CoreId::new(0), 100)?;
 //! handle.delta(GranuleId { nid: Nid(3), index: 0 }, 1, 0, b"hello");
 //! let mark = handle.join();
@@ -81,7 +83,7 @@
 //!     clean: false,
 //!     rules: Rules::default(),
 //! };
-//! let scan = scan(&queue, &layout, 1, 1)?;
+//! let scan = scan(&medium, &layout, 1, 1)?;
 //! assert_eq!(scan.transactions().len(), 1);
 //! assert_eq!(scan.survivors(), [true]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -97,6 +99,7 @@ mod handle;
 mod ids;
 mod journal;
 mod log;
+mod medium;
 mod records;
 pub mod recovery;
 mod ring;
@@ -113,6 +116,7 @@ pub use error::{BeginError, CommitError, Error, Result, StopCause, StopReason};
 pub use handle::Handle;
 pub use ids::{GranuleId, JournalId, Mark, Nid};
 pub use journal::{Journal, JournalConfig, Order, RingStart, Settle};
+pub use medium::LogMedium;
 pub use records::{Buffer, BufferUse, Change, Hold, ImageJoin, Records, TransactionId};
 #[doc(hidden)]
 pub use rules::Rules;

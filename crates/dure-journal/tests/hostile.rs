@@ -13,7 +13,7 @@ use dure_block::ram::{Image, SharedBlock};
 use dure_block::{BLOCK_BYTES, Lba};
 use dure_journal::format::{JournalHeader, TailPosition};
 use dure_journal::recovery::{LogLayout, scan};
-use dure_journal::{Error, JournalId, Rules};
+use dure_journal::{Error, JournalId, LogMedium, Rules};
 use dure_sync::canary::Rule;
 use dure_sync::random::Seeded;
 use support::buffers::TestRules;
@@ -51,9 +51,9 @@ fn layout(rules: Rules) -> LogLayout {
 }
 
 fn scan_both_ways(image: &Image, rules: Rules) -> Result<usize, Error> {
-    let queue = queue_on(image.clone());
-    let alone = scan(&queue, &layout(rules), 1, 1);
-    let together = scan(&queue, &layout(rules), 1, 2);
+    let medium = LogMedium::Blocks(queue_on(image.clone()));
+    let alone = scan(&medium, &layout(rules), 1, 1);
+    let together = scan(&medium, &layout(rules), 1, 2);
     match (alone, together) {
         (Ok(alone), Ok(together)) => {
             assert_eq!(alone, together);

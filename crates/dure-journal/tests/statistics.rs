@@ -8,8 +8,8 @@ use dure_block::ram::RamDevice;
 use dure_block::{Device, DeviceInfo, Io, Lba, Op, Queue, QueueConfig, share};
 use dure_journal::recovery::write_fresh_headers;
 use dure_journal::{
-    BeginError, GranuleId, Journal, JournalConfig, LogStatistics, Mark, Nid, Order, RingStart,
-    Rules, Settle, Stall, TraceEvent,
+    BeginError, GranuleId, Journal, JournalConfig, LogMedium, LogStatistics, Mark, Nid, Order,
+    RingStart, Rules, Settle, Stall, TraceEvent,
 };
 use dure_sync::{Arc, Condvar, CoreId, Mutex, thread};
 
@@ -68,6 +68,7 @@ fn start() -> (Journal<Nothing>, Arc<Gate>) {
         opened: Condvar::new(),
     });
     let queue = Queue::new(share(Arc::clone(&gate)), QueueConfig::default());
+    let medium = LogMedium::Blocks(queue);
     let rings: Vec<_> = (0..2)
         .map(|journal| RingStart {
             header: Lba::new(4 * journal),
@@ -77,7 +78,7 @@ fn start() -> (Journal<Nothing>, Arc<Gate>) {
                 .collect(),
         })
         .collect();
-    write_fresh_headers(&queue, 3, 8, &rings).unwrap();
+    write_fresh_headers(&medium, 3, 8, &rings).unwrap();
     let config = JournalConfig {
         epoch: 1,
         first_number: 1,
@@ -88,7 +89,7 @@ fn start() -> (Journal<Nothing>, Arc<Gate>) {
         journals: rings,
         rules: Rules::default(),
     };
-    let journal = Journal::start(queue, Arc::new(Nothing), config).unwrap();
+    let journal = Journal::start(medium, Arc::new(Nothing), config).unwrap();
     (journal, gate)
 }
 

@@ -3,13 +3,14 @@
 //! **Problem.** A volume lies on a block device today and may lie in persistent memory. What reads
 //! and writes it must not ask which. **Structure.** A [`Region`] is one kind of medium; its methods
 //! are the only places that ask for the kind. Others name blocks, never requests. The journal
-//! writes its logs by requests of its own: [`Region::log_medium`] hands it the way to the device.
+//! writes its logs itself: [`Region::log_medium`] says to what.
 //!
 //! **Invariants.** A flush covers every write that was complete before it began, whoever made it
 //! through this region, the journal included: one flush makes data and log durable. **On a crash**
 //! each block written since the last flush has its old or its new content, or both in sectors.
 
 use dure_block::{Counters, Device, Lba, Queue, QueueConfig, Result, WriteFlags};
+use dure_journal::LogMedium;
 use dure_sync::Arc;
 
 use crate::units::BlockNo;
@@ -75,12 +76,11 @@ impl Region {
         }
     }
 
-    /// The way to the device for the journal, and for nothing else: scans, fresh headers, the
-    /// running logs.
+    /// What the journal's logs are on: for scans, fresh headers and the running logs.
     #[must_use]
-    pub fn log_medium(&self) -> &Arc<Queue> {
+    pub fn log_medium(&self) -> LogMedium {
         match self {
-            Region::Block(queue) => queue,
+            Region::Block(queue) => LogMedium::Blocks(queue.clone()),
         }
     }
 }

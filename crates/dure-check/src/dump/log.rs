@@ -23,7 +23,7 @@ pub(super) fn transactions(
     let header = source.header()?;
     let log = dure_store::log_layout(layout, &header, dure_journal::Rules::default());
     let epoch = header.epoch.get();
-    let scan = scan(source.region.log_medium(), &log, epoch, 1)?;
+    let scan = scan(&source.region.log_medium(), &log, epoch, 1)?;
     let survivors = scan.survivors();
     line!(
         out,

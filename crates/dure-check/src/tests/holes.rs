@@ -83,7 +83,7 @@ fn logs(disk: &Disk) -> Scan {
     let region = Region::open(disk.device());
     let (header, _) = read_header(&region, &disk.layout).unwrap();
     let log = log_layout(&disk.layout, &header, dure_journal::Rules::default());
-    scan(region.log_medium(), &log, header.epoch.get(), 1).unwrap()
+    scan(&region.log_medium(), &log, header.epoch.get(), 1).unwrap()
 }
 
 /// The transactions of the present epoch, by place.

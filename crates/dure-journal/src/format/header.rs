@@ -7,7 +7,7 @@
 //! is durable. **Crash.** A header of another epoch than the volume's means that nothing of its log
 //! counts except its list of segments: the log of the new epoch starts at the first one listed.
 
-use dure_block::{BlockBuf, Lba, Queue, WriteFlags};
+use dure_block::Lba;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -91,25 +91,6 @@ pub struct JournalHeader {
 }
 
 impl JournalHeader {
-    /// Writes the header to both copies of its mirrored pair.
-    ///
-    /// # Errors
-    /// The address and the error of a failed write.
-    pub fn write(
-        &self,
-        queue: &Queue,
-        pair: Lba,
-        seed: u32,
-    ) -> Result<(), (Lba, dure_block::Error)> {
-        let mut block = BlockBuf::zeroed(1);
-        for copy in slotted::mirrors(pair) {
-            let at = self.seal(block.as_mut_slice(), copy, seed);
-            let written = queue.write(at, block.as_slice(), WriteFlags::NONE);
-            written.map_err(|error| (at, error))?;
-        }
-        Ok(())
-    }
-
     /// Writes the header into `block` and seals it for the pair at `pair`, one of the two copies.
     /// Returns the address of its slot.
     ///

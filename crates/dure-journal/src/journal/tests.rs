@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use dure_block::ram::RamDevice;
-use dure_block::{Lba, Queue, QueueConfig, share};
+use dure_block::{Device, Lba, Queue, QueueConfig, share};
 use dure_sync::atomic::{AtomicBool, Ordering};
 use dure_sync::{Arc, Condvar, CoreId, Mutex, thread};
 
@@ -45,12 +45,22 @@ fn config(journals: u64, segments: u64, order: Order) -> JournalConfig {
     }
 }
 
-fn start(config: JournalConfig) -> (Journal<Collected>, Arc<Collected>, Arc<Queue>) {
-    let queue = Queue::new(share(RamDevice::new("ram", 4096)), QueueConfig::default());
-    write_fresh_headers(&queue, config.seed, config.segment_blocks, &config.journals).unwrap();
+fn medium_on(device: impl Device + 'static) -> LogMedium {
+    LogMedium::Blocks(Queue::new(share(device), QueueConfig::default()))
+}
+
+fn start(config: JournalConfig) -> (Journal<Collected>, Arc<Collected>, LogMedium) {
+    let medium = medium_on(RamDevice::new("ram", 4096));
+    write_fresh_headers(
+        &medium,
+        config.seed,
+        config.segment_blocks,
+        &config.journals,
+    )
+    .unwrap();
     let settled = Arc::new(Collected::default());
-    let journal = Journal::start(Arc::clone(&queue), Arc::clone(&settled), config).unwrap();
-    (journal, settled, queue)
+    let journal = Journal::start(medium.clone(), Arc::clone(&settled), config).unwrap();
+    (journal, settled, medium)
 }
 
 fn core(number: u16) -> CoreId {
@@ -105,7 +115,7 @@ fn the_single_journal_serves_all_cores() {
 #[test]
 fn a_dropped_handle_leaves_no_trace() {
     let config = config(1, 2, Order::PerCore);
-    let (journal, settled, queue) = start(config.clone());
+    let (journal, settled, medium) = start(config.clone());
     let before = journal.dump();
     for _ in 0..1000 {
         let mut handle = journal.begin(core(0), 500).unwrap();
@@ -116,7 +126,7 @@ fn a_dropped_handle_leaves_no_trace() {
     journal.commit_all().unwrap();
     assert!(settled.0.lock().is_empty());
     assert!(
-        scan(&queue, &layout(&config), 4, 1)
+        scan(&medium, &layout(&config), 4, 1)
             .unwrap()
             .transactions()
             .is_empty()
@@ -148,14 +158,14 @@ fn effects_are_settled_in_join_order_when_valid_and_not_before() {
 #[test]
 fn marks_that_say_nothing_are_not_written() {
     let config = config(2, 2, Order::PerCore);
-    let (journal, _, queue) = start(config.clone());
+    let (journal, _, medium) = start(config.clone());
     let valid = join(&journal, 1, 10, &[], 0);
     journal.commit(&[valid]).unwrap();
     let other = join(&journal, 1, 10, &[], 0);
     let own = join(&journal, 0, 10, &[valid, other, other], 0);
     let last = join(&journal, 0, 10, &[own, other], 0);
     journal.commit(&[last]).unwrap();
-    let found = scan(&queue, &layout(&config), 4, 1).unwrap();
+    let found = scan(&medium, &layout(&config), 4, 1).unwrap();
     let marks: Vec<_> = found
         .transactions()
         .iter()
@@ -172,7 +182,7 @@ fn marks_that_say_nothing_are_not_written() {
 #[test]
 fn the_log_fills_up_and_a_checkpoint_makes_room_for_ever() {
     let config = config(1, 2, Order::PerCore);
-    let (journal, _, queue) = start(config.clone());
+    let (journal, _, medium) = start(config.clone());
     let mut checkpoints = 0;
     let mut last = Mark::NONE;
     for round in 0..2000_u64 {
@@ -196,7 +206,7 @@ fn the_log_fills_up_and_a_checkpoint_makes_room_for_ever() {
         journal.commit_cut(&cut).unwrap();
         journal.checkpoint_done(&cut, checkpoints + 1).unwrap();
     }
-    let found = scan(&queue, &layout(&config), 4, 1).unwrap();
+    let found = scan(&medium, &layout(&config), 4, 1).unwrap();
     assert_eq!(found.rings()[0].next_number, last.number() + 1);
     assert!(found.rings()[0].tail.number > 100, "the tail has moved");
 }
@@ -260,7 +270,7 @@ fn one_handle_is_told_that_the_log_is_half_full() {
 #[test]
 fn a_ring_grows_up_to_what_its_header_can_list() {
     let config = config(1, 2, Order::PerCore);
-    let (journal, _, queue) = start(config.clone());
+    let (journal, _, medium) = start(config.clone());
     let id = journal.journal_of(core(0));
     let before = journal.usage(id).capacity;
     for number in 0..478_u64 {
@@ -275,7 +285,7 @@ fn a_ring_grows_up_to_what_its_header_can_list() {
     journal.commit(&[mark]).unwrap();
     let mut layout = layout(&config);
     layout.device_blocks = 8192;
-    let found = scan(&queue, &layout, 4, 1).unwrap();
+    let found = scan(&medium, &layout, 4, 1).unwrap();
     assert_eq!(found.rings()[0].start.segments.len(), 480);
     assert_eq!(found.transactions().len(), 1);
 }
@@ -285,8 +295,8 @@ fn configurations_that_cannot_work_are_refused() {
     let refuse = |change: fn(&mut JournalConfig)| {
         let mut config = config(1, 2, Order::PerCore);
         change(&mut config);
-        let queue = Queue::new(share(RamDevice::new("ram", 64)), QueueConfig::default());
-        let error = Journal::start(queue, Arc::new(Collected::default()), config).unwrap_err();
+        let medium = medium_on(RamDevice::new("ram", 64));
+        let error = Journal::start(medium, Arc::new(Collected::default()), config).unwrap_err();
         assert!(matches!(error, Error::Config { .. }), "{error}");
     };
     refuse(|config| config.journals.clear());
@@ -377,10 +387,16 @@ impl Settle for Slow {
 #[test]
 fn a_checkpoint_waits_for_effects_that_another_committer_settles() {
     let config = config(1, 2, Order::PerCore);
-    let queue = Queue::new(share(RamDevice::new("ram", 4096)), QueueConfig::default());
-    write_fresh_headers(&queue, config.seed, config.segment_blocks, &config.journals).unwrap();
+    let medium = medium_on(RamDevice::new("ram", 4096));
+    write_fresh_headers(
+        &medium,
+        config.seed,
+        config.segment_blocks,
+        &config.journals,
+    )
+    .unwrap();
     let slow = Arc::new(Slow::default());
-    let journal = Journal::start(queue, Arc::clone(&slow), config).unwrap();
+    let journal = Journal::start(medium, Arc::clone(&slow), config).unwrap();
     let mut handle = journal.begin(core(0), 100).unwrap();
     handle.note(1, &[1; 8]);
     handle.effect(7);
@@ -421,10 +437,16 @@ fn published_5_more_marks_than_a_block_holds() {
         ..config(1, 2, Order::PerCore)
     };
     let ram = RamDevice::new("ram", 1300 + 1200 * 8);
-    let queue = Queue::new(share(ram), QueueConfig::default());
-    write_fresh_headers(&queue, config.seed, config.segment_blocks, &config.journals).unwrap();
+    let medium = medium_on(ram);
+    write_fresh_headers(
+        &medium,
+        config.seed,
+        config.segment_blocks,
+        &config.journals,
+    )
+    .unwrap();
     let settled = Arc::new(Collected::default());
-    let journal = Journal::start(Arc::clone(&queue), settled, config.clone()).unwrap();
+    let journal = Journal::start(medium.clone(), settled, config.clone()).unwrap();
     // Journal 0's own first handle too: nothing about journal 0 may look like an end.
     let marks: Vec<Mark> = (0..600).map(|on| join(&journal, on, 10, &[], 0)).collect();
     let more = marks.chunks(100).map(|part| join(&journal, 1, 10, part, 0));
@@ -434,7 +456,7 @@ fn published_5_more_marks_than_a_block_holds() {
         device_blocks: 1300 + 1200 * 8,
         ..layout(&config)
     };
-    let mut found = scan(&queue, &layout, 4, 1).unwrap();
+    let mut found = scan(&medium, &layout, 4, 1).unwrap();
     let all = found.transactions();
     let at = all
         .iter()

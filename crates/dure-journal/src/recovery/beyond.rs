@@ -18,7 +18,8 @@
 
 use std::collections::BTreeSet;
 
-use super::scan::{End, LoggedTransaction, Walk};
+use super::scan::LoggedTransaction;
+use super::walk::{End, Walk};
 use crate::error::Result;
 use crate::format::TailPosition;
 use crate::units::to_usize;

@@ -5,13 +5,13 @@
 //! possible. **Crash.** mkfs flushes these headers before it writes the superblock that makes the
 //! volume valid.
 
-use dure_block::{BlockBuf, Lba, Queue, WriteFlags};
+use dure_block::Lba;
 
 use crate::error::{Error, Result};
-use crate::format::slotted;
 use crate::format::{JournalHeader, TailPosition};
 use crate::ids::{JournalId, Mark};
 use crate::journal::RingStart;
+use crate::medium::LogMedium;
 use crate::units::to_usize;
 
 use super::scan::LogLayout;
@@ -28,7 +28,7 @@ pub const NUMBER_START_MAX: u64 = Mark::NUMBER_MAX / 2;
 /// # Errors
 /// [`Error::Device`] if a write fails.
 pub fn write_fresh_headers(
-    queue: &Queue,
+    medium: &LogMedium,
     seed: u32,
     segment_blocks: u32,
     rings: &[RingStart],
@@ -50,27 +50,25 @@ pub fn write_fresh_headers(
             segments: ring.segments.clone(),
         };
         let failed = |(at, source)| Error::Device { at, source };
-        header.write(queue, ring.header, seed).map_err(failed)?;
-        for pair in slotted::mirrors(ring.header) {
-            let at = slotted::address(pair, ring.generation + 1);
-            let zeroes = BlockBuf::zeroed(1);
-            let wiped = queue.write(at, zeroes.as_slice(), WriteFlags::NONE);
-            wiped.map_err(|source| failed((at, source)))?;
-        }
+        medium
+            .write_header(&header, ring.header, seed)
+            .map_err(failed)?;
+        medium
+            .wipe_other_slot(ring.header, ring.generation)
+            .map_err(failed)?;
     }
     Ok(())
 }
 
 /// Reads the header of `journal` and checks that its ring can exist.
 pub(super) fn read_header(
-    queue: &Queue,
+    medium: &LogMedium,
     layout: &LogLayout,
     journal: JournalId,
 ) -> Result<JournalHeader> {
     let pair = layout.headers[journal.index()];
-    let mut blocks = BlockBuf::zeroed(slotted::MIRRORED_BLOCKS);
-    queue
-        .read(pair, blocks.as_mut_slice())
+    let blocks = medium
+        .read_header(pair)
         .map_err(|source| Error::Device { at: pair, source })?;
     let header = JournalHeader::open(blocks.as_slice(), pair, layout.seed, journal)?;
     check_ring(&header, layout, pair)?;

@@ -18,6 +18,7 @@ mod headers;
 mod reader;
 mod scan;
 mod survivors;
+mod walk;
 
 #[cfg(test)]
 mod tests;

@@ -4,26 +4,27 @@
 //! each. **Structure.** A window of consecutive blocks of one segment. **Invariants.** It never
 //! reads beyond the segment. **Crash.** Nothing is written.
 
-use dure_block::{BLOCK_BYTES, BlockBuf, Lba, Queue};
+use dure_block::{BLOCK_BYTES, BlockBuf, Lba};
 
 use crate::error::{Error, Result};
+use crate::medium::LogMedium;
 use crate::units::to_usize;
 
 /// Blocks read at once.
 const WINDOW_BLOCKS: u32 = 64;
 
-pub(super) struct Reader<'q> {
-    queue: &'q Queue,
+pub(super) struct Reader<'m> {
+    medium: &'m LogMedium,
     buffer: BlockBuf,
     start: Lba,
     /// Blocks of the buffer that are filled, from `start` on.
     blocks: u32,
 }
 
-impl<'q> Reader<'q> {
-    pub(super) fn new(queue: &'q Queue) -> Self {
+impl<'m> Reader<'m> {
+    pub(super) fn new(medium: &'m LogMedium) -> Self {
         Self {
-            queue,
+            medium,
             buffer: BlockBuf::zeroed(0),
             start: Lba::new(0),
             blocks: 0,
@@ -45,8 +46,8 @@ impl<'q> Reader<'q> {
             self.buffer.resize(to_usize(length));
             // Nothing counts as filled while the read may fail half way.
             self.blocks = 0;
-            self.queue
-                .read(at, self.buffer.as_mut_slice())
+            self.medium
+                .read(at, &mut self.buffer)
                 .map_err(|source| Error::Device { at, source })?;
             self.start = at;
             self.blocks = length;

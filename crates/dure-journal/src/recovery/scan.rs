@@ -1,29 +1,25 @@
-//! The scan: from header to the end of each log.
+//! The scan: from the headers to all that is in the logs.
 //!
-//! **Problem.** Find every complete transaction, in whatever state the medium is. **Structure.**
-//! From the tail on, the transaction with the expected sequence lies directly after the last one or
-//! at the start of another segment of the ring; if it is at neither place, the log ends.
-//! Transactions after the end ([`super::beyond`]) tell whether the log was longer. **Invariants.**
-//! Sequences and handle numbers follow each other without a gap, and a place holds one sequence, so
-//! the walk visits each block at most once and ends. Every length is checked before it is used.
+//! **Problem.** Find every complete transaction, in whatever state the medium is. **Structure.** Per
+//! journal: its header, the walk from the tail to the end of the log ([`super::walk`]), and the
+//! transactions after the end ([`super::beyond`]), which tell whether the log was longer; several
+//! journals in parallel. **Invariants.** The result does not depend on the number of threads.
 //! **Crash.** Nothing is written.
 
 use std::collections::BTreeMap;
 
-use dure_block::{Lba, Queue};
+use dure_block::Lba;
 use dure_sync::thread;
 
 use super::durable;
 use super::headers::read_header;
-use super::reader::Reader;
+use super::walk::Walk;
 use crate::error::Result;
-use crate::format::{
-    Expected, JournalHeader, LoggedRecords, ParsedTransaction, TailPosition, open, peek,
-};
+use crate::format::{Expected, LoggedRecords, TailPosition};
 use crate::ids::{JournalId, Mark};
 use crate::journal::RingStart;
+use crate::medium::LogMedium;
 use crate::rules::Rules;
-use crate::units::{BLOCK_BYTES_U32, to_usize};
 
 /// What the volume header records about the logs.
 #[derive(Debug, Clone)]
@@ -156,13 +152,13 @@ impl Scan {
 /// # Errors
 /// [`crate::Error::Corrupt`] if both slots of a header are bad or a sealed header is impossible,
 /// [`crate::Error::Device`] if a read fails. A bad transaction is no error: it ends its log.
-pub fn scan(queue: &Queue, layout: &LogLayout, epoch: u64, threads: usize) -> Result<Scan> {
+pub fn scan(medium: &LogMedium, layout: &LogLayout, epoch: u64, threads: usize) -> Result<Scan> {
     let journals = layout.headers.len();
     let workers = threads.clamp(1, journals.max(1));
     let share = |worker: usize| -> Result<Vec<(usize, Log)>> {
         (worker..journals)
             .step_by(workers)
-            .map(|index| Ok((index, scan_journal(queue, layout, epoch, index)?)))
+            .map(|index| Ok((index, scan_journal(medium, layout, epoch, index)?)))
             .collect()
     };
     let mut shares: Vec<Result<Vec<(usize, Log)>>> = if workers == 1 {
@@ -211,9 +207,9 @@ struct Log {
     beyond: Vec<LoggedTransaction>,
 }
 
-fn scan_journal(queue: &Queue, layout: &LogLayout, epoch: u64, index: usize) -> Result<Log> {
+fn scan_journal(medium: &LogMedium, layout: &LogLayout, epoch: u64, index: usize) -> Result<Log> {
     let journal = JournalId::from_index(index);
-    let header = read_header(queue, layout, journal)?;
+    let header = read_header(medium, layout, journal)?;
     // A header of another epoch: a mount writes none, so the log of this epoch may exist
     // nevertheless, from the first segment on.
     let of_this_epoch = header.epoch == epoch;
@@ -238,7 +234,7 @@ fn scan_journal(queue: &Queue, layout: &LogLayout, epoch: u64, index: usize) -> 
         seed: layout.seed,
         rules: layout.rules,
     };
-    let mut walk = Walk::new(queue, &header, &expected);
+    let mut walk = Walk::new(medium, &header, &expected);
     let (transactions, end) = walk.run(tail)?;
     let beyond = if layout.clean {
         Vec::new()
@@ -270,141 +266,4 @@ fn scan_journal(queue: &Queue, layout: &LogLayout, epoch: u64, index: usize) -> 
         transactions,
         beyond,
     })
-}
-
-/// Where a log ends.
-#[derive(Debug)]
-pub(super) struct End {
-    /// Index of the segment, and block in it.
-    pub(super) segment: usize,
-    pub(super) offset: u32,
-    /// The sequence of the missing transaction, and its first handle.
-    pub(super) sequence: u64,
-    pub(super) number: u64,
-    /// Blocks of the complete transactions before it.
-    blocks: u64,
-}
-
-/// The walk through one log.
-pub(super) struct Walk<'a> {
-    reader: Reader<'a>,
-    pub(super) segments: &'a [Lba],
-    pub(super) segment_blocks: u32,
-    expected: &'a Expected,
-    /// The segments by the sequence of the transaction that seems to be at their start; read when
-    /// first needed.
-    starts: Option<BTreeMap<u64, usize>>,
-}
-
-impl<'a> Walk<'a> {
-    fn new(queue: &'a Queue, header: &'a JournalHeader, expected: &'a Expected) -> Self {
-        Self {
-            reader: Reader::new(queue),
-            segments: &header.segments,
-            segment_blocks: header.segment_blocks,
-            expected,
-            starts: None,
-        }
-    }
-
-    /// The complete transactions, and where the log ends.
-    fn run(&mut self, tail: TailPosition) -> Result<(Vec<LoggedTransaction>, End)> {
-        let mut found: Vec<LoggedTransaction> = Vec::new();
-        let mut end = End {
-            segment: to_usize(tail.segment),
-            offset: tail.offset,
-            sequence: tail.sequence,
-            number: tail.number,
-            blocks: 0,
-        };
-        loop {
-            let mut here = self.expected_at(&end)?;
-            if here.is_none()
-                && let Some(start) = self.starts()?.get(&end.sequence).copied()
-            {
-                (end.segment, end.offset) = (start, 0);
-                here = self.expected_at(&end)?;
-            }
-            let Some((transaction, blocks)) = here else {
-                return Ok((found, end));
-            };
-            end.offset += blocks;
-            end.blocks += u64::from(blocks);
-            end.sequence += 1;
-            end.number = transaction.last + 1;
-            found.push(transaction);
-        }
-    }
-
-    /// The expected transaction at `end`, if it is complete.
-    fn expected_at(&mut self, end: &End) -> Result<Option<(LoggedTransaction, u32)>> {
-        let (sequence, number) = (end.sequence, end.number);
-        let Some(blocks) = self.peek_at(end.segment, end.offset, |found| found == sequence)? else {
-            return Ok(None);
-        };
-        let transaction = self.open_at(end.segment, end.offset, blocks)?;
-        let transaction = transaction.filter(|transaction| transaction.first == number);
-        Ok(transaction.map(|transaction| (transaction, blocks)))
-    }
-
-    /// The length of the transaction that seems to be there, if its sequence is wanted.
-    pub(super) fn peek_at(
-        &mut self,
-        segment: usize,
-        offset: u32,
-        wanted: impl FnOnce(u64) -> bool,
-    ) -> Result<Option<u32>> {
-        let left = self.segment_blocks - offset;
-        if left == 0 {
-            return Ok(None);
-        }
-        let at = self.segments[segment].offset(offset.into());
-        let head = peek(self.reader.blocks(at, 1, left)?, at, self.expected);
-        let head = head.filter(|(found, blocks)| *blocks <= left && wanted(*found));
-        Ok(head.map(|(_, blocks)| blocks))
-    }
-
-    /// The transaction of `blocks` blocks that [`Walk::peek_at`] has seen there, if it is complete.
-    pub(super) fn open_at(
-        &mut self,
-        segment: usize,
-        offset: u32,
-        blocks: u32,
-    ) -> Result<Option<LoggedTransaction>> {
-        assert!(
-            blocks <= u32::MAX / BLOCK_BYTES_U32,
-            "a segment is far smaller"
-        );
-        let left = self.segment_blocks - offset;
-        let at = self.segments[segment].offset(offset.into());
-        let parsed = open(self.reader.blocks(at, blocks, left)?, self.expected);
-        Ok(parsed.map(|parsed| self.logged(parsed)))
-    }
-
-    fn logged(&self, parsed: ParsedTransaction) -> LoggedTransaction {
-        LoggedTransaction {
-            journal: self.expected.journal,
-            sequence: parsed.sequence,
-            first: parsed.first,
-            last: parsed.last,
-            marks: parsed.marks,
-            durable_upto: parsed.durable_upto,
-            records: parsed.records,
-        }
-    }
-
-    /// The segments by the sequence of the transaction that seems to be at their start.
-    pub(super) fn starts(&mut self) -> Result<&BTreeMap<u64, usize>> {
-        if self.starts.is_none() {
-            let mut starts = BTreeMap::new();
-            for (index, segment) in self.segments.iter().enumerate() {
-                let block = self.reader.blocks(*segment, 1, 1)?;
-                if let Some((found, _)) = peek(block, *segment, self.expected) {
-                    starts.insert(found, index);
-                }
-            }
-            self.starts = Some(starts);
-        }
-        Ok(self.starts.as_ref().expect("the starts were read above"))
-    }
 }

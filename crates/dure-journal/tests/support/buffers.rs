@@ -7,7 +7,8 @@ use dure_block::record::{LostFlushes, RecordDevice, RecordLog};
 use dure_block::{FlushPolicy, Queue, QueueConfig, share};
 use dure_journal::{
     BeginError, Buffer, BufferUse, CommitError, Cut, GranuleId, Hold, ImageJoin, Journal,
-    JournalConfig, JournalId, Mark, Nid, Order, Records, RingStart, Rules, Settle, TransactionId,
+    JournalConfig, JournalId, LogMedium, Mark, Nid, Order, Records, RingStart, Rules, Settle,
+    TransactionId,
 };
 use dure_sync::{Arc, CoreId, Mutex, MutexGuard};
 
@@ -286,6 +287,7 @@ impl Buffers {
                 ..QueueConfig::default()
             },
         );
+        let log_medium = LogMedium::Blocks(Arc::clone(&queue));
         let journals = rings.len();
         let numbers = Mutex::new(vec![Vec::new(); journals]);
         let settled = Arc::new(Settled { numbers });
@@ -303,7 +305,7 @@ impl Buffers {
             records: rules.records,
             rules: rules.journal,
         };
-        let journal = Journal::start(Arc::clone(&queue), Arc::clone(&settled), config).unwrap();
+        let journal = Journal::start(log_medium, Arc::clone(&settled), config).unwrap();
         let granules: Arc<Vec<_>> = Arc::new(granules.into_iter().map(Mutex::new).collect());
         Self {
             pairs: pairs_of(&granules),

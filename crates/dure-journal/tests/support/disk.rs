@@ -2,9 +2,9 @@
 
 use dure_block::ram::Image;
 use dure_block::{BLOCK_BYTES, Lba, Queue, WriteFlags, share};
-use dure_journal::RingStart;
 use dure_journal::format::slotted::{self, SlotKind};
 use dure_journal::recovery::write_fresh_headers;
+use dure_journal::{LogMedium, RingStart};
 use dure_sync::Arc;
 
 use super::medium::{device_on, queue_of};
@@ -166,7 +166,8 @@ pub(crate) fn format(journals: usize, segments: u64) -> Image {
             }
         })
         .collect();
-    write_fresh_headers(&queue, SEED, SEGMENT_BLOCKS, &rings).unwrap();
+    let medium = LogMedium::Blocks(Arc::clone(&queue));
+    write_fresh_headers(&medium, SEED, SEGMENT_BLOCKS, &rings).unwrap();
     Nat {
         generation: 1,
         next_image: IMAGES_AT,

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use dure_block::Queue;
-use dure_journal::RingStart;
 use dure_journal::recovery::{LogLayout, Record, Scan, scan};
+use dure_journal::{LogMedium, RingStart};
+use dure_sync::Arc;
 
 use super::buffers::{Buffers, TestRules, decode};
 use super::disk::{
@@ -25,7 +26,11 @@ pub(crate) struct Recovered {
 ///
 /// # Errors
 /// What is wrong.
-pub(crate) fn read(queue: &Queue, rules: TestRules, threads: usize) -> Result<Recovered, String> {
+pub(crate) fn read(
+    queue: &Arc<Queue>,
+    rules: TestRules,
+    threads: usize,
+) -> Result<Recovered, String> {
     let volume = Volume::read(queue).ok_or("no volume header")?;
     let nat = Nat::read(queue).ok_or("no NAT")?;
     let mut granules = Vec::new();
@@ -48,7 +53,8 @@ pub(crate) fn read(queue: &Queue, rules: TestRules, threads: usize) -> Result<Re
         clean: false,
         rules: rules.journal,
     };
-    let scan = scan(queue, &layout, volume.epoch, threads).map_err(|error| error.to_string())?;
+    let medium = LogMedium::Blocks(Arc::clone(queue));
+    let scan = scan(&medium, &layout, volume.epoch, threads).map_err(|error| error.to_string())?;
     if let Some(hole) = scan.holes().first() {
         return Err(hole.to_string());
     }
@@ -170,7 +176,7 @@ impl Recovered {
 }
 
 /// Rings of a clean volume.
-pub(crate) fn rings_of(queue: &Queue) -> Vec<RingStart> {
+pub(crate) fn rings_of(queue: &Arc<Queue>) -> Vec<RingStart> {
     read(queue, TestRules::default(), 1)
         .expect("a clean volume")
         .rings()

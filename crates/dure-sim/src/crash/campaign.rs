@@ -12,9 +12,11 @@ use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::thread;
 
 use super::ace::{Ace, Made, shuffled};
+use super::base::Base;
 use super::call::{Step, Workload};
 use super::memo::Memo;
-use super::run::{Base, Counts, CrashFrom, CrashSteps, Options, Recording, Times, Violation};
+use super::options::{CrashFrom, CrashSteps, Options, Times};
+use super::run::{Counts, Recording, Violation};
 use super::workload::SETUPS;
 
 /// What is run.

@@ -17,12 +17,14 @@ use dure_block::{Device, Op, OsError, share};
 use dure_fs::{Error, FileKind, FileSystem, NewInode, SyncScope};
 use dure_sync::Arc;
 
+use super::base::Base;
 use super::call::{Step, Workload};
 use super::history::History;
 use super::legal::{self, CrashMoment};
+use super::options::{Options, on_stage};
 use super::perform::{Performer, Stage};
 use super::recover::{caught, recover_and_check};
-use super::run::{Base, Options, on_stage, promise};
+use super::run::promise;
 use super::tree::Tree;
 
 /// What a fault led to.

@@ -10,8 +10,8 @@ use dure_fs::{FileSystem, MountOptions, Rules, StoreRules, VolumeRules};
 use dure_sync::Arc;
 use dure_sync::clock::{Timestamp, pretend_wall};
 
+use super::options::{START, on_stage};
 use super::perform::Stage;
-use super::run::{START, on_stage};
 use super::tree::Tree;
 
 /// When crashed volumes are mounted.

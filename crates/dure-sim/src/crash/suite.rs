@@ -3,8 +3,10 @@
 use dure_sync::atomic::{AtomicUsize, Ordering};
 use dure_sync::{clock, thread};
 
+use super::base::Base;
 use super::call::Workload;
-use super::run::{Base, Counts, Options, Recording, Violation};
+use super::options::Options;
+use super::run::{Counts, Recording, Violation};
 
 /// What a suite found.
 #[derive(Debug, Default)]

@@ -102,7 +102,7 @@ pub fn read_logs(
     threads: usize,
 ) -> Result<Scan> {
     let log = headers::log_layout(layout, header, rules);
-    let mut logs = scan(region.log_medium(), &log, header.epoch.get(), threads)?;
+    let mut logs = scan(&region.log_medium(), &log, header.epoch.get(), threads)?;
     headers::check_numbers(&logs, layout)?;
     match recover {
         Recover::Whole => refuse_holes(&logs)?,

@@ -48,7 +48,7 @@ impl VolumeInfo {
         // Which segments are logs is in the journal headers.
         let rules = dure_journal::Rules::default();
         let logs = scan(
-            region.log_medium(),
+            &region.log_medium(),
             &log_layout(&layout, &header, rules),
             header.epoch.get(),
             1,

@@ -124,7 +124,7 @@ impl JournalsInfo {
         };
         let threads = dure_sync::core_count();
         let log = log_layout(&layout, &header, options.rules);
-        let mut logs = scan(region.log_medium(), &log, header.epoch.get(), threads)?;
+        let mut logs = scan(&region.log_medium(), &log, header.epoch.get(), threads)?;
         let closed = logs.survivors();
         let segment_blocks = layout.segment_blocks;
         let clean = header.state.get() == STATE_CLEAN;

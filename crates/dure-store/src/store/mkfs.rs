@@ -48,7 +48,7 @@ pub fn make_volume(device: Arc<dyn Device>, options: &FormatOptions) -> Result<L
     let space = Arc::new(Space::new_empty(region.clone(), &layout, packs.clone()));
     let rings = rings(&layout, &space)?;
     let seed = layout.crc_seed;
-    write_fresh_headers(region.log_medium(), seed, layout.segment_blocks, &rings)?;
+    write_fresh_headers(&region.log_medium(), seed, layout.segment_blocks, &rings)?;
     let nat = Nat::new(region.clone(), &layout, packs);
     let writer = Writer {
         region: &region,

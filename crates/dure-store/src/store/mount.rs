@@ -361,7 +361,7 @@ fn start_journal(
         journals,
         rules: store.options.rules,
     };
-    let journal = Journal::start(store.region.log_medium().clone(), Arc::new(settler), config)?;
+    let journal = Journal::start(store.region.log_medium(), Arc::new(settler), config)?;
     if let Some(events_per_core) = store.options.trace {
         journal.trace().start(events_per_core);
     }

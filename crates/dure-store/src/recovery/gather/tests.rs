@@ -73,7 +73,7 @@ fn the_recovered_state_does_not_depend_on_the_number_of_threads() {
     let (header, _) = read_header(&region, &layout).unwrap();
     let packs = Packs::read(&region, &layout, &header).unwrap();
     let log = log_layout(&layout, &header, Rules::default());
-    let scan = scan(region.log_medium(), &log, header.epoch.get(), 1).unwrap();
+    let scan = scan(&region.log_medium(), &log, header.epoch.get(), 1).unwrap();
     let nat = Nat::new(region.clone(), &layout, Arc::new(packs));
     let base = Medium {
         region: &region,

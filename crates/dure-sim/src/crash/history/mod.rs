@@ -8,15 +8,18 @@
 //! **Invariants.** Atoms are in the order of the calls, so what an atom depends on comes before it.
 //! Dependencies are the fewest the contract promises: dure keeps more. **Crash.** See `legal`.
 
+mod content;
+mod names;
+
 use std::collections::{BTreeMap, BTreeSet};
 
+use dure_fs::FileKind;
 use dure_fs::units::Ino;
-use dure_fs::{AllocateMode, FileKind, RenameMode};
 use dure_sync::Arc;
 
 use super::call::{At, Call, Path, Step, pattern};
 use super::state::{Effect, Id, Name, Node, ROOT, State, intern};
-use super::tree::{Item, Tree};
+use super::tree::Tree;
 
 /// Bytes of a page.
 pub(super) const PAGE: u64 = 4096;
@@ -80,12 +83,6 @@ fn index(bytes: u64) -> usize {
     usize::try_from(bytes).expect("a workload's files fit in memory")
 }
 
-/// The part of `page` that lies in `start..end`.
-fn part(page: u64, start: u64, end: u64) -> std::ops::Range<usize> {
-    let first = page * PAGE;
-    index(start.clamp(first, first + PAGE) - first)..index(end.clamp(first, first + PAGE) - first)
-}
-
 impl Default for History {
     fn default() -> History {
         History {
@@ -123,19 +120,6 @@ impl History {
         }
         history.base = history.now.clone();
         history
-    }
-
-    fn take_content(&mut self, id: Id, item: &Item) {
-        if item.kind != FileKind::File {
-            return;
-        }
-        for (page, bytes) in (0..).zip(item.content.chunks(index(PAGE))) {
-            let mut whole = vec![0; index(PAGE)];
-            whole[..bytes.len()].copy_from_slice(bytes);
-            let bytes = Arc::new(whole);
-            let version = Version { atom: None, bytes };
-            self.pages.insert((id, page), vec![version]);
-        }
     }
 
     /// Everything so far is durable: the history begins anew from here.
@@ -268,219 +252,12 @@ impl History {
         }
     }
 
-    fn make(&mut self, step: usize, path: Path, node: Node) {
-        let (id, at) = (self.next, self.name(path));
-        self.next += 1;
-        let uses = Uses::new().reads([Resource::Exists(at.dir)]).changes([
-            Resource::Name(at),
-            Resource::Exists(id),
-            Resource::Attributes(id),
-            Resource::Parent(id),
-        ]);
-        let effect = Effect::Make(id, node, Some(at));
-        self.atom(step, effect, vec![id, at.dir], &uses);
-    }
-
-    fn link(&mut self, step: usize, from: At, to: Path) {
-        let (id, at) = (self.id(from), self.name(to));
-        let uses = Uses::new()
-            .reads([Resource::Exists(at.dir), Resource::Exists(id)])
-            .changes([Resource::Name(at), Resource::Attributes(id)]);
-        self.atom(step, Effect::AddName(at, id), vec![id, at.dir], &uses);
-    }
-
-    /// The names in a directory: what a call that needs it empty depends on.
-    fn names_in(&self, dir: Id) -> Vec<Resource> {
-        let inside = |resource: &&Resource| matches!(resource, Resource::Name(at) if at.dir == dir);
-        self.last.keys().filter(inside).copied().collect()
-    }
-
-    fn remove(&mut self, step: usize, path: Path) {
-        let (id, at) = (self.id(At::Path(path)), self.name(path));
-        let uses = Uses::new()
-            .reads([Resource::Exists(id), Resource::Parent(id)])
-            .reads(self.names_in(id))
-            .changes([Resource::Name(at), Resource::Attributes(id)]);
-        self.atom(step, Effect::DropName(at, id), vec![id, at.dir], &uses);
-    }
-
-    fn rename(&mut self, step: usize, from: Path, to: Path, mode: RenameMode) {
-        let (old, new) = (self.name(from), self.name(to));
-        let source = self.id(At::Path(from));
-        let target = self.now.find(to);
-        if target == Some(source) {
-            return;
-        }
-        let mut uses = Uses::new()
-            .reads([Resource::Exists(source), Resource::Exists(new.dir)])
-            .reads(self.above(new.dir))
-            .changes([
-                Resource::Name(old),
-                Resource::Name(new),
-                Resource::Attributes(source),
-                Resource::Parent(source),
-            ]);
-        let mut touches = vec![source, old.dir, new.dir];
-        if let Some(target) = target {
-            touches.push(target);
-            uses = uses
-                .reads([Resource::Exists(target)])
-                .changes([Resource::Attributes(target)]);
-        }
-        let effect = if mode == RenameMode::Exchange {
-            let target = target.expect("the workload exchanges two names");
-            uses = uses
-                .reads(self.above(old.dir))
-                .changes([Resource::Parent(target)]);
-            Effect::Swap(old, new)
-        } else {
-            if let Some(target) = target {
-                // Replacing writes the moved file's data back first: no empty file under the name.
-                uses = uses
-                    .reads(self.names_in(target))
-                    .reads(self.content(source));
-            }
-            Effect::Move(old, new, source)
-        };
-        self.atom(step, effect, touches, &uses);
-    }
-
-    /// Where a directory and all above it are.
-    fn above(&self, dir: Id) -> Vec<Resource> {
-        let mut chain = vec![Resource::Parent(dir)];
-        let mut at = dir;
-        while at != ROOT {
-            let mut nodes = self.now.nodes.iter();
-            let holds = |node: &Node| node.entries.values().any(|below| *below == at);
-            let parent = nodes.find(|(_, node)| holds(node));
-            at = *parent.expect("a directory in use has a name").0;
-            chain.push(Resource::Parent(at));
-        }
-        chain
-    }
-
-    /// Everything a file's content consists of.
-    fn content(&self, file: Id) -> Vec<Resource> {
-        let own = |resource: &&Resource| match resource {
-            Resource::Size(id) | Resource::Page(id, _) => *id == file,
-            _ => false,
-        };
-        self.last.keys().filter(own).copied().collect()
-    }
-
     fn attribute(&mut self, step: usize, at: At, effect: impl FnOnce(Id) -> Effect) {
         let id = self.id(at);
         let uses = Uses::new()
             .reads([Resource::Exists(id)])
             .changes([Resource::Attributes(id)]);
         self.atom(step, effect(id), vec![id], &uses);
-    }
-
-    /// The bytes of a page now.
-    fn page(&self, id: Id, page: u64) -> Vec<u8> {
-        match self.pages.get(&(id, page)).and_then(|all| all.last()) {
-            Some(version) => version.bytes.to_vec(),
-            None => vec![0; index(PAGE)],
-        }
-    }
-
-    fn set_page(&mut self, id: Id, page: u64, atom: usize, bytes: Vec<u8>) {
-        let first = || Version {
-            atom: None,
-            bytes: Arc::new(vec![0; index(PAGE)]),
-        };
-        let versions = self
-            .pages
-            .entry((id, page))
-            .or_insert_with(|| vec![first()]);
-        versions.push(Version {
-            atom: Some(atom),
-            bytes: Arc::new(bytes),
-        });
-    }
-
-    fn change_page(&mut self, step: usize, id: Id, page: u64, bytes: Vec<u8>) -> usize {
-        let uses = Uses::new()
-            .reads([Resource::Exists(id)])
-            .changes([Resource::Page(id, page)]);
-        let atom = self.atom(step, Effect::Page(id, page), vec![id], &uses);
-        self.set_page(id, page, atom, bytes);
-        atom
-    }
-
-    fn write(&mut self, step: usize, id: Id, offset: u64, bytes: &[u8]) {
-        let end = offset + u64::try_from(bytes.len()).expect("64 bits");
-        let mut pages = Vec::new();
-        for page in offset / PAGE..end.div_ceil(PAGE) {
-            let mut content = self.page(id, page);
-            let range = part(page, offset, end);
-            let from = index((page * PAGE).max(offset) - offset);
-            content[range.clone()].copy_from_slice(&bytes[from..from + range.len()]);
-            pages.push(self.change_page(step, id, page, content));
-        }
-        self.grow(step, id, end, pages);
-    }
-
-    fn grow(&mut self, step: usize, id: Id, size: u64, pages: Vec<usize>) {
-        if size <= self.now.node(id).size {
-            return;
-        }
-        let uses = Uses {
-            atoms: pages,
-            ..Uses::new()
-                .reads([Resource::Exists(id)])
-                .changes([Resource::Size(id)])
-        };
-        self.atom(step, Effect::Grow(id, size), vec![id], &uses);
-    }
-
-    /// A call that changes a file's time, whatever else it changes. Noted only if the model knows
-    /// the time.
-    fn touch(&mut self, step: usize, id: Id) {
-        if self.now.node(id).mtime.is_some() {
-            let uses = Uses::new().reads([Resource::Exists(id)]);
-            self.atom(step, Effect::Touch(id), vec![id], &uses);
-        }
-    }
-
-    fn truncate(&mut self, step: usize, id: Id, size: u64) {
-        self.touch(step, id);
-        if size >= self.now.node(id).size {
-            return self.grow(step, id, size, Vec::new());
-        }
-        let behind = (id, size / PAGE)..=(id, u64::MAX);
-        let pages: Vec<u64> = self
-            .pages
-            .range(behind)
-            .map(|((_, page), _)| *page)
-            .collect();
-        let mut uses = Uses::new()
-            .reads([Resource::Exists(id)])
-            .changes([Resource::Size(id)]);
-        uses = uses.changes(pages.iter().map(|page| Resource::Page(id, *page)));
-        let atom = self.atom(step, Effect::Cut(id, size), vec![id], &uses);
-        for page in pages {
-            let mut bytes = self.page(id, page);
-            bytes[part(page, size, u64::MAX)].fill(0);
-            self.set_page(id, page, atom, bytes);
-        }
-    }
-
-    fn allocate(&mut self, step: usize, id: Id, mode: AllocateMode, range: std::ops::Range<u64>) {
-        self.touch(step, id);
-        let mut changed = Vec::new();
-        if !matches!(mode, AllocateMode::Extend | AllocateMode::KeepSize) {
-            for page in range.start / PAGE..range.end.div_ceil(PAGE) {
-                let mut bytes = self.page(id, page);
-                bytes[part(page, range.start, range.end)].fill(0);
-                if bytes != self.page(id, page) {
-                    changed.push(self.change_page(step, id, page, bytes));
-                }
-            }
-        }
-        if matches!(mode, AllocateMode::Extend | AllocateMode::Zero) {
-            self.grow(step, id, range.end, changed);
-        }
     }
 
     /// The atoms of steps before `step` that `keep` says, and all they depend on.

@@ -1,0 +1,123 @@
+//! How a workload runs, and how much of what a crash can leave is tried.
+//!
+//! **Invariants.** Nothing here depends on the machine: with the same [`Options`], a workload
+//! writes the same each time.
+
+use dure_block::crash::Selection;
+use dure_block::record::LostFlushes;
+use dure_fs::{Background, MountOptions};
+use dure_sync::Arc;
+use dure_sync::clock::Timestamp;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::call::Workload;
+use super::perform::Stage;
+
+/// How much is tried, and on what device.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Which subsets of unflushed writes, and how they are torn.
+    pub selection: Selection,
+    /// Which steps of the record the power fails after.
+    pub steps: CrashSteps,
+    /// Flushes the device loses: a canary.
+    pub lost_flushes: LostFlushes,
+    /// How the volume is mounted, in the run and in recovery.
+    pub mount: MountOptions,
+    /// Violations after which a workload is given up.
+    pub violations_max: usize,
+    /// Whether the power fails during the mount, too.
+    pub from: CrashFrom,
+    /// What the clock says; `None`: one or the other, as the workload's text decides.
+    pub times: Option<Times>,
+}
+
+/// What the clock says while a workload runs. Never the real time: a workload writes the same each
+/// time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Times {
+    /// The whole run falls into one tick of the clock.
+    Still,
+    /// Each step is a second later than the one before.
+    PerStep,
+}
+
+impl Times {
+    /// One or the other, as the workload's text decides.
+    pub(super) fn of(workload: &Workload) -> Times {
+        if xxh3_64(workload.to_string().as_bytes()).is_multiple_of(2) {
+            Times::Still
+        } else {
+            Times::PerStep
+        }
+    }
+
+    /// The time of step `number`.
+    pub(super) fn at(self, number: usize) -> Timestamp {
+        let number = match self {
+            Times::Still => 0,
+            Times::PerStep => u32::try_from(number).expect("few steps"),
+        };
+        Timestamp {
+            secs: START.secs + 3600 + i64::from(number),
+            nanos: 1_000_000 * number,
+        }
+    }
+}
+
+/// From when on the power may fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CrashFrom {
+    /// The beginning of the mount: of a crashed volume, that is its recovery.
+    Mount,
+    /// The first step of the workload.
+    FirstStep,
+    /// This step of the workload; shorter workloads test those before it.
+    Step(usize),
+}
+
+/// Steps of the record log the power fails after.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CrashSteps {
+    /// Every one.
+    Every,
+    /// Those with the most unflushed writes, and the end.
+    Frontiers,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            selection: Selection::default(),
+            steps: CrashSteps::Every,
+            lost_flushes: LostFlushes::None,
+            mount: mount_options(),
+            violations_max: 1,
+            from: CrashFrom::FirstStep,
+            times: None,
+        }
+    }
+}
+
+/// A small cache, no threads.
+#[must_use]
+pub fn mount_options() -> MountOptions {
+    MountOptions {
+        background: Background::None,
+        cache_bytes: 1 << 20,
+        recovery_threads: Some(1),
+        ..MountOptions::default()
+    }
+}
+
+pub(super) fn on_stage(mount: &MountOptions, stage: &Stage) -> MountOptions {
+    let mut mount = mount.clone();
+    mount.core = Some(Arc::clone(&stage.core));
+    mount
+}
+
+/// When volumes are made.
+pub(super) const START: Timestamp = Timestamp {
+    secs: 1_700_000_000,
+    nanos: 0,
+};
