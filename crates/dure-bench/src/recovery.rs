@@ -147,9 +147,11 @@ fn crashed(policy: &str, fill: Fill, log_bytes: u64, cores: usize) -> Result<Arc
         makers.push(Maker::new(&fs, &root, core, fill)?);
     }
     fs.sync()?;
-    // One core may write it all.
+    // One core may write it all; logs grow by segments, so one may be a segment shorter than
+    // another.
     let cores = u64::try_from(makers.len()).context("cores are few")?;
-    fs.grow_logs(log_bytes / 4096 * 3 / 2 * cores)?;
+    let each = log_bytes / 4096 * 3 / 2 + u64::from(fs.layout().segment_blocks);
+    fs.grow_logs(each * cores)?;
     let before = fs.activity().checkpoints;
     let threads: Vec<_> = makers
         .into_iter()
