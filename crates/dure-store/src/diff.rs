@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// Equal bytes between two changed ranges that are logged with them rather than start a new record:
 /// a record's own header is about that long.
-pub(crate) const GAP_BYTES: usize = 24;
+pub(crate) const GAP_BYTES: u16 = 24;
 
 /// Compared at once. Most of a payload is as it was.
 const CHUNK_BYTES: usize = 64;
@@ -21,7 +21,7 @@ pub(crate) fn ranges(old: &[u8], new: &[u8], mut changed: impl FnMut(Range<usize
     let mut add = |range: Range<usize>| {
         if open.is_empty() {
             open = range;
-        } else if range.start - open.end <= GAP_BYTES {
+        } else if range.start - open.end <= usize::from(GAP_BYTES) {
             open.end = range.end;
         } else {
             changed(std::mem::replace(&mut open, range));

@@ -17,8 +17,47 @@ use smallvec::SmallVec;
 
 use crate::diff;
 
-/// Ranges of bytes of a payload.
-pub(super) type Parts = SmallVec<[Range<usize>; 4]>;
+/// Parts of a payload.
+pub(super) type Parts = SmallVec<[Part; 4]>;
+
+/// Some bytes of a payload. Small, since operations carry many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    start: u16,
+    end: u16,
+}
+
+impl Part {
+    fn of(range: &Range<usize>) -> Part {
+        let small = |at| u16::try_from(at).expect("a payload is shorter than 64 KiB");
+        Part {
+            start: small(range.start),
+            end: small(range.end),
+        }
+    }
+
+    /// Where it begins.
+    pub(super) fn start(self) -> u16 {
+        self.start
+    }
+
+    /// As a range of the payload.
+    pub(super) fn range(self) -> Range<usize> {
+        self.start.into()..self.end.into()
+    }
+
+    /// Whether not more than `gap` bytes are between them.
+    fn is_near(self, other: Part, gap: u16) -> bool {
+        self.start <= other.end + gap && other.start <= self.end + gap
+    }
+
+    fn joined(self, other: Part) -> Part {
+        Part {
+            start: self.start.min(other.start),
+            end: self.end.max(other.end),
+        }
+    }
+}
 
 /// A granule's private copy. Reads as its bytes.
 #[derive(Debug)]
@@ -27,7 +66,7 @@ pub struct Draft {
     written: Written,
     /// Bytes between two parts that are logged and stored with them, because that costs less than
     /// two records.
-    gap: usize,
+    gap: u16,
 }
 
 /// Which bytes of a draft may differ from the granule.
@@ -80,12 +119,10 @@ impl Draft {
     /// If they reach past the end.
     pub fn part(&mut self, part: Range<usize>) -> &mut [u8] {
         if let Written::Parts(parts) = &mut self.written {
-            match parts
-                .iter_mut()
-                .find(|known| is_near(known, &part, self.gap))
-            {
-                Some(known) => *known = joined(known, &part),
-                None => parts.push(part.clone()),
+            let part = Part::of(&part);
+            match parts.iter_mut().find(|known| known.is_near(part, self.gap)) {
+                Some(known) => *known = known.joined(part),
+                None => parts.push(part),
             }
         }
         &mut self.bytes[part]
@@ -109,22 +146,33 @@ impl Draft {
 
     /// What to log and to store in a granule that holds `now`: ascending, close parts joined.
     pub(super) fn changes(&self, now: &[u8]) -> Parts {
-        let mut changes = Parts::new();
         match &self.written {
-            Written::Whole => diff::ranges(now, &self.bytes, |range| changes.push(range)),
-            Written::Parts(parts) if parts.len() == 1 => changes.clone_from(parts),
+            Written::Whole => {
+                let mut changes = Parts::new();
+                diff::ranges(now, &self.bytes, |range| changes.push(Part::of(&range)));
+                changes
+            }
             Written::Parts(parts) => {
-                let mut parts = parts.clone();
-                parts.sort_unstable_by_key(|part| part.start);
-                for part in parts {
-                    match changes.last_mut() {
-                        Some(last) if is_near(last, &part, self.gap) => *last = joined(last, &part),
-                        _ => changes.push(part),
-                    }
+                let mut parts = Parts::from_slice(parts);
+                if parts.len() > 1 {
+                    parts.sort_unstable_by_key(|part| part.start);
+                    parts.dedup_by(|next, kept| {
+                        let is_near = kept.is_near(*next, self.gap);
+                        if is_near {
+                            *kept = kept.joined(*next);
+                        }
+                        is_near
+                    });
                 }
+                parts
             }
         }
-        changes
+    }
+
+    /// These parts, each with its place.
+    pub(super) fn bytes_of(&self, parts: &[Part]) -> impl Iterator<Item = (usize, &[u8])> {
+        let with_place = |part: &Part| (usize::from(part.start), &self.bytes[part.range()]);
+        parts.iter().map(with_place)
     }
 }
 
@@ -136,25 +184,16 @@ impl Deref for Draft {
     }
 }
 
-/// Whether not more than `gap` bytes are between them.
-fn is_near(one: &Range<usize>, other: &Range<usize>, gap: usize) -> bool {
-    one.start <= other.end + gap && other.start <= one.end + gap
-}
-
-fn joined(one: &Range<usize>, other: &Range<usize>) -> Range<usize> {
-    one.start.min(other.start)..one.end.max(other.end)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn ends(parts: &[Range<usize>]) -> Vec<(usize, usize)> {
+    fn ends(parts: &[Part]) -> Vec<(u16, u16)> {
         parts.iter().map(|part| (part.start, part.end)).collect()
     }
 
     /// What a draft logs of which these parts were written, in this order.
-    fn changes(mut draft: Draft, parts: &[(usize, usize)]) -> Vec<(usize, usize)> {
+    fn changes(mut draft: Draft, parts: &[(usize, usize)]) -> Vec<(u16, u16)> {
         for &(start, end) in parts {
             draft.part(start..end).fill(1);
         }

@@ -193,16 +193,10 @@ impl Edit {
             return false;
         }
         for part in &parts {
-            let offset = u16::try_from(part.start).expect("payloads are below 64 KiB");
-            let bytes = &self.draft[part.clone()];
-            handle.delta(GranuleId { nid, index }, version, offset, bytes);
+            let bytes = &self.draft[part.range()];
+            handle.delta(GranuleId { nid, index }, version, part.start(), bytes);
         }
-        let parts = parts.into_iter();
-        held.store(
-            index,
-            version,
-            parts.map(|part| (part.start, &self.draft[part])),
-        );
+        held.store(index, version, self.draft.bytes_of(&parts));
         true
     }
 }

@@ -113,8 +113,7 @@ impl<'o> Held<'o> {
         for (edit, parts) in self.change.edits.iter().zip(self.parts.drain(..)) {
             if !parts.is_empty() {
                 let version = self.granules.version(edit.index) + 1;
-                let parts = parts.into_iter();
-                let parts = parts.map(|part| (part.start, &edit.draft[part]));
+                let parts = edit.draft.bytes_of(&parts);
                 self.granules.store(edit.index, version, parts);
             }
         }
