@@ -31,7 +31,7 @@ use super::ranges::Range;
 use super::read::split;
 use super::state::Stamp;
 use super::write::{Place, Readers, Source, pages_of};
-use crate::inode::{Inode, InodeState};
+use crate::inode::{Inode, InodeState, StateChange};
 use crate::volume::{RangeRule, Volume};
 
 /// What a step of a write is about to do.
@@ -193,7 +193,11 @@ impl Volume {
             if want == Want::default() || grant.as_ref().is_some_and(covers) {
                 let done = self.add(inode, &state, &plan, source, grant.as_mut());
                 if done {
-                    let change = state.file().stamp(stamp, self.now());
+                    let change = match state.file().stamp(stamp, self.now()) {
+                        // More pages wait for blocks, which stat counts.
+                        StateChange::Found if plan.clean > 0 => StateChange::Made,
+                        change => change,
+                    };
                     inode.state().changed_shared(change);
                 }
                 return Ok(done.then_some((plan.offset, source.len())));

@@ -159,9 +159,9 @@ impl Volume {
             file.pages.begin_writing(page);
         }
         // From here on only tasks that need the inode exclusively are kept out. Holders of the
-        // shared lock write to dirty pages only, so not to these; and the pages they add are
-        // pending: neither the size here nor what else is dirty changes before the last byte is
-        // copied.
+        // shared lock do not write to pages that are in write-back, and the pages they add are
+        // pending. Clean pages may become dirty: what the medium has of them counts until they are
+        // written back, too.
         let state = RwLockWriteGuard::downgrade(held);
         let file = state.file();
         let copies = self.copy(file, &pages);
