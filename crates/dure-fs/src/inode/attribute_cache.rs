@@ -17,7 +17,7 @@ use zerocopy::little_endian::{I64, U32};
 
 use super::Attributes;
 use crate::directory::stamp::latest;
-use crate::namespace::InodeId;
+use crate::inode::InodeId;
 
 const WORDS: usize = 7;
 const WAYS: usize = 4;

@@ -11,8 +11,7 @@ use dure_sync::PerCoreReadGuard;
 use super::attribute_cache::{DataPart, PlainPart};
 use super::last_writer::Writer;
 use crate::file::{FileState, PendingPages};
-use crate::inode::{Inode, InodeRef, InodeState};
-use crate::namespace::InodeId;
+use crate::inode::{Inode, InodeId, InodeRef, InodeState};
 use crate::ranks::INODE;
 use crate::volume::FileSystem;
 
@@ -170,6 +169,12 @@ impl FileSystem {
         let holds = || held.plain_holds(&state, &plain, writer);
         held.state().asked_who_may(&state, (&plain, holds));
         Ok(Permissions::of(id.kind(), &plain))
+    }
+
+    /// The attributes of the inode, if they are cached; takes no lock and writes nothing shared.
+    #[must_use]
+    pub fn peek_attributes(&self, id: InodeId) -> Option<Attributes> {
+        self.0.attribute_cache.get(id)
     }
 
     /// As `FileSystem::permissions`, if they are cached; takes no lock and writes nothing shared.

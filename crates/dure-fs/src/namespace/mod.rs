@@ -26,7 +26,7 @@ mod symlink_cache;
 pub(crate) use attempt::{Attempt, Scope, attempts};
 pub use create::New;
 pub use lookup::{DirectoryEntry, EntryBatch};
-pub use peek::{InodeId, Peek};
+pub use peek::Peek;
 pub use rename::RenameMode;
 pub(crate) use symlink_cache::SymlinkCache;
 
