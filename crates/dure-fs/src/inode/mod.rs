@@ -15,6 +15,7 @@
 //! mount.
 
 pub(crate) mod access_time;
+mod attempt;
 mod attribute_cache;
 mod attribute_lock;
 mod attributes;
@@ -40,6 +41,7 @@ use dure_sync::{Arc, Mutex, OnceLock};
 use zerocopy::IntoBytes;
 
 pub(crate) use access_time::AccessTimes;
+pub(crate) use attempt::{Attempt, Scope, attempts};
 pub(crate) use attribute_cache::AttributeCache;
 pub(crate) use attribute_lock::AttributeState;
 pub use attributes::{Attributes, NewInode, Permissions, SetAttributes, SetTime};

@@ -15,11 +15,12 @@ use dure_sync::Arc;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::{Attempt, Scope, TARGET_MAX, attempts};
+use super::TARGET_MAX;
 use crate::directory::Change;
 use crate::directory::tree::{LockedBuckets, Tree, TreeEdit, target};
 use crate::inode::{
-    Access, Attributes, FreeIno, FreeSlot, Inode, InodeRef, InodeState, LockedInodes, NewInode,
+    Access, Attempt, Attributes, FreeIno, FreeSlot, Inode, InodeRef, InodeState, LockedInodes,
+    NewInode, Scope, attempts,
 };
 use crate::volume::{FileSystem, Volume};
 use crate::xattr::chain::{self, Chain};

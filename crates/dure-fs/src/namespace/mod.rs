@@ -4,7 +4,7 @@
 //! whatever runs concurrently, and after a crash it must never be there without what it depends on.
 //! **Structure.** Every call: look without locks, begin an `Op` of the right size, lock the inodes
 //! concerned in ascending order, look again, edit privately, finish; only then memory changes. When
-//! the second look finds something else, or the op was too small, it starts over ([`Attempt`]).
+//! the second look finds something else, or the op was too small, it starts over ([`attempts`](crate::inode::attempts)).
 //! Once such calls have contended for a directory, they hold it shared, and each locks the buckets
 //! of its names. A call holds a directory exclusively to free bucket nodes or make the first one,
 //! and if it removes, moves or replaces that directory itself.
@@ -14,7 +14,6 @@
 //! that changes its parent depends on all its new ancestors' inodes; rmdir writes every bucket of
 //! the victim. **On a crash** each call is there wholly or not at all.
 
-mod attempt;
 mod create;
 mod link;
 mod lookup;
@@ -23,7 +22,6 @@ mod remove;
 mod rename;
 mod symlink_cache;
 
-pub(crate) use attempt::{Attempt, Scope, attempts};
 pub use create::New;
 pub use lookup::{DirectoryEntry, EntryBatch};
 pub use peek::Peek;

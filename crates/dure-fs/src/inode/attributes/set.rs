@@ -8,8 +8,7 @@ use dure_store::space::OpClass;
 
 use super::{Attributes, MODE_BITS};
 use crate::directory::DirectoryState;
-use crate::inode::{Access, Inode, InodeRef, InodeState};
-use crate::namespace::attempts;
+use crate::inode::{Access, Inode, InodeRef, InodeState, attempts};
 use crate::volume::{FileSystem, Volume};
 use crate::xattr;
 
