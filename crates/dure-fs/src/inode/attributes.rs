@@ -10,6 +10,7 @@ use dure_sync::PerCoreReadGuard;
 
 use super::attribute_cache::{DataPart, PlainPart};
 use super::last_writer::Writer;
+use super::times::latest;
 use crate::file::{FileState, PendingPages};
 use crate::inode::{Inode, InodeId, InodeRef, InodeState};
 use crate::ranks::INODE;
@@ -303,7 +304,6 @@ impl InodeState {
     /// mtime and ctime as users see them, but for the ctime of the attributes. Those of a directory
     /// are complete once the fold is loaded.
     pub(crate) fn data_times(&self, data: &DataHead) -> (Time, Time) {
-        use crate::directory::stamp::latest;
         let (mut mtime, mut ctime) = (data.mtime, data.ctime);
         if let Some(written) = self.if_file().and_then(FileState::written) {
             (mtime, ctime) = (written, written);

@@ -14,7 +14,7 @@
 //! on no task can pin it. **On a crash** the orphan slots name what must be freed at the next
 //! mount.
 
-pub(crate) mod access_time;
+mod access_time;
 mod attempt;
 mod attribute_cache;
 mod attribute_lock;
@@ -28,7 +28,9 @@ mod orphan;
 mod pin;
 mod pool;
 mod state;
+mod state_change;
 mod state_lock;
+pub(crate) mod times;
 
 use dure_store::error::{Error, Result};
 use dure_store::format::inode::{AttributesRecord, DataHead, InodeData, InodeRecord, Time};
@@ -56,10 +58,11 @@ pub(crate) use pin::LocalRef;
 use pin::Pins;
 pub(crate) use pool::{FreeIno, InodePools};
 pub(crate) use state::InodeState;
-pub(crate) use state_lock::{Change as StateChange, Home};
+pub(crate) use state_change::StateChange;
+pub(crate) use state_lock::Home;
 use state_lock::{ForAttributes, ForContent, ForData};
+use times::latest;
 
-use crate::directory::stamp::latest;
 use crate::file::{FileState, Sharing, VisibleSize};
 use crate::ranks::WRITEBACK;
 use crate::volume::{AccessTime, Volume};
@@ -69,6 +72,9 @@ use crate::volume::{AccessTime, Volume};
 /// tasks share or seek in, come to that.
 pub(crate) const INODE_BYTES: usize = size_of::<Inode>() + 64 + 2 * 16;
 const _: () = assert!(INODE_BYTES <= 640, "a million inodes are to fit 640 MB");
+
+/// Maximum number of names of one inode.
+pub(crate) const LINKS_MAX: u32 = 1 << 31;
 
 /// An inode in memory.
 #[derive(Debug)]
@@ -131,7 +137,7 @@ impl Inode {
             generation,
             index: ino.index(),
             node,
-            birth: access_time::nanos(attributes.btime),
+            birth: times::nanos(attributes.btime),
             home,
             sharing: OnceLock::new(),
             content: ForContent::new(state),
@@ -165,7 +171,7 @@ impl Inode {
     fn birth(&self) -> Time {
         match self.birth {
             0 => self.attributes().btime,
-            birth => access_time::time(birth),
+            birth => times::time(birth),
         }
     }
 

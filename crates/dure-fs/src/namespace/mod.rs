@@ -30,8 +30,6 @@ pub(crate) use symlink_cache::SymlinkCache;
 
 /// Maximum length of a symlink's target in bytes.
 pub(crate) const TARGET_MAX: usize = 4095;
-/// Maximum number of names of one inode.
-pub(crate) const LINKS_MAX: u32 = 1 << 31;
 
 #[cfg(test)]
 pub(crate) mod tests;
