@@ -1,6 +1,4 @@
-//! Attributes: what stat shows. [`set`] has chmod, chown, utimens and the size.
-
-mod set;
+//! Attributes: what stat shows. `namespace/set_attributes.rs` sets them.
 
 use dure_store::error::Result;
 use dure_store::format::inode::{AttributesRecord, DataHead, InodeRecord, Time};
@@ -15,8 +13,6 @@ use crate::file::{FileState, PendingPages};
 use crate::inode::{Inode, InodeId, InodeRef, InodeState};
 use crate::ranks::INODE;
 use crate::volume::FileSystem;
-
-pub use set::{SetAttributes, SetTime};
 
 /// Permission bits, with setuid, setgid and sticky.
 pub(crate) const MODE_BITS: u32 = 0o7777;

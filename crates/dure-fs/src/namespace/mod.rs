@@ -1,4 +1,5 @@
-//! Names: creating, finding, linking, moving and removing them.
+//! Names: creating, finding, linking, moving and removing them; and the attributes of what they lead
+//! to, set.
 //!
 //! **Problem.** A call changes a directory and inodes. It must be atomic, whatever fails and
 //! whatever runs concurrently, and after a crash it must never be there without what it depends on.
@@ -20,12 +21,14 @@ mod lookup;
 mod peek;
 mod remove;
 mod rename;
+mod set_attributes;
 mod symlink_cache;
 
 pub use create::New;
 pub use lookup::{DirectoryEntry, EntryBatch};
 pub use peek::Peek;
 pub use rename::RenameMode;
+pub use set_attributes::{SetAttributes, SetTime};
 pub(crate) use symlink_cache::SymlinkCache;
 
 /// Maximum length of a symlink's target in bytes.
