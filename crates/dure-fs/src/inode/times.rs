@@ -10,6 +10,7 @@ use dure_store::format::inode::Time;
 pub(super) const SECOND_NANOS: u64 = 1_000_000_000;
 
 /// Nanoseconds since 1970 of a clock reading; 0 before 1970 and after 2554, which no clock shows.
+#[inline]
 pub(crate) fn nanos(time: Time) -> u64 {
     u64::try_from(time.secs.get())
         .ok()
@@ -35,6 +36,7 @@ fn order(time: Time) -> (i64, u32) {
 }
 
 /// The later of two times.
+#[inline]
 pub(crate) fn latest(a: Time, b: Time) -> Time {
     if order(b) > order(a) { b } else { a }
 }

@@ -1,5 +1,4 @@
-//! Names: creating, finding, linking, moving and removing them; and the attributes of what they lead
-//! to, set.
+//! Names: creating, finding, linking, moving and removing them; and setting attributes.
 //!
 //! **Problem.** A call changes a directory and inodes. It must be atomic, whatever fails and
 //! whatever runs concurrently, and after a crash it must never be there without what it depends on.
