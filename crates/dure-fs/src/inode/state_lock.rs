@@ -366,8 +366,8 @@ impl<'i> StateLock<'i> {
     }
 
     /// Something that stat shows of the data was changed without the exclusive lock
-    /// ([`StateChange::Made`]), or the caller found it already as it wanted it, just changed by another
-    /// task.
+    /// ([`StateChange::Made`]), or the caller found it already as it wanted it, just changed by
+    /// another task.
     #[inline]
     pub(crate) fn changed_shared(self, change: StateChange) {
         if change == StateChange::Made {

@@ -4,10 +4,11 @@
 //! whatever runs concurrently, and after a crash it must never be there without what it depends on.
 //! **Structure.** Every call: look without locks, begin an `Op` of the right size, lock the inodes
 //! concerned in ascending order, look again, edit privately, finish; only then memory changes. When
-//! the second look finds something else, or the op was too small, it starts over ([`attempts`](crate::inode::attempts)).
-//! Once such calls have contended for a directory, they hold it shared, and each locks the buckets
-//! of its names. A call holds a directory exclusively to free bucket nodes or make the first one,
-//! and if it removes, moves or replaces that directory itself.
+//! the second look finds something else, or the op was too small, it starts over
+//! ([`attempts`](crate::inode::attempts)). Once such calls have contended for a directory, they
+//! hold it shared, and each locks the buckets of its names. A call holds a directory exclusively to
+//! free bucket nodes or make the first one, and if it removes, moves or replaces that directory
+//! itself.
 //!
 //! **Invariants** (marks, see the journal's model, cases C1 to C9): a change of entries depends on
 //! the directory's inode; it writes the bucket and the inode that the name leads to; a directory
