@@ -2,9 +2,12 @@
 //!
 //! **Problem.** Within a crate nothing keeps modules from naming each other in a circle, and then
 //! none of them can be read, tested or moved alone. **Structure.** The modules as rows, compared
-//! with the paths that the sources begin with `crate::`; the words of requests to a device, looked for in
-//! all sources; tests may name anything. Each check has a canary.
-//! **Invariants.** A module that is in no row fails, and so does a name that is not a module.
+//! with the paths that the sources begin with `crate::`; in dure-fs, whose folders name each other
+//! in both directions, the sources as a graph of their paths, in which no circle may span folders;
+//! the words of requests to a device, looked for in all sources. Tests may name anything, and calls
+//! of methods are not seen. Each check has a canary.
+//! **Invariants.** A module that is in no row fails, and so does a name that is not a module, or
+//! that is left out of the graph without need.
 //! **Crash.** Nothing.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
@@ -44,6 +47,19 @@ const CHECK: &[&[&str]] = &[
 /// The crates whose modules are in rows, and how many sources they have at least.
 const ROWS: &[(&str, &[&[&str]], usize)] = &[("dure-store", STORE, 50), ("dure-check", CHECK, 25)];
 
+/// Types of dure-fs whose names lead nowhere here. A volume holds all caches, and all operations
+/// are its methods; of an inode of a file, these parts are in sources that also have operations.
+const HELD: &[&str] = &[
+    "FileSystem",
+    "Volume",
+    "FileState",
+    "NextRead",
+    "PendingPages",
+    "SeekHint",
+    "Sharing",
+    "VisibleSize",
+];
+
 /// Words of requests to a device, and the sources of dure-journal, dure-store and dure-fs that may
 /// have them: all others use a `Region` or a `LogMedium`.
 const REQUESTS: &[(&str, &[&str])] = &[
@@ -81,59 +97,59 @@ fn code(source: &str) -> String {
 /// The words of `REQUESTS` in a source.
 fn request_words(source: &str) -> Vec<&'static str> {
     let code = code(source);
-    let inner = |c: char| c.is_alphanumeric() || c == '_';
-    let words: BTreeSet<&str> = code.split(|c| !inner(c)).collect();
+    let words: BTreeSet<&str> = code.split(|c| !is_word(c)).collect();
     let all = REQUESTS.iter().map(|(word, _)| *word);
     all.filter(|word| words.contains(word)).collect()
+}
+
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// Adds the paths that `text` begins with, each of a group, behind `prefix`. Returns what follows.
+fn paths<'t>(prefix: &[&'t str], text: &'t str, found: &mut Vec<Vec<&'t str>>) -> &'t str {
+    let text = text.trim_start();
+    if let Some(mut rest) = text.strip_prefix('{') {
+        while !rest.trim_start().is_empty() {
+            if let Some(behind) = rest.trim_start().strip_prefix('}') {
+                return behind;
+            }
+            rest = paths(prefix, rest, found);
+            rest = &rest[rest.find([',', '}']).unwrap_or(rest.len())..];
+            rest = rest.strip_prefix(',').unwrap_or(rest);
+        }
+        return rest;
+    }
+    let (word, rest) = text.split_at(text.find(|c| !is_word(c) && c != '*').unwrap_or(text.len()));
+    let mut path = prefix.to_vec();
+    // Of a group, `self` is what the group is of.
+    if !word.is_empty() && (word != "self" || prefix.is_empty()) {
+        path.push(word);
+    }
+    match rest.strip_prefix("::") {
+        Some(rest) if !word.is_empty() => paths(&path, rest, found),
+        _ => {
+            found.push(path);
+            rest
+        }
+    }
+}
+
+/// All paths of a source, of `use` and of expressions.
+fn all_paths(code: &str) -> Vec<Vec<&str>> {
+    let (mut found, mut rest) = (Vec::new(), code);
+    while let Some(start) = rest.find(is_word) {
+        rest = paths(&[], &rest[start..], &mut found);
+    }
+    found
 }
 
 /// The modules that a source names by `crate::`.
 fn named(source: &str) -> BTreeSet<String> {
     let code = code(source);
-    let mut found = BTreeSet::new();
-    for (at, _) in code.match_indices("crate::") {
-        // Not the end of a longer word.
-        let before = code[..at].chars().next_back();
-        if before.is_some_and(|c| c.is_alphanumeric() || c == '_') {
-            continue;
-        }
-        let rest = &code[at + "crate::".len()..];
-        match rest.strip_prefix('{') {
-            Some(group) => found.extend(group_heads(group)),
-            None => found.extend(head(rest)),
-        }
-    }
-    found
-}
-
-/// The identifier that a text begins with.
-fn head(text: &str) -> Option<String> {
-    let text = text.trim_start();
-    let end = text.find(|c: char| !c.is_alphanumeric() && c != '_');
-    let word = &text[..end.unwrap_or(text.len())];
-    (!word.is_empty()).then(|| word.to_owned())
-}
-
-/// The first identifiers of the paths of a group, up to its closing brace.
-fn group_heads(group: &str) -> Vec<String> {
-    let mut depth = 0_usize;
-    let mut start = 0;
-    let mut heads = Vec::new();
-    for (at, c) in group.char_indices() {
-        match c {
-            '{' => depth += 1,
-            '}' | ',' if depth == 0 => {
-                heads.extend(head(&group[start..at]));
-                start = at + 1;
-                if c == '}' {
-                    break;
-                }
-            }
-            '}' => depth -= 1,
-            _ => {}
-        }
-    }
-    heads
+    let paths = all_paths(&code).into_iter();
+    let own = paths.filter(|path| path.len() > 1 && path[0] == "crate");
+    own.map(|path| path[1].to_owned()).collect()
 }
 
 fn row(rows: &[&[&str]], module: &str) -> Option<usize> {
@@ -177,6 +193,168 @@ fn climbs_to_root(file: &Path, source: &str) -> bool {
     let is_mod = file.ends_with("mod.rs");
     let depth = file.components().count() - usize::from(is_mod);
     code(source).contains(&"super::".repeat(depth))
+}
+
+/// The modules of a crate, by their paths, and their code.
+type Modules = BTreeMap<String, String>;
+
+/// The absolute path of one that `module` has; none if it leads out of the crate.
+fn absolute<'p>(modules: &Modules, module: &'p str, path: &[&'p str]) -> Option<Vec<&'p str>> {
+    let mut base: Vec<&str> = module.split("::").collect();
+    let mut rest = path;
+    match path {
+        [_] => return None,
+        ["crate", after @ ..] => (base, rest) = (Vec::new(), after),
+        ["self", after @ ..] => rest = after,
+        ["super", ..] => {
+            while let ["super", after @ ..] = rest {
+                base.pop();
+                rest = after;
+            }
+        }
+        [first, ..] if modules.contains_key(&format!("{module}::{first}")) => {}
+        _ => return None,
+    }
+    Some([&base, rest].concat())
+}
+
+/// Modules through which a name is followed at most: two that take it from each other end this.
+const PASSES_MAX: usize = 8;
+
+/// The module that has what an absolute path names. What a module names by a path itself, perhaps
+/// to pass it on, is where that path leads.
+fn owner<'m>(modules: &'m Modules, path: &[&str], held: &[&str]) -> Option<&'m str> {
+    let mut path: Vec<String> = path.iter().map(|&word| word.to_owned()).collect();
+    let mut last = None;
+    for _ in 0..PASSES_MAX {
+        let is_module = |n: &usize| modules.contains_key(&path[..*n].join("::"));
+        let at = (1..=path.len()).rev().find(is_module)?;
+        let (module, code) = modules.get_key_value(&path[..at].join("::"))?;
+        last = Some(module.as_str());
+        let Some(name) = path.get(at) else { break };
+        if held.contains(&name.as_str()) {
+            return None;
+        }
+        let all = all_paths(code);
+        let mut passed = all
+            .iter()
+            .filter(|passed| passed.last() == Some(&name.as_str()));
+        let Some(passed) = passed.find_map(|passed| absolute(modules, module, passed)) else {
+            break;
+        };
+        let passed = passed.into_iter().map(str::to_owned);
+        path = passed.chain(path[at + 1..].iter().cloned()).collect();
+    }
+    last
+}
+
+/// Uses that cross folders and from which uses lead back.
+fn circles(modules: &Modules, held: &[&str]) -> Vec<String> {
+    let uses = |(module, code): (&'_ String, &'_ String)| {
+        let all = all_paths(code).into_iter();
+        let all = all.filter_map(|path| {
+            let path = absolute(modules, module, &path)?;
+            owner(modules, &path, held)
+        });
+        all.collect::<BTreeSet<&str>>()
+    };
+    let uses: BTreeMap<&str, BTreeSet<&str>> = modules
+        .iter()
+        .map(|module| (module.0.as_str(), uses(module)))
+        .collect();
+    let leads_to = |from, to| {
+        let (mut seen, mut next) = (BTreeSet::from([from]), vec![from]);
+        while let Some(module) = next.pop() {
+            next.extend(uses[module].iter().filter(|used| seen.insert(**used)));
+        }
+        seen.contains(to)
+    };
+    let folder = |module: &str| module.split("::").next().map(str::to_owned);
+    let all = uses
+        .iter()
+        .flat_map(|(from, used)| used.iter().map(move |to| (*from, *to)));
+    all.filter(|&(from, to)| folder(from) != folder(to) && leads_to(to, from))
+        .map(|(from, to)| format!("{from} names {to}, which leads back"))
+        .collect()
+}
+
+#[test]
+fn no_circle_of_modules_spans_folders() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let src = root.join("crates/dure-fs/src");
+    let mut found = BTreeMap::new();
+    sources(&src, None, &mut found);
+    let module = |path: &Path| {
+        let path = path.strip_prefix(&src).unwrap().with_extension("");
+        let path = path.to_str().unwrap().replace('/', "::");
+        path.strip_suffix("::mod").unwrap_or(&path).to_owned()
+    };
+    let read = |path: &PathBuf| code(&std::fs::read_to_string(path).unwrap());
+    let modules: Modules = found
+        .keys()
+        .map(|path| (module(path), read(path)))
+        .collect();
+    assert!(modules.len() > 70, "the sources are not where they were");
+    let mut wrong = circles(&modules, HELD);
+    for (path, code) in found.keys().zip(found.keys().map(read)) {
+        // What the root passes on would hide where it is from.
+        let passed = named(&code)
+            .into_iter()
+            .any(|name| !modules.contains_key(&name));
+        if passed || climbs_to_root(path.strip_prefix(&src).unwrap(), &code) {
+            wrong.push(format!("{} must say from which module", path.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    for name in HELD {
+        let others: Vec<&str> = HELD.iter().copied().filter(|held| held != name).collect();
+        let needed = !circles(&modules, &others).is_empty();
+        assert!(needed, "{name} closes no circle: let it count");
+    }
+}
+
+#[test]
+fn canary_a_circle_that_spans_folders_is_found() {
+    let circles = |held: &[&str], sources: &[(&str, &str)]| {
+        let modules = sources
+            .iter()
+            .map(|(module, source)| ((*module).to_owned(), code(source)));
+        circles(&modules.collect(), held)
+    };
+    // `b` passes on what is in `b::low`; only `b::high` leads to `a`.
+    let b = (
+        "b",
+        "pub use high::High;\npub(crate) use self::low::{self, Low};",
+    );
+    let high = ("b::high", "use crate::a::{A, x::X}; use super::low;");
+    let low = (
+        "b::low",
+        "//! [`crate::a`]\nfn low(held: crate::v::Volume) {}",
+    );
+    let v = ("v", "use crate::b::high;");
+    let down = [
+        ("a", "use crate::b::{Low};"),
+        ("a::x", "use super::A;"),
+        b,
+        high,
+        low,
+        v,
+    ];
+    assert_eq!(circles(&["Volume"], &down), Vec::<String>::new());
+    let up = [
+        ("a", "fn f() { crate::b::High::g() }"),
+        ("a::x", ""),
+        b,
+        high,
+        low,
+        v,
+    ];
+    let expected = [
+        "a names b::high, which leads back",
+        "b::high names a, which leads back",
+    ];
+    assert_eq!(circles(&["Volume"], &up), expected);
+    assert!(!circles(&[], &down).is_empty(), "through `v`");
 }
 
 #[test]

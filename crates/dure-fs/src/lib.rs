@@ -27,8 +27,8 @@ pub use dure_store::{
 };
 pub use dure_store::{error, format, layout, units};
 pub use file::{AllocateMode, Extents, FILE_BYTES_MAX, ReadMode, SeekTarget, Stamp, SyncScope};
-pub use inode::{Attributes, InodeRef, NewInode, Permissions, SetAttributes, SetTime};
-pub use namespace::{DirectoryEntry, EntryBatch, InodeId, New, Peek, RenameMode};
+pub use inode::{Attributes, InodeId, InodeRef, NewInode, Permissions};
+pub use namespace::{DirectoryEntry, EntryBatch, New, Peek, RenameMode, SetAttributes, SetTime};
 pub use volume::{
     AccessTime, Activity, Background, DataMode, FileSystem, FsyncScope, MountOptions, Statistics,
 };

@@ -15,8 +15,7 @@
 use dure_store::units::{Ino, to_usize};
 use dure_sync::SeqLockTable;
 
-use crate::inode::InodeState;
-use crate::namespace::InodeId;
+use crate::inode::{InodeId, InodeState};
 
 const WORDS: usize = 15;
 const WAYS: usize = 4;

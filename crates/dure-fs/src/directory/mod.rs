@@ -6,7 +6,7 @@
 //! overflows moves its entries to a child node ([`tree`]). The bytes of a bucket are in [`bucket`],
 //! the arithmetic of the trie in [`dure_store::format::trie`]. Stamps and counts live in the
 //! buckets and are folded for stat ([`stamp`]). Lookups that were answered before are answered
-//! again without a lock ([`dentry_cache`]).
+//! again without a lock ([`dentry_cache`]). What an inode keeps of its directory is in [`state`].
 //!
 //! # Invariants
 //! The entries of a bucket change under the directory's inode lock, held exclusively, or shared
@@ -27,187 +27,22 @@ pub(crate) mod dentry_cache;
 pub(crate) mod read;
 pub(crate) mod shared;
 pub(crate) mod stamp;
+mod state;
 pub(crate) mod tree;
+
+pub(crate) use self::shared::Change;
+pub(crate) use self::state::DirectoryState;
 
 use dure_store::error::{Error, Result};
 use dure_store::format::bucket::LEVELS_MAX;
-use dure_store::format::inode::{DataHead, Time};
+use dure_store::format::inode::Time;
 use dure_store::format::node::NodeKind;
 use dure_store::node::NodeRef;
-use dure_store::units::{GranuleId, Ino, JournalId, Mark, Nid, to_usize};
-use dure_sync::OnceLock;
+use dure_store::units::{GranuleId, Ino, Mark, Nid, to_usize};
 
-use self::shared::{SharedChanges, Shortcuts};
-use self::stamp::{Fold, Stamps};
-use crate::inode::{Inode, InodeState, LockedInodes};
-use crate::namespace::LINKS_MAX;
+use self::stamp::Fold;
+use crate::inode::{Inode, InodeState, LINKS_MAX, LockedInodes};
 use crate::volume::{DirectoryRule, Volume};
-
-/// What a directory keeps in memory. Owner: [inode.state].
-#[derive(Debug)]
-pub(crate) struct DirectoryState {
-    /// Its inode's number, which is in its nodes.
-    pub(crate) owner: Ino,
-    /// The first bucket node, as the inode's data says; 0: none.
-    root_nid: u64,
-    /// Stamps of buckets with a smaller number do not count, as the inode's data says.
-    pub(crate) set_number: u32,
-    /// Stamps and counts of all buckets, once they were asked for.
-    fold: Option<Box<Fold>>,
-    /// The first bucket node, once it was used.
-    root: OnceLock<NodeRef>,
-    /// What holders of the shared lock noted of their changes.
-    pub(crate) shared: SharedChanges,
-    /// Where walks of the trie begin.
-    pub(crate) shortcuts: Shortcuts,
-    /// Which journals changed entries under the exclusive lock.
-    turns: Turns,
-}
-
-/// When so many changes have come from another journal than the one before, tasks count as
-/// contended, though none has found the directory locked by another.
-const TURNS_MAX: u8 = 4;
-
-/// How often exclusive changes switched between journals.
-#[derive(Debug, Default)]
-struct Turns {
-    /// Journal of the last change.
-    journal: Option<JournalId>,
-    count: u8,
-}
-
-impl Turns {
-    /// Notes a change by this journal. Returns whether it is the one from which on tasks count as
-    /// contended.
-    fn note(&mut self, journal: JournalId) -> bool {
-        let before = self.journal.replace(journal);
-        if before.is_none_or(|before| before == journal) {
-            return false;
-        }
-        self.count = self.count.saturating_add(1);
-        self.count == TURNS_MAX
-    }
-}
-
-/// How an operation changes the counts of a directory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Change {
-    /// Subdirectories added, less those removed.
-    pub(crate) subdirectories: i32,
-}
-
-impl Change {
-    /// An entry of this kind is added (1) or removed (-1).
-    pub(crate) fn of(kind: u8, sign: i8) -> Change {
-        let directory = kind == bucket::KIND_DIRECTORY;
-        let subdirectories = if directory { i32::from(sign) } else { 0 };
-        Change { subdirectories }
-    }
-
-    /// Both changes together.
-    pub(crate) fn and(self, other: Change) -> Change {
-        Change {
-            subdirectories: self.subdirectories + other.subdirectories,
-        }
-    }
-}
-
-impl DirectoryState {
-    /// Of an inode whose data begins with `data`.
-    pub(crate) fn new(data: &DataHead) -> DirectoryState {
-        DirectoryState {
-            owner: data.number(),
-            root_nid: data.map_root.get(),
-            set_number: data.set_number.get(),
-            fold: None,
-            root: OnceLock::new(),
-            shared: SharedChanges::default(),
-            shortcuts: Shortcuts::default(),
-            turns: Turns::default(),
-        }
-    }
-
-    /// The inode's data was logged.
-    pub(crate) fn data_stored(&mut self, data: &DataHead) {
-        self.root_nid = data.map_root.get();
-        self.set_number = data.set_number.get();
-    }
-
-    /// The number of the first bucket node, if the directory ever had an entry.
-    pub(crate) fn root_nid(&self) -> Option<Nid> {
-        (self.root_nid != 0).then_some(Nid(self.root_nid))
-    }
-
-    /// The fold, if it has been computed.
-    pub(crate) fn fold(&self) -> Option<&Fold> {
-        self.fold.as_deref()
-    }
-
-    /// The operations that changed entries under the shared lock, one per journal at most.
-    pub(crate) fn marks(&self) -> impl Iterator<Item = Mark> {
-        self.shared.marks()
-    }
-
-    /// Number of entries that are directories; `None` if the fold was not computed, or they change
-    /// too often to be counted under the shared lock.
-    pub(crate) fn subdirectories(&self) -> Option<u32> {
-        let fold = self.fold()?;
-        let more = self.shared.subdirectories()?;
-        Some(sum(fold.subdirectories, more))
-    }
-
-    /// Entries changed at `now`, by an operation that has finished and held the directory
-    /// exclusively.
-    pub(crate) fn changed(&mut self, change: Change, now: Time) {
-        self.settle();
-        let Some(fold) = &mut self.fold else {
-            return;
-        };
-        fold.add_stamps(Stamps {
-            mtime: now,
-            ctime: now,
-        });
-        fold.subdirectories = sum(fold.subdirectories, change.subdirectories.into());
-    }
-
-    /// Moves the counts noted by holders of the shared lock into the fold; without a fold, drops
-    /// them, as the buckets have the counts. The caller holds the directory exclusively.
-    pub(crate) fn settle(&mut self) {
-        let more = self.shared.take_subdirectories();
-        if let Some(fold) = &mut self.fold {
-            fold.subdirectories = sum(fold.subdirectories, more);
-        }
-    }
-
-    /// The set number was raised: earlier stamps do not count.
-    pub(crate) fn forget_stamps(&mut self) {
-        if let Some(fold) = &mut self.fold {
-            fold.stamps = None;
-        }
-        self.shared.forget_times();
-    }
-
-    /// The directory was removed with all its bucket nodes.
-    pub(crate) fn clear(&mut self) {
-        (self.root_nid, self.fold, self.root) = (0, None, OnceLock::new());
-        (self.shared, self.shortcuts) = Default::default();
-    }
-
-    /// The operation that made the first bucket node has finished.
-    pub(crate) fn set_root(&self, root: &NodeRef) {
-        let root = self.root.get_or_init(|| root.clone());
-        assert!(
-            root.freed().is_none(),
-            "the first bucket node lives as long as the directory"
-        );
-    }
-}
-
-/// `count` plus `more`.
-fn sum(count: u32, more: i64) -> u32 {
-    let sum = u32::try_from(i64::from(count) + more);
-    sum.expect("no more subdirectories go than are there")
-}
 
 impl InodeState {
     /// The first bucket node, if the directory ever had an entry.
@@ -366,18 +201,5 @@ pub(crate) fn corrupt(nid: Nid, malformed: bucket::Malformed) -> Error {
         at: nid.0,
         want: 0,
         got: 1,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tasks_that_take_turns_have_met() {
-        let mut turns = Turns::default();
-        let mut note = |journal| turns.note(JournalId::new(journal).unwrap());
-        assert!(![0, 0, 0, 1, 1, 0, 0, 1].map(&mut note).contains(&true));
-        assert_eq!([0, 1, 0].map(note), [true, false, false], "once");
     }
 }

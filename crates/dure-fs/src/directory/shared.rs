@@ -27,9 +27,32 @@ use dure_store::units::{Mark, Nid, to_usize};
 use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::{CoreId, OnceLock, PerCore};
 
-use super::Change;
+use super::bucket::KIND_DIRECTORY;
 use crate::inode::StateChange;
-use crate::inode::access_time::{nanos, time};
+use crate::inode::times::{nanos, time};
+
+/// How an operation changes the counts of a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Change {
+    /// Subdirectories added, less those removed.
+    pub(crate) subdirectories: i32,
+}
+
+impl Change {
+    /// An entry of this kind is added (1) or removed (-1).
+    pub(crate) fn of(kind: u8, sign: i8) -> Change {
+        let directory = kind == KIND_DIRECTORY;
+        let subdirectories = if directory { i32::from(sign) } else { 0 };
+        Change { subdirectories }
+    }
+
+    /// Both changes together.
+    pub(crate) fn and(self, other: Change) -> Change {
+        Change {
+            subdirectories: self.subdirectories + other.subdirectories,
+        }
+    }
+}
 
 /// Changes of entries by holders of the shared lock.
 #[derive(Debug, Default)]

@@ -20,8 +20,7 @@ use dure_store::units::Ino;
 use super::bucket::{self, Inserted};
 use super::corrupt;
 use super::read::Found;
-use crate::inode::{Access, InodeState};
-use crate::namespace::Attempt;
+use crate::inode::{Access, Attempt, InodeState};
 use crate::volume::Volume;
 
 pub(crate) use locate::Located;

@@ -9,7 +9,7 @@ use zerocopy::little_endian::U64;
 use super::map::NodeRoom;
 use super::page::PageStore;
 use super::seek_hint::SeekHint;
-use crate::inode::access_time::{nanos, time};
+use crate::inode::times::{nanos, time};
 use crate::inode::{OrphanPlace, StateChange};
 
 /// Whether a write changes mtime and ctime.

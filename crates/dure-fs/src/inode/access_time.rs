@@ -14,10 +14,11 @@ use dure_store::space::OpClass;
 use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use dure_sync::{CoreId, PerCore};
 
+use super::times::{SECOND_NANOS, nanos, time};
 use super::{Inode, StateChange};
 use crate::volume::{AccessTime, Volume};
-const NANOS: u64 = 1_000_000_000;
-const DAY_NANOS: u64 = 24 * 3600 * NANOS;
+
+const DAY_NANOS: u64 = 24 * 3600 * SECOND_NANOS;
 
 /// What decides whether a read is to be noted: a read of a cached page looks at nothing else. Times
 /// in ns since 1970. Relaxed: who changes a time holds the inode exclusively, but for readers, who
@@ -31,26 +32,6 @@ pub(crate) struct AccessTimeCell {
     stored: AtomicU64,
     /// The later one of mtime and ctime, as the data has them.
     changed: AtomicU64,
-}
-
-/// Nanoseconds since 1970 of a clock reading; 0 before 1970 and after 2554, which no clock shows.
-pub(crate) fn nanos(time: Time) -> u64 {
-    u64::try_from(time.secs.get())
-        .ok()
-        .and_then(|secs| secs.checked_mul(NANOS))
-        .and_then(|nanos| nanos.checked_add(u64::from(time.nanos.get())))
-        .unwrap_or(0)
-}
-
-/// The time that is `nanos` ns after 1970.
-pub(crate) fn time(nanos: u64) -> Time {
-    let secs = i64::try_from(nanos / NANOS).expect("2^64 ns are less than 2^34 s");
-    Time {
-        secs: secs.into(),
-        nanos: u32::try_from(nanos % NANOS)
-            .expect("the rest is below a second")
-            .into(),
-    }
 }
 
 impl AccessTime {

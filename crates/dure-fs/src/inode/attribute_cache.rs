@@ -16,8 +16,8 @@ use dure_sync::{SeqLockTable, Words};
 use zerocopy::little_endian::{I64, U32};
 
 use super::Attributes;
-use crate::directory::stamp::latest;
-use crate::namespace::InodeId;
+use super::times::latest;
+use crate::inode::InodeId;
 
 const WORDS: usize = 7;
 const WAYS: usize = 4;

@@ -1,6 +1,4 @@
-//! Attributes: what stat shows. [`set`] has chmod, chown, utimens and the size.
-
-mod set;
+//! Attributes: what stat shows. `namespace/set_attributes.rs` sets them.
 
 use dure_store::error::Result;
 use dure_store::format::inode::{AttributesRecord, DataHead, InodeRecord, Time};
@@ -10,13 +8,11 @@ use dure_sync::PerCoreReadGuard;
 
 use super::attribute_cache::{DataPart, PlainPart};
 use super::last_writer::Writer;
+use super::times::latest;
 use crate::file::{FileState, PendingPages};
-use crate::inode::{Inode, InodeRef, InodeState};
-use crate::namespace::InodeId;
+use crate::inode::{Inode, InodeId, InodeRef, InodeState};
 use crate::ranks::INODE;
 use crate::volume::FileSystem;
-
-pub use set::{SetAttributes, SetTime};
 
 /// Permission bits, with setuid, setgid and sticky.
 pub(crate) const MODE_BITS: u32 = 0o7777;
@@ -172,6 +168,12 @@ impl FileSystem {
         Ok(Permissions::of(id.kind(), &plain))
     }
 
+    /// The attributes of the inode, if they are cached; takes no lock and writes nothing shared.
+    #[must_use]
+    pub fn peek_attributes(&self, id: InodeId) -> Option<Attributes> {
+        self.0.attribute_cache.get(id)
+    }
+
     /// As `FileSystem::permissions`, if they are cached; takes no lock and writes nothing shared.
     #[must_use]
     pub fn peek_permissions(&self, id: InodeId) -> Option<Permissions> {
@@ -298,7 +300,6 @@ impl InodeState {
     /// mtime and ctime as users see them, but for the ctime of the attributes. Those of a directory
     /// are complete once the fold is loaded.
     pub(crate) fn data_times(&self, data: &DataHead) -> (Time, Time) {
-        use crate::directory::stamp::latest;
         let (mut mtime, mut ctime) = (data.mtime, data.ctime);
         if let Some(written) = self.if_file().and_then(FileState::written) {
             (mtime, ctime) = (written, written);

@@ -14,19 +14,24 @@
 //! on no task can pin it. **On a crash** the orphan slots name what must be freed at the next
 //! mount.
 
-pub(crate) mod access_time;
+mod access_time;
+mod attempt;
 mod attribute_cache;
 mod attribute_lock;
 mod attributes;
 mod cache;
 mod delete;
+mod id;
 mod last_writer;
 mod lock;
+mod make;
 mod orphan;
 mod pin;
 mod pool;
 mod state;
+mod state_change;
 mod state_lock;
+pub(crate) mod times;
 
 use dure_store::error::{Error, Result};
 use dure_store::format::inode::{AttributesRecord, DataHead, InodeData, InodeRecord, Time};
@@ -39,23 +44,27 @@ use dure_sync::{Arc, Mutex, OnceLock};
 use zerocopy::IntoBytes;
 
 pub(crate) use access_time::AccessTimes;
+pub(crate) use attempt::{Attempt, Scope, attempts};
 pub(crate) use attribute_cache::AttributeCache;
 pub(crate) use attribute_lock::AttributeState;
-pub use attributes::{Attributes, NewInode, Permissions, SetAttributes, SetTime};
-pub(crate) use attributes::{SET_GROUP_ID, asked};
+pub use attributes::{Attributes, NewInode, Permissions};
+pub(crate) use attributes::{MODE_BITS, SET_GROUP_ID, asked};
 pub(crate) use cache::{InodeCache, Unlinked};
 pub(crate) use delete::Weight;
+pub use id::InodeId;
 pub(crate) use lock::{Access, LockedInodes};
+pub(crate) use make::{Linkable, blank_record, store_new};
 pub(crate) use orphan::{FreeSlot, OrphanPlace, Orphans};
 pub use pin::InodeRef;
 pub(crate) use pin::LocalRef;
 use pin::Pins;
 pub(crate) use pool::{FreeIno, InodePools};
 pub(crate) use state::InodeState;
-pub(crate) use state_lock::{Change as StateChange, Home};
+pub(crate) use state_change::StateChange;
+pub(crate) use state_lock::Home;
 use state_lock::{ForAttributes, ForContent, ForData};
+use times::latest;
 
-use crate::directory::stamp::latest;
 use crate::file::{FileState, Sharing, VisibleSize};
 use crate::ranks::WRITEBACK;
 use crate::volume::{AccessTime, Volume};
@@ -65,6 +74,9 @@ use crate::volume::{AccessTime, Volume};
 /// tasks share or seek in, come to that.
 pub(crate) const INODE_BYTES: usize = size_of::<Inode>() + 64 + 2 * 16;
 const _: () = assert!(INODE_BYTES <= 640, "a million inodes are to fit 640 MB");
+
+/// Maximum number of names of one inode.
+pub(crate) const LINKS_MAX: u32 = 1 << 31;
 
 /// An inode in memory.
 #[derive(Debug)]
@@ -127,7 +139,7 @@ impl Inode {
             generation,
             index: ino.index(),
             node,
-            birth: access_time::nanos(attributes.btime),
+            birth: times::nanos(attributes.btime),
             home,
             sharing: OnceLock::new(),
             content: ForContent::new(state),
@@ -161,7 +173,7 @@ impl Inode {
     fn birth(&self) -> Time {
         match self.birth {
             0 => self.attributes().btime,
-            birth => access_time::time(birth),
+            birth => times::time(birth),
         }
     }
 

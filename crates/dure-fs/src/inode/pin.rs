@@ -23,8 +23,7 @@ use dure_store::units::Ino;
 use dure_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use dure_sync::{Arc, Counted, Lend, Lender, Loan};
 
-use super::Inode;
-use crate::namespace::InodeId;
+use super::{Inode, InodeId};
 use crate::volume::Volume;
 
 /// The uses of an inode, and what is read when it is pinned: nothing here changes when its state

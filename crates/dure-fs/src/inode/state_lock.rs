@@ -37,7 +37,7 @@ use super::access_time::AccessTimeCell;
 use super::attribute_cache::{AttributeCache, DataPart, PlainPart};
 use super::attribute_lock::AttributeState;
 use super::last_writer::LastWriter;
-use super::{Inode, InodeState};
+use super::{Inode, InodeState, StateChange};
 use crate::file::{NextRead, PendingPages, SeekHint};
 use crate::ranks::{ATTRIBUTES, INODE, WRITEBACK};
 use crate::volume::Volume;
@@ -60,15 +60,6 @@ impl Home {
             attribute_cache: volume.attribute_cache.clone(),
         }
     }
-}
-
-/// Which task made a change under the shared lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Change {
-    /// The caller.
-    Made,
-    /// Another task, which may not have removed the cached attributes yet.
-    Found,
 }
 
 /// How far a part of the attributes is on its way into the cache. Raised by holders of the shared
@@ -375,11 +366,11 @@ impl<'i> StateLock<'i> {
     }
 
     /// Something that stat shows of the data was changed without the exclusive lock
-    /// (`Change::Made`), or the caller found it already as it wanted it, just changed by another
-    /// task.
+    /// ([`StateChange::Made`]), or the caller found it already as it wanted it, just changed by
+    /// another task.
     #[inline]
-    pub(crate) fn changed_shared(self, change: Change) {
-        if change == Change::Made {
+    pub(crate) fn changed_shared(self, change: StateChange) {
+        if change == StateChange::Made {
             // SeqCst: orders the change before the load of the level; `SeqLockTable::insert_while`
             // has the other fence. Either this load sees that the attributes may be cached, or
             // `holds` sees the change.

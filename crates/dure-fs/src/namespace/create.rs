@@ -3,23 +3,21 @@
 use dure_store::OpKind;
 use dure_store::error::{Error, Result};
 use dure_store::format::inode::{
-    AttributesRecord, BODY_BYTES, FLAG_LONG_LINK, FLAG_ORPHAN, InodeData, InodeLife, InodeRecord,
+    AttributesRecord, BODY_BYTES, FLAG_LONG_LINK, InodeData, InodeRecord,
 };
 use dure_store::format::name::{FileKind, check_name};
-use dure_store::format::orphan::INTENT_DELETE;
-use dure_store::node::NodeRef;
 use dure_store::op::Op;
 use dure_store::space::OpClass;
-use dure_store::units::{Ino, to_u64};
+use dure_store::units::to_u64;
 use dure_sync::Arc;
 use zerocopy::little_endian::{U32, U64};
-use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::{Attempt, Scope, TARGET_MAX, attempts};
+use super::TARGET_MAX;
 use crate::directory::Change;
 use crate::directory::tree::{LockedBuckets, Tree, TreeEdit, target};
 use crate::inode::{
-    Access, Attributes, FreeIno, FreeSlot, Inode, InodeRef, InodeState, LockedInodes, NewInode,
+    Attempt, Attributes, Inode, InodeRef, InodeState, Linkable, LockedInodes, NewInode, Scope,
+    attempts, blank_record, store_new,
 };
 use crate::volume::{FileSystem, Volume};
 use crate::xattr::chain::{self, Chain};
@@ -150,45 +148,12 @@ impl FileSystem {
     }
 }
 
-/// Whether `link` may name an inode that was made without a name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Linkable {
-    Yes,
-    No,
-}
-
 /// Blob nodes for the target of a symbolic link, if it does not fit its inode.
 fn nodes_for_target(target: &[u8]) -> u32 {
     if target.len() > BODY_BYTES {
         chain::nodes_for(target.len())
     } else {
         0
-    }
-}
-
-/// The record of the next generation of a free number, born now.
-fn blank_record(op: &Op<'_>, ino: Ino, node: &NodeRef) -> InodeRecord {
-    let before = op.view_at(node, ino.index(), InodeLife::BYTES, |bytes| {
-        InodeLife::read_from_bytes(bytes).expect("the range has the bytes of an InodeLife")
-    });
-    assert!(before.is_free(), "inode {ino} is in use");
-    let mut attributes = AttributesRecord::new_zeroed();
-    attributes.ino = U64::new(ino.0);
-    attributes.generation = U32::new(before.generation.get().wrapping_add(1).max(1));
-    (attributes.ctime, attributes.btime) = (op.time(), op.time());
-    InodeRecord {
-        attributes,
-        data: InodeData::of_birth(ino, op.time()),
-    }
-}
-
-/// Lets `op` write a new inode. Of most there is nothing to say but their attributes.
-fn store_new(op: &mut Op<'_>, node: &NodeRef, record: &InodeRecord) {
-    let InodeRecord { attributes, data } = record;
-    let ino = attributes.number();
-    op.fill(node, ino.index(), attributes.as_bytes());
-    if *data != InodeData::of_birth(ino, attributes.btime) {
-        op.replace(node, ino.data_index(), data.as_bytes());
     }
 }
 
@@ -309,46 +274,6 @@ impl Volume {
             self.fill_record(&mut record, &mut op, &above, plan, &inherited)?;
             Ok(self.insert_unnamed(op, (slot, free), node, record, Linkable::Yes)?)
         })
-    }
-
-    /// A file that no task can name: what its attributes hold is deleted with its last pin, or by
-    /// the next mount.
-    pub(crate) fn carrier(&self) -> Result<InodeRef> {
-        let free = self.free_ino()?;
-        let slot = self.orphan_slot()?;
-        let mut op = self.op(OpKind::Create, OpClass::Normal, NODES)?;
-        // Dropped before the op, which may give back the nid of the node that the number is in.
-        let mut free = free;
-        let (ino, node) = free.place(&mut op, self)?;
-        let mut record = blank_record(&op, ino, &node);
-        record.attributes.mode = U32::new(FileKind::File.mode());
-        self.insert_unnamed(op, (slot, free), node, record, Linkable::No)
-    }
-
-    /// Lets `op` make the inode of `record` without a name, with an orphan slot, and finishes `op`.
-    fn insert_unnamed(
-        &self,
-        mut op: Op<'_>,
-        (slot, free): (FreeSlot<'_>, FreeIno<'_>),
-        node: NodeRef,
-        mut record: InodeRecord,
-        linkable: Linkable,
-    ) -> Result<InodeRef> {
-        let ino = record.number();
-        record.attributes.nlink = U32::ZERO;
-        record.attributes.flags = U32::new(FLAG_ORPHAN);
-        store_new(&mut op, &node, &record);
-        slot.fill(&mut op, ino, INTENT_DELETE);
-        let inode = Inode::new(self.inodes.home(ino), node, &record)?;
-        let mark = op.finish();
-        inode.state().write_ordered().note_mark(mark);
-        let mut held = inode.lock_attributes(Access::Attributes);
-        held.get().orphan = Some(slot.used());
-        held.get().linkable = linkable == Linkable::Yes;
-        drop(held);
-        free.used();
-        self.counters.inodes.add(1);
-        self.inodes.insert(inode)
     }
 
     /// Fills the blank record of a new inode in a directory with the attributes `above`.

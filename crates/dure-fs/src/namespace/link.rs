@@ -7,10 +7,9 @@ use dure_store::format::name::{FileKind, check_name};
 use dure_store::space::OpClass;
 use zerocopy::little_endian::U32;
 
-use super::{Attempt, LINKS_MAX, Scope, attempts};
 use crate::directory::Change;
 use crate::directory::tree::{LockedBuckets, Tree, TreeEdit, target};
-use crate::inode::{AttributeState, InodeRef, LockedInodes};
+use crate::inode::{Attempt, AttributeState, InodeRef, LINKS_MAX, LockedInodes, Scope, attempts};
 use crate::volume::{FileSystem, Volume};
 
 /// The attributes with one more name.

@@ -1,39 +1,38 @@
-//! Names: creating, finding, linking, moving and removing them.
+//! Names: creating, finding, linking, moving and removing them; and setting attributes.
 //!
 //! **Problem.** A call changes a directory and inodes. It must be atomic, whatever fails and
 //! whatever runs concurrently, and after a crash it must never be there without what it depends on.
 //! **Structure.** Every call: look without locks, begin an `Op` of the right size, lock the inodes
 //! concerned in ascending order, look again, edit privately, finish; only then memory changes. When
-//! the second look finds something else, or the op was too small, it starts over ([`Attempt`]).
-//! Once such calls have contended for a directory, they hold it shared, and each locks the buckets
-//! of its names. A call holds a directory exclusively to free bucket nodes or make the first one,
-//! and if it removes, moves or replaces that directory itself.
+//! the second look finds something else, or the op was too small, it starts over
+//! ([`attempts`](crate::inode::attempts)). Once such calls have contended for a directory, they
+//! hold it shared, and each locks the buckets of its names. A call holds a directory exclusively to
+//! free bucket nodes or make the first one, and if it removes, moves or replaces that directory
+//! itself.
 //!
 //! **Invariants** (marks, see the journal's model, cases C1 to C9): a change of entries depends on
 //! the directory's inode; it writes the bucket and the inode that the name leads to; a directory
 //! that changes its parent depends on all its new ancestors' inodes; rmdir writes every bucket of
 //! the victim. **On a crash** each call is there wholly or not at all.
 
-mod attempt;
 mod create;
 mod link;
 mod lookup;
 mod peek;
 mod remove;
 mod rename;
+mod set_attributes;
 mod symlink_cache;
 
-pub(crate) use attempt::{Attempt, Scope, attempts};
 pub use create::New;
 pub use lookup::{DirectoryEntry, EntryBatch};
-pub use peek::{InodeId, Peek};
+pub use peek::Peek;
 pub use rename::RenameMode;
+pub use set_attributes::{SetAttributes, SetTime};
 pub(crate) use symlink_cache::SymlinkCache;
 
 /// Maximum length of a symlink's target in bytes.
 pub(crate) const TARGET_MAX: usize = 4095;
-/// Maximum number of names of one inode.
-pub(crate) const LINKS_MAX: u32 = 1 << 31;
 
 #[cfg(test)]
 pub(crate) mod tests;

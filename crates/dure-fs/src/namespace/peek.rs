@@ -2,7 +2,7 @@
 //!
 //! **Problem.** A path leads through directories that every core walks through; a lock or a
 //! reference for each of them would write lines that all cores share. **Structure.** An [`InodeId`]
-//! identifies an inode without keeping it in memory. [`FileSystem::peek`] and
+//! names an inode without keeping it in memory. [`FileSystem::peek`] and
 //! [`FileSystem::peek_attributes`] answer from the dentry cache and the attribute cache, writing
 //! nothing; what is not cached, [`FileSystem::look_up_and_remember`] and [`FileSystem::attributes`]
 //! find under locks and insert there. [`FileSystem::pin`] makes a reference out of an id.
@@ -14,65 +14,10 @@ use std::ops::ControlFlow;
 
 use dure_store::error::{Error, Result};
 use dure_store::format::bucket::NAME_MAX;
-use dure_store::format::name::FileKind;
-use dure_store::units::Ino;
 
 use crate::directory::dentry_cache::{ABSENT, DentryCache, UNKNOWN};
-use crate::inode::{Attributes, InodeRef};
+use crate::inode::{InodeId, InodeRef};
 use crate::volume::{FileSystem, Volume};
-
-/// Identifies an inode: number, generation, type. Says nothing about whether it still exists.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct InodeId {
-    ino: u64,
-    /// Generation and type; two words in all, so that an id is passed in registers.
-    life: u64,
-}
-
-impl InodeId {
-    pub(crate) fn new(ino: Ino, generation: u32, kind: FileKind) -> InodeId {
-        InodeId {
-            ino: ino.0,
-            life: u64::from(generation) << 8 | u64::from(kind.code()),
-        }
-    }
-
-    /// Generation and type as one word.
-    pub(crate) fn life(self) -> u64 {
-        self.life
-    }
-
-    /// Its hash for tables by inode; not 0.
-    pub(crate) fn place(self) -> u64 {
-        (self.ino().0 ^ self.life() << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1
-    }
-
-    /// Its number.
-    #[must_use]
-    pub fn ino(self) -> Ino {
-        Ino(self.ino)
-    }
-
-    /// Generation of the number.
-    #[must_use]
-    pub fn generation(self) -> u32 {
-        u32::try_from(self.life >> 8).expect("a life has a generation of 32 bits")
-    }
-
-    /// Its type.
-    #[must_use]
-    pub fn kind(self) -> FileKind {
-        let code = u8::try_from(self.life & 0xff).expect("the type is masked to eight bits");
-        FileKind::from_code(code).expect("a life has the code of a type")
-    }
-
-    /// Whether it is of this type.
-    #[inline]
-    #[must_use]
-    pub fn is(self, kind: FileKind) -> bool {
-        self.life & 0xff == u64::from(kind.code())
-    }
-}
 
 /// What the dentry cache says about a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,7 +37,7 @@ impl Volume {
 
     /// Whether the dentry cache says that the name leads to this inode; takes no lock.
     pub(super) fn leads_to(&self, directory: InodeId, name: &[u8], id: InodeId) -> bool {
-        self.peek_words(directory, name) == (id.ino, id.life)
+        self.peek_words(directory, name) == id.words()
     }
 
     fn pin(&self, id: InodeId) -> Result<Option<InodeRef>> {
@@ -111,17 +56,17 @@ impl Volume {
         directory: InodeId,
         name: &[u8],
     ) -> Result<ControlFlow<Option<InodeRef>>> {
-        let (ino, life) = match self.peek_words(directory, name) {
+        let words = match self.peek_words(directory, name) {
             (UNKNOWN, _) => return Ok(ControlFlow::Continue(())),
             (ABSENT, _) => return Ok(ControlFlow::Break(None)),
             words => words,
         };
-        let Some(found) = self.pin(InodeId { ino, life })? else {
+        let Some(found) = self.pin(InodeId::from_words(words))? else {
             return Ok(ControlFlow::Continue(()));
         };
         // If the name leads there now, it leads to the pinned inode: this generation of the number
         // has not ended.
-        if self.peek_words(directory, name) == (ino, life) {
+        if self.peek_words(directory, name) == words {
             Ok(ControlFlow::Break(Some(found)))
         } else {
             Ok(ControlFlow::Continue(()))
@@ -138,14 +83,8 @@ impl FileSystem {
         match self.0.peek_words(directory, name) {
             (UNKNOWN, _) => Peek::Unknown,
             (ABSENT, _) => Peek::Absent,
-            (ino, life) => Peek::Found(InodeId { ino, life }),
+            words => Peek::Found(InodeId::from_words(words)),
         }
-    }
-
-    /// The attributes of the inode, if they are cached; takes no lock and writes nothing shared.
-    #[must_use]
-    pub fn peek_attributes(&self, id: InodeId) -> Option<Attributes> {
-        self.0.attribute_cache.get(id)
     }
 
     /// A reference to the inode; `None` if it was deleted, or its number reused.

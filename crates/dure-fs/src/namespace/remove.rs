@@ -9,10 +9,11 @@ use dure_store::op::Op;
 use dure_store::space::OpClass;
 use zerocopy::little_endian::{U32, U64};
 
-use super::{Attempt, Scope, attempts};
 use crate::directory::Change;
 use crate::directory::tree::{LockedBuckets, Tree, TreeEdit};
-use crate::inode::{Access, FreeSlot, Inode, InodeRef, LocalRef, LockedInodes, Weight};
+use crate::inode::{
+    Access, Attempt, FreeSlot, Inode, InodeRef, LocalRef, LockedInodes, Scope, Weight, attempts,
+};
 use crate::volume::{FileSystem, Volume};
 
 /// Nodes a removal may dirty: the bucket, the inode, an orphan slot.

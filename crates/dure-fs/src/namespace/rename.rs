@@ -14,11 +14,12 @@ use dure_sync::MutexGuard;
 use zerocopy::little_endian::U64;
 
 use super::remove::Nameless;
-use super::{Attempt, Scope, attempts};
 use crate::directory::Change;
 use crate::directory::read::{Found, Leaf};
 use crate::directory::tree::{Located, LockedBuckets, Removed, Tree, TreeEdit, target};
-use crate::inode::{Access, FreeSlot, Inode, InodeRef, InodeState, LocalRef, LockedInodes};
+use crate::inode::{
+    Access, Attempt, FreeSlot, Inode, InodeRef, InodeState, LocalRef, LockedInodes, Scope, attempts,
+};
 use crate::ranks::RENAME;
 use crate::volume::{FileSystem, Volume};
 

@@ -10,7 +10,7 @@ use dure_store::units::{to_u64, to_usize};
 use dure_sync::{SeqLockTable, Words};
 use zerocopy::IntoBytes;
 
-use super::InodeId;
+use crate::inode::InodeId;
 use crate::volume::{AccessTime, FileSystem, Volume};
 
 const WORDS: usize = 15;

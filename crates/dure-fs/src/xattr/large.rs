@@ -18,8 +18,7 @@ use dure_store::units::{Ino, to_usize};
 
 use super::Loaded;
 use super::chain::{self, pieces_per_record};
-use crate::inode::{Access, Inode, InodeRef, LockedInodes};
-use crate::namespace::Attempt;
+use crate::inode::{Access, Attempt, Inode, InodeRef, LockedInodes};
 use crate::volume::Volume;
 use zerocopy::little_endian::{U32, U64};
 

@@ -25,8 +25,7 @@ use dure_sync::{Seen, thread};
 use self::acl::{Acl, Equivalence};
 use self::chain::Chain;
 pub use self::stream::XattrMode;
-use crate::inode::{Access, Inode, InodeRef, SET_GROUP_ID};
-use crate::namespace::{Attempt, attempts};
+use crate::inode::{Access, Attempt, Inode, InodeRef, SET_GROUP_ID, attempts};
 use crate::volume::{FileSystem, Volume};
 
 /// What becomes of set-group-id when an access control list is set.

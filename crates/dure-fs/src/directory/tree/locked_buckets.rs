@@ -5,8 +5,7 @@ use dure_sync::MutexGuard;
 use smallvec::SmallVec;
 
 use crate::directory::read::Leaf;
-use crate::inode::{Inode, LockedInodes};
-use crate::namespace::Attempt;
+use crate::inode::{Attempt, Inode, LockedInodes};
 use crate::volume::Volume;
 
 /// The buckets that an operation changes in directories that it holds shared.

@@ -1,9 +1,16 @@
-//! Starting over: an operation sizes itself by what it saw without locks.
+//! Starting over.
+//!
+//! **Problem.** An operation is sized, and its inodes are chosen, by what was seen without locks;
+//! by the time it has the locks that may have changed. **Structure.** [`attempts`] runs a function
+//! again and again, each time with the [`Scope`] that the last [`Attempt`] asked for.
+//! **Invariants.** An attempt that ends without a result has changed nothing that users see.
+//! `Again` and `Inherits` mean that another operation made progress; the others come once each.
+//! **On a crash** nothing is needed: an operation that an attempt gave up is not in the log.
 
 use dure_store::error::{Error, Result};
 use dure_store::format::bucket::LEVELS_MAX;
 
-use crate::inode::{Access, Inode};
+use super::{Access, Inode};
 use crate::volume::{DirectoryRule, Volume};
 
 /// Bucket nodes that the first attempt of an operation may make and free, besides those it touches

@@ -1,4 +1,10 @@
 //! Setting attributes: chmod, chown, utimens, and the size of a file.
+//!
+//! **Problem.** A chmod changes an access control list, too, and a directory has times in its
+//! buckets. **Structure.** The size is a truncate of its own; all else is one operation.
+//! **Invariants.** A time that is set is seen, also an earlier one: a directory's set number rises,
+//! so that older stamps do not count. **On a crash** the size may be set and the rest not; the rest
+//! is there wholly or not at all.
 
 use dure_store::OpKind;
 use dure_store::error::{Error, Result};
@@ -6,10 +12,8 @@ use dure_store::format::inode::{AttributesRecord, InodeData, Time};
 use dure_store::format::name::FileKind;
 use dure_store::space::OpClass;
 
-use super::{Attributes, MODE_BITS};
 use crate::directory::DirectoryState;
-use crate::inode::{Access, Inode, InodeRef, InodeState};
-use crate::namespace::attempts;
+use crate::inode::{Access, Attributes, Inode, InodeRef, InodeState, MODE_BITS, attempts};
 use crate::volume::{FileSystem, Volume};
 use crate::xattr;
 
