@@ -27,14 +27,14 @@ use dure_store::space::OpClass;
 use dure_store::units::{BLOCK_BYTES_U64, to_u64, to_usize};
 use dure_sync::{Arc, CoreId};
 
+use super::cached::read::split;
+use super::cached::write::Source;
+use super::cached::writeback::{Extent, Way, pages_up_to};
 use super::map::path::granule_rest;
 use super::map::room::{extend, leaves};
 use super::map::{FILE_BYTES_MAX, FREE_NODES_MAX, MapEdit, MapReader, NodePlaces};
 use super::ranges::Range as Held;
-use super::read::split;
 use super::state::Stamp;
-use super::write::Source;
-use super::writeback::{Extent, Way, pages_up_to};
 use crate::inode::{Inode, InodeRef};
 use crate::volume::{FileSystem, Volume};
 

@@ -4,10 +4,9 @@
 //! number of cores; what fsync promised must survive a crash, and no crash may show a page or a
 //! size that never was.
 //!
-//! **Structure.** [`page`] holds pages per inode and counts their memory; [`map`] finds slots;
-//! `read`, `write`, `seek`, `truncate` and `allocate` are the calls; [`pending_pages`] has new
-//! pages of contended files; `writeback` turns dirty pages into operations; `sync`
-//! makes those durable; `cache` ties pages to the volume.
+//! **Structure.** [`map`] finds slots; `seek`, `truncate` and `allocate` are calls, and `sync` makes
+//! what they did durable. [`cached`] has all that is about pages in memory, with the calls that
+//! read and write.
 //!
 //! **Policies.** `cache=dram`: pages live in DRAM and dirty ones are lost by a crash unless synced.
 //! `range_lock=inode`, the baseline: the inode's reader/writer lock is the range lock. Readers of a
@@ -23,14 +22,11 @@
 //! **On a crash** see `writeback` and `truncate`.
 
 mod allocate;
-mod cache;
+mod cached;
 mod extents;
 pub(crate) mod map;
 mod marks;
-mod page;
-mod pending_pages;
 mod ranges;
-mod read;
 mod run;
 mod seek;
 mod seek_hint;
@@ -40,22 +36,19 @@ mod sync;
 #[cfg(test)]
 mod tests;
 mod truncate;
-mod write;
-mod write_shared;
-mod writeback;
 
 pub use allocate::AllocateMode;
+pub(crate) use cached::read::NextRead;
+pub use cached::read::ReadMode;
 pub use extents::Extents;
 pub use map::FILE_BYTES_MAX;
-pub(crate) use read::NextRead;
-pub use read::ReadMode;
 pub use seek::SeekTarget;
 pub use state::Stamp;
 pub use sync::SyncScope;
 
-pub(crate) use cache::{PAGE_BYTES, PageCache};
+pub(crate) use cached::cache::{PAGE_BYTES, PageCache};
+pub(crate) use cached::pending_pages::PendingPages;
 pub(crate) use marks::PendingMarks;
-pub(crate) use pending_pages::PendingPages;
 pub(crate) use seek_hint::{SeekHint, VisibleSize};
 pub(crate) use sharing::Sharing;
 pub(crate) use state::FileState;

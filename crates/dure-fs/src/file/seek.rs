@@ -6,9 +6,9 @@
 use dure_store::error::Result;
 use dure_store::units::BLOCK_BYTES_U64;
 
+use super::cached::page::PageStore;
+use super::cached::pending_pages::PendingPages;
 use super::map::MapReader;
-use super::page::PageStore;
-use super::pending_pages::PendingPages;
 use super::seek_hint::{Behind, Stretch};
 use crate::inode::{Inode, InodeRef, InodeState};
 use crate::volume::FileSystem;

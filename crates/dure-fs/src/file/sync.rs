@@ -13,8 +13,8 @@
 use dure_store::error::Result;
 use dure_store::format::name::FileKind;
 
+use super::cached::writeback::{Extent, Way};
 use super::marks::PendingMarks;
-use super::writeback::{Extent, Way};
 use crate::inode::{InodeRef, InodeState};
 use crate::volume::{FileSystem, FsyncScope};
 

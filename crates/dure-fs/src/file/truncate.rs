@@ -1,7 +1,7 @@
 //! Making files shorter and longer.
 //!
 //! **Structure.** Longer is a matter of memory, also under the shared inode lock
-//! ([`super::write_shared`]): the size is pending until write-back logs it. A truncate to the
+//! ([`super::cached::cached::write_shared`]): the size is pending until write-back logs it. A truncate to the
 //! present size with nothing behind it changes times only, also under the shared lock. Shorter is
 //! one operation if few slots go (see `map::free`); else the first one also logs an intent {inode,
 //! size} in the orphan list, and further ones free the rest.
@@ -24,10 +24,10 @@ use dure_store::space::OpClass;
 use dure_store::units::BLOCK_BYTES_U64;
 use dure_sync::Arc;
 
+use super::cached::writeback::{pages_up_to, tail_bytes};
 use super::map::path::{FILE_PAGES_MAX, HEIGHT_MAX};
 use super::map::{FILE_BYTES_MAX, FREE_NODES_MAX, MapEdit, MapReader};
 use super::state::{Cut, Stamp};
-use super::writeback::{pages_up_to, tail_bytes};
 use crate::inode::{Inode, InodeRef, InodeState, OrphanPlace};
 use crate::volume::Volume;
 

@@ -8,7 +8,7 @@
 //! **Invariants.** A page becomes dirty only with a reserved block. Bytes of a page behind the end
 //! of the file are zero, in memory and on the device. A step is atomic against reads, other writes
 //! and truncates: it holds the inode exclusively, or, in a contended file, its range
-//! ([`super::ranges`]) and the inode shared, and overwrites dirty pages or adds new ones
+//! ([`crate::file::ranges`]) and the inode shared, and overwrites dirty pages or adds new ones
 //! ([`super::write_shared`]).
 //!
 //! **On a crash** what was not written back is lost, wholly per page.
@@ -24,16 +24,16 @@ use dure_sync::range_lock::{Access, ByteRange};
 use dure_sync::{Arc, RwLockWriteGuard};
 
 use super::cache::{Grant, Want};
-use super::map::{FILE_BYTES_MAX, MapReader};
-use super::ranges::Range;
 use super::read::split;
-use super::state::Stamp;
 use super::write_shared::overwrite_pending;
+use crate::file::map::{FILE_BYTES_MAX, MapReader};
+use crate::file::ranges::Range;
+use crate::file::state::Stamp;
 use crate::inode::{Inode, InodeRef, InodeState};
 use crate::ranks::INODE;
 use crate::volume::{FileSystem, RangeRule, Volume};
 
-pub(super) use source::{Readers, Source};
+pub(in crate::file) use source::{Readers, Source};
 
 /// Pages of one step of a write.
 const STEP_PAGES: u64 = 64;
@@ -47,7 +47,7 @@ type Exclusive<'i> = RwLockWriteGuard<'i, INODE, InodeState>;
 
 /// Where bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(in crate::file) enum Place {
     At(u64),
     End,
 }
@@ -95,7 +95,7 @@ impl FileSystem {
         (offset, data): (u64, &[u8]),
         stamp: Stamp,
     ) -> Result<usize> {
-        let inode = super::regular(inode)?;
+        let inode = crate::file::regular(inode)?;
         self.0.check_writable()?;
         let left = FILE_BYTES_MAX.saturating_sub(offset);
         if left == 0 && !data.is_empty() {
@@ -124,7 +124,7 @@ impl FileSystem {
     /// # Errors
     /// As [`FileSystem::write`].
     pub fn append(&self, inode: &InodeRef, data: &[u8]) -> Result<(u64, usize)> {
-        let inode = super::regular(inode)?;
+        let inode = crate::file::regular(inode)?;
         self.0.check_writable()?;
         if data.is_empty() {
             return Ok((inode.state().seek_hint().size(), 0));
@@ -171,7 +171,7 @@ fn all_of(pages: PageRange, nodes: u32) -> Want {
 }
 
 /// First page and page behind the last.
-pub(super) fn pages_of(offset: u64, len: usize) -> std::ops::Range<u64> {
+pub(in crate::file) fn pages_of(offset: u64, len: usize) -> std::ops::Range<u64> {
     offset / BLOCK_BYTES_U64..(offset + to_u64(len)).div_ceil(BLOCK_BYTES_U64)
 }
 
@@ -205,7 +205,7 @@ impl Volume {
 
     /// Writes all of `source` at `offset`, in steps. If the file has a range lock, the caller holds
     /// `range`.
-    pub(super) fn write_at(
+    pub(in crate::file) fn write_at(
         &self,
         inode: &Arc<Inode>,
         range: Option<&Range<'_>>,
@@ -377,7 +377,7 @@ impl Volume {
 
     /// Puts `page` in memory: with any content, if it is overwritten whole; else as it is on the
     /// device.
-    pub(super) fn make_page(
+    pub(in crate::file) fn make_page(
         &self,
         inode: &Inode,
         state: &mut Exclusive<'_>,

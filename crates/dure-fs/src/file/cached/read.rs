@@ -28,9 +28,9 @@ use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::{Arc, PerCoreReadGuard};
 
 use super::cache::Grant;
-use super::map::MapReader;
 use super::page::PageStore;
 use super::pending_pages::Writers;
+use crate::file::map::MapReader;
 use crate::inode::{Inode, InodeRef, InodeState};
 use crate::ranks::INODE;
 use crate::volume::{FileSystem, RangeRule, Volume};
@@ -53,7 +53,7 @@ pub enum ReadMode {
 type Shared<'i> = PerCoreReadGuard<'i, INODE, InodeState>;
 
 /// The page of a byte, and the byte within it.
-pub(super) fn split(offset: u64) -> (u64, usize) {
+pub(in crate::file) fn split(offset: u64) -> (u64, usize) {
     (offset / BLOCK_BYTES_U64, to_usize(offset % BLOCK_BYTES_U64))
 }
 
@@ -88,7 +88,7 @@ impl FileSystem {
         buf: &mut [u8],
         mode: ReadMode,
     ) -> Result<usize> {
-        let inode = super::regular(inode)?;
+        let inode = crate::file::regular(inode)?;
         let mut done = 0;
         while done < buf.len() {
             let at = offset.saturating_add(to_u64(done));
@@ -416,7 +416,7 @@ impl Volume {
     ///
     /// # Errors
     /// `Corrupt`, errors of the device.
-    pub(super) fn read_page(
+    pub(in crate::file) fn read_page(
         &self,
         inode: &Inode,
         page: u64,

@@ -23,14 +23,14 @@ use dure_sync::range_lock::ByteRange;
 use smallvec::SmallVec;
 
 use super::cache::{Grant, Want};
-use super::map::room::{extend, leaves};
-use super::map::{FILE_BYTES_MAX, MapReader, NodePlaces};
 use super::page::{Page, PageStore};
 use super::pending_pages::{Pending, PendingPages};
-use super::ranges::Range;
 use super::read::split;
-use super::state::Stamp;
 use super::write::{Place, Readers, Source, pages_of};
+use crate::file::map::room::{extend, leaves};
+use crate::file::map::{FILE_BYTES_MAX, MapReader, NodePlaces};
+use crate::file::ranges::Range;
+use crate::file::state::Stamp;
 use crate::inode::{Inode, InodeState};
 use crate::volume::{RangeRule, Volume};
 
@@ -159,7 +159,7 @@ impl Volume {
     ///
     /// # Errors
     /// Those of taking memory and blocks.
-    pub(super) fn add_shared(
+    pub(in crate::file) fn add_shared(
         &self,
         inode: &Arc<Inode>,
         range: &Range<'_>,
@@ -288,7 +288,7 @@ impl Volume {
 
     /// Makes the file longer, under the shared inode lock. The caller holds `range`. False: nothing
     /// was done, the caller has to take the inode exclusively instead.
-    pub(super) fn grow_shared(&self, inode: &Inode, range: &Range<'_>, size: u64) -> bool {
+    pub(in crate::file) fn grow_shared(&self, inode: &Inode, range: &Range<'_>, size: u64) -> bool {
         let state = inode.state().read();
         let (file, before) = (state.file(), inode.state().seek_hint().size());
         let Some(pending_pages) = inode.state().pending_pages() else {
@@ -390,7 +390,7 @@ fn give_back(frames: SmallVec<[(u64, Frame); 2]>, grant: Option<&mut Grant<'_>>)
 /// Overwrites bytes of pages that are all dirty and within the file, some of them perhaps pending.
 /// The caller holds their range exclusively. False: nothing done.
 #[cold]
-pub(super) fn overwrite_pending(
+pub(in crate::file) fn overwrite_pending(
     inode: &Inode,
     shared: &InodeState,
     offset: u64,

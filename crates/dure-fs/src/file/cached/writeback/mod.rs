@@ -2,7 +2,7 @@
 //!
 //! **Structure.** Under the inode's write-back mutex, in batches: take dirty pages (inode
 //! exclusive), copy them and find their slots (inode shared, concurrently with readers and with
-//! writers of other pages), allocate blocks, write the copies in long runs ([`super::blocks`]), then
+//! writers of other pages), allocate blocks, write the copies in long runs ([`dure_store::placement`]), then
 //! one operation stores the slots with their CRCs, the size and the times (inode exclusive), and
 //! sees what is left to do. [`batch`] copies, [`save`] writes and logs, [`inodes`] goes from inode
 //! to inode.
@@ -28,13 +28,13 @@ use dure_store::units::{BLOCK_BYTES_U64, to_u64, to_usize};
 use dure_sync::{Arc, CoreId};
 
 use self::batch::Taken;
-use super::map::MapEdit;
-use super::marks::PendingMarks;
-use super::state::FileState;
+use crate::file::map::MapEdit;
+use crate::file::marks::PendingMarks;
+use crate::file::state::FileState;
 use crate::inode::{Inode, InodeState};
 use crate::volume::{DataMode, Volume};
 
-pub(super) use batch::BATCH_PAGES;
+pub(in crate::file) use batch::BATCH_PAGES;
 
 /// How much write-back is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,7 +136,7 @@ impl Volume {
     }
 
     /// The same; the caller holds the write-back mutex.
-    pub(super) fn write_back_held(
+    pub(in crate::file) fn write_back_held(
         &self,
         inode: &Arc<Inode>,
         way: Way,
@@ -233,7 +233,7 @@ impl Volume {
     }
 
     /// Gives reserved blocks back.
-    pub(super) fn unreserve(&self, core: CoreId, blocks: u32) {
+    pub(in crate::file) fn unreserve(&self, core: CoreId, blocks: u32) {
         if blocks > 0 {
             self.space.unreserve(core, blocks);
         }
@@ -241,11 +241,11 @@ impl Volume {
 }
 
 /// Pages that this many bytes take.
-pub(super) fn pages_up_to(bytes: u64) -> u64 {
+pub(in crate::file) fn pages_up_to(bytes: u64) -> u64 {
     bytes.div_ceil(BLOCK_BYTES_U64)
 }
 
 /// The part of the last page that belongs to a file of `size` bytes.
-pub(super) fn tail_bytes(size: u64) -> usize {
+pub(in crate::file) fn tail_bytes(size: u64) -> usize {
     to_usize(size % BLOCK_BYTES_U64)
 }

@@ -10,10 +10,10 @@ use dure_store::placement::Target;
 use dure_store::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_usize};
 use dure_sync::RwLockWriteGuard;
 
-use super::super::map::path::{HEIGHT_MAX, node_start};
-use super::super::map::room::extend;
-use super::super::map::{MapReader, NodePlaces};
-use super::super::state::FileState;
+use crate::file::map::path::{HEIGHT_MAX, node_start};
+use crate::file::map::room::extend;
+use crate::file::map::{MapReader, NodePlaces};
+use crate::file::state::FileState;
 use crate::inode::Inode;
 use crate::volume::{DataMode, Volume};
 
