@@ -4,9 +4,10 @@
 //! number of cores; what fsync promised must survive a crash, and no crash may show a page or a
 //! size that never was.
 //!
-//! **Structure.** [`map`] finds slots; `seek`, `truncate` and `allocate` are calls, and `sync` makes
-//! what they did durable. [`cached`] has all that is about pages in memory, with the calls that
-//! read and write.
+//! **Structure.** [`map`] finds slots; `read`, `write`, `seek`, `truncate` and `allocate` are the
+//! calls, and `sync` makes what they did durable. They check their arguments, take [`ranges`], and
+//! ask the [`body`], which says where the content is. [`cached`] is the body with pages in memory:
+//! whatever another one would not need is there.
 //!
 //! **Policies.** `cache=dram`: pages live in DRAM and dirty ones are lost by a crash unless synced.
 //! `range_lock=inode`, the baseline: the inode's reader/writer lock is the range lock. Readers of a
@@ -19,14 +20,17 @@
 //! under both the write-back mutex and the inode lock; but a checkpoint that cannot place a page of
 //! the data log names another block, with no lock but the inode's.
 //!
-//! **On a crash** see `writeback` and `truncate`.
+//! **On a crash** see `cached::writeback` and `truncate`.
 
 mod allocate;
+pub(crate) mod body;
+mod bytes;
 mod cached;
 mod extents;
 pub(crate) mod map;
 mod marks;
 mod ranges;
+mod read;
 mod run;
 mod seek;
 mod seek_hint;
@@ -36,18 +40,17 @@ mod sync;
 #[cfg(test)]
 mod tests;
 mod truncate;
+mod write;
 
 pub use allocate::AllocateMode;
-pub(crate) use cached::read::NextRead;
-pub use cached::read::ReadMode;
 pub use extents::Extents;
 pub use map::FILE_BYTES_MAX;
+pub use read::ReadMode;
 pub use seek::SeekTarget;
 pub use state::Stamp;
 pub use sync::SyncScope;
 
-pub(crate) use cached::cache::{PAGE_BYTES, PageCache};
-pub(crate) use cached::pending_pages::PendingPages;
+pub(crate) use cached::{NextRead, PAGE_BYTES, PageCache, PendingPages};
 pub(crate) use marks::PendingMarks;
 pub(crate) use seek_hint::{SeekHint, VisibleSize};
 pub(crate) use sharing::Sharing;
@@ -55,9 +58,10 @@ pub(crate) use state::FileState;
 
 use dure_store::error::{Error, Result};
 use dure_store::format::name::FileKind;
-use dure_sync::Arc;
+use dure_sync::{Arc, CoreId};
 
 use crate::inode::{Inode, InodeRef};
+use crate::volume::Volume;
 
 /// The inode, if it is a regular file.
 fn regular(inode: &InodeRef) -> Result<&Arc<Inode>> {
@@ -65,5 +69,14 @@ fn regular(inode: &InodeRef) -> Result<&Arc<Inode>> {
         FileKind::File => Ok(inode.inode()),
         FileKind::Directory => Err(Error::IsDirectory),
         _ => Err(Error::Invalid("not a regular file")),
+    }
+}
+
+impl Volume {
+    /// Gives reserved blocks back.
+    fn unreserve(&self, core: CoreId, blocks: u32) {
+        if blocks > 0 {
+            self.space.unreserve(core, blocks);
+        }
     }
 }

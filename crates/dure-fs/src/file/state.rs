@@ -6,7 +6,7 @@ use dure_sync::CoreId;
 use dure_sync::atomic::{AtomicU64, Ordering};
 use zerocopy::little_endian::U64;
 
-use super::cached::page::PageStore;
+use super::cached::PageStore;
 use super::map::NodeRoom;
 use super::seek_hint::SeekHint;
 use crate::inode::access_time::{nanos, time};

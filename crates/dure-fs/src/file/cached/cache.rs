@@ -90,8 +90,8 @@ pub(crate) struct PageCounters {
 /// Pages of all files of a volume.
 #[derive(Debug)]
 pub(crate) struct PageCache {
-    pub(in crate::file) budget: CacheBudget,
-    pub(in crate::file) frames: Arc<FramePool>,
+    pub(super) budget: CacheBudget,
+    pub(super) frames: Arc<FramePool>,
     /// Inodes with pages. [CACHED_LIST]
     cached: PerCore<Mutex<CACHED_LIST, InodeList>>,
     /// Inodes with something to write back. [DIRTY_LIST]
@@ -135,26 +135,21 @@ impl PageCache {
 
     /// Most pages one step of a call takes credit for: a part of a small cache, so that several
     /// callers can go on.
-    pub(in crate::file) fn step_pages(&self, pages_max: u64) -> u64 {
+    pub(super) fn step_pages(&self, pages_max: u64) -> u64 {
         (self.budget.pages_max() / 4).clamp(1, pages_max)
     }
 
-    pub(in crate::file) fn frame(&self, core: CoreId, fill: Fill) -> Frame {
+    pub(super) fn frame(&self, core: CoreId, fill: Fill) -> Frame {
         self.frames.take(core, fill)
     }
 
-    pub(in crate::file) fn drop_frame(&self, core: CoreId, frame: Frame) {
+    pub(super) fn drop_frame(&self, core: CoreId, frame: Frame) {
         self.frames.give(core, frame);
         self.budget.give(core, 1);
     }
 
     /// Lists an inode that has got pages. The caller holds the inode.
-    pub(in crate::file) fn note_cached(
-        &self,
-        core: CoreId,
-        inode: &Arc<Inode>,
-        file: &mut FileState,
-    ) {
+    pub(super) fn note_cached(&self, core: CoreId, inode: &Arc<Inode>, file: &mut FileState) {
         if file.cached_on.is_none() {
             file.cached_on = Some(core);
             self.cached
@@ -183,7 +178,7 @@ impl PageCache {
     }
 
     /// Takes the inode off the lists it has no business on any more. The caller holds the inode.
-    pub(in crate::file) fn unlist(&self, inode: &Inode, file: &mut FileState, clean: bool) {
+    pub(super) fn unlist(&self, inode: &Inode, file: &mut FileState, clean: bool) {
         if file.pages.present() == 0
             && let Some(core) = file.cached_on.take()
         {
@@ -195,12 +190,12 @@ impl PageCache {
     }
 
     /// The next inode of `core`'s list of those with something to write back.
-    pub(in crate::file) fn next_dirty(&self, core: CoreId) -> Option<Arc<Inode>> {
+    pub(super) fn next_dirty(&self, core: CoreId) -> Option<Arc<Inode>> {
         self.dirty.get(core).lock().next()
     }
 
     /// The inodes on `core`'s list of those with something to write back.
-    pub(in crate::file) fn dirty_inodes(&self, core: CoreId) -> Vec<Arc<Inode>> {
+    pub(super) fn dirty_inodes(&self, core: CoreId) -> Vec<Arc<Inode>> {
         self.dirty
             .get(core)
             .lock()
@@ -211,23 +206,23 @@ impl PageCache {
     }
 
     /// How many they are.
-    pub(in crate::file) fn dirty_inode_count(&self, core: CoreId) -> usize {
+    pub(super) fn dirty_inode_count(&self, core: CoreId) -> usize {
         self.dirty.get(core).lock().inodes.len()
     }
 
     /// Memory for the private copies of one batch of write-back.
-    pub(in crate::file) fn take_scratch(&self, core: CoreId) -> BlockBuf {
+    pub(super) fn take_scratch(&self, core: CoreId) -> BlockBuf {
         let recycled = self.scratch.get(core).lock().take();
         recycled.unwrap_or_else(|| BlockBuf::zeroed(BATCH_PAGES))
     }
 
     /// Gives it back.
-    pub(in crate::file) fn give_scratch(&self, core: CoreId, buf: BlockBuf) {
+    pub(super) fn give_scratch(&self, core: CoreId, buf: BlockBuf) {
         *self.scratch.get(core).lock() = Some(buf);
     }
 
     /// Number of per-core lists.
-    pub(in crate::file) fn lists(&self) -> usize {
+    pub(super) fn lists(&self) -> usize {
         self.dirty.len()
     }
 
@@ -272,36 +267,36 @@ impl PageCache {
 
 /// What a step of a write needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(in crate::file) struct Want {
+pub(super) struct Want {
     /// Pages that are not in memory.
-    pub(in crate::file) frames: u32,
+    pub(super) frames: u32,
     /// Pages that are not dirty, so hold no reserved block.
-    pub(in crate::file) blocks: u32,
+    pub(super) blocks: u32,
     /// Nodes of the map that exist neither on the medium nor as reserved blocks.
-    pub(in crate::file) nodes: u32,
+    pub(super) nodes: u32,
 }
 
 /// Memory for pages, and blocks for those that become dirty, taken before any lock is. What is left
 /// of it when it is dropped goes back.
 #[derive(Debug)]
-pub(in crate::file) struct Grant<'v> {
+pub(super) struct Grant<'v> {
     volume: &'v Volume,
     core: CoreId,
     frames: u32,
     blocks: u32,
     nodes: u32,
     /// `Rewrite`: the blocks are for pages that have a slot.
-    pub(in crate::file) class: OpClass,
+    pub(super) class: OpClass,
 }
 
 impl Grant<'_> {
     /// Whether it is enough.
-    pub(in crate::file) fn covers(&self, want: Want) -> bool {
+    pub(super) fn covers(&self, want: Want) -> bool {
         self.frames >= want.frames && self.blocks >= want.blocks && self.nodes >= want.nodes
     }
 
     /// Hands reserved blocks over to these nodes, as far as they have none.
-    pub(in crate::file) fn use_nodes(&mut self, room: &mut NodeRoom, places: &NodePlaces) {
+    pub(super) fn use_nodes(&mut self, room: &mut NodeRoom, places: &NodePlaces) {
         let lacks = room.lacks(places);
         assert!(self.nodes >= lacks, "a map node without a reserved block");
         self.nodes -= lacks;
@@ -309,25 +304,25 @@ impl Grant<'_> {
     }
 
     /// Takes a frame for a page that is put in the cache now.
-    pub(in crate::file) fn frame(&mut self, fill: Fill) -> Frame {
+    pub(super) fn frame(&mut self, fill: Fill) -> Frame {
         assert!(self.frames > 0, "a page is taken that was not granted");
         self.frames -= 1;
         self.volume.pages.frame(self.core, fill)
     }
 
     /// Takes back a frame whose page is not put in the cache after all.
-    pub(in crate::file) fn give_back(&mut self, frame: Frame) {
+    pub(super) fn give_back(&mut self, frame: Frame) {
         self.volume.pages.frames.give(self.core, frame);
         self.frames += 1;
     }
 
     /// Hands the reserved block of a page that becomes dirty over to it.
-    pub(in crate::file) fn use_block(&mut self) {
+    pub(super) fn use_block(&mut self) {
         assert!(self.blocks > 0, "a dirty page without a reserved block");
         self.blocks -= 1;
     }
 
-    pub(in crate::file) fn core(&self) -> CoreId {
+    pub(super) fn core(&self) -> CoreId {
         self.core
     }
 }
@@ -348,7 +343,7 @@ impl Volume {
     ///
     /// # Errors
     /// `NoSpace` of memory that cannot be written back, write-back errors.
-    pub(in crate::file) fn grant_at_hand(&self, want: Want) -> Result<Option<Grant<'_>>> {
+    pub(super) fn grant_at_hand(&self, want: Want) -> Result<Option<Grant<'_>>> {
         let core = self.partition();
         self.relieve_inodes();
         if !self
@@ -365,7 +360,7 @@ impl Volume {
     ///
     /// # Errors
     /// `NoSpace` (of blocks, or of memory that cannot be written back), write-back errors.
-    pub(in crate::file) fn grant(&self, want: Want, class: OpClass) -> Result<Grant<'_>> {
+    pub(super) fn grant(&self, want: Want, class: OpClass) -> Result<Grant<'_>> {
         let core = self.partition();
         self.reserve_blocks(core, want.blocks + want.nodes, class)?;
         self.grant_reserved(core, want, class)
@@ -387,7 +382,7 @@ impl Volume {
     }
 
     /// Memory for pages to be read into, if that needs no write-back.
-    pub(in crate::file) fn grant_to_read(&self, frames: u32) -> Option<Grant<'_>> {
+    pub(super) fn grant_to_read(&self, frames: u32) -> Option<Grant<'_>> {
         self.relieve_inodes();
         let core = self.partition();
         let pages = u64::from(frames);
@@ -435,7 +430,7 @@ impl Volume {
     }
 
     /// Takes the clean pages of an inode that should leave memory.
-    pub(in crate::file) fn drop_clean_pages(&self, inode: &Inode) {
+    pub(super) fn drop_clean_pages(&self, inode: &Inode) {
         let core = self.partition();
         // The first look takes the reference bits.
         for _ in 0..2 {
@@ -445,7 +440,7 @@ impl Volume {
 
     /// Takes all pages and pending changes from an inode that leaves memory: it was deleted, or is
     /// clean.
-    pub(crate) fn forget_file(&self, inode: &Inode, state: &mut InodeState) {
+    pub(in crate::file) fn forget_file(&self, inode: &Inode, state: &mut InodeState) {
         if let Some(file) = state.if_file_mut() {
             self.drop_pages(file, 0..u64::MAX);
             file.forget_times();

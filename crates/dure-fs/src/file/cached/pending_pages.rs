@@ -49,11 +49,11 @@ const PLACES: u64 = 8;
 /// What waits for the next holder of the exclusive inode lock.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
-    pub(in crate::file) pages: PageStore,
+    pub(super) pages: PageStore,
     /// Blocks for the map nodes that they need.
-    pub(in crate::file) room: NodeRoom,
+    pub(super) room: NodeRoom,
     /// The size of the file, if it has grown.
-    pub(in crate::file) size: Option<u64>,
+    pub(super) size: Option<u64>,
 }
 
 /// Most pages that may be pending: moving them into the state must not keep others out for long.
@@ -61,7 +61,7 @@ const PENDING_MAX: u64 = 4096;
 
 impl Pending {
     /// Whether no more pages may come before a task has moved these into the state.
-    pub(in crate::file) fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.pages.present() >= PENDING_MAX
     }
 
@@ -91,7 +91,7 @@ fn place(page: u64) -> (usize, u64) {
 
 /// Whether others may write to pages concurrently with a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::file) enum Writers {
+pub(super) enum Writers {
     Concurrent,
     None,
 }
@@ -121,7 +121,7 @@ impl PendingPages {
 
     /// Whether the page may be here.
     #[inline]
-    pub(in crate::file) fn may_have(&self, page: u64) -> bool {
+    pub(super) fn may_have(&self, page: u64) -> bool {
         let (word, bit) = place(page);
         self.places[word].load(Ordering::Relaxed) & bit != 0
     }
@@ -132,12 +132,12 @@ impl PendingPages {
     }
 
     /// The pending pages, exclusively, to add to them: all their users are kept out.
-    pub(in crate::file) fn take(&self) -> RwLockWriteGuard<'_, PENDING_PAGES, Pending> {
+    pub(super) fn take(&self) -> RwLockWriteGuard<'_, PENDING_PAGES, Pending> {
         self.lock.write()
     }
 
     /// Says that these pages may be here from now on.
-    pub(in crate::file) fn announce(&self, _held: &Pending, pages: impl Iterator<Item = u64>) {
+    pub(super) fn announce(&self, _held: &Pending, pages: impl Iterator<Item = u64>) {
         for page in pages {
             let (word, bit) = place(page);
             // Load first: the line stays shared.
@@ -153,7 +153,7 @@ impl PendingPages {
     /// Copies bytes out of a page. `None`: it is not here. False: every copy was torn by concurrent
     /// writers.
     #[cold]
-    pub(in crate::file) fn load(
+    pub(super) fn load(
         &self,
         page: u64,
         at: usize,
@@ -175,7 +175,7 @@ impl PendingPages {
     }
 
     /// The first page of the range that is here.
-    pub(in crate::file) fn first_in(&self, pages: Range<u64>) -> Option<u64> {
+    pub(super) fn first_in(&self, pages: Range<u64>) -> Option<u64> {
         if !pages.clone().any(|page| self.may_have(page)) {
             return None;
         }
@@ -187,7 +187,7 @@ impl Inode {
     /// The size of the file, as far as it matters to a call that goes no further than `end`: calls
     /// within the settled size do not read the line that appends change.
     #[inline]
-    pub(in crate::file) fn size_up_to(&self, shared: &InodeState, end: u64) -> u64 {
+    pub(super) fn size_up_to(&self, shared: &InodeState, end: u64) -> u64 {
         let settled = shared.file().size();
         if end <= settled {
             settled

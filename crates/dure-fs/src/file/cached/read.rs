@@ -30,32 +30,19 @@ use dure_sync::{Arc, PerCoreReadGuard};
 use super::cache::Grant;
 use super::page::PageStore;
 use super::pending_pages::Writers;
+use crate::file::bytes::split;
 use crate::file::map::MapReader;
-use crate::inode::{Inode, InodeRef, InodeState};
+use crate::file::read::ReadMode;
+use crate::inode::{Inode, InodeState};
 use crate::ranks::INODE;
-use crate::volume::{FileSystem, RangeRule, Volume};
+use crate::volume::{RangeRule, Volume};
 
 /// Pages read ahead when a file is read in order.
 const AHEAD_PAGES: u64 = 32;
 /// Pages one device request reads at most.
 const RUN_PAGES_MAX: u64 = 256;
 
-/// Whether a read goes through the page cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReadMode {
-    /// Pages read stay in memory.
-    Cached,
-    /// What is in memory is used, the rest comes from the device and is not kept: there is a cache
-    /// above.
-    Bypass,
-}
-
 type Shared<'i> = PerCoreReadGuard<'i, INODE, InodeState>;
-
-/// The page of a byte, and the byte within it.
-pub(in crate::file) fn split(offset: u64) -> (u64, usize) {
-    (offset / BLOCK_BYTES_U64, to_usize(offset % BLOCK_BYTES_U64))
-}
 
 /// The page from which the next read that misses comes if reading is sequential. A hint: Relaxed.
 #[derive(Debug, Default)]
@@ -71,52 +58,6 @@ impl NextRead {
             self.0.store(end, Ordering::Relaxed);
         }
         page == next
-    }
-}
-
-impl FileSystem {
-    /// Reads into `buf` from `offset` on; fewer bytes than asked for only at the end of the file,
-    /// or in front of a page that cannot be read.
-    ///
-    /// # Errors
-    /// `Corrupt` when a page is not what was written, errors of the device, `Invalid` when the
-    /// inode is not a regular file.
-    pub fn read(
-        &self,
-        inode: &InodeRef,
-        offset: u64,
-        buf: &mut [u8],
-        mode: ReadMode,
-    ) -> Result<usize> {
-        let inode = crate::file::regular(inode)?;
-        let mut done = 0;
-        while done < buf.len() {
-            let at = offset.saturating_add(to_u64(done));
-            let rest = &mut buf[done..];
-            let (len, hit) = self.0.read_in_memory(inode, at, rest);
-            if len == 0 {
-                break;
-            }
-            done += hit;
-            if hit == len {
-                break;
-            }
-            match self
-                .0
-                .read_missing(inode, at + to_u64(hit), &mut rest[hit..len], mode)
-            {
-                // The end of the file stays where it was first seen: a page that a later size
-                // covers might be read half at one moment, half at another.
-                Ok(read) if hit + read == len => {
-                    done += read;
-                    break;
-                }
-                Ok(read) => done += read,
-                Err(_) if done > 0 => break,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(done)
     }
 }
 
@@ -164,6 +105,41 @@ enum Gap {
 }
 
 impl Volume {
+    /// [`Body::read`](crate::file::body::Body::read).
+    #[inline]
+    pub(in crate::file) fn read_cached(
+        &self,
+        inode: &Arc<Inode>,
+        (offset, buf): (u64, &mut [u8]),
+        mode: ReadMode,
+    ) -> Result<usize> {
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset.saturating_add(to_u64(done));
+            let rest = &mut buf[done..];
+            let (len, hit) = self.read_in_memory(inode, at, rest);
+            if len == 0 {
+                break;
+            }
+            done += hit;
+            if hit == len {
+                break;
+            }
+            match self.read_missing(inode, at + to_u64(hit), &mut rest[hit..len], mode) {
+                // The end of the file stays where it was first seen: a page that a later size
+                // covers might be read half at one moment, half at another.
+                Ok(read) if hit + read == len => {
+                    done += read;
+                    break;
+                }
+                Ok(read) => done += read,
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
     /// How much of `rest` the file has at `offset`, and how much of that was in memory and is in
     /// `rest` now.
     #[inline]
@@ -416,7 +392,7 @@ impl Volume {
     ///
     /// # Errors
     /// `Corrupt`, errors of the device.
-    pub(in crate::file) fn read_page(
+    pub(super) fn read_page(
         &self,
         inode: &Inode,
         page: u64,

@@ -24,16 +24,17 @@ use dure_sync::range_lock::{Access, ByteRange};
 use dure_sync::{Arc, RwLockWriteGuard};
 
 use super::cache::{Grant, Want};
-use super::read::split;
 use super::write_shared::overwrite_pending;
+use crate::file::bytes::{pages_of, split};
 use crate::file::map::{FILE_BYTES_MAX, MapReader};
 use crate::file::ranges::Range;
 use crate::file::state::Stamp;
-use crate::inode::{Inode, InodeRef, InodeState};
+use crate::file::write::Room;
+use crate::inode::{Inode, InodeState};
 use crate::ranks::INODE;
-use crate::volume::{FileSystem, RangeRule, Volume};
+use crate::volume::{RangeRule, Volume};
 
-pub(in crate::file) use source::{Readers, Source};
+pub(super) use source::{Readers, Source};
 
 /// Pages of one step of a write.
 const STEP_PAGES: u64 = 64;
@@ -47,114 +48,9 @@ type Exclusive<'i> = RwLockWriteGuard<'i, INODE, InodeState>;
 
 /// Where bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::file) enum Place {
+pub(super) enum Place {
     At(u64),
     End,
-}
-
-/// What becomes of a write for which there is not room enough.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Room {
-    /// The last free blocks take a part of it, as POSIX has it.
-    Part,
-    /// It fails.
-    Whole,
-}
-
-impl FileSystem {
-    /// Writes `data` at `offset`, extending the file as needed. Fewer bytes than given are written
-    /// only when the rest fails.
-    ///
-    /// # Errors
-    /// `NoSpace`, `TooLarge`, `ReadOnly`, `Stopped`; `Corrupt` and device errors when part of a
-    /// page is written whose rest cannot be read; `Invalid` when the inode is not a regular file.
-    pub fn write(&self, inode: &InodeRef, offset: u64, data: &[u8], stamp: Stamp) -> Result<usize> {
-        self.write_in(Room::Part, inode, (offset, data), stamp)
-    }
-
-    /// The same, but when there is no room for all of at most 1 MiB (a quarter of the page cache,
-    /// if that is less) nothing is written.
-    ///
-    /// # Errors
-    /// As [`FileSystem::write`].
-    pub fn write_whole(
-        &self,
-        inode: &InodeRef,
-        offset: u64,
-        data: &[u8],
-        stamp: Stamp,
-    ) -> Result<usize> {
-        self.write_in(Room::Whole, inode, (offset, data), stamp)
-    }
-
-    #[inline]
-    fn write_in(
-        &self,
-        room: Room,
-        inode: &InodeRef,
-        (offset, data): (u64, &[u8]),
-        stamp: Stamp,
-    ) -> Result<usize> {
-        let inode = crate::file::regular(inode)?;
-        self.0.check_writable()?;
-        let left = FILE_BYTES_MAX.saturating_sub(offset);
-        if left == 0 && !data.is_empty() {
-            return Err(Error::TooLarge);
-        }
-        let source = Source::Bytes(&data[..data.len().min(to_usize(left))]);
-        let range = match self.0.options.volume_rules.ranges {
-            RangeRule::Broken(left_out) => inode.ranges().take_elsewhere(left_out),
-            _ => inode.ranges().take(offset, source.len()),
-        };
-        if let Some(range) = &range
-            && source.len() <= STEP_BYTES
-            && self.0.overwrite_shared(inode, range, offset, source, stamp)
-        {
-            return Ok(source.len());
-        }
-        let range = range.and_then(|range| inode.widen(range));
-        let range = range.as_ref();
-        self.0
-            .write_steps(room, inode, range, (offset, source), stamp)
-    }
-
-    /// Writes `data` at the end of the file; says where that was. Appends of up to 4 MiB (a quarter
-    /// of the page cache, if that is less) are atomic; longer ones are several.
-    ///
-    /// # Errors
-    /// As [`FileSystem::write`].
-    pub fn append(&self, inode: &InodeRef, data: &[u8]) -> Result<(u64, usize)> {
-        let inode = crate::file::regular(inode)?;
-        self.0.check_writable()?;
-        if data.is_empty() {
-            return Ok((inode.state().seek_hint().size(), 0));
-        }
-        let range = inode.take_end(u64::MAX);
-        let mut first = None;
-        let mut done = 0;
-        while done < data.len() {
-            let step = self
-                .0
-                .pages
-                .step_pages(APPEND_PAGES)
-                .saturating_sub(1)
-                .max(1);
-            let len = (data.len() - done).min(to_usize(step * BLOCK_BYTES_U64));
-            let source = Source::Bytes(&data[done..done + len]);
-            let step = self
-                .0
-                .write_step(inode, range.as_ref(), Place::End, source, Stamp::Set);
-            match step {
-                Ok((at, len)) => {
-                    first.get_or_insert(at);
-                    done += len;
-                }
-                Err(_) if done > 0 => break,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok((first.expect("at least one step was made"), done))
-    }
 }
 
 /// Pages of a step.
@@ -170,12 +66,52 @@ fn all_of(pages: PageRange, nodes: u32) -> Want {
     }
 }
 
-/// First page and page behind the last.
-pub(in crate::file) fn pages_of(offset: u64, len: usize) -> std::ops::Range<u64> {
-    offset / BLOCK_BYTES_U64..(offset + to_u64(len)).div_ceil(BLOCK_BYTES_U64)
-}
-
 impl Volume {
+    /// [`Body::write`](crate::file::body::Body::write).
+    #[inline]
+    pub(in crate::file) fn write_cached(
+        &self,
+        (inode, range): (&Arc<Inode>, Option<Range<'_>>),
+        (offset, data): (u64, &[u8]),
+        room: Room,
+        stamp: Stamp,
+    ) -> Result<usize> {
+        let source = Source::Bytes(data);
+        if let Some(range) = &range
+            && source.len() <= STEP_BYTES
+            && self.overwrite_shared(inode, range, offset, source, stamp)
+        {
+            return Ok(source.len());
+        }
+        let range = range.and_then(|range| inode.widen(range));
+        let range = range.as_ref();
+        self.write_steps(room, inode, range, (offset, source), stamp)
+    }
+
+    /// [`Body::append`](crate::file::body::Body::append).
+    pub(in crate::file) fn append_cached(
+        &self,
+        (inode, range): (&Arc<Inode>, Option<&Range<'_>>),
+        data: &[u8],
+    ) -> Result<(u64, usize)> {
+        let mut first = None;
+        let mut done = 0;
+        while done < data.len() {
+            let step = self.pages.step_pages(APPEND_PAGES).saturating_sub(1).max(1);
+            let len = (data.len() - done).min(to_usize(step * BLOCK_BYTES_U64));
+            let source = Source::Bytes(&data[done..done + len]);
+            match self.write_step(inode, range, Place::End, source, Stamp::Set) {
+                Ok((at, len)) => {
+                    first.get_or_insert(at);
+                    done += len;
+                }
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((first.expect("at least one step was made"), done))
+    }
+
     /// Overwrites bytes of pages that are dirty already and within the file, under the shared inode
     /// lock and concurrently with tasks in other ranges. False: nothing done.
     #[inline]
@@ -203,19 +139,39 @@ impl Volume {
         done
     }
 
-    /// Writes all of `source` at `offset`, in steps. If the file has a range lock, the caller holds
-    /// `range`.
-    pub(in crate::file) fn write_at(
+    /// [`Body::zero`](crate::file::body::Body::zero).
+    pub(in crate::file) fn zero_cached(
         &self,
-        inode: &Arc<Inode>,
-        range: Option<&Range<'_>>,
-        offset: u64,
-        source: Source<'_>,
-        stamp: Stamp,
-    ) -> Result<usize> {
-        self.write_steps(Room::Part, inode, range, (offset, source), stamp)
+        (inode, held): (&Arc<Inode>, Option<&Range<'_>>),
+        std::ops::Range { start, end }: std::ops::Range<u64>,
+    ) -> Result<()> {
+        let (page, _) = split(start);
+        let end = {
+            let state = inode.state().read();
+            let end = end.min(inode.size_up_to(&state, end));
+            let mapped = || -> Result<bool> {
+                let slot = MapReader::new(self, inode).slot(page)?;
+                Ok(slot.is_written() && !state.file().is_cut(page))
+            };
+            let pending_pages = inode.state().pending_pages();
+            let cached = || {
+                state.file().pages.contains(page)
+                    || pending_pages.is_some_and(|pending_pages| {
+                        pending_pages.first_in(page..page + 1).is_some()
+                    })
+            };
+            if start >= end || !(cached() || mapped()?) {
+                return Ok(());
+            }
+            end
+        };
+        let zeroes = Source::Zeroes(to_usize(end - start));
+        self.write_steps(Room::Part, inode, held, (start, zeroes), Stamp::Keep)
+            .map(drop)
     }
 
+    /// Writes all of `source` at `offset`, in steps. If the file has a range lock, the caller holds
+    /// `range`.
     fn write_steps(
         &self,
         room: Room,
@@ -377,7 +333,7 @@ impl Volume {
 
     /// Puts `page` in memory: with any content, if it is overwritten whole; else as it is on the
     /// device.
-    pub(in crate::file) fn make_page(
+    pub(super) fn make_page(
         &self,
         inode: &Inode,
         state: &mut Exclusive<'_>,

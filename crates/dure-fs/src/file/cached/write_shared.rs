@@ -25,8 +25,8 @@ use smallvec::SmallVec;
 use super::cache::{Grant, Want};
 use super::page::{Page, PageStore};
 use super::pending_pages::{Pending, PendingPages};
-use super::read::split;
-use super::write::{Place, Readers, Source, pages_of};
+use super::write::{Place, Readers, Source};
+use crate::file::bytes::{pages_of, split};
 use crate::file::map::room::{extend, leaves};
 use crate::file::map::{FILE_BYTES_MAX, MapReader, NodePlaces};
 use crate::file::ranges::Range;
@@ -159,7 +159,7 @@ impl Volume {
     ///
     /// # Errors
     /// Those of taking memory and blocks.
-    pub(in crate::file) fn add_shared(
+    pub(super) fn add_shared(
         &self,
         inode: &Arc<Inode>,
         range: &Range<'_>,
@@ -288,7 +288,7 @@ impl Volume {
 
     /// Makes the file longer, under the shared inode lock. The caller holds `range`. False: nothing
     /// was done, the caller has to take the inode exclusively instead.
-    pub(in crate::file) fn grow_shared(&self, inode: &Inode, range: &Range<'_>, size: u64) -> bool {
+    pub(super) fn grow_shared(&self, inode: &Inode, range: &Range<'_>, size: u64) -> bool {
         let state = inode.state().read();
         let (file, before) = (state.file(), inode.state().seek_hint().size());
         let Some(pending_pages) = inode.state().pending_pages() else {
@@ -390,7 +390,7 @@ fn give_back(frames: SmallVec<[(u64, Frame); 2]>, grant: Option<&mut Grant<'_>>)
 /// Overwrites bytes of pages that are all dirty and within the file, some of them perhaps pending.
 /// The caller holds their range exclusively. False: nothing done.
 #[cold]
-pub(in crate::file) fn overwrite_pending(
+pub(super) fn overwrite_pending(
     inode: &Inode,
     shared: &InodeState,
     offset: u64,

@@ -18,7 +18,7 @@ use crate::inode::Inode;
 use crate::volume::{DataMode, Volume};
 
 /// Pages of one batch: 1 MiB of private copies.
-pub(in crate::file) const BATCH_PAGES: usize = 256;
+pub(in crate::file::cached) const BATCH_PAGES: usize = 256;
 /// Leaves one batch touches at most; bounds the nodes its operation makes dirty.
 const BATCH_LEAVES: usize = 16;
 /// Nodes that a batch within one leaf touches at most: the inode's, the leaf, new roots, a new

@@ -1,0 +1,86 @@
+//! Writing and appending: what is the same wherever the data goes.
+//!
+//! **Structure.** A call checks its arguments and takes the range of its bytes, if the file has a
+//! range lock ([`super::ranges`]); the rest is the [body](super::body::Body)'s.
+
+use dure_store::error::{Error, Result};
+use dure_store::units::to_usize;
+
+use super::map::FILE_BYTES_MAX;
+use super::state::Stamp;
+use crate::inode::InodeRef;
+use crate::volume::{FileSystem, RangeRule};
+
+/// What becomes of a write for which there is not room enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// The last free blocks take a part of it, as POSIX has it.
+    Part,
+    /// It fails.
+    Whole,
+}
+
+impl FileSystem {
+    /// Writes `data` at `offset`, extending the file as needed. Fewer bytes than given are written
+    /// only when the rest fails.
+    ///
+    /// # Errors
+    /// `NoSpace`, `TooLarge`, `ReadOnly`, `Stopped`; `Corrupt` and device errors when part of a
+    /// page is written whose rest cannot be read; `Invalid` when the inode is not a regular file.
+    pub fn write(&self, inode: &InodeRef, offset: u64, data: &[u8], stamp: Stamp) -> Result<usize> {
+        self.write_in(Room::Part, inode, (offset, data), stamp)
+    }
+
+    /// The same, but when there is no room for all of at most 1 MiB (a quarter of the page cache,
+    /// if that is less) nothing is written.
+    ///
+    /// # Errors
+    /// As [`FileSystem::write`].
+    pub fn write_whole(
+        &self,
+        inode: &InodeRef,
+        offset: u64,
+        data: &[u8],
+        stamp: Stamp,
+    ) -> Result<usize> {
+        self.write_in(Room::Whole, inode, (offset, data), stamp)
+    }
+
+    #[inline]
+    fn write_in(
+        &self,
+        room: Room,
+        inode: &InodeRef,
+        (offset, data): (u64, &[u8]),
+        stamp: Stamp,
+    ) -> Result<usize> {
+        let inode = crate::file::regular(inode)?;
+        self.0.check_writable()?;
+        let left = FILE_BYTES_MAX.saturating_sub(offset);
+        if left == 0 && !data.is_empty() {
+            return Err(Error::TooLarge);
+        }
+        let data = &data[..data.len().min(to_usize(left))];
+        let range = match self.0.options.volume_rules.ranges {
+            RangeRule::Broken(left_out) => inode.ranges().take_elsewhere(left_out),
+            _ => inode.ranges().take(offset, data.len()),
+        };
+        let to = (inode, range);
+        self.0.body.write(&self.0, to, (offset, data), room, stamp)
+    }
+
+    /// Writes `data` at the end of the file; says where that was. Appends of up to 4 MiB (a quarter
+    /// of the page cache, if that is less) are atomic; longer ones are several.
+    ///
+    /// # Errors
+    /// As [`FileSystem::write`].
+    pub fn append(&self, inode: &InodeRef, data: &[u8]) -> Result<(u64, usize)> {
+        let inode = crate::file::regular(inode)?;
+        self.0.check_writable()?;
+        if data.is_empty() {
+            return Ok((inode.state().seek_hint().size(), 0));
+        }
+        let range = inode.take_end(u64::MAX);
+        self.0.body.append(&self.0, (inode, range), data)
+    }
+}
