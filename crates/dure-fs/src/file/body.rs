@@ -31,8 +31,9 @@
 //!   the first change. A write that fails has changed nothing behind what it says it wrote.
 //! * Zeroes. Bytes of a page behind the end of the file are zero, wherever the page is.
 //! * Size and hints. [`SeekHint`](super::SeekHint) is told first, by who makes pages data or moves
-//!   the end. `FileState::size` is what calls see; the inode's data never has a size that covers
-//!   bytes which are not on the medium.
+//!   the end, and has the size that calls see; `FileState::size` may be less until a task holds
+//!   the inode exclusively. The inode's data never has a size that covers bytes which are not on
+//!   the medium.
 //! * Map. It changes only under the write-back mutex and the exclusive inode lock, in an
 //!   operation; while `FileState::cut` is set, slots behind it do not count.
 //! * Sync. When the marks it returns are valid, everything that was written before it began is
