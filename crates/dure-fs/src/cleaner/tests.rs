@@ -108,7 +108,7 @@ fn interleave(fs: &FileSystem, files: usize, pages: u64) {
         for (number, file) in open.iter().enumerate() {
             write(fs, file, number, page, 0);
             if page % 4 == 3 || page + 1 == pages {
-                fs.0.write_back(file.inode()).unwrap();
+                fs.0.body.write_back(&fs.0, file.inode()).unwrap();
             }
         }
     }
@@ -178,7 +178,7 @@ fn background_work_cleans_when_segments_run_short() {
     let (file, mut page) = (create(&fs, 99), 0);
     while fs.0.space.statistics().segments_free > 1 {
         write(&fs, &file, 99, page, 0);
-        fs.0.write_back(file.inode()).unwrap();
+        fs.0.body.write_back(&fs.0, file.inode()).unwrap();
         page += 1;
     }
     assert!(fs.0.wants_cleaning(), "{:?}", fs.0.space.statistics());
@@ -313,7 +313,7 @@ fn writers_go_on_while_segments_are_cleaned() {
             write(fs, &file, number, page, round);
             all[number][dure_store::units::to_usize(page)] = round;
             if round.is_multiple_of(8) {
-                fs.0.write_back(file.inode()).unwrap();
+                fs.0.body.write_back(&fs.0, file.inode()).unwrap();
                 verify(fs, number, &all[number]);
             }
         }
@@ -383,7 +383,7 @@ fn race_the_cleaner_brought_a_freed_node_back() {
     let (_, fs) = volume(BLOCKS);
     let file = create(&fs, 0);
     write(&fs, &file, 0, 100, 0);
-    fs.0.write_back(file.inode()).unwrap();
+    fs.0.body.write_back(&fs.0, file.inode()).unwrap();
     fs.0.checkpoint().unwrap();
     let state = file.inode().state().read();
     let slot = crate::file::map::MapReader::new(&fs.0, file.inode()).slot(100);
@@ -401,7 +401,7 @@ fn race_the_cleaner_brought_a_freed_node_back() {
     for number in 1..40 {
         let other = create(&fs, number);
         write(&fs, &other, number, 100, 0);
-        fs.0.write_back(other.inode()).unwrap();
+        fs.0.body.write_back(&fs.0, other.inode()).unwrap();
         found |= other.inode().data_head().map_root.get() == nid.0;
     }
     assert!(found, "node {} was not used again", nid.0);
@@ -422,7 +422,7 @@ fn sim_race_owners_are_read_while_a_checkpoint_writes_them() {
             for page in 0..40 {
                 for (number, file) in open.iter().enumerate() {
                     write(&fs, file, number, page, 0);
-                    fs.0.write_back(file.inode()).unwrap();
+                    fs.0.body.write_back(&fs.0, file.inode()).unwrap();
                 }
             }
             drop(open);

@@ -2,7 +2,7 @@
 //!
 //! **Structure.** Preallocated slots name a block and say "unwritten"; holes are made page-wise by
 //! freeing slots, zeroed ranges by replacing blocks with unwritten ones, and both byte-wise at the
-//! edges by writing zeroes into the page cache. All blocks that a call adds, for data and map, are
+//! edges by writing zeroes. All blocks that a call adds, for data and map, are
 //! reserved before the first change ([`Growth`]), so a call that finds no room has changed nothing.
 //!
 //! # Invariants
@@ -24,17 +24,15 @@ use dure_store::error::{Error, Result};
 use dure_store::format::slot::Slot;
 use dure_store::placement::Target;
 use dure_store::space::OpClass;
-use dure_store::units::{BLOCK_BYTES_U64, to_u64, to_usize};
+use dure_store::units::{BLOCK_BYTES_U64, to_u64};
 use dure_sync::{Arc, CoreId};
 
+use super::bytes::pages_up_to;
 use super::map::path::granule_rest;
 use super::map::room::{extend, leaves};
 use super::map::{FILE_BYTES_MAX, FREE_NODES_MAX, MapEdit, MapReader, NodePlaces};
 use super::ranges::Range as Held;
-use super::read::split;
 use super::state::Stamp;
-use super::write::Source;
-use super::writeback::{Extent, Way, pages_up_to};
 use crate::inode::{Inode, InodeRef};
 use crate::volume::{FileSystem, Volume};
 
@@ -87,8 +85,8 @@ impl FileSystem {
             AllocateMode::Zero | AllocateMode::ZeroKeepSize => {
                 let (within, [left, right]) = split_edges(&range);
                 self.0.preallocate(inode, pages_over(&range), &within)?;
-                self.0.zero_edge(inode, held.as_ref(), left)?;
-                self.0.zero_edge(inode, held.as_ref(), right)?;
+                self.0.body.zero(&self.0, (inode, held.as_ref()), left)?;
+                self.0.body.zero(&self.0, (inode, held.as_ref()), right)?;
             }
         }
         let extend = matches!(mode, AllocateMode::Extend | AllocateMode::Zero);
@@ -98,9 +96,7 @@ impl FileSystem {
             state.file_mut().set_size(inode.state().seek_hint(), size);
         }
         state.file().stamp(Stamp::Set, self.0.now());
-        self.0
-            .pages
-            .note_dirty(self.0.partition(), inode, state.file_mut());
+        self.0.body.note_ahead(&self.0, inode, state.file_mut());
         Ok(())
     }
 }
@@ -159,8 +155,8 @@ impl Volume {
             },
             [left, right],
         ) = split_edges(range);
-        self.zero_edge(inode, held, left)?;
-        self.zero_edge(inode, held, right)?;
+        self.body.zero(self, (inode, held), left)?;
+        self.body.zero(self, (inode, held), right)?;
         let _held = inode.writeback().lock();
         self.finish_cut(inode)?;
         let mut from = first;
@@ -174,42 +170,10 @@ impl Volume {
             inode.state().seek_hint().data_goes(&(from..next));
             inode.data_stored(&mut state, &data, op.finish());
             state.file_mut().map_changes += 1;
-            self.drop_pages(state.file_mut(), from..next);
+            self.body.discard(self, state.file_mut(), from..next);
             from = next;
         }
         Ok(())
-    }
-
-    /// Zeroes bytes within one page, unless they are zero because nothing is there.
-    fn zero_edge(
-        &self,
-        inode: &Arc<Inode>,
-        held: Option<&Held<'_>>,
-        Range { start, end }: Range<u64>,
-    ) -> Result<()> {
-        let (page, _) = split(start);
-        let end = {
-            let state = inode.state().read();
-            let end = end.min(inode.size_up_to(&state, end));
-            let mapped = || -> Result<bool> {
-                let slot = MapReader::new(self, inode).slot(page)?;
-                Ok(slot.is_written() && !state.file().is_cut(page))
-            };
-            let pending_pages = inode.state().pending_pages();
-            let cached = || {
-                state.file().pages.contains(page)
-                    || pending_pages.is_some_and(|pending_pages| {
-                        pending_pages.first_in(page..page + 1).is_some()
-                    })
-            };
-            if start >= end || !(cached() || mapped()?) {
-                return Ok(());
-            }
-            end
-        };
-        let zeroes = Source::Zeroes(to_usize(end - start));
-        self.write_at(inode, held, start, zeroes, Stamp::Keep)
-            .map(|_| ())
     }
 
     /// Gives an unwritten block to each hole of `pages`; replaces the block of each page of
@@ -240,7 +204,7 @@ impl Volume {
         if !gone.is_empty() {
             let mut state = inode.state().write();
             inode.state().seek_hint().data_goes(&gone);
-            self.drop_pages(state.file_mut(), gone);
+            self.body.discard(self, state.file_mut(), gone);
         }
     }
 
@@ -250,8 +214,7 @@ impl Volume {
         let core = self.partition();
         let mut needs = self.growth(inode, pages)?;
         if !self.space.reserve(core, needs.0 + needs.1, OpClass::Normal) {
-            // Dirty pages of the file may hold blocks for the same holes.
-            self.write_back_held(inode, Way::Blocks, Extent::Data)?;
+            self.body.place_reserved(self, inode)?;
             needs = self.growth(inode, pages)?;
             self.reserve_blocks(core, needs.0 + needs.1, OpClass::Normal)?;
         }

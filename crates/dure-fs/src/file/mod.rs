@@ -4,10 +4,10 @@
 //! number of cores; what fsync promised must survive a crash, and no crash may show a page or a
 //! size that never was.
 //!
-//! **Structure.** [`page`] holds pages per inode and counts their memory; [`map`] finds slots;
-//! `read`, `write`, `seek`, `truncate` and `allocate` are the calls; [`pending_pages`] has new
-//! pages of contended files; `writeback` turns dirty pages into operations; `sync`
-//! makes those durable; `cache` ties pages to the volume.
+//! **Structure.** [`map`] finds slots; `read`, `write`, `seek`, `truncate` and `allocate` are the
+//! calls, and `sync` makes what they did durable. They check their arguments, take [`ranges`], and
+//! ask the [`body`], which says where the content is. [`cached`] is the body with pages in memory:
+//! whatever another one would not need is there.
 //!
 //! **Policies.** `cache=dram`: pages live in DRAM and dirty ones are lost by a crash unless synced.
 //! `range_lock=inode`, the baseline: the inode's reader/writer lock is the range lock. Readers of a
@@ -20,15 +20,15 @@
 //! under both the write-back mutex and the inode lock; but a checkpoint that cannot place a page of
 //! the data log names another block, with no lock but the inode's.
 //!
-//! **On a crash** see `writeback` and `truncate`.
+//! **On a crash** see `cached::writeback` and `truncate`.
 
 mod allocate;
-mod cache;
+pub(crate) mod body;
+mod bytes;
+mod cached;
 mod extents;
 pub(crate) mod map;
 mod marks;
-mod page;
-mod pending_pages;
 mod ranges;
 mod read;
 mod run;
@@ -41,30 +41,27 @@ mod sync;
 mod tests;
 mod truncate;
 mod write;
-mod write_shared;
-mod writeback;
 
 pub use allocate::AllocateMode;
 pub use extents::Extents;
 pub use map::FILE_BYTES_MAX;
-pub(crate) use read::NextRead;
 pub use read::ReadMode;
 pub use seek::SeekTarget;
 pub use state::Stamp;
 pub use sync::SyncScope;
 
-pub(crate) use cache::{PAGE_BYTES, PageCache};
+pub(crate) use cached::{NextRead, PAGE_BYTES, PageCache, PendingPages};
 pub(crate) use marks::PendingMarks;
-pub(crate) use pending_pages::PendingPages;
 pub(crate) use seek_hint::{SeekHint, VisibleSize};
 pub(crate) use sharing::Sharing;
 pub(crate) use state::FileState;
 
 use dure_store::error::{Error, Result};
 use dure_store::format::name::FileKind;
-use dure_sync::Arc;
+use dure_sync::{Arc, CoreId};
 
 use crate::inode::{Inode, InodeRef};
+use crate::volume::Volume;
 
 /// The inode, if it is a regular file.
 fn regular(inode: &InodeRef) -> Result<&Arc<Inode>> {
@@ -72,5 +69,14 @@ fn regular(inode: &InodeRef) -> Result<&Arc<Inode>> {
         FileKind::File => Ok(inode.inode()),
         FileKind::Directory => Err(Error::IsDirectory),
         _ => Err(Error::Invalid("not a regular file")),
+    }
+}
+
+impl Volume {
+    /// Gives reserved blocks back.
+    fn unreserve(&self, core: CoreId, blocks: u32) {
+        if blocks > 0 {
+            self.space.unreserve(core, blocks);
+        }
     }
 }

@@ -3,7 +3,7 @@
 use dure_sync::OnceLock;
 use dure_sync::range_lock::{Config, Policy, RangeLock};
 
-use super::pending_pages::PendingPages;
+use super::cached::PendingPages;
 use super::seek_hint::Stretches;
 use crate::inode::{Inode, InodeState};
 use crate::ranks::RANGE;

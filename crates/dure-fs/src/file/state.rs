@@ -6,8 +6,8 @@ use dure_sync::CoreId;
 use dure_sync::atomic::{AtomicU64, Ordering};
 use zerocopy::little_endian::U64;
 
+use super::cached::PageStore;
 use super::map::NodeRoom;
-use super::page::PageStore;
 use super::seek_hint::SeekHint;
 use crate::inode::times::{nanos, time};
 use crate::inode::{OrphanPlace, StateChange};

@@ -1,8 +1,8 @@
 //! fsync and sync.
 //!
-//! **Structure.** Write-back makes operations of what is pending; commit makes the inode's
-//! operations, and what they depend on, durable and valid with one flush. The caller does all of
-//! it: nothing is handed to another thread.
+//! **Structure.** The [body](super::body) makes operations of what is pending; commit makes the
+//! inode's operations, and what they depend on, durable and valid with one flush. The caller does
+//! all of it: nothing is handed to another thread.
 //!
 //! **Invariants.** Data was written before the operation that names it joined the journal, so the
 //! flush of any commit that holds the operation covers the data (rule `flush=one`; recovery checks
@@ -14,7 +14,6 @@ use dure_store::error::Result;
 use dure_store::format::name::FileKind;
 
 use super::marks::PendingMarks;
-use super::writeback::{Extent, Way};
 use crate::inode::{InodeRef, InodeState};
 use crate::volume::{FileSystem, FsyncScope};
 
@@ -40,11 +39,7 @@ impl FileSystem {
         volume.check_writable()?;
         let shared = inode.inode();
         let mut marks = if inode.kind() == FileKind::File {
-            let extent = match scope {
-                SyncScope::Data => Extent::Data,
-                SyncScope::All => Extent::All,
-            };
-            volume.write_back_by(shared, Way::Log, extent)?.marks
+            volume.body.sync(volume, shared, scope)?
         } else {
             // Shared: a sync that has nothing to do writes nothing that readers read.
             shared.state().read().all_marks()
@@ -77,7 +72,7 @@ impl FileSystem {
         }
         volume.check_writable()?;
         volume.write_access_times();
-        let written = volume.write_back_all();
+        let written = volume.body.write_back_all(volume);
         volume.commit_all()?;
         written
     }

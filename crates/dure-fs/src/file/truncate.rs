@@ -1,10 +1,9 @@
 //! Making files shorter and longer.
 //!
-//! **Structure.** Longer is a matter of memory, also under the shared inode lock
-//! ([`super::write_shared`]): the size is pending until write-back logs it. A truncate to the
-//! present size with nothing behind it changes times only, also under the shared lock. Shorter is
-//! one operation if few slots go (see `map::free`); else the first one also logs an intent {inode,
-//! size} in the orphan list, and further ones free the rest.
+//! **Structure.** The [body](super::body) knows how a file becomes longer, and how the page in
+//! which a shorter one ends gets a zero tail. What it calls then, [`Volume::cut`], is one operation
+//! if few slots go (see `map::free`); else the first one also logs an intent {inode, size} in the
+//! orphan list, and further ones free the rest. The end of an inode is freed likewise.
 //!
 //! # Invariants
 //! The first operation has the new size and, if the end is inside a page, that page with a zero
@@ -18,17 +17,15 @@ use dure_store::IMAGES_MIN;
 use dure_store::OpKind;
 use dure_store::error::{Error, Result};
 use dure_store::format::slot::Slot;
-use dure_store::frames::{Fill, Frame};
 use dure_store::placement::Target;
 use dure_store::space::OpClass;
-use dure_store::units::BLOCK_BYTES_U64;
 use dure_sync::Arc;
 
+use super::bytes::pages_up_to;
 use super::map::path::{FILE_PAGES_MAX, HEIGHT_MAX};
-use super::map::{FILE_BYTES_MAX, FREE_NODES_MAX, MapEdit, MapReader};
-use super::state::{Cut, Stamp};
-use super::writeback::{pages_up_to, tail_bytes};
-use crate::inode::{Inode, InodeRef, InodeState, OrphanPlace};
+use super::map::{FILE_BYTES_MAX, FREE_NODES_MAX, MapEdit};
+use super::state::Cut;
+use crate::inode::{Inode, InodeRef, OrphanPlace};
 use crate::volume::Volume;
 
 /// Nodes an entry in the orphan list makes dirty at most: an orphan node, and a new one after it.
@@ -52,58 +49,13 @@ impl Volume {
         if size > FILE_BYTES_MAX {
             return Err(Error::TooLarge);
         }
-        if self.stamp_end(inode, size)? {
-            return Ok(());
-        }
-        let range = inode.take_end(size);
-        if let Some(range) = &range
-            && self.grow_shared(inode, range, size)
-        {
-            return Ok(());
-        }
-        let _held = inode.writeback().lock();
-        self.finish_cut(inode)?;
-        {
-            let mut state = inode.state().write();
-            if size > state.file().size() || self.is_end(inode, &state, size)? {
-                state.file_mut().set_size(inode.state().seek_hint(), size);
-                state.file().stamp(Stamp::Set, self.now());
-                self.pages
-                    .note_dirty(self.partition(), inode, state.file_mut());
-                return Ok(());
-            }
-        }
-        self.cut(inode, size)
+        self.body.truncate(self, inode, size)
     }
 
-    /// Whether the file ends there, and has neither slots nor pages behind.
-    fn is_end(&self, inode: &Inode, state: &InodeState, size: u64) -> Result<bool> {
-        let (file, behind) = (state.file(), pages_up_to(size));
-        if file.size() != size || file.cut.is_some() {
-            return Ok(false);
-        }
-        let mut map = MapReader::new(self, inode);
-        let mapped = map.next_mapped(behind, FILE_PAGES_MAX)?;
-        Ok(mapped.is_none() && file.pages.next_present(behind..u64::MAX).is_none())
-    }
-
-    /// A truncate to the size that the file has, under the shared inode lock, if the inode is on
-    /// the dirty list already. False: nothing done.
-    fn stamp_end(&self, inode: &Inode, size: u64) -> Result<bool> {
-        let state = inode.state().read();
-        // Only a holder of the exclusive inode lock may list it.
-        let waits = state.file().dirty_on.is_some();
-        if !waits || inode.state().pages_wait() || !self.is_end(inode, &state, size)? {
-            return Ok(false);
-        }
-        let change = state.file().stamp(Stamp::Set, self.now());
-        inode.state().changed_shared(change);
-        Ok(true)
-    }
-
-    /// Makes a file shorter. The caller holds the write-back mutex.
-    fn cut(&self, inode: &Arc<Inode>, size: u64) -> Result<()> {
-        let tail = self.save_tail(inode, size)?;
+    /// Makes a file shorter. If it is to end inside a page that has a block, `tail` is that page
+    /// with zeroes behind the end, in another one. The caller holds the write-back mutex; on an
+    /// error of the first operation the tail's block is free again.
+    pub(super) fn cut(&self, inode: &Arc<Inode>, size: u64, tail: Option<Target>) -> Result<()> {
         let cut = self.cut_first(inode, size, tail.as_ref());
         if let (Some(target), Err(_)) = (tail, &cut) {
             self.placement.release(&[target]);
@@ -140,65 +92,8 @@ impl Volume {
             Box::new(Cut { from: gone, intent })
         });
         file.set_size(inode.state().seek_hint(), size);
-        self.drop_pages(file, gone..u64::MAX);
-        if tail_bytes(size) > 0
-            && let Some(page) = file.pages.get_mut(size / BLOCK_BYTES_U64)
-        {
-            // Clean or dirty, its slot has a zero tail too: rewritten now, or never longer than
-            // this.
-            page.bytes_mut()[tail_bytes(size)..].fill(0);
-        }
+        self.body.discard_behind(self, file, size);
         Ok(left)
-    }
-
-    /// If the file will end inside a page whose old bytes are on the device: writes that page with
-    /// a zero tail to a new block.
-    fn save_tail(&self, inode: &Inode, size: u64) -> Result<Option<Target>> {
-        let core = self.partition();
-        let page = size / BLOCK_BYTES_U64;
-        let mut frame;
-        let slot;
-        {
-            // Exclusive: no task may be half way through writing into the page.
-            let state = inode.state().write();
-            if tail_bytes(size) == 0 || state.file().logged_size() <= size {
-                return Ok(None);
-            }
-            slot = MapReader::new(self, inode).slot(page)?;
-            if !slot.is_written() {
-                return Ok(None);
-            }
-            frame = self.pages.frame(core, Fill::Any);
-            match state.file().pages.get(page) {
-                Some(cached) => cached.load(0, frame.bytes_mut()),
-                None => self.read_page(inode, page, &slot, frame.bytes_mut())?,
-            }
-        }
-        frame.bytes_mut()[tail_bytes(size)..].fill(0);
-        self.reserve_blocks(core, 1, OpClass::Delete)?;
-        let saved = self.save_frame(page, slot, &frame);
-        self.pages.frames.give(core, frame);
-        if saved.is_err() {
-            self.unreserve(core, 1);
-        }
-        saved.map(Some)
-    }
-
-    fn save_frame(&self, page: u64, old: Slot, frame: &Frame) -> Result<Target> {
-        let core = self.partition();
-        let mut targets = [Target::new(
-            page,
-            old,
-            dure_block::crc32c::crc32c(frame.bytes()),
-        )];
-        let written = self
-            .placement
-            .allocate(core, &mut targets)
-            .and_then(|()| self.place_pages(core, &mut targets, frame.bytes()));
-        if written.is_err() {
-            self.placement.release(&targets);
-        }
-        written.map(|()| targets[0])
     }
 
     /// Frees what a truncate has left, if one is half done. The caller holds the write-back mutex.
@@ -283,7 +178,7 @@ impl Volume {
         inode.state().seek_hint().data_goes(&(to_page..u64::MAX));
         inode.data_stored(&mut state, &data, op.finish());
         state.file_mut().map_changes += 1;
-        self.drop_pages(state.file_mut(), to_page..u64::MAX);
+        self.body.discard(self, state.file_mut(), to_page..u64::MAX);
         Ok(left)
     }
 }

@@ -1,60 +1,19 @@
-//! Writing into the page cache.
+//! Writing and appending: what is the same wherever the data goes.
 //!
-//! **Structure.** A write goes in steps of at most 64 pages. If all pages of a step are dirty
-//! already (so hold their memory and their reserved blocks), it is one lock, one lookup and one
-//! copy per page. Otherwise the step takes memory and blocks first, with no lock held, and looks
-//! again under the lock.
-//!
-//! **Invariants.** A page becomes dirty only with a reserved block. Bytes of a page behind the end
-//! of the file are zero, in memory and on the device. A step is atomic against reads, other writes
-//! and truncates: it holds the inode exclusively, or, in a contended file, its range
-//! ([`super::ranges`]) and the inode shared, and overwrites dirty pages or adds new ones
-//! ([`super::write_shared`]).
-//!
-//! **On a crash** what was not written back is lost, wholly per page.
-
-mod room;
-mod source;
+//! **Structure.** A call checks its arguments and takes the range of its bytes, if the file has a
+//! range lock ([`super::ranges`]); the rest is the [body](super::body::Body)'s.
 
 use dure_store::error::{Error, Result};
-use dure_store::frames::Fill;
-use dure_store::space::OpClass;
-use dure_store::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_u64, to_usize};
-use dure_sync::range_lock::{Access, ByteRange};
-use dure_sync::{Arc, RwLockWriteGuard};
+use dure_store::units::to_usize;
 
-use super::cache::{Grant, Want};
-use super::map::{FILE_BYTES_MAX, MapReader};
-use super::ranges::Range;
-use super::read::split;
+use super::map::FILE_BYTES_MAX;
 use super::state::Stamp;
-use super::write_shared::overwrite_pending;
-use crate::inode::{Inode, InodeRef, InodeState};
-use crate::ranks::INODE;
-use crate::volume::{FileSystem, RangeRule, Volume};
-
-pub(super) use source::{Readers, Source};
-
-/// Pages of one step of a write.
-const STEP_PAGES: u64 = 64;
-const STEP_BYTES: usize = to_usize(STEP_PAGES) * BLOCK_BYTES;
-/// Pages of one step of a write that is done wholly or not at all: 1 MiB at any offset.
-const WHOLE_PAGES: u64 = 257;
-/// Pages of one step of an append, which is atomic up to here.
-const APPEND_PAGES: u64 = 1024;
-
-type Exclusive<'i> = RwLockWriteGuard<'i, INODE, InodeState>;
-
-/// Where bytes go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    At(u64),
-    End,
-}
+use crate::inode::InodeRef;
+use crate::volume::{FileSystem, RangeRule};
 
 /// What becomes of a write for which there is not room enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Room {
+pub(super) enum Room {
     /// The last free blocks take a part of it, as POSIX has it.
     Part,
     /// It fails.
@@ -95,27 +54,19 @@ impl FileSystem {
         (offset, data): (u64, &[u8]),
         stamp: Stamp,
     ) -> Result<usize> {
-        let inode = super::regular(inode)?;
+        let inode = crate::file::regular(inode)?;
         self.0.check_writable()?;
         let left = FILE_BYTES_MAX.saturating_sub(offset);
         if left == 0 && !data.is_empty() {
             return Err(Error::TooLarge);
         }
-        let source = Source::Bytes(&data[..data.len().min(to_usize(left))]);
+        let data = &data[..data.len().min(to_usize(left))];
         let range = match self.0.options.volume_rules.ranges {
             RangeRule::Broken(left_out) => inode.ranges().take_elsewhere(left_out),
-            _ => inode.ranges().take(offset, source.len()),
+            _ => inode.ranges().take(offset, data.len()),
         };
-        if let Some(range) = &range
-            && source.len() <= STEP_BYTES
-            && self.0.overwrite_shared(inode, range, offset, source, stamp)
-        {
-            return Ok(source.len());
-        }
-        let range = range.and_then(|range| inode.widen(range));
-        let range = range.as_ref();
-        self.0
-            .write_steps(room, inode, range, (offset, source), stamp)
+        let to = (inode, range);
+        self.0.body.write(&self.0, to, (offset, data), room, stamp)
     }
 
     /// Writes `data` at the end of the file; says where that was. Appends of up to 4 MiB (a quarter
@@ -124,315 +75,12 @@ impl FileSystem {
     /// # Errors
     /// As [`FileSystem::write`].
     pub fn append(&self, inode: &InodeRef, data: &[u8]) -> Result<(u64, usize)> {
-        let inode = super::regular(inode)?;
+        let inode = crate::file::regular(inode)?;
         self.0.check_writable()?;
         if data.is_empty() {
             return Ok((inode.state().seek_hint().size(), 0));
         }
         let range = inode.take_end(u64::MAX);
-        let mut first = None;
-        let mut done = 0;
-        while done < data.len() {
-            let step = self
-                .0
-                .pages
-                .step_pages(APPEND_PAGES)
-                .saturating_sub(1)
-                .max(1);
-            let len = (data.len() - done).min(to_usize(step * BLOCK_BYTES_U64));
-            let source = Source::Bytes(&data[done..done + len]);
-            let step = self
-                .0
-                .write_step(inode, range.as_ref(), Place::End, source, Stamp::Set);
-            match step {
-                Ok((at, len)) => {
-                    first.get_or_insert(at);
-                    done += len;
-                }
-                Err(_) if done > 0 => break,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok((first.expect("at least one step was made"), done))
+        self.0.body.append(&self.0, (inode, range), data)
     }
-}
-
-/// Pages of a step.
-type PageRange = std::ops::Range<u64>;
-
-/// All that a step of a write to these pages can need.
-fn all_of(pages: PageRange, nodes: u32) -> Want {
-    let most = u32::try_from(pages.end - pages.start + 1).expect("a step has few pages");
-    Want {
-        frames: most,
-        blocks: most,
-        nodes,
-    }
-}
-
-/// First page and page behind the last.
-pub(super) fn pages_of(offset: u64, len: usize) -> std::ops::Range<u64> {
-    offset / BLOCK_BYTES_U64..(offset + to_u64(len)).div_ceil(BLOCK_BYTES_U64)
-}
-
-impl Volume {
-    /// Overwrites bytes of pages that are dirty already and within the file, under the shared inode
-    /// lock and concurrently with tasks in other ranges. False: nothing done.
-    #[inline]
-    fn overwrite_shared(
-        &self,
-        inode: &Inode,
-        range: &Range<'_>,
-        offset: u64,
-        source: Source<'_>,
-        stamp: Stamp,
-    ) -> bool {
-        debug_assert!(
-            ByteRange::new(offset, to_u64(source.len()))
-                .is_some_and(|bytes| range.allows(bytes, Access::Exclusive))
-                || matches!(self.options.volume_rules.ranges, RangeRule::Broken(_)),
-            "bytes are written whose range is not held"
-        );
-        let state = inode.state().read();
-        let done = overwrite(&state, offset, source, Readers::Concurrent)
-            || overwrite_pending(inode, &state, offset, source);
-        if done {
-            let change = state.file().stamp(stamp, self.now());
-            inode.state().changed_shared(change);
-        }
-        done
-    }
-
-    /// Writes all of `source` at `offset`, in steps. If the file has a range lock, the caller holds
-    /// `range`.
-    pub(super) fn write_at(
-        &self,
-        inode: &Arc<Inode>,
-        range: Option<&Range<'_>>,
-        offset: u64,
-        source: Source<'_>,
-        stamp: Stamp,
-    ) -> Result<usize> {
-        self.write_steps(Room::Part, inode, range, (offset, source), stamp)
-    }
-
-    fn write_steps(
-        &self,
-        room: Room,
-        inode: &Arc<Inode>,
-        range: Option<&Range<'_>>,
-        (offset, source): (u64, Source<'_>),
-        stamp: Stamp,
-    ) -> Result<usize> {
-        let (mut done, last) = (0, offset + to_u64(source.len()));
-        let mut step = match room {
-            Room::Part => STEP_PAGES,
-            Room::Whole => WHOLE_PAGES,
-        };
-        while done < source.len() {
-            let at = offset + to_u64(done);
-            let pages = self.pages.step_pages(step);
-            let end = (at / BLOCK_BYTES_U64 + pages) * BLOCK_BYTES_U64;
-            let len = (source.len() - done).min(to_usize(end - at));
-            let part = source.part(done, len);
-            if let Some(range) = range
-                && self.overwrite_shared(inode, range, at, part, stamp)
-            {
-                done += len;
-                continue;
-            }
-            match self.write_step(inode, range, Place::At(at), part, stamp) {
-                Ok((_, written)) => done += written,
-                // The last free blocks may do for a part.
-                Err(Error::NoSpace { .. })
-                    if step > 1 && (room == Room::Part || self.is_rewrite(inode, at, last)) =>
-                {
-                    step /= 4;
-                }
-                Err(_) if done > 0 => break,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(done)
-    }
-
-    /// One atomic step. Returns where it wrote and how much: all, or what came before a page that
-    /// cannot be read.
-    fn write_step(
-        &self,
-        inode: &Arc<Inode>,
-        range: Option<&Range<'_>>,
-        place: Place,
-        source: Source<'_>,
-        stamp: Stamp,
-    ) -> Result<(u64, usize)> {
-        if let Some(range) = range
-            && let Some(done) = self.add_shared(inode, range, place, source, stamp)?
-        {
-            return Ok(done);
-        }
-        let mut grant: Option<Grant<'_>> = None;
-        loop {
-            let mut state = self.lock_exclusive(inode);
-            let offset = match place {
-                Place::At(offset) => offset,
-                Place::End => state.file().size(),
-            };
-            if to_u64(source.len()) > FILE_BYTES_MAX - offset.min(FILE_BYTES_MAX) {
-                return Err(Error::TooLarge);
-            }
-            if overwrite(&state, offset, source, Readers::None) {
-                state.file().stamp(stamp, self.now());
-                return Ok((offset, source.len()));
-            }
-            let pages = pages_of(offset, source.len());
-            let missing = state.file().pages.missing(pages.clone());
-            let nodes = self.lacking_nodes(inode, &mut state, pages.clone())?;
-            let want = Want {
-                frames: missing.frames,
-                blocks: missing.blocks,
-                nodes: state.file().room.lacks(&nodes),
-            };
-            if let Some(grant) = &mut grant
-                && grant.covers(want)
-                && (grant.class == OpClass::Normal
-                    || self.all_mapped(inode, &state, pages.clone())?)
-            {
-                grant.use_nodes(&mut state.file_mut().room, &nodes);
-                let written = self.fill(inode, &mut state, offset, source, stamp, grant)?;
-                return Ok((offset, written));
-            }
-            drop(state);
-            // The first time what is missing now; if that changes before the lock is back, all of
-            // it.
-            let want = match grant.take() {
-                None => want,
-                Some(_) => all_of(pages.clone(), want.nodes),
-            };
-            grant = Some(self.grant_for(inode, want, pages)?);
-        }
-    }
-
-    /// Locks the inode exclusively. If another task holds it, or cores take turns, the file is
-    /// contended, and later calls take ranges.
-    #[inline]
-    fn lock_exclusive<'i>(&self, inode: &'i Inode) -> Exclusive<'i> {
-        let unshared = inode.state().try_write();
-        let found =
-            unshared.is_none() || self.options.volume_rules.ranges != RangeRule::WhenContended;
-        let mut state = unshared.unwrap_or_else(|| inode.state().write());
-        if !inode.ranges().are_locked() {
-            let handed_over = inode.state().note_writer();
-            if state.file_mut().turns.note(handed_over) || found {
-                inode.make_contended(&mut state, self.options.range_lock);
-            }
-        }
-        state
-    }
-
-    /// Puts the bytes into pages, making them as needed. The grant covers it.
-    fn fill(
-        &self,
-        inode: &Arc<Inode>,
-        state: &mut Exclusive<'_>,
-        offset: u64,
-        source: Source<'_>,
-        stamp: Stamp,
-        grant: &mut Grant<'_>,
-    ) -> Result<usize> {
-        let mut done = 0;
-        inode
-            .state()
-            .seek_hint()
-            .data_comes(&pages_of(offset, source.len()));
-        while done < source.len() {
-            let (page, within) = split(offset + to_u64(done));
-            let len = (BLOCK_BYTES - within).min(source.len() - done);
-            if !state.file().pages.contains(page) {
-                match self.make_page(inode, state, page, len == BLOCK_BYTES, grant) {
-                    Ok(()) => {}
-                    Err(_) if done > 0 => break,
-                    Err(error) => return Err(error),
-                }
-            }
-            if state.file_mut().pages.set_dirty(page) {
-                grant.use_block();
-            }
-            let cached = state
-                .file()
-                .pages
-                .get_dirty(page)
-                .expect("the page was made and set dirty above");
-            source.copy_to(done, cached, within, len, Readers::None);
-            done += len;
-        }
-        let file = state.file_mut();
-        let size = file.size().max(offset + to_u64(done));
-        file.set_size(inode.state().seek_hint(), size);
-        file.stamp(stamp, self.now());
-        self.pages.note_cached(grant.core(), inode, file);
-        self.pages.note_dirty(grant.core(), inode, file);
-        Ok(done)
-    }
-
-    /// Puts `page` in memory: with any content, if it is overwritten whole; else as it is on the
-    /// device.
-    pub(super) fn make_page(
-        &self,
-        inode: &Inode,
-        state: &mut Exclusive<'_>,
-        page: u64,
-        whole: bool,
-        grant: &mut Grant<'_>,
-    ) -> Result<()> {
-        let beyond = page * BLOCK_BYTES_U64 >= state.file().size() || state.file().is_cut(page);
-        let slot = match whole || beyond {
-            true => None,
-            false => Some(MapReader::new(self, inode).slot(page)?),
-        };
-        let frame = match slot.filter(|slot| slot.is_written()) {
-            None => grant.frame(if whole { Fill::Any } else { Fill::Zero }),
-            Some(slot) => {
-                let mut frame = grant.frame(Fill::Any);
-                if let Err(error) = self.read_page(inode, page, &slot, frame.bytes_mut()) {
-                    self.pages.drop_frame(grant.core(), frame);
-                    return Err(error);
-                }
-                frame
-            }
-        };
-        state.file_mut().pages.insert(page, frame);
-        Ok(())
-    }
-}
-
-/// The warm path: copies into pages that are all dirty already, within the file. False: nothing
-/// done. The caller holds the inode, or their range, exclusively.
-#[inline]
-fn overwrite(state: &InodeState, offset: u64, source: Source<'_>, readers: Readers) -> bool {
-    let (page, within) = split(offset);
-    if offset + to_u64(source.len()) > state.file().size() {
-        return false;
-    }
-    if within + source.len() <= BLOCK_BYTES {
-        let Some(cached) = state.file().pages.get_dirty(page) else {
-            return false;
-        };
-        source.copy_to(0, cached, within, source.len(), readers);
-        return true;
-    }
-    let pages = pages_of(offset, source.len());
-    if state.file().pages.missing(pages).blocks > 0 {
-        return false;
-    }
-    let mut done = 0;
-    while done < source.len() {
-        let (page, within) = split(offset + to_u64(done));
-        let len = (BLOCK_BYTES - within).min(source.len() - done);
-        let cached = state.file().pages.get_dirty(page);
-        let cached = cached.expect("every page was seen dirty above");
-        source.copy_to(done, cached, within, len, readers);
-        done += len;
-    }
-    true
 }

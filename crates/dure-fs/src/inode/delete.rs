@@ -102,7 +102,7 @@ impl Volume {
         self.counters.deletions_left.add(1);
         let mut state = inode.state().write();
         inode.state().forget_all();
-        self.forget_file(inode, &mut state);
+        self.body.forget(self, inode, &mut state);
         drop(state);
         self.inodes.remove(inode);
     }
@@ -146,7 +146,7 @@ impl Volume {
             place.clear(&mut op);
         }
         op.finish();
-        self.forget_file(inode, state);
+        self.body.forget(self, inode, state);
         state.gone = true;
         inode.state().forget_all();
         inode.access_time().clear();

@@ -302,7 +302,7 @@ impl Volume {
                 let state = locked.get_mut(inode);
                 state.gone = true;
                 inode.state().forget_all();
-                self.forget_file(inode, state);
+                self.body.forget(self, inode, state);
                 self.inode_freed(inode);
             }
         }

@@ -142,7 +142,7 @@ impl Volume {
         }
         let replaces = mode == RenameMode::Replace && target.is_some();
         if replaces && source.kind() == FileKind::File {
-            self.write_back(source.inode())?;
+            self.body.write_back(self, source.inode())?;
         }
         let is_directory = |inode: &InodeRef| inode.kind() == FileKind::Directory;
         let exchanged = target.as_deref().filter(|_| mode == RenameMode::Exchange);

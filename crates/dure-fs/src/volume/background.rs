@@ -140,7 +140,7 @@ impl Volume {
     pub(crate) fn background_round(&self) -> dure_store::error::Result<()> {
         self.check_writable()?;
         self.write_access_times();
-        self.write_back_all()?;
+        self.body.write_back_all(self)?;
         self.commit_all()?;
         if self.is_at_rest() {
             self.give_logs_back()?;

@@ -32,6 +32,7 @@ use dure_sync::{Arc, CachePadded, Counter, Mutex};
 
 use crate::directory::dentry_cache::DentryCache;
 use crate::file::PageCache;
+use crate::file::body::Body;
 use crate::inode::{AccessTimes, AttributeCache, InodeCache, InodePools, Orphans};
 use crate::namespace::SymlinkCache;
 use crate::ranks::RENAME;
@@ -61,6 +62,8 @@ pub(crate) struct Volume {
     pub(crate) symlinks: SymlinkCache,
     pub(crate) inode_pools: InodePools,
     pub(crate) access_times: AccessTimes,
+    /// Where the content of files is.
+    pub(crate) body: Body,
     pub(crate) pages: PageCache,
     pub(crate) orphans: Orphans,
     /// On a line of its own, apart from what every call reads.

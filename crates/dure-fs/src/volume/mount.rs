@@ -12,6 +12,7 @@ use super::memory::Shares;
 use super::{FileSystem, MountOptions, Volume, VolumeCounters, background};
 use crate::directory::dentry_cache::DentryCache;
 use crate::file::PageCache;
+use crate::file::body::Body;
 use crate::inode::{AccessTimes, AttributeCache, InodeCache, InodePools, Orphans};
 use crate::namespace::SymlinkCache;
 
@@ -72,6 +73,7 @@ impl Volume {
         counters.inodes.add(store.inodes_found);
         Ok(Volume {
             store,
+            body: Body::Cached,
             pages,
             inodes: InodeCache::new(shares.inodes, cores),
             dentries: DentryCache::new(shares.table_bytes),
@@ -109,7 +111,7 @@ impl Above for Files {
     fn free_reserved(&self) {
         if let Some(volume) = self.0.upgrade() {
             // An error belongs to some other file: that file's fsync reports it.
-            let _ = volume.write_back_some(u64::MAX);
+            let _ = volume.body.write_back_reserved(&volume);
         }
     }
 }

@@ -22,7 +22,7 @@ impl Volume {
             for inode in self.inodes.take_crowded(RELIEVED) {
                 self.write_access_time(inode.inode());
                 if inode.kind() == FileKind::File {
-                    self.settle_file(inode.inode());
+                    self.body.settle(self, inode.inode());
                 }
             }
         }

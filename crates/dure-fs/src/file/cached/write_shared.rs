@@ -23,14 +23,14 @@ use dure_sync::range_lock::ByteRange;
 use smallvec::SmallVec;
 
 use super::cache::{Grant, Want};
-use super::map::room::{extend, leaves};
-use super::map::{FILE_BYTES_MAX, MapReader, NodePlaces};
 use super::page::{Page, PageStore};
 use super::pending_pages::{Pending, PendingPages};
-use super::ranges::Range;
-use super::read::split;
-use super::state::Stamp;
-use super::write::{Place, Readers, Source, pages_of};
+use super::write::{Place, Readers, Source};
+use crate::file::bytes::{pages_of, split};
+use crate::file::map::room::{extend, leaves};
+use crate::file::map::{FILE_BYTES_MAX, MapReader, NodePlaces};
+use crate::file::ranges::Range;
+use crate::file::state::Stamp;
 use crate::inode::{Inode, InodeState, StateChange};
 use crate::volume::{RangeRule, Volume};
 

@@ -2,10 +2,10 @@
 //!
 //! **Structure.** Under the inode's write-back mutex, in batches: take dirty pages (inode
 //! exclusive), copy them and find their slots (inode shared, concurrently with readers and with
-//! writers of other pages), allocate blocks, write the copies in long runs ([`super::blocks`]), then
-//! one operation stores the slots with their CRCs, the size and the times (inode exclusive), and
-//! sees what is left to do. [`batch`] copies, [`save`] writes and logs, [`inodes`] goes from inode
-//! to inode.
+//! writers of other pages), allocate blocks, write the copies in long runs
+//! ([`dure_store::placement`]), then one operation stores the slots with their CRCs, the size and
+//! the times (inode exclusive), and sees what is left to do. [`batch`] copies, [`save`] writes and
+//! logs, [`inodes`] goes from inode to inode.
 //!
 //! # Invariants
 //! Data is written out of place, or into a block that was preallocated and never counted: a page is
@@ -25,12 +25,14 @@ use dure_store::OpKind;
 use dure_store::error::Result;
 use dure_store::space::OpClass;
 use dure_store::units::{BLOCK_BYTES_U64, to_u64, to_usize};
-use dure_sync::{Arc, CoreId};
+use dure_sync::Arc;
 
 use self::batch::Taken;
-use super::map::MapEdit;
-use super::marks::PendingMarks;
-use super::state::FileState;
+use crate::file::bytes::pages_up_to;
+use crate::file::map::MapEdit;
+use crate::file::marks::PendingMarks;
+use crate::file::state::FileState;
+use crate::file::sync::SyncScope;
 use crate::inode::{Inode, InodeState};
 use crate::volume::{DataMode, Volume};
 
@@ -103,11 +105,30 @@ impl Left {
 }
 
 impl Volume {
+    /// [`Body::sync`](crate::file::body::Body::sync).
+    pub(in crate::file) fn sync_cached(
+        &self,
+        inode: &Arc<Inode>,
+        scope: SyncScope,
+    ) -> Result<PendingMarks> {
+        let extent = match scope {
+            SyncScope::Data => Extent::Data,
+            SyncScope::All => Extent::All,
+        };
+        Ok(self.write_back_by(inode, Way::Log, extent)?.marks)
+    }
+
+    /// [`Body::place_reserved`](crate::file::body::Body::place_reserved): dirty pages hold blocks.
+    pub(in crate::file) fn place_dirty(&self, inode: &Arc<Inode>) -> Result<()> {
+        self.write_back_held(inode, Way::Blocks, Extent::Data)
+            .map(drop)
+    }
+
     /// Writes all of an inode's dirty pages, its size and times.
     ///
     /// # Errors
     /// `NoSpace`, `Stopped`, device errors; what was not written stays dirty.
-    pub(crate) fn write_back(&self, inode: &Arc<Inode>) -> Result<()> {
+    pub(in crate::file) fn write_back(&self, inode: &Arc<Inode>) -> Result<()> {
         self.write_back_by(inode, Way::Blocks, Extent::All)
             .map(|_| ())
     }
@@ -231,21 +252,4 @@ impl Volume {
         inode.hide_unless(&state, &shown);
         Ok(Left::of(&state))
     }
-
-    /// Gives reserved blocks back.
-    pub(super) fn unreserve(&self, core: CoreId, blocks: u32) {
-        if blocks > 0 {
-            self.space.unreserve(core, blocks);
-        }
-    }
-}
-
-/// Pages that this many bytes take.
-pub(super) fn pages_up_to(bytes: u64) -> u64 {
-    bytes.div_ceil(BLOCK_BYTES_U64)
-}
-
-/// The part of the last page that belongs to a file of `size` bytes.
-pub(super) fn tail_bytes(size: u64) -> usize {
-    to_usize(size % BLOCK_BYTES_U64)
 }

@@ -6,21 +6,21 @@ use super::super::page::Page;
 
 /// Whether others may read a page while it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::file) enum Readers {
+pub(in crate::file::cached) enum Readers {
     Concurrent,
     None,
 }
 
 /// What a write puts there.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::file) enum Source<'a> {
+pub(in crate::file::cached) enum Source<'a> {
     Bytes(&'a [u8]),
     /// So many zeroes.
     Zeroes(usize),
 }
 
 impl Source<'_> {
-    pub(in crate::file) fn len(&self) -> usize {
+    pub(in crate::file::cached) fn len(&self) -> usize {
         match self {
             Source::Bytes(bytes) => bytes.len(),
             Source::Zeroes(len) => *len,
@@ -35,7 +35,7 @@ impl Source<'_> {
     }
 
     /// Fills memory with what is from `from` on.
-    pub(in crate::file) fn fill(&self, from: usize, out: &mut [u8]) {
+    pub(in crate::file::cached) fn fill(&self, from: usize, out: &mut [u8]) {
         match self {
             Source::Bytes(bytes) => out.copy_from_slice(&bytes[from..from + out.len()]),
             Source::Zeroes(_) => out.fill(0),
@@ -44,7 +44,7 @@ impl Source<'_> {
 
     /// Copies `len` bytes from `from` on into a page, from its byte `within` on.
     #[inline]
-    pub(in crate::file) fn copy_to(
+    pub(in crate::file::cached) fn copy_to(
         &self,
         from: usize,
         page: &Page,

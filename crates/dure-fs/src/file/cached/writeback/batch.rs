@@ -10,15 +10,15 @@ use dure_store::placement::Target;
 use dure_store::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_usize};
 use dure_sync::RwLockWriteGuard;
 
-use super::super::map::path::{HEIGHT_MAX, node_start};
-use super::super::map::room::extend;
-use super::super::map::{MapReader, NodePlaces};
-use super::super::state::FileState;
+use crate::file::map::path::{HEIGHT_MAX, node_start};
+use crate::file::map::room::extend;
+use crate::file::map::{MapReader, NodePlaces};
+use crate::file::state::FileState;
 use crate::inode::Inode;
 use crate::volume::{DataMode, Volume};
 
 /// Pages of one batch: 1 MiB of private copies.
-pub(in crate::file) const BATCH_PAGES: usize = 256;
+pub(in crate::file::cached) const BATCH_PAGES: usize = 256;
 /// Leaves one batch touches at most; bounds the nodes its operation makes dirty.
 const BATCH_LEAVES: usize = 16;
 /// Nodes that a batch within one leaf touches at most: the inode's, the leaf, new roots, a new

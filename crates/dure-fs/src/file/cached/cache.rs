@@ -29,10 +29,10 @@ use dure_store::space::OpClass;
 use dure_store::units::{BLOCK_BYTES_U64, nth_core, to_u64, to_usize};
 use dure_sync::{Arc, CoreId, Counter, Mutex, PerCore};
 
-use super::map::{NodePlaces, NodeRoom};
 use super::page::CacheBudget;
-use super::state::FileState;
 use super::writeback::BATCH_PAGES;
+use crate::file::map::{NodePlaces, NodeRoom};
+use crate::file::state::FileState;
 use crate::inode::{Inode, InodeState};
 use crate::ranks::{CACHED_LIST, DIRTY_LIST, SCRATCH};
 use crate::volume::Volume;
@@ -161,7 +161,12 @@ impl PageCache {
     }
 
     /// Lists an inode that has something to write back. The caller holds the inode.
-    pub(super) fn note_dirty(&self, core: CoreId, inode: &Arc<Inode>, file: &mut FileState) {
+    pub(in crate::file) fn note_dirty(
+        &self,
+        core: CoreId,
+        inode: &Arc<Inode>,
+        file: &mut FileState,
+    ) {
         if file.dirty_on.is_none() {
             file.dirty_on = Some(core);
             self.dirty
@@ -223,7 +228,7 @@ impl PageCache {
 
     /// Gives up to `want` clean pages of any inode back to the budget. Waits for no inode lock;
     /// inodes that are in use are passed over.
-    pub(super) fn evict(&self, core: CoreId, want: u64) -> u64 {
+    pub(in crate::file) fn evict(&self, core: CoreId, want: u64) -> u64 {
         let mut evicted = 0;
         for n in 0..self.cached.len() {
             let list = self
@@ -435,7 +440,7 @@ impl Volume {
 
     /// Takes all pages and pending changes from an inode that leaves memory: it was deleted, or is
     /// clean.
-    pub(crate) fn forget_file(&self, inode: &Inode, state: &mut InodeState) {
+    pub(in crate::file) fn forget_file(&self, inode: &Inode, state: &mut InodeState) {
         if let Some(file) = state.if_file_mut() {
             self.drop_pages(file, 0..u64::MAX);
             file.forget_times();
@@ -444,7 +449,7 @@ impl Volume {
     }
 
     /// Drops pages without writing them, and gives back what they held. None may be in write-back.
-    pub(super) fn drop_pages(&self, file: &mut FileState, range: Range<u64>) {
+    pub(in crate::file) fn drop_pages(&self, file: &mut FileState, range: Range<u64>) {
         let core = self.partition();
         let mut blocks = 0;
         file.pages.remove_range(range, |frame, dirty| {

@@ -6,9 +6,9 @@ use dure_store::space::OpClass;
 use dure_store::units::BLOCK_BYTES_U64;
 
 use super::super::cache::{Grant, Want};
-use super::super::map::room::{extend, leaves, whole_path};
-use super::super::map::{MapReader, NodePlaces};
 use super::PageRange;
+use crate::file::map::room::{extend, leaves, whole_path};
+use crate::file::map::{MapReader, NodePlaces};
 use crate::inode::{Inode, InodeState};
 use crate::volume::Volume;
 

@@ -14,7 +14,7 @@ impl Volume {
     ///
     /// # Errors
     /// The last failure, when nothing could be written.
-    pub(crate) fn write_back_some(&self, pages: u64) -> Result<u64> {
+    pub(in crate::file) fn write_back_some(&self, pages: u64) -> Result<u64> {
         let own = self.partition().index();
         let lists = self.pages.lists();
         let mut written = 0;
@@ -48,7 +48,7 @@ impl Volume {
     ///
     /// # Errors
     /// The first failure; the other inodes are written back all the same.
-    pub(crate) fn write_back_all(&self) -> Result<()> {
+    pub(in crate::file) fn write_back_all(&self) -> Result<()> {
         let mut result = Ok(());
         for n in 0..self.pages.lists() {
             for inode in self.pages.dirty_inodes(nth_core(n, self.pages.lists())) {
@@ -62,7 +62,7 @@ impl Volume {
 
     /// Writes an inode back and drops its pages, so that it can leave memory; does nothing if its
     /// write-back is under way. What fails stays, and is reported by an fsync.
-    pub(crate) fn settle_file(&self, inode: &Arc<Inode>) {
+    pub(in crate::file) fn settle_file(&self, inode: &Arc<Inode>) {
         let Some(_held) = inode.writeback().try_lock() else {
             return;
         };

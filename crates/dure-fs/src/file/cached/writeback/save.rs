@@ -11,10 +11,10 @@ use dure_store::space::OpClass;
 use dure_store::units::{BLOCK_BYTES, to_usize};
 use dure_sync::{Arc, CoreId};
 
-use super::super::map::MapEdit;
-use super::super::state::FileState;
 use super::batch::{Batch, Copies, Needs, Plan};
 use super::{Left, Way};
+use crate::file::map::MapEdit;
+use crate::file::state::FileState;
 use crate::inode::Inode;
 use crate::volume::{DataMode, Volume};
 

@@ -11,7 +11,7 @@
 //! takes the exclusive inode lock, which moves them into the state before that task looks
 //! (`StateLock::take_over`). So tasks that hold the inode exclusively (write-back, truncate,
 //! eviction, ..) need not know of this. The size in the state is then a settled lower bound; the
-//! present one is in the [`SeekHint`](super::SeekHint), on a line of its own.
+//! present one is in the [`SeekHint`](crate::file::SeekHint), on a line of its own.
 //!
 //! | holder of the shared inode lock | looks at (*these*: the pending pages) |
 //! |---|---|
@@ -37,9 +37,9 @@ use dure_store::units::to_usize;
 use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use dure_sync::{CachePadded, PerCoreReadGuard, PerCoreRwLock, RwLockWriteGuard};
 
-use super::map::NodeRoom;
 use super::page::PageStore;
-use super::state::FileState;
+use crate::file::map::NodeRoom;
+use crate::file::state::FileState;
 use crate::inode::{Inode, InodeState};
 use crate::ranks::PENDING_PAGES;
 

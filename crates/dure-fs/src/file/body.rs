@@ -1,0 +1,238 @@
+//! Where the content of files is, and what the rest of dure-fs asks of it.
+//!
+//! **Problem.** Data on a device of blocks is read and written through pages in memory, and
+//! write-back brings it to its blocks later. Data in persistent memory needs neither copy nor
+//! write-back: it could be read and written where it lies. Arguments, ranges, map, holes and the
+//! end of an inode are the same in both cases.
+//!
+//! **Structure.** [`Body`] says which of them a volume has: chosen by the mount, for all its
+//! files. Its methods are all that is asked of a body, each one `match`. The calls of
+//! [`FileSystem`](crate::volume::FileSystem) check their arguments and take ranges, then they ask
+//! here; so do callers outside `file`. What is not asked: preallocation, which is a change of the
+//! map, and the bound on memory with its eviction, which only [`cached`](super::cached) knows.
+//!
+//! | verb | the caller holds |
+//! |---|---|
+//! | `read`, `truncate`, `seek`, `sync` | nothing of the inode |
+//! | `write_back`, `write_back_all`, `write_back_reserved`, `settle` | nothing of the inode |
+//! | `write`, `append`, `zero` | the range, if the file has a range lock and the range was free |
+//! | `place_reserved` | the write-back mutex |
+//! | `discard`, `discard_behind` | the write-back mutex, and the inode exclusively |
+//! | `note_ahead`, `forget` | the inode exclusively |
+//!
+//! A body takes the other locks itself, in the order range < write-back mutex < inode. A writer
+//! without a range excludes the others by the exclusive inode lock.
+//!
+//! # Invariants
+//! * Reads. A read sees each page at one moment, never half of a write; what a write, truncate or
+//!   allocation has returned is there for every later read, seek and size. Writes of up to 64
+//!   pages and appends of up to 4 MiB are never mixed with other writes or truncates.
+//! * Room. What was accepted finds its blocks: they, and those of map nodes, are reserved before
+//!   the first change. A write that fails has changed nothing behind what it says it wrote.
+//! * Zeroes. Bytes of a page behind the end of the file are zero, wherever the page is.
+//! * Size and hints. [`SeekHint`](super::SeekHint) is told first, by who makes pages data or moves
+//!   the end, and has the size that calls see; `FileState::size` may be less until a task holds
+//!   the inode exclusively. The inode's data never has a size that covers bytes which are not on
+//!   the medium.
+//! * Map. It changes only under the write-back mutex and the exclusive inode lock, in an
+//!   operation; while `FileState::cut` is set, slots behind it do not count.
+//! * Sync. When the marks it returns are valid, everything that was written before it began is
+//!   durable, with the size that takes. Data is written before the operation that names it joins
+//!   the journal, or is in that operation, so the flush of the commit covers both.
+//!
+//! **On a crash** each page of a file is as it was synced, or as a later call left it (with
+//! `data=writeback` perhaps zero), never a mixture, and never what was in its block before.
+
+use std::ops::Range;
+
+use dure_store::error::Result;
+use dure_sync::Arc;
+
+use super::marks::PendingMarks;
+use super::ranges::Range as HeldRange;
+use super::read::ReadMode;
+use super::seek::SeekTarget;
+use super::state::{FileState, Stamp};
+use super::sync::SyncScope;
+use super::write::Room;
+use crate::inode::{Inode, InodeState};
+use crate::volume::Volume;
+
+/// Where the content of a volume's files is; see the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Body {
+    /// In blocks of a device, through pages in memory ([`super::cached`]).
+    Cached,
+}
+
+/// What calls on a file ask.
+impl Body {
+    /// Reads into `buf` from `offset` on; fewer bytes than asked for only at the end of the file,
+    /// or in front of a page that cannot be read. Notes the read for the access time.
+    #[inline]
+    pub(super) fn read(
+        self,
+        volume: &Volume,
+        inode: &Arc<Inode>,
+        (offset, buf): (u64, &mut [u8]),
+        mode: ReadMode,
+    ) -> Result<usize> {
+        match self {
+            Body::Cached => volume.read_cached(inode, (offset, buf), mode),
+        }
+    }
+
+    /// Writes `data` at `offset`, which together are no longer than a file may be. Returns how
+    /// much; less only when the rest fails.
+    #[inline]
+    pub(super) fn write(
+        self,
+        volume: &Volume,
+        (inode, range): (&Arc<Inode>, Option<HeldRange<'_>>),
+        (offset, data): (u64, &[u8]),
+        room: Room,
+        stamp: Stamp,
+    ) -> Result<usize> {
+        match self {
+            Body::Cached => volume.write_cached((inode, range), (offset, data), room, stamp),
+        }
+    }
+
+    /// Writes `data`, at least a byte, at the end of the file; returns where that was, and how
+    /// much. The range reaches from the end on.
+    pub(super) fn append(
+        self,
+        volume: &Volume,
+        (inode, range): (&Arc<Inode>, Option<HeldRange<'_>>),
+        data: &[u8],
+    ) -> Result<(u64, usize)> {
+        match self {
+            Body::Cached => volume.append_cached((inode, range.as_ref()), data),
+        }
+    }
+
+    /// Sets the size, at most that of the largest file, and the times. A shorter file loses its
+    /// slots by [`Volume::cut`].
+    pub(super) fn truncate(self, volume: &Volume, inode: &Arc<Inode>, size: u64) -> Result<()> {
+        match self {
+            Body::Cached => volume.truncate_cached(inode, size),
+        }
+    }
+
+    /// Makes bytes within one page zero, as far as the file has them and they are not zero because
+    /// nothing is there.
+    pub(super) fn zero(
+        self,
+        volume: &Volume,
+        (inode, range): (&Arc<Inode>, Option<&HeldRange<'_>>),
+        bytes: Range<u64>,
+    ) -> Result<()> {
+        match self {
+            Body::Cached => volume.zero_cached((inode, range), bytes),
+        }
+    }
+
+    /// The first offset at or behind `offset` that is data, or a hole, if there is one. No hint has
+    /// answered; what is found is kept for the next seek.
+    pub(super) fn seek(
+        self,
+        volume: &Volume,
+        inode: &Inode,
+        offset: u64,
+        target: SeekTarget,
+    ) -> Result<Option<u64>> {
+        match self {
+            Body::Cached => volume.seek_cached(inode, offset, target),
+        }
+    }
+
+    /// For fsync: brings what was written into operations that have joined the journal. Returns
+    /// the operations that concerned the inode, apart from the last writers of its granules.
+    pub(super) fn sync(
+        self,
+        volume: &Volume,
+        inode: &Arc<Inode>,
+        scope: SyncScope,
+    ) -> Result<PendingMarks> {
+        match self {
+            Body::Cached => volume.sync_cached(inode, scope),
+        }
+    }
+}
+
+/// What changes of the map ask.
+impl Body {
+    /// The slots of these pages have gone, or say that they are unwritten: what is in memory of
+    /// them goes too, unwritten.
+    pub(super) fn discard(self, volume: &Volume, file: &mut FileState, pages: Range<u64>) {
+        match self {
+            Body::Cached => volume.drop_pages(file, pages),
+        }
+    }
+
+    /// The same of all pages behind byte `size`, where the file ends now. The slot of the page in
+    /// which it ends has zeroes behind the end.
+    pub(super) fn discard_behind(self, volume: &Volume, file: &mut FileState, size: u64) {
+        match self {
+            Body::Cached => volume.drop_behind(file, size),
+        }
+    }
+
+    /// Brings data to blocks that are reserved for it, since an allocation lacks blocks and may be
+    /// about to fill the same holes.
+    pub(super) fn place_reserved(self, volume: &Volume, inode: &Arc<Inode>) -> Result<()> {
+        match self {
+            Body::Cached => volume.place_dirty(inode),
+        }
+    }
+
+    /// The size or the times of the file are ahead of its data from now on: `sync` and
+    /// `write_back_all` will find it.
+    pub(super) fn note_ahead(self, volume: &Volume, inode: &Arc<Inode>, file: &mut FileState) {
+        match self {
+            Body::Cached => volume.pages.note_dirty(volume.partition(), inode, file),
+        }
+    }
+}
+
+/// What inodes, names and the volume ask.
+impl Body {
+    /// Brings all that was written, the size and the times into operations. What fails is still
+    /// to be written, and every fsync fails until it is.
+    pub(crate) fn write_back(self, volume: &Volume, inode: &Arc<Inode>) -> Result<()> {
+        match self {
+            Body::Cached => volume.write_back(inode),
+        }
+    }
+
+    /// The same of all files that have something to write when this begins. Returns the first
+    /// failure, after all others were tried.
+    pub(crate) fn write_back_all(self, volume: &Volume) -> Result<()> {
+        match self {
+            Body::Cached => volume.write_back_all(),
+        }
+    }
+
+    /// The same of files that no task is writing back, to free blocks that are reserved for them.
+    pub(crate) fn write_back_reserved(self, volume: &Volume) -> Result<()> {
+        match self {
+            Body::Cached => volume.write_back_some(u64::MAX).map(drop),
+        }
+    }
+
+    /// The inode should leave memory: brings what is pending into operations, and drops what is in
+    /// memory, unless a write-back is under way. What fails stays.
+    pub(crate) fn settle(self, volume: &Volume, inode: &Arc<Inode>) {
+        match self {
+            Body::Cached => volume.settle_file(inode),
+        }
+    }
+
+    /// An inode leaves memory, since it was deleted or is clean: so does all that it has there of
+    /// a file, if it is one.
+    pub(crate) fn forget(self, volume: &Volume, inode: &Inode, state: &mut InodeState) {
+        match self {
+            Body::Cached => volume.forget_file(inode, state),
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Making files shorter and longer where pages may be in memory.
+//!
+//! **Structure.** Longer is a matter of memory, also under the shared inode lock
+//! ([`super::write_shared`]): the size is pending until write-back logs it. A truncate to the
+//! present size with nothing behind it changes times only, also under the shared lock. Shorter:
+//! the page in which the file is to end is written with a zero tail, then the slots go
+//! ([`crate::file::truncate`]).
+//!
+//! **Invariants.** The tail is written out of place before the operation that names it, from a
+//! page that no task is half way through writing.
+
+use dure_store::error::Result;
+use dure_store::format::slot::Slot;
+use dure_store::frames::{Fill, Frame};
+use dure_store::placement::Target;
+use dure_store::space::OpClass;
+use dure_store::units::BLOCK_BYTES_U64;
+use dure_sync::Arc;
+
+use crate::file::bytes::{pages_up_to, tail_bytes};
+use crate::file::map::MapReader;
+use crate::file::map::path::FILE_PAGES_MAX;
+use crate::file::state::{FileState, Stamp};
+use crate::inode::{Inode, InodeState};
+use crate::volume::Volume;
+
+impl Volume {
+    /// [`Body::truncate`](crate::file::body::Body::truncate).
+    pub(in crate::file) fn truncate_cached(&self, inode: &Arc<Inode>, size: u64) -> Result<()> {
+        if self.stamp_end(inode, size)? {
+            return Ok(());
+        }
+        let range = inode.take_end(size);
+        if let Some(range) = &range
+            && self.grow_shared(inode, range, size)
+        {
+            return Ok(());
+        }
+        let _held = inode.writeback().lock();
+        self.finish_cut(inode)?;
+        {
+            let mut state = inode.state().write();
+            if size > state.file().size() || self.is_end(inode, &state, size)? {
+                state.file_mut().set_size(inode.state().seek_hint(), size);
+                state.file().stamp(Stamp::Set, self.now());
+                self.pages
+                    .note_dirty(self.partition(), inode, state.file_mut());
+                return Ok(());
+            }
+        }
+        let tail = self.save_tail(inode, size)?;
+        self.cut(inode, size, tail)
+    }
+
+    /// Whether the file ends there, and has neither slots nor pages behind.
+    fn is_end(&self, inode: &Inode, state: &InodeState, size: u64) -> Result<bool> {
+        let (file, behind) = (state.file(), pages_up_to(size));
+        if file.size() != size || file.cut.is_some() {
+            return Ok(false);
+        }
+        let mut map = MapReader::new(self, inode);
+        let mapped = map.next_mapped(behind, FILE_PAGES_MAX)?;
+        Ok(mapped.is_none() && file.pages.next_present(behind..u64::MAX).is_none())
+    }
+
+    /// A truncate to the size that the file has, under the shared inode lock, if the inode is on
+    /// the dirty list already. False: nothing done.
+    fn stamp_end(&self, inode: &Inode, size: u64) -> Result<bool> {
+        let state = inode.state().read();
+        // Only a holder of the exclusive inode lock may list it.
+        let waits = state.file().dirty_on.is_some();
+        if !waits || inode.state().pages_wait() || !self.is_end(inode, &state, size)? {
+            return Ok(false);
+        }
+        let change = state.file().stamp(Stamp::Set, self.now());
+        inode.state().changed_shared(change);
+        Ok(true)
+    }
+
+    /// [`Body::discard_behind`](crate::file::body::Body::discard_behind).
+    pub(in crate::file) fn drop_behind(&self, file: &mut FileState, size: u64) {
+        self.drop_pages(file, pages_up_to(size)..u64::MAX);
+        if tail_bytes(size) > 0
+            && let Some(page) = file.pages.get_mut(size / BLOCK_BYTES_U64)
+        {
+            // Clean or dirty, its slot has a zero tail too: rewritten now, or never longer than
+            // this.
+            page.bytes_mut()[tail_bytes(size)..].fill(0);
+        }
+    }
+
+    /// If the file will end inside a page whose old bytes are on the device: writes that page with
+    /// a zero tail to a new block.
+    fn save_tail(&self, inode: &Inode, size: u64) -> Result<Option<Target>> {
+        let core = self.partition();
+        let page = size / BLOCK_BYTES_U64;
+        let mut frame;
+        let slot;
+        {
+            // Exclusive: no task may be half way through writing into the page.
+            let state = inode.state().write();
+            if tail_bytes(size) == 0 || state.file().logged_size() <= size {
+                return Ok(None);
+            }
+            slot = MapReader::new(self, inode).slot(page)?;
+            if !slot.is_written() {
+                return Ok(None);
+            }
+            frame = self.pages.frame(core, Fill::Any);
+            match state.file().pages.get(page) {
+                Some(cached) => cached.load(0, frame.bytes_mut()),
+                None => self.read_page(inode, page, &slot, frame.bytes_mut())?,
+            }
+        }
+        frame.bytes_mut()[tail_bytes(size)..].fill(0);
+        self.reserve_blocks(core, 1, OpClass::Delete)?;
+        let saved = self.save_frame(page, slot, &frame);
+        self.pages.frames.give(core, frame);
+        if saved.is_err() {
+            self.unreserve(core, 1);
+        }
+        saved.map(Some)
+    }
+
+    fn save_frame(&self, page: u64, old: Slot, frame: &Frame) -> Result<Target> {
+        let core = self.partition();
+        let mut targets = [Target::new(
+            page,
+            old,
+            dure_block::crc32c::crc32c(frame.bytes()),
+        )];
+        let written = self
+            .placement
+            .allocate(core, &mut targets)
+            .and_then(|()| self.place_pages(core, &mut targets, frame.bytes()));
+        if written.is_err() {
+            self.placement.release(&targets);
+        }
+        written.map(|()| targets[0])
+    }
+}
