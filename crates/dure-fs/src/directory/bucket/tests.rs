@@ -1,8 +1,12 @@
 use std::collections::BTreeMap;
 
 use dure_store::format::bucket::LEVELS_MAX;
+use dure_store::format::inode::Time;
+use dure_store::op::Draft;
 use proptest::prelude::*;
+use zerocopy::little_endian::U32;
 
+use super::change::{NewEntry, append};
 use super::*;
 
 const SEED: u64 = 42;
