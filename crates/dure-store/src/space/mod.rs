@@ -8,7 +8,8 @@
 //! partitions, one per journal (`partition`); a core allocates in the open segment of its own.
 //! Reservations of blocks are counted apart from the blocks (`reserve`). What must survive are the
 //! segment information table (`sit`) and the owners of blocks ([`summary`]); the checkpoint
-//! collects what changed of them. `pick` finds segments to allocate in and to clean.
+//! collects what changed of them. Valid handles and checkpoints say what became of blocks
+//! (`effects`). `pick` finds segments to allocate in and to clean.
 //!
 //! # The life of a block
 //! Reserved ([`Space::reserve`]); allocated (`Space::alloc_data`, `Space::alloc_node`), which uses
@@ -23,6 +24,7 @@
 //! from the logs and the NAT (`mend`).
 
 mod bitmap;
+mod effects;
 mod mend;
 mod partition;
 mod persist;
@@ -31,6 +33,7 @@ mod reserve;
 mod segment;
 mod segments;
 mod sit;
+mod statistics;
 pub mod summary;
 
 #[cfg(test)]
@@ -41,66 +44,23 @@ use dure_sync::{Arc, CoreId, Counter, Mutex, OnceLock, clock, core_count, curren
 use self::bitmap::Bitmap;
 use self::partition::{Partitions, Piece, Stream};
 use self::reserve::Available;
-use self::segment::{Mismatch, Role, SegmentState};
+use self::segment::{Role, SegmentState};
 use self::segments::Segments;
 use crate::alloc::Temperature;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::sit::{SegmentUse, SitEntry};
 use crate::format::summary::SummaryEntry;
 use crate::layout::Layout;
 use crate::media::Region;
 use crate::packs::Packs;
 use crate::ranks::PARTITION;
-use crate::units::{BlockNo, Nid, Run, SegNo};
+use crate::units::{BlockNo, Run, SegNo};
 
+pub use self::effects::Effect;
 pub use self::pick::VictimPolicy;
 pub use self::reserve::OpClass;
 pub use self::sit::{pair_index, summaries_from};
-
-/// What a handle does to space and nids once it is valid.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Effect {
-    /// It placed these blocks.
-    Live(Run),
-    /// It freed these blocks.
-    Free(Run),
-    /// It freed this node at this version. Handled by the NAT, not by the space map.
-    NidFree {
-        /// The node.
-        nid: Nid,
-        /// Its tombstone.
-        version: u64,
-    },
-}
-
-/// Numbers for statfs and for people, each a sum over few counters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SpaceStatistics {
-    /// Blocks of the main area.
-    pub total: u64,
-    /// Blocks that hold nothing live and belong to no log.
-    pub free: u64,
-    /// Blocks that an operation of any class may still reserve.
-    pub available: u64,
-    /// Blocks kept for operations that free as many as they take.
-    pub kept: u64,
-    /// Blocks that the kept ones lack.
-    pub kept_lacks: u64,
-    /// Blocks that will be free when the operations that freed them are valid.
-    pub freeing: u64,
-    /// Wholly free segments.
-    pub segments_free: u32,
-    /// Segments of file data.
-    pub segments_data: u32,
-    /// Segments of node images.
-    pub segments_node: u32,
-    /// Segments of log rings.
-    pub segments_log: u32,
-    /// Allocations that found room only in segments that were open or being cleaned.
-    pub(crate) scrapes: u64,
-    /// Summary pairs that could not be read when they were rewritten.
-    pub(crate) summaries_lost: u64,
-}
+pub use self::statistics::SpaceStatistics;
 
 /// What contradicts the map.
 const IMAGE_DENIED: &str = "the NAT has a node image in it, but it is not live";
@@ -252,164 +212,6 @@ impl Space {
         }
     }
 
-    /// Takes in what valid handles did. Freed blocks become available to the current core. What
-    /// contradicts the map is left out and noted for [`Space::check`].
-    pub(crate) fn settle(&self, effects: impl IntoIterator<Item = Effect>) {
-        let now = now();
-        let mut freed = 0;
-        for effect in effects {
-            let settled = match effect {
-                Effect::Live(run) => Ok(self.settle_live(run, now)),
-                Effect::Free(run) => {
-                    self.freeing.add(-i64::from(run.count));
-                    self.settle_free(run, now)
-                }
-                Effect::NidFree { .. } => continue,
-            };
-            match settled {
-                Ok(free) => freed += free,
-                Err(wrong) => drop(self.wrong.set(wrong)),
-            }
-        }
-        self.available.give(current_core(), freed);
-    }
-
-    /// An operation has freed these blocks: they will come with its effects.
-    pub(crate) fn will_free(&self, run: Run) {
-        self.freeing.add(i64::from(run.count));
-    }
-
-    /// These blocks were placed; returns how many of them became free immediately, because a valid
-    /// handle had freed them already.
-    fn settle_live(&self, run: Run, now: u64) -> u64 {
-        let mut freed = 0;
-        for Piece {
-            segment,
-            first,
-            count,
-        } in self.pieces(run)
-        {
-            let free = self
-                .segments
-                .with(segment, |state| state.settle_live(first, count, now));
-            freed += u64::from(free);
-            self.live.add(i64::from(count) - i64::from(free));
-        }
-        freed
-    }
-
-    /// These blocks were freed; returns how many of them are free now.
-    fn settle_free(&self, run: Run, now: u64) -> std::result::Result<u64, (BlockNo, String)> {
-        let pieces = self.checked_pieces(run);
-        let pieces = pieces.map_err(|error| (run.first, error.to_string()))?;
-        let mut freed = 0;
-        for Piece {
-            segment,
-            first,
-            count,
-        } in pieces
-        {
-            let free = self
-                .segments
-                .with(segment, |state| state.settle_free(first, count, now));
-            match free {
-                Ok(free) => {
-                    freed += u64::from(free);
-                    self.live.add(-i64::from(free));
-                }
-                Err(wrong) => {
-                    // What this run freed before stays free: tell the counts.
-                    self.available.give(current_core(), freed);
-                    return Err(self.describe(segment, wrong));
-                }
-            }
-        }
-        Ok(freed)
-    }
-
-    /// Whether everything settled so far agreed with the map.
-    ///
-    /// # Errors
-    /// `Corrupt` for the first contradiction: the SIT, or a slot, on the medium is wrong, and it is
-    /// unknown which blocks may be given out. The volume has to stop.
-    pub(crate) fn check(&self) -> Result<()> {
-        match self.wrong.get() {
-            None => Ok(()),
-            Some((at, what)) => Err(contradiction(*at, what.clone())),
-        }
-    }
-
-    /// The block of a mismatch, and what is wrong with it.
-    fn describe(&self, segment: SegNo, wrong: Mismatch) -> (BlockNo, String) {
-        let (index, what) = (wrong.index, wrong.what);
-        let what = format!(
-            "space map (SIT), block {index} of segment {}: {what}",
-            segment.0
-        );
-        (self.block(segment, index), what)
-    }
-
-    /// The NAT on the medium names `new` instead of `old` (either may be `NONE`: first image, freed
-    /// node). `old` stays allocated until [`Space::images_released`].
-    ///
-    /// # Errors
-    /// `Corrupt` when no image can have been at `old`.
-    pub(crate) fn image_moved(&self, old: BlockNo, new: BlockNo) -> Result<()> {
-        let now = now();
-        if !new.is_none() {
-            let (segment, index) = self.locate(new);
-            self.segments
-                .with(segment, |state| state.image_live(index, now));
-            self.live.add(1);
-        }
-        if !old.is_none() {
-            let Some((segment, index)) = self.layout.locate(old) else {
-                let what = "NAT entry: image outside of the main area".to_owned();
-                return Err(contradiction(old, what));
-            };
-            let dead = self
-                .segments
-                .with(segment, |state| state.retire(index, now, IMAGE_DENIED));
-            dead.map_err(|wrong| {
-                let (at, what) = self.describe(segment, wrong);
-                contradiction(at, what)
-            })?;
-            self.live.add(-1);
-            self.images.lock().push(old);
-        }
-        Ok(())
-    }
-
-    /// Nothing has been written yet, and an image is to be replaced: the map must have it as live.
-    ///
-    /// # Errors
-    /// `Corrupt` when no image can be there.
-    pub(crate) fn expect_image(&self, block: BlockNo) -> Result<()> {
-        if self.is_live(block) {
-            return Ok(());
-        }
-        let Some((segment, index)) = self.layout.locate(block) else {
-            let what = "NAT entry: image outside of the main area".to_owned();
-            return Err(contradiction(block, what));
-        };
-        let what = IMAGE_DENIED;
-        let (at, what) = self.describe(segment, Mismatch { index, what });
-        Err(contradiction(at, what))
-    }
-
-    /// The checkpoint that moved the images is complete: the old blocks are free.
-    pub(crate) fn images_released(&self) {
-        let released = std::mem::take(&mut *self.images.lock());
-        for &block in &released {
-            self.release(Run {
-                first: block,
-                count: 1,
-            });
-        }
-        self.available
-            .give(current_core(), crate::units::to_u64(released.len()));
-    }
-
     /// A wholly free segment for a log ring, out of the blocks that any class may reserve; `None`
     /// if there is none.
     pub(crate) fn alloc_segment(&self, usage: SegmentUse) -> Option<SegNo> {
@@ -509,28 +311,6 @@ impl Space {
         u64::from(self.layout.segments) * u64::from(self.layout.segment_blocks)
     }
 
-    /// A few sums over few counters; reads a cache line of every core.
-    pub fn statistics(&self) -> SpaceStatistics {
-        let blocks = u64::from(self.layout.segment_blocks);
-        let total = self.total_blocks();
-        let log = self.log_segments();
-        let count = |counter: &Counter| u64::try_from(counter.sum()).unwrap_or(0);
-        SpaceStatistics {
-            total,
-            free: total.saturating_sub(count(&self.live) + u64::from(log) * blocks),
-            available: self.available.normal(),
-            kept: self.available.kept(),
-            kept_lacks: self.available.kept_lacks(),
-            freeing: count(&self.freeing),
-            segments_free: self.segments.used_for(SegmentUse::Free),
-            segments_data: self.segments.used_for(SegmentUse::Data),
-            segments_node: self.segments.used_for(SegmentUse::Node),
-            segments_log: log,
-            scrapes: count(&self.scrapes),
-            summaries_lost: count(&self.summaries_lost),
-        }
-    }
-
     fn block(&self, segment: SegNo, index: u32) -> BlockNo {
         BlockNo(self.layout.segment_start(segment).0 + u64::from(index))
     }
@@ -559,16 +339,6 @@ impl Space {
                 count,
             })
         })
-    }
-}
-
-/// The map and what points to a block disagree: one of them is corrupt.
-fn contradiction(at: BlockNo, what: String) -> Error {
-    Error::Corrupt {
-        what,
-        at: at.0,
-        want: 1,
-        got: 0,
     }
 }
 

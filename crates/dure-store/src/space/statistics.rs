@@ -1,0 +1,59 @@
+//! Numbers about space.
+
+use dure_sync::Counter;
+
+use super::Space;
+use crate::format::sit::SegmentUse;
+
+/// Numbers for statfs and for people, each a sum over few counters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpaceStatistics {
+    /// Blocks of the main area.
+    pub total: u64,
+    /// Blocks that hold nothing live and belong to no log.
+    pub free: u64,
+    /// Blocks that an operation of any class may still reserve.
+    pub available: u64,
+    /// Blocks kept for operations that free as many as they take.
+    pub kept: u64,
+    /// Blocks that the kept ones lack.
+    pub kept_lacks: u64,
+    /// Blocks that will be free when the operations that freed them are valid.
+    pub freeing: u64,
+    /// Wholly free segments.
+    pub segments_free: u32,
+    /// Segments of file data.
+    pub segments_data: u32,
+    /// Segments of node images.
+    pub segments_node: u32,
+    /// Segments of log rings.
+    pub segments_log: u32,
+    /// Allocations that found room only in segments that were open or being cleaned.
+    pub(crate) scrapes: u64,
+    /// Summary pairs that could not be read when they were rewritten.
+    pub(crate) summaries_lost: u64,
+}
+
+impl Space {
+    /// A few sums over few counters; reads a cache line of every core.
+    pub fn statistics(&self) -> SpaceStatistics {
+        let blocks = u64::from(self.layout.segment_blocks);
+        let total = self.total_blocks();
+        let log = self.log_segments();
+        let count = |counter: &Counter| u64::try_from(counter.sum()).unwrap_or(0);
+        SpaceStatistics {
+            total,
+            free: total.saturating_sub(count(&self.live) + u64::from(log) * blocks),
+            available: self.available.normal(),
+            kept: self.available.kept(),
+            kept_lacks: self.available.kept_lacks(),
+            freeing: count(&self.freeing),
+            segments_free: self.segments.used_for(SegmentUse::Free),
+            segments_data: self.segments.used_for(SegmentUse::Data),
+            segments_node: self.segments.used_for(SegmentUse::Node),
+            segments_log: log,
+            scrapes: count(&self.scrapes),
+            summaries_lost: count(&self.summaries_lost),
+        }
+    }
+}
