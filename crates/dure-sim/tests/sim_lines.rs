@@ -174,9 +174,10 @@ fn play(maker: Maker, turns: u64, call: fn(&mut Private, u64)) -> Report {
 
 /// What `turns` more calls of each core move between them.
 fn transfers(maker: Maker, call: fn(&mut Private, u64)) -> (u64, Report) {
-    // Between 150 and 200 creates and unlinks nine lines move, once: up to 400 no more do. Both runs
-    // are longer than that.
-    let few = play(maker, 200, call);
+    // Between 200 and 250 creates and unlinks 62 lines move, once: as many as a vector of 4 KiB has
+    // that grows and leaves its memory to others. Up to 400 no more do. Both runs are longer than
+    // that.
+    let few = play(maker, 250, call);
     let many = play(maker, 400, call);
     (many.transfers.saturating_sub(few.transfers), many)
 }

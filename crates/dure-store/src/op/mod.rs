@@ -255,6 +255,10 @@ impl Op<'_> {
             node.payload_bytes(index),
             "the payload has the length of the granule"
         );
+        debug_assert!(
+            self.edit_of(node, index).is_none(),
+            "a granule filled twice"
+        );
         self.add_edit(node, index, Draft::new(payload.into()));
     }
 

@@ -226,7 +226,7 @@ impl Volume {
         mut grant: Option<&mut Grant<'_>>,
     ) -> bool {
         if !plan.concerns_pending {
-            inode.state().seek_hint().data_comes(&plan.pages());
+            // All these pages are there, so they are data for seeks already.
             for part in plan.parts() {
                 let to = (&shared.file().pages, Readers::Concurrent);
                 let is_there = overwrite_page(to, part, source, grant.as_deref_mut());

@@ -315,11 +315,13 @@ impl Pages {
             0,
             "only a present page can become dirty"
         );
-        // Relaxed: the locks order the bits.
-        if chunk.dirty.fetch_or(bit(page), Ordering::Relaxed) & bit(page) != 0 {
+        // The count first: a task that finds the bit set may return, and an fsync that it makes
+        // then must not find the file clean. AcqRel: who sees the bit sees the count.
+        self.dirty.fetch_add(1, Ordering::Relaxed);
+        if chunk.dirty.fetch_or(bit(page), Ordering::AcqRel) & bit(page) != 0 {
+            self.dirty.fetch_sub(1, Ordering::Relaxed);
             return false;
         }
-        self.dirty.fetch_add(1, Ordering::Relaxed);
         if let Some(group) = self.groups.get(&(page / GROUP_PAGES)) {
             let chunk = 1 << (page / CHUNK_PAGES % 64);
             group.unclean.fetch_or(chunk, Ordering::Relaxed);

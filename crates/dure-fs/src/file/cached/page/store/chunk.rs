@@ -13,7 +13,7 @@ pub(super) const CHUNK_PAGES: u64 = 64;
 pub(super) struct Chunk {
     pub(super) present: u64,
     /// Set by holders of the exclusive inode lock, and of the shared one with the page's range;
-    /// cleared under the exclusive one. Relaxed: these locks order it.
+    /// cleared under the exclusive one.
     pub(super) dirty: AtomicU64,
     pub(super) writing: u64,
     /// CLOCK bits. Set by readers, taken by eviction; Relaxed: hints.
@@ -93,7 +93,8 @@ impl Chunk {
     }
 
     pub(super) fn dirty(&self) -> u64 {
-        self.dirty.load(Ordering::Relaxed)
+        // Acquire: pairs with the task that sets a bit under the shared inode lock.
+        self.dirty.load(Ordering::Acquire)
     }
 
     pub(super) fn unclean(&self) -> u64 {
