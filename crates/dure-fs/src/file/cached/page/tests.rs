@@ -276,3 +276,34 @@ proptest! {
         prop_assert_eq!(next, None);
     }
 }
+
+#[cfg(dure_backend = "sim")]
+mod schedules {
+    use dure_sync::sim::{Config, seeds, try_run};
+    use dure_sync::thread;
+
+    use super::*;
+
+    /// Two tasks write to different parts of a clean page under the shared inode lock. Who finds
+    /// it dirty may return from its write, and its fsync must not find the file clean.
+    #[test]
+    fn sim_a_page_that_is_seen_dirty_is_counted() {
+        for seed in seeds(300) {
+            let run = try_run(Config::random(2, seed), || {
+                let mut store = PageStore::default();
+                store.insert(3, Frame::zeroed());
+                let write = || {
+                    let newly = store.get_dirty(3).is_none() && store.set_dirty(3);
+                    assert!(!store.is_clean(), "a write that an fsync would miss");
+                    u64::from(newly)
+                };
+                let blocks = thread::scope(|scope| {
+                    let other = scope.spawn(write);
+                    write() + other.join().unwrap()
+                });
+                assert_eq!((blocks, store.dirty()), (1, 1), "one block for the page");
+            });
+            assert!(run.is_ok(), "{run:?}");
+        }
+    }
+}
