@@ -30,8 +30,8 @@
 //! * Room. What was accepted finds its blocks: they, and those of map nodes, are reserved before
 //!   the first change. A write that fails has changed nothing behind what it says it wrote.
 //! * Zeroes. Bytes of a page behind the end of the file are zero, wherever the page is.
-//! * Size and hints. [`SeekHint`](super::SeekHint) is told first, by who makes pages data or moves
-//!   the end, and has the size that calls see; `FileState::size` may be less until a task holds
+//! * Size and hints. [`SeekHint`](super::SeekHint) is told first, by the task that makes pages data
+//!   or moves the end, and has the size that calls see; `FileState::size` may be less until a task holds
 //!   the inode exclusively. The inode's data never has a size that covers bytes which are not on
 //!   the medium.
 //! * Map. It changes only under the write-back mutex and the exclusive inode lock, in an

@@ -93,7 +93,7 @@ impl<S: Settle> Journal<S> {
     fn with_others(&self, log: &CoreLog<S::Effect>, joined: &Joined<S::Effect>, upto: u64) -> u64 {
         let pending = &joined.pending;
         let wanted = log.reached.wanted().min(joined.next() - 1);
-        let alone = |number: u64| {
+        let is_independent = |number: u64| {
             let index = usize::try_from(number - pending.first).expect("handles are in memory");
             let marks = pending.marks_between(index, index + 1);
             let done = |mark: &Mark| mark.journal() == log.id || self.is_valid(*mark);
@@ -102,7 +102,7 @@ impl<S: Settle> Journal<S> {
                 && marks.iter().all(done)
         };
         (upto + 1..=wanted)
-            .take_while(|number| alone(*number))
+            .take_while(|number| is_independent(*number))
             .last()
             .unwrap_or(upto)
     }

@@ -3,8 +3,8 @@
 //! **Problem.** An operation changes some tens of bytes of a granule. To find them at its end by
 //! comparing all of the granule costs more than the change.
 //!
-//! **Structure.** Whoever changes a [`Draft`] asks for the part he writes, so it is known which
-//! bytes to log. Only what was given as a whole is compared with the granule.
+//! **Structure.** To change a [`Draft`] its user asks for the part to be written, so it is known
+//! which bytes to log. Only what was given as a whole is compared with the granule.
 //!
 //! # Invariants
 //! Bytes outside of the parts that were asked for are those of the granule when it was copied. In a

@@ -5,7 +5,7 @@
 //! blocks with the inode released, fills pages of its own, and then, with the pending pages
 //! ([`super::pending_pages`]) held exclusively, puts all in at once: bytes into pages that are
 //! there, the new pages, the size. If it neither adds pages nor moves the end, nor writes to pages
-//! that are pending, it leaves the pending pages alone.
+//! that are pending, it takes no lock of the pending pages.
 //!
 //! # Invariants
 //! All that can fail comes before the first change. The range keeps other writers from these bytes,

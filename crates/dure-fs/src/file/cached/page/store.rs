@@ -316,7 +316,7 @@ impl Pages {
             "only a present page can become dirty"
         );
         // The count first: a task that finds the bit set may return, and an fsync that it makes
-        // then must not find the file clean. AcqRel: who sees the bit sees the count.
+        // then must not find the file clean. AcqRel: a task that sees the bit sees the count.
         self.dirty.fetch_add(1, Ordering::Relaxed);
         if chunk.dirty.fetch_or(bit(page), Ordering::AcqRel) & bit(page) != 0 {
             self.dirty.fetch_sub(1, Ordering::Relaxed);

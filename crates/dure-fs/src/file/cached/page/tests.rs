@@ -284,8 +284,8 @@ mod schedules {
 
     use super::*;
 
-    /// Two tasks write to different parts of a clean page under the shared inode lock. Who finds
-    /// it dirty may return from its write, and its fsync must not find the file clean.
+    /// Two tasks write to different parts of a clean page under the shared inode lock. A task that
+    /// finds it dirty may return from its write, and its fsync must not find the file clean.
     #[test]
     fn sim_a_page_that_is_seen_dirty_is_counted() {
         for seed in seeds(300) {

@@ -63,8 +63,6 @@ pub(super) struct Limits {
 pub(super) struct Batch {
     pub(super) pages: Vec<u64>,
     pub(super) copies: Copies,
-    /// The slots they had when they were copied, or why these cannot be read.
-    pub(super) plan: Result<Plan>,
     /// The file's size when they were copied.
     pub(super) size: u64,
     /// The first dirty page behind them.
@@ -96,7 +94,8 @@ impl Needs {
 /// What there is to write.
 #[derive(Debug)]
 pub(super) enum Taken {
-    Batch(Batch),
+    /// Pages, and where they go, or why their slots cannot be read.
+    Batch(Batch, Result<Plan>),
     Nothing,
     /// A truncate that is half done, to be finished before.
     Cut,
@@ -165,13 +164,14 @@ impl Volume {
         let state = RwLockWriteGuard::downgrade(held);
         let file = state.file();
         let copies = self.copy(file, &pages);
-        Taken::Batch(Batch {
-            plan: self.plan(inode, &pages, &copies),
+        let plan = self.plan(inode, &pages, &copies);
+        let batch = Batch {
             pages,
             copies,
             size: file.size(),
             next,
-        })
+        };
+        Taken::Batch(batch, plan)
     }
 
     /// Copies pages that the caller has taken in write-back, and whose inode it holds shared.

@@ -195,8 +195,8 @@ impl Volume {
         let (mut from, mut end) = (0, u64::MAX);
         let limits = self.batch_limits();
         loop {
-            let mut batch = match self.copy_dirty(inode, from..end, limits) {
-                Taken::Batch(batch) => batch,
+            let (mut batch, plan) = match self.copy_dirty(inode, from..end, limits) {
+                Taken::Batch(batch, plan) => (batch, plan),
                 Taken::Nothing => break,
                 Taken::Cut => {
                     self.finish_cut(inode)?;
@@ -213,7 +213,7 @@ impl Volume {
                 DataMode::Ordered | DataMode::Writeback if more => Way::Blocks,
                 DataMode::Ordered | DataMode::Writeback => way,
             };
-            let saved = self.save(inode, &mut batch, way);
+            let saved = plan.and_then(|plan| self.save(inode, &mut batch, plan, way));
             if saved.is_err() {
                 self.give_up(inode, &batch);
             }

@@ -23,16 +23,15 @@ const TABLE_ROUNDS: u32 = 3;
 
 impl Volume {
     /// Writes a batch and logs its slots. Returns what is left. On an error nothing has changed.
-    pub(super) fn save(&self, inode: &Arc<Inode>, batch: &mut Batch, way: Way) -> Result<Left> {
+    pub(super) fn save(
+        &self,
+        inode: &Arc<Inode>,
+        batch: &mut Batch,
+        plan: Plan,
+        way: Way,
+    ) -> Result<Left> {
         let core = self.partition();
-        let nothing = Plan {
-            targets: Vec::new(),
-            needs: Needs {
-                rewritten: 0,
-                new: 0,
-            },
-        };
-        let Plan { mut targets, needs } = std::mem::replace(&mut batch.plan, Ok(nothing))?;
+        let Plan { mut targets, needs } = plan;
         let saved = self
             .placement
             .allocate(core, &mut targets)
