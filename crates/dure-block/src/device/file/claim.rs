@@ -24,6 +24,8 @@ use crate::{Error, Result};
 
 /// The longest chain of block devices followed.
 const DEPTH_MAX: u32 = 16;
+/// How often the list of all locks is read for the one that is known to be there.
+const HOLDER_READS: u32 = 8;
 /// The flags for opening a file that is only locked, never read.
 const LOOK: OFlags = OFlags::RDONLY
     .union(OFlags::NONBLOCK)
@@ -32,6 +34,17 @@ const LOOK: OFlags = OFlags::RDONLY
 /// Open files, locked as long as this lives.
 #[derive(Debug, Default)]
 pub(super) struct Claim(Vec<OwnedFd>);
+
+impl Drop for Claim {
+    /// Unlocks by name: closing is not enough. A process that another thread is just starting has
+    /// all our files open until it executes its program, and with them our locks.
+    fn drop(&mut self) {
+        for fd in &self.0 {
+            // One that was never locked stays so; any other error leaves it to the close.
+            let _ = flock(fd, FlockOperation::Unlock);
+        }
+    }
+}
 
 impl Claim {
     /// The claim of a new image, which the caller has locked.
@@ -61,6 +74,9 @@ impl Claim {
             return Ok(claim);
         }
         lock(path, fd, options)?;
+        let lock = fd.try_clone();
+        let duplicated = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        claim.0.push(lock.map_err(|error| failed(path, "lock it")(duplicated(error)))?);
         if !options.read_only {
             claim.claim_loops(found)?;
         }
@@ -153,15 +169,8 @@ pub(super) fn lock(path: &Path, fd: &OwnedFd, options: OpenOptions) -> Result<()
 /// The process and command that hold a lock on the file, as far as the kernel reports them.
 fn holder(fd: impl AsFd) -> Option<String> {
     let found = fstat(fd).ok()?;
-    let (major, minor) = (major(found.st_dev), minor(found.st_dev));
-    let inode = format!("{major:02x}:{minor:02x}:{}", found.st_ino);
-    let locks = std::fs::read_to_string("/proc/locks").ok()?;
-    // "1: FLOCK  ADVISORY  WRITE 1234 fe:00:99 0 EOF"
-    let pid = locks.lines().find_map(|line| {
-        let words: Vec<&str> = line.split_ascii_whitespace().collect();
-        let held = words.get(1) == Some(&"FLOCK") && words.get(5) == Some(&inode.as_str());
-        held.then(|| words[4].to_owned())
-    })?;
+    // Others lock and unlock while the list is read, which makes the kernel skip lines.
+    let pid = (0..HOLDER_READS).find_map(|_| pid_of_holder(&found))?;
     let mut holder = format!("process {pid}");
     if let Ok(words) = std::fs::read(format!("/proc/{pid}/cmdline")) {
         let words = words
@@ -171,6 +180,18 @@ fn holder(fd: impl AsFd) -> Option<String> {
         write!(holder, " ({})", words.join(" ")).expect("a string takes everything");
     }
     Some(holder)
+}
+
+fn pid_of_holder(file: &Stat) -> Option<String> {
+    let (major, minor) = (major(file.st_dev), minor(file.st_dev));
+    let inode = format!("{major:02x}:{minor:02x}:{}", file.st_ino);
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    // "1: FLOCK  ADVISORY  WRITE 1234 fe:00:99 0 EOF"
+    locks.lines().find_map(|line| {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let held = words.get(1) == Some(&"FLOCK") && words.get(5) == Some(&inode.as_str());
+        held.then(|| words[4].to_owned())
+    })
 }
 
 /// The images that this block device lies in: of a loop device, of the disk that a partition is of,

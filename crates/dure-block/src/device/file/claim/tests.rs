@@ -67,6 +67,19 @@ fn an_image_is_locked_under_all_its_names() {
     opened(&other).unwrap();
 }
 
+/// A process that is being started has the files of its parent for a moment, and had our locks: an
+/// image that was just closed could not be opened again.
+#[test]
+fn an_image_is_unlocked_when_closed_whoever_else_has_the_file() {
+    let place = tempfile::tempdir().unwrap();
+    let path = image(place.path());
+    let device = opened(&path).unwrap();
+    let inherited = device.target.fd.try_clone().unwrap();
+    drop(device);
+    opened(&path).unwrap();
+    drop(inherited);
+}
+
 /// A loop device over a mounted image was mounted a second time.
 #[test]
 fn an_image_and_the_loop_devices_over_it_are_one_volume() {
