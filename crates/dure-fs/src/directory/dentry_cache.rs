@@ -12,7 +12,7 @@
 //! change is done no lookup gets the answer from before. Names of more than [`NAME_BYTES`] bytes
 //! are not cached. **On a crash** the table is gone.
 
-use dure_store::units::{Ino, to_usize};
+use dure_store::units::{Ino, to_u64, to_usize};
 use dure_sync::SeqLockTable;
 
 use crate::inode::{InodeId, InodeState};
@@ -35,21 +35,24 @@ const RECORD_BYTES: u64 = 128;
 #[derive(Debug)]
 pub(crate) struct DentryCache(SeqLockTable<WORDS, WAYS>);
 
-/// The name in words, padded with zeroes, if it is short enough.
+/// The words of a name, the last one padded with zeroes.
 #[inline]
-fn name_words(name: &[u8]) -> Option<[u64; NAME_WORDS]> {
-    if name.len() > NAME_BYTES {
-        return None;
-    }
-    let mut words = [0; NAME_WORDS];
+fn name_words(name: &[u8]) -> impl Iterator<Item = u64> {
     let (whole, rest) = name.as_chunks::<8>();
-    for (word, bytes) in words.iter_mut().zip(whole) {
-        *word = u64::from_le_bytes(*bytes);
+    let whole = whole.iter().map(|bytes| u64::from_le_bytes(*bytes));
+    whole.chain((!rest.is_empty()).then(|| last_word(rest)))
+}
+
+/// At most seven bytes as a word. Loads that overlap take their place instead of a loop.
+#[inline]
+fn last_word(bytes: &[u8]) -> u64 {
+    let len = bytes.len();
+    if let (Some(head), Some(tail)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        let (head, tail) = (u32::from_le_bytes(*head), u32::from_le_bytes(*tail));
+        return u64::from(head) | u64::from(tail) << (8 * (len - 4));
     }
-    for (n, byte) in rest.iter().enumerate() {
-        words[whole.len()] |= u64::from(*byte) << (8 * n);
-    }
-    Some(words)
+    let byte = |n: usize| u64::from(bytes[n]) << (8 * n);
+    byte(0) | byte(len / 2) | byte(len - 1)
 }
 
 /// Where the answer is: the hash of the name, spread by the directory.
@@ -67,17 +70,16 @@ impl DentryCache {
     /// The words of the inode that the name leads to; [`ABSENT`] for a negative entry, [`UNKNOWN`]
     /// if the name is not cached.
     pub(crate) fn get(&self, directory: InodeId, name_hash: u64, name: &[u8]) -> (u64, u64) {
-        let Some(words) = name_words(name) else {
+        if !DentryCache::keeps(name) {
             return (UNKNOWN, 0);
-        };
-        let used = name.len().div_ceil(8);
+        }
         let found = self.0.find(place(directory.ino(), name_hash), |record| {
-            let same_directory =
-                record.get(1) == directory.ino().0 && record.get(2) == directory.life();
-            let same_len = record.get(5) == dure_store::units::to_u64(name.len());
-            let same = same_directory
-                && same_len
-                && (0..used).all(|n| record.get(FIRST_NAME_WORD + n) == words[n]);
+            let same = record.get(1) == directory.ino().0
+                && record.get(2) == directory.life()
+                && record.get(5) == to_u64(name.len())
+                && name_words(name)
+                    .zip(FIRST_NAME_WORD..)
+                    .all(|(word, at)| record.get(at) == word);
             same.then(|| (record.get(3), record.get(4)))
         });
         found.unwrap_or((UNKNOWN, 0))
@@ -98,9 +100,9 @@ impl DentryCache {
         name: &[u8],
         answer: Option<InodeId>,
     ) {
-        let Some(words) = name_words(name) else {
+        if !DentryCache::keeps(name) {
             return;
-        };
+        }
         let mut record = [0; WORDS];
         record[0] = place(directory.ino(), name_hash);
         record[1] = directory.ino().0;
@@ -112,8 +114,10 @@ impl DentryCache {
                 "a number that stands for no inode"
             );
         }
-        record[5] = dure_store::units::to_u64(name.len());
-        record[FIRST_NAME_WORD..].copy_from_slice(&words);
+        record[5] = to_u64(name.len());
+        for (word, at) in name_words(name).zip(FIRST_NAME_WORD..) {
+            record[at] = word;
+        }
         self.0.insert(&record);
     }
 

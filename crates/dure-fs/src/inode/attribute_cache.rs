@@ -198,6 +198,7 @@ impl DataPart {
 
 impl Attributes {
     /// The attributes, from both parts as they were at one moment.
+    #[inline]
     pub(super) fn of(id: InodeId, plain: &PlainPart, data: &DataPart) -> Self {
         Attributes {
             ino: id.ino(),
@@ -246,6 +247,7 @@ impl AttributeCache {
             .find(hash(id), |words| PlainPart::decode(words, id))
     }
 
+    #[inline]
     fn data(&self, id: InodeId) -> Option<DataPart> {
         self.data
             .find(hash(id), |words| DataPart::decode(words, id))
