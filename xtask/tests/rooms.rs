@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 /// Modules of dure-store: each may name those of earlier rows, and itself.
 const STORE: &[&[&str]] = &[
-    &["diff", "error", "ranks", "rules", "units"],
+    &["diff", "error", "partition", "ranks", "rules", "units"],
     &["alloc", "backlog", "format", "frames", "media", "sparse"],
     &["layout", "pair"],
     &["census", "headers", "packs"],

@@ -215,7 +215,8 @@ pub struct Mount {
     /// other: one lock per file, or only where their ranges overlap: an interval tree, a bit per
     /// page, a word per segment), segment_size=SIZE (of range_lock=segment, a power of two, 4K by
     /// default), node_lock=mutex|rwsem|optimistic (a reader of a metadata node takes its lock
-    /// exclusively, takes it shared, or copies without it and checks for changes), trace=EVENTS
+    /// exclusively, takes it shared, or copies without it and checks for changes), workers=N (threads
+    /// in the background, one for each NUMA node and 8 of its cores by default), trace=EVENTS
     /// (keep so many events of the journals per core, for `dure top --trace`),
     /// recover=whole|tolerate (if synced changes are missing in the logs: refuse, or show the rest,
     /// read-only), allow_other; uid=N, gid=N (all files show this owner, and none can be given

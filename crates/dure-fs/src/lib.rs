@@ -31,6 +31,7 @@ pub use inode::{Attributes, InodeId, InodeRef, NewInode, Permissions};
 pub use namespace::{DirectoryEntry, EntryBatch, New, Peek, RenameMode, SetAttributes, SetTime};
 pub use volume::{
     AccessTime, Activity, Background, DataMode, FileSystem, FsyncScope, MountOptions, Statistics,
+    WorkerActivity,
 };
 #[doc(hidden)]
 pub use volume::{AttributeRule, DirectoryRule, RangeRule, VolumeRules};

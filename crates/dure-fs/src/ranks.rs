@@ -24,7 +24,7 @@ pub const ORPHANS: u8 = 74;
 pub const INODE_POOL: u8 = 76;
 /// One shard of the inode cache.
 pub const INODE_SHARD: u8 = 80;
-/// State of the background thread; nothing else is taken under it.
-pub const FLUSHER: u8 = 149;
+/// State of a background worker; nothing else is taken under it.
+pub const WORKER: u8 = 149;
 /// A core's buffer for write-back; a leaf.
 pub const SCRATCH: u8 = 140;

@@ -35,6 +35,7 @@ pub mod op;
 mod options;
 pub mod packs;
 pub mod pair;
+mod partition;
 pub mod placement;
 pub mod ranks;
 pub mod recovery;
@@ -50,6 +51,7 @@ pub use error::{Error, Result};
 pub use headers::{check_numbers, impossible_count, log_layout, read_header, read_layout};
 pub use options::{FlushRule, RecordPolicy, Recover, StoreOptions, StoreShares};
 #[doc(hidden)]
+pub use partition::serve;
 pub use rules::StoreRules;
 pub use settle::Settler;
 pub use store::{

@@ -1,12 +1,13 @@
 //! What happens when handles become valid.
 
 use dure_journal::Settle;
-use dure_sync::atomic::{AtomicUsize, Ordering};
-use dure_sync::{Arc, CoreId};
+use dure_sync::Arc;
+use dure_sync::atomic::AtomicUsize;
 
 use crate::alloc::AllocPolicy;
 use crate::data_log::DataLog;
 use crate::node::nat::Nat;
+use crate::partition::partition_of;
 use crate::space::{Effect, Space};
 
 /// Turns the effects of valid handles into free blocks and nids.
@@ -36,14 +37,4 @@ impl Settle for Settler {
         // Before the space map: a block can be allocated again as soon as that has it.
         self.space.settle(self.data_log.pass(core, effects));
     }
-}
-
-/// The partition (and journal) of the core this runs on, or of the one a test pretends to run on.
-pub(crate) fn partition_of(journals: usize, pretended: Option<&AtomicUsize>) -> CoreId {
-    let core = match pretended {
-        None => dure_sync::current_core().index(),
-        // Relaxed: any core is right.
-        Some(core) => core.load(Ordering::Relaxed),
-    };
-    CoreId::new(u16::try_from(core % journals).expect("a volume has at most 1000 journals"))
 }

@@ -68,7 +68,7 @@ pub use arc::{Arc, Weak};
 pub use atomic_bytes::{AlignedBytes, AtomicBytes};
 pub use cache_padded::CachePadded;
 pub use condvar::Condvar;
-pub use core_id::{CoreId, core_count, current_core};
+pub use core_id::{CoreId, core_count, core_groups, current_core};
 pub use counter::Counter;
 pub use loan::{Counted, Lend, Lender, Loan};
 pub use mutex::{Mutex, MutexGuard};

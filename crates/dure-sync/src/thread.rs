@@ -95,3 +95,33 @@ pub fn current_id() -> u64 {
 pub fn pin_to(core: CoreId) -> bool {
     backend::pin_to(core.index())
 }
+
+/// Starts a thread that others rely on, bound to any of `cores` (unbound if the machine forbids
+/// that). Should it panic, the process ends rather than leave its work undone; in the simulation
+/// the run fails.
+///
+/// # Panics
+/// If the system cannot start another thread.
+pub fn spawn_vital<T: Send + 'static>(
+    name: &str,
+    cores: &[CoreId],
+    body: impl FnOnce() -> T + Send + 'static,
+) -> JoinHandle<T> {
+    let cores: Vec<usize> = cores.iter().map(|core| core.index()).collect();
+    spawn(name, move || {
+        backend::pin_among(&cores);
+        let unless_done = EndOfProcess;
+        let result = body();
+        std::mem::forget(unless_done);
+        result
+    })
+}
+
+/// Dropped by a panic only.
+struct EndOfProcess;
+
+impl Drop for EndOfProcess {
+    fn drop(&mut self) {
+        backend::vital_thread_died();
+    }
+}

@@ -46,7 +46,7 @@
 use std::ops::Range;
 
 use dure_store::error::Result;
-use dure_sync::Arc;
+use dure_sync::{Arc, CoreId};
 
 use super::marks::PendingMarks;
 use super::ranges::Range as HeldRange;
@@ -201,7 +201,7 @@ impl Body {
     /// to be written, and every fsync fails until it is.
     pub(crate) fn write_back(self, volume: &Volume, inode: &Arc<Inode>) -> Result<()> {
         match self {
-            Body::Cached => volume.write_back(inode),
+            Body::Cached => volume.write_back(inode).map(drop),
         }
     }
 
@@ -213,7 +213,20 @@ impl Body {
         }
     }
 
-    /// The same of files that no task is writing back, to free blocks that are reserved for them.
+    /// The same of the files on the list of `core`, which the caller serves. Adds the pages written
+    /// to `pages`.
+    pub(crate) fn write_back_list(
+        self,
+        volume: &Volume,
+        core: CoreId,
+        pages: &mut u64,
+    ) -> Result<()> {
+        match self {
+            Body::Cached => volume.write_back_list(core, pages),
+        }
+    }
+
+    /// Writes back files that no task is writing back, to free blocks that are reserved for them.
     pub(crate) fn write_back_reserved(self, volume: &Volume) -> Result<()> {
         match self {
             Body::Cached => volume.write_back_some(u64::MAX).map(drop),

@@ -3,7 +3,7 @@
 use dure_journal::{LogStatistics, Trace};
 use dure_sync::Counter;
 
-use super::{FileSystem, Statistics};
+use super::{FileSystem, Statistics, WorkerActivity};
 
 /// What a mounted volume has counted since the mount. Read without any lock that is held over I/O,
 /// so it can be read while the device hangs.
@@ -22,6 +22,8 @@ pub struct Activity {
     pub rings_grown: u64,
     /// Blocks moved by the cleaner.
     pub cleaned_blocks: u64,
+    /// The workers in the background; empty for a read-only mount.
+    pub workers: Vec<WorkerActivity>,
     /// Used and free space.
     pub room: Statistics,
     /// Why the volume has become read-only by itself, if it has.
@@ -42,6 +44,7 @@ impl FileSystem {
             images: sum(&volume.store.counters.images),
             rings_grown: sum(&volume.store.counters.rings_grown),
             cleaned_blocks: sum(&volume.counters.cleaned_blocks),
+            workers: volume.background.activity(),
             room: self.statistics(),
             stopped: self.stopped(),
         }

@@ -20,6 +20,7 @@ mod statistics;
 mod tests;
 
 pub use activity::Activity;
+pub use background::WorkerActivity;
 pub use options::{AccessTime, Background, DataMode, FsyncScope, MountOptions};
 pub use rules::{AttributeRule, DirectoryRule, RangeRule, VolumeRules};
 pub use statistics::Statistics;
@@ -69,7 +70,7 @@ pub(crate) struct Volume {
     /// On a line of its own, apart from what every call reads.
     pub(crate) rename: CachePadded<Mutex<RENAME, ()>>,
     pub(crate) counters: VolumeCounters,
-    background: background::Flusher,
+    background: background::Workers,
 }
 
 impl Deref for Volume {

@@ -85,7 +85,7 @@ impl Volume {
             options,
             rename: CachePadded::new(Mutex::new(())),
             counters,
-            background: background::Flusher::default(),
+            background: background::Workers::default(),
         })
     }
 }

@@ -31,9 +31,9 @@ pub enum AccessTime {
 /// Whether dure commits, writes back and checkpoints by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Background {
-    /// One thread that sleeps while there is nothing to do.
+    /// By workers, threads that sleep while there is nothing to do.
     #[default]
-    Thread,
+    Workers,
     /// None: for simulation and tests that decide themselves.
     None,
 }
@@ -110,6 +110,9 @@ pub struct MountOptions {
     pub node_lock: NodeLock,
     /// Background work.
     pub background: Background,
+    /// How many workers there are, at most one per core; `None`: one for each NUMA node and eight
+    /// of its cores.
+    pub workers: Option<usize>,
     /// Events of the journal's trace that are kept per core, from the start; `None`: the trace is
     /// off until it is turned on.
     pub trace: Option<usize>,
@@ -148,6 +151,7 @@ impl Default for MountOptions {
             range_lock: RangeLock::default(),
             node_lock: NodeLock::default(),
             background: Background::default(),
+            workers: None,
             trace: None,
             recovery_threads: None,
             rules: Rules::default(),
@@ -249,6 +253,7 @@ impl MountOptions {
                 let words = NodeLock::ALL.map(|policy| (policy.name(), policy));
                 self.node_lock = choose(key, value, &words)?;
             }
+            "workers" => self.workers = Some(workers_of(key, value)?),
             "segment_size" => {
                 let wrong = || format!("{key}={value}: it is a power of two, 4K to 1T");
                 let bytes = bytes_of(value).ok_or_else(wrong)?;
@@ -289,4 +294,12 @@ impl MountOptions {
     pub(crate) fn cache_bound(&self) -> u64 {
         self.cache_bytes.max(CACHE_BYTES_MIN)
     }
+}
+
+/// A number of background threads.
+fn workers_of(key: &str, value: &str) -> Result<usize, String> {
+    let workers = value.parse().ok();
+    workers
+        .filter(|workers| (1..=1024).contains(workers))
+        .ok_or_else(|| format!("{key}={value}: it is a number of threads, 1 to 1024"))
 }

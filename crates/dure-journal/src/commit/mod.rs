@@ -129,6 +129,19 @@ impl<S: Settle> Journal<S> {
         self.commit_roots(self.last_joined().marks(), Slack::Keep)
     }
 
+    /// Commits what has joined in these journals, and all it depends on. With `records=image` a
+    /// commit closes all journals anyway.
+    ///
+    /// # Errors
+    /// As [`Journal::commit`].
+    pub fn commit_joined(&self, journals: &[JournalId]) -> Result<()> {
+        let last = |journal: &JournalId| {
+            let number = self.logs[journal.index()].joined.lock().next() - 1;
+            (number > 0).then(|| Mark::new(*journal, number))
+        };
+        self.commit_roots(journals.iter().filter_map(last), Slack::Keep)
+    }
+
     fn check_running(&self) -> Result<()> {
         match self.stopped() {
             Some(reason) => Err(CommitError::Stopped(reason)),

@@ -1,5 +1,6 @@
 //! Services that every module uses: time, place, room, durability, and the fail-stop.
 
+use dure_journal::JournalId;
 use dure_journal::{BeginError, CommitError, Handle, Journal, StopCause, StopReason};
 use dure_sync::CoreId;
 
@@ -9,8 +10,9 @@ use crate::format::inode::Time;
 use crate::format::node::NodeImage;
 use crate::node::{Node, NodeRef, NodeRole};
 use crate::options::RecordPolicy;
+use crate::partition::partition_of;
 use crate::placement::Target;
-use crate::settle::{Settler, partition_of};
+use crate::settle::Settler;
 use crate::units::{BLOCK_BYTES, Ino, Mark, Nid};
 
 /// Checkpoints a caller tries before it reports a full log.
@@ -46,13 +48,13 @@ impl Store {
         );
     }
 
-    /// The partition and journal of the current core.
+    /// The partition and journal that this task works for: see [`crate::serve`].
     pub fn partition(&self) -> CoreId {
         let journals = crate::units::to_usize(u64::from(self.layout.journals));
         partition_of(journals, self.options.core.as_deref())
     }
 
-    /// The partition in which the current core allocates.
+    /// The partition in which this task allocates.
     pub fn alloc_partition(&self) -> CoreId {
         self.options.alloc.partition(self.partition())
     }
@@ -279,14 +281,7 @@ impl Store {
     /// after which the volume is stopped.
     pub fn commit(&self, marks: &[Mark]) -> Result<()> {
         self.counters.commits.add(1);
-        for _ in 0..LOG_ROUNDS {
-            match self.journal().commit(marks) {
-                Ok(()) => return self.check_space(),
-                Err(CommitError::LogFull(journal)) => self.make_log_room(journal)?,
-                Err(error) => return Err(self.stopped_by_journal(&error)),
-            }
-        }
-        Err(Error::NoSpace { what: "the log" })
+        self.commit_rounds(|| self.journal().commit(marks))
     }
 
     /// Makes everything that has joined so far durable and valid.
@@ -294,8 +289,26 @@ impl Store {
     /// # Errors
     /// As [`Store::commit`].
     pub fn commit_all(&self) -> Result<()> {
+        self.commit_rounds(|| self.journal().commit_all())
+    }
+
+    /// The same of what has joined in the journals of these partitions, and of all it depends on.
+    ///
+    /// # Errors
+    /// As [`Store::commit`].
+    pub fn commit_partitions(&self, partitions: &[CoreId]) -> Result<()> {
+        let journal = self.journal();
+        let journals = partitions.iter().map(|core| journal.journal_of(*core));
+        let journals: Vec<JournalId> = journals.collect();
+        self.commit_rounds(|| journal.commit_joined(&journals))
+    }
+
+    fn commit_rounds(
+        &self,
+        commit: impl Fn() -> std::result::Result<(), CommitError>,
+    ) -> Result<()> {
         for _ in 0..LOG_ROUNDS {
-            match self.journal().commit_all() {
+            match commit() {
                 Ok(()) => return self.check_space(),
                 Err(CommitError::LogFull(journal)) => self.make_log_room(journal)?,
                 Err(error) => return Err(self.stopped_by_journal(&error)),

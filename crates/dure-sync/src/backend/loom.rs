@@ -203,6 +203,19 @@ pub(crate) fn pin_to(core: usize) -> bool {
     core == 0
 }
 
+/// There is one core.
+pub(crate) fn pin_among(cores: &[usize]) -> bool {
+    cores == [0]
+}
+
+/// Its panic ends the model.
+pub(crate) fn vital_thread_died() {}
+
+/// One node with the one core.
+pub(crate) fn numa_nodes() -> Vec<Vec<usize>> {
+    vec![vec![0]]
+}
+
 /// The one core.
 pub(crate) fn current_core_index() -> usize {
     0

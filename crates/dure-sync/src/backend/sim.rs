@@ -264,6 +264,26 @@ pub(crate) fn pin_to(core: usize) -> bool {
     }
 }
 
+/// Moves the calling task to the first of these cores; returns whether that was possible.
+pub(crate) fn pin_among(cores: &[usize]) -> bool {
+    if dure_vcpu::is_running() {
+        cores.first().is_some_and(|core| dure_vcpu::move_to(*core))
+    } else {
+        real::pin_among(cores)
+    }
+}
+
+/// Its panic ends the run.
+pub(crate) fn vital_thread_died() {}
+
+/// A virtual machine has one node.
+pub(crate) fn numa_nodes() -> Vec<Vec<usize>> {
+    match dure_vcpu::core_count() {
+        Some(count) => vec![(0..count).collect()],
+        None => real::numa_nodes(),
+    }
+}
+
 /// The number of the core this task runs on.
 #[inline]
 pub(crate) fn current_core_index() -> usize {

@@ -205,12 +205,48 @@ pub(crate) fn current_id() -> u64 {
 
 /// Binds the calling thread to a core; returns whether the kernel did so.
 pub(crate) fn pin_to(core: usize) -> bool {
-    let mut set = rustix::thread::CpuSet::new();
-    if core >= rustix::thread::CpuSet::MAX_CPU {
-        return false;
+    pin_among(&[core])
+}
+
+/// Binds the calling thread to any of these cores; returns whether the kernel did so.
+pub(crate) fn pin_among(cores: &[usize]) -> bool {
+    use rustix::thread::{CpuSet, sched_setaffinity};
+    let mut set = CpuSet::new();
+    let known = cores.iter().filter(|core| **core < CpuSet::MAX_CPU);
+    known.for_each(|core| set.set(*core));
+    // None of them: the kernel refuses.
+    sched_setaffinity(None, &set).is_ok()
+}
+
+/// A thread that others wait for has panicked.
+#[cfg(not(dure_backend = "sim"))]
+pub(crate) fn vital_thread_died() {
+    std::process::abort();
+}
+
+/// The cores of each NUMA node; nothing if the kernel does not tell.
+pub(crate) fn numa_nodes() -> Vec<Vec<usize>> {
+    let Ok(entries) = std::fs::read_dir("/sys/devices/system/node") else {
+        return Vec::new();
+    };
+    let mut nodes: Vec<Vec<usize>> = entries
+        .flatten()
+        .filter_map(|entry| std::fs::read_to_string(entry.path().join("cpulist")).ok())
+        .filter_map(|list| parse_cores(&list))
+        .collect();
+    nodes.sort_unstable();
+    nodes
+}
+
+/// The numbers in a kernel core list such as `0-3,8`; an empty list has none.
+pub(crate) fn parse_cores(list: &str) -> Option<Vec<usize>> {
+    let mut cores = Vec::new();
+    for part in list.trim().split(',').filter(|part| !part.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        cores.extend(first..=last);
     }
-    set.set(core);
-    rustix::thread::sched_setaffinity(None, &set).is_ok()
+    Some(cores)
 }
 
 /// One more than the highest core number this machine can ever have.

@@ -76,7 +76,9 @@ impl Claim {
         lock(path, fd, options)?;
         let lock = fd.try_clone();
         let duplicated = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
-        claim.0.push(lock.map_err(|error| failed(path, "lock it")(duplicated(error)))?);
+        claim
+            .0
+            .push(lock.map_err(|error| failed(path, "lock it")(duplicated(error)))?);
         if !options.read_only {
             claim.claim_loops(found)?;
         }

@@ -244,7 +244,7 @@ fn random_calls(seed: u64, policies: &[(&str, &str)]) {
                         .unwrap();
                     pages.fill(0);
                 }
-                4 => fs.0.write_back(inode.inode()).unwrap(),
+                4 => drop(fs.0.write_back(inode.inode()).unwrap()),
                 5..8 => fs.fsync(&inode, SyncScope::All).unwrap(),
                 _ => {
                     version += 1;

@@ -148,7 +148,7 @@ fn checkpoints_let_the_log_go_round_many_times() {
 fn a_log_that_is_half_full_wakes_the_background() {
     let device = ram(16384, 1);
     let options = MountOptions {
-        background: Background::Thread,
+        background: Background::Workers,
         commit_interval: Duration::from_secs(3600),
         ..options()
     };

@@ -1,15 +1,16 @@
 //! Write-back of many inodes, and of those that are to leave memory.
 
-use dure_store::error::Result;
+use dure_store::error::{Error, Result};
+use dure_store::serve;
 use dure_store::units::nth_core;
-use dure_sync::Arc;
+use dure_sync::{Arc, CoreId};
 
 use super::{Extent, Way};
 use crate::inode::Inode;
 use crate::volume::Volume;
 
 impl Volume {
-    /// Writes back inodes until `pages` pages were written, or each was visited once. Skips inodes
+    /// Writes back inodes, those of this task's partition first, until `pages` pages were written, or each was visited once. Skips inodes
     /// whose write-back is under way. Returns how many pages.
     ///
     /// # Errors
@@ -21,27 +22,38 @@ impl Volume {
         let mut failed = None;
         for n in 0..lists {
             let core = nth_core(own + n, lists);
-            for _ in 0..self.pages.dirty_inode_count(core) {
-                if written >= pages {
-                    return Ok(written);
-                }
-                let Some(inode) = self.pages.next_dirty(core) else {
-                    break;
-                };
-                let Some(_held) = inode.writeback().try_lock() else {
-                    continue;
-                };
-                match self.write_back_held(&inode, Way::Blocks, Extent::All) {
-                    Ok(done) => written += done.pages,
-                    Err(error) => failed = Some(error),
-                }
-                self.unlist_clean(&inode);
+            let left = pages - written;
+            written += serve(core, || self.write_back_some_of(core, left, &mut failed));
+            if written >= pages {
+                return Ok(written);
             }
         }
         match failed {
             Some(error) if written == 0 => Err(error),
             _ => Ok(written),
         }
+    }
+
+    /// The same of the inodes on the list of `core`, which the caller serves.
+    fn write_back_some_of(&self, core: CoreId, pages: u64, failed: &mut Option<Error>) -> u64 {
+        let mut written = 0;
+        for _ in 0..self.pages.dirty_inode_count(core) {
+            if written >= pages {
+                break;
+            }
+            let Some(inode) = self.pages.next_dirty(core) else {
+                break;
+            };
+            let Some(_held) = inode.writeback().try_lock() else {
+                continue;
+            };
+            match self.write_back_held(&inode, Way::Blocks, Extent::All) {
+                Ok(done) => written += done.pages,
+                Err(error) => *failed = Some(error),
+            }
+            self.unlist_clean(&inode);
+        }
+        written
     }
 
     /// Writes back everything that was dirty when this began.
@@ -51,11 +63,23 @@ impl Volume {
     pub(in crate::file) fn write_back_all(&self) -> Result<()> {
         let mut result = Ok(());
         for n in 0..self.pages.lists() {
-            for inode in self.pages.dirty_inodes(nth_core(n, self.pages.lists())) {
-                let written = self.write_back(&inode);
-                self.unlist_clean(&inode);
-                result = result.and(written);
-            }
+            let core = nth_core(n, self.pages.lists());
+            result = result.and(serve(core, || self.write_back_list(core, &mut 0)));
+        }
+        result
+    }
+
+    /// The same of the inodes on the list of `core`, which the caller serves. Adds the pages
+    /// written to `pages`.
+    ///
+    /// # Errors
+    /// As [`Volume::write_back_all`].
+    pub(in crate::file) fn write_back_list(&self, core: CoreId, pages: &mut u64) -> Result<()> {
+        let mut result = Ok(());
+        for inode in self.pages.dirty_inodes(core) {
+            let written = self.write_back(&inode);
+            self.unlist_clean(&inode);
+            result = result.and(written.map(|written| *pages += written));
         }
         result
     }

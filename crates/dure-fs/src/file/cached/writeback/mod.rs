@@ -124,13 +124,13 @@ impl Volume {
             .map(drop)
     }
 
-    /// Writes all of an inode's dirty pages, its size and times.
+    /// Writes all of an inode's dirty pages, its size and times. Returns how many pages.
     ///
     /// # Errors
     /// `NoSpace`, `Stopped`, device errors; what was not written stays dirty.
-    pub(in crate::file) fn write_back(&self, inode: &Arc<Inode>) -> Result<()> {
-        self.write_back_by(inode, Way::Blocks, Extent::All)
-            .map(|_| ())
+    pub(in crate::file) fn write_back(&self, inode: &Arc<Inode>) -> Result<u64> {
+        let written = self.write_back_by(inode, Way::Blocks, Extent::All)?;
+        Ok(written.pages)
     }
 
     /// Writes all dirty pages, and the size they need.

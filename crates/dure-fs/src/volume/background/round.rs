@@ -1,0 +1,90 @@
+//! What a round of background work does.
+
+use dure_journal::Order;
+use dure_store::error::Result;
+use dure_store::units::{journal_id, nth_core, to_usize};
+use dure_store::{RecordPolicy, serve};
+use dure_sync::CoreId;
+use dure_sync::atomic::Ordering;
+
+use crate::volume::Volume;
+
+impl Volume {
+    /// One round for all partitions, by the caller.
+    ///
+    /// # Errors
+    /// The first failure.
+    pub(crate) fn background_round(&self) -> Result<()> {
+        let count = to_usize(self.layout.journals.into());
+        let all: Vec<CoreId> = (0..count).map(|core| nth_core(core, count)).collect();
+        self.round_of(&all, true, &mut 0)
+    }
+
+    /// One round for these partitions: writes their inodes back and commits their journals. A
+    /// leader also does what there is once for the volume. Adds the pages written to `pages`.
+    ///
+    /// # Errors
+    /// The first failure. That of a file keeps nothing else from being done.
+    pub(super) fn round_of(
+        &self,
+        partitions: &[CoreId],
+        leads: bool,
+        pages: &mut u64,
+    ) -> Result<()> {
+        self.check_writable()?;
+        if leads {
+            self.write_access_times();
+        }
+        let mut written = Ok(());
+        for &partition in partitions {
+            let list = || self.body.write_back_list(self, partition, pages);
+            written = written.and(serve(partition, list));
+        }
+        // Where journals cannot be committed one by one, the leader commits them all.
+        let each =
+            self.options.order == Order::PerCore && self.options.records == RecordPolicy::Delta;
+        match (each, leads) {
+            (true, _) => self.commit_partitions(partitions)?,
+            (false, true) => self.commit_all()?,
+            (false, false) => {}
+        }
+        if leads {
+            self.volume_round()?;
+        }
+        written
+    }
+
+    /// Checkpoints when logs or dirty nodes require it, and cleans. A volume at rest shrinks the
+    /// logs that have grown.
+    fn volume_round(&self) -> Result<()> {
+        if self.is_at_rest() {
+            self.give_logs_back()?;
+        }
+        if self.wants_checkpoint() {
+            self.checkpoint()?;
+        }
+        self.pages.trim();
+        if self.wants_cleaning() {
+            self.clean(self.cleaning_goal())?;
+        }
+        Ok(())
+    }
+
+    /// Whether nothing has joined a log since the last round.
+    fn is_at_rest(&self) -> bool {
+        let handles = self.journal().counters().handles;
+        let before = self.background.handles.swap(handles, Ordering::Relaxed);
+        before == handles
+    }
+
+    /// Whether some log is over half full, or over a quarter of the node cache is dirty: a
+    /// checkpoint then comes before operations have to make room.
+    fn wants_checkpoint(&self) -> bool {
+        let journal = self.journal();
+        let half_full = (0..self.layout.journals).any(|index| {
+            let usage = journal.usage(journal_id(index));
+            usage.used * 2 > usage.capacity
+        });
+        half_full || self.nodes.dirty_count() * 4 > self.nodes.nodes_max()
+    }
+}

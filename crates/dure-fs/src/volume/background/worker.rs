@@ -1,0 +1,159 @@
+//! A worker: a thread that sleeps until there is work for its partitions.
+
+use std::time::Duration;
+
+use dure_journal::JournalId;
+use dure_sync::{Arc, Condvar, CoreId, Mutex, Tally, Weak, clock, thread};
+
+use crate::ranks::WORKER;
+use crate::volume::Volume;
+
+/// The thread of some partitions, the way to wake it, and the way to end it.
+#[derive(Debug)]
+pub(super) struct Worker {
+    partitions: Vec<CoreId>,
+    state: Mutex<WORKER, State>,
+    wake: Condvar,
+    rounds: Tally,
+    /// Pages that its rounds wrote.
+    pages: Tally,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    stop: bool,
+    /// Logs that need room, and the number of checkpoints at the time they were noted.
+    half_full: Vec<(JournalId, i64)>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+/// What a worker has done since the mount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WorkerActivity {
+    /// The partitions it serves.
+    pub partitions: Vec<CoreId>,
+    /// Rounds of write-back and commit.
+    pub rounds: u64,
+    /// Pages they wrote back.
+    pub pages: u64,
+}
+
+/// What there is to do.
+enum Work {
+    /// The interval is over.
+    Round,
+    /// Logs need room.
+    Room(Vec<(JournalId, i64)>),
+    Stop,
+}
+
+impl Worker {
+    pub(super) fn new(partitions: Vec<CoreId>) -> Worker {
+        Worker {
+            partitions,
+            state: Mutex::default(),
+            wake: Condvar::default(),
+            rounds: Tally::default(),
+            pages: Tally::default(),
+        }
+    }
+
+    /// Whether `journal` is that of one of its partitions.
+    pub(super) fn serves(&self, journal: JournalId) -> bool {
+        let mut own = self.partitions.iter();
+        own.any(|partition| partition.index() == journal.index())
+    }
+
+    pub(super) fn activity(&self) -> WorkerActivity {
+        WorkerActivity {
+            partitions: self.partitions.clone(),
+            rounds: self.rounds.get(),
+            pages: self.pages.get(),
+        }
+    }
+
+    /// Starts the thread, bound to `cores`. Number 0 leads.
+    pub(super) fn start(
+        worker: &Arc<Worker>,
+        number: usize,
+        cores: &[CoreId],
+        volume: &Arc<Volume>,
+    ) {
+        let (own, weak) = (Arc::clone(worker), Arc::downgrade(volume));
+        let interval = volume.options.commit_interval;
+        let name = format!("dure-worker-{number}");
+        let thread = thread::spawn_vital(&name, cores, move || {
+            own.run(number == 0, &weak, interval);
+        });
+        worker.state.lock().thread = Some(thread);
+    }
+
+    /// Tells the thread to end after what it is doing; returns it.
+    pub(super) fn end(&self) -> Option<thread::JoinHandle<()>> {
+        let mut state = self.state.lock();
+        state.stop = true;
+        let thread = state.thread.take();
+        drop(state);
+        self.wake.notify_all();
+        thread
+    }
+
+    /// A log needs room; `checkpoints` were made by now.
+    pub(super) fn want_log_room(&self, journal: JournalId, checkpoints: i64) {
+        let mut state = self.state.lock();
+        // Without the thread nothing empties the list.
+        if state.thread.is_some() {
+            state.half_full.push((journal, checkpoints));
+            drop(state);
+            self.wake.notify_all();
+        }
+    }
+
+    /// Ends when told to, or when the volume is gone.
+    fn run(&self, leads: bool, volume: &Weak<Volume>, interval: Duration) {
+        let interval = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
+        let mut next_round = clock::monotonic_ns().saturating_add(interval);
+        loop {
+            let work = self.wait(next_round);
+            let Some(volume) = volume.upgrade() else {
+                return;
+            };
+            // A failure has stopped the volume, and the next fsync reports it; this thread has no
+            // caller to report to.
+            match work {
+                Work::Stop => return,
+                Work::Round => {
+                    let mut pages = 0;
+                    let _ = volume.round_of(&self.partitions, leads, &mut pages);
+                    self.rounds.add(1);
+                    self.pages.add(pages);
+                    next_round = clock::monotonic_ns().saturating_add(interval);
+                }
+                Work::Room(logs) => {
+                    for (journal, checkpoints) in logs {
+                        let _ = volume.make_log_room_since(journal, checkpoints);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sleeps until there is something to do, at the latest until the next round.
+    fn wait(&self, next_round: u64) -> Work {
+        let mut state = self.state.lock();
+        loop {
+            if state.stop {
+                return Work::Stop;
+            }
+            if !state.half_full.is_empty() {
+                return Work::Room(std::mem::take(&mut state.half_full));
+            }
+            let left = next_round.saturating_sub(clock::monotonic_ns());
+            if left == 0 {
+                return Work::Round;
+            }
+            (state, _) = self.wake.wait_timeout(state, Duration::from_nanos(left));
+        }
+    }
+}
