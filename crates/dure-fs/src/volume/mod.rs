@@ -20,7 +20,7 @@ mod statistics;
 mod tests;
 
 pub use activity::Activity;
-pub use options::{AccessTime, Background, DataMode, FsyncScope, MountOptions};
+pub use options::{AccessTime, Background, DataMode, FsyncScope, MountOptions, RangeWait};
 pub use rules::{AttributeRule, DirectoryRule, RangeRule, VolumeRules};
 pub use statistics::Statistics;
 
