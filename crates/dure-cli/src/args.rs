@@ -211,9 +211,11 @@ pub struct Mount {
     /// default), fsync=closure|all (what an fsync commits: what it depends on, or everything),
     /// alloc=local|global (each core allocates in its own groups, or all at one place),
     /// active_logs=2|4 (segments a core writes to: data and nodes, or also by how long data is
-    /// likely to live), range_lock=inode|tree|bitmap|segment (tasks that share a file wait for each
-    /// other: one lock per file, or only where their ranges overlap: an interval tree, a bit per
-    /// page, a word per segment), segment_size=SIZE (of range_lock=segment, a power of two, 4K by
+    /// likely to live), range_lock=inode|rwsem|tree|bitmap|segment (tasks that share a file wait for
+    /// each other: one lock per file, which counts readers per core or in one place, or only where
+    /// their ranges overlap: an interval tree, a bit per page, a word per segment),
+    /// range_lock_wait=try|queue (a task that finds its range taken locks the file instead, and
+    /// readers take no range; or all wait in order of arrival), segment_size=SIZE (of range_lock=segment, a power of two, 4K by
     /// default), node_lock=mutex|rwsem|optimistic (a reader of a metadata node takes its lock
     /// exclusively, takes it shared, or copies without it and checks for changes), workers=N (threads
     /// in the background, one for each NUMA node and 8 of its cores by default), trace=EVENTS

@@ -14,7 +14,6 @@ use dure_fs::{DirectoryRule, MountOptions, RangeRule};
 use dure_sim::crash::{
     Base, CrashSteps, Options, Workload, cores, mount_options, run_all, workload,
 };
-use dure_sync::range_lock::Policy;
 
 /// Of the workloads, the part that a sample holds is one in this many.
 const SAMPLE: u64 = 40;
@@ -107,7 +106,7 @@ fn must_hold_on(policies: &str, mount: &MountOptions) {
         assert!(outcome.is_clean());
         let all = variable("DURE_CRASH_ONLY").is_none();
         if mount.volume_rules.ranges == RangeRule::AtOnce && all {
-            let none = mount.range_lock.policy() == Policy::Inode;
+            let none = mount.range_lock.policy().is_whole_file();
             let files = outcome.counts.files_with_ranges;
             assert_eq!(files == 0, none, "ranges of {files} files were taken");
         }

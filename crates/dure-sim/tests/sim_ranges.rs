@@ -15,7 +15,7 @@ use dure_block::ram::RamDevice;
 use dure_block::share;
 use dure_fs::{
     AllocateMode, Background, Error, FileSystem, InodeRef, MountOptions, NewInode, RangeRule,
-    ReadMode, SetAttributes, Stamp, SyncScope, VolumeRules,
+    RangeWait, ReadMode, SetAttributes, Stamp, SyncScope, VolumeRules,
 };
 use dure_sim::schedules::small_volume;
 use dure_sync::canary::LeftOut;
@@ -117,6 +117,8 @@ fn check_seen(bytes: &[u8], within: impl Fn(u64, u64) -> bool, what: &str) {
 /// One core's calls on the units of the shared file that begin at byte `base`.
 fn work(fs: &FileSystem, core: u16, seed: u64, (base, mode): (u64, ReadMode)) {
     let inode = file(fs);
+    // Where readers hold their range, a read is one moment; else each page of it is.
+    let whole = fs.options().range_wait == RangeWait::InTurn;
     let mut random = Rng::new(seed.wrapping_mul(1009) ^ u64::from(core));
     for n in 0..CALLS {
         let what = format!("core {core}, call {n}");
@@ -136,7 +138,7 @@ fn work(fs: &FileSystem, core: u16, seed: u64, (base, mode): (u64, ReadMode)) {
                 let mut bytes = vec![0; usize::try_from(UNITS).unwrap() * UNIT];
                 let len = fs.read(&inode, base, &mut bytes, mode).unwrap();
                 assert_eq!(len % UNIT, 0, "sizes are multiples of a unit");
-                check_seen(&bytes[..len], |i, j| i / 2 == j / 2, &what);
+                check_seen(&bytes[..len], |i, j| whole || i / 2 == j / 2, &what);
             }
             12 => {
                 let size = SetAttributes {
@@ -218,6 +220,50 @@ fn sim_ranges_large_segment() {
     must_hold("range_lock=segment,segment_size=8K");
 }
 
+/// With any wait, `inode` and `rwsem` lock a file as a whole.
+#[test]
+fn sim_ranges_rwsem() {
+    must_hold("range_lock=rwsem");
+}
+
+#[test]
+fn sim_ranges_queue_tree() {
+    must_hold("range_lock=tree,range_lock_wait=queue");
+}
+
+#[test]
+fn sim_ranges_queue_bitmap() {
+    must_hold("range_lock=bitmap,range_lock_wait=queue");
+}
+
+#[test]
+fn sim_ranges_queue_segment() {
+    must_hold("range_lock=segment,range_lock_wait=queue");
+}
+
+#[test]
+fn sim_ranges_queue_large_segment() {
+    must_hold("range_lock=segment,segment_size=8K,range_lock_wait=queue");
+}
+
+/// Canary: without their ranges readers see two moments of several pages, or half a write.
+#[test]
+fn sim_ranges_queue_canary_readers_take_none() {
+    for policy in QUEUES {
+        must_be_noticed(
+            policy,
+            RangeRule::Unchecked(LeftOut),
+            &["of one write", " hold 0x"],
+        );
+    }
+}
+
+const QUEUES: [&str; 3] = [
+    "range_lock=tree,range_lock_wait=queue",
+    "range_lock=bitmap,range_lock_wait=queue",
+    "range_lock=segment,range_lock_wait=queue",
+];
+
 /// Tasks whose pages lie deep in a map: each walk goes through three nodes, which come and go with
 /// the pages they name (truncates free them, write-back moves them, another file's pages push these
 /// out).
@@ -285,7 +331,7 @@ fn sim_nodes_optimistic() {
 #[test]
 fn sim_ranges_canary_writers_share() {
     let seen = ["of one write", " hold 0x", "changed by two at once"];
-    for policy in RANGE_LOCKS {
+    for policy in RANGE_LOCKS.into_iter().chain(QUEUES) {
         must_be_noticed(policy, RangeRule::Broken(LeftOut), &seen);
     }
 }
@@ -440,13 +486,17 @@ fn sim_ranges_appends_follow_each_other() {
     for seed in seeds(60) {
         let policies = [
             "range_lock=inode",
+            "range_lock=rwsem",
             "range_lock=tree",
             "range_lock=bitmap",
             "range_lock=segment",
+            QUEUES[0],
+            QUEUES[1],
+            QUEUES[2],
         ];
-        let policy = policies[usize::try_from(seed % 4).unwrap()];
+        let policy = policies[usize::try_from(seed % 8).unwrap()];
         let rule =
-            [RangeRule::WhenContended, RangeRule::AtOnce][usize::try_from(seed / 4 % 2).unwrap()];
+            [RangeRule::WhenContended, RangeRule::AtOnce][usize::try_from(seed / 8 % 2).unwrap()];
         append_together(policy, rule, 0, seed);
     }
 }

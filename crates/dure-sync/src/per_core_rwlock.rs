@@ -9,7 +9,8 @@
 //! the gate, and waits until all counts are 0. A reader that holds the lock opens the gate once
 //! enough readers *contended*: found others in the lock, or came after a reader on another core. So
 //! data used by one core has no counts; and while data is written all the time its gate stays
-//! closed, and writers do not visit the counts.
+//! closed, and writers do not visit the counts. The gate of a lock made
+//! [`with_one_count`](PerCoreRwLock::with_one_count) is sealed: it never opens.
 //!
 //! # Why no reader overlaps a writer
 //! **Invariants.** Only a holder of the shared lock opens the gate; only a holder of the exclusive
@@ -32,6 +33,8 @@ use crate::{OnceLock, PerCore, RwLock, RwLockReadGuard, RwLockWriteGuard, curren
 
 const CLOSED: u32 = 0;
 const OPEN: u32 = 1;
+/// Closed for ever: the lock has one count of readers.
+const SEALED: u32 = 2;
 /// Bits of the contention count; the bits above hold a core.
 const MET_BITS: u32 = 16;
 /// Reader counts of one lock at most: so many lines a writer has to visit.
@@ -41,7 +44,7 @@ const COUNTS_MAX: usize = 64;
 /// module.
 #[repr(C)]
 pub struct PerCoreRwLock<const RANK: u8, T> {
-    /// OPEN or CLOSED. Written by holders of the lock; read by all readers.
+    /// OPEN or CLOSED, or SEALED from the start. Written by holders of the lock; read by all readers.
     gate: AtomicU32,
     /// How often readers contended, and above [`MET_BITS`] the core, plus 1, of the last reader, or
     /// writer that called `note_writer`. Written by holders of the lock; concurrent readers may
@@ -84,6 +87,19 @@ impl<const RANK: u8, T> PerCoreRwLock<RANK, T> {
             Self {
                 lock: RwLock::new(data),
                 gate: AtomicU32::new(CLOSED),
+                met: AtomicU32::new(0),
+                counts: OnceLock::new(),
+            }
+        }
+    }
+
+    const_unless_loom! {
+        /// A free lock around `data` whose readers all write one count, however many cores they
+        /// are on: an [`RwLock`], as the kernel's i_rwsem.
+        pub fn with_one_count(data: T) -> Self {
+            Self {
+                lock: RwLock::new(data),
+                gate: AtomicU32::new(SEALED),
                 met: AtomicU32::new(0),
                 counts: OnceLock::new(),
             }
@@ -148,7 +164,7 @@ impl<const RANK: u8, T> PerCoreRwLock<RANK, T> {
             return None;
         }
         // Relaxed: the task that opened it held the lock before us.
-        if self.gate.load(Ordering::Relaxed) == CLOSED || self.close_if_empty() {
+        if self.gate.load(Ordering::Relaxed) != OPEN || self.close_if_empty() {
             return Some(self.lock.write_guard());
         }
         self.lock.give_up();
@@ -193,7 +209,7 @@ impl<const RANK: u8, T> PerCoreRwLock<RANK, T> {
     #[inline]
     fn enter(&self) -> Option<&AtomicU32> {
         // Relaxed: a hint that spares readers the rest if the gate is closed.
-        if self.gate.load(Ordering::Relaxed) == CLOSED {
+        if self.gate.load(Ordering::Relaxed) != OPEN {
             return None;
         }
         let count = self.counts.get()?.local();
@@ -253,6 +269,10 @@ impl<const RANK: u8, T> PerCoreRwLock<RANK, T> {
     /// Opens the gate for further readers. The caller holds the shared lock, so no writer holds it.
     #[cold]
     fn open(&self, last: u32) {
+        // Relaxed: it is so from the start or never.
+        if self.gate.load(Ordering::Relaxed) == SEALED {
+            return;
+        }
         let cores = crate::core_count().min(COUNTS_MAX);
         self.counts
             .get_or_init(|| PerCore::new(cores, |_| AtomicU32::new(0)));

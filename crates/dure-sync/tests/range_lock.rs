@@ -125,7 +125,7 @@ fn infinity_excludes_also_what_nobody_has_touched() {
         drop(lock.write(bytes(0, 64 * KIB)));
         let cut = lock.write(ByteRange::from_offset(10_000));
         let before = lock.try_write(bytes(0, 8 * KIB)).is_some();
-        assert_eq!(before, policy != Policy::Inode, "{policy}");
+        assert_eq!(before, !policy.is_whole_file(), "{policy}");
         for first in [8 * KIB, 60 * KIB, 1 << 30, 1 << 50, u64::MAX - 1] {
             let range = bytes(first, first + 1);
             assert!(lock.try_read(range).is_none(), "{policy} {range:?}");
@@ -171,7 +171,7 @@ fn options_are_checked() {
     }
     let unknown = "page".parse::<Policy>().unwrap_err();
     assert!(
-        unknown.to_string().contains("choose inode, tree"),
+        unknown.to_string().contains("choose inode, rwsem, tree"),
         "{unknown}"
     );
     for bytes in [0, 1, 2048, 4097, 12_288, 1 << 41, u64::MAX] {
@@ -360,7 +360,7 @@ proptest! {
             let access = config.policy() == Policy::Bitmap || one.1.excludes(other.1);
             let units = |range: ByteRange| (range.first() >> shift, range.last() >> shift);
             let (a, b) = (units(one.0), units(other.0));
-            let meet = config.policy() == Policy::Inode || (a.0 <= b.1 && b.0 <= a.1);
+            let meet = config.policy().is_whole_file() || (a.0 <= b.1 && b.0 <= a.1);
             access && meet
         };
         for step in steps {

@@ -110,7 +110,7 @@ impl Oracle {
 
 /// Few chunks, so that words move; none, so that all claims are wide.
 fn any_config() -> LockConfig {
-    let policy = Policy::ALL[usize::try_from(below(4)).unwrap()];
+    let policy = Policy::ALL[usize::try_from(below(5)).unwrap()];
     let chunks_max = [0, 1, 2, 3, 100][usize::try_from(below(5)).unwrap()];
     LockConfig::new(policy).with_chunks_max(chunks_max)
 }

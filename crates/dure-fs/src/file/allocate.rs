@@ -76,6 +76,7 @@ impl FileSystem {
         }
         let end = offset.checked_add(len).filter(|&end| end <= FILE_BYTES_MAX);
         let range = offset..end.ok_or(Error::TooLarge)?;
+        inode.ranges_in(&self.0);
         let held = inode.take_span(range.start, range.end);
         match mode {
             AllocateMode::Extend | AllocateMode::KeepSize => {

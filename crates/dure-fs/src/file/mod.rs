@@ -10,8 +10,8 @@
 //! whatever another one would not need is there.
 //!
 //! **Policies.** `cache=dram`: pages live in DRAM and dirty ones are lost by a crash unless synced.
-//! `range_lock=inode`, the baseline: the inode's reader/writer lock is the range lock. Readers of a
-//! file hold it shared, a writer exclusively. `tree`, `bitmap`, `segment`: writers of a contended
+//! `range_lock=inode`, and `rwsem`, the baseline, whose readers have one count: the inode's
+//! reader/writer lock is the range lock. Readers of a file hold it shared, a writer exclusively. `tree`, `bitmap`, `segment`: writers of a contended
 //! file lock [`ranges`].
 //!
 //! # Invariants

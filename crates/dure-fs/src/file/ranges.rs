@@ -14,15 +14,21 @@
 //!
 //! | call | range |
 //! |---|---|
-//! | read | none; its bytes, shared, if a few copies were torn |
+//! | read | none; its bytes, shared, if a few copies were torn, or with `range_lock_wait=queue` |
 //! | write within the file, punch, allocation within the file | its bytes, exclusive |
 //! | append, write or allocation past the end, truncate | [the old or the new end, ..), exclusive |
 //!
-//! No task *queues* for a range: one that finds it taken tries for some microseconds, in which a
+//! **Waiting.** With `range_lock_wait=try` no task *queues* for a range: one that finds it taken
+//! tries for some microseconds, in which a
 //! copy ends, and then takes the exclusive inode lock instead, as if the file had no range lock.
 //! Ranges are handed over in order of arrival, and where threads outnumber cores each hand-over is
 //! a sleep: two threads on one page got 27 to 51 thousand calls a second by waiting, 3.8 million by
-//! the inode's lock, which any running thread may take.
+//! the inode's lock, which any running thread may take. `range_lock_wait=queue` is what hybridF2FS
+//! and pNOVA publish: all wait in order of arrival, and readers hold their range shared from the
+//! beginning of the call to its end, so that a read is one moment too. There each file has a range
+//! lock from the first call on, as the originals have: what a figure shows would otherwise depend
+//! on whether tasks had met before. Nobody waits in a circle: a task takes one range, before all
+//! locks of higher rank, and whoever waits for a range holds none of these.
 //!
 //! # Invariants
 //! A range is taken before any other lock of the file, and one per task. The range lock is made
@@ -38,18 +44,25 @@
 use dure_store::units::to_u64;
 use dure_sync::canary::LeftOut;
 use dure_sync::current_core;
-use dure_sync::range_lock::{ByteRange, RangeGuard, RangeLock};
+use dure_sync::range_lock::{ByteRange, RangeGuard, RangeLock, Waits};
 
 use super::FILE_BYTES_MAX;
 use crate::inode::Inode;
 use crate::ranks::RANGE;
+use crate::volume::{RangeWait, Volume};
 
 /// A range of a file, held by this task.
 pub(super) type Range<'i> = RangeGuard<'i, RANGE>;
 
 /// The range lock of a file, if it has been contended; see the module.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ranges<'i>(Option<&'i RangeLock<RANGE>>);
+pub(crate) struct Ranges<'i> {
+    lock: Option<&'i RangeLock<RANGE>>,
+    wait: RangeWait,
+}
+
+/// How often a call that moves the end looks for it while truncates move it: then it takes all.
+const LOOKS_MAX: u32 = 4;
 
 /// `len` bytes from `offset` on; what cannot be counted reaches to infinity. None: no bytes.
 fn bytes(offset: u64, len: usize) -> Option<ByteRange> {
@@ -61,25 +74,38 @@ impl<'i> Ranges<'i> {
     /// Whether calls have to take ranges.
     #[inline]
     pub(crate) fn are_locked(self) -> bool {
-        self.0.is_some()
+        self.lock.is_some()
     }
 
     /// Whether a range was ever taken, endless ones aside.
     pub(crate) fn were_taken(self) -> bool {
-        self.0.is_some_and(|lock| lock.footprint().bytes > 0)
+        self.lock.is_some_and(|lock| lock.footprint().bytes > 0)
     }
 
-    /// The bytes of a read whose copies were torn, shared, if they come free within some
-    /// microseconds.
+    /// How often tasks waited for ranges.
+    pub(crate) fn waits(self) -> Waits {
+        self.lock.map(RangeLock::waits).unwrap_or_default()
+    }
+
+    /// The bytes of a read, shared: of one whose copies were torn, if they come free within some
+    /// microseconds; or of any one, in its turn.
     pub(super) fn share(self, offset: u64, len: usize) -> Option<Range<'i>> {
-        self.0?.read_soon(bytes(offset, len)?)
+        let (lock, bytes) = (self.lock?, bytes(offset, len)?);
+        match self.wait {
+            RangeWait::Try => lock.read_soon(bytes),
+            RangeWait::InTurn => Some(lock.read(bytes)),
+        }
     }
 
     /// The bytes of a write within the file, exclusive, if the file has a range lock and they come
-    /// free within some microseconds, in which a copy ends.
+    /// free within some microseconds, in which a copy ends; or in its turn.
     #[inline]
     pub(super) fn take(self, offset: u64, len: usize) -> Option<Range<'i>> {
-        self.0?.write_soon(bytes(offset, len)?)
+        let (lock, bytes) = (self.lock?, bytes(offset, len)?);
+        match self.wait {
+            RangeWait::Try => lock.write_soon(bytes),
+            RangeWait::InTurn => Some(lock.write(bytes)),
+        }
     }
 
     /// A range beyond the largest file that no other core takes, so that it excludes no writer.
@@ -95,18 +121,56 @@ impl Inode {
     /// The range lock, if the file has one.
     #[inline]
     pub(crate) fn ranges(&self) -> Ranges<'_> {
-        Ranges(self.sharing.get().and_then(|sharing| sharing.ranges()))
+        let (lock, wait) = match self.sharing.get().and_then(|sharing| sharing.ranges()) {
+            Some((lock, wait)) => (Some(lock), wait),
+            None => (None, RangeWait::Try),
+        };
+        Ranges { lock, wait }
+    }
+
+    /// The same for a call that is about to take a range: where tasks queue, the file has one.
+    #[inline]
+    pub(super) fn ranges_in(&self, volume: &Volume) -> Ranges<'_> {
+        let ranges = self.ranges();
+        if ranges.are_locked() || !volume.options.ranges_queue() {
+            return ranges;
+        }
+        self.make_ranges(volume)
+    }
+
+    #[cold]
+    fn make_ranges(&self, volume: &Volume) -> Ranges<'_> {
+        let mut state = self.state().write_keep_cached();
+        self.make_contended(&mut state, &volume.options);
+        drop(state);
+        self.ranges()
     }
 
     /// Everything from the end of the file on, or from `offset` on if that comes first: for calls
     /// that move the end. None: the file has no range lock, the range stays taken, or the file
     /// became shorter meanwhile.
     pub(super) fn take_end(&self, offset: u64) -> Option<Range<'_>> {
-        let lock = self.ranges().0?;
+        let Ranges { lock, wait } = self.ranges();
+        let lock = lock?;
+        if wait == RangeWait::InTurn {
+            return Some(self.await_end(lock, offset));
+        }
         let first = offset.min(self.state().seek_hint().size());
         let held = lock.write_soon(ByteRange::from_offset(first))?;
         // The file may have become shorter before this task got the range.
         (self.state().seek_hint().size() >= first).then_some(held)
+    }
+
+    /// The same in its turn: looks again where the file became shorter meanwhile.
+    fn await_end<'i>(&self, lock: &'i RangeLock<RANGE>, offset: u64) -> Range<'i> {
+        for _ in 0..LOOKS_MAX {
+            let first = offset.min(self.state().seek_hint().size());
+            let held = lock.write(ByteRange::from_offset(first));
+            if self.state().seek_hint().size() >= first {
+                return held;
+            }
+        }
+        lock.write(ByteRange::ALL)
     }
 
     /// The range of a write that turned out to need more than a copy: the same, or, if it reaches
@@ -123,7 +187,11 @@ impl Inode {
     /// What a call that changes bytes `offset..end` takes: its range, or, if that reaches past the
     /// end, everything from the end on.
     pub(super) fn take_span(&self, offset: u64, end: u64) -> Option<Range<'_>> {
-        let lock = self.ranges().0?;
-        self.widen(lock.try_write(ByteRange::new(offset, end.checked_sub(offset)?)?)?)
+        let Ranges { lock, wait } = self.ranges();
+        let (lock, bytes) = (lock?, ByteRange::new(offset, end.checked_sub(offset)?)?);
+        self.widen(match wait {
+            RangeWait::Try => lock.try_write(bytes)?,
+            RangeWait::InTurn => lock.write(bytes),
+        })
     }
 }

@@ -1,12 +1,13 @@
 //! What a file has in memory once tasks share it, or seek in it. Most files never have it.
 
 use dure_sync::OnceLock;
-use dure_sync::range_lock::{Config, Policy, RangeLock};
+use dure_sync::range_lock::RangeLock;
 
 use super::cached::PendingPages;
 use super::seek_hint::Stretches;
 use crate::inode::{Inode, InodeState};
 use crate::ranks::RANGE;
+use crate::volume::{MountOptions, RangeWait};
 
 /// See the module. Made once, by a task that holds the inode.
 #[derive(Debug, Default)]
@@ -22,6 +23,8 @@ pub(crate) struct Sharing {
 struct Contended {
     /// Ranks before the locks of the inode.
     ranges: RangeLock<RANGE>,
+    /// What a task does that finds its range taken.
+    wait: RangeWait,
     /// Pages that were added under the shared inode lock.
     pending_pages: PendingPages,
 }
@@ -31,10 +34,11 @@ impl Sharing {
         self.contended.get().map(|contended| &**contended)
     }
 
-    /// The range lock.
+    /// The range lock, and how it is taken.
     #[inline]
-    pub(super) fn ranges(&self) -> Option<&RangeLock<RANGE>> {
-        self.contended().map(|contended| &contended.ranges)
+    pub(super) fn ranges(&self) -> Option<(&RangeLock<RANGE>, RangeWait)> {
+        self.contended()
+            .map(|contended| (&contended.ranges, contended.wait))
     }
 
     /// The pages that the state lacks.
@@ -54,11 +58,13 @@ impl Inode {
     /// Tasks contend for the file: from now on calls take ranges, and pages may be added under the
     /// shared lock. The caller holds the inode exclusively.
     #[cold]
-    pub(super) fn make_contended(&self, _exclusive: &mut InodeState, config: Config) {
-        if config.policy() != Policy::Inode {
+    pub(super) fn make_contended(&self, _exclusive: &mut InodeState, options: &MountOptions) {
+        let config = options.range_lock;
+        if !config.policy().is_whole_file() {
             self.sharing().contended.get_or_init(|| {
                 Box::new(Contended {
                     ranges: RangeLock::new(config),
+                    wait: options.range_wait,
                     pending_pages: PendingPages::default(),
                 })
             });

@@ -61,9 +61,10 @@ impl FileSystem {
             return Err(Error::TooLarge);
         }
         let data = &data[..data.len().min(to_usize(left))];
+        let ranges = inode.ranges_in(&self.0);
         let range = match self.0.options.volume_rules.ranges {
-            RangeRule::Broken(left_out) => inode.ranges().take_elsewhere(left_out),
-            _ => inode.ranges().take(offset, data.len()),
+            RangeRule::Broken(left_out) => ranges.take_elsewhere(left_out),
+            _ => ranges.take(offset, data.len()),
         };
         let to = (inode, range);
         self.0.body.write(&self.0, to, (offset, data), room, stamp)
@@ -80,6 +81,7 @@ impl FileSystem {
         if data.is_empty() {
             return Ok((inode.state().seek_hint().size(), 0));
         }
+        inode.ranges_in(&self.0);
         let range = inode.take_end(u64::MAX);
         self.0.body.append(&self.0, (inode, range), data)
     }

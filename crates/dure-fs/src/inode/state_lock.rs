@@ -29,6 +29,7 @@
 use dure_store::format::inode::DataHead;
 use dure_store::format::name::FileKind;
 use dure_sync::atomic::{AtomicU8, Ordering, fence};
+use dure_sync::range_lock::Policy;
 use dure_sync::{
     Arc, Mutex, PerCoreReadGuard, PerCoreRwLock, RwLockWriteGuard, SequenceCount, Weak,
 };
@@ -51,6 +52,7 @@ pub(crate) struct Home {
     /// For the deletion at the last unpin.
     volume: Weak<Volume>,
     attribute_cache: Arc<AttributeCache>,
+    file_lock: Policy,
 }
 
 impl Home {
@@ -58,6 +60,7 @@ impl Home {
         Home {
             volume: Arc::downgrade(volume),
             attribute_cache: volume.attribute_cache.clone(),
+            file_lock: volume.options.range_lock.policy(),
         }
     }
 }
@@ -124,9 +127,14 @@ pub(super) struct ForContent {
 const _: () = assert!(size_of::<ForContent>() == 3 * 64);
 
 impl ForContent {
-    pub(super) fn new(state: InodeState) -> ForContent {
+    pub(super) fn new(home: &Home, state: InodeState) -> ForContent {
+        let is_rwsem = state.if_file().is_some() && home.file_lock == Policy::Rwsem;
         ForContent {
-            lock: PerCoreRwLock::new(state),
+            lock: if is_rwsem {
+                PerCoreRwLock::with_one_count(state)
+            } else {
+                PerCoreRwLock::new(state)
+            },
             writeback: Mutex::default(),
             level: Level::default(),
         }

@@ -63,6 +63,18 @@ pub enum FsyncScope {
     All,
 }
 
+/// What a task does that finds its range of a shared file taken, and whether readers take theirs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RangeWait {
+    /// It tries for some microseconds, then takes the inode exclusively instead. Readers take no
+    /// range: they check the sequence counts of pages.
+    #[default]
+    Try,
+    /// It waits in order of arrival, as hybridF2FS and pNOVA publish it. Readers take their range
+    /// shared, and every file that is used has a range lock.
+    InTurn,
+}
+
 /// Bytes in memory: the default, and the minimum.
 const CACHE_BYTES: u64 = 256 << 20;
 const CACHE_BYTES_MIN: u64 = 64 << 10;
@@ -106,6 +118,8 @@ pub struct MountOptions {
     pub active_logs: ActiveLogs,
     /// How tasks that share a file exclude each other from ranges.
     pub range_lock: RangeLock,
+    /// What they do when a range is taken; without meaning where a file is locked as a whole.
+    pub range_wait: RangeWait,
     /// How readers and writers of a node are synchronized.
     pub node_lock: NodeLock,
     /// Background work.
@@ -149,6 +163,7 @@ impl Default for MountOptions {
             alloc: AllocPolicy::default(),
             active_logs: ActiveLogs::default(),
             range_lock: RangeLock::default(),
+            range_wait: RangeWait::default(),
             node_lock: NodeLock::default(),
             background: Background::default(),
             workers: None,
@@ -245,13 +260,25 @@ impl MountOptions {
                 let words = [("2", ActiveLogs::Two), ("4", ActiveLogs::Four)];
                 self.active_logs = choose(key, value, &words)?;
             }
+            "node_lock" => {
+                let words = NodeLock::ALL.map(|policy| (policy.name(), policy));
+                self.node_lock = choose(key, value, &words)?;
+            }
+            _ => return self.set_range_policy(key, value),
+        }
+        Ok(true)
+    }
+
+    /// `set_policy` for the ranges of files.
+    fn set_range_policy(&mut self, key: &str, value: &str) -> Result<bool, String> {
+        match key {
             "range_lock" => {
                 let words = RangePolicy::ALL.map(|policy| (policy.name(), policy));
                 self.range_lock = self.range_lock.with_policy(choose(key, value, &words)?);
             }
-            "node_lock" => {
-                let words = NodeLock::ALL.map(|policy| (policy.name(), policy));
-                self.node_lock = choose(key, value, &words)?;
+            "range_lock_wait" => {
+                let words = [("try", RangeWait::Try), ("queue", RangeWait::InTurn)];
+                self.range_wait = choose(key, value, &words)?;
             }
             "workers" => self.workers = Some(workers_of(key, value)?),
             "segment_size" => {
@@ -263,6 +290,12 @@ impl MountOptions {
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// Whether tasks queue for ranges of files.
+    #[inline]
+    pub(crate) fn ranges_queue(&self) -> bool {
+        self.range_wait == RangeWait::InTurn && !self.range_lock.policy().is_whole_file()
     }
 
     /// The options that the store needs.

@@ -51,6 +51,19 @@ impl FileSystem {
             .len()
     }
 
+    /// How often tasks waited for ranges of files that are in memory. For tests, as above.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn range_waits(&self) -> dure_sync::range_lock::Waits {
+        let mut sum = dure_sync::range_lock::Waits::default();
+        for inode in self.0.inodes.collect(|inode| inode.ranges().are_locked()) {
+            let waits = inode.inode().ranges().waits();
+            sum.queued += waits.queued;
+            sum.slept += waits.slept;
+        }
+        sum
+    }
+
     /// The store below the files. For tests: the files do not expect changes there.
     #[cfg(feature = "store")]
     #[must_use]

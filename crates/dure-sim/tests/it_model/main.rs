@@ -76,7 +76,7 @@ fn with_other_policies_too() {
         "journal=single,records=image,data=journal",
         "flush=two,alloc=global,log-data=0",
         "data=writeback,log-data=0",
-        "node_lock=mutex,range_lock=tree",
+        "node_lock=mutex,range_lock=tree,range_lock_wait=queue",
         "node_lock=rwsem,range_lock=bitmap,records=image",
     ];
     for (number, policies) in (0..).zip(POLICIES) {

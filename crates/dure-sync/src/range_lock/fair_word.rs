@@ -21,7 +21,7 @@
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 
-use super::range::Patience;
+use super::range::{Patience, WaitTallies};
 use super::waiter::{Waiter, grant_all};
 use super::{Arc, QUEUE_RANK};
 use crate::Mutex;
@@ -144,13 +144,15 @@ impl<D: Discipline> FairWord<D> {
     pub(super) fn take(
         &self,
         need: D::Need,
-        patience: Patience,
+        patience: Patience<'_>,
         queue: &Queue<D>,
         place: usize,
         in_use: impl Fn() -> bool,
     ) -> Outcome {
         match (self.try_take(need), patience) {
-            (Outcome::Busy, Patience::Wait) => self.take_slow(need, queue, place, in_use),
+            (Outcome::Busy, Patience::Wait(tallies)) => {
+                self.take_slow(need, tallies, queue, place, in_use)
+            }
             (outcome, _) => outcome,
         }
     }
@@ -159,6 +161,7 @@ impl<D: Discipline> FairWord<D> {
     fn take_slow(
         &self,
         need: D::Need,
+        tallies: &WaitTallies,
         queue: &Queue<D>,
         place: usize,
         in_use: impl Fn() -> bool,
@@ -196,7 +199,7 @@ impl<D: Discipline> FairWord<D> {
             waiter: Arc::clone(&waiter),
         });
         drop(entries);
-        waiter.wait();
+        waiter.wait(tallies);
         Outcome::Taken
     }
 

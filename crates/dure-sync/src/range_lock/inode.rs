@@ -25,7 +25,7 @@ impl InodeLock {
 
     /// Locks the whole file; false if that needs waiting and the caller does not wait.
     #[inline]
-    pub(super) fn acquire(&self, access: Access, patience: Patience) -> bool {
+    pub(super) fn acquire(&self, access: Access, patience: Patience<'_>) -> bool {
         self.word.take(access, patience, &self.queue, 0, || true) == Outcome::Taken
     }
 

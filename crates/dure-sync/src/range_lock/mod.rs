@@ -1,12 +1,13 @@
 //! Locks on ranges of a file.
 //!
 //! **Problem.** One lock per file serialises writers of different ranges, and makes readers contend
-//! for the word that counts them. **Structure.** A [`RangeLock`] of one of four policies behind one
+//! for the word that counts them. **Structure.** A [`RangeLock`] of one of five policies behind one
 //! interface: a closed enum and a `match`.
 //!
 //! | policy | file | what it is | origin |
 //! |---|---|---|---|
-//! | `inode` | `inode.rs` | one reader/writer lock | the baseline: ext4, F2FS, NOVA |
+//! | `inode` | `inode.rs` | one reader/writer lock; dure-fs takes the inode's own, with a count of readers per core | dure |
+//! | `rwsem` | `inode.rs` | the same; dure-fs takes the inode's own, with one count | the baseline: ext4, F2FS, NOVA |
 //! | `tree` | `tree.rs` | interval tree, a mutex, FIFO, readers share | hybridF2FS, generation 1 |
 //! | `bitmap` | `bitmap.rs` | a bit per page, atomic, exclusive | hybridF2FS as published |
 //! | `segment` | `segment.rs` | a word per segment: writer bit, 31 bits of readers | pNOVA |
@@ -49,13 +50,13 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::rank::{self, Order};
-use crate::{Arc, Mutex, backend};
+use crate::{Arc, CachePadded, Mutex, backend};
 
 pub use guard::RangeGuard;
 pub use range::{Access, ByteRange};
 
 use guard::Hold;
-use range::{Claim, Patience};
+use range::{Claim, Patience, WaitTallies};
 
 /// The mutex of policy `tree`.
 const INTERVALS_RANK: u8 = 246;
@@ -72,8 +73,10 @@ const SEGMENT_SHIFT_MAX: u32 = 40;
 /// Which range lock.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
-    /// One reader/writer lock.
+    /// One reader/writer lock; that of an inode counts its readers per core.
     Inode,
+    /// One reader/writer lock; that of an inode has one count of readers, as the kernel's i_rwsem.
+    Rwsem,
     /// Interval tree under a mutex.
     Tree,
     /// One bit per page, exclusive.
@@ -84,14 +87,27 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// All policies, the baseline first.
-    pub const ALL: [Self; 4] = [Self::Inode, Self::Tree, Self::Bitmap, Self::Segment];
+    /// All policies, those of whole files first.
+    pub const ALL: [Self; 5] = [
+        Self::Inode,
+        Self::Rwsem,
+        Self::Tree,
+        Self::Bitmap,
+        Self::Segment,
+    ];
+
+    /// Whether tasks in different parts of a file exclude each other: it is locked as a whole.
+    #[must_use]
+    pub const fn is_whole_file(self) -> bool {
+        matches!(self, Self::Inode | Self::Rwsem)
+    }
 
     /// The name in mount options.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Inode => "inode",
+            Self::Rwsem => "rwsem",
             Self::Tree => "tree",
             Self::Bitmap => "bitmap",
             Self::Segment => "segment",
@@ -120,7 +136,7 @@ impl fmt::Display for ConfigError {
         match self {
             Self::UnknownPolicy(name) => write!(
                 f,
-                "no range lock is called {name:?}: choose inode, tree, bitmap or segment"
+                "no range lock is called {name:?}: choose inode, rwsem, tree, bitmap or segment"
             ),
             Self::SegmentBytes(bytes) => write!(
                 f,
@@ -239,6 +255,16 @@ pub struct Footprint {
     pub bytes: usize,
 }
 
+/// How often tasks waited for a range, in a queue: a task that a few turns of spinning gave its word
+/// is not counted.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Waits {
+    /// Tasks that entered a queue, once for each word that they waited for.
+    pub queued: u64,
+    /// Of them those that slept until they were woken.
+    pub slept: u64,
+}
+
 #[derive(Debug)]
 enum Kind {
     Inode(inode::InodeLock),
@@ -249,9 +275,12 @@ enum Kind {
 
 /// A lock of rank `RANK` on the ranges of one file.
 pub struct RangeLock<const RANK: u8> {
+    policy: Policy,
     kind: Kind,
     /// A unit of a claim is 2^this bytes.
     unit_shift: u32,
+    /// On lines apart from the rest, which every task reads.
+    waits: CachePadded<WaitTallies>,
 }
 
 impl<const RANK: u8> RangeLock<RANK> {
@@ -260,7 +289,7 @@ impl<const RANK: u8> RangeLock<RANK> {
     pub fn new(config: Config) -> Self {
         let chunks_max = config.chunks_max.0;
         let (kind, unit_shift) = match config.policy {
-            Policy::Inode => (Kind::Inode(inode::InodeLock::new()), PAGE_SHIFT),
+            Policy::Inode | Policy::Rwsem => (Kind::Inode(inode::InodeLock::new()), PAGE_SHIFT),
             Policy::Tree => (Kind::Tree(tree::TreeLock::new()), PAGE_SHIFT),
             Policy::Bitmap => (
                 Kind::Bitmap(bitmap::BitmapLock::new(chunks_max)),
@@ -271,16 +300,24 @@ impl<const RANK: u8> RangeLock<RANK> {
                 config.segment.0,
             ),
         };
-        Self { kind, unit_shift }
+        Self {
+            policy: config.policy,
+            kind,
+            unit_shift,
+            waits: CachePadded::default(),
+        }
     }
 
     /// Which policy this is.
     pub fn policy(&self) -> Policy {
-        match &self.kind {
-            Kind::Inode(_) => Policy::Inode,
-            Kind::Tree(_) => Policy::Tree,
-            Kind::Bitmap(_) => Policy::Bitmap,
-            Kind::Segment(_) => Policy::Segment,
+        self.policy
+    }
+
+    /// How often tasks waited so far.
+    pub fn waits(&self) -> Waits {
+        Waits {
+            queued: self.waits.queued.get(),
+            slept: self.waits.slept.get(),
         }
     }
 
@@ -369,7 +406,7 @@ impl<const RANK: u8> RangeLock<RANK> {
     #[inline]
     fn lock(&self, range: ByteRange, access: Access, order: Order) -> RangeGuard<'_, RANK> {
         rank::check(RANK, order);
-        self.take(range, access, Patience::Wait)
+        self.take(range, access, Patience::Wait(&self.waits))
             .expect("who waits is given the range")
     }
 
@@ -388,7 +425,7 @@ impl<const RANK: u8> RangeLock<RANK> {
         &self,
         range: ByteRange,
         access: Access,
-        patience: Patience,
+        patience: Patience<'_>,
     ) -> Option<RangeGuard<'_, RANK>> {
         let claim = self.claim(range, access);
         let hold = match &self.kind {

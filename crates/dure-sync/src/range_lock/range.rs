@@ -6,6 +6,8 @@
 
 use std::fmt;
 
+use crate::Tally;
+
 /// How a range is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
@@ -149,8 +151,18 @@ impl Claim {
 }
 
 /// Whether a task waits when other tasks hold what it wants.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Patience {
-    Wait,
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Patience<'w> {
+    /// It does, and is counted.
+    Wait(&'w WaitTallies),
     Try,
+}
+
+/// How often tasks waited for a range lock; written by those who wait.
+#[derive(Debug, Default)]
+pub(super) struct WaitTallies {
+    /// Tasks that entered a queue.
+    pub(super) queued: Tally,
+    /// Of them those that slept.
+    pub(super) slept: Tally,
 }

@@ -67,7 +67,7 @@ pub(super) type SegmentLock = Words<Shared>;
 mod tests {
     use super::super::fair_word::{FairWord, Outcome, Queue};
     use super::*;
-    use crate::range_lock::range::Patience;
+    use crate::range_lock::range::{Patience, WaitTallies};
     use crate::{Arc, thread};
 
     /// pNOVA adds first and looks afterwards: the reader after the last would set the writer bit.
@@ -78,7 +78,9 @@ mod tests {
         let other = Arc::clone(&lock);
         let late = thread::spawn("reader", move || {
             let (word, queue) = &*other;
-            let wait = word.take(Access::Shared, Patience::Wait, queue, 0, || true);
+            let tallies = WaitTallies::default();
+            let wait = Patience::Wait(&tallies);
+            let wait = word.take(Access::Shared, wait, queue, 0, || true);
             assert_eq!(wait, Outcome::Taken);
         });
         assert_eq!(lock.0.value(), READERS_MAX);

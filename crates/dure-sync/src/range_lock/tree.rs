@@ -24,13 +24,13 @@ impl TreeLock {
 
     /// Takes the claim; `None` if that needs waiting and the caller does not wait.
     #[inline(never)]
-    pub(super) fn acquire(&self, claim: Claim, patience: Patience) -> Option<NodeIndex> {
-        if patience == Patience::Try {
+    pub(super) fn acquire(&self, claim: Claim, patience: Patience<'_>) -> Option<NodeIndex> {
+        let Patience::Wait(tallies) = patience else {
             return self.intervals.lock().try_enter(claim);
-        }
+        };
         let Entered { node, waiter } = self.intervals.lock().enter(claim);
         if let Some(waiter) = waiter {
-            waiter.wait();
+            waiter.wait(tallies);
         }
         Some(node)
     }

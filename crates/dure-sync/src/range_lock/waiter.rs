@@ -8,6 +8,7 @@
 //! are exchanges of one word, so either the waiter sees the grant or the granter sees the sleeper.
 //! **Crash.** Nothing is kept.
 
+use super::range::WaitTallies;
 use crate::Arc;
 use crate::atomic::{AtomicU32, Ordering};
 use crate::backend;
@@ -32,9 +33,10 @@ impl Waiter {
         })
     }
 
-    /// Returns when the lock is held on behalf of the caller.
+    /// Returns when the lock is held on behalf of the caller; counts the wait.
     #[cold]
-    pub(super) fn wait(&self) {
+    pub(super) fn wait(&self, tallies: &WaitTallies) {
+        tallies.queued.add_shared(1);
         let mut turns = backend::SPIN_TURNS;
         while turns > 0 {
             turns -= 1;
@@ -49,6 +51,7 @@ impl Waiter {
             self.state
                 .compare_exchange(WAITING, ASLEEP, Ordering::Acquire, Ordering::Acquire);
         let mut granted = fallen_asleep == Err(GRANTED);
+        tallies.slept.add_shared(u64::from(!granted));
         while !granted {
             backend::futex_wait(&self.state, ASLEEP, ANYONE, None);
             // Acquire: pairs with the Release in `grant`.

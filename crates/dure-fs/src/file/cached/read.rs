@@ -32,6 +32,7 @@ use super::page::PageStore;
 use super::pending_pages::Writers;
 use crate::file::bytes::split;
 use crate::file::map::MapReader;
+use crate::file::ranges::Range as HeldRange;
 use crate::file::read::ReadMode;
 use crate::inode::{Inode, InodeState};
 use crate::ranks::INODE;
@@ -113,11 +114,18 @@ impl Volume {
         (offset, buf): (u64, &mut [u8]),
         mode: ReadMode,
     ) -> Result<usize> {
+        let range = match self.options.ranges_queue() {
+            true => self.share_range(inode, offset, buf.len()),
+            false => None,
+        };
         let mut done = 0;
         while done < buf.len() {
             let at = offset.saturating_add(to_u64(done));
             let rest = &mut buf[done..];
-            let (len, hit) = self.read_in_memory(inode, at, rest);
+            let (len, hit) = match &range {
+                None => self.read_in_memory(inode, at, rest),
+                Some(range) => self.read_held(inode, range, at, rest),
+            };
             if len == 0 {
                 break;
             }
@@ -140,6 +148,32 @@ impl Volume {
         Ok(done)
     }
 
+    /// The bytes of a read, shared, for all of the call: where tasks queue for ranges.
+    #[inline(never)]
+    fn share_range<'i>(&self, inode: &'i Inode, offset: u64, len: usize) -> Option<HeldRange<'i>> {
+        match self.options.volume_rules.ranges {
+            RangeRule::Unchecked(_) => None,
+            _ => inode.ranges_in(self).share(offset, len),
+        }
+    }
+
+    /// As `read_in_memory`, for a holder of the range: writers wait until the read is over.
+    fn read_held(
+        &self,
+        inode: &Inode,
+        range: &HeldRange<'_>,
+        offset: u64,
+        rest: &mut [u8],
+    ) -> (usize, usize) {
+        debug_assert!(
+            range.range().first() <= offset,
+            "bytes are read whose range is not held"
+        );
+        let state = inode.state().read();
+        self.read_hits(inode, &state, offset, rest, Writers::None)
+            .expect("a shared range keeps writers out, so no copy is torn")
+    }
+
     /// How much of `rest` the file has at `offset`, and how much of that was in memory and is in
     /// `rest` now.
     #[inline]
@@ -148,10 +182,8 @@ impl Volume {
             return found;
         }
         // Writers of these pages wait for a copy, for once.
-        if let Some(_range) = inode.ranges().share(offset, rest.len()) {
-            let state = inode.state().read();
-            let found = self.read_hits(inode, &state, offset, rest, Writers::None);
-            return found.expect("a shared range keeps writers out, so no copy is torn");
+        if let Some(range) = inode.ranges().share(offset, rest.len()) {
+            return self.read_held(inode, &range, offset, rest);
         }
         let state = inode.state().write();
         self.read_hits(inode, &state, offset, rest, Writers::None)

@@ -30,6 +30,7 @@ impl Volume {
         if self.stamp_end(inode, size)? {
             return Ok(());
         }
+        inode.ranges_in(self);
         let range = inode.take_end(size);
         if let Some(range) = &range
             && self.grow_shared(inode, range, size)

@@ -280,7 +280,7 @@ impl Volume {
         if !inode.ranges().are_locked() {
             let handed_over = inode.state().note_writer();
             if state.file_mut().turns.note(handed_over) || found {
-                inode.make_contended(&mut state, self.options.range_lock);
+                inode.make_contended(&mut state, &self.options);
             }
         }
         state

@@ -9,6 +9,7 @@ mod lost_pages;
 mod pending_pages;
 mod races;
 mod random;
+mod range_waits;
 mod room;
 mod room_crashes;
 mod shared;

@@ -8,7 +8,7 @@ use dure_sync::thread;
 use super::random::byte;
 use super::{World, check, content, file, fsck};
 use crate::inode::InodeRef;
-use crate::volume::{FileSystem, RangeRule};
+use crate::volume::{FileSystem, RangeRule, RangeWait};
 use crate::{AllocateMode, Error, FILE_BYTES_MAX, ReadMode, SetAttributes, Stamp, SyncScope};
 
 /// Bytes of a piece, of which each thread has every fourth: neighbours share pages.
@@ -29,8 +29,9 @@ fn world(words: &str, rule: RangeRule, cache_bytes: u64) -> World {
 
 fn policies() -> impl Iterator<Item = String> {
     let names = Policy::ALL.map(|policy| format!("range_lock={policy}"));
+    let queues = Policy::ALL.map(|policy| format!("range_lock={policy},range_lock_wait=queue"));
     let large = "range_lock=segment,segment_size=64K".to_owned();
-    names.into_iter().chain([large])
+    names.into_iter().chain(queues).chain([large])
 }
 
 fn len_of(len: u64) -> usize {
@@ -98,7 +99,7 @@ fn share_a_file(words: &str, rule: RangeRule, cache_bytes: u64) {
     let policy = world.options.range_lock.policy();
     if rule == RangeRule::AtOnce {
         let taken = inode.inode().ranges().were_taken();
-        assert_eq!(taken, policy != Policy::Inode, "{words}: ranges were taken");
+        assert_eq!(taken, !policy.is_whole_file(), "{words}: ranges were taken");
     }
     check(&fs, &inode);
     fs.close().unwrap();
@@ -158,7 +159,10 @@ fn a_file_of_one_task_has_no_range_lock() {
 /// The holder of a range excludes writers of that range and of no other.
 #[test]
 fn writers_of_other_ranges_go_on() {
-    for words in policies().filter(|words| words != "range_lock=inode") {
+    let parts = |words: &String| {
+        !(words.contains("=inode") || words.contains("=rwsem") || words.contains("=queue"))
+    };
+    for words in policies().filter(parts) {
         let world = world(&words, RangeRule::AtOnce, 8 << 20);
         let fs = world.mount();
         let inode = file(&fs);
@@ -204,11 +208,13 @@ fn writers_of_other_ranges_go_on() {
 
 #[test]
 fn the_baseline_has_no_range_lock() {
-    let world = world("range_lock=inode", RangeRule::AtOnce, 8 << 20);
-    let fs = world.mount();
-    let inode = file(&fs);
-    fs.write(&inode, 0, &[1; 5000], Stamp::Set).unwrap();
-    assert!(!inode.inode().ranges().are_locked());
+    for words in ["range_lock=inode", "range_lock=rwsem"] {
+        let world = world(words, RangeRule::AtOnce, 8 << 20);
+        let fs = world.mount();
+        let inode = file(&fs);
+        fs.write(&inode, 0, &[1; 5000], Stamp::Set).unwrap();
+        assert!(!inode.inode().ranges().are_locked(), "{words}");
+    }
 }
 
 #[test]
@@ -262,6 +268,12 @@ fn options_say_what_they_take() {
         assert_eq!(options.set_policy("range_lock", policy.name()), Ok(true));
         assert_eq!(options.range_lock.policy(), policy);
     }
+    for (name, wait) in [("queue", RangeWait::InTurn), ("try", RangeWait::Try)] {
+        assert_eq!(options.set_policy("range_lock_wait", name), Ok(true));
+        assert_eq!(options.range_wait, wait);
+    }
+    let refused = options.set_policy("range_lock_wait", "fifo").unwrap_err();
+    assert!(refused.contains("try or queue"), "{refused}");
     for size in ["4096", "4K", "64K", "1M", "1T"] {
         assert_eq!(options.set_policy("segment_size", size), Ok(true), "{size}");
         assert_eq!(options.range_lock.policy(), Policy::Segment, "kept");
@@ -282,7 +294,7 @@ fn options_say_what_they_take() {
     }
     let refused = options.set_policy("range_lock", "page").unwrap_err();
     assert!(
-        refused.contains("inode or tree or bitmap or segment"),
+        refused.contains("inode or rwsem or tree or bitmap or segment"),
         "{refused}"
     );
 }

@@ -125,7 +125,7 @@ impl<D: Discipline> Chunk<D> {
 
     /// Takes `word`; `Retired` if this is not its chunk any more.
     #[inline]
-    pub(super) fn take(&self, word: u64, need: D::Need, patience: Patience) -> Outcome {
+    pub(super) fn take(&self, word: u64, need: D::Need, patience: Patience<'_>) -> Outcome {
         let (key, place) = (key_of(word), place_of(word));
         let taken = self.words[place]
             .0

@@ -132,7 +132,7 @@ impl<M: Meaning> Words<M> {
 
     /// Takes a claim; `None` if that needs waiting and the caller does not wait.
     #[inline]
-    pub(super) fn acquire(&self, claim: Claim, patience: Patience) -> Option<Hold<'_, M>> {
+    pub(super) fn acquire(&self, claim: Claim, patience: Patience<'_>) -> Option<Hold<'_, M>> {
         let claim = really_taken::<M>(claim);
         if let Some(chunk) = self.try_acquire_one(claim) {
             return Some(Hold::Near(chunk));
@@ -154,7 +154,7 @@ impl<M: Meaning> Words<M> {
     }
 
     #[inline(never)]
-    fn acquire_many(&self, claim: Claim, patience: Patience) -> Option<Hold<'_, M>> {
+    fn acquire_many(&self, claim: Claim, patience: Patience<'_>) -> Option<Hold<'_, M>> {
         let words = words_of::<M>(claim.units);
         if words.end() - words.start() < WIDE_WORDS {
             match self.acquire_narrow(claim, patience) {
@@ -210,7 +210,7 @@ impl<M: Meaning> Words<M> {
         Some(unsafe { chunk.0.as_ref() })
     }
 
-    fn acquire_narrow(&self, claim: Claim, patience: Patience) -> Result<Hold<'_, M>, Refusal> {
+    fn acquire_narrow(&self, claim: Claim, patience: Patience<'_>) -> Result<Hold<'_, M>, Refusal> {
         let units = claim.units;
         let keys = key_of_unit::<M>(units.first)..=key_of_unit::<M>(units.last);
         let mut hold = Hold::Far;
@@ -235,7 +235,7 @@ impl<M: Meaning> Words<M> {
         key: u64,
         access: Access,
         part: Units,
-        patience: Patience,
+        patience: Patience<'_>,
     ) -> Result<&Chunk<M>, Refusal> {
         for _ in 0..LOOKUPS_MAX {
             let chunk = self.chunk(key).ok_or(Refusal::NoWords)?;
@@ -258,19 +258,19 @@ impl<M: Meaning> Words<M> {
     }
 
     #[cold]
-    fn acquire_wide(&self, claim: Claim, patience: Patience) -> Option<NodeIndex> {
+    fn acquire_wide(&self, claim: Claim, patience: Patience<'_>) -> Option<NodeIndex> {
         let mut directory = self.directory.lock();
-        let (node, waiter) = match patience {
-            Patience::Wait => {
+        let (node, wait) = match patience {
+            Patience::Wait(tallies) => {
                 let Entered { node, waiter } = directory.intervals.enter(claim);
-                (node, waiter)
+                (node, waiter.map(|waiter| (waiter, tallies)))
             }
             Patience::Try => (directory.intervals.try_enter(claim)?, None),
         };
         directory.begin(node, claim);
-        if let Some(waiter) = waiter {
+        if let Some((waiter, tallies)) = wait {
             drop(directory);
-            waiter.wait();
+            waiter.wait(tallies);
             directory = self.directory.lock();
         }
         let mut unheld = claim.units.first;
@@ -325,7 +325,7 @@ fn take_part<M: Meaning>(
     chunk: &Chunk<M>,
     access: Access,
     part: Units,
-    patience: Patience,
+    patience: Patience<'_>,
 ) -> Outcome {
     let words = words_of::<M>(part);
     for word in words.clone() {
