@@ -6,6 +6,7 @@
 //! **Crash.** Nothing is kept.
 
 use std::cell::Cell;
+use std::time::{Duration, SystemTime};
 
 use crate::backend;
 
@@ -16,6 +17,39 @@ pub struct Timestamp {
     pub secs: i64,
     /// Nanoseconds after `secs`, below 1 000 000 000.
     pub nanos: u32,
+}
+
+impl From<SystemTime> for Timestamp {
+    /// # Panics
+    /// If the time is 2^63 seconds away from 1970, which no clock shows.
+    fn from(time: SystemTime) -> Timestamp {
+        let (distance, is_before) = match time.duration_since(SystemTime::UNIX_EPOCH) {
+            Ok(after) => (after, false),
+            Err(before) => (before.duration(), true),
+        };
+        let secs = i64::try_from(distance.as_secs()).expect("a time of this era");
+        let nanos = distance.subsec_nanos();
+        match (is_before, nanos) {
+            (false, _) => Timestamp { secs, nanos },
+            (true, 0) => Timestamp { secs: -secs, nanos },
+            (true, _) => Timestamp {
+                secs: -secs - 1,
+                nanos: 1_000_000_000 - nanos,
+            },
+        }
+    }
+}
+
+impl From<Timestamp> for SystemTime {
+    fn from(time: Timestamp) -> SystemTime {
+        let whole = Duration::from_secs(time.secs.unsigned_abs());
+        let second = if time.secs < 0 {
+            SystemTime::UNIX_EPOCH - whole
+        } else {
+            SystemTime::UNIX_EPOCH + whole
+        };
+        second + Duration::from_nanos(time.nanos.into())
+    }
 }
 
 /// Nanoseconds of a clock that never goes back and counts from an unspecified start.
@@ -48,4 +82,28 @@ pub fn wall_coarse() -> Timestamp {
     PRETENDED
         .with(Cell::get)
         .unwrap_or_else(backend::wall_coarse)
+}
+
+#[cfg(all(test, not(dure_backend = "loom")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_those_of_the_standard_library() {
+        let epoch = SystemTime::UNIX_EPOCH;
+        for (time, secs, nanos) in [
+            (epoch, 0, 0),
+            (epoch + Duration::new(5, 7), 5, 7),
+            (epoch - Duration::new(5, 7), -6, 999_999_993),
+            (epoch - Duration::new(5, 0), -5, 0),
+        ] {
+            let stamp = Timestamp { secs, nanos };
+            assert_eq!(Timestamp::from(time), stamp);
+            assert_eq!(SystemTime::from(stamp), time);
+        }
+        for secs in [i64::MIN + 1, i64::MAX] {
+            let stamp = Timestamp { secs, nanos: 3 };
+            assert_eq!(Timestamp::from(SystemTime::from(stamp)), stamp);
+        }
+    }
 }

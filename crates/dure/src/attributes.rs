@@ -6,7 +6,7 @@ use dure_fs::XattrMode;
 use rustix::io::Errno;
 
 use crate::error::{Context, Result};
-use crate::metadata::FileTimes;
+use crate::metadata::{FileTimes, Permissions};
 use crate::session::Session;
 use crate::walk::Links;
 
@@ -15,8 +15,12 @@ impl Session {
     ///
     /// # Errors
     /// `EPERM` unless owner.
-    pub fn set_permissions(&self, path: impl AsRef<Path>, mode: u32) -> Result<()> {
-        let path = path.as_ref();
+    pub fn set_permissions(
+        &self,
+        path: impl AsRef<Path>,
+        permissions: impl Into<Permissions>,
+    ) -> Result<()> {
+        let (path, mode) = (path.as_ref(), permissions.into().mode());
         let change = || self.actor().chmod(&self.find(path, Links::Follow)?, mode);
         change().at("chmod", path)
     }

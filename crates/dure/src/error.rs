@@ -35,6 +35,9 @@ impl Cause {
         match self {
             Cause::Posix(errno) => errno.raw_os_error(),
             Cause::FileSystem(error) => error.errno(),
+            Cause::Device(dure_block::Error::Busy { .. } | dure_block::Error::Locked { .. }) => {
+                Errno::BUSY.raw_os_error()
+            }
             Cause::Device(error) => error.os().map_or(Errno::IO.raw_os_error(), |os| os.errno()),
             Cause::Host(error) => error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()),
             Cause::Interrupted => Errno::INTR.raw_os_error(),

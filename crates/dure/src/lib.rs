@@ -47,6 +47,7 @@
 pub mod acl;
 mod actor;
 mod attributes;
+mod copy;
 mod create;
 mod credentials;
 mod error;
@@ -76,7 +77,7 @@ pub use dure_fs::{
 pub use error::{Cause, Error, Result};
 pub use file::{File, Seek};
 pub use memory::quarter_of_memory;
-pub use metadata::{FileTimes, Metadata, TimeChange, Timestamp};
+pub use metadata::{FileTimes, Metadata, Permissions, TimeChange, Timestamp};
 pub use options::OpenOptions;
 pub use permission::Access;
 pub use read_dir::{DirEntry, ReadDir};

@@ -1,5 +1,7 @@
 //! Attributes of a file, as `stat` returns them.
 
+use std::fmt;
+
 use dure_fs::format::inode::Time;
 use dure_fs::{Attributes, FileKind};
 
@@ -71,6 +73,12 @@ impl Metadata {
         self.0.mode & 0o7777
     }
 
+    /// The same as a type.
+    #[must_use]
+    pub fn permissions(&self) -> Permissions {
+        Permissions::from_mode(self.0.mode)
+    }
+
     /// Number of names; for a directory 2 and its subdirectories.
     #[must_use]
     pub fn nlink(&self) -> u32 {
@@ -129,6 +137,63 @@ impl Metadata {
     #[must_use]
     pub fn created(&self) -> Timestamp {
         from_time(self.0.btime)
+    }
+}
+
+/// Permission bits: read, write and execute of owner, group and others, set-user-id, set-group-id
+/// and sticky. Calls that take them take a plain number too.
+///
+/// ```
+/// # let session = dure::Volume::in_memory(16 << 20)?.root();
+/// session.write("key", b"secret")?;
+/// session.set_permissions("key", 0o600)?;
+/// let mut permissions = session.metadata("key")?.permissions();
+/// permissions.set_readonly(true);
+/// session.set_permissions("key", permissions)?;
+/// assert_eq!(session.metadata("key")?.mode(), 0o400);
+/// # Ok::<(), dure::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Permissions(u32);
+
+impl Permissions {
+    /// Of the lower twelve bits of `mode`.
+    #[must_use]
+    pub fn from_mode(mode: u32) -> Permissions {
+        Permissions(mode & 0o7777)
+    }
+
+    /// The bits, 0..=0o7777.
+    #[must_use]
+    pub fn mode(self) -> u32 {
+        self.0
+    }
+
+    /// Whether nobody may write, by these bits.
+    #[must_use]
+    pub fn readonly(self) -> bool {
+        self.0 & 0o222 == 0
+    }
+
+    /// Takes the right to write from all, or gives it to the owner (`std` gives it to all).
+    pub fn set_readonly(&mut self, readonly: bool) {
+        if readonly {
+            self.0 &= !0o222;
+        } else {
+            self.0 |= 0o200;
+        }
+    }
+}
+
+impl From<u32> for Permissions {
+    fn from(mode: u32) -> Permissions {
+        Permissions::from_mode(mode)
+    }
+}
+
+impl fmt::Debug for Permissions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Permissions({:#06o})", self.0)
     }
 }
 

@@ -1,27 +1,50 @@
 //! Reading a directory, in batches, so that no lock is held between two entries.
 
 use std::ffi::OsStr;
+use std::fmt;
 use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use dure_fs::{EntryBatch, FileKind, InodeRef};
 use dure_sync::Arc;
 
 use crate::error::{Context, Result};
+use crate::metadata::Metadata;
 use crate::session::Origin;
+use crate::walk::{Links, Walk};
 
-/// One entry of a directory.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// The directory that entries are of.
+struct Listed {
+    origin: Arc<Origin>,
+    dir: InodeRef,
+    /// As the caller named it.
+    path: PathBuf,
+}
+
+/// One entry of a directory. It keeps the directory open.
+#[derive(Clone)]
 pub struct DirEntry {
+    listed: Arc<Listed>,
     name: Name,
     ino: u64,
     kind: FileKind,
+}
+
+impl fmt::Debug for DirEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DirEntry")
+            .field("path", &self.path())
+            .field("ino", &self.ino)
+            .field("kind", &self.kind)
+            .finish()
+    }
 }
 
 /// Bytes of a name that need no allocation: most names are shorter.
 const SHORT: usize = 38;
 
 /// A name. Listing takes little more time than copying the names, so it does not allocate for each.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 enum Name {
     /// Zeros behind the name.
     Short(u8, [u8; SHORT]),
@@ -50,18 +73,32 @@ impl Name {
     }
 }
 
-impl std::fmt::Debug for Name {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.as_os_str().fmt(f)
-    }
-}
-
 impl DirEntry {
     /// Name.
     #[inline]
     #[must_use]
     pub fn file_name(&self) -> &OsStr {
         self.name.as_os_str()
+    }
+
+    /// The path that the directory was listed by, and the name.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.listed.path.join(self.file_name())
+    }
+
+    /// Attributes; of a symbolic link itself. They are of what has the name now, in the directory
+    /// that was listed, wherever that has been moved.
+    ///
+    /// # Errors
+    /// `ENOENT` if the name is gone, `EACCES` if the directory may not be searched.
+    pub fn metadata(&self) -> Result<Metadata> {
+        let Listed { origin, dir, .. } = &*self.listed;
+        let mut walk = Walk::new(&origin.shared().fs, &origin.caller, &origin.root);
+        match walk.stat(dir, Path::new(self.file_name()), Links::Keep) {
+            Ok(attributes) => Ok(Metadata::new(attributes)),
+            Err(cause) => Err(cause.at("stat", &self.path())),
+        }
     }
 
     /// Inode number.
@@ -80,8 +117,7 @@ impl DirEntry {
 /// The entries of a directory, without `.` and `..`. An entry that exists all the time is returned
 /// exactly once, whatever else is created or removed meanwhile.
 pub struct ReadDir {
-    origin: Arc<Origin>,
-    dir: InodeRef,
+    listed: Arc<Listed>,
     batch: EntryBatch,
     /// The next one of the batch.
     at: usize,
@@ -89,20 +125,20 @@ pub struct ReadDir {
     rest: Option<u64>,
 }
 
-impl std::fmt::Debug for ReadDir {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for ReadDir {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ReadDir")
-            .field("directory", &self.dir.ino())
+            .field("directory", &self.listed.path)
             .field("rest", &self.rest)
             .finish_non_exhaustive()
     }
 }
 
 impl ReadDir {
-    pub(crate) fn new(origin: Arc<Origin>, dir: InodeRef) -> ReadDir {
+    pub(crate) fn new(origin: Arc<Origin>, dir: InodeRef, path: &Path) -> ReadDir {
+        let path = path.to_owned();
         ReadDir {
-            origin,
-            dir,
+            listed: Arc::new(Listed { origin, dir, path }),
             batch: EntryBatch::default(),
             at: 0,
             rest: Some(0),
@@ -111,11 +147,12 @@ impl ReadDir {
 
     /// The next batch that is not empty; `false` at the end.
     fn fill(&mut self) -> Result<bool> {
-        let fs = &self.origin.shared().fs;
+        let Listed { origin, dir, path } = &*self.listed;
+        let fs = &origin.shared().fs;
         while let Some(from) = self.rest {
             self.at = 0;
-            let rest = fs.read_entries(&self.dir, from, &mut self.batch);
-            self.rest = rest.during("read directory")?;
+            let rest = fs.read_entries(dir, from, &mut self.batch);
+            self.rest = rest.at("read directory", path)?;
             if !self.batch.is_empty() {
                 return Ok(true);
             }
@@ -145,6 +182,7 @@ impl Iterator for ReadDir {
         let (ino, kind, name) = self.batch.get(self.at)?;
         self.at += 1;
         Some(Ok(DirEntry {
+            listed: Arc::clone(&self.listed),
             name: Name::new(name),
             ino: ino.0,
             kind,

@@ -281,6 +281,23 @@ impl Session {
         Ok(bytes)
     }
 
+    /// The whole content of a file of text.
+    ///
+    /// # Errors
+    /// `EILSEQ` if it is not UTF-8; those of opening and reading.
+    ///
+    /// ```
+    /// # let session = dure::Volume::in_memory(16 << 20)?.root();
+    /// session.write("note", b"sown together")?;
+    /// assert_eq!(session.read_to_string("note")?, "sown together");
+    /// # Ok::<(), dure::Error>(())
+    /// ```
+    pub fn read_to_string(&self, path: impl AsRef<Path>) -> Result<String> {
+        let path = path.as_ref();
+        let text = String::from_utf8(self.read(path)?);
+        text.map_err(|_| Errno::ILSEQ).at("read", path)
+    }
+
     /// Makes `path` a file with this content.
     ///
     /// # Errors
@@ -303,10 +320,8 @@ impl Session {
             self.actor().check(&dir, Access::READ)?;
             walk::Result::Ok(dir)
         };
-        Ok(ReadDir::new(
-            Arc::clone(&self.origin),
-            begin().at("read directory", path)?,
-        ))
+        let dir = begin().at("read directory", path)?;
+        Ok(ReadDir::new(Arc::clone(&self.origin), dir, path))
     }
 
     /// The target of a symbolic link.

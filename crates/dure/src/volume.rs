@@ -158,11 +158,30 @@ impl Volume {
         Volume::create_on(device, &FormatOptions::default(), MountOptions::default())
     }
 
-    /// Makes everything durable and unmounts. What is still open fails from then on. Closing twice
-    /// does nothing.
+    /// Makes everything durable and marks the volume as cleanly unmounted. From then on changes
+    /// fail with `EROFS`. Files, sessions and clones that are left can still read, and keep the
+    /// image or device in use: another [`Volume::open`] of it succeeds once the last of them is
+    /// dropped. Closing twice does nothing. Dropping the last of them closes too, but cannot tell
+    /// of an error.
     ///
     /// # Errors
     /// What could not be made durable; the next mount recovers.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("volume.img");
+    /// # let image_bytes = Some(32 << 20);
+    /// # let options = dure::CreateOptions { image_bytes, ..Default::default() };
+    /// let volume = dure::Volume::create(&path, &options)?;
+    /// let session = volume.root();
+    /// session.write("file", b"kept")?;
+    /// volume.close()?;
+    /// assert_eq!(session.read("file")?, b"kept");
+    /// assert!(session.write("file", b"new").is_err());
+    /// drop((session, volume));
+    /// let volume = dure::Volume::open(&path, dure::MountOptions::default())?;
+    /// # Ok::<(), dure::Error>(())
+    /// ```
     pub fn close(&self) -> Result<()> {
         self.0.close().during("close volume")
     }

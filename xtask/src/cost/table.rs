@@ -102,7 +102,7 @@ pub(super) const ROWS: &[Row] = &[
         budget(40_400, 2_000),
         budget(39_500, 2_010),
     ),
-    row("readdir", 0, budget(301, 0), budget(307, 0)),
+    row("readdir", 0, budget(356, 0), budget(360, 0)),
     row("fuse-lookup", 0, budget(4_500, 0), budget(4_680, 0)),
     row(
         "fuse-mknod",

@@ -5,7 +5,7 @@ use rustix::io::Errno;
 
 use super::File;
 use crate::error::{Cause, Result};
-use crate::metadata::{FileTimes, Metadata};
+use crate::metadata::{FileTimes, Metadata, Permissions};
 
 impl File {
     /// Attributes.
@@ -34,7 +34,8 @@ impl File {
     ///
     /// # Errors
     /// `EPERM` unless owner.
-    pub fn set_permissions(&self, mode: u32) -> Result<()> {
+    pub fn set_permissions(&self, permissions: impl Into<Permissions>) -> Result<()> {
+        let mode = permissions.into().mode();
         self.told("chmod", self.actor().chmod(&self.0.inode, mode))
     }
 

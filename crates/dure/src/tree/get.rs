@@ -13,7 +13,6 @@ use rustix::io::Errno;
 use super::host::Inode;
 use super::{Account, CHUNK, Callback, Progress};
 use crate::error::{Context, Result};
-use crate::file::{File, Seek};
 use crate::metadata::Metadata;
 use crate::session::Session;
 
@@ -166,7 +165,7 @@ impl Get<'_> {
         let source = self.session.open(from)?;
         let mut buffer = vec![0; CHUNK];
         let mut offset = 0;
-        while let Some((start, end)) = next_data(&source, offset, len)? {
+        while let Some((start, end)) = source.next_data(offset, len)? {
             offset = start;
             while offset < end {
                 let room = usize::try_from(end - offset).unwrap_or(CHUNK).min(CHUNK);
@@ -226,26 +225,6 @@ impl Get<'_> {
             self.account.progress.attributes_skipped += 1;
         }
         Ok(())
-    }
-}
-
-/// The next range of data at or after `offset`, before `end`.
-fn next_data(file: &File, offset: u64, end: u64) -> Result<Option<(u64, u64)>> {
-    if offset >= end {
-        return Ok(None);
-    }
-    let none = |error: &crate::Error| error.errno() == Errno::NXIO.raw_os_error();
-    let start = match file.seek_to(Seek::Data(offset)) {
-        Err(error) if none(&error) => return Ok(None),
-        start => start?,
-    };
-    if start >= end {
-        return Ok(None);
-    }
-    match file.seek_to(Seek::Hole(start)) {
-        // The file became shorter meanwhile.
-        Err(error) if none(&error) => Ok(None),
-        hole => Ok(Some((start, hole?.min(end)))),
     }
 }
 

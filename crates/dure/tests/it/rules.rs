@@ -12,12 +12,12 @@ use dure::{
 use dure_sync::thread;
 use rustix::io::Errno;
 
-fn volume() -> Volume {
+pub(crate) fn volume() -> Volume {
     Volume::in_memory(32 << 20).expect("memory for a small volume")
 }
 
 #[track_caller]
-fn fails<T: std::fmt::Debug>(result: Result<T, Error>, errno: Errno) {
+pub(crate) fn fails<T: std::fmt::Debug>(result: Result<T, Error>, errno: Errno) {
     let error = result.expect_err("the call should fail");
     assert_eq!(error.errno(), errno.raw_os_error(), "{error}");
 }

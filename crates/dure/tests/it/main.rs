@@ -1,0 +1,4 @@
+//! What the library adds to the file system, through its public calls.
+
+mod convenience;
+mod rules;
