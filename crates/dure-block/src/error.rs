@@ -173,6 +173,13 @@ pub enum Error {
         /// What it is.
         kind: &'static str,
     },
+    /// The file cannot be mapped as persistent memory.
+    #[error("{}: is not on persistent memory: its file system does not map it directly; mount that \
+        with -o dax, or leave nvm=direct out", path.display())]
+    NotDirect {
+        /// The file.
+        path: PathBuf,
+    },
     /// The chosen I/O engine is not available.
     #[error("{}: the {engine} engine is not available here: {os}; choose psync or auto",
         path.display())]

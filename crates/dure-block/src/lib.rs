@@ -52,7 +52,7 @@ mod request;
 pub use bio::{Bio, Lba, Op, WriteFlags};
 pub use buf::BlockBuf;
 pub use device::{
-    Device, DeviceInfo, Io, Poll, delay, fault, file, null, overlay, ram, record, share,
+    Device, DeviceInfo, Io, Poll, delay, fault, file, null, nvm, overlay, ram, record, share,
 };
 pub use error::{Error, OsError, Result};
 pub use queue::{Counters, FlushPolicy, Phases, Queue, QueueConfig, Ticket, Trace, TraceRecord};

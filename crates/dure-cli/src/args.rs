@@ -128,8 +128,9 @@ pub struct SimCrash {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=3))]
     pub cores: u32,
     /// Policies the volumes are mounted with, as -o of `dure mount` takes them: journal=, records=,
-    /// data=, flush=, fsync=, log-data= and alloc=, with commas between. Not data=writeback, which
-    /// allows states that the comparison does not.
+    /// data=, flush=, fsync=, log-data=, alloc= and nvm=emulated (writes are durable when they return,
+    /// and torn between words of 8 bytes), with commas between. Not data=writeback, which allows
+    /// states that the comparison does not.
     #[arg(long, value_name = "OPTIONS", value_delimiter = ',')]
     pub mount: Vec<String>,
     /// Go on where the run that wrote this file stopped, and keep it up to date.
@@ -218,7 +219,10 @@ pub struct Mount {
     /// readers take no range; or all wait in order of arrival), segment_size=SIZE (of range_lock=segment, a power of two, 4K by
     /// default), node_lock=mutex|rwsem|optimistic (a reader of a metadata node takes its lock
     /// exclusively, takes it shared, or copies without it and checks for changes), workers=N (threads
-    /// in the background, one for each NUMA node and 8 of its cores by default), trace=EVENTS
+    /// in the background, one for each NUMA node and 8 of its cores by default),
+    /// nvm=auto|off|direct|emulated (a volume on a DAX file is mapped and needs no flush; never; or
+    /// nothing else will do; or any file is treated so, and what is synced survives the end of the
+    /// server, not a power cut), trace=EVENTS
     /// (keep so many events of the journals per core, for `dure top --trace`),
     /// recover=whole|tolerate (if synced changes are missing in the logs: refuse, or show the rest,
     /// read-only), allow_other; uid=N, gid=N (all files show this owner, and none can be given

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use dure::Volume;
 use dure_bench::note;
 use dure_block::file::{self, DeviceClaim, FileDevice, OpenOptions, Sharing, open_file};
+use dure_block::nvm::{self, Nvm};
 use dure_block::{Device, Error, share};
 use dure_fs::MountOptions;
 use dure_sync::{Arc, clock, thread};
@@ -36,9 +37,15 @@ pub(crate) fn exclusively(access: Access) -> OpenOptions {
     }
 }
 
-/// The device behind `path`, opened and locked for this process only.
+/// The device behind `path`, opened and locked for this process only; mapped if it is on persistent
+/// memory.
 pub(crate) fn device(path: &Path, access: Access) -> Result<Arc<dyn Device>> {
-    Ok(share(file_device(path, access)?))
+    device_as(path, access, Nvm::Auto)
+}
+
+/// The same, used as persistent memory as `nvm` says.
+pub(crate) fn device_as(path: &Path, access: Access, nvm: Nvm) -> Result<Arc<dyn Device>> {
+    Ok(nvm::open(file_device(path, access)?, nvm)?)
 }
 
 /// The same before it is shared.

@@ -160,6 +160,36 @@ fn changes_of_a_synchronous_mount_are_durable_at_once() {
     mounted.end();
 }
 
+/// What was synced is in the image although nothing was flushed: it survives the end of the server.
+#[test]
+fn a_volume_can_be_in_emulated_persistent_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = volume(folder.path());
+    let (place, crashed) = (folder.path().join("m"), folder.path().join("crashed.img"));
+    fs::create_dir(&place).unwrap();
+    let no = refused(&["mount", "-o", "nvm=yes", text(&volume), text(&place)]);
+    assert!(no.contains("auto, off, direct or emulated"), "{no}");
+    let direct = ["mount", "-o", "nvm=direct", text(&volume), text(&place)];
+    let no = errors(&dure(&direct));
+    assert!(no.contains("not on persistent memory"), "{no}");
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::new(&volume, "m", "nvm=emulated,commit=3600");
+    fs::write(mounted.path("f"), b"written").unwrap();
+    fs::File::open(mounted.path("f"))
+        .unwrap()
+        .sync_all()
+        .unwrap();
+    fs::copy(&volume, &crashed).unwrap();
+    assert_eq!(printed(&["cat", text(&crashed), "/f"]), "written");
+    mounted.end();
+    printed(&["check", text(&volume)]);
+    let mounted = Mounted::new(&volume, "m", "nvm=off");
+    assert_eq!(fs::read(mounted.path("f")).unwrap(), b"written");
+    mounted.end();
+}
+
 #[test]
 fn remount_changes_what_the_kernel_can_and_refuses_the_rest() {
     if !can_mount() {

@@ -4,7 +4,7 @@
 #![expect(clippy::print_stdout, reason = "what was noticed is worth reading")]
 
 use dure_block::crash::{Selection, Tear};
-use dure_block::record::LostFlushes;
+use dure_block::record::{Cache, LostFlushes};
 use dure_sim::crash::{
     At, Base, Call, CrashFrom, Options, Recording, Step, Workload, cores, run_all, workload,
 };
@@ -65,6 +65,14 @@ fn must_notice(workloads: &[Workload], tear: Tear, change: impl FnOnce(&mut Opti
 fn lost_flushes() {
     must_notice(&of_one_operation("fsync", 10), Tear::None, |options| {
         options.lost_flushes = LostFlushes::All;
+    });
+}
+
+/// Persistent memory whose writes are not fenced.
+#[test]
+fn persistent_memory_without_fences() {
+    must_notice(&of_one_operation("fsync", 10), Tear::None, |options| {
+        options.cache = Cache::Hidden;
     });
 }
 

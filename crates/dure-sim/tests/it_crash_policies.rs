@@ -113,6 +113,28 @@ fn must_hold_on(policies: &str, mount: &MountOptions) {
     }
 }
 
+/// No flush is needed there: each write is durable when it returns, and torn between words of 8
+/// bytes while it is under way.
+#[test]
+fn on_persistent_memory() {
+    if variable("DURE_CRASH_POLICY").is_some_and(|text| !"nvm".contains(&text)) {
+        return;
+    }
+    let base = |calls: &&'static [_]| Base::new(calls).expect("a volume");
+    let bases: Vec<Base> = workload::SETUPS.iter().map(base).collect();
+    let full = variable("DURE_CRASH_EXHAUSTIVE").is_some();
+    let mut options = Options::on_nvm();
+    options.selection.random = if full { 50 } else { 8 };
+    let outcome = run_all(&bases, &chosen("nvm"), &options, 2);
+    println!("{}", outcome.report("nvm, tear Words"));
+    assert!(outcome.is_clean());
+    let states = outcome.counts.states;
+    assert!(
+        states > outcome.counts.workloads * 20,
+        "only {states} states"
+    );
+}
+
 #[test]
 fn images_in_a_journal_per_core() {
     must_hold("records=image");

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
+use dure_block::nvm::{self, Nvm};
 use dure_block::ram::RamDevice;
 use dure_block::{Device, file};
 use dure_fs::{FileSystem, FormatOptions, InodeRef, MountOptions, Statistics};
@@ -86,8 +87,8 @@ fn open_device(path: &Path, read_only: bool) -> Result<Arc<dyn Device>> {
         read_only,
         ..file::OpenOptions::default()
     };
-    let device = file::open_file(path, options).at("open volume", path)?;
-    Ok(dure_block::share(device))
+    let device = file::open_file(path, options).and_then(|file| nvm::open(file, Nvm::Auto));
+    device.at("open volume", path)
 }
 
 impl Volume {

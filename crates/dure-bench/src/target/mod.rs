@@ -14,8 +14,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use dure::Volume;
-use dure_block::file::open_file;
-use dure_block::{Device, share};
+use dure_block::Device;
+use dure_block::file::{OpenOptions, open_file};
+use dure_block::nvm::{self, Nvm};
 use dure_fs::{FileSystem, FormatOptions, MountOptions};
 use dure_sync::Arc;
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -65,6 +66,8 @@ pub(crate) fn options_of(name: &str, policy: &str) -> Result<MountOptions> {
     };
     for option in policy.split(',').filter(|option| !option.is_empty()) {
         let set = match option.split_once('=') {
+            // Of the device: see `nvm_of`.
+            Some(("nvm", _)) => true,
             Some((key, value)) => options.set_policy(key, value).map_err(anyhow::Error::msg)?,
             None => false,
         };
@@ -75,6 +78,17 @@ pub(crate) fn options_of(name: &str, policy: &str) -> Result<MountOptions> {
         }
     }
     Ok(options)
+}
+
+/// Whether a volume with these options is used as persistent memory.
+fn nvm_of(name: &str, policy: &str) -> Result<Nvm> {
+    let mut values = policy
+        .split(',')
+        .filter_map(|option| option.strip_prefix("nvm="));
+    values.next().map_or(Ok(Nvm::Auto), |value| {
+        let nvm = Nvm::named(value);
+        nvm.with_context(|| format!("--target {name}: nvm=auto, off, direct or emulated"))
+    })
 }
 
 /// Says what a target could be if there is nothing at `path`.
@@ -113,10 +127,11 @@ impl Target {
                     path,
                     "a volume, or a directory for a temporary one, or make one with 'dure mkfs'",
                 )?;
+                let nvm = nvm_of(name, policy)?;
                 let device = if path.is_dir() {
-                    temporary(path, TEMPORARY_BYTES)?
+                    temporary(path, TEMPORARY_BYTES, nvm)?
                 } else {
-                    share(open_file(path, dure_block::file::OpenOptions::default())?)
+                    nvm::open(open_file(path, OpenOptions::default())?, nvm)?
                 };
                 let opened = Target::volume(name, policy, device);
                 opened.with_context(|| path.display().to_string())
@@ -258,7 +273,7 @@ impl Target {
     /// # Errors
     /// `place` cannot be written, or has no room.
     pub(crate) fn temporary(name: &str, place: &Path, bytes: u64) -> Result<Target> {
-        Target::volume(name, "", temporary(place, bytes)?)
+        Target::volume(name, "", temporary(place, bytes, Nvm::Auto)?)
     }
 
     /// Removes what the runs made.
@@ -282,7 +297,7 @@ impl Target {
 }
 
 /// A new volume in an unnamed file in `place`, so that nothing is left of it whatever happens.
-fn temporary(place: &Path, bytes: u64) -> Result<Arc<dyn Device>> {
+fn temporary(place: &Path, bytes: u64, nvm: Nvm) -> Result<Arc<dyn Device>> {
     let shown = place.display();
     let room = rustix::fs::statvfs(place).with_context(|| shown.to_string())?;
     let room = room.f_bavail.saturating_mul(room.f_frsize);
@@ -294,8 +309,7 @@ fn temporary(place: &Path, bytes: u64) -> Result<Arc<dyn Device>> {
         .with_context(|| format!("{shown}: a temporary volume; name another --target"))?;
     file.set_len(bytes / 4096 * 4096)?;
     let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
-    let device = open_file(Path::new(&path), dure_block::file::OpenOptions::default())?;
-    let device: Arc<dyn Device> = share(device);
+    let device = nvm::open(open_file(Path::new(&path), OpenOptions::default())?, nvm)?;
     FileSystem::format(device.clone(), &FormatOptions::default())?;
     Ok(device)
 }

@@ -22,6 +22,8 @@ pub enum Tear {
     Blocks,
     /// Between sectors of 512 bytes.
     Sectors,
+    /// Between words of 8 bytes, as in persistent memory.
+    Words,
 }
 
 impl Tear {
@@ -29,6 +31,7 @@ impl Tear {
         match self {
             Self::None | Self::Blocks => BLOCK_BYTES,
             Self::Sectors => 512,
+            Self::Words => 8,
         }
     }
 }

@@ -5,6 +5,7 @@
 //! | [`null`] | nothing | the cost of the layers above |
 //! | [`ram`] | in memory, sparse | tests, the simulator, in-memory volumes |
 //! | [`mod@file`] | in an image file or block device | volumes |
+//! | [`nvm`] | in persistent memory, mapped | volumes on DAX files |
 //! | [`overlay`] | in memory, over a shared image | crash states |
 //! | [`record`] | in the device below | crash states: keeps a log of writes and flushes |
 //! | [`fault`] | in the device below | errors, torn, lost and misdirected writes, bit rot |
@@ -25,6 +26,7 @@ pub mod delay;
 pub mod fault;
 pub mod file;
 pub mod null;
+pub mod nvm;
 pub mod overlay;
 pub mod ram;
 pub mod record;
@@ -51,6 +53,8 @@ pub struct DeviceInfo {
     pub atomic_write_blocks: u64,
     /// Whether a discard frees anything.
     pub discard: bool,
+    /// What persistent memory it is in, if it is.
+    pub nvm: Option<nvm::Medium>,
 }
 
 impl DeviceInfo {
@@ -67,6 +71,7 @@ impl DeviceInfo {
             memory_alignment: 1,
             atomic_write_blocks: 1,
             discard: true,
+            nvm: None,
         }
     }
 }

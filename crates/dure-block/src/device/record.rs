@@ -146,6 +146,19 @@ pub enum LostFlushes {
     Nth(u64),
 }
 
+/// When a recorded write is durable.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Cache {
+    /// After a flush: the device has a volatile cache.
+    #[default]
+    Volatile,
+    /// When it has completed, as in persistent memory: the device has none.
+    None,
+    /// After a flush, but the device says that it has no cache, so nobody flushes. A canary: crash
+    /// tests must fail on such a device, as on persistent memory without fences.
+    Hidden,
+}
+
 #[derive(Debug, Default)]
 struct Held {
     /// Asynchronous requests that no task has waited for, with their log entries.
@@ -159,6 +172,7 @@ pub struct RecordDevice {
     info: DeviceInfo,
     log: Arc<RecordLog>,
     lost: LostFlushes,
+    cache: Cache,
     held: Mutex<HELD_RANK, Held>,
 }
 
@@ -172,9 +186,15 @@ impl RecordDevice {
     /// As [`RecordDevice::new`], but loses flushes.
     #[must_use]
     pub fn with_lost_flushes(inner: Arc<dyn Device>, lost: LostFlushes) -> Self {
+        Self::with_cache(inner, Cache::Volatile, lost)
+    }
+
+    /// As [`RecordDevice::new`], of a device with such a cache that loses these flushes.
+    #[must_use]
+    pub fn with_cache(inner: Arc<dyn Device>, cache: Cache, lost: LostFlushes) -> Self {
         let mut info = inner.info().clone();
-        // The recorded device guarantees only flushes and the atomicity of sectors.
-        info.volatile_cache = true;
+        // The recorded device guarantees only flushes and the atomicity of sectors, or of words.
+        info.volatile_cache = cache == Cache::Volatile;
         info.atomic_write_blocks = 0;
         let log = Arc::new(RecordLog::default());
         Self {
@@ -182,6 +202,7 @@ impl RecordDevice {
             info,
             log,
             lost,
+            cache,
             held: Mutex::new(Held::default()),
         }
     }
@@ -221,13 +242,13 @@ fn shared_blocks<'a>(parts: impl Iterator<Item = &'a [u8]>) -> Vec<SharedBlock> 
         .collect()
 }
 
-fn effect_of_io(io: &Io<'_>) -> Option<Effect> {
+fn effect_of_io(io: &Io<'_>, cache: Cache) -> Option<Effect> {
     Some(match io {
         Io::Read { .. } => return None,
         Io::Write { lba, parts, flags } => Effect::Write {
             lba: *lba,
             data: shared_blocks(parts.iter().copied()),
-            fua: flags.contains(WriteFlags::FUA),
+            fua: flags.contains(WriteFlags::FUA) || cache == Cache::None,
         },
         Io::Flush => Effect::Flush,
         Io::Discard { lba, blocks } => Effect::Discard {
@@ -237,13 +258,13 @@ fn effect_of_io(io: &Io<'_>) -> Option<Effect> {
     })
 }
 
-fn effect_of_bio(bio: &Bio) -> Option<Effect> {
+fn effect_of_bio(bio: &Bio, cache: Cache) -> Option<Effect> {
     Some(match bio.op() {
         Op::Read => return None,
         Op::Write => Effect::Write {
             lba: bio.lba(),
             data: shared_blocks(bio.segments().iter().map(crate::BlockBuf::as_slice)),
-            fua: bio.flags().contains(WriteFlags::FUA),
+            fua: bio.flags().contains(WriteFlags::FUA) || cache == Cache::None,
         },
         Op::Flush => Effect::Flush,
         Op::Discard => Effect::Discard {
@@ -259,7 +280,7 @@ impl Device for RecordDevice {
     }
 
     fn execute(&self, io: Io<'_>) -> Result<()> {
-        let Some(effect) = effect_of_io(&io) else {
+        let Some(effect) = effect_of_io(&io, self.cache) else {
             return self.inner.execute(io);
         };
         if effect == Effect::Flush && self.loses_this_flush() {
@@ -272,7 +293,7 @@ impl Device for RecordDevice {
     }
 
     fn submit(&self, request: Request) {
-        let effect = effect_of_bio(request.bio())
+        let effect = effect_of_bio(request.bio(), self.cache)
             .filter(|effect| *effect != Effect::Flush || !self.loses_this_flush());
         let entry = effect.map(|effect| self.log.submit(effect));
         self.held.lock().requests.push_back((request, entry));

@@ -220,8 +220,19 @@ pub(super) fn with_policies(mut mount: MountOptions, policies: &[String]) -> Res
 
 /// How the volumes of all workloads are mounted.
 fn options(args: &SimCrash) -> Result<Options> {
-    let mut options = Options::default();
-    options.mount = with_policies(options.mount, &args.mount)?;
+    let is_nvm = |policy: &&String| policy.starts_with("nvm=");
+    let mut options = match args.mount.iter().find(is_nvm).map(String::as_str) {
+        None => Options::default(),
+        Some("nvm=emulated") => Options::on_nvm(),
+        Some(other) => bail!("--mount {other}: nvm=emulated is the one that can be simulated"),
+    };
+    let policies: Vec<String> = args
+        .mount
+        .iter()
+        .filter(|policy| !is_nvm(policy))
+        .cloned()
+        .collect();
+    options.mount = with_policies(options.mount, &policies)?;
     if options.mount.data == DataMode::Writeback {
         bail!(
             "--mount data=writeback: after a crash a page that was not synced may read as zeroes then, \
@@ -344,6 +355,8 @@ mod tests {
         // log.
         let delta = states("journal=single,fsync=all");
         assert_ne!(states("records=image,flush=two,log-data=0"), delta);
+        // Without flushes, and with writes that are torn between words.
+        assert_ne!(states("nvm=emulated"), delta);
         let json = serde_json::to_string(&Report::new(&parsed(&["--mount", "alloc=global"]), 1));
         assert!(json.unwrap().contains(r#""mount":"alloc=global""#));
     }
@@ -358,6 +371,7 @@ mod tests {
         assert!(refused("records=nodes").contains("delta or image"));
         assert!(refused("data=writeback").contains("zeroes"));
         assert!(refused("noatime").contains("no policy"));
+        assert!(refused("nvm=direct").contains("emulated"));
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("resume");
         let plan = Report::new(&parsed(&["--mount", "records=image"]), 10);

@@ -3,8 +3,8 @@
 //! **Invariants.** Nothing here depends on the machine: with the same [`Options`], a workload
 //! writes the same each time.
 
-use dure_block::crash::Selection;
-use dure_block::record::LostFlushes;
+use dure_block::crash::{Selection, Tear};
+use dure_block::record::{Cache, LostFlushes};
 use dure_fs::{Background, MountOptions};
 use dure_sync::Arc;
 use dure_sync::clock::Timestamp;
@@ -20,6 +20,8 @@ pub struct Options {
     pub selection: Selection,
     /// Which steps of the record the power fails after.
     pub steps: CrashSteps,
+    /// When a write to the device is durable: [`Cache::None`] as in persistent memory.
+    pub cache: Cache,
     /// Flushes the device loses: a canary.
     pub lost_flushes: LostFlushes,
     /// How the volume is mounted, in the run and in recovery.
@@ -90,11 +92,28 @@ impl Default for Options {
         Options {
             selection: Selection::default(),
             steps: CrashSteps::Every,
+            cache: Cache::Volatile,
             lost_flushes: LostFlushes::None,
             mount: mount_options(),
             violations_max: 1,
             from: CrashFrom::FirstStep,
             times: None,
+        }
+    }
+}
+
+impl Options {
+    /// On persistent memory: each write is durable when it returns, and torn between words while it
+    /// is under way.
+    #[must_use]
+    pub fn on_nvm() -> Options {
+        Options {
+            cache: Cache::None,
+            selection: Selection {
+                tear: Tear::Words,
+                ..Selection::default()
+            },
+            ..Options::default()
         }
     }
 }

@@ -18,6 +18,8 @@ mod open;
 #[cfg(test)]
 mod tests;
 
+use rustix::fd::{AsFd, BorrowedFd};
+
 use dure_sync::{CoreId, Mutex, OnceLock, PerCore, core_count, current_core};
 
 pub use open::{
@@ -62,6 +64,11 @@ impl FileDevice {
             rings,
             bounce,
         }
+    }
+
+    /// The open file or block device.
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.target.fd.as_fd()
     }
 
     /// The same device with another number of blocks.

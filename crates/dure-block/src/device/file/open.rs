@@ -286,6 +286,7 @@ fn examine(
         memory_alignment: if direct { direct_alignment(fd) } else { 1 },
         atomic_write_blocks: u64::from(atomic),
         discard: true,
+        nvm: None,
     })
 }
 

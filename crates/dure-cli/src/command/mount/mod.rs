@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use dure_bench::{note, say};
+use dure_block::nvm::Medium;
 use dure_fs::{FileSystem, MountOptions, RecoveryStatistics};
 use dure_fuse::mount::Lazy;
 use dure_fuse::{MountSettings, Session};
@@ -66,7 +67,7 @@ fn check_place(args: &Mount) -> Result<()> {
 /// Everything but the mount: checks that the volume can be opened and mounted, changing nothing.
 fn look(args: &Mount, options: MountOptions) -> Result<u8> {
     let access = access(&options);
-    let device = volume::device(&args.volume, access)?;
+    let device = volume::device_as(&args.volume, access, options::nvm(args)?)?;
     let options = MountOptions {
         read_only: true,
         ..options
@@ -138,8 +139,12 @@ fn serve(args: &Mount, options: MountOptions, settings: &MountSettings) -> Resul
         let (device, claim) = volume::claimed_block_device(&args.volume, access)?;
         (device, Some(claim))
     } else {
-        (volume::device(&args.volume, access)?, None)
+        let nvm = options::nvm(args)?;
+        (volume::device_as(&args.volume, access, nvm)?, None)
     };
+    if let Some(medium) = device.info().nvm {
+        note!("dure: {}: {}", args.volume.display(), memory(medium));
+    }
     let file_system =
         FileSystem::open(device, options).with_context(|| args.volume.display().to_string())?;
     drop(claim);
@@ -177,6 +182,17 @@ fn serve(args: &Mount, options: MountOptions, settings: &MountSettings) -> Resul
     closed.with_context(|| format!("{}: closing", args.volume.display()))?;
     served?;
     Ok(exit::OK)
+}
+
+/// What kind of memory the volume is in, and what that promises.
+fn memory(medium: Medium) -> &'static str {
+    match medium {
+        Medium::Direct => "in persistent memory, mapped",
+        Medium::Emulated => {
+            "in emulated persistent memory: what is synced survives the end of the server, but not \
+             a power cut"
+        }
+    }
 }
 
 /// What the mount had to do because the volume had not been unmounted.

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use dure_bench::note;
+use dure_block::nvm::Nvm;
 use dure_fs::{AccessTime, MountOptions, TRACE_EVENTS_MAX};
 use dure_fuse::mount::flags;
 use dure_fuse::{MountSettings, WriteCache};
@@ -78,6 +79,8 @@ pub(super) fn parse(args: &Mount) -> Result<(MountOptions, MountSettings)> {
             ("writethrough", None) => settings.write_cache = WriteCache::Through,
             ("uid", Some(value)) => settings.uid = Some(number(key, value)?),
             ("gid", Some(value)) => settings.gid = Some(number(key, value)?),
+            // Of the device: see `nvm`.
+            ("nvm", Some(value)) => drop(nvm_of(value)?),
             ("trace", Some(value)) => options.trace = Some(events(value)?),
             ("commit", Some(value)) => options.commit_interval = seconds(value)?,
             ("cache", Some(value)) => {
@@ -95,6 +98,19 @@ pub(super) fn parse(args: &Mount) -> Result<(MountOptions, MountSettings)> {
     }
     only_roots(settings.flags)?;
     Ok((options, settings))
+}
+
+/// Whether the volume is used as persistent memory.
+pub(super) fn nvm(args: &Mount) -> Result<Nvm> {
+    let mut values = args
+        .options
+        .iter()
+        .filter_map(|option| option.strip_prefix("nvm="));
+    values.next().map_or(Ok(Nvm::Auto), nvm_of)
+}
+
+fn nvm_of(value: &str) -> Result<Nvm> {
+    Nvm::named(value).with_context(|| format!("nvm={value}: auto, off, direct or emulated"))
 }
 
 /// The flags after one more word of mount(8); `None` if the word is not its.
@@ -200,6 +216,7 @@ mod tests {
             "cache=64M",
             "uid=7",
             "writeback",
+            "nvm=emulated",
             "journal=single",
             "records=image",
             "trace=5",
@@ -262,6 +279,7 @@ mod tests {
             "trace=on",
             "trace",
             "uid=me",
+            "nvm=yes",
         ] {
             assert!(parsed(&[bad]).is_err(), "{bad}");
         }

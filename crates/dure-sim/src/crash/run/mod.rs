@@ -76,7 +76,7 @@ impl Recording {
         let overlay = OverlayRam::new("crash", base.image());
         let gate = Arc::new(Gate::default());
         let gated = GateDevice::new(share(overlay), Arc::clone(&gate));
-        let record = RecordDevice::with_lost_flushes(share(gated), options.lost_flushes);
+        let record = RecordDevice::with_cache(share(gated), options.cache, options.lost_flushes);
         let (log, core) = (record.log(), Arc::default());
         let stage = Stage { gate, core };
         let fs = FileSystem::open(share(record), on_stage(&options.mount, &stage));

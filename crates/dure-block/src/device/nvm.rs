@@ -1,0 +1,186 @@
+//! Persistent memory as a device.
+//!
+//! **Problem.** On persistent memory a system call, a bounce through the page cache and a flush cost
+//! many times the write itself. **Structure.** The file is opened and claimed as any other, then
+//! mapped; reads and writes are copies by the processor. A file that cannot be mapped directly stays
+//! a [`FileDevice`], or becomes *emulated NVM* if that is asked for: the same instructions on the
+//! kernel's page cache.
+//!
+//! **Invariants.** A write has been fenced when it returns, so a flush has nothing to do. A line
+//! that the medium lost, or a file that has become shorter, is an I/O error. **On a crash** of a
+//! write under way any words of 8 bytes may be there. Emulated NVM over a file survives the end of
+//! the process, not a power cut.
+
+pub use dure_pmem::Medium;
+use dure_pmem::{Access, Need, Region};
+use dure_sync::Arc;
+
+use super::file::FileDevice;
+use crate::{BLOCK_BYTES, Device, DeviceInfo, Error, Io, Lba, OsError, Result, share};
+
+/// Whether a file is used as persistent memory.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Nvm {
+    /// If its file system maps it directly (`MAP_SYNC`).
+    #[default]
+    Auto,
+    /// Never: by requests.
+    Off,
+    /// It must be mapped directly, or it is refused.
+    Direct,
+    /// Also if it is not on persistent memory: as emulated NVM, of which a power cut takes what the
+    /// kernel had not written back.
+    Emulated,
+}
+
+impl Nvm {
+    /// The value of an option `nvm=`; `None` if there is none of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Nvm> {
+        Some(match name {
+            "auto" => Nvm::Auto,
+            "off" => Nvm::Off,
+            "direct" => Nvm::Direct,
+            "emulated" => Nvm::Emulated,
+            _ => return None,
+        })
+    }
+}
+
+/// Blocks in persistent memory.
+#[derive(Debug)]
+pub struct NvmDevice {
+    info: DeviceInfo,
+    region: Region,
+    /// What is mapped: it has the claim, and knows how to discard.
+    file: Option<FileDevice>,
+}
+
+/// The device that `file` is, used as `nvm` says.
+///
+/// # Errors
+/// [`Error::NotDirect`] if it must be mapped directly and cannot be; that of the system.
+pub fn open(file: FileDevice, nvm: Nvm) -> Result<Arc<dyn Device>> {
+    let need = match nvm {
+        Nvm::Off => return Ok(share(file)),
+        Nvm::Auto | Nvm::Direct => Need::Direct,
+        Nvm::Emulated => Need::Emulation,
+    };
+    match map(&file, need) {
+        Ok(region) => Ok(share(NvmDevice::new(region, file))),
+        Err(dure_pmem::Error::NotDirect) if nvm == Nvm::Auto => Ok(share(file)),
+        Err(error) => Err(refused(&file.info().name, error)),
+    }
+}
+
+fn map(file: &FileDevice, need: Need) -> dure_pmem::Result<Region> {
+    let info = file.info();
+    let access = if info.read_only {
+        Access::Read
+    } else {
+        Access::ReadWrite
+    };
+    Region::map(file.descriptor(), byte_offset(info.blocks), access, need)
+}
+
+fn refused(name: &str, error: dure_pmem::Error) -> Error {
+    match error {
+        dure_pmem::Error::NotDirect => Error::NotDirect { path: name.into() },
+        dure_pmem::Error::Map { errno } => Error::Open {
+            path: name.into(),
+            action: "map it as persistent memory",
+            os: OsError::new(errno),
+        },
+        other => unreachable!("mapping fails by itself or by the system, not with: {other}"),
+    }
+}
+
+fn byte_offset(blocks: u64) -> u64 {
+    blocks * u64::try_from(BLOCK_BYTES).expect("a block is 4096 bytes")
+}
+
+impl NvmDevice {
+    fn new(region: Region, file: FileDevice) -> NvmDevice {
+        let info = DeviceInfo {
+            read_only: file.info().read_only,
+            discard: file.info().discard,
+            nvm: Some(region.medium()),
+            // A crash may cut a write at any word.
+            atomic_write_blocks: 0,
+            ..DeviceInfo::in_memory(&file.info().name, file.info().blocks)
+        };
+        NvmDevice {
+            info,
+            region,
+            file: Some(file),
+        }
+    }
+
+    /// Emulated NVM without a file: for tests, where `region` may record.
+    #[must_use]
+    pub fn in_memory(name: &str, region: Region) -> NvmDevice {
+        let blocks = region.len() / byte_offset(1);
+        let info = DeviceInfo {
+            atomic_write_blocks: 0,
+            discard: false,
+            nvm: Some(region.medium()),
+            ..DeviceInfo::in_memory(name, blocks)
+        };
+        NvmDevice {
+            info,
+            region,
+            file: None,
+        }
+    }
+
+    fn write(&self, lba: Lba, parts: &[&[u8]]) -> dure_pmem::Result<()> {
+        let mut at = byte_offset(lba.number());
+        let mut written = None;
+        for part in parts {
+            let flushed = self.region.copy(at, part)?;
+            written = Some(match written {
+                None => flushed,
+                Some(before) => flushed.and(before),
+            });
+            at += u64::try_from(part.len()).expect("a usize fits in 64 bits");
+        }
+        // The caller may tell others that it is durable: on a crash after this it is there.
+        if let Some(written) = written {
+            written.fence();
+        }
+        Ok(())
+    }
+
+    fn zero(&self, lba: Lba, blocks: u64) -> dure_pmem::Result<()> {
+        let zeroes = [0; BLOCK_BYTES];
+        (0..blocks).try_for_each(|number| self.write(lba.offset(number), &[&zeroes]))
+    }
+}
+
+impl Device for NvmDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn execute(&self, io: Io<'_>) -> Result<()> {
+        let (op, lba, blocks) = (io.op(), io.lba(), io.blocks());
+        let done = match (io, &self.file) {
+            (Io::Read { lba, out }, _) => self.region.read(byte_offset(lba.number()), out),
+            (Io::Write { lba, parts, .. }, _) => self.write(lba, parts),
+            // Each write was fenced before it returned.
+            (Io::Flush, _) => Ok(()),
+            (io @ Io::Discard { .. }, Some(file)) => return file.execute(io),
+            (Io::Discard { lba, blocks }, None) => self.zero(lba, blocks),
+        };
+        done.map_err(|_| Error::Io {
+            device: self.info.name.clone(),
+            op,
+            lba,
+            blocks,
+            os: OsError::EIO,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;
