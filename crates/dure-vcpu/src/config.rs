@@ -6,8 +6,8 @@
 
 use crate::models::{CostModel, GENERIC};
 
-/// The most cores a run can have: sharers of a line are a set of 128 bits.
-pub const CORES_MAX: usize = 128;
+/// The most cores a run can have: each line has a bit for each.
+pub const CORES_MAX: usize = 256;
 
 /// Which task runs next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,6 +7,7 @@
 //! when another core had the line before: a first touch is not a transfer. **Crash.** Nothing is
 //! kept.
 
+use crate::config::CORES_MAX;
 use crate::models::CostModel;
 
 /// log2 of the size of a cache line.
@@ -23,12 +24,51 @@ pub enum Access {
     Update,
 }
 
+/// A set of cores.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Cores([u128; CORES_MAX / 128]);
+
+impl Cores {
+    fn only(core: usize) -> Cores {
+        Cores::default().with(core)
+    }
+
+    fn contains(&self, core: usize) -> bool {
+        self.0[core / 128] >> (core % 128) & 1 == 1
+    }
+
+    fn with(mut self, core: usize) -> Cores {
+        self.0[core / 128] |= 1 << (core % 128);
+        self
+    }
+
+    fn without(mut self, core: usize) -> Cores {
+        self.0[core / 128] &= !(1 << (core % 128));
+        self
+    }
+
+    fn is_empty(&self) -> bool {
+        *self == Cores::default()
+    }
+
+    fn count(&self) -> u32 {
+        self.0.iter().map(|word| word.count_ones()).sum()
+    }
+
+    /// The lowest one.
+    fn first(&self) -> Option<usize> {
+        let word = self.0.iter().position(|word| *word != 0)?;
+        let bit = usize::try_from(self.0[word].trailing_zeros()).ok()?;
+        Some(word * 128 + bit)
+    }
+}
+
 /// The state and history of a line.
 #[derive(Debug, Clone, Default)]
 struct Line {
     /// `address / 64`; 0 marks an empty slot, since nothing lives at address 0.
     number: usize,
-    sharers: u128,
+    sharers: Cores,
     owner: usize,
     exclusive: bool,
     /// The end of the last transfer.
@@ -40,7 +80,7 @@ struct Line {
 
 impl Line {
     fn hit(&self, access: Access, core: usize) -> bool {
-        let has_it = self.sharers >> core & 1 == 1;
+        let has_it = self.sharers.contains(core);
         match access {
             Access::Load => has_it,
             Access::Store | Access::Update => has_it && self.exclusive,
@@ -117,8 +157,9 @@ impl LineTable {
             };
         }
         let start = now.max(line.free_at);
-        let others = line.sharers & !(1 << core);
-        let latency = if others == 0 {
+        let others = line.sharers.without(core);
+        let alone = others.is_empty();
+        let latency = if alone {
             // No other core has it: the first touch, or an upgrade by the only sharer.
             model.hit_ns
         } else {
@@ -129,25 +170,25 @@ impl LineTable {
         line.waited_ns += start - now;
         let ready_at = start + latency;
         if access == Access::Load {
-            line.free_at = start + if others == 0 { 0 } else { model.read_share_ns };
-            line.exclusive = others == 0;
-            line.sharers |= 1 << core;
-            if others == 0 {
+            line.free_at = start + if alone { 0 } else { model.read_share_ns };
+            line.exclusive = alone;
+            line.sharers = line.sharers.with(core);
+            if alone {
                 line.owner = core;
             }
         } else {
-            line.free_at = ready_at + if others == 0 { 0 } else { model.hold_ns };
+            line.free_at = ready_at + if alone { 0 } else { model.hold_ns };
             line.exclusive = true;
-            line.sharers = 1 << core;
+            line.sharers = Cores::only(core);
             line.owner = core;
         }
         debug_assert!(
-            !line.exclusive || line.sharers.count_ones() == 1,
+            !line.exclusive || line.sharers.count() == 1,
             "an exclusive line has one sharer"
         );
         Cost {
             ready_at,
-            missed: others != 0,
+            missed: !alone,
         }
     }
 
@@ -170,7 +211,7 @@ impl LineTable {
     }
 
     fn reset(line: &mut Line) {
-        line.sharers = 0;
+        line.sharers = Cores::default();
         line.exclusive = false;
         line.free_at = 0;
     }
@@ -231,13 +272,13 @@ impl LineTable {
     }
 }
 
-fn transfer_ns(model: &CostModel, core: usize, owner: usize, others: u128) -> u64 {
+fn transfer_ns(model: &CostModel, core: usize, owner: usize, others: Cores) -> u64 {
     let socket = core / model.cores_per_socket;
     // The owner supplies the line; if it gave it up, the nearest sharer does.
-    let source = if others >> owner & 1 == 1 {
+    let source = if others.contains(owner) {
         owner
     } else {
-        usize::try_from(others.trailing_zeros()).expect("a bit number fits in a usize")
+        others.first().expect("another core has the line")
     };
     if source / model.cores_per_socket == socket {
         model.transfer_ns
@@ -296,6 +337,18 @@ mod tests {
             lines.hottest(1)[0].waited_ns,
             first.ready_at + GENERIC.hold_ns + 1
         );
+    }
+
+    #[test]
+    fn a_line_can_be_shared_by_all_cores_there_can_be() {
+        let mut lines = LineTable::new();
+        for core in 0..CORES_MAX {
+            lines.access(Access::Load, HERE, core, 0, &GENERIC);
+        }
+        assert!((0..CORES_MAX).all(|core| lines.hits(Access::Load, HERE, core)));
+        lines.access(Access::Store, HERE, CORES_MAX - 1, 0, &GENERIC);
+        let left = (0..CORES_MAX).filter(|core| lines.hits(Access::Load, HERE, *core));
+        assert_eq!(left.collect::<Vec<_>>(), [CORES_MAX - 1]);
     }
 
     #[test]
