@@ -38,8 +38,6 @@ const FILLED: u32 = 1 << 31;
 const OPEN: u32 = 1 << 30;
 /// The number of loans.
 const LOANS: u32 = OPEN - 1;
-/// Slots of one object at most.
-const SLOTS_MAX: usize = 64;
 /// In place of a core: no core has asked yet.
 const NOBODY: u32 = u32::MAX;
 
@@ -172,7 +170,7 @@ impl<T: Lend> Lender<T> {
     /// # Panics
     /// If `make` gives a reference to another object.
     pub fn open(&self, make: impl FnOnce() -> Counted<T>) -> Option<Loan<T>> {
-        let cores = crate::core_count().min(SLOTS_MAX);
+        let cores = crate::core_count();
         let slots = self
             .slots
             .get_or_init(|| PerCore::new(cores, |_| Slot::new()));

@@ -37,8 +37,6 @@ const OPEN: u32 = 1;
 const SEALED: u32 = 2;
 /// Bits of the contention count; the bits above hold a core.
 const MET_BITS: u32 = 16;
-/// Reader counts of one lock at most: so many lines a writer has to visit.
-const COUNTS_MAX: usize = 64;
 
 /// A reader/writer lock of rank `RANK` around a `T`, which lies behind everything else; see the
 /// module.
@@ -273,7 +271,7 @@ impl<const RANK: u8, T> PerCoreRwLock<RANK, T> {
         if self.gate.load(Ordering::Relaxed) == SEALED {
             return;
         }
-        let cores = crate::core_count().min(COUNTS_MAX);
+        let cores = crate::core_count();
         self.counts
             .get_or_init(|| PerCore::new(cores, |_| AtomicU32::new(0)));
         // Relaxed: a statistic.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use dure_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use dure_sync::sim::{Config, FailureKind, Schedule, run, seeds, transfers, try_run};
 use dure_sync::{
-    Arc, Condvar, CoreId, Counter, Mutex, MutexGuard, OnceLock, PerCore, PerCoreRwLock, RwLock,
-    clock, core_count, current_core, futex, random, task_local, thread,
+    Arc, Condvar, CoreId, Counted, Counter, Lend, Lender, Mutex, MutexGuard, OnceLock, PerCore,
+    PerCoreRwLock, RwLock, clock, core_count, current_core, futex, random, task_local, thread,
 };
 
 /// The schedules that look for races, on 3 cores.
@@ -542,26 +542,81 @@ fn sim_spread_lock_excludes_and_wakes_everyone() {
     hunt(2_000, spread_lock_is_used);
 }
 
+/// Lines moved by `rounds` uses on each of `cores` cores, of one object that `make` makes.
+fn transfers_of<T: Send + Sync + 'static>(
+    (cores, rounds): (u16, u32),
+    make: fn() -> T,
+    used: fn(&T),
+) -> u64 {
+    let done = run(Config::min_clock(usize::from(cores)), move || {
+        let object = make();
+        thread::scope(|scope| {
+            for core in 0..cores {
+                let object = &object;
+                scope.spawn_on(CoreId::new(core), move || {
+                    for _ in 0..rounds {
+                        used(object);
+                    }
+                });
+            }
+        });
+    });
+    done.report.transfers
+}
+
+/// Also on more cores than a word has bits: each has a count, or a slot, of its own.
 #[test]
 fn sim_spread_readers_share_no_line() {
-    let transfers_of = |rounds: u32| {
-        let done = run(Config::min_clock(4), move || {
-            let lock: PerCoreRwLock<10, u64> = PerCoreRwLock::new(7);
-            thread::scope(|scope| {
-                for core in 0..4 {
-                    let lock = &lock;
-                    scope.spawn_on(CoreId::new(core), move || {
-                        for _ in 0..rounds {
-                            assert_eq!(*lock.read(), 7);
-                        }
-                    });
-                }
-            });
-        });
-        done.report.transfers
+    let read = |lock: &PerCoreRwLock<10, u64>| assert_eq!(*lock.read(), 7);
+    for cores in [4, 192] {
+        let of = |rounds| transfers_of((cores, rounds), || PerCoreRwLock::new(7), read);
+        let more = of(600).saturating_sub(of(100));
+        assert!(
+            more <= 2 * u64::from(cores),
+            "{more} transfers in 500 reads on each of {cores} cores"
+        );
+    }
+}
+
+/// An object that is used through loans.
+struct Lent {
+    count: AtomicU32,
+    lender: Lender<Lent>,
+}
+
+impl Lend for Lent {
+    fn lender(&self) -> &Lender<Lent> {
+        &self.lender
+    }
+
+    fn ended(this: &Arc<Lent>) {
+        this.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn sim_loans_share_no_line() {
+    let make = || {
+        let lender = Lender::default();
+        let count = AtomicU32::new(0);
+        Arc::new(Lent { count, lender })
     };
-    let more = transfers_of(1_100).saturating_sub(transfers_of(100));
-    assert!(more <= 8, "{more} transfers in 4000 reads");
+    let lend = |object: &Arc<Lent>| {
+        let counted = || {
+            object.count.fetch_add(1, Ordering::Relaxed);
+            Counted::new(Arc::clone(object))
+        };
+        let lender = &object.lender;
+        drop(lender.borrow().or_else(|| lender.open(counted)));
+    };
+    for cores in [4, 192] {
+        let of = |rounds| transfers_of((cores, rounds), make, lend);
+        let more = of(600).saturating_sub(of(100));
+        assert!(
+            more <= 2 * u64::from(cores),
+            "{more} transfers in 500 loans on each of {cores} cores"
+        );
+    }
 }
 
 #[test]
