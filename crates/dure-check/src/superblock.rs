@@ -44,7 +44,7 @@ pub(super) fn find(region: &Region, report: &mut Report) -> Result<Layout> {
             match second {
                 Ok(second) => compare(&first, &second, report),
                 Err(error) => {
-                    let why = error.to_string();
+                    let why = of_one_copy(&error);
                     report.add(IssueKind::SuperblockCopy { at: last, why });
                 }
             }
@@ -56,7 +56,7 @@ pub(super) fn find(region: &Region, report: &mut Report) -> Result<Layout> {
         (Err(error), Ok(second)) => {
             report.add(IssueKind::SuperblockCopy {
                 at: 0,
-                why: error.to_string(),
+                why: of_one_copy(&error),
             });
             Layout::from_superblock(second)?
         }
@@ -64,6 +64,14 @@ pub(super) fn find(region: &Region, report: &mut Report) -> Result<Layout> {
     };
     check_devices(&layout, report);
     Ok(layout)
+}
+
+/// What is wrong with one copy, when the other one is good.
+fn of_one_copy(error: &Error) -> String {
+    match error {
+        Error::NotDure => "there is no superblock".to_owned(),
+        other => other.to_string(),
+    }
 }
 
 /// Byte by byte, but for the copy's own address and checksum.

@@ -2,12 +2,14 @@
 //!
 //! **Structure.** [`args`] declares every command and option; `command/` has one file per command;
 //! [`name`] turns `mkfs.dure`, `mount.dure` and `fsck.dure` into their subcommands; [`exit`] holds
-//! the exit codes; `size`, `progress`, `mounts` and `volume` are shared by the commands; `live` is
+//! the exit codes; `size`, `progress`, `mounts` and `volume` are shared by the commands; `advice` says what a user can
+//! do about an error; `live` is
 //! how `dure top` asks the server of a mount.
 //!
 //! **Invariants.** Results go to standard output, everything else to standard error. An error is
 //! one line: what, where, what to do. Nothing is left half made.
 
+mod advice;
 pub mod args;
 mod command;
 pub mod exit;
@@ -66,6 +68,10 @@ fn message(error: &anyhow::Error) -> String {
             text.push_str(": ");
             text.push_str(&cause);
         }
+    }
+    if let Some(advice) = advice::of(error) {
+        text.push_str("; ");
+        text.push_str(&advice);
     }
     text
 }

@@ -53,10 +53,10 @@ pub(crate) fn source_of(directory: &Path) -> Option<PathBuf> {
     on(directory).map(|mount| mount.source)
 }
 
-/// Whether the volume at `path` is mounted, with any type of file system.
-pub(crate) fn is_mounted(path: &Path) -> bool {
+/// The mount of the volume at `path`, with any type of file system.
+pub(crate) fn of(path: &Path) -> Option<Listed> {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    all().iter().any(|mount| mount.source == path)
+    all().into_iter().find(|mount| mount.source == path)
 }
 
 /// `36 35 98:0 / /mnt/point rw,relatime - fuse.dure /path/v.img rw,...`; spaces are written

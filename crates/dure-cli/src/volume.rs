@@ -80,7 +80,7 @@ fn patiently<T>(path: &Path, open: impl Fn() -> dure_block::Result<T>) -> Result
             Err(error) => return Err(error.into()),
         };
         let waited = Duration::from_nanos(clock::monotonic_ns() - start);
-        if waited >= PATIENCE || mounts::is_mounted(path) {
+        if waited >= PATIENCE || mounts::of(path).is_some() {
             return Err(error.into());
         }
         if waited >= TELL_AFTER && !told {

@@ -6,6 +6,8 @@
 use dure_journal::recovery::{COUNT_MAX, Hole};
 use thiserror::Error;
 
+use crate::units::size_of;
+
 /// Result of a file system call.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -14,7 +16,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[non_exhaustive]
 pub enum Error {
     /// Not a dure volume.
-    #[error("not a dure volume (no superblock found); make one with `dure mkfs`")]
+    #[error("not a dure volume: neither its first nor its last block is a superblock")]
     NotDure,
     /// The volume needs a newer dure.
     #[error("this dure is too old for the volume: {what}")]
@@ -35,7 +37,7 @@ pub enum Error {
         got: u64,
     },
     /// The device is smaller than the volume says, or too small for a volume.
-    #[error("the device has {have} blocks of 4 KiB, {what} needs {need}")]
+    #[error("the device has {}, {what} needs {}", size_of(*have), size_of(*need))]
     TooSmall {
         /// What needs the room.
         what: &'static str,

@@ -13,7 +13,7 @@ use zerocopy::little_endian::{I64, U32, U64};
 use crate::error::{Error, Result};
 use crate::format::superblock::{DEVICES_MAX, DeviceEntryV1, MAGIC, SuperBlock, VERSION};
 use crate::format::{nat, sit, summary, volume};
-use crate::units::{BLOCK_BYTES_U64, BlockNo, SegNo};
+use crate::units::{BLOCK_BYTES_U64, BlockNo, SegNo, size_of};
 
 /// Smallest volume.
 pub const VOLUME_BLOCKS_MIN: u64 = 1024;
@@ -373,7 +373,7 @@ fn one_device(uuid: [u8; 16], blocks: u64) -> [DeviceEntryV1; DEVICES_MAX] {
 fn too_large(blocks: u64) -> Error {
     Error::BadOption {
         option: "size",
-        why: format!("{blocks} blocks are more than a volume can have"),
+        why: format!("{} is more than a volume can have", size_of(blocks)),
     }
 }
 

@@ -32,7 +32,7 @@ issues! {
         have: u64,
         /// Blocks the superblock says.
         need: u64,
-    } => "the volume has {need} blocks but the device only {have}; the end of the image is missing";
+    } => "the volume has {need} blocks of 4 KiB but the device only {have}; the end of the image is missing";
 
     /// The device refused to read.
     Error Unreadable {

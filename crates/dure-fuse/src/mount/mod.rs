@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use dure_fs::FileSystem;
 use dure_sync::Arc;
+use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use thiserror::Error;
 
@@ -66,11 +67,11 @@ impl Default for MountSettings {
 #[non_exhaustive]
 pub enum MountError {
     /// The mount point is missing or no directory.
-    #[error("{}: {why}; give an existing directory", .path.display())]
+    #[error("{}: {why}", .path.display())]
     MountPoint {
         /// The mount point.
         path: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong with it, and what to do.
         why: String,
     },
     /// There is no `/dev/fuse`, or it may not be opened.
@@ -248,9 +249,19 @@ pub fn directory(at: &Path) -> Result<PathBuf, MountError> {
         path: at.to_owned(),
         why,
     };
-    let path = at.canonicalize().map_err(|error| bad(error.to_string()))?;
-    if !path.is_dir() {
-        return Err(bad("not a directory".into()));
+    let found = at.canonicalize().and_then(|path| {
+        let is_directory = path.metadata()?.is_dir();
+        Ok((path, is_directory))
+    });
+    match found {
+        Ok((path, true)) => Ok(path),
+        Ok(_) => Err(bad("not a directory; give an existing directory".into())),
+        Err(error) if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => {
+            let at = at.display();
+            Err(bad(format!(
+                "the server of a mount there is gone; `dure umount {at}` clears it"
+            )))
+        }
+        Err(error) => Err(bad(format!("{error}; give an existing directory"))),
     }
-    Ok(path)
 }

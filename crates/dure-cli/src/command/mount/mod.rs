@@ -48,9 +48,11 @@ pub(crate) fn run(args: &Mount) -> Result<u8> {
     Ok(status)
 }
 
-/// Refuses a directory whose mount would hide the volume: an access to the volume's path would then
+/// Refuses, before anything is opened or recovered, what cannot be mounted on, and a directory whose
+/// mount would hide the volume: an access to the volume's path would then
 /// wait for the server, and the server itself would wait for its own reply.
 fn check_place(args: &Mount) -> Result<()> {
+    dure_fuse::mount::directory(&args.directory)?;
     let (volume, directory) = (args.volume.canonicalize(), args.directory.canonicalize());
     if let (Ok(volume), Ok(directory)) = (volume, directory)
         && volume.starts_with(&directory)
@@ -74,7 +76,6 @@ fn look(args: &Mount, options: MountOptions) -> Result<u8> {
     };
     let opened = FileSystem::open(device, options);
     opened.with_context(|| args.volume.display().to_string())?;
-    dure_fuse::mount::directory(&args.directory)?;
     if args.verbose {
         say!(
             "{} can be mounted on {}",

@@ -43,6 +43,9 @@ const FOR_MOUNT: [&str; 13] = [
 /// mount of one, as it does for block devices.
 const IMAGE_COMMIT: Duration = Duration::from_secs(1);
 
+/// The least `cache=`: below it a mount would hold hardly more than what it is just doing.
+const CACHE_MIN: u64 = 1 << 20;
+
 /// Turns `-o` into the options of the file system and of the mount.
 pub(super) fn parse(args: &Mount) -> Result<(MountOptions, MountSettings)> {
     let mut options = MountOptions {
@@ -56,6 +59,10 @@ pub(super) fn parse(args: &Mount) -> Result<(MountOptions, MountSettings)> {
     };
     if !settings.block_device {
         options.commit_interval = IMAGE_COMMIT;
+    }
+    let said = |word: &str| args.options.iter().any(|option| option == word);
+    if said("ro") && said("rw") {
+        bail!("ro and rw: give one of them");
     }
     let mut policies = BTreeMap::new();
     for option in args.options.iter().filter(|option| !option.is_empty()) {
@@ -84,8 +91,7 @@ pub(super) fn parse(args: &Mount) -> Result<(MountOptions, MountSettings)> {
             ("trace", Some(value)) => options.trace = Some(events(value)?),
             ("commit", Some(value)) => options.commit_interval = seconds(value)?,
             ("cache", Some(value)) => {
-                let Size(bytes) = value.parse().map_err(anyhow::Error::msg).context("cache")?;
-                options.cache_bytes = bytes;
+                options.cache_bytes = cache(value)?;
             }
             (key, Some(value)) if set_policy(&mut options, key, value)? => {}
             _ if args.sloppy => note!("dure: unknown mount option '{option}', left out"),
@@ -168,13 +174,20 @@ pub(super) fn source_name(volume: &Path) -> String {
 }
 
 fn number(key: &str, value: &str) -> Result<u32> {
-    value
-        .parse()
-        .with_context(|| format!("{key}={value}: not a number"))
+    let number = value.parse().ok();
+    number.with_context(|| format!("{key}={value}: it is a number, as id(1) shows it"))
 }
 
 fn set_policy(options: &mut MountOptions, key: &str, value: &str) -> Result<bool> {
     options.set_policy(key, value).map_err(anyhow::Error::msg)
+}
+
+fn cache(value: &str) -> Result<u64> {
+    let Size(bytes) = value.parse().map_err(anyhow::Error::msg).context("cache")?;
+    if bytes < CACHE_MIN {
+        bail!("cache={value}: it is at least {}", Size(CACHE_MIN));
+    }
+    Ok(bytes)
 }
 
 fn events(value: &str) -> Result<usize> {
@@ -185,13 +198,10 @@ fn events(value: &str) -> Result<usize> {
 }
 
 fn seconds(value: &str) -> Result<Duration> {
-    let seconds: f64 = value
-        .parse()
-        .with_context(|| format!("commit={value}: not a number"))?;
-    if !(0.001..=3600.0).contains(&seconds) {
-        bail!("commit={value}: it is between 0.001 and 3600 seconds");
+    match value.parse() {
+        Ok(seconds) if (0.001..=3600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => bail!("commit={value}: it is a number of seconds, from 0.001 to 3600"),
     }
-    Ok(Duration::from_secs_f64(seconds))
 }
 
 #[cfg(test)]
@@ -255,6 +265,10 @@ mod tests {
             (&["mand"][..], "mandatory"),
             (&["bind"], "mount(8)"),
             (&["journal=single", "journal=per-core"], "give one"),
+            (&["ro", "rw"], "ro and rw: give one"),
+            (&["commit=abc"], "a number of seconds"),
+            (&["cache=0"], "at least 1.0 MiB"),
+            (&["uid=me"], "a number, as id(1)"),
             (&["nosiud"], "unknown"),
         ] {
             let error = parsed(bad).unwrap_err().to_string();

@@ -1,0 +1,41 @@
+//! What to do about an error: told behind it, on the same line.
+//!
+//! **Problem.** The crates below say what happened and where; only the command knows what a user
+//! can do about it, such as where a volume in use is mounted. **Structure.** One function over the
+//! causes of an error. **Invariants.** Nothing is changed, and no server is asked: it may hang.
+//! **Crash.** Nothing.
+
+use std::path::Path;
+
+use dure_block::Error;
+use rustix::io::Errno;
+
+use crate::mounts;
+
+/// What can be done about `error`, if it is one of those that leave a choice.
+pub(crate) fn of(error: &anyhow::Error) -> Option<String> {
+    error.chain().find_map(|cause| match cause.downcast_ref()? {
+        Error::Locked { path, .. } | Error::Busy { path } => in_use(path),
+        Error::Open { path, os, .. } if os.errno() == Errno::NOTCONN.raw_os_error() => {
+            let path = path.display();
+            Some(format!(
+                "the server of a mount there is gone; `dure umount {path}` clears it"
+            ))
+        }
+        Error::Open { os, .. } if os.errno() == Errno::ROFS.raw_os_error() => {
+            Some("it can only be read; `dure mount -o ro` shows it".to_owned())
+        }
+        _ => None,
+    })
+}
+
+fn in_use(path: &Path) -> Option<String> {
+    let mount = mounts::of(path)?;
+    let directory = mount.directory.display();
+    Some(if mount.is_dure() {
+        format!("it is mounted on {directory}; `dure umount {directory}` ends that")
+    } else {
+        let kind = mount.kind;
+        format!("it is mounted on {directory} as {kind}; `umount {directory}` ends that")
+    })
+}
