@@ -205,7 +205,7 @@ mod tests {
             (256, "1 MiB"),
             (640, "2.5 MiB"),
             (1 << 30, "4 TiB"),
-            (u64::MAX, "65535.9 PiB"),
+            (u64::MAX, "67108863.9 PiB"),
         ] {
             assert_eq!(size_of(blocks), text);
         }
