@@ -132,6 +132,7 @@ impl Bench for Machine {
         let hiring = Hiring {
             kind: self.kind,
             count,
+            background: 0,
             cores,
         };
         let assign = |place: &Path, number| {

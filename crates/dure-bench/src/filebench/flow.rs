@@ -3,7 +3,7 @@
 
 use anyhow::{Result, ensure};
 use dure_sync::Arc;
-use dure_sync::atomic::{AtomicU64, Ordering};
+use dure_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use dure_sync::random::Seeded;
 
 use super::fileset::{FileSet, IO_BYTES, Pick};
@@ -13,16 +13,16 @@ use crate::target::{How, OpenFile};
 
 /// An append writes at most so much.
 const APPEND_BYTES: usize = 16 << 10;
-/// Where the log of webserver begins again.
-const LOG_BYTES: u64 = 256 << 20;
 
 /// What the workers share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) files: FileSet,
-    /// Bytes ever appended to the log. Each worker reserves its part; publishes nothing, hence
-    /// Relaxed.
-    pub(super) log_end: AtomicU64,
+    /// Bytes the workers have appended to the log since it was emptied. Each adds its own when it
+    /// is checked, one after the other; hence Relaxed.
+    pub(super) appended: AtomicU64,
+    /// Workers that have not been checked yet, likewise.
+    pub(super) unchecked: AtomicUsize,
     /// What is written.
     pub(super) content: Vec<u8>,
 }
@@ -31,7 +31,10 @@ pub(super) struct Shared {
 pub(super) struct Flow {
     personality: Personality,
     shared: Arc<Shared>,
+    /// Of webserver; each worker has opened it by itself.
     log: Option<OpenFile>,
+    /// Bytes this worker has appended to it since it was emptied.
+    appended: u64,
     random: Seeded,
     buffer: Vec<u8>,
     is_first: bool,
@@ -46,7 +49,7 @@ impl Flow {
     ) -> Result<Flow> {
         let log = if personality == Personality::Webserver {
             let tree = &shared.files.tree;
-            Some(tree.open(&tree.path("log"), How::Create)?)
+            Some(tree.open(&tree.path("log"), How::Append)?)
         } else {
             None
         };
@@ -54,6 +57,7 @@ impl Flow {
             personality,
             shared,
             log,
+            appended: 0,
             random: Seeded::new(u64::try_from(number)? + 7),
             buffer: vec![0; IO_BYTES],
             is_first: number == 0,
@@ -150,13 +154,12 @@ impl Flow {
         for _ in 0..10 {
             works += self.read_one(shared)?;
         }
-        let count = self.random.below(1 << 14);
-        // Relaxed: reserves a part of the log for this worker and publishes nothing.
-        let at = shared.log_end.fetch_add(count, Ordering::Relaxed) % LOG_BYTES;
+        let count = self.random.index(APPEND_BYTES);
         if let Some(log) = &self.log
             && count > 0
         {
-            log.write_at(&shared.content[..usize::try_from(count)?], at)?;
+            log.write(&shared.content[..count])?;
+            self.appended += u64::try_from(count)?;
         }
         Ok(works + 1)
     }
@@ -172,6 +175,15 @@ impl Flow {
 }
 
 impl Worker for Flow {
+    /// Every measurement begins with an empty log.
+    fn prepare(&mut self) -> Result<()> {
+        self.appended = 0;
+        match &self.log {
+            Some(log) if self.is_first => log.set_len(0),
+            _ => Ok(()),
+        }
+    }
+
     fn operate(&mut self) -> Result<Option<u64>> {
         let shared = Arc::clone(&self.shared);
         let works = match self.personality {
@@ -190,14 +202,16 @@ impl Worker for Flow {
 
     fn check(&mut self) -> Result<()> {
         ensure!(self.works > 0, "a worker did nothing");
-        if !self.is_first {
+        let shared = &self.shared;
+        shared.appended.fetch_add(self.appended, Ordering::Relaxed);
+        if shared.unchecked.fetch_sub(1, Ordering::Relaxed) > 1 {
             return Ok(());
         }
-        self.shared.files.check()?;
+        shared.files.check()?;
         if let Some(log) = &self.log {
-            let appended = self.shared.log_end.load(Ordering::Relaxed).min(LOG_BYTES);
+            let appended = shared.appended.load(Ordering::Relaxed);
             let found = log.len()?;
-            // A last append may reach beyond the place where the log begins again.
+            // An append that found too little room may have left a part.
             ensure!(found >= appended, "{found} of {appended} bytes of the log");
         }
         Ok(())

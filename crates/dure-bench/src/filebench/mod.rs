@@ -15,7 +15,7 @@ mod tests;
 
 use anyhow::{Context, Result, ensure};
 use dure_sync::Arc;
-use dure_sync::atomic::AtomicU64;
+use dure_sync::atomic::{AtomicU64, AtomicUsize};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::measure::{Bench, Crew, run as measure_all};
@@ -99,7 +99,8 @@ impl Bench for Servers {
         shape.files = self.files.unwrap_or(shape.files);
         let shared = Arc::new(flow::Shared {
             files: FileSet::make(&tree, "files", shape, &content)?,
-            log_end: AtomicU64::new(0),
+            appended: AtomicU64::new(0),
+            unchecked: AtomicUsize::new(count),
             content,
         });
         let make = |number| flow::Flow::new(what, Arc::clone(&shared), number);

@@ -17,11 +17,18 @@ const REGION: u64 = 8 << 20;
 
 pub(super) fn make(tree: &Tree, workload: Workload, seat: Seat) -> Result<Box<dyn Worker>> {
     Ok(match workload {
-        Workload::Drbl => Box::new(private(tree, "n_file_rd.dat", seat, Act::Read)?),
+        Workload::Drbl | Workload::DrblBg => {
+            let act = if seat.is_background() {
+                Act::Write
+            } else {
+                Act::Read
+            };
+            Box::new(private(tree, "n_file_rd.dat", seat, act)?)
+        }
         Workload::Dwol => Box::new(private(tree, "n_blk_wrt.dat", seat, Act::Write)?),
         Workload::Dwsl => Box::new(private(tree, "n_jnl_cmt.dat", seat, Act::WriteSync)?),
-        Workload::Drbm => Box::new(own_region(tree, seat)?),
-        Workload::Drbh => Box::new(one_block(tree, seat)?),
+        Workload::Drbm | Workload::DrbmBg => Box::new(own_region(tree, seat)?),
+        Workload::Drbh | Workload::DrbhBg => Box::new(one_block(tree, seat)?),
         Workload::Dwom => Box::new(shared(tree, seat, &[Act::Write])?),
         Workload::Dwom75 => Box::new(shared(tree, seat, &MOSTLY_WRITES)?),
         Workload::Dwom25 => Box::new(shared(tree, seat, &MOSTLY_READS)?),
@@ -43,6 +50,8 @@ pub(super) enum Act {
     /// The block of any worker.
     ReadOther,
     Write,
+    /// The block of any worker.
+    WriteOther,
     WriteSync,
 }
 
@@ -78,39 +87,48 @@ fn block(file: OpenFile, offset: u64, seat: Seat, turns: &[Act]) -> Block {
 }
 
 /// The content before anything is overwritten.
-fn old() -> Vec<u8> {
-    content(0)
+fn old() -> BlockBuf {
+    BlockBuf::from_slice(&content(0))
 }
 
 fn private(tree: &Tree, name: &str, seat: Seat, act: Act) -> Result<Block> {
     let own = seat.private(tree)?;
-    let file = own.open(&own.path(name), How::Create)?;
-    file.write_at(&old(), 0)?;
+    let file = own.open_for(&own.path(name), How::Create, seat.io)?;
+    file.write_at(old().as_slice(), 0)?;
     file.sync()?;
     Ok(block(file, 0, seat, &[act]))
 }
 
-/// DRBM: every worker fills a region, and reads the first block of it.
+/// DRBM: every worker fills a region, and reads the first block of it; one in the background
+/// overwrites these blocks.
 fn own_region(tree: &Tree, seat: Seat) -> Result<Block> {
-    let file = tree.open(&tree.path("n_shfile_rd.dat"), How::Create)?;
+    let file = tree.open_for(&tree.path("n_shfile_rd.dat"), How::Create, seat.io)?;
+    if seat.is_background() {
+        return Ok(block(file, 0, seat, &[Act::WriteOther]));
+    }
     let start = seat.id() * REGION;
     fill(&file, start..start + REGION)?;
     Ok(block(file, start, seat, &[Act::Read]))
 }
 
-/// DRBH: one block for all.
+/// DRBH: one block for all, which one in the background overwrites.
 fn one_block(tree: &Tree, seat: Seat) -> Result<Block> {
-    let file = tree.open(&tree.path("n_shblk_rd.dat"), How::Create)?;
+    let file = tree.open_for(&tree.path("n_shblk_rd.dat"), How::Create, seat.io)?;
     if seat.is_leader() {
-        file.write_at(&old(), 0)?;
+        file.write_at(old().as_slice(), 0)?;
         file.sync()?;
     }
-    Ok(block(file, 0, seat, &[Act::Read]))
+    let act = if seat.is_background() {
+        Act::Write
+    } else {
+        Act::Read
+    };
+    Ok(block(file, 0, seat, &[act]))
 }
 
 /// DWOM and the mixes: the first worker fills the file.
 fn shared(tree: &Tree, seat: Seat, turns: &[Act]) -> Result<Block> {
-    let file = tree.open(&tree.path("n_mtime_upt.dat"), How::Create)?;
+    let file = tree.open_for(&tree.path("n_mtime_upt.dat"), How::Create, seat.io)?;
     if seat.is_leader() {
         let count = u64::try_from(seat.count)?;
         fill(&file, 0..count * REGION)?;
@@ -134,7 +152,7 @@ fn fill(file: &OpenFile, bytes: std::ops::Range<u64>) -> Result<()> {
     let pages = (bytes.start / BLOCK)..(bytes.end / BLOCK);
     pages
         .into_iter()
-        .try_for_each(|number| file.write_at(&page, number * BLOCK))
+        .try_for_each(|number| file.write_at(page.as_slice(), number * BLOCK))
 }
 
 impl Block {
@@ -144,6 +162,13 @@ impl Block {
         self.random.below(count) * REGION
     }
 
+    /// Whether this was there before, or one of the workers wrote it.
+    fn is_page(&self, page: &BlockBuf) -> bool {
+        // The one in the background writes a content of its own, the last one.
+        let mut contents = (0..=self.seat.count + 1).map(content);
+        contents.any(|content| page.as_slice() == content)
+    }
+
     #[inline]
     fn read_block(&mut self, offset: u64) -> Result<()> {
         self.reads += 1;
@@ -151,9 +176,9 @@ impl Block {
     }
 
     #[inline]
-    fn write_block(&mut self) -> Result<()> {
+    fn write_block(&mut self, offset: u64) -> Result<()> {
         self.writes += 1;
-        self.file.write_at(self.buffer.as_slice(), self.offset)
+        self.file.write_at(self.buffer.as_slice(), offset)
     }
 }
 
@@ -171,9 +196,13 @@ impl Worker for Block {
                 let offset = self.other();
                 self.read_block(offset)?;
             }
-            Act::Write => self.write_block()?,
+            Act::Write => self.write_block(self.offset)?,
+            Act::WriteOther => {
+                let offset = self.other();
+                self.write_block(offset)?;
+            }
             Act::WriteSync => {
-                self.write_block()?;
+                self.write_block(self.offset)?;
                 self.file.sync()?;
             }
         }
@@ -188,26 +217,23 @@ impl Worker for Block {
         }
     }
 
-    /// A written block holds what was written, a read one what had been there; there was no other.
+    /// A written block holds what was written, a read one what somebody wrote, and what had been
+    /// there if nobody did; there was no other.
     fn check(&mut self) -> Result<()> {
-        let offset = self.offset;
-        let mut found = vec![0; 4096];
-        self.file.read_at(&mut found, offset)?;
-        let want = if self.writes > 0 {
-            self.buffer.as_slice().to_vec()
-        } else {
-            old()
-        };
-        ensure!(
-            found == want,
-            "the block at {offset} is not what was written"
-        );
-        if self.reads > 0 {
-            let is_page =
-                (0..=self.seat.count).any(|writer| self.read.as_slice() == content(writer));
-            ensure!(is_page, "a read gave what nobody wrote");
-        }
         ensure!(self.reads + self.writes > 0, "nothing was done");
+        let mut found = BlockBuf::zeroed(1);
+        self.file.read_at(found.as_mut_slice(), self.offset)?;
+        let is_own = self.turns != [Act::WriteOther] && self.writes > 0;
+        let is_right = if is_own {
+            found.as_slice() == self.buffer.as_slice()
+        } else {
+            self.is_page(&found)
+        };
+        let offset = self.offset;
+        ensure!(is_right, "the block at {offset} is not what was written");
+        if self.reads > 0 {
+            ensure!(self.is_page(&self.read), "a read gave what nobody wrote");
+        }
         Ok(())
     }
 }

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 
+use dure_sync::random::Seeded;
+
 use super::seat::Seat;
 use super::workload::Workload;
 use crate::measure::Worker;
@@ -25,7 +27,11 @@ pub(super) fn make(tree: &Tree, workload: Workload, seat: Seat) -> Result<Box<dy
         tree.path("0/0/0/0/0")
     };
     let tree = tree.clone();
-    if workload == Workload::Mrpm {
+    if seat.is_background() {
+        let random = Seeded::new(seat.id());
+        return Ok(Box::new(Changer { tree, random }));
+    }
+    if matches!(workload, Workload::Mrpm | Workload::MrpmBg) {
         return Ok(Box::new(Random {
             tree,
             path: path.into_os_string().into_string().ok().context("UTF-8")?,
@@ -99,5 +105,36 @@ impl Worker for Random {
     fn check(&mut self) -> Result<()> {
         ensure!(self.found == 1, "stat found no leaf");
         Ok(())
+    }
+}
+
+/// MRPM_bg: a file with a name of its own, at a random depth of the tree, is created, or unlinked if
+/// it is there.
+struct Changer {
+    tree: Tree,
+    random: Seeded,
+}
+
+/// Added to the digit that names a file of the background; no branch has such a name.
+const CHANGED_BASE: u64 = 1000;
+
+impl Worker for Changer {
+    fn operate(&mut self) -> Result<Option<u64>> {
+        let mut path = self.tree.path("");
+        let branches = u64::from(BRANCHES);
+        for _ in 0..self.random.index(DEPTH) {
+            path.push(self.random.below(branches).to_string());
+        }
+        path.push((CHANGED_BASE + self.random.below(branches)).to_string());
+        if self.tree.exists(&path)? {
+            self.tree.remove_file(&path)?;
+        } else {
+            drop(self.tree.open(&path, How::CreateNew)?);
+        }
+        Ok(Some(1))
+    }
+
+    fn batch(&self) -> u64 {
+        8
     }
 }

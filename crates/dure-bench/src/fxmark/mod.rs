@@ -3,9 +3,10 @@
 //!
 //! **Structure.** `workload` names them; `data`, `tail`, `lookup` and `namespace` do them, written
 //! once for directories and volumes; every worker checks at the end that its operations did what
-//! they claim. **Mended** against the original: MRDL and MRDM read the directory again at its end
-//! instead of counting the end; what DWTL, MWUL and MWUM use up is bounded instead of filling the
-//! device.
+//! they claim. In the `_bg` workloads one more worker disturbs them and is not counted. **Mended**
+//! against the original: MRDL and MRDM read the directory again at its end instead of counting the
+//! end; what DWTL, MWUL and MWUM use up is bounded instead of filling the device; the worker in the
+//! background of DRBL_bg and DRBM_bg writes.
 
 mod data;
 mod lookup;
@@ -19,14 +20,14 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::measure::{Bench, Crew, Hiring, Worker, WorkerKind, run as measure_all};
+use crate::measure::{Bench, Crew, Hiring, Point, Worker, WorkerKind, run as measure_all};
 use crate::micro::{Direction, floor, or_default, plain_copy};
 use crate::options::{Measuring, Targets};
 use crate::report;
-use crate::target::{Target, Tree};
+use crate::target::{Io, NO_DIRECT, Target, Tree};
 
 pub(crate) use seat::Numbered;
 use seat::Seat;
@@ -52,9 +53,37 @@ pub struct FxMark {
     /// process, they are threads all the same.
     #[arg(long)]
     pub processes: bool,
+    /// DR* and DW* move content past the page cache (`O_DIRECT`), on directories.
+    #[arg(long)]
+    pub directio: bool,
     /// How.
     #[command(flatten)]
     pub measuring: Measuring,
+}
+
+/// The policy of a point whose calls are direct.
+const DIRECT: &str = "directio";
+
+impl FxMark {
+    fn io(&self) -> Io {
+        if self.directio {
+            Io::Direct
+        } else {
+            Io::Buffered
+        }
+    }
+}
+
+/// `--directio` and a volume contradict each other.
+fn refuse_direct(args: &FxMark, targets: &[Target]) -> Result<()> {
+    let volume = targets.iter().find(|target| target.is_volume());
+    match volume {
+        Some(volume) if args.directio => bail!(
+            "--directio on '{}': {NO_DIRECT}; name directories only, as in --target dir:.",
+            volume.label()
+        ),
+        _ => Ok(()),
+    }
 }
 
 /// Measures and prints the report.
@@ -63,19 +92,57 @@ pub struct FxMark {
 /// A target that cannot be opened, or an operation that fails.
 pub(crate) fn run(args: &FxMark) -> Result<()> {
     let targets = args.targets.open()?;
+    refuse_direct(args, &targets)?;
     let plan = args.measuring.plan(200);
     let bench = Suite {
         fill: args.fill,
         fill_ns: plan.run_ns,
         kind: WorkerKind::of(args.processes),
+        io: args.io(),
     };
     let workloads = or_default(&args.workloads, &Workload::ALL);
-    let points = measure_all(&bench, workloads, &targets, &plan)?;
+    let mut points = measure_all(&bench, workloads, &targets, &plan)?;
     targets.into_iter().try_for_each(Target::close)?;
+    if args.directio {
+        let moves_data = |point: &&mut Point| point.workload.starts_with('D');
+        let data = points.iter_mut().filter(moves_data);
+        data.for_each(|point| point.policy = DIRECT.to_owned());
+    }
     if !args.measuring.json {
-        report::print(&report::lines(&points));
+        report::print(&lines(&points));
     }
     args.measuring.report("fxmark", &points)
+}
+
+/// The lines of the original, as its plotter reads them: a paragraph for each target and workload,
+/// a line for each number of cores.
+fn lines(points: &[Point]) -> String {
+    let key = |point: &Point| (point.workload.clone(), point.target.clone());
+    let mut keys = Vec::new();
+    for point in points {
+        if !keys.contains(&key(point)) {
+            keys.push(key(point));
+        }
+    }
+    let mut text = Vec::new();
+    for (workload, target) in keys {
+        let own = |point: &&Point| point.workload == workload && point.target == target;
+        let is_direct = points
+            .iter()
+            .filter(own)
+            .any(|point| point.policy == DIRECT);
+        let io = if is_direct { DIRECT } else { "bufferedio" };
+        text.push(format!("## {target}:{workload}:{io}"));
+        text.push("# ncpu secs works works/sec".to_owned());
+        for point in points.iter().filter(own) {
+            if let Some(run) = point.middle() {
+                let (cores, seconds, works) = (point.cores, run.seconds, run.works);
+                text.push(format!("{cores} {seconds:.6} {works} {:.6}", run.rate()));
+            }
+        }
+        text.push(String::new());
+    }
+    text.join("\n")
 }
 
 #[derive(Debug)]
@@ -83,6 +150,7 @@ struct Suite {
     fill: u64,
     fill_ns: u64,
     kind: WorkerKind,
+    io: Io,
 }
 
 /// The task of a worker process.
@@ -116,11 +184,14 @@ impl Bench for Suite {
             count: cores,
             fill: self.fill,
             fill_ns: self.fill_ns,
+            io: self.io,
         };
+        let background = usize::from(workload.has_background());
         let hiring = Hiring {
             kind: self.kind,
-            count: cores,
-            cores,
+            count: cores + background,
+            background,
+            cores: cores + background,
         };
         let assign = |place: &Path, number| {
             crate::Assignment::FxMark(Assignment {
@@ -136,7 +207,9 @@ impl Bench for Suite {
 
 fn make(tree: &Tree, workload: Workload, seat: Seat) -> Result<Box<dyn Worker>> {
     match workload {
-        Workload::Mrpl | Workload::Mrpm | Workload::Mrph => lookup::make(tree, workload, seat),
+        Workload::Mrpl | Workload::Mrpm | Workload::Mrph | Workload::MrpmBg => {
+            lookup::make(tree, workload, seat)
+        }
         _ if workload.is_data() => data::make(tree, workload, seat),
         _ => namespace::make(tree, workload, seat),
     }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 use dure_sync::clock;
+use dure_sync::random::Seeded;
 
 use super::seat::{Files, Numbered, Seat};
 use super::workload::Workload;
@@ -14,8 +15,9 @@ use crate::target::{How, Listing, Tree};
 
 pub(super) fn make(tree: &Tree, workload: Workload, seat: Seat) -> Result<Box<dyn Worker>> {
     Ok(match workload {
-        Workload::Mrdl => Box::new(Reader::new(&seat.private(tree)?, seat)?),
-        Workload::Mrdm => Box::new(Reader::new(tree, seat)?),
+        _ if seat.is_background() => Box::new(Replacer::new(tree, workload, seat)?),
+        Workload::Mrdl | Workload::MrdlBg => Box::new(Reader::new(&seat.private(tree)?, seat)?),
+        Workload::Mrdm | Workload::MrdmBg => Box::new(Reader::new(tree, seat)?),
         Workload::Mwcl => Box::new(Creator::new(&seat.private(tree)?, seat, Vec::new())?),
         Workload::Mwcm => Box::new(Creator::new(tree, seat, content(seat.number))?),
         Workload::Mwul => Box::new(Unlinker::new(&seat.private(tree)?, seat)?),
@@ -77,6 +79,57 @@ impl Worker for Reader {
 
     fn check(&mut self) -> Result<()> {
         self.files.check()
+    }
+}
+
+/// MRDL_bg, MRDM_bg: unlinks a random file of each worker, and creates them again.
+struct Replacer {
+    of_workers: Vec<Files>,
+    random: Seeded,
+    replaced: u64,
+}
+
+impl Replacer {
+    fn new(tree: &Tree, workload: Workload, seat: Seat) -> Result<Replacer> {
+        let files_of = |worker: Seat| match workload {
+            Workload::MrdlBg => Files::new(&worker.own(tree), worker),
+            _ => Files::new(tree, worker),
+        };
+        Ok(Replacer {
+            of_workers: seat.counted().map(files_of).collect::<Result<_>>()?,
+            random: Seeded::new(seat.id()),
+            replaced: 0,
+        })
+    }
+}
+
+impl Worker for Replacer {
+    fn operate(&mut self) -> Result<Option<u64>> {
+        // Only now, when all workers are ready, are their files there.
+        if self.replaced == 0 {
+            self.of_workers.iter_mut().try_for_each(Files::adopt)?;
+        }
+        let mut unlinked = Vec::new();
+        for files in &mut self.of_workers {
+            ensure!(files.count() > 0, "a worker has no files to replace");
+            let number = self.random.below(files.count());
+            files.unlink_one(number)?;
+            unlinked.push(number);
+        }
+        for (files, number) in self.of_workers.iter_mut().zip(unlinked) {
+            files.create_again(number)?;
+        }
+        self.replaced += 1;
+        Ok(Some(1))
+    }
+
+    fn batch(&self) -> u64 {
+        1
+    }
+
+    fn check(&mut self) -> Result<()> {
+        ensure!(self.replaced > 0, "nothing was replaced");
+        Ok(())
     }
 }
 

@@ -7,19 +7,21 @@ use anyhow::{Context, Result};
 use dure_sync::clock;
 use serde::{Deserialize, Serialize};
 
-use crate::target::{How, Tree, is_full};
+use crate::target::{How, Io, Tree, is_full};
 
 /// The place of a worker in its crew, and how much it may create before the clock starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Seat {
     /// Its number, from 0: the first one makes what is shared.
     pub(super) number: usize,
-    /// Workers in all.
+    /// Workers that count. The one in the background, if there is one, has this number.
     pub(super) count: usize,
     /// Files or blocks it makes at most.
     pub(super) fill: u64,
     /// For how long it makes files where the original does so for the length of a measurement.
     pub(super) fill_ns: u64,
+    /// How the content of files is moved.
+    pub(super) io: Io,
 }
 
 impl Seat {
@@ -32,15 +34,30 @@ impl Seat {
         self.number == 0
     }
 
+    /// Whether this is the worker in the background.
+    pub(super) fn is_background(self) -> bool {
+        self.number == self.count
+    }
+
+    /// The seats of those that count.
+    pub(super) fn counted(self) -> impl Iterator<Item = Seat> {
+        (0..self.count).map(move |number| Seat { number, ..self })
+    }
+
     /// Blocks that leave half of the room to others; the workers share the rest.
     pub(super) fn blocks_max(self, tree: &Tree) -> Result<u64> {
         let count = u64::try_from(self.count).context("workers are few")?;
         Ok(tree.room_bytes()? / 2 / count / 4096)
     }
 
+    /// The worker's own directory.
+    pub(super) fn own(self, tree: &Tree) -> Tree {
+        tree.below(&self.number.to_string())
+    }
+
     /// Makes the worker's own directory.
     pub(super) fn private(self, tree: &Tree) -> Result<Tree> {
-        let own = tree.below(&self.number.to_string());
+        let own = self.own(tree);
         tree.create_dir(own.root())?;
         Ok(own)
     }
@@ -115,6 +132,24 @@ impl Files {
         self.tree.remove_file(self.names.at(self.first))?;
         self.first += 1;
         Ok(true)
+    }
+
+    /// Takes over the files that another worker has made.
+    pub(super) fn adopt(&mut self) -> Result<()> {
+        let prefix = self.prefix.as_bytes();
+        let found = self.tree.list(self.tree.root())?;
+        self.next = found.count(|name| name.starts_with(prefix))?;
+        Ok(())
+    }
+
+    /// Unlinks file number `number` of those that are there.
+    pub(super) fn unlink_one(&mut self, number: u64) -> Result<()> {
+        self.tree.remove_file(self.names.at(number))
+    }
+
+    /// Creates it again.
+    pub(super) fn create_again(&mut self, number: u64) -> Result<()> {
+        create(&self.tree, self.names.at(number), &[])
     }
 
     /// The last one is not counted any more; returns its number.

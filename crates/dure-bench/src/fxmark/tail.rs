@@ -1,6 +1,7 @@
 //! DWAL and DWTL: the end of a private file goes up, or down.
 
 use anyhow::{Result, ensure};
+use dure_block::BlockBuf;
 
 use super::data::BLOCK;
 use super::seat::Seat;
@@ -12,7 +13,7 @@ use crate::target::{How, OpenFile, Tree, is_full};
 pub(super) struct Tail {
     tree: Tree,
     file: OpenFile,
-    buffer: Vec<u8>,
+    buffer: BlockBuf,
     seat: Seat,
     blocks: u64,
     blocks_max: u64,
@@ -23,8 +24,8 @@ impl Tail {
         let path = tree.path(&format!("{name}-{}.dat", seat.number));
         Ok(Tail {
             tree: tree.clone(),
-            file: tree.open(&path, How::CreateNew)?,
-            buffer: content(seat.number),
+            file: tree.open_for(&path, How::CreateNew, seat.io)?,
+            buffer: BlockBuf::from_slice(&content(seat.number)),
             seat,
             blocks: 0,
             blocks_max: 0,
@@ -71,7 +72,7 @@ impl Worker for Appender {
         if tail.blocks == tail.blocks_max {
             return Ok(None);
         }
-        tail.file.write(&tail.buffer)?;
+        tail.file.write(tail.buffer.as_slice())?;
         tail.blocks += 1;
         Ok(Some(1))
     }
@@ -96,7 +97,8 @@ impl Worker for Truncater {
         let room = tail.blocks + tail.seat.blocks_max(&tail.tree)?;
         let most = tail.seat.fill.min(room);
         while tail.blocks < most {
-            match tail.file.write_at(&tail.buffer, tail.blocks * BLOCK) {
+            let end = tail.blocks * BLOCK;
+            match tail.file.write_at(tail.buffer.as_slice(), end) {
                 Ok(()) => tail.blocks += 1,
                 Err(error) if is_full(&error) => break,
                 Err(error) => return Err(error),
@@ -109,8 +111,9 @@ impl Worker for Truncater {
     /// Appends a block, and cuts it off again.
     fn warm(&mut self) -> Result<Option<u64>> {
         let tail = &self.0;
-        tail.file.write_at(&tail.buffer, tail.blocks * BLOCK)?;
-        tail.file.set_len(tail.blocks * BLOCK)?;
+        let end = tail.blocks * BLOCK;
+        tail.file.write_at(tail.buffer.as_slice(), end)?;
+        tail.file.set_len(end)?;
         Ok(Some(1))
     }
 

@@ -50,11 +50,29 @@ pub enum Workload {
     Dwom75,
     /// One of four workers overwrites as DWOM, the others read their blocks (pNOVA).
     Dwom25,
+    /// As DRBL, while one worker that does not count overwrites a block of its own.
+    #[value(name = "DRBL_bg")]
+    DrblBg,
+    /// As DRBM, while one that does not count overwrites the blocks of the others.
+    #[value(name = "DRBM_bg")]
+    DrbmBg,
+    /// As DRBH, while one that does not count overwrites the block.
+    #[value(name = "DRBH_bg")]
+    DrbhBg,
+    /// As MRPM, while one that does not count creates and unlinks files in the tree.
+    #[value(name = "MRPM_bg")]
+    MrpmBg,
+    /// As MRDL, while one that does not count unlinks files of the others and creates them again.
+    #[value(name = "MRDL_bg")]
+    MrdlBg,
+    /// As MRDM, with the same.
+    #[value(name = "MRDM_bg")]
+    MrdmBg,
 }
 
 impl Workload {
     /// All of them.
-    pub const ALL: [Workload; 21] = [
+    pub const ALL: [Workload; 27] = [
         Workload::Drbl,
         Workload::Drbm,
         Workload::Drbh,
@@ -76,6 +94,12 @@ impl Workload {
         Workload::Mwrm,
         Workload::Dwom75,
         Workload::Dwom25,
+        Workload::DrblBg,
+        Workload::DrbmBg,
+        Workload::DrbhBg,
+        Workload::MrpmBg,
+        Workload::MrdlBg,
+        Workload::MrdmBg,
     ];
 
     /// Its name in reports.
@@ -103,6 +127,12 @@ impl Workload {
             Workload::Mwrm => "MWRM",
             Workload::Dwom75 => "DWOM75",
             Workload::Dwom25 => "DWOM25",
+            Workload::DrblBg => "DRBL_bg",
+            Workload::DrbmBg => "DRBM_bg",
+            Workload::DrbhBg => "DRBH_bg",
+            Workload::MrpmBg => "MRPM_bg",
+            Workload::MrdlBg => "MRDL_bg",
+            Workload::MrdmBg => "MRDM_bg",
         }
     }
 
@@ -110,6 +140,12 @@ impl Workload {
     #[must_use]
     pub fn reads_data(self) -> bool {
         self.name().starts_with("DR")
+    }
+
+    /// Whether one more worker disturbs those that count.
+    #[must_use]
+    pub fn has_background(self) -> bool {
+        self.name().ends_with("_bg")
     }
 
     /// Whether it moves the content of files.

@@ -22,6 +22,8 @@ use crate::target::Tree;
 pub(crate) struct Crew {
     staff: Staff,
     cores: usize,
+    /// The last ones, whose works do not count.
+    background: usize,
     /// Removed at the end.
     tree: Option<Tree>,
 }
@@ -32,6 +34,8 @@ pub(crate) struct Hiring {
     pub(crate) kind: WorkerKind,
     /// Workers.
     pub(crate) count: usize,
+    /// Of them, the last ones, which only disturb the others and are not counted.
+    pub(crate) background: usize,
     /// Cores they share.
     pub(crate) cores: usize,
 }
@@ -59,6 +63,7 @@ impl Crew {
         Ok(Crew {
             staff: Staff::Threads(workers),
             cores,
+            background: 0,
             tree,
         })
     }
@@ -72,7 +77,13 @@ impl Crew {
         assign: impl Fn(&Path, usize) -> Assignment,
         make: impl Fn(&Tree, usize) -> Result<Box<dyn Worker>> + Sync,
     ) -> Result<Crew> {
-        let Hiring { kind, count, cores } = hiring;
+        let Hiring {
+            kind,
+            count,
+            background,
+            cores,
+        } = hiring;
+        assert!(background < count, "somebody is counted");
         match tree.host_path() {
             Some(place) if kind == WorkerKind::Processes => {
                 let start = |number| Process::start(&assign(place, number), core_of(number, cores));
@@ -80,21 +91,25 @@ impl Crew {
                 Ok(Crew {
                     staff: Staff::Processes(workers),
                     cores,
+                    background,
                     tree: Some(tree),
                 })
             }
             _ => {
                 let own = tree.clone();
-                Crew::threads(count, cores, Some(tree), |number| make(&own, number))
+                let crew = Crew::threads(count, cores, Some(tree), |number| make(&own, number))?;
+                Ok(Crew { background, ..crew })
             }
         }
     }
 
+    /// Workers that count.
     pub(crate) fn size(&self) -> usize {
-        match &self.staff {
+        let all = match &self.staff {
             Staff::Threads(workers) => workers.len(),
             Staff::Processes(workers) => workers.len(),
-        }
+        };
+        all - self.background
     }
 
     pub(crate) fn kind(&self) -> WorkerKind {
@@ -106,8 +121,9 @@ impl Crew {
 
     /// One measurement; `at_start` is called when all are ready, just before the warm-up.
     pub(crate) fn measure(&mut self, plan: &Plan, at_start: impl FnOnce()) -> Result<Vec<Share>> {
-        match &mut self.staff {
-            Staff::Threads(workers) => measure_threads(workers, self.cores, plan, at_start),
+        let counted = self.size();
+        let mut shares: Vec<Share> = match &mut self.staff {
+            Staff::Threads(workers) => measure_threads(workers, self.cores, plan, at_start)?,
             Staff::Processes(workers) => {
                 for worker in workers.iter_mut() {
                     worker.order_prepare()?;
@@ -120,9 +136,12 @@ impl Crew {
                 for worker in workers.iter_mut() {
                     worker.order_run(window)?;
                 }
-                workers.iter_mut().map(Process::share).collect()
+                let shares = workers.iter_mut().map(Process::share);
+                shares.collect::<Result<_>>()?
             }
-        }
+        };
+        shares.truncate(counted);
+        Ok(shares)
     }
 
     /// Checks what the workers did, and removes it.

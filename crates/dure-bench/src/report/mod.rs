@@ -113,33 +113,6 @@ pub(crate) fn json_beside<'p, R: Serialize>(
     serde_json::to_string_pretty(&rows.context("writing JSON")?).context("writing JSON")
 }
 
-/// The lines of the original, as its plotter reads them: a paragraph for each target and workload,
-/// a line for each number of cores.
-#[must_use]
-pub fn lines(points: &[Point]) -> String {
-    let key = |point: &Point| (point.workload.clone(), point.target.clone());
-    let mut keys = Vec::new();
-    for point in points {
-        if !keys.contains(&key(point)) {
-            keys.push(key(point));
-        }
-    }
-    let mut text = Vec::new();
-    for (workload, target) in keys {
-        text.push(format!("## {target}:{workload}:bufferedio"));
-        text.push("# ncpu secs works works/sec".to_owned());
-        let own = |point: &&Point| point.workload == workload && point.target == target;
-        for point in points.iter().filter(own) {
-            if let Some(run) = point.middle() {
-                let (cores, seconds, works) = (point.cores, run.seconds, run.works);
-                text.push(format!("{cores} {seconds:.6} {works} {:.6}", run.rate()));
-            }
-        }
-        text.push(String::new());
-    }
-    text.join("\n")
-}
-
 /// A table; the last column compares the time of an operation with that on the first target.
 #[must_use]
 pub fn table(points: &[Point]) -> Table {

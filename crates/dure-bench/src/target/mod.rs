@@ -23,7 +23,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 
 use crate::measure::{Counts, Subject};
 
-pub(crate) use tree::{How, Listing, OpenFile, Tree, is_full};
+pub(crate) use tree::{How, Io, Listing, NO_DIRECT, OpenFile, Tree, is_full};
 
 /// The directory a target works in.
 const PLACE: &str = "dure-bench";
@@ -223,6 +223,11 @@ impl Target {
     #[must_use]
     pub fn policies(&self) -> &str {
         &self.policy
+    }
+
+    /// Whether it is a volume, which is used through the library.
+    pub(crate) fn is_volume(&self) -> bool {
+        matches!(self.kind, Kind::Volume(_))
     }
 
     /// A new, empty directory to work in; `None` if the target has none.

@@ -9,11 +9,16 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use dure::{OpenOptions, ReadDir, Session};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use std::mem::MaybeUninit;
+
+/// Why a volume is no target of direct I/O.
+pub(crate) const NO_DIRECT: &str =
+    "the library has no direct I/O: every call goes through its page cache";
 
 /// What a file is opened for; all can read and write unless the name says less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +37,16 @@ pub(crate) enum How {
     Truncate,
     /// Made or emptied, and every write is durable when it returns.
     TruncateDurable,
+    /// Created if it does not exist; every write goes to the end (`O_APPEND`).
+    Append,
+}
+
+/// Whether calls go through the page cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Io {
+    Buffered,
+    /// Past it (`O_DIRECT`): buffers, offsets and lengths are whole blocks.
+    Direct,
 }
 
 impl How {
@@ -44,6 +59,7 @@ impl How {
             How::CreateNew => OFlags::CREATE | OFlags::EXCL,
             How::Truncate => OFlags::CREATE | OFlags::TRUNC,
             How::TruncateDurable => OFlags::CREATE | OFlags::TRUNC | OFlags::SYNC,
+            How::Append => OFlags::CREATE | OFlags::APPEND,
         };
         flags | OFlags::RDWR | OFlags::CLOEXEC
     }
@@ -58,6 +74,7 @@ impl How {
             How::CreateNew => both.create_new(true),
             How::Truncate => both.create(true).truncate(true),
             How::TruncateDurable => both.create(true).truncate(true).sync(true),
+            How::Append => both.create(true).append(true),
         }
     }
 }
@@ -119,6 +136,18 @@ impl Tree {
             }
             Side::Library(session) => OpenFile::Library(how.options().open(session, path)?),
         })
+    }
+
+    /// The same with or without the page cache, where the file system leaves the choice.
+    pub(crate) fn open_for(&self, path: &Path, how: How, io: Io) -> Result<OpenFile> {
+        let (Side::System, Io::Direct) = (&self.side, io) else {
+            ensure!(io == Io::Buffered, NO_DIRECT);
+            return self.open(path, how);
+        };
+        let flags = how.flags() | OFlags::DIRECT;
+        let file = rustix::fs::open(path, flags, Mode::from_raw_mode(0o666));
+        let shown = || format!("open {} for direct I/O", path.display());
+        Ok(OpenFile::System(file.with_context(shown)?))
     }
 
     pub(crate) fn create_dir(&self, path: &Path) -> Result<()> {
