@@ -8,7 +8,7 @@ use dure_sync::CoreId;
 use serde::Serialize;
 
 use crate::measure::{Plan, Point};
-use crate::report;
+use crate::report::{self, Columns};
 use crate::target::Target;
 
 /// How to measure, and how to report.
@@ -34,6 +34,9 @@ pub struct Measuring {
     /// Print a list of JSON objects.
     #[arg(long)]
     pub json: bool,
+    /// Print all columns; without, a table keeps to 100 characters.
+    #[arg(long, conflicts_with = "json")]
+    pub wide: bool,
     /// Also draw throughput over cores, a chart for each workload, into this file.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
@@ -87,7 +90,8 @@ impl Measuring {
         if self.json {
             report::print(&report::json_beside(bench, points, own)?);
         } else {
-            let tables = std::iter::once(report::table(points)).chain(table);
+            let columns = Columns::of(self.wide);
+            let tables = std::iter::once(report::table(points, columns)).chain(table);
             tables.for_each(|table| report::print(&table.to_string()));
         }
         match &self.svg {

@@ -8,7 +8,7 @@
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::Table;
 use dure_block::overlay::OverlayRam;
 use dure_block::ram::Image;
 use dure_block::share;
@@ -21,7 +21,7 @@ use dure_sync::{Arc, CoreId, clock, thread};
 use serde::Serialize;
 
 use crate::micro::{content, or_default};
-use crate::report;
+use crate::report::{self, Columns};
 use crate::target::options_of;
 
 /// `dure bench recovery`.
@@ -48,6 +48,9 @@ pub struct Recovery {
     /// Print a list of JSON objects.
     #[arg(long)]
     pub json: bool,
+    /// Print all columns; without, a table keeps to 100 characters.
+    #[arg(long, conflicts_with = "json")]
+    pub wide: bool,
 }
 
 /// What fills the logs.
@@ -121,7 +124,7 @@ pub(crate) fn run(args: &Recovery) -> Result<()> {
     if args.json {
         report::print(&serde_json::to_string_pretty(&rows).context("writing JSON")?);
     } else {
-        report::print(&table(&rows).to_string());
+        report::print(&table(&rows, Columns::of(args.wide)).to_string());
     }
     Ok(())
 }
@@ -306,43 +309,28 @@ fn row(policy: &str, fill: Fill, runs: Vec<(u64, RecoveryStatistics)>) -> Row {
     }
 }
 
-fn table(rows: &[Row]) -> Table {
-    let mut table = Table::new();
-    let header = [
-        "policy",
-        "fill",
-        "threads",
-        "log MiB",
-        "transactions",
-        "nodes",
-        "pages",
-        "n",
-        "mount s",
-        "min",
-        "max",
-        "scan",
-        "apply",
-        "write",
-        "MiB/s",
-    ];
-    table
-        .load_preset(presets::UTF8_HORIZONTAL_ONLY)
-        .set_header(header);
-    for column in 2..header.len() {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
+fn table(rows: &[Row], columns: Columns) -> Table {
+    let mut heads = vec!["policy", "fill", "threads", "log MiB"];
+    if columns == Columns::All {
+        heads.extend(["transactions", "nodes", "pages"]);
     }
+    heads.extend([
+        "n", "mount s", "min", "max", "scan", "apply", "write", "MiB/s",
+    ]);
+    let mut table = report::plain_table(&heads, &[0, 1], columns);
     for row in rows {
         let seconds = |seconds: f64| format!("{seconds:.3}");
-        table.add_row([
+        let mut cells = vec![
             row.policy.clone(),
             row.fill.to_owned(),
             row.threads.to_string(),
             format!("{:.0}", row.log_mib),
-            row.transactions.to_string(),
-            row.nodes.to_string(),
-            row.pages.to_string(),
+        ];
+        if columns == Columns::All {
+            let counts = [row.transactions, row.nodes, row.pages];
+            cells.extend(counts.map(|count| count.to_string()));
+        }
+        cells.extend([
             row.n.to_string(),
             seconds(row.seconds),
             seconds(row.min),
@@ -352,6 +340,7 @@ fn table(rows: &[Row]) -> Table {
             seconds(row.write_seconds),
             format!("{:.0}", row.mib_per_second),
         ]);
+        table.add_row(cells);
     }
     table
 }
@@ -372,6 +361,7 @@ mod tests {
                 repeat: 2,
                 check: true,
                 json: false,
+                wide: false,
             };
             let runs = recover(&crashed, "journal=per-core", 2, &args).unwrap();
             assert!(runs[0].1.log_bytes >= 2 << 20, "{runs:?}");

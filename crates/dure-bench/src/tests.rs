@@ -8,7 +8,7 @@ use dure_block::share;
 use dure_fs::{FileSystem, FormatOptions};
 
 use crate::measure::{Bench, Crew, Plan, Point, Worker, run};
-use crate::report;
+use crate::report::{self, Columns};
 use crate::target::Target;
 
 pub(crate) fn plan(cores: &[usize]) -> Plan {
@@ -57,6 +57,7 @@ pub(crate) fn works<B: Bench<Subject = Target>>(
         assert!(!point.latencies.is_empty(), "{shown}");
     }
     reports(name, &points);
+    tables_fit(&points);
     for target in targets {
         target.close().unwrap();
     }
@@ -92,6 +93,21 @@ fn reports(name: &'static str, points: &[Point]) {
             "flat"
         );
     }
+}
+
+/// A table keeps to a terminal's width unless all columns are wanted, and shows cores where they
+/// are not as many as the threads.
+fn tables_fit(points: &[Point]) {
+    let width = |table: &comfy_table::Table| {
+        let lines = table.to_string();
+        lines.lines().map(|line| line.chars().count()).max()
+    };
+    let usual = report::table(points, Columns::Usual);
+    assert!(width(&usual) <= Some(100), "{usual}");
+    let all = report::table(points, Columns::All).to_string();
+    assert!(all.contains("device flushes/op"), "{all}");
+    let differ = points.iter().any(|point| point.cores != point.workers);
+    assert_eq!(usual.to_string().contains("cores"), differ, "{usual}");
 }
 
 #[test]

@@ -17,12 +17,13 @@ mod tests;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
-use comfy_table::{Table, presets};
+use comfy_table::Table;
 use serde::Serialize;
 
 use crate::measure::{Point, run as measure_all};
 use crate::micro::{Single, Workload, or_default};
 use crate::options::{Measuring, Targets};
+use crate::report::{self, Columns};
 use crate::target::Target;
 
 use aging::{Aging, Shape};
@@ -162,19 +163,17 @@ fn row<'a>(aging: &'a Aging<'_>) -> Row<'a> {
 }
 
 fn table(rows: &[Row<'_>]) -> Table {
-    let mut table = Table::new();
-    table
-        .load_preset(presets::UTF8_HORIZONTAL_ONLY)
-        .set_header([
-            "aging of",
-            "policy",
-            "files",
-            "MiB in them",
-            "MiB churned",
-            "seconds",
-            "write amplification",
-            "KiB per extent",
-        ]);
+    let heads = [
+        "aging of",
+        "policy",
+        "files",
+        "their MiB",
+        "churned",
+        "seconds",
+        "write ampl.",
+        "KiB/extent",
+    ];
+    let mut table = report::plain_table(&heads, &[0, 1], Columns::Usual);
     let shown = |figure: Option<f64>| figure.map_or(String::new(), |figure| format!("{figure:.2}"));
     for row in rows {
         table.add_row([

@@ -13,13 +13,13 @@ mod worker;
 mod tests;
 
 use anyhow::{Context, Result, bail, ensure};
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::Table;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
 use crate::measure::{Crew, Plan, Point, bar, measure_into};
 use crate::options::Targets;
-use crate::report;
+use crate::report::{self, Columns};
 use crate::target::Target;
 
 use worker::{Share, Task, Worker};
@@ -46,6 +46,9 @@ pub struct Directory {
     /// Print a list of JSON objects.
     #[arg(long)]
     pub json: bool,
+    /// Print all columns, so every tenth; without, the table keeps to 100 characters.
+    #[arg(long, conflicts_with = "json")]
+    pub wide: bool,
 }
 
 /// Parts in which the directory grows and shrinks.
@@ -93,7 +96,7 @@ pub(crate) fn run(args: &Directory) -> Result<()> {
         let points = tasks.iter().flat_map(|(_, tenths)| tenths);
         report::print(&report::json_beside("directory", points, &rows)?);
     } else {
-        report::print(&table(&rows, &tasks).to_string());
+        report::print(&table(&rows, &tasks, Columns::of(args.wide)).to_string());
     }
     Ok(())
 }
@@ -209,31 +212,23 @@ fn row(entries: u64, (task, tenths): &(Task, Vec<Point>)) -> Row<'_> {
     }
 }
 
-fn table(rows: &[Row<'_>], tasks: &[(Task, Vec<Point>)]) -> Table {
-    let mut table = Table::new();
-    let mut header = vec![
-        "entries/s".to_owned(),
-        "cores".to_owned(),
-        "target".to_owned(),
-    ];
-    header.extend((1..=TENTHS).map(|tenth| format!("{tenth}/{TENTHS}")));
-    header.extend(["last/first", "min", "max", "n"].map(str::to_owned));
-    let columns = header.len();
-    table
-        .load_preset(presets::UTF8_HORIZONTAL_ONLY)
-        .set_header(header);
-    for column in (1..columns).filter(|column| *column != 2) {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
+fn table(rows: &[Row<'_>], tasks: &[(Task, Vec<Point>)], columns: Columns) -> Table {
+    // The usual ones: the first tenth, the fifth and the last.
+    let wanted = |tenth: &usize| columns == Columns::All || [1, 5, TENTHS].contains(tenth);
+    let wanted: Vec<usize> = (1..=TENTHS).filter(wanted).collect();
+    let tenths: Vec<String> = wanted.iter().map(|t| format!("{t}/{TENTHS}")).collect();
+    let mut heads = vec!["entries/s", "cores", "target"];
+    heads.extend(tenths.iter().map(String::as_str));
+    heads.extend(["last/first", "min", "max", "n"]);
+    let mut table = report::plain_table(&heads, &[0, 2], columns);
     for (row, (_, tenths)) in rows.iter().zip(tasks) {
         let mut cells = vec![
             row.workload.to_owned(),
             row.cores.to_string(),
             row.target.to_owned(),
         ];
-        cells.extend(tenths.iter().map(|point| format!("{:.0}", point.median())));
+        let rate = |tenth: &usize| format!("{:.0}", tenths[tenth - 1].median());
+        cells.extend(wanted.iter().map(rate));
         let ratios = [row.last_to_first, row.min, row.max];
         cells.extend(ratios.map(|ratio| format!("{ratio:.2}")));
         cells.push(row.n.to_string());

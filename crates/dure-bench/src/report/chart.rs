@@ -128,13 +128,15 @@ fn draw_chart(area: &Area<'_>, workload: &str, points: &[&Point], lines: &[Strin
     Ok(())
 }
 
-/// 1234567 as 1.23 M.
+/// 1500000 as 1.5 M. Two digits behind the point tell two labels of an axis apart, because there
+/// are fewer than a hundred; zeros at the end say nothing.
 fn short(rate: f64) -> String {
-    if rate >= 1e6 {
-        format!("{:.2} M", rate / 1e6)
-    } else if rate >= 1e3 {
-        format!("{:.0} k", rate / 1e3)
-    } else {
-        format!("{rate:.0}")
-    }
+    let (number, unit) = match rate {
+        _ if rate >= 1e6 => (rate / 1e6, " M"),
+        _ if rate >= 1e3 => (rate / 1e3, " k"),
+        _ => (rate, ""),
+    };
+    let digits = format!("{number:.2}");
+    let digits = digits.trim_end_matches('0').trim_end_matches('.');
+    format!("{digits}{unit}")
 }

@@ -3,7 +3,9 @@
 mod chart;
 
 use anyhow::{Context, Result};
-use comfy_table::{CellAlignment, Table, TableComponent, presets};
+use comfy_table::{
+    CellAlignment, ColumnConstraint, ContentArrangement, Table, TableComponent, presets,
+};
 use serde::Serialize;
 use serde_json::to_value;
 
@@ -113,69 +115,116 @@ pub(crate) fn json_beside<'p, R: Serialize>(
     serde_json::to_string_pretty(&rows.context("writing JSON")?).context("writing JSON")
 }
 
-/// A table; the last column compares the time of an operation with that on the first target.
-#[must_use]
-pub fn table(points: &[Point]) -> Table {
+/// Columns of a terminal that a table keeps to.
+const WIDTH: u16 = 100;
+
+/// How much of the figures a table has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Columns {
+    /// What fits.
+    Usual,
+    /// All, however wide.
+    All,
+}
+
+impl Columns {
+    /// As `--wide` says.
+    #[must_use]
+    pub fn of(wide: bool) -> Columns {
+        if wide { Columns::All } else { Columns::Usual }
+    }
+}
+
+/// An empty table with lines only below its head. Those columns that are named have words, which
+/// may go into a second line; the others have figures.
+pub(crate) fn plain_table(heads: &[&str], words: &[usize], columns: Columns) -> Table {
     let mut table = Table::new();
+    let arrangement = match columns {
+        Columns::Usual => ContentArrangement::Dynamic,
+        Columns::All => ContentArrangement::Disabled,
+    };
     table
         .load_preset(presets::UTF8_HORIZONTAL_ONLY)
-        .set_header([
-            "workload",
-            "threads",
-            "target",
-            "policy",
-            "ops/s",
-            "min",
-            "max",
-            "n",
-            "p50 ns",
-            "p99 ns",
-            "time vs first",
-            "log bytes/op",
-            "record bytes/op",
-            "device flushes/op",
-        ]);
+        .set_content_arrangement(arrangement)
+        .set_width(WIDTH)
+        .set_header(heads.iter().copied());
     for lines in [
         TableComponent::HorizontalLines,
         TableComponent::MiddleIntersections,
     ] {
         table.remove_style(lines);
     }
-    for column in [1, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13] {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
+    for (number, column) in table.column_iter_mut().enumerate() {
+        if !words.contains(&number) {
+            column
+                .set_constraint(ColumnConstraint::ContentWidth)
+                .set_cell_alignment(CellAlignment::Right);
         }
     }
-    for point in points {
-        let first = points
-            .iter()
-            .find(|other| other.workload == point.workload && other.cores == point.cores)
-            .map_or(0.0, Point::median);
-        let own = row("", point);
-        let ratio = if own.ops_per_second > 0.0 {
-            first / point.median()
-        } else {
-            0.0
-        };
-        table.add_row([
-            own.workload.to_owned(),
-            own.threads.to_string(),
-            own.target.to_owned(),
-            own.policy.to_owned(),
-            shown(own.ops_per_second),
-            shown(own.min),
-            shown(own.max),
-            own.n.to_string(),
-            own.p50_ns.to_string(),
-            own.p99_ns.to_string(),
-            format!("{ratio:.2}"),
-            own.log_bytes_per_op
-                .map_or_else(String::new, |bytes| format!("{bytes:.0}")),
-            own.record_bytes_per_op
-                .map_or_else(String::new, |bytes| format!("{bytes:.0}")),
-            own.device_flushes_per_op
-                .map_or_else(String::new, |count| format!("{count:.2}")),
+    table
+}
+
+/// A column: its head, and the cell of a point.
+type Column<'p> = (&'static str, Box<dyn Fn(&Row<'p>) -> String>);
+
+fn column<'p>(head: &'static str, cell: impl Fn(&Row<'p>) -> String + 'static) -> Column<'p> {
+    (head, Box::new(cell))
+}
+
+/// A table; one column compares the time of an operation with that on the first target.
+#[must_use]
+pub fn table(points: &[Point], wanted: Columns) -> Table {
+    let any = |is: &dyn Fn(&Point) -> bool| wanted == Columns::All || points.iter().any(is);
+    let mut columns = vec![column("workload", |row| row.workload.to_owned())];
+    if any(&|point| point.cores != point.workers) {
+        columns.push(column("cores", |row| row.cores.to_string()));
+    }
+    columns.push(column("threads", |row| row.threads.to_string()));
+    columns.push(column("target", |row| row.target.to_owned()));
+    if any(&|point| !point.target.contains(&point.policy)) {
+        columns.push(column("policy", |row| row.policy.to_owned()));
+    }
+    columns.extend([
+        column("ops/s", |row| shown(row.ops_per_second)),
+        column("min", |row| shown(row.min)),
+        column("max", |row| shown(row.max)),
+        column("n", |row| row.n.to_string()),
+        column("p50 ns", |row| row.p50_ns.to_string()),
+        column("p99 ns", |row| row.p99_ns.to_string()),
+    ]);
+    let compared = columns.len();
+    columns.push(column("vs first", |_| String::new()));
+    if wanted == Columns::All {
+        columns.extend([
+            column("log bytes/op", |row| figure(row.log_bytes_per_op, 0)),
+            column("record bytes/op", |row| figure(row.record_bytes_per_op, 0)),
+            column("device flushes/op", |row| {
+                figure(row.device_flushes_per_op, 2)
+            }),
         ]);
     }
+    let heads: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();
+    let words = ["workload", "target", "policy"];
+    let words = words.map(|word| heads.iter().position(|head| *head == word));
+    let words: Vec<usize> = words.into_iter().flatten().collect();
+    let mut table = plain_table(&heads, &words, wanted);
+    for point in points {
+        let row = row("", point);
+        let mut cells: Vec<String> = columns.iter().map(|(_, cell)| cell(&row)).collect();
+        cells[compared] = time_against_first(point, points);
+        table.add_row(cells);
+    }
     table
+}
+
+fn time_against_first(point: &Point, points: &[Point]) -> String {
+    let same = |other: &&Point| other.workload == point.workload && other.cores == point.cores;
+    let first = points.iter().find(same).map_or(0.0, Point::median);
+    let own = point.median();
+    format!("{:.2}", if own > 0.0 { first / own } else { 0.0 })
+}
+
+/// A figure that not all targets have.
+fn figure(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(String::new, |value| format!("{value:.digits$}"))
 }
