@@ -1,11 +1,12 @@
 //! `dure bench aim7`: the storage tests of AIM7 (re-AIM-7), in the mixes of a file server, a
 //! database and a shared machine.
 //!
-//! **Structure.** `mix` has the numbers, `user` does the tests. Works are jobs. **Against the
+//! **Structure.** `mix` has the numbers, `user` does the tests, `columns` is AIM7's own report. Works are jobs. **Against the
 //! original:** the rows of CPU, memory and network are left out, so that jobs a minute are storage
 //! jobs; users work for a time, not for a number of jobs; `sync` reaches the file system under test
 //! only; the directory that is read is one of it, not /bin.
 
+mod columns;
 mod mix;
 mod user;
 
@@ -17,10 +18,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::measure::{Bench, Crew, Hiring, Point, Worker, WorkerKind, f64_of, run as measure_all};
+use crate::measure::{Bench, Crew, Hiring, Worker, WorkerKind, run as measure_all};
 use crate::micro::or_default;
 use crate::options::{Measuring, Targets};
-use crate::report;
 use crate::target::{Target, Tree};
 
 pub use mix::Mix;
@@ -74,27 +74,9 @@ pub(crate) fn run(args: &Aim7) -> Result<()> {
         &plan,
     )?;
     targets.into_iter().try_for_each(Target::close)?;
-    args.measuring.report("aim7", &points)?;
-    if !args.measuring.json {
-        report::print(&jobs_per_minute(&points));
-    }
-    Ok(())
-}
-
-/// In AIM7's words.
-fn jobs_per_minute(points: &[Point]) -> String {
-    let line = |point: &Point| {
-        let jobs = point.median() * 60.0;
-        let users = f64_of(u64::try_from(point.workers).unwrap_or(1));
-        format!(
-            "{} {} users {}: {jobs:.1} jobs/min, {:.1} jobs/min/child",
-            point.workload,
-            point.target,
-            point.workers,
-            jobs / users
-        )
-    };
-    points.iter().map(line).collect::<Vec<_>>().join("\n")
+    let rows = columns::rows(&points);
+    let own = Some(columns::table(&rows));
+    args.measuring.report_beside("aim7", &points, &rows, own)
 }
 
 #[derive(Debug)]

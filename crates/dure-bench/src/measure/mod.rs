@@ -1,5 +1,6 @@
 //! Measuring the workloads of a bench on all subjects in turn.
 
+mod cpu;
 mod crew;
 mod point;
 pub(crate) mod process;
@@ -10,8 +11,9 @@ use std::io::IsTerminal;
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 
+pub use cpu::Cpu;
 pub(crate) use crew::{Crew, Hiring};
-pub use point::{Point, Run, WorkerKind};
+pub use point::{Part, Point, Run, WorkerKind};
 pub use work::{Share, Window, Worker};
 
 /// How long and how often is measured.

@@ -4,15 +4,28 @@ use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 
 use super::work::{Share, histogram};
-use super::{Counts, f64_of};
+use super::{Counts, Cpu, f64_of};
+
+/// What one worker did in a measurement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// Its works.
+    pub works: u64,
+    /// Its time.
+    pub ns: u64,
+    /// The CPU time it used.
+    pub cpu: Cpu,
+}
 
 /// One measurement: all workers together.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Run {
     /// Works of all workers.
     pub works: u64,
     /// Mean of their times.
     pub seconds: f64,
+    /// Worker by worker.
+    pub parts: Vec<Part>,
 }
 
 impl Run {
@@ -88,9 +101,15 @@ impl Point {
         assert_eq!(shares.len(), self.workers, "every worker has a share");
         let ns: u64 = shares.iter().map(|share| share.ns).sum();
         let count = u64::try_from(shares.len()).context("workers are few")?;
+        let part = |share: &Share| Part {
+            works: share.works,
+            ns: share.ns,
+            cpu: share.cpu,
+        };
         self.runs.push(Run {
             works: shares.iter().map(|share| share.works).sum(),
             seconds: f64_of(ns / count) / 1e9,
+            parts: shares.iter().map(part).collect(),
         });
         for share in shares {
             self.works_in_all += share.works_in_all;
@@ -108,8 +127,8 @@ impl Point {
 
     /// The measurement in the middle, the lower one of two.
     #[must_use]
-    pub fn middle(&self) -> Option<Run> {
-        let mut sorted = self.runs.clone();
+    pub fn middle(&self) -> Option<&Run> {
+        let mut sorted: Vec<&Run> = self.runs.iter().collect();
         sorted.sort_by(|a, b| a.rate().total_cmp(&b.rate()));
         sorted.get(sorted.len().saturating_sub(1) / 2).copied()
     }

@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail, ensure};
 use dure_sync::{CoreId, thread};
 use serde::{Deserialize, Serialize};
 
+use super::cpu::Cpu;
 use super::work::{Share, Window, Worker, histogram, work};
 use crate::Assignment;
 
@@ -31,6 +32,7 @@ struct Told {
     works: u64,
     ns: u64,
     works_in_all: u64,
+    cpu: Cpu,
     /// Latencies and how often.
     latencies: Vec<(u64, u64)>,
 }
@@ -105,6 +107,7 @@ impl Process {
             works: told.works,
             ns: told.ns,
             works_in_all: told.works_in_all,
+            cpu: told.cpu,
             latencies,
         })
     }
@@ -165,6 +168,7 @@ fn told(share: &Share) -> Result<String> {
         works: share.works,
         ns: share.ns,
         works_in_all: share.works_in_all,
+        cpu: share.cpu,
         latencies: counted
             .map(|step| (step.value_iterated_to(), step.count_at_value()))
             .collect(),

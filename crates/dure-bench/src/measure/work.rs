@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 use dure_sync::clock;
 use hdrhistogram::Histogram;
 
+use super::cpu::Cpu;
 use crate::target::is_full;
 
 /// One worker's share of a workload: everything opened, ready to loop.
@@ -65,6 +66,8 @@ pub struct Share {
     pub ns: u64,
     /// Works in the measured time and in the warm-up.
     pub works_in_all: u64,
+    /// CPU time of the worker in the measured time.
+    pub cpu: Cpu,
     /// Time of a work, in ns, sampled.
     pub latencies: Histogram<u64>,
 }
@@ -79,6 +82,7 @@ pub(crate) fn work(worker: &mut dyn Worker, window: Window) -> Result<Share> {
     let mut latencies = histogram()?;
     let batch = worker.batch();
     let (warm_works, mut works) = warm_up(worker, batch, window.start_ns)?;
+    let cpu = Cpu::of_this_thread();
     let mut now = clock::monotonic_ns();
     // At least once, however late this worker gets to run.
     'measured: loop {
@@ -106,10 +110,12 @@ pub(crate) fn work(worker: &mut dyn Worker, window: Window) -> Result<Share> {
             break;
         }
     }
+    let ns = clock::monotonic_ns() - window.start_ns;
     Ok(Share {
         works,
-        ns: clock::monotonic_ns() - window.start_ns,
+        ns,
         works_in_all: works + warm_works,
+        cpu: Cpu::of_this_thread().since(cpu),
         latencies,
     })
 }
