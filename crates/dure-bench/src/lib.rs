@@ -12,13 +12,14 @@
 //! anything.
 //!
 //! **On a crash** of a run the target's working directory `dure-bench` may stay behind; the next
-//! run removes it.
+//! run removes it. Ctrl-C is no crash ([`interrupt`]).
 
 pub mod aged;
 pub mod aim7;
 pub mod directory;
 pub mod filebench;
 pub mod fxmark;
+mod interrupt;
 pub mod journal;
 pub mod locks;
 pub mod measure;
@@ -94,6 +95,14 @@ enum Assignment {
 /// A target that cannot be opened, or an operation that fails.
 pub fn run(args: &Args) -> Result<()> {
     match &args.bench {
+        // Its parent tells it when to end, and the terminal tells both.
+        worker @ Bench::Worker { .. } => run_bench(worker),
+        bench => interrupt::run(|| run_bench(bench)),
+    }
+}
+
+fn run_bench(bench: &Bench) -> Result<()> {
+    match bench {
         Bench::Micro(micro) => micro::run_micro(micro),
         Bench::FxMark(fxmark) => fxmark::run(fxmark),
         Bench::Filebench(filebench) => filebench::run(filebench),

@@ -1,7 +1,7 @@
 //! Block devices made for a run, equal for every target, and file systems on them.
 //!
 //! **Structure.** A [`Medium`] is a zram disk, a loop device on a file in memory, or a preallocated
-//! file; a [`Mounted`] has a file system on it. **Invariants.** Dropping them undoes everything.
+//! file; a [`Mounted`] has a file system on it. **Invariants.** Dropping them undoes everything, also after Ctrl-C.
 //! **On a crash** of the run they stay behind: `losetup -D`, `umount`, and
 //! /sys/class/zram-control/hot_remove take them away.
 

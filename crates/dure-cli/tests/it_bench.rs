@@ -3,8 +3,9 @@
 
 #![expect(clippy::unwrap_used, reason = "tests panic")]
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -54,6 +55,10 @@ fn workers_can_be_processes() {
         "mwul",
         "--workload",
         "MRDM",
+        "--workload",
+        "DRBM_bg",
+        "--workload",
+        "MRDL_bg",
         "--fill",
         "100",
     ];
@@ -69,9 +74,12 @@ fn workers_can_be_processes() {
         "--file-kib",
         "16",
     ];
-    let aim7_rows = rows(place.path(), &aim7);
+    let (aim7_rows, columns): (Vec<_>, Vec<_>) = rows(place.path(), &aim7)
+        .into_iter()
+        .partition(|row| row["jobs_per_minute"].is_null());
+    assert!(columns.iter().all(|row| row["users"] == 2) && columns.len() == aim7_rows.len());
     let fxmark_rows = rows(place.path(), &fxmark);
-    assert_eq!(fxmark_rows.len(), 6);
+    assert_eq!(fxmark_rows.len(), 10);
     for row in fxmark_rows.iter().chain(&aim7_rows) {
         assert_eq!(row["workers"], "processes", "{row}");
         assert!(row["ops_per_second"].as_f64().unwrap() > 0.0, "{row}");
@@ -155,7 +163,58 @@ fn the_lines_of_the_original_come_before_the_table() {
     };
     assert!(ncpu == 1.0 && works >= 1.0);
     assert!((works / secs - rate).abs() < rate / 1000.0, "{numbers:?}");
-    assert!(text.contains("time vs first"), "{text}");
+    assert!(text.contains("vs first"), "{text}");
+}
+
+#[test]
+fn direct_io_of_a_volume_is_refused_by_name() {
+    let place = folder();
+    let output = bench(
+        place.path(),
+        &["fxmark", "--directio", "--target", "dure:."],
+    );
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(errors.contains("--directio on 'dure:.'"), "{errors}");
+    assert!(errors.contains("the library has no direct I/O"), "{errors}");
+}
+
+#[test]
+fn ctrl_c_removes_what_the_bench_made() {
+    let place = folder();
+    let volume = place.path().join("volume.img");
+    let dure = || Command::new(env!("CARGO_BIN_EXE_dure"));
+    let made = dure()
+        .args(["mkfs", "--size", "300M"])
+        .arg(&volume)
+        .status();
+    assert!(made.unwrap().success());
+    let mut running = dure()
+        .args(["bench", "fxmark", "--workload", "DWOL", "--cores", "1"])
+        .args(["--seconds", "600", "--target", "dir:.", "--target"])
+        .arg(format!("dure:{}", volume.display()))
+        .current_dir(place.path())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The second tree is made last; both are measured in turn.
+    let works = place.path().join("dure-bench/1/0/n_blk_wrt.dat");
+    while !works.exists() {
+        assert!(running.try_wait().unwrap().is_none(), "it ended by itself");
+        std::hint::spin_loop();
+    }
+    let pid = running.id().to_string();
+    let told = Command::new("kill").args(["-INT", &pid]).status();
+    assert!(told.unwrap().success());
+    let output = running.wait_with_output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.signal(), Some(2), "{errors}");
+    assert!(errors.contains("interrupted"), "{errors}");
+    assert!(!place.path().join("dure-bench").exists());
+    let listed = dure().arg("ls").arg(&volume).output().unwrap();
+    assert!(listed.status.success());
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    assert!(!listed.contains("dure-bench"), "{listed}");
 }
 
 #[test]

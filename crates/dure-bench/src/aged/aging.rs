@@ -7,6 +7,7 @@ use dure_sync::clock;
 use dure_sync::random::Seeded;
 
 use super::{DIRECTORIES, directory_of};
+use crate::interrupt;
 use crate::measure::f64_of;
 use crate::micro::content;
 use crate::random::gamma;
@@ -141,6 +142,7 @@ impl<'t> Aging<'t> {
 
     fn fill(&mut self) -> Result<()> {
         while !self.next.is_multiple_of(ROOM_INTERVAL) || !self.is_filled()? {
+            interrupt::check()?;
             self.create()?;
         }
         Ok(())
@@ -154,6 +156,7 @@ impl<'t> Aging<'t> {
         let mut too_full = false;
         let mut change = 0;
         while written < want {
+            interrupt::check()?;
             if written >= sync_at {
                 self.tree.sync()?;
                 sync_at = written + interval;

@@ -11,6 +11,7 @@ use dure_sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use dure_sync::random::Seeded;
 
 use super::personality::{SetShape, Size};
+use crate::interrupt;
 use crate::random::gamma;
 use crate::target::{How, OpenFile, Tree};
 
@@ -78,6 +79,7 @@ impl FileSet {
         }
         let set = FileSet { tree, entries };
         for number in 0..shape.files * shape.present_percent / 100 {
+            interrupt::check()?;
             let pick = set.take(number, ABSENT).context("nobody else is here")?;
             let file = pick.open(How::CreateNew)?;
             pick.write_whole(&file, content)?;

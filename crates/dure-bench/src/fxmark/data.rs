@@ -7,6 +7,7 @@ use dure_sync::random::Seeded;
 use super::seat::Seat;
 use super::tail::{Appender, Tail, Truncater};
 use super::workload::Workload;
+use crate::interrupt;
 use crate::measure::Worker;
 use crate::micro::content;
 use crate::target::{How, OpenFile, Tree};
@@ -150,9 +151,10 @@ pub(super) fn share_of(turns: &[Act], seat: Seat) -> &[Act] {
 fn fill(file: &OpenFile, bytes: std::ops::Range<u64>) -> Result<()> {
     let page = old();
     let pages = (bytes.start / BLOCK)..(bytes.end / BLOCK);
-    pages
-        .into_iter()
-        .try_for_each(|number| file.write_at(page.as_slice(), number * BLOCK))
+    pages.into_iter().try_for_each(|number| {
+        interrupt::check()?;
+        file.write_at(page.as_slice(), number * BLOCK)
+    })
 }
 
 impl Block {

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use dure_sync::clock;
 use serde::{Deserialize, Serialize};
 
+use crate::interrupt;
 use crate::target::{How, Io, Tree, is_full};
 
 /// The place of a worker in its crew, and how much it may create before the clock starts.
@@ -169,6 +170,7 @@ impl Files {
     /// Empty files until there are `most`, until the time, or until there is no room.
     pub(super) fn fill(&mut self, most: u64, until_ns: u64) -> Result<()> {
         while self.count() < most && clock::monotonic_ns() < until_ns {
+            interrupt::check()?;
             match self.create(&[]) {
                 Ok(()) => (),
                 Err(error) if is_full(&error) && self.count() > 1 => return self.unlink_last(),

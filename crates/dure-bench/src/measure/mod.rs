@@ -11,6 +11,8 @@ use std::io::IsTerminal;
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::interrupt;
+
 pub use cpu::Cpu;
 pub(crate) use crew::{Crew, Hiring};
 pub use point::{Part, Point, Run, WorkerKind};
@@ -162,6 +164,7 @@ pub(crate) fn measure_into(
     crew: &mut Crew,
     plan: &Plan,
 ) -> Result<()> {
+    interrupt::check()?;
     let mut before = None;
     let shares = crew.measure(plan, || before = subject.counts());
     point.add(&shares?)?;

@@ -5,6 +5,7 @@ use dure_sync::clock;
 use hdrhistogram::Histogram;
 
 use super::cpu::Cpu;
+use crate::interrupt;
 use crate::target::is_full;
 
 /// One worker's share of a workload: everything opened, ready to loop.
@@ -106,6 +107,7 @@ pub(crate) fn work(worker: &mut dyn Worker, window: Window) -> Result<Share> {
         if batch > 1 {
             now = clock::monotonic_ns();
         }
+        interrupt::check()?;
         if now >= window.stop_ns {
             break;
         }
@@ -139,6 +141,7 @@ fn once(worker: &mut dyn Worker, works: u64) -> Result<Option<u64>> {
 fn warm_up(worker: &mut dyn Worker, batch: u64, until_ns: u64) -> Result<(u64, u64)> {
     let mut works = 0;
     while clock::monotonic_ns() < until_ns {
+        interrupt::check()?;
         let before = works;
         for _ in 0..batch {
             let Some(done) = worker.warm()? else {

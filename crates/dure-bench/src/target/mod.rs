@@ -2,8 +2,8 @@
 //! itself, or a plain copy.
 //!
 //! **Invariants.** A target works only below a directory `dure-bench` of its own, which a lock
-//! keeps from a second run, and removes it at the end, also after an error. **On a crash** of the
-//! run (also Ctrl-C) it stays behind; the next run there removes it.
+//! keeps from a second run, and removes it at the end, also after an error and Ctrl-C. **On a crash**
+//! of the run it stays behind; the next run there removes it.
 
 mod tree;
 
@@ -320,13 +320,18 @@ fn temporary(place: &Path, bytes: u64, nvm: Nvm) -> Result<Arc<dyn Device>> {
 }
 
 impl Drop for Target {
-    /// Cleans up after a failure: a directory is removed now, because users see it; a volume is
-    /// cleared by the next run on it.
+    /// Cleans up after a failure, as far as that lets it; the next run clears what is left.
     fn drop(&mut self) {
-        if let Kind::Directory { place, .. } = &self.kind
-            && !self.is_closed
-        {
-            drop(fs::remove_dir_all(place));
+        if self.is_closed {
+            return;
+        }
+        match &self.kind {
+            Kind::Volume(volume) => {
+                drop(volume.root().remove_dir_all(Path::new("/").join(PLACE)));
+                drop(volume.close());
+            }
+            Kind::Directory { place, .. } => drop(fs::remove_dir_all(place)),
+            Kind::Raw { .. } | Kind::Copy => (),
         }
     }
 }
