@@ -140,3 +140,22 @@ fn short(rate: f64) -> String {
     let digits = digits.trim_end_matches('0').trim_end_matches('.');
     format!("{digits}{unit}")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::short;
+    use crate::measure::f64_of;
+
+    #[test]
+    fn no_two_labels_of_an_axis_are_the_same() {
+        for step in [1, 2, 5, 20, 250, 500, 2_500, 50_000, 500_000, 20_000_000] {
+            let mut labels: Vec<String> = (0..20).map(|n| short(f64_of(n * step))).collect();
+            assert_eq!(labels[0], "0");
+            labels.sort();
+            labels.dedup();
+            assert_eq!(labels.len(), 20, "{step}: {labels:?}");
+        }
+        assert_eq!(short(1_500.0), "1.5 k");
+        assert_eq!(short(20_000_000.0), "20 M");
+    }
+}

@@ -150,7 +150,9 @@ pub(crate) fn plain_table(heads: &[&str], words: &[usize], columns: Columns) -> 
         .set_header(heads.iter().copied());
     for lines in [
         TableComponent::HorizontalLines,
+        TableComponent::VerticalLines,
         TableComponent::MiddleIntersections,
+        TableComponent::MiddleHeaderIntersections,
     ] {
         table.remove_style(lines);
     }
