@@ -76,7 +76,8 @@ The cores are simulated, which takes another build of this program: the installe
 (`cargo xtask dist --simulation`), one in the target folder of the sources builds and runs it itself, which is \
 what `cargo xtask sim conflicts` does.
 
-JSON: pairs, conflict_free, share, ordered (pairs that do not commute), exceptions (one for each place in the code \
+JSON: pairs, conflict_free, share, ordered (pairs that do not commute), meetings (of cores, after which structures adapt \
+here) and real_meetings (after which they do on real cores), rehearsals, exceptions (one for each place in the code \
 that writes a shared line: class, count of pairs, alone (pairs with no other), justified (why, or null), pair (an \
 example) and line (where its memory was made, and who uses it)), excepted_pairs, wrong.";
 

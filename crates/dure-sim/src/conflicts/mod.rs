@@ -6,7 +6,8 @@
 //! `scene` the tree in which they run. `plan` asks the model whether a pair commutes, and lists the
 //! steps; `play` does them on two virtual cores and reports the lines; `exception` gives them
 //! names. **Invariants.** What is counted is the steady state: each core has made the same call on
-//! similar arguments before, and has looked up what the counted call names. A pair whose answers
+//! similar arguments before, and has looked up what the counted call names; what cores share until
+//! then is not counted. A pair whose answers
 //! differ from the model's is an error, not a conflict. **Crash.** Nothing is kept.
 
 mod act;
@@ -22,4 +23,5 @@ pub use act::{Act, Call, Side};
 pub use acts::acts;
 pub use exception::{Line, Place, Use};
 pub use justified::REASONS;
+pub use plan::{REAL_MEETINGS, REPEATS};
 pub use survey::{Exception, Options, Survey, survey};

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use dure_bench::say;
 use dure_fs::MountOptions;
-use dure_sim::conflicts::{Exception, Line, Options, Place, Survey, survey};
+use dure_sim::conflicts::{
+    Exception, Line, Options, Place, REAL_MEETINGS, REPEATS, Survey, survey,
+};
 use serde::Serialize;
 
 use crate::args::SimConflicts;
@@ -52,6 +54,10 @@ struct Report {
     conflict_free: u64,
     share: f64,
     ordered: u64,
+    /// Meetings of cores after which a structure counts as contended here, and on real cores.
+    meetings: u32,
+    real_meetings: u32,
+    rehearsals: u64,
     exceptions: Vec<Class>,
     excepted_pairs: Vec<Excepted>,
     wrong: Vec<String>,
@@ -164,6 +170,9 @@ impl Report {
             conflict_free: found.conflict_free,
             share: f64::from(per_ten_thousand) / 10_000.0,
             ordered: found.ordered,
+            meetings: dure_sync::MEETINGS,
+            real_meetings: REAL_MEETINGS,
+            rehearsals: REPEATS,
             exceptions,
             excepted_pairs: excepted.collect(),
             wrong: found.wrong.clone(),
@@ -189,6 +198,14 @@ impl Report {
             self.ordered,
             self.conflict_free,
             self.share * 100.0
+        );
+        say!(
+            "Counted after up to {} rehearsals, with statistics. Structures adapt after {} meetings of \
+             cores instead of {}, so that the rehearsals suffice: what counts is the state they reach, \
+             not the way there.",
+            self.rehearsals,
+            self.meetings,
+            self.real_meetings
         );
     }
 }
