@@ -88,10 +88,10 @@ pub(super) const ROWS: &[Row] = &[
     ),
     row("mkdir", 0, budget(12_400, 4_070), budget(13_200, 20_100)),
     row("link", 0, budget(12_100, 1_660), budget(12_700, 35_700)),
-    row("stat-first", 2500, budget(4_510, 0), budget(4_750, 0)),
+    row("stat-first", 2500, budget(4_230, 0), budget(4_750, 0)),
     row("stat-second", 0, budget(2_950, 0), budget(2_950, 0)),
     row("stat-again", 400, budget(1_230, 0), budget(1_230, 0)),
-    row("stat-mounted", 0, budget(11_800, 0), budget(25_100, 0)),
+    row("stat-mounted", 0, budget(11_500, 0), budget(25_100, 0)),
     row("open-close", 900, budget(1_820, 0), budget(1_730, 0)),
     row("chmod", 4000, budget(5_870, 698), budget(5_780, 20_700)),
     row("append", 5600, budget(5_840, 10_700), budget(5_840, 10_700)),
@@ -103,7 +103,7 @@ pub(super) const ROWS: &[Row] = &[
         budget(39_500, 2_010),
     ),
     row("readdir", 0, budget(356, 0), budget(360, 0)),
-    row("fuse-lookup", 0, budget(4_500, 0), budget(4_680, 0)),
+    row("fuse-lookup", 0, budget(3_550, 0), budget(4_680, 0)),
     row(
         "fuse-mknod",
         0,
@@ -113,7 +113,7 @@ pub(super) const ROWS: &[Row] = &[
     row(
         "fuse-unlink",
         0,
-        budget(28_500, 5_760),
+        budget(20_900, 4_380),
         budget(29_100, 20_900),
     ),
     row(
@@ -122,8 +122,8 @@ pub(super) const ROWS: &[Row] = &[
         budget(17_300, 4_940),
         budget(18_600, 30_700),
     ),
-    row("fuse-getattr", 0, budget(1_550, 0), budget(1_620, 0)),
-    row("fuse-readdirplus", 0, budget(1_810, 0), budget(1_920, 0)),
+    row("fuse-getattr", 0, budget(1_240, 0), budget(1_620, 0)),
+    row("fuse-readdirplus", 0, budget(1_500, 0), budget(1_920, 0)),
     row("fuse-read", 0, budget(5_690, 0), budget(5_760, 0)),
     row("fuse-write", 0, budget(5_780, 2_680), budget(5_840, 2_700)),
 ];

@@ -15,6 +15,7 @@
 use dure_store::units::{Ino, to_u64, to_usize};
 use dure_sync::SeqLockTable;
 
+use super::read::Name;
 use crate::inode::{InodeId, InodeState};
 
 const WORDS: usize = 15;
@@ -69,11 +70,12 @@ impl DentryCache {
 
     /// The words of the inode that the name leads to; [`ABSENT`] for a negative entry, [`UNKNOWN`]
     /// if the name is not cached.
-    pub(crate) fn get(&self, directory: InodeId, name_hash: u64, name: &[u8]) -> (u64, u64) {
+    pub(crate) fn get(&self, directory: InodeId, name: Name<'_>) -> (u64, u64) {
+        let Name { bytes: name, hash } = name;
         if !DentryCache::keeps(name) {
             return (UNKNOWN, 0);
         }
-        let found = self.0.find(place(directory.ino(), name_hash), |record| {
+        let found = self.0.find(place(directory.ino(), hash), |record| {
             let same = record.get(1) == directory.ino().0
                 && record.get(2) == directory.life()
                 && record.get(5) == to_u64(name.len())
@@ -96,15 +98,15 @@ impl DentryCache {
         &self,
         _held: &InodeState,
         directory: InodeId,
-        name_hash: u64,
-        name: &[u8],
+        name: Name<'_>,
         answer: Option<InodeId>,
     ) {
+        let Name { bytes: name, hash } = name;
         if !DentryCache::keeps(name) {
             return;
         }
         let mut record = [0; WORDS];
-        record[0] = place(directory.ino(), name_hash);
+        record[0] = place(directory.ino(), hash);
         record[1] = directory.ino().0;
         record[2] = directory.life();
         if let Some(id) = answer {

@@ -5,7 +5,7 @@ use dure_store::format::bucket::{HEADER_BYTES, LEVELS_MAX};
 use dure_store::format::name::FileKind;
 use dure_store::format::node::NodeKind;
 use dure_store::format::trie;
-use dure_store::node::{NodeRef, NodeRole};
+use dure_store::node::{HeldGranule, NodeRef};
 use dure_store::ranks::BUCKET;
 use dure_store::units::{GranuleId, Ino, Nid};
 use dure_sync::MutexGuard;
@@ -14,6 +14,14 @@ use super::bucket::{self, Entry};
 use super::{corrupt, corrupt_listing, too_deep};
 use crate::inode::InodeState;
 use crate::volume::Volume;
+
+/// A name to look for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Name<'n> {
+    pub(crate) bytes: &'n [u8],
+    /// Its hash.
+    pub(crate) hash: u64,
+}
 
 /// What a name leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,10 +163,8 @@ pub(crate) struct Leaf {
 impl Leaf {
     /// Whether entries belong here, and not to a child that the bucket got after it was found.
     fn is_one(&self) -> bool {
-        let (_, child) = self
-            .node
-            .look_at(self.index, bucket::HEADER, bucket::counts);
-        child == 0
+        let granule = self.node.read(self.index);
+        bucket::header(granule.payload()).child.get() == 0
     }
 
     /// Locks the bucket, to change it or to keep it unchanged. `None`: it got a child after it was
@@ -173,50 +179,51 @@ impl Leaf {
 #[derive(Debug)]
 pub(crate) struct Sight {
     pub(crate) found: Found,
-    node: (Nid, NodeRole),
+    node: NodeRef,
     index: u8,
+    /// Of the bucket.
+    version: u64,
 }
 
 impl Volume {
     /// The entry called `name`. The caller holds the directory.
-    pub(crate) fn find(&self, directory: &InodeState, name: &[u8]) -> Result<Option<Sight>> {
-        let role = NodeKind::Bucket.of(directory.directory().owner);
-        let sight = self.with_bucket(
-            directory,
-            self.hash_of(name),
-            |(node, index, _), payload| {
-                let nid = node.nid;
-                let found = found_in(payload, name).map_err(|error| corrupt(nid, error))?;
-                let node = (nid, role);
-                Ok(found.map(|found| Sight { found, node, index }))
-            },
-        )?;
+    pub(crate) fn find(&self, directory: &InodeState, name: Name<'_>) -> Result<Option<Sight>> {
+        let sight = self.with_bucket(directory, name.hash, |(node, index, _), bucket| {
+            let found = found_in(bucket.payload(), name.bytes);
+            let found = found.map_err(|error| corrupt(node.nid, error))?;
+            Ok(found.map(|found| Sight {
+                found,
+                node: node.clone(),
+                index,
+                version: bucket.version(),
+            }))
+        })?;
         Ok(sight.flatten())
     }
 
     /// Whether the name still leads where it did. The caller has held the directory since it was
     /// found.
-    pub(crate) fn holds(&self, sight: &Sight, name: &[u8]) -> Result<bool> {
-        let (nid, role) = sight.node;
-        let node = self.node(nid, role)?;
-        let found = found_in(node.read(sight.index).payload(), name);
-        let found = found.map_err(|error| corrupt(nid, error))?;
+    pub(crate) fn holds(&self, sight: &Sight, name: Name<'_>) -> Result<bool> {
+        let bucket = sight.node.read(sight.index);
+        if bucket.version() == sight.version {
+            return Ok(true);
+        }
+        let found = found_in(bucket.payload(), name.bytes);
+        let found = found.map_err(|error| corrupt(sight.node.nid, error))?;
         Ok(found == Some(sight.found))
     }
 
     /// What `name` leads to, in its bucket. The caller holds that bucket, or the directory
     /// exclusively.
     pub(crate) fn find_in(&self, leaf: &Leaf, name: &[u8]) -> Result<Option<Found>> {
-        let found = leaf
-            .node
-            .look(leaf.index, |payload| found_in(payload, name));
+        let found = found_in(leaf.node.read(leaf.index).payload(), name);
         found.map_err(|error| corrupt(leaf.node.nid, error))
     }
 
-    /// The bucket of `name`; `None` if the directory never had an entry. The caller holds the
-    /// directory.
-    pub(crate) fn leaf(&self, directory: &InodeState, name: &[u8]) -> Result<Option<Leaf>> {
-        self.with_bucket(directory, self.hash_of(name), |(node, index, level), _| {
+    /// The bucket of names with this hash; `None` if the directory never had an entry. The caller
+    /// holds the directory.
+    pub(crate) fn leaf(&self, directory: &InodeState, hash: u64) -> Result<Option<Leaf>> {
+        self.with_bucket(directory, hash, |(node, index, level), _| {
             let node = node.clone();
             Ok(Leaf { node, index, level })
         })
@@ -245,6 +252,13 @@ impl Volume {
         trie::name_hash(self.layout.hash_seed, name)
     }
 
+    /// A name with its hash.
+    #[inline]
+    pub(crate) fn named<'n>(&self, bytes: &'n [u8]) -> Name<'n> {
+        let hash = self.hash_of(bytes);
+        Name { bytes, hash }
+    }
+
     /// Adds the entries that are wanted of the node that holds the hash `from`, from there up to a
     /// bucket with a child; returns the hash at which the rest begins. The caller holds the
     /// directory.
@@ -260,11 +274,11 @@ impl Volume {
             let directory = directory.directory().owner;
             corrupt_listing(directory, GranuleId { nid, index }, error)
         };
-        let first = self.with_bucket(directory, from, |place, payload| {
+        let first = self.with_bucket(directory, from, |place, bucket| {
             let (node, index, level) = place;
             // If the bucket begins before `from`, entries with lower hashes were listed before.
             let rest_of = (!trie::begins_bucket(from, level)).then_some(from);
-            let added = listing.add(payload, seed, wanted, rest_of);
+            let added = listing.add(bucket.payload(), seed, wanted, rest_of);
             added.map_err(|error| corrupt(node.nid, index, error))?;
             Ok((node.clone(), index, level))
         })?;
@@ -285,14 +299,14 @@ impl Volume {
     }
 
     /// Passes the bucket that holds `hash` to `look`: its node, its index there, its level, and its
-    /// bytes; returns `None` without one. The caller holds the directory, possibly with tasks that
+    /// granule; returns `None` without one. The caller holds the directory, possibly with tasks that
     /// change it: the granule is locked, so that an operation that changes several granules (a
     /// split, a rename) is seen in all or in none.
     fn with_bucket<R>(
         &self,
         directory: &InodeState,
         hash: u64,
-        look: impl FnOnce((&NodeRef, u8, u32), &[u8]) -> Result<R>,
+        look: impl FnOnce((&NodeRef, u8, u32), &HeldGranule<'_>) -> Result<R>,
     ) -> Result<Option<R>> {
         let shortcuts = &directory.directory().shortcuts;
         let root = || directory.directory().root_nid().map(|root| (root, 0));
@@ -305,7 +319,7 @@ impl Volume {
             let granule = node.read(index);
             let child = Nid(bucket::header(granule.payload()).child.get());
             if child.0 == 0 {
-                return look((&node, index, level), granule.payload()).map(Some);
+                return look((&node, index, level), &granule).map(Some);
             }
             nid = child;
             shortcuts.learn(hash, child, level + 1);

@@ -1,9 +1,9 @@
 //! Deletion of an inode: freeing what it owns, in as many handles as that takes.
 //!
-//! A *light* inode (no blocks, no map, no attributes) is freed by the very handle that takes its
-//! last name. Any other gets an orphan slot there; when its last pin goes, its contents are freed
-//! in steps, and the last handle frees the inode and the slot. **On a crash** between them the
-//! mount finds the slot and continues.
+//! A *light* inode (no blocks, no map, no attributes) that no task uses is freed by the very handle
+//! that takes its last name. Any other gets an orphan slot there; when its last pin goes, what it
+//! owns is freed in steps, and the last handle frees the inode and the slot. **On a crash** between
+//! them the mount finds the slot and continues.
 
 use dure_store::OpKind;
 use dure_store::error::{Error, Result};
@@ -109,14 +109,15 @@ impl Volume {
 
     fn delete(&self, inode: &Inode) -> Result<()> {
         self.inode_pools.adopt(&inode.node);
-        if inode.kind == FileKind::File {
+        let attributes = inode.attributes();
+        let (weight, root) = {
+            let state = inode.state().read();
+            let root = inode.data_head().map_root.get();
+            (inode.weight(&state, &attributes), root)
+        };
+        if inode.kind == FileKind::File && weight == Weight::Heavy {
             self.free_contents(inode)?;
         }
-        let attributes = inode.attributes();
-        let root = {
-            let _held = inode.state().read();
-            inode.data_head().map_root.get()
-        };
         let mut chains = Vec::new();
         if attributes.xattr_root.get() != 0 {
             chains.push(chain::load(

@@ -11,7 +11,7 @@ use dure_store::format::trie;
 use dure_store::units::{Ino, Nid, to_usize};
 
 use super::TARGET_MAX;
-use crate::directory::read::{Found, Listed, Listing, Sight, Wanted};
+use crate::directory::read::{Found, Listed, Listing, Name, Sight, Wanted};
 use crate::inode::{InodeRef, InodeState, asked};
 use crate::volume::{FileSystem, Volume};
 use crate::xattr::chain;
@@ -65,6 +65,7 @@ impl Volume {
     /// that the name leads there knows that it leads to the pinned inode, since a number in use is
     /// not reused.
     pub(super) fn seen_at(&self, directory: &InodeRef, name: &[u8]) -> Result<Option<InodeRef>> {
+        let name = self.named(name);
         if let ControlFlow::Break(known) = self.look_up_known(directory.id(), name)? {
             return Ok(known);
         }
@@ -85,6 +86,7 @@ impl Volume {
 
     /// The inode that `name` leads to, pinned while the name led to it.
     pub(super) fn look_up(&self, directory: &InodeRef, name: &[u8]) -> Result<Option<InodeRef>> {
+        let name = self.named(name);
         if let ControlFlow::Break(known) = self.look_up_known(directory.id(), name)? {
             return Ok(known);
         }
@@ -110,7 +112,7 @@ impl Volume {
     }
 
     /// As `Volume::look_up`, with the bucket locked. The caller holds no lock of an inode.
-    fn look_up_in_bucket(&self, directory: &InodeRef, name: &[u8]) -> Result<Option<InodeRef>> {
+    fn look_up_in_bucket(&self, directory: &InodeRef, name: Name<'_>) -> Result<Option<InodeRef>> {
         let state = directory.inode().state().read();
         self.look_up_settled(directory, &state, name, |_| ())
     }
@@ -121,19 +123,19 @@ impl Volume {
         &self,
         directory: &InodeRef,
         state: &InodeState,
-        name: &[u8],
+        name: Name<'_>,
         show: impl FnOnce(Option<&InodeRef>),
     ) -> Result<Option<InodeRef>> {
         directory.inode().check_directory(state)?;
         loop {
-            let Some(leaf) = self.leaf(state, name)? else {
+            let Some(leaf) = self.leaf(state, name.hash)? else {
                 show(None);
                 return Ok(None);
             };
             let Some(_held) = leaf.lock() else {
                 continue;
             };
-            let found = match self.find_in(&leaf, name)? {
+            let found = match self.find_in(&leaf, name.bytes)? {
                 None => None,
                 Some(found) => Some(self.named_inode(directory, found)?),
             };
@@ -191,6 +193,9 @@ impl FileSystem {
     /// # Errors
     /// `NotFound` when there is none, or it has neither a name nor a user.
     pub fn inode(&self, ino: Ino) -> Result<InodeRef> {
+        if let Some(found) = self.0.inode_in_memory(ino)? {
+            return Ok(found);
+        }
         if !self.0.is_inode_node(ino.nid())? {
             return Err(Error::NotFound);
         }

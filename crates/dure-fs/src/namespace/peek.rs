@@ -16,6 +16,7 @@ use dure_store::error::{Error, Result};
 use dure_store::format::bucket::NAME_MAX;
 
 use crate::directory::dentry_cache::{ABSENT, DentryCache, UNKNOWN};
+use crate::directory::read::Name;
 use crate::inode::{InodeId, InodeRef};
 use crate::volume::{FileSystem, Volume};
 
@@ -31,13 +32,9 @@ pub enum Peek {
 }
 
 impl Volume {
-    fn peek_words(&self, directory: InodeId, name: &[u8]) -> (u64, u64) {
-        self.dentries.get(directory, self.hash_of(name), name)
-    }
-
     /// Whether the dentry cache says that the name leads to this inode; takes no lock.
     pub(super) fn leads_to(&self, directory: InodeId, name: &[u8], id: InodeId) -> bool {
-        self.peek_words(directory, name) == id.words()
+        self.dentries.get(directory, self.named(name)) == id.words()
     }
 
     fn pin(&self, id: InodeId) -> Result<Option<InodeRef>> {
@@ -54,9 +51,9 @@ impl Volume {
     pub(super) fn look_up_known(
         &self,
         directory: InodeId,
-        name: &[u8],
+        name: Name<'_>,
     ) -> Result<ControlFlow<Option<InodeRef>>> {
-        let words = match self.peek_words(directory, name) {
+        let words = match self.dentries.get(directory, name) {
             (UNKNOWN, _) => return Ok(ControlFlow::Continue(())),
             (ABSENT, _) => return Ok(ControlFlow::Break(None)),
             words => words,
@@ -66,7 +63,7 @@ impl Volume {
         };
         // If the name leads there now, it leads to the pinned inode: this generation of the number
         // has not ended.
-        if self.peek_words(directory, name) == words {
+        if self.dentries.get(directory, name) == words {
             Ok(ControlFlow::Break(Some(found)))
         } else {
             Ok(ControlFlow::Continue(()))
@@ -80,7 +77,7 @@ impl FileSystem {
     #[inline]
     #[must_use]
     pub fn peek(&self, directory: InodeId, name: &[u8]) -> Peek {
-        match self.0.peek_words(directory, name) {
+        match self.0.dentries.get(directory, self.0.named(name)) {
             (UNKNOWN, _) => Peek::Unknown,
             (ABSENT, _) => Peek::Absent,
             words => Peek::Found(InodeId::from_words(words)),
@@ -112,11 +109,11 @@ impl FileSystem {
         if !DentryCache::keeps(name) {
             return volume.look_up(directory, name);
         }
+        let name = volume.named(name);
         let state = directory.inode().state().read();
         volume.look_up_settled(directory, &state, name, |found| {
             let answer = found.map(InodeRef::id);
-            let known = &volume.dentries;
-            known.put(&state, directory.id(), volume.hash_of(name), name, answer);
+            volume.dentries.put(&state, directory.id(), name, answer);
         })
     }
 }

@@ -190,7 +190,7 @@ impl Volume {
         for (directory, name) in [(from_dir, names.from), (to_dir, names.to)] {
             let state = locked.get(directory);
             directory.check_directory(state)?;
-            if self.find(state, name)?.map(|sight| sight.found) != both {
+            if self.find(state, self.named(name))?.map(|sight| sight.found) != both {
                 return Err(Attempt::Again);
             }
         }

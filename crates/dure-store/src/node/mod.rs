@@ -29,8 +29,8 @@ use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use dure_sync::{CachePadded, Lender, Mutex, MutexGuard, thread};
 use zerocopy::{FromZeros, IntoBytes};
 
-pub use lock::NodeLock;
-pub(crate) use lock::{Granules, HeldGranule, HeldNode};
+pub(crate) use lock::{Granules, HeldNode};
+pub use lock::{HeldGranule, NodeLock};
 pub use reference::NodeRef;
 
 use lock::{Granule, Head, Lock};

@@ -29,7 +29,7 @@ impl Volume {
         if locked.is_exclusive(directory) {
             return Ok(None);
         }
-        let leaf = self.leaf(locked.get(directory), name)?;
+        let leaf = self.leaf(locked.get(directory), self.hash_of(name))?;
         // The first bucket node must be made, under the exclusive lock.
         leaf.ok_or(Attempt::Whole).map(Some)
     }

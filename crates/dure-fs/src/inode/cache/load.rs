@@ -36,6 +36,14 @@ impl Volume {
         self.inode_unless(ino, Unlinked::Refused)
     }
 
+    /// The inode, pinned, if it is in memory; its number may be any.
+    ///
+    /// # Errors
+    /// `NotFound` when it is being deleted.
+    pub(crate) fn inode_in_memory(&self, ino: Ino) -> Result<Option<InodeRef>> {
+        self.inodes.get(ino)
+    }
+
     /// The inode, pinned; with `Unlinked::Allowed` even one without a name.
     pub(crate) fn inode_unless(&self, ino: Ino, unlinked: Unlinked) -> Result<InodeRef> {
         if let Some(found) = self.inodes.get(ino)? {

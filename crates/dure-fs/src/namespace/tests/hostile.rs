@@ -35,7 +35,7 @@ fn change_bucket_of(
     change: impl FnOnce(&mut Draft),
 ) {
     let state = directory.inode().state().read();
-    let leaf = fs.0.leaf(&state, name).unwrap().unwrap();
+    let leaf = fs.0.leaf(&state, fs.0.hash_of(name)).unwrap().unwrap();
     drop(state);
     change_bucket(fs, &leaf.node, leaf.index, change);
 }

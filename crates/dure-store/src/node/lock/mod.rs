@@ -210,8 +210,8 @@ impl HeldGranule<'_> {
         }
     }
 
-    /// Its version.
-    pub(crate) fn version(&self) -> u64 {
+    /// Its version: each operation that changes the bytes raises it.
+    pub fn version(&self) -> u64 {
         self.head().version
     }
 
