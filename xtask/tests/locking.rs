@@ -60,6 +60,7 @@ fn used(text: &str) -> impl Iterator<Item = &str> {
         .chain(after("RwLock<"))
         .chain(after("PerCoreRwLock<"))
         .chain(after("RangeLock<"))
+        .chain(after("HeldRank<"))
         .filter_map(|rest| rest.split_once([',', '>']))
         .map(|(name, _)| name.trim())
         .filter(|name| is_rank_name(name))

@@ -19,15 +19,16 @@ use crate::target::{Target, options_of};
 
 /// Policies of dure that are measured when none are named. Those this version does not know are
 /// left out.
-const POLICIES: [&str; 8] = [
+const POLICIES: [&str; 9] = [
     "journal=per-core",
     "journal=per-core,log-data=0",
     "journal=per-core,flush=two,log-data=0",
     "journal=per-core,fsync=all",
     "journal=single",
-    "journal=per-core,records=image",
-    "journal=per-core,records=image,data=journal",
-    "journal=single,records=image,data=journal",
+    "journal=zjournal",
+    "journal=zjournal,data=journal",
+    "journal=jbd2",
+    "journal=jbd2,data=journal",
 ];
 
 /// Other file systems: name, type, mount options.

@@ -128,8 +128,8 @@ pub struct SimCrash {
     /// Also spread the operations over up to so many cores, 1 to 3, and commit in every order.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=3))]
     pub cores: u32,
-    /// Policies the volumes are mounted with, as -o of `dure mount` takes them: journal=, records=,
-    /// data=, flush=, fsync=, log-data=, alloc= and nvm=emulated (writes are durable when they return,
+    /// Policies the volumes are mounted with, as -o of `dure mount` takes them: journal=, data=,
+    /// flush=, fsync=, log-data=, alloc= and nvm=emulated (writes are durable when they return,
     /// and torn between words of 8 bytes), with commas between. Not data=writeback, which allows
     /// states that the comparison does not.
     #[arg(long, value_name = "OPTIONS", value_delimiter = ',')]
@@ -200,8 +200,9 @@ pub struct Mount {
     pub volume: PathBuf,
     /// An existing directory.
     pub directory: PathBuf,
-    /// Options, separated by commas: ro, rw, journal=per-core|single, records=delta|image (log
-    /// changed bytes, or whole nodes copied at commit), data=ordered|writeback|journal (data goes
+    /// Options, separated by commas: ro, rw, journal=per-core|single|jbd2|zjournal (a log
+    /// per core, or one, of changed bytes; or one, or one per core, of whole nodes copied at commit,
+    /// with the transactions of JBD2 and Z-Journal), data=ordered|writeback|journal (data goes
     /// to its place before the log; or does, but may be lost without what came after it; or goes
     /// through the log), commit=SECONDS (what waits is written back and made durable that often, 5
     /// by default, 1 for an image file, whose sync(1) the kernel keeps to itself), writethrough or

@@ -227,5 +227,5 @@ fn a_full_volume_loses_nothing_that_was_synced_behind_the_kernels_cache() {
 
 #[test]
 fn a_full_volume_loses_nothing_that_was_synced_with_the_baseline() {
-    what_was_acknowledged_is_whole("journal=single,records=image,data=journal");
+    what_was_acknowledged_is_whole("journal=jbd2,data=journal");
 }

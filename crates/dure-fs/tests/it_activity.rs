@@ -77,7 +77,7 @@ fn operations_are_counted_by_what_they_are_for() {
     assert_eq!(fs.activity().journals[1].joined, 0);
 }
 
-/// The images of `records=image` take numbers of their own, but no handle made them.
+/// The images of compound transactions take numbers of their own, but no handle made them.
 #[test]
 fn running_handles_are_counted_with_either_record_policy() {
     for records in [RecordPolicy::Delta, RecordPolicy::Image] {

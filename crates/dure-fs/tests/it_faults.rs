@@ -26,9 +26,9 @@ const USUAL: &str = "";
 
 /// What fails at every place with the usual policies fails at every place with these, too.
 const POLICIES: &[&str] = &[
-    "records=image",
+    "journal=zjournal",
     "data=journal,fsync=all",
-    "journal=single,records=image,data=journal",
+    "journal=jbd2,data=journal",
     "flush=two,alloc=global,log-data=0",
 ];
 

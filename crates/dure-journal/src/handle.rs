@@ -16,6 +16,7 @@ use crate::format::{DELTA_HEAD_BYTES, NOTE_HEAD_BYTES, put_delta, put_note_of};
 use crate::ids::{GranuleId, JournalId, Mark};
 use crate::journal::{Journal, Settle};
 use crate::log::{Buffers, Joined};
+use crate::records::image::OpenHandle;
 use crate::space::{HANDLE_BYTES, HandleEnd, MARK_BYTES};
 use crate::statistics::OPERATION_KINDS;
 use crate::trace::TraceEvent;
@@ -45,6 +46,7 @@ pub struct Handle<'j, S: Settle> {
     operation: u8,
     /// Marks it was given, duplicates included.
     marks_given: u32,
+    _open: OpenHandle,
     /// `Some` until joined or dropped.
     buffers: Option<Buffers<S::Effect>>,
 }
@@ -65,7 +67,7 @@ impl<'j, S: Settle> Handle<'j, S> {
         id: JournalId,
         (reserved, images): (u32, u32),
         (half_full, waiting): (bool, u64),
-        buffers: Buffers<S::Effect>,
+        (buffers, open): (Buffers<S::Effect>, OpenHandle),
     ) -> Self {
         Self {
             journal,
@@ -76,6 +78,7 @@ impl<'j, S: Settle> Handle<'j, S> {
             waiting,
             operation: 0,
             marks_given: 0,
+            _open: open,
             buffers: Some(buffers),
         }
     }
@@ -253,6 +256,7 @@ impl<'j, S: Settle> Handle<'j, S> {
         );
         let unused = to_u32(reserved - used) + (self.images - images);
         joined.room += i64::from(unused);
+        self.journal.end_handle(self.journal.log(self.id), joined);
         let tallies = &self.journal.log(self.id).tallies.join;
         tallies.marks_given.add(u64::from(self.marks_given));
         tallies.marks_joined.add(to_u64(buffers.marks.len()));
@@ -293,6 +297,7 @@ impl<S: Settle> Drop for Handle<'_, S> {
         let log = self.journal.log(self.id);
         let mut joined = log.joined.lock();
         joined.room += i64::from(self.reserved) + i64::from(self.images);
+        self.journal.end_handle(log, &mut joined);
         log.tallies.join.dropped.add(1);
         keep(&mut joined.spare, buffers);
         drop(joined);

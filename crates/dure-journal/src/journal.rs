@@ -258,9 +258,10 @@ impl<S: Settle> Journal<S> {
         let id = self.journal_of(core);
         let reserved = crate::units::to_u32(bytes_max) + HANDLE_BYTES;
         let log = self.log(id);
-        let mut joined = log.joined.lock();
+        let (mut joined, open) = self.start_handle(log);
         let promised = i64::from(reserved) + i64::from(images);
         if joined.room < promised {
+            self.end_handle(log, &mut joined);
             log.tallies.join.log_full.add(1);
             drop(joined);
             self.trace.record(Some(id), || TraceEvent::BeginFull);
@@ -280,7 +281,7 @@ impl<S: Settle> Journal<S> {
             id,
             (reserved, images),
             (half_full, waiting),
-            buffers,
+            (buffers, open),
         ))
     }
 

@@ -117,7 +117,9 @@ pub use handle::Handle;
 pub use ids::{GranuleId, JournalId, Mark, Nid};
 pub use journal::{Journal, JournalConfig, Order, RingStart, Settle};
 pub use medium::LogMedium;
-pub use records::{Buffer, BufferUse, Change, Hold, ImageJoin, Records, TransactionId};
+pub use records::{
+    Buffer, BufferUse, Change, Hold, ImageJoin, Records, TransactionId, WriteAccess,
+};
 #[doc(hidden)]
 pub use rules::Rules;
 pub use statistics::{

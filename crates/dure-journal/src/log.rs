@@ -29,6 +29,9 @@ use crate::space::{HandleEnd, Piece};
 use crate::statistics::Tallies;
 use crate::units::to_u32;
 
+/// Rank that a task holds while it has a handle open that a committer may wait for (policy
+/// `image`): so it takes no lock that a task may hold which commits, or begins a handle.
+pub(crate) const HANDLE: u8 = 57;
 /// Rank of the lock over the capture of a closed transaction. Buffers are locked under it.
 pub(crate) const CAPTURE: u8 = 95;
 /// Rank of the lock over header writes. Held over I/O.
@@ -308,6 +311,9 @@ pub(crate) struct CoreLog<E> {
     pub(crate) writer: CachePadded<Mutex<WRITER, Writer>>,
     /// Signalled when `settling` ends.
     pub(crate) settled: Condvar,
+    /// Signalled when the phase of the journal's committer changes, or the last handle ends that it
+    /// waits for (policy `image`).
+    pub(crate) turned: Condvar,
     pub(crate) tallies: Tallies,
 }
 
@@ -365,6 +371,7 @@ impl<E> CoreLog<E> {
             }),
             writer: CachePadded::new(Mutex::new(writer)),
             settled: Condvar::new(),
+            turned: Condvar::new(),
             tallies,
         }
     }

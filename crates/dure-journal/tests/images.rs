@@ -1,4 +1,4 @@
-//! `records=image`: the same crashes as with deltas, and every rule of its own left out once.
+//! compound transactions: the same crashes as with deltas, and every rule of its own left out once.
 
 #![expect(
     clippy::unwrap_used,

@@ -103,7 +103,7 @@ fn sim_images_survive_every_crash() {
     }
 }
 
-/// Canary, `records=image`: nobody freezes what a committing transaction has not copied yet.
+/// Canary, compound transactions: nobody freezes what a committing transaction has not copied yet.
 #[test]
 fn sim_images_that_are_not_frozen_are_noticed() {
     let mut rules = TestRules::images();
@@ -111,7 +111,7 @@ fn sim_images_that_are_not_frozen_are_noticed() {
     println!("{}", explore(Config::stall, rules, 0..400).unwrap_err());
 }
 
-/// Canary, `records=image`: transactions that share a buffer are not committed together.
+/// Canary, compound transactions: transactions that share a buffer are not committed together.
 #[test]
 fn sim_one_way_marks_are_noticed() {
     let mut rules = TestRules::images();

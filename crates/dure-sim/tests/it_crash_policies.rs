@@ -137,17 +137,17 @@ fn on_persistent_memory() {
 
 #[test]
 fn images_in_a_journal_per_core() {
-    must_hold("records=image");
+    must_hold("journal=zjournal");
 }
 
 #[test]
 fn images_in_one_journal() {
-    must_hold("records=image,journal=single,fsync=all");
+    must_hold("journal=jbd2,fsync=all");
 }
 
 #[test]
 fn images_with_one_shared_cursor() {
-    must_hold("records=image,alloc=global");
+    must_hold("journal=zjournal,alloc=global");
 }
 
 #[test]
@@ -158,13 +158,13 @@ fn data_in_the_log() {
 /// JBD2: one journal, whole nodes, all data.
 #[test]
 fn the_baseline() {
-    must_hold("journal=single,records=image,data=journal,fsync=all,log-data=0");
+    must_hold("journal=jbd2,data=journal,fsync=all,log-data=0");
 }
 
 /// Z-Journal as published.
 #[test]
 fn images_and_data_in_a_journal_per_core() {
-    must_hold("records=image,data=journal,alloc=local");
+    must_hold("journal=zjournal,data=journal,alloc=local");
 }
 
 /// Namespace operations only: pages may read as zeroes, which is not a legal tree here (see
@@ -187,7 +187,7 @@ fn a_page_lock_per_node() {
 
 #[test]
 fn a_semaphore_per_node() {
-    must_hold("node_lock=rwsem,records=image");
+    must_hold("node_lock=rwsem,journal=zjournal");
 }
 
 /// The default is `range_lock=segment`: all other suites run with it.

@@ -12,9 +12,9 @@ const SAMPLE: usize = 29;
 
 /// Policies that change what is written, and when.
 const POLICIES: &[&str] = &[
-    "records=image",
+    "journal=zjournal",
     "data=journal,fsync=all",
-    "journal=single,records=image,data=journal",
+    "journal=jbd2,data=journal",
     "flush=two,alloc=global,log-data=0",
     "node_lock=mutex",
     "node_lock=rwsem",

@@ -99,17 +99,13 @@ fn explore_with(policies: &'static [(&'static str, &'static str)]) {
 
 #[test]
 fn sim_fs_images_survive_crashes() {
-    explore_with(&[("records", "image")]);
+    explore_with(&[("journal", "zjournal")]);
 }
 
 /// JBD2.
 #[test]
 fn sim_fs_the_baseline_survives_crashes() {
-    explore_with(&[
-        ("journal", "single"),
-        ("records", "image"),
-        ("data", "journal"),
-    ]);
+    explore_with(&[("journal", "jbd2"), ("data", "journal")]);
 }
 
 #[test]
@@ -172,7 +168,7 @@ fn sim_fs_a_shared_directory_survives_priorities_and_crashes() {
 
 #[test]
 fn sim_fs_a_shared_directory_of_images_survives_crashes() {
-    crowd(Config::random, &[("records", "image")]);
+    crowd(Config::random, &[("journal", "zjournal")]);
 }
 
 /// Whether one of some seeds shows a violation when a rule is off.

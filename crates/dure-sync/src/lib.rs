@@ -76,7 +76,7 @@ pub use once::{LazyLock, Once, OnceLock};
 pub use page_slab::{PageBox, PageSlabs};
 pub use per_core::PerCore;
 pub use per_core_rwlock::{MEETINGS, PerCoreReadGuard, PerCoreRwLock};
-pub use rank::Held;
+pub use rank::{Held, HeldRank};
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use seqlock::{SeqLock, SeqLockReadGuard, SeqLockWriteGuard};
 pub use seqlock_table::{SeqLockTable, Words};

@@ -25,6 +25,46 @@ impl<const RANK: u8> Held<RANK> {
     }
 }
 
+/// A rank that a task holds without a lock, for something that others wait for as for a lock: the
+/// end of an open handle, for instance.
+#[derive(Debug)]
+pub struct HeldRank<const RANK: u8> {
+    /// It stays with its task.
+    _not_send: std::marker::PhantomData<*const ()>,
+}
+
+impl<const RANK: u8> HeldRank<RANK> {
+    /// Holds the rank, which must be higher than all that the task holds.
+    #[inline]
+    #[must_use]
+    pub fn new() -> Self {
+        Self::check();
+        acquired(RANK);
+        Self {
+            _not_send: std::marker::PhantomData,
+        }
+    }
+
+    /// Asserts that the task may wait now for holders of this rank.
+    #[inline]
+    pub fn check() {
+        check(RANK, Order::Rising);
+    }
+}
+
+impl<const RANK: u8> Default for HeldRank<RANK> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<const RANK: u8> Drop for HeldRank<RANK> {
+    #[inline]
+    fn drop(&mut self) {
+        released(RANK);
+    }
+}
+
 /// How a lock relates to held locks of the same rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {

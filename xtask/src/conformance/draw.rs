@@ -13,7 +13,7 @@ pub(crate) struct Draw(u64);
 /// Mount option -> its values; the empty one leaves the option out.
 const POLICIES: &[&[&str]] = &[
     &["", "journal=single"],
-    &["", "records=image"],
+    &["", "journal=zjournal"],
     &["", "data=journal", "data=writeback"],
     &["", "flush=two"],
     &["", "fsync=all"],

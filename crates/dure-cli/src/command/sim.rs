@@ -354,7 +354,7 @@ mod tests {
         // Data in its block before the log, with a flush between, takes more steps than data in the
         // log.
         let delta = states("journal=single,fsync=all");
-        assert_ne!(states("records=image,flush=two,log-data=0"), delta);
+        assert_ne!(states("journal=zjournal,flush=two,log-data=0"), delta);
         // Without flushes, and with writes that are torn between words.
         assert_ne!(states("nvm=emulated"), delta);
         let json = serde_json::to_string(&Report::new(&parsed(&["--mount", "alloc=global"]), 1));
@@ -368,17 +368,17 @@ mod tests {
                 .unwrap_err()
                 .to_string()
         };
-        assert!(refused("records=nodes").contains("delta or image"));
+        assert!(refused("journal=nodes").contains("jbd2 or zjournal"));
         assert!(refused("data=writeback").contains("zeroes"));
         assert!(refused("noatime").contains("no policy"));
         assert!(refused("nvm=direct").contains("emulated"));
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("resume");
-        let plan = Report::new(&parsed(&["--mount", "records=image"]), 10);
+        let plan = Report::new(&parsed(&["--mount", "journal=zjournal"]), 10);
         save(&file, &plan).unwrap();
         let other = load(&file, &Report::new(&parsed(&[]), 10)).unwrap_err();
         assert!(
-            other.to_string().contains("--mount records=image"),
+            other.to_string().contains("--mount journal=zjournal"),
             "{other}"
         );
     }

@@ -178,7 +178,7 @@ pub(crate) struct JournalCounts {
     pub(crate) log_full_at_begin: u64,
     pub(crate) log_full_at_commit: u64,
     pub(crate) effects: u64,
-    /// With `records=image`: images logged, images frozen for a commit, marks in both directions.
+    /// With compound transactions: images logged, images frozen for a commit, marks in both directions.
     pub(crate) images: u64,
     pub(crate) images_frozen: u64,
     pub(crate) marks_two_way: u64,

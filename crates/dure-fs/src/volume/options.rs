@@ -210,15 +210,13 @@ impl MountOptions {
     pub fn set_policy(&mut self, key: &str, value: &str) -> Result<bool, String> {
         match key {
             "journal" => {
-                let words = [("per-core", Order::PerCore), ("single", Order::Single)];
-                self.order = choose(key, value, &words)?;
-            }
-            "records" => {
                 let words = [
-                    ("delta", RecordPolicy::Delta),
-                    ("image", RecordPolicy::Image),
+                    ("per-core", (Order::PerCore, RecordPolicy::Delta)),
+                    ("single", (Order::Single, RecordPolicy::Delta)),
+                    ("jbd2", (Order::Single, RecordPolicy::Image)),
+                    ("zjournal", (Order::PerCore, RecordPolicy::Image)),
                 ];
-                self.records = choose(key, value, &words)?;
+                (self.order, self.records) = choose(key, value, &words)?;
             }
             "data" => {
                 let words = [

@@ -75,8 +75,7 @@ impl<S: Settle> Journal<S> {
         self.commit_roots(marks.iter().copied(), Slack::Keep)
     }
 
-    /// The last joined handle of every journal. With `records=image` the running transactions are
-    /// closed here: later handles join new ones.
+    /// The last joined handle of every journal. Compound transactions that run are closed here: later handles join new ones.
     #[must_use]
     pub fn cut(&self) -> Cut {
         match self.records {
@@ -129,8 +128,7 @@ impl<S: Settle> Journal<S> {
         self.commit_roots(self.last_joined().marks(), Slack::Keep)
     }
 
-    /// Commits what has joined in these journals, and all it depends on. With `records=image` a
-    /// commit closes all journals anyway.
+    /// Commits what has joined in these journals, and all it depends on.
     ///
     /// # Errors
     /// As [`Journal::commit`].
@@ -142,7 +140,7 @@ impl<S: Settle> Journal<S> {
         self.commit_roots(journals.iter().filter_map(last), Slack::Keep)
     }
 
-    fn check_running(&self) -> Result<()> {
+    pub(crate) fn check_running(&self) -> Result<()> {
         match self.stopped() {
             Some(reason) => Err(CommitError::Stopped(reason)),
             None => Ok(()),
@@ -215,10 +213,21 @@ impl<S: Settle> Journal<S> {
         Ok(())
     }
 
-    /// The commit with `records=image`: the closure is closed at one moment, then captured and
-    /// written.
+    /// The commit of compound transactions: the closure is closed at one moment, then captured and
+    /// written. Only a checkpoint does not wait for its turn.
     fn commit_images(&self, roots: impl Iterator<Item = Mark>, slack: Slack) -> Result<()> {
-        let closure = self.close(roots, slack)?;
+        match slack {
+            Slack::Keep => match self.take_turn(&roots.collect::<Vec<Mark>>())? {
+                // Its end, also by an error, lets the next committer of these journals go on.
+                Some((_turn, closure)) => self.write_images(&closure),
+                None => Ok(()),
+            },
+            Slack::Use => self.write_images(&self.close(roots)?),
+        }
+    }
+
+    /// Captures, writes and flushes what is closed.
+    fn write_images(&self, closure: &Closure) -> Result<()> {
         if closure.is_empty() {
             return Ok(());
         }
@@ -232,7 +241,7 @@ impl<S: Settle> Journal<S> {
             let wrote = self.write_closed(*journal, closure.upto(*journal))?;
             wrote_ns = wrote.or(wrote_ns);
         }
-        self.end_commit(&closure, wrote_ns)
+        self.end_commit(closure, wrote_ns)
     }
 
     /// Test-only: writes and flushes only the roots' own prefixes, not what they depend on.

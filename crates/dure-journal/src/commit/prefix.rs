@@ -3,9 +3,9 @@
 //! **Problem.** Several committers may need the same journal, and handles join it all the time.
 //! **Structure.** The committer locks `writer`; the others wait for the lock, and mostly find that
 //! their handles are written. It takes the prefix under `joined`, also the handles that others wait
-//! for ([`Journal::with_others`]), cut into pieces that fit the ring; or what was closed and
-//! captured (`records=image`). **Invariants.** What is taken is written, or the journal stops. A
-//! prefix for which the log has no room is not taken. **Crash.** Nothing is on the medium yet.
+//! for ([`Journal::with_others`]), cut into pieces that fit the ring; or what was closed and captured
+//! (compound transactions). **Invariants.** What is taken is written, or the journal stops. A prefix
+//! for which the log has no room is not taken. **Crash.** Nothing is on the medium yet.
 
 use dure_sync::{MutexGuard, clock, current_core};
 

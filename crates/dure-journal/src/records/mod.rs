@@ -1,4 +1,4 @@
-//! What the log holds of a change: the policies of `records=`.
+//! What the log holds of a change.
 //!
 //! **Problem.** A commit must write enough to restore every change. The changed bytes are few, but
 //! need all changes before them; whole buffers need none, but also hold what *other* handles
@@ -19,7 +19,7 @@ pub(crate) mod image;
 
 use dure_sync::Mutex;
 
-pub use image::{BufferUse, Change, ImageJoin};
+pub use image::{BufferUse, Change, ImageJoin, WriteAccess};
 
 use crate::ids::{JournalId, Nid};
 use crate::log::HOLD;

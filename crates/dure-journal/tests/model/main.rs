@@ -4,7 +4,7 @@
 //! a few operations (`DURE_MODEL_OPS`, default 3): every interleaving of operation, commit, flush,
 //! checkpoint, tail advance and log reuse ([`steps`]), and for each state every subset of the
 //! writes that are not flushed ([`crash`]), recovered ([`recovery`]) and judged ([`search`]).
-//! `image` is what differs with `records=image`, `state` is the machine, `rules` says what a case
+//! `image` is what differs with compound transactions, `state` is the machine, `rules` says what a case
 //! leaves out, `cases` lists them.
 //!
 //! **Invariants.** (a) What was durable with all it depends on is there. (b) An operation is there

@@ -1,5 +1,8 @@
 //! The file system of the crash tests, mounted: granules, operations, commits, checkpoints.
 
+use std::time::Duration;
+
+use dure_block::delay::DelayDevice;
 use dure_block::fault::{FaultDevice, Rule};
 use dure_block::overlay::OverlayRam;
 use dure_block::ram::Image;
@@ -28,6 +31,8 @@ pub(crate) struct TestRules {
     pub(crate) lost_flushes: bool,
     /// The queue lets callers share a flush that is already running.
     pub(crate) early_flush: bool,
+    /// How long a flush takes.
+    pub(crate) flush_time: Duration,
 }
 
 impl Default for TestRules {
@@ -38,6 +43,7 @@ impl Default for TestRules {
             records: Records::Delta,
             lost_flushes: false,
             early_flush: false,
+            flush_time: Duration::ZERO,
         }
     }
 }
@@ -272,7 +278,8 @@ impl Buffers {
         let medium = Arc::new(device_on(image.clone()));
         let faulty = Arc::new(FaultDevice::new(share(Arc::clone(&medium))));
         faults.into_iter().for_each(|rule| faulty.add(rule));
-        let recorder = RecordDevice::with_lost_flushes(share(Arc::clone(&faulty)), lost);
+        let slow = DelayDevice::new(share(Arc::clone(&faulty)), Duration::ZERO, rules.flush_time);
+        let recorder = RecordDevice::with_lost_flushes(share(slow), lost);
         let log = recorder.log();
         let flush = if rules.early_flush {
             FlushPolicy::CanarySharesRunning

@@ -71,13 +71,13 @@ fn with_a_tiny_cache_too() {
 #[test]
 fn with_other_policies_too() {
     const POLICIES: &[&str] = &[
-        "records=image",
+        "journal=zjournal",
         "data=journal,fsync=all",
-        "journal=single,records=image,data=journal",
+        "journal=jbd2,data=journal",
         "flush=two,alloc=global,log-data=0",
         "data=writeback,log-data=0",
         "node_lock=mutex,range_lock=tree,range_lock_wait=queue",
-        "node_lock=rwsem,range_lock=bitmap,records=image",
+        "node_lock=rwsem,range_lock=bitmap,journal=zjournal",
     ];
     for (number, policies) in (0..).zip(POLICIES) {
         let mut mount = small_cache();

@@ -83,7 +83,7 @@ pub struct Node {
     /// Version of the tombstone once the node has been freed, else 0. Written once, in
     /// `Op::finish`.
     freed: AtomicU64,
-    /// Which transaction has it (`records=image`).
+    /// Which transaction has it (compound transactions).
     pub(crate) hold: Hold,
     /// Of a node of inodes: `InodePools` has it. Set under the lock of the pool, once.
     adopted: AtomicBool,

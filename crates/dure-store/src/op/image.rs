@@ -1,4 +1,4 @@
-//! The end of an operation with `records=image`: nodes are locked and logged as a whole.
+//! The end of an operation with compound transactions: nodes are locked and logged as a whole.
 //!
 //! **Problem.** A commit copies whole nodes, so an operation must be in all the copies of a
 //! transaction or in none.

@@ -1,7 +1,7 @@
 //! Slots in the recovered state.
 //!
 //! **Structure.** A slot stands in a node that surviving records change, or else in the image that
-//! the NAT names: with `records=image` the node of a slot that a record names may stand in another
+//! the NAT names: with compound transactions the node of a slot that a record names may stand in another
 //! log, whose tail has passed it. **Invariants.** What records changed comes first. **On a crash**
 //! nothing was written.
 

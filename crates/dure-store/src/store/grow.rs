@@ -79,7 +79,7 @@ impl Store {
             .inspect_err(|error| self.stop(error))
     }
 
-    /// Segments that a ring never gives back. With `records=image` an operation announces whole
+    /// Segments that a ring never gives back. With compound transactions an operation announces whole
     /// nodes: its ring holds the greatest operation that cannot be made smaller.
     fn ring_segments_min(&self) -> u32 {
         match (self.options.records, self.journal_if_any()) {
@@ -102,7 +102,7 @@ impl Store {
             while self.journal().usage(id).capacity < least {
                 if !self.add_log_segment(id)? {
                     return Err(Error::NoSpace {
-                        what: "log segments, of which records=image needs more than records=delta",
+                        what: "log segments, of which journal=jbd2 and zjournal need more",
                     });
                 }
             }

@@ -38,7 +38,7 @@ pub struct LoggedCounts {
     pub handles: u64,
     /// Records in them.
     pub records: u64,
-    /// Of these, copies of whole nodes (`records=image`).
+    /// Of these, copies of whole nodes (compound transactions).
     pub images: u64,
     /// Of these, pages of file data (`data=journal`, and small fsyncs).
     pub data_pages: u64,

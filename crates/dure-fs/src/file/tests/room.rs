@@ -25,7 +25,7 @@ fn policies() -> Vec<(&'static str, MountOptions)> {
         ("data=writeback", options(|o| o.data = DataMode::Writeback)),
         ("alloc=global", options(|o| o.alloc = AllocPolicy::Global)),
         (
-            "records=image",
+            "journal=zjournal",
             options(|o| o.records = RecordPolicy::Image),
         ),
     ]

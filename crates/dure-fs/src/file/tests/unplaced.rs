@@ -86,12 +86,12 @@ fn write_synced(fs: &FileSystem, inode: &InodeRef, page: u64, version: u64) {
 /// The policies under which data goes through the log.
 const POLICIES: &[&[(&str, &str)]] = &[
     &[],
-    &[("records", "image")],
+    &[("journal", "zjournal")],
     &[("data", "journal")],
     &[("flush", "two"), ("fsync", "all")],
     &[
         ("journal", "single"),
-        ("records", "image"),
+        ("journal", "zjournal"),
         ("data", "journal"),
     ],
 ];

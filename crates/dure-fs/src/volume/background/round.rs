@@ -2,8 +2,8 @@
 
 use dure_journal::Order;
 use dure_store::error::Result;
+use dure_store::serve;
 use dure_store::units::{journal_id, nth_core, to_usize};
-use dure_store::{RecordPolicy, serve};
 use dure_sync::CoreId;
 use dure_sync::atomic::Ordering;
 
@@ -40,13 +40,11 @@ impl Volume {
             let list = || self.body.write_back_list(self, partition, pages);
             written = written.and(serve(partition, list));
         }
-        // Where journals cannot be committed one by one, the leader commits them all.
-        let each =
-            self.options.order == Order::PerCore && self.options.records == RecordPolicy::Delta;
-        match (each, leads) {
-            (true, _) => self.commit_partitions(partitions)?,
-            (false, true) => self.commit_all()?,
-            (false, false) => {}
+        match (self.options.order, leads) {
+            (Order::PerCore, _) => self.commit_partitions(partitions)?,
+            // The one journal is committed by one thread.
+            (Order::Single, true) => self.commit_all()?,
+            (Order::Single, false) => {}
         }
         if leads {
             self.volume_round()?;

@@ -1,9 +1,13 @@
 //! Closes running transactions: the closure of a commit, or all of them for a checkpoint.
 //!
 //! **Problem.** Of transactions that close together, none may gain a handle of which another holds
-//! a part. **Structure.** Under the locks `joined` of all journals, the closure is searched and its
-//! writes are planned; if the logs have room, it closes. **Invariants.** If one log is full, nothing
-//! closes. **Crash.** Nothing is on the medium yet.
+//! a part. **Structure.** Under the locks `joined` of all journals that the closure touches, it is
+//! searched and its writes are planned; if the logs have room, it closes. A committer comes here by
+//! [`super::turn`]; a checkpoint at once, since it needs everything up to one moment and no handle
+//! that is still open. **Invariants.** If one log is full, nothing closes. **Crash.** Nothing is on
+//! the medium yet.
+
+use std::cell::RefCell;
 
 use dure_sync::{Arc, Mutex, clock};
 
@@ -20,17 +24,29 @@ use crate::units::{BLOCK_BYTES_U32, to_u32, to_u64};
 
 /// A journal's transaction that is about to close.
 struct Closing {
-    journal: usize,
+    journal: JournalId,
     ends: Vec<HandleEnd>,
     pieces: Vec<Piece>,
     head: Head,
     room: i64,
 }
 
-/// All journals, with every `joined` locked.
-struct Still<'g, 'j, S: Settle> {
-    journal: &'j Journal<S>,
-    guards: &'g Guards<'j, S::Effect>,
+/// The marks of journals that are locked.
+pub(super) struct Still<'g, 'j, S: Settle> {
+    pub(super) journal: &'j Journal<S>,
+    pub(super) guards: &'g Guards<'j, S::Effect>,
+    /// Journals that were asked for and are not locked.
+    pub(super) missing: RefCell<Vec<JournalId>>,
+}
+
+impl<'g, 'j, S: Settle> Still<'g, 'j, S> {
+    pub(super) fn new(journal: &'j Journal<S>, guards: &'g Guards<'j, S::Effect>) -> Self {
+        Self {
+            journal,
+            guards,
+            missing: RefCell::new(Vec::new()),
+        }
+    }
 }
 
 impl<S: Settle> MarkSource for Still<'_, '_, S> {
@@ -45,7 +61,10 @@ impl<S: Settle> MarkSource for Still<'_, '_, S> {
         upto: u64,
         sink: &mut dyn FnMut(Mark),
     ) -> u64 {
-        let joined = &self.guards[journal.index()];
+        let Some(joined) = self.guards.get(journal) else {
+            self.missing.borrow_mut().push(journal);
+            return upto;
+        };
         let covered = joined.marks_of_links(above, upto, sink);
         if covered < joined.pending.first {
             return covered;
@@ -59,28 +78,21 @@ impl<S: Settle> MarkSource for Still<'_, '_, S> {
 
 impl<S: Settle> Journal<S> {
     fn lock_all(&self) -> Guards<'_, S::Effect> {
-        let logs = self.logs.iter();
-        logs.map(|log| log.joined.lock_ordered()).collect()
+        Guards::lock(self, self.logs.iter().map(|log| log.id).collect())
     }
 
-    /// Closes the closure of `roots`, at one moment. Nothing is closed if some log is full.
-    pub(crate) fn close(
-        &self,
-        roots: impl Iterator<Item = Mark>,
-        slack: Slack,
-    ) -> Result<Closure, CommitError> {
+    /// Closes the closure of `roots` for a checkpoint, at one moment, whatever its committers wait
+    /// for. Nothing is closed if some log is full.
+    pub(crate) fn close(&self, roots: impl Iterator<Item = Mark>) -> Result<Closure, CommitError> {
         let mut guards = self.lock_all();
-        let still = Still {
-            journal: self,
-            guards: &guards,
-        };
         let mut closure = Closure::new(self.logs.len());
+        let still = Still::new(self, &guards);
         roots.for_each(|root| closure.require(&still, root));
         if closure.is_empty() {
             return Ok(closure);
         }
         closure.extend(&still);
-        self.close_covered(&mut guards, &mut closure, slack)?;
+        self.close_covered(&mut guards, &mut closure, Slack::Use)?;
         Ok(closure)
     }
 
@@ -88,11 +100,8 @@ impl<S: Settle> Journal<S> {
     pub(crate) fn close_cut(&self) -> Cut {
         let mut guards = self.lock_all();
         let mut closure = Closure::new(self.logs.len());
-        let still = Still {
-            journal: self,
-            guards: &guards,
-        };
-        for (log, joined) in self.logs.iter().zip(&guards) {
+        let still = Still::new(self, &guards);
+        for (log, joined) in self.logs.iter().zip(&guards.guards) {
             if joined.next() > 1 {
                 closure.require(&still, Mark::new(log.id, joined.next() - 1));
             }
@@ -100,10 +109,11 @@ impl<S: Settle> Journal<S> {
         closure.extend(&still);
         // If a log is too full even for this, the commit of the cut returns the error.
         let _ = self.close_covered(&mut guards, &mut closure, Slack::Use);
-        Cut::new(guards.iter().map(|joined| joined.next() - 1).collect())
+        let joined = guards.guards.iter();
+        Cut::new(joined.map(|joined| joined.next() - 1).collect())
     }
 
-    fn close_covered(
+    pub(super) fn close_covered(
         &self,
         guards: &mut Guards<'_, S::Effect>,
         closure: &mut Closure,
@@ -111,9 +121,9 @@ impl<S: Settle> Journal<S> {
     ) -> Result<(), CommitError> {
         let mut closing = Vec::new();
         for id in closure.journals() {
-            let joined = &guards[id.index()];
+            let joined = &*guards.of(*id);
             if closure.upto(*id) >= joined.pending.first {
-                let one = self.plan_closing(id.index(), joined, slack);
+                let one = self.plan_closing(*id, joined, slack);
                 let Some(one) = one else {
                     self.log(*id).tallies.join.close_full.add(1);
                     return Err(CommitError::LogFull(*id));
@@ -122,8 +132,8 @@ impl<S: Settle> Journal<S> {
             }
         }
         for one in closing {
-            let log = &self.logs[one.journal];
-            let last = close_running(log, &mut guards[one.journal], one);
+            let log = self.log(one.journal);
+            let last = close_running(log, guards.of(one.journal), one);
             closure.cover(log.id, last);
         }
         Ok(())
@@ -132,7 +142,7 @@ impl<S: Settle> Journal<S> {
     /// How the running transaction would be written; `None` if the log is full.
     fn plan_closing(
         &self,
-        journal: usize,
+        journal: JournalId,
         joined: &Joined<S::Effect>,
         slack: Slack,
     ) -> Option<Closing> {

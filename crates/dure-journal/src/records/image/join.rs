@@ -61,28 +61,24 @@ impl<S: Settle> Handle<'_, S> {
         let mut ids: Vec<JournalId> = foreign.chain([own]).collect();
         ids.sort_unstable();
         ids.dedup();
-        let mut guards: Guards<'_, S::Effect> = ids
-            .iter()
-            .map(|id| journal.log(*id).joined.lock_ordered())
-            .collect();
-        let place = |id: JournalId| ids.binary_search(&id).expect("locked above");
-        let number = guards[place(own)].next();
+        let mut guards = Guards::lock(journal, ids);
+        let number = guards.of(own).next();
         let transaction = TransactionId {
             journal: own,
-            number: guards[place(own)].images.running,
+            number: guards.of(own).images.running,
         };
         let mut freeze = Vec::new();
         let mut filed = 0;
         for (at, (one, owner)) in uses.into_iter().zip(&owners).enumerate() {
             let running = owner.filter(|owner| {
-                let there = &guards[place(owner.transaction.journal)];
+                let there = guards.of(owner.transaction.journal);
                 there.images.running == owner.transaction.number
             });
             if let Some(owner) = running {
                 let theirs = owner.transaction.journal;
                 if theirs != own {
                     // Both ways: only their image will hold this change.
-                    let there = &mut guards[place(theirs)];
+                    let there = guards.of(theirs);
                     buffers.marks.push(Mark::new(theirs, there.pending.first));
                     if journal.rules.two_way.holds() {
                         share(there, Mark::new(own, number));
@@ -102,11 +98,11 @@ impl<S: Settle> Handle<'_, S> {
                 continue;
             }
             one.buffer.hold().set_owner(Some(transaction));
-            let here = &mut guards[place(own)];
+            let here = guards.of(own);
             here.images.buffers.push(one.buffer);
             filed += 1;
         }
-        let here = &mut guards[place(own)];
+        let here = guards.of(own);
         journal
             .log(own)
             .tallies

@@ -1,21 +1,21 @@
-//! `records=image`: whole buffers, copied at commit (Z-Journal as published; with one journal,
-//! JBD2).
+//! Whole buffers, copied at commit: compound transactions as in JBD2 (one journal) and Z-Journal (one
+//! per core).
 //!
 //! **Problem.** A copy taken at commit is one write for any number of changes, but holds the
 //! changes of *every* handle up to then, and must hold none of them in part. **Structure.** A
 //! joining handle *files* each buffer it changes in its journal's running transaction. If the
 //! running transaction of another journal has the buffer, it stays there and the two transactions
-//! mark each other. A commit *closes* the running transactions of its closure at one moment, then
-//! *captures* their buffers and writes notes and images. A handle that changes a buffer which a
+//! mark each other. A commit waits until no handle is open in the running transactions of its closure,
+//! *closes* them at one moment, then *captures* their buffers and writes notes and images. A handle that changes a buffer which a
 //! closed transaction has not captured yet first *freezes* a copy for it, so that no handle waits
-//! for a commit, and files the buffer anew. Filing is in [`join`], closing in [`close`], capturing in
-//! [`capture`].
+//! for a commit, and files the buffer anew. Filing is in [`join`], waiting in [`turn`], closing in
+//! [`close`], capturing in [`capture`].
 //!
 //! # Why no image holds part of a handle
 //! **Invariants.**
-//! * Closing takes the lock `joined` of every journal, so the closure is fixed there and then; all
-//!   its transactions close together, and none of them can gain a handle of which another holds a
-//!   part.
+//! * Closing takes the lock `joined` of every journal of the closure, so it is fixed there and then;
+//!   all its transactions close together, and none of them can gain a handle of which another holds
+//!   a part.
 //! * A handle joins, under the locks of all journals whose running transactions it touches, before
 //!   it changes a byte; and it holds its buffers until it has changed them. So what a closed
 //!   transaction captures is exactly the handles that had joined.
@@ -35,10 +35,14 @@
 mod capture;
 mod close;
 mod join;
+mod turn;
 
 use std::collections::VecDeque;
 
 use dure_sync::{Arc, CoreId, Mutex, MutexGuard};
+
+pub use turn::WriteAccess;
+pub(crate) use turn::{OpenHandle, Phase};
 
 pub(crate) use capture::take_closed;
 pub use join::{BufferUse, Change, ImageJoin};
@@ -47,7 +51,7 @@ use super::{Buffer, Records, TransactionId};
 use crate::error::BeginError;
 use crate::format::IMAGE_HEAD_BYTES;
 use crate::handle::Handle;
-use crate::ids::Mark;
+use crate::ids::{JournalId, Mark};
 use crate::journal::{Journal, Settle};
 use crate::log::{CAPTURE, JOINED, Joined, Prefix};
 use crate::space::{HANDLE_BYTES, MARK_BYTES, Piece};
@@ -64,6 +68,10 @@ pub(crate) struct Images {
     /// Two-way marks: the last handle of each other journal that changed one of its buffers. Such a
     /// journal closes whenever this one does, so one mark each is enough.
     shared: Vec<Mark>,
+    /// Handles that have begun and neither joined nor been dropped.
+    open: u32,
+    /// How far the committer of the journal has come, if there is one.
+    phase: Phase,
     closed: VecDeque<Closed>,
     /// Sequence of the next piece.
     sequence: u64,
@@ -107,6 +115,8 @@ impl Images {
             running: 1,
             buffers: Vec::new(),
             shared: Vec::new(),
+            open: 0,
+            phase: Phase::Running,
             closed: VecDeque::new(),
             sequence: 1,
             head,
@@ -122,7 +132,41 @@ impl Images {
     }
 }
 
-type Guards<'j, E> = Vec<MutexGuard<'j, JOINED, Joined<E>>>;
+/// Some journals, ascending, with their `joined` locked.
+struct Guards<'j, E> {
+    ids: Vec<JournalId>,
+    guards: Vec<MutexGuard<'j, JOINED, Joined<E>>>,
+}
+
+impl<'j, E> Guards<'j, E> {
+    /// Locks these; `ids` is sorted.
+    fn lock<S: Settle<Effect = E>>(journal: &'j Journal<S>, ids: Vec<JournalId>) -> Self {
+        let guards = ids.iter().map(|id| journal.log(*id).joined.lock_ordered());
+        Self {
+            guards: guards.collect(),
+            ids,
+        }
+    }
+
+    fn place(&self, id: JournalId) -> Option<usize> {
+        self.ids.binary_search(&id).ok()
+    }
+
+    fn get(&self, id: JournalId) -> Option<&Joined<E>> {
+        self.place(id).map(|place| &*self.guards[place])
+    }
+
+    fn of(&mut self, id: JournalId) -> &mut Joined<E> {
+        let place = self.place(id).expect("the caller has locked it");
+        &mut self.guards[place]
+    }
+
+    /// Unlocks all but one.
+    fn keep(mut self, id: JournalId) -> MutexGuard<'j, JOINED, Joined<E>> {
+        let place = self.place(id).expect("the caller has locked it");
+        self.guards.swap_remove(place)
+    }
+}
 
 impl<S: Settle> Journal<S> {
     /// Log bytes of one image, as charged.
@@ -148,7 +192,7 @@ impl<S: Settle> Journal<S> {
     ) -> Result<Handle<'_, S>, BeginError> {
         assert!(
             self.records != Records::Delta,
-            "buffers are filed only with records=image"
+            "buffers are filed only with journal=zjournal"
         );
         self.begin_reserved(core, bytes_max, buffers_max * self.image_cost())
     }
