@@ -37,6 +37,7 @@ impl FileSystem {
             return Ok(());
         }
         volume.check_writable()?;
+        volume.write_back_transaction();
         let shared = inode.inode();
         let mut marks = if inode.kind() == FileKind::File {
             volume.body.sync(volume, shared, scope)?

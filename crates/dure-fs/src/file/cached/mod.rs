@@ -21,6 +21,7 @@ mod page;
 mod pending_pages;
 mod read;
 mod seek;
+mod transaction;
 mod truncate;
 mod write;
 mod write_shared;

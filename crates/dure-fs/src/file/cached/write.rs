@@ -129,6 +129,7 @@ impl Volume {
                 || matches!(self.options.volume_rules.ranges, RangeRule::Broken(_)),
             "bytes are written whose range is not held"
         );
+        let _access = self.write_access();
         let state = inode.state().read();
         let done = overwrite(&state, offset, source, Readers::Concurrent)
             || overwrite_pending(inode, &state, offset, source);
@@ -229,6 +230,7 @@ impl Volume {
         }
         let mut grant: Option<Grant<'_>> = None;
         loop {
+            let access = self.write_access();
             let mut state = self.lock_exclusive(inode);
             let offset = match place {
                 Place::At(offset) => offset,
@@ -259,6 +261,7 @@ impl Volume {
                 return Ok((offset, written));
             }
             drop(state);
+            drop(access);
             // The first time what is missing now; if that changes before the lock is back, all of
             // it.
             let want = match grant.take() {

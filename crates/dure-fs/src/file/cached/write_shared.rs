@@ -169,6 +169,7 @@ impl Volume {
     ) -> Result<Option<(u64, usize)>> {
         let mut grant: Option<Grant<'_>> = None;
         loop {
+            let access = self.write_access();
             let state = inode.state().read();
             let pending_pages = match inode.state().pending_pages() {
                 Some(pending_pages)
@@ -207,6 +208,7 @@ impl Volume {
                 return Ok(None);
             }
             drop(state);
+            drop(access);
             // Volume full: take the inode exclusively instead, since pages that have a slot can
             // still be written.
             let Some(found) = self.grant_at_hand(want)? else {
