@@ -6,8 +6,6 @@
 use dure_journal::recovery::{COUNT_MAX, Hole};
 use thiserror::Error;
 
-use crate::units::size_of;
-
 /// Result of a file system call.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -195,6 +193,41 @@ impl Error {
             Error::TooLarge => libc::EFBIG,
             Error::NoAttribute => libc::ENODATA,
             Error::AttributeTooLarge => libc::E2BIG,
+        }
+    }
+}
+
+/// So many blocks, as people write sizes: the largest binary unit of which there is one, exact or
+/// with one decimal place, rounded down.
+pub(crate) fn size_of(blocks: u64) -> String {
+    let (mut unit, mut name) = (1, "KiB");
+    let kib = u128::from(blocks) * 4;
+    for larger in ["MiB", "GiB", "TiB", "PiB"] {
+        if kib / unit >= 1024 {
+            (unit, name) = (unit * 1024, larger);
+        }
+    }
+    match kib * 10 / unit % 10 {
+        0 => format!("{} {name}", kib / unit),
+        tenths => format!("{}.{tenths} {name}", kib / unit),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::size_of;
+
+    #[test]
+    fn sizes_are_told_in_the_largest_unit() {
+        for (blocks, text) in [
+            (0, "0 KiB"),
+            (3, "12 KiB"),
+            (256, "1 MiB"),
+            (640, "2.5 MiB"),
+            (1 << 30, "4 TiB"),
+            (u64::MAX, "67108863.9 PiB"),
+        ] {
+            assert_eq!(size_of(blocks), text);
         }
     }
 }

@@ -10,10 +10,10 @@
 use zerocopy::FromZeros;
 use zerocopy::little_endian::{I64, U32, U64};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, size_of};
 use crate::format::superblock::{DEVICES_MAX, DeviceEntryV1, MAGIC, SuperBlock, VERSION};
 use crate::format::{nat, sit, summary, volume};
-use crate::units::{BLOCK_BYTES_U64, BlockNo, SegNo, size_of};
+use crate::units::{BLOCK_BYTES_U64, BlockNo, SegNo};
 
 /// Smallest volume.
 pub const VOLUME_BLOCKS_MIN: u64 = 1024;
