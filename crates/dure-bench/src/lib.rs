@@ -16,6 +16,7 @@
 
 pub mod aged;
 pub mod aim7;
+pub mod checkpoint;
 pub mod directory;
 pub mod filebench;
 pub mod fxmark;
@@ -68,6 +69,8 @@ pub enum Bench {
     Directory(directory::Directory),
     /// Synchronous writes: all policies of the journal, ext4, xfs, and the floor below them.
     Journal(journal::Journal),
+    /// Checkpoints of many dirty nodes, by one task and by several, and fsyncs meanwhile.
+    Checkpoint(checkpoint::Checkpoint),
     /// Recovery of full logs: how long, at what rate, and where the time goes.
     Recovery(recovery::Recovery),
     /// Range locks: acquire and release of each policy, by one thread and by several.
@@ -117,6 +120,7 @@ fn run_bench(bench: &Bench) -> Result<()> {
             })
         }
         Bench::Journal(journal) => journal::run(journal),
+        Bench::Checkpoint(checkpoint) => checkpoint::run(checkpoint),
         Bench::Recovery(recovery) => recovery::run(recovery),
         Bench::Locks(locks) => locks::run(locks),
     }

@@ -182,6 +182,13 @@ fn header_before_tables() {
 }
 
 #[test]
+fn space_before_nodes() {
+    must_notice(&of_one_operation("checkpoint", 40), Tear::None, |options| {
+        options.mount.volume_rules.store.nodes_before_space = Rule::LEFT_OUT;
+    });
+}
+
+#[test]
 fn tails_before_header() {
     must_notice(&of_one_operation("checkpoint", 40), Tear::None, |options| {
         options.mount.volume_rules.store.header_before_tails = Rule::LEFT_OUT;

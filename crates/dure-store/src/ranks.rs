@@ -24,3 +24,5 @@ pub const SEGMENT: u8 = 130;
 pub const LOGGED: u8 = 135;
 /// A core's stack of unused page frames and its buffer for write-back; a leaf.
 pub const FRAMES: u8 = 140;
+/// Shares of the checkpoint that runs; nothing else is taken under it.
+pub const CREW: u8 = 148;

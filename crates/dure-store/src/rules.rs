@@ -8,6 +8,8 @@ use dure_sync::canary::Rule;
 pub struct StoreRules {
     /// An operation depends on what it decided on.
     pub read_marks: Rule,
+    /// A checkpoint writes SIT pairs only when the images of all partitions are in the space map.
+    pub nodes_before_space: Rule,
     /// A checkpoint flushes images and tables before it writes the volume header.
     pub tables_before_header: Rule,
     /// A checkpoint flushes the volume header before it writes journal headers.

@@ -108,6 +108,12 @@ impl Above for Files {
         }
     }
 
+    fn want_checkpoint_help(&self) {
+        if let Some(volume) = self.0.upgrade() {
+            volume.want_checkpoint_help();
+        }
+    }
+
     fn free_reserved(&self) {
         if let Some(volume) = self.0.upgrade() {
             // An error belongs to some other file: that file's fsync reports it.

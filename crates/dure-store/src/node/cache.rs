@@ -204,19 +204,17 @@ impl NodeCache {
         true
     }
 
-    /// Takes all dirty nodes; each is no longer dirty when this returns.
-    pub(crate) fn take_dirty(&self) -> Vec<NodeRef> {
-        let mut all = Vec::new();
-        for core in 0..self.dirty.len() {
+    /// Takes the lists of dirty nodes of all cores. Who takes them clears the flag of each node,
+    /// then copies it. A task that still sees the flag holds a lock of the node from before that
+    /// until it has stored its change, so the copy has the change.
+    pub(crate) fn take_dirty(&self) -> Vec<Vec<NodeRef>> {
+        let take = |core| {
             let core = nth_core(core, self.dirty.len());
             let mut list = self.dirty.get(core).lock();
             self.backlog.end(core);
-            all.append(&mut list);
-        }
-        for node in &all {
-            node.clear_dirty();
-        }
-        all
+            std::mem::take(&mut *list)
+        };
+        (0..self.dirty.len()).map(take).collect()
     }
 
     /// About how many nodes wait for a checkpoint.
@@ -385,7 +383,11 @@ mod tests {
                 scope.spawn_on(CoreId::new(0), || cache.make_dirty(CoreId::new(0), &node));
                 scope.spawn_on(CoreId::new(1), || {
                     if !cache.make_dirty(CoreId::new(1), &node) {
-                        assert_eq!(cache.take_dirty().len(), 1, "the node is on no list");
+                        assert_eq!(
+                            cache.take_dirty().concat().len(),
+                            1,
+                            "the node is on no list"
+                        );
                     }
                 });
             });

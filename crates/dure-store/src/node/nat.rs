@@ -153,6 +153,12 @@ impl Nat {
         Ok(self.pair(index)?.lock()[within])
     }
 
+    /// The partition whose NAT pairs have `nid`.
+    pub(crate) fn partition_of(&self, nid: Nid) -> CoreId {
+        let number = place_of(nid).0 % u64::from(self.layout.journals);
+        CoreId::new(u16::try_from(number).expect("a volume has at most 1000 journals"))
+    }
+
     fn pair_of_partition(&self, core: CoreId, n: u64) -> Option<u64> {
         let journals = u64::from(self.layout.journals);
         let index = to_u64(core.index()) % journals + n * journals;
@@ -266,12 +272,10 @@ impl Nat {
     /// Gives a nid back: one that was taken and not used, or one whose freeing has become valid.
     pub(crate) fn give(&self, core: CoreId, nid: Nid, version: u64) {
         assert!(nid.0 >= self.reserved, "nid {} is fixed", nid.0);
-        let journals = u64::from(self.layout.journals);
         let index = place_of(nid).0;
-        let owner = u16::try_from(index % journals).expect("a volume has at most 1000 journals");
         {
-            let mut pool = self.pools.get(CoreId::new(owner)).lock();
-            if pool.scanned <= index / journals {
+            let mut pool = self.pools.get(self.partition_of(nid)).lock();
+            if pool.scanned <= index / u64::from(self.layout.journals) {
                 pool.early.insert(nid);
             }
         }

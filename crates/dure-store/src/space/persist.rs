@@ -1,7 +1,7 @@
 //! What the checkpoint writes, and what the cleaner reads.
 //!
-//! **Structure.** [`Space::collect`] turns everything that changed since the last call into
-//! payloads of slotted pairs, each for the slot that does not count. **Invariants.** One checkpoint
+//! **Structure.** [`Space::changed_pairs`] says what changed since the last call, [`Space::collect`]
+//! turns it into payloads of slotted pairs, each for the slot that does not count. **Invariants.** One checkpoint
 //! at a time, and it completes before the next one collects; a checkpoint that fails stops the
 //! volume, since what was collected counts as written. **Crash.** Live blocks are those of valid
 //! handles and of the NAT written with them, so a SIT that leads the log is mended by replay.
@@ -57,19 +57,25 @@ impl Taken {
 }
 
 impl Space {
-    /// Everything of SIT and summaries that changed since the last call, marked clean.
-    ///
-    /// # Errors
-    /// `Block` when a summary cannot be read back. The volume has to stop then.
-    pub(crate) fn collect(&self, checkpoint: u64) -> Result<Vec<PairWrite>> {
+    /// The SIT pairs of all segments that changed since the last call, ascending.
+    pub(crate) fn changed_pairs(&self) -> Vec<u32> {
         let changed = |segment: &SegNo| {
             let changed = |state: &SegmentState| state.sit_dirty || state.overlay.is_some();
             self.segments.peek(*segment, changed) == Some(true)
         };
         let dirty = self.segments.take_dirty().into_iter().filter(changed);
         let pairs: BTreeSet<u32> = dirty.map(|segment| segment.0 / ENTRIES).collect();
+        pairs.into_iter().collect()
+    }
+
+    /// Everything of these SIT pairs and their summaries, marked clean. One task at a time collects
+    /// a pair.
+    ///
+    /// # Errors
+    /// `Block` when a summary cannot be read back. The volume has to stop then.
+    pub(crate) fn collect(&self, checkpoint: u64, pairs: &[u32]) -> Result<Vec<PairWrite>> {
         let mut writes = Vec::new();
-        for pair in pairs {
+        for &pair in pairs {
             self.collect_pair(checkpoint, pair, &mut writes)?;
         }
         Ok(writes)

@@ -4,7 +4,7 @@
 //! block, and which pages in memory hold blocks, only files know. **Structure.** One trait, given
 //! to the store when the mount is complete. All other calls go from the file system to the store.
 //! **Invariants.** Calls are rare (a block that cannot be written, a log that is half full, a
-//! volume that is full), so they may be dynamic. **On a crash** nothing here matters.
+//! checkpoint, a volume that is full), so they may be dynamic. **On a crash** nothing here matters.
 
 use std::fmt;
 
@@ -28,6 +28,10 @@ pub trait Above: fmt::Debug + Send + Sync {
     /// The log of `journal` has become half full: a checkpoint soon would save operations from
     /// waiting for one. Returns at once.
     fn want_log_room(&self, journal: JournalId);
+
+    /// A checkpoint begins, in which several partitions have a share: those that work in the
+    /// background may help ([`Store::help_checkpoint`]). Returns at once.
+    fn want_checkpoint_help(&self);
 
     /// Writes back pages in memory that hold reserved blocks. Errors are those of files: their
     /// fsync reports them.
@@ -55,6 +59,13 @@ impl Store {
     pub(super) fn want_log_room(&self, journal: JournalId) {
         if let Some(above) = self.above.get() {
             above.want_log_room(journal);
+        }
+    }
+
+    /// Asks for help with a checkpoint; see [`Above::want_checkpoint_help`].
+    pub(super) fn want_checkpoint_help(&self) {
+        if let Some(above) = self.above.get() {
+            above.want_checkpoint_help();
         }
     }
 

@@ -4,32 +4,65 @@
 //! # Order, each step with the crash it guards against
 //! 1. cut, copies, commit of everything copied: a NAT entry must never name an image that holds
 //!    bytes of a handle that is lost (model case A4).
-//! 2. images to free blocks; NAT, SIT, summaries and packs to slots that do not count. In any
-//!    order: until the header is written, none of it counts, and the logs still have it all.
+//! 2. images to free blocks, and NAT pairs to slots that do not count; then SIT and summaries, which
+//!    must have every image as live, then packs. In any order on the medium: until the header is
+//!    written, none of it counts, and the logs still have it all.
 //! 3. flush, then the volume header, which names the packs and so everything: it must never name
 //!    what is not there (A5, A6, A9).
 //! 4. flush, then the journal headers: a tail must never pass what no durable table covers (A7).
 //! 5. flush: log space and old images are used again only now (A8).
+//!
+//! Each partition has a [`Share`] of copies, images, NAT pairs and SIT pairs, and no share has to do
+//! with another: the tasks of a [`Crew`](crate::checkpoint::crew::Crew) do them at the same time.
+//! Commit, flushes, packs and headers are made once, by the task that makes the checkpoint, when
+//! all shares are done.
 
 use dure_journal::{CommitError, TraceEvent};
+use dure_sync::atomic::Ordering;
+use dure_sync::{CoreId, MutexGuard};
 
 use super::Store;
-use crate::checkpoint::{CheckpointState, Target, Writer, targets_of};
+use crate::checkpoint::crew::{Share, Step};
+use crate::checkpoint::{CheckpointState, Writer, targets_of};
 use crate::error::{Error, Result};
 use crate::node::NodeRef;
-use crate::units::Nid;
+use crate::ranks::CHECKPOINT;
+use crate::units::{nth_core, to_u64, to_usize};
 
 impl Store {
-    /// Makes one checkpoint; waits for a running one first. It takes no write-back lock, so the
-    /// caller may hold one; it takes an inode lock to give a page of the data log another block, so
-    /// the caller holds none.
+    /// Makes one checkpoint; waits for a running one first, and helps it. It takes no write-back
+    /// lock, so the caller may hold one; it takes an inode lock to give a page of the data log
+    /// another block, so the caller holds none.
     ///
     /// # Errors
     /// `Stopped`, or the first failure (after which the volume is stopped).
     pub fn checkpoint(&self) -> Result<()> {
         self.check_writable()?;
-        let mut state = self.checkpoint.lock();
+        let mut state = self.lock_checkpoint();
         self.checkpoint_locked(&mut state)
+    }
+
+    /// The lock of checkpoints. A task that would wait for a running one helps it instead.
+    pub(super) fn lock_checkpoint(&self) -> MutexGuard<'_, CHECKPOINT, CheckpointState> {
+        self.checkpoint.try_lock().unwrap_or_else(|| {
+            self.help_checkpoint(&[self.partition()]);
+            self.checkpoint.lock()
+        })
+    }
+
+    /// Takes part in the checkpoint that runs now until it is over: first in the shares of these
+    /// partitions. Returns how many images the caller wrote; at once if no checkpoint runs. The
+    /// caller holds no more than one that makes a checkpoint may.
+    pub fn help_checkpoint(&self, own: &[CoreId]) -> u64 {
+        let images = std::cell::Cell::new(0);
+        self.crew.help(own, &|step, share| {
+            self.do_share(step, share)?;
+            if step == Step::Nodes {
+                images.set(images.get() + to_u64(share.images()));
+            }
+            Ok(())
+        });
+        images.get()
     }
 
     pub(crate) fn checkpoint_locked(&self, state: &mut CheckpointState) -> Result<()> {
@@ -42,40 +75,109 @@ impl Store {
         let checkpoint = state.header.checkpoint.get() + 1;
         let begun = |step| TraceEvent::Checkpoint { checkpoint, step };
         journal.trace().record(None, || begun("cut"));
-        let nodes = self.nodes.take_dirty();
-        let targets = targets_of(&nodes);
-        journal.trace().record(None, || begun("copied"));
-        let result = self.checkpoint_write(state, &cut, &targets);
-        match &result {
-            Ok(()) => {
-                self.counters.checkpoints.add(1);
-                self.owners.end_all();
-                let image = |(_, target): &&(Nid, Target)| matches!(target, Target::Image(_));
-                let images = targets.iter().filter(image).count();
-                self.counters
-                    .images
-                    .add(i64::try_from(images).unwrap_or(i64::MAX));
-                // Each node on a dirty list held a block for its image. Freed nodes got no image.
-                let spare = u32::try_from(nodes.len() - images)
-                    .expect("fewer than 2^32 nodes are in memory");
-                self.space.unreserve(self.alloc_partition(), spare);
-                // The NAT has the tombstones of these; not yet of those freed after the copy, which
-                // are dirty again.
-                let gone = |node: &&NodeRef| node.freed_and_joined().is_some() && !node.is_dirty();
-                for node in nodes.iter().filter(gone) {
-                    self.nodes.remove_freed(node);
-                }
+        let mut shares = self.shares_of(self.nodes.take_dirty());
+        self.checkpoint_number.store(checkpoint, Ordering::Relaxed);
+        let session = self.crew.open();
+        if shares.len() > 1 {
+            self.want_checkpoint_help();
+        }
+        let result = self.checkpoint_write(state, &cut, &mut shares);
+        if let Err(error) = &result {
+            // Memory stays the only place of these changes: keep the nodes from eviction.
+            let core = self.partition();
+            for node in shares.iter().flat_map(|share| &share.nodes) {
+                self.nodes.make_dirty(core, node);
             }
-            Err(error) => {
-                // Memory stays the only place of these changes: keep the nodes from eviction.
-                let core = self.partition();
-                for node in nodes {
-                    self.nodes.make_dirty(core, &node);
-                }
-                self.stop(error);
+            self.stop(error);
+            return result;
+        }
+        self.counters.checkpoints.add(1);
+        self.owners.end_all();
+        let ended = self.run_shares(Step::End, &mut shares);
+        drop(session);
+        ended
+    }
+
+    /// What each partition has to do: of those with dirty nodes, and of one at least.
+    fn shares_of(&self, lists: Vec<Vec<NodeRef>>) -> Vec<Share> {
+        let count = to_usize(u64::from(self.layout.journals));
+        let mut all: Vec<Share> = (0..count)
+            .map(|partition| Share::new(nth_core(partition, count)))
+            .collect();
+        for node in lists.into_iter().flatten() {
+            all[self.nat.partition_of(node.nid).index()]
+                .nodes
+                .push(node);
+        }
+        let caller = self.partition();
+        let any = all.iter().any(|share| !share.nodes.is_empty());
+        all.retain(|share| !share.nodes.is_empty() || !any && share.partition == caller);
+        all
+    }
+
+    fn run_shares(&self, step: Step, shares: &mut Vec<Share>) -> Result<()> {
+        let work = |step, share: &mut Share| self.do_share(step, share);
+        self.crew.run(step, shares, &work)
+    }
+
+    /// A partition's part of a step, for the task that makes the checkpoint or one that helps.
+    fn do_share(&self, step: Step, share: &mut Share) -> Result<()> {
+        match step {
+            Step::Copy => {
+                // Before its copy: a change that comes later puts the node on a list again.
+                share.nodes.iter().for_each(|node| node.clear_dirty());
+                share.targets = targets_of(&share.nodes);
+                let targets = share.targets.iter();
+                self.checkpoint_writer()
+                    .check_images(targets.map(|(nid, target)| (nid, target)))
+            }
+            Step::Nodes => {
+                let core = self.options.alloc.partition(share.partition);
+                let writer = self.checkpoint_writer();
+                writer.write_nodes(core, &share.targets, &mut share.written)
+            }
+            Step::Space => {
+                let writer = self.checkpoint_writer();
+                writer.write_space(&share.sit_pairs, &mut share.written)
+            }
+            Step::End => {
+                self.end_share(share);
+                Ok(())
             }
         }
-        result
+    }
+
+    /// The checkpoint is durable.
+    fn end_share(&self, share: &mut Share) {
+        let images = share.images();
+        let counted = i64::try_from(images).unwrap_or(i64::MAX);
+        self.counters.images.add(counted);
+        // Each node on a dirty list held a block for its image. Freed nodes got no image.
+        let spare =
+            u32::try_from(share.nodes.len() - images).expect("fewer than 2^32 nodes are in memory");
+        self.space.unreserve(self.alloc_partition(), spare);
+        share.targets = Vec::new();
+        // The NAT has the tombstones of these; not yet of those freed after the copy, which are
+        // dirty again.
+        let gone = |node: &NodeRef| node.freed_and_joined().is_some() && !node.is_dirty();
+        for node in std::mem::take(&mut share.nodes) {
+            if gone(&node) {
+                self.nodes.remove_freed(&node);
+            }
+        }
+    }
+
+    fn checkpoint_writer(&self) -> Writer<'_> {
+        Writer {
+            region: &self.region,
+            layout: &self.layout,
+            nat: &self.nat,
+            space: &self.space,
+            // Relaxed: a task that does a share has taken it under a lock since this was stored.
+            checkpoint: self.checkpoint_number.load(Ordering::Relaxed),
+            rules: &self.options.store_rules,
+            journal: self.journal_if_any(),
+        }
     }
 
     /// Makes everything that has joined so far valid; at most twice in a checkpoint.
@@ -98,11 +200,14 @@ impl Store {
         &self,
         state: &mut CheckpointState,
         cut: &dure_journal::Cut,
-        targets: &[(Nid, Target)],
+        shares: &mut Vec<Share>,
     ) -> Result<()> {
-        let journal = self.journal();
+        let (journal, writer) = (self.journal(), self.checkpoint_writer());
         // The copies may hold changes younger than the cut: those too must be valid before a NAT
-        // entry names the image (model case A4).
+        // entry names the image (model case A4). Crash scenario if a share is copied after this: an
+        // image has half of an operation whose record is lost, and the other half is in no image.
+        self.run_shares(Step::Copy, shares)?;
+        writer.trace("copied");
         self.commit_for_checkpoint()?;
         // Data that is only in a log goes to its block before the first flush. Crash scenario
         // otherwise: the tail passes the handle that carries it, and a slot names a block that was
@@ -115,27 +220,41 @@ impl Store {
                 Err(unplaced) => self.replace_logged(core, unplaced)?,
             };
         }
-        let checkpoint = state.header.checkpoint.get() + 1;
-        let writer = Writer {
-            region: &self.region,
-            layout: &self.layout,
-            nat: &self.nat,
-            space: &self.space,
-            checkpoint,
-            rules: &self.options.store_rules,
-            journal: Some(journal),
-        };
         writer.trace("committed");
-        writer.write(self.alloc_partition(), state, targets)?;
+        // Crash scenario if SIT pairs are written before all partitions have moved their images:
+        // the SIT has an image that the NAT names as free, and no log names it.
+        let order = if self.options.store_rules.nodes_before_space.holds() {
+            [Step::Nodes, Step::Space]
+        } else {
+            [Step::Space, Step::Nodes]
+        };
+        for step in order {
+            if step == Step::Space {
+                deal(self.space.changed_pairs(), shares);
+            }
+            self.run_shares(step, shares)?;
+            if step == Step::Nodes {
+                writer.trace("images");
+            }
+        }
+        writer.complete(state, shares.iter().map(|share| &share.written))?;
         state.write(&self.region, &self.layout)?;
         // Crash scenario without this flush: a tail has moved, the header that would make the
         // tables count is lost, and what lies between is in neither.
         if self.options.store_rules.header_before_tails.holds() {
             self.region.flush()?;
         }
-        journal.checkpoint_done(cut, checkpoint)?;
+        journal.checkpoint_done(cut, writer.checkpoint)?;
         writer.trace("headers");
         self.space.images_released();
         Ok(())
+    }
+}
+
+/// Deals SIT pairs, in runs.
+fn deal(pairs: Vec<u32>, shares: &mut [Share]) {
+    let each = pairs.len().div_ceil(shares.len()).max(1);
+    for (share, run) in shares.iter_mut().zip(pairs.chunks(each)) {
+        share.sit_pairs = run.to_vec();
     }
 }

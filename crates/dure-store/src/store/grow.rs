@@ -70,7 +70,7 @@ impl Store {
     /// As [`Store::checkpoint`].
     pub fn make_log_room_since(&self, journal: JournalId, checkpoints: i64) -> Result<()> {
         self.check_writable()?;
-        let mut state = self.checkpoint.lock();
+        let mut state = self.lock_checkpoint();
         if self.counters.checkpoints.sum() != checkpoints {
             return self.check_writable();
         }

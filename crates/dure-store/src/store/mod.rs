@@ -40,11 +40,12 @@ pub(crate) use service::LogRoom;
 use std::fmt;
 
 use dure_journal::Journal;
-use dure_sync::atomic::AtomicBool;
+use dure_sync::atomic::{AtomicBool, AtomicU64};
 use dure_sync::{Arc, Counter, Mutex, OnceLock};
 
 use crate::backlog::Backlog;
 use crate::checkpoint::CheckpointState;
+use crate::checkpoint::crew::Crew;
 use crate::data_log::DataLog;
 use crate::layout::Layout;
 use crate::media::Region;
@@ -90,6 +91,10 @@ pub struct Store {
     pub placement: Placement,
     /// Held by the one checkpoint at a time.
     pub checkpoint: Mutex<CHECKPOINT, CheckpointState>,
+    /// The tasks that make a checkpoint together.
+    crew: Crew,
+    /// Number of the checkpoint that runs, or ran last; written under its lock.
+    checkpoint_number: AtomicU64,
     /// The first failure of a durable write, once there was one.
     stopped: OnceLock<String>,
     /// Set when the volume has been unmounted.

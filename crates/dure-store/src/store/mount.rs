@@ -3,7 +3,7 @@
 use dure_block::Device;
 use dure_journal::recovery::Scan;
 use dure_journal::{Journal, JournalConfig, Records, RingStart};
-use dure_sync::atomic::{AtomicBool, Ordering};
+use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use dure_sync::{Arc, CoreId, Mutex, OnceLock};
 use zerocopy::little_endian::{U32, U64};
 
@@ -11,6 +11,7 @@ use super::recovered::{RecoveryStatistics, Stopwatch};
 use super::{Store, StoreCounters};
 use crate::backlog::Backlog;
 use crate::census::{self, Census};
+use crate::checkpoint::crew::Crew;
 use crate::checkpoint::{CheckpointState, Target, Writer};
 use crate::data_log::DataLog;
 use crate::error::{Error, Result};
@@ -269,6 +270,8 @@ impl Mount {
             placement,
             nat: self.nat,
             checkpoint: Mutex::new(state),
+            crew: Crew::default(),
+            checkpoint_number: AtomicU64::new(0),
             stopped: OnceLock::new(),
             closed: AtomicBool::new(false),
             counters: StoreCounters::default(),
@@ -384,7 +387,7 @@ impl Store {
     /// everything synced intact.
     pub fn close(&self) -> Result<()> {
         self.give_logs_back()?;
-        let mut state = self.checkpoint.lock();
+        let mut state = self.lock_checkpoint();
         self.checkpoint_locked(&mut state)?;
         if state.replaced {
             // Nothing is logged any more, so this one finds all data in its blocks and leaves empty

@@ -105,7 +105,7 @@ impl Store {
 
     #[cold]
     fn checkpoint_for_memory(&self, core: CoreId) -> Result<()> {
-        let mut state = self.checkpoint.lock();
+        let mut state = self.lock_checkpoint();
         // Of many tasks that find it crowded one makes room.
         if self.nodes.is_crowded(core) || self.owners.is_full(core) {
             self.checkpoint_locked(&mut state)?;

@@ -102,6 +102,12 @@ impl Volume {
             worker.want_log_room(journal, self.store.counters.checkpoints.sum());
         }
     }
+
+    /// A checkpoint begins: wakes all workers.
+    pub(super) fn want_checkpoint_help(&self) {
+        let crew = self.background.crew().iter();
+        crew.for_each(|worker| worker.want_checkpoint_help());
+    }
 }
 
 #[cfg(test)]

@@ -17,6 +17,8 @@ pub(super) struct Worker {
     rounds: Tally,
     /// Pages that its rounds wrote.
     pages: Tally,
+    /// Images of nodes that it wrote for checkpoints of others.
+    images: Tally,
 }
 
 #[derive(Debug, Default)]
@@ -24,6 +26,8 @@ struct State {
     stop: bool,
     /// Logs that need room, and the number of checkpoints at the time they were noted.
     half_full: Vec<(JournalId, i64)>,
+    /// A checkpoint asks for help.
+    checkpoint: bool,
     thread: Option<thread::JoinHandle<()>>,
 }
 
@@ -37,6 +41,8 @@ pub struct WorkerActivity {
     pub rounds: u64,
     /// Pages they wrote back.
     pub pages: u64,
+    /// Images of nodes it wrote for checkpoints that others made.
+    pub images: u64,
 }
 
 /// What there is to do.
@@ -45,6 +51,8 @@ enum Work {
     Round,
     /// Logs need room.
     Room(Vec<(JournalId, i64)>),
+    /// Shares of a checkpoint.
+    Checkpoint,
     Stop,
 }
 
@@ -56,6 +64,7 @@ impl Worker {
             wake: Condvar::default(),
             rounds: Tally::default(),
             pages: Tally::default(),
+            images: Tally::default(),
         }
     }
 
@@ -70,6 +79,7 @@ impl Worker {
             partitions: self.partitions.clone(),
             rounds: self.rounds.get(),
             pages: self.pages.get(),
+            images: self.images.get(),
         }
     }
 
@@ -110,6 +120,14 @@ impl Worker {
         }
     }
 
+    /// Shares of a checkpoint wait.
+    pub(super) fn want_checkpoint_help(&self) {
+        let mut state = self.state.lock();
+        state.checkpoint = true;
+        drop(state);
+        self.wake.notify_all();
+    }
+
     /// Ends when told to, or when the volume is gone.
     fn run(&self, leads: bool, volume: &Weak<Volume>, interval: Duration) {
         let interval = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
@@ -130,6 +148,7 @@ impl Worker {
                     self.pages.add(pages);
                     next_round = clock::monotonic_ns().saturating_add(interval);
                 }
+                Work::Checkpoint => self.images.add(volume.help_checkpoint(&self.partitions)),
                 Work::Room(logs) => {
                     for (journal, checkpoints) in logs {
                         let _ = volume.make_log_room_since(journal, checkpoints);
@@ -145,6 +164,9 @@ impl Worker {
         loop {
             if state.stop {
                 return Work::Stop;
+            }
+            if std::mem::take(&mut state.checkpoint) {
+                return Work::Checkpoint;
             }
             if !state.half_full.is_empty() {
                 return Work::Room(std::mem::take(&mut state.half_full));

@@ -48,7 +48,7 @@ fn empty(partitions: u32) -> Space {
 
 /// What a checkpoint does with what it collects, up to where it is named.
 fn write_unnamed(space: &Space, checkpoint: u64) -> Vec<PairWrite> {
-    let writes = space.collect(checkpoint).unwrap();
+    let writes = space.collect(checkpoint, &space.changed_pairs()).unwrap();
     for write in &writes {
         let content = (checkpoint, &write.payload[..]);
         let seed = space.layout.crc_seed;

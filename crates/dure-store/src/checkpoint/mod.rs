@@ -1,6 +1,9 @@
 //! What a checkpoint writes: images, NAT, SIT, summaries, packs, and the volume header that makes
 //! them count. Checkpoints of a mount, recovery and mkfs write in the same way; the checkpoint of a
-//! mount (`store/checkpoint.rs`) says which step must come before which.
+//! mount (`store/checkpoint.rs`) says which step must come before which, and has tasks that share the
+//! work ([`crew`]).
+
+pub(crate) mod crew;
 
 use dure_journal::{Journal, TraceEvent};
 use dure_sync::CoreId;
@@ -50,6 +53,15 @@ pub enum Target {
     Tombstone(u64),
 }
 
+/// What was written and does not count yet.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    /// Pairs of NAT and SIT, with the slots written.
+    slots: Vec<(PairIndex, u64)>,
+    /// Nodes and inodes that the NAT has more than before.
+    census: Census,
+}
+
 /// Writes images, NAT, SIT, summaries and packs; used by checkpoints, by recovery and by mkfs.
 #[derive(Debug)]
 pub struct Writer<'v> {
@@ -70,8 +82,8 @@ pub struct Writer<'v> {
 }
 
 impl Writer<'_> {
-    /// Step 2, and the flush before the header, which the caller writes: `state` has what it is to
-    /// say. The caller holds a reserved block for every image.
+    /// Writes all of these in one partition, and flushes before the header, which the caller
+    /// writes: `state` has what it is to say. The caller holds a reserved block for every image.
     ///
     /// # Errors
     /// `Corrupt` when the space map contradicts the NAT: nothing has been written then. Any failed
@@ -83,13 +95,43 @@ impl Writer<'_> {
         targets: &[(Nid, Target)],
     ) -> Result<()> {
         self.check_images(targets.iter().map(|(nid, target)| (nid, target)))?;
+        let mut written = Written::default();
+        self.write_nodes(core, targets, &mut written)?;
+        self.write_space(&self.space.changed_pairs(), &mut written)?;
+        self.complete(state, std::iter::once(&written))
+    }
+
+    /// Writes images and the NAT pairs that name them. No other task writes these pairs.
+    ///
+    /// # Errors
+    /// As [`Writer::write`].
+    pub(crate) fn write_nodes(
+        &self,
+        core: CoreId,
+        targets: &[(Nid, Target)],
+        written: &mut Written,
+    ) -> Result<()> {
         let entries = self.write_images(core, targets)?;
-        self.trace("images");
-        let mut written = self.write_nat(&entries, &mut state.header)?;
-        self.trace("nat");
-        self.write_space(&mut written)?;
+        self.write_nat(&entries, written)
+    }
+
+    /// What was written is named: in packs, and in the header, which the caller writes after the
+    /// flush that this ends with.
+    ///
+    /// # Errors
+    /// As [`Writer::write`].
+    pub(crate) fn complete<'w>(
+        &self,
+        state: &mut CheckpointState,
+        written: impl Iterator<Item = &'w Written>,
+    ) -> Result<()> {
+        let mut slots = Vec::new();
+        for written in written {
+            written.census.apply(&mut state.header);
+            slots.extend_from_slice(&written.slots);
+        }
         let packs = &self.nat.packs;
-        packs.write(self.region, &mut state.header, self.checkpoint, &written)?;
+        packs.write(self.region, &mut state.header, self.checkpoint, &slots)?;
         state.header.checkpoint.set(self.checkpoint);
         // Crash scenario without this flush: the header is on the medium, and names a slot or an
         // image that is not.
@@ -182,15 +224,8 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Writes the NAT pairs, moves the images in the space map and counts nodes and inodes in the
-    /// header. Returns the slots written.
-    fn write_nat(
-        &self,
-        entries: &[(Nid, NatEntry)],
-        header: &mut VolumeHeader,
-    ) -> Result<Vec<(PairIndex, u64)>> {
-        let mut census = Census::default();
-        let mut written = Vec::new();
+    /// Writes the NAT pairs, moves the images in the space map and counts nodes and inodes.
+    fn write_nat(&self, entries: &[(Nid, NatEntry)], written: &mut Written) -> Result<()> {
         let mut sorted = entries.to_vec();
         sorted.sort_by_key(|(nid, _)| *nid);
         for group in sorted.chunk_by(|(a, _), (b, _)| place_of(*a).0 == place_of(*b).0) {
@@ -200,24 +235,28 @@ impl Writer<'_> {
             let (kind, seed) = (pair_kind::NAT, self.layout.crc_seed);
             let content = (self.checkpoint, &write.payload[..]);
             pair::write_slot(self.region, first, write.slot, kind, content, seed)?;
-            written.push((write.named, write.slot));
+            written.slots.push((write.named, write.slot));
             for (old, (nid, new)) in write.before.iter().zip(group) {
-                census.change(Census::of_entry(*nid, old), Census::of_entry(*nid, new));
+                let (before, after) = (Census::of_entry(*nid, old), Census::of_entry(*nid, new));
+                written.census.change(before, after);
                 self.space.image_moved(old.block(), new.block())?;
             }
         }
-        census.apply(header);
-        Ok(written)
+        Ok(())
     }
 
-    /// Writes what has changed in SIT and summaries; adds the slots of the SIT to `written`.
-    fn write_space(&self, written: &mut Vec<(PairIndex, u64)>) -> Result<()> {
-        for write in self.space.collect(self.checkpoint)? {
+    /// Writes these SIT pairs, and what has changed in the summaries of their segments. The caller
+    /// has written all nodes.
+    ///
+    /// # Errors
+    /// As [`Writer::write`].
+    pub(crate) fn write_space(&self, pairs: &[u32], written: &mut Written) -> Result<()> {
+        for write in self.space.collect(self.checkpoint, pairs)? {
             let (first, slot, kind) = (write.first, write.slot, write.kind);
             let seed = self.layout.crc_seed;
             let content = (self.checkpoint, &write.payload[..]);
             pair::write_slot(self.region, first, slot, kind, content, seed)?;
-            written.extend(write.named.map(|named| (named, slot)));
+            written.slots.extend(write.named.map(|named| (named, slot)));
         }
         Ok(())
     }
