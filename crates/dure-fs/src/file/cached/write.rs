@@ -228,7 +228,7 @@ impl Volume {
         {
             return Ok(done);
         }
-        let mut grant: Option<Grant<'_>> = None;
+        let mut grant = self.grant_behind_end(inode, place, source.len())?;
         loop {
             let access = self.write_access();
             let mut state = self.lock_exclusive(inode);
@@ -270,6 +270,31 @@ impl Volume {
             };
             grant = Some(self.grant_for(inode, want, pages)?);
         }
+    }
+
+    /// What a write to whole pages behind the end needs, if it is at hand: no such page is cached
+    /// as a rule, so the state is locked once instead of twice. Only a guess, without a lock.
+    #[inline]
+    fn grant_behind_end(
+        &self,
+        inode: &Inode,
+        place: Place,
+        len: usize,
+    ) -> Result<Option<Grant<'_>>> {
+        let size = inode.state().seek_hint().size();
+        let offset = match place {
+            Place::At(offset) => offset,
+            Place::End => size,
+        };
+        if offset < size || !offset.is_multiple_of(BLOCK_BYTES_U64) {
+            return Ok(None);
+        }
+        let pages = u32::try_from(len.div_ceil(BLOCK_BYTES)).expect("a step has few pages");
+        self.grant_at_hand(Want {
+            frames: pages,
+            blocks: pages,
+            nodes: 0,
+        })
     }
 
     /// Locks the inode exclusively. If another task holds it, or cores take turns, the file is
