@@ -55,7 +55,10 @@ pub use device::{
     Device, DeviceInfo, Io, Poll, delay, fault, file, null, nvm, overlay, ram, record, share,
 };
 pub use error::{Error, OsError, Result};
-pub use queue::{Counters, FlushPolicy, Phases, Queue, QueueConfig, Ticket, Trace, TraceRecord};
+pub use queue::{
+    Counters, FlushPolicy, HwQueue, Merge, Phase, Phases, Queue, QueueConfig, Ticket, Trace,
+    TraceRecord,
+};
 pub use request::{Completion, Request, Slot, Stamps};
 
 /// The size of a block: the unit of every address and length in this crate.

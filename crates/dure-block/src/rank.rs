@@ -13,6 +13,8 @@ pub(crate) const SUBMITTING_RANK: u8 = 212;
 pub(crate) const HELD_RANK: u8 = 225;
 /// Rules of a fault device.
 pub(crate) const FAULT_RANK: u8 = 228;
+/// Tasks that wait for a tag.
+pub(crate) const TAG_RANK: u8 = 229;
 /// Trace records of a core.
 pub(crate) const TRACE_RANK: u8 = 230;
 /// Aligned memory of a core.

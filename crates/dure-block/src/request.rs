@@ -8,12 +8,13 @@
 //! of the completion. **Crash.** Nothing is kept.
 
 use std::fmt;
+use std::time::Duration;
 
 use dure_sync::atomic::{AtomicU32, Ordering};
 use dure_sync::{Arc, Mutex, clock, futex};
 
 use crate::device::Device;
-use crate::queue::{Context, Tag};
+use crate::queue::{Context, Member, Plugged, Tag, parts};
 use crate::rank::SLOT_RANK;
 use crate::{Bio, BlockBuf, Error, Io, Op, Result, WriteFlags};
 
@@ -22,6 +23,8 @@ use crate::{Bio, BlockBuf, Error, Io, Op, Result, WriteFlags};
 pub struct Stamps {
     /// Q: the queue got the request.
     pub queued_ns: u64,
+    /// M: it became a part of another's request, and took no tag.
+    pub merged_ns: u64,
     /// G: it got a tag.
     pub tagged_ns: u64,
     /// I: it was inserted into the hardware queue.
@@ -72,7 +75,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             state: AtomicU32::new(PENDING),
             hint: AtomicU32::new(0),
@@ -97,15 +100,17 @@ impl Slot {
     /// Sleeps until the request completes, for devices that complete requests without being polled.
     pub fn sleep(&self) {
         while !self.is_done() {
-            // Relaxed: only tells that a task sleeps; the futex compares again.
-            let _ = self.state.compare_exchange(
-                PENDING,
-                SLEEPING,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            );
-            futex::wait(&self.state, SLEEPING, None);
+            self.sleep_once(None);
         }
+    }
+
+    /// Sleeps until the request completes, for at most `most`; may return early.
+    pub(crate) fn sleep_once(&self, most: Option<Duration>) {
+        // Relaxed: only tells that a task sleeps; the futex compares again.
+        let _ =
+            self.state
+                .compare_exchange(PENDING, SLEEPING, Ordering::Relaxed, Ordering::Relaxed);
+        futex::wait(&self.state, SLEEPING, most);
     }
 
     fn fill(&self, completion: Completion) {
@@ -135,7 +140,8 @@ struct Inner {
     stamps: Stamps,
     traced: bool,
     context: Arc<Context>,
-    slot: Arc<Slot>,
+    /// The bios it is made of, in the order of their blocks; one began it.
+    members: Vec<Member>,
     observers: Vec<Observer>,
 }
 
@@ -147,22 +153,21 @@ pub struct Request {
 
 impl Request {
     pub(crate) fn new(
-        bio: Bio,
+        plugged: Plugged,
         tag: Tag,
         stamps: Option<Stamps>,
         context: Arc<Context>,
-    ) -> (Self, Arc<Slot>) {
-        let slot = Arc::new(Slot::new());
+    ) -> Self {
         let inner = Inner {
-            bio,
+            bio: plugged.bio,
             tag,
             traced: stamps.is_some(),
             stamps: stamps.unwrap_or_default(),
             context,
-            slot: Arc::clone(&slot),
+            members: plugged.members,
             observers: Vec::new(),
         };
-        (Self { inner: Some(inner) }, slot)
+        Self { inner: Some(inner) }
     }
 
     fn inner(&self) -> &Inner {
@@ -187,13 +192,16 @@ impl Request {
     /// Notes something for the device's own `wait`.
     pub fn set_hint(&self, hint: u32) {
         // Relaxed: see `Slot::hint`.
-        self.inner().slot.hint.store(hint, Ordering::Relaxed);
+        for member in &self.inner().members {
+            member.slot.hint.store(hint, Ordering::Relaxed);
+        }
     }
 
     /// Whether this is the request whose completion lands in `slot`.
     #[must_use]
     pub fn is_for(&self, slot: &Slot) -> bool {
-        std::ptr::eq(Arc::as_ptr(&self.inner().slot), slot)
+        let mut members = self.inner().members.iter();
+        members.any(|member| std::ptr::eq(Arc::as_ptr(&member.slot), slot))
     }
 
     /// Stamps D: call it when the device below gets the request.
@@ -230,18 +238,42 @@ impl Request {
         }
         if inner.traced {
             inner.stamps.completed_ns = clock::monotonic_ns();
-            inner.context.trace(&inner.bio, inner.tag, inner.stamps);
+            inner.trace();
         }
         inner
             .context
             .completed(inner.bio.op, inner.bio.blocks(), &result);
         inner.context.release(inner.tag);
-        inner.slot.fill(Completion {
-            cookie: inner.bio.cookie,
-            result,
-            segments: inner.bio.segments,
-            stamps: inner.stamps,
-        });
+        for (member, segments) in parts(inner.members, inner.bio.segments) {
+            member.slot.fill(Completion {
+                cookie: member.cookie,
+                result: result.clone(),
+                segments,
+                stamps: Stamps {
+                    queued_ns: member.queued_ns,
+                    merged_ns: member.merged_ns,
+                    ..inner.stamps
+                },
+            });
+        }
+    }
+}
+
+impl Inner {
+    /// A record of the request, and one of each bio that was merged into it.
+    fn trace(&self) {
+        let (op, tag) = (self.bio.op, self.tag);
+        let context = &self.context;
+        context.trace(op, self.bio.lba, self.bio.blocks(), tag, self.stamps);
+        for member in self.members.iter().filter(|member| member.merged_ns > 0) {
+            let stamps = Stamps {
+                queued_ns: member.queued_ns,
+                merged_ns: member.merged_ns,
+                completed_ns: self.stamps.completed_ns,
+                ..Stamps::default()
+            };
+            context.trace(op, member.lba, member.blocks, tag, stamps);
+        }
     }
 }
 

@@ -13,15 +13,17 @@
 
 use std::time::Duration;
 
+use dure_sync::atomic::{AtomicU64, Ordering};
+
 use dure_block::crash::CrashImages;
 use dure_block::ram::{Image, RamDevice};
 use dure_block::record::RecordDevice;
 use dure_block::{
-    BLOCK_BYTES, Bio, BlockBuf, Device, DeviceInfo, FlushPolicy, Io, Lba, Queue, QueueConfig,
-    Result, WriteFlags, share,
+    BLOCK_BYTES, Bio, BlockBuf, Device, DeviceInfo, FlushPolicy, Io, Lba, Merge, Queue,
+    QueueConfig, Request, Result, WriteFlags, share,
 };
 use dure_sync::sim::{Config, Report, run, seeds, try_run};
-use dure_sync::{Arc, CoreId, thread};
+use dure_sync::{Arc, CoreId, Mutex, thread};
 
 /// A RAM disk that takes its time: flushes slow enough to be shared.
 #[derive(Debug)]
@@ -283,4 +285,135 @@ fn sim_waiters_for_tags_are_woken() {
         per_write < 20_000,
         "{per_write} ns of virtual time for a write of 2000 ns"
     );
+}
+
+/// Completes what is submitted on a task of its own, some time later.
+#[derive(Debug)]
+struct LateRam {
+    ram: RamDevice,
+    held: Mutex<220, Vec<Request>>,
+    completed: AtomicU64,
+}
+
+impl LateRam {
+    /// Completes requests until `stop` says that none will come any more.
+    fn complete(&self, stop: &AtomicU64) {
+        loop {
+            let last = stop.load(Ordering::Acquire) > 0;
+            let held = std::mem::take(&mut *self.held.lock());
+            if held.is_empty() && last {
+                return;
+            }
+            for request in held.into_iter().rev() {
+                thread::sleep(Duration::from_micros(5));
+                request.run_on(&self.ram);
+                self.completed.fetch_add(1, Ordering::Relaxed);
+            }
+            thread::sleep(Duration::from_micros(3));
+        }
+    }
+}
+
+impl Device for LateRam {
+    fn info(&self) -> &DeviceInfo {
+        self.ram.info()
+    }
+
+    fn execute(&self, io: Io<'_>) -> Result<()> {
+        self.ram.execute(io)
+    }
+
+    fn submit(&self, request: Request) {
+        self.held.lock().push(request);
+    }
+}
+
+/// Three tasks submit more than there are tags, wait with limits that are too short, and drop some
+/// tickets; the queue goes while requests are under way.
+fn submit_wait_and_leave(merge: Merge) {
+    const BIOS: u64 = 4;
+    let device = Arc::new(LateRam {
+        ram: RamDevice::new("late", BLOCKS),
+        held: Mutex::new(Vec::new()),
+        completed: AtomicU64::new(0),
+    });
+    let stop = Arc::new(AtomicU64::new(0));
+    let config = QueueConfig {
+        hw_queues: 2,
+        nr_requests: 2,
+        merge,
+        ..QueueConfig::default()
+    };
+    let queue = Queue::new(share(Arc::clone(&device)), config);
+    let driver = {
+        let (device, stop) = (Arc::clone(&device), Arc::clone(&stop));
+        thread::spawn_on("driver", CoreId::new(3), move || device.complete(&stop))
+    };
+    let tasks: Vec<_> = (0..3_u64)
+        .map(|task| {
+            let queue = Arc::clone(&queue);
+            let core = CoreId::new(u16::try_from(task).unwrap());
+            thread::spawn_on("submitter", core, move || {
+                let first = task * BIOS;
+                // Neighbours are not next to each other in the call.
+                let bios = [0, 2, 1, 3].map(|block| {
+                    let memory = BlockBuf::from_slice(&[7; BLOCK_BYTES]);
+                    Bio::write(Lba::new(first + block), memory).with_cookie(block)
+                });
+                let mut tickets = queue.submit_all(bios).unwrap();
+                // Nobody learns of one of them.
+                drop(tickets.pop());
+                let mut late = 0;
+                for (mut ticket, cookie) in tickets.into_iter().zip([0, 2, 1]) {
+                    let completion = loop {
+                        match queue.wait_timeout(ticket, Duration::from_micros(2)) {
+                            Ok(completion) => break completion,
+                            Err(again) => (ticket, late) = (again, late + 1),
+                        }
+                    };
+                    assert_eq!(completion.cookie, cookie);
+                    let memory = completion.into_segments().unwrap();
+                    assert_eq!(memory.len(), 1, "each bio gets its own memory");
+                }
+                late
+            })
+        })
+        .collect();
+    let late: u64 = tasks.into_iter().map(|task| task.join().unwrap()).sum();
+    let counters = queue.counters();
+    assert_eq!(counters.timeouts, late, "each late request is counted");
+    let completed = 3 * BIOS - counters.merges;
+    let in_flight = queue
+        .hw_queues()
+        .iter()
+        .map(|queue| queue.in_flight)
+        .sum::<u32>();
+    assert!(
+        in_flight <= 3,
+        "at most the dropped ones are under way: {in_flight}"
+    );
+    drop(queue);
+    stop.store(1, Ordering::Release);
+    driver.join().unwrap();
+    assert_eq!(device.completed.load(Ordering::Relaxed), completed);
+    let image = device.ram.snapshot();
+    for block in 0..3 * BIOS {
+        let stored = image.get(Lba::new(block));
+        assert!(
+            stored.is_some_and(|stored| stored.bytes()[0] == 7),
+            "block {block} is lost"
+        );
+    }
+}
+
+#[test]
+fn sim_no_request_is_lost_by_exhaustion_timeouts_or_teardown() {
+    for seed in seeds(300) {
+        for merge in [Merge::Off, Merge::Contiguous] {
+            run(Config::random(4, seed), move || {
+                submit_wait_and_leave(merge)
+            });
+            run(Config::stall(4, seed), move || submit_wait_and_leave(merge));
+        }
+    }
 }

@@ -8,80 +8,11 @@
 use std::collections::VecDeque;
 
 use dure_sync::atomic::{AtomicU64, Ordering};
-use dure_sync::{Arc, Mutex};
+use dure_sync::{Arc, CoreId, Mutex, clock};
 
-use crate::queue::{Tag, TagSet};
+use crate::queue::{Tag, TagSet, Trace, TraceRecord};
 use crate::rank::TRACE_RANK;
-use crate::{Bio, Lba, Op, Result, Stamps};
-
-/// Whether a queue stamps its requests.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub enum Trace {
-    /// No stamps, no clock is read.
-    #[default]
-    Off,
-    /// The last `records_per_core` requests of each core are kept.
-    Ring {
-        /// How many to keep.
-        records_per_core: usize,
-    },
-}
-
-/// One request as it was traced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TraceRecord {
-    /// What it did.
-    pub op: Op,
-    /// First block.
-    pub lba: Lba,
-    /// Number of blocks.
-    pub blocks: u64,
-    /// Its tag.
-    pub tag: u32,
-    /// When it passed each stage.
-    pub stamps: Stamps,
-}
-
-/// Mean times between the stages, in nanoseconds, as `btt` reports them.
-#[derive(Debug, Default, Clone, Copy, PartialEq)]
-pub struct Phases {
-    /// Requests the means are taken over.
-    pub requests: usize,
-    /// Waiting for a tag.
-    pub q2g_ns: f64,
-    /// From the tag to the hardware queue.
-    pub g2i_ns: f64,
-    /// In the hardware queue.
-    pub i2d_ns: f64,
-    /// In the device.
-    pub d2c_ns: f64,
-    /// All of it.
-    pub q2c_ns: f64,
-}
-
-impl Phases {
-    /// The means over `records`.
-    #[must_use]
-    pub fn of(records: &[TraceRecord]) -> Self {
-        let mean = |from: fn(&Stamps) -> u64, to: fn(&Stamps) -> u64| {
-            let sum: u64 = records
-                .iter()
-                .map(|record| to(&record.stamps).saturating_sub(from(&record.stamps)))
-                .fold(0, u64::saturating_add);
-            #[expect(clippy::cast_precision_loss, reason = "a mean for people to read")]
-            let mean = sum as f64 / records.len().max(1) as f64;
-            mean
-        };
-        Self {
-            requests: records.len(),
-            q2g_ns: mean(|s| s.queued_ns, |s| s.tagged_ns),
-            g2i_ns: mean(|s| s.tagged_ns, |s| s.inserted_ns),
-            i2d_ns: mean(|s| s.inserted_ns, |s| s.dispatched_ns),
-            d2c_ns: mean(|s| s.dispatched_ns, |s| s.completed_ns),
-            q2c_ns: mean(|s| s.queued_ns, |s| s.completed_ns),
-        }
-    }
-}
+use crate::{Lba, Op, Result, Stamps};
 
 /// The counters of a queue. Each request counts when it completes.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -104,6 +35,19 @@ pub struct Counters {
     pub errors: u64,
     /// Requests that had to wait for a tag.
     pub tag_waits: u64,
+    /// Bios that became part of another's request.
+    pub merges: u64,
+    /// Waits for a request that ended before it: the request was late.
+    pub timeouts: u64,
+}
+
+/// Where a core is among the hardware queues.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) core: CoreId,
+    pub(super) hw_queue: u16,
+    pub(super) tags: Arc<TagSet>,
+    pub(super) first_word: usize,
 }
 
 /// The software queue of one core. Counters are written by the core's tasks (rarely by others,
@@ -119,9 +63,15 @@ pub(crate) struct Context {
     device_flushes: AtomicU64,
     errors: AtomicU64,
     tag_waits: AtomicU64,
+    pub(super) merges: AtomicU64,
+    pub(super) timeouts: AtomicU64,
     trace: Trace,
     records: Mutex<TRACE_RANK, VecDeque<TraceRecord>>,
+    core: u16,
+    hw_queue: u16,
     tags: Arc<TagSet>,
+    /// Where this core looks for tags first.
+    first_word: usize,
     device_name: String,
 }
 
@@ -131,7 +81,7 @@ pub(super) fn bump(counter: &AtomicU64, by: u64) {
 }
 
 impl Context {
-    pub(super) fn new(tags: Arc<TagSet>, trace: Trace, device_name: &str) -> Self {
+    pub(super) fn new(place: Place, trace: Trace, device_name: &str) -> Self {
         let zero = || AtomicU64::new(0);
         Self {
             reads: zero(),
@@ -143,9 +93,14 @@ impl Context {
             device_flushes: zero(),
             errors: zero(),
             tag_waits: zero(),
+            merges: zero(),
+            timeouts: zero(),
             trace,
             records: Mutex::new(VecDeque::new()),
-            tags,
+            core: place.core.number(),
+            hw_queue: place.hw_queue,
+            tags: place.tags,
+            first_word: place.first_word,
             device_name: device_name.to_owned(),
         }
     }
@@ -154,12 +109,24 @@ impl Context {
         &self.device_name
     }
 
-    pub(crate) fn release(&self, tag: Tag) {
-        self.tags.release(tag);
+    pub(super) fn hw_queue(&self) -> u16 {
+        self.hw_queue
     }
 
-    pub(super) fn waited_for_tag(&self) {
+    /// A free tag of the core's hardware queue, unless others wait for one.
+    #[inline]
+    pub(super) fn take_tag(&self) -> Option<Tag> {
+        self.tags.take_now(self.first_word)
+    }
+
+    /// A tag, behind those who wait already.
+    pub(super) fn wait_for_tag(&self, poll: impl FnMut() -> usize) -> Tag {
         bump(&self.tag_waits, 1);
+        self.tags.wait(self.first_word, poll)
+    }
+
+    pub(crate) fn release(&self, tag: Tag) {
+        self.tags.release(tag);
     }
 
     #[inline]
@@ -181,15 +148,22 @@ impl Context {
         }
     }
 
+    /// The time, if requests are stamped.
+    #[inline]
+    pub(super) fn now(&self) -> u64 {
+        if self.is_traced() {
+            clock::monotonic_ns()
+        } else {
+            0
+        }
+    }
+
+    #[inline]
     pub(super) fn is_traced(&self) -> bool {
         self.trace != Trace::Off
     }
 
-    pub(crate) fn trace(&self, bio: &Bio, tag: Tag, stamps: Stamps) {
-        self.trace_request(bio.op(), bio.lba(), bio.blocks(), tag, stamps);
-    }
-
-    pub(super) fn trace_request(&self, op: Op, lba: Lba, blocks: u64, tag: Tag, stamps: Stamps) {
+    pub(crate) fn trace(&self, op: Op, lba: Lba, blocks: u64, tag: Tag, stamps: Stamps) {
         let Trace::Ring { records_per_core } = self.trace else {
             return;
         };
@@ -202,6 +176,8 @@ impl Context {
             lba,
             blocks,
             tag: tag.number(),
+            core: self.core,
+            hw_queue: self.hw_queue,
             stamps,
         });
     }
@@ -221,5 +197,7 @@ impl Context {
         sum.device_flushes += get(&self.device_flushes);
         sum.errors += get(&self.errors);
         sum.tag_waits += get(&self.tag_waits);
+        sum.merges += get(&self.merges);
+        sum.timeouts += get(&self.timeouts);
     }
 }

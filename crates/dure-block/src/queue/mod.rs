@@ -2,39 +2,51 @@
 //!
 //! **Problem.** Upper layers want to read, write and flush from any core without knowing limits of
 //! the device; the device wants bounded, checked requests. **Structure.** Per core a software queue
-//! ([`Context`]: counters, trace), one hardware queue (the device, with `nr_requests` tags), and
-//! the compound flush. Synchronous calls borrow the caller's memory and allocate nothing;
+//! ([`Context`]: counters, trace), a number of hardware queues with `nr_requests` tags each, which
+//! serve cores of one node (`map`), the plug that merges (`plug`), and the compound flush; the
+//! device has a ring for each core. Synchronous calls borrow the caller's memory and allocate nothing;
 //! [`Queue::submit`] takes owned memory and returns it with the completion. **Invariants.** Range
 //! and length are checked here, once. Every request in a device has a tag. **Crash.** See
 //! [`Queue::flush`].
 
+mod check;
 mod context;
 mod flush;
+mod map;
+mod plug;
+mod submit;
 mod tag;
 #[cfg(test)]
 mod tests;
+mod trace;
 
 use std::fmt;
 
-use dure_sync::{Arc, PerCore, clock, core_count, current_core};
+use dure_sync::{Arc, CoreId, PerCore, clock, core_count};
 
 pub(crate) use context::Context;
-pub use context::{Counters, Phases, Trace, TraceRecord};
+pub use context::Counters;
+use context::Place;
 use flush::FlushGate;
 pub use flush::FlushPolicy;
+pub use plug::Merge;
+pub(crate) use plug::{Member, Plugged, parts};
+pub use submit::Ticket;
 pub(crate) use tag::{Tag, TagSet};
+pub use trace::{Phase, Phases, Trace, TraceRecord};
 
 use crate::device::{Device, DeviceInfo, Io, Poll};
-use crate::{
-    BLOCK_BYTES, Bio, Completion, Error, Lba, Op, Request, Result, Slot, Stamps, WriteFlags,
-    blocks_of,
-};
+use crate::{BLOCK_BYTES, Lba, Op, Result, Stamps, WriteFlags, blocks_of};
 
 /// Configuration of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueConfig {
-    /// Tags: how many requests may be in the device at once.
+    /// Hardware queues; more than there are cores are not made.
+    pub hw_queues: u32,
+    /// Tags of each hardware queue: how many of its requests may be in the device at once.
     pub nr_requests: u32,
+    /// Whether bios that are submitted together are merged.
+    pub merge: Merge,
     /// How flushes are shared.
     pub flush: FlushPolicy,
     /// Whether requests are stamped.
@@ -44,41 +56,39 @@ pub struct QueueConfig {
 impl Default for QueueConfig {
     fn default() -> Self {
         Self {
+            hw_queues: 1,
             nr_requests: 256,
+            merge: Merge::default(),
             flush: FlushPolicy::default(),
             trace: Trace::default(),
         }
     }
 }
 
-/// A handle for the completion of one submitted request. Dropping it discards the result.
-#[must_use = "the result of the request is learned by Queue::wait"]
-pub struct Ticket {
-    slot: Arc<Slot>,
+/// A hardware queue, at this moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HwQueue {
+    /// The cores it serves.
+    pub cores: Vec<CoreId>,
+    /// Its tags.
+    pub nr_requests: u32,
+    /// Those in use.
+    pub in_flight: u32,
+    /// What its cores counted.
+    pub counters: Counters,
 }
 
-impl Ticket {
-    /// Whether the request has completed.
-    #[must_use]
-    pub fn is_done(&self) -> bool {
-        self.slot.is_done()
-    }
-}
-
-impl fmt::Debug for Ticket {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "Ticket({})",
-            if self.is_done() { "done" } else { "in flight" }
-        )
-    }
+/// The tags of a hardware queue, and the cores that take them.
+struct Hardware {
+    tags: Arc<TagSet>,
+    cores: Vec<CoreId>,
 }
 
 /// The queue of a device.
 pub struct Queue {
     device: Arc<dyn Device>,
-    tags: Arc<TagSet>,
+    hardware: Vec<Hardware>,
+    merge: Merge,
     contexts: PerCore<Arc<Context>>,
     gate: FlushGate,
 }
@@ -87,17 +97,24 @@ impl Queue {
     /// A queue for `device`.
     ///
     /// # Panics
-    /// If `nr_requests` is not between 1 and 2^20.
+    /// If `nr_requests` is not between 1 and 2^20, or `hw_queues` is 0.
     #[must_use]
     pub fn new(device: Arc<dyn Device>, config: QueueConfig) -> Arc<Self> {
-        let tags = Arc::new(TagSet::new(config.nr_requests));
+        let hardware: Vec<_> = map::cores_of_queues(config.hw_queues)
+            .into_iter()
+            .map(|cores| Hardware {
+                tags: Arc::new(TagSet::new(config.nr_requests, cores.len())),
+                cores,
+            })
+            .collect();
         let name = device.info().name.clone();
-        let contexts = PerCore::new(core_count(), |_| {
-            Arc::new(Context::new(Arc::clone(&tags), config.trace, &name))
+        let contexts = PerCore::new(core_count(), |core| {
+            Arc::new(Context::new(place(&hardware, core), config.trace, &name))
         });
         Arc::new(Self {
             device,
-            tags,
+            hardware,
+            merge: config.merge,
             contexts,
             gate: FlushGate::new(config.flush),
         })
@@ -109,16 +126,39 @@ impl Queue {
         self.device.info()
     }
 
-    /// Number of tags.
+    /// Number of tags of all hardware queues.
     #[must_use]
     pub fn nr_requests(&self) -> u32 {
-        self.tags.nr_requests()
+        let tags = self.hardware.iter().map(|queue| queue.tags.nr_requests());
+        tags.fold(0, u32::saturating_add)
     }
 
     /// Requests in the device, at this moment.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
-        self.tags.in_flight()
+        let tags = self.hardware.iter().map(|queue| queue.tags.in_flight());
+        tags.fold(0, u32::saturating_add)
+    }
+
+    /// The hardware queues: their cores, tags and counters.
+    #[must_use]
+    pub fn hw_queues(&self) -> Vec<HwQueue> {
+        let queues = (0_u16..).zip(&self.hardware);
+        queues
+            .map(|(number, queue)| {
+                let mut counters = Counters::default();
+                let contexts = self.contexts.iter();
+                contexts
+                    .filter(|context| context.hw_queue() == number)
+                    .for_each(|context| context.add_to(&mut counters));
+                HwQueue {
+                    cores: queue.cores.clone(),
+                    nr_requests: queue.tags.nr_requests(),
+                    in_flight: queue.tags.in_flight(),
+                    counters,
+                }
+            })
+            .collect()
     }
 
     /// The counters so far.
@@ -149,7 +189,7 @@ impl Queue {
     /// [`Error::Unaligned`], [`Error::OutOfRange`], or the device's error; then the content of
     /// `out` is unspecified.
     pub fn read(&self, lba: Lba, out: &mut [u8]) -> Result<()> {
-        self.check_bytes(Op::Read, lba, out.len())?;
+        check::bytes(self.info(), Op::Read, lba, out.len())?;
         if blocks_of(out.len()) <= self.info().max_blocks_per_request {
             return self.run(Io::Read { lba, out });
         }
@@ -185,10 +225,10 @@ impl Queue {
     fn write_parts(&self, lba: Lba, parts: &[&[u8]], flags: WriteFlags) -> Result<()> {
         let mut bytes = 0_usize;
         for part in parts {
-            self.check_whole(Op::Write, lba, part.len())?;
+            check::whole(self.info(), Op::Write, lba, part.len())?;
             bytes = bytes.saturating_add(part.len());
         }
-        self.check_bytes(Op::Write, lba, bytes)?;
+        check::bytes(self.info(), Op::Write, lba, bytes)?;
         if flags.contains(WriteFlags::PREFLUSH) {
             self.flush()?;
         }
@@ -228,118 +268,53 @@ impl Queue {
     /// # Errors
     /// [`Error::OutOfRange`], [`Error::ReadOnly`], or the device's error.
     pub fn discard(&self, lba: Lba, blocks: u64) -> Result<()> {
-        self.check_range(Op::Discard, lba, blocks)?;
+        check::range(self.info(), Op::Discard, lba, blocks)?;
         self.run(Io::Discard { lba, blocks })
     }
 
-    /// Submits a request and returns while it is under way; waits only when no tag is free. A
-    /// [`WriteFlags::PREFLUSH`] is done before this returns. The bio must not be longer than
-    /// [`DeviceInfo::max_blocks_per_request`].
-    ///
-    /// # Errors
-    /// [`Error::TooLong`], and the errors of the synchronous calls that can be checked beforehand;
-    /// the bio is then dropped.
-    pub fn submit(&self, bio: Bio) -> Result<Ticket> {
-        let ticket = self.enqueue(bio)?;
-        self.device.kick();
-        Ok(ticket)
-    }
-
-    /// Submits several requests at the cost of one submission.
-    ///
-    /// # Errors
-    /// The first error found beforehand; the bios before it are under way (their results are
-    /// discarded), those after it are dropped.
-    pub fn submit_all(&self, bios: impl IntoIterator<Item = Bio>) -> Result<Vec<Ticket>> {
-        let tickets = bios.into_iter().map(|bio| self.enqueue(bio)).collect();
-        self.device.kick();
-        tickets
-    }
-
-    fn enqueue(&self, mut bio: Bio) -> Result<Ticket> {
-        if bio.op() != Op::Flush {
-            self.check_range(bio.op(), bio.lba(), bio.blocks())?;
-            self.check_length(&bio)?;
-        }
-        if bio.flags().contains(WriteFlags::PREFLUSH) {
-            self.flush()?;
-            bio = Bio {
-                flags: bio.flags().without(WriteFlags::PREFLUSH),
-                ..bio
-            };
-        }
-        let context = self.contexts.local();
-        let (tag, stamps) = self.take_tag(context);
-        let stamps = stamps.map(|stamps| {
-            // There is no scheduler between G and I yet.
-            Stamps {
-                inserted_ns: clock::monotonic_ns(),
-                ..stamps
-            }
-        });
-        if bio.op() == Op::Flush {
-            context::bump(&context.flush_requests, 1);
-        }
-        let (request, slot) = Request::new(bio, tag, stamps, Arc::clone(context));
-        self.device.submit(request);
-        Ok(Ticket { slot })
-    }
-
-    /// Waits for a submitted request, running completions on this core.
-    pub fn wait(&self, ticket: Ticket) -> Completion {
-        if !ticket.slot.is_done() {
-            self.device.wait(&ticket.slot);
-        }
-        ticket.slot.take()
-    }
-
-    /// Runs the completions that have arrived, on this core; returns how many.
-    pub fn poll(&self) -> usize {
-        self.device.poll(Poll::Ready)
-    }
-
-    fn take_tag(&self, context: &Context) -> (Tag, Option<Stamps>) {
-        let core = current_core();
-        let queued_ns = context.is_traced().then(clock::monotonic_ns);
-        let tag = self.tags.take_now(core).unwrap_or_else(|| {
-            context.waited_for_tag();
+    #[inline]
+    fn take_tag(&self, context: &Context) -> Tag {
+        context.take_tag().unwrap_or_else(|| {
             // Requests held back by the device would never complete while we wait for one.
             self.device.kick();
-            self.tags.wait(core, || self.device.poll(Poll::One))
-        });
-        let stamps = queued_ns.map(|queued_ns| Stamps {
-            queued_ns,
-            tagged_ns: clock::monotonic_ns(),
-            ..Stamps::default()
-        });
-        (tag, stamps)
+            context.wait_for_tag(|| self.device.poll(Poll::One))
+        })
     }
 
     /// Runs one checked request synchronously on this core.
     #[inline]
     fn run(&self, io: Io<'_>) -> Result<()> {
         let context = self.contexts.local();
-        let (tag, stamps) = self.take_tag(context);
-        let (op, lba, blocks) = (io.op(), io.lba(), io.blocks());
-        let dispatched = stamps.map(|stamps| {
-            // Insertion and dispatch are one step on the synchronous path.
-            let now = clock::monotonic_ns();
-            Stamps {
-                inserted_ns: now,
-                dispatched_ns: now,
-                ..stamps
-            }
-        });
-        let result = self.device.execute(io);
-        if let Some(stamps) = dispatched {
-            let stamps = Stamps {
-                completed_ns: clock::monotonic_ns(),
-                ..stamps
-            };
-            context.trace_request(op, lba, blocks, tag, stamps);
+        if context.is_traced() {
+            return self.run_traced(context, io);
         }
+        let (op, blocks) = (io.op(), io.blocks());
+        let tag = self.take_tag(context);
+        let result = self.device.execute(io);
         context.completed(op, blocks, &result);
-        self.tags.release(tag);
+        context.release(tag);
+        result
+    }
+
+    #[cold]
+    fn run_traced(&self, context: &Context, io: Io<'_>) -> Result<()> {
+        let (op, lba, blocks) = (io.op(), io.lba(), io.blocks());
+        let queued_ns = clock::monotonic_ns();
+        let tag = self.take_tag(context);
+        let tagged_ns = clock::monotonic_ns();
+        let result = self.device.execute(io);
+        // Insertion and dispatch are one step on the synchronous path, and follow the tag.
+        let stamps = Stamps {
+            queued_ns,
+            merged_ns: 0,
+            tagged_ns,
+            inserted_ns: tagged_ns,
+            dispatched_ns: tagged_ns,
+            completed_ns: clock::monotonic_ns(),
+        };
+        context.trace(op, lba, blocks, tag, stamps);
+        context.completed(op, blocks, &result);
+        context.release(tag);
         result
     }
 
@@ -348,68 +323,21 @@ impl Queue {
         assert!(blocks > 0, "a device takes requests of at least one block");
         blocks.saturating_mul(BLOCK_BYTES)
     }
+}
 
-    fn check_whole(&self, op: Op, lba: Lba, bytes: usize) -> Result<()> {
-        if bytes.is_multiple_of(BLOCK_BYTES) {
-            return Ok(());
-        }
-        Err(Error::Unaligned {
-            device: self.info().name.clone(),
-            op,
-            lba,
-            bytes,
+/// Where `core` is among the hardware queues.
+fn place(hardware: &[Hardware], core: CoreId) -> Place {
+    let queues = (0_u16..).zip(hardware);
+    let mut places = queues.filter_map(|(hw_queue, queue)| {
+        let position = queue.cores.iter().position(|own| *own == core)?;
+        Some(Place {
+            core,
+            hw_queue,
+            tags: Arc::clone(&queue.tags),
+            first_word: queue.tags.first_word(position, queue.cores.len()),
         })
-    }
-
-    fn check_bytes(&self, op: Op, lba: Lba, bytes: usize) -> Result<()> {
-        self.check_whole(op, lba, bytes)?;
-        self.check_range(op, lba, blocks_of(bytes))
-    }
-
-    fn check_length(&self, bio: &Bio) -> Result<()> {
-        let DeviceInfo {
-            name,
-            max_blocks_per_request: blocks_max,
-            ..
-        } = self.info();
-        let (op, lba, blocks) = (bio.op(), bio.lba(), bio.blocks());
-        if blocks <= *blocks_max || op == Op::Discard {
-            return Ok(());
-        }
-        let (device, blocks_max) = (name.clone(), *blocks_max);
-        Err(Error::TooLong {
-            device,
-            op,
-            lba,
-            blocks,
-            blocks_max,
-        })
-    }
-
-    fn check_range(&self, op: Op, lba: Lba, blocks: u64) -> Result<()> {
-        let info = self.info();
-        if info.read_only && op != Op::Read {
-            return Err(Error::ReadOnly {
-                device: info.name.clone(),
-                op,
-                lba,
-            });
-        }
-        if lba
-            .number()
-            .checked_add(blocks)
-            .is_some_and(|end| end <= info.blocks)
-        {
-            return Ok(());
-        }
-        Err(Error::OutOfRange {
-            device: info.name.clone(),
-            op,
-            lba,
-            blocks,
-            device_blocks: info.blocks,
-        })
-    }
+    });
+    places.next().expect("each core has a hardware queue")
 }
 
 impl fmt::Debug for Queue {

@@ -2,17 +2,31 @@
 //!
 //! **Problem.** A device takes a limited number of requests; on many cores a shared free list of
 //! tags is the bottleneck, and a waiter that is never woken hangs the machine. **Structure.** Bits
-//! of padded words; each core starts at a word of its own and steals from the others when it is
-//! empty. Waiters sleep on a sequence number that every release increments while there are waiters.
-//! A waiter that found no tag several times is *starving*: then newcomers wait as well.
-//! **Invariants.** A tag has one owner. No wake-up is lost: a waiter announces itself, then checks
-//! all words, then sleeps; a releaser frees the bit, then checks for waiters; at least one of the
-//! two sees the other. **Crash.** Nothing is kept.
+//! of padded words; each core begins at a word of its own and steals from the others when it is
+//! empty. Tasks that find no tag wait in a list, in order of arrival. As long as there are any, a
+//! bit of every word says so: who takes a tag then waits behind them, and who releases one hands
+//! it to the first.
+//!
+//! # No wake-up is lost
+//! **Invariants.** A tag has one owner. The waiter is in the list before it sets the bit
+//! [`WAITED`] of a word, and a releaser sets its tag's bit in the same word. So one of the two is
+//! first: either the releaser sees the bit and looks at the list, or the waiter, which looks for
+//! tags after it has set the bit, sees the tag:
+//!
+//! ```text
+//! waiter:   lock list, push itself, set WAITED in all words, serve the list, unlock, sleep
+//! releaser: set the tag's bit; WAITED was set before? lock list, serve the list, unlock
+//! ```
+//!
+//! As many waiters are woken as tags were released, each with its tag. **Crash.** Nothing is kept.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use dure_sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use dure_sync::{CachePadded, CoreId, core_count, futex};
+use dure_sync::{Arc, CachePadded, Mutex, futex};
+
+use crate::rank::TAG_RANK;
 
 /// The number of a request in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,35 +42,41 @@ impl Tag {
 /// requests whose submitters do other work.
 const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
-/// After this many failed attempts a waiter is starving.
-const PATIENCE: u32 = 3;
+/// Tags of a word, and the distance of the first tags of two words.
+const WORD_TAGS: u32 = 63;
+const WORD_STEP: u32 = 64;
+/// The bit of a word that says that tasks wait for tags.
+const WAITED: u64 = 1 << 63;
+
+/// The most tags that a queue can have.
+pub(crate) const TAGS_MAX: u32 = 1 << 20;
+
+/// A task that waits for a tag.
+#[derive(Debug, Default)]
+struct Waiter {
+    /// 0: none yet; else its tag + 1. Written by who hands the tag over (Release), read by the
+    /// waiter (Acquire): what the last owner did comes before.
+    tag: AtomicU32,
+}
 
 /// The tags of one hardware queue.
 #[derive(Debug)]
 pub(crate) struct TagSet {
-    /// Bit set = tag free. Written by tasks that take tags (Acquire: the last owner's accesses come
-    /// before) and by releasers (Release).
+    /// Bit set = tag free, and [`WAITED`]. Written by tasks that take tags (Acquire: the last
+    /// owner's accesses come before), by releasers (Release), and under `waiting` for `WAITED`.
     words: Box<[CachePadded<AtomicU64>]>,
-    /// Tasks that have announced that they wait and have no tag yet.
-    waiters: CachePadded<AtomicU32>,
-    /// Incremented by a release that sees waiters; waiters sleep on it.
-    released: CachePadded<AtomicU32>,
-    /// Number of starving waiters. Read by every task that takes a tag, written rarely.
-    starving: CachePadded<AtomicU32>,
+    /// [229] In order of arrival. `WAITED` is set in all words if and only if there is one.
+    waiting: CachePadded<Mutex<TAG_RANK, VecDeque<Arc<Waiter>>>>,
     nr_requests: u32,
-    /// Words per core, as a fraction: core c starts at word c * words / cores.
-    cores: usize,
 }
 
-const WORD_TAGS: u32 = 64;
-
 impl TagSet {
-    pub(crate) fn new(nr_requests: u32) -> Self {
+    /// `nr_requests` tags, spread over words for `cores` cores.
+    pub(crate) fn new(nr_requests: u32, cores: usize) -> Self {
         assert!(
-            (1..=1 << 20).contains(&nr_requests),
-            "1 to 2^20 tags, not {nr_requests}"
+            (1..=TAGS_MAX).contains(&nr_requests),
+            "1 to {TAGS_MAX} tags, not {nr_requests}"
         );
-        let cores = core_count();
         let per_core = u32::try_from(cores).unwrap_or(u32::MAX).min(nr_requests);
         let words = per_core.max(nr_requests.div_ceil(WORD_TAGS));
         let words = (0..words)
@@ -64,18 +84,15 @@ impl TagSet {
                 let tags = nr_requests / words + u32::from(word < nr_requests % words);
                 assert!(
                     (1..=WORD_TAGS).contains(&tags),
-                    "each word holds 1 to 64 tags"
+                    "each word holds 1 to 63 tags"
                 );
-                CachePadded::new(AtomicU64::new(u64::MAX >> (WORD_TAGS - tags)))
+                CachePadded::new(AtomicU64::new(u64::MAX >> (u64::BITS - tags)))
             })
             .collect();
         Self {
             words,
-            waiters: CachePadded::new(AtomicU32::new(0)),
-            released: CachePadded::new(AtomicU32::new(0)),
-            starving: CachePadded::new(AtomicU32::new(0)),
+            waiting: CachePadded::new(Mutex::new(VecDeque::new())),
             nr_requests,
-            cores,
         }
     }
 
@@ -86,46 +103,37 @@ impl TagSet {
     /// Tags in use, at this moment.
     pub(crate) fn in_flight(&self) -> u32 {
         // Relaxed: statistics.
-        let free: u32 = self
-            .words
-            .iter()
-            .map(|w| w.load(Ordering::Relaxed).count_ones())
-            .sum();
+        let free = |word: &CachePadded<AtomicU64>| word.load(Ordering::Relaxed) & !WAITED;
+        let free: u32 = self.words.iter().map(|word| free(word).count_ones()).sum();
         self.nr_requests - free
     }
 
-    fn first_word(&self, core: CoreId) -> usize {
-        (core.index() % self.cores) * self.words.len() / self.cores
+    /// The word at which the `position`-th of `cores` cores begins.
+    pub(crate) fn first_word(&self, position: usize, cores: usize) -> usize {
+        position * self.words.len() / cores
     }
 
-    /// Takes a free tag, unless a waiter is starving.
+    /// Takes a free tag, from word `first` on, unless others wait for one.
     #[inline]
-    pub(crate) fn take_now(&self, core: CoreId) -> Option<Tag> {
-        // Relaxed: a newcomer that overtakes a starving waiter once more does no harm.
-        if self.starving.load(Ordering::Relaxed) > 0 {
-            None
-        } else {
-            self.try_take(core)
-        }
+    pub(crate) fn take_now(&self, first: usize) -> Option<Tag> {
+        self.take_if(first, |free| free & WAITED == 0)
     }
 
-    /// Takes a free tag, the core's own first.
     #[inline]
-    fn try_take(&self, core: CoreId) -> Option<Tag> {
+    fn take_if(&self, first: usize, may_take: impl Fn(u64) -> bool) -> Option<Tag> {
         let count = self.words.len();
-        let first = self.first_word(core);
         (0..count).find_map(|step| {
             let index = first + step;
-            self.take_from(if index < count { index } else { index - count })
+            self.take_from(if index < count { index } else { index - count }, &may_take)
         })
     }
 
     #[inline]
-    fn take_from(&self, index: usize) -> Option<Tag> {
+    fn take_from(&self, index: usize, may_take: impl Fn(u64) -> bool) -> Option<Tag> {
         let word = &self.words[index];
-        // SeqCst: orders this load of the word after the announcement in `waiters`; see `wait`.
-        let mut free = word.load(Ordering::SeqCst);
-        while free != 0 {
+        // Relaxed: the exchange below compares again.
+        let mut free = word.load(Ordering::Relaxed);
+        while free & !WAITED != 0 && may_take(free) {
             let bit = free.trailing_zeros();
             // Acquire: pairs with the Release in `release`; the former owner's accesses come before
             // ours.
@@ -133,11 +141,11 @@ impl TagSet {
                 free,
                 free & (free - 1),
                 Ordering::Acquire,
-                Ordering::SeqCst,
+                Ordering::Relaxed,
             ) {
                 Ok(_) => {
                     let word = u32::try_from(index).expect("at most 2^20 words");
-                    return Some(Tag(word * WORD_TAGS + bit));
+                    return Some(Tag(word * WORD_STEP + bit));
                 }
                 Err(now) => free = now,
             }
@@ -145,56 +153,69 @@ impl TagSet {
         None
     }
 
-    /// Takes a tag, waiting for one as long as it takes. `poll` runs completions and returns how
-    /// many.
-    pub(crate) fn wait(&self, core: CoreId, mut poll: impl FnMut() -> usize) -> Tag {
-        // SeqCst: either we see the bit that a releaser frees, or it sees that we wait.
-        self.waiters.fetch_add(1, Ordering::SeqCst);
-        let mut attempts = 0_u32;
-        let tag = loop {
-            let seen = self.released.load(Ordering::SeqCst);
-            let is_starving = attempts >= PATIENCE;
-            if (is_starving || self.starving.load(Ordering::SeqCst) == 0)
-                && let Some(tag) = self.try_take(core)
-            {
-                break tag;
+    /// Takes a tag, waiting for one behind all who wait already. `poll` runs completions and
+    /// returns how many.
+    #[cold]
+    pub(crate) fn wait(&self, first: usize, mut poll: impl FnMut() -> usize) -> Tag {
+        let me = Arc::new(Waiter::default());
+        {
+            let mut waiting = self.waiting.lock();
+            waiting.push_back(Arc::clone(&me));
+            if waiting.len() == 1 {
+                for word in &self.words {
+                    // Relaxed: what counts is the order of changes of this one word (see above).
+                    word.fetch_or(WAITED, Ordering::Relaxed);
+                }
             }
-            attempts = attempts.saturating_add(1);
-            if attempts == PATIENCE {
-                // SeqCst: a release after this wakes all waiters; the next attempt finds one before
-                // it.
-                self.starving.fetch_add(1, Ordering::SeqCst);
-            } else if poll() == 0 {
-                futex::wait(&self.released, seen, Some(POLL_INTERVAL));
-            }
-        };
-        // Relaxed: a releaser that still sees us only does a needless wake-up.
-        self.waiters.fetch_sub(1, Ordering::Relaxed);
-        // SeqCst: waiters that held back because of us try again.
-        if attempts >= PATIENCE && self.starving.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.wake(u32::MAX);
+            self.serve(&mut waiting, first);
         }
-        tag
+        loop {
+            // Acquire: pairs with the Release in `serve`.
+            if let Some(tag) = me.tag.load(Ordering::Acquire).checked_sub(1) {
+                return Tag(tag);
+            }
+            if poll() == 0 {
+                futex::wait(&me.tag, 0, Some(POLL_INTERVAL));
+            }
+        }
     }
 
-    fn wake(&self, count: u32) {
-        self.released.fetch_add(1, Ordering::SeqCst);
-        futex::wake(&self.released, count);
+    /// Hands free tags to waiters, looking for them from word `first` on.
+    fn serve(&self, waiting: &mut VecDeque<Arc<Waiter>>, first: usize) {
+        while !waiting.is_empty() {
+            let Some(tag) = self.take_if(first, |_| true) else {
+                return;
+            };
+            let waiter = waiting.pop_front().expect("not empty");
+            // Release: pairs with the Acquire in `wait`.
+            let before = waiter.tag.swap(tag.0 + 1, Ordering::Release);
+            assert_eq!(before, 0, "a waiter gets one tag");
+            futex::wake(&waiter.tag, 1);
+        }
+        for word in &self.words {
+            // Relaxed: as in `wait`; both are done under the lock.
+            word.fetch_and(!WAITED, Ordering::Relaxed);
+        }
     }
 
     /// Releases a tag.
     #[inline]
     pub(crate) fn release(&self, tag: Tag) {
-        let index = usize::try_from(tag.0 / WORD_TAGS).expect("32 bits fit in a usize");
-        let bit = 1 << (tag.0 % WORD_TAGS);
-        // SeqCst: Release for the next owner, and ordered before the check for waiters.
-        let before = self.words[index].fetch_or(bit, Ordering::SeqCst);
+        let index = usize::try_from(tag.0 / WORD_STEP).expect("32 bits fit in a usize");
+        let bit = 1 << (tag.0 % WORD_STEP);
+        // Release: pairs with the Acquire in `take_from`.
+        let before = self.words[index].fetch_or(bit, Ordering::Release);
         assert_eq!(before & bit, 0, "tag {} was released twice", tag.0);
-        // SeqCst: see `wait`.
-        if self.waiters.load(Ordering::SeqCst) > 0 {
-            // One waiter for one tag; but the woken one may hold back because of a starving one.
-            let starving = self.starving.load(Ordering::SeqCst) > 0;
-            self.wake(if starving { u32::MAX } else { 1 });
+        if before & WAITED != 0 {
+            self.hand_over(index);
+        }
+    }
+
+    #[cold]
+    fn hand_over(&self, index: usize) {
+        let mut waiting = self.waiting.lock();
+        if !waiting.is_empty() {
+            self.serve(&mut waiting, index);
         }
     }
 }

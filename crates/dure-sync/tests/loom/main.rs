@@ -12,6 +12,12 @@ mod per_core_rwlock;
 mod range_lock;
 mod seqlock_table;
 mod sequence_count;
+mod tag;
+
+/// What the sources of the block layer name.
+mod rank {
+    pub(crate) const TAG_RANK: u8 = 229;
+}
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

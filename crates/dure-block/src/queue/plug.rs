@@ -1,0 +1,199 @@
+//! The plug: bios submitted together, merged into requests.
+//!
+//! **Problem.** A device does one long request faster than several short ones, and each request
+//! takes a tag. **Structure.** Bios of one call are held back in a list; one that continues another
+//! (back merge) or that another continues (front merge) becomes a member of its request.
+//! **Invariants.** A request is no longer than the device allows. Bios merge only if operation and
+//! flags are equal, and none passes one that it overlaps. Each bio keeps its own completion.
+//! **Crash.** A merged write may be torn between its blocks, as any.
+
+use dure_sync::Arc;
+
+use crate::{Bio, BlockBuf, Lba, Op, Slot};
+
+/// Whether bios that are submitted together are merged.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Merge {
+    /// Each bio is a request.
+    Off,
+    /// Bios that continue one another are one request (the default).
+    #[default]
+    Contiguous,
+}
+
+/// Requests of a plug that are looked at for one more bio.
+const LOOKED_AT: usize = 16;
+
+/// What is left of a bio in the request it became a part of.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) lba: Lba,
+    pub(crate) blocks: u64,
+    /// How many of the request's segments are its own.
+    pub(crate) segments: usize,
+    pub(crate) cookie: u64,
+    pub(crate) slot: Arc<Slot>,
+    pub(crate) queued_ns: u64,
+    /// 0: this bio began the request.
+    pub(crate) merged_ns: u64,
+}
+
+/// A request to be.
+#[derive(Debug)]
+pub(crate) struct Plugged {
+    /// All of it.
+    pub(crate) bio: Bio,
+    /// In the order of their blocks.
+    pub(crate) members: Vec<Member>,
+}
+
+impl Plugged {
+    pub(super) fn new(bio: Bio, slot: Arc<Slot>, queued_ns: u64) -> Self {
+        let member = Member {
+            lba: bio.lba(),
+            blocks: bio.blocks(),
+            segments: bio.segments().len(),
+            cookie: bio.cookie,
+            slot,
+            queued_ns,
+            merged_ns: 0,
+        };
+        Self {
+            bio,
+            members: vec![member],
+        }
+    }
+
+    fn end(&self) -> u64 {
+        self.bio.lba().number() + self.bio.blocks()
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        self.bio.lba().number() < other.end() && other.bio.lba().number() < self.end()
+    }
+
+    fn may_join(&self, other: &Self, blocks_max: u64) -> bool {
+        let has_data = matches!(self.bio.op(), Op::Read | Op::Write);
+        let alike = self.bio.op() == other.bio.op() && self.bio.flags() == other.bio.flags();
+        has_data && alike && self.bio.blocks() + other.bio.blocks() <= blocks_max
+    }
+
+    /// Appends `next`, which continues this.
+    fn append(&mut self, next: Self) {
+        assert_eq!(
+            self.end(),
+            next.bio.lba().number(),
+            "a back merge continues"
+        );
+        self.bio.segments.extend(next.bio.segments);
+        self.members.extend(next.members);
+    }
+}
+
+/// Adds a bio to the requests of a plug.
+pub(super) fn add(plug: &mut Vec<Plugged>, new: Plugged, blocks_max: u64, now: impl Fn() -> u64) {
+    let mut new = new;
+    for held in plug.iter_mut().rev().take(LOOKED_AT) {
+        if held.may_join(&new, blocks_max) {
+            if held.end() == new.bio.lba().number() {
+                new.members[0].merged_ns = now();
+                held.append(new);
+                return;
+            }
+            if new.end() == held.bio.lba().number() {
+                new.members[0].merged_ns = now();
+                std::mem::swap(held, &mut new);
+                held.append(new);
+                return;
+            }
+        }
+        if held.overlaps(&new) {
+            break;
+        }
+    }
+    plug.push(new);
+}
+
+/// The members of a request with their segments.
+pub(crate) fn parts(
+    members: Vec<Member>,
+    segments: Vec<BlockBuf>,
+) -> impl Iterator<Item = (Member, Vec<BlockBuf>)> {
+    let mut segments = segments.into_iter();
+    members.into_iter().map(move |member| {
+        let own = segments.by_ref().take(member.segments).collect();
+        (member, own)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::WriteFlags;
+
+    /// The requests that writes of (first block, blocks) become.
+    fn merged(bios: &[(u64, usize)], blocks_max: u64) -> Vec<(u64, u64)> {
+        let mut plug = Vec::new();
+        for (lba, blocks) in bios {
+            let bio = Bio::write(Lba::new(*lba), BlockBuf::zeroed(*blocks));
+            let plugged = Plugged::new(bio, Arc::new(Slot::new()), 1);
+            add(&mut plug, plugged, blocks_max, || 2);
+        }
+        for request in &plug {
+            let mut at = request.bio.lba();
+            for member in &request.members {
+                assert_eq!(member.lba, at, "members follow each other");
+                at = at.offset(member.blocks);
+            }
+            let first = request.members.iter().filter(|m| m.merged_ns == 0);
+            assert_eq!(first.count(), 1, "one bio began the request");
+        }
+        let request = |held: &Plugged| (held.bio.lba().number(), held.bio.blocks());
+        plug.iter().map(request).collect()
+    }
+
+    #[test]
+    fn what_continues_is_merged_at_both_ends() {
+        assert_eq!(merged(&[(5, 1), (6, 2), (8, 1)], 64), [(5, 4)]);
+        assert_eq!(merged(&[(8, 1), (6, 2), (5, 1)], 64), [(5, 4)]);
+        assert_eq!(
+            merged(&[(1, 1), (9, 1), (2, 1), (8, 1)], 64),
+            [(1, 2), (8, 2)]
+        );
+    }
+
+    #[test]
+    fn what_does_not_continue_or_is_too_long_is_not() {
+        assert_eq!(merged(&[(1, 1), (3, 1)], 64), [(1, 1), (3, 1)]);
+        assert_eq!(merged(&[(0, 2), (2, 2), (4, 1)], 3), [(0, 2), (2, 3)]);
+        assert_eq!(merged(&[(4, 1), (4, 1)], 64), [(4, 1), (4, 1)]);
+    }
+
+    /// Block 4 has the content of the last bio, as the bios say.
+    #[test]
+    fn no_bio_passes_one_that_it_overlaps() {
+        assert_eq!(
+            merged(&[(5, 1), (4, 2), (4, 1)], 64),
+            [(5, 1), (4, 2), (4, 1)]
+        );
+    }
+
+    #[test]
+    fn other_flags_and_operations_do_not_merge() {
+        let write = |lba| Bio::write(Lba::new(lba), BlockBuf::zeroed(1));
+        let bios = [
+            write(0),
+            write(1).with_flags(WriteFlags::FUA),
+            Bio::read(Lba::new(2), BlockBuf::zeroed(1)),
+            Bio::flush(),
+            Bio::discard(Lba::new(3), 1),
+            Bio::discard(Lba::new(4), 1),
+        ];
+        let mut plug = Vec::new();
+        for bio in bios {
+            let plugged = Plugged::new(bio, Arc::new(Slot::new()), 0);
+            add(&mut plug, plugged, 64, || 0);
+        }
+        assert_eq!(plug.len(), 6);
+    }
+}

@@ -1,0 +1,175 @@
+//! Submitted bios: on their way while the submitter does other work.
+//!
+//! **Problem.** A device with a latency to hide wants several requests at once from one core.
+//! **Structure.** A bio owns its memory; it is checked, held in the plug of its call, merged, gets
+//! a tag and goes to the device. The [`Ticket`] tells when it is complete; whoever waits runs
+//! completions. **Invariants.** Each bio completes once, also after its waiter gave up. **Crash.**
+//! As [`Queue::write`].
+
+use std::fmt;
+use std::time::Duration;
+
+use dure_sync::{Arc, clock};
+
+use super::{Merge, Plugged, Queue, check, context, plug};
+use crate::{Bio, Completion, Op, Poll, Request, Result, Slot, Stamps, WriteFlags};
+
+#[cfg(test)]
+mod tests;
+
+/// How often a task that waits with a limit looks for completions that nobody else runs.
+const LOOK_INTERVAL: Duration = Duration::from_micros(200);
+
+/// A handle for the completion of one submitted request. Dropping it discards the result.
+#[must_use = "the result of the request is learned by Queue::wait"]
+pub struct Ticket {
+    slot: Arc<Slot>,
+}
+
+impl Ticket {
+    /// Whether the request has completed.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.slot.is_done()
+    }
+}
+
+impl fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Ticket({})",
+            if self.is_done() { "done" } else { "in flight" }
+        )
+    }
+}
+
+impl Queue {
+    /// Submits a request and returns while it is under way; waits only when no tag is free. A
+    /// [`WriteFlags::PREFLUSH`] is done before this returns. The bio must not be longer than
+    /// [`DeviceInfo::max_blocks_per_request`].
+    ///
+    /// # Errors
+    /// [`crate::Error::TooLong`], and the errors of the synchronous calls that can be checked
+    /// beforehand; the bio is then dropped.
+    pub fn submit(&self, bio: Bio) -> Result<Ticket> {
+        let (plugged, ticket) = self.plug(bio)?;
+        self.dispatch(plugged);
+        self.device.kick();
+        Ok(ticket)
+    }
+
+    /// Submits several requests at the cost of one submission; bios that continue one another may
+    /// become one request ([`QueueConfig::merge`]). Their tickets are in the order of the bios.
+    ///
+    /// # Errors
+    /// The first error found beforehand; the bios before it are under way (their results are
+    /// discarded), those after it are dropped.
+    pub fn submit_all(&self, bios: impl IntoIterator<Item = Bio>) -> Result<Vec<Ticket>> {
+        let mut requests = Vec::new();
+        let tickets = bios
+            .into_iter()
+            .map(|bio| {
+                let (plugged, ticket) = self.plug(bio)?;
+                match self.merge {
+                    Merge::Off => self.dispatch(plugged),
+                    Merge::Contiguous => self.merge(&mut requests, plugged),
+                }
+                Ok(ticket)
+            })
+            .collect();
+        requests
+            .into_iter()
+            .for_each(|plugged| self.dispatch(plugged));
+        self.device.kick();
+        tickets
+    }
+
+    /// Checks a bio and does its preflush: Q.
+    fn plug(&self, mut bio: Bio) -> Result<(Plugged, Ticket)> {
+        check::bio(self.info(), &bio)?;
+        if bio.flags().contains(WriteFlags::PREFLUSH) {
+            self.flush()?;
+            bio.flags = bio.flags.without(WriteFlags::PREFLUSH);
+        }
+        let queued_ns = self.contexts.local().now();
+        let slot = Arc::new(Slot::new());
+        let ticket = Ticket {
+            slot: Arc::clone(&slot),
+        };
+        Ok((Plugged::new(bio, slot, queued_ns), ticket))
+    }
+
+    fn merge(&self, requests: &mut Vec<Plugged>, plugged: Plugged) {
+        let context = self.contexts.local();
+        let before = requests.len();
+        let blocks_max = self.info().max_blocks_per_request;
+        plug::add(requests, plugged, blocks_max, || context.now());
+        if requests.len() == before {
+            context::bump(&context.merges, 1);
+        }
+    }
+
+    /// Gives a request to the device, when there is a tag.
+    fn dispatch(&self, plugged: Plugged) {
+        let context = self.contexts.local();
+        if plugged.bio.op() == Op::Flush {
+            context::bump(&context.flush_requests, 1);
+        }
+        let tag = self.take_tag(context);
+        let stamps = context.is_traced().then(|| {
+            // There is no scheduler between G and I.
+            let now = clock::monotonic_ns();
+            let mut members = plugged.members.iter();
+            let first = members.find(|member| member.merged_ns == 0);
+            Stamps {
+                queued_ns: first.map_or(now, |first| first.queued_ns),
+                tagged_ns: now,
+                inserted_ns: now,
+                ..Stamps::default()
+            }
+        });
+        let request = Request::new(plugged, tag, stamps, Arc::clone(context));
+        self.device.submit(request);
+    }
+
+    /// Waits for a submitted request, running completions on this core.
+    pub fn wait(&self, ticket: Ticket) -> Completion {
+        if !ticket.slot.is_done() {
+            self.device.wait(&ticket.slot);
+        }
+        ticket.slot.take()
+    }
+
+    /// Waits for a submitted request, for at most `most`.
+    ///
+    /// # Errors
+    /// The ticket: the request is late, and the device still has it and its memory. It is counted
+    /// ([`Counters::timeouts`]); the caller can wait again, or drop the ticket.
+    pub fn wait_timeout(
+        &self,
+        ticket: Ticket,
+        most: Duration,
+    ) -> std::result::Result<Completion, Ticket> {
+        let most_ns = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
+        let end = clock::monotonic_ns().saturating_add(most_ns);
+        while !ticket.slot.is_done() {
+            if self.device.poll(Poll::Ready) > 0 {
+                continue;
+            }
+            let left = end.saturating_sub(clock::monotonic_ns());
+            if left == 0 {
+                context::bump(&self.contexts.local().timeouts, 1);
+                return Err(ticket);
+            }
+            let left = Duration::from_nanos(left).min(LOOK_INTERVAL);
+            ticket.slot.sleep_once(Some(left));
+        }
+        Ok(ticket.slot.take())
+    }
+
+    /// Runs the completions that have arrived, on this core; returns how many.
+    pub fn poll(&self) -> usize {
+        self.device.poll(Poll::Ready)
+    }
+}
