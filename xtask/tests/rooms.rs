@@ -32,7 +32,8 @@ const STORE: &[&[&str]] = &[
 
 /// Modules of dure-check, likewise: what passes share, then the passes.
 const CHECK: &[&[&str]] = &[
-    &["bits", "inodes", "options", "owner", "repairs", "summaries"],
+    &["bits", "inodes", "loss", "options", "owner", "repairs"],
+    &["summaries"],
     &["issue"],
     &["report"],
     &["context"],
@@ -42,6 +43,7 @@ const CHECK: &[&[&str]] = &[
     &["summary"],
     &["file", "nodes"],
     &["dump", "trees"],
+    &["rebuild"],
 ];
 
 /// The crates whose modules are in rows, and how many sources they have at least.

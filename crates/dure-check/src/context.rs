@@ -66,6 +66,8 @@ pub(super) struct Context<'o> {
     pub(super) summaries: Summaries,
     /// Segments of the rings.
     pub(super) log_segments: BTreeSet<SegNo>,
+    /// Greatest handle number in the logs.
+    pub(super) replay_number: u64,
     /// What a repair may do.
     pub(super) repairs: Repairs,
 }
@@ -99,11 +101,31 @@ impl<'o> Context<'o> {
             inodes: InodeTable::default(),
             summaries: Summaries::default(),
             log_segments: BTreeSet::new(),
+            replay_number: 0,
             repairs: Repairs::default(),
             layout,
         };
         context.report.counts.blocks_total = main_blocks;
         context
+    }
+
+    /// Forgets what the passes have found, so that they can run again: the tables, the replayed
+    /// nodes and the logs' content stay.
+    pub(super) fn reset(&mut self) -> Report {
+        let main_blocks = u64::from(self.layout.segments) * u64::from(self.layout.segment_blocks);
+        let nids = self.layout.nids();
+        self.owned = Bits::new(main_blocks);
+        self.unsettled = Bits::new(main_blocks);
+        self.noted = Bits::new(main_blocks);
+        self.claimed = Bits::new(nids);
+        self.broken = Bits::new(nids);
+        self.inodes = InodeTable::default();
+        self.summaries = Summaries::default();
+        self.log_segments = BTreeSet::new();
+        self.repairs = Repairs::default();
+        let report = std::mem::take(&mut self.report);
+        self.report.counts.blocks_total = main_blocks;
+        report
     }
 
     pub(super) fn issue(&mut self, kind: IssueKind) {
@@ -148,7 +170,7 @@ impl<'o> Context<'o> {
 
     /// Whether a repair was asked for.
     pub(super) fn repairing(&self) -> bool {
-        self.options.repair == Repair::Safe
+        self.options.repair != Repair::No
     }
 
     /// Whether a live node should hold inodes, by what the NAT or the logs say.

@@ -30,11 +30,11 @@ struct Level {
 
 /// An entry of a bucket.
 #[derive(Clone, Copy)]
-struct Entry<'a> {
-    ino: u64,
-    kind: u8,
-    ordinal: u8,
-    name: &'a [u8],
+pub(super) struct Entry<'a> {
+    pub(super) ino: u64,
+    pub(super) kind: u8,
+    pub(super) ordinal: u8,
+    pub(super) name: &'a [u8],
 }
 
 /// A bucket on the way: where it is, and the hashes that belong to it.
@@ -188,6 +188,17 @@ fn check_counts(
             });
         }
     }
+}
+
+/// The entries that can be read of a bucket's payload.
+pub(super) fn entries(payload: &[u8]) -> Vec<Entry<'_>> {
+    let (header, area) =
+        BucketHeader::ref_from_prefix(payload).expect("a bucket is longer than its header");
+    if header.child.get() != 0 {
+        return Vec::new();
+    }
+    let used = usize::from(header.used.get()).min(area.len());
+    parse(&area[..used]).0
 }
 
 /// The entries up to the first offset that holds no valid entry, and that offset.

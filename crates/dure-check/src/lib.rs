@@ -1,4 +1,5 @@
-//! The structural check of an unmounted volume, and the repairs that need no guess.
+//! The structural check of an unmounted volume, the repairs that need no guess, and the rebuild of
+//! what is lost.
 //!
 //! **Problem.** After a bug, a broken disk or an attack, a tool must say what is wrong with a
 //! volume without trusting anything on it. **Structure.** Passes over the raw medium (never through
@@ -6,7 +7,7 @@
 //!
 //! **Invariants.** Any input gives a report or an error, never a panic, and in time and memory
 //! bounded by the volume's size: no recursion, and nothing is followed twice. Without
-//! [`Repair::Safe`] nothing is written. **Crash.** A volume that was not unmounted is checked as
+//! a [`Repair`] nothing is written. **Crash.** A volume that was not unmounted is checked as
 //! its recovery would leave it; a repair that is cut off leaves at worst blocks without an owner.
 //!
 //! # Order of the passes
@@ -27,6 +28,7 @@ mod inode;
 mod inodes;
 mod issue;
 mod journals;
+mod loss;
 mod names;
 mod nat;
 mod nodes;
@@ -34,6 +36,7 @@ mod options;
 mod orphans;
 mod owner;
 mod pairs;
+mod rebuild;
 mod repair;
 mod repairs;
 mod replay;
@@ -50,19 +53,70 @@ use dure_store::media::Region;
 use dure_sync::Arc;
 
 pub use issue::{Issue, IssueKind, Severity};
+pub use loss::Loss;
 pub use options::{CheckOptions, Data, Progress, Repair};
 pub use owner::{BlockUse, NodeUse, PairKind, PairName};
 pub use report::{Counts, ISSUES_MAX, Report};
 
 use context::Context;
 
-/// Checks the volume on `device`, which must not be mounted.
+/// Checks the volume on `device`, which must not be mounted; with [`Repair::Full`], what is lost is
+/// rebuilt from what is left, if a safe repair does not suffice.
+///
+/// # Errors
+/// As of a check without a rebuild; and no room for what a rebuild must write.
+pub fn check(device: Arc<dyn Device>, options: &CheckOptions<'_>) -> Result<Report> {
+    if options.repair != Repair::Full {
+        return check_once(device, options);
+    }
+    let safe = CheckOptions {
+        repair: Repair::Safe,
+        ..*options
+    };
+    let mut report = match check_once(device.clone(), &safe) {
+        Ok(report) if !report.needs_rebuild() => return Ok(report),
+        Ok(report) => report,
+        // The volume was not unmounted, and cannot be mounted: a rebuild replays what it can.
+        Err(Error::BadOption { .. }) => check_once(device.clone(), &CheckOptions::default())?,
+        Err(error) => return Err(error),
+    };
+    let region = Region::open(device.clone());
+    let layout = superblock::find(&region, &mut Report::default())?;
+    if layout.total_blocks > region.blocks() {
+        return Ok(report);
+    }
+    let rebuilt = rebuild::run(region, layout, options)?;
+    report.losses = rebuilt.losses;
+    report.lost = rebuilt.lost;
+    if !rebuilt.left.is_empty() {
+        return Ok(report);
+    }
+    report.mark_repaired(|kind| !matches!(kind, IssueKind::DataChecksum { .. }));
+    // What the rebuild did not mend is found by looking again.
+    let after = check_once(
+        device,
+        &CheckOptions {
+            data: options.data,
+            ..CheckOptions::default()
+        },
+    )?;
+    for issue in after.issues() {
+        let known = |known: &&Issue| known.kind == issue.kind && !known.repaired;
+        if report.issues().iter().find(known).is_none() {
+            report.add(issue.kind.clone());
+        }
+    }
+    report.counts = *after.counts();
+    Ok(report)
+}
+
+/// Checks the volume on `device`, once.
 ///
 /// # Errors
 /// `NotDure`, `Unsupported` or `Corrupt` when there is no superblock to start from; `BadOption`
 /// when a repair is asked for but the volume was not unmounted; a failed write of a repair.
 /// Everything else, failed reads too, is an issue of the report.
-pub fn check(device: Arc<dyn Device>, options: &CheckOptions<'_>) -> Result<Report> {
+fn check_once(device: Arc<dyn Device>, options: &CheckOptions<'_>) -> Result<Report> {
     let region = Region::open(device);
     let mut report = Report::default();
     let layout = superblock::find(&region, &mut report)?;
@@ -73,7 +127,7 @@ pub fn check(device: Arc<dyn Device>, options: &CheckOptions<'_>) -> Result<Repo
     let Some(header) = header::volume(&mut context) else {
         return Ok(context.report);
     };
-    if options.repair == Repair::Safe && !context.clean {
+    if context.repairing() && !context.clean {
         let why = "the volume was not unmounted: mount it once, so that its logs are replayed";
         return Err(Error::BadOption {
             option: "repair",
@@ -90,19 +144,24 @@ pub fn check(device: Arc<dyn Device>, options: &CheckOptions<'_>) -> Result<Repo
         return Ok(context.report);
     }
     counts::check(&mut context, &header);
-    nat::check(&mut context);
-    nodes::check(&mut context);
-    nodes::check_root(&mut context);
-    orphans::check(&mut context);
-    trees::check(&mut context);
-    names::check(&mut context);
-    names::check_leaks(&mut context);
-    sit::check(&mut context);
-    summary::finish(&mut context);
-    if options.repair == Repair::Safe {
+    walk(&mut context);
+    if context.repairing() {
         repair::run(&mut context)?;
     }
     Ok(context.report)
+}
+
+/// The passes over nodes, trees and space, once tables and logs are read.
+fn walk(context: &mut Context<'_>) {
+    nat::check(context);
+    nodes::check(context);
+    nodes::check_root(context);
+    orphans::check(context);
+    trees::check(context);
+    names::check(context);
+    names::check_leaks(context);
+    sit::check(context);
+    summary::finish(context);
 }
 
 #[cfg(test)]

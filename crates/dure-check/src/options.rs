@@ -16,6 +16,9 @@ pub enum Repair {
     /// What needs no guess: the other copy of the superblock, SIT and summaries, link and block
     /// counts, orphan slots of inodes that do not exist.
     Safe,
+    /// That, and if it does not suffice all structures are rebuilt from what is left: what is lost
+    /// is taken out, what lost its name goes to `lost+found`, and the rest is found again.
+    Full,
 }
 
 /// Whether the content of files is read.

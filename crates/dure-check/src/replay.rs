@@ -120,6 +120,7 @@ pub(super) fn load(context: &mut Context<'_>, header: &VolumeHeader) -> bool {
     }
     match recover(context, header) {
         Ok((replayed, moved, logs)) => {
+            context.replay_number = logs.max_number();
             let transactions = dure_store::units::to_u64(logs.transactions().len());
             context.issue(IssueKind::NotClean { transactions });
             for hole in logs.holes() {

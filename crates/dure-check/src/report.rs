@@ -1,6 +1,7 @@
 //! What a check brings back: issues and counts.
 
 use crate::issue::{Issue, IssueKind, Severity};
+use crate::loss::Loss;
 
 /// More issues are counted but not kept: a hostile image must not fill the memory.
 pub const ISSUES_MAX: usize = 10_000;
@@ -40,6 +41,8 @@ pub struct Report {
     worst: Option<Severity>,
     pub(super) counts: Counts,
     pub(super) repaired: bool,
+    pub(super) losses: Vec<Loss>,
+    pub(super) lost: Vec<String>,
 }
 
 impl Report {
@@ -47,6 +50,18 @@ impl Report {
     #[must_use]
     pub fn issues(&self) -> &[Issue] {
         &self.issues
+    }
+
+    /// What a rebuild could not find again, of files and directories.
+    #[must_use]
+    pub fn losses(&self) -> &[Loss] {
+        &self.losses
+    }
+
+    /// What it could not find again that belongs to no file.
+    #[must_use]
+    pub fn lost(&self) -> &[String] {
+        &self.lost
     }
 
     /// Issues that were found but not kept.
@@ -81,6 +96,15 @@ impl Report {
                 .issues
                 .iter()
                 .all(|i| i.repaired || i.kind.severity() == Severity::Warning)
+    }
+
+    /// Whether structures are wrong or lost that no safe repair has corrected.
+    pub(super) fn needs_rebuild(&self) -> bool {
+        let structural = |issue: &Issue| {
+            let content = matches!(issue.kind, IssueKind::DataChecksum { .. });
+            !issue.repaired && issue.kind.severity() > Severity::Warning && !content
+        };
+        self.suppressed > 0 || self.issues.iter().any(structural)
     }
 
     /// Whether nothing at all was found.

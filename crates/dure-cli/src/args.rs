@@ -274,7 +274,8 @@ pub struct Umount {
 pub struct Check {
     /// A block device or image file that is not mounted.
     pub volume: PathBuf,
-    /// Repair what can be repaired without guessing.
+    /// Repair. What needs no guess first; where structures are lost, all that is left is found
+    /// again, what lost its name goes to lost+found, and what is lost is said.
     #[arg(long)]
     pub repair: bool,
     /// Also read all file data and verify its checksums.

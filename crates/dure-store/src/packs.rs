@@ -86,9 +86,7 @@ impl Packs {
     pub fn read(region: &Region, layout: &Layout, header: &VolumeHeader) -> Result<Packs> {
         let packs = Packs::new(layout);
         for index in 0..u64::from(layout.pack_pairs) {
-            if let Some(pack) = read_pack(region, layout, header, index)? {
-                packs.fill(index, &pack);
-            }
+            packs.load(region, layout, header, index)?;
         }
         Ok(packs)
     }
@@ -100,6 +98,34 @@ impl Packs {
             // Relaxed: no other task has the packs yet.
             word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
         }
+    }
+
+    /// Says what counts of a pair whose pack is lost; for a repair, before the pair is read.
+    pub fn set(&self, pair: PairIndex, code: SlotCode) {
+        let (pack, within) = self.place(pair);
+        let codes = self.codes[to_usize(pack)].get_or_init(no_codes);
+        let word = &codes[to_usize(within / WORD_CODES)];
+        let shift = within % WORD_CODES * 2;
+        // Relaxed: see `Codes`.
+        let others = word.load(Ordering::Relaxed) & !(3 << shift);
+        word.store(others | u64::from(code.bits()) << shift, Ordering::Relaxed);
+    }
+
+    /// Reads one pack that the header names; what it says counts from now on.
+    ///
+    /// # Errors
+    /// As [`Packs::read`].
+    pub fn load(
+        &self,
+        region: &Region,
+        layout: &Layout,
+        header: &VolumeHeader,
+        index: u64,
+    ) -> Result<()> {
+        if let Some(pack) = read_pack(region, layout, header, index)? {
+            self.fill(index, &pack);
+        }
+        Ok(())
     }
 
     fn place(&self, pair: PairIndex) -> (u64, u64) {
@@ -153,15 +179,8 @@ impl Packs {
     ) -> Result<()> {
         let mut changed = BTreeSet::new();
         for &(pair, slot) in written {
-            let (pack, within) = self.place(pair);
-            let codes = self.codes[to_usize(pack)].get_or_init(no_codes);
-            let word = &codes[to_usize(within / WORD_CODES)];
-            let shift = within % WORD_CODES * 2;
-            let bits = u64::from(SlotCode::Slot(slot).bits()) << shift;
-            // Relaxed: see `Codes`.
-            let others = word.load(Ordering::Relaxed) & !(3 << shift);
-            word.store(others | bits, Ordering::Relaxed);
-            changed.insert(pack);
+            self.set(pair, SlotCode::Slot(slot));
+            changed.insert(self.place(pair).0);
         }
         for index in changed {
             let codes = self.codes[to_usize(index)]

@@ -12,6 +12,7 @@ mod hostile;
 mod journals;
 mod mounted;
 mod notes;
+mod rebuild;
 mod repairs;
 mod tables;
 pub(crate) mod volume;

@@ -1,7 +1,7 @@
 //! `dure check`, with the exit codes of fsck(8).
 
 use anyhow::{Context, Result};
-use dure_bench::say;
+use dure_bench::{note, say};
 use dure_check::{CheckOptions, Data, Progress, Repair, Report, Severity, check};
 use dure_fs::{FileSystem, MountOptions, Recover, VolumeInfo};
 
@@ -21,9 +21,9 @@ pub(crate) fn run(args: &Check) -> Result<u8> {
     if args.repair && VolumeInfo::read(device.clone()).is_ok_and(|info| !info.clean) {
         // A crashed volume is recovered first: its logs hold what the structures lack.
         let recovered = FileSystem::open(device.clone(), MountOptions::default());
-        recovered
-            .and_then(|volume| volume.close())
-            .with_context(at)?;
+        if let Err(error) = recovered.and_then(|volume| volume.close()) {
+            note!("dure: {}: cannot be mounted: {error}", at());
+        }
     }
     let bar = progress::bar(1, "checking");
     let step = |now: &Progress| {
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &Check) -> Result<u8> {
     };
     let options = CheckOptions {
         repair: if args.repair {
-            Repair::Safe
+            Repair::Full
         } else {
             Repair::No
         },
@@ -75,6 +75,12 @@ fn print_text(args: &Check, report: &Report) {
     for issue in report.issues() {
         say!("{issue}");
     }
+    for lost in report.lost() {
+        say!("lost: {lost}");
+    }
+    for loss in report.losses() {
+        say!("lost: {loss}");
+    }
     let counts = report.counts();
     let verdict = match report.issues().len() {
         0 => "clean".to_owned(),
@@ -106,10 +112,15 @@ fn print_json(args: &Check, report: &Report) {
             })
         })
         .collect();
+    let lost = report.lost().iter().cloned();
+    let lost: Vec<String> = lost
+        .chain(report.losses().iter().map(ToString::to_string))
+        .collect();
     let object = serde_json::json!({
         "volume": args.volume,
         "clean": report.issues().is_empty(),
         "issues": issues,
+        "lost": lost,
         "files": counts.files,
         "directories": counts.directories,
         "symlinks": counts.symlinks,

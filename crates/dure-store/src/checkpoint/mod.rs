@@ -51,6 +51,8 @@ pub enum Target {
     Image(NodeImage),
     /// The node is freed; the NAT keeps the version.
     Tombstone(u64),
+    /// The image stays where it lies; its pair of the NAT is written again (a repair).
+    Keep(NatEntry),
 }
 
 /// What was written and does not count yet.
@@ -181,6 +183,7 @@ impl Writer<'_> {
                 *nid,
                 match target {
                     Target::Tombstone(version) => NatEntry::tombstone(*version),
+                    Target::Keep(entry) => *entry,
                     Target::Image(image) => {
                         let Some(block) = self.space.alloc_node(core) else {
                             return Err(Error::NoSpace {
@@ -239,7 +242,9 @@ impl Writer<'_> {
             for (old, (nid, new)) in write.before.iter().zip(group) {
                 let (before, after) = (Census::of_entry(*nid, old), Census::of_entry(*nid, new));
                 written.census.change(before, after);
-                self.space.image_moved(old.block(), new.block())?;
+                if old.block() != new.block() {
+                    self.space.image_moved(old.block(), new.block())?;
+                }
             }
         }
         Ok(())

@@ -121,6 +121,21 @@ impl Nat {
         self.pairs.touched().filter(loaded).count()
     }
 
+    /// Gives a pair its entries, in place of what the medium has; for a repair.
+    ///
+    /// # Panics
+    /// If the pair was read already.
+    pub fn preload(&self, index: u64, entries: Box<[NatEntry]>) {
+        assert_eq!(to_u64(entries.len()), ENTRIES, "a pair has all its entries");
+        let cell = self.pairs.touch(index, OnceLock::new);
+        let mut given = Some(entries);
+        cell.get_or_init(|| Mutex::new(given.take().expect("initialised once")));
+        assert!(
+            given.is_none(),
+            "NAT pair {index} was read before the repair gave it"
+        );
+    }
+
     fn load(&self, index: u64) -> Result<Entries> {
         let SlotCode::Slot(slot) = self.packs.code(pair_index(index)) else {
             return Ok(vec![NatEntry::default(); to_usize(ENTRIES)].into());

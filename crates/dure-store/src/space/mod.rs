@@ -50,6 +50,7 @@ use crate::alloc::Temperature;
 use crate::error::Result;
 use crate::format::sit::{SegmentUse, SitEntry};
 use crate::format::summary::SummaryEntry;
+use crate::format::volume::SlotCode;
 use crate::layout::Layout;
 use crate::media::Region;
 use crate::packs::Packs;
@@ -120,6 +121,19 @@ impl Space {
         self.segments.with(segment, |state| {
             state.load(live, usage, summaries, entry.changed.get());
             state.sit_dirty |= u32::from(entry.valid.get()) != count;
+        });
+    }
+
+    /// The pair of the SIT that has this segment is written by the next checkpoint; for a repair.
+    pub fn rewrite(&self, segment: SegNo) {
+        self.segments.with(segment, |state| state.sit_dirty = true);
+    }
+
+    /// Summary pair `n` of the segment is lost: it counts as never written; for a repair.
+    pub fn forget_summary(&self, segment: SegNo, n: u32) {
+        self.segments.with(segment, |state| {
+            state.summaries[n as usize] = SlotCode::Unwritten;
+            state.sit_dirty = true;
         });
     }
 

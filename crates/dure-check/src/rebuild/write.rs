@@ -1,0 +1,271 @@
+//! Writes a rebuilt volume: logged pages, journal headers, images and tables, and the header of a
+//! new epoch, which empties all logs.
+//!
+//! **Invariants.** Images go to blocks without an owner. **Crash.** Before the volume header,
+//! images and tables are in places that do not count; a lost journal header is replaced by one of
+//! epoch 0, whose log is empty in any epoch.
+
+use std::collections::BTreeSet;
+
+use dure_block::{BlockBuf, Lba};
+use dure_journal::format::slotted::{self, SLOT_HEADER_BYTES};
+use dure_journal::format::{JournalHeader, TailPosition};
+use dure_store::census::Census;
+use dure_store::checkpoint::{CheckpointState, Target, Writer};
+use dure_store::error::{Error, Result};
+use dure_store::format::nat::{ENTRIES, NatEntry, place_of};
+use dure_store::format::sit;
+use dure_store::format::volume::STATE_CLEAN;
+use dure_store::node::nat::Nat;
+use dure_store::packs::Table;
+use dure_store::space::{OpClass, Space};
+use dure_store::units::{BLOCK_BYTES, BlockNo, Nid, Run, SegNo, journal_id, to_usize};
+use dure_store::{RING_SEGMENTS, StoreRules};
+use dure_sync::CoreId;
+
+use super::edit::Edit;
+use super::salvage::Salvage;
+use crate::context::Context;
+use crate::issue::IssueKind;
+use crate::owner::PairKind;
+
+const _: () = assert!(SLOT_HEADER_BYTES == 32);
+
+/// Writes it.
+///
+/// # Errors
+/// `NoSpace`, before anything is written; a failed write or flush.
+pub(super) fn run(edit: &mut Edit<'_, '_>, salvage: Salvage) -> Result<()> {
+    let context = &*edit.context;
+    let layout = &context.layout;
+    let space = space(context, &salvage)?;
+    let rings = rings(context, &space, &salvage)?;
+    let targets = targets(edit, &salvage);
+    let images = targets
+        .iter()
+        .filter(|(_, target)| matches!(target, Target::Image(_)));
+    let core = CoreId::new(0);
+    let blocks = u32::try_from(images.count()).unwrap_or(u32::MAX);
+    if !space.reserve(core, blocks, OpClass::Delete) {
+        return Err(Error::NoSpace {
+            what: "blocks for the rebuilt nodes",
+        });
+    }
+    write_superblocks(context)?;
+    for (block, page) in &context.logged {
+        context.region.write(*block, &page.bytes)?;
+    }
+    for (journal, segments) in rings {
+        write_journal_header(context, journal, &segments)?;
+    }
+    let nat = Nat::new(context.region.clone(), layout, context.packs.clone());
+    let mut census = Census::default();
+    for (pair, entries) in &context.nat {
+        for (nid, entry) in (pair * ENTRIES..).map(Nid).zip(entries.iter()) {
+            census.change(Census::default(), Census::of_entry(nid, entry));
+        }
+        nat.preload(*pair, entries.clone());
+    }
+    for pair in salvage
+        .nat_lost
+        .iter()
+        .filter(|pair| !context.nat.contains_key(pair))
+    {
+        let tombstones = vec![NatEntry::tombstone(edit.version); to_usize(ENTRIES)];
+        nat.preload(*pair, tombstones.into());
+    }
+    let mut header = salvage.header;
+    header.epoch += 1;
+    header.checkpoint += 1;
+    header.state.set(STATE_CLEAN);
+    (header.nodes, header.inodes) = (0.into(), 0.into());
+    census.apply(&mut header);
+    let checkpoint = header.checkpoint.get();
+    let mut state = CheckpointState::new(header, salvage.generation);
+    let writer = Writer {
+        region: &context.region,
+        layout,
+        nat: &nat,
+        space: &space,
+        checkpoint,
+        rules: &StoreRules::default(),
+        journal: None,
+    };
+    writer.write(core, &mut state, &targets)?;
+    // Crash before this: the header names the tables as they were, or is still lost.
+    state.write(&context.region, layout)?;
+    context.region.flush()?;
+    // The other slot of the header holds what is older, or destroyed.
+    state.write(&context.region, layout)?;
+    wipe_bad_slots(context)?;
+    context.region.flush()?;
+    Ok(())
+}
+
+/// Empties the slots of mirrored pairs that do not count and do not verify.
+fn wipe_bad_slots(context: &Context<'_>) -> Result<()> {
+    for issue in context.report.issues() {
+        if let IssueKind::PairSlotBad { pair, at } = &issue.kind
+            && pair.kind == PairKind::JournalHeader
+        {
+            context
+                .region
+                .write(BlockNo(*at), BlockBuf::zeroed(1).as_slice())?;
+        }
+    }
+    Ok(())
+}
+
+/// The space map: exactly what has an owner is live.
+fn space(context: &Context<'_>, salvage: &Salvage) -> Result<Space> {
+    let layout = &context.layout;
+    let space = Space::new_empty(context.region.clone(), layout, context.packs.clone());
+    for (index, block) in &context.sit {
+        for (segment, entry) in (index * sit::ENTRIES..layout.segments).zip(&block.entries) {
+            space.load_damaged(SegNo(segment), entry);
+        }
+    }
+    for segment in &context.log_segments {
+        space.mark_log(layout.segment_start(*segment))?;
+    }
+    let per_segment = u64::from(layout.segment_blocks);
+    for segment in (0..layout.segments).filter(|n| !context.log_segments.contains(&SegNo(*n))) {
+        let known = context.sit.contains_key(&(segment / sit::ENTRIES));
+        let start = u64::from(segment) * per_segment;
+        for index in start..start + per_segment {
+            let run = Run {
+                first: BlockNo(layout.main + index),
+                count: 1,
+            };
+            if context.owned.get(index) {
+                space.mend_live(run)?;
+            } else if known {
+                space.mend_dead(run)?;
+            }
+        }
+    }
+    for pair in &salvage.sit_lost {
+        let segment = pair * sit::ENTRIES;
+        if segment < layout.segments {
+            space.rewrite(SegNo(segment));
+        }
+    }
+    for (segment, n) in lost_summaries(context) {
+        space.forget_summary(segment, n);
+    }
+    for (block, owner) in &context.repairs.summaries {
+        space.set_owner(*block, *owner);
+    }
+    Ok(space)
+}
+
+/// Summary pairs that a SIT entry names and that do not verify.
+fn lost_summaries(context: &Context<'_>) -> BTreeSet<(SegNo, u32)> {
+    let lost = context.report.issues().iter().filter_map(|issue| {
+        let (IssueKind::PairLost { pair, at } | IssueKind::PairMisplaced { pair, at, .. }) =
+            &issue.kind
+        else {
+            return None;
+        };
+        let segment = SegNo(u32::try_from(pair.index).ok()?);
+        let first =
+            (pair.kind == PairKind::Summary).then(|| context.layout.summary_pair(segment, 0))?;
+        Some((segment, u32::try_from((at - first) / 2).ok()?))
+    });
+    lost.collect()
+}
+
+/// Segments for the journals without a header.
+fn rings(context: &Context<'_>, space: &Space, salvage: &Salvage) -> Result<Vec<(u32, Vec<Lba>)>> {
+    let layout = &context.layout;
+    let per_segment = u64::from(layout.segment_blocks);
+    let mut free = (0..layout.segments).map(SegNo).filter(|segment| {
+        let start = u64::from(segment.0) * per_segment;
+        let mut blocks = start..start + per_segment;
+        !context.log_segments.contains(segment) && !blocks.any(|n| context.owned.get(n))
+    });
+    let mut rings = Vec::new();
+    for journal in &salvage.journals_lost {
+        let mut segments = Vec::new();
+        for _ in 0..RING_SEGMENTS {
+            let segment = free.next().ok_or(Error::NoSpace {
+                what: "free segments for the logs",
+            })?;
+            let start = layout.segment_start(segment);
+            space.mark_log(start)?;
+            segments.push(Lba::new(start.0));
+        }
+        rings.push((*journal, segments));
+    }
+    Ok(rings)
+}
+
+/// What is to be written of each node, and one entry of every other pair of the NAT that changed.
+fn targets(edit: &Edit<'_, '_>, salvage: &Salvage) -> Vec<(Nid, Target)> {
+    let context = &*edit.context;
+    let mut targets = Vec::new();
+    let mut pairs = BTreeSet::new();
+    for nid in &edit.edited {
+        let target = match context.replayed.get(nid) {
+            Some(Some(image)) => Target::Image(image.clone()),
+            _ => Target::Tombstone(edit.version),
+        };
+        pairs.insert(place_of(*nid).0);
+        targets.push((*nid, target));
+    }
+    let packs_named = context.packs.written(Table::Nat);
+    let all: BTreeSet<u64> = packs_named.chain(context.nat.keys().copied()).collect();
+    for pair in all.difference(&pairs) {
+        let lost = salvage.nat_lost.contains(pair);
+        if lost || context.nat.get(pair) != salvage.original.get(pair) {
+            let first = Nid(pair * ENTRIES);
+            let lost = NatEntry::tombstone(edit.version);
+            let entry = context.nat.get(pair).map_or(lost, |entries| entries[0]);
+            targets.push((first, Target::Keep(entry)));
+        }
+    }
+    targets.sort_by_key(|(nid, _)| *nid);
+    targets
+}
+
+fn write_superblocks(context: &Context<'_>) -> Result<()> {
+    for at in [context.layout.total_blocks - 1, 0] {
+        let block = BlockBuf::from_slice(&context.layout.superblock.seal(at));
+        let mut found = [0; BLOCK_BYTES];
+        let read = context.region.read(BlockNo(at), &mut found);
+        if read.is_err() || found[..] != *block.as_slice() {
+            context.region.write(BlockNo(at), block.as_slice())?;
+        }
+    }
+    Ok(())
+}
+
+fn write_journal_header(context: &Context<'_>, journal: u32, segments: &[Lba]) -> Result<()> {
+    let header = JournalHeader {
+        epoch: 0,
+        journal: journal_id(journal),
+        generation: 1,
+        segment_blocks: context.layout.segment_blocks,
+        tail: TailPosition {
+            segment: 0,
+            offset: 0,
+            sequence: 1,
+            number: 1,
+        },
+        durable_upto: 0,
+        checkpoint: 0,
+        segments: segments.to_vec(),
+    };
+    let first = context.layout.journal_header(journal);
+    for pair in slotted::mirrors(Lba::new(first)) {
+        let mut block = BlockBuf::zeroed(1);
+        context
+            .region
+            .write(BlockNo(pair.number()), block.as_slice())?;
+        let at = header.seal(block.as_mut_slice(), pair, context.layout.crc_seed);
+        context
+            .region
+            .write(BlockNo(at.number()), block.as_slice())?;
+    }
+    Ok(())
+}
