@@ -18,11 +18,15 @@ use std::process::{Command, Stdio};
 
 use dure_block::ram::RamDevice;
 use dure_block::share;
+use dure_fs::format::inode::Time;
+use dure_fs::units::Ino;
 use dure_fs::{FileSystem, FormatOptions, MountOptions};
 use dure_fuse::mount::{Lazy, MountError};
 use dure_fuse::{MountSettings, Session, WriteCache, unmount};
 use dure_sync::{Arc, thread};
-use rustix::fs::SeekFrom;
+use rustix::fs::{
+    FallocateFlags, SeekFrom, XattrFlags, copy_file_range, fallocate, removexattr, setxattr,
+};
 use tempfile::TempDir;
 
 /// 64 MiB.
@@ -164,6 +168,137 @@ fn an_fsync_that_succeeds_has_lost_nothing() {
             assert!(found == bytes, "{write_cache:?}: file {n} is not whole");
         }
         assert!(synced > 0 && refused > 0, "{synced} and {refused}");
+    }
+}
+
+/// What a program sees of a file or directory, and what the server has.
+fn both_views(mounted: &Mounted, path: &Path) -> [String; 2] {
+    let seen = fs::symlink_metadata(path).unwrap();
+    let inode = mounted.volume.inode(Ino(seen.ino())).unwrap();
+    let has = mounted.volume.attributes(&inode).unwrap();
+    let time = |at: Time| (at.secs.get(), i64::from(at.nanos.get()));
+    let words = |mode, nlink, owner: (u32, u32), size, blocks, times: [(i64, i64); 3]| {
+        format!("mode {mode:o} nlink {nlink} owner {owner:?} size {size} blocks {blocks} {times:?}")
+    };
+    [
+        words(
+            seen.mode() & 0o7777,
+            seen.nlink(),
+            (seen.uid(), seen.gid()),
+            seen.size(),
+            seen.blocks(),
+            [
+                (seen.atime(), seen.atime_nsec()),
+                (seen.mtime(), seen.mtime_nsec()),
+                (seen.ctime(), seen.ctime_nsec()),
+            ],
+        ),
+        words(
+            has.mode & 0o7777,
+            has.nlink.into(),
+            (has.uid, has.gid),
+            has.size,
+            has.blocks,
+            [has.atime, has.mtime, has.ctime].map(time),
+        ),
+    ]
+}
+
+/// Changes the tree below the first argument.
+type Change = fn(&Path);
+
+/// Each changes attributes that the kernel keeps, in its own way.
+const CHANGES: &[(&str, Change)] = &[
+    ("append", |at| {
+        let file = File::options().append(true).open(at.join("f")).unwrap();
+        (&file).write_all(&[8; 5000]).unwrap();
+    }),
+    ("fsync", |at| {
+        File::open(at.join("f")).unwrap().sync_all().unwrap()
+    }),
+    ("read", |at| drop(fs::read(at.join("f")).unwrap())),
+    ("chmod", |at| {
+        fs::set_permissions(at.join("f"), Permissions::from_mode(0o600)).unwrap()
+    }),
+    ("chown", |at| chown(at.join("f"), Some(7), Some(8)).unwrap()),
+    ("truncate", |at| {
+        let file = File::options().write(true).open(at.join("f")).unwrap();
+        file.set_len(100_000).unwrap();
+    }),
+    ("allocate", |at| {
+        let file = File::options().write(true).open(at.join("f")).unwrap();
+        fallocate(&file, FallocateFlags::KEEP_SIZE, 1 << 20, 1 << 20).unwrap();
+    }),
+    ("punch", |at| {
+        let file = File::options().write(true).open(at.join("f")).unwrap();
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fallocate(&file, punch, 0, 8192).unwrap();
+    }),
+    ("copy", |at| {
+        let from = File::open(at.join("g")).unwrap();
+        let to = File::options().write(true).open(at.join("f")).unwrap();
+        let (mut a, mut b) = (0, 300_000);
+        copy_file_range(&from, Some(&mut a), &to, Some(&mut b), 9000).unwrap();
+    }),
+    ("setxattr", |at| {
+        setxattr(at.join("f"), "user.a", b"value", XattrFlags::empty()).unwrap();
+    }),
+    ("removexattr", |at| {
+        removexattr(at.join("f"), "user.a").unwrap()
+    }),
+    ("link", |at| {
+        fs::hard_link(at.join("f"), at.join("h")).unwrap()
+    }),
+    ("rename", |at| {
+        fs::rename(at.join("h"), at.join("d/h")).unwrap()
+    }),
+    ("rename over", |at| {
+        fs::rename(at.join("d/h"), at.join("g")).unwrap()
+    }),
+    ("unlink", |at| fs::remove_file(at.join("g")).unwrap()),
+    ("mkdir", |at| fs::create_dir(at.join("d/e")).unwrap()),
+    ("rmdir", |at| fs::remove_dir(at.join("d/e")).unwrap()),
+    ("create", |at| fs::write(at.join("g"), [9; 20_000]).unwrap()),
+    ("set-id", |at| {
+        fs::set_permissions(at.join("f"), Permissions::from_mode(0o6755)).unwrap()
+    }),
+];
+
+/// The kernel may keep attributes, names and listings for long, so each change must make it ask.
+#[test]
+fn what_the_kernel_keeps_is_current_after_each_change() {
+    let Some(mounted) = Mounted::new(WriteCache::Through) else {
+        return;
+    };
+    let at = mounted.directory.path();
+    fs::create_dir(at.join("d")).unwrap();
+    fs::write(at.join("f"), [7; 30_000]).unwrap();
+    fs::write(at.join("g"), [7; 30_000]).unwrap();
+    let list = |directory: &Path| {
+        let entries = fs::read_dir(directory).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    for (name, change) in CHANGES {
+        // Now the kernel keeps all there is to keep.
+        for path in ["", "d", "f", "g"].map(|path| at.join(path)) {
+            let _ = fs::symlink_metadata(path);
+        }
+        let kept = [list(at), list(&at.join("d"))];
+        change(at);
+        for path in ["", "d", "f", "g"].map(|path| at.join(path)) {
+            if path.exists() {
+                let [seen, has] = both_views(&mounted, &path);
+                assert_eq!(seen, has, "{} after {name}", path.display());
+            }
+        }
+        let listed = [list(at), list(&at.join("d"))];
+        let renames = matches!(
+            *name,
+            "link" | "rename" | "rename over" | "unlink" | "mkdir" | "rmdir" | "create"
+        );
+        assert_eq!(kept != listed, renames, "{name}: {kept:?}, {listed:?}");
     }
 }
 

@@ -95,8 +95,6 @@ pub mod init {
     pub const DONT_MASK: u32 = 1 << 6;
     /// READDIRPLUS is served.
     pub const DO_READDIRPLUS: u32 = 1 << 13;
-    /// The kernel chooses between READDIR and READDIRPLUS.
-    pub const READDIRPLUS_AUTO: u32 = 1 << 14;
     /// Direct I/O is sent in parts side by side.
     pub const ASYNC_DIO: u32 = 1 << 15;
     /// The kernel collects writes, and keeps size and times of regular files.
@@ -113,6 +111,8 @@ pub mod init {
     pub const CACHE_SYMLINKS: u32 = 1 << 23;
     /// The server clears set-id bits, where a request says that its caller may not keep them.
     pub const HANDLE_KILLPRIV_V2: u32 = 1 << 28;
+    /// ENOSYS to OPENDIR means: do not ask again, and keep the listings of directories.
+    pub const NO_OPENDIR_SUPPORT: u32 = 1 << 24;
     /// SETXATTR has flags of its own.
     pub const SETXATTR_EXT: u32 = 1 << 29;
 }

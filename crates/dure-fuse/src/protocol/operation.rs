@@ -184,11 +184,9 @@ pub enum Operation<'a> {
         /// How the reply counts.
         form: CopyForm,
     },
-    /// OPENDIR.
-    OpenDirectory,
-    /// RELEASE and RELEASEDIR.
+    /// RELEASE.
     Release,
-    /// CREATE, OPEN, FLUSH, ACCESS and what dure leaves to the kernel or does not know.
+    /// CREATE, OPEN, OPENDIR, FLUSH, ACCESS and what dure leaves to the kernel or does not know.
     Unserved(u32),
 }
 
@@ -229,7 +227,6 @@ impl Operation<'_> {
             | Operation::GetXattr { .. }
             | Operation::ListXattr { .. }
             | Operation::Seek { .. }
-            | Operation::OpenDirectory
             | Operation::Release
             | Operation::Unserved(_) => None,
         }

@@ -276,8 +276,7 @@ fn attributes<'a>(opcode: u32, rest: &mut Rest<'a>) -> Parsed<Operation<'a>> {
             Operation::ListXattr { size: list.size }
         }
         op::REMOVEXATTR => Operation::RemoveXattr(rest.name()?),
-        op::OPENDIR => Operation::OpenDirectory,
-        op::RELEASE | op::RELEASEDIR => Operation::Release,
+        op::RELEASE => Operation::Release,
         other => Operation::Unserved(other),
     })
 }

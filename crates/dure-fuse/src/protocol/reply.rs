@@ -209,7 +209,7 @@ pub struct StatxOut {
 }
 const _: () = assert!(size_of::<StatxOut>() == 288);
 
-/// OPENDIR; part of CREATE and TMPFILE.
+/// Part of TMPFILE.
 #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct OpenOut {

@@ -81,9 +81,7 @@ fn all() -> Vec<(u32, Vec<u8>, usize)> {
         fixed(op::LSEEK, 24),
         fixed(op::COPY_FILE_RANGE, 56),
         fixed(op::COPY_FILE_RANGE_64, 56),
-        fixed(op::OPENDIR, 0),
         fixed(op::RELEASE, 0),
-        fixed(op::RELEASEDIR, 0),
         fixed(op::TMPFILE, 16),
     ];
     let with_names: [(u32, usize, &[u8]); 11] = [

@@ -6,8 +6,9 @@ use dure_fs::{FileKind, InodeRef, New, NewInode, RenameMode};
 
 use super::{Answer, Attr, Server, errno};
 
-/// Entries collected under the directory's lock at a time.
-const BATCH: usize = 128;
+/// Entries collected under the directory's lock at a time: about as many as a program asks for, 32
+/// KiB of them, have room in one reply with their attributes.
+const BATCH: usize = 256;
 /// Readdir positions of "." and "..": what comes after them.
 const AFTER_DOT: u64 = 1;
 const AFTER_DOTDOT: u64 = 2;

@@ -14,6 +14,8 @@ const NEEDED: u32 = init::MAX_PAGES | init::HANDLE_KILLPRIV_V2 | init::SETXATTR_
 
 /// What dure takes if it is offered. Locks are left to the kernel, as every caller comes through
 /// this one mount; splicing buys nothing for data that the processor checksums anyway. Not
+/// `READDIRPLUS_AUTO`: the kernel would ask for the attributes of a listing's first part only, and
+/// then for those of each name beyond; it keeps listings, so it asks for each once. Not
 /// `ASYNC_DIO`: a buffered read may put the old content of a page in the kernel's cache while an
 /// asynchronous direct write of it is in flight, and the kernel does not invalidate it.
 const WANTED: u32 = NEEDED
@@ -21,8 +23,8 @@ const WANTED: u32 = NEEDED
     | init::BIG_WRITES
     | init::DONT_MASK
     | init::DO_READDIRPLUS
-    | init::READDIRPLUS_AUTO
     | init::NO_OPEN_SUPPORT
+    | init::NO_OPENDIR_SUPPORT
     | init::PARALLEL_DIROPS
     | init::POSIX_ACL
     | init::CACHE_SYMLINKS;

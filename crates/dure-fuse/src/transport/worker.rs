@@ -41,6 +41,10 @@ pub fn handshake(channel: &Channel, cache: WriteCache) -> io::Result<()> {
         reply.put(out);
         channel.send(reply.finish(request.unique, Ok(())))?;
         if let Negotiated::Agreed(_) = agreed {
+            // The kernel made its inode of the root before it knew that access control lists are
+            // served, and marked it as one whose lists it must not keep. The notification, which
+            // the question is, has it forget them, and so the mark.
+            let _ = channel.knows(protocol::ROOT);
             return Ok(());
         }
     }

@@ -2,7 +2,7 @@
 
 use super::{Call, Outcome, Sent, wire_entry};
 use crate::protocol::operation::ListForm;
-use crate::protocol::reply::{Dirent, EntryOut, OpenOut};
+use crate::protocol::reply::{Dirent, EntryOut};
 use crate::server::{Listed, Server};
 use crate::transport::buffer::{IO_BYTES, Reply, name_bytes};
 
@@ -20,11 +20,6 @@ impl Call<'_> {
             ListForm::Names => put_names(self.reply, limit, &listed),
             ListForm::Attributes => put_entries(self.server, self.reply, limit, &listed),
         }
-        Ok(Sent::Reply)
-    }
-
-    pub(super) fn open_directory(self) -> Outcome {
-        self.reply.put(&OpenOut::default());
         Ok(Sent::Reply)
     }
 }

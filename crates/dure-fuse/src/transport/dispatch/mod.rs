@@ -1,9 +1,10 @@
 //! From a request to its reply: asks the [`Server`] and encodes its answer.
 //!
 //! **Structure.** One file per kind of request; here what they share. **Invariants.** Every request
-//! but FORGET gets exactly one reply. Requests that dure need not see (OPEN, FLUSH, ACCESS, locks)
-//! are answered ENOSYS once, and the kernel does not send them again. So is CREATE: the kernel
-//! sends MKNOD and OPEN instead, and after the refused OPEN no RELEASE. A RELEASE is answered after
+//! but FORGET gets exactly one reply. Requests that dure need not see (OPEN, OPENDIR, FLUSH, ACCESS,
+//! locks) are answered ENOSYS once, and the kernel does not send them again; after the refused
+//! OPENDIR it also keeps what it has listed of a directory until an entry changes. So is CREATE:
+//! the kernel sends MKNOD and OPEN instead, and after the refused OPEN no RELEASE. A RELEASE is answered after
 //! close(2) has returned and keeps the inode until then, so a STATFS of the same process could
 //! still count the blocks of a deleted file. **Crash.** Nothing is kept.
 
@@ -12,9 +13,9 @@ mod content;
 mod directory;
 mod names;
 
-use dure_fs::SyncScope;
 use dure_fs::format::inode::Time;
 use dure_fs::units::Ino;
+use dure_fs::{FileKind, SyncScope};
 
 use super::buffer::Reply;
 use crate::nodes::node_of;
@@ -22,11 +23,18 @@ use crate::protocol::reply::{Attr as WireAttr, EntryOut};
 use crate::protocol::{Malformed, Operation, Request};
 use crate::server::{Answer, Attr, Entry, Errno, Server};
 
-/// How long the kernel may cache an entry, also a negative one: every change of one goes through
-/// the kernel.
-const ENTRY_SECONDS: u64 = 60;
-/// How long it may cache attributes: block counts change at write-back, without the kernel.
-const ATTR_SECONDS: u64 = 1;
+/// How long the kernel may cache an entry, also a negative one: without end, since every change of
+/// one goes through the kernel, which locks the directory against lookups meanwhile.
+const ENTRY_SECONDS: u64 = u64::MAX;
+/// How long it may cache attributes of what is no directory. Every request that changes them comes
+/// from the kernel, which then drops what it has. Only of `st_ctime`, `st_atime` and `st_blocks` may
+/// it keep an old value for so long: if a GETATTR runs while a rename, a SETXATTR, a READ or a
+/// FALLOCATE does, its reply may come after that of the change. For size, mode, owner and link count
+/// the kernel notices that (its `attr_version`).
+const ATTR_SECONDS: u64 = 3600;
+/// The same of a directory, for whose changes the kernel notices nothing of the kind: its times and
+/// link count may be old for so long.
+const DIRECTORY_ATTR_SECONDS: u64 = 1;
 /// The block size reported to every caller.
 const BLOCK: u32 = 4096;
 
@@ -189,7 +197,13 @@ fn serve(call: Call<'_>, knows: &dyn Fn(u64) -> bool) -> Outcome {
         } => call.write(offset, data, (cached, drops_set_id)),
         Operation::Allocate { offset, len, mode } => call.allocate(offset, len, mode),
         Operation::Seek { offset, whence } => call.seek(offset, whence),
-        Operation::Copy { range, form } => call.copy(range, form),
+        Operation::Copy { range, form } => {
+            let copied = call.copy(range, form);
+            // The kernel does not take a copy for a read, and would keep the access time of its
+            // source. To ask for the inode makes it drop the attributes.
+            let _ = knows(node);
+            copied
+        }
         Operation::Fsync { data_only: true } => done(server.fsync(node, SyncScope::Data)),
         Operation::Fsync { data_only: false } | Operation::FsyncDirectory => {
             done(server.fsync(node, SyncScope::All))
@@ -197,7 +211,6 @@ fn serve(call: Call<'_>, knows: &dyn Fn(u64) -> bool) -> Outcome {
         Operation::SyncAll => done(server.sync()),
 
         Operation::ReadLink => call.read_link(),
-        Operation::OpenDirectory => call.open_directory(),
         Operation::ReadDirectory {
             position,
             size,
@@ -234,8 +247,9 @@ fn nanos(at: Time) -> u32 {
 /// How long the kernel may cache attributes. It is not told when a write clears set-id bits, and
 /// must not run a changed program with them.
 fn attr_seconds(attr: &Attr) -> u64 {
-    match mode(attr) & (libc::S_ISUID | libc::S_ISGID) {
-        0 => ATTR_SECONDS,
+    match (attr.kind, mode(attr) & (libc::S_ISUID | libc::S_ISGID)) {
+        (FileKind::Directory, _) => DIRECTORY_ATTR_SECONDS,
+        (_, 0) => ATTR_SECONDS,
         _ => 0,
     }
 }
