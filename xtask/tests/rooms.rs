@@ -43,6 +43,7 @@ const CHECK: &[&[&str]] = &[
     &["summary"],
     &["file", "nodes"],
     &["dump", "trees"],
+    &["passes"],
     &["rebuild"],
 ];
 

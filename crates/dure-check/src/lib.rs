@@ -36,6 +36,7 @@ mod options;
 mod orphans;
 mod owner;
 mod pairs;
+mod passes;
 mod rebuild;
 mod repair;
 mod repairs;
@@ -144,24 +145,11 @@ fn check_once(device: Arc<dyn Device>, options: &CheckOptions<'_>) -> Result<Rep
         return Ok(context.report);
     }
     counts::check(&mut context, &header);
-    walk(&mut context);
+    passes::run(&mut context);
     if context.repairing() {
         repair::run(&mut context)?;
     }
     Ok(context.report)
-}
-
-/// The passes over nodes, trees and space, once tables and logs are read.
-fn walk(context: &mut Context<'_>) {
-    nat::check(context);
-    nodes::check(context);
-    nodes::check_root(context);
-    orphans::check(context);
-    trees::check(context);
-    names::check(context);
-    names::check_leaks(context);
-    sit::check(context);
-    summary::finish(context);
 }
 
 #[cfg(test)]

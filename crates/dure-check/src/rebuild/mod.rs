@@ -45,7 +45,7 @@ pub(crate) struct Rebuilt {
 /// All passes over the tables and nodes in memory.
 fn examine(context: &mut Context<'_>) {
     crate::journals::check(context);
-    crate::walk(context);
+    crate::passes::run(context);
 }
 
 /// Rebuilds the volume of `layout`.
