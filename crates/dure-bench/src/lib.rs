@@ -12,7 +12,7 @@
 //! anything.
 //!
 //! **On a crash** of a run the target's working directory `dure-bench` may stay behind; the next
-//! run removes it. Ctrl-C is no crash ([`interrupt`]).
+//! run removes it. Ctrl-C is no crash (`interrupt`).
 
 pub mod aged;
 pub mod aim7;

@@ -4,9 +4,9 @@
 //! the device; the device wants bounded, checked requests. **Structure.** Per core a software queue
 //! ([`Context`]: counters, trace), a number of hardware queues with `nr_requests` tags each, which
 //! serve cores of one node (`map`), the plug that merges (`plug`), and the compound flush; the
-//! device has a ring for each core. Synchronous calls borrow the caller's memory and allocate nothing;
-//! [`Queue::submit`] takes owned memory and returns it with the completion. **Invariants.** Range
-//! and length are checked here, once. Every request in a device has a tag. **Crash.** See
+//! device has a ring for each core. Synchronous calls borrow the caller's memory and allocate
+//! nothing; [`Queue::submit`] takes owned memory and returns it with the completion.
+//! **Invariants.** Range and length are checked here, once. Every request in a device has a tag. **Crash.** See
 //! [`Queue::flush`].
 
 mod check;
@@ -186,7 +186,7 @@ impl Queue {
     /// Reads whole blocks from `lba` on into `out`.
     ///
     /// # Errors
-    /// [`Error::Unaligned`], [`Error::OutOfRange`], or the device's error; then the content of
+    /// `Error::Unaligned`, `Error::OutOfRange`, or the device's error; then the content of
     /// `out` is unspecified.
     pub fn read(&self, lba: Lba, out: &mut [u8]) -> Result<()> {
         check::bytes(self.info(), Op::Read, lba, out.len())?;
@@ -207,7 +207,7 @@ impl Queue {
     /// with [`WriteFlags::FUA`].
     ///
     /// # Errors
-    /// [`Error::Unaligned`], [`Error::OutOfRange`], [`Error::ReadOnly`], or the device's error;
+    /// `Error::Unaligned`, `Error::OutOfRange`, `Error::ReadOnly`, or the device's error;
     /// then the content of the blocks is unknown, and nothing was retried.
     pub fn write(&self, lba: Lba, data: &[u8], flags: WriteFlags) -> Result<()> {
         self.write_parts(lba, &[data], flags)
@@ -266,7 +266,7 @@ impl Queue {
     /// Tells the device that the content of `blocks` blocks is not needed; they read as zeroes.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`], [`Error::ReadOnly`], or the device's error.
+    /// `Error::OutOfRange`, `Error::ReadOnly`, or the device's error.
     pub fn discard(&self, lba: Lba, blocks: u64) -> Result<()> {
         check::range(self.info(), Op::Discard, lba, blocks)?;
         self.run(Io::Discard { lba, blocks })

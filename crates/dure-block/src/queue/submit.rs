@@ -47,7 +47,7 @@ impl fmt::Debug for Ticket {
 impl Queue {
     /// Submits a request and returns while it is under way; waits only when no tag is free. A
     /// [`WriteFlags::PREFLUSH`] is done before this returns. The bio must not be longer than
-    /// [`DeviceInfo::max_blocks_per_request`].
+    /// `DeviceInfo::max_blocks_per_request`.
     ///
     /// # Errors
     /// [`crate::Error::TooLong`], and the errors of the synchronous calls that can be checked
@@ -60,7 +60,7 @@ impl Queue {
     }
 
     /// Submits several requests at the cost of one submission; bios that continue one another may
-    /// become one request ([`QueueConfig::merge`]). Their tickets are in the order of the bios.
+    /// become one request (`QueueConfig::merge`). Their tickets are in the order of the bios.
     ///
     /// # Errors
     /// The first error found beforehand; the bios before it are under way (their results are
@@ -145,7 +145,7 @@ impl Queue {
     ///
     /// # Errors
     /// The ticket: the request is late, and the device still has it and its memory. It is counted
-    /// ([`Counters::timeouts`]); the caller can wait again, or drop the ticket.
+    /// (`Counters::timeouts`); the caller can wait again, or drop the ticket.
     pub fn wait_timeout(
         &self,
         ticket: Ticket,

@@ -1,7 +1,7 @@
 //! What a checkpoint writes: images, NAT, SIT, summaries, packs, and the volume header that makes
 //! them count. Checkpoints of a mount, recovery and mkfs write in the same way; the checkpoint of a
 //! mount (`store/checkpoint.rs`) says which step must come before which, and has tasks that share the
-//! work ([`crew`]).
+//! work (`crew`).
 
 pub(crate) mod crew;
 
