@@ -133,8 +133,8 @@ fn a_device_that_ends_too_early() {
     );
     disk.copy_to(&short, 1000);
     let report = check(share(short), &CheckOptions::default()).unwrap();
-    let line = "fatal: the volume has 1024 blocks but the device only 1000; the end of the image is \
-                missing";
+    let line = "fatal: the volume has 1024 blocks of 4 KiB but the device only 1000; the end of the \
+                image is missing";
     assert_eq!(lines(&report), [line]);
     assert_eq!(report.worst(), Some(Severity::Fatal));
 }

@@ -24,6 +24,8 @@ fn options() -> MountOptions {
         background: Background::None,
         cache_bytes: 4 << 20,
         recovery_threads: Some(1),
+        // Blocks of all pages lie in one partition, wherever the test is scheduled.
+        core: Some(Arc::default()),
         ..MountOptions::default()
     }
 }
