@@ -94,7 +94,7 @@ pub(super) const ROWS: &[Row] = &[
     row("stat-mounted", 0, budget(11_500, 0), budget(25_100, 0)),
     row("open-close", 900, budget(1_820, 0), budget(1_730, 0)),
     row("chmod", 4000, budget(5_870, 698), budget(5_780, 20_700)),
-    row("append", 5600, budget(5_840, 10_700), budget(5_840, 10_700)),
+    row("append", 5600, budget(5_620, 10_700), budget(5_840, 10_700)),
     row("overwrite", 0, budget(4_750, 2_690), budget(4_750, 2_700)),
     row(
         "overwrite-fsync",
