@@ -12,8 +12,7 @@ pub(crate) struct Draw(u64);
 
 /// Mount option -> its values; the empty one leaves the option out.
 const POLICIES: &[&[&str]] = &[
-    &["", "journal=single"],
-    &["", "journal=zjournal"],
+    &["", "journal=single", "journal=zjournal", "journal=jbd2"],
     &["", "data=journal", "data=writeback"],
     &["", "flush=two"],
     &["", "fsync=all"],
