@@ -5,7 +5,8 @@
 //! more a worker less than tasks, since whoever asks for a checkpoint makes it together with the
 //! workers. A thread on each core writes pages so far from each other that each has a leaf of its
 //! own, and syncs them: the leaves are dirty then. The checkpoint is timed. The volumes take turns.
-//! For the times of fsyncs one more thread overwrites a page and syncs it, first alone, then while
+//! For the times of fsyncs one more thread overwrites a page and syncs it, first without a
+//! checkpoint, then while
 //! checkpoints run.
 //!
 //! **Invariants.** A run counts only if exactly its checkpoint was made, of at least so many nodes.
@@ -52,7 +53,7 @@ pub struct Checkpoint {
 /// Bytes from one page to the next: more than a leaf maps.
 const STRIDE: u64 = 320 * 4096;
 /// Syncs that are timed while no checkpoint runs.
-const SYNCS_ALONE: usize = 20_000;
+const SYNCS_BEFORE: usize = 20_000;
 
 #[derive(Debug, Serialize)]
 struct Row {
@@ -68,8 +69,8 @@ struct Row {
     fsyncs: usize,
     fsync_p50_us: f64,
     fsync_p99_us: f64,
-    alone_p50_us: f64,
-    alone_p99_us: f64,
+    before_p50_us: f64,
+    before_p99_us: f64,
 }
 
 /// A volume, and what was measured on it.
@@ -80,7 +81,7 @@ struct Subject {
     synced: InodeRef,
     ns: Vec<u64>,
     images: u64,
-    alone: Vec<u64>,
+    before: Vec<u64>,
     meanwhile: Vec<u64>,
 }
 
@@ -120,8 +121,8 @@ fn measure(args: &Checkpoint, tasks: &[u16], cores: u16) -> Result<Vec<Row>> {
             if round == 0 {
                 let mut times = Vec::new();
                 let (fs, file) = (&subject.fs, &subject.synced);
-                (0..SYNCS_ALONE).try_for_each(|_| sync_once(fs, file, &mut times))?;
-                subject.alone = times;
+                (0..SYNCS_BEFORE).try_for_each(|_| sync_once(fs, file, &mut times))?;
+                subject.before = times;
             }
             subject.checkpoint_and_sync(args.nodes)?;
         }
@@ -175,7 +176,7 @@ impl Subject {
             synced,
             ns: Vec::new(),
             images: 0,
-            alone: Vec::new(),
+            before: Vec::new(),
             meanwhile: Vec::new(),
         })
     }
@@ -282,8 +283,8 @@ fn row(mut subject: Subject) -> Row {
         fsyncs: subject.meanwhile.len(),
         fsync_p50_us: at(&mut subject.meanwhile, 50),
         fsync_p99_us: at(&mut subject.meanwhile, 99),
-        alone_p50_us: at(&mut subject.alone, 50),
-        alone_p99_us: at(&mut subject.alone, 99),
+        before_p50_us: at(&mut subject.before, 50),
+        before_p99_us: at(&mut subject.before, 99),
     }
 }
 
@@ -300,7 +301,7 @@ fn table(rows: &[Row]) -> Table {
         "fsyncs meanwhile",
         "p50 us",
         "p99",
-        "alone: p50",
+        "before: p50",
         "p99",
     ];
     table
@@ -324,8 +325,8 @@ fn table(rows: &[Row]) -> Table {
             row.fsyncs.to_string(),
             short(row.fsync_p50_us),
             short(row.fsync_p99_us),
-            short(row.alone_p50_us),
-            short(row.alone_p99_us),
+            short(row.before_p50_us),
+            short(row.before_p99_us),
         ]);
     }
     table

@@ -2,7 +2,8 @@
 //!
 //! **Structure.** A word is a generic option of mount(8) with a flag ([`flags`]), one that is for
 //! mount(8) itself, or ours. **Invariants.** A word does what it says or is refused with the
-//! reason; of words that contradict each other the last one counts, as mount(8) says. Policies,
+//! reason; of words that contradict each other the last one counts, as mount(8) says, but `ro` with
+//! `rw` is refused. Policies,
 //! which fstab and the command line do not mix by accident, are named once. **Crash.** Nothing.
 
 use std::collections::BTreeMap;
