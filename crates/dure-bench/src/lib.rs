@@ -16,6 +16,7 @@
 
 pub mod aged;
 pub mod aim7;
+pub mod blk;
 pub mod checkpoint;
 pub mod directory;
 pub mod filebench;
@@ -73,6 +74,8 @@ pub enum Bench {
     Checkpoint(checkpoint::Checkpoint),
     /// Recovery of full logs: how long, at what rate, and where the time goes.
     Recovery(recovery::Recovery),
+    /// A block device, a file or memory under a load of requests: rates, latencies, phases.
+    Blk(blk::Blk),
     /// Range locks: acquire and release of each policy, by one thread and by several.
     Locks(locks::Locks),
     /// A worker process of another bench (internal).
@@ -122,6 +125,7 @@ fn run_bench(bench: &Bench) -> Result<()> {
         Bench::Journal(journal) => journal::run(journal),
         Bench::Checkpoint(checkpoint) => checkpoint::run(checkpoint),
         Bench::Recovery(recovery) => recovery::run(recovery),
+        Bench::Blk(args) => blk::run(args),
         Bench::Locks(locks) => locks::run(locks),
     }
 }

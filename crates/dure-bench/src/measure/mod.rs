@@ -16,6 +16,7 @@ use crate::interrupt;
 pub use cpu::Cpu;
 pub(crate) use crew::{Crew, Hiring};
 pub use point::{Part, Point, Run, WorkerKind};
+pub(crate) use work::histogram;
 pub use work::{Share, Window, Worker};
 
 /// How long and how often is measured.

@@ -146,6 +146,8 @@ pub enum Poll {
     Ready,
     /// Waits for a completion if a request submitted by this core is under way.
     One,
+    /// The same, and looks for completions of requests of this core only.
+    Own,
 }
 
 /// Something that stores blocks.

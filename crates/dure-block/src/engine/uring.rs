@@ -301,18 +301,30 @@ fn prepare(target: &Target, request: &mut Request) -> (io_uring::squeue::Entry, 
         .collect();
     let bytes = vectors.iter().map(|vector| vector.iov_len).sum();
     let count = u32::try_from(vectors.len()).expect("a request has fewer than 2^32 segments");
-    let entry = match op {
-        Op::Read => opcode::Readv::new(fd, vectors.as_mut_ptr(), count)
-            .offset(offset)
-            .build(),
-        Op::Write => opcode::Writev::new(fd, vectors.as_mut_ptr(), count)
+    // The kernel need not read a vector of one.
+    let single = match vectors.as_slice() {
+        [one] => u32::try_from(one.iov_len)
+            .ok()
+            .map(|len| (one.iov_base.cast(), len)),
+        _ => None,
+    };
+    let entry = match (op, single) {
+        (Op::Read, Some((base, len))) => opcode::Read::new(fd, base, len).offset(offset).build(),
+        (Op::Write, Some((base, len))) => opcode::Write::new(fd, base, len)
             .offset(offset)
             .rw_flags(mode)
             .build(),
-        Op::Flush => opcode::Fsync::new(fd)
+        (Op::Read, None) => opcode::Readv::new(fd, vectors.as_mut_ptr(), count)
+            .offset(offset)
+            .build(),
+        (Op::Write, None) => opcode::Writev::new(fd, vectors.as_mut_ptr(), count)
+            .offset(offset)
+            .rw_flags(mode)
+            .build(),
+        (Op::Flush, _) => opcode::Fsync::new(fd)
             .flags(types::FsyncFlags::DATASYNC)
             .build(),
-        Op::Discard => unreachable!("discards are carried out synchronously"),
+        (Op::Discard, _) => unreachable!("discards are carried out synchronously"),
     };
     (entry, bytes, IoVectors(vectors))
 }

@@ -168,6 +168,13 @@ impl Queue {
         Ok(ticket.slot.take())
     }
 
+    /// Waits until a request that this core submitted completes, and runs what has arrived of its
+    /// completions; returns how many. 0: none of its requests is under way, or another task of this
+    /// core waits for them already.
+    pub fn wait_any(&self) -> usize {
+        self.device.poll(Poll::Own)
+    }
+
     /// Runs the completions that have arrived, on this core; returns how many.
     pub fn poll(&self) -> usize {
         self.device.poll(Poll::Ready)

@@ -189,6 +189,9 @@ impl Device for FileDevice {
 
     fn poll(&self, mode: Poll) -> usize {
         let own = self.ring(current_core());
+        if mode == Poll::Own {
+            return own.map_or(0, |ring| ring.poll(&self.target, Poll::One));
+        }
         let mut count = own.map_or(0, |ring| ring.poll(&self.target, Poll::Ready));
         if count == 0 {
             let rings = self.existing_rings();

@@ -1,0 +1,89 @@
+//! What is measured.
+//!
+//! **Structure.** A name of a device in memory, or a path. **Invariants.** Nothing that was there
+//! is written without `--overwrite`; a device in memory that is read has been written before, so
+//! that blocks are really copied. **On a crash** a new file stays behind.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use dure_block::file::{Allocation, OpenOptions, create_image, open_file};
+use dure_block::null::NullDevice;
+use dure_block::ram::RamDevice;
+use dure_block::{Device, Io, Lba, WriteFlags, file, share};
+use dure_sync::Arc;
+
+use super::load::{Engine, Load, block_bytes};
+
+/// Size of a device in memory.
+const MEMORY_BYTES: u64 = 256 << 20;
+/// Blocks of a write that fills.
+const FILL_BLOCKS: u64 = 256;
+
+pub(super) fn open(args: &Load) -> Result<Arc<dyn Device>> {
+    let blocks = args.size.unwrap_or(MEMORY_BYTES) / block_bytes();
+    match args.device.as_str() {
+        "null" => Ok(share(NullDevice::new("null", blocks))),
+        "ram" => {
+            let ram = RamDevice::new("ram", blocks);
+            if args.rw.reads() {
+                fill(&ram)?;
+            }
+            Ok(share(ram))
+        }
+        path => open_path(Path::new(path), args),
+    }
+}
+
+fn open_path(path: &Path, args: &Load) -> Result<Arc<dyn Device>> {
+    let options = OpenOptions {
+        read_only: !args.rw.writes(),
+        engine: match args.engine {
+            Engine::Auto => file::Engine::Auto,
+            Engine::Psync => file::Engine::Psync,
+            Engine::Uring => file::Engine::Uring,
+        },
+        ..OpenOptions::default()
+    };
+    if path.exists() {
+        if args.rw.writes() && !args.overwrite {
+            bail!(
+                "{}: its content would be lost; --overwrite allows it",
+                path.display()
+            );
+        }
+        return Ok(share(open_file(path, options)?));
+    }
+    let bytes = args.size.with_context(|| {
+        let shown = path.display();
+        format!("{shown}: there is no such file; --size makes one")
+    })?;
+    let blocks = bytes / block_bytes();
+    let new = OpenOptions {
+        read_only: false,
+        ..options
+    };
+    let device = create_image(path, blocks, Allocation::Preallocated, new)?;
+    if args.rw.reads() {
+        fill(&device)?;
+    }
+    Ok(share(device))
+}
+
+/// Writes all blocks.
+fn fill(device: &impl Device) -> Result<()> {
+    let most = FILL_BLOCKS.min(device.info().max_blocks_per_request);
+    let step = usize::try_from(most * block_bytes())?;
+    let (memory, mut lba) = (vec![0x5a; step], 0);
+    while lba < device.info().blocks {
+        let blocks = most.min(device.info().blocks - lba);
+        let part = &memory[..usize::try_from(blocks * block_bytes())?];
+        device.execute(Io::Write {
+            lba: Lba::new(lba),
+            parts: &[part],
+            flags: WriteFlags::NONE,
+        })?;
+        lba += blocks;
+    }
+    Ok(())
+}

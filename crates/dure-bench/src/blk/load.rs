@@ -1,0 +1,254 @@
+//! The load: what is read and written, by how many, for how long.
+//!
+//! **Structure.** [`Load`] has the options, which `dure bench blk` and `dure blk` share; `run`
+//! starts a `Job` on a core of its own for each `--jobs`, shows how far they are, and gathers what
+//! they did. **Invariants.** Every request is accounted for: one that fails ends the run with its
+//! error. **On a crash** an image file that was made for the run stays behind.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+use dure_block::{BLOCK_BYTES, Merge, Queue, QueueConfig, Trace};
+use dure_sync::atomic::{AtomicU64, Ordering};
+use dure_sync::{Arc, clock, core_count, thread};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use super::device;
+use super::job::{Job, Tally};
+use crate::interrupt;
+use crate::options::core_of;
+
+/// Requests of each core that are kept for the table of phases.
+const RECORDS_PER_CORE: usize = 1 << 16;
+/// Between two looks at the clock of the bar.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Which blocks, and what is done with them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pattern {
+    /// Reads, one after the other.
+    Read,
+    /// Writes, one after the other.
+    Write,
+    /// Reads of random blocks.
+    #[value(name = "randread")]
+    RandRead,
+    /// Writes of random blocks.
+    #[value(name = "randwrite")]
+    RandWrite,
+    /// Reads and writes of random blocks, half of each.
+    #[value(name = "randrw")]
+    RandRw,
+}
+
+impl Pattern {
+    pub(super) fn writes(self) -> bool {
+        !matches!(self, Self::Read | Self::RandRead)
+    }
+
+    pub(super) fn reads(self) -> bool {
+        !matches!(self, Self::Write | Self::RandWrite)
+    }
+}
+
+/// How submitted requests reach the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Engine {
+    /// `io_uring` where the kernel has it, else plain system calls.
+    Auto,
+    /// Plain system calls, one after the other.
+    Psync,
+    /// `io_uring`.
+    #[value(name = "io_uring")]
+    #[serde(rename = "io_uring")]
+    Uring,
+}
+
+/// A load on a device.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Load {
+    /// null (completes at once), ram, or a block device or file; a file that is not there is made
+    /// (see --size).
+    #[arg(long, value_name = "DEVICE")]
+    pub device: String,
+    /// Which blocks, and what is done with them.
+    #[arg(long, value_enum, default_value_t = Pattern::RandRead)]
+    pub rw: Pattern,
+    /// Bytes of a request, as in 4K: whole blocks of 4096.
+    #[arg(long, default_value = "4K", value_parser = bytes, value_name = "SIZE")]
+    pub bs: u64,
+    /// Requests that each job has under way; with 1 it makes synchronous calls.
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub iodepth: u32,
+    /// Jobs; each is bound to a core, and has a part of the device to itself for sequential
+    /// requests.
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub jobs: u16,
+    /// How submitted requests reach the kernel.
+    #[arg(long, value_enum, default_value_t = Engine::Auto)]
+    pub engine: Engine,
+    /// Bytes that are used, as in 64M or 1G [default: 256M of null and ram, all of a file].
+    #[arg(long, value_parser = bytes, value_name = "SIZE")]
+    pub size: Option<u64>,
+    /// Seconds.
+    #[arg(long, default_value_t = 1.0, value_name = "S", value_parser = seconds)]
+    pub runtime: f64,
+    /// Hardware queues; no more than there are cores are made.
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub hw_queues: u32,
+    /// Tags of each hardware queue: how many of its requests may be in the device.
+    #[arg(long, default_value_t = 256, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    pub nr_requests: u32,
+    /// Merge requests submitted together that continue one another.
+    #[arg(long)]
+    pub merge: bool,
+    /// Write to the file or block device although it is there; its content is lost.
+    #[arg(long)]
+    pub overwrite: bool,
+}
+
+/// What the jobs did.
+#[derive(Debug)]
+pub(super) struct Done {
+    /// Of each job.
+    pub(super) tallies: Vec<Tally>,
+    /// From the start of the first to the end of the last.
+    pub(super) ns: u64,
+}
+
+impl Load {
+    /// A queue with these settings for the device, which is opened.
+    pub(super) fn queue(&self, trace: bool) -> Result<Arc<Queue>> {
+        let config = QueueConfig {
+            hw_queues: self.hw_queues,
+            nr_requests: self.nr_requests,
+            merge: match self.merge {
+                true => Merge::Contiguous,
+                false => Merge::Off,
+            },
+            trace: match trace {
+                true => Trace::Ring {
+                    records_per_core: RECORDS_PER_CORE,
+                },
+                false => Trace::Off,
+            },
+            ..QueueConfig::default()
+        };
+        Ok(Queue::new(device::open(self)?, config))
+    }
+
+    /// Blocks of a request.
+    pub(super) fn blocks(&self) -> u64 {
+        self.bs / block_bytes()
+    }
+
+    /// Blocks of the device that are used.
+    fn used(&self, queue: &Queue) -> Result<u64> {
+        let blocks = self.blocks();
+        let size = self.size.map_or(u64::MAX, |bytes| bytes / block_bytes());
+        let (size, longest) = (
+            size.min(queue.info().blocks),
+            queue.info().max_blocks_per_request,
+        );
+        let jobs = u64::from(self.jobs);
+        if size / jobs < blocks {
+            bail!(
+                "--size: {size} blocks have no room for a request of {blocks} of each of {jobs} jobs"
+            );
+        }
+        if self.iodepth > 1 && blocks > longest {
+            bail!("--bs: the device takes {longest} blocks at once, not {blocks}");
+        }
+        Ok(size)
+    }
+}
+
+/// Puts the load on the queue, and returns when the time is over and all requests are complete.
+///
+/// # Errors
+/// A request that fails, a device that is too small.
+pub(super) fn run(load: &Load, queue: &Arc<Queue>) -> Result<Done> {
+    let (size, ns) = (load.used(queue)?, run_ns(load.runtime));
+    // Jobs that have ended; only tells the bar to, hence Relaxed.
+    let (ended, start) = (AtomicU64::new(0), clock::monotonic_ns());
+    let tallies: Result<Vec<Tally>> = thread::scope(|scope| {
+        let jobs: Vec<_> = (0..load.jobs)
+            .map(|number| {
+                let job = Job::new(load, Arc::clone(queue), number, size);
+                let ended = &ended;
+                scope.spawn_on(core_of(number.into(), core_count()), move || {
+                    let done = job.and_then(|job| job.work(ns));
+                    ended.fetch_add(1, Ordering::Relaxed);
+                    done
+                })
+            })
+            .collect();
+        show(load, ns, || {
+            ended.load(Ordering::Relaxed) == u64::from(load.jobs)
+        });
+        let done = jobs.into_iter();
+        done.map(|job| job.join().unwrap_or_else(|_| bail!("a job panicked")))
+            .collect()
+    });
+    interrupt::check()?;
+    let ns = clock::monotonic_ns() - start;
+    tallies.map(|tallies| Done { tallies, ns })
+}
+
+/// Shows how much of the time is over; hidden when standard error is no terminal.
+fn show(load: &Load, ns: u64, ended: impl Fn() -> bool) {
+    if !std::io::stderr().is_terminal() {
+        return;
+    }
+    let style = ProgressStyle::with_template("[{bar:40}] {percent}%, {eta} left, {msg}");
+    let bar = ProgressBar::new(ns)
+        .with_style(style.expect("the template is right").progress_chars("=> "))
+        .with_message(format!("{} jobs on {}", load.jobs, load.device));
+    let start = clock::monotonic_ns();
+    while !ended() {
+        bar.set_position((clock::monotonic_ns() - start).min(ns));
+        thread::sleep(TICK);
+    }
+    bar.finish_and_clear();
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    let bad = || format!("'{text}' is no size; write it like 4K, 64M or 1G, in whole blocks of 4K");
+    let upper = text.to_ascii_uppercase();
+    let (digits, shift) = match upper.strip_suffix(['K', 'M', 'G', 'T']) {
+        Some(digits) if upper.ends_with('K') => (digits, 10),
+        Some(digits) if upper.ends_with('M') => (digits, 20),
+        Some(digits) if upper.ends_with('G') => (digits, 30),
+        Some(digits) => (digits, 40),
+        None => (upper.as_str(), 0),
+    };
+    let number: u64 = digits.parse().map_err(|_| bad())?;
+    let bytes = number.checked_mul(1 << shift).ok_or_else(bad)?;
+    let whole = bytes > 0 && bytes.is_multiple_of(block_bytes());
+    if whole { Ok(bytes) } else { Err(bad()) }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.01..=86_400.0).contains(&seconds) => Ok(seconds),
+        _ => Err("it is between 0.01 and 86400 seconds".into()),
+    }
+}
+
+pub(super) fn block_bytes() -> u64 {
+    u64::try_from(BLOCK_BYTES).expect("a block is small")
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "between 10 ms and a day, checked where it was read"
+)]
+fn run_ns(seconds: f64) -> u64 {
+    (seconds * 1e9) as u64
+}

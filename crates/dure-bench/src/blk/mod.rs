@@ -1,0 +1,54 @@
+//! A block device under load, as `fio` puts it there.
+//!
+//! **Problem.** What bounds a device - its own time, tags, the path to it - shows only when the
+//! load is chosen: how many jobs, how many requests each has under way, which blocks. **Structure.**
+//! `device` opens what is measured, `load` lets jobs submit and wait on cores of their own, and
+//! `report` prints rates, percentiles of the latency, and the phases of requests.
+//! **Invariants.** A file that is there is written only with `--overwrite`. **On a crash** an image
+//! file that was made for the run stays behind.
+
+mod device;
+mod job;
+mod load;
+mod report;
+#[cfg(test)]
+mod tests;
+
+use anyhow::Result;
+
+pub use load::{Engine, Load, Pattern};
+use report::Report;
+
+/// `dure bench blk`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Blk {
+    /// What is done, and on what.
+    #[command(flatten)]
+    pub load: Load,
+    /// Stamp requests, and tell how long they were in each phase.
+    #[arg(long)]
+    pub phases: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Measures and prints the report.
+///
+/// # Errors
+/// A device that cannot be opened, and a request that fails.
+pub(crate) fn run(args: &Blk) -> Result<()> {
+    let report = measure(args)?;
+    if args.json {
+        crate::report::print(&serde_json::to_string_pretty(&report)?);
+    } else {
+        crate::report::print(&report.text());
+    }
+    Ok(())
+}
+
+fn measure(args: &Blk) -> Result<Report> {
+    let queue = args.load.queue(args.phases)?;
+    let done = load::run(&args.load, &queue)?;
+    Ok(Report::new(&args.load, &queue, done))
+}

@@ -1,0 +1,227 @@
+//! The report of a run: rates, latencies, phases, hardware queues.
+//!
+//! **Structure.** One value that serde prints for programs, and tables of it for people.
+//! **Invariants.** Times are in nanoseconds in JSON and say their unit elsewhere. **On a crash**
+//! nothing is kept.
+
+use std::fmt::Write;
+
+use comfy_table::Table;
+use dure_block::{Phase, Phases, Queue};
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use super::load::{Done, Engine, Load, Pattern};
+use crate::measure::f64_of;
+
+/// Requests of one direction.
+#[derive(Debug, Serialize)]
+pub(super) struct Direction {
+    pub(super) ios: u64,
+    pub(super) iops: f64,
+    pub(super) bytes_per_s: f64,
+    latency_ns: Latency,
+}
+
+#[derive(Debug, Serialize)]
+struct Latency {
+    min: u64,
+    mean: f64,
+    p50: u64,
+    p90: u64,
+    p99: u64,
+    p999: u64,
+    max: u64,
+}
+
+/// A phase of requests.
+#[derive(Debug, Serialize)]
+struct PhaseReport {
+    phase: &'static str,
+    n: u64,
+    min_ns: u64,
+    mean_ns: f64,
+    max_ns: u64,
+    /// Of the time of all requests, in percent.
+    share: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct HwQueueReport {
+    cores: Vec<u16>,
+    reads: u64,
+    writes: u64,
+    tag_waits: u64,
+}
+
+/// A run.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    device: String,
+    rw: Pattern,
+    bs: u64,
+    iodepth: u32,
+    jobs: u16,
+    engine: Engine,
+    nr_requests: u32,
+    seconds: f64,
+    pub(super) read: Option<Direction>,
+    pub(super) write: Option<Direction>,
+    /// Requests that waited for a tag, and bios that were merged.
+    pub(super) tag_waits: u64,
+    pub(super) merges: u64,
+    phases: Vec<PhaseReport>,
+    hw_queues: Vec<HwQueueReport>,
+}
+
+impl Report {
+    /// What `load` did on `queue`, which was made for it.
+    pub(super) fn new(load: &Load, queue: &Queue, done: Done) -> Self {
+        let (mut reads, mut writes) = (Vec::new(), Vec::new());
+        for tally in done.tallies {
+            reads.push(tally.reads);
+            writes.push(tally.writes);
+        }
+        let seconds = f64_of(done.ns) / 1e9;
+        let counters = queue.counters();
+        let trace = queue.take_trace();
+        let hw_queues = queue.hw_queues();
+        Self {
+            device: load.device.clone(),
+            rw: load.rw,
+            bs: load.bs,
+            iodepth: load.iodepth,
+            jobs: load.jobs,
+            engine: load.engine,
+            nr_requests: load.nr_requests,
+            seconds,
+            read: direction(reads, load.bs, seconds),
+            write: direction(writes, load.bs, seconds),
+            tag_waits: counters.tag_waits,
+            merges: counters.merges,
+            phases: if trace.is_empty() {
+                Vec::new()
+            } else {
+                phases(&Phases::of(&trace))
+            },
+            hw_queues: hw_queues
+                .iter()
+                .map(|queue| HwQueueReport {
+                    cores: queue.cores.iter().map(|core| core.number()).collect(),
+                    reads: queue.counters.reads,
+                    writes: queue.counters.writes,
+                    tag_waits: queue.counters.tag_waits,
+                })
+                .collect(),
+        }
+    }
+
+    /// For people.
+    pub(super) fn text(&self) -> String {
+        let mut table = Table::new();
+        table.load_preset(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
+        table.set_header([
+            "", "requests", "IOPS", "MiB/s", "min us", "mean us", "p50", "p90", "p99", "p99.9",
+            "max",
+        ]);
+        let directions = [("read", &self.read), ("write", &self.write)];
+        for (name, direction) in directions {
+            let Some(direction) = direction else { continue };
+            let latency = &direction.latency_ns;
+            let us = |ns: u64| format!("{:.2}", f64_of(ns) / 1e3);
+            table.add_row([
+                name.to_owned(),
+                direction.ios.to_string(),
+                format!("{:.0}", direction.iops),
+                format!("{:.1}", direction.bytes_per_s / f64_of(1 << 20)),
+                us(latency.min),
+                format!("{:.2}", latency.mean / 1e3),
+                us(latency.p50),
+                us(latency.p90),
+                us(latency.p99),
+                us(latency.p999),
+                us(latency.max),
+            ]);
+        }
+        let mut text = table.to_string();
+        if !self.phases.is_empty() {
+            let _ = write!(text, "\n\n{}", self.phases_table());
+        }
+        for (number, queue) in self.hw_queues.iter().enumerate() {
+            let (cores, waits) = (queue.cores.len(), queue.tag_waits);
+            let (reads, writes) = (queue.reads, queue.writes);
+            let _ = write!(
+                text,
+                "\nhardware queue {number} ({cores} cores, {} tags): {reads} reads, {writes} \
+                 writes, {waits} waits for a tag",
+                self.nr_requests
+            );
+        }
+        text
+    }
+
+    fn phases_table(&self) -> Table {
+        let mut table = Table::new();
+        table.load_preset(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
+        table.set_header(["phase", "n", "min us", "avg us", "max us", "share %"]);
+        for phase in &self.phases {
+            let us = |ns: f64| format!("{:.3}", ns / 1e3);
+            table.add_row([
+                phase.phase.to_owned(),
+                phase.n.to_string(),
+                us(f64_of(phase.min_ns)),
+                us(phase.mean_ns),
+                us(f64_of(phase.max_ns)),
+                format!("{:.1}", phase.share),
+            ]);
+        }
+        table
+    }
+}
+
+fn direction(latencies: Vec<Histogram<u64>>, bs: u64, seconds: f64) -> Option<Direction> {
+    let all = latencies.into_iter().reduce(|mut all, one| {
+        all += one;
+        all
+    })?;
+    if all.is_empty() {
+        return None;
+    }
+    let iops = f64_of(all.len()) / seconds;
+    Some(Direction {
+        ios: all.len(),
+        iops,
+        bytes_per_s: iops * f64_of(bs),
+        latency_ns: Latency {
+            min: all.min(),
+            mean: all.mean(),
+            p50: all.value_at_quantile(0.5),
+            p90: all.value_at_quantile(0.9),
+            p99: all.value_at_quantile(0.99),
+            p999: all.value_at_quantile(0.999),
+            max: all.max(),
+        },
+    })
+}
+
+/// As btt: each phase, and its share of Q2C.
+fn phases(phases: &Phases) -> Vec<PhaseReport> {
+    let all = phases.q2c.total_ns().max(1.0);
+    let row = |phase: &'static str, times: Phase| PhaseReport {
+        phase,
+        n: times.n,
+        min_ns: times.min_ns,
+        mean_ns: times.mean_ns,
+        max_ns: times.max_ns,
+        share: 100.0 * times.total_ns() / all,
+    };
+    vec![
+        row("Q2Q", phases.q2q),
+        row("Q2G", phases.q2g),
+        row("G2I", phases.g2i),
+        row("Q2M", phases.q2m),
+        row("I2D", phases.i2d),
+        row("D2C", phases.d2c),
+        row("Q2C", phases.q2c),
+    ]
+}
