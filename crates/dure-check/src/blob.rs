@@ -22,7 +22,7 @@ pub(super) fn xattrs(context: &mut Context<'_>, ino: Ino, record: &InodeRecord) 
         bytes,
         NodeUse::Xattr(record.attributes.xattr_owner()),
     ) && record.attributes.nlink.get() > 0
-        && let Some(offset) = bad_attribute(&stream)
+        && let Some(offset) = attributes(&stream).1
     {
         context.issue(IssueKind::XattrStream { ino, offset });
     }
@@ -60,23 +60,32 @@ fn chain(context: &mut Context<'_>, root: Nid, bytes: u64, by: NodeUse) -> Optio
     Some(stream)
 }
 
-/// Offset of the first thing that is no attribute.
-fn bad_attribute(stream: &[u8]) -> Option<usize> {
-    let mut rest = stream;
+/// An attribute's name and its value.
+pub(super) type Attribute<'s> = (&'s [u8], &'s [u8]);
+
+/// The attributes of a stream, up to the first thing that is none, and its offset.
+pub(super) fn attributes(stream: &[u8]) -> (Vec<Attribute<'_>>, Option<usize>) {
+    let (mut found, mut rest) = (Vec::new(), stream);
     while !rest.is_empty() {
-        let at = stream.len() - rest.len();
-        let Ok((head, content)) = AttributeHeader::ref_from_prefix(rest) else {
-            return Some(at);
+        let Some((attribute, behind)) = attribute(rest) else {
+            return (found, Some(stream.len() - rest.len()));
         };
-        let value = usize::try_from(head.value_len.get()).unwrap_or(usize::MAX);
-        let len = usize::from(head.name_len).saturating_add(value);
-        if head.name_len == 0 || head.reserved != [0; 3] || len > content.len() {
-            return Some(at);
-        }
-        if check_name(&content[..usize::from(head.name_len)]).is_err() {
-            return Some(at);
-        }
-        rest = &content[len..];
+        found.push(attribute);
+        rest = behind;
     }
-    None
+    (found, None)
+}
+
+/// The attribute that `bytes` begin with, and what follows it.
+fn attribute(bytes: &[u8]) -> Option<(Attribute<'_>, &[u8])> {
+    let (head, content) = AttributeHeader::ref_from_prefix(bytes).ok()?;
+    let value = usize::try_from(head.value_len.get()).unwrap_or(usize::MAX);
+    let name = usize::from(head.name_len);
+    let len = name.saturating_add(value);
+    if head.name_len == 0 || head.reserved != [0; 3] || len > content.len() {
+        return None;
+    }
+    let (content, behind) = content.split_at(len);
+    let (name, value) = content.split_at(name);
+    check_name(name).is_ok().then_some(((name, value), behind))
 }

@@ -57,6 +57,7 @@ pub use issue::{Issue, IssueKind, Severity};
 pub use loss::Loss;
 pub use options::{CheckOptions, Data, Progress, Repair};
 pub use owner::{BlockUse, NodeUse, PairKind, PairName};
+pub use rebuild::{Each, NAMELESS, Rescue};
 pub use report::{Counts, ISSUES_MAX, Report};
 
 use context::Context;

@@ -27,6 +27,9 @@ pub enum Command {
     Umount(Umount),
     /// Check a volume that is not mounted, and repair what is safe to repair.
     Check(Check),
+    /// Copy what can be read of a damaged volume to a directory of the host, and say what is lost.
+    #[command(after_long_help = RESCUE_HELP)]
+    Rescue(Rescue),
     /// Show what a volume is and holds.
     Info(Info),
     /// Show what the journals of a mounted volume are doing, again and again.
@@ -296,6 +299,22 @@ impl Check {
     pub fn tolerates_holes(&self) -> bool {
         self.recover == "tolerate"
     }
+}
+
+const RESCUE_HELP: &str = "\
+Nothing is written to the volume. Modes, times, symbolic links, hard links, holes, extended attributes \
+and, for root, owners and devices are kept. What lost its name is in lost+found. A destroyed page reads as zeroes.
+
+Exit status: 0 all is there; 4 something is lost, each in a line that begins with 'lost:'; 1 the rescue failed, \
+what was copied stays; 2 wrong arguments.";
+
+/// `dure rescue`.
+#[derive(Debug, clap::Args)]
+pub struct Rescue {
+    /// A block device or image file that is not mounted.
+    pub volume: PathBuf,
+    /// A directory of the host that is empty, or does not exist.
+    pub directory: PathBuf,
 }
 
 /// `dure info`.

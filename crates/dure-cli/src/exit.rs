@@ -1,4 +1,5 @@
-//! Exit codes. `check` follows fsck(8); every other command ends with 0, 1 or 2.
+//! Exit codes. `check` follows fsck(8), and `rescue` tells a loss as it does; every other command
+//! ends with 0, 1 or 2.
 
 /// Done.
 pub const OK: u8 = 0;
@@ -12,3 +13,5 @@ pub const CHECK_REPAIRED: u8 = 1;
 pub const CHECK_ERRORS_LEFT: u8 = 4;
 /// `check`: the check itself failed.
 pub const CHECK_FAILED: u8 = 8;
+/// `rescue`: something is lost.
+pub const RESCUE_LOST: u8 = 4;

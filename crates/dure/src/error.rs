@@ -114,6 +114,12 @@ struct Details {
 }
 
 impl Error {
+    /// A failure of `operation` at `path`: for a [`Source`](crate::tree::Source).
+    #[must_use]
+    pub fn new(operation: &'static str, path: &Path, cause: Cause) -> Error {
+        cause.at(operation, path)
+    }
+
     /// The errno a POSIX caller sees.
     #[must_use]
     pub fn errno(&self) -> i32 {

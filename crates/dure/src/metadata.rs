@@ -140,6 +140,13 @@ impl Metadata {
     }
 }
 
+/// Of an inode that was read by other means.
+impl From<Attributes> for Metadata {
+    fn from(attributes: Attributes) -> Metadata {
+        Metadata(attributes)
+    }
+}
+
 /// Permission bits: read, write and execute of owner, group and others, set-user-id, set-group-id
 /// and sticky. Calls that take them take a plain number too.
 ///

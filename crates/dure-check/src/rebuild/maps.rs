@@ -1,7 +1,7 @@
 //! Block maps of files without what is lost: pointers to lost nodes, blocks that are not theirs.
 //!
-//! **Structure.** A walk over the map of one file, which brings each slot and each pointer to a
-//! closure that may take it away. **Invariants.** A block that two slots name stays with the one
+//! **Structure.** A walk over the map of one file, which finds each slot and each pointer that leads
+//! nowhere. **Invariants.** A block that two slots name stays with the one
 //! whose checksum it has. What is taken away is said page by page. **Crash.** Nothing is written
 //! here.
 
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dure_store::format::fields::{self, subtree_pages};
 use dure_store::format::inode::INODE_BODY;
-use dure_store::format::node::NodeKind;
+use dure_store::format::node::{NodeImage, NodeKind};
 use dure_store::format::slot::{
     DIRECT_SLOTS, INDEX_CHILDREN, INDEX_GRANULE_CHILDREN, LEAF_GRANULE_SLOTS, LEAF_SLOTS,
     SLOT_BYTES, Slot,
@@ -18,6 +18,7 @@ use dure_store::units::{BLOCK_BYTES, GranuleId, Ino, Nid, to_u64, to_usize};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::edit::Edit;
+use crate::context::Context;
 use crate::file::children;
 
 /// A written slot or a pointer on the way.
@@ -30,7 +31,7 @@ pub(super) struct Place {
     /// Its page, or the first page below the pointer.
     pub(super) page: u64,
     /// Pages below the pointer.
-    pages: u64,
+    pub(super) pages: u64,
 }
 
 /// What a walk finds.
@@ -43,51 +44,91 @@ pub(super) enum Found {
 
 /// All slots of file `ino`, and the pointers that lead nowhere.
 pub(super) fn walk(edit: &mut Edit<'_, '_>, ino: Ino) -> Vec<Found> {
-    let mut found = Vec::new();
-    let Some(image) = edit.context.image(ino.nid()) else {
-        return found;
+    let Some(mut walk) = Walk::new(edit.context, ino) else {
+        return Vec::new();
     };
-    let record = image.inode(ino.index());
-    if fields::kind(&record) != fields::REGULAR {
-        return found;
+    let mut all = Vec::new();
+    while let Some(found) = walk.next(edit.context) {
+        all.extend(found);
     }
-    let id = ino.data_granule();
-    slots(&mut found, id, INODE_BODY, &record.data.body, 0);
-    let (root, height) = (record.data.map_root.get(), record.data.map_height.get());
-    if height == 0 || root == 0 {
-        return found;
+    all
+}
+
+/// A walk over the map of a file, node by node, in the order of pages.
+pub(super) struct Walk {
+    ino: Ino,
+    /// What the inode itself names.
+    direct: Option<Vec<Found>>,
+    /// Nodes that are to be walked, with their heights.
+    stack: Vec<(Nid, u32, Place)>,
+    seen: BTreeSet<Nid>,
+}
+
+impl Walk {
+    /// Over the map of `ino`, if that is a file.
+    pub(super) fn new(context: &mut Context<'_>, ino: Ino) -> Option<Walk> {
+        let image = context.image(ino.nid())?;
+        let record = image.inode(ino.index());
+        if fields::kind(&record) != fields::REGULAR {
+            return None;
+        }
+        let id = ino.data_granule();
+        let mut direct = Vec::new();
+        slots(&mut direct, id, INODE_BODY, &record.data.body, 0);
+        let (root, height) = (record.data.map_root.get(), record.data.map_height.get());
+        let mut stack = Vec::new();
+        if (1..=fields::HEIGHT_MAX).contains(&height) && root != 0 {
+            let place = Place {
+                granule: id,
+                at: 0,
+                page: DIRECT_SLOTS,
+                pages: subtree_pages(height),
+            };
+            stack.push((Nid(root), height, place));
+        }
+        Some(Walk {
+            ino,
+            direct: Some(direct),
+            stack,
+            seen: BTreeSet::new(),
+        })
     }
-    let place = Place {
-        granule: id,
-        at: 0,
-        page: DIRECT_SLOTS,
-        pages: subtree_pages(height),
-    };
-    let mut stack = vec![(Nid(root), height, place)];
-    let mut seen = BTreeSet::new();
-    // Bounded: every node is walked once.
-    while let Some((nid, height, place)) = stack.pop() {
+
+    /// What the next node of the map names; bounded, since every node is walked once.
+    pub(super) fn next(&mut self, context: &mut Context<'_>) -> Option<Vec<Found>> {
+        if let Some(direct) = self.direct.take() {
+            return Some(direct);
+        }
+        let (nid, height, place) = self.stack.pop()?;
         let kind = if height == 1 {
             NodeKind::Leaf
         } else {
             NodeKind::Index
         };
-        let known = nid.0 < edit.context.layout.nids() && edit.context.lives(nid);
-        let image = known.then(|| edit.context.image(nid)).flatten();
-        let image = image.filter(|image| image.kind == kind && image.owner == ino);
-        let Some(image) = image.filter(|_| seen.insert(nid)) else {
-            found.push(Found::Lost(place));
-            continue;
+        let known = nid.0 < context.layout.nids() && context.lives(nid);
+        let image = known.then(|| context.image(nid)).flatten();
+        let image = image.filter(|image| image.kind == kind && image.owner == self.ino);
+        let Some(image) = image.filter(|_| self.seen.insert(nid)) else {
+            return Some(vec![Found::Lost(place)]);
         };
+        let mut found = Vec::new();
         if height == 1 {
             for (index, payload) in (0_u8..).zip(image.payloads()) {
                 let page = place.page + u64::from(index) * LEAF_GRANULE_SLOTS;
                 slots(&mut found, GranuleId { nid, index }, 0, payload, page);
             }
-            continue;
+        } else {
+            self.descend(&image, nid, height, place.page);
         }
+        Some(found)
+    }
+
+    /// Puts the children of an index node on the stack, the first one on top.
+    fn descend(&mut self, image: &NodeImage, nid: Nid, height: u32, page: u64) {
         let below = subtree_pages(height - 1);
-        for (n, child) in (0_u64..).zip(children(&image)) {
+        let all = (0_u64..).zip(children(image));
+        let living: Vec<(u64, Nid)> = all.filter(|(_, child)| child.0 != 0).collect();
+        for (n, child) in living.into_iter().rev() {
             let granule = u8::try_from(n / INDEX_GRANULE_CHILDREN).expect("seven granules");
             let place = Place {
                 granule: GranuleId {
@@ -95,15 +136,12 @@ pub(super) fn walk(edit: &mut Edit<'_, '_>, ino: Ino) -> Vec<Found> {
                     index: granule,
                 },
                 at: to_usize(n % INDEX_GRANULE_CHILDREN) * 8,
-                page: place.page + below * n,
+                page: page + below * n,
                 pages: below,
             };
-            if child.0 != 0 {
-                stack.push((child, height - 1, place));
-            }
+            self.stack.push((child, height - 1, place));
         }
     }
-    found
 }
 
 const _: () = assert!(INDEX_CHILDREN.is_multiple_of(INDEX_GRANULE_CHILDREN) && LEAF_SLOTS > 0);

@@ -25,7 +25,7 @@ use crate::owner::{BlockUse, NodeUse};
 const ROUNDS_MAX: usize = 64;
 
 /// Where inodes without a name go.
-const LOST_AND_FOUND: &[u8] = b"lost+found";
+pub(super) const LOST_AND_FOUND: &[u8] = b"lost+found";
 
 /// What a round has to do.
 #[derive(Default)]

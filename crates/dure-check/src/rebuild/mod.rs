@@ -6,7 +6,7 @@
 //!
 //! **Structure.** `salvage` reads what is left; `mend` runs the passes of the check over it and
 //! corrects in memory what they find (`edit`, `directories`, `maps`), until they find nothing;
-//! `write` writes it as a checkpoint of a new epoch. **Invariants.** Nothing is written before the
+//! `write` writes it as a checkpoint of a new epoch; `rescue` reads it out instead, and writes nothing. **Invariants.** Nothing is written before the
 //! passes are content with what will be written: a volume that cannot be rebuilt stays as it is.
 //! **Crash.** Images go to blocks that nothing is left of, tables to slots that do not count, and
 //! one write of the volume header makes them count. Before it, a rebuild starts over from the same
@@ -17,6 +17,7 @@ mod edit;
 mod maps;
 mod mend;
 mod names;
+mod rescue;
 mod salvage;
 mod write;
 
@@ -30,6 +31,8 @@ use crate::issue::Issue;
 use crate::loss::Loss;
 use crate::options::{CheckOptions, Data, Repair};
 use crate::report::Report;
+
+pub use rescue::{Each, NAMELESS, Rescue};
 
 /// What a rebuild did.
 #[derive(Debug, Clone, Default)]

@@ -290,7 +290,7 @@ fn transaction_at(block: u64, bytes: &[u8]) -> Option<(u64, u64)> {
 }
 
 /// Reads blocks; zeroes where that fails, block by block.
-fn read_run(context: &Context<'_>, first: u64, bytes: &mut [u8]) {
+pub(super) fn read_run(context: &Context<'_>, first: u64, bytes: &mut [u8]) {
     if context.region.read(BlockNo(first), bytes).is_ok() {
         return;
     }

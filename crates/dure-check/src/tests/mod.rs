@@ -14,6 +14,7 @@ mod mounted;
 mod notes;
 mod rebuild;
 mod repairs;
+mod rescue;
 mod tables;
 pub(crate) mod volume;
 

@@ -1,5 +1,6 @@
 //! A part of a volume is destroyed; the rebuild brings back every file that no destroyed block
-//! belonged to, byte by byte, and leaves a volume that checks clean.
+//! belonged to, byte by byte, and leaves a volume that checks clean. Before it, a rescue reads out
+//! the same.
 //!
 //! A sample runs with the other tests; `DURE_REPAIR_CASES=N` runs N cases, from seed
 //! `DURE_REPAIR_SEED` on.
@@ -43,15 +44,15 @@ impl Draw {
 
 /// What there is of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Content {
-    kind: FileKind,
-    mode: u32,
-    bytes: Vec<u8>,
-    xattrs: Vec<(Vec<u8>, Vec<u8>)>,
-    paths: BTreeSet<Vec<u8>>,
+pub(super) struct Content {
+    pub(super) kind: FileKind,
+    pub(super) mode: u32,
+    pub(super) bytes: Vec<u8>,
+    pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(super) paths: BTreeSet<Vec<u8>>,
 }
 
-type Files = BTreeMap<Ino, Content>;
+pub(super) type Files = BTreeMap<Ino, Content>;
 
 fn mount(device: &Arc<RamDevice>) -> FileSystem {
     let options = MountOptions {
@@ -297,6 +298,16 @@ fn run(base: &Base, seed: u64) -> (&'static str, usize, usize) {
     let (what, first, count) = destroyed(&mut draw, &base.layout, base.root);
     destroy(&device, &mut draw, first, count);
     let at = format!("seed={seed}: {what} at block {first}, {count} blocks");
+    let hit = |ino: &Ino| {
+        let blocks = base.owners.get(ino);
+        blocks.is_some_and(|blocks| blocks.range(first..first + count).next().is_some())
+    };
+    let names_whole = !base
+        .files
+        .iter()
+        .any(|(ino, content)| content.kind == FileKind::Directory && hit(ino))
+        && !hit(&Ino::ROOT);
+    super::rescue::compare(&device, &base.files, &hit, names_whole, &at);
     let options = CheckOptions {
         repair: Repair::Full,
         data: Data::Verify,
@@ -314,16 +325,7 @@ fn run(base: &Base, seed: u64) -> (&'static str, usize, usize) {
     assert_eq!(lines(&after), Vec::<String>::new(), "{at}");
     let fs = mount(&device);
     let found = files(&fs);
-    let hit = |ino: &Ino| {
-        let blocks = base.owners.get(ino);
-        blocks.is_some_and(|blocks| blocks.range(first..first + count).next().is_some())
-    };
     let (mut whole, mut lost) = (0, 0);
-    let names_whole = !base
-        .files
-        .iter()
-        .any(|(ino, content)| content.kind == FileKind::Directory && hit(ino))
-        && !hit(&Ino::ROOT);
     for (ino, want) in &base.files {
         if hit(ino) {
             lost += 1;

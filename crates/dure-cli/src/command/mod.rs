@@ -13,6 +13,7 @@ pub(crate) mod ls;
 pub(crate) mod mkdir;
 pub(crate) mod mkfs;
 pub(crate) mod mount;
+pub(crate) mod rescue;
 pub(crate) mod rm;
 pub(crate) mod sim;
 pub(crate) mod top;

@@ -11,16 +11,14 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use super::host::Inode;
-use super::{Account, CHUNK, Callback, Progress};
+use super::source::{Failed, Source, Volume};
+use super::{Account, Callback, Progress};
 use crate::error::{Context, Result};
 use crate::metadata::Metadata;
 use crate::session::Session;
 
-/// Set-user-id and set-group-id.
-const SET_ID: u32 = 0o6000;
-
 struct Get<'c> {
-    session: &'c Session,
+    source: &'c mut dyn Source,
     account: Account<'c>,
     /// Whether the process may change owners on the host.
     root: bool,
@@ -47,7 +45,20 @@ pub fn get(
     host: impl AsRef<Path>,
     callback: Callback<'_>,
 ) -> Result<Progress> {
-    let (from, host) = (from.as_ref(), host.as_ref());
+    get_from(&mut Volume(session), from.as_ref(), host.as_ref(), callback)
+}
+
+/// The same of another source, which also says what happens when something cannot be copied.
+///
+/// # Errors
+/// The first failure that the source does not take, with the path it concerns; what was copied
+/// until then stays.
+pub fn get_from(
+    source: &mut dyn Source,
+    from: &Path,
+    host: &Path,
+    callback: Callback<'_>,
+) -> Result<Progress> {
     let account = Account {
         progress: Progress::default(),
         callback,
@@ -60,7 +71,7 @@ pub fn get(
         (_, None) => host,
     };
     let mut get = Get {
-        session,
+        source,
         account,
         root: rustix::process::geteuid().is_root(),
         top: Inode::directory_at(parent).at("write", parent)?,
@@ -78,13 +89,30 @@ pub fn get(
 impl Get<'_> {
     /// Copies `from` to `name` in `directory`; `host` is its path in messages.
     fn any(&mut self, from: &Path, directory: &Inode, name: &OsStr, host: &Path) -> Result<()> {
-        let metadata = self.session.symlink_metadata(from)?;
         self.names.push(name.to_owned());
+        let made = self.make(from, directory, name, host);
+        self.names.pop();
+        match made {
+            Ok(Some((made, metadata))) => self.attributes(from, &made, host, &metadata)?,
+            Ok(None) => {}
+            Err(error) => return self.source.failed(from, Failed::Entry, error),
+        }
+        self.account.name_made().at("write", host)
+    }
+
+    /// Makes an inode with what it holds, or another name of one that was made.
+    fn make(
+        &mut self,
+        from: &Path,
+        directory: &Inode,
+        name: &OsStr,
+        host: &Path,
+    ) -> Result<Option<(Inode, Metadata)>> {
+        let metadata = self.source.metadata(from)?;
         if !metadata.is_dir() {
             directory.clear(name).at("write", host)?;
             if self.is_linked(&metadata, directory, name, host)? {
-                self.names.pop();
-                return self.account.name_made().at("write", host);
+                return Ok(None);
             }
         }
         let made = match metadata.kind() {
@@ -99,7 +127,7 @@ impl Get<'_> {
                 made
             }
             FileKind::Symlink => {
-                let target = self.session.read_link(from)?;
+                let target = self.source.target(from)?;
                 directory.make_link(name, &target).at("write", host)?
             }
             kind => {
@@ -110,14 +138,12 @@ impl Get<'_> {
         if !metadata.is_dir() && metadata.nlink() > 1 {
             self.links.insert(metadata.ino(), self.names.clone());
         }
-        self.names.pop();
-        self.attributes(from, &made, host, &metadata)?;
-        self.account.name_made().at("write", host)
+        Ok(Some((made, metadata)))
     }
 
     /// Copies the directory `from` into an existing one.
     fn merge(&mut self, from: &Path, directory: &Inode, host: &Path) -> Result<()> {
-        let metadata = self.session.metadata(from)?;
+        let metadata = self.source.metadata(from)?;
         if !metadata.is_dir() {
             return Err(Errno::ISDIR).at("write", host);
         }
@@ -153,34 +179,20 @@ impl Get<'_> {
     }
 
     fn entries(&mut self, from: &Path, directory: &Inode, host: &Path) -> Result<()> {
-        for entry in self.session.read_dir(from)? {
-            let entry = entry?;
-            let name = entry.file_name();
-            self.any(&from.join(name), directory, name, &host.join(name))?;
+        for name in self.source.names(from)? {
+            self.any(&from.join(&name), directory, &name, &host.join(&name))?;
         }
         Ok(())
     }
 
     fn content(&mut self, from: &Path, target: &fs::File, host: &Path, len: u64) -> Result<()> {
-        let source = self.session.open(from)?;
-        let mut buffer = vec![0; CHUNK];
-        let mut offset = 0;
-        while let Some((start, end)) = source.next_data(offset, len)? {
-            offset = start;
-            while offset < end {
-                let room = usize::try_from(end - offset).unwrap_or(CHUNK).min(CHUNK);
-                let count = source.read_at(&mut buffer[..room], offset)?;
-                if count == 0 {
-                    // The file became shorter meanwhile.
-                    return target.set_len(offset).at("write", host);
-                }
-                target
-                    .write_all_at(&buffer[..count], offset)
-                    .at("write", host)?;
-                offset += u64::try_from(count).expect("a usize fits in 64 bits");
-                self.account.copied(count).at("write", host)?;
-            }
-        }
+        let account = &mut self.account;
+        let mut each = |offset: u64, bytes: &[u8]| {
+            target.write_all_at(bytes, offset).at("write", host)?;
+            account.copied(bytes.len()).at("write", host)
+        };
+        // The file may have become shorter meanwhile.
+        let len = self.source.content(from, len, &mut each)?;
         target.set_len(len).at("write", host)
     }
 
@@ -206,20 +218,19 @@ impl Get<'_> {
             };
             made.set_permissions(fs::Permissions::from_mode(mode))
                 .at("change the mode of", host)?;
-            for name in self.session.list_xattr(from)? {
-                self.attribute(from, made, host, &name)?;
+            for (name, value) in self.source.attributes(from)? {
+                if let Err(error) = self.attribute(made, host, &name, &value) {
+                    self.source.failed(from, Failed::Attribute(&name), error)?;
+                }
             }
         }
         made.set_times(metadata).at("set the times of", host)
     }
 
-    fn attribute(&mut self, from: &Path, made: &Inode, host: &Path, name: &[u8]) -> Result<()> {
-        let Some(value) = self.session.get_xattr(from, name)? else {
-            return Ok(());
-        };
+    fn attribute(&mut self, made: &Inode, host: &Path, name: &[u8], value: &[u8]) -> Result<()> {
         let mut taken = Ok(false);
         if self.root || !super::is_privileged(name) {
-            taken = made.set_attribute(name, &value);
+            taken = made.set_attribute(name, value);
         }
         if !taken.at("set an attribute of", host)? {
             self.account.progress.attributes_skipped += 1;
@@ -227,6 +238,9 @@ impl Get<'_> {
         Ok(())
     }
 }
+
+/// Set-user-id and set-group-id.
+const SET_ID: u32 = 0o6000;
 
 fn file_type(kind: FileKind) -> FileType {
     match kind {

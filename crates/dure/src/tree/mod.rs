@@ -2,7 +2,8 @@
 //!
 //! **Problem.** A copy that loses hard links, holes or nanoseconds is not the same tree; one that
 //! names or links lead out of its destination is an attack. **Structure.** `put` reads the host and
-//! writes the volume, `get` the reverse; both walk depth first, the volume by path, the host by
+//! writes the volume, `get` the reverse
+//! (from any [`Source`]); both walk depth first, the volume by path, the host by
 //! open directories (`host`), and share the account in [`Progress`].
 //!
 //! **Invariants.** Names of one inode become names of one inode in the copy. On the host no link is
@@ -16,13 +17,15 @@
 mod get;
 mod host;
 mod put;
+mod source;
 #[cfg(test)]
 mod tests;
 
 use std::ops::ControlFlow;
 
-pub use get::get;
+pub use get::{get, get_from};
 pub use put::put;
+pub use source::{Content, Failed, Source};
 
 use crate::error::Cause;
 
