@@ -4,8 +4,8 @@
 //! translates, keeps unlinked inodes that are still open, and mounts and unmounts cleanly.
 //!
 //! **Structure.** [`server`] answers requests in our own types and knows nothing of a transport.
-//! [`protocol`] gives the layout of requests and replies, [`transport`] reads requests from the
-//! kernel and writes the replies, one worker per core. [`mount`] mounts and unmounts. [`nodes`]
+//! [`protocol`] gives the layout of requests and replies, [`transport`] takes requests from the
+//! kernel and sends the replies, one worker per core. [`mount`] mounts and unmounts. [`nodes`]
 //! defines FUSE node ids and pins inodes without a name for as long as the kernel references them.
 //!
 //! **Invariants.** A FUSE node id is an inode number and its generation; an inode in the kernel's
@@ -37,4 +37,5 @@ pub mod server;
 pub mod transport;
 
 pub use mount::{MountError, MountSettings, Session, unmount};
+pub use transport::Transport;
 pub use transport::negotiate::WriteCache;

@@ -22,7 +22,7 @@ use dure_fs::format::inode::Time;
 use dure_fs::units::Ino;
 use dure_fs::{FileSystem, FormatOptions, MountOptions};
 use dure_fuse::mount::{Lazy, MountError};
-use dure_fuse::{MountSettings, Session, WriteCache, unmount};
+use dure_fuse::{MountSettings, Session, Transport, WriteCache, unmount};
 use dure_sync::{Arc, thread};
 use rustix::fs::{
     FallocateFlags, SeekFrom, XattrFlags, copy_file_range, fallocate, removexattr, setxattr,
@@ -31,7 +31,14 @@ use tempfile::TempDir;
 
 /// 64 MiB.
 const BLOCKS: u64 = 16 << 10;
-const BOTH: [WriteCache; 2] = [WriteCache::Through, WriteCache::Back];
+const TRANSPORTS: [Transport; 2] = [Transport::Device, Transport::Uring];
+/// Both caches by both ways.
+const MOUNTS: [(WriteCache, Transport); 4] = [
+    (WriteCache::Through, Transport::Device),
+    (WriteCache::Back, Transport::Device),
+    (WriteCache::Through, Transport::Uring),
+    (WriteCache::Back, Transport::Uring),
+];
 
 /// A mounted volume, unmounted at the end.
 struct Mounted {
@@ -42,7 +49,7 @@ struct Mounted {
 
 impl Mounted {
     /// `None` where it cannot be.
-    fn new(write_cache: WriteCache) -> Option<Mounted> {
+    fn new(write_cache: WriteCache, transport: Transport) -> Option<Mounted> {
         if !rustix::process::geteuid().is_root() {
             println!("not run: only root can be everybody");
             return None;
@@ -55,9 +62,14 @@ impl Mounted {
         let settings = MountSettings {
             allow_other: true,
             write_cache,
+            transport,
             ..MountSettings::default()
         };
         match Session::mount(volume.clone(), directory.path(), &settings) {
+            Ok(session) if session.fallback().is_some() => {
+                println!("not run: {}", session.fallback().unwrap());
+                None
+            }
             Ok(session) => Some(Mounted {
                 directory,
                 server: Some(thread::spawn("server", move || session.run())),
@@ -89,8 +101,8 @@ impl Drop for Mounted {
 /// Nothing is synced, and the file stays open: as `tar -S` meets it.
 #[test]
 fn a_file_that_is_being_written_does_not_look_sparse() {
-    for write_cache in BOTH {
-        let Some(mounted) = Mounted::new(write_cache) else {
+    for (write_cache, transport) in MOUNTS {
+        let Some(mounted) = Mounted::new(write_cache, transport) else {
             return;
         };
         let file = File::create(mounted.path("growing")).unwrap();
@@ -115,22 +127,24 @@ fn a_file_that_is_being_written_does_not_look_sparse() {
 
 #[test]
 fn write_says_that_there_is_no_room() {
-    let Some(mounted) = Mounted::new(WriteCache::Through) else {
-        return;
-    };
-    let mut file = File::create(mounted.path("fill")).unwrap();
-    let error = (0..100).find_map(|_| file.write_all(&[7; 1 << 20]).err());
-    let error = error.expect("100 MiB do not fit into 64 MiB");
-    assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
-    let size = file.metadata().unwrap().len();
-    assert!(size < BLOCKS * 4096, "{size} bytes were taken");
+    for transport in TRANSPORTS {
+        let Some(mounted) = Mounted::new(WriteCache::Through, transport) else {
+            return;
+        };
+        let mut file = File::create(mounted.path("fill")).unwrap();
+        let error = (0..100).find_map(|_| file.write_all(&[7; 1 << 20]).err());
+        let error = error.expect("100 MiB do not fit into 64 MiB");
+        assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
+        let size = file.metadata().unwrap().len();
+        assert!(size < BLOCKS * 4096, "{size} bytes were taken");
+    }
 }
 
 /// A request of pages of the kernel's cache that meets the end of the room half way.
 #[test]
 fn an_fsync_that_succeeds_has_lost_nothing() {
-    for write_cache in BOTH {
-        let Some(mounted) = Mounted::new(write_cache) else {
+    for (write_cache, transport) in MOUNTS {
+        let Some(mounted) = Mounted::new(write_cache, transport) else {
             return;
         };
         let fill = File::create(mounted.path("fill")).unwrap();
@@ -267,7 +281,11 @@ const CHANGES: &[(&str, Change)] = &[
 /// The kernel may keep attributes, names and listings for long, so each change must make it ask.
 #[test]
 fn what_the_kernel_keeps_is_current_after_each_change() {
-    let Some(mounted) = Mounted::new(WriteCache::Through) else {
+    TRANSPORTS.into_iter().for_each(changes_are_seen);
+}
+
+fn changes_are_seen(transport: Transport) {
+    let Some(mounted) = Mounted::new(WriteCache::Through, transport) else {
         return;
     };
     let at = mounted.directory.path();
@@ -423,8 +441,8 @@ fn set_id_bits_go_as_on_ext4() {
     let Some(expected) = outcomes_of_ext4() else {
         return;
     };
-    for write_cache in BOTH {
-        let Some(mounted) = Mounted::new(write_cache) else {
+    for (write_cache, transport) in MOUNTS {
+        let Some(mounted) = Mounted::new(write_cache, transport) else {
             return;
         };
         let found = outcomes(mounted.directory.path());

@@ -1,7 +1,7 @@
 //! A volume in memory, mounted for real and used through system calls.
 //!
 //! Where FUSE cannot be used (no `/dev/fuse`; an ordinary user without `fusermount3`) the tests say
-//! so and end.
+//! so and end; so do those with rings where the kernel offers none.
 
 #![expect(
     clippy::unwrap_used,
@@ -18,13 +18,46 @@ use dure_block::{Device, DeviceInfo, Io, share};
 use dure_check::{CheckOptions, check};
 use dure_fs::{FileSystem, FormatOptions, MountOptions};
 use dure_fuse::mount::{Lazy, MountError};
-use dure_fuse::{MountSettings, Session, unmount};
+use dure_fuse::{MountSettings, Session, Transport, unmount};
 use dure_sync::atomic::{AtomicBool, Ordering};
 use dure_sync::{Arc, Condvar, Mutex, thread};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, SeekFrom, StatxFlags};
 use tempfile::TempDir;
 
 const BLOCKS: u64 = 16 << 10;
+
+/// Each test runs with both transports.
+macro_rules! tests {
+    ($($name:ident,)+) => {
+        mod device {
+            $(
+                #[test]
+                fn $name() {
+                    super::$name(super::Transport::Device);
+                }
+            )+
+        }
+        mod uring {
+            $(
+                #[test]
+                fn $name() {
+                    super::$name(super::Transport::Uring);
+                }
+            )+
+        }
+    };
+}
+
+tests! {
+    files_names_and_links_are_what_was_made,
+    large_content_holes_and_copies_come_back,
+    a_temporary_file_is_linked_and_birth_times_are_kept,
+    large_directories_are_listed_whole_and_emptied,
+    many_threads_are_answered_by_few_workers,
+    a_detached_mount_serves_its_last_user,
+    a_session_that_is_not_served_leaves_nothing,
+    others_are_answered_while_all_workers_wait_for_a_flush,
+}
 
 /// A mounted volume; unmounted and checked by [`Mounted::end`].
 struct Mounted {
@@ -36,13 +69,13 @@ struct Mounted {
 
 impl Mounted {
     /// `None` where FUSE cannot be used.
-    fn new(workers: usize) -> Option<Mounted> {
-        Mounted::on(workers, share)
+    fn new(transport: Transport, workers: usize) -> Option<Mounted> {
+        Mounted::on((transport, workers), share)
     }
 
     /// On a RAM disk behind what `before` puts before it.
     fn on(
-        workers: usize,
+        (transport, workers): (Transport, usize),
         before: impl FnOnce(Arc<RamDevice>) -> Arc<dyn Device>,
     ) -> Option<Mounted> {
         let ram = Arc::new(RamDevice::new("mounted", BLOCKS));
@@ -51,6 +84,7 @@ impl Mounted {
         let directory = tempfile::tempdir().unwrap();
         let settings = MountSettings {
             workers: Some(workers),
+            transport,
             ..MountSettings::default()
         };
         let session = match Session::mount(volume.clone(), directory.path(), &settings) {
@@ -61,6 +95,10 @@ impl Mounted {
             }
             Err(error) => panic!("{error}"),
         };
+        if let Some(why) = session.fallback() {
+            println!("not run: {why}");
+            return None;
+        }
         let server = thread::spawn("server", move || session.run());
         Some(Mounted {
             ram,
@@ -106,9 +144,8 @@ fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-#[test]
-fn files_names_and_links_are_what_was_made() {
-    let Some(mounted) = Mounted::new(2) else {
+fn files_names_and_links_are_what_was_made(transport: Transport) {
+    let Some(mounted) = Mounted::new(transport, 2) else {
         return;
     };
     let (one, two) = (mounted.path("one"), mounted.path("two"));
@@ -132,9 +169,8 @@ fn files_names_and_links_are_what_was_made() {
     mounted.end();
 }
 
-#[test]
-fn large_content_holes_and_copies_come_back() {
-    let Some(mounted) = Mounted::new(3) else {
+fn large_content_holes_and_copies_come_back(transport: Transport) {
+    let Some(mounted) = Mounted::new(transport, 3) else {
         return;
     };
     let content: Vec<u8> = (0_u32..3_000_001)
@@ -175,9 +211,8 @@ fn drop_caches(file: &File) {
     fadvise(file, 0, None, Advice::DontNeed).unwrap();
 }
 
-#[test]
-fn a_temporary_file_is_linked_and_birth_times_are_kept() {
-    let Some(mounted) = Mounted::new(2) else {
+fn a_temporary_file_is_linked_and_birth_times_are_kept(transport: Transport) {
+    let Some(mounted) = Mounted::new(transport, 2) else {
         return;
     };
     let flags = OFlags::TMPFILE | OFlags::RDWR;
@@ -210,9 +245,8 @@ fn a_temporary_file_is_linked_and_birth_times_are_kept() {
     mounted.end();
 }
 
-#[test]
-fn large_directories_are_listed_whole_and_emptied() {
-    let Some(mounted) = Mounted::new(2) else {
+fn large_directories_are_listed_whole_and_emptied(transport: Transport) {
+    let Some(mounted) = Mounted::new(transport, 2) else {
         return;
     };
     let directory = mounted.path("many");
@@ -228,9 +262,8 @@ fn large_directories_are_listed_whole_and_emptied() {
     mounted.end();
 }
 
-#[test]
-fn many_threads_are_answered_by_few_workers() {
-    let Some(mounted) = Mounted::new(2) else {
+fn many_threads_are_answered_by_few_workers(transport: Transport) {
+    let Some(mounted) = Mounted::new(transport, 2) else {
         return;
     };
     thread::scope(|scope| {
@@ -253,9 +286,8 @@ fn many_threads_are_answered_by_few_workers() {
     mounted.end();
 }
 
-#[test]
-fn a_detached_mount_serves_its_last_user() {
-    let Some(mut mounted) = Mounted::new(2) else {
+fn a_detached_mount_serves_its_last_user(transport: Transport) {
+    let Some(mut mounted) = Mounted::new(transport, 2) else {
         return;
     };
     let path = mounted.path("open");
@@ -275,14 +307,16 @@ fn a_detached_mount_serves_its_last_user() {
     mounted.served();
 }
 
-#[test]
-fn a_session_that_is_not_served_leaves_nothing() {
+fn a_session_that_is_not_served_leaves_nothing(transport: Transport) {
     let ram = share(RamDevice::new("unserved", BLOCKS));
     FileSystem::format(Arc::clone(&ram), &FormatOptions::default()).unwrap();
     let volume = FileSystem::open(ram, MountOptions::default()).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let outside = fs::metadata(directory.path()).unwrap().dev();
-    let settings = MountSettings::default();
+    let settings = MountSettings {
+        transport,
+        ..MountSettings::default()
+    };
     match Session::mount(volume.clone(), directory.path(), &settings) {
         Ok(session) => drop(session),
         Err(error) => println!("not run: {error}"),
@@ -329,8 +363,7 @@ impl Device for Gated {
     }
 }
 
-#[test]
-fn others_are_answered_while_all_workers_wait_for_a_flush() {
+fn others_are_answered_while_all_workers_wait_for_a_flush(transport: Transport) {
     const WAITING: usize = 5;
     let gate = Arc::new(Gate {
         shut: Mutex::new((false, 0)),
@@ -342,7 +375,7 @@ fn others_are_answered_while_all_workers_wait_for_a_flush() {
         let gate = Arc::clone(&gate);
         share(Gated { info, ram, gate })
     };
-    let Some(mounted) = Mounted::on(2, before) else {
+    let Some(mounted) = Mounted::on((transport, 2), before) else {
         return;
     };
     let files: Vec<File> = (0..WAITING)

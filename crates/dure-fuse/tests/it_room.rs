@@ -16,7 +16,7 @@ use dure_block::ram::RamDevice;
 use dure_block::share;
 use dure_fs::{FileSystem, FormatOptions, MountOptions};
 use dure_fuse::mount::{Lazy, MountError};
-use dure_fuse::{MountSettings, Session, WriteCache, unmount};
+use dure_fuse::{MountSettings, Session, Transport, WriteCache, unmount};
 use dure_sync::{Arc, thread};
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
@@ -30,13 +30,19 @@ fn an_unlinked_file_makes_room_when_it_is_closed() {
         println!("not run: only root can mount");
         return;
     }
-    for write_cache in [WriteCache::Through, WriteCache::Back] {
+    for (write_cache, transport) in [
+        (WriteCache::Through, Transport::Device),
+        (WriteCache::Back, Transport::Device),
+        (WriteCache::Through, Transport::Uring),
+        (WriteCache::Back, Transport::Uring),
+    ] {
         let ram = Arc::new(RamDevice::new("room", BLOCKS));
         FileSystem::format(share(ram.clone()), &FormatOptions::default()).unwrap();
         let volume = FileSystem::open(share(ram), MountOptions::default()).unwrap();
         let directory = tempfile::tempdir().unwrap();
         let settings = MountSettings {
             write_cache,
+            transport,
             ..MountSettings::default()
         };
         let session = match Session::mount(volume.clone(), directory.path(), &settings) {
@@ -47,6 +53,12 @@ fn an_unlinked_file_makes_room_when_it_is_closed() {
             }
             Err(error) => panic!("{error}"),
         };
+        if let Some(why) = session.fallback() {
+            println!("not run: {why}");
+            drop(session);
+            volume.close().unwrap();
+            return;
+        }
         let server = thread::spawn("server", move || session.run());
         let broken = room_comes_back(directory.path());
         unmount(directory.path(), Lazy::Yes).unwrap();

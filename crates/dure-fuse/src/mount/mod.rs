@@ -19,10 +19,12 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use thiserror::Error;
 
 use crate::server::Server;
+use crate::transport::Transport;
 use crate::transport::crew::stand_ins;
 use crate::transport::device::Channel;
 use crate::transport::negotiate::WriteCache;
-use crate::transport::worker;
+use crate::transport::uring::{self, Rings};
+use crate::transport::worker::{self, Agreed};
 
 /// Settings of a mount.
 #[derive(Debug, Clone)]
@@ -38,6 +40,8 @@ pub struct MountSettings {
     pub block_device: bool,
     /// Which cache takes the data of a write(2).
     pub write_cache: WriteCache,
+    /// How requests come from the kernel.
+    pub transport: Transport,
     /// Every file appears to belong to this user, and cannot be given to another.
     pub uid: Option<u32>,
     /// The same for the group.
@@ -55,6 +59,7 @@ impl Default for MountSettings {
             flags: flags::DEFAULT,
             block_device: false,
             write_cache: WriteCache::default(),
+            transport: Transport::default(),
             uid: None,
             gid: None,
             workers: None,
@@ -118,6 +123,7 @@ pub struct Session {
     workers: usize,
     /// Extra threads that answer while workers wait for the device.
     stand_ins: usize,
+    agreed: Agreed,
     mounted: Mounted,
 }
 
@@ -158,7 +164,10 @@ impl Session {
             path,
             unmount: true,
         };
-        worker::handshake(&channel, settings.write_cache).map_err(|source| MountError::Mount {
+        let depth = uring::depth(volume.cache_bytes(), dure_sync::core_count());
+        let transport = (settings.transport, depth);
+        let agreed = worker::handshake(&channel, settings.write_cache, transport);
+        let agreed = agreed.map_err(|source| MountError::Mount {
             path: mounted.path.clone(),
             source,
         })?;
@@ -172,6 +181,7 @@ impl Session {
             channel,
             workers: workers.max(1),
             stand_ins,
+            agreed,
             mounted,
         })
     }
@@ -182,13 +192,35 @@ impl Session {
         &self.mounted.path
     }
 
+    /// How requests come from the kernel.
+    #[must_use]
+    pub fn transport(&self) -> Transport {
+        match self.agreed {
+            Agreed::Rings(_) => Transport::Uring,
+            Agreed::Device | Agreed::Fallback(_) => Transport::Device,
+        }
+    }
+
+    /// Why they do not come as the settings ask: a sentence that says what to do.
+    #[must_use]
+    pub fn fallback(&self) -> Option<&str> {
+        match &self.agreed {
+            Agreed::Fallback(why) => Some(why),
+            Agreed::Device | Agreed::Rings(_) => None,
+        }
+    }
+
     /// Answers requests until the directory is unmounted.
     ///
     /// # Errors
     /// `Serve` when the connection to the kernel fails.
     pub fn run(mut self) -> Result<(), MountError> {
         self.mounted.unmount = false;
-        let served = worker::run(&self.server, &self.channel, (self.workers, self.stand_ins));
+        let agreed = std::mem::replace(&mut self.agreed, Agreed::Device);
+        let served = match agreed {
+            Agreed::Rings(rings) => self.serve_rings(rings),
+            Agreed::Device | Agreed::Fallback(_) => self.serve_device(self.workers),
+        };
         // The connection has ended: the kernel can no longer ask for the unlinked inodes it had
         // open.
         self.server.forget_all();
@@ -196,6 +228,21 @@ impl Session {
             path: self.mounted.path.clone(),
             source,
         })
+    }
+
+    fn serve_device(&self, workers: usize) -> io::Result<()> {
+        worker::run(&self.server, &self.channel, (workers, self.stand_ins))
+    }
+
+    fn serve_rings(&self, rings: Rings) -> io::Result<()> {
+        let running = rings.run(&self.server, &self.channel, self.stand_ins);
+        // What is left for the device are FORGETs, unless the kernel refused the rings.
+        let served = self.serve_device(match running.refused() {
+            None => 1,
+            Some(_) => self.workers,
+        });
+        running.end();
+        served
     }
 }
 

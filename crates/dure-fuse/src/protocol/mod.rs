@@ -1,7 +1,8 @@
 //! The FUSE protocol, version 7: what lies in a request and in a reply, byte by byte.
 //!
 //! **Problem.** The kernel and a FUSE server exchange records of the machine's own byte order over
-//! `/dev/fuse`. **Structure.** [`opcode`] the numbers; [`request`] and [`reply`] the layouts;
+//! `/dev/fuse`, or in memory that they share ([`ring`]). **Structure.** [`opcode`] the numbers;
+//! [`request`] and [`reply`] the layouts;
 //! [`mod@parse`] makes an [`Operation`] of the bytes of a request without copying any.
 //! **Invariants.** The layouts have no padding the compiler chose (`zerocopy` refuses it) and their
 //! sizes are asserted. Parsing trusts nothing: a request that is too short, or misses the end of a
@@ -12,6 +13,7 @@ pub mod operation;
 pub mod parse;
 pub mod reply;
 pub mod request;
+pub mod ring;
 
 #[cfg(test)]
 pub(crate) mod tests;

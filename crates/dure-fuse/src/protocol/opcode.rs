@@ -115,6 +115,10 @@ pub mod init {
     pub const NO_OPENDIR_SUPPORT: u32 = 1 << 24;
     /// SETXATTR has flags of its own.
     pub const SETXATTR_EXT: u32 = 1 << 29;
+    /// There are more flags, in another field.
+    pub const EXT: u32 = 1 << 30;
+    /// Of those: requests may be taken from rings.
+    pub const EXT_OVER_IO_URING: u32 = 1 << (41 - 32);
 }
 
 /// Which fields of a SETATTR count.

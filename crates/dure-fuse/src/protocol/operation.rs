@@ -22,8 +22,8 @@ pub struct Request<'a> {
 /// What is asked of the node. Names are without their final zero byte, and not empty.
 #[derive(Debug, Clone, Copy)]
 pub enum Operation<'a> {
-    /// INIT.
-    Init(&'a InitIn),
+    /// INIT; with more flags, which older kernels do not have.
+    Init(&'a InitIn, u32),
     /// DESTROY: the last request.
     Destroy,
     /// INTERRUPT of another request.
@@ -209,7 +209,7 @@ impl Operation<'_> {
             | Operation::RemoveXattr(_)
             | Operation::Allocate { .. }
             | Operation::Copy { .. } => Some(Changes::Inode),
-            Operation::Init(_)
+            Operation::Init(..)
             | Operation::Destroy
             | Operation::Interrupt
             | Operation::Lookup(_)

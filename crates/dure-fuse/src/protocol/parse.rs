@@ -238,7 +238,7 @@ fn content<'a>(opcode: u32, rest: &mut Rest<'a>) -> Parsed<Operation<'a>> {
 /// Requests about attributes and lookup counts, and about the connection.
 fn attributes<'a>(opcode: u32, rest: &mut Rest<'a>) -> Parsed<Operation<'a>> {
     Ok(match opcode {
-        op::INIT => Operation::Init(rest.record()?),
+        op::INIT => Operation::Init(rest.record()?, *rest.record().unwrap_or(&0)),
         op::DESTROY => Operation::Destroy,
         op::INTERRUPT => Operation::Interrupt,
         op::FORGET => {

@@ -28,7 +28,7 @@ pub struct InHeader {
 
 const _: () = assert!(size_of::<InHeader>() == 40);
 
-/// INIT; from 7.36 on more follows, of which nothing is used.
+/// INIT; from 7.36 on more follows, of which the first field is used: more flags.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct InitIn {

@@ -18,7 +18,7 @@ use crate::server::Errno;
 /// Largest READ and WRITE.
 pub const IO_BYTES: usize = 1 << 20;
 
-const PAGE: usize = 4096;
+pub(super) const PAGE: usize = 4096;
 /// Where requests begin: the data of a WRITE then begin at a page.
 const REQUEST_AT: usize = PAGE - size_of::<InHeader>() - size_of::<WriteIn>();
 /// Where replies begin: what follows the header then begins at a page.
@@ -33,7 +33,7 @@ const BYTES: usize = PAGE + IO_BYTES;
 /// A mapping of the buffer's own: zeroes that take no memory before they are used, and can be
 /// released after use. The allocator would hand out memory that was used before, and clear all of
 /// it: two megabytes for each thread.
-struct Pages(NonNull<u8>);
+pub(super) struct Pages(NonNull<u8>);
 
 // SAFETY: it owns plain bytes.
 unsafe impl Send for Pages {}
@@ -59,12 +59,17 @@ impl Pages {
         );
     }
 
-    fn bytes(&self) -> &[u8] {
+    /// Where it lies, for the kernel.
+    pub(super) fn start(&self) -> NonNull<u8> {
+        self.0
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
         // SAFETY: the mapping has so many bytes and lives as long as this.
         unsafe { std::slice::from_raw_parts(self.0.as_ptr(), BYTES) }
     }
 
-    fn bytes_mut(&mut self) -> &mut [u8] {
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, and `&mut self` makes this the only reference.
         unsafe { std::slice::from_raw_parts_mut(self.0.as_ptr(), BYTES) }
     }
@@ -145,6 +150,11 @@ impl Reply {
     pub fn release(&mut self) {
         assert!(self.is_empty(), "the last reply was finished");
         self.pages.release();
+    }
+
+    /// Its memory: a page, then what is put.
+    pub(super) fn pages(&mut self) -> &mut Pages {
+        &mut self.pages
     }
 
     /// Bytes put so far.

@@ -8,7 +8,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 use dure_sync::Arc;
 use rustix::io::Errno;
@@ -62,6 +62,12 @@ impl Channel {
         // call.
         unsafe { ioctl::ioctl(&fresh, clone) }?;
         Ok(Channel::new(fresh.into()))
+    }
+
+    /// The number of its open file.
+    #[must_use]
+    pub fn raw(&self) -> RawFd {
+        self.0.as_raw_fd()
     }
 
     /// Waits for a request.

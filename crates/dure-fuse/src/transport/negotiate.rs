@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 
+use super::Transport;
 use super::buffer::IO_BYTES;
 use crate::protocol::opcode::init;
 use crate::protocol::reply::InitOut;
@@ -69,11 +70,22 @@ pub struct TooOld {
     flags: u32,
 }
 
-/// Decides on an INIT.
+/// Whether the kernel offers to send requests through rings; `more` are its further flags.
+#[must_use]
+pub fn offers_rings(offer: &InitIn, more: u32) -> bool {
+    offer.flags & init::EXT != 0 && more & init::EXT_OVER_IO_URING != 0
+}
+
+/// Decides on an INIT. With `Transport::Uring` the kernel, which has to offer it, waits until all
+/// rings are registered before it sends anything else.
 ///
 /// # Errors
 /// [`TooOld`].
-pub fn negotiate(offer: &InitIn, cache: WriteCache) -> Result<Negotiated, TooOld> {
+pub fn negotiate(
+    offer: &InitIn,
+    cache: WriteCache,
+    transport: Transport,
+) -> Result<Negotiated, TooOld> {
     let &InitIn {
         major,
         minor,
@@ -98,11 +110,16 @@ pub fn negotiate(offer: &InitIn, cache: WriteCache) -> Result<Negotiated, TooOld
         WriteCache::Through => WANTED,
         WriteCache::Back => WANTED | init::WRITEBACK_CACHE,
     };
+    let (ext, flags2) = match transport {
+        Transport::Device => (0, 0),
+        Transport::Uring => (init::EXT, init::EXT_OVER_IO_URING),
+    };
     Ok(Negotiated::Agreed(InitOut {
         major: MAJOR,
         minor: MINOR.min(minor),
         max_readahead: offer.max_readahead,
-        flags: wanted & flags,
+        flags: wanted & flags | ext,
+        flags2,
         max_background: BACKGROUND,
         congestion: CONGESTED,
         max_write: u32::try_from(IO_BYTES).expect("a request of a megabyte fits in 32 bits"),

@@ -8,9 +8,10 @@ use dure_sync::Arc;
 use proptest::prelude::*;
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::Transport;
 use super::buffer::{IO_BYTES, Reply, RequestBuffer};
 use super::dispatch::answer;
-use super::negotiate::{Negotiated, WriteCache, negotiate};
+use super::negotiate::{Negotiated, WriteCache, negotiate, offers_rings};
 use crate::MountSettings;
 use crate::nodes::ino_of;
 use crate::protocol::opcode as op;
@@ -125,7 +126,9 @@ const NEEDED: u32 = init::MAX_PAGES | init::HANDLE_KILLPRIV_V2 | init::SETXATTR_
 fn what_is_agreed_was_offered() {
     for flags in [NEEDED, u32::MAX, NEEDED | init::WRITEBACK_CACHE] {
         for cache in [WriteCache::Through, WriteCache::Back] {
-            let Ok(Negotiated::Agreed(out)) = negotiate(&offer(45, flags), cache) else {
+            let Ok(Negotiated::Agreed(out)) =
+                negotiate(&offer(45, flags), cache, Transport::Device)
+            else {
                 panic!("no agreement");
             };
             assert_eq!(out.flags & !flags, 0);
@@ -138,13 +141,34 @@ fn what_is_agreed_was_offered() {
             let offered = flags & init::WRITEBACK_CACHE != 0;
             assert_eq!(collects, offered && cache == WriteCache::Back);
             assert_eq!(out.flags & init::ASYNC_DIO, 0);
+            assert_eq!((out.flags & init::EXT, out.flags2), (0, 0));
         }
+    }
+}
+
+/// The kernel sends nothing until the rings that are agreed are there.
+#[test]
+fn rings_are_agreed_where_they_are_offered_and_wanted() {
+    let rings = init::EXT_OVER_IO_URING;
+    assert!(offers_rings(&offer(45, NEEDED | init::EXT), rings));
+    assert!(!offers_rings(&offer(45, NEEDED | init::EXT), !rings));
+    assert!(!offers_rings(&offer(45, NEEDED), rings));
+    let offered = offer(45, NEEDED | init::EXT);
+    for (transport, ext, more) in [
+        (Transport::Device, 0, 0),
+        (Transport::Uring, init::EXT, rings),
+    ] {
+        let Ok(Negotiated::Agreed(out)) = negotiate(&offered, WriteCache::Through, transport)
+        else {
+            panic!("no agreement");
+        };
+        assert_eq!((out.flags & init::EXT, out.flags2), (ext, more));
     }
 }
 
 #[test]
 fn old_kernels_are_refused_and_newer_ones_come_down_to_us() {
-    let negotiate = |offer| negotiate(&offer, WriteCache::Through);
+    let negotiate = |offer| negotiate(&offer, WriteCache::Through, Transport::Device);
     assert!(negotiate(offer(32, u32::MAX)).is_err());
     assert!(negotiate(offer(33, u32::MAX)).is_ok());
     assert!(negotiate(offer(33, !init::SETXATTR_EXT)).is_err());

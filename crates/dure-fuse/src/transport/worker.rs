@@ -8,16 +8,32 @@ use dure_sync::Arc;
 use super::buffer::{Reply, RequestBuffer};
 use super::crew::Crew;
 use super::device::{Channel, Received};
-use super::dispatch;
 use super::negotiate::{self, Negotiated, WriteCache};
+use super::uring::{self, Rings};
+use super::{Transport, dispatch};
 use crate::protocol::{self, Operation};
 use crate::server::Server;
 
-/// Answers INIT on a fresh connection.
+/// What came of INIT.
+#[derive(Debug)]
+pub enum Agreed {
+    /// Requests come through the device.
+    Device,
+    /// Rings were asked for, but cannot be had; a sentence says why.
+    Fallback(String),
+    /// Requests come through these rings.
+    Rings(Rings),
+}
+
+/// Answers INIT on a fresh connection. Rings have `depth` entries for each CPU.
 ///
 /// # Errors
 /// The connection ended, or the kernel is too old.
-pub fn handshake(channel: &Channel, cache: WriteCache) -> io::Result<()> {
+pub fn handshake(
+    channel: &Channel,
+    cache: WriteCache,
+    (transport, depth): (Transport, usize),
+) -> io::Result<Agreed> {
     let (mut buffer, mut reply) = (RequestBuffer::new(), Reply::new());
     loop {
         let len = match channel.receive(buffer.room())? {
@@ -26,26 +42,41 @@ pub fn handshake(channel: &Channel, cache: WriteCache) -> io::Result<()> {
             Received::End => return Err(io::Error::other("unmounted before it was served")),
         };
         let request = protocol::parse(buffer.filled(len)).map_err(io::Error::other)?;
-        let Operation::Init(offer) = request.operation else {
+        let Operation::Init(offer, more) = request.operation else {
             channel.send(reply.finish(request.unique, Err(libc::EIO)))?;
             continue;
         };
-        let agreed = match negotiate::negotiate(offer, cache) {
-            Ok(agreed) => agreed,
+        // The kernel waits for rings once they are agreed: they have to be there before.
+        let agreed = match transport {
+            Transport::Device => Agreed::Device,
+            Transport::Uring if !negotiate::offers_rings(offer, more) => {
+                Agreed::Fallback(uring::not_offered())
+            }
+            Transport::Uring => match Rings::new(channel, depth) {
+                Ok(rings) => Agreed::Rings(rings),
+                Err(error) => Agreed::Fallback(error.to_string()),
+            },
+        };
+        let transport = match &agreed {
+            Agreed::Rings(_) => Transport::Uring,
+            Agreed::Device | Agreed::Fallback(_) => Transport::Device,
+        };
+        let answer = match negotiate::negotiate(offer, cache, transport) {
+            Ok(answer) => answer,
             Err(old) => {
                 channel.send(reply.finish(request.unique, Err(libc::EPROTO)))?;
                 return Err(io::Error::other(old));
             }
         };
-        let (Negotiated::Agreed(out) | Negotiated::Later(out)) = &agreed;
+        let (Negotiated::Agreed(out) | Negotiated::Later(out)) = &answer;
         reply.put(out);
         channel.send(reply.finish(request.unique, Ok(())))?;
-        if let Negotiated::Agreed(_) = agreed {
+        if let Negotiated::Agreed(_) = answer {
             // The kernel made its inode of the root before it knew that access control lists are
             // served, and marked it as one whose lists it must not keep. The notification, which
             // the question is, has it forget them, and so the mark.
             let _ = channel.knows(protocol::ROOT);
-            return Ok(());
+            return Ok(agreed);
         }
     }
 }

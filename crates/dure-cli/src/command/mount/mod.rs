@@ -159,6 +159,9 @@ fn serve(args: &Mount, options: MountOptions, settings: &MountSettings) -> Resul
             return Err(error.into());
         }
     };
+    if let Some(why) = session.fallback() {
+        note!("dure: transport=uring: {why}; requests go through /dev/fuse");
+    }
     let directory = session.path().to_owned();
     let mounted = mounted(args, &file_system, &directory, read_only);
     let live = address

@@ -15,7 +15,7 @@ use dure_bench::note;
 use dure_block::nvm::Nvm;
 use dure_fs::{AccessTime, MountOptions, TRACE_EVENTS_MAX};
 use dure_fuse::mount::flags;
-use dure_fuse::{MountSettings, WriteCache};
+use dure_fuse::{MountSettings, Transport, WriteCache};
 use rustix::mount::MountFlags;
 use rustix::process::geteuid;
 
@@ -85,6 +85,7 @@ pub(super) fn parse(args: &Mount) -> Result<(MountOptions, MountSettings)> {
             ("allow_other", None) => settings.allow_other = true,
             ("writeback", None) => settings.write_cache = WriteCache::Back,
             ("writethrough", None) => settings.write_cache = WriteCache::Through,
+            ("transport", Some(value)) => settings.transport = transport(value)?,
             ("uid", Some(value)) => settings.uid = Some(number(key, value)?),
             ("gid", Some(value)) => settings.gid = Some(number(key, value)?),
             // Of the device: see `nvm`.
@@ -179,6 +180,14 @@ fn number(key: &str, value: &str) -> Result<u32> {
     number.with_context(|| format!("{key}={value}: it is a number, as id(1) shows it"))
 }
 
+fn transport(value: &str) -> Result<Transport> {
+    match value {
+        "device" => Ok(Transport::Device),
+        "uring" => Ok(Transport::Uring),
+        _ => bail!("transport={value}: device or uring"),
+    }
+}
+
 fn set_policy(options: &mut MountOptions, key: &str, value: &str) -> Result<bool> {
     options.set_policy(key, value).map_err(anyhow::Error::msg)
 }
@@ -228,6 +237,7 @@ mod tests {
             "uid=7",
             "writeback",
             "nvm=emulated",
+            "transport=uring",
             "journal=jbd2",
             "trace=5",
             "data=journal",
@@ -243,6 +253,7 @@ mod tests {
         assert_eq!(options.trace, Some(5));
         assert_eq!(settings.uid, Some(7));
         assert_eq!(settings.write_cache, WriteCache::Back);
+        assert_eq!(settings.transport, Transport::Uring);
         assert_eq!(options.order, dure_fs::Order::Single);
         assert_eq!(options.records, dure_fs::RecordPolicy::Image);
         assert_eq!(options.data, dure_fs::DataMode::Journal);
@@ -294,6 +305,7 @@ mod tests {
             "trace",
             "uid=me",
             "nvm=yes",
+            "transport=pigeon",
         ] {
             assert!(parsed(&[bad]).is_err(), "{bad}");
         }

@@ -67,6 +67,50 @@ pub fn answer<'r>(
         }
         Err(Malformed { unique, .. }) => (unique?, Err(libc::EIO)),
     };
+    finish(unique, outcome, reply)
+}
+
+/// What became of a request that was not to be waited for.
+#[derive(Debug)]
+pub enum Prompt<'r> {
+    /// What to send to the kernel, if anything.
+    Answered(Option<&'r [u8]>),
+    /// Nothing has changed: it is to be answered by somebody who can wait.
+    Later,
+}
+
+/// Answers a request, unless that means to wait for a flush, for deletions or for the kernel.
+pub fn answer_promptly<'r>(
+    server: &Server,
+    request: Result<Request<'_>, Malformed>,
+    reply: &'r mut Reply,
+) -> Prompt<'r> {
+    assert!(reply.is_empty(), "the last reply was finished");
+    let Ok(request) = request else {
+        return Prompt::Answered(answer(server, &|_| true, request, reply));
+    };
+    let operation = &request.operation;
+    let waits = matches!(
+        operation,
+        Operation::Statistics
+            | Operation::Copy { .. }
+            | Operation::Destroy
+            | Operation::Forget
+            | Operation::BatchForget(_)
+    );
+    if waits || operation.flushes() || server.settles(operation.changes()) {
+        return Prompt::Later;
+    }
+    // None of the operations that are left asks the kernel about an inode.
+    let served = serve(Call::new(server, &request, reply), &|_| true);
+    let retried = !matches!(request.operation, Operation::Write { cached: true, .. });
+    if retried && served == Err(libc::ENOSPC) && reply.is_empty() {
+        return Prompt::Later;
+    }
+    Prompt::Answered(finish(request.unique, served, reply))
+}
+
+fn finish(unique: u64, outcome: Outcome, reply: &mut Reply) -> Option<&[u8]> {
     match outcome {
         Ok(Sent::Nothing) => None,
         Ok(Sent::Reply) => Some(reply.finish(unique, Ok(()))),
@@ -142,7 +186,7 @@ fn serve(call: Call<'_>, knows: &dyn Fn(u64) -> bool) -> Outcome {
     let (server, node) = (call.server, call.request.node);
     match call.request.operation {
         // INIT comes once, and was answered before.
-        Operation::Init(_) => Err(libc::EIO),
+        Operation::Init(..) => Err(libc::EIO),
         Operation::Destroy => {
             server.forget_all();
             Ok(Sent::Reply)
