@@ -52,6 +52,9 @@ pub enum Command {
     Demo(Demo),
     /// Measure a volume side by side with directories of other file systems.
     Bench(dure_bench::Args),
+    /// Look into the requests of block devices.
+    #[command(subcommand)]
+    Blk(dure_bench::blk::Command),
     /// Prove on simulated devices that no crash loses what was promised.
     #[command(subcommand)]
     Sim(Sim),

@@ -94,6 +94,7 @@ fn run(command: Command) -> anyhow::Result<u8> {
         Command::Dump(args) => command::dump::run(&args),
         Command::Demo(args) => command::demo::run(&args),
         Command::Bench(args) => command::bench::run(args),
+        Command::Blk(args) => dure_bench::blk::command(&args).map(|()| exit::OK),
         Command::Sim(args) => command::sim::run(&args),
     }
 }

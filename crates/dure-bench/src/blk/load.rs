@@ -233,7 +233,7 @@ fn bytes(text: &str) -> Result<u64, String> {
     if whole { Ok(bytes) } else { Err(bad()) }
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+pub(super) fn seconds(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(seconds) if (0.01..=86_400.0).contains(&seconds) => Ok(seconds),
         _ => Err("it is between 0.01 and 86400 seconds".into()),
@@ -249,6 +249,6 @@ pub(super) fn block_bytes() -> u64 {
     clippy::cast_sign_loss,
     reason = "between 10 ms and a day, checked where it was read"
 )]
-fn run_ns(seconds: f64) -> u64 {
+pub(super) fn run_ns(seconds: f64) -> u64 {
     (seconds * 1e9) as u64
 }

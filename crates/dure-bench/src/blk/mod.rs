@@ -10,12 +10,15 @@
 mod device;
 mod job;
 mod load;
+mod phases;
 mod report;
 #[cfg(test)]
 mod tests;
+pub mod trace;
 
 use anyhow::Result;
 
+use crate::interrupt;
 pub use load::{Engine, Load, Pattern};
 use report::Report;
 
@@ -31,6 +34,23 @@ pub struct Blk {
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
+}
+
+/// `dure blk`.
+#[derive(Debug, Clone, clap::Subcommand)]
+pub enum Command {
+    /// Tell how long requests are in each phase, as btt does, and which hardware queues they take.
+    Trace(trace::Trace),
+}
+
+/// Runs `dure blk`, and removes what it made when it is interrupted.
+///
+/// # Errors
+/// Those of the command.
+pub fn command(command: &Command) -> Result<()> {
+    interrupt::run(|| match command {
+        Command::Trace(args) => trace::run(args),
+    })
 }
 
 /// Measures and prints the report.

@@ -6,13 +6,14 @@
 
 use std::fmt::Write;
 
-use comfy_table::Table;
-use dure_block::{Phase, Phases, Queue};
+use dure_block::{Phases, Queue};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::load::{Done, Engine, Load, Pattern};
+use super::phases::{self, PhaseRow};
 use crate::measure::f64_of;
+use crate::report::{Columns, plain_table};
 
 /// Requests of one direction.
 #[derive(Debug, Serialize)]
@@ -32,18 +33,6 @@ struct Latency {
     p99: u64,
     p999: u64,
     max: u64,
-}
-
-/// A phase of requests.
-#[derive(Debug, Serialize)]
-struct PhaseReport {
-    phase: &'static str,
-    n: u64,
-    min_ns: u64,
-    mean_ns: f64,
-    max_ns: u64,
-    /// Of the time of all requests, in percent.
-    share: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -70,7 +59,7 @@ pub(super) struct Report {
     /// Requests that waited for a tag, and bios that were merged.
     pub(super) tag_waits: u64,
     pub(super) merges: u64,
-    phases: Vec<PhaseReport>,
+    phases: Vec<PhaseRow>,
     hw_queues: Vec<HwQueueReport>,
 }
 
@@ -99,11 +88,7 @@ impl Report {
             write: direction(writes, load.bs, seconds),
             tag_waits: counters.tag_waits,
             merges: counters.merges,
-            phases: if trace.is_empty() {
-                Vec::new()
-            } else {
-                phases(&Phases::of(&trace))
-            },
+            phases: phases::rows(&Phases::of(&trace)),
             hw_queues: hw_queues
                 .iter()
                 .map(|queue| HwQueueReport {
@@ -118,12 +103,10 @@ impl Report {
 
     /// For people.
     pub(super) fn text(&self) -> String {
-        let mut table = Table::new();
-        table.load_preset(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
-        table.set_header([
-            "", "requests", "IOPS", "MiB/s", "min us", "mean us", "p50", "p90", "p99", "p99.9",
-            "max",
-        ]);
+        let heads = [
+            "", "requests", "IOPS", "MiB/s", "min us", "mean", "p50", "p90", "p99", "p99.9", "max",
+        ];
+        let mut table = plain_table(&heads, &[0], Columns::All);
         let directions = [("read", &self.read), ("write", &self.write)];
         for (name, direction) in directions {
             let Some(direction) = direction else { continue };
@@ -145,7 +128,7 @@ impl Report {
         }
         let mut text = table.to_string();
         if !self.phases.is_empty() {
-            let _ = write!(text, "\n\n{}", self.phases_table());
+            let _ = write!(text, "\n\n{}", phases::table(&self.phases));
         }
         for (number, queue) in self.hw_queues.iter().enumerate() {
             let (cores, waits) = (queue.cores.len(), queue.tag_waits);
@@ -158,24 +141,6 @@ impl Report {
             );
         }
         text
-    }
-
-    fn phases_table(&self) -> Table {
-        let mut table = Table::new();
-        table.load_preset(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
-        table.set_header(["phase", "n", "min us", "avg us", "max us", "share %"]);
-        for phase in &self.phases {
-            let us = |ns: f64| format!("{:.3}", ns / 1e3);
-            table.add_row([
-                phase.phase.to_owned(),
-                phase.n.to_string(),
-                us(f64_of(phase.min_ns)),
-                us(phase.mean_ns),
-                us(f64_of(phase.max_ns)),
-                format!("{:.1}", phase.share),
-            ]);
-        }
-        table
     }
 }
 
@@ -202,26 +167,4 @@ fn direction(latencies: Vec<Histogram<u64>>, bs: u64, seconds: f64) -> Option<Di
             max: all.max(),
         },
     })
-}
-
-/// As btt: each phase, and its share of Q2C.
-fn phases(phases: &Phases) -> Vec<PhaseReport> {
-    let all = phases.q2c.total_ns().max(1.0);
-    let row = |phase: &'static str, times: Phase| PhaseReport {
-        phase,
-        n: times.n,
-        min_ns: times.min_ns,
-        mean_ns: times.mean_ns,
-        max_ns: times.max_ns,
-        share: 100.0 * times.total_ns() / all,
-    };
-    vec![
-        row("Q2Q", phases.q2q),
-        row("Q2G", phases.q2g),
-        row("G2I", phases.g2i),
-        row("Q2M", phases.q2m),
-        row("I2D", phases.i2d),
-        row("D2C", phases.d2c),
-        row("Q2C", phases.q2c),
-    ]
 }

@@ -103,26 +103,28 @@ impl Phases {
     /// The phases of `records`, which are in the order of their arrival.
     #[must_use]
     pub fn of(records: &[TraceRecord]) -> Self {
-        let merged = |is: bool| {
-            let stamps = records.iter().map(|record| record.stamps);
-            stamps.filter(move |stamps| (stamps.merged_ns > 0) == is)
-        };
+        let stamps: Vec<_> = records.iter().map(|record| record.stamps).collect();
+        Self::of_stamps(&stamps)
+    }
+
+    /// The phases between stamps of bios, which are in the order of their arrival. A phase has as
+    /// many times as bios have both of its stamps.
+    #[must_use]
+    pub fn of_stamps(stamps: &[Stamps]) -> Self {
         let phase = |from: fn(&Stamps) -> u64, to: fn(&Stamps) -> u64| {
-            Phase::of(merged(false).map(|s| to(&s).saturating_sub(from(&s))))
+            let ends = stamps.iter().map(|s| (from(s), to(s)));
+            let stamped = ends.filter(|(from, to)| *from > 0 && *to > 0);
+            Phase::of(stamped.map(|(from, to)| to.saturating_sub(from)))
         };
-        let all = || records.iter().map(|record| record.stamps);
-        let gap = |pair: &[TraceRecord]| {
-            let [first, next] = [pair[0], pair[1]].map(|record| record.stamps.queued_ns);
-            next.saturating_sub(first)
-        };
+        let gap = |pair: &[Stamps]| pair[1].queued_ns.saturating_sub(pair[0].queued_ns);
         Self {
-            q2q: Phase::of(records.windows(2).map(gap)),
+            q2q: Phase::of(stamps.windows(2).map(gap)),
             q2g: phase(|s| s.queued_ns, |s| s.tagged_ns),
             g2i: phase(|s| s.tagged_ns, |s| s.inserted_ns),
-            q2m: Phase::of(merged(true).map(|s| s.merged_ns.saturating_sub(s.queued_ns))),
+            q2m: phase(|s| s.queued_ns, |s| s.merged_ns),
             i2d: phase(|s| s.inserted_ns, |s| s.dispatched_ns),
             d2c: phase(|s| s.dispatched_ns, |s| s.completed_ns),
-            q2c: Phase::of(all().map(|s| s.completed_ns.saturating_sub(s.queued_ns))),
+            q2c: phase(|s| s.queued_ns, |s| s.completed_ns),
         }
     }
 }
