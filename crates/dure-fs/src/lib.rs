@@ -30,8 +30,8 @@ pub use file::{AllocateMode, Extents, FILE_BYTES_MAX, ReadMode, SeekTarget, Stam
 pub use inode::{Attributes, InodeId, InodeRef, NewInode, Permissions};
 pub use namespace::{DirectoryEntry, EntryBatch, New, Peek, RenameMode, SetAttributes, SetTime};
 pub use volume::{
-    AccessTime, Activity, Background, DataMode, FileSystem, FsyncScope, MountOptions, RangeWait,
-    Statistics, WorkerActivity,
+    AccessTime, Activity, Background, DataMode, DirtyLimit, FileSystem, FsyncScope, MountOptions,
+    RangeWait, Statistics, WorkerActivity,
 };
 #[doc(hidden)]
 pub use volume::{AttributeRule, DirectoryRule, RangeRule, VolumeRules};

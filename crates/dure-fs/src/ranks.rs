@@ -24,6 +24,8 @@ pub const ORPHANS: u8 = 74;
 pub const INODE_POOL: u8 = 76;
 /// One shard of the inode cache.
 pub const INODE_SHARD: u8 = 80;
+/// What is measured of a partition's write-back; a leaf.
+pub const DIRTY_METER: u8 = 139;
 /// State of a background worker; nothing else is taken under it.
 pub const WORKER: u8 = 149;
 /// A core's buffer for write-back; a leaf.

@@ -14,7 +14,7 @@
 //! | verb | the caller holds |
 //! |---|---|
 //! | `read`, `truncate`, `seek`, `sync` | nothing of the inode |
-//! | `write_back`, `write_back_all`, `write_back_reserved`, `settle` | nothing of the inode |
+//! | `write_back`, `write_back_all`, `write_back_over`, `write_back_reserved`, `settle` | nothing of the inode |
 //! | `write`, `append`, `zero` | the range, if the file has a range lock and the range was free |
 //! | `place_reserved` | the write-back mutex |
 //! | `discard`, `discard_behind` | the write-back mutex, and the inode exclusively |
@@ -223,6 +223,15 @@ impl Body {
     ) -> Result<()> {
         match self {
             Body::Cached => volume.write_back_list(core, pages),
+        }
+    }
+
+    /// Writes back the files on the list of `core`, which the caller serves, if it has more dirty
+    /// pages than may wait for the commit interval. Adds the pages written to `pages`; returns
+    /// whether there are still too many. What fails is reported by an fsync of its file.
+    pub(crate) fn write_back_over(self, volume: &Volume, core: CoreId, pages: &mut u64) -> bool {
+        match self {
+            Body::Cached => volume.write_back_over(core, pages),
         }
     }
 

@@ -24,6 +24,8 @@ pub struct Activity {
     pub cleaned_blocks: u64,
     /// The workers in the background; empty for a read-only mount.
     pub workers: Vec<WorkerActivity>,
+    /// Writes that slept because there were many dirty pages.
+    pub pauses: u64,
     /// Used and free space.
     pub room: Statistics,
     /// Why the volume has become read-only by itself, if it has.
@@ -44,7 +46,8 @@ impl FileSystem {
             images: sum(&volume.store.counters.images),
             rings_grown: sum(&volume.store.counters.rings_grown),
             cleaned_blocks: sum(&volume.counters.cleaned_blocks),
-            workers: volume.background.activity(),
+            workers: volume.worker_activity(),
+            pauses: sum(&volume.pages.counters.pauses),
             room: self.statistics(),
             stopped: self.stopped(),
         }

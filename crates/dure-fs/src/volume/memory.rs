@@ -26,7 +26,7 @@ use dure_store::data_log::DataLog;
 use dure_store::node::NODE_BYTES;
 use dure_store::units::{BLOCK_BYTES_U64, to_u64, to_usize};
 
-use super::{DataMode, MountOptions};
+use super::{Background, DataMode, DirtyLimit, MountOptions};
 use crate::file::PAGE_BYTES;
 use crate::inode::INODE_BYTES;
 
@@ -66,6 +66,8 @@ pub(crate) struct Shares {
     pub(crate) target_bytes: u64,
     pub(crate) pages: u64,
     pub(crate) logged_pages: u64,
+    /// Pages that may be dirty, if that slows down writers.
+    pub(crate) dirty_pages: Option<u64>,
     /// Bytes of one journal's records that wait.
     pub(crate) record_bytes: u64,
     /// Blocks whose owners wait.
@@ -94,6 +96,7 @@ impl Shares {
             target_bytes,
             pages: pages.saturating_sub(logged_pages).max(1),
             logged_pages,
+            dirty_pages: dirty_pages(options, pages.saturating_sub(logged_pages)),
             record_bytes: record_bytes.clamp(least.max(RECORD_BYTES.0), RECORD_BYTES.1),
             owners: to_usize(all / OWNERS / OWNER_BYTES),
         }
@@ -106,6 +109,18 @@ impl Shares {
             logged_pages: self.logged_pages,
             record_bytes: self.record_bytes,
             owners: self.owners,
+        }
+    }
+}
+
+/// Pages that may be dirty, of `pages`.
+fn dirty_pages(options: &MountOptions, pages: u64) -> Option<u64> {
+    match (options.background, options.dirty_limit) {
+        // Nothing would write back while a writer sleeps.
+        (Background::None, _) | (_, DirtyLimit::None) => None,
+        (Background::Workers, DirtyLimit::Half) => Some(pages / 2),
+        (Background::Workers, DirtyLimit::Bytes(bytes)) => {
+            Some((pages / 2).min(bytes / BLOCK_BYTES_U64))
         }
     }
 }

@@ -67,7 +67,8 @@ impl Volume {
         let journals = mount.layout().journals;
         let cores = to_usize(u64::from(journals));
         let shares = Shares::of(&options, journals);
-        let pages = PageCache::new(cores, shares.pages, shares.logged_pages);
+        let (pages, logged) = (shares.pages, shares.logged_pages);
+        let pages = PageCache::new(cores, pages, logged, shares.dirty_pages);
         let store = mount.run(shares.of_store(), pages.frames())?;
         let counters = VolumeCounters::default();
         counters.inodes.add(store.inodes_found);

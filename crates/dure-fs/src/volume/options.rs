@@ -75,9 +75,24 @@ pub enum RangeWait {
     InTurn,
 }
 
+/// How many bytes of dirty pages there may be before writers wait for write-back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DirtyLimit {
+    /// Half of the pages that memory has room for.
+    #[default]
+    Half,
+    /// So many bytes, or half of the pages if that is less.
+    Bytes(u64),
+    /// As many as memory has room for: writers are not slowed down before, and then one that wants
+    /// a page writes back itself.
+    None,
+}
+
 /// Bytes in memory: the default, and the minimum.
 const CACHE_BYTES: u64 = 256 << 20;
 const CACHE_BYTES_MIN: u64 = 64 << 10;
+/// Minimum for a limit of dirty pages.
+const DIRTY_BYTES_MIN: u64 = 1 << 20;
 /// Default for the pages of an fsync that go into the log.
 const LOG_DATA_PAGES: u32 = 4;
 /// Maximum for the pages of an fsync that go into the log.
@@ -101,6 +116,9 @@ pub struct MountOptions {
     /// Bytes for pages, nodes and inodes in memory; at least 64 KiB. A server of the whole machine
     /// needs more than the default of 256 MiB.
     pub cache_bytes: u64,
+    /// Dirty pages from which on writers slow down. Without meaning if nothing works in the
+    /// background.
+    pub dirty_limit: DirtyLimit,
     /// Access times.
     pub access_time: AccessTime,
     /// Access times of directories, if they differ.
@@ -155,6 +173,7 @@ impl Default for MountOptions {
             data: DataMode::default(),
             commit_interval: Duration::from_secs(5),
             cache_bytes: CACHE_BYTES,
+            dirty_limit: DirtyLimit::default(),
             access_time: AccessTime::default(),
             directory_access_time: None,
             flush: FlushRule::default(),
@@ -278,6 +297,7 @@ impl MountOptions {
                 let words = [("try", RangeWait::Try), ("queue", RangeWait::InTurn)];
                 self.range_wait = choose(key, value, &words)?;
             }
+            "dirty_limit" => self.dirty_limit = dirty_limit_of(key, value)?,
             "workers" => self.workers = Some(workers_of(key, value)?),
             "segment_size" => {
                 let wrong = || format!("{key}={value}: it is a power of two, 4K to 1T");
@@ -325,6 +345,16 @@ impl MountOptions {
     pub(crate) fn cache_bound(&self) -> u64 {
         self.cache_bytes.max(CACHE_BYTES_MIN)
     }
+}
+
+/// Bytes of dirty pages.
+fn dirty_limit_of(key: &str, value: &str) -> Result<DirtyLimit, String> {
+    if value == "none" {
+        return Ok(DirtyLimit::None);
+    }
+    let bytes = bytes_of(value).filter(|bytes| (DIRTY_BYTES_MIN..=1 << 40).contains(bytes));
+    let bytes = bytes.ok_or_else(|| format!("{key}={value}: it is a size, 1M to 1T, or none"))?;
+    Ok(DirtyLimit::Bytes(bytes))
 }
 
 /// A number of background threads.

@@ -29,6 +29,7 @@ use dure_store::space::OpClass;
 use dure_store::units::{BLOCK_BYTES_U64, nth_core, to_u64, to_usize};
 use dure_sync::{Arc, CoreId, Counter, Mutex, PerCore};
 
+use super::dirty_limit::DirtyPages;
 use super::page::CacheBudget;
 use super::writeback::BATCH_PAGES;
 use crate::file::map::{NodePlaces, NodeRoom};
@@ -85,6 +86,8 @@ pub(crate) struct PageCounters {
     pub(crate) evicted: Counter,
     /// Pages written back.
     pub(crate) written_back: Counter,
+    /// Steps of writes that slept, for there were many dirty pages.
+    pub(crate) pauses: Counter,
 }
 
 /// Pages of all files of a volume.
@@ -98,12 +101,19 @@ pub(crate) struct PageCache {
     dirty: PerCore<Mutex<DIRTY_LIST, InodeList>>,
     /// Per core one buffer for private copies, unless one is in use. [SCRATCH]
     scratch: PerCore<Mutex<SCRATCH, Option<BlockBuf>>>,
+    pub(crate) dirty_pages: DirtyPages,
     pub(crate) counters: PageCounters,
 }
 
 impl PageCache {
     /// A cache of `pages` pages for `cores` cores, whose memory has room for `logged_pages` more.
-    pub(crate) fn new(cores: usize, pages: u64, logged_pages: u64) -> PageCache {
+    /// `dirty_max`: pages that may be dirty, `None` if that limits no writer.
+    pub(crate) fn new(
+        cores: usize,
+        pages: u64,
+        logged_pages: u64,
+        dirty_max: Option<u64>,
+    ) -> PageCache {
         let all = pages + logged_pages;
         let slab_pages = all + all / SLAB_SPARE;
         let stack = (pages / (4 * to_u64(cores))).min(STACK_FRAMES_MAX);
@@ -113,6 +123,7 @@ impl PageCache {
             cached: PerCore::new(cores, |_| Mutex::default()),
             dirty: PerCore::new(cores, |_| Mutex::default()),
             scratch: PerCore::new(cores, |_| Mutex::default()),
+            dirty_pages: DirtyPages::new(cores, dirty_max),
             counters: PageCounters::default(),
         }
     }
@@ -316,6 +327,11 @@ impl Grant<'_> {
         self.frames += 1;
     }
 
+    /// Reserved blocks that no page has got yet.
+    pub(super) fn blocks(&self) -> u32 {
+        self.blocks
+    }
+
     /// Hands the reserved block of a page that becomes dirty over to it.
     pub(super) fn use_block(&mut self) {
         assert!(self.blocks > 0, "a dirty page without a reserved block");
@@ -456,6 +472,7 @@ impl Volume {
             self.pages.drop_frame(core, frame);
             blocks += u32::from(dirty);
         });
+        self.pages.dirty_pages.release(file, blocks);
         file.pages.tidy();
         // Map nodes go with the slots of such pages.
         file.room.forget();

@@ -257,7 +257,13 @@ impl Volume {
                     || self.all_mapped(inode, &state, pages.clone())?)
             {
                 grant.use_nodes(&mut state.file_mut().room, &nodes);
+                let blocks = grant.blocks();
                 let written = self.fill(inode, &mut state, offset, source, stamp, grant)?;
+                let dirty = &self.pages.dirty_pages;
+                let dirtied = dirty.charge(state.file(), blocks - grant.blocks());
+                drop(state);
+                drop(access);
+                self.pace(dirtied);
                 return Ok((offset, written));
             }
             drop(state);

@@ -192,7 +192,11 @@ impl Volume {
             };
             let covers = |grant: &Grant<'_>| grant.covers(want);
             if want == Want::default() || grant.as_ref().is_some_and(covers) {
+                let blocks = |grant: &Option<Grant<'_>>| grant.as_ref().map_or(0, Grant::blocks);
+                let before = blocks(&grant);
                 let done = self.add(inode, &state, &plan, source, grant.as_mut());
+                let dirty = &self.pages.dirty_pages;
+                let dirtied = dirty.charge(state.file(), before - blocks(&grant));
                 if done {
                     let change = match state.file().stamp(stamp, self.now()) {
                         // More pages wait for blocks, which stat counts.
@@ -201,6 +205,9 @@ impl Volume {
                     };
                     inode.state().changed_shared(change);
                 }
+                drop(state);
+                drop(access);
+                self.pace(dirtied);
                 return Ok(done.then_some((plan.offset, source.len())));
             }
             if grant.is_some() {

@@ -7,7 +7,8 @@
 //! and commits their journals, in their partitions ([`dure_store::serve`]). The first one, the
 //! leader, also does what there is once for the volume ([`round`]). A worker sleeps while there is
 //! nothing to do. An operation that leaves a log half full wakes the worker of that log, so that a
-//! checkpoint makes room before an operation has to wait for one.
+//! checkpoint makes room before an operation has to wait for one; and so does a writer that has
+//! left many dirty pages ([`crate::file`]).
 //!
 //! **Invariants.** Each partition has one worker. Workers wait for each other only where callers
 //! do: for locks of journals, and for a checkpoint. A failure stops what it concerns (a file whose
@@ -52,11 +53,6 @@ impl Workers {
     fn crew(&self) -> &[Arc<Worker>] {
         self.crew.get().map_or(&[], Vec::as_slice)
     }
-
-    /// What the workers have done.
-    pub(super) fn activity(&self) -> Vec<WorkerActivity> {
-        self.crew().iter().map(|worker| worker.activity()).collect()
-    }
 }
 
 /// Starts the workers if the mount options want some.
@@ -97,9 +93,23 @@ fn partitions_of(groups: &[Vec<CoreId>], count: usize) -> Vec<Vec<CoreId>> {
 impl Volume {
     /// The log of `journal` has become half full: wakes its worker.
     pub(super) fn want_log_room(&self, journal: JournalId) {
-        let serves = |worker: &&Arc<Worker>| worker.serves(journal);
+        let serves = |worker: &&Arc<Worker>| worker.serves(journal.index());
         if let Some(worker) = self.background.crew().iter().find(serves) {
             worker.want_log_room(journal, self.store.counters.checkpoints.sum());
+        }
+    }
+
+    /// What the workers have done, and what waits for them.
+    pub(super) fn worker_activity(&self) -> Vec<WorkerActivity> {
+        let crew = self.background.crew().iter();
+        crew.map(|worker| worker.activity(self)).collect()
+    }
+
+    /// A partition has many dirty pages: wakes its worker.
+    pub(crate) fn want_write_back(&self, partition: CoreId) {
+        let serves = |worker: &&Arc<Worker>| worker.serves(partition.index());
+        if let Some(worker) = self.background.crew().iter().find(serves) {
+            worker.want_write_back();
         }
     }
 

@@ -52,6 +52,17 @@ impl Volume {
         written
     }
 
+    /// Writes back what some of these partitions have too much of. Returns whether there is more,
+    /// and adds the pages written to `pages`.
+    pub(super) fn write_back_many(&self, partitions: &[CoreId], pages: &mut u64) -> bool {
+        let mut more = false;
+        for &partition in partitions {
+            let over = || self.body.write_back_over(self, partition, pages);
+            more |= serve(partition, over);
+        }
+        more
+    }
+
     /// Checkpoints when logs or dirty nodes require it, and cleans. A volume at rest shrinks the
     /// logs that have grown.
     fn volume_round(&self) -> Result<()> {

@@ -28,6 +28,8 @@ struct State {
     half_full: Vec<(JournalId, i64)>,
     /// A checkpoint asks for help.
     checkpoint: bool,
+    /// Partitions have too many dirty pages to wait for the next round.
+    write_back: bool,
     thread: Option<thread::JoinHandle<()>>,
 }
 
@@ -43,6 +45,8 @@ pub struct WorkerActivity {
     pub pages: u64,
     /// Images of nodes it wrote for checkpoints that others made.
     pub images: u64,
+    /// Pages that wait for it: dirty pages of its partitions, and those in write-back.
+    pub backlog: u64,
 }
 
 /// What there is to do.
@@ -53,6 +57,8 @@ enum Work {
     Room(Vec<(JournalId, i64)>),
     /// Shares of a checkpoint.
     Checkpoint,
+    /// Partitions have many dirty pages.
+    WriteBack,
     Stop,
 }
 
@@ -68,18 +74,23 @@ impl Worker {
         }
     }
 
-    /// Whether `journal` is that of one of its partitions.
-    pub(super) fn serves(&self, journal: JournalId) -> bool {
+    /// Whether it serves the partition of this number, whose journal has it too.
+    pub(super) fn serves(&self, number: usize) -> bool {
         let mut own = self.partitions.iter();
-        own.any(|partition| partition.index() == journal.index())
+        own.any(|partition| partition.index() == number)
     }
 
-    pub(super) fn activity(&self) -> WorkerActivity {
+    pub(super) fn activity(&self, volume: &Volume) -> WorkerActivity {
         WorkerActivity {
             partitions: self.partitions.clone(),
             rounds: self.rounds.get(),
             pages: self.pages.get(),
             images: self.images.get(),
+            backlog: self
+                .partitions
+                .iter()
+                .map(|core| volume.dirty_pages(*core))
+                .sum(),
         }
     }
 
@@ -120,6 +131,14 @@ impl Worker {
         }
     }
 
+    /// A partition has many dirty pages.
+    pub(super) fn want_write_back(&self) {
+        let mut state = self.state.lock();
+        state.write_back = true;
+        drop(state);
+        self.wake.notify_all();
+    }
+
     /// Shares of a checkpoint wait.
     pub(super) fn want_checkpoint_help(&self) {
         let mut state = self.state.lock();
@@ -149,6 +168,13 @@ impl Worker {
                     next_round = clock::monotonic_ns().saturating_add(interval);
                 }
                 Work::Checkpoint => self.images.add(volume.help_checkpoint(&self.partitions)),
+                Work::WriteBack => {
+                    let mut pages = 0;
+                    if volume.write_back_many(&self.partitions, &mut pages) {
+                        self.want_write_back();
+                    }
+                    self.pages.add(pages);
+                }
                 Work::Room(logs) => {
                     for (journal, checkpoints) in logs {
                         let _ = volume.make_log_room_since(journal, checkpoints);
@@ -174,6 +200,9 @@ impl Worker {
             let left = next_round.saturating_sub(clock::monotonic_ns());
             if left == 0 {
                 return Work::Round;
+            }
+            if std::mem::take(&mut state.write_back) {
+                return Work::WriteBack;
             }
             (state, _) = self.wake.wait_timeout(state, Duration::from_nanos(left));
         }

@@ -35,7 +35,12 @@ impl Volume {
     }
 
     /// The same of the inodes on the list of `core`, which the caller serves.
-    fn write_back_some_of(&self, core: CoreId, pages: u64, failed: &mut Option<Error>) -> u64 {
+    pub(in crate::file::cached) fn write_back_some_of(
+        &self,
+        core: CoreId,
+        pages: u64,
+        failed: &mut Option<Error>,
+    ) -> u64 {
         let mut written = 0;
         for _ in 0..self.pages.dirty_inode_count(core) {
             if written >= pages {
@@ -76,11 +81,13 @@ impl Volume {
     /// As [`Volume::write_back_all`].
     pub(in crate::file) fn write_back_list(&self, core: CoreId, pages: &mut u64) -> Result<()> {
         let mut result = Ok(());
+        self.pages.dirty_pages.begin(core);
         for inode in self.pages.dirty_inodes(core) {
             let written = self.write_back(&inode);
             self.unlist_clean(&inode);
             result = result.and(written.map(|written| *pages += written));
         }
+        self.pages.dirty_pages.end(core);
         result
     }
 

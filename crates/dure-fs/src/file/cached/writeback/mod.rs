@@ -220,6 +220,8 @@ impl Volume {
             self.give_copies(batch.copies);
             left = Some(saved?);
             written += to_u64(copied);
+            let dirty = &self.pages.dirty_pages;
+            dirty.written(self.partition(), to_u64(copied));
             if !more {
                 break;
             }

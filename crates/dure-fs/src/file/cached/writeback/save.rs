@@ -152,6 +152,8 @@ impl Volume {
         for &page in &batch.pages {
             state.file_mut().pages.end_writing(page);
         }
+        let written = u32::try_from(batch.pages.len()).expect("a batch has few pages");
+        self.pages.dirty_pages.release(state.file(), written);
         self.unreserve(self.partition(), state.file_mut().spare_room());
         inode.hide_unless(&state, &shown);
         Ok(Left::of(&state))
