@@ -42,7 +42,7 @@ const CHECK: &[&[&str]] = &[
     &["header", "journals", "nat", "sit"],
     &["summary"],
     &["file", "nodes"],
-    &["dump", "trees"],
+    &["dump", "trees", "undo"],
     &["passes"],
     &["rebuild"],
 ];

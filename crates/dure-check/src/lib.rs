@@ -10,6 +10,8 @@
 //! a [`Repair`] nothing is written. **Crash.** A volume that was not unmounted is checked as
 //! its recovery would leave it; a repair that is cut off leaves at worst blocks without an owner.
 //!
+//! A repair through an [`UndoDevice`] can be taken back.
+//!
 //! # Order of the passes
 //! Superblocks; volume header and pack; journal headers; NAT; node images and inodes; orphan slots;
 //! trees of files and directories; links; SIT; summaries; and, if asked, the checksum of every
@@ -47,6 +49,7 @@ mod summaries;
 mod summary;
 mod superblock;
 mod trees;
+mod undo;
 
 use dure_block::Device;
 use dure_store::error::{Error, Result};
@@ -59,6 +62,7 @@ pub use options::{CheckOptions, Data, Progress, Repair};
 pub use owner::{BlockUse, NodeUse, PairKind, PairName};
 pub use rebuild::{Each, NAMELESS, Rescue};
 pub use report::{Counts, ISSUES_MAX, Report};
+pub use undo::{Saved, UndoDevice, UndoError, UndoFile, Undone, undo};
 
 use context::Context;
 

@@ -27,6 +27,9 @@ pub enum Command {
     Umount(Umount),
     /// Check a volume that is not mounted, and repair what is safe to repair.
     Check(Check),
+    /// Take back a repair that had an undo file.
+    #[command(after_long_help = UNDO_HELP)]
+    Undo(Undo),
     /// Copy what can be read of a damaged volume to a directory of the host, and say what is lost.
     #[command(after_long_help = RESCUE_HELP)]
     Rescue(Rescue),
@@ -286,6 +289,10 @@ pub struct Check {
     /// again, what lost its name goes to lost+found, and what is lost is said.
     #[arg(long)]
     pub repair: bool,
+    /// Before a block is written, save what stood in it to this new file of another file system:
+    /// `dure undo FILE VOLUME` takes the repair back, also one that was cut off.
+    #[arg(long, value_name = "FILE", requires = "repair")]
+    pub undo: Option<PathBuf>,
     /// Also read all file data and verify its checksums.
     #[arg(long)]
     pub data: bool,
@@ -304,6 +311,21 @@ impl Check {
     pub fn tolerates_holes(&self) -> bool {
         self.recover == "tolerate"
     }
+}
+
+const UNDO_HELP: &str = "\
+The volume must be as the repair left it: once it was mounted for writing, or repaired again, the undo is \
+refused. A repair that was cut off is taken back too, and an undo that was cut off is done again.
+
+Exit status: 0 the volume is as it was; 1 refused or failed; 2 wrong arguments.";
+
+/// `dure undo`.
+#[derive(Debug, clap::Args)]
+pub struct Undo {
+    /// The file that `dure check --repair --undo FILE` wrote.
+    pub file: PathBuf,
+    /// The volume that was repaired, not mounted.
+    pub volume: PathBuf,
 }
 
 const RESCUE_HELP: &str = "\

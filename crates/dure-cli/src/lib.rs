@@ -82,6 +82,7 @@ fn run(command: Command) -> anyhow::Result<u8> {
         Command::Mount(args) => command::mount::run(&args),
         Command::Umount(args) => command::umount::run(&args),
         Command::Check(args) => command::check::run(&args),
+        Command::Undo(args) => command::undo::run(&args),
         Command::Rescue(args) => command::rescue::run(&args),
         Command::Info(args) => command::info::run(&args),
         Command::Top(args) => command::top::run(&args),

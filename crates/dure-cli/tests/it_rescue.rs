@@ -111,3 +111,38 @@ fn a_volume_without_a_header_is_read_and_losses_are_named() {
         "the volume is as it was"
     );
 }
+
+#[test]
+fn a_repair_with_an_undo_file_is_taken_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = volume(folder.path());
+    filled(folder.path(), &image);
+    let file = folder.path().join("undo");
+    let repair = ["check", "--repair", "--undo", text(&file), text(&image)];
+    printed(&repair);
+    assert!(!file.exists(), "nothing was written");
+    let mut bytes = fs::read(&image).unwrap();
+    bytes[2 * PAGE..6 * PAGE].fill(0);
+    fs::write(&image, &bytes).unwrap();
+    let output = dure(&repair);
+    assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
+    let said = format!(
+        "`dure undo {} {}` takes this back",
+        text(&file),
+        text(&image)
+    );
+    assert!(errors(&output).contains(&said), "{}", errors(&output));
+    let repaired = fs::read(&image).unwrap();
+    let refusal = refused(&repair);
+    assert!(refusal.contains("cannot make the undo file"), "{refusal}");
+    printed(&["undo", text(&file), text(&image)]);
+    assert!(fs::read(&image).unwrap() == bytes);
+    fs::write(&image, &repaired).unwrap();
+    printed(&["mkdir", text(&image), "/new"]);
+    let refusal = refused(&["undo", text(&file), text(&image)]);
+    assert!(
+        refusal.contains("was changed after the repair"),
+        "{refusal}"
+    );
+    printed(&["ls", text(&image), "/new"]);
+}

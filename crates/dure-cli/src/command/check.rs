@@ -5,6 +5,7 @@ use dure_bench::{note, say};
 use dure_check::{CheckOptions, Data, Progress, Repair, Report, Severity, check};
 use dure_fs::{FileSystem, MountOptions, Recover, VolumeInfo};
 
+use super::undo::{Ended, Saving};
 use crate::args::Check;
 use crate::exit;
 use crate::progress;
@@ -16,7 +17,13 @@ pub(crate) fn run(args: &Check) -> Result<u8> {
     } else {
         Access::Read
     };
-    let device = volume::device(&args.volume, access)?;
+    let mut device = volume::device(&args.volume, access)?;
+    let mut saving = None;
+    if let Some(path) = &args.undo {
+        let begun = Saving::begin(device, path)?;
+        device = begun.device();
+        saving = Some(begun);
+    }
     let at = || args.volume.display().to_string();
     if args.repair && VolumeInfo::read(device.clone()).is_ok_and(|info| !info.clean) {
         // A crashed volume is recovered first: its logs hold what the structures lack.
@@ -48,11 +55,18 @@ pub(crate) fn run(args: &Check) -> Result<u8> {
     };
     let report = check(device, &options);
     bar.finish_and_clear();
-    let report = report.with_context(at)?;
+    let report = report.with_context(at);
+    if let (Some(saving), Err(_)) = (&saving, &report) {
+        saving.finish(&args.volume, Ended::Failed)?;
+    }
+    let report = report?;
     if args.json {
         print_json(args, &report);
     } else {
         print_text(args, &report);
+    }
+    if let Some(saving) = &saving {
+        saving.finish(&args.volume, Ended::Whole)?;
     }
     Ok(code(&report))
 }

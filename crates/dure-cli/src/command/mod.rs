@@ -18,3 +18,4 @@ pub(crate) mod rm;
 pub(crate) mod sim;
 pub(crate) mod top;
 pub(crate) mod umount;
+pub(crate) mod undo;
