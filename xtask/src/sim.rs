@@ -16,6 +16,7 @@ const CRATES: &[&str] = &[
     "dure-journal",
     "dure-store",
     "dure-fs",
+    "dure-fuse",
     "dure-sim",
 ];
 

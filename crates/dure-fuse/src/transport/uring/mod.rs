@@ -3,7 +3,7 @@
 //! **Problem.** A request from `/dev/fuse` goes to a worker on whichever core, and costs a wake-up
 //! on another core, a read(2) and a write(2). **Structure.** The kernel has a queue for each CPU,
 //! and puts a request into that of its caller. [`ring`] is an io_uring with entries of such queues,
-//! served by a thread bound to the core ([`serve`]): the system call that sends a reply also waits
+//! served by a thread bound to the core ([`mod@serve`]): the system call that sends a reply also waits
 //! for the next request, which the kernel copies into the [`entry`] itself. What takes long goes to
 //! [`helpers`]. [`port`] is what a ring is to its thread.
 //!
