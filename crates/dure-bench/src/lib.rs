@@ -27,6 +27,7 @@ pub mod locks;
 pub mod measure;
 pub mod medium;
 pub mod micro;
+pub mod mount;
 pub mod options;
 pub mod print;
 mod random;
@@ -76,6 +77,8 @@ pub enum Bench {
     Recovery(recovery::Recovery),
     /// A block device, a file or memory under a load of requests: rates, latencies, phases.
     Blk(blk::Blk),
+    /// Mounted volumes, a transport each, beside tmpfs, ext4 and xfs: programs and system calls.
+    Mount(mount::Mount),
     /// Range locks: acquire and release of each policy, by one thread and by several.
     Locks(locks::Locks),
     /// A worker process of another bench (internal).
@@ -126,6 +129,7 @@ fn run_bench(bench: &Bench) -> Result<()> {
         Bench::Checkpoint(checkpoint) => checkpoint::run(checkpoint),
         Bench::Recovery(recovery) => recovery::run(recovery),
         Bench::Blk(args) => blk::run(args),
+        Bench::Mount(mount) => mount::run(mount),
         Bench::Locks(locks) => locks::run(locks),
     }
 }

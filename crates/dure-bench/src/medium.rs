@@ -55,7 +55,7 @@ pub struct Medium {
     _files: Option<TempDir>,
 }
 
-fn run(program: &str, arguments: &[&str]) -> Result<String> {
+pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<String> {
     let output = Command::new(program).args(arguments).output();
     let output = output.with_context(|| format!("{program} cannot be run"))?;
     if !output.status.success() {
