@@ -17,6 +17,7 @@
 pub mod aged;
 pub mod aim7;
 pub mod blk;
+pub mod buffered;
 pub mod checkpoint;
 pub mod directory;
 pub mod filebench;
@@ -73,6 +74,9 @@ pub enum Bench {
     Journal(journal::Journal),
     /// Checkpoints of many dirty nodes, by one task and by several, and fsyncs meanwhile.
     Checkpoint(checkpoint::Checkpoint),
+    /// Buffered writes that are faster than the device: how long each takes, with a limit of dirty
+    /// pages and without.
+    Buffered(buffered::Buffered),
     /// Recovery of full logs: how long, at what rate, and where the time goes.
     Recovery(recovery::Recovery),
     /// A block device, a file or memory under a load of requests: rates, latencies, phases.
@@ -127,6 +131,7 @@ fn run_bench(bench: &Bench) -> Result<()> {
         }
         Bench::Journal(journal) => journal::run(journal),
         Bench::Checkpoint(checkpoint) => checkpoint::run(checkpoint),
+        Bench::Buffered(buffered) => buffered::run(buffered),
         Bench::Recovery(recovery) => recovery::run(recovery),
         Bench::Blk(args) => blk::run(args),
         Bench::Mount(mount) => mount::run(mount),

@@ -1,11 +1,15 @@
 //! `dure info`.
 
+use std::path::Path;
+
 use anyhow::{Context, Result};
 use dure_bench::say;
 use dure_fs::VolumeInfo;
 
 use crate::args::Info;
 use crate::exit;
+use crate::live::client::Client;
+use crate::live::wire::WorkerCounts;
 use crate::size::Size;
 use crate::volume::{self, Access};
 
@@ -15,7 +19,8 @@ pub(crate) fn run(args: &Info) -> Result<u8> {
     }
     let device = volume::device(&args.volume, Access::Read)?;
     let info = VolumeInfo::read(device).with_context(|| args.volume.display().to_string())?;
-    let rows = rows(&info);
+    let mut rows = rows(&info);
+    rows.extend(workers(&args.volume)?);
     if args.json {
         let object: serde_json::Map<String, serde_json::Value> = rows
             .into_iter()
@@ -33,8 +38,33 @@ pub(crate) fn run(args: &Info) -> Result<u8> {
     Ok(exit::OK)
 }
 
+/// The workers, if the volume is mounted and its server answers.
+fn workers(volume: &Path) -> Result<Option<Row>> {
+    let Ok(Some(mut client)) = Client::connect(volume) else {
+        return Ok(None);
+    };
+    let Ok(Some(snapshot)) = client.snapshot() else {
+        return Ok(None);
+    };
+    let line = |(number, worker): (usize, &WorkerCounts)| {
+        format!(
+            "{number}: partitions {}, {} pages wait, wrote {} pages and {} images",
+            worker.group(),
+            worker.backlog_pages,
+            worker.pages_written,
+            worker.images_written,
+        )
+    };
+    let lines: Vec<String> = snapshot.workers.iter().enumerate().map(line).collect();
+    let shown = lines.join(&format!("\n{:<20} ", ""));
+    let value = serde_json::to_value(&snapshot.workers).context("writing JSON")?;
+    Ok((!lines.is_empty()).then_some(("workers", value, Some(shown))))
+}
+
 /// Key, value, and how a person reads it where that differs.
-fn rows(info: &VolumeInfo) -> Vec<(&'static str, serde_json::Value, Option<String>)> {
+type Row = (&'static str, serde_json::Value, Option<String>);
+
+fn rows(info: &VolumeInfo) -> Vec<Row> {
     let blocks = |count: u64| {
         (
             count.into(),
@@ -43,7 +73,7 @@ fn rows(info: &VolumeInfo) -> Vec<(&'static str, serde_json::Value, Option<Strin
     };
     let layout = &info.layout;
     let uuid = uuid::Uuid::from_bytes(layout.superblock.uuid).to_string();
-    let mut rows: Vec<(&'static str, serde_json::Value, Option<String>)> = vec![
+    let mut rows: Vec<Row> = vec![
         ("uuid", uuid.into(), None),
         ("label", info.label().into(), None),
         (

@@ -176,3 +176,46 @@ fn a_volume_that_is_not_served_is_not_mounted() {
     assert!(error.contains("not mounted"), "{error}");
     assert!(Client::connect(Path::new("/no/such/volume")).is_err());
 }
+
+#[test]
+fn a_client_sees_the_workers_and_what_waits_for_them() {
+    let device = share(Arc::new(RamDevice::new("volume", 8192)));
+    let format = FormatOptions {
+        journals: Some(4),
+        ..FormatOptions::default()
+    };
+    FileSystem::format(Arc::clone(&device), &format).unwrap();
+    let options = MountOptions {
+        commit_interval: std::time::Duration::from_secs(3600),
+        workers: Some(1),
+        ..MountOptions::default()
+    };
+    let file_system = FileSystem::open(device, options).unwrap();
+    let volume = tempfile::NamedTempFile::new().unwrap();
+    let mounted = Mounted {
+        volume: volume.path().display().to_string(),
+        directory: "/m".into(),
+        uuid: "u".into(),
+        options: "default options".into(),
+        read_only: false,
+    };
+    let _server = Server::start(&address(volume.path()).unwrap(), &file_system, mounted).unwrap();
+    let mut client = Client::connect(volume.path()).unwrap().unwrap();
+    create(&file_system, "a");
+    let root = file_system.root().unwrap();
+    let file = file_system.lookup(&root, b"a").unwrap().unwrap();
+    let data = [1; 3 * 4096];
+    file_system
+        .write(&file, 0, &data, dure_fs::Stamp::Set)
+        .unwrap();
+    let workers = client.snapshot().unwrap().unwrap().workers;
+    assert_eq!(workers.len(), 1);
+    assert_eq!(
+        (workers[0].group().as_str(), workers[0].backlog_pages),
+        ("0-3", 3)
+    );
+    file_system.sync().unwrap();
+    let workers = client.snapshot().unwrap().unwrap().workers;
+    assert_eq!(workers[0].backlog_pages, 0, "sync wrote them");
+    file_system.close().unwrap();
+}

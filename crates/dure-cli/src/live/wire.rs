@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use dure_fs::{Activity, LogStatistics, OpKind, Stall, TraceEvent, TraceRecord};
+use dure_fs::{Activity, LogStatistics, OpKind, Stall, TraceEvent, TraceRecord, WorkerActivity};
 use dure_sync::HistogramCounts;
 use serde::{Deserialize, Serialize};
 
@@ -98,6 +98,52 @@ pub(crate) struct Snapshot {
     pub(crate) blocks_free: u64,
     pub(crate) device: Requests,
     pub(crate) journals: Vec<JournalCounts>,
+    /// Writes that slept because there were many dirty pages.
+    pub(crate) pauses: u64,
+    pub(crate) workers: Vec<WorkerCounts>,
+}
+
+/// A worker in the background. All counts but the backlog only rise.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct WorkerCounts {
+    /// The partitions, and so the journals, of its group of cores.
+    pub(crate) partitions: Vec<u16>,
+    /// Dirty pages of its partitions, and those in write-back.
+    pub(crate) backlog_pages: u64,
+    /// Rounds of write-back and commit.
+    pub(crate) rounds: u64,
+    /// Pages it wrote back.
+    pub(crate) pages_written: u64,
+    /// Images of nodes that it wrote for checkpoints.
+    pub(crate) images_written: u64,
+}
+
+impl WorkerCounts {
+    fn of(worker: &WorkerActivity) -> WorkerCounts {
+        WorkerCounts {
+            partitions: worker.partitions.iter().map(|core| core.number()).collect(),
+            backlog_pages: worker.backlog,
+            rounds: worker.rounds,
+            pages_written: worker.pages,
+            images_written: worker.images,
+        }
+    }
+
+    /// Its partitions, as a list of ranges.
+    pub(crate) fn group(&self) -> String {
+        let mut ranges: Vec<(u16, u16)> = Vec::new();
+        for &number in &self.partitions {
+            match ranges.last_mut() {
+                Some((_, last)) if number == *last + 1 => *last = number,
+                _ => ranges.push((number, number)),
+            }
+        }
+        let text = |(first, last): &(u16, u16)| match first == last {
+            true => first.to_string(),
+            false => format!("{first}-{last}"),
+        };
+        ranges.iter().map(text).collect::<Vec<_>>().join(",")
+    }
 }
 
 /// Requests to the device.
@@ -369,6 +415,8 @@ impl Snapshot {
                 errors: device.errors,
             },
             journals: activity.journals.iter().map(JournalCounts::of).collect(),
+            pauses: activity.pauses,
+            workers: activity.workers.iter().map(WorkerCounts::of).collect(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::live::wire::{JournalCounts, Logged, Snapshot, States, Times};
+use crate::live::wire::{JournalCounts, Logged, Snapshot, States, Times, WorkerCounts};
 use crate::size::Size;
 
 /// The averages since the mount.
@@ -10,6 +10,8 @@ pub(super) fn since_mount(now: &Snapshot) -> String {
     let mut nothing = now.clone();
     nothing.clock_ns = now.clock_ns.saturating_sub(now.up_ns);
     nothing.journals.clear();
+    nothing.workers.clear();
+    nothing.pauses = 0;
     nothing.checkpoints = 0;
     nothing.device = Default::default();
     between(&nothing, now)
@@ -53,6 +55,7 @@ impl Table<'_> {
         let mut out = String::new();
         self.head(&mut out, &sum, used.len()).expect("strings grow");
         rows(&mut out, &used, self.seconds).expect("strings grow");
+        self.workers(&mut out, &changes).expect("strings grow");
         out
     }
 
@@ -113,6 +116,44 @@ impl Table<'_> {
         self.stalls(out, sum)?;
         self.operations(out, sum)?;
         writeln!(out)
+    }
+
+    /// A line per worker; `log` is of the journals of its partitions, whoever commits them.
+    fn workers(&self, out: &mut String, journals: &[JournalCounts]) -> std::fmt::Result {
+        if self.now.workers.is_empty() {
+            return Ok(());
+        }
+        let pauses = self.now.pauses.saturating_sub(self.before.pauses);
+        writeln!(
+            out,
+            "\n{:>7} {:>12} {:>13} {:>9} {:>9} {:>9} {:>11}   writers slept {:.1}/s",
+            "WORKER",
+            "PARTITIONS",
+            "BACKLOG pages",
+            "PAGES/s",
+            "IMAGES/s",
+            "ROUNDS/s",
+            "LOG blocks/s",
+            self.rate(pauses),
+        )?;
+        for (number, now) in self.now.workers.iter().enumerate() {
+            let none = WorkerCounts::default();
+            let before = self.before.workers.get(number).unwrap_or(&none);
+            let since = |now: u64, before: u64| self.rate(now.saturating_sub(before));
+            let own = |change: &&JournalCounts| now.partitions.contains(&change.journal);
+            let log = journals.iter().filter(own);
+            writeln!(
+                out,
+                "{number:>7} {:>12} {:>13} {:>9.1} {:>9.1} {:>9.1} {:>11.1}",
+                now.group(),
+                now.backlog_pages,
+                since(now.pages_written, before.pages_written),
+                since(now.images_written, before.images_written),
+                since(now.rounds, before.rounds),
+                self.rate(log.map(|change| change.blocks_written).sum()),
+            )?;
+        }
+        Ok(())
     }
 
     fn stalls(&self, out: &mut String, sum: &JournalCounts) -> std::fmt::Result {
