@@ -60,9 +60,31 @@ pub(crate) struct Conformance {
     /// What is drawn at random depends on it: policies, moments of kills, damage. 0: on the clock.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// How requests come to the server of each mount; one that falls back fails [default: dure's].
+    #[arg(long, value_enum)]
+    transport: Option<Transport>,
     /// Test this program instead of building dure.
     #[arg(long, value_name = "PROGRAM")]
     dure: Option<PathBuf>,
+}
+
+/// `-o transport=`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Transport {
+    /// `/dev/fuse`.
+    Device,
+    /// Rings of io_uring.
+    Uring,
+}
+
+impl Transport {
+    /// The mount option.
+    fn option(self) -> &'static str {
+        match self {
+            Transport::Device => "transport=device",
+            Transport::Uring => "transport=uring",
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -106,6 +128,8 @@ pub(crate) struct Cx {
     pub(crate) keep: bool,
     /// What is drawn at random depends on it.
     pub(crate) seed: u64,
+    /// How requests come, if it is not left to dure.
+    pub(crate) transport: Option<Transport>,
 }
 
 impl Suite {
@@ -168,6 +192,7 @@ impl Conformance {
             tools: Tools::new(),
             quick: self.quick,
             keep: self.keep,
+            transport: self.transport,
             seed: match self.seed {
                 0 => draw::seed_of_clock(),
                 seed => seed,

@@ -18,8 +18,8 @@ use dure_sync::thread;
 use rustix::mount::{UnmountFlags, unmount};
 use tempfile::TempDir;
 
-use super::Cx;
 use super::step::{Steps, tail, wait_for};
+use super::{Cx, Transport};
 
 /// Size of the image of every suite.
 pub(crate) const SIZE: &str = "1G";
@@ -32,6 +32,7 @@ pub(crate) struct Volume {
     dure: PathBuf,
     scratch: Scratch,
     server: Option<Child>,
+    transport: Option<Transport>,
     /// What `dure mount` gets: the image, or a device made from it.
     device: PathBuf,
     /// Runs programs, with logs next to the image.
@@ -61,6 +62,7 @@ impl Volume {
             dure: cx.dure.clone(),
             scratch,
             server: None,
+            transport: cx.transport,
             device,
             steps,
         };
@@ -121,6 +123,7 @@ impl Volume {
             .arg(self.root())
             .args(["-o", "allow_other", "--foreground"])
             .args(options.iter().flat_map(|option| ["-o", option]))
+            .args(self.transport.iter().flat_map(|way| ["-o", way.option()]))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log);
@@ -135,6 +138,13 @@ impl Volume {
             bail!("dure mount ended with {status}{}", tail(&self.server_log()));
         }
         self.server = Some(server);
+        let fallback = fs::read_to_string(self.server_log())?;
+        let fallback = fallback
+            .lines()
+            .find(|line| line.contains("transport=uring:"));
+        if let Some(why) = fallback {
+            bail!("the wanted transport cannot be had: {why}");
+        }
         ensure!(
             is_mounted(&self.root())?,
             "dure mount said '{}', but nothing is mounted",
