@@ -29,6 +29,15 @@ use crate::summaries::Summaries;
 /// The entries of one NAT pair.
 pub(super) type NatEntries = Box<[NatEntry]>;
 
+/// What records of the logs may be about though it is destroyed.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Lost {
+    /// Nodes whose images are destroyed.
+    pub(super) nodes: BTreeSet<Nid>,
+    /// NAT pairs that are.
+    pub(super) pairs: BTreeSet<u64>,
+}
+
 /// State of a check.
 #[derive(Debug)]
 pub(super) struct Context<'o> {
@@ -45,6 +54,8 @@ pub(super) struct Context<'o> {
     pub(super) nat: BTreeMap<u64, NatEntries>,
     /// The SIT pairs that were ever written.
     pub(super) sit: BTreeMap<u32, Box<SitBlock>>,
+    /// What a rebuild does without; a check finds nothing of it.
+    pub(super) lost: Lost,
     /// SIT pairs whose current slot is lost.
     pub(super) sit_lost: BTreeSet<u32>,
     /// Nodes as the logs leave them; `None` = free. Empty on a clean volume.
@@ -90,6 +101,7 @@ impl<'o> Context<'o> {
             packs: Arc::new(Packs::new(&layout)),
             nat: BTreeMap::new(),
             sit: BTreeMap::new(),
+            lost: Lost::default(),
             sit_lost: BTreeSet::new(),
             replayed: BTreeMap::new(),
             logged: BTreeMap::new(),

@@ -18,7 +18,7 @@ use dure_store::media::Region;
 use dure_store::recovery::{self, Base, replay::Replayed};
 use dure_store::units::{BLOCK_BYTES, BlockNo, Nid, SlotRef};
 
-use crate::context::{Context, NatEntries};
+use crate::context::{Context, Lost, NatEntries};
 use crate::issue::{IssueKind, Severity};
 
 /// The medium as replay sees it.
@@ -26,6 +26,7 @@ struct View<'c> {
     region: &'c Region,
     layout: &'c Layout,
     nat: &'c BTreeMap<u64, NatEntries>,
+    lost: &'c Lost,
 }
 
 impl Base for View<'_> {
@@ -49,6 +50,10 @@ impl Base for View<'_> {
 
     fn layout(&self) -> &Layout {
         self.layout
+    }
+
+    fn is_lost(&self, nid: Nid) -> bool {
+        self.lost.nodes.contains(&nid) || self.lost.pairs.contains(&place_of(nid).0)
     }
 
     fn block(&self, block: BlockNo, out: &mut [u8]) -> Result<()> {
@@ -85,6 +90,7 @@ fn recover(context: &Context<'_>, header: &VolumeHeader) -> Result<(Replayed, Mo
         region: &context.region,
         layout,
         nat: &context.nat,
+        lost: &context.lost,
     };
     let replayed = recovery::recover(&view, &mut logs, threads(context), true)?;
     let moved = recovery::liveness::moved(&view, &replayed)?;

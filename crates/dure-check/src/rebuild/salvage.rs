@@ -24,7 +24,7 @@ use dure_store::units::{BLOCK_BYTES, BlockNo, Nid, to_u64, to_usize};
 use dure_sync::Arc;
 use zerocopy::{FromBytes, FromZeros};
 
-use crate::context::{Context, NatEntries};
+use crate::context::{Context, Lost, NatEntries};
 use crate::issue::IssueKind;
 use crate::owner::PairKind;
 use crate::{header, journals, nat, nodes, pairs, replay, sit as segments};
@@ -38,6 +38,8 @@ const SCAN_BLOCKS: usize = 256;
 /// What was found beside the tables of the context.
 pub(super) struct Salvage {
     pub(super) header: VolumeHeader,
+    /// The same as the medium has it.
+    on_medium: VolumeHeader,
     /// Generation of the header, 0 when it was lost.
     pub(super) generation: u64,
     /// The NAT pairs as the medium has them.
@@ -58,6 +60,7 @@ pub(super) struct Salvage {
 pub(super) fn load(context: &mut Context<'_>) -> Salvage {
     let mut found = Salvage {
         header: VolumeHeader::new_zeroed(),
+        on_medium: VolumeHeader::new_zeroed(),
         generation: 0,
         original: BTreeMap::new(),
         nat_lost: BTreeSet::new(),
@@ -106,7 +109,7 @@ fn read_header(context: &mut Context<'_>, found: &mut Salvage) -> bool {
             slot.map(|slot| slot.generation)
         });
         found.generation = newest.unwrap_or(0);
-        found.header = header;
+        (found.header, found.on_medium) = (header, header);
         return true;
     }
     // Nothing says whether the volume was unmounted. Its logs cannot be placed without the epoch:
@@ -339,7 +342,11 @@ fn adopt(context: &mut Context<'_>, found: &mut Salvage, nid: Nid, block: BlockN
 
 /// The logs of a volume that was not unmounted, on top of what is left.
 fn apply_logs(context: &mut Context<'_>, found: &mut Salvage) {
-    // An image that is lost is no base for a record.
+    // An image that is lost is no base for a record, and costs no others.
+    let mut lost = Lost {
+        nodes: BTreeSet::new(),
+        pairs: found.nat_lost.clone(),
+    };
     let mut nat = std::mem::take(&mut context.nat);
     for (pair, entries) in &mut nat {
         for (nid, entry) in (pair * ENTRIES..).map(Nid).zip(entries.iter_mut()) {
@@ -348,12 +355,14 @@ fn apply_logs(context: &mut Context<'_>, found: &mut Salvage) {
                 read_run(context, entry.block().0, &mut bytes);
                 if image_at(context, entry.block().0, &bytes).is_none_or(|(at, ..)| at != nid) {
                     *entry = NatEntry::tombstone(entry.version.get());
+                    lost.nodes.insert(nid);
                 }
             }
         }
     }
-    context.nat = nat;
-    let header = found.header;
+    (context.nat, context.lost) = (nat, lost);
+    // Not with the numbers that were raised since: empty logs begin with that of the medium.
+    let header = found.on_medium;
     if !found.journals_lost.is_empty() || !replay::load(context, &header) {
         context.replayed.clear();
         context.logged.clear();

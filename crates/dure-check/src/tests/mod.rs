@@ -1,6 +1,7 @@
 //! Tests of the check. Each builds a volume by hand, puts one inconsistency into it and expects
 //! exactly the issues that follow from it.
 
+mod aged;
 mod agreement;
 mod cases;
 mod counters;

@@ -1,17 +1,16 @@
 //! What a rescue reads of a damaged volume: every file that was not hit, byte by byte, and nothing
 //! is written.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 
-use dure_block::ram::RamDevice;
 use dure_block::record::RecordDevice;
 use dure_block::share;
 use dure_fs::FileKind;
 use dure_store::units::{Ino, to_usize};
 use dure_sync::Arc;
 
-use super::rebuild::{Content, Files};
+use super::aged::{Case, Content, Files};
 use crate::{CheckOptions, NAMELESS, Rescue};
 
 /// The end of a file that the cases look at.
@@ -73,15 +72,11 @@ fn read(rescue: &mut Rescue<'_>, ino: Ino, path: Vec<u8>) -> (Content, bool) {
     (content, sound)
 }
 
-/// Rescues `device`, on which `want` was whole, and compares what was not `hit`.
-pub(super) fn compare(
-    device: &Arc<RamDevice>,
-    want: &Files,
-    hit: &dyn Fn(&Ino) -> bool,
-    names_whole: bool,
-    at: &str,
-) {
-    let record = RecordDevice::new(share(Arc::clone(device)));
+/// Rescues a volume, and compares what was not hit.
+pub(super) fn compare(case: &Case<'_>) {
+    let (at, want, names_whole) = (&case.at, &case.base.files, case.names_whole());
+    let logs_whole = case.logs_whole();
+    let record = RecordDevice::new(share(Arc::clone(&case.device)));
     let log = record.log();
     let options = CheckOptions::default();
     let mut rescue = Rescue::open(share(record), &options).unwrap();
@@ -91,20 +86,23 @@ pub(super) fn compare(
     assert!(!found.contains_key(&NAMELESS), "{at}");
     for (ino, content) in &found {
         let known = want.contains_key(ino) || content.kind == FileKind::Directory;
-        assert!(known, "{at}: {ino:?} was not there");
+        assert!(known || !case.logs_whole(), "{at}: {ino:?} was not there");
     }
-    let lost: BTreeMap<Ino, _> = rescue.losses().iter().map(|l| (l.ino, l)).collect();
     for (ino, want) in want {
         let got = found.get(ino);
-        if hit(ino) {
+        let same = got.is_some_and(|got| got.bytes == want.bytes);
+        if case.hit(*ino) {
             let named = destroyed.contains(ino)
                 || !rescue.lost().is_empty()
-                || lost.values().any(|loss| {
+                || rescue.losses().iter().any(|loss| {
                     let path = loss.path.as_ref();
                     loss.ino.nid() == ino.nid() || path.is_some_and(|p| want.paths.contains(p))
                 });
-            let same = got.is_some_and(|got| got.bytes == want.bytes);
-            assert!(named || same, "{at}: {ino:?} is lost without a word");
+            let named = named || same || case.is_older(*ino);
+            assert!(named, "{at}: {ino:?} is lost without a word");
+            continue;
+        }
+        if !logs_whole && case.is_older(*ino) {
             continue;
         }
         let Some(got) = got else {
@@ -114,7 +112,7 @@ pub(super) fn compare(
             !destroyed.contains(ino),
             "{at}: {ino:?} is called destroyed"
         );
-        assert!(got.bytes == want.bytes, "{at}: {ino:?} has other bytes");
+        assert!(same, "{at}: {ino:?} has other bytes");
         let attributes = |of: &Content| (of.kind, of.mode, of.xattrs.clone());
         assert_eq!(attributes(got), attributes(want), "{at}: {ino:?}");
         if names_whole {

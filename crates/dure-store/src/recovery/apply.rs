@@ -104,6 +104,8 @@ fn apply(base: &impl Base, scan: &Scan, nid: Nid, events: &mut [Event]) -> Resul
         let applied = apply_event(base, scan, nid, event, (&mut node, &mut fresh));
         match applied {
             Ok(()) => {}
+            // It is lost with its node, and nothing else is.
+            Err(_) if base.is_lost(nid) => {}
             // What it was built on is lost: it cannot count.
             Err(_) if scan.tolerates_holes() => {
                 node.baseless.push(to_usize(event.transaction.into()));

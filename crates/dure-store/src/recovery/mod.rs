@@ -48,6 +48,12 @@ pub trait Base: Sync {
     fn seed(&self) -> u32 {
         self.layout().crc_seed
     }
+    /// Whether the image of the node, or what says where it is, is destroyed: records about it may
+    /// stand on nothing, and are left out then. Only what rebuilds a volume knows of such.
+    fn is_lost(&self, nid: Nid) -> bool {
+        let _ = nid;
+        false
+    }
     /// One block.
     fn block(&self, block: BlockNo, out: &mut [u8]) -> Result<()>;
 }
