@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 use dure_fs::Owner;
 
+use crate::log::Level;
 use crate::size::Size;
 
 /// A many-core file system in user space that loses nothing in a crash.
@@ -236,7 +237,8 @@ pub struct Mount {
     /// nvm=auto|off|direct|emulated (a volume on a DAX file is mapped and needs no flush; never; or
     /// nothing else will do; or any file is treated so, and what is synced survives the end of the
     /// server, not a power cut), trace=EVENTS
-    /// (keep so many events of the journals per core, for `dure top --trace`),
+    /// (keep so many events of the journals per core, for `dure top --trace`), log=FILE and
+    /// log-level=error|warning|info|debug (where the server says why it stopped, and how much),
     /// recover=whole|tolerate (if synced changes are missing in the logs: refuse, or show the rest,
     /// read-only), allow_other; uid=N, gid=N (all files show this owner, and none can be given
     /// another). The generic ones of mount(8): ro, nosuid, nodev (both unless root says suid, dev),
@@ -253,6 +255,13 @@ pub struct Mount {
     /// Serve in the foreground until unmounted, SIGINT or SIGTERM.
     #[arg(long)]
     pub foreground: bool,
+    /// Append to this file what the server has to say, as -o log=FILE does [default: the system's
+    /// log, which is syslogd or journald; with --foreground standard error].
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
+    /// Say nothing that matters less, as -o log-level=LEVEL does [default: info].
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    pub log_level: Option<Level>,
     /// The file system type, as mount(8) passes it.
     #[arg(short = 't', hide = true, value_parser = ["dure", "fuse.dure", "fuseblk.dure"])]
     pub kind: Option<String>,
@@ -347,7 +356,7 @@ pub struct Rescue {
 /// `dure info`.
 #[derive(Debug, clap::Args)]
 pub struct Info {
-    /// A block device or image file.
+    /// A block device or image file, or where it is mounted. A mounted one is asked by its server.
     pub volume: PathBuf,
     /// The journals: headers, rings, tails, the transactions in the logs, and what recovery would
     /// do. Of a mounted volume what `dure top --once` shows.

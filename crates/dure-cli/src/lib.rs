@@ -4,7 +4,7 @@
 //! [`name`] turns `mkfs.dure`, `mount.dure` and `fsck.dure` into their subcommands; [`exit`] holds
 //! the exit codes; `size`, `progress`, `mounts` and `volume` are shared by the commands; `advice` says what a user can
 //! do about an error; `live` is
-//! how `dure top` asks the server of a mount.
+//! how `dure top` asks the server of a mount; `log` is what that server has to say.
 //!
 //! **Invariants.** Results go to standard output, everything else to standard error. An error is
 //! one line: what, where, what to do. Nothing is left half made.
@@ -14,6 +14,7 @@ pub mod args;
 mod command;
 pub mod exit;
 mod live;
+mod log;
 mod mounts;
 pub mod name;
 mod progress;
@@ -61,7 +62,7 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
 
 /// The error and its causes on one line; a cause that the text in front of it already tells is left
 /// out.
-fn message(error: &anyhow::Error) -> String {
+pub(crate) fn message(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
         if !text.contains(&cause) {

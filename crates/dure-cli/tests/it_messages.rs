@@ -70,7 +70,7 @@ fn who_uses_a_volume_is_told_with_the_way_to_end_it() {
     let volume = volume(folder.path());
     let mounted = Mounted::new(&volume, "m", "");
     let end = format!("`dure umount {}` ends that", mounted.0.display());
-    for command in [&["ls"][..], &["check"], &["info"]] {
+    for command in [&["ls"][..], &["check"]] {
         let arguments = [command, &[text(&volume)]].concat();
         let why = refused(&arguments);
         told(&why, &["in use by process", "it is mounted on", &end]);

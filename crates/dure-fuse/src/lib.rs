@@ -37,5 +37,6 @@ pub mod server;
 pub mod transport;
 
 pub use mount::{MountError, MountSettings, Session, unmount};
+pub use server::report_errors;
 pub use transport::Transport;
 pub use transport::negotiate::WriteCache;

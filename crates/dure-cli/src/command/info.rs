@@ -9,25 +9,57 @@ use dure_fs::VolumeInfo;
 use crate::args::Info;
 use crate::exit;
 use crate::live::client::Client;
-use crate::live::wire::WorkerCounts;
+use crate::live::wire::{Snapshot, WorkerCounts};
+use crate::mounts;
 use crate::size::Size;
 use crate::volume::{self, Access};
+
+/// Lines of the log that a person is shown.
+const LOG_LINES: usize = 5;
 
 pub(crate) fn run(args: &Info) -> Result<u8> {
     if args.journal {
         return super::journal::run(args);
     }
+    if let Some(client) = mounted(&args.volume)? {
+        return of_mounted(args, client);
+    }
     let device = volume::device(&args.volume, Access::Read)?;
     let info = VolumeInfo::read(device).with_context(|| args.volume.display().to_string())?;
-    let mut rows = rows(&info);
-    rows.extend(workers(&args.volume)?);
-    if args.json {
+    show(rows(&info), args.json);
+    Ok(exit::OK)
+}
+
+/// The server of a volume, given it or where it is mounted, if it is.
+fn mounted(path: &Path) -> Result<Option<Client>> {
+    let source = mounts::source_of(path);
+    let volume = source.as_deref().unwrap_or(path);
+    if !volume.exists() {
+        return Ok(None);
+    }
+    Client::connect(volume)
+}
+
+/// What the server says; the medium is not read.
+fn of_mounted(args: &Info, mut client: Client) -> Result<u8> {
+    let snapshot = client.snapshot()?.context("unmounted just now")?;
+    show(rows_of_mounted(&snapshot), args.json);
+    if !args.json {
+        for line in snapshot.log.iter().rev().take(LOG_LINES).rev() {
+            say!("{line}");
+        }
+    }
+    Ok(exit::OK)
+}
+
+fn show(rows: Vec<Row>, json: bool) {
+    if json {
         let object: serde_json::Map<String, serde_json::Value> = rows
             .into_iter()
             .map(|(key, value, _)| (key.replace(' ', "_"), value))
             .collect();
         say!("{:#}", serde_json::Value::Object(object));
-        return Ok(exit::OK);
+        return;
     }
     for (key, value, shown) in rows {
         let plain = value
@@ -35,17 +67,10 @@ pub(crate) fn run(args: &Info) -> Result<u8> {
             .map_or_else(|| value.to_string(), str::to_owned);
         say!("{key:<20} {}", shown.unwrap_or(plain));
     }
-    Ok(exit::OK)
 }
 
-/// The workers, if the volume is mounted and its server answers.
-fn workers(volume: &Path) -> Result<Option<Row>> {
-    let Ok(Some(mut client)) = Client::connect(volume) else {
-        return Ok(None);
-    };
-    let Ok(Some(snapshot)) = client.snapshot() else {
-        return Ok(None);
-    };
+/// The workers of a mount, if it has any.
+fn workers(snapshot: &Snapshot) -> Option<Row> {
     let line = |(number, worker): (usize, &WorkerCounts)| {
         format!(
             "{number}: partitions {}, {} pages wait, wrote {} pages and {} images",
@@ -57,20 +82,51 @@ fn workers(volume: &Path) -> Result<Option<Row>> {
     };
     let lines: Vec<String> = snapshot.workers.iter().enumerate().map(line).collect();
     let shown = lines.join(&format!("\n{:<20} ", ""));
-    let value = serde_json::to_value(&snapshot.workers).context("writing JSON")?;
-    Ok((!lines.is_empty()).then_some(("workers", value, Some(shown))))
+    let value = serde_json::to_value(&snapshot.workers).expect("counts are JSON");
+    (!lines.is_empty()).then_some(("workers", value, Some(shown)))
 }
 
 /// Key, value, and how a person reads it where that differs.
 type Row = (&'static str, serde_json::Value, Option<String>);
 
+fn blocks(key: &'static str, count: u64) -> Row {
+    let shown = format!("{count} ({})", Size(count * 4096));
+    (key, count.into(), Some(shown))
+}
+
+fn rows_of_mounted(now: &Snapshot) -> Vec<Row> {
+    let mounted = &now.mounted;
+    let seconds = now.up_ns / 1_000_000_000;
+    let mut rows: Vec<Row> = vec![
+        ("uuid", mounted.uuid.clone().into(), None),
+        ("label", mounted.label.clone().into(), None),
+        ("format version", mounted.format_version.into(), None),
+        ("state", "mounted".into(), None),
+        ("mounted on", mounted.directory.clone().into(), None),
+        ("read only", mounted.read_only.into(), None),
+        ("options", mounted.options.clone().into(), None),
+        ("seconds mounted", seconds.into(), None),
+        ("checkpoints", now.checkpoints.into(), None),
+        ("journals", now.journals.len().into(), None),
+        blocks("blocks for files", now.blocks),
+        blocks("blocks free", now.blocks_free),
+        ("device errors", now.device.errors.into(), None),
+    ];
+    if let Some(why) = &now.stopped {
+        rows.push(("stopped", why.clone().into(), None));
+    }
+    rows.extend(workers(now));
+    let lines = now.log.iter().map(ToString::to_string);
+    let lines: Vec<String> = lines.collect();
+    rows.push((
+        "log",
+        lines.into(),
+        Some(format!("{} lines", now.log.len())),
+    ));
+    rows
+}
+
 fn rows(info: &VolumeInfo) -> Vec<Row> {
-    let blocks = |count: u64| {
-        (
-            count.into(),
-            Some(format!("{count} ({})", Size(count * 4096))),
-        )
-    };
     let layout = &info.layout;
     let uuid = uuid::Uuid::from_bytes(layout.superblock.uuid).to_string();
     let mut rows: Vec<Row> = vec![
@@ -100,8 +156,7 @@ fn rows(info: &VolumeInfo) -> Vec<Row> {
         ("blocks in logs", info.blocks_in_logs),
         ("blocks free", info.blocks_free),
     ] {
-        let (value, shown) = blocks(count);
-        rows.push((key, value, shown));
+        rows.push(blocks(key, count));
     }
     rows
 }

@@ -29,6 +29,8 @@ fn served(volume: &Path, read_only: bool) -> (FileSystem, Server) {
     let file_system = file_system(read_only);
     let mounted = Mounted {
         volume: volume.display().to_string(),
+        label: String::new(),
+        format_version: 3,
         directory: "/m".into(),
         uuid: "u".into(),
         options: "default options".into(),
@@ -193,6 +195,8 @@ fn a_client_sees_the_workers_and_what_waits_for_them() {
     let file_system = FileSystem::open(device, options).unwrap();
     let volume = tempfile::NamedTempFile::new().unwrap();
     let mounted = Mounted {
+        label: String::new(),
+        format_version: 3,
         volume: volume.path().display().to_string(),
         directory: "/m".into(),
         uuid: "u".into(),

@@ -10,6 +10,11 @@ use dure_fs::{Activity, LogStatistics, OpKind, Stall, TraceEvent, TraceRecord, W
 use dure_sync::HistogramCounts;
 use serde::{Deserialize, Serialize};
 
+use crate::log::{self, Line};
+
+/// Lines of the log in a snapshot.
+const LOG_LINES: usize = 20;
+
 /// What a client asks.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "ask")]
@@ -72,6 +77,11 @@ pub(crate) enum Reply {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Mounted {
     pub(crate) volume: String,
+    /// Empty: none was given.
+    #[serde(default)]
+    pub(crate) label: String,
+    #[serde(default)]
+    pub(crate) format_version: u32,
     pub(crate) directory: String,
     pub(crate) uuid: String,
     /// Mount options that concern the journal.
@@ -101,6 +111,9 @@ pub(crate) struct Snapshot {
     /// Writes that slept because there were many dirty pages.
     pub(crate) pauses: u64,
     pub(crate) workers: Vec<WorkerCounts>,
+    /// The last lines of the server's log.
+    #[serde(default)]
+    pub(crate) log: Vec<Line>,
 }
 
 /// A worker in the background. All counts but the backlog only rise.
@@ -417,6 +430,7 @@ impl Snapshot {
             journals: activity.journals.iter().map(JournalCounts::of).collect(),
             pauses: activity.pauses,
             workers: activity.workers.iter().map(WorkerCounts::of).collect(),
+            log: log::last(LOG_LINES),
         }
     }
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use dure_fs::{FileSystem, InodeRef};
 use dure_sync::atomic::{AtomicBool, Ordering};
-use dure_sync::{clock, thread};
+use dure_sync::{OnceLock, clock, thread};
 
 use crate::mount::MountSettings;
 use crate::nodes::{self, Unlinked};
@@ -181,6 +181,21 @@ fn wait_while(limit: Duration, so: impl Fn() -> bool) -> bool {
     any
 }
 
+/// Told of errors that are answered with EIO.
+static REPORT: OnceLock<fn(&dure_fs::Error)> = OnceLock::new();
+
+/// From now on, `report` is told of every error of the process's mounts that is damage or a failure
+/// of the device: the kernel gets no more than EIO. Only the first call counts.
+pub fn report_errors(report: fn(&dure_fs::Error)) {
+    let _ = REPORT.set(report);
+}
+
 fn errno(error: dure_fs::Error) -> Errno {
-    error.errno()
+    let errno = error.errno();
+    if errno == libc::EIO
+        && let Some(report) = REPORT.get()
+    {
+        report(&error);
+    }
+    errno
 }

@@ -22,6 +22,9 @@ use crate::exit;
 use crate::live;
 use crate::live::server::Server;
 use crate::live::wire::Mounted;
+use crate::log::sink::Sink;
+use crate::log::watch::Watch;
+use crate::log::{self, Level};
 use crate::volume::{self, Access};
 
 /// Set for the server process that `dure mount` starts: it reports on standard output when it
@@ -109,6 +112,12 @@ fn start_server(args: &Mount) -> Result<u8> {
     if args.sloppy {
         command.arg("--sloppy");
     }
+    if let Some(file) = &args.log {
+        command.arg("--log").arg(file);
+    }
+    if let Some(level) = args.log_level {
+        command.arg("--log-level").arg(level.name());
+    }
     command
         .env(SERVER, "1")
         .stdin(Stdio::null())
@@ -130,8 +139,36 @@ fn start_server(args: &Mount) -> Result<u8> {
         .unwrap_or(exit::FAILED))
 }
 
+/// Serves, and writes to the log how that went.
 fn serve(args: &Mount, options: MountOptions, settings: &MountSettings) -> Result<u8> {
     let background = std::env::var_os(SERVER).is_some();
+    let (file, level) = options::log(args)?;
+    let sink = match &file {
+        Some(path) => Sink::file(path).with_context(|| path.display().to_string())?,
+        None if background => Sink::system(),
+        None => Sink::Terminal,
+    };
+    log::begin(sink, level, args.volume.display().to_string());
+    log::watch::failures();
+    let served = serve_logged(args, options, settings, background);
+    if let Err(error) = &served {
+        log::said(Level::Error, &crate::message(error));
+    }
+    served
+}
+
+/// Tells the terminal, while there is one, and the log.
+fn tell(args: &Mount, level: Level, text: &str) {
+    note!("dure: {}: {text}", args.volume.display());
+    log::said(level, text);
+}
+
+fn serve_logged(
+    args: &Mount,
+    options: MountOptions,
+    settings: &MountSettings,
+    background: bool,
+) -> Result<u8> {
     let read_only = options.is_read_only();
     let access = access(&options);
     // After the mount, the path may lead into it, and no worker serves it yet.
@@ -144,13 +181,13 @@ fn serve(args: &Mount, options: MountOptions, settings: &MountSettings) -> Resul
         (volume::device_as(&args.volume, access, nvm)?, None)
     };
     if let Some(medium) = device.info().nvm {
-        note!("dure: {}: {}", args.volume.display(), memory(medium));
+        tell(args, Level::Info, memory(medium));
     }
     let file_system =
         FileSystem::open(device, options).with_context(|| args.volume.display().to_string())?;
     drop(claim);
     if let Some(found) = file_system.recovered() {
-        note!("dure: {}: {}", args.volume.display(), recovery(&found));
+        tell(args, Level::Warning, &recovery(&found));
     }
     let session = match Session::mount(file_system.clone(), &args.directory, settings) {
         Ok(session) => session,
@@ -164,11 +201,16 @@ fn serve(args: &Mount, options: MountOptions, settings: &MountSettings) -> Resul
     }
     let directory = session.path().to_owned();
     let mounted = mounted(args, &file_system, &directory, read_only);
+    log::said(Level::Info, &summary(&mounted, &file_system));
     let live = address
         .context("its socket")
         .and_then(|address| Server::start(&address, &file_system, mounted));
     if let Err(error) = &live {
-        note!("dure: `dure top` will not work: {error:#}");
+        tell(
+            args,
+            Level::Warning,
+            &format!("`dure top` will not work: {error:#}"),
+        );
     }
     end_on_signals(directory.clone())?;
     if background {
@@ -178,14 +220,39 @@ fn serve(args: &Mount, options: MountOptions, settings: &MountSettings) -> Resul
         let on = format!("{} on {}", args.volume.display(), directory.display());
         let _ = writeln!(std::io::stdout(), "{on}");
     }
+    let watch = Watch::begin(&file_system);
     let served = session.run();
     let closed = file_system.close();
+    drop(watch);
+    log::said(
+        Level::Info,
+        if closed.is_ok() {
+            "unmounted"
+        } else {
+            "unmounted, not closed"
+        },
+    );
     if let Ok(live) = live {
         live.finish(closed.as_ref().err().map(ToString::to_string));
     }
     closed.with_context(|| format!("{}: closing", args.volume.display()))?;
     served?;
     Ok(exit::OK)
+}
+
+/// The mount in one line.
+fn summary(mounted: &Mounted, file_system: &FileSystem) -> String {
+    let room = file_system.activity().room;
+    format!(
+        "mounted on {} {} with {}, uuid {}, {} journals, {} of {} blocks of 4 KiB free",
+        mounted.directory,
+        if mounted.read_only { "ro" } else { "rw" },
+        mounted.options,
+        mounted.uuid,
+        file_system.layout().journals,
+        room.blocks_free,
+        room.blocks,
+    )
 }
 
 /// What kind of memory the volume is in, and what that promises.
@@ -224,6 +291,8 @@ fn mounted(args: &Mount, file_system: &FileSystem, directory: &Path, read_only: 
     let shown: Vec<&str> = shown.map(String::as_str).collect();
     Mounted {
         volume: options::source_name(&args.volume),
+        label: label(&file_system.layout().superblock.label),
+        format_version: file_system.layout().superblock.version.get(),
         directory: directory.display().to_string(),
         uuid: uuid::Uuid::from_bytes(uuid).to_string(),
         options: if shown.is_empty() {
@@ -235,12 +304,19 @@ fn mounted(args: &Mount, file_system: &FileSystem, directory: &Path, read_only: 
     }
 }
 
+/// The label of a volume as text.
+fn label(bytes: &[u8]) -> String {
+    let used = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(used).into_owned()
+}
+
 /// SIGINT and SIGTERM unmount; a directory in use is detached, so that the volume can be closed all
 /// the same.
 fn end_on_signals(directory: std::path::PathBuf) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("waiting for signals")?;
     let _ = dure_sync::thread::spawn("dure-signals", move || {
-        for _ in signals.forever() {
+        for signal in signals.forever() {
+            log::said(Level::Info, &format!("signal {signal}: unmounting"));
             if dure_fuse::unmount(&directory, Lazy::No).is_err() {
                 let _ = dure_fuse::unmount(&directory, Lazy::Yes);
             }

@@ -7,10 +7,11 @@
 //! which fstab and the command line do not mix by accident, are named once. **Crash.** Nothing.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
 use dure_bench::note;
 use dure_block::nvm::Nvm;
 use dure_fs::{AccessTime, MountOptions, TRACE_EVENTS_MAX};
@@ -20,6 +21,7 @@ use rustix::mount::MountFlags;
 use rustix::process::geteuid;
 
 use crate::args::Mount;
+use crate::log::Level;
 use crate::size::Size;
 use crate::volume;
 
@@ -88,6 +90,9 @@ pub(super) fn parse(args: &Mount) -> Result<(MountOptions, MountSettings)> {
             ("transport", Some(value)) => settings.transport = transport(value)?,
             ("uid", Some(value)) => settings.uid = Some(number(key, value)?),
             ("gid", Some(value)) => settings.gid = Some(number(key, value)?),
+            // Of the server: see `log`.
+            ("log", Some(_)) => {}
+            ("log-level", Some(value)) => drop(level(value)?),
             // Of the device: see `nvm`.
             ("nvm", Some(value)) => drop(nvm_of(value)?),
             ("trace", Some(value)) => options.trace = Some(events(value)?),
@@ -106,6 +111,22 @@ pub(super) fn parse(args: &Mount) -> Result<(MountOptions, MountSettings)> {
     }
     only_roots(settings.flags)?;
     Ok((options, settings))
+}
+
+/// Where the server's log goes, if not to the system's, and how much of it.
+pub(super) fn log(args: &Mount) -> Result<(Option<PathBuf>, Level)> {
+    let of = |key: &str| {
+        let mut values = args.options.iter().rev();
+        values.find_map(|option| option.strip_prefix(key)?.strip_prefix('='))
+    };
+    let file = args.log.clone().or_else(|| of("log").map(PathBuf::from));
+    let said = of("log-level").map(level).transpose()?;
+    Ok((file, args.log_level.or(said).unwrap_or(Level::Info)))
+}
+
+fn level(value: &str) -> Result<Level> {
+    let level = Level::from_str(value, false).ok();
+    level.with_context(|| format!("log-level={value}: error, warning, info or debug"))
 }
 
 /// Whether the volume is used as persistent memory.

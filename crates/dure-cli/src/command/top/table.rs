@@ -5,6 +5,9 @@ use std::fmt::Write;
 use crate::live::wire::{JournalCounts, Logged, Snapshot, States, Times, WorkerCounts};
 use crate::size::Size;
 
+/// Lines of the log of the server below the numbers.
+const LOG_LINES: usize = 3;
+
 /// The averages since the mount.
 pub(super) fn since_mount(now: &Snapshot) -> String {
     let mut nothing = now.clone();
@@ -56,6 +59,9 @@ impl Table<'_> {
         self.head(&mut out, &sum, used.len()).expect("strings grow");
         rows(&mut out, &used, self.seconds).expect("strings grow");
         self.workers(&mut out, &changes).expect("strings grow");
+        for line in self.now.log.iter().rev().take(LOG_LINES).rev() {
+            writeln!(out, "{line}").expect("strings grow");
+        }
         out
     }
 

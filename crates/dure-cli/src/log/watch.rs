@@ -1,0 +1,81 @@
+//! What is noticed while a mount is served: that the volume has stopped, that a thread has died,
+//! that a request met an error.
+
+use std::time::Duration;
+
+use dure_fs::FileSystem;
+use dure_sync::{Arc, Condvar, Mutex, thread};
+
+use super::Level;
+
+/// Rank of the lock of whether the watch ends; no other lock is taken while it is held.
+const ENDS: u8 = 16;
+/// How soon after it happens a stop is written.
+const LOOKS: Duration = Duration::from_millis(500);
+
+/// Panics of any thread and errors that requests are answered with EIO for go to the log. A worker
+/// that panics ends the process, so that nobody waits for its answer.
+pub(crate) fn failures() {
+    let shown = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let name = rustix::thread::name().unwrap_or_default();
+        let name = name.to_string_lossy();
+        super::write_in_panic(Level::Error, &format!("thread {name} died: {panic}"));
+        shown(panic);
+    }));
+    dure_fuse::report_errors(|error| super::met(error));
+}
+
+/// Looks for a stop until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    shared: Arc<Shared>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    ends: Mutex<ENDS, bool>,
+    changed: Condvar,
+}
+
+impl Watch {
+    /// Of a mounted volume.
+    pub(crate) fn begin(file_system: &FileSystem) -> Watch {
+        let shared = Arc::new(Shared {
+            ends: Mutex::new(false),
+            changed: Condvar::new(),
+        });
+        let (volume, own) = (file_system.clone(), Arc::clone(&shared));
+        let thread = thread::spawn("dure-log", move || {
+            loop {
+                // The last look is after the end was asked for.
+                let ends = *own.ends.lock();
+                if let Some(why) = volume.stopped() {
+                    return super::write(Level::Error, &format!("stopped: {why}"));
+                }
+                let asked = own.ends.lock();
+                if ends {
+                    return;
+                }
+                if !*asked {
+                    drop(own.changed.wait_timeout(asked, LOOKS));
+                }
+            }
+        });
+        Watch {
+            shared,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        *self.shared.ends.lock() = true;
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
