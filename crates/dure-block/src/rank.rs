@@ -9,6 +9,10 @@ pub(crate) const FLUSH_RANK: u8 = 200;
 pub(crate) const REAPING_RANK: u8 = 210;
 /// Table and submission queue of a ring.
 pub(crate) const SUBMITTING_RANK: u8 = 212;
+/// When the channels of a slow device are free.
+pub(crate) const CHANNELS_RANK: u8 = 224;
+/// Requests of a core that a slow device delays.
+pub(crate) const LANE_RANK: u8 = 223;
 /// Requests a recording device holds back.
 pub(crate) const HELD_RANK: u8 = 225;
 /// Rules of a fault device.

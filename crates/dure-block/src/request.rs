@@ -220,6 +220,11 @@ impl Request {
     /// Carries the request out on `device` now, on this core, and completes it.
     pub fn run_on(mut self, device: &(impl Device + ?Sized)) {
         self.dispatched();
+        self.finish_on(device);
+    }
+
+    /// The same, of a request that the device above got earlier and stamped.
+    pub(crate) fn finish_on(mut self, device: &(impl Device + ?Sized)) {
         let result = execute_bio(device, &mut self.inner_mut().bio);
         self.complete(result);
     }

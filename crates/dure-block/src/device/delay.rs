@@ -1,71 +1,263 @@
-//! A device whose writes and flushes take a configured time.
+//! A device whose requests take a modelled time.
 //!
-//! **Problem.** Whether commits share flushes shows only on slow flushes, and test machines rarely
-//! have a slow device. **Structure.** A decorator: sleeps, then calls the device below. Several
-//! requests sleep at the same time, as in a device with a deep queue, or one after another, as in
-//! one whose bandwidth is used up. **Invariants.** It has a
-//! volatile cache: flushes reach it. **Crash.** As the device below.
+//! **Problem.** Whether commits share flushes, whether tags run out and what depth a device wants
+//! shows only on slow devices, and test machines rarely have one. **Structure.** A decorator with a
+//! [`Model`]. A synchronous request sleeps, then goes to the device below. A submitted one lies in
+//! a lane of its core until its time is over; whoever waits or polls then carries it out.
+//! **Invariants.** A request takes at least its time. With [`Model::channels`] no more than that
+//! many are served at once, in order of arrival; the rest wait within the device. **Crash.** As
+//! the device below; what lies in a lane has not happened.
 
+use std::collections::BTreeMap;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
-use dure_sync::atomic::{AtomicU64, Ordering};
-use dure_sync::{Arc, clock, thread};
+use dure_sync::random::Seeded;
+use dure_sync::{Arc, CoreId, Mutex, PerCore, clock, core_count, current_core, thread};
 
-use crate::{BLOCK_BYTES, Device, DeviceInfo, Io, Result};
+use crate::rank::{CHANNELS_RANK, LANE_RANK};
+use crate::{BLOCK_BYTES, Device, DeviceInfo, Io, Op, Poll, Request, Result, Slot};
+
+#[cfg(test)]
+mod tests;
+
+/// How the times of requests of one kind differ.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Spread {
+    /// They do not.
+    #[default]
+    Fixed,
+    /// Half of the time is fixed, the other half the mean of an exponential distribution.
+    Exponential,
+}
+
+/// What time requests take.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Model {
+    /// Mean time of a read.
+    pub read: Duration,
+    /// Mean time of a write, and of a discard.
+    pub write: Duration,
+    /// What a write takes more for each of its blocks.
+    pub write_block: Duration,
+    /// Mean time of a flush.
+    pub flush: Duration,
+    /// How times differ.
+    pub spread: Spread,
+    /// Requests that are served at once; `None`: any number.
+    pub channels: Option<NonZeroU32>,
+    /// Bytes that all channels together transfer in a second; `None`: no limit.
+    pub bytes_per_second: Option<NonZeroU64>,
+}
+
+impl Model {
+    /// Names of drives for [`Model::of_drive`].
+    pub const DRIVES: [&'static str; 5] = ["960-pro", "970-evo", "983-zet", "sz985", "intel-750"];
+
+    /// A drive on which published measurements of file systems were made, after its data sheet,
+    /// rounded: time of a random read and of a cached write, random reads in a second (from which
+    /// the channels follow), bandwidth. A model, not a measurement.
+    #[must_use]
+    pub fn of_drive(name: &str) -> Option<Self> {
+        let (read_us, write_us, channels, megabytes) = match name {
+            "960-pro" => (70, 20, 23, 3500),
+            "970-evo" => (66, 20, 13, 3400),
+            "983-zet" => (30, 20, 22, 3400),
+            "sz985" => (20, 16, 15, 3200),
+            "intel-750" => (80, 20, 35, 2400),
+            _ => return None,
+        };
+        Some(Self {
+            read: Duration::from_micros(read_us),
+            write: Duration::from_micros(write_us),
+            write_block: Duration::ZERO,
+            flush: Duration::from_millis(1),
+            spread: Spread::Exponential,
+            channels: NonZeroU32::new(channels),
+            bytes_per_second: NonZeroU64::new(megabytes * 1_000_000),
+        })
+    }
+
+    fn mean_ns(&self, op: Op, blocks: u64) -> u64 {
+        let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
+        let time = match op {
+            Op::Read => self.read,
+            Op::Write => {
+                let more = self.write_block.saturating_mul(blocks);
+                self.write.saturating_add(more)
+            }
+            Op::Discard => self.write,
+            Op::Flush => self.flush,
+        };
+        u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+/// Requests of a core that wait for their time.
+#[derive(Debug)]
+struct Lane {
+    /// By the time when they are due, and the order of arrival.
+    requests: BTreeMap<(u64, u64), Request>,
+    arrived: u64,
+    random: Seeded,
+}
+
+/// When each channel, and the transfer of all, is free again.
+#[derive(Debug, Default)]
+struct Channels {
+    free_ns: Vec<u64>,
+    bus_free_ns: u64,
+}
 
 /// A slow device.
 #[derive(Debug)]
 pub struct DelayDevice {
     below: Arc<dyn Device>,
     info: DeviceInfo,
-    write: Duration,
-    flush: Duration,
-    /// If requests go one after another: when the last one ends, in ns (Relaxed: a time only), and
-    /// what each block of a write takes.
-    in_turn: Option<(AtomicU64, Duration)>,
+    model: Model,
+    /// [223] Of each core.
+    lanes: PerCore<Mutex<LANE_RANK, Lane>>,
+    /// [224] Only used if channels or bandwidth are limited.
+    channels: Mutex<CHANNELS_RANK, Channels>,
 }
 
 impl DelayDevice {
-    /// Makes writes to `below` take at least `write` longer, and flushes `flush`.
+    /// Makes writes to `below` take at least `write` longer, and flushes `flush`. It has a volatile
+    /// cache, so flushes reach it.
     #[must_use]
     pub fn new(below: Arc<dyn Device>, write: Duration, flush: Duration) -> Self {
-        let info = DeviceInfo {
-            volatile_cache: true,
-            ..below.info().clone()
+        let model = Model {
+            write,
+            flush,
+            ..Model::default()
         };
+        let mut device = Self::with_model(below, model);
+        device.info.volatile_cache = true;
+        device
+    }
+
+    /// Writes and flushes go one after another, and a write takes `block` more for each of its
+    /// blocks.
+    #[must_use]
+    pub fn in_turn(self, block: Duration) -> Self {
+        let model = Model {
+            write_block: block,
+            channels: NonZeroU32::new(1),
+            ..self.model
+        };
+        let mut device = Self::with_model(Arc::clone(&self.below), model);
+        device.info = self.info.clone();
+        device
+    }
+
+    /// Makes requests to `below` take what `model` says. It has a volatile cache if flushes take
+    /// time, or the device below has.
+    #[must_use]
+    pub fn with_model(below: Arc<dyn Device>, model: Model) -> Self {
+        let mut info = below.info().clone();
+        info.volatile_cache |= !model.flush.is_zero();
+        let channels = model.channels.map_or(0, NonZeroU32::get);
         Self {
             below,
             info,
-            write,
-            flush,
-            in_turn: None,
+            model,
+            lanes: PerCore::new(core_count(), |core| {
+                Mutex::new(Lane {
+                    requests: BTreeMap::new(),
+                    arrived: 0,
+                    random: Seeded::new(u64::from(core.number()) + 1),
+                })
+            }),
+            channels: Mutex::new(Channels {
+                free_ns: (0..channels).map(|_| 0).collect(),
+                bus_free_ns: 0,
+            }),
         }
     }
 
-    /// Requests go one after another, and a write takes `block` more for each of its blocks.
-    #[must_use]
-    pub fn in_turn(self, block: Duration) -> Self {
-        Self {
-            in_turn: Some((AtomicU64::new(0), block)),
-            ..self
+    /// When a request is complete that arrives now.
+    fn due_ns(&self, op: Op, blocks: u64, random: &mut Seeded) -> u64 {
+        let mut served_ns = self.model.mean_ns(op, blocks);
+        if self.model.spread == Spread::Exponential {
+            served_ns = served_ns / 2 + exponential(served_ns / 2, random);
         }
-    }
-
-    /// How long a request of so many blocks, which takes `delay`, has to wait until it is done.
-    fn wait(&self, delay: Duration, blocks: usize) -> Duration {
-        let Some((busy_until, block)) = &self.in_turn else {
-            return delay;
-        };
         let now = clock::monotonic_ns();
-        let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
-        let delay = delay.saturating_add(block.saturating_mul(blocks));
-        let delay = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
-        let end = |busy: u64| busy.max(now).saturating_add(delay);
-        let busy = busy_until
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |busy| Some(end(busy)))
-            .expect("the time is always changed");
-        Duration::from_nanos(end(busy) - now)
+        if self.model.channels.is_none() && self.model.bytes_per_second.is_none() {
+            return now.saturating_add(served_ns);
+        }
+        let transfer_ns = self
+            .model
+            .bytes_per_second
+            .map_or(0, |rate| bytes.saturating_mul(1_000_000_000) / rate.get());
+        if served_ns == 0 && transfer_ns == 0 {
+            return now;
+        }
+        let mut channels = self.channels.lock();
+        let first = channels.free_ns.iter_mut().min();
+        let served = match first {
+            Some(free_ns) => {
+                *free_ns = now.max(*free_ns).saturating_add(served_ns);
+                *free_ns
+            }
+            None => now.saturating_add(served_ns),
+        };
+        channels.bus_free_ns = now.max(channels.bus_free_ns).saturating_add(transfer_ns);
+        served.max(channels.bus_free_ns)
     }
+
+    /// Carries out what is due in a lane; returns how much, and when the next is due.
+    fn finish_due(&self, core: CoreId) -> (usize, Option<u64>) {
+        let mut count = 0;
+        loop {
+            let mut lane = self.lanes.get(core).lock();
+            let Some(first) = lane.requests.first_entry() else {
+                return (count, None);
+            };
+            let due_ns = first.key().0;
+            if due_ns > clock::monotonic_ns() {
+                return (count, Some(due_ns));
+            }
+            let request = first.remove();
+            drop(lane);
+            request.finish_on(&self.below);
+            count += 1;
+        }
+    }
+
+    /// Carries out what is due in this core's lane, or sleeps until something is.
+    fn finish_or_sleep(&self, core: CoreId) -> usize {
+        match self.finish_due(core) {
+            (0, Some(due_ns)) => {
+                sleep_until(due_ns);
+                self.finish_due(core).0
+            }
+            (count, _) => count,
+        }
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "a random time in ns, far below 2^52"
+)]
+fn exponential(mean_ns: u64, random: &mut Seeded) -> u64 {
+    const PARTS: u64 = 1 << 32;
+    let uniform = (random.below(PARTS) + 1) as f64 / PARTS as f64;
+    (mean_ns as f64 * -uniform.ln()) as u64
+}
+
+fn sleep_until(ns: u64) {
+    let left = ns.saturating_sub(clock::monotonic_ns());
+    if left > 0 {
+        thread::sleep(Duration::from_nanos(left));
+    }
+}
+
+fn bytes_of(blocks: u64) -> u64 {
+    let block = u64::try_from(BLOCK_BYTES).expect("a block is small");
+    blocks.saturating_mul(block)
 }
 
 impl Device for DelayDevice {
@@ -74,14 +266,59 @@ impl Device for DelayDevice {
     }
 
     fn execute(&self, io: Io<'_>) -> Result<()> {
-        let (delay, bytes) = match &io {
-            Io::Write { parts, .. } => (self.write, parts.iter().map(|part| part.len()).sum()),
-            Io::Flush => (self.flush, 0),
-            Io::Read { .. } | Io::Discard { .. } => (Duration::ZERO, 0),
+        let (op, blocks) = (io.op(), io.blocks());
+        let due_ns = {
+            let mut lane = self.lanes.local().lock();
+            self.due_ns(op, blocks, &mut lane.random)
         };
-        if !delay.is_zero() {
-            thread::sleep(self.wait(delay, bytes / BLOCK_BYTES));
-        }
+        sleep_until(due_ns);
         self.below.execute(io)
+    }
+
+    fn submit(&self, mut request: Request) {
+        request.dispatched();
+        let core = current_core();
+        request.set_hint(u32::from(core.number()));
+        let (op, blocks) = (request.bio().op(), request.bio().blocks());
+        let mut lane = self.lanes.get(core).lock();
+        let due_ns = self.due_ns(op, blocks, &mut lane.random);
+        lane.arrived += 1;
+        let key = (due_ns, lane.arrived);
+        lane.requests.insert(key, request);
+    }
+
+    fn poll(&self, mode: Poll) -> usize {
+        let own = current_core();
+        if mode == Poll::Own {
+            return self.finish_or_sleep(own);
+        }
+        let cores = (0..core_count()).filter_map(|core| u16::try_from(core).ok());
+        let count: usize = cores.map(|core| self.finish_due(CoreId::new(core)).0).sum();
+        match mode {
+            Poll::One if count == 0 => self.finish_or_sleep(own),
+            _ => count,
+        }
+    }
+
+    fn wait(&self, slot: &Slot) {
+        let core = CoreId::new(u16::try_from(slot.hint()).expect("the hint is a core number"));
+        while !slot.is_done() {
+            match self.finish_due(core) {
+                (_, _) if slot.is_done() => {}
+                (_, Some(due_ns)) => sleep_until(due_ns),
+                // Another task has taken it out, and completes it.
+                (_, None) => slot.sleep(),
+            }
+        }
+    }
+}
+
+impl Drop for DelayDevice {
+    fn drop(&mut self) {
+        for lane in self.lanes.iter() {
+            let requests = std::mem::take(&mut lane.lock().requests);
+            let requests = requests.into_values();
+            requests.for_each(|request| request.finish_on(&self.below));
+        }
     }
 }

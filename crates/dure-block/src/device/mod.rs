@@ -8,6 +8,7 @@
 //! | [`nvm`] | in persistent memory, mapped | volumes on DAX files |
 //! | [`overlay`] | in memory, over a shared image | crash states |
 //! | [`record`] | in the device below | crash states: keeps a log of writes and flushes |
+//! | [`delay`] | in the device below | a slow device: latencies, channels, bandwidth, drives |
 //! | [`fault`] | in the device below | errors, torn, lost and misdirected writes, bit rot |
 //!
 //! **Problem.** The layers above must run unchanged on a real disk, in memory, and on a device
