@@ -5,37 +5,61 @@
 //! that blocks are really copied. **On a crash** a new file stays behind.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use dure_block::delay::{DelayDevice, Model};
 use dure_block::file::{Allocation, OpenOptions, create_image, open_file};
 use dure_block::null::NullDevice;
 use dure_block::ram::RamDevice;
 use dure_block::{Device, Io, Lba, WriteFlags, file, share};
 use dure_sync::Arc;
 
-use super::load::{Engine, Load, block_bytes};
+use super::load::{Engine, Work, block_bytes};
 
 /// Size of a device in memory.
 const MEMORY_BYTES: u64 = 256 << 20;
 /// Blocks of a write that fills.
 const FILL_BLOCKS: u64 = 256;
 
-pub(super) fn open(args: &Load) -> Result<Arc<dyn Device>> {
+pub(super) fn open(args: &Work) -> Result<Arc<dyn Device>> {
     let blocks = args.size.unwrap_or(MEMORY_BYTES) / block_bytes();
     match args.device.as_str() {
-        "null" => Ok(share(NullDevice::new("null", blocks))),
+        "null" => Ok(slowed(share(NullDevice::new("null", blocks)), args)),
         "ram" => {
             let ram = RamDevice::new("ram", blocks);
             if args.rw.reads() {
                 fill(&ram)?;
             }
-            Ok(share(ram))
+            Ok(slowed(share(ram), args))
+        }
+        path if args.delay.is_some() || args.drive.is_some() => {
+            bail!("{path}: --delay and --drive are for null and ram")
         }
         path => open_path(Path::new(path), args),
     }
 }
 
-fn open_path(path: &Path, args: &Load) -> Result<Arc<dyn Device>> {
+/// Whether that is a device of our own, without an interface of the kernel.
+pub(super) fn is_in_memory(device: &str) -> bool {
+    matches!(device, "null" | "ram")
+}
+
+/// With the times that are asked for.
+fn slowed(device: Arc<dyn Device>, args: &Work) -> Arc<dyn Device> {
+    let time = args.delay.map(Duration::from_micros);
+    let fixed = time.map(|time| Model {
+        read: time,
+        write: time,
+        ..Model::default()
+    });
+    match fixed.or(args.drive) {
+        Some(model) => share(DelayDevice::with_model(device, model)),
+        None => device,
+    }
+}
+
+fn open_path(path: &Path, args: &Work) -> Result<Arc<dyn Device>> {
     let options = OpenOptions {
         read_only: !args.rw.writes(),
         engine: match args.engine {

@@ -24,6 +24,34 @@ pub(super) struct Tally {
     /// Latencies of reads and writes, in ns: one for each request.
     pub(super) reads: Histogram<u64>,
     pub(super) writes: Histogram<u64>,
+    pub(super) cpu: CpuTime,
+}
+
+/// CPU time of a job, and the time that it could have used but others had its core.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct CpuTime {
+    pub(super) used_ns: u64,
+    pub(super) waited_ns: u64,
+}
+
+impl CpuTime {
+    /// Of this thread so far, see proc(5); zeros where the kernel does not tell.
+    fn of_this_thread() -> Self {
+        let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+        let mut numbers = text.split_ascii_whitespace().map(|word| word.parse().ok());
+        let mut next = || numbers.next().flatten().unwrap_or_default();
+        Self {
+            used_ns: next(),
+            waited_ns: next(),
+        }
+    }
+
+    fn since(self, before: Self) -> Self {
+        Self {
+            used_ns: self.used_ns.saturating_sub(before.used_ns),
+            waited_ns: self.waited_ns.saturating_sub(before.waited_ns),
+        }
+    }
 }
 
 /// Which request is next.
@@ -84,29 +112,31 @@ impl Job {
         Ok(Self {
             queue,
             choice: Choice {
-                pattern: load.rw,
+                pattern: load.work.rw,
                 random: Seeded::new(number + 1),
                 places,
                 next: own.start,
                 own,
                 blocks: load.blocks(),
             },
-            depth: usize::try_from(load.iodepth)?,
+            depth: usize::try_from(load.work.iodepth)?,
             tally: Tally {
                 reads: histogram()?,
                 writes: histogram()?,
+                cpu: CpuTime::default(),
             },
         })
     }
 
     /// Works for `ns` from now on: a thread may take its time to start.
     pub(super) fn work(mut self, ns: u64) -> Result<Tally> {
-        let end_ns = clock::monotonic_ns() + ns;
+        let (before, end_ns) = (CpuTime::of_this_thread(), clock::monotonic_ns() + ns);
         if self.depth == 1 {
             self.call(end_ns)?;
         } else {
             self.submit(end_ns)?;
         }
+        self.tally.cpu = CpuTime::of_this_thread().since(before);
         Ok(self.tally)
     }
 

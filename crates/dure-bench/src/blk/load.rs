@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
-use dure_block::{BLOCK_BYTES, Merge, Queue, QueueConfig, Trace};
+use dure_block::delay::Model;
+use dure_block::{BLOCK_BYTES, Device, Merge, Queue, QueueConfig, Trace};
 use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::{Arc, clock, core_count, thread};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -69,9 +70,9 @@ pub enum Engine {
     Uring,
 }
 
-/// A load on a device.
+/// What is done, and on what.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Load {
+pub struct Work {
     /// null (completes at once), ram, or a block device or file; a file that is not there is made
     /// (see --size).
     #[arg(long, value_name = "DEVICE")]
@@ -85,10 +86,6 @@ pub struct Load {
     /// Requests that each job has under way; with 1 it makes synchronous calls.
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub iodepth: u32,
-    /// Jobs; each is bound to a core, and has a part of the device to itself for sequential
-    /// requests.
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
-    pub jobs: u16,
     /// How submitted requests reach the kernel.
     #[arg(long, value_enum, default_value_t = Engine::Auto)]
     pub engine: Engine,
@@ -98,18 +95,44 @@ pub struct Load {
     /// Seconds.
     #[arg(long, default_value_t = 1.0, value_name = "S", value_parser = seconds)]
     pub runtime: f64,
+    /// Merge requests submitted together that continue one another.
+    #[arg(long)]
+    pub merge: bool,
+    /// Requests of null and ram take this many microseconds at least.
+    #[arg(long, value_name = "US", conflicts_with = "drive", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub delay: Option<u64>,
+    /// null and ram have the times, channels and bandwidth of this drive (a model of its data
+    /// sheet): 960-pro, 970-evo, 983-zet, sz985 or intel-750.
+    #[arg(long, value_name = "DRIVE", value_parser = drive)]
+    pub drive: Option<Model>,
+    /// Write to the file or block device although it is there; its content is lost.
+    #[arg(long)]
+    pub overwrite: bool,
+}
+
+/// A load on a device.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Load {
+    /// What is done, and on what.
+    #[command(flatten)]
+    pub work: Work,
+    /// Jobs; each is bound to a core, and has a part of the device to itself for sequential
+    /// requests.
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub jobs: u16,
     /// Hardware queues; no more than there are cores are made.
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub hw_queues: u32,
     /// Tags of each hardware queue: how many of its requests may be in the device.
     #[arg(long, default_value_t = 256, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub nr_requests: u32,
-    /// Merge requests submitted together that continue one another.
-    #[arg(long)]
-    pub merge: bool,
-    /// Write to the file or block device although it is there; its content is lost.
-    #[arg(long)]
-    pub overwrite: bool,
+}
+
+/// Whether requests are stamped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stamping {
+    Off,
+    On,
 }
 
 /// What the jobs did.
@@ -123,34 +146,42 @@ pub(super) struct Done {
 
 impl Load {
     /// A queue with these settings for the device, which is opened.
-    pub(super) fn queue(&self, trace: bool) -> Result<Arc<Queue>> {
+    pub(super) fn queue(&self, stamping: Stamping) -> Result<Arc<Queue>> {
+        Ok(self.queue_on(device::open(&self.work)?, stamping))
+    }
+
+    /// The same for a device that is open.
+    pub(super) fn queue_on(&self, device: Arc<dyn Device>, stamping: Stamping) -> Arc<Queue> {
         let config = QueueConfig {
             hw_queues: self.hw_queues,
             nr_requests: self.nr_requests,
-            merge: match self.merge {
+            merge: match self.work.merge {
                 true => Merge::Contiguous,
                 false => Merge::Off,
             },
-            trace: match trace {
-                true => Trace::Ring {
+            trace: match stamping {
+                Stamping::On => Trace::Ring {
                     records_per_core: RECORDS_PER_CORE,
                 },
-                false => Trace::Off,
+                Stamping::Off => Trace::Off,
             },
             ..QueueConfig::default()
         };
-        Ok(Queue::new(device::open(self)?, config))
+        Queue::new(device, config)
     }
 
     /// Blocks of a request.
     pub(super) fn blocks(&self) -> u64 {
-        self.bs / block_bytes()
+        self.work.bs / block_bytes()
     }
 
     /// Blocks of the device that are used.
     fn used(&self, queue: &Queue) -> Result<u64> {
         let blocks = self.blocks();
-        let size = self.size.map_or(u64::MAX, |bytes| bytes / block_bytes());
+        let size = self
+            .work
+            .size
+            .map_or(u64::MAX, |bytes| bytes / block_bytes());
         let (size, longest) = (
             size.min(queue.info().blocks),
             queue.info().max_blocks_per_request,
@@ -161,7 +192,7 @@ impl Load {
                 "--size: {size} blocks have no room for a request of {blocks} of each of {jobs} jobs"
             );
         }
-        if self.iodepth > 1 && blocks > longest {
+        if self.work.iodepth > 1 && blocks > longest {
             bail!("--bs: the device takes {longest} blocks at once, not {blocks}");
         }
         Ok(size)
@@ -173,7 +204,23 @@ impl Load {
 /// # Errors
 /// A request that fails, a device that is too small.
 pub(super) fn run(load: &Load, queue: &Arc<Queue>) -> Result<Done> {
-    let (size, ns) = (load.used(queue)?, run_ns(load.runtime));
+    run_shown(load, queue, show)
+}
+
+/// The same, without telling how far it is.
+///
+/// # Errors
+/// As [`run`].
+pub(super) fn run_quietly(load: &Load, queue: &Arc<Queue>) -> Result<Done> {
+    run_shown(load, queue, |_, _, _| {})
+}
+
+fn run_shown(
+    load: &Load,
+    queue: &Arc<Queue>,
+    show: impl Fn(&Load, u64, &dyn Fn() -> bool),
+) -> Result<Done> {
+    let (size, ns) = (load.used(queue)?, run_ns(load.work.runtime));
     // Jobs that have ended; only tells the bar to, hence Relaxed.
     let (ended, start) = (AtomicU64::new(0), clock::monotonic_ns());
     let tallies: Result<Vec<Tally>> = thread::scope(|scope| {
@@ -188,7 +235,7 @@ pub(super) fn run(load: &Load, queue: &Arc<Queue>) -> Result<Done> {
                 })
             })
             .collect();
-        show(load, ns, || {
+        show(load, ns, &|| {
             ended.load(Ordering::Relaxed) == u64::from(load.jobs)
         });
         let done = jobs.into_iter();
@@ -201,20 +248,24 @@ pub(super) fn run(load: &Load, queue: &Arc<Queue>) -> Result<Done> {
 }
 
 /// Shows how much of the time is over; hidden when standard error is no terminal.
-fn show(load: &Load, ns: u64, ended: impl Fn() -> bool) {
+fn show(load: &Load, ns: u64, ended: &dyn Fn() -> bool) {
     if !std::io::stderr().is_terminal() {
         return;
     }
     let style = ProgressStyle::with_template("[{bar:40}] {percent}%, {eta} left, {msg}");
     let bar = ProgressBar::new(ns)
         .with_style(style.expect("the template is right").progress_chars("=> "))
-        .with_message(format!("{} jobs on {}", load.jobs, load.device));
+        .with_message(format!("{} jobs on {}", load.jobs, load.work.device));
     let start = clock::monotonic_ns();
     while !ended() {
         bar.set_position((clock::monotonic_ns() - start).min(ns));
         thread::sleep(TICK);
     }
     bar.finish_and_clear();
+}
+
+fn drive(name: &str) -> Result<Model, String> {
+    Model::of_drive(name).ok_or_else(|| format!("there are: {}", Model::DRIVES.join(", ")))
 }
 
 fn bytes(text: &str) -> Result<u64, String> {

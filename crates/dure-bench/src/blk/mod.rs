@@ -7,6 +7,7 @@
 //! **Invariants.** A file that is there is written only with `--overwrite`. **On a crash** an image
 //! file that was made for the run stays behind.
 
+pub mod analyze;
 mod device;
 mod job;
 mod load;
@@ -19,7 +20,8 @@ pub mod trace;
 use anyhow::Result;
 
 use crate::interrupt;
-pub use load::{Engine, Load, Pattern};
+use load::Stamping;
+pub use load::{Engine, Load, Pattern, Work};
 use report::Report;
 
 /// `dure bench blk`.
@@ -41,6 +43,9 @@ pub struct Blk {
 pub enum Command {
     /// Tell how long requests are in each phase, as btt does, and which hardware queues they take.
     Trace(trace::Trace),
+    /// Find where a device ends to scale with jobs, and why: tags, queues, locks, cores or the
+    /// device itself.
+    Analyze(analyze::Analyze),
 }
 
 /// Runs `dure blk`, and removes what it made when it is interrupted.
@@ -50,6 +55,7 @@ pub enum Command {
 pub fn command(command: &Command) -> Result<()> {
     interrupt::run(|| match command {
         Command::Trace(args) => trace::run(args),
+        Command::Analyze(args) => analyze::run(args),
     })
 }
 
@@ -68,7 +74,10 @@ pub(crate) fn run(args: &Blk) -> Result<()> {
 }
 
 fn measure(args: &Blk) -> Result<Report> {
-    let queue = args.load.queue(args.phases)?;
+    let queue = args.load.queue(match args.phases {
+        true => Stamping::On,
+        false => Stamping::Off,
+    })?;
     let done = load::run(&args.load, &queue)?;
     Ok(Report::new(&args.load, &queue, done))
 }

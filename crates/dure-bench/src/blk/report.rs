@@ -6,13 +6,15 @@
 
 use std::fmt::Write;
 
+use anyhow::Result;
 use dure_block::{Phases, Queue};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use super::job::Tally;
 use super::load::{Done, Engine, Load, Pattern};
 use super::phases::{self, PhaseRow};
-use crate::measure::f64_of;
+use crate::measure::{f64_of, histogram};
 use crate::report::{Columns, plain_table};
 
 /// Requests of one direction.
@@ -76,16 +78,16 @@ impl Report {
         let trace = queue.take_trace();
         let hw_queues = queue.hw_queues();
         Self {
-            device: load.device.clone(),
-            rw: load.rw,
-            bs: load.bs,
-            iodepth: load.iodepth,
+            device: load.work.device.clone(),
+            rw: load.work.rw,
+            bs: load.work.bs,
+            iodepth: load.work.iodepth,
             jobs: load.jobs,
-            engine: load.engine,
+            engine: load.work.engine,
             nr_requests: load.nr_requests,
             seconds,
-            read: direction(reads, load.bs, seconds),
-            write: direction(writes, load.bs, seconds),
+            read: direction(reads, load.work.bs, seconds),
+            write: direction(writes, load.work.bs, seconds),
             tag_waits: counters.tag_waits,
             merges: counters.merges,
             phases: phases::rows(&Phases::of(&trace)),
@@ -142,6 +144,19 @@ impl Report {
         }
         text
     }
+}
+
+/// Latencies of all requests of all jobs.
+///
+/// # Errors
+/// Never: its bounds are right.
+pub(super) fn all_latencies(tallies: Vec<Tally>) -> Result<Histogram<u64>> {
+    let mut all = histogram()?;
+    for tally in tallies {
+        all += tally.reads;
+        all += tally.writes;
+    }
+    Ok(all)
 }
 
 fn direction(latencies: Vec<Histogram<u64>>, bs: u64, seconds: f64) -> Option<Direction> {

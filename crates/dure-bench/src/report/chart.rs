@@ -130,7 +130,7 @@ fn draw_chart(area: &Area<'_>, workload: &str, points: &[&Point], lines: &[Strin
 
 /// 1500000 as 1.5 M. Two digits behind the point tell two labels of an axis apart, because there
 /// are fewer than a hundred; zeros at the end say nothing.
-fn short(rate: f64) -> String {
+pub(crate) fn short(rate: f64) -> String {
     let (number, unit) = match rate {
         _ if rate >= 1e6 => (rate / 1e6, " M"),
         _ if rate >= 1e3 => (rate / 1e3, " k"),

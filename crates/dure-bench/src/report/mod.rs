@@ -11,7 +11,7 @@ use serde_json::to_value;
 
 use crate::measure::Point;
 
-pub(crate) use chart::draw;
+pub(crate) use chart::{draw, short};
 
 #[derive(Debug, Serialize)]
 struct Row<'p> {

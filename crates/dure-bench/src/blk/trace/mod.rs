@@ -110,7 +110,7 @@ pub(crate) fn run(args: &Trace) -> Result<()> {
 fn report(source: &Source) -> Result<(Report, Vec<Event>)> {
     match source {
         Source::Run(load) => {
-            let queue = load.queue(true)?;
+            let queue = load.queue(load::Stamping::On)?;
             load::run(load, &queue)?;
             let records = queue.take_trace();
             let passages = Passages {
@@ -121,7 +121,12 @@ fn report(source: &Source) -> Result<(Report, Vec<Event>)> {
                 queue.cores.iter().map(|core| core.number()).collect()
             };
             let queues = (0..).zip(queue.hw_queues().iter().map(cores)).collect();
-            let report = Report::new(format!("dure on {}", load.device), &passages, 0, queues);
+            let report = Report::new(
+                format!("dure on {}", load.work.device),
+                &passages,
+                0,
+                queues,
+            );
             Ok((report, event::events(&records)))
         }
         Source::Blkparse { file } => {

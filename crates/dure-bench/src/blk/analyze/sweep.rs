@@ -1,0 +1,172 @@
+//! The measurements of an analysis.
+//!
+//! **Structure.** One device serves all points of an engine; each point has a queue of its own
+//! settings. **Invariants.** The rate is that of a run without stamps. **On a crash** nothing is
+//! kept.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Result;
+use dure_block::{Device, Phases};
+use dure_sync::{Arc, core_count};
+use serde::Serialize;
+
+use super::Analyze;
+use crate::blk::load::{self, Engine, Load, Stamping, Work};
+use crate::blk::phases::{self, PhaseRow};
+use crate::blk::{device, report};
+use crate::interrupt;
+use crate::measure::{self, f64_of};
+
+/// Of the time of a measurement, that of the run with stamps.
+const STAMPED_PART: f64 = 0.5;
+
+/// What all points have in common.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FixedLoad {
+    pub(super) iodepth: u32,
+    pub(super) cores: usize,
+}
+
+/// One measurement.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Point {
+    #[serde(skip)]
+    pub(super) engine: &'static str,
+    #[serde(skip)]
+    pub(super) hw_queues: u32,
+    #[serde(skip)]
+    pub(super) nr_requests: u32,
+    pub(super) jobs: u16,
+    pub(super) iops: f64,
+    pub(super) p50_ns: u64,
+    pub(super) p99_ns: u64,
+    /// CPU time of the jobs for each request.
+    pub(super) cpu_ns_per_request: f64,
+    /// Of their time, that in which jobs used or wanted a core.
+    pub(super) cpu_share: f64,
+    /// Of all requests, those that waited for a tag.
+    pub(super) tag_waits_share: f64,
+    pub(super) phases: Vec<PhaseRow>,
+}
+
+impl Point {
+    /// The share of a phase, in percent.
+    pub(super) fn share(&self, phase: &str) -> f64 {
+        let row = self.phases.iter().find(|row| row.phase == phase);
+        row.and_then(|row| row.share).unwrap_or(0.0)
+    }
+}
+
+/// Measures all points, series after series.
+pub(super) fn measure(args: &Analyze) -> Result<Vec<Point>> {
+    let most = args.cores.unwrap_or(u16::try_from(core_count())?);
+    let jobs = doubled(most);
+    let or = |named: &[u32], usual: Vec<u32>| match named {
+        [] => usual,
+        named => named.to_vec(),
+    };
+    let mut queues = or(&args.hw_queues, vec![1, u32::from(most)]);
+    queues.dedup();
+    let tags = or(&args.nr_requests, vec![64, 1024]);
+    let engines = engines(&args.work);
+    let count = engines.len() * queues.len() * tags.len() * jobs.len();
+    let bar = measure::bar(count, 1);
+    let mut points = Vec::new();
+    for (name, engine) in engines {
+        let work = Work {
+            engine,
+            ..args.work.clone()
+        };
+        let device = device::open(&work)?;
+        for hw_queues in &queues {
+            for nr_requests in &tags {
+                for jobs in &jobs {
+                    interrupt::check()?;
+                    bar.set_message(format!(
+                        "{name}, {hw_queues} queues, {nr_requests} tags, {jobs} jobs"
+                    ));
+                    let load = Load {
+                        hw_queues: *hw_queues,
+                        nr_requests: *nr_requests,
+                        jobs: *jobs,
+                        work: work.clone(),
+                    };
+                    points.push(point(name, &load, &device)?);
+                    bar.inc(1);
+                }
+            }
+        }
+    }
+    bar.finish_and_clear();
+    Ok(points)
+}
+
+/// 1, 2, 4 and so on, and `most`.
+fn doubled(most: u16) -> Vec<u16> {
+    let mut jobs: Vec<_> = std::iter::successors(Some(1_u16), |jobs| jobs.checked_mul(2))
+        .take_while(|jobs| *jobs < most)
+        .collect();
+    jobs.push(most);
+    jobs
+}
+
+/// The interfaces of a device, with their names.
+fn engines(work: &Work) -> Vec<(&'static str, Engine)> {
+    match (device::is_in_memory(&work.device), work.engine) {
+        (true, _) => vec![("in process", Engine::Auto)],
+        (false, Engine::Auto) => vec![("psync", Engine::Psync), ("io_uring", Engine::Uring)],
+        (false, Engine::Psync) => vec![("psync", Engine::Psync)],
+        (false, Engine::Uring) => vec![("io_uring", Engine::Uring)],
+    }
+}
+
+fn point(engine: &'static str, load: &Load, device: &Arc<dyn Device>) -> Result<Point> {
+    let queue = load.queue_on(Arc::clone(device), Stamping::Off);
+    let done = load::run_quietly(load, &queue)?;
+    let cpu_ns: u64 = done.tallies.iter().map(|tally| tally.cpu.used_ns).sum();
+    let waited_ns: u64 = done.tallies.iter().map(|tally| tally.cpu.waited_ns).sum();
+    let (ns, waits) = (done.ns, queue.counters().tag_waits);
+    let all = report::all_latencies(done.tallies)?;
+    let mut stamped = load.clone();
+    stamped.work.runtime = (load.work.runtime * STAMPED_PART).max(0.01);
+    let queue = load.queue_on(Arc::clone(device), Stamping::On);
+    load::run_quietly(&stamped, &queue)?;
+    let requests = f64_of(all.len().max(1));
+    let all_ns = f64_of(ns) * f64::from(load.jobs);
+    Ok(Point {
+        engine,
+        hw_queues: load.hw_queues,
+        nr_requests: load.nr_requests,
+        jobs: load.jobs,
+        iops: requests * 1e9 / f64_of(ns),
+        p50_ns: all.value_at_quantile(0.5),
+        p99_ns: all.value_at_quantile(0.99),
+        cpu_ns_per_request: f64_of(cpu_ns) / requests,
+        cpu_share: f64_of(cpu_ns + waited_ns) / all_ns,
+        tag_waits_share: f64_of(waits) / requests,
+        phases: phases::rows(&Phases::of(&queue.take_trace())),
+    })
+}
+
+/// What the kernel says of a block device; nothing of anything else.
+pub(super) fn kernel_settings(device: &str) -> Vec<(&'static str, String)> {
+    let Some(name) = Path::new(device).file_name() else {
+        return Vec::new();
+    };
+    let folder = Path::new("/sys/class/block").join(name);
+    if !device.starts_with("/dev/") || !folder.exists() {
+        return Vec::new();
+    }
+    let mut settings = Vec::new();
+    for setting in ["nr_requests", "scheduler", "io_poll"] {
+        if let Ok(value) = fs::read_to_string(folder.join("queue").join(setting)) {
+            settings.push((setting, value.trim().to_owned()));
+        }
+    }
+    if let Ok(queues) = fs::read_dir(folder.join("mq")) {
+        settings.push(("hardware queues", queues.count().to_string()));
+    }
+    settings
+}

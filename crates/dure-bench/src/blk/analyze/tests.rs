@@ -1,0 +1,119 @@
+use clap::Parser;
+
+use super::cause::Cause;
+use super::*;
+
+#[derive(Debug, Parser)]
+struct Line {
+    #[command(flatten)]
+    analyze: Analyze,
+}
+
+fn report_of(line: &str) -> Report {
+    let words = std::iter::once("analyze").chain(line.split(' '));
+    analyze(&Line::try_parse_from(words).unwrap().analyze).unwrap()
+}
+
+/// A job that has more requests under way than there are tags; with enough the device is left.
+#[test]
+fn too_few_tags_are_the_cause_and_said_so() {
+    let report = report_of(
+        "--device null --delay 2000 --cores 1 --iodepth 32 --runtime 0.1 --size 64M \
+         --hw-queues 1 --nr-requests 4,64",
+    );
+    let [few, many] = report.series.as_slice() else {
+        panic!("two series: {report:?}");
+    };
+    assert_eq!(
+        (few.cause, many.cause),
+        (Cause::Tags, Cause::Device),
+        "{report:?}"
+    );
+    assert!(many.iops_max > 4.0 * few.iops_max);
+    assert!(few.why.contains("too few tags"), "{}", few.why);
+    let text = report.text();
+    assert!(
+        text.contains("use in process, 1 hardware queues of 64 tags"),
+        "{text}"
+    );
+    assert!(
+        text.contains("avoid in process, 1 hardware queues of 4 tags"),
+        "{text}"
+    );
+}
+
+/// As published measurements show it: many jobs, each with one request, and few tags.
+#[test]
+fn with_fewer_tags_than_jobs_q2g_dominates_and_is_said_to() {
+    let line = |tags| {
+        report_of(&format!(
+            "--device null --delay 2000 --cores 8 --runtime 0.2 --size 64M --hw-queues 1 \
+             --nr-requests {tags}"
+        ))
+    };
+    let (few, many) = (line(1), line(64));
+    let last = |report: &Report| report.series[0].points.last().unwrap().clone();
+    assert!(last(&few).share("Q2G") > 60.0, "{few:?}");
+    assert!(
+        last(&few).share("Q2G") > 2.0 * last(&few).share("D2C"),
+        "{few:?}"
+    );
+    assert!(last(&many).share("Q2G") < 10.0, "{many:?}");
+    let series = &few.series[0];
+    assert_eq!(series.cause, Cause::QueueSharing, "{series:?}");
+    assert!(series.why.contains("Q2G is"), "{}", series.why);
+    assert!(
+        few.advice[1].contains("raise nr_requests"),
+        "{:?}",
+        few.advice
+    );
+    assert!(last(&many).iops > 3.0 * last(&few).iops);
+}
+
+/// Two jobs that each fit into the tags of a queue do not both: with a queue for each they do.
+#[test]
+fn jobs_that_share_a_queue_are_told_apart_from_too_few_tags() {
+    if dure_sync::core_count() < 2 {
+        eprintln!("SKIPPED: one core has one hardware queue");
+        return;
+    }
+    let report = report_of(
+        "--device null --delay 5000 --cores 2 --iodepth 16 --runtime 0.2 --size 64M \
+         --hw-queues 1 --nr-requests 16",
+    );
+    assert_eq!(report.series[0].points.len(), 2);
+    assert_eq!(report.series[0].cause, Cause::QueueSharing, "{report:?}");
+    let apart = report_of(
+        "--device null --delay 5000 --cores 2 --iodepth 16 --runtime 0.2 --size 64M \
+         --hw-queues 2 --nr-requests 16",
+    );
+    let last = &apart.series[0].points[1];
+    assert!(last.tag_waits_share < 0.01, "{last:?}");
+}
+
+#[test]
+fn a_device_in_memory_is_bound_by_the_core_and_shown_in_all_forms() {
+    let report = report_of(
+        "--device null --cores 1 --iodepth 32 --runtime 0.3 --size 64M --rw randwrite --nr-requests 64",
+    );
+    let series = &report.series[0];
+    assert_eq!(series.points[0].jobs, 1);
+    assert!(series.points[0].cpu_ns_per_request > 0.0);
+    let json = serde_json::to_string(&report).unwrap();
+    for key in [
+        "\"cause\"",
+        "\"why\"",
+        "\"advice\"",
+        "\"iops_max\"",
+        "\"phases\"",
+    ] {
+        assert!(json.contains(key), "{key}");
+    }
+    let chart = chart::svg(&report).unwrap();
+    assert!(chart.starts_with("<svg") && chart.contains("IOPS over jobs"));
+    let page = page::html(&report, &chart);
+    assert!(page.contains("<svg") && page.contains("Advice") && page.ends_with("</html>\n"));
+    for outside in ["href=", "src=", "@import", "url("] {
+        assert!(!page.contains(outside), "{outside}: the page has all in it");
+    }
+}
