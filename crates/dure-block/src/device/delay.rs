@@ -185,10 +185,9 @@ impl DelayDevice {
         if self.model.channels.is_none() && self.model.bytes_per_second.is_none() {
             return now.saturating_add(served_ns);
         }
-        let transfer_ns = self
-            .model
-            .bytes_per_second
-            .map_or(0, |rate| bytes.saturating_mul(1_000_000_000) / rate.get());
+        let transfer_ns = self.model.bytes_per_second.map_or(0, |rate| {
+            bytes_of(blocks).saturating_mul(1_000_000_000) / rate.get()
+        });
         if served_ns == 0 && transfer_ns == 0 {
             return now;
         }

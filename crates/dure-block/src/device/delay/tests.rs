@@ -119,3 +119,23 @@ fn drives_have_models_and_times_their_mean() {
     let sum: u64 = (0..10_000).map(|_| exponential(1000, &mut random)).sum();
     assert!((950..1050).contains(&(sum / 10_000)), "{}", sum / 10_000);
 }
+
+#[test]
+fn writes_in_turn_take_their_blocks_one_after_another() {
+    let null = share(NullDevice::new("null", 64));
+    let slow = DelayDevice::new(null, Duration::from_millis(1), Duration::ZERO);
+    let queue = Queue::new(
+        share(slow.in_turn(Duration::from_millis(2))),
+        QueueConfig::default(),
+    );
+    let start = clock::monotonic_ns();
+    let bios = (0..3).map(|index| Bio::write(Lba::new(8 * index), BlockBuf::zeroed(4)));
+    for ticket in queue.submit_all(bios).unwrap() {
+        queue.wait(ticket).into_segments().unwrap();
+    }
+    assert!(clock::monotonic_ns() - start >= 3 * 9_000_000);
+    // A read takes no time, and does not wait for its turn.
+    let mut block = [0; BLOCK_BYTES];
+    queue.read(Lba::new(0), &mut block).unwrap();
+    assert!(queue.info().volatile_cache, "flushes reach it");
+}
