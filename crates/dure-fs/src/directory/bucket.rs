@@ -187,10 +187,10 @@ impl Entry<'_> {
 }
 
 /// A name in a bucket: its entry, or what there is for one.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) enum Search<'a> {
-    /// The name is in use.
-    Entry(Entry<'a>),
+    /// The name is in use; its removal leaves this hole, with which adjacent ones are merged.
+    Entry(Entry<'a>, Range<usize>),
     /// It is not.
     Room(Room),
 }
@@ -225,11 +225,21 @@ pub(crate) fn search<'a>(
     let first = first_ordinal(hash);
     let need = ENTRY_HEADER_BYTES + name.len();
     let (mut live, mut hole, mut first_is_free) = (0, None, true);
-    for piece in pieces(payload)? {
+    // Where the hole before the next piece begins, or the next piece.
+    let mut start = 0;
+    let mut pieces = pieces(payload)?;
+    while let Some(piece) = pieces.next() {
         let piece = piece?;
+        let end = piece.at + piece.space;
         match piece.entry {
-            Some(entry) if entry.is_called(name) => return Ok(Search::Entry(entry)),
+            Some(entry) if entry.is_called(name) => {
+                let next = pieces.next().transpose()?;
+                let next = next.filter(|next| next.entry.is_none());
+                let end = end + next.map_or(0, |next| next.space);
+                return Ok(Search::Entry(entry, start..end));
+            }
             Some(entry) => {
+                start = end;
                 live += ENTRY_HEADER_BYTES + entry.name.len();
                 first_is_free &= entry.ordinal != first || !is_of_group(seed, entry.name, hash);
             }

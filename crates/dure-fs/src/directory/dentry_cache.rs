@@ -5,11 +5,12 @@
 //! negative entry). Directory and inode are stored with their generation, so that entries of a
 //! deleted directory match no lookup.
 //!
-//! **Invariants.** An answer is inserted under the directory's lock, shared, with the name's bucket
-//! locked. A task that changes the entry removes the answer before other tasks can see the change,
-//! and until the change is done holds the bucket, or the directory exclusively. So an answer is
-//! what a lookup with the locks gave at a moment at which it could have been asked, and once a
-//! change is done no lookup gets the answer from before. Names of more than [`NAME_BYTES`] bytes
+//! **Invariants.** An answer is inserted with the name's bucket locked, or the directory held
+//! exclusively: by a lookup, or by the operation that made the entry, once it has finished. A task
+//! that changes the entry removes the answer before other tasks can see the change, and until the
+//! change is done holds the bucket, or the directory exclusively. So an answer is what a lookup with
+//! the locks gave at a moment at which it could have been asked, and once a change is done no lookup
+//! gets the answer from before. Names of more than [`NAME_BYTES`] bytes
 //! are not cached. **On a crash** the table is gone.
 
 use dure_store::units::{Ino, to_u64, to_usize};
@@ -92,8 +93,8 @@ impl DentryCache {
         name.len() <= NAME_BYTES
     }
 
-    /// Caches an answer. The caller got it with the directory shared and the bucket locked, and
-    /// still holds both.
+    /// Caches an answer. The caller got it, or made it so, with the directory shared and the bucket
+    /// locked, or with the directory exclusively, and still holds them.
     pub(crate) fn put(
         &self,
         _held: &InodeState,

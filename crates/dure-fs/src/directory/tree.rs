@@ -19,7 +19,7 @@ use dure_store::units::Ino;
 
 use super::bucket::{self, Inserted};
 use super::corrupt;
-use super::read::Found;
+use super::read::{Found, Name};
 use crate::inode::{Access, Attempt, InodeState};
 use crate::volume::Volume;
 
@@ -110,12 +110,11 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
     pub(crate) fn insert(
         &mut self,
         tree: &mut Tree,
-        located: Located,
-        name: &[u8],
+        located: Located<'_>,
         target: Found,
     ) -> std::result::Result<(), Attempt> {
         assert!(located.entry.is_none(), "an entry is inserted twice");
-        let hash = located.hash;
+        let Name { bytes: name, hash } = located.name;
         self.forget(tree, hash);
         let seed = self.volume.layout.hash_seed;
         let now = self.op.time();
@@ -185,13 +184,18 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
     }
 
     /// Makes the entry that `located` found lead to `target`.
-    pub(crate) fn retarget(&mut self, tree: &Tree, located: &Located, target: Found) -> Result<()> {
-        let (_, at) = located.entry.expect("an entry was found");
+    pub(crate) fn retarget(
+        &mut self,
+        tree: &Tree,
+        located: &Located<'_>,
+        target: Found,
+    ) -> Result<()> {
+        let (_, at, _) = located.entry.as_ref().expect("an entry was found");
         let place = located.place.as_ref().expect("an entry has a bucket");
-        self.forget(tree, located.hash);
+        self.forget(tree, located.name.hash);
         let now = self.op.time();
         let draft = self.op.edit(&place.node, place.index);
-        let changed = bucket::retarget(draft, at, target.ino, target.kind);
+        let changed = bucket::retarget(draft, *at, target.ino, target.kind);
         changed.map_err(|error| corrupt(place.node.nid, error))?;
         bucket::set_stamps(draft, now, tree.set_number);
         Ok(())
@@ -202,23 +206,25 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
         &mut self,
         tree: &Tree,
         directory: &InodeState,
-        located: &Located,
+        located: &Located<'_>,
     ) -> std::result::Result<Removed, Attempt> {
-        let (_, at) = located.entry.expect("an entry was found");
+        let (found, _, hole) = located.entry.as_ref().expect("an entry was found");
         let place = located.place.as_ref().expect("an entry has a bucket");
         if located.level > 1 {
             match located.access {
                 Access::Exclusive if self.is_last(place, true) => {
-                    return self.remove_with_nodes(tree, directory, located.hash);
+                    return self.remove_with_nodes(tree, directory, located.name.hash);
                 }
                 Access::Shared if self.empties(place) => return Err(Attempt::Whole),
                 _ => {}
             }
         }
-        self.forget(tree, located.hash);
+        self.forget(tree, located.name.hash);
         let now = self.op.time();
         let draft = self.op.edit(&place.node, place.index);
-        bucket::remove(draft, at).map_err(|error| corrupt(place.node.nid, error))?;
+        assert!(draft.is_unwritten(), "an operation removes before it adds");
+        let removed = bucket::remove(draft, found.kind, hole.clone());
+        removed.map_err(|error| corrupt(place.node.nid, error))?;
         bucket::set_stamps(draft, now, tree.set_number);
         Ok(Removed::Entry)
     }

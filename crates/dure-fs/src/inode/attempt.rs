@@ -4,7 +4,8 @@
 //! by the time it has the locks that may have changed. **Structure.** [`attempts`] runs a function
 //! again and again, each time with the [`Scope`] that the last [`Attempt`] asked for.
 //! **Invariants.** An attempt that ends without a result has changed nothing that users see.
-//! `Again` and `Inherits` mean that another operation made progress; the others come once each.
+//! `Again` and `Inherits` mean that another operation made progress, or once that a guess was
+//! wrong; the others come once each.
 //! **On a crash** nothing is needed: an operation that an attempt gave up is not in the log.
 
 use dure_store::error::{Error, Result};
@@ -41,6 +42,16 @@ impl From<Error> for Attempt {
     }
 }
 
+impl Attempt {
+    /// What follows if the attempt guessed: an error may be due to that.
+    pub(crate) fn unless_guessed(self, guessed: bool) -> Attempt {
+        match self {
+            Attempt::Failed(_) if guessed => Attempt::Again,
+            other => other,
+        }
+    }
+}
+
 /// What an attempt may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Scope {
@@ -48,6 +59,9 @@ pub(crate) struct Scope {
     pub(crate) spare: u32,
     /// Blob nodes it may make for the attributes that an inode inherits.
     pub(crate) blobs: u32,
+    /// It may believe the dentry cache, and take a name that this does not know for a free one. If
+    /// it fails then, the next one looks.
+    pub(crate) guesses: bool,
     /// Contended directories are held exclusively all the same.
     whole: bool,
 }
@@ -78,12 +92,13 @@ pub(crate) fn attempts<T>(
     let mut scope = Scope {
         spare: SPARE_NODES,
         blobs: 0,
+        guesses: true,
         whole: false,
     };
     loop {
         match run(scope) {
             Ok(done) => return Ok(done),
-            Err(Attempt::Again) => {}
+            Err(Attempt::Again) => scope.guesses = false,
             Err(Attempt::Short) => {
                 if scope.spare == SPARE_NODES_MAX {
                     // No operation needs more nodes than two paths have.

@@ -250,7 +250,7 @@ impl Inode {
             && self.links(state, plain.nlink) == Some(plain.nlink)
     }
 
-    pub(super) fn id(&self) -> InodeId {
+    pub(crate) fn id(&self) -> InodeId {
         InodeId::new(self.ino, self.generation, self.kind)
     }
 

@@ -52,7 +52,8 @@ pub(crate) fn store_new(op: &mut Op<'_>, node: &NodeRef, record: &InodeRecord) {
     let InodeRecord { attributes, data } = record;
     let ino = attributes.number();
     op.fill(node, ino.index(), attributes.as_bytes());
-    if *data != InodeData::of_birth(ino, attributes.btime) {
+    // Only a symbolic link is born with data.
+    if data.size.get() != 0 {
         op.replace(node, ino.data_index(), data.as_bytes());
     }
 }

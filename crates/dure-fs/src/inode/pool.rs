@@ -14,6 +14,7 @@
 //!   partitions, so that one core can use all inodes of the volume.
 
 use std::collections::BTreeMap;
+use std::mem;
 
 use dure_store::alloc::AllocPolicy;
 use dure_store::error::Result;
@@ -36,6 +37,8 @@ struct Pool {
     /// Freed here, but numbers of other partitions.
     away: Vec<Ino>,
     adopted: NidSet,
+    /// The node of the number that was placed last: most that follow are in it.
+    last: Option<NodeRef>,
 }
 
 /// A set of nids: one bit each, by the NAT pair that they are in. A million inodes are in 125
@@ -90,8 +93,10 @@ pub(crate) struct FreeIno<'v> {
     core: CoreId,
     /// `None` once used.
     ino: Option<Ino>,
-    /// The node, if the operation makes it.
-    born: Option<NodeRef>,
+    /// Its node, if it is known.
+    node: Option<NodeRef>,
+    /// Whether the operation makes the node.
+    born: bool,
 }
 
 impl InodePools {
@@ -117,8 +122,13 @@ impl InodePools {
     }
 
     fn pop(&self, core: CoreId) -> Option<FreeIno<'_>> {
-        let ino = self.pools.get(core).lock().free.pop()?;
-        Some(self.taken(core, Some(ino)))
+        let mut pool = self.pools.get(core).lock();
+        let ino = pool.free.pop()?;
+        let node = pool.last.as_ref().filter(|last| last.nid == ino.nid());
+        Some(FreeIno {
+            node: node.cloned(),
+            ..self.taken(core, Some(ino))
+        })
     }
 
     fn taken(&self, core: CoreId, ino: Option<Ino>) -> FreeIno<'_> {
@@ -126,7 +136,8 @@ impl InodePools {
             pools: self,
             core,
             ino,
-            born: None,
+            node: None,
+            born: false,
         }
     }
 
@@ -137,7 +148,7 @@ impl InodePools {
             let mut pool = self.pools.get(from).lock();
             let free = pool.free.len();
             if from == core || free == 0 {
-                std::mem::take(&mut pool.away)
+                mem::take(&mut pool.away)
             } else {
                 pool.free.split_off(free.saturating_sub(STOLEN))
             }
@@ -182,7 +193,7 @@ impl InodePools {
         }
         pool.away.push(ino);
         if pool.away.len() >= AWAY_MAX {
-            let mut away = std::mem::take(&mut pool.away);
+            let mut away = mem::take(&mut pool.away);
             drop(pool);
             away.sort_by_key(|ino| self.home(ino.nid()));
             for numbers in away.chunk_by(|one, next| self.home(one.nid()) == self.home(next.nid()))
@@ -198,13 +209,26 @@ impl FreeIno<'_> {
     /// empty.
     pub(crate) fn place(&mut self, op: &mut Op<'_>, volume: &Volume) -> Result<(Ino, NodeRef)> {
         if let Some(ino) = self.ino {
-            return Ok((ino, volume.node(ino.nid(), NodeKind::Inode.of_none())?));
+            let node = match self.node.take() {
+                Some(node) => node,
+                None => {
+                    let node = volume.node(ino.nid(), NodeKind::Inode.of_none())?;
+                    let last = Some(node.clone());
+                    // The one before is dropped without the lock.
+                    drop(mem::replace(
+                        &mut self.pools.pools.get(self.core).lock().last,
+                        last,
+                    ));
+                    node
+                }
+            };
+            return Ok((ino, node));
         }
         let node = op.new_node(NodeKind::Inode)?;
         let adopted = self.pools.pool(node.nid).lock().adopted.insert(node.nid);
         assert!(adopted, "node {} is adopted twice", node.nid);
         node.set_adopted();
-        self.born = Some(node.clone());
+        self.born = true;
         self.ino = Some(Ino::new(node.nid, 0));
         Ok((Ino::new(node.nid, 0), node))
     }
@@ -212,7 +236,7 @@ impl FreeIno<'_> {
     /// The operation has finished: the number is in use.
     pub(crate) fn used(mut self) {
         let ino = self.ino.take().expect("the number has been placed");
-        if self.born.take().is_some() {
+        if self.born {
             let mut pool = self.pools.pools.get(self.core).lock();
             let others = Ino::all_of(ino.nid()).rev().filter(|other| *other != ino);
             pool.free.extend(others);
@@ -225,7 +249,7 @@ impl Drop for FreeIno<'_> {
         let Some(ino) = self.ino else {
             return;
         };
-        if self.born.is_some() {
+        if self.born {
             self.pools.pool(ino.nid()).lock().adopted.remove(ino.nid());
         } else {
             self.pools.pools.get(self.core).lock().free.push(ino);

@@ -8,12 +8,13 @@ use dure_store::format::inode::{
 use dure_store::format::name::{FileKind, check_name};
 use dure_store::op::Op;
 use dure_store::space::OpClass;
-use dure_store::units::to_u64;
+use dure_store::units::{Mark, to_u64};
 use dure_sync::Arc;
 use zerocopy::little_endian::{U32, U64};
 
 use super::TARGET_MAX;
 use crate::directory::Change;
+use crate::directory::read::Name;
 use crate::directory::tree::{LockedBuckets, Tree, TreeEdit, target};
 use crate::inode::{
     Attempt, Attributes, Inode, InodeRef, InodeState, Linkable, LockedInodes, NewInode, Scope,
@@ -168,13 +169,14 @@ impl Volume {
     ) -> Result<R> {
         let plan = new.plan()?;
         check_name(name)?;
+        let name = self.named(name);
         attempts(|scope| self.try_make(directory, name, plan, scope, &show))
     }
 
     fn try_make<R>(
         &self,
         parent: &InodeRef,
-        name: &[u8],
+        name: Name<'_>,
         plan: Plan<'_>,
         scope: Scope,
         show: &impl Fn(InodeRef, &InodeRecord) -> R,
@@ -192,7 +194,7 @@ impl Volume {
         parent.check_directory(state)?;
         parent.depends(&mut op);
         let (ino, node) = free.place(&mut op, self)?;
-        let leaf = [self.leaf_of(&locked, parent, name)?];
+        let leaf = [self.leaf_of(&locked, parent, name.hash)?];
         let buckets = LockedBuckets::lock(&leaf)?;
         let mut edit = TreeEdit::new(self, &mut op, spare);
         let mut tree = Tree::of(self, state, access)?;
@@ -203,7 +205,7 @@ impl Volume {
         // Before anything is made: the operation may have to begin again with more room.
         let above = parent.attributes();
         let inherited = self.inherit((parent, &above), plan, scope)?;
-        edit.insert(&mut tree, located, name, target(ino, plan.kind))?;
+        edit.insert(&mut tree, located, target(ino, plan.kind))?;
         let first = self.set_first_bucket(parent, state, &tree, &mut op);
         let mut record = blank_record(&op, ino, &node);
         self.fill_record(&mut record, &mut op, &above, plan, &inherited)?;
@@ -223,14 +225,12 @@ impl Volume {
         own.note_mark(mark);
         drop(attributes);
         drop(own);
-        if let Some(data) = first {
-            parent.data_stored(locked.get_mut(parent), &data, mark);
-        }
-        if let Some(root) = &tree.root {
-            locked.get(parent).directory().set_root(root);
-        }
+        self.name_added(&mut locked, parent, (&tree, first), mark);
         let change = Change::of(plan.kind.code(), 1);
         self.entries_changed(&mut locked, parent, change, (mark, now));
+        let answer = Some(made.id());
+        self.dentries
+            .put(locked.get(parent), parent.id(), name, answer);
         drop(buckets);
         free.used();
         self.counters.inodes.add(1);
@@ -255,6 +255,22 @@ impl Volume {
         data.map_root = root.into();
         directory.store_data(op, &data);
         Some(data)
+    }
+
+    /// The operation that added a name has finished: what it stored of the directory counts.
+    pub(super) fn name_added(
+        &self,
+        locked: &mut LockedInodes<'_>,
+        directory: &Inode,
+        (tree, first): (&Tree, Option<InodeData>),
+        mark: Mark,
+    ) {
+        if let Some(data) = first {
+            directory.data_stored(locked.get_mut(directory), &data, mark);
+        }
+        if let Some(root) = &tree.root {
+            locked.get(directory).directory().set_root(root);
+        }
     }
 
     fn make_unnamed(&self, directory: &InodeRef, plan: Plan<'_>) -> Result<InodeRef> {

@@ -8,6 +8,7 @@ use dure_store::space::OpClass;
 use zerocopy::little_endian::U32;
 
 use crate::directory::Change;
+use crate::directory::read::Name;
 use crate::directory::tree::{LockedBuckets, Tree, TreeEdit, target};
 use crate::inode::{Attempt, AttributeState, InodeRef, LINKS_MAX, LockedInodes, Scope, attempts};
 use crate::volume::{FileSystem, Volume};
@@ -37,6 +38,7 @@ impl FileSystem {
     /// directory was removed; of the name.
     pub fn link(&self, inode: &InodeRef, directory: &InodeRef, name: &[u8]) -> Result<()> {
         check_name(name)?;
+        let name = self.0.named(name);
         if inode.kind() == FileKind::Directory {
             return Err(Error::NotPermitted("a directory has one name"));
         }
@@ -49,7 +51,7 @@ impl Volume {
         &self,
         inode: &InodeRef,
         directory: &InodeRef,
-        name: &[u8],
+        name: Name<'_>,
         scope: Scope,
     ) -> std::result::Result<(), Attempt> {
         let (inode, parent) = (inode.inode(), directory.inode());
@@ -63,7 +65,7 @@ impl Volume {
         let mut attributes = linked(inode.attributes(), locked.attributes(inode))?;
         attributes.ctime = op.time();
         parent.depends(&mut op);
-        let leaf = [self.leaf_of(&locked, parent, name)?];
+        let leaf = [self.leaf_of(&locked, parent, name.hash)?];
         let buckets = LockedBuckets::lock(&leaf)?;
         let mut edit = TreeEdit::new(self, &mut op, spare);
         let mut tree = Tree::of(self, locked.get(parent), access)?;
@@ -71,7 +73,7 @@ impl Volume {
         if located.found().is_some() {
             return Err(Error::Exists.into());
         }
-        edit.insert(&mut tree, located, name, target(inode.ino, inode.kind))?;
+        edit.insert(&mut tree, located, target(inode.ino, inode.kind))?;
         let first = self.set_first_bucket(parent, locked.get(parent), &tree, &mut op);
         inode.store_attributes(&mut op, &attributes);
         if let Some(place) = &locked.attributes(inode).orphan {
@@ -86,14 +88,11 @@ impl Volume {
             self.orphans.give(place);
         }
         inode.set_unlinked(self, false);
-        if let Some(data) = first {
-            parent.data_stored(locked.get_mut(parent), &data, mark);
-        }
-        if let Some(root) = &tree.root {
-            locked.get(parent).directory().set_root(root);
-        }
+        self.name_added(&mut locked, parent, (&tree, first), mark);
         let change = Change::of(inode.kind.code(), 1);
         self.entries_changed(&mut locked, parent, change, (mark, now));
+        let (state, id) = (locked.get(parent), parent.id());
+        self.dentries.put(state, id, name, Some(inode.id()));
         drop(buckets);
         Ok(())
     }

@@ -12,7 +12,7 @@ use dure_store::units::{Ino, Nid, to_usize};
 
 use super::TARGET_MAX;
 use crate::directory::read::{Found, Listed, Listing, Name, Sight, Wanted};
-use crate::inode::{InodeRef, InodeState, asked};
+use crate::inode::{InodeRef, InodeState, Scope, asked};
 use crate::volume::{FileSystem, Volume};
 use crate::xattr::chain;
 
@@ -64,9 +64,17 @@ impl Volume {
     /// before the inode was pinned. A caller that then finds, under the locks of the directory,
     /// that the name leads there knows that it leads to the pinned inode, since a number in use is
     /// not reused.
-    pub(super) fn seen_at(&self, directory: &InodeRef, name: &[u8]) -> Result<Option<InodeRef>> {
-        let name = self.named(name);
-        if let ControlFlow::Break(known) = self.look_up_known(directory.id(), name)? {
+    /// Believes the dentry cache the first time only: a bucket that says something else may be
+    /// damaged.
+    pub(super) fn seen_at(
+        &self,
+        directory: &InodeRef,
+        name: Name<'_>,
+        scope: Scope,
+    ) -> Result<Option<InodeRef>> {
+        if scope.guesses
+            && let ControlFlow::Break(known) = self.known_at(directory.id(), name)?
+        {
             return Ok(known);
         }
         let sight = {

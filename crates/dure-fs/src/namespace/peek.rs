@@ -33,8 +33,8 @@ pub enum Peek {
 
 impl Volume {
     /// Whether the dentry cache says that the name leads to this inode; takes no lock.
-    pub(super) fn leads_to(&self, directory: InodeId, name: &[u8], id: InodeId) -> bool {
-        self.dentries.get(directory, self.named(name)) == id.words()
+    pub(super) fn leads_to(&self, directory: InodeId, name: Name<'_>, id: InodeId) -> bool {
+        self.dentries.get(directory, name) == id.words()
     }
 
     fn pin(&self, id: InodeId) -> Result<Option<InodeRef>> {
@@ -45,10 +45,8 @@ impl Volume {
         }
     }
 
-    /// What `name` leads to, pinned while the name led to it, or that it leads nowhere: `Break`, if
-    /// the dentry cache says so. The caller holds no lock: a pin that is dropped here may be the
-    /// last.
-    pub(super) fn look_up_known(
+    /// What the dentry cache says that `name` leads to, pinned after it said so: `Break`.
+    pub(super) fn known_at(
         &self,
         directory: InodeId,
         name: Name<'_>,
@@ -58,15 +56,27 @@ impl Volume {
             (ABSENT, _) => return Ok(ControlFlow::Break(None)),
             words => words,
         };
-        let Some(found) = self.pin(InodeId::from_words(words))? else {
-            return Ok(ControlFlow::Continue(()));
-        };
-        // If the name leads there now, it leads to the pinned inode: this generation of the number
-        // has not ended.
-        if self.dentries.get(directory, name) == words {
-            Ok(ControlFlow::Break(Some(found)))
-        } else {
-            Ok(ControlFlow::Continue(()))
+        let found = self.pin(InodeId::from_words(words))?;
+        Ok(found.map_or(ControlFlow::Continue(()), |found| {
+            ControlFlow::Break(Some(found))
+        }))
+    }
+
+    /// What `name` leads to, pinned while the name led to it, or that it leads nowhere: `Break`, if
+    /// the dentry cache says so. The caller holds no lock: a pin that is dropped here may be the
+    /// last.
+    pub(super) fn look_up_known(
+        &self,
+        directory: InodeId,
+        name: Name<'_>,
+    ) -> Result<ControlFlow<Option<InodeRef>>> {
+        match self.known_at(directory, name)? {
+            // If the name leads there now, it leads to the pinned inode: this generation of the
+            // number has not ended.
+            ControlFlow::Break(Some(found)) if !self.leads_to(directory, name, found.id()) => {
+                Ok(ControlFlow::Continue(()))
+            }
+            known => Ok(known),
         }
     }
 }

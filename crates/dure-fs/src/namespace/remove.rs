@@ -10,7 +10,8 @@ use dure_store::space::OpClass;
 use zerocopy::little_endian::{U32, U64};
 
 use crate::directory::Change;
-use crate::directory::tree::{LockedBuckets, Tree, TreeEdit};
+use crate::directory::read::Name;
+use crate::directory::tree::{LockedBuckets, Tree, TreeEdit, target};
 use crate::inode::{
     Access, Attempt, FreeSlot, Inode, InodeRef, LocalRef, LockedInodes, Scope, Weight, attempts,
 };
@@ -131,19 +132,22 @@ impl Volume {
     ) -> Result<Option<InodeRef>> {
         self.check_writable()?;
         check_name(name)?;
+        let name = self.named(name);
         attempts(|scope| self.try_remove(directory, name, removed, scope))
     }
 
     fn try_remove(
         &self,
         directory: &InodeRef,
-        name: &[u8],
+        name: Name<'_>,
         (removal, nameless): (Removal, Nameless),
         scope: Scope,
     ) -> std::result::Result<Option<InodeRef>, Attempt> {
         let parent = directory.inode();
         // Declared before the locks, so that its pin, which may be the last, is dropped after them.
-        let victim = self.seen_at(directory, name)?.ok_or(Error::NotFound)?;
+        let victim = self
+            .seen_at(directory, name, scope)?
+            .ok_or(Error::NotFound)?;
         let mut victim = LocalRef::new(victim, self);
         removal.check(victim.kind())?;
         if removal == Removal::Rmdir && self.seems_full(directory, name, &victim)? {
@@ -157,13 +161,13 @@ impl Volume {
         let mut locked = LockedInodes::lock([(parent, access), (inode, names)]);
         parent.check_directory(locked.get(parent))?;
         parent.depends(&mut op);
-        let leaf = [self.leaf_of(&locked, parent, name)?];
+        let leaf = [self.leaf_of(&locked, parent, name.hash)?];
         let buckets = LockedBuckets::lock(&leaf)?;
         let mut edit = TreeEdit::new(self, &mut op, spare);
         let tree = Tree::of(self, locked.get(parent), access)?;
         let located = edit.locate((&tree, locked.get(parent)), buckets.leaf(0), name)?;
         let found = located.found().ok_or(Error::NotFound)?;
-        if found.ino != inode.ino {
+        if found != target(inode.ino, inode.kind) {
             return Err(Attempt::Again);
         }
         if removal == Removal::Rmdir {
@@ -184,7 +188,7 @@ impl Volume {
 
     /// Whether the directory `victim` has entries and the dentry cache says that the name leads to
     /// it: then rmdir fails without an exclusive lock.
-    fn seems_full(&self, parent: &InodeRef, name: &[u8], victim: &InodeRef) -> Result<bool> {
+    fn seems_full(&self, parent: &InodeRef, name: Name<'_>, victim: &InodeRef) -> Result<bool> {
         let state = victim.inode().state().read();
         // A task that removes or moves the directory's name holds the directory exclusively: the
         // name that leads there now led there when the entry was seen.

@@ -15,7 +15,7 @@ use zerocopy::little_endian::U64;
 
 use super::remove::Nameless;
 use crate::directory::Change;
-use crate::directory::read::{Found, Leaf};
+use crate::directory::read::{Found, Leaf, Name};
 use crate::directory::tree::{Located, LockedBuckets, Removed, Tree, TreeEdit, target};
 use crate::inode::{
     Access, Attempt, FreeSlot, Inode, InodeRef, InodeState, LocalRef, LockedInodes, Scope, attempts,
@@ -42,9 +42,9 @@ pub enum RenameMode {
 #[derive(Debug, Clone, Copy)]
 struct Names<'a> {
     from_dir: &'a InodeRef,
-    from: &'a [u8],
+    from: Name<'a>,
     to_dir: &'a InodeRef,
-    to: &'a [u8],
+    to: Name<'a>,
 }
 
 /// What a rename saw before it took locks.
@@ -79,9 +79,9 @@ impl FileSystem {
     ) -> Result<()> {
         let names = Names {
             from_dir,
-            from,
+            from: self.0.named(from),
             to_dir,
-            to,
+            to: self.0.named(to),
         };
         self.0.rename(names, mode, Nameless::Deleted).map(drop)
     }
@@ -99,9 +99,9 @@ impl FileSystem {
     ) -> Result<Option<InodeRef>> {
         let names = Names {
             from_dir,
-            from,
+            from: self.0.named(from),
             to_dir,
-            to,
+            to: self.0.named(to),
         };
         self.0.rename(names, mode, Nameless::Kept)
     }
@@ -116,8 +116,8 @@ impl Volume {
         nameless: Nameless,
     ) -> Result<Option<InodeRef>> {
         self.check_writable()?;
-        check_name(names.from)?;
-        check_name(names.to)?;
+        check_name(names.from.bytes)?;
+        check_name(names.to.bytes)?;
         attempts(|scope| self.try_rename(names, (mode, nameless), scope))
     }
 
@@ -128,9 +128,17 @@ impl Volume {
         scope: Scope,
     ) -> std::result::Result<Option<InodeRef>, Attempt> {
         let source = self
-            .seen_at(names.from_dir, names.from)?
+            .seen_at(names.from_dir, names.from, scope)?
             .ok_or(Error::NotFound)?;
-        let target = self.seen_at(names.to_dir, names.to)?;
+        // Most files move to a free name, which the dentry cache does not know.
+        let guesses =
+            scope.guesses && mode != RenameMode::Exchange && source.kind() != FileKind::Directory;
+        let target = if guesses {
+            let known = self.known_at(names.to_dir.id(), names.to)?;
+            known.break_value().flatten()
+        } else {
+            self.seen_at(names.to_dir, names.to, scope)?
+        };
         let mut target = target.map(|target| LocalRef::new(target, self));
         check_kinds(mode, &source, target.as_deref())?;
         if target
@@ -175,7 +183,7 @@ impl Volume {
         let (plan, moved) = self.move_name(names, plan);
         drop(rename_lock);
         // The pins are dropped last, without locks: one may delete an inode.
-        let kept = moved? && nameless == Nameless::Kept;
+        let kept = moved.map_err(|why| why.unless_guessed(guesses))? && nameless == Nameless::Kept;
         Ok(plan.target.filter(|_| kept).map(LocalRef::keep))
     }
 
@@ -190,7 +198,7 @@ impl Volume {
         for (directory, name) in [(from_dir, names.from), (to_dir, names.to)] {
             let state = locked.get(directory);
             directory.check_directory(state)?;
-            if self.find(state, self.named(name))?.map(|sight| sight.found) != both {
+            if self.find(state, name)?.map(|sight| sight.found) != both {
                 return Err(Attempt::Again);
             }
         }
@@ -271,8 +279,8 @@ impl Volume {
         }
         let mut trees = Trees::new(self, &locked, from_dir, to_dir)?;
         let leaves = [
-            self.leaf_of(&locked, from_dir, names.from)?,
-            self.leaf_of(&locked, to_dir, names.to)?,
+            self.leaf_of(&locked, from_dir, names.from.hash)?,
+            self.leaf_of(&locked, to_dir, names.to.hash)?,
         ];
         let buckets = LockedBuckets::lock(&leaves)?;
         let mut edit = TreeEdit::new(self, &mut op, plan.scope.spare);
@@ -301,16 +309,13 @@ impl Volume {
         if let Some((target, loss)) = loss {
             self.lost_name(target, &mut locked, loss, mark);
         }
-        if let Some(data) = first {
-            to_dir.data_stored(locked.get_mut(to_dir), &data, mark);
-        }
-        if let Some(root) = &trees.of_target().root {
-            locked.get(to_dir).directory().set_root(root);
-        }
+        self.name_added(&mut locked, to_dir, (trees.of_target(), first), mark);
         let all = change.of_directories(from_dir, to_dir);
         for (directory, change) in all.into_iter().flatten() {
             self.entries_changed(&mut locked, directory, change, (mark, now));
         }
+        let (state, id) = (locked.get(to_dir), to_dir.id());
+        self.dentries.put(state, id, names.to, Some(source.id()));
         drop(buckets);
         Ok(orphan)
     }
@@ -398,16 +403,16 @@ impl Trees {
     }
 
     /// The place of the target's name after a removal, if it was at `to` before.
-    fn located_after(
+    fn located_after<'n>(
         &self,
         edit: &mut TreeEdit<'_, '_>,
         removed: Removed,
-        to: Located,
-        (directory, leaf, name): (&InodeState, Option<&Leaf>, &[u8]),
-    ) -> Result<Located> {
+        to: Located<'n>,
+        (directory, leaf): (&InodeState, Option<&Leaf>),
+    ) -> Result<Located<'n>> {
         match removed {
             Removed::Entry => Ok(to),
-            Removed::Nodes => edit.locate((self.of_target(), directory), leaf, name),
+            Removed::Nodes => edit.locate((self.of_target(), directory), leaf, to.name),
         }
     }
 
@@ -436,9 +441,9 @@ impl Trees {
         let here = Change::of(source.kind, 1);
         let Some(replaced) = replaced else {
             let removed = edit.remove(&self.from, source_dir, &from)?;
-            let to = self.located_after(edit, removed, to, (target_dir, leaf, names.to))?;
+            let to = self.located_after(edit, removed, to, (target_dir, leaf))?;
             let tree = self.to.as_mut().unwrap_or(&mut self.from);
-            edit.insert(tree, to, names.to, source)?;
+            edit.insert(tree, to, source)?;
             return Ok(Changes {
                 from: away,
                 to: here,
@@ -462,7 +467,7 @@ impl Trees {
             edit.free_all(locked.get(victim))?;
         }
         let removed = edit.remove(&self.from, source_dir, &from)?;
-        let to = self.located_after(edit, removed, to, (target_dir, leaf, names.to))?;
+        let to = self.located_after(edit, removed, to, (target_dir, leaf))?;
         let found: Option<Found> = to.found();
         assert_eq!(
             found,

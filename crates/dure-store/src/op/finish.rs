@@ -93,7 +93,9 @@ impl Op<'_> {
         let changes = changes(&self.edits, &born, &self.freed);
         publish(self.store, &born);
         let mut held: SmallVec<[HeldNode<'_>; 3]> = SmallVec::new();
-        held.extend(changes.iter().map(Change::hold));
+        for change in &changes {
+            held.push(change.hold());
+        }
         for (node, version) in &born {
             note_life(&mut handle, NEW_NODE, node, *version);
         }
@@ -186,9 +188,10 @@ impl Edit {
     fn store(&self, handle: &mut Handle<'_, Settler>, held: &mut HeldNode<'_>) -> bool {
         let index = self.index;
         let nid = self.node.nid;
-        mark_writer(handle, held.last_writer(index));
-        let version = held.version(index) + 1;
-        let parts = self.draft.changes(held.payload(index));
+        let (head, now) = held.granule(index);
+        mark_writer(handle, head.last_writer());
+        let version = head.version() + 1;
+        let parts = self.draft.changes(now);
         if parts.is_empty() {
             return false;
         }

@@ -232,6 +232,22 @@ impl Op<'_> {
         &mut self.edits[at].draft
     }
 
+    /// As [`Op::edit`], unless `refuse` finds a reason in the granule not to change it, which is
+    /// returned.
+    pub fn edit_unless<R>(
+        &mut self,
+        node: &NodeRef,
+        index: u8,
+        refuse: impl FnOnce(&[u8]) -> Option<R>,
+    ) -> Option<R> {
+        let before = self.edits.len();
+        let reason = refuse(self.edit(node, index));
+        if reason.is_some() {
+            self.edits.truncate(before);
+        }
+        reason
+    }
+
     /// As [`Op::edit`], where the whole payload is given.
     pub fn replace(&mut self, node: &NodeRef, index: u8, payload: &[u8]) {
         assert_eq!(

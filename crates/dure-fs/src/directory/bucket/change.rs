@@ -1,5 +1,7 @@
 //! Changing a bucket. All is done in a [`Draft`], which knows the bytes that were written.
 
+use std::ops::Range;
+
 use dure_store::format::bucket::{
     BucketHeader, ENTRY_BYTES, ENTRY_HEADER_BYTES, EntryHeader, HEADER_BYTES, NAME_MAX, ORDINALS,
 };
@@ -57,7 +59,7 @@ pub(crate) fn add(
         Some(room) => room,
         None => match search(draft, (seed, hash), name)? {
             Search::Room(room) => room,
-            Search::Entry(_) => return Err(Malformed("a name twice")),
+            Search::Entry(..) => return Err(Malformed("a name twice")),
         },
     };
     let ordinal = if room.first_is_free {
@@ -125,31 +127,12 @@ fn put_into(draft: &mut Draft, room: &Room, new: &NewEntry<'_>) -> Result<Insert
     Ok(Inserted::Done)
 }
 
-/// Removes the entry at `at`: leaves a hole, merged with adjacent holes.
-pub(crate) fn remove(draft: &mut Draft, at: usize) -> Result<()> {
-    let mut start = at;
-    let mut end = at;
-    let mut kind = None;
-    let mut before = None;
-    for piece in pieces(draft)? {
-        let piece = piece?;
-        if piece.at == at {
-            kind = piece.entry.map(|entry| entry.kind);
-            start = before.unwrap_or(at);
-            end = at + piece.space;
-        } else if piece.at == end && end > at && piece.entry.is_none() {
-            end += piece.space;
-        }
-        if piece.at > at {
-            break;
-        }
-        before = piece.entry.is_none().then_some(piece.at);
-    }
-    let kind = kind.expect("the caller found an entry there");
-    if end == usize::from(header(draft).used.get()) {
-        header_mut(draft).used = small(start);
+/// Removes an entry of this type, and leaves the hole that [`search`] said.
+pub(crate) fn remove(draft: &mut Draft, kind: u8, hole: Range<usize>) -> Result<()> {
+    if hole.end == usize::from(header(draft).used.get()) {
+        header_mut(draft).used = small(hole.start);
     } else {
-        put_hole(draft, start, end - start);
+        put_hole(draft, hole.start, hole.len());
     }
     count(draft, -1, kind)
 }

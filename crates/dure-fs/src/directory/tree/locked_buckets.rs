@@ -18,18 +18,18 @@ pub(crate) struct LockedBuckets<'l> {
 }
 
 impl Volume {
-    /// The bucket of `name` in a directory that the operation holds shared; `None` if it holds it
-    /// exclusively.
+    /// The bucket of names with this hash in a directory that the operation holds shared; `None` if
+    /// it holds it exclusively.
     pub(crate) fn leaf_of(
         &self,
         locked: &LockedInodes<'_>,
         directory: &Inode,
-        name: &[u8],
+        hash: u64,
     ) -> std::result::Result<Option<Leaf>, Attempt> {
         if locked.is_exclusive(directory) {
             return Ok(None);
         }
-        let leaf = self.leaf(locked.get(directory), self.hash_of(name))?;
+        let leaf = self.leaf(locked.get(directory), hash)?;
         // The first bucket node must be made, under the exclusive lock.
         leaf.ok_or(Attempt::Whole).map(Some)
     }

@@ -330,3 +330,26 @@ fn what_makes_an_inode_returns_its_attributes() {
         }
     }
 }
+
+/// A call that gives an inode a name leaves the answer in the dentry cache, and takes the old one
+/// away.
+#[test]
+fn new_names_are_cached() {
+    let (_disk, fs) = fresh();
+    let root = fs.root().unwrap();
+    let peek = |name: &[u8]| fs.peek(root.id(), name);
+    assert!(fs.look_up_and_remember(&root, b"a").unwrap().is_none());
+    assert_eq!(peek(b"a"), crate::Peek::Absent);
+    let a = fs.create(&root, b"a", &file()).unwrap();
+    let found = crate::Peek::Found(a.id());
+    assert_eq!(peek(b"a"), found);
+    fs.link(&a, &root, b"b").unwrap();
+    assert_eq!(peek(b"b"), found);
+    fs.rename(&root, b"b", &root, b"c", crate::RenameMode::Replace)
+        .unwrap();
+    assert_eq!((peek(b"b"), peek(b"c")), (crate::Peek::Unknown, found));
+    fs.unlink(&root, b"a").unwrap();
+    assert_eq!(peek(b"a"), crate::Peek::Unknown);
+    let d = fs.mkdir(&root, b"a", &directory()).unwrap();
+    assert_eq!(peek(b"a"), crate::Peek::Found(d.id()));
+}

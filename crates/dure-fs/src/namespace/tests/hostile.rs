@@ -78,6 +78,10 @@ fn an_entry_of_another_type_than_its_inode_is_refused() {
     });
     assert_corrupt(fs.rename(&root, b"file", &root, b"new", RenameMode::Replace));
     assert_corrupt(fs.unlink(&root, b"file"));
+    // Until here the dentry cache had the answer from before the damage.
+    fs.0.dentries.forget(root.ino(), fs.0.hash_of(b"file"));
+    assert_corrupt(fs.rename(&root, b"file", &root, b"new", RenameMode::Replace));
+    assert_corrupt(fs.unlink(&root, b"file"));
     assert_corrupt(fs.lookup(&root, b"file"));
 }
 

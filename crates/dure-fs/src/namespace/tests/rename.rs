@@ -136,3 +136,35 @@ fn exchange_swaps_anything() {
     drop((d, e, f, root));
     drop(disk.remount(fs));
 }
+
+/// A name that the dentry cache does not know is taken for a free one at first.
+#[test]
+fn names_that_are_not_cached_are_seen_all_the_same() {
+    let (disk, fs) = fresh();
+    let root = fs.root().unwrap();
+    let long = |first: u8| [&[first], &[b'-'; 80][..]].concat();
+    let a = fs.create(&root, &long(b'a'), &file()).unwrap();
+    let b = fs.create(&root, &long(b'b'), &file()).unwrap();
+    fs.mkdir(&root, &long(b'd'), &directory()).unwrap();
+    assert_eq!(
+        errno(fs.rename(&root, &long(b'a'), &root, &long(b'b'), NoReplace)),
+        libc::EEXIST
+    );
+    assert_eq!(
+        errno(fs.rename(&root, &long(b'a'), &root, &long(b'd'), Replace)),
+        libc::EISDIR
+    );
+    fs.link(&a, &root, &long(b'l')).unwrap();
+    fs.rename(&root, &long(b'a'), &root, &long(b'l'), Replace)
+        .unwrap();
+    assert_eq!(list(&fs, &root).len(), 4, "two names of one inode stay");
+    fs.rename(&root, &long(b'a'), &root, &long(b'b'), Replace)
+        .unwrap();
+    assert_eq!(stat(&fs, &b).nlink, 0);
+    assert_eq!(
+        fs.lookup(&root, &long(b'b')).unwrap().unwrap().ino(),
+        a.ino()
+    );
+    drop((a, b, root));
+    drop(disk.remount(fs));
+}

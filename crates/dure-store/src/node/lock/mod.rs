@@ -69,6 +69,14 @@ pub(crate) struct Head {
 }
 
 impl Head {
+    pub(crate) fn version(self) -> u64 {
+        self.version
+    }
+
+    pub(crate) fn last_writer(self) -> Mark {
+        self.last_writer
+    }
+
     fn set_version(&mut self, version: u64) {
         assert!(version > self.version, "versions only grow");
         self.version = version;
@@ -230,14 +238,6 @@ pub(crate) enum HeldNode<'n> {
 }
 
 impl HeldNode<'_> {
-    fn head(&self, index: u8) -> &Head {
-        match self {
-            HeldNode::Mutex(all) => &all[usize::from(index)].head,
-            HeldNode::Rwsem(all) => &all[usize::from(index)].head,
-            HeldNode::Optimistic(held) => held.get(index),
-        }
-    }
-
     fn head_mut(&mut self, index: u8) -> &mut Head {
         match self {
             HeldNode::Mutex(all) => &mut all[usize::from(index)].head,
@@ -246,23 +246,32 @@ impl HeldNode<'_> {
         }
     }
 
+    /// What a granule that is held has besides its bytes, and these.
+    pub(crate) fn granule(&self, index: u8) -> (Head, &[u8]) {
+        let whole = usize::from(index);
+        match self {
+            HeldNode::Mutex(all) => (all[whole].head, &all[whole].payload),
+            HeldNode::Rwsem(all) => (all[whole].head, &all[whole].payload),
+            HeldNode::Optimistic(held) => {
+                let held = held.get(index);
+                (**held, held.bytes())
+            }
+        }
+    }
+
     /// The version of a granule that is held.
     pub(crate) fn version(&self, index: u8) -> u64 {
-        self.head(index).version
+        self.granule(index).0.version
     }
 
     /// The handle that changed a granule that is held last.
     pub(crate) fn last_writer(&self, index: u8) -> Mark {
-        self.head(index).last_writer
+        self.granule(index).0.last_writer
     }
 
     /// The bytes of a granule that is held.
     pub(crate) fn payload(&self, index: u8) -> &[u8] {
-        match self {
-            HeldNode::Mutex(all) => &all[usize::from(index)].payload,
-            HeldNode::Rwsem(all) => &all[usize::from(index)].payload,
-            HeldNode::Optimistic(held) => held.get(index).bytes(),
-        }
+        self.granule(index).1
     }
 
     /// Parts of the granule change, each from a place on, and its version with them. Readers see
