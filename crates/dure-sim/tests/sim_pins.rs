@@ -1,4 +1,4 @@
-//! Open files and the end of their names, where cores lend pins: a file lives as long as somebody
+//! Open files and the end of their names, where cores count their pins: a file lives as long as somebody
 //! has it.
 //!
 //! Runs with the sim backend only: `cargo xtask sim -p dure-sim -- sim_pins`.
@@ -33,7 +33,7 @@ enum End {
     Replaced,
 }
 
-/// A core lends all its uses of a file from one pin: the count of pins does not tell whether
+/// A core counts all its uses of a file in one pin of the count: the count of pins does not tell whether
 /// another task of that core has the file open.
 #[test]
 fn sim_race_a_file_that_another_task_of_the_core_has_open_lives_on() {
@@ -43,7 +43,7 @@ fn sim_race_a_file_that_another_task_of_the_core_has_open_lives_on() {
             let fs = mount_small(&ram, VolumeRules::default());
             let root = fs.root().unwrap();
             drop(fs.create(&root, b"file", &FILE).unwrap());
-            lend(&fs, &root, b"file");
+            contend(&fs, &root, b"file");
             let open = fs.lookup(&root, b"file").unwrap().unwrap();
             match end {
                 End::Unlinked => fs.unlink(&root, b"file").unwrap(),
@@ -75,7 +75,7 @@ fn sim_race_a_directory_that_another_task_of_the_core_has_open_lives_on() {
         let fs = mount_small(&ram, VolumeRules::default());
         let root = fs.root().unwrap();
         drop(fs.mkdir(&root, b"directory", &DIRECTORY).unwrap());
-        lend(&fs, &root, b"directory");
+        contend(&fs, &root, b"directory");
         let open = fs.lookup(&root, b"directory").unwrap().unwrap();
         fs.rmdir(&root, b"directory").unwrap();
         let other = fs.mkdir(&root, b"other", &DIRECTORY).unwrap();
@@ -245,8 +245,8 @@ fn sim_pins_of_tasks_that_share_cores_hold() {
     }
 }
 
-/// Two cores take turns until each lends pins of its own.
-fn lend(fs: &FileSystem, root: &InodeRef, name: &[u8]) {
+/// Two cores take turns until each counts pins of its own.
+fn contend(fs: &FileSystem, root: &InodeRef, name: &[u8]) {
     for turn in 0..12 {
         thread::scope(|scope| {
             scope.spawn_on(CoreId::new(turn % 2), || {

@@ -36,7 +36,7 @@ const OPEN: u32 = 1;
 /// Closed for ever: the lock has one count of readers.
 const SEALED: u32 = 2;
 /// Bits of the contention count; the bits above hold a core.
-const MET_BITS: u32 = 16;
+const COUNT_BITS: u32 = 16;
 
 /// A reader/writer lock of rank `RANK` around a `T`, which lies behind everything else; see the
 /// module.
@@ -44,10 +44,10 @@ const MET_BITS: u32 = 16;
 pub struct PerCoreRwLock<const RANK: u8, T> {
     /// OPEN or CLOSED, or SEALED from the start. Written by holders of the lock; read by all readers.
     gate: AtomicU32,
-    /// How often readers contended, and above [`MET_BITS`] the core, plus 1, of the last reader, or
-    /// writer that called `note_writer`. Written by holders of the lock; concurrent readers may
+    /// How often readers contended, and above [`COUNT_BITS`] the core, plus 1, of the last reader,
+    /// or writer that called `note_writer`. Written by holders of the lock; concurrent readers may
     /// overwrite each other's update. Relaxed: a statistic.
-    met: AtomicU32,
+    contended: AtomicU32,
     /// Counts of the readers that came through the gate; each is written by the readers of its
     /// cores.
     counts: OnceLock<PerCore<AtomicU32>>,
@@ -56,7 +56,7 @@ pub struct PerCoreRwLock<const RANK: u8, T> {
 
 /// How often tasks of different cores must follow each other in a [`PerCoreRwLock`] before its gate
 /// opens. Callers that adapt to sharing in another way may use the same threshold.
-pub const MEETINGS: u32 = backend::MEETINGS;
+pub const CONTENDED_AFTER: u32 = backend::CONTENDED_AFTER;
 
 /// Shared access to the data of a [`PerCoreRwLock`]; ends when dropped.
 #[must_use = "the lock is released at once if the guard is not kept"]
@@ -85,7 +85,7 @@ impl<const RANK: u8, T> PerCoreRwLock<RANK, T> {
             Self {
                 lock: RwLock::new(data),
                 gate: AtomicU32::new(CLOSED),
-                met: AtomicU32::new(0),
+                contended: AtomicU32::new(0),
                 counts: OnceLock::new(),
             }
         }
@@ -98,7 +98,7 @@ impl<const RANK: u8, T> PerCoreRwLock<RANK, T> {
             Self {
                 lock: RwLock::new(data),
                 gate: AtomicU32::new(SEALED),
-                met: AtomicU32::new(0),
+                contended: AtomicU32::new(0),
                 counts: OnceLock::new(),
             }
         }
@@ -178,19 +178,19 @@ impl<const RANK: u8, T> PerCoreRwLock<RANK, T> {
     /// last reader, or the last writer that called this, was on another core. The gate stays as it
     /// is.
     pub fn note_writer(&self) -> bool {
-        let own = (u32::from(current_core().number()) + 1) << MET_BITS;
+        let own = (u32::from(current_core().number()) + 1) << COUNT_BITS;
         // Relaxed: a statistic.
-        let before = self.met.load(Ordering::Relaxed);
-        let last = before >> MET_BITS << MET_BITS;
+        let before = self.contended.load(Ordering::Relaxed);
+        let last = before >> COUNT_BITS << COUNT_BITS;
         if last == own {
             return false;
         }
-        let met = last != 0;
+        let contended = last != 0;
         // The next reader that contends opens the gate.
-        let count = (before - last + u32::from(met)).min(backend::MEETINGS);
+        let count = (before - last + u32::from(contended)).min(backend::CONTENDED_AFTER);
         // Relaxed: as above.
-        self.met.store(own | count, Ordering::Relaxed);
-        met
+        self.contended.store(own | count, Ordering::Relaxed);
+        contended
     }
 
     /// The data, for the sole owner of the lock.
@@ -238,29 +238,29 @@ impl<const RANK: u8, T> PerCoreRwLock<RANK, T> {
 
     #[inline(never)]
     fn read_locked(&self) -> PerCoreReadGuard<'_, RANK, T> {
-        let (guard, met) = self.lock.read_meeting();
-        self.note_meeting(met);
+        let (guard, contended) = self.lock.read_noting();
+        self.note_contention(contended);
         self.entered(Way::Lock(guard))
     }
 
-    /// Called by a reader that holds the lock; `met`: other tasks hold or await it too. Opens the
-    /// gate for the next readers once enough have contended.
+    /// Called by a reader that holds the lock; `contended`: other tasks hold or await it too. Opens
+    /// the gate for the next readers once enough have contended.
     #[inline]
-    fn note_meeting(&self, met: bool) {
-        let own = (u32::from(current_core().number()) + 1) << MET_BITS;
+    fn note_contention(&self, contended: bool) {
+        let own = (u32::from(current_core().number()) + 1) << COUNT_BITS;
         // Relaxed: a statistic.
-        let before = self.met.load(Ordering::Relaxed);
-        let last = before >> MET_BITS << MET_BITS;
-        if last == own && !met {
+        let before = self.contended.load(Ordering::Relaxed);
+        let last = before >> COUNT_BITS << COUNT_BITS;
+        if last == own && !contended {
             return;
         }
         // The very first reader follows no other.
-        let count = (before - last) + u32::from(met || last != 0);
-        if count >= backend::MEETINGS {
+        let count = (before - last) + u32::from(contended || last != 0);
+        if count >= backend::CONTENDED_AFTER {
             self.open(own);
         } else {
             // Relaxed: as above.
-            self.met.store(own | count, Ordering::Relaxed);
+            self.contended.store(own | count, Ordering::Relaxed);
         }
     }
 
@@ -275,7 +275,7 @@ impl<const RANK: u8, T> PerCoreRwLock<RANK, T> {
         self.counts
             .get_or_init(|| PerCore::new(cores, |_| AtomicU32::new(0)));
         // Relaxed: a statistic.
-        self.met.store(last, Ordering::Relaxed);
+        self.contended.store(last, Ordering::Relaxed);
         // Release: pairs with the SeqCst load in `enter`; publishes the data as the last writer
         // left it.
         self.gate.store(OPEN, Ordering::Release);

@@ -165,15 +165,15 @@ impl<const RANK: u8, T> RwLock<RANK, T> {
     /// As `read`, for a caller that has checked the rank; also returns whether other tasks held or
     /// awaited the lock.
     #[inline]
-    pub(crate) fn read_meeting(&self) -> (RwLockReadGuard<'_, RANK, T>, bool) {
+    pub(crate) fn read_noting(&self) -> (RwLockReadGuard<'_, RANK, T>, bool) {
         // Relaxed: a first guess, confirmed by the exchange.
         let state = self.state.load(Ordering::Relaxed);
-        let met = state != 0;
+        let contended = state != 0;
         if !admits_reader(state) || self.enter(state, state + READER).is_err() {
             self.read_contended();
             return (self.read_guard(), true);
         }
-        (self.read_guard(), met)
+        (self.read_guard(), contended)
     }
 
     /// A pointer to the data.

@@ -6,8 +6,9 @@ use std::time::Duration;
 use dure_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use dure_sync::sim::{Config, FailureKind, Schedule, run, seeds, transfers, try_run};
 use dure_sync::{
-    Arc, Condvar, CoreId, Counted, Counter, Lend, Lender, Mutex, MutexGuard, OnceLock, PerCore,
-    PerCoreRwLock, RwLock, clock, core_count, current_core, futex, random, task_local, thread,
+    Arc, Condvar, CoreId, Counted, Counter, Mutex, MutexGuard, OnceLock, PerCore, PerCoreCounted,
+    PerCoreRefs, PerCoreRwLock, RwLock, clock, core_count, current_core, futex, random, task_local,
+    thread,
 };
 
 /// The schedules that look for races, on 3 cores.
@@ -578,18 +579,18 @@ fn sim_spread_readers_share_no_line() {
     }
 }
 
-/// An object that is used through loans.
-struct Lent {
+/// An object that counts per core.
+struct Object {
     count: AtomicU32,
-    lender: Lender<Lent>,
+    per_core: PerCoreRefs<Object>,
 }
 
-impl Lend for Lent {
-    fn lender(&self) -> &Lender<Lent> {
-        &self.lender
+impl PerCoreCounted for Object {
+    fn per_core(&self) -> &PerCoreRefs<Object> {
+        &self.per_core
     }
 
-    fn ended(this: &Arc<Lent>) {
+    fn ended(this: &Arc<Object>) {
         this.count.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -597,24 +598,24 @@ impl Lend for Lent {
 #[test]
 fn sim_loans_share_no_line() {
     let make = || {
-        let lender = Lender::default();
+        let per_core = PerCoreRefs::default();
         let count = AtomicU32::new(0);
-        Arc::new(Lent { count, lender })
+        Arc::new(Object { count, per_core })
     };
-    let lend = |object: &Arc<Lent>| {
+    let refer = |object: &Arc<Object>| {
         let counted = || {
             object.count.fetch_add(1, Ordering::Relaxed);
             Counted::new(Arc::clone(object))
         };
-        let lender = &object.lender;
-        drop(lender.borrow().or_else(|| lender.open(counted)));
+        let slots = &object.per_core;
+        drop(slots.borrow().or_else(|| slots.open(counted)));
     };
     for cores in [4, 192] {
-        let of = |rounds| transfers_of((cores, rounds), make, lend);
+        let of = |rounds| transfers_of((cores, rounds), make, refer);
         let more = of(600).saturating_sub(of(100));
         assert!(
             more <= 2 * u64::from(cores),
-            "{more} transfers in 500 loans on each of {cores} cores"
+            "{more} transfers in 500 references on each of {cores} cores"
         );
     }
 }

@@ -85,7 +85,7 @@ impl Turns {
 }
 
 /// Hand-overs of a file that tasks share.
-const TURNS: u32 = dure_sync::MEETINGS.div_ceil(2);
+const TURNS: u32 = dure_sync::CONTENDED_AFTER.div_ceil(2);
 /// Writes of one core without a hand-over after which the last ones do not count.
 const RUN_WRITES: u32 = 64;
 

@@ -315,7 +315,7 @@ impl Drop for InodeCache {
                 .write()
                 .inodes
                 .values()
-                .for_each(|inode| inode.stop_lending());
+                .for_each(|inode| inode.close_slots());
         }
     }
 }
@@ -332,8 +332,8 @@ fn evict(shard: &mut Shard, inodes_max: usize, evicted: &mut Vec<Arc<Inode>>) {
     for (&ino, inode) in shard.inodes.range(shard.hand..).take(SWEEP) {
         (seen, last) = (seen + 1, ino);
         // Relaxed: a hint.
-        if inode.is_lending() && !inode.pins.referenced.swap(false, Ordering::Relaxed) {
-            inode.stop_lending();
+        if inode.has_open_slots() && !inode.pins.referenced.swap(false, Ordering::Relaxed) {
+            inode.close_slots();
         }
         if may_go(inode, &mut shard.left) {
             victims.push(ino);

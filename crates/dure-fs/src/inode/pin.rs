@@ -5,7 +5,7 @@
 //! without a name deletes it.
 //!
 //! **Structure.** [`Pins`] counts. Once cores have contended for the count, each core counts
-//! references in a slot of its own (`dure_sync::Lender`), which holds one pin of the count.
+//! references in a slot of its own (`dure_sync::PerCoreRefs`), which holds one pin of the count.
 //!
 //! **Invariants.** The count rises from 0, and slots are opened, only under the lock of the inode's
 //! shard: hence a claim under that lock, exclusive, is final. An open slot keeps the inode. So a
@@ -21,7 +21,7 @@ use dure_store::error::{Error, Result};
 use dure_store::format::name::FileKind;
 use dure_store::units::Ino;
 use dure_sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use dure_sync::{Arc, Counted, Lend, Lender, Loan};
+use dure_sync::{Arc, Counted, PerCoreCounted, PerCoreRef, PerCoreRefs};
 
 use super::{Inode, InodeId};
 use crate::volume::Volume;
@@ -32,7 +32,7 @@ use crate::volume::Volume;
 #[repr(align(64))]
 pub(super) struct Pins {
     count: AtomicU32,
-    lender: Lender<Inode>,
+    per_core: PerCoreRefs<Inode>,
     /// The link count is 0. Written by the holder of the inode's state or attributes; read by the
     /// task that drops the last pin.
     unlinked: AtomicBool,
@@ -51,7 +51,7 @@ impl Pins {
     pub(super) fn one(unlinked: bool) -> Pins {
         Pins {
             count: AtomicU32::new(1),
-            lender: Lender::default(),
+            per_core: PerCoreRefs::default(),
             unlinked: AtomicBool::new(unlinked),
             dying: AtomicBool::new(false),
             referenced: AtomicBool::new(false),
@@ -67,9 +67,9 @@ impl Pins {
     }
 }
 
-impl Lend for Inode {
-    fn lender(&self) -> &Lender<Inode> {
-        &self.pins.lender
+impl PerCoreCounted for Inode {
+    fn per_core(&self) -> &PerCoreRefs<Inode> {
+        &self.pins.per_core
     }
 
     fn ended(this: &Arc<Inode>) {
@@ -90,17 +90,17 @@ impl Inode {
         if !this.pins.referenced.load(Ordering::Relaxed) {
             this.pins.referenced.store(true, Ordering::Relaxed);
         }
-        let lender = &this.pins.lender;
-        let lent = lender.borrow().or_else(|| {
+        let slots = &this.pins.per_core;
+        let per_core = slots.borrow().or_else(|| {
             // Acquire: pairs with the Release in `set_unlinked`, which then waits for the shard's
             // lock.
-            let lends = lender.is_wanted() && !this.pins.unlinked.load(Ordering::Acquire);
-            lends
-                .then(|| lender.open(|| Inode::counted(this)))
+            let may_open = slots.is_wanted() && !this.pins.unlinked.load(Ordering::Acquire);
+            may_open
+                .then(|| slots.open(|| Inode::counted(this)))
                 .flatten()
         });
-        Ok(match lent {
-            Some(loan) => InodeRef::new(this.id(), Pin::Lent(loan)),
+        Ok(match per_core {
+            Some(reference) => InodeRef::new(this.id(), Pin::PerCore(reference)),
             None => InodeRef::new(this.id(), Pin::Counted(Inode::counted(this))),
         })
     }
@@ -148,8 +148,8 @@ impl Inode {
     }
 
     /// Closes the slots. The caller holds the shard's lock exclusively and does not use the inode.
-    pub(super) fn stop_lending(&self) {
-        self.pins.lender.close(|pin| {
+    pub(super) fn close_slots(&self) {
+        self.pins.per_core.close(|pin| {
             // Nothing to delete here: of an inode without a name the slots are closed, or the task
             // that is about to close them has a pin.
             let inode = pin.into_object();
@@ -163,8 +163,8 @@ impl Inode {
     }
 
     /// Whether a slot is open. Only a hint.
-    pub(super) fn is_lending(&self) -> bool {
-        self.pins.lender.is_lending()
+    pub(super) fn has_open_slots(&self) -> bool {
+        self.pins.per_core.has_open_slots()
     }
 
     /// Sets or clears whether dropping the last pin deletes the inode. The caller holds the number
@@ -185,7 +185,7 @@ impl Inode {
             volume.inodes.wait_for_pins(self);
             // The caller's pin is in the count, or keeps its slot's there: none that is dropped
             // here is the last.
-            self.pins.lender.close(drop);
+            self.pins.per_core.close(drop);
         }
     }
 }
@@ -203,7 +203,7 @@ pub struct InodeRef {
 #[derive(Debug)]
 enum Pin {
     Counted(Counted<Inode>),
-    Lent(Loan<Inode>),
+    PerCore(PerCoreRef<Inode>),
 }
 
 impl InodeRef {
@@ -222,7 +222,7 @@ impl InodeRef {
     pub(crate) fn inode(&self) -> &Arc<Inode> {
         match &self.pin {
             Pin::Counted(pin) => pin,
-            Pin::Lent(pin) => pin,
+            Pin::PerCore(pin) => pin,
         }
     }
 
@@ -260,7 +260,7 @@ impl InodeRef {
     fn release(self, volume: &Volume) {
         let pin = match self.pin {
             Pin::Counted(pin) => Some(pin),
-            Pin::Lent(loan) => loan.end(),
+            Pin::PerCore(reference) => reference.end(),
         };
         if let Some(pin) = pin {
             let inode = pin.into_object();
@@ -299,8 +299,8 @@ impl InodeRef {
 impl Clone for InodeRef {
     fn clone(&self) -> InodeRef {
         let inode = self.inode();
-        let pin = match inode.pins.lender.borrow() {
-            Some(loan) => Pin::Lent(loan),
+        let pin = match inode.pins.per_core.borrow() {
+            Some(reference) => Pin::PerCore(reference),
             None => Pin::Counted(Inode::counted(inode)),
         };
         InodeRef::new(self.id, pin)
@@ -334,7 +334,7 @@ impl<'v> LocalRef<'v> {
         let inode = self.inode();
         if inode.has_more_pins(1) {
             // Pins that only unused slots hold are not uses.
-            inode.pins.lender.close(drop);
+            inode.pins.per_core.close(drop);
         }
         inode.has_more_pins(1)
     }

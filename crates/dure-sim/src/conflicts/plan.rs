@@ -66,12 +66,12 @@ struct Planner<'a> {
 }
 
 /// Rehearsals of calls that can be repeated: enough that adaptive structures have reached a steady
-/// state. On simulated cores they do after two meetings of cores ([`dure_sync::MEETINGS`]).
+/// state. On simulated cores they do after two meetings of cores ([`dure_sync::CONTENDED_AFTER`]).
 pub const REPEATS: u64 = 16;
 /// Meetings after which they do so on real cores: each pair would take hundreds of rehearsals.
 pub const REAL_MEETINGS: u32 = 32;
 #[cfg(not(any(dure_backend = "sim", dure_backend = "loom")))]
-const _: () = assert!(REAL_MEETINGS == dure_sync::MEETINGS);
+const _: () = assert!(REAL_MEETINGS == dure_sync::CONTENDED_AFTER);
 
 const SIDES: [Side; 2] = [Side::First, Side::Second];
 

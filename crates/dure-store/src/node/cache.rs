@@ -262,7 +262,7 @@ fn evict(shard: &mut Nodes, nodes_max: usize) {
     let mut victims = Vec::new();
     for (&nid, node) in all_round {
         shard.hand = nid + 1;
-        node.stop_lending();
+        node.close_slots();
         if free(node) && node.expire() {
             victims.push(nid);
         }

@@ -26,7 +26,7 @@ use crate::ranks::BUCKET;
 use crate::units::{Ino, Mark, Nid, is_zero};
 use dure_journal::Hold;
 use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use dure_sync::{CachePadded, Lender, Mutex, MutexGuard, thread};
+use dure_sync::{CachePadded, Mutex, MutexGuard, PerCoreRefs, thread};
 use zerocopy::{FromZeros, IntoBytes};
 
 pub(crate) use lock::{Granules, HeldNode};
@@ -89,10 +89,10 @@ pub struct Node {
     adopted: AtomicBool,
     /// CLOCK reference bit.
     referenced: AtomicBool,
-    /// Written under the exclusive lock of the shard; read before a slot of the lender is opened.
+    /// Written under the exclusive lock of the shard; read before a per-core slot is opened.
     cached: AtomicBool,
     /// Per-core reference counts, once cores contend.
-    lender: Lender<Node>,
+    per_core: PerCoreRefs<Node>,
 }
 
 impl Node {
@@ -131,7 +131,7 @@ impl Node {
             adopted: AtomicBool::new(false),
             referenced: AtomicBool::new(true),
             cached: AtomicBool::new(false),
-            lender: Lender::default(),
+            per_core: PerCoreRefs::default(),
         }
     }
 

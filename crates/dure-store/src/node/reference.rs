@@ -3,14 +3,14 @@
 //! **Problem.** Two cores that use two granules of one node, two inodes or two buckets, both write
 //! its reference count. **Structure.** A [`NodeRef`] is a counted reference, or, once cores contend
 //! for the node, a per-core reference: the core's slot has one counted reference and counts those
-//! of its core (`dure_sync::Lender`). **Invariants.** A node counts per core only while it is in
+//! of its core (`dure_sync::PerCoreRefs`). **Invariants.** A node counts per core only while it is in
 //! the cache. A per-core reference or an open slot has a counted reference: a node that has none
 //! but the cache's is unused. **On a crash** nothing remains.
 
 use std::ops::Deref;
 
 use dure_sync::atomic::Ordering;
-use dure_sync::{Arc, Counted, Lend, Lender, Loan};
+use dure_sync::{Arc, Counted, PerCoreCounted, PerCoreRef, PerCoreRefs};
 
 use super::Node;
 
@@ -22,12 +22,12 @@ pub struct NodeRef(Kept);
 #[derive(Debug)]
 enum Kept {
     Counted(Arc<Node>),
-    Lent(Loan<Node>),
+    PerCore(PerCoreRef<Node>),
 }
 
-impl Lend for Node {
-    fn lender(&self) -> &Lender<Node> {
-        &self.lender
+impl PerCoreCounted for Node {
+    fn per_core(&self) -> &PerCoreRefs<Node> {
+        &self.per_core
     }
 
     /// Nothing to do: a task that needs to know whether references are left asks the [`Arc`] for
@@ -44,15 +44,15 @@ impl NodeRef {
     /// One more. The caller has one, or holds the lock of the cache's shard, which has one.
     #[inline]
     pub(super) fn of(node: &Arc<Node>) -> NodeRef {
-        let lender = &node.lender;
-        let lent = lender.borrow().or_else(|| {
-            // Relaxed: `Lender::open_while` orders it.
-            let lends = || node.cached.load(Ordering::Relaxed);
-            let open = || lender.open_while(lends, || Counted::new(Arc::clone(node)));
-            lender.is_wanted().then(open).flatten()
+        let slots = &node.per_core;
+        let per_core = slots.borrow().or_else(|| {
+            // Relaxed: `PerCoreRefs::open_while` orders it.
+            let may_open = || node.cached.load(Ordering::Relaxed);
+            let open = || slots.open_while(may_open, || Counted::new(Arc::clone(node)));
+            slots.is_wanted().then(open).flatten()
         });
-        NodeRef(match lent {
-            Some(loan) => Kept::Lent(loan),
+        NodeRef(match per_core {
+            Some(reference) => Kept::PerCore(reference),
             None => Kept::Counted(Arc::clone(node)),
         })
     }
@@ -62,7 +62,7 @@ impl NodeRef {
     pub(super) fn node(&self) -> &Arc<Node> {
         match &self.0 {
             Kept::Counted(node) => node,
-            Kept::Lent(node) => node,
+            Kept::PerCore(node) => node,
         }
     }
 
@@ -98,16 +98,16 @@ impl Node {
     /// It is not in the cache any more: no slot stays open, or the node would keep itself in memory
     /// for ever.
     pub(super) fn leave_cache(&self) {
-        // Relaxed: `Lender::shut` orders it.
+        // Relaxed: `PerCoreRefs::shut` orders it.
         self.cached.store(false, Ordering::Relaxed);
-        self.lender.shut(drop);
+        self.per_core.shut(drop);
     }
 
     /// Closes the slots of a node that has not been used for a while, so that its count tells
     /// whether it is in use. The caller holds its shard exclusively.
-    pub(super) fn stop_lending(&self) {
-        if self.lender.is_lending() && self.expire() {
-            self.lender.close(drop);
+    pub(super) fn close_slots(&self) {
+        if self.per_core.has_open_slots() && self.expire() {
+            self.per_core.close(drop);
         }
     }
 }

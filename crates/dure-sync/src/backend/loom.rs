@@ -45,7 +45,7 @@ pub(crate) const SPIN_TURNS: u32 = 0;
 pub(crate) const PATIENT_TURNS: u32 = 2;
 
 /// Readers of a per-core lock that contend before one opens its gate.
-pub(crate) const MEETINGS: u32 = 1;
+pub(crate) const CONTENDED_AFTER: u32 = 1;
 
 /// Loom treats SeqCst accesses as AcqRel: a SeqCst fence between two of them gives them their
 /// order.

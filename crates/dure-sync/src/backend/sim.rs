@@ -24,7 +24,7 @@ pub(crate) use super::real::{
 pub(crate) const PATIENT_TURNS: u32 = 12;
 
 /// Readers of a per-core lock that contend before one opens its gate: few, so that runs open gates.
-pub(crate) const MEETINGS: u32 = 2;
+pub(crate) const CONTENDED_AFTER: u32 = 2;
 
 pub(crate) mod atomic {
     pub use super::super::covered::{

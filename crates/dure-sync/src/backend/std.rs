@@ -46,7 +46,7 @@ pub(crate) const PATIENT_TURNS: u32 = 320;
 /// Readers of a per-core lock that contend before one opens its gate: enough to pay for the next
 /// writer's visit of all counts.
 #[cfg(not(dure_backend = "sim"))]
-pub(crate) const MEETINGS: u32 = 32;
+pub(crate) const CONTENDED_AFTER: u32 = 32;
 
 /// Nothing to do: here SeqCst accesses have a single total order.
 #[inline]

@@ -6,8 +6,8 @@
 #![cfg(dure_backend = "loom")]
 #![expect(clippy::unwrap_used, reason = "a panic is how a model fails")]
 
-mod loan;
 mod page_slab;
+mod per_core_ref;
 mod per_core_rwlock;
 mod range_lock;
 mod seqlock_table;

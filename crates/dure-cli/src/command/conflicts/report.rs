@@ -170,7 +170,7 @@ impl Report {
             conflict_free: found.conflict_free,
             share: f64::from(per_ten_thousand) / 10_000.0,
             ordered: found.ordered,
-            meetings: dure_sync::MEETINGS,
+            meetings: dure_sync::CONTENDED_AFTER,
             real_meetings: REAL_MEETINGS,
             rehearsals: REPEATS,
             exceptions,

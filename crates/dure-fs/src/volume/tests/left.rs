@@ -36,7 +36,7 @@ fn use_names(fs: &FileSystem, core: u16, seed: u64) {
     }
 }
 
-/// Nodes and inodes that were lent do not keep themselves when the volume has gone.
+/// Nodes and inodes that count per core do not keep themselves when the volume has gone.
 #[test]
 fn sim_nothing_of_a_volume_is_left_in_memory() {
     for seed in seeds(60) {

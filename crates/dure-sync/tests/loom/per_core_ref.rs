@@ -1,24 +1,24 @@
-//! The slots of a lender.
+//! The slots of a per-core reference count.
 
 use dure_sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use dure_sync::{Arc, Counted, Lend, Lender, Loan, Weaken, thread};
+use dure_sync::{Arc, Counted, PerCoreCounted, PerCoreRef, PerCoreRefs, Weaken, thread};
 
 use super::{BOTH, Watched, canaries, explore_with};
 
 /// An object that is deleted when its last reference has ended.
 struct Object {
     count: AtomicU32,
-    lender: Lender<Object>,
-    /// It lends no more.
+    per_core: PerCoreRefs<Object>,
+    /// It opens no slot any more.
     gone: AtomicBool,
     /// Read through references, written by the deletion.
     content: Watched,
     deleted: AtomicU32,
 }
 
-impl Lend for Object {
-    fn lender(&self) -> &Lender<Object> {
-        &self.lender
+impl PerCoreCounted for Object {
+    fn per_core(&self) -> &PerCoreRefs<Object> {
+        &self.per_core
     }
 
     fn ended(this: &Arc<Object>) {
@@ -35,7 +35,7 @@ impl Lend for Object {
 fn made() -> (Arc<Object>, Counted<Object>) {
     let object = Arc::new(Object {
         count: AtomicU32::new(1),
-        lender: Lender::default(),
+        per_core: PerCoreRefs::default(),
         gone: AtomicBool::new(false),
         content: Watched(loom::cell::UnsafeCell::new(0)),
         deleted: AtomicU32::new(0),
@@ -51,10 +51,10 @@ fn look(object: &Object) {
         .with(|value| assert_eq!(unsafe { *value }, 0));
 }
 
-/// A loan from this core's slot, opened if need be. The caller has a reference.
-fn lent(object: &Arc<Object>) -> Option<Loan<Object>> {
-    object.lender.borrow().or_else(|| {
-        object.lender.open(|| {
+/// A reference of this core's slot, opened if need be. The caller has a reference.
+fn reference(object: &Arc<Object>) -> Option<PerCoreRef<Object>> {
+    object.per_core.borrow().or_else(|| {
+        object.per_core.open(|| {
             object.count.fetch_add(1, Ordering::Relaxed);
             Counted::new(Arc::clone(object))
         })
@@ -65,16 +65,16 @@ fn lent(object: &Arc<Object>) -> Option<Loan<Object>> {
 /// once.
 fn closed_beside_borrowers() {
     let (object, own) = made();
-    drop(lent(&object));
+    drop(reference(&object));
     let borrowers = [0, 1].map(|_| {
         let object = Arc::clone(&object);
         thread::spawn("borrower", move || {
-            if let Some(loan) = object.lender.borrow() {
-                look(&loan);
+            if let Some(found) = object.per_core.borrow() {
+                look(&found);
             }
         })
     });
-    object.lender.close(drop);
+    object.per_core.close(drop);
     drop(own);
     borrowers.into_iter().for_each(|one| one.join().unwrap());
     assert_eq!(object.count.load(Ordering::Acquire), 0);
@@ -90,24 +90,24 @@ fn a_closed_slot_gives_its_reference_back_once() {
 /// A slot is filled, emptied and filled again beside others who borrow from it.
 fn opened_again() {
     let (object, own) = made();
-    let first = lent(&object).unwrap();
+    let first = reference(&object).unwrap();
     let other = Arc::clone(&object);
     let borrower = thread::spawn("borrower", move || {
-        if let Some(loan) = other.lender.borrow() {
-            look(&loan);
+        if let Some(found) = other.per_core.borrow() {
+            look(&found);
         }
     });
     let theirs = Arc::clone(&object);
-    let closer = thread::spawn("closer", move || theirs.lender.close(drop));
+    let closer = thread::spawn("closer", move || theirs.per_core.close(drop));
     look(&first);
     drop(first);
-    if let Some(loan) = lent(&object) {
-        look(&loan);
+    if let Some(found) = reference(&object) {
+        look(&found);
     }
     closer.join().unwrap();
     borrower.join().unwrap();
     assert_eq!(object.deleted.load(Ordering::Relaxed), 0);
-    object.lender.close(drop);
+    object.per_core.close(drop);
     look(&own);
     drop(own);
     assert_eq!(object.deleted.load(Ordering::Relaxed), 1);
@@ -125,18 +125,18 @@ fn opened_by_two() {
     object.count.fetch_add(1, Ordering::Relaxed);
     let theirs = Counted::new(Arc::clone(&object));
     let other = thread::spawn("other", move || {
-        if let Some(loan) = lent(&theirs) {
-            look(&loan);
+        if let Some(found) = reference(&theirs) {
+            look(&found);
         }
         drop(theirs);
     });
-    if let Some(loan) = lent(&object) {
-        look(&loan);
+    if let Some(found) = reference(&object) {
+        look(&found);
     }
     drop(own);
     other.join().unwrap();
     assert_eq!(object.deleted.load(Ordering::Relaxed), 0, "a slot is open");
-    object.lender.close(drop);
+    object.per_core.close(drop);
     assert_eq!(object.deleted.load(Ordering::Relaxed), 1);
 }
 
@@ -146,25 +146,25 @@ fn a_slot_is_filled_by_one() {
     canaries(|| explore_with(3, opened_by_two), BOTH);
 }
 
-/// One opens a slot while the other sees to it that the object lends no more: no slot stays open.
+/// One opens a slot while the other sees to it that the object opens none any more: no slot stays open.
 fn opened_beside_the_end() {
     let (object, own) = made();
     object.count.fetch_add(1, Ordering::Relaxed);
     let theirs = Counted::new(Arc::clone(&object));
     let opener = thread::spawn("opener", move || {
-        // Relaxed: the fences of the lender order it.
-        let lends = || !theirs.gone.load(Ordering::Relaxed);
-        let loan = theirs.lender.open_while(lends, || {
+        // Relaxed: the fences of the count order it.
+        let may_open = || !theirs.gone.load(Ordering::Relaxed);
+        let found = theirs.per_core.open_while(may_open, || {
             theirs.count.fetch_add(1, Ordering::Relaxed);
             Counted::new(Arc::clone(&theirs))
         });
-        if let Some(loan) = loan {
-            look(&loan);
+        if let Some(found) = found {
+            look(&found);
         }
         drop(theirs);
     });
     object.gone.store(true, Ordering::Relaxed);
-    object.lender.shut(drop);
+    object.per_core.shut(drop);
     drop(own);
     opener.join().unwrap();
     assert_eq!(object.deleted.load(Ordering::Relaxed), 1, "no slot is open");
