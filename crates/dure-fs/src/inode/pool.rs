@@ -126,16 +126,20 @@ impl InodePools {
         let ino = pool.free.pop()?;
         let node = pool.last.as_ref().filter(|last| last.nid == ino.nid());
         Some(FreeIno {
+            pools: self,
+            core,
+            ino: Some(ino),
             node: node.cloned(),
-            ..self.taken(core, Some(ino))
+            born: false,
         })
     }
 
-    fn taken(&self, core: CoreId, ino: Option<Ino>) -> FreeIno<'_> {
+    /// One of a node that the operation makes.
+    fn of_new_node(&self, core: CoreId) -> FreeIno<'_> {
         FreeIno {
             pools: self,
             core,
-            ino,
+            ino: None,
             node: None,
             born: false,
         }
@@ -289,7 +293,7 @@ impl Volume {
                 }
             }
         }
-        Ok(self.inode_pools.taken(core, None))
+        Ok(self.inode_pools.of_new_node(core))
     }
 
     /// A free inode number for `core`, from nodes of the partition `from` that are known to have
