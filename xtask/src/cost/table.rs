@@ -107,13 +107,13 @@ pub(super) const ROWS: &[Row] = &[
     row(
         "fuse-mknod",
         0,
-        budget(11_000, 4_090),
+        budget(11_100, 4_090),
         budget(11_700, 20_100),
     ),
     row(
         "fuse-unlink",
         0,
-        budget(19_100, 4_380),
+        budget(19_300, 4_380),
         budget(29_100, 20_900),
     ),
     row(
