@@ -1,0 +1,181 @@
+//! Workers in the background when requests fail, and when the volume is unmounted under them.
+
+#![expect(clippy::unwrap_used, reason = "tests panic")]
+
+use std::time::Duration;
+
+use dure_block::delay::DelayDevice;
+use dure_block::fault::{Fault, FaultDevice, Rule, When};
+use dure_block::ram::RamDevice;
+use dure_block::{Op, OsError, share};
+use dure_check::{CheckOptions, check};
+use dure_fs::{
+    Error, FileSystem, FormatOptions, InodeRef, MountOptions, NewInode, ReadMode, Stamp, SyncScope,
+};
+use dure_sync::{Arc, CoreId, clock, thread};
+
+const PAGE: usize = 4096;
+
+fn formatted(journals: u32) -> Arc<RamDevice> {
+    let ram = Arc::new(RamDevice::new("volume", 1 << 15));
+    let format = FormatOptions {
+        journals: Some(journals),
+        ..FormatOptions::default()
+    };
+    FileSystem::format(share(Arc::clone(&ram)), &format).unwrap();
+    ram
+}
+
+fn options(interval: Duration) -> MountOptions {
+    MountOptions {
+        commit_interval: interval,
+        workers: Some(2),
+        cache_bytes: 32 << 20,
+        ..MountOptions::default()
+    }
+}
+
+fn create(fs: &FileSystem, name: &str) -> InodeRef {
+    let new = NewInode {
+        mode: 0o100_644,
+        ..NewInode::default()
+    };
+    fs.create(&fs.root().unwrap(), name.as_bytes(), &new)
+        .unwrap()
+}
+
+fn rounds(fs: &FileSystem) -> Vec<u64> {
+    let workers = fs.activity().workers;
+    workers.iter().map(|worker| worker.rounds).collect()
+}
+
+/// Waits for that, at most some seconds.
+fn soon(what: &str, is_so: impl Fn() -> bool) {
+    let end = clock::monotonic_ns() + 20_000_000_000;
+    while !is_so() {
+        assert!(clock::monotonic_ns() < end, "never: {what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A flush that fails in a worker stops the volume, as one in a call does; the workers go on, and
+/// what is there can be read.
+#[test]
+fn a_flush_that_fails_in_a_worker_stops_the_volume_and_no_worker() {
+    let ram = formatted(2);
+    let device = Arc::new(FaultDevice::new(share(Arc::clone(&ram))));
+    let fs = FileSystem::open(
+        share(Arc::clone(&device)),
+        options(Duration::from_millis(2)),
+    )
+    .unwrap();
+    let kept = create(&fs, "kept");
+    fs.write(&kept, 0, &[1; PAGE], Stamp::Set).unwrap();
+    fs.fsync(&kept, SyncScope::All).unwrap();
+    let rule = Rule::new(When::From(1), Fault::Error(OsError::new(5)));
+    device.add(rule.on(Op::Flush));
+    fs.write(&kept, 0, &[2; PAGE], Stamp::Set).unwrap();
+    soon("the volume stops", || fs.stopped().is_some());
+    let before = rounds(&fs);
+    soon("all workers go on", || {
+        let now = rounds(&fs);
+        now.iter().zip(&before).all(|(now, before)| now > before)
+    });
+    let refused = fs.write(&kept, 0, &[3; PAGE], Stamp::Set);
+    assert!(matches!(refused, Err(Error::Stopped { .. })), "{refused:?}");
+    let mut page = [0; PAGE];
+    fs.read(&kept, 0, &mut page, ReadMode::Cached).unwrap();
+    assert_eq!(page, [2; PAGE]);
+    device.clear();
+    assert!(fs.close().is_err(), "what was not written is lost");
+    drop(fs);
+    let fs = FileSystem::open(share(ram), options(Duration::from_secs(5))).unwrap();
+    let kept = fs.lookup(&fs.root().unwrap(), b"kept").unwrap().unwrap();
+    fs.read(&kept, 0, &mut page, ReadMode::Cached).unwrap();
+    assert!(page == [1; PAGE] || page == [2; PAGE]);
+    fs.close().unwrap();
+}
+
+/// Writes of data that fail in a worker are no loss yet: the pages stay dirty, the volume runs, and
+/// when the device works again they are written.
+#[test]
+fn data_that_a_worker_cannot_write_stays_dirty_and_is_written_later() {
+    let ram = formatted(2);
+    let device = Arc::new(FaultDevice::new(share(Arc::clone(&ram))));
+    let fs = FileSystem::open(
+        share(Arc::clone(&device)),
+        options(Duration::from_millis(2)),
+    )
+    .unwrap();
+    let file = create(&fs, "file");
+    fs.sync().unwrap();
+    let rule = Rule::new(When::From(1), Fault::Error(OsError::new(5)));
+    device.add(rule.on(Op::Write));
+    fs.write(&file, 0, &[7; 64 * PAGE], Stamp::Set).unwrap();
+    let hits = || device.seen().hits;
+    soon("a worker tries", || hits() > 0);
+    let backlog = || {
+        let workers = fs.activity().workers;
+        workers.iter().map(|worker| worker.backlog).sum::<u64>()
+    };
+    soon("they are dirty again", || backlog() == 64);
+    assert_eq!(fs.stopped(), None, "nothing durable was at stake");
+    assert!(fs.fsync(&file, SyncScope::All).is_err(), "an fsync says so");
+    device.clear();
+    assert_eq!(fs.stopped(), None, "nor then");
+    fs.fsync(&file, SyncScope::All).unwrap();
+    assert_eq!(backlog(), 0);
+    fs.close().unwrap();
+    let report = check(share(ram), &CheckOptions::default()).unwrap();
+    assert_eq!(report.issues(), []);
+}
+
+/// Unmount while workers write: it waits for them, and everything is there.
+#[test]
+fn unmount_while_workers_are_busy_keeps_everything() {
+    let mut busy = 0;
+    for round in 0..5_u8 {
+        let ram = formatted(4);
+        let slow = DelayDevice::new(
+            share(Arc::clone(&ram)),
+            Duration::from_millis(1),
+            Duration::from_millis(1),
+        );
+        let fs = FileSystem::open(share(slow), options(Duration::from_millis(1))).unwrap();
+        let writers: Vec<_> = (0..4)
+            .map(|core| {
+                let fs = fs.clone();
+                thread::spawn_on("writer", CoreId::new(core), move || {
+                    let file = create(&fs, &format!("file{core}"));
+                    for page in 0..500 {
+                        let page = page * 4096;
+                        fs.write(&file, page, &[round; PAGE], Stamp::Set).unwrap();
+                    }
+                })
+            })
+            .collect();
+        writers
+            .into_iter()
+            .for_each(|writer| writer.join().expect("it writes"));
+        let workers = fs.activity().workers;
+        busy += u32::from(workers.iter().any(|worker| worker.backlog > 0));
+        fs.close().unwrap();
+        let late = fs.lookup(&fs.root().unwrap(), b"file0").unwrap().unwrap();
+        assert!(fs.write(&late, 0, &[9; PAGE], Stamp::Set).is_err());
+        drop(fs);
+        let report = check(share(Arc::clone(&ram)), &CheckOptions::default()).unwrap();
+        assert_eq!(report.issues(), []);
+        let fs = FileSystem::open(share(ram), options(Duration::from_secs(5))).unwrap();
+        assert_eq!(fs.recovered().map(|_| ()), None, "it was unmounted");
+        for core in 0..4 {
+            let name = format!("file{core}");
+            let root = fs.root().unwrap();
+            let file = fs.lookup(&root, name.as_bytes()).unwrap().unwrap();
+            let mut data = vec![0; 500 * PAGE];
+            fs.read(&file, 0, &mut data, ReadMode::Cached).unwrap();
+            assert!(data.iter().all(|byte| *byte == round));
+        }
+        fs.close().unwrap();
+    }
+    assert!(busy > 0, "no worker had anything to do");
+}
