@@ -60,6 +60,8 @@ fn explore(config: fn(usize, u64) -> Config) {
         }
         runs += 1;
     }
+    let worked = total.rounds > 0 && total.worker_pages > 0;
+    assert!(worked || runs < 20, "workers do nothing: {total:?}");
     println!("{runs} seeds, 0 violations, {total:?}");
 }
 

@@ -19,6 +19,8 @@ mod history;
 mod script;
 mod tree;
 
+use std::time::Duration;
+
 use dure_block::overlay::OverlayRam;
 use dure_block::ram::{Image, RamDevice};
 use dure_block::record::{RecordDevice, RecordLog};
@@ -26,7 +28,7 @@ use dure_block::share;
 use dure_check::{CheckOptions, check};
 use dure_fs::{
     Background, DirectoryRule, FileSystem, FlushRule, FormatOptions, MountOptions, NewInode,
-    RangeRule, Rules, Stamp, VolumeRules,
+    RangeRule, Rules, Stamp, VolumeRules, WorkerActivity,
 };
 use dure_sync::atomic::AtomicU64;
 use dure_sync::sim::{Config, seeds, try_run};
@@ -39,6 +41,8 @@ use script::{Core, Shape};
 
 /// The most cores a run has.
 pub const CORES_MAX: u16 = 8;
+/// The commit interval of workers: some rounds in a run.
+const ROUNDS: Duration = Duration::from_micros(100);
 /// Blocks of the volume.
 const VOLUME_BLOCKS: u64 = 2048;
 
@@ -143,6 +147,10 @@ pub struct Counts {
     pub steps: u64,
     /// Calls refused for lack of room.
     pub no_space: u64,
+    /// Rounds of workers in the background, and pages they wrote back.
+    pub rounds: u64,
+    /// The pages.
+    pub worker_pages: u64,
 }
 
 impl Counts {
@@ -153,6 +161,8 @@ impl Counts {
         self.crashes += other.crashes;
         self.steps += other.steps;
         self.no_space += other.no_space;
+        self.rounds += other.rounds;
+        self.worker_pages += other.worker_pages;
     }
 }
 
@@ -249,6 +259,7 @@ struct Played {
     log: Arc<RecordLog>,
     history: History,
     live: Result<(), String>,
+    workers: Vec<WorkerActivity>,
 }
 
 /// Runs one seed: scripts, live check, crashes.
@@ -268,7 +279,12 @@ pub fn play(base: &Base, plan: &Plan) -> Result<Counts, String> {
     let (machine, image) = (plan.clone(), Arc::clone(&base.image));
     let run = try_run(plan.config.clone(), move || on_machine(&image, &machine))
         .map_err(|failure| failure.to_string())?;
-    let Played { log, history, live } = run.value;
+    let Played {
+        log,
+        history,
+        live,
+        workers,
+    } = run.value;
     live.map_err(|what| replay(format!("in memory: {what}")))?;
     let options = mount_options(seed, plan.rules, plan.policies);
     let mut cutter = Cutter::new(Image::clone(&base.image), &log, &history, options, seed);
@@ -282,6 +298,8 @@ pub fn play(base: &Base, plan: &Plan) -> Result<Counts, String> {
         crashes: cutter.crashes(),
         steps: run.report.steps,
         no_space,
+        rounds: workers.iter().map(|worker| worker.rounds).sum(),
+        worker_pages: workers.iter().map(|worker| worker.pages).sum(),
     })
 }
 
@@ -295,11 +313,14 @@ fn on_machine(image: &Arc<Image>, plan: &Plan) -> Played {
     let seed = plan.config.seed;
     let record = RecordDevice::new(share(OverlayRam::new("volume", Arc::clone(image))));
     let log = record.log();
-    let fs = FileSystem::open(
-        share(record),
-        mount_options(seed, plan.rules, plan.policies),
-    )
-    .expect("a clean volume mounts");
+    let mut options = mount_options(seed, plan.rules, plan.policies);
+    // Also of the seeds that are multiples of 5.
+    if (seed + seed / 5) % 5 >= 3 {
+        options.background = Background::Workers;
+        options.workers = Some(usize::from(1 + plan.cores / 4));
+        options.commit_interval = ROUNDS;
+    }
+    let fs = FileSystem::open(share(record), options).expect("a clean volume mounts");
     let clock = AtomicU64::new(1);
     let notes = thread::scope(|scope| {
         let tasks: Vec<_> = (0..plan.cores)
@@ -327,5 +348,11 @@ fn on_machine(image: &Arc<Image>, plan: &Plan) -> Played {
     if seed % 4 == 3 {
         fs.close().expect("a RAM disk does not fail");
     }
-    Played { log, history, live }
+    let workers = fs.activity().workers;
+    Played {
+        log,
+        history,
+        live,
+        workers,
+    }
 }
