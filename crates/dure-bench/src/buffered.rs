@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::Table;
 use dure_block::delay::DelayDevice;
 use dure_block::overlay::OverlayRam;
 use dure_block::ram::Image;
@@ -22,7 +22,7 @@ use dure_sync::{Arc, CoreId, clock, thread};
 use serde::Serialize;
 
 use crate::micro::content;
-use crate::report;
+use crate::report::{self, Columns};
 use crate::target::options_of;
 
 /// `dure bench buffered`.
@@ -223,7 +223,6 @@ fn row(mut subject: Subject, threads: u16) -> Result<Row> {
 }
 
 fn table(rows: &[Row]) -> Table {
-    let mut table = Table::new();
     let header = [
         "dirty_limit",
         "threads",
@@ -238,14 +237,7 @@ fn table(rows: &[Row]) -> Table {
         "max",
         "pauses",
     ];
-    table
-        .load_preset(presets::UTF8_HORIZONTAL_ONLY)
-        .set_header(header);
-    for column in 1..header.len() {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
+    let mut table = report::plain_table(&header, &[0], Columns::Usual);
     for row in rows {
         let short = |value: f64| format!("{value:.1}");
         table.add_row([

@@ -6,8 +6,7 @@
 //! workers. A thread on each core writes pages so far from each other that each has a leaf of its
 //! own, and syncs them: the leaves are dirty then. The checkpoint is timed. The volumes take turns.
 //! For the times of fsyncs one more thread overwrites a page and syncs it, first without a
-//! checkpoint, then while
-//! checkpoints run.
+//! checkpoint, then while checkpoints run.
 //!
 //! **Invariants.** A run counts only if exactly its checkpoint was made, of at least so many nodes.
 //! **On a crash** nothing is left behind.
@@ -15,7 +14,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::Table;
 use dure_block::overlay::OverlayRam;
 use dure_block::ram::Image;
 use dure_block::share;
@@ -27,7 +26,7 @@ use dure_sync::{Arc, CoreId, clock, thread};
 use serde::Serialize;
 
 use crate::micro::{content, or_default};
-use crate::report;
+use crate::report::{self, Columns};
 use crate::target::options_of;
 
 /// `dure bench checkpoint`.
@@ -289,7 +288,6 @@ fn row(mut subject: Subject) -> Row {
 }
 
 fn table(rows: &[Row]) -> Table {
-    let mut table = Table::new();
     let header = [
         "tasks",
         "nodes",
@@ -304,14 +302,7 @@ fn table(rows: &[Row]) -> Table {
         "before: p50",
         "p99",
     ];
-    table
-        .load_preset(presets::UTF8_HORIZONTAL_ONLY)
-        .set_header(header);
-    for column in 0..header.len() {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
+    let mut table = report::plain_table(&header, &[], Columns::Usual);
     for row in rows {
         let short = |value: f64| format!("{value:.1}");
         table.add_row([

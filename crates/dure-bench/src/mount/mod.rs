@@ -1,10 +1,10 @@
 //! `dure bench mount`: mounted volumes beside other file systems, as programs meet them.
 //!
 //! **Structure.** Each target is a directory: a tmpfs, ext4 and xfs on a loop device in memory, and
-//! volumes in memory that this program mounts, a transport each. [`workload`] is what is measured,
-//! [`requests`] counts what the kernel asks a server. **Invariants.** The targets take turns within
+//! volumes in memory that this program mounts, a transport each. `workload` is what is measured,
+//! `requests` counts what the kernel asks a server. **Invariants.** The targets take turns within
 //! each round. The first round is not timed, but has its requests counted. **Crash.** Mounts and
-//! loop devices stay behind: `umount`, `losetup -D`.
+//! loop devices stay behind: `umount`, `losetup -d`.
 
 mod requests;
 #[cfg(test)]

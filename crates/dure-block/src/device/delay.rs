@@ -54,9 +54,9 @@ impl Model {
     /// Names of drives for [`Model::of_drive`].
     pub const DRIVES: [&'static str; 5] = ["960-pro", "970-evo", "983-zet", "sz985", "intel-750"];
 
-    /// A drive on which published measurements of file systems were made, after its data sheet,
-    /// rounded: time of a random read and of a cached write, random reads in a second (from which
-    /// the channels follow), bandwidth. A model, not a measurement.
+    /// Named after a drive on which published measurements of file systems were made: time of a
+    /// random read and of a cached write, channels, bandwidth. The figures are assumptions of the
+    /// order in which such drives are advertised, neither looked up nor measured.
     #[must_use]
     pub fn of_drive(name: &str) -> Option<Self> {
         let (read_us, write_us, channels, megabytes) = match name {

@@ -21,7 +21,8 @@
 //!
 //! # Lines
 //! A step that makes pages dirty adds to the count of the partition whose list has the inode, on a
-//! line that a private file shares with its worker only. Above its own mark it looks at the counts of the others, once in some dozen pages.
+//! line that a private file shares with its worker only. Above its own mark it looks at the counts
+//! of the others, once in some dozen pages.
 //!
 //! **Invariants.** A partition's count is that of the dirty pages of the inodes on its list, and of
 //! those in write-back (twice if they are both): it changes under the lock that the page's state
