@@ -231,9 +231,11 @@ pub struct Mount {
     /// range_lock_wait=try|queue (a task that finds its range taken locks the file instead, and
     /// readers take no range; or all wait in order of arrival), segment_size=SIZE (of range_lock=segment, a power of two, 4K by
     /// default), node_lock=mutex|rwsem|optimistic (a reader of a metadata node takes its lock
-    /// exclusively, takes it shared, or copies without it and checks for changes), dirty_limit=SIZE|none
-    /// (bytes of dirty pages that writers slow down for, half of the cache by default), workers=N (threads
-    /// in the background, one for each NUMA node and 8 of its cores by default),
+    /// exclusively, takes it shared, or copies without it and checks for changes),
+    /// blk.hw_queues=N and blk.nr_requests=N (queues in front of the device, 1 by default, and how
+    /// many requests each lets into it at once, 256 by default), dirty_limit=SIZE|none (bytes of
+    /// dirty pages that writers slow down for, half of the cache by default), workers=N (threads in
+    /// the background, one for each NUMA node and 8 of its cores by default),
     /// nvm=auto|off|direct|emulated (a volume on a DAX file is mapped and needs no flush; never; or
     /// nothing else will do; or any file is treated so, and what is synced survives the end of the
     /// server, not a power cut), trace=EVENTS

@@ -26,8 +26,12 @@ impl Region {
     /// The blocks of `device`.
     #[must_use]
     pub fn open(device: Arc<dyn Device>) -> Arc<Region> {
-        let queue = Queue::new(device, QueueConfig::default());
-        Arc::new(Region::Block(queue))
+        Region::open_with(device, QueueConfig::default())
+    }
+
+    /// The blocks of `device`, behind a queue that is configured so.
+    pub(crate) fn open_with(device: Arc<dyn Device>, config: QueueConfig) -> Arc<Region> {
+        Arc::new(Region::Block(Queue::new(device, config)))
     }
 
     /// Number of blocks.

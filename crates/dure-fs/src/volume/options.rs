@@ -1,7 +1,11 @@
 //! Mount options.
 
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
 use std::time::Duration;
 
+use dure_block::QueueConfig;
 use dure_journal::{Order, Rules};
 use dure_store::alloc::{ActiveLogs, AllocPolicy};
 use dure_store::format::name::FileKind;
@@ -91,6 +95,10 @@ pub enum DirtyLimit {
 /// Bytes in memory: the default, and the minimum.
 const CACHE_BYTES: u64 = 256 << 20;
 const CACHE_BYTES_MIN: u64 = 64 << 10;
+/// Most queues in front of a device.
+const HW_QUEUES_MAX: u32 = 1024;
+/// Most requests of one of them in the device at once, as in Linux.
+const REQUESTS_MAX: u32 = 10_240;
 /// Minimum for a limit of dirty pages.
 const DIRTY_BYTES_MIN: u64 = 1 << 20;
 /// Default for the pages of an fsync that go into the log.
@@ -140,6 +148,12 @@ pub struct MountOptions {
     pub range_wait: RangeWait,
     /// How readers and writers of a node are synchronized.
     pub node_lock: NodeLock,
+    /// Queues with tags of their own in front of the device, each for cores of one NUMA node as far
+    /// as there are enough; 1 .. 1024, of which no more are made than there are cores.
+    pub hw_queues: u32,
+    /// Requests that each of them lets into the device at once; 1 .. 10240. Others wait in order of
+    /// arrival.
+    pub nr_requests: u32,
     /// Background work.
     pub background: Background,
     /// How many workers there are, at most one per core; `None`: one for each NUMA node and eight
@@ -184,6 +198,8 @@ impl Default for MountOptions {
             range_lock: RangeLock::default(),
             range_wait: RangeWait::default(),
             node_lock: NodeLock::default(),
+            hw_queues: QueueConfig::default().hw_queues,
+            nr_requests: QueueConfig::default().nr_requests,
             background: Background::default(),
             workers: None,
             trace: None,
@@ -254,13 +270,7 @@ impl MountOptions {
                 self.fsync = choose(key, value, &words)?;
             }
             "log-data" => {
-                let wrong =
-                    || format!("{key}={value}: it is a number of pages, 0 to {LOG_DATA_PAGES_MAX}");
-                let pages = value.parse().map_err(|_| wrong())?;
-                if pages > LOG_DATA_PAGES_MAX {
-                    return Err(wrong());
-                }
-                self.log_data_pages = pages;
+                self.log_data_pages = number_of(key, value, 0..=LOG_DATA_PAGES_MAX)?;
             }
             "recover" => {
                 let words = [("whole", Recover::Whole), ("tolerate", Recover::Tolerate)];
@@ -281,6 +291,8 @@ impl MountOptions {
                 let words = NodeLock::ALL.map(|policy| (policy.name(), policy));
                 self.node_lock = choose(key, value, &words)?;
             }
+            "blk.hw_queues" => self.hw_queues = number_of(key, value, 1..=HW_QUEUES_MAX)?,
+            "blk.nr_requests" => self.nr_requests = number_of(key, value, 1..=REQUESTS_MAX)?,
             _ => return self.set_range_policy(key, value),
         }
         Ok(true)
@@ -298,7 +310,7 @@ impl MountOptions {
                 self.range_wait = choose(key, value, &words)?;
             }
             "dirty_limit" => self.dirty_limit = dirty_limit_of(key, value)?,
-            "workers" => self.workers = Some(workers_of(key, value)?),
+            "workers" => self.workers = Some(number_of(key, value, 1..=1024)?),
             "segment_size" => {
                 let wrong = || format!("{key}={value}: it is a power of two, 4K to 1T");
                 let bytes = bytes_of(value).ok_or_else(wrong)?;
@@ -327,6 +339,11 @@ impl MountOptions {
             active_logs: self.active_logs,
             flush: self.flush,
             node_lock: self.node_lock,
+            queue: QueueConfig {
+                hw_queues: self.hw_queues,
+                nr_requests: self.nr_requests,
+                ..QueueConfig::default()
+            },
             trace: self.trace,
             recovery_threads: self.recovery_threads,
             rules: self.rules,
@@ -357,10 +374,14 @@ fn dirty_limit_of(key: &str, value: &str) -> Result<DirtyLimit, String> {
     Ok(DirtyLimit::Bytes(bytes))
 }
 
-/// A number of background threads.
-fn workers_of(key: &str, value: &str) -> Result<usize, String> {
-    let workers = value.parse().ok();
-    workers
-        .filter(|workers| (1..=1024).contains(workers))
-        .ok_or_else(|| format!("{key}={value}: it is a number of threads, 1 to 1024"))
+/// A number in a range.
+fn number_of<N>(key: &str, value: &str, range: RangeInclusive<N>) -> Result<N, String>
+where
+    N: FromStr + PartialOrd + Display,
+{
+    let number = value.parse().ok().filter(|number| range.contains(number));
+    number.ok_or_else(|| {
+        let (first, last) = (range.start(), range.end());
+        format!("{key}={value}: it is a number, {first} to {last}")
+    })
 }

@@ -4,6 +4,7 @@ mod granules;
 #[cfg(dure_backend = "sim")]
 mod left;
 mod policies;
+mod queue;
 
 use dure_block::crash::{CrashImages, Selection, Tear};
 use dure_block::ram::RamDevice;
