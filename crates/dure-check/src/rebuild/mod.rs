@@ -82,7 +82,7 @@ pub(crate) fn run(
 }
 
 #[cfg(test)]
-pub(crate) use self::tests::{blocks_of, salvaged};
+pub(crate) use self::tests::{blocks_of, named_blocks, salvaged};
 
 #[cfg(test)]
 mod tests {
@@ -98,6 +98,13 @@ mod tests {
     pub(crate) fn salvaged(context: &mut Context<'_>) {
         salvage::load(context);
         super::examine(context);
+    }
+
+    /// The blocks of images that the NAT of the medium names.
+    pub(crate) fn named_blocks(context: &mut Context<'_>) -> BTreeSet<u64> {
+        let layout = context.layout.clone();
+        let salvage = salvage::load(context);
+        salvage.named_blocks(&layout).map(|block| block.0).collect()
     }
 
     /// The blocks of every inode: its node, the nodes that name it as owner, and its pages.

@@ -19,6 +19,7 @@ use dure_store::format::node::{HEADER_BYTES, NodeHeader, NodeImage};
 use dure_store::format::pair_kind;
 use dure_store::format::sit;
 use dure_store::format::volume::{STATE_CLEAN, SlotCode, VolumeHeader};
+use dure_store::layout::Layout;
 use dure_store::packs::{Packs, PairIndex, Table};
 use dure_store::units::{BLOCK_BYTES, BlockNo, Nid, to_u64, to_usize};
 use dure_sync::Arc;
@@ -54,6 +55,15 @@ pub(super) struct Salvage {
     pub(super) journals_lost: Vec<u32>,
     /// What was lost that belongs to no file.
     pub(super) lost: Vec<String>,
+}
+
+impl Salvage {
+    /// The blocks of images, destroyed or not, that the NAT of the medium names.
+    pub(super) fn named_blocks(&self, layout: &Layout) -> impl Iterator<Item = BlockNo> {
+        let entries = self.original.values().flat_map(|entries| entries.iter());
+        let blocks = entries.map(|entry| entry.block());
+        blocks.filter(|block| !block.is_none() && layout.locate(*block).is_some())
+    }
 }
 
 /// Reads what is left into `context`.

@@ -1,15 +1,17 @@
 //! Writes a rebuilt volume: logged pages, journal headers, images and tables, and the header of a
 //! new epoch, which empties all logs.
 //!
-//! **Invariants.** Images go to blocks without an owner. **Crash.** Before the volume header,
-//! images and tables are in places that do not count; a lost journal header is replaced by one of
-//! epoch 0, whose log is empty in any epoch.
+//! **Invariants.** Images go to blocks without an owner that the NAT of the medium does not name
+//! either: there the next rebuild of one that was cut off would find a new image under an old entry.
+//! **Crash.** Before the volume header, images and tables are in places that do not count; a lost
+//! journal header is replaced by one of epoch 0, whose log is empty in any epoch.
 
 use std::collections::BTreeSet;
 
 use dure_block::{BlockBuf, Lba};
-use dure_journal::format::slotted::{self, SLOT_HEADER_BYTES};
-use dure_journal::format::{JournalHeader, TailPosition};
+use dure_journal::RingStart;
+use dure_journal::format::slotted::SLOT_HEADER_BYTES;
+use dure_journal::recovery::write_fresh_header;
 use dure_store::census::Census;
 use dure_store::checkpoint::{CheckpointState, Target, Writer};
 use dure_store::error::{Error, Result};
@@ -55,8 +57,15 @@ pub(super) fn run(edit: &mut Edit<'_, '_>, salvage: Salvage) -> Result<()> {
     for (block, page) in &context.logged {
         context.region.write(*block, &page.bytes)?;
     }
+    let medium = context.region.log_medium();
     for (journal, segments) in rings {
-        write_journal_header(context, journal, &segments)?;
+        let ring = RingStart {
+            header: Lba::new(layout.journal_header(journal)),
+            generation: 1,
+            segments,
+        };
+        let shape = (layout.crc_seed, layout.segment_blocks);
+        write_fresh_header(&medium, shape, journal_id(journal), &ring)?;
     }
     let nat = Nat::new(context.region.clone(), layout, context.packs.clone());
     let mut census = Census::default();
@@ -156,6 +165,9 @@ fn space(context: &Context<'_>, salvage: &Salvage) -> Result<Space> {
     for (block, owner) in &context.repairs.summaries {
         space.set_owner(*block, *owner);
     }
+    for first in salvage.named_blocks(layout) {
+        space.fence(Run { first, count: 1 })?;
+    }
     Ok(space)
 }
 
@@ -236,36 +248,6 @@ fn write_superblocks(context: &Context<'_>) -> Result<()> {
         if read.is_err() || found[..] != *block.as_slice() {
             context.region.write(BlockNo(at), block.as_slice())?;
         }
-    }
-    Ok(())
-}
-
-fn write_journal_header(context: &Context<'_>, journal: u32, segments: &[Lba]) -> Result<()> {
-    let header = JournalHeader {
-        epoch: 0,
-        journal: journal_id(journal),
-        generation: 1,
-        segment_blocks: context.layout.segment_blocks,
-        tail: TailPosition {
-            segment: 0,
-            offset: 0,
-            sequence: 1,
-            number: 1,
-        },
-        durable_upto: 0,
-        checkpoint: 0,
-        segments: segments.to_vec(),
-    };
-    let first = context.layout.journal_header(journal);
-    for pair in slotted::mirrors(Lba::new(first)) {
-        let mut block = BlockBuf::zeroed(1);
-        context
-            .region
-            .write(BlockNo(pair.number()), block.as_slice())?;
-        let at = header.seal(block.as_mut_slice(), pair, context.layout.crc_seed);
-        context
-            .region
-            .write(BlockNo(at.number()), block.as_slice())?;
     }
     Ok(())
 }

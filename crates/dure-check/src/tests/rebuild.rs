@@ -5,17 +5,20 @@
 //! A sample runs with the other tests; `DURE_REPAIR_CASES=N` runs N cases, from seed
 //! `DURE_REPAIR_SEED` on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dure_block::crash::{CrashImages, Selection, Tear};
 use dure_block::ram::RamDevice;
-use dure_block::record::RecordDevice;
+use dure_block::record::{Effect, RecordDevice};
 use dure_block::share;
 use dure_store::error::Error;
-use dure_store::units::{Ino, to_usize};
+use dure_store::media::Region;
+use dure_store::read_layout;
+use dure_store::units::{Ino, to_u64, to_usize};
 use dure_sync::Arc;
 
 use super::aged::{Base, Case, Content, Left, base, files, mount};
+use crate::context::Context;
 use crate::{CheckOptions, Data, Issue, IssueKind, Repair, Report, check};
 
 const REBUILD: CheckOptions<'_> = CheckOptions {
@@ -172,6 +175,14 @@ fn what_no_destroyed_block_belonged_to_is_there_again() {
     }
 }
 
+/// The blocks of images that the NAT of the medium names.
+fn named_blocks(device: &Arc<RamDevice>) -> BTreeSet<u64> {
+    let region = Region::open(share(Arc::clone(device)));
+    let layout = read_layout(&region).expect("a copy of the superblock is left");
+    let mut context = Context::new(&REBUILD, region, layout, Report::default());
+    crate::rebuild::named_blocks(&mut context)
+}
+
 /// Whatever of a rebuild has reached the medium when it is cut off: the next one brings back as
 /// much as the first would have.
 #[test]
@@ -181,10 +192,18 @@ fn a_rebuild_that_is_cut_off_is_done_again() {
     for seed in seeds {
         let case = Case::new(&bases[to_usize(seed % 4)], seed);
         let image = case.device.snapshot();
+        let named = named_blocks(&case.device);
         let record = RecordDevice::new(share(Arc::clone(&case.device)));
         let log = record.log();
         if check(share(record), &REBUILD).is_err() {
             continue;
+        }
+        for entry in log.entries() {
+            if let Effect::Write { lba, data, .. } = &entry.effect {
+                let mut blocks = lba.number()..lba.number() + to_u64(data.len());
+                let old = blocks.find(|block| named.contains(block));
+                assert_eq!(old, None, "{}: an old entry names a new image", case.at);
+            }
         }
         let images = CrashImages::new(image, &log);
         for step in images.frontiers() {

@@ -1,4 +1,4 @@
-//! Journal headers: written by mkfs, read by every mount.
+//! Journal headers: written by mkfs and by a rebuild, read by every mount.
 //!
 //! **Problem.** A fresh volume needs rings; every mount must find them. **Structure.** mkfs writes
 //! headers of epoch 0, whose logs are empty; reading checks that the ring a header lists is
@@ -22,8 +22,8 @@ pub const COUNT_MAX: u64 = 1 << 62;
 /// The greatest number a log may begin with: it leaves half of all numbers to the epoch.
 pub const NUMBER_START_MAX: u64 = Mark::NUMBER_MAX / 2;
 
-/// Writes a header for each ring, of epoch 0 (which no volume ever runs in) and the ring's
-/// generation, and wipes the other slot of the pair. The caller flushes.
+/// Writes a header for each ring, as [`write_fresh_header`]: that of the first journal first. The
+/// caller flushes.
 ///
 /// # Errors
 /// [`Error::Device`] if a write fails.
@@ -34,30 +34,45 @@ pub fn write_fresh_headers(
     rings: &[RingStart],
 ) -> Result<()> {
     for (index, ring) in rings.iter().enumerate() {
-        let header = JournalHeader {
-            epoch: 0,
-            journal: JournalId::from_index(index),
-            generation: ring.generation,
-            segment_blocks,
-            tail: TailPosition {
-                segment: 0,
-                offset: 0,
-                sequence: 1,
-                number: 1,
-            },
-            durable_upto: 0,
-            checkpoint: 0,
-            segments: ring.segments.clone(),
-        };
-        let failed = |(at, source)| Error::Device { at, source };
-        medium
-            .write_header(&header, ring.header, seed)
-            .map_err(failed)?;
-        medium
-            .wipe_other_slot(ring.header, ring.generation)
-            .map_err(failed)?;
+        let journal = JournalId::from_index(index);
+        write_fresh_header(medium, (seed, segment_blocks), journal, ring)?;
     }
     Ok(())
+}
+
+/// Writes a header of epoch 0, in which no volume ever runs, and of the ring's generation, and
+/// wipes the other slot of the pair. The caller flushes.
+///
+/// # Errors
+/// [`Error::Device`] if a write fails.
+pub fn write_fresh_header(
+    medium: &LogMedium,
+    (seed, segment_blocks): (u32, u32),
+    journal: JournalId,
+    ring: &RingStart,
+) -> Result<()> {
+    let header = JournalHeader {
+        epoch: 0,
+        journal,
+        generation: ring.generation,
+        segment_blocks,
+        tail: TailPosition {
+            segment: 0,
+            offset: 0,
+            sequence: 1,
+            number: 1,
+        },
+        durable_upto: 0,
+        checkpoint: 0,
+        segments: ring.segments.clone(),
+    };
+    let failed = |(at, source)| Error::Device { at, source };
+    medium
+        .write_header(&header, ring.header, seed)
+        .map_err(failed)?;
+    medium
+        .wipe_other_slot(ring.header, ring.generation)
+        .map_err(failed)
 }
 
 /// Reads the header of `journal` and checks that its ring can exist.

@@ -24,7 +24,9 @@ mod walk;
 mod tests;
 
 pub use durable::Hole;
-pub use headers::{COUNT_MAX, NUMBER_START_MAX, check_counts, write_fresh_headers};
+pub use headers::{
+    COUNT_MAX, NUMBER_START_MAX, check_counts, write_fresh_header, write_fresh_headers,
+};
 pub use scan::{LogLayout, LoggedTransaction, Scan, ScannedRing, scan};
 
 pub use crate::format::{LoggedRecords, Record};

@@ -125,12 +125,12 @@ impl Space {
         Ok(())
     }
 
-    /// Log records name these blocks: recovery must not allocate them, or a crash inside it would
-    /// find them overwritten. Live or not is for the others to say.
+    /// What is on the medium names these blocks: recovery and repair must not allocate them, or a
+    /// crash inside of these would find them overwritten. Live or not is for the others to say.
     ///
     /// # Errors
     /// `Corrupt` for blocks outside of the main area.
-    pub(crate) fn fence(&self, run: Run) -> Result<()> {
+    pub fn fence(&self, run: Run) -> Result<()> {
         for Piece {
             segment,
             first,
