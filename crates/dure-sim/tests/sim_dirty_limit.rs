@@ -99,7 +99,7 @@ fn append_to(fs: &FileSystem, core: u16) -> (u64, u64) {
 
 #[test]
 fn sim_dirty_limit_no_write_waits_long_on_a_slow_device() {
-    for seed in seeds(20).step_by(10) {
+    for seed in seeds(20).step_by(50) {
         let with = append(Config::stall(2, seed), DirtyLimit::Half);
         let without = append(Config::stall(2, seed), DirtyLimit::None);
         println!("seed {seed}: {with:?}, without a limit {without:?}");
