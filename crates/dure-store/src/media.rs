@@ -15,6 +15,29 @@ use dure_sync::Arc;
 
 use crate::units::BlockNo;
 
+/// The queues in front of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueShape {
+    /// How many, at least 1; no more are made than there are cores.
+    pub hw_queues: u32,
+    /// Requests that each lets into the device at once: 1 .. 2^20.
+    pub nr_requests: u32,
+}
+
+impl Default for QueueShape {
+    fn default() -> QueueShape {
+        let QueueConfig {
+            hw_queues,
+            nr_requests,
+            ..
+        } = QueueConfig::default();
+        QueueShape {
+            hw_queues,
+            nr_requests,
+        }
+    }
+}
+
 /// Where the blocks of a volume lie.
 #[derive(Debug)]
 pub enum Region {
@@ -26,11 +49,16 @@ impl Region {
     /// The blocks of `device`.
     #[must_use]
     pub fn open(device: Arc<dyn Device>) -> Arc<Region> {
-        Region::open_with(device, QueueConfig::default())
+        Region::open_with(device, QueueShape::default())
     }
 
-    /// The blocks of `device`, behind a queue that is configured so.
-    pub(crate) fn open_with(device: Arc<dyn Device>, config: QueueConfig) -> Arc<Region> {
+    /// The blocks of `device`, behind queues of this shape.
+    pub(crate) fn open_with(device: Arc<dyn Device>, shape: QueueShape) -> Arc<Region> {
+        let config = QueueConfig {
+            hw_queues: shape.hw_queues,
+            nr_requests: shape.nr_requests,
+            ..QueueConfig::default()
+        };
         Arc::new(Region::Block(Queue::new(device, config)))
     }
 

@@ -1,11 +1,11 @@
 //! Options of a store, and its share of the memory.
 
-use dure_block::QueueConfig;
 use dure_journal::{Order, Rules};
 use dure_sync::Arc;
 use dure_sync::atomic::AtomicUsize;
 
 use crate::alloc::{ActiveLogs, AllocPolicy};
+use crate::media::QueueShape;
 use crate::node::NodeLock;
 use crate::rules::StoreRules;
 
@@ -59,8 +59,8 @@ pub struct StoreOptions {
     pub flush: FlushRule,
     /// How nodes are locked.
     pub node_lock: NodeLock,
-    /// The queue in front of the device.
-    pub queue: QueueConfig,
+    /// The queues in front of the device.
+    pub queues: QueueShape,
     /// Events of the journal's trace that are kept per core, from the start.
     pub trace: Option<usize>,
     /// Threads that scan logs and rebuild nodes at mount; `None`: one per core.

@@ -5,10 +5,10 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
-use dure_block::QueueConfig;
 use dure_journal::{Order, Rules};
 use dure_store::alloc::{ActiveLogs, AllocPolicy};
 use dure_store::format::name::FileKind;
+use dure_store::media::QueueShape;
 use dure_store::node::NodeLock;
 use dure_store::{FlushRule, RecordPolicy, Recover, StoreOptions};
 use dure_sync::Arc;
@@ -198,8 +198,8 @@ impl Default for MountOptions {
             range_lock: RangeLock::default(),
             range_wait: RangeWait::default(),
             node_lock: NodeLock::default(),
-            hw_queues: QueueConfig::default().hw_queues,
-            nr_requests: QueueConfig::default().nr_requests,
+            hw_queues: QueueShape::default().hw_queues,
+            nr_requests: QueueShape::default().nr_requests,
             background: Background::default(),
             workers: None,
             trace: None,
@@ -339,10 +339,9 @@ impl MountOptions {
             active_logs: self.active_logs,
             flush: self.flush,
             node_lock: self.node_lock,
-            queue: QueueConfig {
+            queues: QueueShape {
                 hw_queues: self.hw_queues,
                 nr_requests: self.nr_requests,
-                ..QueueConfig::default()
             },
             trace: self.trace,
             recovery_threads: self.recovery_threads,

@@ -51,7 +51,7 @@ impl Mount {
     /// `NotDure`, `Unsupported`, `Corrupt`, `TooSmall` when the device is shorter than the volume,
     /// or a failed read.
     pub fn begin(device: Arc<dyn Device>, options: StoreOptions) -> Result<Mount> {
-        let region = Region::open_with(device, options.queue);
+        let region = Region::open_with(device, options.queues);
         let layout = read_layout(&region)?;
         if !options.read_only && !layout.superblock.writable() {
             return Err(Error::Unsupported {
