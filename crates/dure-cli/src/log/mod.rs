@@ -101,7 +101,7 @@ struct State {
     last: VecDeque<Line>,
     period: u64,
     /// Errors of requests in this period.
-    met: u32,
+    errors: u32,
 }
 
 static THE_LOG: OnceLock<Log> = OnceLock::new();
@@ -112,7 +112,7 @@ pub(crate) fn begin(sink: Sink, level: Level, volume: String) {
         sink,
         last: VecDeque::new(),
         period: 0,
-        met: 0,
+        errors: 0,
     };
     let log = Log {
         level,
@@ -148,7 +148,7 @@ fn write_in_panic(level: Level, text: &str) {
 }
 
 /// An error that a request has met: one of many, perhaps.
-pub(crate) fn met(error: &dyn fmt::Display) {
+pub(crate) fn request_error(error: &dyn fmt::Display) {
     let Some(log) = THE_LOG.get() else {
         return;
     };
@@ -194,11 +194,11 @@ impl State {
     fn admit(&mut self, period: u64) -> Option<u32> {
         let mut more = 0;
         if self.period != period {
-            more = self.met.saturating_sub(BURST);
-            (self.period, self.met) = (period, 0);
+            more = self.errors.saturating_sub(BURST);
+            (self.period, self.errors) = (period, 0);
         }
-        self.met = self.met.saturating_add(1);
-        (self.met <= BURST).then_some(more)
+        self.errors = self.errors.saturating_add(1);
+        (self.errors <= BURST).then_some(more)
     }
 }
 

@@ -44,7 +44,7 @@ fn a_flood_of_errors_is_counted() {
         sink: Sink::Terminal,
         last: VecDeque::new(),
         period: 0,
-        met: 0,
+        errors: 0,
     };
     let written = (0..BURST + 5).filter(|_| state.admit(7).is_some()).count();
     assert_eq!(written, usize::try_from(BURST).unwrap());
@@ -108,7 +108,7 @@ fn what_goes_wrong_is_in_the_file() {
     drop(watch);
     let died = thread::spawn("unlucky", || panic!("by intent")).join();
     assert!(died.is_err());
-    met(&"block 7 is rotten");
+    request_error(&"block 7 is rotten");
     let text = std::fs::read_to_string(&path).unwrap();
     for want in [
         "error: v.img: stopped: ",

@@ -23,7 +23,7 @@ pub(crate) fn failures() {
         super::write_in_panic(Level::Error, &format!("thread {name} died: {panic}"));
         shown(panic);
     }));
-    dure_fuse::report_errors(|error| super::met(error));
+    dure_fuse::report_errors(|error| super::request_error(error));
 }
 
 /// Looks for a stop until it is dropped.

@@ -22,7 +22,8 @@ const WAITED: f64 = 0.01;
 const WAITED_OFTEN: f64 = 0.1;
 /// Of their cores' time, what busy jobs use.
 const CPU_BUSY: f64 = 0.85;
-/// How much more CPU time than alone a request may need before something is contended.
+/// How many times the CPU time that a request takes with one job it may take before something is
+/// contended.
 const CPU_GROWTH: f64 = 1.5;
 /// The gain of a step that still scales, of jobs by which it grew.
 const SCALES: f64 = 0.75;
@@ -33,7 +34,7 @@ const SCALES: f64 = 0.75;
 pub(super) enum Cause {
     /// Nothing was found: it goes up to the last point.
     None,
-    /// One job alone has more requests under way than its queue has tags.
+    /// One job has more requests under way than its queue has tags.
     Tags,
     /// Jobs that share a hardware queue have more than it has tags.
     QueueSharing,
@@ -142,12 +143,12 @@ fn cause(points: &[Point], end: usize, load: FixedLoad) -> (Cause, String) {
         let why = format!("no end in this sweep: {} jobs are the fastest", at.jobs);
         return (Cause::None, why);
     }
-    let (cpu, alone) = (at.cpu_ns_per_request, points[0].cpu_ns_per_request);
+    let (cpu, with_one) = (at.cpu_ns_per_request, points[0].cpu_ns_per_request);
     let busy = 100.0 * at.cpu_share;
-    if at.cpu_share >= CPU_BUSY && at.jobs > 1 && cpu >= CPU_GROWTH * alone {
+    if at.cpu_share >= CPU_BUSY && at.jobs > 1 && cpu >= CPU_GROWTH * with_one {
         let why = format!(
-            "something is contended: a request takes {cpu:.0} ns of CPU time with {} jobs, {alone:.0} \
-             ns with one, and jobs used or wanted their cores {busy:.0} % of the time",
+            "something is contended: a request takes {cpu:.0} ns of CPU time with {} jobs, \
+             {with_one:.0} ns with one, and jobs used or wanted their cores {busy:.0} % of the time",
             at.jobs
         );
         return (Cause::Lock, why);

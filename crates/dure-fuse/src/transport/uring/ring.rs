@@ -205,7 +205,9 @@ impl Port for Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // The kernel may still write to the memory of what it has not given back.
+        // The kernel may still write to the memory of what it has not given back, and to the bell's
+        // word: a helper rings after the ring's thread has taken its entry, perhaps the last.
+        std::mem::forget(std::mem::take(&mut self.rung));
         for entry in self.held.drain(..).flatten() {
             std::mem::forget(entry);
         }
