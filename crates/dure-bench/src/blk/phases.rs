@@ -1,7 +1,7 @@
 //! The table of phases, as btt has it.
 //!
 //! **Structure.** Rows that serde prints for programs, a table of them for people.
-//! **Invariants.** Shares are of the time between Q and C of all requests. Q2Q overlaps the other phases and
+//! **Invariants.** Shares are of the time between Q and C of all requests. Q2Q overlaps the others and
 //! has none. **On a crash** nothing is kept.
 
 use comfy_table::Table;
