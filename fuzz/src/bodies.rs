@@ -1,4 +1,4 @@
-//! What the fuzz targets do with their input; `crates/dure-fs/tests/it_hostile.rs` does the same.
+//! What the fuzz targets do with their input; `crates/dure-fs/tests/it/hostile.rs` does the same.
 //!
 //! Random bytes never pass a checksum, so each body makes checksums, magics and addresses right
 //! first: an enemy would.

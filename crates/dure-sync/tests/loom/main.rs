@@ -2,7 +2,7 @@
 //!
 //! Each test has canaries: the same model with every Acquire, or every Release, taken away must
 //! fail, or the model does not see what it is there for. Three-way contention and lost wake-ups
-//! are left to the simulation (`sim_locks.rs`): here a sleep is a turn of a yield loop.
+//! are left to the simulation (`tests/sim/locks.rs`): here a sleep is a turn of a yield loop.
 #![cfg(dure_backend = "loom")]
 #![expect(clippy::unwrap_used, reason = "a panic is how a model fails")]
 

@@ -1,0 +1,143 @@
+//! Errors tell what happened, where, and what to do.
+
+#![expect(clippy::unwrap_used, reason = "tests panic")]
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::program::{Mounted, can_mount, dure, errors, printed, refused, text, volume};
+
+#[track_caller]
+fn told(message: &str, words: &[&str]) {
+    for word in words {
+        assert!(message.contains(word), "'{word}' is not in: {message}");
+    }
+    assert_eq!(message.lines().count(), 1, "more than a line: {message}");
+}
+
+#[test]
+fn sizes_are_told_in_units() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("v.img");
+    let mkfs = |size| refused(&["mkfs", "--size", size, text(&image)]);
+    told(&mkfs("1M"), &["the device has 1 MiB", "needs 4 MiB"]);
+    told(&mkfs("5000T"), &["4.8 PiB is more than a volume can have"]);
+    assert!(!image.exists());
+}
+
+#[test]
+fn a_bad_superblock_is_no_reason_to_make_a_volume_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = volume(folder.path());
+    let mut bytes = fs::read(&volume).unwrap();
+    bytes[..4096].fill(0);
+    fs::write(&volume, &bytes).unwrap();
+    let output = dure(&["check", text(&volume)]);
+    let said = format!(
+        "{}{}",
+        errors(&output),
+        String::from_utf8_lossy(&output.stdout)
+    );
+    assert!(
+        said.contains("superblock at block 0 is bad, the other copy counts"),
+        "{said}"
+    );
+    assert!(!said.contains("mkfs"), "{said}");
+    printed(&["ls", text(&volume)]);
+    let end = bytes.len() - 4096;
+    bytes[end..].fill(0);
+    fs::write(&volume, &bytes).unwrap();
+    let why = refused(&["ls", text(&volume)]);
+    told(
+        &why,
+        &["neither its first nor its last block is a superblock"],
+    );
+    assert!(!why.contains("mkfs"), "{why}");
+}
+
+#[test]
+fn who_uses_a_volume_is_told_with_the_way_to_end_it() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let volume = volume(folder.path());
+    let mounted = Mounted::new(&volume, "m", "");
+    let end = format!("`dure umount {}` ends that", mounted.0.display());
+    for command in [&["ls"][..], &["check"]] {
+        let arguments = [command, &[text(&volume)]].concat();
+        let why = refused(&arguments);
+        told(&why, &["in use by process", "it is mounted on", &end]);
+    }
+    mounted.end();
+}
+
+#[test]
+fn a_mount_without_its_server_is_told_from_a_directory() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let volume = volume(folder.path());
+    let place = folder.path().join("m");
+    fs::create_dir(&place).unwrap();
+    let mut server = Command::new(env!("CARGO_BIN_EXE_dure"));
+    server.args(["mount", text(&volume), text(&place), "--foreground"]);
+    let mut server = server
+        .stdout(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    let is_mounted = || place.join("..").metadata().is_ok() && mounted_on(&place);
+    for _ in 0..1000 {
+        if is_mounted() {
+            break;
+        }
+        dure_sync::thread::sleep(Duration::from_millis(5));
+    }
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let clears = format!("`dure umount {}` clears it", place.display());
+    let why = refused(&["mount", text(&volume), text(&place)]);
+    told(&why, &["the server of a mount there is gone", &clears]);
+    let why = refused(&["ls", text(&place.join("v.img"))]);
+    told(&why, &["the server of a mount there is gone"]);
+    printed(&["umount", text(&place)]);
+    Mounted::new(&volume, "m", "").end();
+}
+
+fn mounted_on(place: &Path) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    mounts.contains(&format!(" {} ", place.display()))
+}
+
+#[test]
+fn what_can_only_be_read_is_mounted_so() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let volume = volume(folder.path());
+    // A bind mount of its folder that can only be read.
+    let place = folder.path().join("m");
+    let read_only = tempfile::tempdir().unwrap();
+    fs::create_dir(&place).unwrap();
+    let run = |arguments: &[&str]| {
+        let done = Command::new("mount").args(arguments).status().unwrap();
+        assert!(done.success(), "mount {arguments:?}");
+    };
+    run(&["--bind", text(folder.path()), text(read_only.path())]);
+    run(&["-o", "remount,bind,ro", text(read_only.path())]);
+    let seen = read_only.path().join("v.img");
+    let why = refused(&["mount", text(&seen), text(&place)]);
+    let umounted = Command::new("umount")
+        .arg(read_only.path())
+        .status()
+        .unwrap();
+    assert!(umounted.success());
+    told(&why, &["can only be read", "`dure mount -o ro` shows it"]);
+    assert!(volume.exists());
+}

@@ -1,0 +1,239 @@
+//! Golden images: volumes of every released format version, made once by the code of that version.
+//! Today's code must still read, recover, change and check them. Versions 1 and 2 were never
+//! released: they are refused by name.
+//!
+//! The images are run-length encoded (`rle`). After a change of a released format, raise the
+//! version, keep the old images, and make new ones: `cargo test -p dure-fs --test it -- --ignored golden::make`.
+
+#[path = "../golden/rle.rs"]
+mod rle;
+
+use dure_block::ram::{Image, RamDevice};
+use dure_block::{Device, share};
+use dure_check::{CheckOptions, Data, IssueKind, check};
+use dure_fs::{
+    AllocateMode, Background, FileKind, FileSystem, FormatOptions, MountOptions, NewInode,
+    ReadMode, SetAttributes, Stamp, XattrMode,
+};
+use dure_sync::Arc;
+
+/// Largest image in the repository.
+const GOLDEN_BYTES_MAX: usize = 64 << 10;
+
+fn mount(device: &Arc<RamDevice>) -> FileSystem {
+    let options = MountOptions {
+        background: Background::None,
+        cache_bytes: 4 << 20,
+        recovery_threads: Some(1),
+        ..MountOptions::default()
+    };
+    FileSystem::open(shared(device), options).expect("an old volume mounts")
+}
+
+fn shared(device: &Arc<RamDevice>) -> Arc<dyn Device> {
+    share(Arc::clone(device))
+}
+
+/// The content of a page that no compression may hide.
+fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let byte = |n: usize| u8::try_from((n / 64 + usize::try_from(seed).expect("small")) % 251);
+    (0..len).map(|n| byte(n).expect("below 251")).collect()
+}
+
+/// What every golden volume holds.
+fn fill(fs: &FileSystem) {
+    let root = fs.root().expect("a root");
+    let new = NewInode {
+        mode: 0o100_640,
+        uid: 1000,
+        gid: 100,
+        ..NewInode::default()
+    };
+    let file = fs.create(&root, b"file", &new).expect("room");
+    fs.write(&file, 0, &pattern(1, 10_000), Stamp::Set)
+        .expect("room");
+    fs.write(&file, 2_000_000, &pattern(2, 5_000), Stamp::Set)
+        .expect("room");
+    fs.allocate(&file, AllocateMode::KeepSize, 3_000_000, 8192)
+        .expect("room");
+    fs.set_xattr(&file, b"user.name", &pattern(3, 6000), XattrMode::Any)
+        .expect("room");
+    let directory = fs
+        .mkdir(&root, b"directory", &NewInode { mode: 0o750, ..new })
+        .expect("room");
+    for n in 0..60 {
+        let name = format!("a name that is not so short, number {n}");
+        fs.create(&directory, name.as_bytes(), &new).expect("room");
+    }
+    fs.link(&file, &directory, b"second name").expect("room");
+    fs.symlink(&root, b"short", b"file", &new).expect("room");
+    fs.symlink(&root, b"long", &vec![b'l'; 3000], &new)
+        .expect("room");
+    fs.create(
+        &root,
+        b"fifo",
+        &NewInode {
+            mode: 0o010_600,
+            ..new
+        },
+    )
+    .expect("room");
+    fs.create(
+        &root,
+        b"device",
+        &NewInode {
+            mode: 0o020_600,
+            rdev: 0x103,
+            ..new
+        },
+    )
+    .expect("room");
+}
+
+/// Everything [`fill`] made is there.
+fn expect_content(fs: &FileSystem) {
+    let root = fs.root().expect("a root");
+    let find = |name: &[u8]| fs.lookup(&root, name).expect("a lookup").expect("the name");
+    let file = find(b"file");
+    let attributes = fs.attributes(&file).expect("attributes");
+    assert_eq!(
+        (attributes.mode, attributes.uid, attributes.gid),
+        (0o100_640, 1000, 100)
+    );
+    assert_eq!((attributes.nlink, attributes.size), (2, 2_005_000));
+    assert!(attributes.btime.secs.get() > 1_700_000_000);
+    let mut bytes = vec![0xee; 2_005_000];
+    assert_eq!(
+        fs.read(&file, 0, &mut bytes, ReadMode::Cached)
+            .expect("a read"),
+        bytes.len()
+    );
+    assert_eq!(bytes[..10_000], pattern(1, 10_000));
+    assert!(bytes[10_000..2_000_000].iter().all(|byte| *byte == 0));
+    assert_eq!(bytes[2_000_000..], pattern(2, 5_000));
+    let value = fs.get_xattr(&file, b"user.name").expect("a read");
+    assert_eq!(value.as_deref(), Some(&pattern(3, 6000)[..]));
+    let directory = find(b"directory");
+    let mut names = Vec::new();
+    fs.read_directory(&directory, 0, &mut |entry| {
+        names.push(entry.name.to_vec());
+        std::ops::ControlFlow::Continue(())
+    })
+    .expect("a listing");
+    assert_eq!(names.len(), 61);
+    assert!(names.contains(&b"a name that is not so short, number 59".to_vec()));
+    assert!(names.contains(&b"second name".to_vec()));
+    assert_eq!(fs.read_link(&find(b"short")).expect("a target"), b"file");
+    assert_eq!(
+        fs.read_link(&find(b"long")).expect("a target"),
+        vec![b'l'; 3000]
+    );
+    assert_eq!(find(b"fifo").kind(), FileKind::Fifo);
+    assert_eq!(
+        fs.attributes(&find(b"device")).expect("attributes").rdev,
+        0x103
+    );
+}
+
+/// Opens, reads, changes and checks a golden image.
+fn expect_usable(encoded: &[u8], clean: bool) {
+    assert!(encoded.len() <= GOLDEN_BYTES_MAX, "{} bytes", encoded.len());
+    let image = Image::from_bytes(&rle::decode(encoded));
+    let device = Arc::new(RamDevice::from_image("golden", &image));
+    let verify = CheckOptions {
+        data: Data::Verify,
+        ..CheckOptions::default()
+    };
+    let report = check(shared(&device), &verify).expect("a superblock");
+    let issues = report.issues();
+    if clean {
+        assert!(report.is_spotless(), "{issues:?}");
+    } else {
+        assert!(
+            matches!(issues, [one] if matches!(one.kind, IssueKind::NotClean { transactions } if transactions > 0)),
+            "{issues:?}"
+        );
+    }
+    assert_eq!(report.counts().files, 61);
+    let fs = mount(&device);
+    expect_content(&fs);
+    let root = fs.root().expect("a root");
+    fs.unlink(&root, b"short").expect("a name");
+    let file = fs
+        .lookup(&root, b"file")
+        .expect("a lookup")
+        .expect("the name");
+    let size = Some(5);
+    fs.set_attributes(
+        &file,
+        &SetAttributes {
+            size,
+            ..SetAttributes::default()
+        },
+    )
+    .expect("a change");
+    drop(file);
+    fs.close().expect("a good device");
+    let report = check(shared(&device), &verify).expect("a superblock");
+    assert!(report.is_spotless(), "{:?}", report.issues());
+}
+
+#[test]
+fn version_3_unmounted() {
+    expect_usable(include_bytes!("../golden/v3-clean.rle"), true);
+}
+
+#[test]
+fn version_3_crashed() {
+    expect_usable(include_bytes!("../golden/v3-crashed.rle"), false);
+}
+
+#[test]
+fn versions_1_and_2_are_refused_by_name() {
+    let device = Arc::new(RamDevice::new("golden", 1024));
+    FileSystem::format(shared(&device), &FormatOptions::default()).expect("room");
+    let mut bytes = device.snapshot().to_bytes();
+    for version in [1, 2] {
+        bytes[7] = b'0' + version;
+        bytes[12] = version;
+        let old = Arc::new(RamDevice::from_image("golden", &Image::from_bytes(&bytes)));
+        for error in [
+            FileSystem::open(shared(&old), MountOptions::default()).expect_err("an old version"),
+            check(shared(&old), &CheckOptions::default()).expect_err("an old version"),
+        ] {
+            let text = error.to_string();
+            assert!(
+                text.contains(&format!("format version {version};")),
+                "{text}"
+            );
+        }
+    }
+}
+
+#[test]
+#[ignore = "makes the golden images: cargo test -p dure-fs --test it -- --ignored golden::make"]
+fn make() {
+    for (name, clean) in [("clean", true), ("crashed", false)] {
+        let device = Arc::new(RamDevice::new("golden", 1024));
+        let label = "golden".to_owned();
+        let options = FormatOptions {
+            journals: Some(2),
+            label,
+            ..FormatOptions::default()
+        };
+        FileSystem::format(shared(&device), &options).expect("room");
+        let fs = mount(&device);
+        fill(&fs);
+        if clean {
+            fs.close().expect("a good device");
+        } else {
+            fs.sync().expect("a good device");
+        }
+        let bytes = device.snapshot().to_bytes();
+        let encoded = rle::encode(&bytes);
+        assert_eq!(rle::decode(&encoded), bytes);
+        assert!(encoded.len() <= GOLDEN_BYTES_MAX, "{} bytes", encoded.len());
+        let path = format!("{}/tests/golden/v3-{name}.rle", env!("CARGO_MANIFEST_DIR"));
+        std::fs::write(path, encoded).expect("a writable tree");
+    }
+}

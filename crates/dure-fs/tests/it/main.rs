@@ -1,0 +1,11 @@
+//! The file system through its public calls.
+
+mod activity;
+mod check;
+mod faults;
+mod golden;
+mod hostile;
+mod large;
+mod rot;
+mod workers;
+mod workload;

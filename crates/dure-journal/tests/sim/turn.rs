@@ -1,0 +1,135 @@
+//! The life of compound transactions on virtual cores: who waits for whom, and group commit.
+//!
+//! Runs with the sim backend only: `cargo xtask sim`.
+
+#![expect(clippy::unwrap_used, reason = "tests panic")]
+
+use std::time::Duration;
+
+use crate::support::buffers::{Buffers, Change, TestRules};
+use crate::support::disk::{GRANULES, format};
+use crate::support::recover::mount;
+use dure_sync::sim::{Config, seeds, try_run};
+use dure_sync::{Arc, CoreId, clock, thread};
+
+const FLUSH: Duration = Duration::from_millis(1);
+
+fn change(core: u16, writes: u8) -> Change {
+    Change {
+        core,
+        writes,
+        reads: 0,
+        note: 0,
+    }
+}
+
+fn slow() -> TestRules {
+    TestRules {
+        flush_time: FLUSH,
+        ..TestRules::images()
+    }
+}
+
+/// Commits of `cores` cores, each of `rounds` changes, on so many journals. Returns flushes.
+fn commit_by(cores: u16, journals: usize, rounds: u64, config: Config) -> u64 {
+    let run = try_run(config, move || {
+        let buffers = mount(format(journals, 8), slow());
+        thread::scope(|scope| {
+            for core in 0..cores {
+                let buffers = &buffers;
+                scope.spawn_on(CoreId::new(core), move || {
+                    for _ in 0..rounds {
+                        let own = 1 << (usize::from(core) % GRANULES);
+                        let mark = buffers.change(change(core, own)).unwrap();
+                        buffers.journal.commit(&[mark]).unwrap();
+                        assert!(buffers.journal.is_valid(mark));
+                    }
+                });
+            }
+        });
+        buffers.check_settled();
+        buffers.journal.counters().flushes
+    });
+    run.unwrap_or_else(|failure| panic!("{failure}")).value
+}
+
+/// A committer that finds another at work waits, and whoever commits next takes all that joined.
+#[test]
+fn sim_committers_of_one_journal_share_a_transaction() {
+    let (mut all, mut runs) = (0, 0);
+    for seed in seeds(16) {
+        let flushes = commit_by(16, 1, 16, Config::random(16, seed));
+        // Of those who come while a transaction is written, each has the next one: two for each
+        // round of all, and some for few at the beginning and the end.
+        assert!(flushes <= 2 * 16 + 4, "{flushes} flushes for 256 commits");
+        (all, runs) = (all + flushes, runs + 1);
+    }
+    assert!(
+        all * 100 <= runs * 16 * 16 * 13,
+        "{all} flushes in {runs} runs"
+    );
+}
+
+/// With nobody else there, a committer waits for nobody.
+#[test]
+fn sim_a_committer_alone_flushes_each_time() {
+    assert_eq!(commit_by(1, 1, 8, Config::random(1, 1)), 8);
+}
+
+/// Ends after `until` with the number of transactions and when each task was done.
+fn times(journals: usize, first: u16, second: u16) -> (Duration, Duration, Duration) {
+    let run = try_run(Config::random(4, 1), move || {
+        let buffers: Arc<Buffers> = Arc::new(mount(format(journals, 8), slow()));
+        let start = clock::monotonic_ns();
+        let after = move || Duration::from_nanos(clock::monotonic_ns() - start);
+        let (mut ended, mut committed, mut begun) = Default::default();
+        thread::scope(|scope| {
+            let (buffers, ended) = (&buffers, &mut ended);
+            let (committed, begun) = (&mut committed, &mut begun);
+            scope.spawn_on(CoreId::new(first), move || {
+                let open = buffers.journal.begin_images(CoreId::new(first), 64, 0);
+                let open = open.unwrap();
+                thread::sleep(Duration::from_millis(100));
+                *ended = after();
+                drop(open);
+            });
+            scope.spawn_on(CoreId::new(second), move || {
+                thread::sleep(Duration::from_millis(10));
+                let mark = buffers.change(change(second, 1)).unwrap();
+                buffers.journal.commit(&[mark]).unwrap();
+                *committed = after();
+            });
+            scope.spawn_on(CoreId::new(2), move || {
+                thread::sleep(Duration::from_millis(50));
+                drop(
+                    buffers
+                        .journal
+                        .begin_images(CoreId::new(second), 64, 0)
+                        .unwrap(),
+                );
+                *begun = after();
+            });
+        });
+        (ended, committed, begun)
+    });
+    run.unwrap_or_else(|failure| panic!("{failure}")).value
+}
+
+/// Locked: the commit waits for the handle that is open, and handles that begin wait for the lock.
+#[test]
+fn sim_a_locked_transaction_waits_for_open_handles() {
+    let (ended, committed, begun) = times(1, 0, 1);
+    assert!(committed >= ended + FLUSH, "{committed:?} after {ended:?}");
+    assert!(
+        begun >= ended && begun < committed,
+        "{begun:?} after {ended:?}"
+    );
+}
+
+/// A journal that the commit does not need is not locked.
+#[test]
+fn sim_a_commit_waits_for_no_other_journal() {
+    let (ended, committed, begun) = times(4, 0, 1);
+    assert!(committed < ended / 2, "{committed:?} before {ended:?}");
+    assert!(begun < ended, "{begun:?} before {ended:?}");
+}

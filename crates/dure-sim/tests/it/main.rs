@@ -1,0 +1,11 @@
+//! The model, and crashes of whole volumes.
+
+mod crash_ace;
+mod crash_canaries;
+mod crash_cores;
+mod crash_policies;
+mod crash_recovery;
+mod crash_seq1;
+mod crash_sequences;
+mod faults;
+mod model;

@@ -1,0 +1,21 @@
+//! The file system under many schedules, and the cache lines that its calls share.
+//!
+//! `cargo xtask sim` builds it for simulated cores; elsewhere it is empty.
+
+#![cfg(dure_backend = "sim")]
+
+mod attributes;
+mod conflicts;
+mod directories;
+mod dirty_limit;
+mod fs;
+mod journal_lines;
+mod lines;
+mod names;
+mod orders;
+mod paths;
+mod pending_pages;
+mod pins;
+mod range_lines;
+mod ranges;
+mod seek;

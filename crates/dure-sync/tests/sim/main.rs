@@ -1,0 +1,8 @@
+//! Locks under many schedules.
+//!
+//! `cargo xtask sim` builds it for simulated cores; elsewhere it is empty.
+
+#![cfg(dure_backend = "sim")]
+
+mod locks;
+mod range_lock;
