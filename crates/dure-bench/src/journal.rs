@@ -19,7 +19,8 @@ use crate::target::{Target, options_of};
 
 /// Policies of dure that are measured when none are named. Those this version does not know are
 /// left out.
-const POLICIES: [&str; 9] = [
+const POLICIES: [&str; 10] = [
+    "journal=none,no-crash-guarantee",
     "journal=per-core",
     "journal=per-core,log-data=0",
     "journal=per-core,flush=two,log-data=0",

@@ -1,6 +1,6 @@
 //! Pass 2: the volume header and the packs.
 
-use dure_store::format::volume::{STATE_CLEAN, STATE_DIRTY, VolumeHeader};
+use dure_store::format::volume::{STATE_DIRTY, STATE_UNLOGGED, STATES, VolumeHeader};
 use dure_store::impossible_count;
 use dure_store::packs::Packs;
 use dure_sync::Arc;
@@ -22,12 +22,9 @@ pub(super) fn volume(context: &mut Context<'_>) -> Option<VolumeHeader> {
     let header = VolumeHeader::read_from_bytes(&payload).expect("a pair's payload has this size");
     pairs::expect_zero(context, name, at, &header.reserved);
     let state = header.state.get();
-    for (field, got, holds, must) in [(
-        "state",
-        u64::from(state),
-        state == STATE_CLEAN || state == STATE_DIRTY,
-        "1 or 2",
-    )] {
+    for (field, got, holds, must) in
+        [("state", u64::from(state), STATES.contains(&state), "1 to 3")]
+    {
         if !holds {
             context.issue(IssueKind::VolumeHeaderField { field, got, must });
             return None;
@@ -37,7 +34,10 @@ pub(super) fn volume(context: &mut Context<'_>) -> Option<VolumeHeader> {
         context.issue(IssueKind::VolumeHeaderField { field, got, must });
         return None;
     }
-    context.clean = state == STATE_CLEAN;
+    context.clean = state != STATE_DIRTY;
+    if state == STATE_UNLOGGED {
+        context.issue(IssueKind::Unlogged {});
+    }
     context.epoch = header.epoch.get();
     Some(header)
 }

@@ -210,9 +210,10 @@ pub struct Mount {
     pub volume: PathBuf,
     /// An existing directory.
     pub directory: PathBuf,
-    /// Options, separated by commas: ro, rw, journal=per-core|single|jbd2|zjournal (a log
+    /// Options, separated by commas: ro, rw, journal=per-core|single|jbd2|zjournal|none (a log
     /// per core, or one, of changed bytes; or one, or one per core, of whole nodes copied at commit,
-    /// with the transactions of JBD2 and Z-Journal), data=ordered|writeback|journal (data goes
+    /// with the transactions of JBD2 and Z-Journal; or none, for comparison, with which a crash loses
+    /// files: it needs the word no-crash-guarantee, too), data=ordered|writeback|journal (data goes
     /// to its place before the log; or does, but may be lost without what came after it; or goes
     /// through the log), commit=SECONDS (what waits is written back and made durable that often, 5
     /// by default, 1 for an image file, whose sync(1) the kernel keeps to itself), writethrough or

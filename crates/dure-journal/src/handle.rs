@@ -143,6 +143,9 @@ impl<'j, S: Settle> Handle<'j, S> {
     /// # Panics
     /// If the handle did not reserve enough when it began.
     pub fn delta(&mut self, granule: GranuleId, version: u64, offset: u16, bytes: &[u8]) {
+        if self.journal.is_unlogged() {
+            return;
+        }
         self.take_room(DELTA_HEAD_BYTES + bytes.len());
         put_delta(&mut self.buffers().bytes, granule, version, offset, bytes);
     }
@@ -160,6 +163,9 @@ impl<'j, S: Settle> Handle<'j, S> {
     /// # Panics
     /// If the handle did not reserve enough when it began.
     pub fn note_of(&mut self, kind: u8, head: &[u8], tail: &[u8]) {
+        if self.journal.is_unlogged() {
+            return;
+        }
         self.take_room(NOTE_HEAD_BYTES + head.len() + tail.len());
         put_note_of(&mut self.buffers().bytes, kind, head, tail);
     }
@@ -170,7 +176,7 @@ impl<'j, S: Settle> Handle<'j, S> {
     /// # Panics
     /// If the handle did not reserve enough when it began.
     pub fn mark(&mut self, mark: Mark) {
-        if mark.is_none() {
+        if mark.is_none() || self.journal.is_unlogged() {
             return;
         }
         assert!(
@@ -228,23 +234,14 @@ impl<'j, S: Settle> Handle<'j, S> {
         images: u32,
     ) -> usize {
         let used = buffers.bytes.len() + buffers.marks.len() * to_usize(MARK_BYTES);
-        let pending = &mut joined.pending;
-        if pending.ends.is_empty() {
-            joined.since_ns = clock::monotonic_ns();
-        }
-        // Handles carry file data: where nothing else is pending the buffer is swapped in, not
-        // copied.
-        let large = buffers.bytes.len() >= SWAP_BYTES_MIN;
-        if pending.bytes.is_empty() && large && pending.bytes.capacity() <= SPARE_BYTES_MAX {
-            std::mem::swap(&mut pending.bytes, &mut buffers.bytes);
+        let log = self.journal.log(self.id);
+        let mut kept = HANDLE_BYTES;
+        if self.journal.is_unlogged() {
+            self.journal.join_unlogged(log, joined);
+            kept = 0;
         } else {
-            pending.bytes.extend_from_slice(&buffers.bytes);
+            append(joined, &mut buffers);
         }
-        pending.marks.extend_from_slice(&buffers.marks);
-        pending.ends.push(HandleEnd {
-            bytes: to_u32(pending.bytes.len()),
-            marks: to_u32(pending.marks.len()),
-        });
         joined
             .effects
             .extend(buffers.effects.drain(..).map(|effect| (number, effect)));
@@ -254,10 +251,10 @@ impl<'j, S: Settle> Handle<'j, S> {
             "a handle reserved {reserved} bytes and {} for images, and uses {used} and {images}",
             self.images
         );
-        let unused = to_u32(reserved - used) + (self.images - images);
+        let unused = to_u32(reserved - used) + (self.images - images) + (HANDLE_BYTES - kept);
         joined.room += i64::from(unused);
-        self.journal.end_handle(self.journal.log(self.id), joined);
-        let tallies = &self.journal.log(self.id).tallies.join;
+        self.journal.end_handle(log, joined);
+        let tallies = &log.tallies.join;
         tallies.marks_given.add(u64::from(self.marks_given));
         tallies.marks_joined.add(to_u64(buffers.marks.len()));
         tallies.joined(self.operation, to_u64(used));
@@ -275,6 +272,26 @@ impl<'j, S: Settle> Handle<'j, S> {
         self.journal.trace.record(Some(self.id), event);
         Mark::new(self.id, number)
     }
+}
+
+/// Appends the records and marks of a handle to those that wait for a commit.
+fn append<E>(joined: &mut Joined<E>, buffers: &mut Buffers<E>) {
+    let pending = &mut joined.pending;
+    if pending.ends.is_empty() {
+        joined.since_ns = clock::monotonic_ns();
+    }
+    // Handles carry file data: where nothing else is pending the buffer is swapped in, not copied.
+    let large = buffers.bytes.len() >= SWAP_BYTES_MIN;
+    if pending.bytes.is_empty() && large && pending.bytes.capacity() <= SPARE_BYTES_MAX {
+        std::mem::swap(&mut pending.bytes, &mut buffers.bytes);
+    } else {
+        pending.bytes.extend_from_slice(&buffers.bytes);
+    }
+    pending.marks.extend_from_slice(&buffers.marks);
+    pending.ends.push(HandleEnd {
+        bytes: to_u32(pending.bytes.len()),
+        marks: to_u32(pending.marks.len()),
+    });
 }
 
 /// Keeps the memory of a handle for the next one.

@@ -379,7 +379,7 @@ impl<S: Settle> Journal<S> {
 fn usable(records: Records, segment_blocks: u32, journals: usize) -> i64 {
     let bytes = i64::from(segment_bytes_usable(segment_blocks));
     match records {
-        Records::Delta => bytes,
+        Records::Delta | Records::None => bytes,
         // Marks that no handle reserves: one per other journal, one per piece.
         Records::Image { .. } => {
             let marks = i64::from(crate::units::to_u32(journals)) + 2;

@@ -64,6 +64,12 @@ pub enum Error {
          mount with `-o recover=tolerate` shows it, read-only: copy it to a new volume"
     )]
     LogHole(Hole),
+    /// The volume was mounted without a log, and not unmounted.
+    #[error(
+        "the volume was mounted with journal=none and was not unmounted: no log says what it held, and what was \
+         written since the last checkpoint is lost; `dure check --repair` finds what is left"
+    )]
+    Unlogged,
     /// A page that is in the logs only finds no block that takes it.
     #[error(
         "recovery cannot write a page of the logs to block {block}, nor to another block ({error}); the logs \
@@ -178,7 +184,7 @@ impl Error {
             Error::Loop => libc::EINVAL,
             Error::Unsupported { .. } | Error::NotSupported(_) => libc::EOPNOTSUPP,
             Error::Corrupt { .. } | Error::Block(_) | Error::Journal(_) => libc::EIO,
-            Error::LogHole(_) | Error::Unplaced { .. } => libc::EIO,
+            Error::LogHole(_) | Error::Unlogged | Error::Unplaced { .. } => libc::EIO,
             Error::TooSmall { .. } | Error::NoSpace { .. } => libc::ENOSPC,
             Error::Stopped { .. } | Error::ReadOnly | Error::TakenOver => libc::EROFS,
             Error::NotPermitted(_) => libc::EPERM,

@@ -8,7 +8,7 @@ use zerocopy::FromBytes;
 use crate::error::{Error, Result};
 use crate::format::pair_kind;
 use crate::format::superblock::SuperBlock;
-use crate::format::volume::{STATE_CLEAN, STATE_DIRTY, VolumeHeader};
+use crate::format::volume::{STATE_DIRTY, STATES, VolumeHeader};
 use crate::layout::Layout;
 use crate::media::Region;
 use crate::pair;
@@ -66,7 +66,7 @@ pub fn read_header(region: &Region, layout: &Layout) -> Result<(VolumeHeader, u6
         });
     }
     let state = header.state.get();
-    if state != STATE_CLEAN && state != STATE_DIRTY {
+    if !STATES.contains(&state) {
         let what = "volume header: state".into();
         return Err(Error::Corrupt {
             what,
@@ -122,7 +122,7 @@ pub fn log_layout(layout: &Layout, header: &VolumeHeader, rules: Rules) -> LogLa
         headers: (0..layout.journals)
             .map(|n| Lba::new(layout.journal_header(n)))
             .collect(),
-        clean: header.state.get() == STATE_CLEAN,
+        clean: header.state.get() != STATE_DIRTY,
         rules,
     }
 }

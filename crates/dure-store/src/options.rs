@@ -17,6 +17,8 @@ pub enum RecordPolicy {
     Delta,
     /// A copy of each changed node, taken at commit (JBD2, Z-Journal).
     Image,
+    /// Nothing: a volume that was not unmounted is refused until it is repaired.
+    None,
 }
 
 /// Flushes per fsync.

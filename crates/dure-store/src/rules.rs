@@ -20,4 +20,6 @@ pub struct StoreRules {
     pub data_check: Rule,
     /// A checkpoint writes pages of the data log to their blocks before the tail passes them.
     pub data_before_tail: Rule,
+    /// A mount without a log says so in the volume header before the first change.
+    pub mark_unlogged: Rule,
 }

@@ -70,9 +70,9 @@ mod xattr;
 pub use create::Special;
 pub use credentials::{Capabilities, Credentials};
 pub use dure_fs::{
-    AccessTime, ActiveLogs, AllocPolicy, AllocateMode, Background, DataMode, Extents, FileKind,
-    FlushRule, FormatOptions, FsyncScope, MountOptions, RecordPolicy, RenameMode, Statistics,
-    XattrMode,
+    AccessTime, ActiveLogs, AllocPolicy, AllocateMode, Background, CrashGuarantee, DataMode,
+    Extents, FileKind, FlushRule, FormatOptions, FsyncScope, MountOptions, RecordPolicy,
+    RenameMode, Statistics, XattrMode,
 };
 pub use error::{Cause, Error, Result};
 pub use file::{File, Seek};

@@ -69,7 +69,7 @@ pub(crate) fn options_of(name: &str, policy: &str) -> Result<MountOptions> {
             // Of the device: see `nvm_of`.
             Some(("nvm", _)) => true,
             Some((key, value)) => options.set_policy(key, value).map_err(anyhow::Error::msg)?,
-            None => false,
+            None => options.set_policy(option, "").map_err(anyhow::Error::msg)?,
         };
         if !set {
             bail!(

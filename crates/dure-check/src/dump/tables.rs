@@ -12,7 +12,9 @@ use dure_store::format::summary::{
     self, OWNER_NODE, OWNER_NONE, OWNER_SLOT, SummaryBlock, SummaryEntry,
 };
 use dure_store::format::superblock::SuperBlock;
-use dure_store::format::volume::{PACK_PAIRS, STATE_CLEAN, STATE_DIRTY, SlotCode, VolumeHeader};
+use dure_store::format::volume::{
+    PACK_PAIRS, STATE_CLEAN, STATE_DIRTY, STATE_UNLOGGED, SlotCode, VolumeHeader,
+};
 use dure_store::packs::read_pack;
 use dure_store::space::{pair_index, summaries_from};
 use dure_store::units::{BLOCK_BYTES, JournalId, Nid, SegNo, to_u64, to_usize};
@@ -106,6 +108,7 @@ pub(super) fn volume_header(source: &Source, out: &mut Out<'_>) -> Result<()> {
         let state = match header.state.get() {
             STATE_CLEAN => "clean".to_owned(),
             STATE_DIRTY => "dirty".to_owned(),
+            STATE_UNLOGGED => "unlogged".to_owned(),
             other => format!("{other} (unknown)"),
         };
         let generation = found.generation;

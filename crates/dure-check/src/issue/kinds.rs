@@ -119,6 +119,10 @@ issues! {
         transactions: u64,
     } => "the volume was not unmounted cleanly; the check looked at what a mount will recover from {transactions} transactions";
 
+    /// The volume was mounted without a log and not unmounted: a mount refuses it.
+    Error Unlogged {} => "the volume was mounted with journal=none and was not unmounted: what was written since \
+        the last checkpoint is lost, and pages of files may be, too";
+
     /// The logs of a volume that was not unmounted cannot be replayed.
     Fatal ReplayFailed {
         /// Why.

@@ -26,7 +26,10 @@ use dure_block::ram::RamDevice;
 use dure_block::{Lba, Op, OsError, share};
 use dure_fs::{FileSystem, FormatOptions};
 
-use super::{CheckOptions, Data, IssueKind, Severity, check};
+use dure_store::format::pair_kind;
+use dure_store::format::volume::{STATE_UNLOGGED, VolumeHeader};
+
+use super::{CheckOptions, Data, IssueKind, Repair, Severity, check};
 use disk::lines;
 use volume::{TestVolume, place::*};
 
@@ -109,6 +112,7 @@ fn every_kind_of_issue_has_a_test() {
         "DeviceTooSmall", // a_device_that_ends_too_early
         "Unreadable",     // a_block_that_cannot_be_read
         "NotClean",       // mounted.rs
+        "Unlogged",       // a_volume_without_a_log
         "ReplayFailed",   // mounted.rs
         "LogHole",        // holes.rs
         "CountTooLarge",  // counters.rs
@@ -182,6 +186,26 @@ fn a_block_that_cannot_be_read() {
         lines[0].starts_with("error: block 165 cannot be read: "),
         "{lines:?}"
     );
+}
+
+#[test]
+fn a_volume_without_a_log() {
+    let disk = TestVolume::new().write();
+    disk.reseal(pair_kind::VOLUME, 2, |payload| {
+        let (header, _) = zerocopy::FromBytes::mut_from_prefix(payload).unwrap();
+        let header: &mut VolumeHeader = header;
+        header.state.set(STATE_UNLOGGED);
+    });
+    let line = "error: the volume was mounted with journal=none and was not unmounted: what was \
+                written since the last checkpoint is lost, and pages of files may be, too";
+    assert_eq!(disk.issues(), [line]);
+    let full = CheckOptions {
+        repair: Repair::Full,
+        ..CheckOptions::default()
+    };
+    let report = check(disk.device(), &full).unwrap();
+    assert_eq!(lines(&report), [format!("{line} (repaired)")]);
+    assert!(disk.check().is_spotless());
 }
 
 #[test]

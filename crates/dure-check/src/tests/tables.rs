@@ -81,7 +81,7 @@ pub(super) const CASES: &[Case] = &[
                 });
             })
         },
-        expect: &["fatal: volume header: state is 7, must be 1 or 2"],
+        expect: &["fatal: volume header: state is 7, must be 1 to 3"],
     },
     Case {
         kind: "HeaderCount",

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use dure_bench::{note, say};
 use dure_check::{CheckOptions, Data, Progress, Repair, Report, Severity, check};
-use dure_fs::{FileSystem, MountOptions, Recover, VolumeInfo};
+use dure_fs::{FileSystem, MountOptions, Recover, VolumeInfo, VolumeState};
 
 use super::undo::{Ended, Saving};
 use crate::args::Check;
@@ -25,7 +25,9 @@ pub(crate) fn run(args: &Check) -> Result<u8> {
         saving = Some(begun);
     }
     let at = || args.volume.display().to_string();
-    if args.repair && VolumeInfo::read(device.clone()).is_ok_and(|info| !info.clean) {
+    if args.repair
+        && VolumeInfo::read(device.clone()).is_ok_and(|info| info.state == VolumeState::Dirty)
+    {
         // A crashed volume is recovered first: its logs hold what the structures lack.
         let recovered = FileSystem::open(device.clone(), MountOptions::default());
         if let Err(error) = recovered.and_then(|volume| volume.close()) {

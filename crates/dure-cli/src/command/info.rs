@@ -137,11 +137,7 @@ fn rows(info: &VolumeInfo) -> Vec<Row> {
             layout.superblock.version.get().into(),
             None,
         ),
-        (
-            "state",
-            if info.clean { "clean" } else { "dirty" }.into(),
-            None,
-        ),
+        ("state", info.state.name().into(), None),
         ("mounts", info.mounts.into(), None),
         ("epoch", info.epoch.into(), None),
         ("checkpoint", info.checkpoint.into(), None),

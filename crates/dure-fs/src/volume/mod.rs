@@ -22,7 +22,8 @@ mod tests;
 pub use activity::Activity;
 pub use background::WorkerActivity;
 pub use options::{
-    AccessTime, Background, DataMode, DirtyLimit, FsyncScope, MountOptions, RangeWait,
+    AccessTime, Background, CrashGuarantee, DataMode, DirtyLimit, FsyncScope, MountOptions,
+    RangeWait,
 };
 pub use rules::{AttributeRule, DirectoryRule, RangeRule, VolumeRules};
 pub use statistics::Statistics;

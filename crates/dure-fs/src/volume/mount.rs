@@ -28,9 +28,10 @@ impl FileSystem {
     /// Mounts the volume on `device`; after a crash it recovers it first.
     ///
     /// # Errors
-    /// `NotDure`, `Unsupported`, `Corrupt`, `LogHole`, `TooSmall` when the device is shorter than
-    /// the volume, or a failed read or write.
+    /// `BadOption`, `NotDure`, `Unsupported`, `Corrupt`, `LogHole`, `Unlogged`, `TooSmall` when the
+    /// device is shorter than the volume, or a failed read or write.
     pub fn open(device: Arc<dyn Device>, mut options: MountOptions) -> Result<FileSystem> {
+        options.check()?;
         options.read_only = options.is_read_only();
         let mount = Mount::begin(device, options.of_store())?;
         let volume = Arc::new(Volume::on(mount, options)?);

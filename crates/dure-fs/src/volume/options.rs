@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use dure_journal::{Order, Rules};
 use dure_store::alloc::{ActiveLogs, AllocPolicy};
+use dure_store::error::Error;
 use dure_store::format::name::FileKind;
 use dure_store::media::QueueShape;
 use dure_store::node::NodeLock;
@@ -57,6 +58,16 @@ pub enum DataMode {
     Journal,
 }
 
+/// Whether the volume must survive a crash.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum CrashGuarantee {
+    /// It must: a mount without a log is refused.
+    #[default]
+    Needed,
+    /// The caller has said outright that it need not.
+    Waived,
+}
+
 /// What an fsync commits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum FsyncScope {
@@ -92,6 +103,8 @@ pub enum DirtyLimit {
     None,
 }
 
+/// The word that waives the crash guarantee.
+const NO_CRASH_GUARANTEE: &str = "no-crash-guarantee";
 /// Bytes in memory: the default, and the minimum.
 const CACHE_BYTES: u64 = 256 << 20;
 const CACHE_BYTES_MIN: u64 = 64 << 10;
@@ -117,6 +130,8 @@ pub struct MountOptions {
     pub order: Order,
     /// What a log record holds of a change.
     pub records: RecordPolicy,
+    /// Whether `records` may be `None`, with which a crash may lose everything.
+    pub crash_guarantee: CrashGuarantee,
     /// Which file data goes through the log.
     pub data: DataMode,
     /// Age from which on changes are committed and written back in the background; 1 ms .. 1 h.
@@ -184,6 +199,7 @@ impl Default for MountOptions {
             recover: Recover::default(),
             order: Order::PerCore,
             records: RecordPolicy::default(),
+            crash_guarantee: CrashGuarantee::default(),
             data: DataMode::default(),
             commit_interval: Duration::from_secs(5),
             cache_bytes: CACHE_BYTES,
@@ -237,7 +253,8 @@ impl MountOptions {
         }
     }
 
-    /// Sets the policy `key` to `value`, as in `-o key=value`. Returns `Ok(false)` when no policy
+    /// Sets the policy `key` to `value`, as in `-o key=value`; a word without a value has an empty
+    /// one. Returns `Ok(false)` when no policy
     /// has that name.
     ///
     /// # Errors
@@ -250,8 +267,12 @@ impl MountOptions {
                     ("single", (Order::Single, RecordPolicy::Delta)),
                     ("jbd2", (Order::Single, RecordPolicy::Image)),
                     ("zjournal", (Order::PerCore, RecordPolicy::Image)),
+                    ("none", (Order::PerCore, RecordPolicy::None)),
                 ];
                 (self.order, self.records) = choose(key, value, &words)?;
+            }
+            NO_CRASH_GUARANTEE if value.is_empty() => {
+                self.crash_guarantee = CrashGuarantee::Waived;
             }
             "data" => {
                 let words = [
@@ -320,6 +341,40 @@ impl MountOptions {
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// Refuses options that contradict each other.
+    pub(crate) fn check(&self) -> dure_store::error::Result<()> {
+        let refused = |why: &str| {
+            Err(Error::BadOption {
+                option: "journal=none",
+                why: why.into(),
+            })
+        };
+        match (self.records, self.crash_guarantee, self.data) {
+            _ if self.is_read_only() => Ok(()),
+            (RecordPolicy::None, CrashGuarantee::Needed, _) => refused(
+                "a crash may then lose all files, also those that were synced; if that does not matter, say \
+                 no-crash-guarantee, too",
+            ),
+            (RecordPolicy::None, _, DataMode::Journal) => {
+                refused("with data=journal file data goes into the log, of which there is none")
+            }
+            (RecordPolicy::None, ..) | (_, CrashGuarantee::Needed, _) => Ok(()),
+            (_, CrashGuarantee::Waived, _) => Err(Error::BadOption {
+                option: NO_CRASH_GUARANTEE,
+                why: "only journal=none is without one".into(),
+            }),
+        }
+    }
+
+    /// Pages of an fsync that may go into the log.
+    #[inline]
+    pub(crate) fn pages_in_log(&self) -> u32 {
+        match self.records {
+            RecordPolicy::None => 0,
+            RecordPolicy::Delta | RecordPolicy::Image => self.log_data_pages,
+        }
     }
 
     /// Whether tasks queue for ranges of files.

@@ -79,7 +79,7 @@ impl<S: Settle> Journal<S> {
     #[must_use]
     pub fn cut(&self) -> Cut {
         match self.records {
-            Records::Delta => self.last_joined(),
+            Records::Delta | Records::None => self.last_joined(),
             Records::Image { .. } => self.close_cut(),
         }
     }
@@ -166,7 +166,7 @@ impl<S: Settle> Journal<S> {
 
     fn commit_roots(&self, roots: impl Iterator<Item = Mark>, slack: Slack) -> Result<()> {
         self.check_running()?;
-        if self.records != Records::Delta {
+        if matches!(self.records, Records::Image { .. }) {
             return self.commit_images(roots, slack);
         }
         let mut closure = Closure::new(self.logs.len());

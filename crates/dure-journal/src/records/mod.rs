@@ -8,14 +8,16 @@
 //! |---|---|---|---|---|
 //! | [`image`] | which buffers | copies of them | two ways | JBD2 (one journal), Z-Journal |
 //! | delta ([`crate::handle`], [`crate::commit`]) | the bytes it changed | these | one way | dure |
+//! | [`none`] | nothing | nothing | none | ext4 without a journal |
 //!
 //! With `image`, running transactions that share a buffer mark each other. Notes, marks, numbers,
-//! the closure, validity, tails and recovery are the same for both; each record in the log has its
+//! the closure, validity, tails and recovery are the same for these two; each record in the log has its
 //! kind.
 //!
 //! **Invariants.** The policy is fixed while a volume is mounted. **Crash.** See the policies.
 
 pub(crate) mod image;
+mod none;
 
 use dure_sync::Mutex;
 
@@ -35,6 +37,9 @@ pub enum Records {
         /// The longest image.
         image_bytes_max: u32,
     },
+    /// Nothing. A crash loses what no checkpoint has, and more: the medium must not be used after
+    /// one before it was repaired.
+    None,
 }
 
 /// A compound transaction: what one journal gathers between two commits (policy `image`).

@@ -103,13 +103,18 @@ impl Memo {
         let outcome = made.and_then(|tree| {
             let mut after = digests.clone();
             after.read(written, device);
-            self.check_after(&after, device)?;
+            self.check_after(&after, mount, device)?;
             Ok((tree.digest(), Arc::new(tree)))
         });
         Made { outcome, looks }
     }
 
-    fn check_after(&self, digests: &Digests, device: &Arc<dyn Device>) -> Result<(), String> {
+    fn check_after(
+        &self,
+        digests: &Digests,
+        mount: &MountOptions,
+        device: &Arc<dyn Device>,
+    ) -> Result<(), String> {
         let blocks = digests.blocks();
         let find = |known: &Known| {
             let found = known.looks_after.follow(blocks);
@@ -119,7 +124,7 @@ impl Memo {
             return outcome;
         }
         let watched = Arc::new(Watched::new(Arc::clone(device)));
-        let outcome = check_recovered(&share(Arc::clone(&watched)));
+        let outcome = check_recovered(&share(Arc::clone(&watched)), mount);
         let mut known = self.known.lock();
         if find(&known).is_none() {
             known.outcomes_after.push(outcome.clone());

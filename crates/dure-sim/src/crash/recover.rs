@@ -5,8 +5,11 @@
 //! medium alone, which [`super::memo`] relies on. **Crash.** It has been.
 
 use dure_block::Device;
-use dure_check::{CheckOptions, Data, Issue, IssueKind, check};
-use dure_fs::{FileSystem, MountOptions, Rules, StoreRules, VolumeRules};
+use dure_check::{CheckOptions, Data, Issue, IssueKind, Repair, check};
+use dure_fs::{
+    Error, FileSystem, MountOptions, RecordPolicy, Rules, StoreRules, VolumeInfo, VolumeRules,
+    VolumeState,
+};
 use dure_sync::Arc;
 use dure_sync::clock::{Timestamp, pretend_wall};
 
@@ -24,7 +27,10 @@ const AFTER_CRASH: Timestamp = Timestamp {
 pub(super) fn recover(device: Arc<dyn Device>, mount: &MountOptions) -> Result<Tree, String> {
     let judged = || {
         pretend_wall(Some(AFTER_CRASH));
-        must_be_clean(&device, "before recovery")?;
+        if mount.records == RecordPolicy::None {
+            return repair_unlogged(&device, mount);
+        }
+        must_be_clean(&device, Data::Verify, "before recovery")?;
         let fs = FileSystem::open(device.clone(), in_recovery(mount));
         let fs = fs.map_err(|error| format!("recovery: {error}"))?;
         let tree = Tree::read(&fs).map_err(|what| format!("the recovered tree: {what}"))?;
@@ -37,9 +43,48 @@ pub(super) fn recover(device: Arc<dyn Device>, mount: &MountOptions) -> Result<T
     tree
 }
 
+/// A volume without a log promises no tree: a crashed one is refused by its name, and the repair
+/// brings back one that checks clean and mounts.
+fn repair_unlogged(device: &Arc<dyn Device>, mount: &MountOptions) -> Result<Tree, String> {
+    let info = VolumeInfo::read(device.clone()).map_err(|error| format!("info: {error}"))?;
+    let opened = FileSystem::open(device.clone(), in_recovery(mount));
+    let unmounted = match (info.state, opened) {
+        // Before the mount, or after the unmount.
+        (VolumeState::Clean, Ok(fs)) => fs,
+        (VolumeState::Unlogged, Err(Error::Unlogged)) => {
+            let options = CheckOptions {
+                repair: Repair::Full,
+                threads: Some(1),
+                ..CheckOptions::default()
+            };
+            let report = check(device.clone(), &options);
+            let report = report.map_err(|error| format!("repair: {error}"))?;
+            if let Some(left) = report.issues().iter().find(|issue| !issue.repaired) {
+                return Err(format!("repair: {left}"));
+            }
+            // Without their content: blocks of pages may have been used again.
+            must_be_clean(device, Data::Skip, "after the repair")?;
+            let fs = FileSystem::open(device.clone(), in_recovery(mount));
+            fs.map_err(|error| format!("mount after the repair: {error}"))?
+        }
+        (state, Ok(_)) => return Err(format!("state {}: mounted all the same", state.name())),
+        (state, Err(error)) => return Err(format!("state {}: {error}", state.name())),
+    };
+    let closed = unmounted.close();
+    closed.map_err(|error| format!("unmount after the repair: {error}"))?;
+    Ok(Tree::default())
+}
+
 /// Checks a volume that [`recover`] has unmounted.
-pub(super) fn check_recovered(device: &Arc<dyn Device>) -> Result<(), String> {
-    caught(|| must_be_clean(device, "after recovery and unmount"))
+pub(super) fn check_recovered(
+    device: &Arc<dyn Device>,
+    mount: &MountOptions,
+) -> Result<(), String> {
+    let data = match mount.records {
+        RecordPolicy::None => Data::Skip,
+        RecordPolicy::Delta | RecordPolicy::Image => Data::Verify,
+    };
+    caught(|| must_be_clean(device, data, "after recovery and unmount"))
 }
 
 /// Both.
@@ -48,7 +93,7 @@ pub(super) fn recover_and_check(
     mount: &MountOptions,
 ) -> Result<Tree, String> {
     let tree = recover(device.clone(), mount)?;
-    check_recovered(&device)?;
+    check_recovered(&device, mount)?;
     Ok(tree)
 }
 
@@ -86,9 +131,9 @@ pub(crate) fn caught<T>(body: impl FnOnce() -> Result<T, String>) -> Result<T, S
     })
 }
 
-fn must_be_clean(device: &Arc<dyn Device>, when: &str) -> Result<(), String> {
+fn must_be_clean(device: &Arc<dyn Device>, data: Data, when: &str) -> Result<(), String> {
     let options = CheckOptions {
-        data: Data::Verify,
+        data,
         threads: Some(1),
         ..CheckOptions::default()
     };

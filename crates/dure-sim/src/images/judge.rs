@@ -17,7 +17,7 @@ use dure_block::ram::{Image, RamDevice};
 use dure_block::share;
 use dure_check::{CheckOptions, Data, Repair, Report, check};
 use dure_fs::units::Ino;
-use dure_fs::{FileSystem, InodeRef, NewInode, Stamp, SyncScope, VolumeInfo};
+use dure_fs::{FileSystem, InodeRef, NewInode, Stamp, SyncScope, VolumeInfo, VolumeState};
 use dure_sync::Arc;
 
 use super::Outcome;
@@ -246,7 +246,9 @@ fn unchanged(
 /// Repairs as `dure check --repair` does. Returns whether that made the image sound.
 fn repaired(base: &Base, image: &Image, intact: &[Vec<u8>]) -> Result<bool, String> {
     let device = device(image);
-    if VolumeInfo::read(share(Arc::clone(&device))).is_ok_and(|info| !info.clean) {
+    if VolumeInfo::read(share(Arc::clone(&device)))
+        .is_ok_and(|info| info.state == VolumeState::Dirty)
+    {
         // A crashed volume is recovered first; what cannot be is not repaired.
         let Ok(fs) = mount(&device, false) else {
             unchanged(base, &device, intact, "after a recovery that was refused")?;

@@ -5,6 +5,7 @@
 
 use dure_block::crash::{Selection, Tear};
 use dure_block::record::{Cache, LostFlushes};
+use dure_fs::{CrashGuarantee, RecordPolicy};
 use dure_sim::crash::{
     At, Base, Call, CrashFrom, Options, Recording, Step, Workload, cores, run_all, workload,
 };
@@ -115,6 +116,15 @@ fn closure_off() {
 fn read_marks_off() {
     must_notice(&cores::directory_loop(), Tear::None, |options| {
         options.mount.volume_rules.store.read_marks = Rule::LEFT_OUT;
+    });
+}
+
+#[test]
+fn no_log_without_its_mark() {
+    must_notice(&of_one_operation("fsync", 10), Tear::None, |options| {
+        options.mount.records = RecordPolicy::None;
+        options.mount.crash_guarantee = CrashGuarantee::Waived;
+        options.mount.volume_rules.store.mark_unlogged = Rule::LEFT_OUT;
     });
 }
 

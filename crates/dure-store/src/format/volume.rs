@@ -13,6 +13,10 @@ pub const PAIR_PAYLOAD: usize = BLOCK_BYTES - 32;
 pub const STATE_CLEAN: u32 = 1;
 /// The volume is, or was at the crash, mounted for writing.
 pub const STATE_DIRTY: u32 = 2;
+/// The same without a log (`journal=none`): after a crash only a rebuild can tell what is left.
+pub const STATE_UNLOGGED: u32 = 3;
+/// All states there are.
+pub const STATES: [u32; 3] = [STATE_CLEAN, STATE_DIRTY, STATE_UNLOGGED];
 
 /// Payload of the volume header's pair.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
@@ -24,7 +28,7 @@ pub struct VolumeHeaderV2 {
     pub first_number: U64,
     /// The last checkpoint whose NAT, SIT and summaries are all durable.
     pub checkpoint: U64,
-    /// [`STATE_CLEAN`] or [`STATE_DIRTY`].
+    /// One of [`STATES`].
     pub state: U32,
     /// Times the volume was mounted for writing.
     pub mounts: U32,

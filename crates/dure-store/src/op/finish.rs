@@ -81,7 +81,7 @@ impl Op<'_> {
     /// mark.
     pub fn finish(self) -> Mark {
         match self.store.options.records {
-            RecordPolicy::Delta => self.finish_deltas(),
+            RecordPolicy::Delta | RecordPolicy::None => self.finish_deltas(),
             RecordPolicy::Image => self.finish_images(),
         }
     }

@@ -5,7 +5,7 @@ use dure_journal::recovery::scan;
 use dure_sync::Arc;
 
 use crate::error::Result;
-use crate::format::volume::STATE_CLEAN;
+use crate::format::volume::{STATE_CLEAN, STATE_UNLOGGED};
 use crate::headers::{log_layout, read_header, read_layout};
 use crate::layout::Layout;
 use crate::media::Region;
@@ -13,13 +13,36 @@ use crate::packs::Packs;
 use crate::space::Space;
 use crate::units::BlockNo;
 
+/// How a volume was left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VolumeState {
+    /// Unmounted.
+    Clean,
+    /// Mounted, or crashed: then the next mount recovers it.
+    Dirty,
+    /// The same with `journal=none`: a crashed one must be repaired.
+    Unlogged,
+}
+
+impl VolumeState {
+    /// For people and programs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            VolumeState::Clean => "clean",
+            VolumeState::Dirty => "dirty",
+            VolumeState::Unlogged => "unlogged",
+        }
+    }
+}
+
 /// What a volume is and holds, read without mounting it.
 #[derive(Debug)]
 pub struct VolumeInfo {
     /// Where everything lies.
     pub layout: Layout,
-    /// It was unmounted; otherwise it is mounted or crashed, and the next mount recovers it.
-    pub clean: bool,
+    /// How it was left.
+    pub state: VolumeState,
     /// Times it was mounted for writing.
     pub mounts: u32,
     /// The present epoch.
@@ -59,7 +82,11 @@ impl VolumeInfo {
         let statistics = space.statistics();
         let logs = u64::from(statistics.segments_log) * u64::from(layout.segment_blocks);
         Ok(VolumeInfo {
-            clean: header.state.get() == STATE_CLEAN,
+            state: match header.state.get() {
+                STATE_CLEAN => VolumeState::Clean,
+                STATE_UNLOGGED => VolumeState::Unlogged,
+                _ => VolumeState::Dirty,
+            },
             mounts: header.mounts.get(),
             epoch: header.epoch.get(),
             checkpoint: header.checkpoint.get(),

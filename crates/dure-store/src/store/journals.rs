@@ -11,9 +11,9 @@ use dure_journal::recovery::{LoggedTransaction, Record, Scan, ScannedRing, scan}
 use dure_sync::Arc;
 
 use super::Mount;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::note::DATA;
-use crate::format::volume::STATE_CLEAN;
+use crate::format::volume::{STATE_CLEAN, STATE_UNLOGGED};
 use crate::headers::{log_layout, read_header, read_layout};
 use crate::media::Region;
 use crate::options::StoreOptions;
@@ -127,8 +127,12 @@ impl JournalsInfo {
         let mut logs = scan(&region.log_medium(), &log, header.epoch.get(), threads)?;
         let closed = logs.survivors();
         let segment_blocks = layout.segment_blocks;
-        let clean = header.state.get() == STATE_CLEAN;
+        let state = header.state.get();
+        let clean = state == STATE_CLEAN;
         let recovery = (!clean).then(|| {
+            if state == STATE_UNLOGGED {
+                return Err(Error::Unlogged);
+            }
             crate::recovery::refuse_holes(&logs)?;
             let mount = Mount::new(region, layout.clone(), (header, generation), options)?;
             let space = Arc::new(mount.load_space()?);

@@ -29,7 +29,7 @@ pub(crate) mod tests;
 
 pub use above::Above;
 pub use grow::IMAGES_MIN;
-pub use info::VolumeInfo;
+pub use info::{VolumeInfo, VolumeState};
 pub use journals::{JournalInfo, JournalsInfo, LoggedCounts, RecoveryPlan};
 pub use kind::OpKind;
 pub use mkfs::{RING_SEGMENTS, make_volume};

@@ -15,7 +15,7 @@ use crate::checkpoint::crew::Crew;
 use crate::checkpoint::{CheckpointState, Target, Writer};
 use crate::data_log::DataLog;
 use crate::error::{Error, Result};
-use crate::format::volume::{STATE_CLEAN, STATE_DIRTY, VolumeHeader};
+use crate::format::volume::{STATE_CLEAN, STATE_DIRTY, STATE_UNLOGGED, VolumeHeader};
 use crate::frames::{Frame, FramePool};
 use crate::headers::{read_header, read_layout};
 use crate::layout::Layout;
@@ -49,7 +49,7 @@ impl Mount {
     ///
     /// # Errors
     /// `NotDure`, `Unsupported`, `Corrupt`, `TooSmall` when the device is shorter than the volume,
-    /// or a failed read.
+    /// `Unlogged` when there is nothing to recover it from, or a failed read.
     pub fn begin(device: Arc<dyn Device>, options: StoreOptions) -> Result<Mount> {
         let region = Region::open_with(device, options.queues);
         let layout = read_layout(&region)?;
@@ -59,6 +59,9 @@ impl Mount {
             });
         }
         let header = read_header(&region, &layout)?;
+        if header.0.state.get() == STATE_UNLOGGED {
+            return Err(Error::Unlogged);
+        }
         Mount::new(region, layout, header, options)
     }
 
@@ -240,7 +243,16 @@ impl Mount {
         let first_number = header.first_number.get().max(logs.max_number() + 1);
         header.first_number = U64::new(first_number);
         header.epoch = U64::new(header.epoch.get() + 1);
-        header.state = U32::new(STATE_DIRTY);
+        // Crash scenario with the state of a volume that has a log: the mount after the crash finds
+        // empty logs and takes the last checkpoint for all there was, with half of an operation in
+        // it, and with pages whose blocks others have used since.
+        let without_log = self.options.records == RecordPolicy::None;
+        let is_marked = without_log && self.options.store_rules.mark_unlogged.holds();
+        header.state = U32::new(if is_marked {
+            STATE_UNLOGGED
+        } else {
+            STATE_DIRTY
+        });
         header.mounts = U32::new(header.mounts.get().wrapping_add(1));
         header.mount = U64::new(dure_sync::random::u64());
         state.write(&self.region, &self.layout)?;
@@ -358,6 +370,7 @@ fn start_journal(
             RecordPolicy::Image => Records::Image {
                 image_bytes_max: u32::try_from(BLOCK_BYTES).expect("a block has 4096 bytes"),
             },
+            RecordPolicy::None => Records::None,
         },
         seed: store.layout.crc_seed,
         segment_blocks: store.layout.segment_blocks,

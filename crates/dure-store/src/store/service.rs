@@ -242,7 +242,7 @@ impl Store {
         let mut may_commit = room == LogRoom::Checkpoint;
         for _ in 0..LOG_ROUNDS {
             let handle = match self.options.records {
-                RecordPolicy::Delta => journal.begin(core, bytes),
+                RecordPolicy::Delta | RecordPolicy::None => journal.begin(core, bytes),
                 RecordPolicy::Image => journal.begin_images(core, bytes, nodes_max),
             };
             let full = match handle {

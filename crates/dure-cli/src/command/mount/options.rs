@@ -100,7 +100,7 @@ pub(super) fn parse(args: &Mount) -> Result<(MountOptions, MountSettings)> {
             ("cache", Some(value)) => {
                 options.cache_bytes = cache(value)?;
             }
-            (key, Some(value)) if set_policy(&mut options, key, value)? => {}
+            (key, value) if set_policy(&mut options, key, value.unwrap_or_default())? => {}
             _ if args.sloppy => note!("dure: unknown mount option '{option}', left out"),
             _ => bail!("unknown mount option '{option}'; `dure mount --help` lists them"),
         }

@@ -17,7 +17,7 @@ fn world(records: RecordPolicy) -> World {
     world.options.core = Some(Arc::new(AtomicUsize::new(0)));
     world.options.records = records;
     world.options.order = match records {
-        RecordPolicy::Delta => Order::PerCore,
+        RecordPolicy::Delta | RecordPolicy::None => Order::PerCore,
         RecordPolicy::Image => Order::Single,
     };
     world

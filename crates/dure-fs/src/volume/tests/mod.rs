@@ -5,6 +5,7 @@ mod granules;
 mod left;
 mod policies;
 mod queue;
+mod unlogged;
 
 use dure_block::crash::{CrashImages, Selection, Tear};
 use dure_block::ram::RamDevice;

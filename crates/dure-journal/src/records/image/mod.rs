@@ -172,7 +172,7 @@ impl<S: Settle> Journal<S> {
     /// Log bytes of one image, as charged.
     pub(crate) fn image_cost(&self) -> u32 {
         match self.records {
-            Records::Delta => 0,
+            Records::Delta | Records::None => 0,
             Records::Image { image_bytes_max } => {
                 to_u32(IMAGE_HEAD_BYTES) + image_bytes_max + HANDLE_BYTES
             }

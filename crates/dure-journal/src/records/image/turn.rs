@@ -124,7 +124,7 @@ impl<S: Settle> Journal<S> {
         &self,
         log: &'l CoreLog<S::Effect>,
     ) -> (Joining<'l, S::Effect>, OpenHandle) {
-        if self.records == Records::Delta {
+        if !matches!(self.records, Records::Image { .. }) {
             return (log.joined.lock(), None);
         }
         let open = HeldRank::new();
@@ -151,7 +151,7 @@ impl<S: Settle> Journal<S> {
 
     /// Leaves it.
     pub(crate) fn end_handle(&self, log: &CoreLog<S::Effect>, joined: &mut Joined<S::Effect>) {
-        if self.records == Records::Delta {
+        if !matches!(self.records, Records::Image { .. }) {
             return;
         }
         let images = &mut joined.images;

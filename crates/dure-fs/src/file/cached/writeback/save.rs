@@ -162,7 +162,7 @@ impl Volume {
     /// Room for a batch that is to go into the log, if it may: it is short, and fits a handle and
     /// the data log's table.
     fn room_in_log(&self, way: Way, pages: usize, needs: Needs) -> Option<Room<'_>> {
-        let short = pages <= to_usize(self.options.log_data_pages.into());
+        let short = pages <= to_usize(self.options.pages_in_log().into());
         let fits = way == Way::Log && short && pages <= self.data_pages_max(needs.all());
         if !fits {
             return None;
