@@ -17,11 +17,11 @@
 
 use std::collections::VecDeque;
 
-use dure_block::{BlockBuf, Lba};
+use dure_block::Lba;
 use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::{CachePadded, Condvar, Mutex};
 
-use crate::format::TailPosition;
+use crate::format::{SealBuffer, TailPosition};
 use crate::ids::{JournalId, Mark};
 use crate::records::image::{Head, Images};
 use crate::ring::Ring;
@@ -227,7 +227,7 @@ pub(crate) struct Writer {
     pub(crate) pieces: Vec<Piece>,
     /// Marks of the transaction being built.
     pub(crate) marks: Vec<Mark>,
-    pub(crate) buffer: BlockBuf,
+    pub(crate) buffer: SealBuffer,
 }
 
 impl Writer {
@@ -356,7 +356,7 @@ impl<E> CoreLog<E> {
             taken: Prefix::default(),
             pieces: Vec::new(),
             marks: Vec::new(),
-            buffer: BlockBuf::zeroed(1),
+            buffer: SealBuffer::default(),
         };
         let tallies = Tallies::default();
         tallies.write.ring(&writer.ring);

@@ -99,8 +99,8 @@ pub(super) const ROWS: &[Row] = &[
     row(
         "overwrite-fsync",
         31_400,
-        budget(40_400, 2_000),
-        budget(39_500, 2_010),
+        budget(36_000, 2_000),
+        budget(34_900, 2_010),
     ),
     row("readdir", 0, budget(356, 0), budget(360, 0)),
     row("fuse-lookup", 0, budget(2_610, 0), budget(4_680, 0)),

@@ -11,13 +11,13 @@ use dure_sync::clock;
 
 use super::Result;
 use crate::error::StopCause;
-use crate::format::{Seal, TRANSACTION_HEADER_BYTES, TailPosition, seal};
+use crate::format::{Seal, TailPosition};
 use crate::ids::{JournalId, Mark};
 use crate::journal::{Journal, Settle};
 use crate::log::{CoreLog, Placed, Writer};
-use crate::space::{MARK_BYTES, Piece};
+use crate::space::Piece;
 use crate::trace::TraceEvent;
-use crate::units::{to_u64, to_usize};
+use crate::units::{to_u32, to_u64};
 
 impl<S: Settle> Journal<S> {
     /// Writes all of `writer.pieces`; `ns` is the time now. Returns the time when the write ended.
@@ -53,12 +53,6 @@ impl<S: Settle> Journal<S> {
         let records = writer
             .taken
             .bytes_between(piece.handles.start, piece.handles.end);
-        let bytes =
-            TRANSACTION_HEADER_BYTES + writer.marks.len() * to_usize(MARK_BYTES) + records.len();
-        let blocks = bytes.div_ceil(BLOCK_BYTES);
-        if writer.buffer.blocks() < blocks {
-            writer.buffer.resize(blocks);
-        }
         let what = Seal {
             address: at,
             epoch: self.epoch,
@@ -71,20 +65,16 @@ impl<S: Settle> Journal<S> {
             durable_upto: log.reached.valid(),
             seed: self.seed,
         };
-        let sealed = seal(writer.buffer.as_mut_slice(), &what, &writer.marks, records);
-        assert!(
-            to_usize(sealed) == blocks,
-            "the transaction has the planned length"
-        );
+        let transaction = writer.buffer.seal(&what, &writer.marks, records);
+        let blocks = to_u32(transaction.len() / BLOCK_BYTES);
         let sequence = writer.sequence;
         self.trace.record(Some(log.id), || TraceEvent::Write {
             sequence,
             first,
             last,
-            blocks: sealed,
+            blocks,
         });
-        let prefix = &writer.buffer.as_slice()[..blocks * BLOCK_BYTES];
-        if let Err(error) = self.medium.append(at, prefix) {
+        if let Err(error) = self.medium.append(at, transaction) {
             let place = Some((log.id, at));
             return Err(self.stop_for(StopCause::LogWrite, place, &error));
         }
@@ -99,10 +89,10 @@ impl<S: Settle> Journal<S> {
                 number: first,
             },
         });
-        writer.ring.advance(sealed);
+        writer.ring.advance(blocks);
         writer.sequence += 1;
         let record_bytes = to_u64(records.len());
-        log.tallies.write.wrote(writer, sealed, record_bytes, ns);
+        log.tallies.write.wrote(writer, blocks, record_bytes, ns);
         // Only now: a flush that starts after this covers the write.
         log.reached.set_written(last);
         self.trace

@@ -25,5 +25,5 @@ pub use transaction::{TransactionHeader, TransactionHeaderV1};
 
 pub(crate) use record::{put_delta, put_image, put_note_of};
 pub(crate) use transaction::{
-    Expected, ParsedTransaction, Seal, TRANSACTION_HEADER_BYTES, open, peek, seal,
+    Expected, ParsedTransaction, Seal, SealBuffer, TRANSACTION_HEADER_BYTES, open, peek,
 };

@@ -2,7 +2,7 @@ use dure_block::{BLOCK_BYTES, Lba};
 
 use super::record::{LoggedRecords, RecordError};
 use super::slotted::{self, SlotKind};
-use super::transaction::{Expected, Seal, open, peek, seal};
+use super::transaction::{Expected, Seal, SealBuffer, open, peek};
 use super::*;
 use crate::error::Error;
 use crate::ids::{GranuleId, JournalId, Mark, Nid};
@@ -175,15 +175,15 @@ fn transaction() -> Vec<u8> {
         Mark::new(JournalId::new(0).unwrap(), 7),
         Mark::new(what.journal, 98),
     ];
-    let mut out = vec![0xee; 3 * BLOCK_BYTES];
-    let blocks = seal(&mut out, &what, &marks, &records().0);
-    assert_eq!(blocks, 2);
-    assert!(
-        out[2 * BLOCK_BYTES..].iter().all(|byte| *byte == 0xee),
-        "nothing behind it changed"
-    );
-    out.truncate(2 * BLOCK_BYTES);
-    out
+    let mut buffer = SealBuffer::default();
+    let fresh = buffer.seal(&what, &marks, &records().0).to_vec();
+    assert_eq!(fresh.len(), 2 * BLOCK_BYTES);
+    // Neither a longer one before it nor a shorter one leaves anything in it.
+    for before in [vec![0xee; 3 * BLOCK_BYTES], vec![0xee; 1]] {
+        buffer.seal(&what, &marks, &before);
+        assert_eq!(buffer.seal(&what, &marks, &records().0), fresh);
+    }
+    fresh
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //! sequence hold; it lies in one log segment. **Crash.** A torn write fails the checksum; a write
 //! of an older life of the segment fails epoch or sequence.
 
-use dure_block::{BLOCK_BYTES, Lba};
+use dure_block::{BLOCK_BYTES, BlockBuf, Lba};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -74,21 +74,66 @@ pub(crate) struct Seal {
     pub(crate) seed: u32,
 }
 
-/// Writes a transaction to the start of `out` and returns how many blocks it took. Everything after
-/// the records, up to the end of the last block, becomes zero.
-pub(crate) fn seal(out: &mut [u8], what: &Seal, marks: &[Mark], records: &[u8]) -> u32 {
-    assert!(what.first <= what.last, "a transaction holds handles");
-    assert!(
-        what.durable_upto < what.first,
-        "what is being written is not durable yet"
-    );
-    let records_at = TRANSACTION_HEADER_BYTES + marks.len() * MARK_BYTES;
-    let end = records_at + records.len();
-    let blocks = end.div_ceil(BLOCK_BYTES);
-    let out = &mut out[..blocks * BLOCK_BYTES];
+/// Memory in which one transaction after another is made.
+#[derive(Debug)]
+pub(crate) struct SealBuffer {
+    blocks: BlockBuf,
+    /// End of the last one; all bytes behind it are zero, so that the next one clears only what it
+    /// does not cover of it.
+    end: usize,
+}
+
+impl Default for SealBuffer {
+    fn default() -> Self {
+        Self {
+            blocks: BlockBuf::zeroed(1),
+            end: 0,
+        }
+    }
+}
+
+impl SealBuffer {
+    /// Makes a transaction of these parts. Returns its blocks; everything after the records is
+    /// zero.
+    pub(crate) fn seal(&mut self, what: &Seal, marks: &[Mark], records: &[u8]) -> &[u8] {
+        assert!(what.first <= what.last, "a transaction holds handles");
+        assert!(
+            what.durable_upto < what.first,
+            "what is being written is not durable yet"
+        );
+        let records_at = TRANSACTION_HEADER_BYTES + marks.len() * MARK_BYTES;
+        let end = records_at + records.len();
+        let blocks = end.div_ceil(BLOCK_BYTES);
+        let mut header = header(what, blocks, marks.len(), records.len());
+        if self.blocks.blocks() < blocks {
+            self.blocks.resize(blocks);
+        }
+        let out = self.blocks.as_mut_slice();
+        if end < self.end {
+            out[end..self.end].fill(0);
+        }
+        self.end = end;
+        let out = &mut out[..blocks * BLOCK_BYTES];
+        out[..TRANSACTION_HEADER_BYTES].copy_from_slice(header.as_bytes());
+        for (place, mark) in out[TRANSACTION_HEADER_BYTES..records_at]
+            .chunks_exact_mut(MARK_BYTES)
+            .zip(marks)
+        {
+            place.copy_from_slice(&mark.as_u64().to_le_bytes());
+        }
+        out[records_at..end].copy_from_slice(records);
+        header.crc = crc_without_field(what.seed, out, CRC_FIELD).into();
+        out[..TRANSACTION_HEADER_BYTES].copy_from_slice(header.as_bytes());
+        out
+    }
+}
+
+/// The header, without its checksum, of a transaction with so many blocks, marks and bytes of
+/// records.
+fn header(what: &Seal, blocks: usize, marks: usize, records: usize) -> TransactionHeaderV1 {
     let handle_count = u32::try_from(what.last - what.first + 1)
         .expect("each handle takes bytes of the segment, so their count fits");
-    let mut header = TransactionHeaderV1 {
+    TransactionHeaderV1 {
         magic: MAGIC.into(),
         crc: 0.into(),
         address: what.address.number().into(),
@@ -97,25 +142,13 @@ pub(crate) fn seal(out: &mut [u8], what: &Seal, marks: &[Mark], records: &[u8]) 
         first: what.first.into(),
         last: what.last.into(),
         durable_upto: what.durable_upto.into(),
-        mark_count: to_u32(marks.len()).into(),
-        record_bytes: to_u32(records.len()).into(),
+        mark_count: to_u32(marks).into(),
+        record_bytes: to_u32(records).into(),
         handle_count: handle_count.into(),
         block_count: to_u32(blocks).into(),
         journal: what.journal.number().into(),
         reserved: [0.into(); 3],
-    };
-    out[..TRANSACTION_HEADER_BYTES].copy_from_slice(header.as_bytes());
-    for (place, mark) in out[TRANSACTION_HEADER_BYTES..records_at]
-        .chunks_exact_mut(MARK_BYTES)
-        .zip(marks)
-    {
-        place.copy_from_slice(&mark.as_u64().to_le_bytes());
     }
-    out[records_at..end].copy_from_slice(records);
-    out[end..].fill(0);
-    header.crc = crc_without_field(what.seed, out, CRC_FIELD).into();
-    out[..TRANSACTION_HEADER_BYTES].copy_from_slice(header.as_bytes());
-    to_u32(blocks)
 }
 
 /// What the scan expects at a place in the log.

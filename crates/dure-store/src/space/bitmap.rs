@@ -22,12 +22,13 @@ impl Bitmap {
             first <= BITS && count <= BITS - first,
             "blocks {first} + {count} of a segment"
         );
+        let end = first + count;
         let mut words = [0; WORDS];
-        for (index, word) in words.iter_mut().enumerate() {
-            let start = u32::try_from(index * 64).expect("a segment has at most 512 blocks");
-            let low = first.clamp(start, start + 64) - start;
-            let high = (first + count).clamp(start, start + 64) - start;
-            *word = below(high) & !below(low);
+        let mut at = first;
+        while at < end {
+            let word_end = end.min((at / 64 + 1) * 64);
+            words[(at / 64) as usize] = below(word_end - at) << (at % 64);
+            at = word_end;
         }
         Bitmap(words)
     }
