@@ -2,14 +2,18 @@
 //!
 //! **Problem.** Direct I/O needs memory aligned to the device, and asynchronous I/O needs memory
 //! that stays where it is until the device is done. **Structure.** A vector of 4 KiB-aligned
-//! blocks, seen as bytes. **Invariants.** The length is a whole number of blocks; the memory
-//! does not move while the buffer is moved. **Crash.** Nothing is kept.
+//! blocks, seen as bytes. Buffers that a device has registered with the kernel come from a [`Pool`]
+//! and go back to it. **Invariants.** The length is a whole number of blocks; the memory does not
+//! move while the buffer is moved. Memory of a pool is not freed before the pool is. **Crash.**
+//! Nothing is kept.
 
 use std::fmt;
 
+use dure_sync::{Arc, Mutex};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use crate::BLOCK_BYTES;
+use crate::rank::POOL_RANK;
 
 /// The bytes of one block, aligned to its size.
 #[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -33,9 +37,94 @@ impl Block {
 }
 
 /// An owned buffer of whole blocks, aligned to [`BLOCK_BYTES`].
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub struct BlockBuf {
     blocks: Vec<Block>,
+    /// The pool that its memory belongs to, if it does.
+    home: Option<Home>,
+}
+
+/// Where the memory of a registered buffer belongs, and the number it is registered by.
+struct Home {
+    pool: Arc<Pool>,
+    number: u16,
+}
+
+/// Buffers that the kernel knows.
+pub(crate) struct Pool {
+    /// [POOL] Those that nobody has, with their numbers.
+    free: Mutex<POOL_RANK, Vec<(Vec<Block>, u16)>>,
+    /// Addresses of all of them, by number.
+    addresses: Vec<usize>,
+    blocks: usize,
+}
+
+impl Pool {
+    pub(crate) fn new(count: u16, blocks: usize) -> Self {
+        let free: Vec<_> = (0..count)
+            .map(|number| (BlockBuf::zeroed(blocks).blocks_out(), number))
+            .collect();
+        let addresses = free.iter().map(|(memory, _)| memory.as_ptr().addr());
+        Self {
+            addresses: addresses.collect(),
+            free: Mutex::new(free),
+            blocks,
+        }
+    }
+
+    /// A buffer of `blocks` blocks, of any content; none if they are too many, or all are out.
+    pub(crate) fn take(pool: &Arc<Self>, blocks: usize) -> Option<BlockBuf> {
+        if blocks > pool.blocks {
+            return None;
+        }
+        let (mut memory, number) = pool.free.lock().pop()?;
+        memory.truncate(blocks);
+        Some(BlockBuf {
+            blocks: memory,
+            home: Some(Home {
+                pool: Arc::clone(pool),
+                number,
+            }),
+        })
+    }
+
+    /// What is to be registered.
+    pub(crate) fn vectors(&self) -> Vec<libc::iovec> {
+        let vector = |address: &usize| libc::iovec {
+            iov_base: std::ptr::without_provenance_mut(*address),
+            iov_len: self.blocks * BLOCK_BYTES,
+        };
+        self.addresses.iter().map(vector).collect()
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = self.addresses.len();
+        write!(f, "Pool({count} buffers of {} blocks)", self.blocks)
+    }
+}
+
+impl Drop for BlockBuf {
+    fn drop(&mut self) {
+        if let Some(home) = self.home.take() {
+            let mut memory = std::mem::take(&mut self.blocks);
+            // Within the capacity: the memory stays.
+            let missing = home.pool.blocks - memory.len();
+            Block::extend_vec_zeroed(&mut memory, missing).expect("it had this length before");
+            home.pool.free.lock().push((memory, home.number));
+        }
+    }
+}
+
+/// A copy is not registered.
+impl Clone for BlockBuf {
+    fn clone(&self) -> Self {
+        Self {
+            blocks: self.blocks.clone(),
+            home: None,
+        }
+    }
 }
 
 impl BlockBuf {
@@ -47,7 +136,17 @@ impl BlockBuf {
     pub fn zeroed(blocks: usize) -> Self {
         Self {
             blocks: Block::new_vec_zeroed(blocks).expect("memory for the buffer is available"),
+            home: None,
         }
+    }
+
+    fn blocks_out(mut self) -> Vec<Block> {
+        std::mem::take(&mut self.blocks)
+    }
+
+    /// The number by which the kernel knows it.
+    pub(crate) fn registered(&self) -> Option<u16> {
+        self.home.as_ref().map(|home| home.number)
     }
 
     /// A copy of `bytes`, padded with zeroes to whole blocks.
@@ -59,8 +158,11 @@ impl BlockBuf {
     }
 
     /// Changes the length to `blocks`; keeps the content of the blocks that stay and the memory.
-    /// Only blocks that are new get zeroed.
+    /// Only blocks that are new get zeroed. A registered buffer that grows is registered no more.
     pub fn resize(&mut self, blocks: usize) {
+        if self.home.is_some() && blocks > self.blocks() {
+            *self = self.clone();
+        }
         match blocks.checked_sub(self.blocks.len()) {
             Some(more) => Block::extend_vec_zeroed(&mut self.blocks, more)
                 .expect("memory for the buffer is available"),
@@ -104,6 +206,36 @@ mod tests {
         assert_eq!(buf.as_slice()[5000..], [0; 3192]);
         assert_eq!(buf.as_slice().as_ptr().addr() % BLOCK_BYTES, 0);
         assert_eq!(format!("{buf:?}"), "BlockBuf(2 blocks)");
+    }
+
+    #[test]
+    fn registered_memory_goes_back_and_stays_where_it_is() {
+        let pool = Arc::new(Pool::new(2, 4));
+        let at: Vec<usize> = pool.vectors().iter().map(|v| v.iov_base.addr()).collect();
+        let mut first = Pool::take(&pool, 4).unwrap();
+        let number = usize::from(first.registered().unwrap());
+        assert_eq!(first.as_slice().as_ptr().addr(), at[number]);
+        assert!(
+            Pool::take(&pool, 5).is_none(),
+            "longer than those of the pool"
+        );
+        let second = Pool::take(&pool, 1).unwrap();
+        assert!(Pool::take(&pool, 1).is_none(), "both are out");
+        assert_eq!(second.blocks(), 1);
+        first.as_mut_slice().fill(7);
+        assert_eq!(first.clone().registered(), None);
+        first.resize(2);
+        assert_eq!(first.registered().map(usize::from), Some(number));
+        // It would move, so its memory goes back.
+        first.resize(5);
+        assert_eq!(first.registered(), None);
+        assert_eq!(first.as_slice()[..2 * BLOCK_BYTES], [7; 2 * BLOCK_BYTES]);
+        drop(second);
+        let again = [Pool::take(&pool, 4).unwrap(), Pool::take(&pool, 4).unwrap()];
+        for buffer in again {
+            let number = usize::from(buffer.registered().unwrap());
+            assert_eq!(buffer.as_slice().as_ptr().addr(), at[number]);
+        }
     }
 
     #[test]

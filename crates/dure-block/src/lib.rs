@@ -56,8 +56,8 @@ pub use device::{
 };
 pub use error::{Error, OsError, Result};
 pub use queue::{
-    Counters, FlushPolicy, HwQueue, Merge, Phase, Phases, Queue, QueueConfig, Ticket, Trace,
-    TraceRecord,
+    Counters, FlushPolicy, HwQueue, Hybrid, Merge, Phase, Phases, Queue, QueueConfig, Ticket,
+    Trace, TraceRecord, Typical, Wait,
 };
 pub use request::{Completion, Request, Slot, Stamps};
 

@@ -234,7 +234,11 @@ pub struct Mount {
     /// default), node_lock=mutex|rwsem|optimistic (a reader of a metadata node takes its lock
     /// exclusively, takes it shared, or copies without it and checks for changes),
     /// blk.hw_queues=N and blk.nr_requests=N (queues in front of the device, 1 by default, and how
-    /// many requests each lets into it at once, 256 by default), dirty_limit=SIZE|none (bytes of
+    /// many requests each lets into it at once, 256 by default), blk.merge=on|off (blocks that lie
+    /// next to one another are one request, or each is one), blk.poll=sleep|poll|hybrid (callers
+    /// sleep until the device is done, or poll it, at once or after half of the usual time),
+    /// submit_lock=none|writes|all (requests are made by anybody at any time, or writes one at a
+    /// time, or reads too), dirty_limit=SIZE|none (bytes of
     /// dirty pages that writers slow down for, half of the cache by default), workers=N (threads in
     /// the background, one for each NUMA node and 8 of its cores by default),
     /// nvm=auto|off|direct|emulated (a volume on a DAX file is mapped and needs no flush; never; or

@@ -24,5 +24,7 @@ pub const SEGMENT: u8 = 130;
 pub const LOGGED: u8 = 135;
 /// A core's stack of unused page frames and its buffer for write-back; a leaf.
 pub const FRAMES: u8 = 140;
+/// Making of requests, if a policy asks for it; held over I/O, whatever else is held.
+pub const SUBMITTING: u8 = 147;
 /// Shares of the checkpoint that runs; nothing else is taken under it.
 pub const CREW: u8 = 148;

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use dure_block::delay::{DelayDevice, Model};
-use dure_block::file::{Allocation, OpenOptions, create_image, open_file};
+use dure_block::file::{
+    Allocation, Buffers, FileDevice, OpenOptions, RingOptions, create_image, open_file,
+};
 use dure_block::null::NullDevice;
 use dure_block::ram::RamDevice;
 use dure_block::{Device, Io, Lba, WriteFlags, file, share};
@@ -22,7 +24,8 @@ const MEMORY_BYTES: u64 = 256 << 20;
 /// Blocks of a write that fills.
 const FILL_BLOCKS: u64 = 256;
 
-pub(super) fn open(args: &Work) -> Result<Arc<dyn Device>> {
+/// Opens the device for at most so many jobs.
+pub(super) fn open(args: &Work, jobs: u16) -> Result<Arc<dyn Device>> {
     let blocks = args.size.unwrap_or(MEMORY_BYTES) / block_bytes();
     match args.device.as_str() {
         "null" => Ok(slowed(share(NullDevice::new("null", blocks)), args)),
@@ -36,7 +39,7 @@ pub(super) fn open(args: &Work) -> Result<Arc<dyn Device>> {
         path if args.delay.is_some() || args.drive.is_some() => {
             bail!("{path}: --delay and --drive are for null and ram")
         }
-        path => open_path(Path::new(path), args),
+        path => open_path(Path::new(path), args, jobs),
     }
 }
 
@@ -59,14 +62,49 @@ fn slowed(device: Arc<dyn Device>, args: &Work) -> Arc<dyn Device> {
     }
 }
 
-fn open_path(path: &Path, args: &Work) -> Result<Arc<dyn Device>> {
+/// The engine with its options.
+fn engine(args: &Work, jobs: u16) -> Result<file::Engine> {
+    let ring = args.ring;
+    if args.engine != Engine::Uring && (ring.hipri || ring.sqthread_poll || ring.registered) {
+        bail!("--hipri, --sqthread-poll and --registered are for --engine io_uring");
+    }
+    Ok(match args.engine {
+        Engine::Auto => file::Engine::Auto,
+        Engine::Psync => file::Engine::Psync,
+        Engine::Pvsync2 => file::Engine::Pvsync2,
+        Engine::Libaio => file::Engine::Libaio,
+        Engine::Uring => file::Engine::Uring(RingOptions {
+            iopoll: ring.hipri,
+            sqpoll: ring.sqthread_poll,
+            registered: match ring.registered {
+                true => Some(Buffers {
+                    count: u16::try_from(u32::from(jobs) * args.iodepth)
+                        .context("--registered: more than 65535 requests under way")?,
+                    blocks: u32::try_from(args.bs / block_bytes())
+                        .context("--registered: --bs is too large")?,
+                }),
+                false => None,
+            },
+        }),
+    })
+}
+
+/// Says what the kernel does not do although it was asked for.
+fn tell_of_polling(device: &FileDevice, args: &Work) {
+    let polls = args.engine == Engine::Pvsync2 || args.ring.hipri;
+    if polls && !device.is_polled() {
+        crate::note!(
+            "dure: {}: its driver has no queues to poll (queue/io_poll is not 1): the kernel waits \
+             for interrupts",
+            args.device
+        );
+    }
+}
+
+fn open_path(path: &Path, args: &Work, jobs: u16) -> Result<Arc<dyn Device>> {
     let options = OpenOptions {
         read_only: !args.rw.writes(),
-        engine: match args.engine {
-            Engine::Auto => file::Engine::Auto,
-            Engine::Psync => file::Engine::Psync,
-            Engine::Uring => file::Engine::Uring,
-        },
+        engine: engine(args, jobs)?,
         ..OpenOptions::default()
     };
     if path.exists() {
@@ -76,7 +114,9 @@ fn open_path(path: &Path, args: &Work) -> Result<Arc<dyn Device>> {
                 path.display()
             );
         }
-        return Ok(share(open_file(path, options)?));
+        let device = open_file(path, options)?;
+        tell_of_polling(&device, args);
+        return Ok(share(device));
     }
     let bytes = args.size.with_context(|| {
         let shown = path.display();

@@ -8,13 +8,14 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use dure_block::{Bio, BlockBuf, Lba, Op, Queue, Ticket, WriteFlags};
+use dure_fs::{FileSystem, InodeRef, ReadMode, Stamp, SyncScope};
 use dure_sync::random::Seeded;
 use dure_sync::{Arc, clock};
 use hdrhistogram::Histogram;
 
-use super::load::{Load, Pattern};
+use super::load::{Load, Pattern, block_bytes};
 use crate::interrupt;
 use crate::measure::histogram;
 
@@ -95,9 +96,49 @@ struct Flight {
     submitted_ns: u64,
 }
 
+/// What a job reads and writes.
+pub(super) enum Access {
+    /// The blocks of a device.
+    Device(Arc<Queue>),
+    /// Those of a file, which nobody else uses; a write is synced.
+    File(Arc<FileSystem>, InodeRef),
+}
+
+impl Access {
+    fn buffer(&self, blocks: usize) -> BlockBuf {
+        match self {
+            Self::Device(queue) => queue.buffer(blocks),
+            Self::File(..) => BlockBuf::zeroed(blocks),
+        }
+    }
+
+    fn read(&self, lba: Lba, out: &mut [u8]) -> Result<()> {
+        match self {
+            Self::Device(queue) => queue.read(lba, out)?,
+            Self::File(fs, file) => {
+                let at = lba.number() * block_bytes();
+                let read = fs.read(file, at, out, ReadMode::Bypass)?;
+                ensure!(read == out.len(), "the file ends at {at} and {read} bytes");
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
+        match self {
+            Self::Device(queue) => queue.write(lba, data, WriteFlags::NONE)?,
+            Self::File(fs, file) => {
+                fs.write(file, lba.number() * block_bytes(), data, Stamp::Set)?;
+                fs.fsync(file, SyncScope::Data)?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// One job.
 pub(super) struct Job {
-    queue: Arc<Queue>,
+    access: Access,
     choice: Choice,
     depth: usize,
     tally: Tally,
@@ -105,12 +146,15 @@ pub(super) struct Job {
 
 impl Job {
     /// Job `number` of those of `load`, on the first `size` blocks.
-    pub(super) fn new(load: &Load, queue: Arc<Queue>, number: u16, size: u64) -> Result<Self> {
+    pub(super) fn new(load: &Load, access: Access, number: u16, size: u64) -> Result<Self> {
         let (jobs, number) = (u64::from(load.jobs), u64::from(number));
         let places = size / load.blocks();
-        let own = number * places / jobs..(number + 1) * places / jobs;
+        let own = match access {
+            Access::Device(_) => number * places / jobs..(number + 1) * places / jobs,
+            Access::File(..) => 0..places,
+        };
         Ok(Self {
-            queue,
+            access,
             choice: Choice {
                 pattern: load.work.rw,
                 random: Seeded::new(number + 1),
@@ -131,17 +175,19 @@ impl Job {
     /// Works for `ns` from now on: a thread may take its time to start.
     pub(super) fn work(mut self, ns: u64) -> Result<Tally> {
         let (before, end_ns) = (CpuTime::of_this_thread(), clock::monotonic_ns() + ns);
-        if self.depth == 1 {
-            self.call(end_ns)?;
-        } else {
-            self.submit(end_ns)?;
+        match &self.access {
+            Access::Device(queue) if self.depth > 1 => {
+                let queue = Arc::clone(queue);
+                self.submit(&queue, end_ns)?;
+            }
+            _ => self.call(end_ns)?,
         }
         self.tally.cpu = CpuTime::of_this_thread().since(before);
         Ok(self.tally)
     }
 
     fn buffer(&self) -> Result<BlockBuf> {
-        let mut buffer = BlockBuf::zeroed(usize::try_from(self.choice.blocks)?);
+        let mut buffer = self.access.buffer(usize::try_from(self.choice.blocks)?);
         buffer.as_mut_slice().fill(0xa5);
         Ok(buffer)
     }
@@ -161,9 +207,9 @@ impl Job {
             interrupt::check()?;
             let (op, lba) = self.choice.next();
             if op == Op::Write {
-                self.queue.write(lba, buffer.as_slice(), WriteFlags::NONE)?;
+                self.access.write(lba, buffer.as_slice())?;
             } else {
-                self.queue.read(lba, buffer.as_mut_slice())?;
+                self.access.read(lba, buffer.as_mut_slice())?;
             }
             let after = clock::monotonic_ns();
             self.count(op, after - now);
@@ -172,7 +218,7 @@ impl Job {
         Ok(())
     }
 
-    fn submit(&mut self, end_ns: u64) -> Result<()> {
+    fn submit(&mut self, queue: &Queue, end_ns: u64) -> Result<()> {
         let buffers = (0..self.depth).map(|_| self.buffer());
         let mut buffers = buffers.collect::<Result<Vec<_>>>()?;
         let mut flying: VecDeque<Flight> = VecDeque::with_capacity(self.depth);
@@ -180,21 +226,21 @@ impl Job {
             interrupt::check()?;
             let submitted_ns = clock::monotonic_ns();
             if submitted_ns < end_ns {
-                self.send(&mut buffers, &mut flying, submitted_ns)?;
+                self.send(queue, &mut buffers, &mut flying, submitted_ns)?;
             }
             // Whichever is complete first. If another job of this core waits for it, the oldest.
             let done = |flying: &VecDeque<Flight>| flying.iter().any(|f| f.ticket.is_done());
-            if !done(&flying) && self.queue.wait_any() == 0 {
+            if !done(&flying) && queue.wait_any() == 0 {
                 let Some(oldest) = flying.pop_front() else {
                     return Ok(());
                 };
-                self.take(oldest, &mut buffers)?;
+                self.take(queue, oldest, &mut buffers)?;
             }
             let mut index = 0;
             while let Some(flight) = flying.get(index) {
                 if flight.ticket.is_done() {
                     let flight = flying.remove(index).expect("it is there");
-                    self.take(flight, &mut buffers)?;
+                    self.take(queue, flight, &mut buffers)?;
                 } else {
                     index += 1;
                 }
@@ -205,6 +251,7 @@ impl Job {
     /// Submits a request for each free buffer.
     fn send(
         &mut self,
+        queue: &Queue,
         buffers: &mut Vec<BlockBuf>,
         flying: &mut VecDeque<Flight>,
         submitted_ns: u64,
@@ -219,7 +266,7 @@ impl Job {
                 _ => Bio::read(lba, buffer),
             }
         });
-        let tickets = self.queue.submit_all(bios)?;
+        let tickets = queue.submit_all(bios)?;
         let flights = tickets.into_iter().zip(ops);
         flying.extend(flights.map(|(ticket, op)| Flight {
             ticket,
@@ -229,8 +276,8 @@ impl Job {
         Ok(())
     }
 
-    fn take(&mut self, flight: Flight, buffers: &mut Vec<BlockBuf>) -> Result<()> {
-        let completion = self.queue.wait(flight.ticket);
+    fn take(&mut self, queue: &Queue, flight: Flight, buffers: &mut Vec<BlockBuf>) -> Result<()> {
+        let completion = queue.wait(flight.ticket);
         buffers.extend(completion.into_segments()?);
         self.count(flight.op, clock::monotonic_ns() - flight.submitted_ns);
         Ok(())

@@ -11,14 +11,14 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 use dure_block::delay::Model;
-use dure_block::{BLOCK_BYTES, Device, Merge, Queue, QueueConfig, Trace};
+use dure_block::{BLOCK_BYTES, Device, Hybrid, Merge, Queue, QueueConfig, Trace, Typical, Wait};
 use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::{Arc, clock, core_count, thread};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::device;
-use super::job::{Job, Tally};
+use super::job::{Access, Job, Tally};
 use crate::interrupt;
 use crate::options::core_of;
 
@@ -64,10 +64,98 @@ pub enum Engine {
     Auto,
     /// Plain system calls, one after the other.
     Psync,
+    /// The same, and the caller polls the device (`RWF_HIPRI`).
+    Pvsync2,
+    /// `libaio`.
+    Libaio,
     /// `io_uring`.
     #[value(name = "io_uring")]
     #[serde(rename = "io_uring")]
     Uring,
+}
+
+/// Which bios that are submitted together are merged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MergeKind {
+    /// None.
+    None,
+    /// One that continues a request.
+    Back,
+    /// One that a request continues.
+    Front,
+    /// Both.
+    Both,
+}
+
+/// How a job waits for completions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Waiting {
+    /// Asleep.
+    Sleep,
+    /// Looking for them.
+    Poll,
+    /// Asleep for a share of the usual time, then looking.
+    Hybrid,
+}
+
+/// The time of which a share is slept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PollOf {
+    /// The mean.
+    Mean,
+    /// The minimum.
+    Min,
+}
+
+/// The options of a ring.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct RingArgs {
+    /// With io_uring, poll the device instead of being interrupted (IOPOLL).
+    #[arg(long)]
+    pub hipri: bool,
+    /// With io_uring, let a thread of the kernel take requests (SQPOLL).
+    #[arg(long)]
+    pub sqthread_poll: bool,
+    /// With io_uring, register the file and the buffers with the kernel.
+    #[arg(long)]
+    pub registered: bool,
+}
+
+/// How jobs wait.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct WaitArgs {
+    /// How jobs wait for completions.
+    #[arg(long, value_enum, default_value_t = Waiting::Sleep)]
+    pub poll: Waiting,
+    /// The share of the usual time that --poll hybrid sleeps, in percent.
+    #[arg(long, default_value_t = 50, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub poll_share: u8,
+    /// The usual time: the mean or minimum of the last period.
+    #[arg(long, value_enum, default_value_t = PollOf::Mean)]
+    pub poll_of: PollOf,
+    /// That period, in milliseconds.
+    #[arg(long, default_value_t = 100, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    pub poll_period: u64,
+}
+
+impl WaitArgs {
+    fn policy(self) -> Wait {
+        match self.poll {
+            Waiting::Sleep => Wait::Sleep,
+            Waiting::Poll => Wait::Poll,
+            Waiting::Hybrid => Wait::Hybrid(Hybrid {
+                share_percent: self.poll_share,
+                of: match self.poll_of {
+                    PollOf::Mean => Typical::Mean,
+                    PollOf::Min => Typical::Minimum,
+                },
+                period: Duration::from_millis(self.poll_period),
+            }),
+        }
+    }
 }
 
 /// What is done, and on what.
@@ -89,6 +177,12 @@ pub struct Work {
     /// How submitted requests reach the kernel.
     #[arg(long, value_enum, default_value_t = Engine::Auto)]
     pub engine: Engine,
+    /// The options of io_uring.
+    #[command(flatten)]
+    pub ring: RingArgs,
+    /// How jobs wait for completions.
+    #[command(flatten)]
+    pub wait: WaitArgs,
     /// Bytes that are used, as in 64M or 1G [default: 256M of null and ram, all of a file].
     #[arg(long, value_parser = bytes, value_name = "SIZE")]
     pub size: Option<u64>,
@@ -96,8 +190,11 @@ pub struct Work {
     #[arg(long, default_value_t = 1.0, value_name = "S", value_parser = seconds)]
     pub runtime: f64,
     /// Merge requests submitted together that continue one another.
+    #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_value_t = MergeKind::None, default_missing_value = "both")]
+    pub merge: MergeKind,
+    /// Give requests submitted together to the device in the order of their blocks.
     #[arg(long)]
-    pub merge: bool,
+    pub sort: bool,
     /// Requests of null and ram take this many microseconds at least.
     #[arg(long, value_name = "US", conflicts_with = "drive", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub delay: Option<u64>,
@@ -147,7 +244,7 @@ pub(super) struct Done {
 impl Load {
     /// A queue with these settings for the device, which is opened.
     pub(super) fn queue(&self, stamping: Stamping) -> Result<Arc<Queue>> {
-        Ok(self.queue_on(device::open(&self.work)?, stamping))
+        Ok(self.queue_on(device::open(&self.work, self.jobs)?, stamping))
     }
 
     /// The same for a device that is open.
@@ -156,9 +253,13 @@ impl Load {
             hw_queues: self.hw_queues,
             nr_requests: self.nr_requests,
             merge: match self.work.merge {
-                true => Merge::Contiguous,
-                false => Merge::Off,
+                MergeKind::None => Merge::Off,
+                MergeKind::Back => Merge::Back,
+                MergeKind::Front => Merge::Front,
+                MergeKind::Both => Merge::Contiguous,
             },
+            sort: self.work.sort,
+            wait: self.work.wait.policy(),
             trace: match stamping {
                 Stamping::On => Trace::Ring {
                     records_per_core: RECORDS_PER_CORE,
@@ -215,18 +316,30 @@ pub(super) fn run_quietly(load: &Load, queue: &Arc<Queue>) -> Result<Done> {
     run_shown(load, queue, |_, _, _| {})
 }
 
-fn run_shown(
+fn run_shown(load: &Load, queue: &Arc<Queue>, show: impl Show) -> Result<Done> {
+    let size = load.used(queue)?;
+    let job = |number| Job::new(load, Access::Device(Arc::clone(queue)), number, size);
+    run_jobs(load, job, show)
+}
+
+/// Tells people how far a load is that takes so many ns, until it is said to have ended.
+pub(super) trait Show: Fn(&Load, u64, &dyn Fn() -> bool) {}
+
+impl<S: Fn(&Load, u64, &dyn Fn() -> bool)> Show for S {}
+
+/// Lets the jobs that `job` makes work, each on its core.
+pub(super) fn run_jobs(
     load: &Load,
-    queue: &Arc<Queue>,
-    show: impl Fn(&Load, u64, &dyn Fn() -> bool),
+    job: impl Fn(u16) -> Result<Job>,
+    show: impl Show,
 ) -> Result<Done> {
-    let (size, ns) = (load.used(queue)?, run_ns(load.work.runtime));
+    let ns = run_ns(load.work.runtime);
     // Jobs that have ended; only tells the bar to, hence Relaxed.
     let (ended, start) = (AtomicU64::new(0), clock::monotonic_ns());
     let tallies: Result<Vec<Tally>> = thread::scope(|scope| {
         let jobs: Vec<_> = (0..load.jobs)
             .map(|number| {
-                let job = Job::new(load, Arc::clone(queue), number, size);
+                let job = job(number);
                 let ended = &ended;
                 scope.spawn_on(core_of(number.into(), core_count()), move || {
                     let done = job.and_then(|job| job.work(ns));
@@ -248,7 +361,7 @@ fn run_shown(
 }
 
 /// Shows how much of the time is over; hidden when standard error is no terminal.
-fn show(load: &Load, ns: u64, ended: &dyn Fn() -> bool) {
+pub(super) fn show(load: &Load, ns: u64, ended: &dyn Fn() -> bool) {
     if !std::io::stderr().is_terminal() {
         return;
     }

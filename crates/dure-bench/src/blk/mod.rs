@@ -15,6 +15,7 @@ mod phases;
 mod report;
 #[cfg(test)]
 mod tests;
+mod through;
 pub mod trace;
 
 use anyhow::Result;
@@ -33,6 +34,10 @@ pub struct Blk {
     /// Stamp requests, and tell how long they were in each phase.
     #[arg(long)]
     pub phases: bool,
+    /// Make a volume on the device, and put the load on a file of each job instead. Its mount
+    /// policies may be given, as in --through-fs=submit_lock=all.
+    #[arg(long, value_name = "POLICIES", num_args = 0..=1, require_equals = true, default_missing_value = "", conflicts_with = "phases")]
+    pub through_fs: Option<String>,
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
@@ -74,6 +79,9 @@ pub(crate) fn run(args: &Blk) -> Result<()> {
 }
 
 fn measure(args: &Blk) -> Result<Report> {
+    if let Some(policies) = &args.through_fs {
+        return through::measure(&args.load, policies);
+    }
     let queue = args.load.queue(match args.phases {
         true => Stamping::On,
         false => Stamping::Off,

@@ -54,6 +54,9 @@ pub(super) struct Report {
     iodepth: u32,
     jobs: u16,
     engine: Engine,
+    /// The policies of the volume whose files were measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    through_fs: Option<String>,
     nr_requests: u32,
     seconds: f64,
     pub(super) read: Option<Direction>,
@@ -68,15 +71,41 @@ pub(super) struct Report {
 impl Report {
     /// What `load` did on `queue`, which was made for it.
     pub(super) fn new(load: &Load, queue: &Queue, done: Done) -> Self {
+        let counters = queue.counters();
+        let trace = queue.take_trace();
+        let hw_queues = queue.hw_queues();
+        let mut report = Self::plain(load, done);
+        report.tag_waits = counters.tag_waits;
+        report.merges = counters.merges;
+        report.phases = phases::rows(&Phases::of(&trace));
+        report.hw_queues = hw_queues
+            .iter()
+            .map(|queue| HwQueueReport {
+                cores: queue.cores.iter().map(|core| core.number()).collect(),
+                reads: queue.counters.reads,
+                writes: queue.counters.writes,
+                tag_waits: queue.counters.tag_waits,
+            })
+            .collect();
+        report
+    }
+
+    /// What `load` did on files of a volume with these policies.
+    pub(super) fn of_files(load: &Load, policies: &str, done: Done) -> Self {
+        Self {
+            through_fs: Some(policies.to_owned()),
+            ..Self::plain(load, done)
+        }
+    }
+
+    /// Without what only a queue tells.
+    fn plain(load: &Load, done: Done) -> Self {
         let (mut reads, mut writes) = (Vec::new(), Vec::new());
         for tally in done.tallies {
             reads.push(tally.reads);
             writes.push(tally.writes);
         }
         let seconds = f64_of(done.ns) / 1e9;
-        let counters = queue.counters();
-        let trace = queue.take_trace();
-        let hw_queues = queue.hw_queues();
         Self {
             device: load.work.device.clone(),
             rw: load.work.rw,
@@ -84,22 +113,15 @@ impl Report {
             iodepth: load.work.iodepth,
             jobs: load.jobs,
             engine: load.work.engine,
+            through_fs: None,
             nr_requests: load.nr_requests,
             seconds,
             read: direction(reads, load.work.bs, seconds),
             write: direction(writes, load.work.bs, seconds),
-            tag_waits: counters.tag_waits,
-            merges: counters.merges,
-            phases: phases::rows(&Phases::of(&trace)),
-            hw_queues: hw_queues
-                .iter()
-                .map(|queue| HwQueueReport {
-                    cores: queue.cores.iter().map(|core| core.number()).collect(),
-                    reads: queue.counters.reads,
-                    writes: queue.counters.writes,
-                    tag_waits: queue.counters.tag_waits,
-                })
-                .collect(),
+            tag_waits: 0,
+            merges: 0,
+            phases: Vec::new(),
+            hw_queues: Vec::new(),
         }
     }
 

@@ -74,6 +74,57 @@ fn a_file_that_is_there_is_not_written_unasked() {
 }
 
 #[test]
+fn a_load_can_go_through_files_of_a_volume() {
+    for policies in ["", "=submit_lock=all", "=submit_lock=writes,blk.merge=off"] {
+        for rw in ["randread", "write", "randrw"] {
+            let line = format!(
+                "--device ram --size 64M --runtime 0.05 --rw {rw} --jobs 2 --through-fs{policies}"
+            );
+            let report = run_line(&line).unwrap();
+            let (read, write) = (report.read.as_ref(), report.write.as_ref());
+            assert_eq!(ios(read) > 0, rw != "write", "{line}");
+            assert_eq!(ios(write) > 0, rw != "randread", "{line}");
+        }
+    }
+    for (line, what) in [
+        ("--device ram --through-fs --iodepth 4", "--iodepth"),
+        ("--device ram --through-fs=submit_lock=some", "submit_lock"),
+        ("--device ram --size 1M --through-fs", "a volume needs"),
+        ("--device /dev/null --through-fs", "--overwrite"),
+    ] {
+        let error = format!("{:#}", run_line(line).unwrap_err());
+        assert!(error.contains(what), "{line}: {error}");
+    }
+}
+
+#[test]
+fn every_engine_works_or_says_what_it_lacks() {
+    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let path = folder.path().join("image");
+    for how in [
+        "psync",
+        "pvsync2",
+        "libaio --iodepth 8",
+        "io_uring --iodepth 8 --registered",
+        "io_uring --iodepth 8 --sqthread-poll",
+        "io_uring --iodepth 8 --hipri",
+        "io_uring --iodepth 8 --poll poll",
+        "io_uring --iodepth 8 --poll hybrid --poll-of min --poll-share 30 --poll-period 5",
+    ] {
+        let line = format!(
+            "--device {} --size 4M --runtime 0.05 --engine {how}",
+            path.display()
+        );
+        match run_line(&line) {
+            Ok(report) => assert!(ios(report.read.as_ref()) > 0, "{line}"),
+            Err(error) => assert!(format!("{error:#}").contains("is not available here")),
+        }
+    }
+    let line = format!("--device {} --engine psync --hipri", path.display());
+    assert!(format!("{:#}", run_line(&line).unwrap_err()).contains("io_uring"));
+}
+
+#[test]
 fn what_cannot_be_measured_is_refused() {
     for line in [
         "--device null --bs 5000",

@@ -274,6 +274,18 @@ impl Device for DelayDevice {
         self.below.execute(io)
     }
 
+    fn execute_polled(&self, io: Io<'_>, sleep_ns: u64) -> Result<()> {
+        let due_ns = {
+            let mut lane = self.lanes.local().lock();
+            self.due_ns(io.op(), io.blocks(), &mut lane.random)
+        };
+        sleep_until(due_ns.min(clock::monotonic_ns().saturating_add(sleep_ns)));
+        while clock::monotonic_ns() < due_ns {
+            thread::spin_hint();
+        }
+        self.below.execute(io)
+    }
+
     fn submit(&self, mut request: Request) {
         request.dispatched();
         let core = current_core();
@@ -288,8 +300,10 @@ impl Device for DelayDevice {
 
     fn poll(&self, mode: Poll) -> usize {
         let own = current_core();
-        if mode == Poll::Own {
-            return self.finish_or_sleep(own);
+        match mode {
+            Poll::Own => return self.finish_or_sleep(own),
+            Poll::OwnReady => return self.finish_due(own).0,
+            Poll::Ready | Poll::One => {}
         }
         let cores = (0..core_count()).filter_map(|core| u16::try_from(core).ok());
         let count: usize = cores.map(|core| self.finish_due(CoreId::new(core)).0).sum();

@@ -21,7 +21,7 @@ use std::fmt::Debug;
 
 use dure_sync::Arc;
 
-use crate::{Lba, Op, Request, Result, Slot, WriteFlags, blocks_of};
+use crate::{BlockBuf, Lba, Op, Request, Result, Slot, WriteFlags, blocks_of};
 
 pub mod delay;
 pub mod fault;
@@ -149,6 +149,8 @@ pub enum Poll {
     One,
     /// The same, and looks for completions of requests of this core only.
     Own,
+    /// Takes completions of requests of this core that have arrived.
+    OwnReady,
 }
 
 /// Something that stores blocks.
@@ -162,6 +164,22 @@ pub trait Device: Send + Sync + Debug {
     /// The device's error. After a failed write the content of its blocks is unknown, after a
     /// failed flush that of every block written since the last successful one.
     fn execute(&self, io: Io<'_>) -> Result<()>;
+
+    /// The same by a caller that would rather look for the completion than sleep: after it has slept
+    /// `sleep_ns`. A device that cannot be polled does as `execute`.
+    ///
+    /// # Errors
+    /// As [`Device::execute`].
+    fn execute_polled(&self, io: Io<'_>, sleep_ns: u64) -> Result<()> {
+        let _ = sleep_ns;
+        self.execute(io)
+    }
+
+    /// Memory for submitted requests, of any content: registered with the kernel, if the device does
+    /// that and has such a buffer left.
+    fn buffer(&self, blocks: usize) -> BlockBuf {
+        BlockBuf::zeroed(blocks)
+    }
 
     /// Takes a request; it completes through [`Request::complete`], now or later. The device may
     /// hold it back until [`Device::kick`].
@@ -191,6 +209,14 @@ impl<D: Device + ?Sized> Device for Arc<D> {
 
     fn execute(&self, io: Io<'_>) -> Result<()> {
         (**self).execute(io)
+    }
+
+    fn execute_polled(&self, io: Io<'_>, sleep_ns: u64) -> Result<()> {
+        (**self).execute_polled(io, sleep_ns)
+    }
+
+    fn buffer(&self, blocks: usize) -> BlockBuf {
+        (**self).buffer(blocks)
     }
 
     fn submit(&self, request: Request) {

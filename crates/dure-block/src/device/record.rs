@@ -301,7 +301,7 @@ impl Device for RecordDevice {
 
     fn poll(&self, mode: Poll) -> usize {
         // A poll makes the oldest request complete.
-        let (Poll::Ready | Poll::One | Poll::Own) = mode;
+        let (Poll::Ready | Poll::One | Poll::Own | Poll::OwnReady) = mode;
         let first = self.held.lock().requests.pop_front();
         first.map_or(0, |request| {
             self.finish(request);

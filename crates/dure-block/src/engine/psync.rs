@@ -1,14 +1,14 @@
-//! Plain system calls: `pread`, `pwrite`, `pwritev2`, `fdatasync`, `fallocate`.
+//! Plain system calls: `pread`, `pwrite`, `preadv2`, `pwritev2`, `fdatasync`, `fallocate`.
 //!
 //! **Problem.** One small request on a fast device should cost its system call and nothing else.
 //! **Structure.** A function for each operation; no allocation. **Invariants.** Interrupted and
 //! partial transfers are continued; a transfer of nothing before the end is an error.
 //! **Crash.** See [`crate::engine`].
 
-use std::io::IoSlice;
+use std::io::{IoSlice, IoSliceMut};
 
 use rustix::fs::{FallocateFlags, fallocate, fdatasync};
-use rustix::io::{Errno, ReadWriteFlags, pread, pwrite, pwritev2, retry_on_intr};
+use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, pwrite, pwritev2, retry_on_intr};
 
 use crate::engine::Target;
 use crate::{BLOCK_BYTES, Io, Lba, OsError, WriteFlags};
@@ -38,9 +38,46 @@ fn length(bytes: usize) -> u64 {
 pub(crate) fn execute(target: &Target, io: Io<'_>) -> Result<(), OsError> {
     match io {
         Io::Read { lba, out } => read(target, byte_offset(lba), out),
-        Io::Write { lba, parts, flags } => write_parts(target, byte_offset(lba), parts, flags),
+        Io::Write { lba, parts, flags } => match parts {
+            [part] => write(target, byte_offset(lba), part, flags),
+            parts => write_parts(
+                target,
+                byte_offset(lba),
+                parts,
+                flags,
+                ReadWriteFlags::empty(),
+            ),
+        },
         Io::Flush => Ok(retry_on_intr(|| fdatasync(&target.fd))?),
         Io::Discard { lba, blocks } => discard(target, lba, blocks),
+    }
+}
+
+/// Executes a read or write whose caller polls the device: with `RWF_HIPRI`. The kernel refuses
+/// that ([`Errno::OPNOTSUPP`]), or waits for the interrupt, where the driver has no queue to poll.
+pub(crate) fn execute_polled(target: &Target, io: Io<'_>) -> Result<(), OsError> {
+    match io {
+        Io::Read { lba, out } => {
+            let (mut done, offset) = (0, byte_offset(lba));
+            while done < out.len() {
+                let at = offset + length(done);
+                let mut part = [IoSliceMut::new(&mut out[done..])];
+                let read = || preadv2(&target.fd, &mut part, at, ReadWriteFlags::HIPRI);
+                match retry_on_intr(read)? {
+                    0 => return Err(CUT_SHORT),
+                    count => done += count,
+                }
+            }
+            Ok(())
+        }
+        Io::Write { lba, parts, flags } => write_parts(
+            target,
+            byte_offset(lba),
+            parts,
+            flags,
+            ReadWriteFlags::HIPRI,
+        ),
+        Io::Flush | Io::Discard { .. } => execute(target, io),
     }
 }
 
@@ -86,15 +123,9 @@ fn write_parts(
     mut offset: u64,
     parts: &[&[u8]],
     flags: WriteFlags,
+    mut mode: ReadWriteFlags,
 ) -> Result<(), OsError> {
-    if let [part] = parts {
-        return write(target, offset, part, flags);
-    }
-    let mode = if flags.contains(WriteFlags::FUA) {
-        ReadWriteFlags::DSYNC
-    } else {
-        ReadWriteFlags::empty()
-    };
+    mode.set(ReadWriteFlags::DSYNC, flags.contains(WriteFlags::FUA));
     for batch in parts.chunks(PARTS_PER_CALL) {
         let mut slices = [IoSlice::new(&[]); PARTS_PER_CALL];
         for (slice, part) in slices.iter_mut().zip(batch) {

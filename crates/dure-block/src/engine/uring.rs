@@ -1,192 +1,126 @@
-//! `io_uring`: several requests in flight from one core.
+//! `io_uring`: requests and completions through queues in memory shared with the kernel.
 //!
-//! **Problem.** A core that waits for each request in turn gets one request's latency; threads that
-//! wait for it cost a wake-up. **Structure.** A ring per core, created at first use. Submitting
-//! puts a request into the ring's table and its entry into the submission queue; `kick` passes the
-//! entries to the kernel. A task that waits becomes the ring's *reaper*: it holds `reaping`, sleeps
-//! in the kernel, and completes the requests that arrive, its own and others'. A task that finds a
-//! reaper there sleeps on `turn`.
+//! **Problem.** A system call for each request, or for each batch, and an interrupt for each
+//! completion, bound a fast device. **Structure.** [`Uring`] is a [`Channel`]; its options choose
+//! what replaces the calls and the interrupts. **Invariants.** The submission queue is touched under
+//! the ring's `submitting`, the completion queue under its `reaping`. **Crash.** See
+//! [`crate::engine`].
 //!
-//! # Ownership of requests
-//! **Invariants.** A request is in the table from before the kernel gets it until its completion is
-//! reaped, so its memory stays. Completions are run under `reaping`: a holder that finds its
-//! request incomplete knows that the kernel still has it. A ring is dropped only when nothing is in
-//! flight. `submitting` is held over the submitting system call, `reaping` over the waiting one;
-//! both belong to one core's ring.
-//!
-//! **Crash.** See [`crate::engine`].
+//! | option | instead of | needs |
+//! |---|---|---|
+//! | `iopoll` | interrupts: who waits polls the device | direct I/O, a driver with poll queues |
+//! | `sqpoll` | calls: a kernel thread takes entries, until nothing came for 50 ms | a core for it |
+//! | `registered` | looking up file and memory for each request | memory that may be locked |
 
-use std::fmt;
 use std::io::ErrorKind;
 
-use dure_sync::atomic::{AtomicU32, Ordering};
-use dure_sync::{Mutex, MutexGuard, futex, thread};
-use io_uring::{IoUring, opcode, types};
+use dure_sync::Arc;
+use io_uring::{IoUring, opcode, squeue, types};
 use rustix::fd::AsRawFd;
 
-use crate::engine::{Target, psync};
-use crate::rank::{REAPING_RANK, SUBMITTING_RANK};
-use crate::{BLOCK_BYTES, Op, OsError, Poll, Request, Result, Slot, WriteFlags};
+use crate::buf::Pool;
+use crate::engine::Target;
+use crate::engine::flight::{Flight, Memory, Transfer};
+use crate::engine::ring::{Arrived, Channel, Take};
+use crate::{BlockBuf, Op, OsError};
 
 /// Submission queue entries; completions have twice as many and overflow into kernel memory.
 const ENTRIES: u32 = 256;
+/// How long the kernel's submitting thread looks for entries before it sleeps.
+const SUBMITTER_IDLE_MS: u32 = 50;
+const GET_EVENTS: u32 = 1;
 
-/// The memory of a vectored request, for the kernel.
-struct IoVectors(
-    #[expect(
-        dead_code,
-        reason = "only the kernel reads it, through the submission entry"
-    )]
-    Vec<libc::iovec>,
-);
-
-// JUSTIFICATION: `iovec` holds raw pointers, which keeps the table of requests from being shared.
-// SAFETY: the pointers are only stored here for the kernel; no code reads through them.
-unsafe impl Send for IoVectors {}
-
-/// A request that the kernel has.
-struct InFlight {
-    request: Request,
-    bytes: usize,
-    /// Lives as long as the entry that points to it.
-    _vectors: IoVectors,
+/// Buffers that the kernel knows beforehand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Buffers {
+    /// How many.
+    pub count: u16,
+    /// Blocks of each.
+    pub blocks: u32,
 }
 
-#[derive(Default)]
-struct Table {
-    entries: Vec<Option<InFlight>>,
-    free: Vec<usize>,
-    /// Entries pushed since the last kick that succeeded.
-    pushed: Vec<usize>,
-    in_flight: usize,
+/// How a ring works.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct RingOptions {
+    /// Who waits polls the device; without it the device interrupts.
+    pub iopoll: bool,
+    /// A thread of the kernel takes requests; without it a call passes them.
+    pub sqpoll: bool,
+    /// The kernel knows the file, and these buffers, which `Queue::buffer` returns.
+    pub registered: Option<Buffers>,
 }
 
-/// One ring.
-pub(crate) struct Ring {
+/// A ring of the kernel.
+pub(crate) struct Uring {
     uring: IoUring,
-    submitting: Mutex<SUBMITTING_RANK, Table>,
-    reaping: Mutex<REAPING_RANK, ()>,
-    /// Incremented by the reaper when it has completed requests or leaves; non-reapers sleep on it.
-    turn: AtomicU32,
-    /// Non-reapers between reading `turn` and waking.
-    sleepers: AtomicU32,
+    target: Arc<Target>,
+    options: RingOptions,
 }
 
-impl Ring {
-    pub(crate) fn new() -> std::result::Result<Self, OsError> {
+impl Uring {
+    /// A ring for `target`, which knows the buffers of `pool` if there is one.
+    pub(crate) fn new(
+        target: Arc<Target>,
+        options: RingOptions,
+        pool: Option<&Pool>,
+    ) -> Result<Self, OsError> {
+        let mut builder = IoUring::builder();
+        if options.iopoll {
+            builder.setup_iopoll();
+        }
+        if options.sqpoll {
+            builder.setup_sqpoll(SUBMITTER_IDLE_MS);
+        }
         // Without COOP_TASKRUN: completions must arrive while the submitter computes and another
         // task waits.
-        let uring = IoUring::new(ENTRIES)
-            .map_err(|error| OsError::new(error.raw_os_error().unwrap_or(libc::EIO)))?;
+        let uring = builder.build(ENTRIES).map_err(|error| os(&error))?;
+        if let Some(pool) = pool {
+            let submitter = uring.submitter();
+            let file = [target.fd.as_raw_fd()];
+            submitter
+                .register_files(&file)
+                .map_err(|error| os(&error))?;
+            // SAFETY: the memory belongs to the pool or to buffers that keep the pool, and goes
+            // back to it; the kernel holds the pages until the ring goes.
+            unsafe { submitter.register_buffers(&pool.vectors()) }.map_err(|error| os(&error))?;
+        }
         Ok(Self {
             uring,
-            submitting: Mutex::default(),
-            reaping: Mutex::new(()),
-            turn: AtomicU32::new(0),
-            sleepers: AtomicU32::new(0),
+            target,
+            options,
         })
     }
 
-    /// Takes a read, write or flush.
-    pub(crate) fn submit(&self, target: &Target, mut request: Request) {
-        let mut table = self.submitting.lock();
-        let (entry, bytes, vectors) = prepare(target, &mut request);
-        let flight = InFlight {
-            request,
-            bytes,
-            _vectors: vectors,
-        };
-        let index = table.free.pop().unwrap_or_else(|| {
-            table.entries.push(None);
-            table.entries.len() - 1
-        });
-        table.entries[index] = Some(flight);
-        table.in_flight += 1;
-        let entry = entry.user_data(u64::try_from(index).expect("a usize fits in 64 bits"));
-        loop {
-            // SAFETY: `submitting` is held, so there is no other submission queue object.
-            let mut queue = unsafe { self.uring.submission_shared() };
-            // SAFETY: the memory that the entry points to is owned by the table until the
-            // completion is reaped, and does not move: it is on the heap.
-            let push = unsafe { queue.push(&entry) };
-            drop(queue);
-            if push.is_ok() {
-                break;
-            }
-            self.kick_locked(&mut table);
-            thread::yield_now();
+    /// Reads the first block, on a ring that nobody else uses yet.
+    pub(super) fn try_read(&self, mut block: BlockBuf) -> Result<(), OsError> {
+        let memory = block.as_mut_slice();
+        let length = u32::try_from(memory.len()).expect("a block is small");
+        let fd = types::Fd(self.target.fd.as_raw_fd());
+        let read = opcode::Read::new(fd, memory.as_mut_ptr(), length).build();
+        // SAFETY: the ring is new, so there is no other submission queue object.
+        let mut queue = unsafe { self.uring.submission_shared() };
+        // SAFETY: the memory lives until the completion has been seen below.
+        let pushed = unsafe { queue.push(&read) };
+        pushed.expect("a new ring has room");
+        drop(queue);
+        let mut arrived = [Arrived::default()];
+        self.pass(&mut (), 1);
+        while self.take(Take::One, &mut arrived) == 0 {
+            self.pass(&mut (), 1);
         }
-        table.pushed.push(index);
-    }
-
-    /// Passes all submitted requests to the kernel.
-    pub(crate) fn kick(&self) {
-        self.kick_locked(&mut self.submitting.lock());
-    }
-
-    fn kick_locked(&self, table: &mut Table) {
-        let mut pushed = std::mem::take(&mut table.pushed);
-        if pushed.is_empty() {
-            return;
-        }
-        for index in &pushed {
-            if let Some(flight) = &mut table.entries[*index] {
-                flight.request.dispatched();
-            }
-        }
-        // The kernel may take fewer than all, or none, when it lacks memory or the completion queue
-        // is full; the next kick passes what it left, and every waiter kicks.
-        match self.uring.submitter().submit() {
-            Ok(taken) => drop(pushed.drain(..taken.min(pushed.len()))),
-            Err(error) if is_transient(&error) => {}
-            Err(error) => panic!("io_uring_enter failed on a ring that was set up: {error}"),
-        }
-        table.pushed = pushed;
-    }
-
-    /// Returns when the request of `slot` is complete.
-    pub(crate) fn wait(&self, target: &Target, slot: &Slot) {
-        while !slot.is_done() {
-            match self.reaping.try_lock() {
-                Some(reaping) => {
-                    self.kick();
-                    if self.reap(target, &reaping) == 0 && !slot.is_done() {
-                        self.sleep_in_kernel(&reaping);
-                        self.reap(target, &reaping);
-                    }
-                    drop(reaping);
-                    self.pass_turn();
-                }
-                None => self.sleep_for_turn(slot),
-            }
+        match arrived[0].code {
+            code if code < 0 => Err(OsError::new(-code)),
+            _ => Ok(()),
         }
     }
 
-    /// Runs the completions that have arrived, or waits for one if any request is in flight.
-    pub(crate) fn poll(&self, target: &Target, mode: Poll) -> usize {
-        self.kick();
-        let Some(reaping) = self.reaping.try_lock() else {
-            return 0;
-        };
-        let mut count = self.reap(target, &reaping);
-        if count == 0 && mode == Poll::One && self.submitting.lock().in_flight > 0 {
-            self.sleep_in_kernel(&reaping);
-            count = self.reap(target, &reaping);
-        }
-        drop(reaping);
-        self.pass_turn();
-        count
-    }
-
-    /// Waits until the kernel has a completion for this ring.
-    fn sleep_in_kernel(&self, _reaping: &MutexGuard<'_, REAPING_RANK, ()>) {
-        if !self.submitting.lock().pushed.is_empty() {
-            // The kernel would not take all requests: do not wait for one it does not have.
-            return thread::yield_now();
-        }
-        const GET_EVENTS: u32 = 1;
+    /// Enters the kernel to look for completions, and to wait for `least` of them.
+    fn enter(&self, least: u32) {
         // SAFETY: no argument is passed, and nothing is submitted.
-        let entered = unsafe { self.uring.submitter().enter::<()>(0, 1, GET_EVENTS, None) };
+        let entered = unsafe {
+            let submitter = self.uring.submitter();
+            submitter.enter::<()>(0, least, GET_EVENTS, None)
+        };
         if let Err(error) = entered
             && !is_transient(&error)
         {
@@ -194,77 +128,88 @@ impl Ring {
         }
     }
 
-    fn reap(&self, target: &Target, _reaping: &MutexGuard<'_, REAPING_RANK, ()>) -> usize {
+    fn arrived(&self, arrived: &mut [Arrived]) -> usize {
+        // SAFETY: `reaping` is held, so there is no other completion queue object.
+        let queue = unsafe { self.uring.completion_shared() };
         let mut count = 0;
-        loop {
-            // SAFETY: `reaping` is held, so there is no other completion queue object.
-            let mut queue = unsafe { self.uring.completion_shared() };
-            let Some(entry) = queue.next() else {
-                return count;
+        for (place, entry) in arrived.iter_mut().zip(queue) {
+            *place = Arrived {
+                index: usize::try_from(entry.user_data())
+                    .expect("the user data of a request is its index"),
+                code: entry.result(),
             };
-            drop(queue);
-            let index = usize::try_from(entry.user_data())
-                .expect("the user data of a request is its index");
-            let flight = {
-                let mut table = self.submitting.lock();
-                table.free.push(index);
-                table.in_flight -= 1;
-                table.entries[index]
-                    .take()
-                    .expect("the kernel completes a request once")
-            };
-            finish(target, flight, entry.result());
             count += 1;
         }
-    }
-
-    fn sleep_for_turn(&self, slot: &Slot) {
-        // SeqCst: either the reaper sees us in `sleepers`, or we see its `turn`.
-        self.sleepers.fetch_add(1, Ordering::SeqCst);
-        let seen = self.turn.load(Ordering::SeqCst);
-        match self.reaping.try_lock() {
-            // The reaper has just left: it may have raised `turn` before we loaded `seen`. Another
-            // task may have gone to sleep because we held the lock.
-            Some(reaping) => {
-                drop(reaping);
-                self.pass_turn();
-            }
-            None if slot.is_done() => {}
-            None => drop(futex::wait(&self.turn, seen, None)),
-        }
-        self.sleepers.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    fn pass_turn(&self) {
-        // SeqCst: see `sleep_for_turn`.
-        self.turn.fetch_add(1, Ordering::SeqCst);
-        if self.sleepers.load(Ordering::SeqCst) > 0 {
-            futex::wake(&self.turn, u32::MAX);
-        }
-    }
-
-    /// Waits until the kernel has no request of this ring any more.
-    pub(crate) fn drain(&self, target: &Target) {
-        while self.submitting.lock().in_flight > 0 {
-            self.poll(target, Poll::One);
-        }
+        count
     }
 }
 
-impl fmt::Debug for Ring {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ring").finish_non_exhaustive()
-    }
-}
-
-impl Drop for Ring {
+impl Drop for Uring {
     fn drop(&mut self) {
-        assert_eq!(
-            self.submitting.get_mut().in_flight,
-            0,
-            "a ring is drained before it is dropped"
-        );
+        if self.options.registered.is_some() {
+            // The kernel ends a ring some time after it is closed; until then it would hold the
+            // file, and a block device would stay in use. An error leaves it at that.
+            drop(self.uring.submitter().unregister_files());
+        }
     }
+}
+
+impl Channel for Uring {
+    type Flight = Flight;
+    type Entries = ();
+
+    fn push(&self, _entries: &mut (), index: usize, flight: &mut Flight) -> bool {
+        let entry = match self.options.registered {
+            // The number of the file that was registered.
+            Some(_) => entry(types::Fd(0), flight.transfer()).flags(squeue::Flags::FIXED_FILE),
+            None => entry(types::Fd(self.target.fd.as_raw_fd()), flight.transfer()),
+        };
+        let entry = entry.user_data(u64::try_from(index).expect("a usize fits in 64 bits"));
+        // SAFETY: `submitting` is held, so there is no other submission queue object.
+        let mut queue = unsafe { self.uring.submission_shared() };
+        // SAFETY: the memory that the entry points to is owned by the flight, which is in the table
+        // until its completion is reaped, and does not move: it is on the heap.
+        unsafe { queue.push(&entry) }.is_ok()
+    }
+
+    fn pass(&self, _entries: &mut (), pushed: usize) -> usize {
+        match self.uring.submitter().submit() {
+            // The kernel's thread takes what is in the queue, whatever is left there now.
+            Ok(_) if self.options.sqpoll => pushed,
+            Ok(taken) => taken.min(pushed),
+            Err(error) if is_transient(&error) => 0,
+            Err(error) => panic!("io_uring_enter failed on a ring that was set up: {error}"),
+        }
+    }
+
+    fn take(&self, take: Take, arrived: &mut [Arrived]) -> usize {
+        let count = self.arrived(arrived);
+        if count > 0 {
+            return count;
+        }
+        match take {
+            Take::One => self.enter(1),
+            // Nobody but who enters the kernel finds completions of a device that is polled.
+            Take::Ready if self.options.iopoll => self.enter(0),
+            Take::Ready => return 0,
+        }
+        self.arrived(arrived)
+    }
+
+    fn dispatched(flight: &mut Flight) {
+        flight.dispatched();
+    }
+
+    fn finish(&self, flight: Flight, code: i32) {
+        // Of a file only requests that reach its device are refused, so not always the first. Such
+        // a request is carried out by system calls, from its beginning.
+        let refused = self.options.iopoll && code == -libc::EOPNOTSUPP;
+        flight.finish(&self.target, if refused { 0 } else { code });
+    }
+}
+
+fn os(error: &std::io::Error) -> OsError {
+    OsError::new(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
 fn is_transient(error: &std::io::Error) -> bool {
@@ -275,100 +220,41 @@ fn is_transient(error: &std::io::Error) -> bool {
         )
 }
 
-/// The submission entry of a request, its length in bytes, and the vectors the entry points to.
-fn prepare(target: &Target, request: &mut Request) -> (io_uring::squeue::Entry, usize, IoVectors) {
-    let fd = types::Fd(target.fd.as_raw_fd());
-    let (op, lba, flags) = {
-        let bio = request.bio();
-        (bio.op(), bio.lba(), bio.flags())
-    };
-    let offset = psync::byte_offset(lba);
-    let mode = if flags.contains(WriteFlags::FUA) {
-        libc::RWF_DSYNC
-    } else {
-        0
-    };
-    let mut vectors: Vec<libc::iovec> = request
-        .segments_mut()
-        .iter_mut()
-        .map(|segment| {
-            let bytes = segment.as_mut_slice();
-            libc::iovec {
-                iov_base: bytes.as_mut_ptr().cast(),
-                iov_len: bytes.len(),
-            }
-        })
-        .collect();
-    let bytes = vectors.iter().map(|vector| vector.iov_len).sum();
-    let count = u32::try_from(vectors.len()).expect("a request has fewer than 2^32 segments");
-    // The kernel need not read a vector of one.
-    let single = match vectors.as_slice() {
-        [one] => u32::try_from(one.iov_len)
-            .ok()
-            .map(|len| (one.iov_base.cast(), len)),
-        _ => None,
-    };
-    let entry = match (op, single) {
-        (Op::Read, Some((base, len))) => opcode::Read::new(fd, base, len).offset(offset).build(),
-        (Op::Write, Some((base, len))) => opcode::Write::new(fd, base, len)
+/// The submission entry of a transfer.
+fn entry(fd: types::Fd, transfer: Transfer) -> squeue::Entry {
+    let Transfer {
+        op, offset, flags, ..
+    } = transfer;
+    match (op, transfer.memory) {
+        (Op::Read, Memory::One(base, length, Some(number))) => {
+            opcode::ReadFixed::new(fd, base, length, number)
+                .offset(offset)
+                .build()
+        }
+        (Op::Write, Memory::One(base, length, Some(number))) => {
+            opcode::WriteFixed::new(fd, base, length, number)
+                .offset(offset)
+                .rw_flags(flags)
+                .build()
+        }
+        (Op::Read, Memory::One(base, length, None)) => {
+            opcode::Read::new(fd, base, length).offset(offset).build()
+        }
+        (Op::Write, Memory::One(base, length, None)) => opcode::Write::new(fd, base, length)
             .offset(offset)
-            .rw_flags(mode)
+            .rw_flags(flags)
             .build(),
-        (Op::Read, None) => opcode::Readv::new(fd, vectors.as_mut_ptr(), count)
+        (Op::Read, Memory::Several(vectors, count)) => opcode::Readv::new(fd, vectors, count)
             .offset(offset)
             .build(),
-        (Op::Write, None) => opcode::Writev::new(fd, vectors.as_mut_ptr(), count)
+        (Op::Write, Memory::Several(vectors, count)) => opcode::Writev::new(fd, vectors, count)
             .offset(offset)
-            .rw_flags(mode)
+            .rw_flags(flags)
             .build(),
         (Op::Flush, _) => opcode::Fsync::new(fd)
             .flags(types::FsyncFlags::DATASYNC)
             .build(),
+        (Op::Read | Op::Write, Memory::None) => unreachable!("a bio of data has memory"),
         (Op::Discard, _) => unreachable!("discards are carried out synchronously"),
-    };
-    (entry, bytes, IoVectors(vectors))
-}
-
-/// Completes a request with the kernel's result.
-fn finish(target: &Target, flight: InFlight, code: i32) {
-    let InFlight {
-        mut request, bytes, ..
-    } = flight;
-    let result = match usize::try_from(code) {
-        Err(_) => Err(OsError::new(code.saturating_neg())),
-        Ok(done) if done == bytes => Ok(()),
-        Ok(done) => transfer_rest(target, &mut request, done),
-    };
-    let bio = request.bio();
-    let (op, lba, blocks) = (bio.op(), bio.lba(), bio.blocks());
-    let result: Result<()> = result.map_err(|os| target.error(op, lba, blocks, os));
-    request.complete(result);
-}
-
-/// Continues a transfer of which `done` bytes were done, with plain system calls.
-fn transfer_rest(
-    target: &Target,
-    request: &mut Request,
-    mut done: usize,
-) -> std::result::Result<(), OsError> {
-    let (op, flags) = (request.bio().op(), request.bio().flags());
-    let mut offset = psync::byte_offset(request.bio().lba());
-    for segment in request.segments_mut() {
-        let memory = segment.as_mut_slice();
-        let bytes = memory.len();
-        assert!(
-            bytes.is_multiple_of(BLOCK_BYTES),
-            "buffers are whole blocks"
-        );
-        let skip = done.min(bytes);
-        let at = offset + u64::try_from(skip).expect("a usize fits in 64 bits");
-        match op {
-            Op::Read => psync::read(target, at, &mut memory[skip..])?,
-            Op::Write => psync::write(target, at, &memory[skip..], flags)?,
-            Op::Flush | Op::Discard => unreachable!("a flush or discard has no data to transfer"),
-        }
-        done -= skip;
-        offset += u64::try_from(bytes).expect("a usize fits in 64 bits");
     }
-    Ok(())
 }

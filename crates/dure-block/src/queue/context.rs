@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::{Arc, CoreId, Mutex, clock};
 
+use crate::queue::wait::Times;
 use crate::queue::{Tag, TagSet, Trace, TraceRecord};
 use crate::rank::TRACE_RANK;
 use crate::{Lba, Op, Result, Stamps};
@@ -72,6 +73,8 @@ pub(crate) struct Context {
     tags: Arc<TagSet>,
     /// Where this core looks for tags first.
     first_word: usize,
+    /// What reads and what other requests take, for hybrid polling.
+    times: [Times; 2],
     device_name: String,
 }
 
@@ -101,6 +104,7 @@ impl Context {
             hw_queue: place.hw_queue,
             tags: place.tags,
             first_word: place.first_word,
+            times: Default::default(),
             device_name: device_name.to_owned(),
         }
     }
@@ -111,6 +115,10 @@ impl Context {
 
     pub(super) fn hw_queue(&self) -> u16 {
         self.hw_queue
+    }
+
+    pub(super) fn times(&self, op: Op) -> &Times {
+        &self.times[usize::from(op != Op::Read)]
     }
 
     /// A free tag of the core's hardware queue, unless others wait for one.

@@ -19,6 +19,7 @@ mod tag;
 #[cfg(test)]
 mod tests;
 mod trace;
+mod wait;
 
 use std::fmt;
 
@@ -34,6 +35,7 @@ pub(crate) use plug::{Member, Plugged, parts};
 pub use submit::Ticket;
 pub(crate) use tag::{Tag, TagSet};
 pub use trace::{Phase, Phases, Trace, TraceRecord};
+pub use wait::{Hybrid, Typical, Wait};
 
 use crate::device::{Device, DeviceInfo, Io, Poll};
 use crate::{BLOCK_BYTES, Lba, Op, Result, Stamps, WriteFlags, blocks_of};
@@ -47,6 +49,10 @@ pub struct QueueConfig {
     pub nr_requests: u32,
     /// Whether bios that are submitted together are merged.
     pub merge: Merge,
+    /// Whether requests that are submitted together go to the device in the order of their blocks.
+    pub sort: bool,
+    /// How callers wait for completions.
+    pub wait: Wait,
     /// How flushes are shared.
     pub flush: FlushPolicy,
     /// Whether requests are stamped.
@@ -59,6 +65,8 @@ impl Default for QueueConfig {
             hw_queues: 1,
             nr_requests: 256,
             merge: Merge::default(),
+            sort: false,
+            wait: Wait::default(),
             flush: FlushPolicy::default(),
             trace: Trace::default(),
         }
@@ -89,6 +97,8 @@ pub struct Queue {
     device: Arc<dyn Device>,
     hardware: Vec<Hardware>,
     merge: Merge,
+    sort: bool,
+    wait: Wait,
     contexts: PerCore<Arc<Context>>,
     gate: FlushGate,
 }
@@ -115,6 +125,8 @@ impl Queue {
             device,
             hardware,
             merge: config.merge,
+            sort: config.sort,
+            wait: config.wait,
             contexts,
             gate: FlushGate::new(config.flush),
         })
@@ -290,10 +302,18 @@ impl Queue {
         }
         let (op, blocks) = (io.op(), io.blocks());
         let tag = self.take_tag(context);
-        let result = self.device.execute(io);
+        let result = self.execute(context, io);
         context.completed(op, blocks, &result);
         context.release(tag);
         result
+    }
+
+    #[inline]
+    fn execute(&self, context: &Context, io: Io<'_>) -> Result<()> {
+        match self.wait {
+            Wait::Sleep => self.device.execute(io),
+            Wait::Poll | Wait::Hybrid(_) => self.execute_looking(context, io),
+        }
     }
 
     #[cold]
@@ -302,7 +322,7 @@ impl Queue {
         let queued_ns = clock::monotonic_ns();
         let tag = self.take_tag(context);
         let tagged_ns = clock::monotonic_ns();
-        let result = self.device.execute(io);
+        let result = self.execute(context, io);
         // Insertion and dispatch are one step on the synchronous path, and follow the tag.
         let stamps = Stamps {
             queued_ns,

@@ -16,9 +16,23 @@ use crate::{Bio, BlockBuf, Lba, Op, Slot};
 pub enum Merge {
     /// Each bio is a request.
     Off,
-    /// Bios that continue one another are one request (the default).
+    /// A bio joins a request that it continues.
+    Back,
+    /// A bio joins a request that continues it.
+    Front,
+    /// Both (the default).
     #[default]
     Contiguous,
+}
+
+impl Merge {
+    fn merges_back(self) -> bool {
+        matches!(self, Self::Back | Self::Contiguous)
+    }
+
+    fn merges_front(self) -> bool {
+        matches!(self, Self::Front | Self::Contiguous)
+    }
 }
 
 /// Requests of a plug that are looked at for one more bio.
@@ -91,16 +105,22 @@ impl Plugged {
 }
 
 /// Adds a bio to the requests of a plug.
-pub(super) fn add(plug: &mut Vec<Plugged>, new: Plugged, blocks_max: u64, now: impl Fn() -> u64) {
+pub(super) fn add(
+    plug: &mut Vec<Plugged>,
+    new: Plugged,
+    merge: Merge,
+    blocks_max: u64,
+    now: impl Fn() -> u64,
+) {
     let mut new = new;
     for held in plug.iter_mut().rev().take(LOOKED_AT) {
         if held.may_join(&new, blocks_max) {
-            if held.end() == new.bio.lba().number() {
+            if merge.merges_back() && held.end() == new.bio.lba().number() {
                 new.members[0].merged_ns = now();
                 held.append(new);
                 return;
             }
-            if new.end() == held.bio.lba().number() {
+            if merge.merges_front() && new.end() == held.bio.lba().number() {
                 new.members[0].merged_ns = now();
                 std::mem::swap(held, &mut new);
                 held.append(new);
@@ -112,6 +132,19 @@ pub(super) fn add(plug: &mut Vec<Plugged>, new: Plugged, blocks_max: u64, now: i
         }
     }
     plug.push(new);
+}
+
+/// Sorts requests by their blocks. If any two overlap, they all stay in their order.
+pub(super) fn sort(plug: &mut [Plugged]) {
+    let mut order: Vec<_> = plug
+        .iter()
+        .map(|held| (held.bio.lba(), held.end()))
+        .collect();
+    order.sort_unstable();
+    let apart = |pair: &[(Lba, u64)]| pair[0].1 <= pair[1].0.number();
+    if order.windows(2).all(apart) {
+        plug.sort_by_key(|held| held.bio.lba());
+    }
 }
 
 /// The members of a request with their segments.
@@ -133,11 +166,15 @@ mod tests {
 
     /// The requests that writes of (first block, blocks) become.
     fn merged(bios: &[(u64, usize)], blocks_max: u64) -> Vec<(u64, u64)> {
+        merged_by(Merge::Contiguous, bios, blocks_max)
+    }
+
+    fn merged_by(merge: Merge, bios: &[(u64, usize)], blocks_max: u64) -> Vec<(u64, u64)> {
         let mut plug = Vec::new();
         for (lba, blocks) in bios {
             let bio = Bio::write(Lba::new(*lba), BlockBuf::zeroed(*blocks));
             let plugged = Plugged::new(bio, Arc::new(Slot::new()), 1);
-            add(&mut plug, plugged, blocks_max, || 2);
+            add(&mut plug, plugged, merge, blocks_max, || 2);
         }
         for request in &plug {
             let mut at = request.bio.lba();
@@ -160,6 +197,30 @@ mod tests {
             merged(&[(1, 1), (9, 1), (2, 1), (8, 1)], 64),
             [(1, 2), (8, 2)]
         );
+    }
+
+    #[test]
+    fn each_end_can_be_left_out() {
+        let bios = [(5, 1), (6, 1), (4, 1)];
+        assert_eq!(merged_by(Merge::Back, &bios, 64), [(5, 2), (4, 1)]);
+        assert_eq!(merged_by(Merge::Front, &bios, 64), [(4, 2), (6, 1)]);
+    }
+
+    fn sorted(bios: &[(u64, usize)]) -> Vec<u64> {
+        let plugged = |(lba, blocks): &(u64, usize)| {
+            let bio = Bio::write(Lba::new(*lba), BlockBuf::zeroed(*blocks));
+            Plugged::new(bio, Arc::new(Slot::new()), 1)
+        };
+        let mut plug: Vec<_> = bios.iter().map(plugged).collect();
+        sort(&mut plug);
+        plug.iter().map(|held| held.bio.lba().number()).collect()
+    }
+
+    #[test]
+    fn requests_are_sorted_unless_two_overlap() {
+        assert_eq!(sorted(&[(9, 2), (3, 1), (5, 4)]), [3, 5, 9]);
+        assert_eq!(sorted(&[(9, 2), (3, 1), (5, 5)]), [9, 3, 5]);
+        assert_eq!(sorted(&[(9, 1), (3, 1), (3, 1)]), [9, 3, 3]);
     }
 
     #[test]
@@ -192,7 +253,7 @@ mod tests {
         let mut plug = Vec::new();
         for bio in bios {
             let plugged = Plugged::new(bio, Arc::new(Slot::new()), 0);
-            add(&mut plug, plugged, 64, || 0);
+            add(&mut plug, plugged, Merge::Contiguous, 64, || 0);
         }
         assert_eq!(plug.len(), 6);
     }

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use dure_sync::{Arc, clock};
 
-use super::{Merge, Plugged, Queue, check, context, plug};
-use crate::{Bio, Completion, Op, Poll, Request, Result, Slot, Stamps, WriteFlags};
+use super::{Merge, Plugged, Queue, Wait, check, context, plug};
+use crate::{Bio, BlockBuf, Completion, Op, Poll, Request, Result, Slot, Stamps, WriteFlags};
 
 #[cfg(test)]
 mod tests;
@@ -24,6 +24,9 @@ const LOOK_INTERVAL: Duration = Duration::from_micros(200);
 #[must_use = "the result of the request is learned by Queue::wait"]
 pub struct Ticket {
     slot: Arc<Slot>,
+    op: Op,
+    /// 0 unless the queue wants to know how long requests take.
+    submitted_ns: u64,
 }
 
 impl Ticket {
@@ -72,12 +75,16 @@ impl Queue {
             .map(|bio| {
                 let (plugged, ticket) = self.plug(bio)?;
                 match self.merge {
-                    Merge::Off => self.dispatch(plugged),
-                    Merge::Contiguous => self.merge(&mut requests, plugged),
+                    Merge::Off if !self.sort => self.dispatch(plugged),
+                    Merge::Off => requests.push(plugged),
+                    _ => self.merge(&mut requests, plugged),
                 }
                 Ok(ticket)
             })
             .collect();
+        if self.sort {
+            plug::sort(&mut requests);
+        }
         requests
             .into_iter()
             .for_each(|plugged| self.dispatch(plugged));
@@ -96,6 +103,11 @@ impl Queue {
         let slot = Arc::new(Slot::new());
         let ticket = Ticket {
             slot: Arc::clone(&slot),
+            op: bio.op(),
+            submitted_ns: match self.wait {
+                Wait::Hybrid(_) => clock::monotonic_ns(),
+                Wait::Sleep | Wait::Poll => 0,
+            },
         };
         Ok((Plugged::new(bio, slot, queued_ns), ticket))
     }
@@ -104,7 +116,7 @@ impl Queue {
         let context = self.contexts.local();
         let before = requests.len();
         let blocks_max = self.info().max_blocks_per_request;
-        plug::add(requests, plugged, blocks_max, || context.now());
+        plug::add(requests, plugged, self.merge, blocks_max, || context.now());
         if requests.len() == before {
             context::bump(&context.merges, 1);
         }
@@ -136,7 +148,7 @@ impl Queue {
     /// Waits for a submitted request, running completions on this core.
     pub fn wait(&self, ticket: Ticket) -> Completion {
         if !ticket.slot.is_done() {
-            self.device.wait(&ticket.slot);
+            self.wait_for(&ticket.slot, ticket.op, ticket.submitted_ns);
         }
         ticket.slot.take()
     }
@@ -172,7 +184,19 @@ impl Queue {
     /// completions; returns how many. 0: none of its requests is under way, or another task of this
     /// core waits for them already.
     pub fn wait_any(&self) -> usize {
+        if self.wait != Wait::Sleep {
+            match self.look(|count| count > 0) {
+                0 => {}
+                count => return count,
+            }
+        }
         self.device.poll(Poll::Own)
+    }
+
+    /// Memory for a bio, of any content: registered with the kernel, if the device is open that way.
+    #[must_use]
+    pub fn buffer(&self, blocks: usize) -> BlockBuf {
+        self.device.buffer(blocks)
     }
 
     /// Runs the completions that have arrived, on this core; returns how many.

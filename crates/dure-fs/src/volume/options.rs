@@ -5,11 +5,12 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
+use dure_block::{Hybrid, Wait};
 use dure_journal::{Order, Rules};
 use dure_store::alloc::{ActiveLogs, AllocPolicy};
 use dure_store::error::Error;
 use dure_store::format::name::FileKind;
-use dure_store::media::QueueShape;
+use dure_store::media::{BlockMerge, QueueShape, SubmitLock};
 use dure_store::node::NodeLock;
 use dure_store::{FlushRule, RecordPolicy, Recover, StoreOptions};
 use dure_sync::Arc;
@@ -169,6 +170,12 @@ pub struct MountOptions {
     /// Requests that each of them lets into the device at once; 1 .. 10240. Others wait in order of
     /// arrival.
     pub nr_requests: u32,
+    /// Whether blocks that are written together and lie next to one another are one request.
+    pub block_merge: BlockMerge,
+    /// How callers wait for the device.
+    pub wait: Wait,
+    /// Who excludes whom while a request is made.
+    pub submit_lock: SubmitLock,
     /// Background work.
     pub background: Background,
     /// How many workers there are, at most one per core; `None`: one for each NUMA node and eight
@@ -216,6 +223,9 @@ impl Default for MountOptions {
             node_lock: NodeLock::default(),
             hw_queues: QueueShape::default().hw_queues,
             nr_requests: QueueShape::default().nr_requests,
+            block_merge: BlockMerge::default(),
+            wait: Wait::default(),
+            submit_lock: SubmitLock::default(),
             background: Background::default(),
             workers: None,
             trace: None,
@@ -312,9 +322,38 @@ impl MountOptions {
                 let words = NodeLock::ALL.map(|policy| (policy.name(), policy));
                 self.node_lock = choose(key, value, &words)?;
             }
+            _ if self.set_device_policy(key, value)? => {}
+            _ => return self.set_range_policy(key, value),
+        }
+        Ok(true)
+    }
+
+    /// `set_policy` for the way to the device.
+    fn set_device_policy(&mut self, key: &str, value: &str) -> Result<bool, String> {
+        match key {
             "blk.hw_queues" => self.hw_queues = number_of(key, value, 1..=HW_QUEUES_MAX)?,
             "blk.nr_requests" => self.nr_requests = number_of(key, value, 1..=REQUESTS_MAX)?,
-            _ => return self.set_range_policy(key, value),
+            "blk.merge" => {
+                let words = [("on", BlockMerge::Contiguous), ("off", BlockMerge::Off)];
+                self.block_merge = choose(key, value, &words)?;
+            }
+            "blk.poll" => {
+                let words = [
+                    ("sleep", Wait::Sleep),
+                    ("poll", Wait::Poll),
+                    ("hybrid", Wait::Hybrid(Hybrid::default())),
+                ];
+                self.wait = choose(key, value, &words)?;
+            }
+            "submit_lock" => {
+                let words = [
+                    ("none", SubmitLock::None),
+                    ("writes", SubmitLock::Writes),
+                    ("all", SubmitLock::All),
+                ];
+                self.submit_lock = choose(key, value, &words)?;
+            }
+            _ => return Ok(false),
         }
         Ok(true)
     }
@@ -397,6 +436,9 @@ impl MountOptions {
             queues: QueueShape {
                 hw_queues: self.hw_queues,
                 nr_requests: self.nr_requests,
+                wait: self.wait,
+                merge: self.block_merge,
+                submit_lock: self.submit_lock,
             },
             trace: self.trace,
             recovery_threads: self.recovery_threads,

@@ -10,12 +10,15 @@ mod page_slab;
 mod per_core_ref;
 mod per_core_rwlock;
 mod range_lock;
+mod ring;
 mod seqlock_table;
 mod sequence_count;
 mod tag;
 
 /// What the sources of the block layer name.
 mod rank {
+    pub(crate) const REAPING_RANK: u8 = 210;
+    pub(crate) const SUBMITTING_RANK: u8 = 212;
     pub(crate) const TAG_RANK: u8 = 229;
 }
 

@@ -79,7 +79,7 @@ pub(super) fn measure(args: &Analyze) -> Result<Vec<Point>> {
             engine,
             ..args.work.clone()
         };
-        let device = device::open(&work)?;
+        let device = device::open(&work, most)?;
         for hw_queues in &queues {
             for nr_requests in &tags {
                 for jobs in &jobs {
@@ -118,6 +118,8 @@ fn engines(work: &Work) -> Vec<(&'static str, Engine)> {
         (true, _) => vec![("in process", Engine::Auto)],
         (false, Engine::Auto) => vec![("psync", Engine::Psync), ("io_uring", Engine::Uring)],
         (false, Engine::Psync) => vec![("psync", Engine::Psync)],
+        (false, Engine::Pvsync2) => vec![("pvsync2", Engine::Pvsync2)],
+        (false, Engine::Libaio) => vec![("libaio", Engine::Libaio)],
         (false, Engine::Uring) => vec![("io_uring", Engine::Uring)],
     }
 }

@@ -20,7 +20,8 @@ mod tests;
 
 use rustix::fd::{AsFd, BorrowedFd};
 
-use dure_sync::{CoreId, Mutex, OnceLock, PerCore, core_count, current_core};
+use dure_sync::atomic::{AtomicBool, Ordering};
+use dure_sync::{Arc, CoreId, Mutex, OnceLock, PerCore, core_count, current_core};
 
 pub use open::{
     Allocation, Direct, Engine, OpenOptions, Sharing, create_image, open_file, resize_image,
@@ -29,8 +30,10 @@ pub use open::{
 use claim::Claim;
 pub use claim::DeviceClaim;
 
-use crate::engine::uring::Ring;
-use crate::engine::{Target, psync};
+use crate::buf::Pool;
+use crate::engine::ring::{Ring, Take};
+pub use crate::engine::uring::{Buffers, RingOptions};
+use crate::engine::{Aio, Flight, Kernel, Target, Uring, psync};
 use crate::rank::BOUNCE_RANK;
 use crate::{BLOCK_BYTES, BlockBuf, Device, DeviceInfo, Io, Lba, Op, OsError, Poll, Request};
 use crate::{Result, Slot, WriteFlags, blocks_of};
@@ -42,27 +45,87 @@ const BOUNCE_BLOCKS: usize = 64;
 #[derive(Debug)]
 pub struct FileDevice {
     info: DeviceInfo,
-    target: Target,
+    target: Arc<Target>,
     /// Excludes other openers.
     _claim: Claim,
+    engine: Engine,
+    /// Whether the driver has queues that can be polled.
+    is_polled: bool,
+    /// Set when the kernel has refused a polled request. Relaxed: it only saves a call.
+    refuses_polling: AtomicBool,
+    /// Buffers that the rings know.
+    pool: Option<Arc<Pool>>,
     /// The ring of each core, created at first use; `None`: the kernel refused one. No slots at all
-    /// if the engine is psync.
-    rings: Option<PerCore<OnceLock<Option<Ring>>>>,
+    /// if the engine has no rings.
+    rings: Option<PerCore<OnceLock<Option<Ring<Kernel>>>>>,
     /// [231] Memory for misaligned requests; held over the I/O of one piece.
     bounce: PerCore<Mutex<BOUNCE_RANK, BlockBuf>>,
 }
 
 impl FileDevice {
-    fn new(info: DeviceInfo, target: Target, claim: Claim, engine: Engine) -> Self {
-        let rings =
-            (engine != Engine::Psync).then(|| PerCore::new(core_count(), |_| OnceLock::new()));
+    fn new(
+        info: DeviceInfo,
+        target: Target,
+        claim: Claim,
+        engine: Engine,
+        is_polled: bool,
+    ) -> Self {
+        let has_rings = !matches!(engine, Engine::Psync | Engine::Pvsync2);
+        let rings = has_rings.then(|| PerCore::new(core_count(), |_| OnceLock::new()));
         let bounce = PerCore::new(core_count(), |_| Mutex::new(BlockBuf::default()));
+        let pool = match engine {
+            Engine::Uring(options) => options.registered,
+            _ => None,
+        };
+        let pool = pool.map(|buffers| {
+            let blocks = usize::try_from(buffers.blocks).expect("32 bits fit in a usize");
+            Arc::new(Pool::new(buffers.count, blocks))
+        });
         Self {
             info,
-            target,
+            target: Arc::new(target),
             _claim: claim,
+            engine,
+            is_polled,
+            refuses_polling: AtomicBool::new(false),
+            pool,
             rings,
             bounce,
+        }
+    }
+
+    /// Whether the kernel has what the engine needs, for this file.
+    fn try_engine(&self) -> std::result::Result<(), OsError> {
+        let mut block = BlockBuf::zeroed(1);
+        let has_blocks = self.info.blocks > 0;
+        let first = Io::Read {
+            lba: Lba::new(0),
+            out: block.as_mut_slice(),
+        };
+        match self.engine {
+            Engine::Auto | Engine::Psync => Ok(()),
+            Engine::Pvsync2 if has_blocks => psync::execute_polled(&self.target, first),
+            Engine::Pvsync2 => Ok(()),
+            Engine::Libaio | Engine::Uring(_) => {
+                let ring = Ring::new(self.kernel()?);
+                let polls = matches!(self.engine, Engine::Uring(options) if options.iopoll);
+                match polls && has_blocks {
+                    true => ring.channel().try_read(block),
+                    false => Ok(()),
+                }
+            }
+        }
+    }
+
+    /// A new interface to the kernel.
+    fn kernel(&self) -> std::result::Result<Kernel, OsError> {
+        let target = Arc::clone(&self.target);
+        match self.engine {
+            Engine::Libaio => Aio::new(target).map(Kernel::Aio),
+            Engine::Uring(options) => {
+                Uring::new(target, options, self.pool.as_deref()).map(Kernel::Uring)
+            }
+            _ => Uring::new(target, RingOptions::default(), None).map(Kernel::Uring),
         }
     }
 
@@ -83,14 +146,32 @@ impl FileDevice {
         self.ring(current_core()).is_some()
     }
 
-    fn ring(&self, core: CoreId) -> Option<&Ring> {
-        let slot = self.rings.as_ref()?.get(core);
-        slot.get_or_init(|| Ring::new().ok()).as_ref()
+    /// Whether the driver has queues that can be polled: else who polls waits for the interrupt of
+    /// the device all the same.
+    #[must_use]
+    pub fn is_polled(&self) -> bool {
+        self.is_polled
     }
 
-    fn existing_rings(&self) -> impl Iterator<Item = &Ring> {
+    fn ring(&self, core: CoreId) -> Option<&Ring<Kernel>> {
+        let slot = self.rings.as_ref()?.get(core);
+        slot.get_or_init(|| self.kernel().ok().map(Ring::new))
+            .as_ref()
+    }
+
+    fn existing_rings(&self) -> impl Iterator<Item = &Ring<Kernel>> {
         let slots = self.rings.iter().flat_map(|rings| rings.iter());
         slots.filter_map(|slot| slot.get()?.as_ref())
+    }
+
+    /// Whether a ring takes requests of this kind: none discards, and one that polls has only reads
+    /// and writes.
+    fn rings_take(&self, op: Op) -> bool {
+        match op {
+            Op::Read | Op::Write => true,
+            Op::Flush => !matches!(self.engine, Engine::Uring(options) if options.iopoll),
+            Op::Discard => false,
+        }
     }
 
     fn is_aligned(&self, memory: &[u8]) -> bool {
@@ -142,6 +223,25 @@ impl FileDevice {
         Ok(())
     }
 
+    /// Executes a request without polling.
+    #[inline]
+    fn call(&self, io: Io<'_>) -> Result<()> {
+        let (op, lba, blocks) = (io.op(), io.lba(), io.blocks());
+        let result = if self.memory_is_aligned(&io) {
+            psync::execute(&self.target, io)
+        } else {
+            self.execute_copied(io)
+        };
+        result.map_err(|os| self.target.error(op, lba, blocks, os))
+    }
+
+    /// The same, and from now on.
+    #[cold]
+    fn call_unpolled(&self, io: Io<'_>) -> Result<()> {
+        self.refuses_polling.store(true, Ordering::Relaxed);
+        self.call(io)
+    }
+
     fn write_piece(
         &self,
         lba: Lba,
@@ -159,21 +259,54 @@ impl Device for FileDevice {
 
     #[inline]
     fn execute(&self, io: Io<'_>) -> Result<()> {
+        if self.engine == Engine::Pvsync2 {
+            return self.execute_polled(io, 0);
+        }
+        self.call(io)
+    }
+
+    /// The caller does not sleep first: the call cannot be begun and waited for apart.
+    fn execute_polled(&self, io: Io<'_>, _sleep_ns: u64) -> Result<()> {
+        if self.refuses_polling.load(Ordering::Relaxed) || !self.memory_is_aligned(&io) {
+            return self.call(io);
+        }
         let (op, lba, blocks) = (io.op(), io.lba(), io.blocks());
-        let result = if self.memory_is_aligned(&io) {
-            psync::execute(&self.target, io)
-        } else {
-            self.execute_copied(io)
+        let refused = OsError::new(libc::EOPNOTSUPP);
+        // The memory of the request is wanted again if the kernel refuses.
+        let result = match io {
+            Io::Read { lba, out } => {
+                let polled = Io::Read {
+                    lba,
+                    out: &mut *out,
+                };
+                match psync::execute_polled(&self.target, polled) {
+                    Err(os) if os == refused => return self.call_unpolled(Io::Read { lba, out }),
+                    result => result,
+                }
+            }
+            Io::Write { lba, parts, flags } => {
+                let io = || Io::Write { lba, parts, flags };
+                match psync::execute_polled(&self.target, io()) {
+                    Err(os) if os == refused => return self.call_unpolled(io()),
+                    result => result,
+                }
+            }
+            Io::Flush | Io::Discard { .. } => psync::execute(&self.target, io),
         };
         result.map_err(|os| self.target.error(op, lba, blocks, os))
+    }
+
+    fn buffer(&self, blocks: usize) -> BlockBuf {
+        let registered = self.pool.as_ref().and_then(|pool| Pool::take(pool, blocks));
+        registered.unwrap_or_else(|| BlockBuf::zeroed(blocks))
     }
 
     fn submit(&self, request: Request) {
         let core = current_core();
         match self.ring(core) {
-            Some(ring) if request.bio().op() != Op::Discard => {
+            Some(ring) if self.rings_take(request.bio().op()) => {
                 request.set_hint(u32::from(core.number()));
-                ring.submit(&self.target, request);
+                ring.submit(Flight::new(request));
             }
             _ => request.run_on(self),
         }
@@ -189,17 +322,21 @@ impl Device for FileDevice {
 
     fn poll(&self, mode: Poll) -> usize {
         let own = self.ring(current_core());
-        if mode == Poll::Own {
-            return own.map_or(0, |ring| ring.poll(&self.target, Poll::One));
-        }
-        let mut count = own.map_or(0, |ring| ring.poll(&self.target, Poll::Ready));
-        if count == 0 {
-            let rings = self.existing_rings();
-            count = rings.map(|ring| ring.poll(&self.target, Poll::Ready)).sum();
-        }
-        match own {
-            Some(ring) if count == 0 && mode == Poll::One => ring.poll(&self.target, Poll::One),
-            _ => count,
+        let mine = |take| own.map_or(0, |ring| ring.poll(take));
+        match mode {
+            Poll::Own => mine(Take::One),
+            Poll::OwnReady => mine(Take::Ready),
+            Poll::Ready | Poll::One => {
+                let mut count = mine(Take::Ready);
+                if count == 0 {
+                    let rings = self.existing_rings();
+                    count = rings.map(|ring| ring.poll(Take::Ready)).sum();
+                }
+                match mode {
+                    Poll::One if count == 0 => mine(Take::One),
+                    _ => count,
+                }
+            }
         }
     }
 
@@ -211,14 +348,13 @@ impl Device for FileDevice {
         let ring = self
             .ring(core)
             .expect("the request was submitted to this ring");
-        ring.wait(&self.target, slot);
+        ring.wait(|| slot.is_done());
     }
 }
 
 impl Drop for FileDevice {
     fn drop(&mut self) {
         // The kernel must not write into freed memory of requests that no task waited for.
-        self.existing_rings()
-            .for_each(|ring| ring.drain(&self.target));
+        self.existing_rings().for_each(Ring::drain);
     }
 }

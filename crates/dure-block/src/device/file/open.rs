@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use super::FileDevice;
 use super::claim::{Claim, lock};
 use crate::engine::Target;
-use crate::engine::uring::Ring;
+use crate::engine::uring::RingOptions;
 use crate::{BLOCK_BYTES, DeviceInfo, Error, Result};
 
 /// Whether the page cache of the kernel is bypassed.
@@ -34,7 +34,7 @@ pub enum Direct {
     Never,
 }
 
-/// How submitted requests reach the kernel. Synchronous ones always use plain system calls.
+/// How submitted requests reach the kernel. Synchronous ones are system calls in any case.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Engine {
     /// `io_uring` if the kernel has it, else as `Psync`.
@@ -42,8 +42,29 @@ pub enum Engine {
     Auto,
     /// Plain system calls: a submitted request is complete when `submit` returns.
     Psync,
-    /// `io_uring`; opening fails if the kernel does not have it.
-    Uring,
+    /// The same, and the caller polls the device; opening fails if the kernel refuses that. Where
+    /// the driver has no queue to poll the kernel may wait for the interrupt all the same
+    /// ([`FileDevice::is_polled`]).
+    Pvsync2,
+    /// `libaio`; opening fails if the kernel does not have it.
+    Libaio,
+    /// `io_uring` with these options; opening fails if the kernel refuses it, or one of them.
+    Uring(RingOptions),
+}
+
+impl Engine {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Psync => "psync",
+            Self::Pvsync2 => "pvsync2",
+            Self::Libaio => "libaio",
+            Self::Uring(options) if options.iopoll => "io_uring (IOPOLL)",
+            Self::Uring(options) if options.sqpoll => "io_uring (SQPOLL)",
+            Self::Uring(options) if options.registered.is_some() => "io_uring (registered buffers)",
+            Self::Uring(_) => "io_uring",
+        }
+    }
 }
 
 /// Which other openers a file or block device may have.
@@ -203,20 +224,20 @@ pub(super) fn open_claimed(
             Errno::STALE,
         ));
     }
-    if options.engine == Engine::Uring {
-        let unavailable = |os| Error::EngineUnavailable {
-            path: path.to_owned(),
-            engine: "uring",
-            os,
-        };
-        drop(Ring::new().map_err(unavailable)?);
-    }
     let info = examine(path, &fd, kind, &opened, options, direct)?;
+    let io_poll = || queue_attribute(opened.st_rdev, "io_poll");
+    let is_polled = kind == FileType::BlockDevice && io_poll().is_some_and(|text| text == "1");
     let target = Target {
         fd,
         name: Arc::from(info.name.as_str()),
     };
-    Ok(FileDevice::new(info, target, claim, options.engine))
+    let device = FileDevice::new(info, target, claim, options.engine, is_polled);
+    device.try_engine().map_err(|os| Error::EngineUnavailable {
+        path: path.to_owned(),
+        engine: options.engine.name(),
+        os,
+    })?;
+    Ok(device)
 }
 
 /// Opens `path`; the second value tells whether for direct I/O.

@@ -1,12 +1,13 @@
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use dure_sync::{Arc, thread};
+use dure_sync::{Arc, LazyLock, thread};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
 use crate::ram::RamDevice;
-use crate::{Bio, Error, Queue, QueueConfig, share};
+use crate::{Bio, Error, Hybrid, Queue, QueueConfig, Wait, share};
 
 const BLOCKS: u64 = 64;
 
@@ -45,30 +46,74 @@ fn with(engine: Engine, direct: Direct) -> OpenOptions {
 }
 
 fn queue_of(device: FileDevice) -> Arc<Queue> {
+    waiting(device, Wait::Sleep)
+}
+
+fn waiting(device: FileDevice, wait: Wait) -> Arc<Queue> {
     Queue::new(
         share(device),
         QueueConfig {
             nr_requests: 8,
+            wait,
             ..QueueConfig::default()
         },
     )
 }
 
-fn is_uring_there() -> bool {
-    let there = Ring::new().is_ok();
-    if !there {
-        eprintln!("SKIPPED in part: this kernel offers no io_uring");
-    }
-    there
+fn hybrid() -> Wait {
+    Wait::Hybrid(Hybrid {
+        period: Duration::from_micros(100),
+        ..Hybrid::default()
+    })
+}
+
+const SMALL_BUFFERS: Buffers = Buffers {
+    count: 4,
+    blocks: 2,
+};
+
+fn ring(iopoll: bool, sqpoll: bool, registered: Option<Buffers>) -> Engine {
+    Engine::Uring(RingOptions {
+        iopoll,
+        sqpoll,
+        registered,
+    })
+}
+
+/// The engines that the kernel has for a file; says which others there are not, and why.
+fn engines(path: &Path) -> Vec<Engine> {
+    let all = [
+        Engine::Psync,
+        Engine::Auto,
+        Engine::Pvsync2,
+        Engine::Libaio,
+        ring(false, false, None),
+        ring(false, true, None),
+        ring(false, false, Some(SMALL_BUFFERS)),
+        ring(true, false, None),
+    ];
+    let is_there = |engine: &Engine| match open_file(path, with(*engine, Direct::Auto)) {
+        Ok(_) => true,
+        Err(refused @ Error::EngineUnavailable { .. }) => {
+            eprintln!("SKIPPED in part: {refused}");
+            false
+        }
+        Err(error) => panic!("{error}"),
+    };
+    all.into_iter().filter(is_there).collect()
 }
 
 fn modes() -> Vec<OpenOptions> {
-    let mut engines = vec![Engine::Psync, Engine::Auto];
-    if is_uring_there() {
-        engines.push(Engine::Uring);
-    }
+    let place = Place::new();
+    let path = &place.image();
     let all = |engine| [Direct::Auto, Direct::Never].map(|direct| with(engine, direct));
-    engines.into_iter().flat_map(all).collect()
+    let mut modes: Vec<_> = engines(path).into_iter().flat_map(all).collect();
+    // Polling needs direct I/O.
+    modes.retain(|mode| {
+        let polls = matches!(mode.engine, Engine::Uring(ring) if ring.iopoll);
+        !(polls && mode.direct == Direct::Never)
+    });
+    modes
 }
 
 #[derive(Debug, Clone)]
@@ -203,7 +248,7 @@ fn take(queue: &Queue, step: &Step) -> Vec<u8> {
             return memory.to_vec();
         }
         Step::SubmitRead { lba, blocks } => {
-            let bio = Bio::read(Lba::new(lba), BlockBuf::zeroed(blocks));
+            let bio = Bio::read(Lba::new(lba), queue.buffer(blocks));
             let ticket = queue.submit(bio).unwrap();
             return queue.wait(ticket).into_segments().unwrap()[0]
                 .as_slice()
@@ -223,10 +268,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
     #[test]
     fn a_file_behaves_as_ram_does(steps in prop::collection::vec(step(), 1..30)) {
-        for options in modes() {
-            let place = Place::new();
+        static MODES: LazyLock<Vec<OpenOptions>> = LazyLock::new(modes);
+        let waits = [Wait::Sleep, Wait::Poll, hybrid()];
+        for (options, wait) in MODES.iter().zip(waits.iter().cycle()) {
+            let (place, options) = (Place::new(), *options);
             let path = place.image();
-            let file = queue_of(open_file(&path, options).unwrap());
+            let file = waiting(open_file(&path, options).unwrap(), *wait);
             let ram_device = Arc::new(RamDevice::new("ram0", BLOCKS));
             let ram = Queue::new(share(Arc::clone(&ram_device)), QueueConfig::default());
             for step in &steps {
@@ -243,14 +290,28 @@ proptest! {
 #[test]
 fn many_tasks_share_the_rings() {
     let place = Place::new();
-    let queue = queue_of(open_file(&place.image(), OpenOptions::default()).unwrap());
+    for engine in engines(&place.image()) {
+        for wait in [Wait::Sleep, Wait::Poll, hybrid()] {
+            tasks_share_the_rings(engine, wait);
+        }
+    }
+}
+
+fn tasks_share_the_rings(engine: Engine, wait: Wait) {
+    let place = Place::new();
+    let options = with(engine, Direct::Auto);
+    let queue = waiting(open_file(&place.image(), options).unwrap(), wait);
     thread::scope(|scope| {
         for task in 0_u8..8 {
             let queue = &queue;
             scope.spawn(move || {
                 let lba = |n: u8| Lba::new(u64::from(task) * 8 + u64::from(n));
                 for round in 0_u8..20 {
-                    let buf = || BlockBuf::from_slice(&[round; BLOCK_BYTES]);
+                    let buf = || {
+                        let mut buf = queue.buffer(1);
+                        buf.as_mut_slice().fill(round);
+                        buf
+                    };
                     let bios = (0..4).map(|n| Bio::write(lba(n), buf()));
                     let mut tickets = queue.submit_all(bios).unwrap();
                     if round % 2 == 0 {
@@ -274,6 +335,66 @@ fn many_tasks_share_the_rings() {
     let counters = queue.counters();
     assert_eq!(counters.writes + counters.merges, 8 * 20 * 4);
     assert_eq!(counters.errors, 0);
+}
+
+/// What the kernel refuses for a device is said when the device is opened; where it only does not
+/// poll, polled calls work, and the device says so.
+#[test]
+fn polling_that_the_device_cannot_do_is_refused_or_told() {
+    let place = Place::new();
+    let path = place.image();
+    // Neither through the page cache.
+    let options = with(ring(true, false, None), Direct::Never);
+    let refused = open_file(&path, options).unwrap_err();
+    let Error::EngineUnavailable { engine, os, .. } = &refused else {
+        panic!("{refused}");
+    };
+    assert_eq!(
+        (*engine, os.errno()),
+        ("io_uring (IOPOLL)", libc::EOPNOTSUPP)
+    );
+    assert!(refused.to_string().contains("choose psync or auto"));
+    let file = open_file(&path, OpenOptions::default()).unwrap();
+    assert!(!file.is_polled(), "a file has no queues");
+    let queue = waiting(file, Wait::Poll);
+    queue
+        .write(Lba::new(1), &[7; BLOCK_BYTES], WriteFlags::FUA)
+        .unwrap();
+    let mut out = [0; BLOCK_BYTES];
+    queue.read(Lba::new(1), &mut out).unwrap();
+    assert_eq!(out, [7; BLOCK_BYTES]);
+}
+
+#[test]
+fn registered_buffers_are_used_and_come_back() {
+    let place = Place::new();
+    let engine = ring(false, false, Some(SMALL_BUFFERS));
+    let device = match open_file(&place.image(), with(engine, Direct::Auto)) {
+        Err(refused @ Error::EngineUnavailable { .. }) => {
+            return eprintln!("SKIPPED: {refused}");
+        }
+        device => queue_of(device.unwrap()),
+    };
+    for round in 0_u8..3 {
+        let buffers: Vec<_> = (0..5).map(|_| device.buffer(1)).collect();
+        let registered = buffers
+            .iter()
+            .filter(|buffer| buffer.registered().is_some());
+        assert_eq!(registered.count(), 4, "the fifth is an ordinary one");
+        let bios = (0..).zip(buffers).map(|(lba, mut buffer)| {
+            buffer.as_mut_slice().fill(round);
+            Bio::write(Lba::new(2 * lba), buffer)
+        });
+        for ticket in device.submit_all(bios).unwrap() {
+            device.wait(ticket).into_segments().unwrap();
+        }
+        for lba in 0..5 {
+            let bio = Bio::read(Lba::new(2 * lba), device.buffer(1));
+            let done = device.wait(device.submit(bio).unwrap());
+            let memory = done.into_segments().unwrap();
+            assert_eq!(memory[0].as_slice(), [round; BLOCK_BYTES]);
+        }
+    }
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! The queue on a simulated machine: races of the compound flush, tags, and lines shared by cores.
+//! The queue on a simulated machine: races of the compound flush, tags, rings, and lines shared by
+//! cores.
 //!
 //! `RUSTFLAGS='--cfg dure_backend="sim"' cargo test -p dure-block --test sim`
 
@@ -10,6 +11,14 @@
         reason = "a test stops at what it does not expect"
     )
 )]
+
+mod ring;
+
+/// What the source of the ring names.
+mod rank {
+    pub(crate) const REAPING_RANK: u8 = 210;
+    pub(crate) const SUBMITTING_RANK: u8 = 212;
+}
 
 use std::time::Duration;
 

@@ -1,0 +1,294 @@
+//! A ring: several requests in flight from one core, whatever passes them to the kernel.
+//!
+//! **Problem.** A core that waits for each request in turn gets one request's latency; threads that
+//! wait for it cost a wake-up. **Structure.** A ring per core over a [`Channel`] (io_uring, libaio),
+//! created at first use. Submitting puts a request into the ring's table and its entry into the
+//! channel; `kick` passes the entries to the kernel. A task that waits becomes the ring's *reaper*:
+//! it holds `reaping`, sleeps in the kernel, and completes the requests that arrive, its own and
+//! others'. A task that finds a reaper there sleeps on `turn`.
+//!
+//! # Ownership of requests
+//! **Invariants.** A request is in the table from before the kernel gets it until its completion is
+//! reaped, so its memory stays. Completions are run under `reaping`: a holder that finds its
+//! request incomplete knows that the kernel still has it. A ring is dropped only when nothing is in
+//! flight. `submitting` is held over the submitting system call, `reaping` over the waiting one;
+//! both belong to one core's ring.
+//!
+//! # No sleeper is forgotten
+//! A task that finds a reaper counts itself as a sleeper, loads `turn`, and then tries `reaping`
+//! once more; the reaper lets `reaping` go, raises `turn`, and then looks at the sleepers:
+//!
+//! ```text
+//! sleeper: sleepers += 1; seen = turn; reaping taken? sleep while turn == seen
+//! reaper:  let reaping go; turn += 1; sleepers > 0? wake them
+//! ```
+//!
+//! Either the reaper sees the sleeper, or the sleeper the new `turn`. The loom model
+//! (`dure-sync/tests/loom/ring.rs`) compiles this file as it is. **Crash.** See [`crate::engine`].
+
+use std::fmt;
+
+use dure_sync::atomic::{AtomicU32, Ordering};
+use dure_sync::{Mutex, MutexGuard, futex, thread};
+
+use crate::rank::{REAPING_RANK, SUBMITTING_RANK};
+
+/// How many completions are taken from the kernel at a time.
+const BATCH: usize = 16;
+
+/// A completion, as the kernel tells it.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Arrived {
+    /// Which flight.
+    pub(crate) index: usize,
+    /// Bytes done, or the negative error number.
+    pub(crate) code: i32,
+}
+
+/// Whether completions are waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Take {
+    /// Those that have arrived.
+    Ready,
+    /// At least one, unless a signal comes first.
+    One,
+}
+
+/// What passes requests to the kernel and completions back.
+pub(crate) trait Channel {
+    /// A request with what has to stay where it is while the kernel has it.
+    type Flight;
+    /// Entries on this side of the kernel.
+    type Entries: Default;
+
+    /// Adds the entry of flight `index`; false: there is no room before some have been passed.
+    fn push(&self, entries: &mut Self::Entries, index: usize, flight: &mut Self::Flight) -> bool;
+
+    /// Passes entries to the kernel, which may take fewer than all `pushed`, or none, when it lacks
+    /// memory or has too many completions to keep; returns how many it took.
+    fn pass(&self, entries: &mut Self::Entries, pushed: usize) -> usize;
+
+    /// Takes completions; returns how many. Called by one task at a time.
+    fn take(&self, take: Take, arrived: &mut [Arrived]) -> usize;
+
+    /// The flight is about to be passed.
+    fn dispatched(flight: &mut Self::Flight);
+
+    /// Completes a flight.
+    fn finish(&self, flight: Self::Flight, code: i32);
+}
+
+/// The requests that a ring has.
+struct Table<C: Channel> {
+    flights: Vec<Option<C::Flight>>,
+    free: Vec<usize>,
+    /// Indices of entries that the kernel has not taken.
+    pushed: Vec<usize>,
+    in_flight: usize,
+    entries: C::Entries,
+}
+
+/// One ring.
+pub(crate) struct Ring<C: Channel> {
+    channel: C,
+    submitting: Mutex<SUBMITTING_RANK, Table<C>>,
+    reaping: Mutex<REAPING_RANK, ()>,
+    /// Incremented by the reaper when it has completed requests or leaves; non-reapers sleep on it.
+    turn: AtomicU32,
+    /// Non-reapers between reading `turn` and waking.
+    sleepers: AtomicU32,
+}
+
+impl<C: Channel> Ring<C> {
+    pub(crate) fn new(channel: C) -> Self {
+        Self {
+            channel,
+            submitting: Mutex::new(Table {
+                flights: Vec::new(),
+                free: Vec::new(),
+                pushed: Vec::new(),
+                in_flight: 0,
+                entries: C::Entries::default(),
+            }),
+            reaping: Mutex::new(()),
+            turn: AtomicU32::new(0),
+            sleepers: AtomicU32::new(0),
+        }
+    }
+
+    /// What it passes requests through.
+    pub(crate) fn channel(&self) -> &C {
+        &self.channel
+    }
+
+    /// Takes a request.
+    pub(crate) fn submit(&self, flight: C::Flight) {
+        let mut table = self.submitting.lock();
+        let index = table.free.pop().unwrap_or_else(|| {
+            table.flights.push(None);
+            table.flights.len() - 1
+        });
+        table.flights[index] = Some(flight);
+        table.in_flight += 1;
+        loop {
+            let Table {
+                flights, entries, ..
+            } = &mut *table;
+            let flight = flights[index].as_mut().expect("it was put there above");
+            if self.channel.push(entries, index, flight) {
+                break;
+            }
+            self.kick_locked(&mut table);
+            thread::yield_now();
+        }
+        table.pushed.push(index);
+    }
+
+    /// Passes all submitted requests to the kernel.
+    pub(crate) fn kick(&self) {
+        self.kick_locked(&mut self.submitting.lock());
+    }
+
+    fn kick_locked(&self, table: &mut Table<C>) {
+        if table.pushed.is_empty() {
+            return;
+        }
+        for index in &table.pushed {
+            if let Some(flight) = &mut table.flights[*index] {
+                C::dispatched(flight);
+            }
+        }
+        // The next kick passes what is left, and every waiter kicks.
+        let taken = self.channel.pass(&mut table.entries, table.pushed.len());
+        assert!(
+            taken <= table.pushed.len(),
+            "the kernel takes what was pushed"
+        );
+        table.pushed.drain(..taken);
+    }
+
+    /// Returns when `is_done`, which the completion of a request of this ring makes true.
+    pub(crate) fn wait(&self, is_done: impl Fn() -> bool) {
+        while !is_done() {
+            match self.reaping.try_lock() {
+                Some(reaping) => {
+                    self.kick();
+                    if self.reap(&reaping) == 0 && !is_done() {
+                        self.sleep_in_kernel(&reaping);
+                    }
+                    drop(reaping);
+                    self.pass_turn();
+                }
+                None => self.sleep_for_turn(&is_done),
+            }
+        }
+    }
+
+    /// Runs the completions that have arrived, or waits for one if any request is in flight.
+    pub(crate) fn poll(&self, take: Take) -> usize {
+        self.kick();
+        let Some(reaping) = self.reaping.try_lock() else {
+            return 0;
+        };
+        let mut count = self.reap(&reaping);
+        if count == 0 && take == Take::One && self.submitting.lock().in_flight > 0 {
+            count = self.sleep_in_kernel(&reaping);
+        }
+        drop(reaping);
+        self.pass_turn();
+        count
+    }
+
+    /// Waits until the kernel has a completion for this ring, and runs it.
+    fn sleep_in_kernel(&self, reaping: &MutexGuard<'_, REAPING_RANK, ()>) -> usize {
+        if !self.submitting.lock().pushed.is_empty() {
+            // The kernel would not take all requests: do not wait for one it does not have.
+            thread::yield_now();
+            return self.reap(reaping);
+        }
+        self.run_arrived(Take::One)
+    }
+
+    /// Runs all completions that have arrived.
+    fn reap(&self, _reaping: &MutexGuard<'_, REAPING_RANK, ()>) -> usize {
+        let mut count = 0;
+        loop {
+            match self.run_arrived(Take::Ready) {
+                0 => return count,
+                more => count += more,
+            }
+        }
+    }
+
+    /// Takes a batch of completions and runs them. The caller holds `reaping`.
+    fn run_arrived(&self, take: Take) -> usize {
+        let mut arrived = [Arrived::default(); BATCH];
+        let count = self.channel.take(take, &mut arrived);
+        if count == 0 {
+            return 0;
+        }
+        let mut flights = [const { None }; BATCH];
+        {
+            let mut table = self.submitting.lock();
+            for (place, arrived) in flights.iter_mut().zip(&arrived[..count]) {
+                let flight = table.flights[arrived.index].take();
+                *place = Some(flight.expect("the kernel completes a request once"));
+                table.free.push(arrived.index);
+            }
+            table.in_flight -= count;
+        }
+        for (flight, arrived) in flights.into_iter().flatten().zip(&arrived[..count]) {
+            self.channel.finish(flight, arrived.code);
+        }
+        count
+    }
+
+    fn sleep_for_turn(&self, is_done: &impl Fn() -> bool) {
+        // SeqCst: either the reaper sees us in `sleepers`, or we see its `turn`.
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        let seen = self.turn.load(Ordering::SeqCst);
+        match self.reaping.try_lock() {
+            // The reaper has just left: it may have raised `turn` before we loaded `seen`. Another
+            // task may have gone to sleep because we held the lock.
+            Some(reaping) => {
+                drop(reaping);
+                self.pass_turn();
+            }
+            None if is_done() => {}
+            None => drop(futex::wait(&self.turn, seen, None)),
+        }
+        // Relaxed: a reaper that still counts us wakes nobody.
+        self.sleepers.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn pass_turn(&self) {
+        // SeqCst: see `sleep_for_turn`.
+        self.turn.fetch_add(1, Ordering::SeqCst);
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            futex::wake(&self.turn, u32::MAX);
+        }
+    }
+
+    /// Waits until the kernel has no request of this ring any more.
+    pub(crate) fn drain(&self) {
+        while self.submitting.lock().in_flight > 0 {
+            self.poll(Take::One);
+        }
+    }
+}
+
+impl<C: Channel> fmt::Debug for Ring<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ring").finish_non_exhaustive()
+    }
+}
+
+impl<C: Channel> Drop for Ring<C> {
+    fn drop(&mut self) {
+        assert_eq!(
+            self.submitting.get_mut().in_flight,
+            0,
+            "a ring is drained before it is dropped"
+        );
+    }
+}
