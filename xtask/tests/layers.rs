@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 const LAYERS: &[&[&str]] = &[
     &["dure-vcpu"],
     &["dure-sync"],
-    &["dure-pmem"],
+    // The wire knows nothing of dure, but locks and threads come from the facade.
+    &["dure-pmem", "dure-fuse-wire"],
     &["dure-block"],
     &["dure-journal"],
     &["dure-store"],

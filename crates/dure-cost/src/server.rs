@@ -9,8 +9,8 @@ use dure_fuse::protocol::reply::{Dirent, EntryOut, OutHeader};
 use dure_fuse::protocol::request::{InHeader, MknodIn, ReadIn, Rename2In, WriteIn};
 use dure_fuse::protocol::{ROOT, opcode, parse};
 use dure_fuse::server::Server;
+use dure_fuse::service::answer;
 use dure_fuse::transport::buffer::{Reply, RequestBuffer};
-use dure_fuse::transport::dispatch::answer;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::Call;

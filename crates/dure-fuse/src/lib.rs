@@ -3,10 +3,11 @@
 //! **Problem.** The kernel speaks FUSE over `/dev/fuse`; dure-fs speaks inodes. This crate
 //! translates, keeps unlinked inodes that are still open, and mounts and unmounts cleanly.
 //!
-//! **Structure.** [`server`] answers requests in our own types and knows nothing of a transport.
-//! [`protocol`] gives the layout of requests and replies, [`transport`] takes requests from the
-//! kernel and sends the replies, one worker per core. [`mount`] mounts and unmounts. [`nodes`]
-//! defines FUSE node ids and pins inodes without a name for as long as the kernel references them.
+//! **Structure.** The protocol, its transports and mounting are `dure-fuse-wire`'s, for which this
+//! is a [`Service`](dure_fuse_wire::Service). [`server`] answers requests in our own types and
+//! knows nothing of a transport; `dispatch` encodes what it says. [`nodes`] defines FUSE node ids
+//! and pins inodes without a name for as long as the kernel references them; [`session`] says what
+//! is asked of the kernel.
 //!
 //! **Invariants.** A FUSE node id is an inode number and its generation; an inode in the kernel's
 //! cache costs no memory here while it has a name. Once an inode that the kernel references has no
@@ -30,13 +31,13 @@
 //! # }
 //! ```
 
-pub mod mount;
+mod dispatch;
 pub mod nodes;
-pub mod protocol;
 pub mod server;
-pub mod transport;
+pub mod session;
+#[cfg(test)]
+mod tests;
 
-pub use mount::{MountError, MountSettings, Session, unmount};
+pub use dure_fuse_wire::{MountError, Transport, mount, protocol, service, transport, unmount};
 pub use server::report_errors;
-pub use transport::Transport;
-pub use transport::negotiate::WriteCache;
+pub use session::{MountSettings, Session, WriteCache};

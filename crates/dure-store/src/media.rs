@@ -150,6 +150,14 @@ impl Region {
         }
     }
 
+    /// Whether a read is a copy of memory, for which nobody needs to wait.
+    #[must_use]
+    pub fn is_in_memory(&self) -> bool {
+        match self {
+            Region::Block(queue) => queue.info().in_memory,
+        }
+    }
+
     /// The requests so far, the journal's included.
     #[must_use]
     pub fn counters(&self) -> Counters {

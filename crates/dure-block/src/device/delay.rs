@@ -156,6 +156,7 @@ impl DelayDevice {
     pub fn with_model(below: Arc<dyn Device>, model: Model) -> Self {
         let mut info = below.info().clone();
         info.volatile_cache |= !model.flush.is_zero();
+        info.in_memory = false;
         let channels = model.channels.map_or(0, NonZeroU32::get);
         Self {
             below,

@@ -54,6 +54,8 @@ pub struct DeviceInfo {
     pub atomic_write_blocks: u64,
     /// Whether a discard frees anything.
     pub discard: bool,
+    /// Whether it is in memory: a read is a copy, for which nobody needs to wait.
+    pub in_memory: bool,
     /// What persistent memory it is in, if it is.
     pub nvm: Option<nvm::Medium>,
 }
@@ -72,6 +74,7 @@ impl DeviceInfo {
             memory_alignment: 1,
             atomic_write_blocks: 1,
             discard: true,
+            in_memory: true,
             nvm: None,
         }
     }

@@ -298,6 +298,15 @@ impl Volume {
         Ok(next)
     }
 
+    /// Whether the deepest known node on the way to `hash` has to be waited for. The caller holds
+    /// the directory.
+    pub(crate) fn bucket_waits(&self, directory: &InodeState, hash: u64) -> bool {
+        let directory = directory.directory();
+        let known = directory.shortcuts.get(hash).map(|(nid, _)| nid);
+        let first = known.or_else(|| directory.root_nid());
+        first.is_some_and(|nid| self.node_waits(nid))
+    }
+
     /// Passes the bucket that holds `hash` to `look`: its node, its index there, its level, and its
     /// granule; returns `None` without one. The caller holds the directory, possibly with tasks that
     /// change it: the granule is locked, so that an operation that changes several granules (a

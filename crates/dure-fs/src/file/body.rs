@@ -13,7 +13,7 @@
 //!
 //! | verb | the caller holds |
 //! |---|---|
-//! | `read`, `truncate`, `seek`, `sync` | nothing of the inode |
+//! | `read`, `truncate`, `seek`, `sync`, `read_waits`, `write_waits` | nothing of the inode |
 //! | `write_back`, `write_back_all`, `write_back_over`, `write_back_reserved`, `settle` | nothing of the inode |
 //! | `write`, `append`, `zero` | the range, if the file has a range lock and the range was free |
 //! | `place_reserved` | the write-back mutex |
@@ -79,6 +79,30 @@ impl Body {
     ) -> Result<usize> {
         match self {
             Body::Cached => volume.read_cached(inode, (offset, buf), mode),
+        }
+    }
+
+    /// Whether a read would wait for the medium or for another task, as far as can be told.
+    pub(super) fn read_waits(
+        self,
+        volume: &Volume,
+        inode: &Inode,
+        (offset, len): (u64, usize),
+    ) -> bool {
+        match self {
+            Body::Cached => volume.read_cached_waits(inode, (offset, len)),
+        }
+    }
+
+    /// The same of a write.
+    pub(super) fn write_waits(
+        self,
+        volume: &Volume,
+        inode: &Inode,
+        (offset, len): (u64, usize),
+    ) -> bool {
+        match self {
+            Body::Cached => volume.write_cached_waits(inode, (offset, len)),
         }
     }
 

@@ -32,4 +32,14 @@ impl FileSystem {
         let inode = super::regular(inode)?;
         self.0.body.read(&self.0, inode, (offset, buf), mode)
     }
+
+    /// Whether such a read would wait for the medium or for another task, as far as can be told
+    /// without waiting. It may be different a moment later.
+    #[must_use]
+    pub fn read_waits(&self, inode: &InodeRef, offset: u64, len: usize) -> bool {
+        super::regular(inode).is_ok_and(|inode| {
+            let body = self.0.body;
+            body.read_waits(&self.0, inode, (offset, len))
+        })
+    }
 }

@@ -46,6 +46,17 @@ impl FileSystem {
         self.write_in(Room::Whole, inode, (offset, data), stamp)
     }
 
+    /// Whether a write of so many bytes would wait for the medium or for another task, or sleep
+    /// because too much is dirty, as far as can be told without waiting. It may be different a
+    /// moment later.
+    #[must_use]
+    pub fn write_waits(&self, inode: &InodeRef, offset: u64, len: usize) -> bool {
+        crate::file::regular(inode).is_ok_and(|inode| {
+            let body = self.0.body;
+            body.write_waits(&self.0, inode, (offset, len))
+        })
+    }
+
     #[inline]
     fn write_in(
         &self,

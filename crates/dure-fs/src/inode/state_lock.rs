@@ -224,6 +224,11 @@ impl<'i> StateLock<'i> {
         self.0.content.lock.read()
     }
 
+    /// Locks the state shared if that needs no waiting.
+    pub(crate) fn try_read(self) -> Option<PerCoreReadGuard<'i, INODE, InodeState>> {
+        self.0.content.lock.try_read()
+    }
+
     /// As `StateLock::read`; several inodes only in ascending number.
     pub(crate) fn read_ordered(self) -> PerCoreReadGuard<'i, INODE, InodeState> {
         self.0.content.lock.read_ordered()

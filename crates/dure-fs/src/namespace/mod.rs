@@ -23,6 +23,7 @@ mod remove;
 mod rename;
 mod set_attributes;
 mod symlink_cache;
+mod waits;
 
 pub use create::New;
 pub use lookup::{DirectoryEntry, EntryBatch};

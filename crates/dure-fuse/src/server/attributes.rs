@@ -4,7 +4,7 @@ use dure_fs::format::inode::Time;
 use dure_fs::{Attributes, FileKind, SetAttributes, SetGid, SetTime, XattrMode};
 
 use super::{Answer, Server, errno};
-use crate::transport::negotiate::WriteCache;
+use crate::WriteCache;
 
 /// What stat shows.
 #[derive(Debug, Clone, Copy)]

@@ -3,7 +3,7 @@
 use dure_fs::{AllocateMode, ReadMode, SeekTarget, Stamp, SyncScope};
 
 use super::{Answer, Server, errno};
-use crate::transport::negotiate::WriteCache;
+use crate::WriteCache;
 
 /// Bytes copied at a time by COPY_FILE_RANGE.
 const COPY_BYTES: usize = 1 << 20;

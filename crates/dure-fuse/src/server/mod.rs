@@ -18,17 +18,16 @@ pub use set_id::Caller;
 use std::time::Duration;
 
 use dure_fs::{FileSystem, InodeRef};
+use dure_fuse_wire::Errno;
 use dure_sync::atomic::{AtomicBool, Ordering};
 use dure_sync::{OnceLock, clock, thread};
 
-use crate::mount::MountSettings;
+use crate::MountSettings;
+use crate::WriteCache;
 use crate::nodes::{self, Unlinked};
-use crate::protocol::operation::Changes;
-use crate::transport::negotiate::WriteCache;
+use dure_fuse_wire::protocol::operation::Changes;
 use rustix::mount::MountFlags;
 
-/// An errno.
-pub type Errno = i32;
 /// Result of a request.
 pub type Answer<T> = Result<T, Errno>;
 
@@ -101,6 +100,45 @@ impl Server {
             Ok(_) | Err(dure_fs::Error::NotFound) => Err(libc::ESTALE),
             Err(error) => Err(errno(error)),
         }
+    }
+
+    /// Whether anything that is not in memory has to be waited for.
+    #[must_use]
+    pub fn reads_wait(&self) -> bool {
+        self.volume.reads_wait()
+    }
+
+    /// Whether the inode of a node has to be waited for.
+    #[must_use]
+    pub fn inode_waits(&self, node: u64) -> bool {
+        self.volume.inode_waits(nodes::ino_of(node))
+    }
+
+    /// Whether a request about `name` in the directory has to wait for an entry or an inode.
+    #[must_use]
+    pub fn name_waits(&self, directory: u64, name: &[u8]) -> bool {
+        self.inode_waits(directory)
+            || self
+                .inode(directory)
+                .is_ok_and(|inode| self.volume.name_waits(&inode, name))
+    }
+
+    /// Whether a READ has to wait.
+    #[must_use]
+    pub fn read_waits(&self, node: u64, offset: u64, size: usize) -> bool {
+        self.inode_waits(node)
+            || self
+                .inode(node)
+                .is_ok_and(|inode| self.volume.read_waits(&inode, offset, size))
+    }
+
+    /// Whether a WRITE has to wait, or would be slowed down.
+    #[must_use]
+    pub fn write_waits(&self, node: u64, offset: u64, size: usize) -> bool {
+        self.inode_waits(node)
+            || self
+                .inode(node)
+                .is_ok_and(|inode| self.volume.write_waits(&inode, offset, size))
     }
 
     /// Whether the change that a request asks for is to be durable when it is answered.

@@ -11,7 +11,7 @@
 use dure_fs::{FileKind, Permissions, SetAttributes};
 
 use super::{Answer, Server, errno};
-use crate::protocol::Request;
+use dure_fuse_wire::protocol::Request;
 
 /// Set-user-id and set-group-id.
 const SET_ID: u32 = libc::S_ISUID | libc::S_ISGID;

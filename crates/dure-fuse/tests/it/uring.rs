@@ -25,6 +25,11 @@ const BLOCKS: u64 = 16 << 10;
 fn mount(device: Arc<dyn Device>, directory: &Path) -> Option<(FileSystem, Session)> {
     let format = FormatOptions::default();
     FileSystem::format(Arc::clone(&device), &format).unwrap();
+    mount_again(device, directory)
+}
+
+/// Mounts what is on the device.
+fn mount_again(device: Arc<dyn Device>, directory: &Path) -> Option<(FileSystem, Session)> {
     let volume = FileSystem::open(device, MountOptions::default()).unwrap();
     let settings = MountSettings {
         transport: Transport::Uring,
@@ -103,12 +108,38 @@ fn where_io_uring_is_forbidden_the_device_is_used_and_the_reason_said() {
     forbidden.join().unwrap();
 }
 
-/// A device whose flushes wait while it is held.
+/// What of a device waits while it is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Waits {
+    Flushes,
+    Reads,
+}
+
+/// A device that can be held.
 #[derive(Debug)]
 struct Held {
     info: DeviceInfo,
-    ram: RamDevice,
+    ram: Arc<RamDevice>,
     held: Arc<AtomicBool>,
+    waits: Waits,
+}
+
+impl Held {
+    fn on(ram: &Arc<RamDevice>, waits: Waits) -> (Arc<dyn Device>, Arc<AtomicBool>) {
+        let held = Arc::new(AtomicBool::new(false));
+        let info = DeviceInfo {
+            volatile_cache: true,
+            in_memory: false,
+            ..ram.info().clone()
+        };
+        let device = Held {
+            info,
+            ram: Arc::clone(ram),
+            held: Arc::clone(&held),
+            waits,
+        };
+        (share(device), held)
+    }
 }
 
 impl Device for Held {
@@ -117,8 +148,12 @@ impl Device for Held {
     }
 
     fn execute(&self, io: Io<'_>) -> dure_block::Result<()> {
+        let waits = match self.waits {
+            Waits::Flushes => matches!(io, Io::Flush),
+            Waits::Reads => matches!(io, Io::Read { .. }),
+        };
         // Relaxed: it only tells when to go on.
-        while matches!(io, Io::Flush) && self.held.load(Ordering::Relaxed) {
+        while waits && self.held.load(Ordering::Relaxed) {
             thread::sleep(std::time::Duration::from_millis(1));
         }
         self.ram.execute(io)
@@ -155,16 +190,9 @@ impl Drop for Control {
 fn an_aborted_connection_ends_with_requests_under_way() {
     const WAITING: usize = 70;
     let directory: TempDir = tempfile::tempdir().unwrap();
-    let held = Arc::new(AtomicBool::new(false));
-    let ram = RamDevice::new("held", BLOCKS);
-    let mut info = ram.info().clone();
-    info.volatile_cache = true;
-    let device = Held {
-        info,
-        ram,
-        held: Arc::clone(&held),
-    };
-    let Some((volume, session)) = mount(share(device), directory.path()) else {
+    let ram = Arc::new(RamDevice::new("held", BLOCKS));
+    let (device, held) = Held::on(&ram, Waits::Flushes);
+    let Some((volume, session)) = mount(device, directory.path()) else {
         return;
     };
     if let Some(why) = session.fallback() {
@@ -202,6 +230,103 @@ fn an_aborted_connection_ends_with_requests_under_way() {
         held.store(false, Ordering::Relaxed);
     });
     drop(files);
+    server.join().unwrap().unwrap();
+    volume.close().unwrap();
+}
+
+/// The calling thread, and those it starts, run on one core: their requests go to one ring.
+fn stay_on_one_core() {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(0);
+    rustix::thread::sched_setaffinity(None, &set).unwrap();
+}
+
+/// Makes files that no cache has afterwards. False: it cannot be done here.
+fn fill_and_unmount(ram: &Arc<RamDevice>, root: &Path, files: usize) -> bool {
+    let (device, _) = Held::on(ram, Waits::Reads);
+    let Some((volume, session)) = mount(device, root) else {
+        return false;
+    };
+    if let Some(why) = session.fallback() {
+        println!("not run: {why}");
+        return false;
+    }
+    let server = thread::spawn("server", move || session.run());
+    for file in 0..files {
+        fs::write(root.join(format!("f{file}")), vec![7; 64 << 10]).unwrap();
+    }
+    fs::create_dir(root.join("cold")).unwrap();
+    fs::write(root.join("cold/name"), b"sown").unwrap();
+    unmount(root, Lazy::No).unwrap();
+    server.join().unwrap().unwrap();
+    volume.close().unwrap();
+    true
+}
+
+/// Reads wait for the device on one core, and lookups of names
+/// that are not in memory too. Whoever asks there for what is in memory is answered.
+#[test]
+fn a_ring_answers_while_reads_wait_for_the_device() {
+    const READS: usize = 4;
+    let directory: TempDir = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    let ram = Arc::new(RamDevice::new("slow", BLOCKS));
+    if !fill_and_unmount(&ram, root, READS) {
+        return;
+    }
+
+    let (device, held) = Held::on(&ram, Waits::Reads);
+    let (volume, session) = mount_again(device, root).unwrap();
+    let server = thread::spawn("server", move || session.run());
+    let files: Vec<File> = (0..READS)
+        .map(|file| File::open(root.join(format!("f{file}"))).unwrap())
+        .collect();
+    fs::write(root.join("warm"), b"in memory").unwrap();
+    let is_answered = AtomicBool::new(false);
+    // Relaxed: see above.
+    held.store(true, Ordering::Relaxed);
+    thread::scope(|scope| {
+        let readers: Vec<_> = files
+            .iter()
+            .map(|file| {
+                scope.spawn(move || {
+                    stay_on_one_core();
+                    let mut byte = [0];
+                    file.read_exact_at(&mut byte, 0).map(|()| byte[0])
+                })
+            })
+            .collect();
+        let cold = scope.spawn(|| {
+            stay_on_one_core();
+            fs::read(root.join("cold/name"))
+        });
+        thread::sleep(std::time::Duration::from_millis(200));
+        let asked = scope.spawn(|| {
+            stay_on_one_core();
+            fs::write(root.join("warm"), b"still in memory").unwrap();
+            // Not a change of the root: the kernel itself lets none in while a lookup there waits.
+            assert!(fs::metadata(root.join("nothing")).is_err());
+            // Relaxed: as `held`.
+            is_answered.store(true, Ordering::Relaxed);
+        });
+        // A hang ends the test's process, not the others' patience.
+        for _ in 0..1000 {
+            if is_answered.load(Ordering::Relaxed) {
+                break;
+            }
+            thread::sleep(std::time::Duration::from_millis(10));
+        }
+        let answered = is_answered.load(Ordering::Relaxed);
+        held.store(false, Ordering::Relaxed);
+        asked.join().unwrap();
+        assert!(answered, "a ring's thread waited for the device");
+        for reader in readers {
+            assert_eq!(reader.join().unwrap().unwrap(), 7);
+        }
+        assert_eq!(cold.join().unwrap().unwrap(), b"sown");
+    });
+    drop(files);
+    unmount(root, Lazy::No).unwrap();
     server.join().unwrap().unwrap();
     volume.close().unwrap();
 }

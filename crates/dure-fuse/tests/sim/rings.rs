@@ -23,6 +23,7 @@ use dure_fuse::protocol::request::{FsyncIn, InHeader, MknodIn, ReadIn};
 use dure_fuse::protocol::ring::RingHeaders;
 use dure_fuse::protocol::{ROOT, opcode};
 use dure_fuse::server::Server;
+use dure_fuse::service;
 use dure_fuse::transport::uring::entry::Entry;
 use dure_fuse::transport::uring::helpers::{Helpers, Returns};
 use dure_fuse::transport::uring::port::{Arrival, Bell, Port};
@@ -305,9 +306,10 @@ fn start(
 ) -> (Vec<thread::JoinHandle<()>>, Shared, Option<i32>) {
     let server = server();
     let cores: Vec<CoreId> = (0..RINGS).map(CoreId::new).collect();
+    let service = service::share(server);
     let shared = Shared {
-        helpers: Helpers::new(&server, Box::new(|_| true), 2, cores),
-        server,
+        helpers: Helpers::new(&service, Box::new(|_| true), 2, cores),
+        service,
         registered: Arc::new(Registered::default()),
     };
     let threads = (0..RINGS).map(|queue| {

@@ -59,6 +59,16 @@ impl Store {
         self.options.alloc.partition(self.partition())
     }
 
+    /// Whether what is not in memory has to be waited for.
+    pub fn reads_wait(&self) -> bool {
+        !self.region.is_in_memory()
+    }
+
+    /// Whether to follow a pointer to this node means to wait for the medium.
+    pub fn node_waits(&self, nid: Nid) -> bool {
+        self.reads_wait() && self.nodes.get(nid).is_none()
+    }
+
     /// The coarse wall clock.
     pub fn now(&self) -> Time {
         let now = dure_sync::clock::wall_coarse();

@@ -12,7 +12,7 @@ use dure_sync::Arc;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{
     AtFlags, FallocateFlags, FileType, Mode, OFlags, SeekFrom, Stat, StatxFlags, fallocate, fstat,
-    fsync, ftruncate, ioctl_blkpbszget, ioctl_blksszget, major, minor, open, seek, statx,
+    fstatfs, fsync, ftruncate, ioctl_blkpbszget, ioctl_blksszget, major, minor, open, seek, statx,
 };
 use rustix::io::Errno;
 
@@ -307,8 +307,16 @@ fn examine(
         memory_alignment: if direct { direct_alignment(fd) } else { 1 },
         atomic_write_blocks: u64::from(atomic),
         discard: true,
+        in_memory: !is_block_device && is_in_memory(fd),
         nvm: None,
     })
+}
+
+/// Whether a file is on a tmpfs or the like.
+fn is_in_memory(fd: &OwnedFd) -> bool {
+    const TMPFS: i64 = 0x0102_1994;
+    const RAMFS: i64 = 0x8584_58f6;
+    fstatfs(fd).is_ok_and(|found| [TMPFS, RAMFS].contains(&found.f_type))
 }
 
 /// The alignment of memory that direct I/O needs. Never less than a block, whatever the device

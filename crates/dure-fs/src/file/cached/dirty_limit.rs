@@ -285,6 +285,15 @@ impl Volume {
         }
     }
 
+    /// Whether a writer may have to sleep for the pages that it makes dirty.
+    pub(super) fn writers_pause(&self) -> bool {
+        let dirty = &self.pages.dirty_pages;
+        dirty.limits.is_some_and(|limits| {
+            let own = dirty.of(self.partition());
+            own > limits.part.free && dirty.all() > limits.all.free
+        })
+    }
+
     #[cold]
     fn pace_above(&self, dirtied: Dirtied, limits: Limits) {
         let Dirtied { core, pages, now } = dirtied;

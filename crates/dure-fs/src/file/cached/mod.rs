@@ -5,7 +5,7 @@
 //!
 //! **Structure.** [`page`] holds pages per inode and counts their memory; `read`, `write` and
 //! [`write_shared`] copy out of them and into them; `seek` and `truncate` look at them besides the
-//! map; [`pending_pages`] has new pages of contended files; [`writeback`] turns dirty pages into
+//! map; `waits` tells callers that must not wait; [`pending_pages`] has new pages of contended files; [`writeback`] turns dirty pages into
 //! operations; [`dirty_limit`] counts them and slows writers down; [`cache`] ties pages to the
 //! volume. All calls from outside come through
 //! [`Body::Cached`](super::body::Body::Cached); apart from that the state of a file has its
@@ -25,6 +25,7 @@ mod read;
 mod seek;
 mod transaction;
 mod truncate;
+mod waits;
 mod write;
 mod write_shared;
 mod writeback;

@@ -4,12 +4,12 @@ use dure_fs::format::inode::Time;
 use dure_fs::{SetGid, SetTime};
 
 use super::{BLOCK, Call, Outcome, Sent, attr_seconds, done, mode, nanos, secs, wire_attr};
-use crate::protocol::Request;
-use crate::protocol::opcode::setattr;
-use crate::protocol::reply::{AttrOut, GetXattrOut, StatfsOut, StatxOut, StatxTime};
-use crate::protocol::request::SetAttrIn;
 use crate::server::{Attr, Caller, SetAttr};
-use crate::transport::buffer::Reply;
+use dure_fuse_wire::protocol::Request;
+use dure_fuse_wire::protocol::opcode::setattr;
+use dure_fuse_wire::protocol::reply::{AttrOut, GetXattrOut, StatfsOut, StatxOut, StatxTime};
+use dure_fuse_wire::protocol::request::SetAttrIn;
+use dure_fuse_wire::transport::buffer::Reply;
 
 /// Longest name.
 const NAME_BYTES: u32 = 255;

@@ -14,12 +14,12 @@ use std::process::{Command, Stdio};
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
-use super::{Lazy, MountError, MountSettings, flags};
+use super::{Lazy, MountError, Settings, flags};
 
 const PROGRAM: &str = "fusermount3";
 
 /// Mounts on `path`; returns the connection to the kernel.
-pub(super) fn mount(path: &Path, settings: &MountSettings) -> Result<OwnedFd, MountError> {
+pub(super) fn mount(path: &Path, settings: &Settings) -> Result<OwnedFd, MountError> {
     let failed = |source| MountError::Mount {
         path: path.to_owned(),
         source,
@@ -71,9 +71,10 @@ fn run(command: &mut Command) -> io::Result<()> {
 }
 
 /// The mount options in the helper's syntax; a comma in the source name would end it.
-fn options(settings: &MountSettings) -> String {
+fn options(settings: &Settings) -> String {
     let source = settings.source.replace('\\', "\\\\").replace(',', "\\,");
-    let mut options = format!("fsname={source},subtype=dure,default_permissions");
+    let subtype = &settings.subtype;
+    let mut options = format!("fsname={source},subtype={subtype},default_permissions");
     let allow_other = settings.allow_other.then_some("allow_other");
     for option in flags::words(settings.flags).chain(allow_other) {
         write!(options, ",{option}").expect("a string takes everything");
@@ -104,10 +105,11 @@ mod tests {
 
     #[test]
     fn a_source_with_a_comma_stays_one_option() {
-        let settings = MountSettings {
+        let settings = Settings {
             source: "/v,ro\\.img".into(),
+            subtype: "dure".into(),
             flags: flags::DEFAULT | MountFlags::NOATIME,
-            ..MountSettings::default()
+            ..Settings::default()
         };
         assert_eq!(
             options(&settings),

@@ -12,16 +12,18 @@ mod attributes;
 mod content;
 mod directory;
 mod names;
+mod waits;
 
 use dure_fs::format::inode::Time;
 use dure_fs::units::Ino;
 use dure_fs::{FileKind, SyncScope};
 
-use super::buffer::Reply;
+use dure_fuse_wire::protocol::reply::{Attr as WireAttr, EntryOut};
+use dure_fuse_wire::protocol::{Operation, Request};
+use dure_fuse_wire::{Errno, Knows, Outcome, Reply, Sent, Service};
+
 use crate::nodes::node_of;
-use crate::protocol::reply::{Attr as WireAttr, EntryOut};
-use crate::protocol::{Malformed, Operation, Request};
-use crate::server::{Answer, Attr, Entry, Errno, Server};
+use crate::server::{Answer, Attr, Entry, Server};
 
 /// How long the kernel may cache an entry, also a negative one: without end, since every change of
 /// one goes through the kernel, which locks the directory against lookups meanwhile.
@@ -41,80 +43,27 @@ const BLOCK: u32 = 4096;
 /// How often a request that found no space is retried after deletions.
 const DELETIONS_ROUNDS: u32 = 10;
 
-/// Whether the kernel waits for a reply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sent {
-    Reply,
-    Nothing,
-}
+impl Service for Server {
+    fn answer(&self, request: &Request<'_>, knows: Knows<'_>, reply: &mut Reply) -> Outcome {
+        let sent = serve_with_room(self, knows, request, reply)?;
+        settle(self, request).map(|()| sent)
+    }
 
-type Outcome = Result<Sent, Errno>;
+    fn may_wait(&self, request: &Request<'_>) -> bool {
+        waits::may_wait(self, request)
+    }
 
-/// Answers a request: what to send to the kernel, if anything. `knows` asks the kernel whether it
-/// has the inode of a node.
-pub fn answer<'r>(
-    server: &Server,
-    knows: &dyn Fn(u64) -> bool,
-    request: Result<Request<'_>, Malformed>,
-    reply: &'r mut Reply,
-) -> Option<&'r [u8]> {
-    assert!(reply.is_empty(), "the last reply was finished");
-    let (unique, outcome) = match request {
-        Ok(request) => {
-            let served = serve_with_room(server, knows, &request, reply);
-            let settled = served.and_then(|sent| settle(server, &request).map(|()| sent));
-            (request.unique, settled)
+    fn answer_promptly(&self, request: &Request<'_>, reply: &mut Reply) -> Option<Outcome> {
+        if waits::asks_the_kernel(&request.operation) || self.may_wait(request) {
+            return None;
         }
-        Err(Malformed { unique, .. }) => (unique?, Err(libc::EIO)),
-    };
-    finish(unique, outcome, reply)
-}
-
-/// What became of a request that was not to be waited for.
-#[derive(Debug)]
-pub enum Prompt<'r> {
-    /// What to send to the kernel, if anything.
-    Answered(Option<&'r [u8]>),
-    /// Nothing has changed: it is to be answered by somebody who can wait.
-    Later,
-}
-
-/// Answers a request, unless that means to wait for a flush, for deletions or for the kernel.
-pub fn answer_promptly<'r>(
-    server: &Server,
-    request: Result<Request<'_>, Malformed>,
-    reply: &'r mut Reply,
-) -> Prompt<'r> {
-    assert!(reply.is_empty(), "the last reply was finished");
-    let Ok(request) = request else {
-        return Prompt::Answered(answer(server, &|_| true, request, reply));
-    };
-    let operation = &request.operation;
-    let waits = matches!(
-        operation,
-        Operation::Statistics
-            | Operation::Copy { .. }
-            | Operation::Destroy
-            | Operation::Forget
-            | Operation::BatchForget(_)
-    );
-    if waits || operation.flushes() || server.settles(operation.changes()) {
-        return Prompt::Later;
-    }
-    // None of the operations that are left asks the kernel about an inode.
-    let served = serve(Call::new(server, &request, reply), &|_| true);
-    let retried = !matches!(request.operation, Operation::Write { cached: true, .. });
-    if retried && served == Err(libc::ENOSPC) && reply.is_empty() {
-        return Prompt::Later;
-    }
-    Prompt::Answered(finish(request.unique, served, reply))
-}
-
-fn finish(unique: u64, outcome: Outcome, reply: &mut Reply) -> Option<&[u8]> {
-    match outcome {
-        Ok(Sent::Nothing) => None,
-        Ok(Sent::Reply) => Some(reply.finish(unique, Ok(()))),
-        Err(errno) => Some(reply.finish(unique, Err(errno))),
+        // None of the operations that are left asks the kernel about an inode.
+        let served = serve(Call::new(self, request, reply), &|_| true);
+        let retried = !matches!(request.operation, Operation::Write { cached: true, .. });
+        if retried && served == Err(libc::ENOSPC) && reply.is_empty() {
+            return None;
+        }
+        Some(served)
     }
 }
 
@@ -152,7 +101,7 @@ impl<'a> Call<'a> {
 /// while.
 fn serve_with_room(
     server: &Server,
-    knows: &dyn Fn(u64) -> bool,
+    knows: Knows<'_>,
     request: &Request<'_>,
     reply: &mut Reply,
 ) -> Outcome {
@@ -182,7 +131,7 @@ fn serve_with_room(
 }
 
 /// Every operation has its line here: a new one does not compile without.
-fn serve(call: Call<'_>, knows: &dyn Fn(u64) -> bool) -> Outcome {
+fn serve(call: Call<'_>, knows: Knows<'_>) -> Outcome {
     let (server, node) = (call.server, call.request.node);
     match call.request.operation {
         // INIT comes once, and was answered before.
@@ -191,7 +140,7 @@ fn serve(call: Call<'_>, knows: &dyn Fn(u64) -> bool) -> Outcome {
             server.forget_all();
             Ok(Sent::Reply)
         }
-        Operation::Forget => forget(server, knows, [node]),
+        Operation::Forget { .. } => forget(server, knows, [node]),
         Operation::BatchForget(batch) => forget(server, knows, batch.iter().map(|one| one.node)),
         // Every request ends by itself: none is interrupted, and the kernel need not ask again.
         Operation::Interrupt => Err(libc::ENOSYS),
@@ -269,11 +218,7 @@ fn done(answer: Answer<()>) -> Outcome {
     answer.map(|()| Sent::Reply)
 }
 
-fn forget(
-    server: &Server,
-    knows: &dyn Fn(u64) -> bool,
-    nodes: impl IntoIterator<Item = u64>,
-) -> Outcome {
+fn forget(server: &Server, knows: Knows<'_>, nodes: impl IntoIterator<Item = u64>) -> Outcome {
     nodes
         .into_iter()
         .for_each(|node| server.forget(node, knows));

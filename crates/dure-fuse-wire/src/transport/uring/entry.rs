@@ -16,9 +16,8 @@ use crate::protocol::reply::OutHeader;
 use crate::protocol::request::InHeader;
 use crate::protocol::ring::{RingCommand, RingHeaders};
 use crate::protocol::{self, Malformed, Request};
-use crate::server::Server;
+use crate::service::{self, Knows, Prompt, Service};
 use crate::transport::buffer::{IO_BYTES, PAGE, Reply};
-use crate::transport::dispatch::{self, Prompt};
 
 const HEADERS: usize = size_of::<RingHeaders>();
 const HEADER: usize = size_of::<InHeader>();
@@ -40,7 +39,7 @@ pub enum Patience<'a> {
     /// A thread on which other requests wait.
     Prompt,
     /// One that can wait, with the way to ask the kernel about a node.
-    Waits(&'a dyn Fn(u64) -> bool),
+    Waits(Knows<'a>),
 }
 
 impl std::fmt::Debug for Patience<'_> {
@@ -126,7 +125,12 @@ impl Entry {
     }
 
     /// Answers the request that it holds.
-    pub fn answer(&mut self, server: &Server, desk: &mut Desk, patience: Patience<'_>) -> Answered {
+    pub fn answer(
+        &mut self,
+        service: &dyn Service,
+        desk: &mut Desk,
+        patience: Patience<'_>,
+    ) -> Answered {
         let headers = self.headers();
         self.commit_id = headers.entry.commit_id;
         let payload = usize::try_from(headers.entry.payload_bytes).unwrap_or(usize::MAX);
@@ -137,9 +141,9 @@ impl Entry {
             return Answered::Yes;
         };
         let replied = if payload == 0 {
-            self.answer_in_place(server, &head, patience)
+            self.answer_in_place(service, &head, patience)
         } else {
-            self.answer_by_copy(server, desk, (&head, payload), patience)
+            self.answer_by_copy(service, desk, (&head, payload), patience)
         };
         match replied {
             Replied::Later => return Answered::Later,
@@ -150,15 +154,20 @@ impl Entry {
         Answered::Yes
     }
 
-    fn answer_in_place(&mut self, server: &Server, head: &Head, patience: Patience<'_>) -> Replied {
+    fn answer_in_place(
+        &mut self,
+        service: &dyn Service,
+        head: &Head,
+        patience: Patience<'_>,
+    ) -> Replied {
         let request = protocol::parse(&head.bytes[..head.len]);
         let reply = &mut self.reply;
-        Replied::of(attend(server, request, reply, patience)).0
+        Replied::of(attend(service, request, reply, patience)).0
     }
 
     fn answer_by_copy(
         &mut self,
-        server: &Server,
+        service: &dyn Service,
         desk: &mut Desk,
         (head, payload): (&Head, usize),
         patience: Patience<'_>,
@@ -168,7 +177,7 @@ impl Entry {
         memory[begin..PAGE].copy_from_slice(&head.bytes[..head.len]);
         let request = protocol::parse(&memory[begin..PAGE + payload]);
         let reply = &mut desk.reply;
-        let (replied, body) = Replied::of(attend(server, request, reply, patience));
+        let (replied, body) = Replied::of(attend(service, request, reply, patience));
         self.reply.pages().bytes_mut()[PAGE..PAGE + body.len()].copy_from_slice(body);
         replied
     }
@@ -212,14 +221,14 @@ impl Head {
 }
 
 fn attend<'r>(
-    server: &Server,
+    service: &dyn Service,
     request: Result<Request<'_>, Malformed>,
     reply: &'r mut Reply,
     patience: Patience<'_>,
 ) -> Prompt<'r> {
     match patience {
-        Patience::Prompt => dispatch::answer_promptly(server, request, reply),
-        Patience::Waits(knows) => Prompt::Answered(dispatch::answer(server, knows, request, reply)),
+        Patience::Prompt => service::answer_promptly(service, request, reply),
+        Patience::Waits(knows) => Prompt::Answered(service::answer(service, knows, request, reply)),
     }
 }
 

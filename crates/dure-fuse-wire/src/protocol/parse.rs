@@ -242,8 +242,10 @@ fn attributes<'a>(opcode: u32, rest: &mut Rest<'a>) -> Parsed<Operation<'a>> {
         op::DESTROY => Operation::Destroy,
         op::INTERRUPT => Operation::Interrupt,
         op::FORGET => {
-            rest.record::<ForgetIn>()?;
-            Operation::Forget
+            let forget: &ForgetIn = rest.record()?;
+            Operation::Forget {
+                lookups: forget.lookups,
+            }
         }
         op::BATCH_FORGET => {
             let batch: &BatchForgetIn = rest.record()?;

@@ -1,10 +1,10 @@
 //! Symlinks and directories: entries and their attributes.
 
 use super::{Call, Outcome, Sent, wire_entry};
-use crate::protocol::operation::ListForm;
-use crate::protocol::reply::{Dirent, EntryOut};
 use crate::server::{Listed, Server};
-use crate::transport::buffer::{IO_BYTES, Reply, name_bytes};
+use dure_fuse_wire::protocol::operation::ListForm;
+use dure_fuse_wire::protocol::reply::{Dirent, EntryOut};
+use dure_fuse_wire::transport::buffer::{IO_BYTES, Reply, name_bytes};
 
 impl Call<'_> {
     pub(super) fn read_link(self) -> Outcome {

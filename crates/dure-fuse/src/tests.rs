@@ -8,19 +8,54 @@ use dure_sync::Arc;
 use proptest::prelude::*;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::Transport;
-use super::buffer::{IO_BYTES, Reply, RequestBuffer};
-use super::dispatch::answer;
-use super::negotiate::{Negotiated, WriteCache, negotiate, offers_rings};
-use crate::MountSettings;
 use crate::nodes::ino_of;
 use crate::protocol::opcode as op;
-use crate::protocol::opcode::init;
 use crate::protocol::reply::{CopyOut, Dirent, EntryOut, OpenOut, OutHeader, StatxOut, WriteOut};
-use crate::protocol::request::{InHeader, InitIn, WriteIn};
-use crate::protocol::tests::{Bytes, request};
-use crate::protocol::{MAJOR, ROOT, parse};
+use crate::protocol::request::InHeader;
+use crate::protocol::{ROOT, parse};
 use crate::server::Server;
+use crate::service::answer;
+use crate::transport::buffer::Reply;
+use crate::{MountSettings, WriteCache};
+
+/// The bytes of a request, where a worker would have them.
+#[derive(Debug, Clone)]
+struct Bytes {
+    words: Vec<u64>,
+    len: usize,
+}
+
+impl Bytes {
+    fn of(bytes: &[u8]) -> Bytes {
+        let mut words = vec![0; bytes.len().div_ceil(8)];
+        words.as_mut_bytes()[..bytes.len()].copy_from_slice(bytes);
+        Bytes {
+            words,
+            len: bytes.len(),
+        }
+    }
+
+    fn get(&self) -> &[u8] {
+        &self.words.as_bytes()[..self.len]
+    }
+}
+
+/// The request `opcode` about `node` with `parts` behind the header.
+fn request(opcode: u32, node: u64, parts: &[&[u8]]) -> Bytes {
+    let body = parts.concat();
+    let header = InHeader {
+        len: u32::try_from(size_of::<InHeader>() + body.len()).unwrap(),
+        opcode,
+        unique: 77,
+        node,
+        uid: 1000,
+        gid: 100,
+        pid: 4711,
+        extensions: 0,
+        reserved: 0,
+    };
+    Bytes::of(&[header.as_bytes(), &body].concat())
+}
 
 /// A server of a volume in memory, without a kernel.
 struct World {
@@ -110,77 +145,15 @@ impl World {
     }
 }
 
-fn offer(minor: u32, flags: u32) -> InitIn {
-    InitIn {
-        major: MAJOR,
-        minor,
-        max_readahead: 1 << 17,
-        flags,
-    }
-}
-
-/// What a kernel has to offer.
-const NEEDED: u32 = init::MAX_PAGES | init::HANDLE_KILLPRIV_V2 | init::SETXATTR_EXT;
-
+/// Only who asked for it has a kernel that collects writes; nobody has direct I/O side by side.
 #[test]
-fn what_is_agreed_was_offered() {
-    for flags in [NEEDED, u32::MAX, NEEDED | init::WRITEBACK_CACHE] {
-        for cache in [WriteCache::Through, WriteCache::Back] {
-            let Ok(Negotiated::Agreed(out)) =
-                negotiate(&offer(45, flags), cache, Transport::Device)
-            else {
-                panic!("no agreement");
-            };
-            assert_eq!(out.flags & !flags, 0);
-            assert_eq!(out.flags & NEEDED, NEEDED);
-            assert_eq!(out.max_write, 1 << 20);
-            assert_eq!(u32::from(out.max_pages) * 4096, out.max_write);
-            assert!(out.congestion <= out.max_background);
-            // Only who asked for it has a kernel that collects writes.
-            let collects = out.flags & init::WRITEBACK_CACHE != 0;
-            let offered = flags & init::WRITEBACK_CACHE != 0;
-            assert_eq!(collects, offered && cache == WriteCache::Back);
-            assert_eq!(out.flags & init::ASYNC_DIO, 0);
-            assert_eq!((out.flags & init::EXT, out.flags2), (0, 0));
-        }
-    }
-}
-
-/// The kernel sends nothing until the rings that are agreed are there.
-#[test]
-fn rings_are_agreed_where_they_are_offered_and_wanted() {
-    let rings = init::EXT_OVER_IO_URING;
-    assert!(offers_rings(&offer(45, NEEDED | init::EXT), rings));
-    assert!(!offers_rings(&offer(45, NEEDED | init::EXT), !rings));
-    assert!(!offers_rings(&offer(45, NEEDED), rings));
-    let offered = offer(45, NEEDED | init::EXT);
-    for (transport, ext, more) in [
-        (Transport::Device, 0, 0),
-        (Transport::Uring, init::EXT, rings),
-    ] {
-        let Ok(Negotiated::Agreed(out)) = negotiate(&offered, WriteCache::Through, transport)
-        else {
-            panic!("no agreement");
-        };
-        assert_eq!((out.flags & init::EXT, out.flags2), (ext, more));
-    }
-}
-
-#[test]
-fn old_kernels_are_refused_and_newer_ones_come_down_to_us() {
-    let negotiate = |offer| negotiate(&offer, WriteCache::Through, Transport::Device);
-    assert!(negotiate(offer(32, u32::MAX)).is_err());
-    assert!(negotiate(offer(33, u32::MAX)).is_ok());
-    assert!(negotiate(offer(33, !init::SETXATTR_EXT)).is_err());
-    let mut later = offer(0, 0);
-    later.major = MAJOR + 1;
-    assert!(matches!(
-        negotiate(later),
-        Ok(Negotiated::Later(out)) if out.major == MAJOR
-    ));
-    let mut older = offer(99, 0);
-    older.major = MAJOR - 1;
-    assert!(negotiate(older).is_err());
+fn what_is_asked_of_the_kernel_follows_the_write_cache() {
+    use crate::protocol::opcode::init;
+    let [through, back] = [WriteCache::Through, WriteCache::Back].map(WriteCache::features);
+    assert_eq!(through.needed, back.needed);
+    assert_eq!(through.wanted | init::WRITEBACK_CACHE, back.wanted);
+    assert_eq!(through.wanted & init::WRITEBACK_CACHE, 0);
+    assert_eq!(back.wanted & init::ASYNC_DIO, 0);
 }
 
 fn write_record(offset: u64, size: usize, flags: u32) -> Vec<u8> {
@@ -289,38 +262,6 @@ fn who_cannot_see_the_kernels_pages_claims_no_hole() {
     }
     back.end();
     through.end();
-}
-
-#[test]
-fn data_begin_at_a_page() {
-    let mut buffer = RequestBuffer::new();
-    let all = size_of::<InHeader>() + size_of::<WriteIn>() + IO_BYTES;
-    assert_eq!(buffer.room().len(), all);
-    let data = &buffer.filled(all)[all - IO_BYTES..];
-    assert!(data.as_ptr().addr().is_multiple_of(4096));
-    let mut reply = Reply::new();
-    let fill = |room: &mut [u8]| {
-        assert!(room.as_ptr().addr().is_multiple_of(4096));
-        room.fill(7);
-        Ok(room.len())
-    };
-    reply.fill(IO_BYTES, fill).unwrap();
-    let sent = reply.finish(1, Ok(()));
-    assert_eq!(sent.len(), size_of::<OutHeader>() + IO_BYTES);
-    assert!(sent[size_of::<OutHeader>()..].iter().all(|byte| *byte == 7));
-    assert_eq!(reply.fill(IO_BYTES + 1, |_| Ok(0)), Err(libc::EIO));
-    assert_eq!(reply.fill(usize::MAX, |_| Ok(0)), Err(libc::EIO));
-}
-
-#[test]
-fn an_error_carries_nothing_else() {
-    let mut reply = Reply::new();
-    reply.put(&EntryOut::default());
-    assert_eq!(
-        reply.finish(9, Err(libc::EIO)).len(),
-        size_of::<OutHeader>()
-    );
-    assert!(reply.is_empty());
 }
 
 #[test]

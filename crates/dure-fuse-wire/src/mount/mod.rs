@@ -12,25 +12,25 @@ mod helper;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use dure_fs::FileSystem;
 use dure_sync::Arc;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use thiserror::Error;
 
-use crate::server::Server;
+use crate::service::{self, Service};
 use crate::transport::Transport;
-use crate::transport::crew::stand_ins;
 use crate::transport::device::Channel;
-use crate::transport::negotiate::WriteCache;
-use crate::transport::uring::{self, Rings};
+use crate::transport::negotiate::Features;
+use crate::transport::uring::Rings;
 use crate::transport::worker::{self, Agreed};
 
 /// Settings of a mount.
 #[derive(Debug, Clone)]
-pub struct MountSettings {
+pub struct Settings {
     /// What `mount` and `df` show as the source.
     pub source: String,
+    /// The type of the file system, behind `fuse.`: a plain word.
+    pub subtype: String,
     /// Other users may use the mount (needs root, or `user_allow_other` in fuse.conf).
     pub allow_other: bool,
     /// What mount(8) calls generic options: [`flags`].
@@ -38,36 +38,37 @@ pub struct MountSettings {
     /// Mount as `fuseblk`: the source is a block device, which the kernel claims; only such mounts
     /// are sent FUSE_SYNCFS, so that syncfs(2) and sync(1) make everything durable.
     pub block_device: bool,
-    /// Which cache takes the data of a write(2).
-    pub write_cache: WriteCache,
+    /// What of the kernel's offer is taken.
+    pub features: Features,
     /// How requests come from the kernel.
     pub transport: Transport,
-    /// Every file appears to belong to this user, and cannot be given to another.
-    pub uid: Option<u32>,
-    /// The same for the group.
-    pub gid: Option<u32>,
-    /// Threads that answer requests, at least 1, not counting those that wait for the device's
-    /// flushes; `None`: one per core and one to spare.
-    pub workers: Option<usize>,
+    /// Threads that answer requests from `/dev/fuse`, at least 1, not counting those that wait.
+    pub workers: usize,
+    /// How many threads more may answer while others wait.
+    pub stand_ins: usize,
+    /// Entries of each ring: each takes up to a megabyte once it was used.
+    pub depth: usize,
 }
 
-impl Default for MountSettings {
+impl Default for Settings {
     fn default() -> Self {
-        MountSettings {
-            source: "dure".into(),
+        Settings {
+            source: "fuse".into(),
+            subtype: "wire".into(),
             allow_other: false,
             flags: flags::DEFAULT,
             block_device: false,
-            write_cache: WriteCache::default(),
+            features: Features::default(),
             transport: Transport::default(),
-            uid: None,
-            gid: None,
-            workers: None,
+            // One to spare: a worker that waits for a device answers no requests meanwhile.
+            workers: dure_sync::core_count() + 1,
+            stand_ins: 16,
+            depth: 8,
         }
     }
 }
 
-/// Why a volume could not be mounted or unmounted.
+/// Why a file system could not be mounted or unmounted.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum MountError {
@@ -80,9 +81,7 @@ pub enum MountError {
         why: String,
     },
     /// There is no `/dev/fuse`, or it may not be opened.
-    #[error(
-        "/dev/fuse: {0}; FUSE is needed to mount (load the fuse module, or use `dure put` and `dure get` without a mount)"
-    )]
+    #[error("/dev/fuse: {0}; FUSE is needed to mount (load the fuse module)")]
     NoFuse(io::Error),
     /// An ordinary user needs `fusermount3`, which is missing.
     #[error(
@@ -118,10 +117,9 @@ pub enum MountError {
 /// A mount that answers requests while [`Session::run`] runs.
 #[derive(Debug)]
 pub struct Session {
-    server: Arc<Server>,
     channel: Channel,
     workers: usize,
-    /// Extra threads that answer while workers wait for the device.
+    /// Extra threads that answer while workers wait.
     stand_ins: usize,
     agreed: Agreed,
     mounted: Mounted,
@@ -144,15 +142,11 @@ impl Drop for Mounted {
 }
 
 impl Session {
-    /// Mounts `volume` on the directory `at`.
+    /// Mounts on the directory `at`: as root with mount(2), else with `fusermount3`.
     ///
     /// # Errors
     /// [`MountError`], naming the path and what to do.
-    pub fn mount(
-        volume: FileSystem,
-        at: &Path,
-        settings: &MountSettings,
-    ) -> Result<Session, MountError> {
+    pub fn mount(at: &Path, settings: &Settings) -> Result<Session, MountError> {
         let path = directory(at)?;
         let fuse = if rustix::process::geteuid().is_root() {
             direct::mount(&path, settings)?
@@ -164,23 +158,16 @@ impl Session {
             path,
             unmount: true,
         };
-        let depth = uring::depth(volume.cache_bytes(), dure_sync::core_count());
-        let transport = (settings.transport, depth);
-        let agreed = worker::handshake(&channel, settings.write_cache, transport);
+        let transport = (settings.transport, settings.depth);
+        let agreed = worker::handshake(&channel, &settings.features, transport);
         let agreed = agreed.map_err(|source| MountError::Mount {
             path: mounted.path.clone(),
             source,
         })?;
-        // One to spare: a worker that reads from the device answers no requests meanwhile.
-        let workers = settings
-            .workers
-            .unwrap_or_else(|| dure_sync::core_count() + 1);
-        let stand_ins = stand_ins(volume.cache_bytes());
         Ok(Session {
-            server: Arc::new(Server::new(volume, settings)),
             channel,
-            workers: workers.max(1),
-            stand_ins,
+            workers: settings.workers.max(1),
+            stand_ins: settings.stand_ins.max(1),
             agreed,
             mounted,
         })
@@ -214,33 +201,34 @@ impl Session {
     ///
     /// # Errors
     /// `Serve` when the connection to the kernel fails.
-    pub fn run(mut self) -> Result<(), MountError> {
+    pub fn run(mut self, service: impl Service + 'static) -> Result<(), MountError> {
         self.mounted.unmount = false;
+        let service = service::share(service);
         let agreed = std::mem::replace(&mut self.agreed, Agreed::Device);
         let served = match agreed {
-            Agreed::Rings(rings) => self.serve_rings(rings),
-            Agreed::Device | Agreed::Fallback(_) => self.serve_device(self.workers),
+            Agreed::Rings(rings) => self.serve_rings(rings, &service),
+            Agreed::Device | Agreed::Fallback(_) => self.serve_device(self.workers, &service),
         };
-        // The connection has ended: the kernel can no longer ask for the unlinked inodes it had
-        // open.
-        self.server.forget_all();
         served.map_err(|source| MountError::Serve {
             path: self.mounted.path.clone(),
             source,
         })
     }
 
-    fn serve_device(&self, workers: usize) -> io::Result<()> {
-        worker::run(&self.server, &self.channel, (workers, self.stand_ins))
+    fn serve_device(&self, workers: usize, service: &Arc<dyn Service>) -> io::Result<()> {
+        worker::run(service, &self.channel, (workers, self.stand_ins))
     }
 
-    fn serve_rings(&self, rings: Rings) -> io::Result<()> {
-        let running = rings.run(&self.server, &self.channel, self.stand_ins);
+    fn serve_rings(&self, rings: Rings, service: &Arc<dyn Service>) -> io::Result<()> {
+        let running = rings.run(service, &self.channel, self.stand_ins);
         // What is left for the device are FORGETs, unless the kernel refused the rings.
-        let served = self.serve_device(match running.refused() {
-            None => 1,
-            Some(_) => self.workers,
-        });
+        let served = self.serve_device(
+            match running.refused() {
+                None => 1,
+                Some(_) => self.workers,
+            },
+            service,
+        );
         running.end();
         served
     }
@@ -306,7 +294,7 @@ pub fn directory(at: &Path) -> Result<PathBuf, MountError> {
         Err(error) if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => {
             let at = at.display();
             Err(bad(format!(
-                "the server of a mount there is gone; `dure umount {at}` clears it"
+                "the server of a mount there is gone; `umount -l {at}` clears it"
             )))
         }
         Err(error) => Err(bad(format!("{error}; give an existing directory"))),

@@ -5,14 +5,14 @@ use std::io;
 
 use dure_sync::Arc;
 
+use super::Transport;
 use super::buffer::{Reply, RequestBuffer};
 use super::crew::Crew;
 use super::device::{Channel, Received};
-use super::negotiate::{self, Negotiated, WriteCache};
+use super::negotiate::{self, Features, Negotiated};
 use super::uring::{self, Rings};
-use super::{Transport, dispatch};
 use crate::protocol::{self, Operation};
-use crate::server::Server;
+use crate::service::{self, Service};
 
 /// What came of INIT.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub enum Agreed {
 /// The connection ended, or the kernel is too old.
 pub fn handshake(
     channel: &Channel,
-    cache: WriteCache,
+    features: &Features,
     (transport, depth): (Transport, usize),
 ) -> io::Result<Agreed> {
     let (mut buffer, mut reply) = (RequestBuffer::new(), Reply::new());
@@ -61,7 +61,7 @@ pub fn handshake(
             Agreed::Rings(_) => Transport::Uring,
             Agreed::Device | Agreed::Fallback(_) => Transport::Device,
         };
-        let answer = match negotiate::negotiate(offer, cache, transport) {
+        let answer = match negotiate::negotiate(offer, features, transport) {
             Ok(answer) => answer,
             Err(old) => {
                 channel.send(reply.finish(request.unique, Err(libc::EPROTO)))?;
@@ -87,19 +87,19 @@ pub fn handshake(
 /// # Errors
 /// The error of a worker that failed; the others went on until the end.
 pub fn run(
-    server: &Arc<Server>,
+    service: &Arc<dyn Service>,
     channel: &Channel,
     (workers, stand_ins): (usize, usize),
 ) -> io::Result<()> {
-    let (server, channel) = (Arc::clone(server), channel.clone());
+    let (service, channel) = (Arc::clone(service), channel.clone());
     Crew::run(
         workers,
         stand_ins,
-        Box::new(move |crew| work(crew, &server, &channel.another())),
+        Box::new(move |crew| work(crew, &*service, &channel.another())),
     )
 }
 
-fn work(crew: &Arc<Crew>, server: &Server, channel: &Channel) -> io::Result<()> {
+fn work(crew: &Arc<Crew>, service: &dyn Service, channel: &Channel) -> io::Result<()> {
     let (mut buffer, mut reply) = (RequestBuffer::new(), Reply::new());
     loop {
         let len = match channel.receive(buffer.room())? {
@@ -108,21 +108,20 @@ fn work(crew: &Arc<Crew>, server: &Server, channel: &Channel) -> io::Result<()> 
             Received::End => return Ok(()),
         };
         let request = protocol::parse(buffer.filled(len));
-        let flushes = request.as_ref().is_ok_and(|request| {
-            let operation = &request.operation;
-            operation.flushes() || server.settles(operation.changes())
-        });
-        if flushes {
+        let may_wait = request
+            .as_ref()
+            .is_ok_and(|request| service.may_wait(request));
+        if may_wait {
             Crew::begin_wait(crew);
         }
-        let waits = Cell::new(flushes);
+        let waits = Cell::new(may_wait);
         let knows = |node| {
             if !waits.replace(true) {
                 Crew::begin_wait(crew);
             }
             channel.knows(node)
         };
-        let bytes = dispatch::answer(server, &knows, request, &mut reply);
+        let bytes = service::answer(service, &knows, request, &mut reply);
         if let Some(bytes) = bytes {
             // A reply that the kernel rejects is a bug of ours. The kernel has then given its
             // caller EIO.

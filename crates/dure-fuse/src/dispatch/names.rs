@@ -3,10 +3,10 @@
 use dure_fs::NewInode;
 
 use super::{Call, ENTRY_SECONDS, Outcome, Sent, done, wire_entry};
-use crate::protocol::opcode;
-use crate::protocol::reply::{EntryOut, OpenOut};
 use crate::server::{Answer, Entry};
-use crate::transport::buffer::Reply;
+use dure_fuse_wire::protocol::opcode;
+use dure_fuse_wire::protocol::reply::{EntryOut, OpenOut};
+use dure_fuse_wire::transport::buffer::Reply;
 
 /// Type and permissions of a symlink.
 const SYMLINK_MODE: u32 = libc::S_IFLNK | 0o777;

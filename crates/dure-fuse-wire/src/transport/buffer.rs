@@ -13,7 +13,7 @@ use zerocopy::{Immutable, IntoBytes};
 
 use crate::protocol::reply::{Dirent, OutHeader};
 use crate::protocol::request::{InHeader, WriteIn};
-use crate::server::Errno;
+use crate::service::Errno;
 
 /// Largest READ and WRITE.
 pub const IO_BYTES: usize = 1 << 20;

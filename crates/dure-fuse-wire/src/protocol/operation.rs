@@ -30,8 +30,11 @@ pub enum Operation<'a> {
     Interrupt,
     /// LOOKUP of a name in the directory.
     Lookup(&'a [u8]),
-    /// FORGET some lookups.
-    Forget,
+    /// FORGET lookups.
+    Forget {
+        /// How many.
+        lookups: u64,
+    },
     /// BATCH_FORGET.
     BatchForget(&'a [ForgetOne]),
     /// GETATTR.
@@ -186,7 +189,7 @@ pub enum Operation<'a> {
     },
     /// RELEASE.
     Release,
-    /// CREATE, OPEN, OPENDIR, FLUSH, ACCESS and what dure leaves to the kernel or does not know.
+    /// CREATE, OPEN, OPENDIR, FLUSH, ACCESS and what is best left to the kernel, or not known.
     Unserved(u32),
 }
 
@@ -213,7 +216,7 @@ impl Operation<'_> {
             | Operation::Destroy
             | Operation::Interrupt
             | Operation::Lookup(_)
-            | Operation::Forget
+            | Operation::Forget { .. }
             | Operation::BatchForget(_)
             | Operation::GetAttr
             | Operation::Statx

@@ -12,7 +12,7 @@ use dure_sync::{Arc, Condvar, Mutex};
 use super::entry::{Answered, Desk, Entry, Patience};
 use super::helpers::{Helpers, Returns};
 use super::port::{Arrival, Port};
-use crate::server::{Errno, Server};
+use crate::service::{Errno, Service};
 
 /// Rank of the lock of the count of rings that have registered; nothing is taken under it.
 const REGISTERED: u8 = 15;
@@ -49,14 +49,23 @@ impl Registered {
 }
 
 /// What the threads of all rings share.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Shared {
     /// Answers.
-    pub server: Arc<Server>,
+    pub service: Arc<dyn Service>,
     /// Answer what takes long.
     pub helpers: Arc<Helpers>,
     /// Counts the rings.
     pub registered: Arc<Registered>,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared")
+            .field("helpers", &self.helpers)
+            .field("registered", &self.registered)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Serves a ring until the connection ends.
@@ -120,8 +129,8 @@ impl Thread<'_> {
         match arrival {
             Arrival::Bell => {}
             Arrival::Request(mut entry) => {
-                let server = &self.shared.server;
-                match entry.answer(server, &mut self.desk, Patience::Prompt) {
+                let service = &*self.shared.service;
+                match entry.answer(service, &mut self.desk, Patience::Prompt) {
                     Answered::Yes => port.commit(entry),
                     Answered::Later => {
                         self.away += 1;

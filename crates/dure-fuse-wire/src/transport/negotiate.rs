@@ -1,4 +1,4 @@
-//! INIT: what the kernel offers, and what of it dure takes.
+//! INIT: what the kernel offers, and what of it is taken.
 
 use thiserror::Error;
 
@@ -9,26 +9,20 @@ use crate::protocol::reply::InitOut;
 use crate::protocol::request::InitIn;
 use crate::protocol::{MAJOR, MINOR, MINOR_MIN};
 
-/// Offered by every kernel that is served. Clearing set-id bits is the server's task: otherwise the
-/// kernel would ask for an attribute before each write(2).
-const NEEDED: u32 = init::MAX_PAGES | init::HANDLE_KILLPRIV_V2 | init::SETXATTR_EXT;
+/// Without these, layouts differ from those that are parsed.
+const NEEDED: u32 = init::MAX_PAGES | init::SETXATTR_EXT;
 
-/// What dure takes if it is offered. Locks are left to the kernel, as every caller comes through
-/// this one mount; splicing buys nothing for data that the processor checksums anyway. Not
-/// `READDIRPLUS_AUTO`: the kernel would ask for the attributes of a listing's first part only, and
-/// then for those of each name beyond; it keeps listings, so it asks for each once. Not
-/// `ASYNC_DIO`: a buffered read may put the old content of a page in the kernel's cache while an
-/// asynchronous direct write of it is in flight, and the kernel does not invalidate it.
-const WANTED: u32 = NEEDED
-    | init::ASYNC_READ
-    | init::BIG_WRITES
-    | init::DONT_MASK
-    | init::DO_READDIRPLUS
-    | init::NO_OPEN_SUPPORT
-    | init::NO_OPENDIR_SUPPORT
-    | init::PARALLEL_DIROPS
-    | init::POSIX_ACL
-    | init::CACHE_SYMLINKS;
+/// What transports take if it is offered.
+const WANTED: u32 = NEEDED | init::BIG_WRITES;
+
+/// What a service takes of what the kernel offers: bits of [`init`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Features {
+    /// A kernel that does not offer all of them is refused.
+    pub needed: u32,
+    /// Taken where they are offered.
+    pub wanted: u32,
+}
 
 const PAGE: usize = 4096;
 /// Pages of a request at most.
@@ -37,18 +31,6 @@ const PAGES: usize = IO_BYTES / PAGE;
 const BACKGROUND: u16 = 64;
 /// Requests in flight at which the kernel pauses write-back.
 const CONGESTED: u16 = BACKGROUND / 4 * 3;
-
-/// Which cache a write(2) fills before it returns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum WriteCache {
-    /// In dure's cache: each write(2) is a WRITE, which is answered before it returns. So write(2)
-    /// says ENOSPC, and what it took is visible to every later request.
-    #[default]
-    Through,
-    /// In the kernel's cache, which sends WRITEs later. Then write(2) cannot report a lack of
-    /// space, and the server does not see data, sizes and times that wait there.
-    Back,
-}
 
 /// What to do about an INIT.
 #[derive(Debug, Clone, Copy)]
@@ -59,15 +41,16 @@ pub enum Negotiated {
     Later(InitOut),
 }
 
-/// The kernel's protocol is older than what dure speaks.
+/// The kernel's protocol is older than what is spoken here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error(
-    "the kernel speaks version {major}.{minor} of the FUSE protocol, flags {flags:#x}; {MAJOR}.{MINOR_MIN} or later with flags {NEEDED:#x} is needed (Linux 5.12)"
+    "the kernel speaks version {major}.{minor} of the FUSE protocol, flags {flags:#x}; {MAJOR}.{MINOR_MIN} or later with flags {needed:#x} is needed (Linux 5.12)"
 )]
 pub struct TooOld {
     major: u32,
     minor: u32,
     flags: u32,
+    needed: u32,
 }
 
 /// Whether the kernel offers to send requests through rings; `more` are its further flags.
@@ -83,7 +66,7 @@ pub fn offers_rings(offer: &InitIn, more: u32) -> bool {
 /// [`TooOld`].
 pub fn negotiate(
     offer: &InitIn,
-    cache: WriteCache,
+    features: &Features,
     transport: Transport,
 ) -> Result<Negotiated, TooOld> {
     let &InitIn {
@@ -99,17 +82,16 @@ pub fn negotiate(
             ..InitOut::default()
         }));
     }
-    if (major, minor) < (MAJOR, MINOR_MIN) || flags & NEEDED != NEEDED {
+    let needed = NEEDED | features.needed;
+    if (major, minor) < (MAJOR, MINOR_MIN) || flags & needed != needed {
         return Err(TooOld {
             major,
             minor,
             flags,
+            needed,
         });
     }
-    let wanted = match cache {
-        WriteCache::Through => WANTED,
-        WriteCache::Back => WANTED | init::WRITEBACK_CACHE,
-    };
+    let wanted = WANTED | needed | features.wanted;
     let (ext, flags2) = match transport {
         Transport::Device => (0, 0),
         Transport::Uring => (init::EXT, init::EXT_OVER_IO_URING),

@@ -27,7 +27,7 @@ use self::helpers::{Helpers, Returns};
 use self::ring::Ring;
 use self::serve::{Registered, Shared, serve};
 use super::device::Channel;
-use crate::server::{Errno, Server};
+use crate::service::{Errno, Service};
 
 /// Least and greatest number of entries of a queue.
 const DEPTH: (usize, usize) = (2, 32);
@@ -90,12 +90,12 @@ impl Rings {
 
     /// Starts their threads, and returns when the kernel knows, or has refused, all entries.
     #[must_use]
-    pub fn run(self, server: &Arc<Server>, channel: &Channel, helpers_max: usize) -> Running {
+    pub fn run(self, service: &Arc<dyn Service>, channel: &Channel, helpers_max: usize) -> Running {
         let asks = channel.another();
         let knows = Box::new(move |node| asks.knows(node));
         let shared = Shared {
-            server: Arc::clone(server),
-            helpers: Helpers::new(server, knows, helpers_max, allowed()),
+            service: Arc::clone(service),
+            helpers: Helpers::new(service, knows, helpers_max, allowed()),
             registered: Arc::new(Registered::default()),
         };
         let count = self.rings.len();

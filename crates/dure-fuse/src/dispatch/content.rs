@@ -1,10 +1,10 @@
 //! Content of files.
 
 use super::{Call, Outcome, Sent, done};
-use crate::protocol::operation::CopyForm;
-use crate::protocol::reply::{CopyOut, LseekOut, WriteOut};
-use crate::protocol::request::CopyIn;
 use crate::server::{Answer, Caller};
+use dure_fuse_wire::protocol::operation::CopyForm;
+use dure_fuse_wire::protocol::reply::{CopyOut, LseekOut, WriteOut};
+use dure_fuse_wire::protocol::request::CopyIn;
 
 /// What a copy does at most, when the reply counts in 32 bits.
 const COPY_BYTES: u64 = 1 << 30;

@@ -5,11 +5,11 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
-use super::{MountError, MountSettings};
+use super::{MountError, Settings};
 use crate::transport::device;
 
 /// Mounts on `path`; returns the connection to the kernel.
-pub(super) fn mount(path: &Path, settings: &MountSettings) -> Result<OwnedFd, MountError> {
+pub(super) fn mount(path: &Path, settings: &Settings) -> Result<OwnedFd, MountError> {
     let fuse = File::options().read(true).write(true).open(device::PATH);
     let fuse = fuse.map_err(MountError::NoFuse)?;
     let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
@@ -24,17 +24,22 @@ pub(super) fn mount(path: &Path, settings: &MountSettings) -> Result<OwnedFd, Mo
     }
     let kind = if settings.block_device {
         data.push_str(",blksize=4096");
-        "fuseblk.dure"
+        format!("fuseblk.{}", settings.subtype)
     } else {
-        "fuse.dure"
+        format!("fuse.{}", settings.subtype)
     };
     let flags = settings.flags;
     let data = CString::new(data).expect("mount data holds no zero byte");
-    rustix::mount::mount(settings.source.as_str(), path, kind, flags, data.as_c_str()).map_err(
-        |error| MountError::Mount {
-            path: path.to_owned(),
-            source: error.into(),
-        },
-    )?;
+    rustix::mount::mount(
+        settings.source.as_str(),
+        path,
+        kind.as_str(),
+        flags,
+        data.as_c_str(),
+    )
+    .map_err(|error| MountError::Mount {
+        path: path.to_owned(),
+        source: error.into(),
+    })?;
     Ok(fuse.into())
 }

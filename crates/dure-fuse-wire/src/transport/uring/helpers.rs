@@ -14,7 +14,7 @@ use dure_sync::{Arc, Condvar, CoreId, Mutex};
 
 use super::entry::{Desk, Entry, Patience};
 use super::port::Bell;
-use crate::server::Server;
+use crate::service::Service;
 
 /// Rank of the helpers' lock; nothing is taken under it.
 const HELPERS: u8 = 13;
@@ -78,7 +78,7 @@ struct State {
 
 /// The helpers of all rings.
 pub struct Helpers {
-    server: Arc<Server>,
+    service: Arc<dyn Service>,
     knows: Box<dyn Fn(u64) -> bool + Send + Sync>,
     threads_max: usize,
     /// Where they may run: a ring's thread, which starts them, is bound to one core.
@@ -92,14 +92,14 @@ impl Helpers {
     /// `knows` asks the kernel about a node.
     #[must_use]
     pub fn new(
-        server: &Arc<Server>,
+        service: &Arc<dyn Service>,
         knows: Box<dyn Fn(u64) -> bool + Send + Sync>,
         threads_max: usize,
         cores: Vec<CoreId>,
     ) -> Arc<Helpers> {
         assert!(threads_max > 0, "somebody has to answer");
         Arc::new(Helpers {
-            server: Arc::clone(server),
+            service: Arc::clone(service),
             knows,
             threads_max,
             cores,
@@ -133,7 +133,7 @@ impl Helpers {
             if let Some(mut job) = state.jobs.pop_front() {
                 drop(state);
                 let patience = Patience::Waits(&*self.knows);
-                job.entry.answer(&self.server, &mut desk, patience);
+                job.entry.answer(&*self.service, &mut desk, patience);
                 job.returns.put(job.entry);
                 state = self.state.lock();
             } else if state.closed {

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::entry::Entry;
-use crate::server::Errno;
+use crate::service::Errno;
 
 /// What comes out of a ring.
 #[derive(Debug)]

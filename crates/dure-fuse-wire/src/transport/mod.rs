@@ -1,19 +1,18 @@
-//! The transports: requests from `/dev/fuse` or from rings to the `Server`, replies back.
+//! The transports: requests from `/dev/fuse` or from rings to the service, replies back.
 //!
 //! **Problem.** Requests of many cores come through one device; each should be answered by any free
 //! worker, without a copy and without contention with other cores. **Structure.** [`device`] reads
-//! and writes; [`buffer`] is the memory; [`negotiate`] the first request; [`dispatch`] all others;
+//! and writes; [`buffer`] is the memory; [`negotiate`] the first request;
 //! [`worker`] the loop of a thread, [`crew`] how many threads there are; [`uring`] is the
 //! transport by rings, which has `/dev/fuse` beside it. **Invariants.** A worker
 //! has one request at a time and answers it before it takes the next. Nothing the kernel sends
 //! makes a worker panic; if one panics all the same, the process ends, and with it the mount,
 //! rather than leaving a caller without an answer for ever. **Crash.** The kernel answers ENOTCONN
-//! from then on; everything synced is on the volume.
+//! from then on.
 
 pub mod buffer;
 pub mod crew;
 pub mod device;
-pub mod dispatch;
 pub mod negotiate;
 pub mod uring;
 pub mod worker;

@@ -1,0 +1,63 @@
+//! Whether a read or a write would wait.
+//!
+//! **Problem.** A task that serves several callers must not wait for one of them. **Structure.** It
+//! asks before, and lets another task do what would wait. **Invariants.** An answer is a guess:
+//! pages come and go meanwhile. It writes nothing, and waits for nothing itself. **On a crash**
+//! nothing remains.
+
+use dure_store::units::{BLOCK_BYTES_U64, to_u64};
+
+use crate::file::bytes::split;
+use crate::inode::Inode;
+use crate::volume::Volume;
+
+impl Volume {
+    /// [`Body::read_waits`](crate::file::body::Body::read_waits).
+    pub(in crate::file) fn read_cached_waits(
+        &self,
+        inode: &Inode,
+        (offset, len): (u64, usize),
+    ) -> bool {
+        if !self.reads_wait() {
+            return false;
+        }
+        let Some(state) = inode.state().try_read() else {
+            return true;
+        };
+        let end = offset.saturating_add(to_u64(len));
+        let end = end.min(inode.size_up_to(&state, end));
+        let pending = inode.state().pending_pages();
+        // Pages of holes count as missing: to know them, the map would have to be read.
+        let is_missing = |page: u64| {
+            let comes = || pending.is_some_and(|pending| pending.may_have(page));
+            !state.file().pages.contains(page) && !comes()
+        };
+        offset < end && (split(offset).0..end.div_ceil(BLOCK_BYTES_U64)).any(is_missing)
+    }
+
+    /// [`Body::write_waits`](crate::file::body::Body::write_waits).
+    pub(in crate::file) fn write_cached_waits(
+        &self,
+        inode: &Inode,
+        (offset, len): (u64, usize),
+    ) -> bool {
+        if self.writers_pause() {
+            return true;
+        }
+        if !self.reads_wait() {
+            return false;
+        }
+        let Some(state) = inode.state().try_read() else {
+            return true;
+        };
+        let end = offset.saturating_add(to_u64(len));
+        let size = inode.size_up_to(&state, end);
+        // Of a page that is written in part the rest is read first.
+        let is_cut = |at: u64, kept: bool| {
+            let (page, within) = split(at);
+            within != 0 && kept && !state.file().pages.contains(page)
+        };
+        let (first, _) = split(offset);
+        is_cut(offset, first * BLOCK_BYTES_U64 < size) || is_cut(end, end < size)
+    }
+}

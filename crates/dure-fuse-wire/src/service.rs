@@ -1,0 +1,120 @@
+//! What a file system is to the transports.
+
+use dure_sync::Arc;
+
+use crate::protocol::{Malformed, Request};
+use crate::transport::buffer::Reply;
+
+/// An errno, positive.
+pub type Errno = i32;
+
+/// Whether the kernel waits for a reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sent {
+    /// It gets what was put into the [`Reply`].
+    Reply,
+    /// FORGET and BATCH_FORGET: it does not.
+    Nothing,
+}
+
+/// What became of a request. With an errno, what was put into the reply does not count.
+pub type Outcome = Result<Sent, Errno>;
+
+/// Asks the kernel whether it has the inode of a node; it also makes the kernel drop what it has
+/// cached of the node's attributes. It waits while the kernel evicts the inode.
+pub type Knows<'a> = &'a dyn Fn(u64) -> bool;
+
+/// A file system, as the transports see it. Requests come on many threads at once.
+pub trait Service: Send + Sync {
+    /// Answers a request. An operation that is not served is answered ENOSYS: of many the kernel
+    /// then does not ask again, and does without.
+    ///
+    /// # Errors
+    /// An errno, for the caller.
+    fn answer(&self, request: &Request<'_>, knows: Knows<'_>, reply: &mut Reply) -> Outcome;
+
+    /// Whether the answer may wait, for a device or for another request. If so, others are answered
+    /// by other threads meanwhile. A guess.
+    fn may_wait(&self, request: &Request<'_>) -> bool {
+        let _ = request;
+        true
+    }
+
+    /// As [`Service::answer`], for a thread on which all requests of a core wait. `None`: nothing
+    /// has changed, and a thread that can wait is to answer.
+    fn answer_promptly(&self, request: &Request<'_>, reply: &mut Reply) -> Option<Outcome> {
+        match self.may_wait(request) {
+            true => None,
+            false => Some(self.answer(request, &|_| true, reply)),
+        }
+    }
+}
+
+impl<S: Service + ?Sized> Service for Arc<S> {
+    fn answer(&self, request: &Request<'_>, knows: Knows<'_>, reply: &mut Reply) -> Outcome {
+        (**self).answer(request, knows, reply)
+    }
+
+    fn may_wait(&self, request: &Request<'_>) -> bool {
+        (**self).may_wait(request)
+    }
+
+    fn answer_promptly(&self, request: &Request<'_>, reply: &mut Reply) -> Option<Outcome> {
+        (**self).answer_promptly(request, reply)
+    }
+}
+
+/// Shares a service among threads. To keep a reference to it, share an `Arc` of it.
+#[must_use]
+pub fn share(service: impl Service + 'static) -> Arc<dyn Service> {
+    let boxed: Box<dyn Service> = Box::new(service);
+    Arc::from(boxed)
+}
+
+/// Answers a request: what to send to the kernel, if anything.
+pub fn answer<'r>(
+    service: &dyn Service,
+    knows: Knows<'_>,
+    request: Result<Request<'_>, Malformed>,
+    reply: &'r mut Reply,
+) -> Option<&'r [u8]> {
+    assert!(reply.is_empty(), "the last reply was finished");
+    let (unique, outcome) = match request {
+        Ok(request) => (request.unique, service.answer(&request, knows, reply)),
+        Err(Malformed { unique, .. }) => (unique?, Err(libc::EIO)),
+    };
+    finish(unique, outcome, reply)
+}
+
+/// What became of a request that was not to be waited for.
+#[derive(Debug)]
+pub enum Prompt<'r> {
+    /// What to send to the kernel, if anything.
+    Answered(Option<&'r [u8]>),
+    /// Nothing has changed: it is to be answered by somebody who can wait.
+    Later,
+}
+
+/// Answers a request, unless that means to wait.
+pub fn answer_promptly<'r>(
+    service: &dyn Service,
+    request: Result<Request<'_>, Malformed>,
+    reply: &'r mut Reply,
+) -> Prompt<'r> {
+    assert!(reply.is_empty(), "the last reply was finished");
+    let Ok(request) = request else {
+        return Prompt::Answered(answer(service, &|_| true, request, reply));
+    };
+    match service.answer_promptly(&request, reply) {
+        Some(outcome) => Prompt::Answered(finish(request.unique, outcome, reply)),
+        None => Prompt::Later,
+    }
+}
+
+fn finish(unique: u64, outcome: Outcome, reply: &mut Reply) -> Option<&[u8]> {
+    match outcome {
+        Ok(Sent::Nothing) => None,
+        Ok(Sent::Reply) => Some(reply.finish(unique, Ok(()))),
+        Err(errno) => Some(reply.finish(unique, Err(errno))),
+    }
+}

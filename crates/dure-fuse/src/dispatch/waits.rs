@@ -1,0 +1,57 @@
+//! Which requests may have to wait, for the device, for another task or for the kernel.
+//!
+//! **Problem.** A thread that other requests depend on must not wait for one. **Structure.** What a
+//! request asks, and what is in memory, tell before it is served. **Invariants.** Guesses: what is
+//! in memory may leave it before the request is served. **Crash.** Nothing is kept.
+
+use crate::server::Server;
+use dure_fuse_wire::protocol::opcode::setattr;
+use dure_fuse_wire::protocol::{Operation, Request};
+
+/// Whether the answer means to ask the kernel about an inode.
+pub(super) fn asks_the_kernel(operation: &Operation<'_>) -> bool {
+    matches!(
+        operation,
+        Operation::Statistics
+            | Operation::Copy { .. }
+            | Operation::Destroy
+            | Operation::Forget { .. }
+            | Operation::BatchForget(_)
+    )
+}
+
+/// Whether the answer may have to wait for the device or for another task.
+pub(super) fn may_wait(server: &Server, request: &Request<'_>) -> bool {
+    let (operation, node) = (&request.operation, request.node);
+    if operation.flushes() || server.settles(operation.changes()) {
+        return true;
+    }
+    if let Operation::Write { offset, data, .. } = *operation {
+        return server.write_waits(node, offset, data.len());
+    }
+    if !server.reads_wait() {
+        return false;
+    }
+    match *operation {
+        Operation::Read { offset, size } => {
+            let size = usize::try_from(size).unwrap_or(usize::MAX);
+            server.read_waits(node, offset, size)
+        }
+        Operation::Lookup(name)
+        | Operation::Create { name, .. }
+        | Operation::MakeDirectory { name, .. }
+        | Operation::Symlink { name, .. }
+        | Operation::Link { name, .. }
+        | Operation::Unlink(name)
+        | Operation::RemoveDirectory(name) => server.name_waits(node, name),
+        Operation::Rename {
+            name, to, to_name, ..
+        } => server.name_waits(node, name) || server.name_waits(to, to_name),
+        // A listing reads the inodes of many names, an allocation a part of the map.
+        Operation::ReadDirectory { .. } | Operation::Allocate { .. } | Operation::Seek { .. } => {
+            true
+        }
+        Operation::SetAttr(set) => set.valid & setattr::SIZE != 0 || server.inode_waits(node),
+        _ => server.inode_waits(node),
+    }
+}

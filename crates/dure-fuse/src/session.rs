@@ -1,0 +1,167 @@
+//! A volume that is mounted: what is asked of the kernel for it.
+
+use std::path::Path;
+
+use dure_fs::FileSystem;
+use dure_fuse_wire::protocol::opcode::init;
+use dure_fuse_wire::{Features, MountError, Settings, Transport};
+use dure_fuse_wire::{mount::flags, transport::crew, transport::uring};
+use dure_sync::Arc;
+use rustix::mount::MountFlags;
+
+use crate::server::Server;
+
+/// Clearing set-id bits is the server's task: otherwise the kernel would ask for an attribute
+/// before each write(2). Offered by every kernel that is served.
+const NEEDED: u32 = init::HANDLE_KILLPRIV_V2;
+
+/// What dure takes if it is offered. Locks are left to the kernel, as every caller comes through
+/// this one mount; splicing buys nothing for data that the processor checksums anyway. Not
+/// `READDIRPLUS_AUTO`: the kernel would ask for the attributes of a listing's first part only, and
+/// then for those of each name beyond; it keeps listings, so it asks for each once. Not
+/// `ASYNC_DIO`: a buffered read may put the old content of a page in the kernel's cache while an
+/// asynchronous direct write of it is in flight, and the kernel does not invalidate it.
+const WANTED: u32 = init::ASYNC_READ
+    | init::DONT_MASK
+    | init::DO_READDIRPLUS
+    | init::NO_OPEN_SUPPORT
+    | init::NO_OPENDIR_SUPPORT
+    | init::PARALLEL_DIROPS
+    | init::POSIX_ACL
+    | init::CACHE_SYMLINKS;
+
+/// Which cache a write(2) fills before it returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WriteCache {
+    /// In dure's cache: each write(2) is a WRITE, which is answered before it returns. So write(2)
+    /// says ENOSPC, and what it took is visible to every later request.
+    #[default]
+    Through,
+    /// In the kernel's cache, which sends WRITEs later. Then write(2) cannot report a lack of
+    /// space, and the server does not see data, sizes and times that wait there.
+    Back,
+}
+
+impl WriteCache {
+    /// What to take of the kernel's offer.
+    #[must_use]
+    pub fn features(self) -> Features {
+        let cache = match self {
+            WriteCache::Through => 0,
+            WriteCache::Back => init::WRITEBACK_CACHE,
+        };
+        Features {
+            needed: NEEDED,
+            wanted: WANTED | cache,
+        }
+    }
+}
+
+/// Settings of a mount.
+#[derive(Debug, Clone)]
+pub struct MountSettings {
+    /// What `mount` and `df` show as the source.
+    pub source: String,
+    /// Other users may use the mount (needs root, or `user_allow_other` in fuse.conf).
+    pub allow_other: bool,
+    /// What mount(8) calls generic options: [`flags`].
+    pub flags: MountFlags,
+    /// Mount as `fuseblk`: the source is a block device, which the kernel claims; only such mounts
+    /// are sent FUSE_SYNCFS, so that syncfs(2) and sync(1) make everything durable.
+    pub block_device: bool,
+    /// Which cache takes the data of a write(2).
+    pub write_cache: WriteCache,
+    /// How requests come from the kernel.
+    pub transport: Transport,
+    /// Every file appears to belong to this user, and cannot be given to another.
+    pub uid: Option<u32>,
+    /// The same for the group.
+    pub gid: Option<u32>,
+    /// Threads that answer requests, at least 1, not counting those that wait for the device;
+    /// `None`: one per core and one to spare.
+    pub workers: Option<usize>,
+}
+
+impl Default for MountSettings {
+    fn default() -> Self {
+        MountSettings {
+            source: "dure".into(),
+            allow_other: false,
+            flags: flags::DEFAULT,
+            block_device: false,
+            write_cache: WriteCache::default(),
+            transport: Transport::default(),
+            uid: None,
+            gid: None,
+            workers: None,
+        }
+    }
+}
+
+/// A mount that answers requests while [`Session::run`] runs.
+#[derive(Debug)]
+pub struct Session {
+    server: Arc<Server>,
+    wire: dure_fuse_wire::Session,
+}
+
+impl Session {
+    /// Mounts `volume` on the directory `at`.
+    ///
+    /// # Errors
+    /// [`MountError`], naming the path and what to do.
+    pub fn mount(
+        volume: FileSystem,
+        at: &Path,
+        settings: &MountSettings,
+    ) -> Result<Session, MountError> {
+        let defaults = Settings::default();
+        let cache_bytes = volume.cache_bytes();
+        let wire = Settings {
+            source: settings.source.clone(),
+            subtype: "dure".into(),
+            allow_other: settings.allow_other,
+            flags: settings.flags,
+            block_device: settings.block_device,
+            features: settings.write_cache.features(),
+            transport: settings.transport,
+            workers: settings.workers.unwrap_or(defaults.workers),
+            stand_ins: crew::stand_ins(cache_bytes),
+            depth: uring::depth(cache_bytes, dure_sync::core_count()),
+        };
+        Ok(Session {
+            wire: dure_fuse_wire::Session::mount(at, &wire)?,
+            server: Arc::new(Server::new(volume, settings)),
+        })
+    }
+
+    /// Where it is mounted.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.wire.path()
+    }
+
+    /// How requests come from the kernel.
+    #[must_use]
+    pub fn transport(&self) -> Transport {
+        self.wire.transport()
+    }
+
+    /// Why they do not come as the settings ask: a sentence that says what to do.
+    #[must_use]
+    pub fn fallback(&self) -> Option<&str> {
+        self.wire.fallback()
+    }
+
+    /// Answers requests until the directory is unmounted.
+    ///
+    /// # Errors
+    /// `Serve` when the connection to the kernel fails.
+    pub fn run(self) -> Result<(), MountError> {
+        let served = self.wire.run(Arc::clone(&self.server));
+        // The connection has ended: the kernel can no longer ask for the unlinked inodes it had
+        // open.
+        self.server.forget_all();
+        served
+    }
+}
