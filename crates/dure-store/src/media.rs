@@ -154,7 +154,7 @@ impl Region {
     #[must_use]
     pub fn is_in_memory(&self) -> bool {
         match self {
-            Region::Block(queue) => queue.info().in_memory,
+            Region::Block(blocks) => blocks.queue.info().in_memory,
         }
     }
 
