@@ -13,13 +13,15 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use comfy_table::Table;
+use dure_block::delay::DelayDevice;
 use dure_block::overlay::OverlayRam;
 use dure_block::ram::Image;
-use dure_block::share;
+use dure_block::{Device, share};
 use dure_fs::{
-    Background, FileSystem, FormatOptions, InodeRef, MountOptions, NewInode, Stamp, SyncScope,
+    Background, FileSystem, FormatOptions, InodeRef, MountOptions, NewInode, Stall, Stamp,
+    SyncScope,
 };
 use dure_sync::atomic::{AtomicBool, Ordering};
 use dure_sync::{Arc, CoreId, clock, thread};
@@ -41,6 +43,9 @@ pub struct Checkpoint {
     /// Policies of dure, as mount options.
     #[arg(long, default_value = "", value_name = "OPTION[,OPTION...]")]
     pub policy: String,
+    /// Microseconds of a write and of a flush of the device [default: memory, which takes none].
+    #[arg(long, value_delimiter = ',', value_name = "WRITE,FLUSH")]
+    pub delay: Vec<u64>,
     /// Checkpoints of each point; their median counts.
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeat: u32,
@@ -53,6 +58,8 @@ pub struct Checkpoint {
 const STRIDE: u64 = 320 * 4096;
 /// Syncs that are timed while no checkpoint runs.
 const SYNCS_BEFORE: usize = 20_000;
+/// The same on a slow device.
+const SYNCS_BEFORE_SLOW: usize = 500;
 
 #[derive(Debug, Serialize)]
 struct Row {
@@ -70,6 +77,16 @@ struct Row {
     fsync_p99_us: f64,
     before_p50_us: f64,
     before_p99_us: f64,
+    /// What commits waited for while checkpoints ran, that of the checkpoints too.
+    waits: Vec<Waits>,
+}
+
+/// Waits of one cause.
+#[derive(Debug, Serialize)]
+struct Waits {
+    cause: &'static str,
+    n: u64,
+    us: u64,
 }
 
 /// A volume, and what was measured on it.
@@ -81,7 +98,10 @@ struct Subject {
     ns: Vec<u64>,
     images: u64,
     before: Vec<u64>,
+    syncs_before: usize,
     meanwhile: Vec<u64>,
+    /// By cause: count and ns.
+    waits: [(u64, u64); Stall::ALL.len()],
 }
 
 /// Measures and prints the report.
@@ -98,6 +118,19 @@ pub(crate) fn run(args: &Checkpoint) -> Result<()> {
         report::print(&serde_json::to_string_pretty(&rows).context("writing JSON")?);
     } else {
         report::print(&table(&rows).to_string());
+        for row in &rows {
+            let waits = row.waits.iter().filter(|waits| waits.n > 0);
+            let waits = waits.map(|waits| {
+                let mean = waits.us / waits.n;
+                format!("{} {} times, {mean} us each", waits.cause, waits.n)
+            });
+            let waits: Vec<String> = waits.collect();
+            report::say(&format!(
+                "tasks {}: commits waited for {}",
+                row.tasks,
+                waits.join("; ")
+            ));
+        }
     }
     Ok(())
 }
@@ -120,7 +153,7 @@ fn measure(args: &Checkpoint, tasks: &[u16], cores: u16) -> Result<Vec<Row>> {
             if round == 0 {
                 let mut times = Vec::new();
                 let (fs, file) = (&subject.fs, &subject.synced);
-                (0..SYNCS_BEFORE).try_for_each(|_| sync_once(fs, file, &mut times))?;
+                (0..subject.syncs_before).try_for_each(|_| sync_once(fs, file, &mut times))?;
                 subject.before = times;
             }
             subject.checkpoint_and_sync(args.nodes)?;
@@ -129,15 +162,25 @@ fn measure(args: &Checkpoint, tasks: &[u16], cores: u16) -> Result<Vec<Row>> {
     Ok(subjects.into_iter().map(row).collect())
 }
 
+/// A device of so many blocks, in memory.
+fn medium(blocks: u64, delay: &[u64]) -> Result<Arc<dyn Device>> {
+    let ram = OverlayRam::new("checkpoints", Arc::new(Image::zeroed(blocks)));
+    Ok(match *delay {
+        [] => share(ram),
+        [write, flush] => {
+            let (write, flush) = (Duration::from_micros(write), Duration::from_micros(flush));
+            share(DelayDevice::new(share(ram), write, flush))
+        }
+        _ => bail!("--delay: two numbers, for writes and for flushes"),
+    })
+}
+
 impl Subject {
     fn new(args: &Checkpoint, tasks: u16, cores: u16) -> Result<Subject> {
         let nodes = u64::from(args.nodes);
         // Twice each page and each image, their tables, and the logs.
         let blocks = (nodes * 6).max(1 << 16);
-        let medium = share(OverlayRam::new(
-            "checkpoints",
-            Arc::new(Image::zeroed(blocks)),
-        ));
+        let medium = medium(blocks, &args.delay)?;
         let format = FormatOptions {
             journals: Some(u32::from(cores)),
             ..FormatOptions::default()
@@ -176,7 +219,12 @@ impl Subject {
             ns: Vec::new(),
             images: 0,
             before: Vec::new(),
+            syncs_before: match args.delay[..] {
+                [] => SYNCS_BEFORE,
+                _ => SYNCS_BEFORE_SLOW,
+            },
             meanwhile: Vec::new(),
+            waits: Default::default(),
         })
     }
 
@@ -223,6 +271,7 @@ impl Subject {
     /// One checkpoint, while a thread syncs.
     fn checkpoint_and_sync(&mut self, nodes: u32) -> Result<()> {
         self.dirty(nodes)?;
+        let before = waits(&self.fs);
         let (ready, over) = (AtomicBool::new(false), AtomicBool::new(false));
         let (fs, file) = (&self.fs, &self.synced);
         let times = thread::scope(|scope| {
@@ -244,8 +293,23 @@ impl Subject {
             made.map_err(anyhow::Error::from).and(times)
         })?;
         self.meanwhile.extend(times);
+        for ((sum, now), then) in self.waits.iter_mut().zip(waits(&self.fs)).zip(before) {
+            sum.0 += now.0 - then.0;
+            sum.1 += now.1 - then.1;
+        }
         Ok(())
     }
+}
+
+/// Waits of all journals since the mount: count and ns, by cause.
+fn waits(fs: &FileSystem) -> [(u64, u64); Stall::ALL.len()] {
+    let journals = fs.activity().journals;
+    Stall::ALL.map(|stall| {
+        let of = journals.iter().map(|log| log.stall(stall));
+        of.fold((0, 0), |sum, counts| {
+            (sum.0 + counts.count(), sum.1 + counts.sum)
+        })
+    })
 }
 
 fn sync_once(fs: &FileSystem, file: &InodeRef, times: &mut Vec<u64>) -> Result<()> {
@@ -284,6 +348,15 @@ fn row(mut subject: Subject) -> Row {
         fsync_p99_us: at(&mut subject.meanwhile, 99),
         before_p50_us: at(&mut subject.before, 50),
         before_p99_us: at(&mut subject.before, 99),
+        waits: Stall::ALL
+            .iter()
+            .zip(subject.waits)
+            .map(|(stall, (n, ns))| Waits {
+                cause: stall.name(),
+                n,
+                us: ns / 1000,
+            })
+            .collect(),
     }
 }
 
@@ -333,6 +406,7 @@ mod tests {
             nodes: 2000,
             tasks: Vec::new(),
             policy: String::new(),
+            delay: Vec::new(),
             repeat: 3,
             json: false,
         };

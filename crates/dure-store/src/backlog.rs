@@ -15,6 +15,17 @@ struct Part {
     look_at: AtomicUsize,
 }
 
+/// How much waits, as far as the core that asks knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Fill {
+    /// Less than half of the bound, or nobody has looked.
+    Little,
+    /// More than half: said to a core each time it has added much.
+    Half,
+    /// Too much.
+    Full,
+}
+
 /// Counts what waits in memory for something that ends all of it, with no line that all cores
 /// write.
 #[derive(Debug)]
@@ -63,24 +74,32 @@ impl Backlog {
         counts.map(|part| part.count.load(Ordering::Relaxed)).sum()
     }
 
-    /// Whether too much waits. A core looks at the counts of the others only once it has added
-    /// much itself, so that together they go beyond the bound by half of it at most.
+    /// Whether much waits, or too much. A core looks at the counts of the others only once it has
+    /// added much itself, so that together they go beyond the bound by half of it at most.
     #[inline]
-    pub(crate) fn is_full(&self, core: CoreId) -> bool {
+    pub(crate) fn fill(&self, core: CoreId) -> Fill {
         let part = self.parts.get(core);
         let own = part.count.load(Ordering::Relaxed);
-        own > part.look_at.load(Ordering::Relaxed) && self.is_full_now(part, own)
+        if own > part.look_at.load(Ordering::Relaxed) {
+            self.look(part, own)
+        } else {
+            Fill::Little
+        }
     }
 
     #[cold]
-    fn is_full_now(&self, part: &Part, own: usize) -> bool {
+    fn look(&self, part: &Part, own: usize) -> Fill {
         let sum = self.sum();
         if sum > self.most {
-            return true;
+            return Fill::Full;
         }
         let step = (self.most - sum) / (2 * self.parts.len());
         part.look_at.store(own + step, Ordering::Relaxed);
-        false
+        if sum > self.most / 2 {
+            Fill::Half
+        } else {
+            Fill::Little
+        }
     }
 }
 
@@ -92,25 +111,28 @@ mod tests {
     fn a_backlog_is_full_when_all_cores_together_have_enough() {
         let backlog = Backlog::new(4, 1000);
         let cores: Vec<CoreId> = (0..4).map(CoreId::new).collect();
-        let mut added = 0;
+        let (mut added, mut half) = (0, None);
         let full = loop {
             let core = cores[added % 4];
-            if backlog.is_full(core) {
-                break core;
+            match backlog.fill(core) {
+                Fill::Full => break core,
+                Fill::Half => drop(half.get_or_insert(added)),
+                Fill::Little => {}
             }
             assert!(added < 1500);
             backlog.add(core, 1);
             added += 1;
         };
+        assert!(half.is_some_and(|half| (501..750).contains(&half)));
         assert!(added > 1000 && backlog.sum() == added);
         cores.iter().for_each(|core| backlog.end(*core));
-        assert!(!backlog.is_full(full) && backlog.sum() == 0);
+        assert!(backlog.fill(full) == Fill::Little && backlog.sum() == 0);
         // One core has all of it to itself.
         (0..1000).for_each(|_| {
-            assert!(!backlog.is_full(full));
+            assert!(backlog.fill(full) < Fill::Full);
             backlog.add(full, 1);
         });
         backlog.add(full, 1);
-        assert!(backlog.is_full(full));
+        assert_eq!(backlog.fill(full), Fill::Full);
     }
 }

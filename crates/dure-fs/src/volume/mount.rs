@@ -110,6 +110,12 @@ impl Above for Files {
         }
     }
 
+    fn want_memory_room(&self, core: CoreId) {
+        if let Some(volume) = self.0.upgrade() {
+            volume.want_memory_room(core);
+        }
+    }
+
     fn want_checkpoint_help(&self) {
         if let Some(volume) = self.0.upgrade() {
             volume.want_checkpoint_help();

@@ -179,3 +179,121 @@ fn unmount_while_workers_are_busy_keeps_everything() {
     }
     assert!(busy > 0, "no worker had anything to do");
 }
+
+/// Nodes that are half as many as may be dirty wake a worker: no operation makes the checkpoint,
+/// although no round comes for an hour.
+#[test]
+fn a_worker_makes_the_checkpoint_before_dirty_nodes_are_too_many() {
+    let ram = formatted(2);
+    let mount = MountOptions {
+        cache_bytes: 16 << 20,
+        ..options(Duration::from_secs(3600))
+    };
+    let fs = FileSystem::open(share(Arc::clone(&ram)), mount).unwrap();
+    fs.grow_logs(1 << 13).unwrap();
+    let file = create(&fs, "sparse");
+    let before = fs.activity().checkpoints;
+    // A leaf of the map each. A quarter of the cache has some 680 nodes, of which half may be dirty.
+    for leaf in 0..240_u64 {
+        fs.write(&file, leaf * 321 * 4096, &[1; PAGE], Stamp::Set)
+            .unwrap();
+        fs.fsync(&file, SyncScope::All).unwrap();
+    }
+    soon("a worker makes a checkpoint", || {
+        fs.activity().checkpoints > before
+    });
+    fs.close().unwrap();
+    let report = check(share(ram), &CheckOptions::default()).unwrap();
+    assert_eq!(report.issues(), []);
+}
+
+/// Fills the log of core 0 with small operations until its worker has emptied it some times; core
+/// 1 syncs meanwhile. Returns the first error of each.
+fn fill_log(fs: &FileSystem, checkpoints: u64) -> [Option<Error>; 2] {
+    let filling = fs.clone();
+    let filler = thread::spawn_on("filler", CoreId::new(0), move || {
+        let file = create(&filling, "filled");
+        let end = clock::monotonic_ns() + 20_000_000_000;
+        while filling.activity().checkpoints < checkpoints {
+            assert!(clock::monotonic_ns() < end, "never: checkpoints");
+            for round in 0..50_u8 {
+                let name = format!("name{round}");
+                let root = filling.root().unwrap();
+                let made = filling.link(&file, &root, name.as_bytes());
+                let gone = made.and_then(|_| filling.unlink(&root, name.as_bytes()));
+                if let Err(error) = gone {
+                    return Some(error);
+                }
+            }
+        }
+        None
+    });
+    let syncing = fs.clone();
+    let other = thread::spawn_on("other", CoreId::new(1), move || {
+        let file = create(&syncing, "other");
+        for round in 0..200_u8 {
+            let written = syncing.write(&file, 0, &[round; PAGE], Stamp::Set);
+            if let Err(error) = written.and_then(|_| syncing.fsync(&file, SyncScope::All)) {
+                return Some(error);
+            }
+        }
+        None
+    });
+    [filler, other].map(|task| task.join().expect("an error is no panic"))
+}
+
+/// A log that gets full is emptied by its worker: no call fails, of that core or another.
+#[test]
+fn a_full_log_stops_nobody() {
+    let ram = formatted(2);
+    let fs = FileSystem::open(share(Arc::clone(&ram)), options(Duration::from_millis(1))).unwrap();
+    let failed = fill_log(&fs, 5);
+    assert!(failed.iter().all(Option::is_none), "{failed:?}");
+    assert_eq!(fs.stopped(), None);
+    fs.close().unwrap();
+    let report = check(share(ram), &CheckOptions::default()).unwrap();
+    assert_eq!(report.issues(), []);
+}
+
+/// The worker that empties a full log cannot write an image: the checkpoint may not go on, so the
+/// volume stops, all calls say so, and the workers go on. What was synced is there.
+#[test]
+fn an_image_that_a_worker_cannot_write_stops_the_volume_and_no_worker() {
+    let ram = formatted(2);
+    let device = Arc::new(FaultDevice::new(share(Arc::clone(&ram))));
+    let fs = FileSystem::open(
+        share(Arc::clone(&device)),
+        options(Duration::from_millis(1)),
+    )
+    .unwrap();
+    let kept = create(&fs, "kept");
+    fs.write(&kept, 0, &[1; PAGE], Stamp::Set).unwrap();
+    fs.fsync(&kept, SyncScope::All).unwrap();
+    // The header and the tables behind it: what only a checkpoint writes.
+    let tables = dure_block::Lba::new(0).range(fs.layout().main);
+    let rule = Rule::new(When::From(1), Fault::Error(OsError::new(5)));
+    device.add(rule.on(Op::Write).within(tables));
+    let failed = fill_log(&fs, u64::MAX);
+    // Who makes the checkpoint, or helps, may get the error of the device itself.
+    let is_told = |error: &Option<Error>| {
+        matches!(error, Some(Error::Stopped { .. } | Error::Block(_)) | None)
+    };
+    assert!(
+        failed.iter().all(is_told) && failed[0].is_some(),
+        "{failed:?}"
+    );
+    assert!(fs.stopped().is_some());
+    let before = rounds(&fs);
+    soon("all workers go on", || {
+        let now = rounds(&fs);
+        now.iter().zip(&before).all(|(now, before)| now > before)
+    });
+    device.clear();
+    drop((kept, fs));
+    let fs = FileSystem::open(share(ram), options(Duration::from_secs(5))).unwrap();
+    let kept = fs.lookup(&fs.root().unwrap(), b"kept").unwrap().unwrap();
+    let mut page = [0; PAGE];
+    fs.read(&kept, 0, &mut page, ReadMode::Cached).unwrap();
+    assert_eq!(page, [1; PAGE]);
+    fs.close().unwrap();
+}

@@ -6,7 +6,7 @@ use dure_sync::atomic::{AtomicBool, Ordering};
 use dure_sync::{Arc, CachePadded, CoreId, Mutex, PerCore, PerCoreRwLock, Weak};
 
 use super::{Lock, Node, NodeRef, NodeRole};
-use crate::backlog::Backlog;
+use crate::backlog::{Backlog, Fill};
 use crate::ranks::{DIRTY_NODES, NODE_SHARD};
 use crate::units::{Nid, nth_core, to_usize};
 
@@ -222,10 +222,11 @@ impl NodeCache {
         self.backlog.sum()
     }
 
-    /// Whether so many nodes are dirty that a checkpoint should make room before others become so.
+    /// Whether so many nodes are dirty that a checkpoint should make room, soon or before others
+    /// become so.
     #[inline]
-    pub(crate) fn is_crowded(&self, core: CoreId) -> bool {
-        self.backlog.is_full(core)
+    pub(crate) fn crowding(&self, core: CoreId) -> Fill {
+        self.backlog.fill(core)
     }
 
     /// Nodes in memory, for tests. The weak references do not keep them there.

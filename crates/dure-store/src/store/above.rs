@@ -3,8 +3,8 @@
 //! **Problem.** A store knows blocks and nodes, and no file; but whether a slot may change its
 //! block, and which pages in memory hold blocks, only files know. **Structure.** One trait, given
 //! to the store when the mount is complete. All other calls go from the file system to the store.
-//! **Invariants.** Calls are rare (a block that cannot be written, a log that is half full, a
-//! checkpoint, a volume that is full), so they may be dynamic. **On a crash** nothing here matters.
+//! **Invariants.** Calls are rare (a block that cannot be written, a log or a cache that is half
+//! full, a checkpoint, a volume that is full), so they may be dynamic. **On a crash** nothing here matters.
 
 use std::fmt;
 
@@ -28,6 +28,10 @@ pub trait Above: fmt::Debug + Send + Sync {
     /// The log of `journal` has become half full: a checkpoint soon would save operations from
     /// waiting for one. Returns at once.
     fn want_log_room(&self, journal: JournalId);
+
+    /// Nodes and owners that only memory has are half as many as may be: a checkpoint soon would
+    /// save operations from making one. `core` has seen it. Returns at once.
+    fn want_memory_room(&self, core: CoreId);
 
     /// A checkpoint begins, in which several partitions have a share: those that work in the
     /// background may help ([`Store::help_checkpoint`]). Returns at once.
@@ -59,6 +63,14 @@ impl Store {
     pub(super) fn want_log_room(&self, journal: JournalId) {
         if let Some(above) = self.above.get() {
             above.want_log_room(journal);
+        }
+    }
+
+    /// Asks for a checkpoint; see [`Above::want_memory_room`].
+    #[cold]
+    pub(super) fn want_memory_room(&self, core: CoreId) {
+        if let Some(above) = self.above.get() {
+            above.want_memory_room(core);
         }
     }
 

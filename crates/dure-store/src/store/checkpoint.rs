@@ -42,6 +42,24 @@ impl Store {
         self.checkpoint_locked(&mut state)
     }
 
+    /// Makes a checkpoint, if none was made since there were `checkpoints` of them; returns its lock
+    /// then.
+    ///
+    /// # Errors
+    /// As [`Store::checkpoint`].
+    pub fn checkpoint_since(
+        &self,
+        checkpoints: i64,
+    ) -> Result<Option<MutexGuard<'_, CHECKPOINT, CheckpointState>>> {
+        self.check_writable()?;
+        let mut state = self.lock_checkpoint();
+        if self.counters.checkpoints.sum() != checkpoints {
+            return Ok(None);
+        }
+        self.checkpoint_locked(&mut state)?;
+        Ok(Some(state))
+    }
+
     /// The lock of checkpoints. A task that would wait for a running one helps it instead.
     pub(super) fn lock_checkpoint(&self) -> MutexGuard<'_, CHECKPOINT, CheckpointState> {
         self.checkpoint.try_lock().unwrap_or_else(|| {

@@ -69,12 +69,9 @@ impl Store {
     /// # Errors
     /// As [`Store::checkpoint`].
     pub fn make_log_room_since(&self, journal: JournalId, checkpoints: i64) -> Result<()> {
-        self.check_writable()?;
-        let mut state = self.lock_checkpoint();
-        if self.counters.checkpoints.sum() != checkpoints {
+        let Some(_state) = self.checkpoint_since(checkpoints)? else {
             return self.check_writable();
-        }
-        self.checkpoint_locked(&mut state)?;
+        };
         self.grow_ring(journal)
             .inspect_err(|error| self.stop(error))
     }

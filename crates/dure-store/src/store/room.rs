@@ -22,6 +22,7 @@ use dure_journal::Stall;
 use dure_sync::{CoreId, clock, thread};
 
 use super::Store;
+use crate::backlog::Fill;
 use crate::error::{Error, Result};
 use crate::space::OpClass;
 
@@ -91,23 +92,33 @@ impl Store {
         Ok(self.shrink_rings()? && reserve())
     }
 
-    /// Makes room when too much waits for a checkpoint. The caller holds no inode lock.
+    /// Makes room when too much waits for a checkpoint; asks for it when half as much does. The
+    /// caller holds no inode lock.
     ///
     /// # Errors
     /// As [`Store::checkpoint`].
     #[inline]
     pub(crate) fn make_memory_room(&self, core: CoreId) -> Result<()> {
-        if self.nodes.is_crowded(core) || self.owners.is_full(core) {
-            self.checkpoint_for_memory(core)?;
+        match self.what_waits(core) {
+            Fill::Little => Ok(()),
+            Fill::Half => {
+                self.want_memory_room(core);
+                Ok(())
+            }
+            Fill::Full => self.checkpoint_for_memory(core),
         }
-        Ok(())
+    }
+
+    #[inline]
+    fn what_waits(&self, core: CoreId) -> Fill {
+        self.nodes.crowding(core).max(self.owners.fill(core))
     }
 
     #[cold]
     fn checkpoint_for_memory(&self, core: CoreId) -> Result<()> {
         let mut state = self.lock_checkpoint();
         // Of many tasks that find it crowded one makes room.
-        if self.nodes.is_crowded(core) || self.owners.is_full(core) {
+        if self.what_waits(core) == Fill::Full {
             self.checkpoint_locked(&mut state)?;
         }
         Ok(())

@@ -6,9 +6,9 @@
 //! of its cores, bound to them, serves the partitions of these cores: it writes their inodes back
 //! and commits their journals, in their partitions ([`dure_store::serve`]). The first one, the
 //! leader, also does what there is once for the volume ([`round`]). A worker sleeps while there is
-//! nothing to do. An operation that leaves a log half full wakes the worker of that log, so that a
-//! checkpoint makes room before an operation has to wait for one; and so does a writer that has
-//! left many dirty pages ([`crate::file`]).
+//! nothing to do. An operation that leaves a log half full wakes the worker of that log, and one that
+//! finds half of the nodes dirty that may be, so that a checkpoint makes room before an operation
+//! has to wait for one; and so does a writer that has left many dirty pages ([`crate::file`]).
 //!
 //! **Invariants.** Each partition has one worker. Workers wait for each other only where callers
 //! do: for locks of journals, and for a checkpoint. A failure stops what it concerns (a file whose
@@ -93,10 +93,22 @@ fn partitions_of(groups: &[Vec<CoreId>], count: usize) -> Vec<Vec<CoreId>> {
 impl Volume {
     /// The log of `journal` has become half full: wakes its worker.
     pub(super) fn want_log_room(&self, journal: JournalId) {
-        let serves = |worker: &&Arc<Worker>| worker.serves(journal.index());
-        if let Some(worker) = self.background.crew().iter().find(serves) {
+        if let Some(worker) = self.worker_of(journal.index()) {
             worker.want_log_room(journal, self.store.counters.checkpoints.sum());
         }
+    }
+
+    /// Half of the nodes that may be dirty are: wakes the worker of the partition that has seen it.
+    pub(super) fn want_memory_room(&self, partition: CoreId) {
+        if let Some(worker) = self.worker_of(partition.index()) {
+            worker.want_memory_room(self.store.counters.checkpoints.sum());
+        }
+    }
+
+    /// The worker of the partition of this number, if there are workers.
+    fn worker_of(&self, partition: usize) -> Option<&Arc<Worker>> {
+        let mut crew = self.background.crew().iter();
+        crew.find(|worker| worker.serves(partition))
     }
 
     /// What the workers have done, and what waits for them.
@@ -107,8 +119,7 @@ impl Volume {
 
     /// A partition has many dirty pages: wakes its worker.
     pub(crate) fn want_write_back(&self, partition: CoreId) {
-        let serves = |worker: &&Arc<Worker>| worker.serves(partition.index());
-        if let Some(worker) = self.background.crew().iter().find(serves) {
+        if let Some(worker) = self.worker_of(partition.index()) {
             worker.want_write_back();
         }
     }

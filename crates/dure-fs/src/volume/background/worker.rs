@@ -26,6 +26,8 @@ struct State {
     stop: bool,
     /// Logs that need room, and the number of checkpoints at the time they were noted.
     half_full: Vec<(JournalId, i64)>,
+    /// Memory needs room; the number of checkpoints at the time.
+    memory: Option<i64>,
     /// A checkpoint asks for help.
     checkpoint: bool,
     /// Partitions have too many dirty pages to wait for the next round.
@@ -55,6 +57,8 @@ enum Work {
     Round,
     /// Logs need room.
     Room(Vec<(JournalId, i64)>),
+    /// Memory needs room.
+    Memory(i64),
     /// Shares of a checkpoint.
     Checkpoint,
     /// Partitions have many dirty pages.
@@ -131,6 +135,14 @@ impl Worker {
         }
     }
 
+    /// Memory needs room; `checkpoints` were made by now.
+    pub(super) fn want_memory_room(&self, checkpoints: i64) {
+        let mut state = self.state.lock();
+        state.memory = Some(checkpoints);
+        drop(state);
+        self.wake.notify_all();
+    }
+
     /// A partition has many dirty pages.
     pub(super) fn want_write_back(&self) {
         let mut state = self.state.lock();
@@ -175,6 +187,7 @@ impl Worker {
                     }
                     self.pages.add(pages);
                 }
+                Work::Memory(checkpoints) => drop(volume.checkpoint_since(checkpoints)),
                 Work::Room(logs) => {
                     for (journal, checkpoints) in logs {
                         let _ = volume.make_log_room_since(journal, checkpoints);
@@ -196,6 +209,9 @@ impl Worker {
             }
             if !state.half_full.is_empty() {
                 return Work::Room(std::mem::take(&mut state.half_full));
+            }
+            if let Some(checkpoints) = state.memory.take() {
+                return Work::Memory(checkpoints);
             }
             let left = next_round.saturating_sub(clock::monotonic_ns());
             if left == 0 {
