@@ -305,6 +305,10 @@ pub struct Check {
     /// again, what lost its name goes to lost+found, and what is lost is said.
     #[arg(long)]
     pub repair: bool,
+    /// With --repair: only what needs no guess, and no rebuild; what fsck(8) asks for at boot (-a,
+    /// -p). The exit status is 4 if more is to be done.
+    #[arg(long, requires = "repair")]
+    pub safe: bool,
     /// Before a block is written, save what stood in it to this new file of another file system:
     /// `dure undo FILE VOLUME` takes the repair back, also one that was cut off.
     #[arg(long, value_name = "FILE", requires = "repair")]

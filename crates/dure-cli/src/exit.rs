@@ -13,5 +13,7 @@ pub const CHECK_REPAIRED: u8 = 1;
 pub const CHECK_ERRORS_LEFT: u8 = 4;
 /// `check`: the check itself failed.
 pub const CHECK_FAILED: u8 = 8;
+/// `check`: the arguments were wrong; 2 would ask init to reboot.
+pub const CHECK_USAGE: u8 = 16;
 /// `rescue`: something is lost.
 pub const RESCUE_LOST: u8 = 4;

@@ -32,20 +32,21 @@ use args::{Args, Command};
 /// Runs the command in `argv` (its own name first).
 #[must_use]
 pub fn main(argv: Vec<OsString>) -> ExitCode {
-    let args = match Args::try_parse_from(name::expand(argv)) {
+    let argv = name::expand(argv);
+    let checking = argv.get(1).is_some_and(|command| command == "check");
+    let args = match Args::try_parse_from(argv) {
         Ok(args) => args,
         Err(error) => {
             // clap prints help and version to standard output, errors to standard error.
-            let code = if error.use_stderr() {
-                exit::USAGE
-            } else {
-                exit::OK
+            let code = match (error.use_stderr(), checking) {
+                (false, _) => exit::OK,
+                (true, false) => exit::USAGE,
+                (true, true) => exit::CHECK_USAGE,
             };
             let _ = error.print();
             return ExitCode::from(code);
         }
     };
-    let checking = matches!(args.command, Command::Check(_));
     let status = print::until_closed(|| match run(args.command) {
         Ok(code) => code,
         Err(error) => {

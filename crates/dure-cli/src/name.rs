@@ -33,13 +33,15 @@ fn umount(rest: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString
     rest.filter(|arg| !matches!(arg.to_str(), Some("-n" | "-f" | "-r" | "-v")))
 }
 
-/// fsck(8) passes `-a` or `-p` (repair what is safe), `-y` (the same here), `-n` (repair nothing),
-/// `-f` (always check, as we do) and `-C` (progress, which we show on a terminal anyway).
+/// fsck(8) passes `-a` or `-p` (repair what is safe: nobody is there to be asked), `-y` (repair all),
+/// `-n` (repair nothing), `-f` (always check, as we do) and `-C` (progress, which we show on a
+/// terminal anyway).
 fn fsck(rest: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut expanded: Vec<OsString> = vec!["dure".into(), "check".into()];
     for arg in rest {
         match arg.to_str() {
-            Some("-a" | "-p" | "-y") => expanded.push("--repair".into()),
+            Some("-a" | "-p") => expanded.extend(["--repair".into(), "--safe".into()]),
+            Some("-y") => expanded.push("--repair".into()),
             Some("-n" | "-f" | "-V" | "-T") => {}
             Some(text) if text.starts_with("-C") => {}
             _ => expanded.push(arg),
@@ -74,6 +76,10 @@ mod tests {
     fn options_of_fsck_and_mount_are_understood() {
         assert_eq!(
             expanded(&["fsck.dure", "-a", "-C0", "v"]),
+            ["dure", "check", "--repair", "--safe", "v"]
+        );
+        assert_eq!(
+            expanded(&["fsck.dure", "-y", "v"]),
             ["dure", "check", "--repair", "v"]
         );
         assert_eq!(expanded(&["fsck.dure", "-n", "v"]), ["dure", "check", "v"]);

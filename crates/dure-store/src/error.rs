@@ -17,7 +17,7 @@ pub enum Error {
     #[error("not a dure volume: neither its first nor its last block is a superblock")]
     NotDure,
     /// The volume needs a newer dure.
-    #[error("this dure is too old for the volume: {what}")]
+    #[error("this dure does not know this format: {what}")]
     Unsupported {
         /// What it does not know.
         what: String,

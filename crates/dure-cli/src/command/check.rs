@@ -41,10 +41,10 @@ pub(crate) fn run(args: &Check) -> Result<u8> {
         bar.set_position(now.done);
     };
     let options = CheckOptions {
-        repair: if args.repair {
-            Repair::Full
-        } else {
-            Repair::No
+        repair: match (args.repair, args.safe) {
+            (false, _) => Repair::No,
+            (true, true) => Repair::Safe,
+            (true, false) => Repair::Full,
         },
         data: if args.data { Data::Verify } else { Data::Skip },
         progress: Some(&step),

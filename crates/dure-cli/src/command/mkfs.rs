@@ -71,8 +71,20 @@ fn prepare(args: &Mkfs, path: &Path) -> Result<(Arc<dyn Device>, Made)> {
             path.display()
         );
     }
+    if args.size.is_some() && !found.is_file() {
+        bail!(
+            "{}: a block device has its own size; leave out --size",
+            path.display()
+        );
+    }
+    if args.preallocate {
+        bail!(
+            "{}: exists; --preallocate is for a new image file",
+            path.display()
+        );
+    }
     let device = volume::file_device(path, Access::Write)?;
-    let device = resized(args, path, device, found.is_file())?;
+    let device = resized(args, path, device)?;
     Ok((share(device), Made::Existing))
 }
 
@@ -85,8 +97,8 @@ fn plan(args: &Mkfs, path: &Path, blocks: u64) -> Result<()> {
 }
 
 /// Gives an existing image, which is locked, the size asked for.
-fn resized(args: &Mkfs, path: &Path, device: FileDevice, is_file: bool) -> Result<FileDevice> {
-    let Some(Size(bytes)) = args.size.filter(|_| is_file) else {
+fn resized(args: &Mkfs, path: &Path, device: FileDevice) -> Result<FileDevice> {
+    let Some(Size(bytes)) = args.size else {
         return Ok(device);
     };
     let have = device.info().blocks;

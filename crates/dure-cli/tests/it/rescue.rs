@@ -143,3 +143,28 @@ fn a_repair_with_an_undo_file_is_taken_back() {
     );
     printed(&["ls", text(&image), "/new"]);
 }
+
+#[test]
+fn a_safe_repair_leaves_what_needs_a_rebuild() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = volume(folder.path());
+    filled(folder.path(), &image);
+    let mut bytes = fs::read(&image).unwrap();
+    bytes[2 * PAGE..6 * PAGE].fill(0);
+    fs::write(&image, &bytes).unwrap();
+    let safe = dure(&["check", "--repair", "--safe", text(&image)]);
+    let code = safe.status.code();
+    assert!(matches!(code, Some(4 | 8)), "{code:?} {}", errors(&safe));
+    assert!(fs::read(&image).unwrap() == bytes, "it wrote");
+    let whole = dure(&["check", "--repair", text(&image)]);
+    assert_eq!(whole.status.code(), Some(1), "{}", errors(&whole));
+}
+
+/// init reboots the machine if fsck ends with 2.
+#[test]
+fn wrong_arguments_of_a_check_end_with_sixteen() {
+    for arguments in [&["check", "--nonsense"][..], &["check", "--safe", "v"]] {
+        assert_eq!(dure(arguments).status.code(), Some(16), "{arguments:?}");
+    }
+    assert_eq!(dure(&["info", "--nonsense"]).status.code(), Some(2));
+}

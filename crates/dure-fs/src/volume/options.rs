@@ -246,11 +246,12 @@ fn choose<T: Copy>(key: &str, value: &str, words: &[(&str, T)]) -> Result<T, Str
     })
 }
 
-/// A number of bytes, with an optional unit K, M, G or T.
+/// A number of bytes, with an optional unit K, M, G or T, of either case.
 fn bytes_of(value: &str) -> Option<u64> {
+    let value = value.to_ascii_uppercase();
     let units = [("K", 10), ("M", 20), ("G", 30), ("T", 40)];
     let with_unit = |(unit, shift): &(&str, u32)| Some((value.strip_suffix(unit)?, *shift));
-    let (digits, shift) = units.iter().find_map(with_unit).unwrap_or((value, 0));
+    let (digits, shift) = units.iter().find_map(with_unit).unwrap_or((&value, 0));
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
