@@ -10,11 +10,14 @@ use std::path::Path;
 
 use dure_block::file::{Engine, OpenOptions, open_file};
 use dure_block::null::NullDevice;
-use dure_block::{Bio, BlockBuf, Device, Io, Lba, Queue, QueueConfig, WriteFlags, share};
-use dure_sync::Arc;
+use dure_block::ram::RamDevice;
+use dure_block::{Bio, BlockBuf, Device, Io, Lba, Merge, Queue, QueueConfig, WriteFlags, share};
 use dure_sync::clock::monotonic_ns;
+use dure_sync::{Arc, CoreId, thread};
 
 const ROUNDS: u64 = 15;
+/// Requests of a job in each of its rounds.
+const SUBMITTED: u64 = 320_000;
 
 /// Median and least nanoseconds per call of `body`, over rounds of `calls` calls each.
 fn measure(calls: u64, mut body: impl FnMut(u64)) -> (u64, u64) {
@@ -167,7 +170,95 @@ fn ring_costs(queue: &Queue, buf: &BlockBuf) {
     }
 }
 
+/// Reads of a job that keeps 32 under way, on the null device and on a device in memory.
+fn submitted_costs() {
+    let null = || share(NullDevice::new("null", 1024));
+    for jobs in [1_u16, 2] {
+        let config = QueueConfig {
+            hw_queues: jobs.into(),
+            merge: Merge::Off,
+            ..QueueConfig::default()
+        };
+        let queue = Queue::new(null(), config);
+        // All of them, and the time between their common start and the end of the last.
+        let mut rounds: Vec<u64> = (0..ROUNDS)
+            .map(|_| {
+                let start = monotonic_ns();
+                thread::scope(|scope| {
+                    for core in 0..jobs {
+                        let queue = Arc::clone(&queue);
+                        let _ = scope.spawn_on(CoreId::new(core), move || {
+                            let mut bufs = Vec::new();
+                            (0..SUBMITTED / 32)
+                                .for_each(|round| batches(&queue, true, 32, &mut bufs, round));
+                        });
+                    }
+                });
+                (monotonic_ns() - start) / (SUBMITTED * u64::from(jobs))
+            })
+            .collect();
+        rounds.sort_unstable();
+        let what = format!("write 4K to null, 32 in flight, {jobs} cores, per request");
+        print(&what, (rounds[rounds.len() / 2], rounds[0]));
+    }
+}
+
+/// Writes to a device in memory, beside plain copies of the same blocks.
+fn ram_costs() {
+    const BLOCKS: u64 = 16_384;
+    let ram = Queue::new(share(RamDevice::new("ram", BLOCKS)), QueueConfig::default());
+    let mut bare: Vec<BlockBuf> = (0..BLOCKS)
+        .map(|_| BlockBuf::from_slice(&[1; 4096]))
+        .collect();
+    let (buf, mut out) = (BlockBuf::from_slice(&[3; 4096]), BlockBuf::zeroed(1));
+    let place = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 50;
+    for n in 0..BLOCKS {
+        let flags = WriteFlags::NONE;
+        ram.write(Lba::new(n), buf.as_slice(), flags)
+            .expect("it works");
+    }
+    for _ in 0..2 {
+        let copy = |n: u64| {
+            let to = &mut bare[usize::try_from(place(n)).expect("it is small")];
+            to.as_mut_slice().copy_from_slice(buf.as_slice());
+        };
+        print("copy 4K to a random block", measure(20_000, copy));
+        let write = |n: u64| {
+            let flags = WriteFlags::NONE;
+            ram.write(Lba::new(place(n)), buf.as_slice(), flags)
+                .expect("it works");
+        };
+        print("write 4K to a random block of ram", measure(20_000, write));
+        let copy = |n: u64| {
+            let from = &bare[usize::try_from(place(n)).expect("it is small")];
+            out.as_mut_slice().copy_from_slice(from.as_slice());
+        };
+        print("copy 4K from a random block", measure(20_000, copy));
+        let read = |n: u64| {
+            ram.read(Lba::new(place(n)), out.as_mut_slice())
+                .expect("it works");
+        };
+        print("read 4K from a random block of ram", measure(20_000, read));
+    }
+}
+
+/// Nothing but `rounds` times 32 submitted writes to the null device: for counting instructions, as the
+/// difference of two runs under `valgrind --tool=callgrind`.
+fn submit_only(rounds: u64) {
+    let config = QueueConfig {
+        merge: Merge::Off,
+        ..QueueConfig::default()
+    };
+    let queue = Queue::new(share(NullDevice::new("null", 1024)), config);
+    let mut bufs = Vec::new();
+    (0..rounds).for_each(|round| batches(&queue, true, 32, &mut bufs, round));
+}
+
 fn main() -> Result<(), dure_block::Error> {
+    if let Some(rounds) = std::env::args().nth(1).and_then(|word| word.parse().ok()) {
+        submit_only(rounds);
+        return Ok(());
+    }
     println!("{:<58} {:>8} {:>8}", "ns per call", "median", "least");
     let null = Queue::new(share(NullDevice::new("null", 1024)), QueueConfig::default());
     let buf = BlockBuf::zeroed(1);
@@ -192,6 +283,8 @@ fn main() -> Result<(), dure_block::Error> {
         "write 4K to null, queue with trace",
         measure(100_000, write),
     );
+    submitted_costs();
+    ram_costs();
     match std::env::args().nth(1) {
         Some(path) => file_costs(Path::new(&path)),
         None => Ok(()),

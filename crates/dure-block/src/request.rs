@@ -14,7 +14,7 @@ use dure_sync::atomic::{AtomicU32, Ordering};
 use dure_sync::{Arc, Mutex, clock, futex};
 
 use crate::device::Device;
-use crate::queue::{Context, Member, Plugged, Tag, parts};
+use crate::queue::{Context, Members, Plugged, Tag};
 use crate::rank::SLOT_RANK;
 use crate::{Bio, BlockBuf, Error, Io, Op, Result, WriteFlags};
 
@@ -140,8 +140,8 @@ struct Inner {
     stamps: Stamps,
     traced: bool,
     context: Arc<Context>,
-    /// The bios it is made of, in the order of their blocks; one began it.
-    members: Vec<Member>,
+    /// The bios it is made of; one began it.
+    members: Members,
     observers: Vec<Observer>,
 }
 
@@ -192,7 +192,7 @@ impl Request {
     /// Notes something for the device's own `wait`.
     pub fn set_hint(&self, hint: u32) {
         // Relaxed: see `Slot::hint`.
-        for member in &self.inner().members {
+        for member in self.inner().members.iter() {
             member.slot.hint.store(hint, Ordering::Relaxed);
         }
     }
@@ -220,13 +220,18 @@ impl Request {
     /// Carries the request out on `device` now, on this core, and completes it.
     pub fn run_on(mut self, device: &(impl Device + ?Sized)) {
         self.dispatched();
-        self.finish_on(device);
+        self.finish_here(device);
     }
 
     /// The same, of a request that the device above got earlier and stamped.
     pub(crate) fn finish_on(mut self, device: &(impl Device + ?Sized)) {
+        self.finish_here(device);
+    }
+
+    /// A request is some 200 bytes: it stays where it is.
+    fn finish_here(&mut self, device: &(impl Device + ?Sized)) {
         let result = execute_bio(device, &mut self.inner_mut().bio);
-        self.complete(result);
+        self.complete_now(result);
     }
 
     /// Completes the request: frees its tag, then publishes the completion to the submitter.
@@ -249,7 +254,7 @@ impl Request {
             .context
             .completed(inner.bio.op, inner.bio.blocks(), &result);
         inner.context.release(inner.tag);
-        for (member, segments) in parts(inner.members, inner.bio.segments) {
+        inner.members.part(inner.bio.segments, |member, segments| {
             member.slot.fill(Completion {
                 cookie: member.cookie,
                 result: result.clone(),
@@ -260,7 +265,7 @@ impl Request {
                     ..inner.stamps
                 },
             });
-        }
+        });
     }
 }
 

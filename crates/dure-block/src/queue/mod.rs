@@ -31,7 +31,7 @@ use context::Place;
 use flush::FlushGate;
 pub use flush::FlushPolicy;
 pub use plug::Merge;
-pub(crate) use plug::{Member, Plugged, parts};
+pub(crate) use plug::{Members, Plugged};
 pub use submit::Ticket;
 pub(crate) use tag::{Tag, TagSet};
 pub use trace::{Phase, Phases, Trace, TraceRecord};

@@ -52,13 +52,43 @@ pub(crate) struct Member {
     pub(crate) merged_ns: u64,
 }
 
+/// The bios of a request, in the order of their blocks. Most requests have one, which takes no
+/// memory of its own.
+#[derive(Debug)]
+pub(crate) struct Members {
+    first: Member,
+    rest: Vec<Member>,
+}
+
+impl Members {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Member> {
+        std::iter::once(&self.first).chain(&self.rest)
+    }
+
+    fn append(&mut self, next: Self) {
+        self.rest.push(next.first);
+        self.rest.extend(next.rest);
+    }
+
+    /// Gives each its segments.
+    pub(crate) fn part(self, segments: Vec<BlockBuf>, mut give: impl FnMut(Member, Vec<BlockBuf>)) {
+        if self.rest.is_empty() {
+            return give(self.first, segments);
+        }
+        let mut segments = segments.into_iter();
+        for member in std::iter::once(self.first).chain(self.rest) {
+            let own = segments.by_ref().take(member.segments).collect();
+            give(member, own);
+        }
+    }
+}
+
 /// A request to be.
 #[derive(Debug)]
 pub(crate) struct Plugged {
     /// All of it.
     pub(crate) bio: Bio,
-    /// In the order of their blocks.
-    pub(crate) members: Vec<Member>,
+    pub(crate) members: Members,
 }
 
 impl Plugged {
@@ -74,7 +104,10 @@ impl Plugged {
         };
         Self {
             bio,
-            members: vec![member],
+            members: Members {
+                first: member,
+                rest: Vec::new(),
+            },
         }
     }
 
@@ -100,7 +133,7 @@ impl Plugged {
             "a back merge continues"
         );
         self.bio.segments.extend(next.bio.segments);
-        self.members.extend(next.members);
+        self.members.append(next.members);
     }
 }
 
@@ -116,12 +149,12 @@ pub(super) fn add(
     for held in plug.iter_mut().rev().take(LOOKED_AT) {
         if held.may_join(&new, blocks_max) {
             if merge.merges_back() && held.end() == new.bio.lba().number() {
-                new.members[0].merged_ns = now();
+                new.members.first.merged_ns = now();
                 held.append(new);
                 return;
             }
             if merge.merges_front() && new.end() == held.bio.lba().number() {
-                new.members[0].merged_ns = now();
+                new.members.first.merged_ns = now();
                 std::mem::swap(held, &mut new);
                 held.append(new);
                 return;
@@ -147,18 +180,6 @@ pub(super) fn sort(plug: &mut [Plugged]) {
     }
 }
 
-/// The members of a request with their segments.
-pub(crate) fn parts(
-    members: Vec<Member>,
-    segments: Vec<BlockBuf>,
-) -> impl Iterator<Item = (Member, Vec<BlockBuf>)> {
-    let mut segments = segments.into_iter();
-    members.into_iter().map(move |member| {
-        let own = segments.by_ref().take(member.segments).collect();
-        (member, own)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -178,7 +199,7 @@ mod tests {
         }
         for request in &plug {
             let mut at = request.bio.lba();
-            for member in &request.members {
+            for member in request.members.iter() {
                 assert_eq!(member.lba, at, "members follow each other");
                 at = at.offset(member.blocks);
             }

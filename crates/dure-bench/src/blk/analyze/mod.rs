@@ -3,15 +3,18 @@
 //! **Problem.** A device that does not get faster with more jobs may lack request tags or hardware
 //! queues, share a lock, be busy itself, or the cores are. **Structure.** A sweep over jobs, hardware
 //! queues, `nr_requests` and engines makes `sweep::Point`s: a run without stamps for the rate, and a
-//! shorter one with stamps for the phases. `cause` finds the end of scaling of each series and its
+//! shorter one with stamps for the phases. The rate of a block device is measured by `fio` where it is
+//! installed, with the kernel's `nr_requests` (`sysfs`). `cause` finds the end of scaling of each series and its
 //! cause, and what to set; `chart` and `page` show it. **Invariants.** A cause is named from what was
 //! measured at the point where scaling ends, and its figures are told with it. **On a crash**
 //! nothing stays but an image file that was made.
 
 mod cause;
 mod chart;
+mod fio;
 mod page;
 mod sweep;
+mod sysfs;
 #[cfg(test)]
 mod tests;
 
@@ -40,6 +43,9 @@ pub struct Analyze {
     /// Numbers of tags of each hardware queue to measure [default: 64 and 1024].
     #[arg(long, value_delimiter = ',', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub nr_requests: Vec<u32>,
+    /// Measure block devices with dure's own engines and queue, although fio is installed.
+    #[arg(long)]
+    pub own: bool,
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
@@ -91,6 +97,7 @@ pub(crate) fn run(args: &Analyze) -> Result<()> {
 }
 
 fn analyze(args: &Analyze) -> Result<Report> {
+    let kernel = sysfs::settings(&args.work.device);
     let points = sweep::measure(args)?;
     let load = sweep::FixedLoad {
         iodepth: args.work.iodepth,
@@ -104,7 +111,7 @@ fn analyze(args: &Analyze) -> Result<Report> {
         iodepth: args.work.iodepth,
         seconds: args.work.runtime,
         cores: load.cores,
-        kernel: sweep::kernel_settings(&args.work.device),
+        kernel,
         advice: cause::advice(&series, load),
         series,
     })

@@ -4,15 +4,12 @@
 //! settings. **Invariants.** The rate is that of a run without stamps. **On a crash** nothing is
 //! kept.
 
-use std::fs;
-use std::path::Path;
-
-use anyhow::Result;
+use anyhow::{Result, bail};
 use dure_block::{Device, Phases};
 use dure_sync::{Arc, core_count};
 use serde::Serialize;
 
-use super::Analyze;
+use super::{Analyze, fio, sysfs};
 use crate::blk::load::{self, Engine, Load, Stamping, Work};
 use crate::blk::phases::{self, PhaseRow};
 use crate::blk::{device, report};
@@ -63,6 +60,10 @@ impl Point {
 pub(super) fn measure(args: &Analyze) -> Result<Vec<Point>> {
     let most = args.cores.unwrap_or(u16::try_from(core_count())?);
     let jobs = doubled(most);
+    let by_fio = !args.own && sysfs::is_block_device(&args.work.device) && fio::is_installed();
+    if by_fio {
+        return measure_by_fio(args, &jobs);
+    }
     let or = |named: &[u32], usual: Vec<u32>| match named {
         [] => usual,
         named => named.to_vec(),
@@ -71,14 +72,10 @@ pub(super) fn measure(args: &Analyze) -> Result<Vec<Point>> {
     queues.dedup();
     let tags = or(&args.nr_requests, vec![64, 1024]);
     let engines = engines(&args.work);
-    let count = engines.len() * queues.len() * tags.len() * jobs.len();
-    let bar = measure::bar(count, 1);
+    let bar = measure::bar(engines.len() * queues.len() * tags.len() * jobs.len(), 1);
     let mut points = Vec::new();
     for (name, engine) in engines {
-        let work = Work {
-            engine,
-            ..args.work.clone()
-        };
+        let work = with_engine(args, engine);
         let device = device::open(&work, most)?;
         for hw_queues in &queues {
             for nr_requests in &tags {
@@ -101,6 +98,105 @@ pub(super) fn measure(args: &Analyze) -> Result<Vec<Point>> {
     }
     bar.finish_and_clear();
     Ok(points)
+}
+
+fn with_engine(args: &Analyze, engine: Engine) -> Work {
+    Work {
+        engine,
+        ..args.work.clone()
+    }
+}
+
+/// Tags of a queue of our own in front of a device whose kernel has the tags that are measured.
+const NO_BOUND: u32 = 4096;
+
+/// Measures a block device by fio, with each number of the kernel's tags that the driver takes.
+fn measure_by_fio(args: &Analyze, jobs: &[u16]) -> Result<Vec<Point>> {
+    let tags = sysfs::Tags::of(&args.work.device);
+    if !args.hw_queues.is_empty() {
+        bail!(
+            "--hw-queues: those of {} are set when its driver is loaded; --own measures with queues of \
+             dure in front of it",
+            args.work.device
+        );
+    }
+    let (before, hw_queues) = tags.as_ref().map_or((0, 1), |t| (t.before, t.hw_queues));
+    let mut wanted = match args.nr_requests.as_slice() {
+        [] => vec![(before / 4).max(4), before],
+        named => named.to_vec(),
+    };
+    wanted.retain(|nr_requests| {
+        let is_set = tags.as_ref().is_some_and(|tags| tags.set(*nr_requests));
+        if !is_set && *nr_requests != before {
+            let device = &args.work.device;
+            crate::note!("dure: {device}: its driver does not take nr_requests = {nr_requests}");
+        }
+        is_set || *nr_requests == before
+    });
+    if wanted.is_empty() {
+        wanted.push(before);
+    }
+    let engines = engines(&args.work);
+    let bar = measure::bar(engines.len() * wanted.len() * jobs.len(), 1);
+    let mut points = Vec::new();
+    for (_, engine) in engines {
+        let (work, name) = (with_engine(args, engine), fio_name(engine));
+        for nr_requests in &wanted {
+            if let Some(tags) = &tags {
+                tags.set(*nr_requests);
+            }
+            for jobs in jobs {
+                interrupt::check()?;
+                bar.set_message(format!("{name}, {nr_requests} tags, {jobs} jobs"));
+                let load = Load {
+                    hw_queues: 1,
+                    nr_requests: NO_BOUND,
+                    jobs: *jobs,
+                    work: work.clone(),
+                };
+                let point = point_by_fio(name, &load)?;
+                points.push(Point {
+                    hw_queues,
+                    nr_requests: *nr_requests,
+                    ..point
+                });
+                bar.inc(1);
+            }
+        }
+    }
+    bar.finish_and_clear();
+    Ok(points)
+}
+
+fn fio_name(engine: Engine) -> &'static str {
+    match engine {
+        Engine::Auto | Engine::Uring => "fio io_uring",
+        Engine::Psync => "fio psync",
+        Engine::Pvsync2 => "fio pvsync2",
+        Engine::Libaio => "fio libaio",
+    }
+}
+
+/// The rate by fio, the phases by a run of our own.
+fn point_by_fio(engine: &'static str, load: &Load) -> Result<Point> {
+    let measured = fio::measure(load)?;
+    // Open only now: who has it open exclusively keeps fio out.
+    let device = device::open(&load.work, load.jobs)?;
+    let phases = stamped(load, &device)?;
+    let cpu_ns = 1e9 * measured.cpu_share * f64::from(load.jobs);
+    Ok(Point {
+        engine,
+        hw_queues: load.hw_queues,
+        nr_requests: load.nr_requests,
+        jobs: load.jobs,
+        iops: measured.iops,
+        p50_ns: measured.p50_ns,
+        p99_ns: measured.p99_ns,
+        cpu_ns_per_request: cpu_ns / measured.iops.max(1.0),
+        cpu_share: measured.cpu_share,
+        tag_waits_share: 0.0,
+        phases,
+    })
 }
 
 /// 1, 2, 4 and so on, and `most`.
@@ -131,10 +227,7 @@ fn point(engine: &'static str, load: &Load, device: &Arc<dyn Device>) -> Result<
     let waited_ns: u64 = done.tallies.iter().map(|tally| tally.cpu.waited_ns).sum();
     let (ns, waits) = (done.ns, queue.counters().tag_waits);
     let all = report::all_latencies(done.tallies)?;
-    let mut stamped = load.clone();
-    stamped.work.runtime = (load.work.runtime * STAMPED_PART).max(0.01);
-    let queue = load.queue_on(Arc::clone(device), Stamping::On);
-    load::run_quietly(&stamped, &queue)?;
+    let phases = stamped(load, device)?;
     let requests = f64_of(all.len().max(1));
     let all_ns = f64_of(ns) * f64::from(load.jobs);
     Ok(Point {
@@ -148,27 +241,15 @@ fn point(engine: &'static str, load: &Load, device: &Arc<dyn Device>) -> Result<
         cpu_ns_per_request: f64_of(cpu_ns) / requests,
         cpu_share: f64_of(cpu_ns + waited_ns) / all_ns,
         tag_waits_share: f64_of(waits) / requests,
-        phases: phases::rows(&Phases::of(&queue.take_trace())),
+        phases,
     })
 }
 
-/// What the kernel says of a block device; nothing of anything else.
-pub(super) fn kernel_settings(device: &str) -> Vec<(&'static str, String)> {
-    let Some(name) = Path::new(device).file_name() else {
-        return Vec::new();
-    };
-    let folder = Path::new("/sys/class/block").join(name);
-    if !device.starts_with("/dev/") || !folder.exists() {
-        return Vec::new();
-    }
-    let mut settings = Vec::new();
-    for setting in ["nr_requests", "scheduler", "io_poll"] {
-        if let Ok(value) = fs::read_to_string(folder.join("queue").join(setting)) {
-            settings.push((setting, value.trim().to_owned()));
-        }
-    }
-    if let Ok(queues) = fs::read_dir(folder.join("mq")) {
-        settings.push(("hardware queues", queues.count().to_string()));
-    }
-    settings
+/// The phases of a run with stamps.
+fn stamped(load: &Load, device: &Arc<dyn Device>) -> Result<Vec<PhaseRow>> {
+    let mut stamped = load.clone();
+    stamped.work.runtime = (load.work.runtime * STAMPED_PART).max(0.01);
+    let queue = load.queue_on(Arc::clone(device), Stamping::On);
+    load::run_quietly(&stamped, &queue)?;
+    Ok(phases::rows(&Phases::of(&queue.take_trace())))
 }

@@ -117,3 +117,38 @@ fn a_device_in_memory_is_bound_by_the_core_and_shown_in_all_forms() {
         assert!(!page.contains(outside), "{outside}: the page has all in it");
     }
 }
+
+/// A block device is measured by fio, and its tags are put back.
+#[test]
+fn a_block_device_is_measured_by_fio_with_tags_of_the_kernel() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    std::fs::write(&image, vec![7; 4 << 20]).unwrap();
+    let output = std::process::Command::new("losetup")
+        .args(["--find", "--show"])
+        .arg(&image)
+        .output();
+    let device = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    let device = match device {
+        Ok(device) if !device.is_empty() && fio::is_installed() => device,
+        _ => return eprintln!("SKIPPED: no loop device can be made here, or fio is not installed"),
+    };
+    let before = sysfs::settings(&device);
+    let line = format!("--device {device} --cores 1 --runtime 0.1 --engine psync --nr-requests 16");
+    let words = std::iter::once("analyze").chain(line.split(' '));
+    let report = analyze(&Line::try_parse_from(words).unwrap().analyze);
+    let after = sysfs::settings(&device);
+    let detached = std::process::Command::new("losetup")
+        .args(["-d", &device])
+        .status();
+    assert!(detached.unwrap().success());
+    let report = report.unwrap();
+    assert_eq!(after, before, "settings are put back");
+    assert_eq!(report.kernel, before);
+    let [series] = report.series.as_slice() else {
+        panic!("one series: {report:?}");
+    };
+    assert_eq!(series.engine, "fio psync");
+    assert!(series.nr_requests == 16 || before.iter().all(|(name, _)| *name != "nr_requests"));
+    assert!(series.iops_max > 0.0 && series.points[0].share("D2C") > 0.0);
+}

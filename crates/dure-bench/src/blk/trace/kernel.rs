@@ -18,7 +18,7 @@ use rustix::fs::{OFlags, major, minor};
 use crate::interrupt;
 
 /// The events from which stamps are made.
-const EVENTS: [&str; 7] = [
+const EVENTS: [&str; 8] = [
     "block_bio_queue",
     "block_bio_backmerge",
     "block_bio_frontmerge",
@@ -26,6 +26,8 @@ const EVENTS: [&str; 7] = [
     "block_rq_insert",
     "block_rq_issue",
     "block_rq_complete",
+    // Of drivers without requests, such as zram.
+    "block_bio_complete",
 ];
 const BUFFER_KIB: &str = "16384";
 /// Between two looks at an empty pipe.

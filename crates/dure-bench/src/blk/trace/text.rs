@@ -84,7 +84,7 @@ pub(crate) fn tracefs_line(line: &str) -> Option<Event> {
         "block_getrq" => Action::GetRequest,
         "block_rq_insert" => Action::Insert,
         "block_rq_issue" => Action::Issue,
-        "block_rq_complete" => Action::Complete,
+        "block_rq_complete" | "block_bio_complete" => Action::Complete,
         _ => return None,
     };
     let device = device(words.next()?)?;
