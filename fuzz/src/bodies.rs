@@ -4,7 +4,7 @@
 //! first: an enemy would.
 
 use dure_block::ram::{Image, RamDevice};
-use dure_block::{BLOCK_BYTES, Device, Io, Lba, Queue, QueueConfig, WriteFlags, share};
+use dure_block::{BLOCK_BYTES, Device, Io, Lba, Media, QueueConfig, WriteFlags, share};
 use dure_check::dump::{What, dump};
 use dure_check::{CheckOptions, Data, Repair, check};
 use dure_fs::format::node::{MAGIC, NodeImage};
@@ -133,7 +133,7 @@ pub(crate) fn log(data: &[u8]) {
         clean: false,
         rules: Rules::default(),
     };
-    let medium = LogMedium::Blocks(Queue::new(share(device), QueueConfig::default()));
+    let medium = LogMedium::on(Media::open(share(device), QueueConfig::default()));
     if let Ok(mut scan) = scan(&medium, &layout, 1, 1) {
         let survivors = scan.survivors();
         assert_eq!(survivors.len(), scan.transactions().len());

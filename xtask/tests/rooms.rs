@@ -19,8 +19,9 @@ use std::path::{Path, PathBuf};
 const STORE: &[&[&str]] = &[
     &["diff", "error", "partition", "ranks", "rules", "units"],
     &["alloc", "backlog", "format", "frames", "media", "sparse"],
-    &["layout", "pair"],
-    &["census", "headers", "packs"],
+    &["offer", "pair"],
+    &["layout"],
+    &["census", "headers", "members", "packs"],
     &["space"],
     &["data_log", "node"],
     &["options", "settle"],
@@ -67,14 +68,12 @@ const HELD: &[&str] = &[
 /// have them: all others use a `Region` or a `LogMedium`.
 const REQUESTS: &[(&str, &[&str])] = &[
     (
-        "Queue",
+        "Media",
         &["dure-journal/src/medium.rs", "dure-store/src/media.rs"],
     ),
+    ("Queue", &[]),
     ("QueueConfig", &["dure-store/src/media.rs"]),
-    (
-        "WriteFlags",
-        &["dure-journal/src/medium.rs", "dure-store/src/media.rs"],
-    ),
+    ("WriteFlags", &[]),
     // What hands the journal its medium.
     (
         "log_medium",

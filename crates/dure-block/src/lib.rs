@@ -12,6 +12,8 @@
 //!   asynchronously with owned memory ([`Device::submit`]).
 //! * [`Queue`]: what the upper layers use. It bounds the requests in flight by tags, splits long
 //!   requests, coalesces flushes, counts, and stamps each request with the letters of blktrace.
+//! * [`Media`]: one linear space of blocks on one device or on several, by requests to a queue or,
+//!   in persistent memory, by copies.
 //! * [`crash`]: every state a recorded device may be in after a power cut.
 //! * [`mod@crc32c`]: the checksum of all that lies on a device.
 //!
@@ -45,6 +47,7 @@ pub mod crc32c;
 mod device;
 mod engine;
 mod error;
+mod media;
 mod queue;
 mod rank;
 mod request;
@@ -52,9 +55,11 @@ mod request;
 pub use bio::{Bio, Lba, Op, WriteFlags};
 pub use buf::BlockBuf;
 pub use device::{
-    Device, DeviceInfo, Io, Poll, delay, fault, file, null, nvm, overlay, ram, record, share,
+    Device, DeviceInfo, Io, Poll, delay, fault, file, linear, null, nvm, overlay, ram, record,
+    share,
 };
 pub use error::{Error, OsError, Result};
+pub use media::Media;
 pub use queue::{
     Counters, FlushPolicy, HwQueue, Hybrid, Merge, Phase, Phases, Queue, QueueConfig, Ticket,
     Trace, TraceRecord, Typical, Wait,

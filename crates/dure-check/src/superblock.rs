@@ -4,7 +4,8 @@ use dure_store::error::{Error, Result};
 use dure_store::format::superblock::SuperBlock;
 use dure_store::layout::Layout;
 use dure_store::media::Region;
-use dure_store::units::{BLOCK_BYTES, BlockNo};
+use dure_store::units::{BLOCK_BYTES, BlockNo, is_zero};
+use zerocopy::IntoBytes;
 
 use crate::issue::IssueKind;
 use crate::report::Report;
@@ -36,6 +37,9 @@ pub(super) fn find(region: &Region, report: &mut Report) -> Result<Layout> {
     let layout = match (first, second) {
         (Ok(first), second) => {
             let layout = Layout::from_superblock(first)?;
+            if layout.total_blocks > blocks && layout.superblock.media().len() > 1 {
+                return Err(layout.superblock.alone());
+            }
             if layout.total_blocks > blocks {
                 let need = layout.total_blocks;
                 report.add(IssueKind::DeviceTooSmall { have: blocks, need });
@@ -52,7 +56,7 @@ pub(super) fn find(region: &Region, report: &mut Report) -> Result<Layout> {
         }
         // A valid copy that needs a newer dure is no damage: the other copy must not be believed
         // instead.
-        (Err(error @ Error::Unsupported { .. }), _) => return Err(error),
+        (Err(error @ (Error::Unsupported { .. } | Error::Medium { .. })), _) => return Err(error),
         (Err(error), Ok(second)) => {
             report.add(IssueKind::SuperblockCopy {
                 at: 0,
@@ -83,15 +87,12 @@ fn compare(first: &SuperBlock, second: &SuperBlock, report: &mut Report) {
 }
 
 fn check_devices(layout: &Layout, report: &mut Report) {
-    let devices = &layout.superblock.devices;
-    let unused = &devices[1..];
-    let used = devices[0].reserved.iter().all(|byte| *byte == 0);
-    let zero = unused.iter().all(|device| {
-        zerocopy::IntoBytes::as_bytes(device)
-            .iter()
-            .all(|b| *b == 0)
-    });
-    if !used || !zero {
+    let count = layout.superblock.media().len();
+    let (used, unused) = layout.superblock.devices.split_at(count);
+    let used = used.iter().all(|device| is_zero(&device.reserved));
+    let unused = unused.iter().all(|device| is_zero(device.as_bytes()));
+    let paths = &layout.superblock.paths[if count > 1 { count } else { 0 }..];
+    if !used || !unused || !paths.iter().all(|path| is_zero(path)) {
         report.add(IssueKind::ReservedNotZero {
             what: "device table".into(),
             at: 0,

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use dure_fs::Owner;
+use serde::{Deserialize, Serialize};
 
 use crate::log::Level;
 use crate::size::Size;
@@ -144,6 +145,10 @@ pub struct SimCrash {
     /// states that the comparison does not.
     #[arg(long, value_name = "OPTIONS", value_delimiter = ',')]
     pub mount: Vec<String>,
+    /// What the volumes lie on. In persistent memory, words of 8 bytes that no fence covers are
+    /// there or not, each for itself.
+    #[arg(long, value_enum, default_value_t = Media::Disk)]
+    pub media: Media,
     /// Go on where the run that wrote this file stopped, and keep it up to date.
     #[arg(long, value_name = "FILE")]
     pub resume: Option<PathBuf>,
@@ -163,6 +168,28 @@ pub struct SimCrash {
 pub enum Suite {
     /// All sequences of --seq operations on a tree of a dozen inodes, with every persistence point.
     Ace,
+}
+
+/// The persistent memory of a volume.
+#[derive(Debug, Default, clap::Args)]
+pub struct Regions {
+    /// Where the volume's regions of persistent memory are, once for each, in the order of mkfs
+    /// [default: where they were then].
+    #[arg(long = "nvm", value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+}
+
+/// What volumes lie on.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Media {
+    /// One device.
+    #[default]
+    Disk,
+    /// Tables, logs and nodes in persistent memory, data on a disk.
+    Hybrid,
+    /// Tables in persistent memory, logs, nodes and data on a disk.
+    HybridLogsOnDisk,
 }
 
 /// `dure mkfs`.
@@ -189,6 +216,34 @@ pub struct Mkfs {
     /// Owner of the root directory: numbers of a user and a group [default: the caller's].
     #[arg(long, value_name = "UID[:GID]", value_parser = owner)]
     pub owner: Option<Owner>,
+    /// A file on persistent memory for tables, logs and nodes, so that the volume has only data;
+    /// once for each region.
+    #[arg(long, value_name = "FILE")]
+    pub nvm: Vec<PathBuf>,
+    /// Size of the --nvm files that are not there yet.
+    #[arg(long, value_name = "SIZE", requires = "nvm")]
+    pub nvm_size: Option<Size>,
+    /// Refuse --nvm files that are not mapped directly (DAX).
+    #[arg(long, requires = "nvm")]
+    pub require_dax: bool,
+    /// Where logs and nodes go: to persistent memory, or with the data.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHERE",
+        requires = "nvm",
+        default_value = "nvm"
+    )]
+    pub node_log: NodeLog,
+}
+
+/// Where logs and nodes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum NodeLog {
+    /// To persistent memory.
+    Nvm,
+    /// To the block device: the baseline.
+    Block,
 }
 
 fn owner(text: &str) -> Result<Owner, String> {
@@ -284,6 +339,9 @@ pub struct Mount {
     /// Keep no list of mounts, as mount(8) passes it: the kernel keeps it.
     #[arg(short = 'n', hide = true)]
     pub no_list: bool,
+    /// Its persistent memory.
+    #[command(flatten)]
+    pub regions: Regions,
 }
 
 /// `dure umount`.
@@ -324,6 +382,9 @@ pub struct Check {
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
+    /// Its persistent memory.
+    #[command(flatten)]
+    pub regions: Regions,
 }
 
 impl Check {
@@ -346,6 +407,9 @@ pub struct Undo {
     pub file: PathBuf,
     /// The volume that was repaired, not mounted.
     pub volume: PathBuf,
+    /// Its persistent memory.
+    #[command(flatten)]
+    pub regions: Regions,
 }
 
 const RESCUE_HELP: &str = "\
@@ -362,6 +426,9 @@ pub struct Rescue {
     pub volume: PathBuf,
     /// A directory of the host that is empty, or does not exist.
     pub directory: PathBuf,
+    /// Its persistent memory.
+    #[command(flatten)]
+    pub regions: Regions,
 }
 
 /// `dure info`.
@@ -376,6 +443,9 @@ pub struct Info {
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
+    /// Its persistent memory.
+    #[command(flatten)]
+    pub regions: Regions,
 }
 
 /// `dure top`.
@@ -501,6 +571,9 @@ pub struct Dump {
     pub what: Structure,
     /// Which one: a node id, inode, segment, block or journal number.
     pub number: Option<u64>,
+    /// Its persistent memory.
+    #[command(flatten)]
+    pub regions: Regions,
 }
 
 /// What `dure dump` prints.

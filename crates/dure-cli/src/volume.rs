@@ -4,14 +4,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use dure::Volume;
+use dure::{Volume, members};
 use dure_bench::note;
 use dure_block::file::{self, DeviceClaim, FileDevice, OpenOptions, Sharing, open_file};
-use dure_block::nvm::{self, Nvm};
-use dure_block::{Device, Error, share};
+use dure_block::nvm::Nvm;
+use dure_block::{Device, Error};
 use dure_fs::MountOptions;
 use dure_sync::{Arc, clock, thread};
 
+use crate::args::Regions;
 use crate::mounts;
 
 /// How long a command waits for a volume that is in use but mounted nowhere: after umount(8) has
@@ -37,15 +38,32 @@ pub(crate) fn exclusively(access: Access) -> OpenOptions {
     }
 }
 
-/// The device behind `path`, opened and locked for this process only; mapped if it is on persistent
-/// memory.
+/// The volume behind `path`, on all its media, opened and locked for this process only; mapped if
+/// it is on persistent memory.
 pub(crate) fn device(path: &Path, access: Access) -> Result<Arc<dyn Device>> {
-    device_as(path, access, Nvm::Auto)
+    device_as(path, access, &Regions::default(), Nvm::Auto)
 }
 
-/// The same, used as persistent memory as `nvm` says.
-pub(crate) fn device_as(path: &Path, access: Access, nvm: Nvm) -> Result<Arc<dyn Device>> {
-    Ok(nvm::open(file_device(path, access)?, nvm)?)
+/// The same, with its persistent memory at `regions`, and used as `nvm` says.
+pub(crate) fn device_as(
+    path: &Path,
+    access: Access,
+    regions: &Regions,
+    nvm: Nvm,
+) -> Result<Arc<dyn Device>> {
+    join(path, file_device(path, access)?, access, regions, nvm)
+}
+
+/// The volume whose device is `volume`, on all its media.
+pub(crate) fn join(
+    path: &Path,
+    volume: FileDevice,
+    access: Access,
+    regions: &Regions,
+    nvm: Nvm,
+) -> Result<Arc<dyn Device>> {
+    let open = |region: &Path| file_device(region, access);
+    members::join(path, volume, &regions.files, nvm, open)
 }
 
 /// The same before it is shared.
@@ -58,14 +76,14 @@ pub(crate) fn file_device(path: &Path, access: Access) -> Result<FileDevice> {
 pub(crate) fn claimed_block_device(
     path: &Path,
     access: Access,
-) -> Result<(Arc<dyn Device>, DeviceClaim)> {
+) -> Result<(FileDevice, DeviceClaim)> {
     patiently(path, || {
         let claim = DeviceClaim::take(path)?;
         let options = OpenOptions {
             sharing: Sharing::Kernel,
             ..exclusively(access)
         };
-        Ok((share(open_file(path, options)?), claim))
+        Ok((open_file(path, options)?, claim))
     })
 }
 

@@ -18,14 +18,14 @@ pub use dure_store::OpKind;
 pub use dure_store::StoreRules;
 pub use dure_store::alloc::{ActiveLogs, AllocPolicy};
 pub use dure_store::format::name::FileKind;
-pub use dure_store::layout::{FormatOptions, Layout, Owner};
+pub use dure_store::layout::{FormatOptions, Layout, NodeLog, NvmRegion, Owner};
 pub use dure_store::node::NodeLock;
 pub use dure_store::{Error, Result};
 pub use dure_store::{
     FlushRule, JournalInfo, JournalsInfo, LoggedCounts, RecordPolicy, Recover, RecoveryPlan,
     RecoveryStatistics, VolumeInfo, VolumeState,
 };
-pub use dure_store::{error, format, layout, units};
+pub use dure_store::{error, format, layout, members, units};
 pub use file::{AllocateMode, Extents, FILE_BYTES_MAX, ReadMode, SeekTarget, Stamp, SyncScope};
 pub use inode::{Attributes, InodeId, InodeRef, NewInode, Permissions};
 pub use namespace::{DirectoryEntry, EntryBatch, New, Peek, RenameMode, SetAttributes, SetTime};

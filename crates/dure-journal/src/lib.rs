@@ -35,7 +35,7 @@
 //!
 //! ```
 //! use dure_block::ram::RamDevice;
-//! use dure_block::{Lba, Queue, QueueConfig, share};
+//! use dure_block::{Lba, Media, QueueConfig, share};
 //! use dure_journal::recovery::{LogLayout, scan, write_fresh_headers};
 //! use dure_journal::{
 //!     GranuleId, Journal, JournalConfig, LogMedium, Nid, Order, Records, RingStart, Rules, Settle,
@@ -48,8 +48,8 @@
 //!     fn settle(&self, _: Vec<()>) {}
 //! }
 //!
-//! let queue = Queue::new(share(RamDevice::new("ram0", 64)), QueueConfig::default());
-//! let medium = LogMedium::Blocks(queue);
+//! let media = Media::open(share(RamDevice::new("ram0", 64)), QueueConfig::default());
+//! let medium = LogMedium::on(media);
 //! let ring = RingStart {
 //!     header: Lba::new(0),
 //!     generation: 1,

@@ -1,45 +1,46 @@
 //! The medium that the logs are on, and all that the journal asks of it.
 //!
 //! **Problem.** Commits, checkpoints, mkfs and the scan use the same medium, and none of them should
-//! depend on which kind it is. **Structure.** [`LogMedium`], one arm per kind, and six verbs: append
-//! a prefix, flush, write, read and wipe a pair of journal headers, read a part of a log. A place is
-//! a block number, whatever the kind.
+//! depend on which kind it is. **Structure.** [`LogMedium`], and six verbs: append a prefix, flush,
+//! write, read and wipe a pair of journal headers, read a part of a log. A place is a block number,
+//! whatever the kind: what a write and a flush are there, [`Media`] knows.
 //!
-//! **Invariants.** No other module names a device or its queue. What was written before a flush
+//! **Invariants.** No other module names a device or its media. What was written before a flush
 //! began is durable when the flush has returned, for every caller. Nothing is retried, and nothing
 //! stops here: the error goes to the caller, who knows what it means.
 //!
-//! **Crash.** Of the writes since the last flush any subset may be there, each torn anywhere.
+//! **Crash.** Of the writes since the last flush any subset may be there, each torn anywhere. In
+//! persistent memory a write is durable when it returns, and torn between words before: its checksum
+//! says so, and a prefix needs one fence, not one before and one after its header.
 
-use dure_block::{BlockBuf, Lba, Queue, WriteFlags};
+use dure_block::{BlockBuf, Lba, Media};
 use dure_sync::Arc;
 
 use crate::format::{JournalHeader, slotted};
 
 /// What the logs of a volume are on.
 #[derive(Debug, Clone)]
-pub enum LogMedium {
-    /// Blocks of a device, in its queue.
-    Blocks(Arc<Queue>),
-}
+pub struct LogMedium(Arc<Media>);
 
 /// The block of a failed write, and its error.
 pub(crate) type WriteFailed = (Lba, dure_block::Error);
 
 impl LogMedium {
-    /// Writes `prefix`, one sealed transaction, to its place `at` in a ring: one contiguous write.
-    /// It is durable after the next flush.
-    pub(crate) fn append(&self, at: Lba, prefix: &[u8]) -> dure_block::Result<()> {
-        match self {
-            Self::Blocks(queue) => queue.write(at, prefix, WriteFlags::NONE),
-        }
+    /// Logs in `media`.
+    #[must_use]
+    pub fn on(media: Arc<Media>) -> Self {
+        Self(media)
+    }
+
+    /// Writes `prefix`, one sealed transaction of `used` bytes and zeroes, to its place `at` in a
+    /// ring: one contiguous write. It is durable after the next flush.
+    pub(crate) fn append(&self, at: Lba, prefix: &[u8], used: usize) -> dure_block::Result<()> {
+        self.0.append(at, prefix, used)
     }
 
     /// Makes durable what was written before this call. Callers may share one flush.
     pub(crate) fn flush(&self) -> dure_block::Result<()> {
-        match self {
-            Self::Blocks(queue) => queue.flush(),
-        }
+        self.0.flush()
     }
 
     /// Writes `header` to both copies of the mirrored pair at `pair`. The caller has made the
@@ -68,11 +69,8 @@ impl LogMedium {
     }
 
     fn write_slot(&self, at: Lba, block: &BlockBuf) -> Result<(), WriteFailed> {
-        match self {
-            Self::Blocks(queue) => queue
-                .write(at, block.as_slice(), WriteFlags::NONE)
-                .map_err(|error| (at, error)),
-        }
+        let written = self.0.write(at, block.as_slice());
+        written.map_err(|error| (at, error))
     }
 
     /// The blocks of the mirrored pair at `pair`.
@@ -84,8 +82,6 @@ impl LogMedium {
 
     /// Fills `out` with what lies from `at` on.
     pub(crate) fn read(&self, at: Lba, out: &mut BlockBuf) -> dure_block::Result<()> {
-        match self {
-            Self::Blocks(queue) => queue.read(at, out.as_mut_slice()),
-        }
+        self.0.read(at, out.as_mut_slice())
     }
 }

@@ -10,7 +10,7 @@ use crate::access::{self, Faulted};
 use crate::instructions::{self, WriteBack};
 use crate::mapping::{Access, Mapping, Medium, Need};
 use crate::persist::{Dirty, Flushed, Persisted};
-use crate::record::Recorder;
+use crate::record::{Observer, Recorder};
 use crate::{Error, Result, WORD_BYTES};
 
 /// A piece of persistent memory, or of what stands for it.
@@ -21,8 +21,8 @@ use crate::{Error, Result, WORD_BYTES};
 pub struct Region {
     mapping: Mapping,
     write_back: WriteBack,
-    /// Keeps what is done to it, for crash tests.
-    recorder: Option<Arc<Recorder>>,
+    /// Is told what is done to it, for crash tests.
+    observer: Option<Box<dyn Observer>>,
 }
 
 impl Region {
@@ -48,11 +48,20 @@ impl Region {
     /// # Errors
     /// That of the system.
     pub fn recording(content: &[u8]) -> Result<(Region, Arc<Recorder>)> {
+        let recorder = Arc::new(Recorder::new(content));
+        let region = Region::observed(content, Box::new(Arc::clone(&recorder)))?;
+        Ok((region, recorder))
+    }
+
+    /// The same; `observer` is told all that is done to it.
+    ///
+    /// # Errors
+    /// That of the system.
+    pub fn observed(content: &[u8], observer: Box<dyn Observer>) -> Result<Region> {
         let mut region = Region::anonymous(content.len())?;
         region.copy(0, content)?.fence();
-        let recorder = Arc::new(Recorder::new(content));
-        region.recorder = Some(Arc::clone(&recorder));
-        Ok((region, recorder))
+        region.observer = Some(observer);
+        Ok(region)
     }
 
     fn of(mapping: Mapping) -> Result<Region> {
@@ -60,7 +69,7 @@ impl Region {
         Ok(Region {
             mapping,
             write_back: WriteBack::best(),
-            recorder: None,
+            observer: None,
         })
     }
 
@@ -102,8 +111,8 @@ impl Region {
     pub fn store(&self, at: u64, bytes: &[u8]) -> Result<Dirty<'_>> {
         let range = self.writable(at, bytes.len())?;
         let to = self.mapping.address(range.start);
-        if let Some(recorder) = &self.recorder {
-            recorder.stored(range.start, bytes);
+        if let Some(observer) = &self.observer {
+            observer.stored(range.start, bytes);
         }
         // SAFETY: the range is within the mapping; `bytes` is a borrowed slice apart from it.
         let stored = unsafe { access::copy(to, bytes.as_ptr(), bytes.len()) };
@@ -133,8 +142,8 @@ impl Region {
         }
         if words > 0 {
             let (to, from) = (range.start + head, &bytes[head..tail]);
-            if let Some(recorder) = &self.recorder {
-                recorder.streamed(to, from);
+            if let Some(observer) = &self.observer {
+                observer.streamed(to, from);
             }
             let to = self.mapping.address(to);
             // SAFETY: the range is within the mapping; `bytes` is a borrowed slice apart from it.
@@ -161,8 +170,8 @@ impl Region {
     }
 
     pub(crate) fn write_back(&self, bytes: Range<usize>) {
-        if let Some(recorder) = &self.recorder {
-            recorder.written_back(&bytes);
+        if let Some(observer) = &self.observer {
+            observer.written_back(&bytes);
         }
         let from = self.mapping.address(bytes.start);
         // SAFETY: the range was checked when it was stored.
@@ -171,8 +180,8 @@ impl Region {
 
     pub(crate) fn fence(&self) {
         instructions::fence();
-        if let Some(recorder) = &self.recorder {
-            recorder.fenced();
+        if let Some(observer) = &self.observer {
+            observer.fenced();
         }
     }
 

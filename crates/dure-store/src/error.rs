@@ -44,6 +44,14 @@ pub enum Error {
         /// Blocks needed.
         need: u64,
     },
+    /// A medium of the volume is not there, or another one is, or it is too small.
+    #[error("{name}: {why}")]
+    Medium {
+        /// Where it is, or what the volume is called.
+        name: String,
+        /// What is wrong, and what to do.
+        why: String,
+    },
     /// mkfs, mount or check was given an option out of range.
     #[error("{option}: {why}")]
     BadOption {
@@ -181,6 +189,7 @@ impl Error {
     pub fn errno(&self) -> i32 {
         match self {
             Error::NotDure | Error::Invalid(_) | Error::BadOption { .. } => libc::EINVAL,
+            Error::Medium { .. } => libc::ENXIO,
             Error::Loop => libc::EINVAL,
             Error::Unsupported { .. } | Error::NotSupported(_) => libc::EOPNOTSUPP,
             Error::Corrupt { .. } | Error::Block(_) | Error::Journal(_) => libc::EIO,

@@ -27,10 +27,15 @@ pub fn read_layout(region: &Region) -> Result<Layout> {
     };
     let superblock = match copy(0) {
         Ok(superblock) => superblock,
-        Err(error @ (Error::Unsupported { .. } | Error::Block(_))) => return Err(error),
+        Err(error @ (Error::Unsupported { .. } | Error::Block(_) | Error::Medium { .. })) => {
+            return Err(error);
+        }
         Err(first) => copy(blocks - 1).map_err(|_| first)?,
     };
     let layout = Layout::from_superblock(superblock)?;
+    if layout.total_blocks > blocks && layout.superblock.media().len() > 1 {
+        return Err(layout.superblock.alone());
+    }
     if layout.total_blocks > blocks {
         let need = layout.total_blocks;
         return Err(Error::TooSmall {

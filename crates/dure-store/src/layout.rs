@@ -5,14 +5,20 @@
 //! 0 | 1 free | 2..5 volume header | packs | journal headers | NAT | SIT | summaries | main ... | last: superblock 2
 //! ```
 //! Volume header, packs and journal headers are mirrored pairs of four blocks, all others pairs of
-//! two. The main area starts at a multiple of the segment size.
+//! two. The main area starts at a multiple of the segment size. Of a volume on several media the
+//! space begins in persistent memory (`offer`): the tables lie there, and the first segments.
 
-use zerocopy::FromZeros;
+use std::ops::Range;
+
 use zerocopy::little_endian::{I64, U32, U64};
 
 use crate::error::{Error, Result, size_of};
-use crate::format::superblock::{DEVICES_MAX, DeviceEntryV1, MAGIC, SuperBlock, VERSION};
+use crate::format::media::MediumKind;
+use crate::format::sit::SegmentUse;
+use crate::format::superblock::{MAGIC, SuperBlock, VERSION};
 use crate::format::{nat, sit, summary, volume};
+use crate::offer::Offer;
+pub use crate::offer::{NodeLog, NvmRegion};
 use crate::units::{BLOCK_BYTES_U64, BlockNo, SegNo};
 
 /// Smallest volume.
@@ -40,6 +46,12 @@ pub struct FormatOptions {
     pub uuid: Option<[u8; 16]>,
     /// Who owns the root directory.
     pub owner: Owner,
+    /// Regions of persistent memory that the volume lies on besides its device, and before it.
+    pub nvm: Vec<NvmRegion>,
+    /// Where the device of the volume is, for the table of media: a hint.
+    pub path: String,
+    /// With regions of persistent memory: where logs and nodes go.
+    pub node_log: NodeLog,
 }
 
 /// User and group of an inode.
@@ -91,40 +103,41 @@ pub struct Layout {
     pub crc_seed: u32,
     /// Seed of the directory hash.
     pub hash_seed: u64,
+    /// Segments that lie in persistent memory: the first ones. 0 if all media are of one kind.
+    pub nvm_segments: u32,
 }
 
 impl Layout {
-    /// Plans a volume of `blocks` blocks on a machine with `cores` cores.
+    /// Plans a volume on a device of `blocks` blocks, and on the regions of persistent memory in
+    /// `options`, on a machine with `cores` cores.
     ///
     /// # Errors
-    /// `TooSmall`, `BadOption`.
+    /// `TooSmall`, `BadOption`; `Medium` for persistent memory that is too small for its part.
     pub fn plan(blocks: u64, options: &FormatOptions, cores: u32) -> Result<Layout> {
         check_options(blocks, options)?;
-        let segment_blocks = segment_blocks_for(blocks, options.segment_blocks)?;
+        let offer = Offer {
+            device_blocks: blocks,
+            path: &options.path,
+            regions: &options.nvm,
+            node_log: options.node_log,
+        };
+        let segment_blocks = segment_blocks_for(&offer, options.segment_blocks)?;
+        let spans = offer.spans(segment_blocks)?;
+        let blocks = spans.iter().map(|span| span.blocks).sum();
         let room = blocks / u64::from(segment_blocks);
         let journals = journals_for(room, options.journals, cores)?;
-        let nat_pairs = blocks
-            .div_ceil(4)
-            .div_ceil(nat::ENTRIES)
-            .max(u64::from(journals));
-        let summary_pairs = u64::from(segment_blocks.div_ceil(summary::ENTRIES));
-        let sit_pairs = room.div_ceil(u64::from(sit::ENTRIES));
-        let pack_pairs =
-            nat_pairs.div_ceil(volume::PACK_PAIRS) + sit_pairs.div_ceil(volume::PACK_PAIRS);
-        if pack_pairs > volume::PACKS_MAX {
-            return Err(too_large(blocks));
+        let mut places = Places::of(blocks, segment_blocks, journals)?;
+        let mut journals = journals;
+        if options.journals.is_none() {
+            let fit = offer.journals_max(places.main, segment_blocks);
+            journals = journals.min(fit);
+            places = Places::of(blocks, segment_blocks, journals)?;
         }
-        let volume_header = 2;
-        let pack = volume_header + MIRRORED;
-        let journal_headers = pack + MIRRORED * pack_pairs;
-        let nat = journal_headers + MIRRORED * u64::from(journals);
-        let sit = nat + 2 * nat_pairs;
-        let summary = sit + 2 * sit_pairs;
-        let main = (summary + 2 * summary_pairs * room).next_multiple_of(u64::from(segment_blocks));
-        let segments = (blocks - 1).saturating_sub(main) / u64::from(segment_blocks);
+        offer.check(places.main, segment_blocks, journals)?;
+        let segments = (blocks - 1).saturating_sub(places.main) / u64::from(segment_blocks);
         let need = u64::from(journals) * 4 + 4;
         if segments < need {
-            let need = main + need * u64::from(segment_blocks) + 1;
+            let need = places.main + need * u64::from(segment_blocks) + 1;
             return Err(Error::TooSmall {
                 what: "a volume with that many journals",
                 have: blocks,
@@ -133,6 +146,7 @@ impl Layout {
         }
         let small = |value: u64| u32::try_from(value).map_err(|_| too_large(blocks));
         let uuid = options.uuid.unwrap_or_else(random_uuid);
+        let table = offer.table(uuid, &spans);
         let superblock = SuperBlock {
             magic: MAGIC,
             crc: U32::ZERO,
@@ -143,28 +157,31 @@ impl Layout {
             created: I64::new(dure_sync::clock::wall().secs),
             compat: U64::ZERO,
             ro_compat: U64::ZERO,
-            incompat: U64::ZERO,
+            incompat: U64::new(table.incompat),
             block_bytes: U32::new(4096),
             segment_blocks: U32::new(segment_blocks),
             total_blocks: U64::new(blocks),
             journals: U32::new(journals),
-            device_count: U32::new(1),
-            volume_header: U64::new(volume_header),
-            pack: U64::new(pack),
-            journal_headers: U64::new(journal_headers),
-            nat: U64::new(nat),
-            sit: U64::new(sit),
-            summary: U64::new(summary),
-            main: U64::new(main),
-            pack_pairs: U32::new(small(pack_pairs)?),
-            nat_pairs: U32::new(small(nat_pairs)?),
-            sit_pairs: U32::new(small(sit_pairs)?),
-            summary_pairs: U32::new(small(summary_pairs)?),
+            device_count: U32::new(table.count),
+            volume_header: U64::new(places.volume_header),
+            pack: U64::new(places.pack),
+            journal_headers: U64::new(places.journal_headers),
+            nat: U64::new(places.nat),
+            sit: U64::new(places.sit),
+            summary: U64::new(places.summary),
+            main: U64::new(places.main),
+            pack_pairs: U32::new(small(places.pack_pairs)?),
+            nat_pairs: U32::new(small(places.nat_pairs)?),
+            sit_pairs: U32::new(small(places.sit_pairs)?),
+            summary_pairs: U32::new(small(places.summary_pairs)?),
             segments: U32::new(small(segments)?),
             crc_seed: U32::new(dure_block::crc32c::crc32c(&uuid)),
             hash_seed: U64::new(xxhash_rust::xxh3::xxh3_64(&uuid)),
-            devices: one_device(uuid, blocks),
-            reserved: [0; 2824],
+            devices: table.devices,
+            member: U32::ZERO,
+            node_log: U32::new(table.node_log),
+            paths: table.paths,
+            reserved: [0; 256],
         };
         Layout::from_superblock(superblock)
     }
@@ -174,7 +191,7 @@ impl Layout {
     /// # Errors
     /// `Corrupt`, naming the first field that does not fit.
     pub fn from_superblock(superblock: SuperBlock) -> Result<Layout> {
-        let layout = Layout {
+        let mut layout = Layout {
             superblock,
             total_blocks: superblock.total_blocks.get(),
             segment_blocks: superblock.segment_blocks.get(),
@@ -193,8 +210,10 @@ impl Layout {
             main: superblock.main.get(),
             crc_seed: superblock.crc_seed.get(),
             hash_seed: superblock.hash_seed.get(),
+            nvm_segments: 0,
         };
         layout.validate()?;
+        layout.nvm_segments = layout.count_nvm_segments();
         Ok(layout)
     }
 
@@ -264,7 +283,31 @@ impl Layout {
         let packs = u64::from(self.pack_pairs);
         let need = self.nat_packs() + u64::from(self.sit_pairs).div_ceil(volume::PACK_PAIRS);
         ok("packs", packs == need && packs <= volume::PACKS_MAX, packs)?;
-        ok("devices", self.superblock.device_count.get() == 1, 0)
+        match self.superblock.media_fault() {
+            None => Ok(()),
+            Some(what) => ok(&format!("table of media: {what}"), false, 0),
+        }
+    }
+
+    fn count_nvm_segments(&self) -> u32 {
+        let media = self.superblock.media();
+        let block = media.iter().find(|medium| medium.kind == MediumKind::Block);
+        let nvm_blocks = block.map_or(0, |block| block.first);
+        let segments = nvm_blocks.saturating_sub(self.main) / u64::from(self.segment_blocks);
+        u32::try_from(segments).expect("fewer than all segments")
+    }
+
+    /// Where segments for such use are looked for, in this order.
+    #[must_use]
+    pub fn areas(&self, usage: SegmentUse) -> [Range<u32>; 2] {
+        let (nvm, block) = (0..self.nvm_segments, self.nvm_segments..self.segments);
+        let nodes_in_nvm = self.superblock.node_log.get() == NodeLog::Nvm.code();
+        match usage {
+            SegmentUse::Node | SegmentUse::Log if nodes_in_nvm => [nvm, block],
+            SegmentUse::Free | SegmentUse::Data | SegmentUse::Node | SegmentUse::Log => {
+                [block, nvm]
+            }
+        }
     }
 
     /// First block of segment `segment`.
@@ -361,13 +404,56 @@ fn padded(label: &str) -> [u8; LABEL_BYTES] {
     bytes
 }
 
-/// The device table of a volume on one block device or image file.
-fn one_device(uuid: [u8; 16], blocks: u64) -> [DeviceEntryV1; DEVICES_MAX] {
-    let mut devices = [DeviceEntryV1::new_zeroed(); DEVICES_MAX];
-    devices[0].uuid = uuid;
-    devices[0].kind = U32::new(1);
-    devices[0].blocks = U64::new(blocks);
-    devices
+/// Where the structures of a volume lie.
+struct Places {
+    volume_header: u64,
+    pack: u64,
+    pack_pairs: u64,
+    journal_headers: u64,
+    nat: u64,
+    nat_pairs: u64,
+    sit: u64,
+    sit_pairs: u64,
+    summary: u64,
+    summary_pairs: u64,
+    main: u64,
+}
+
+impl Places {
+    fn of(blocks: u64, segment_blocks: u32, journals: u32) -> Result<Places> {
+        let room = blocks / u64::from(segment_blocks);
+        let nat_pairs = blocks
+            .div_ceil(4)
+            .div_ceil(nat::ENTRIES)
+            .max(u64::from(journals));
+        let summary_pairs = u64::from(segment_blocks.div_ceil(summary::ENTRIES));
+        let sit_pairs = room.div_ceil(u64::from(sit::ENTRIES));
+        let pack_pairs =
+            nat_pairs.div_ceil(volume::PACK_PAIRS) + sit_pairs.div_ceil(volume::PACK_PAIRS);
+        if pack_pairs > volume::PACKS_MAX {
+            return Err(too_large(blocks));
+        }
+        let volume_header = 2;
+        let pack = volume_header + MIRRORED;
+        let journal_headers = pack + MIRRORED * pack_pairs;
+        let nat = journal_headers + MIRRORED * u64::from(journals);
+        let sit = nat + 2 * nat_pairs;
+        let summary = sit + 2 * sit_pairs;
+        let main = (summary + 2 * summary_pairs * room).next_multiple_of(u64::from(segment_blocks));
+        Ok(Places {
+            volume_header,
+            pack,
+            pack_pairs,
+            journal_headers,
+            nat,
+            nat_pairs,
+            sit,
+            sit_pairs,
+            summary,
+            summary_pairs,
+            main,
+        })
+    }
 }
 
 fn too_large(blocks: u64) -> Error {
@@ -377,8 +463,9 @@ fn too_large(blocks: u64) -> Error {
     }
 }
 
-/// 2 MiB segments where the volume has room for 256 of them, smaller ones down to 128 KiB below.
-fn segment_blocks_for(blocks: u64, wish: Option<u32>) -> Result<u32> {
+/// 2 MiB segments where the volume has room for 256 of them, and persistent memory besides it for 32,
+/// smaller ones down to 128 KiB below.
+fn segment_blocks_for(offer: &Offer<'_>, wish: Option<u32>) -> Result<u32> {
     if let Some(wish) = wish {
         if wish.is_power_of_two() && (32..=512).contains(&wish) {
             return Ok(wish);
@@ -390,7 +477,10 @@ fn segment_blocks_for(blocks: u64, wish: Option<u32>) -> Result<u32> {
         });
     }
     let mut segment = 512_u32;
-    while segment > 32 && blocks / u64::from(segment) < 256 {
+    let nvm = offer.nvm_blocks();
+    let few =
+        |segment: u64| offer.blocks() / segment < 256 || nvm.is_some_and(|nvm| nvm / segment < 32);
+    while segment > 32 && few(u64::from(segment)) {
         segment /= 2;
     }
     Ok(segment)

@@ -1,17 +1,16 @@
 //! The media of a volume: one linear space of blocks.
 //!
-//! **Problem.** A volume lies on a block device today and may lie in persistent memory. What reads
-//! and writes it must not ask which. **Structure.** A [`Region`] is one kind of medium; its methods
-//! are the only places that ask for the kind. Others name blocks, never requests. The journal
-//! writes its logs itself: [`Region::log_medium`] says to what.
+//! **Problem.** A volume lies on a block device, in persistent memory, or on both. What reads and
+//! writes it must not ask which. **Structure.** A [`Region`] names blocks, never requests; which
+//! medium a block is on, and what it takes there to write and to flush, is known to
+//! [`dure_block::Media`] alone. The journal writes its logs itself: [`Region::log_medium`].
 //!
 //! **Invariants.** A flush covers every write that was complete before it began, whoever made it
 //! through this region, the journal included: one flush makes data and log durable. **On a crash**
-//! each block written since the last flush has its old or its new content, or both in sectors.
+//! each block written since the last flush has its old or its new content, or both in sectors; one
+//! in persistent memory is durable when the write returns.
 
-use dure_block::{
-    BLOCK_BYTES, Counters, Device, Lba, Queue, QueueConfig, Result, Wait, WriteFlags,
-};
+use dure_block::{BLOCK_BYTES, Counters, Device, Lba, Media, QueueConfig, Result, Wait};
 use dure_journal::LogMedium;
 use dure_sync::{Arc, Mutex};
 
@@ -74,49 +73,13 @@ impl Default for QueueShape {
     }
 }
 
-/// Where the blocks of a volume lie.
+/// Where the blocks of a volume lie, and how requests are made there.
 #[derive(Debug)]
-pub enum Region {
-    /// On a block device.
-    Block(Blocks),
-}
-
-/// A block device, and how requests are made to it.
-#[derive(Debug)]
-pub struct Blocks {
-    queue: Arc<Queue>,
+pub struct Region {
+    media: Arc<Media>,
     merge: BlockMerge,
     submit_lock: SubmitLock,
     submitting: Mutex<SUBMITTING, ()>,
-}
-
-impl Blocks {
-    /// Makes a request, alone under one of the policies `locked`.
-    fn make<T>(&self, locked: &[SubmitLock], request: impl FnOnce(&Queue) -> T) -> T {
-        let _alone = locked
-            .contains(&self.submit_lock)
-            .then(|| self.submitting.lock());
-        request(&self.queue)
-    }
-
-    fn write(&self, first: BlockNo, bytes: &[u8]) -> Result<()> {
-        let locked = [SubmitLock::Writes, SubmitLock::All];
-        let parts = match self.merge {
-            BlockMerge::Contiguous => bytes.len().max(BLOCK_BYTES),
-            BlockMerge::Off => BLOCK_BYTES,
-        };
-        if bytes.len() <= parts {
-            return self.make(&locked, |queue| write(queue, first, bytes));
-        }
-        for (block, part) in (first.0..).zip(bytes.chunks(parts)) {
-            self.make(&locked, |queue| write(queue, BlockNo(block), part))?;
-        }
-        Ok(())
-    }
-}
-
-fn write(queue: &Queue, first: BlockNo, bytes: &[u8]) -> Result<()> {
-    queue.write(Lba::new(first.0), bytes, WriteFlags::NONE)
 }
 
 impl Region {
@@ -134,49 +97,40 @@ impl Region {
             wait: shape.wait,
             ..QueueConfig::default()
         };
-        Arc::new(Region::Block(Blocks {
-            queue: Queue::new(device, config),
+        Arc::new(Region {
+            media: Media::open(device, config),
             merge: shape.merge,
             submit_lock: shape.submit_lock,
             submitting: Mutex::new(()),
-        }))
+        })
     }
 
     /// Number of blocks.
     #[must_use]
     pub fn blocks(&self) -> u64 {
-        match self {
-            Region::Block(blocks) => blocks.queue.info().blocks,
-        }
+        self.media.blocks()
     }
 
     /// Whether a read is a copy of memory, for which nobody needs to wait.
     #[must_use]
     pub fn is_in_memory(&self) -> bool {
-        match self {
-            Region::Block(blocks) => blocks.queue.info().in_memory,
-        }
+        self.media.is_in_memory()
     }
 
     /// The requests so far, the journal's included.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        match self {
-            Region::Block(blocks) => blocks.queue.counters(),
-        }
+        self.media.counters()
     }
 
     /// Reads blocks, from `first` on.
     ///
     /// # Errors
-    /// A failed read; a range that is not on the medium.
+    /// A failed read; a range that is not on the media.
     pub fn read(&self, first: BlockNo, out: &mut [u8]) -> Result<()> {
-        match self {
-            Region::Block(blocks) => {
-                let read = |queue: &Queue| queue.read(Lba::new(first.0), out);
-                blocks.make(&[SubmitLock::All], read)
-            }
-        }
+        self.make(&[SubmitLock::All], |media| {
+            media.read(Lba::new(first.0), out)
+        })
     }
 
     /// Writes blocks, from `first` on. Not durable before a flush.
@@ -184,9 +138,19 @@ impl Region {
     /// # Errors
     /// As [`Region::read`]; some of the blocks may have been written.
     pub fn write(&self, first: BlockNo, bytes: &[u8]) -> Result<()> {
-        match self {
-            Region::Block(blocks) => blocks.write(first, bytes),
+        let locked = [SubmitLock::Writes, SubmitLock::All];
+        let write = |media: &Media, at: u64, bytes| media.write(Lba::new(at), bytes);
+        let parts = match self.merge {
+            BlockMerge::Contiguous => bytes.len().max(BLOCK_BYTES),
+            BlockMerge::Off => BLOCK_BYTES,
+        };
+        if bytes.len() <= parts {
+            return self.make(&locked, |media| write(media, first.0, bytes));
         }
+        for (block, part) in (first.0..).zip(bytes.chunks(parts)) {
+            self.make(&locked, |media| write(media, block, part))?;
+        }
+        Ok(())
     }
 
     /// Makes durable what was written through this region before the call.
@@ -194,16 +158,20 @@ impl Region {
     /// # Errors
     /// A failed flush: nothing is known then of any write since the last one.
     pub fn flush(&self) -> Result<()> {
-        match self {
-            Region::Block(blocks) => blocks.queue.flush(),
-        }
+        self.media.flush()
     }
 
     /// What the journal's logs are on: for scans, fresh headers and the running logs.
     #[must_use]
     pub fn log_medium(&self) -> LogMedium {
-        match self {
-            Region::Block(blocks) => LogMedium::Blocks(blocks.queue.clone()),
-        }
+        LogMedium::on(self.media.clone())
+    }
+
+    /// Makes a request, alone under one of the policies `locked`.
+    fn make<T>(&self, locked: &[SubmitLock], request: impl FnOnce(&Media) -> T) -> T {
+        let _alone = locked
+            .contains(&self.submit_lock)
+            .then(|| self.submitting.lock());
+        request(&self.media)
     }
 }

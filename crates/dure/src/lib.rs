@@ -53,6 +53,7 @@ mod credentials;
 mod error;
 mod fast_path;
 mod file;
+pub mod members;
 mod memory;
 mod metadata;
 mod open;

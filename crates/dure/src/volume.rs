@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use dure_block::nvm::{self, Nvm};
+use dure_block::nvm::Nvm;
 use dure_block::ram::RamDevice;
 use dure_block::{Device, file};
 use dure_fs::{FileSystem, FormatOptions, InodeRef, MountOptions, Statistics};
@@ -11,7 +11,8 @@ use dure_sync::Arc;
 use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::credentials::Credentials;
-use crate::error::{Context, Result};
+use crate::error::{Cause, Context, Result};
+use crate::members;
 use crate::session::Session;
 
 const BLOCK: u64 = 4096;
@@ -87,8 +88,10 @@ fn open_device(path: &Path, read_only: bool) -> Result<Arc<dyn Device>> {
         read_only,
         ..file::OpenOptions::default()
     };
-    let device = file::open_file(path, options).and_then(|file| nvm::open(file, Nvm::Auto));
-    device.at("open volume", path)
+    let open =
+        |path: &Path| -> std::result::Result<_, Cause> { Ok(file::open_file(path, options)?) };
+    let joined = open(path).and_then(|file| members::join(path, file, &[], Nvm::Auto, open));
+    joined.at("open volume", path)
 }
 
 impl Volume {

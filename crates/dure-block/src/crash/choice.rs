@@ -7,6 +7,7 @@
 //! only the selection, so a failure is replayed by them. **Crash.** See [`crate::crash`].
 
 use std::fmt;
+use std::ops::Range;
 
 use dure_sync::random::Seeded;
 
@@ -34,6 +35,18 @@ impl Tear {
             Self::Words => 8,
         }
     }
+}
+
+/// The unit in which persistent memory is torn.
+pub(super) const WORD_BYTES: usize = 8;
+
+/// What an open write changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// So many blocks.
+    Blocks(usize),
+    /// These words of its blocks, in persistent memory: each is there or not, for itself.
+    Words(Range<usize>),
 }
 
 /// How many choices to generate.
@@ -132,8 +145,9 @@ fn survives(pattern: usize, unit: usize, units: usize) -> bool {
 /// Iterator over the choices of a point.
 #[derive(Debug, Clone)]
 pub struct Choices {
-    /// Units of each open write.
+    /// Units of each open write, and their size.
     units: Vec<usize>,
+    unit_bytes: Vec<usize>,
     /// Writes of at least two units, which can be torn.
     tearable: Vec<usize>,
     selection: Selection,
@@ -142,22 +156,26 @@ pub struct Choices {
 }
 
 impl Choices {
-    pub(super) fn new(blocks: Vec<usize>, selection: Selection) -> Self {
+    pub(super) fn new(extents: Vec<Extent>, selection: Selection) -> Self {
         assert!(
             selection.exhaustive_max <= 20,
             "at most 2^20 subsets of the writes are enumerated"
         );
-        let units_per_block = BLOCK_BYTES / selection.tear.unit_bytes();
-        let units: Vec<_> = match selection.tear {
-            Tear::None => blocks.iter().map(|_| 1).collect(),
-            _ => blocks
-                .iter()
-                .map(|blocks| blocks * units_per_block)
-                .collect(),
+        let unit_bytes = |extent: &Extent| match extent {
+            Extent::Blocks(_) => selection.tear.unit_bytes(),
+            Extent::Words(_) => WORD_BYTES,
         };
+        let units_of = |extent: &Extent| match (extent, selection.tear) {
+            (Extent::Words(words), _) => words.len(),
+            (Extent::Blocks(_), Tear::None) => 1,
+            (Extent::Blocks(blocks), tear) => blocks * (BLOCK_BYTES / tear.unit_bytes()),
+        };
+        let units: Vec<_> = extents.iter().map(units_of).collect();
+        let unit_bytes = extents.iter().map(unit_bytes).collect();
         let tearable = (0..units.len()).filter(|write| units[*write] > 1).collect();
         let mut choices = Self {
             units,
+            unit_bytes,
             tearable,
             selection,
             next: 0,
@@ -229,6 +247,7 @@ impl Choices {
         let mut choice = self.subset(|_| others_kept);
         let units = self.units[victim];
         choice.fates[victim] = self.torn(
+            victim,
             (0..units)
                 .map(|unit| survives(pattern, unit, units))
                 .collect(),
@@ -243,14 +262,14 @@ impl Choices {
         }
     }
 
-    fn torn(&self, kept: Vec<bool>) -> Fate {
+    fn torn(&self, write: usize, kept: Vec<bool>) -> Fate {
         if kept.iter().all(|kept| *kept) {
             Fate::Kept
         } else if kept.iter().all(|kept| !*kept) {
             Fate::Lost
         } else {
             Fate::Torn {
-                unit_bytes: self.selection.tear.unit_bytes(),
+                unit_bytes: self.unit_bytes[write],
                 kept,
             }
         }
@@ -260,8 +279,9 @@ impl Choices {
     fn by_units(&self, number: usize) -> Choice {
         let mut bits = number;
         let mut fates = Vec::with_capacity(self.units.len());
-        for units in &self.units {
-            fates.push(self.torn((0..*units).map(|unit| bits >> unit & 1 == 1).collect()));
+        for (write, units) in self.units.iter().enumerate() {
+            let kept = (0..*units).map(|unit| bits >> unit & 1 == 1).collect();
+            fates.push(self.torn(write, kept));
             bits >>= units;
         }
         Choice { fates }
@@ -284,11 +304,16 @@ impl Choices {
 
     fn random_torn(&self, bits: &mut Seeded) -> Choice {
         let mut fates = Vec::with_capacity(self.units.len());
-        for units in &self.units {
+        for (write, units) in self.units.iter().enumerate() {
             fates.push(match bits.next_u64() % 4 {
                 0 => Fate::Lost,
                 1 => Fate::Kept,
-                _ => self.torn((0..*units).map(|_| bits.coin()).collect()),
+                2 => self.torn(write, (0..*units).map(|_| bits.coin()).collect()),
+                // What a checksum alone can notice.
+                _ => {
+                    let missing = bits.index(*units);
+                    self.torn(write, (0..*units).map(|unit| unit != missing).collect())
+                }
             });
         }
         Choice { fates }

@@ -7,7 +7,8 @@
 //! [`CrashPoint::image`] builds the device that a choice leaves, as a cheap overlay.
 //!
 //! **Invariants.** A write is durable at a step iff by then it completed with FUA, or a flush
-//! completed that had been submitted after the write's completion. A failed write stays open for
+//! completed that had been submitted after the write's completion; a store to persistent memory, iff
+//! by then it was fenced, and until then it is torn between words, whatever tears writes. A failed write stays open for
 //! ever. Open writes are applied in the order of submission, and never over a later durable one.
 //!
 //! **Crash.** This module is the model of one:
@@ -54,6 +55,7 @@ use crate::buf::Block;
 use crate::overlay::OverlayRam;
 use crate::ram::{Image, SharedBlock};
 use crate::record::{Effect, Entry, Outcome, RecordLog};
+use choice::{Extent, WORD_BYTES};
 
 /// Blocks that differ from a base image, with their content; none = zeroes.
 pub type Changes = BTreeMap<Lba, Option<SharedBlock>>;
@@ -134,7 +136,10 @@ impl CrashImages {
             if entry.effect == Effect::Flush || entry.submitted > step {
                 continue;
             }
-            let fua = matches!(entry.effect, Effect::Write { fua: true, .. });
+            let fua = matches!(
+                entry.effect,
+                Effect::Write { fua: true, .. } | Effect::Store { .. }
+            );
             let flushed = covered > 0 && entry.completed_by(covered - 1);
             if !(flushed || (fua && entry.completed_by(step))) {
                 open.push(index);
@@ -172,7 +177,7 @@ impl CrashImages {
 /// The blocks an effect changes, with their new content (none = zeroes).
 fn blocks_of_effect(effect: &Effect) -> Box<dyn Iterator<Item = (Lba, Option<&SharedBlock>)> + '_> {
     match effect {
-        Effect::Write { lba, data, .. } => Box::new(
+        Effect::Write { lba, data, .. } | Effect::Store { lba, data, .. } => Box::new(
             (0..)
                 .zip(data)
                 .map(|(offset, block)| (lba.offset(offset), Some(block))),
@@ -190,6 +195,31 @@ struct OpenWrite<'a> {
     entry: &'a Entry,
     /// For each block, whether a later durable write hides it.
     hidden: Vec<bool>,
+}
+
+impl OpenWrite<'_> {
+    fn extent(&self) -> Extent {
+        match &self.entry.effect {
+            Effect::Store { bytes, .. } => {
+                Extent::Words(bytes.start / WORD_BYTES..bytes.end.div_ceil(WORD_BYTES))
+            }
+            _ => Extent::Blocks(self.hidden.len()),
+        }
+    }
+
+    /// The fate, of all words of its blocks where it is one of some of them: the others hold what
+    /// they held.
+    fn whole(&self, fate: &Fate) -> Fate {
+        let (Fate::Torn { kept, .. }, Extent::Words(words)) = (fate, self.extent()) else {
+            return fate.clone();
+        };
+        let mut all = vec![true; self.hidden.len() * BLOCK_BYTES / WORD_BYTES];
+        all[words].copy_from_slice(kept);
+        Fate::Torn {
+            unit_bytes: WORD_BYTES,
+            kept: all,
+        }
+    }
 }
 
 /// A power cut at one step.
@@ -223,10 +253,7 @@ impl CrashPoint<'_> {
     /// Enumerates fates of the open writes.
     #[must_use]
     pub fn choices(&self, selection: Selection) -> Choices {
-        Choices::new(
-            self.open.iter().map(|write| write.hidden.len()).collect(),
-            selection,
-        )
+        Choices::new(self.open.iter().map(OpenWrite::extent).collect(), selection)
     }
 
     /// What `choice` leaves of the open writes, on top of what is durable.
@@ -242,12 +269,13 @@ impl CrashPoint<'_> {
         );
         let mut changes = Changes::new();
         for (write, fate) in self.open.iter().zip(choice.fates()) {
+            let fate = write.whole(fate);
             let blocks = blocks_of_effect(&write.entry.effect)
                 .zip(&write.hidden)
                 .enumerate();
             for (index, ((lba, new), hidden)) in blocks {
                 if !hidden {
-                    self.apply(&mut changes, lba, new, fate, index);
+                    self.apply(&mut changes, lba, new, &fate, index);
                 }
             }
         }

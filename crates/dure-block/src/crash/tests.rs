@@ -170,7 +170,7 @@ fn discards_are_open_until_flushed() {
 }
 
 fn count(writes: usize, selection: Selection) -> (usize, usize) {
-    let choices = Choices::new(vec![1; writes], selection);
+    let choices = Choices::new(vec![Extent::Blocks(1); writes], selection);
     let count = choices.len();
     let distinct: BTreeSet<_> = choices.map(|choice| choice.to_string()).collect();
     (count, distinct.len())
@@ -215,7 +215,7 @@ fn choices_depend_on_the_seed_alone() {
             tear: Tear::Sectors,
             ..Selection::default()
         };
-        let choices = Choices::new(vec![4; 20], selection);
+        let choices = Choices::new(vec![Extent::Blocks(4); 20], selection);
         choices.map(|choice| choice.to_string()).collect::<Vec<_>>()
     };
     assert_eq!(list(1), list(1));

@@ -6,6 +6,7 @@
 //! | [`ram`] | in memory, sparse | tests, the simulator, in-memory volumes |
 //! | [`mod@file`] | in an image file or block device | volumes |
 //! | [`nvm`] | in persistent memory, mapped | volumes on DAX files |
+//! | [`linear`] | in several devices, one after the other | volumes on several media |
 //! | [`overlay`] | in memory, over a shared image | crash states |
 //! | [`record`] | in the device below | crash states: keeps a log of writes and flushes |
 //! | [`delay`] | in the device below | a slow device: latencies, channels, bandwidth, drives |
@@ -26,6 +27,7 @@ use crate::{BlockBuf, Lba, Op, Request, Result, Slot, WriteFlags, blocks_of};
 pub mod delay;
 pub mod fault;
 pub mod file;
+pub mod linear;
 pub mod null;
 pub mod nvm;
 pub mod overlay;
@@ -203,6 +205,17 @@ pub trait Device: Send + Sync + Debug {
     fn wait(&self, slot: &Slot) {
         slot.sleep();
     }
+
+    /// The devices that this one is put together from, for who asks each by itself; none: it is
+    /// one. See [`linear`].
+    fn parts(&self) -> &[linear::Part] {
+        &[]
+    }
+
+    /// Its blocks, if they are in persistent memory and nothing must come between.
+    fn nvm_blocks(&self) -> Option<nvm::NvmBlocks> {
+        None
+    }
 }
 
 impl<D: Device + ?Sized> Device for Arc<D> {
@@ -236,6 +249,14 @@ impl<D: Device + ?Sized> Device for Arc<D> {
 
     fn wait(&self, slot: &Slot) {
         (**self).wait(slot);
+    }
+
+    fn parts(&self) -> &[linear::Part] {
+        (**self).parts()
+    }
+
+    fn nvm_blocks(&self) -> Option<nvm::NvmBlocks> {
+        (**self).nvm_blocks()
     }
 }
 

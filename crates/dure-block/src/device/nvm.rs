@@ -4,7 +4,7 @@
 //! many times the write itself. **Structure.** The file is opened and claimed as any other, then
 //! mapped; reads and writes are copies by the processor. A file that cannot be mapped directly stays
 //! a [`FileDevice`], or becomes *emulated NVM* if that is asked for: the same instructions on the
-//! kernel's page cache.
+//! kernel's page cache. [`NvmBlocks`] are the same blocks without a queue and without requests.
 //!
 //! **Invariants.** A write has been fenced when it returns, so a flush has nothing to do. A line
 //! that the medium lost, or a file that has become shorter, is an I/O error. **On a crash** of a
@@ -16,7 +16,7 @@ use dure_pmem::{Access, Need, Region};
 use dure_sync::Arc;
 
 use super::file::FileDevice;
-use crate::{BLOCK_BYTES, Device, DeviceInfo, Error, Io, Lba, OsError, Result, share};
+use crate::{BLOCK_BYTES, Device, DeviceInfo, Error, Io, Lba, Op, OsError, Result, share};
 
 /// Whether a file is used as persistent memory.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -47,10 +47,21 @@ impl Nvm {
     }
 }
 
-/// Blocks in persistent memory.
+/// Blocks in persistent memory, as a device.
 #[derive(Debug)]
 pub struct NvmDevice {
     info: DeviceInfo,
+    blocks: NvmBlocks,
+}
+
+/// Blocks in persistent memory, for who copies by itself and needs no request. Clones are the same
+/// blocks.
+#[derive(Debug, Clone)]
+pub struct NvmBlocks(Arc<Mapped>);
+
+#[derive(Debug)]
+struct Mapped {
+    name: String,
     region: Region,
     /// What is mapped: it has the claim, and knows how to discard.
     file: Option<FileDevice>,
@@ -109,11 +120,7 @@ impl NvmDevice {
             atomic_write_blocks: 0,
             ..DeviceInfo::in_memory(&file.info().name, file.info().blocks)
         };
-        NvmDevice {
-            info,
-            region,
-            file: Some(file),
-        }
+        NvmDevice::of(info, region, Some(file))
     }
 
     /// Emulated NVM without a file: for tests, where `region` may record.
@@ -126,18 +133,43 @@ impl NvmDevice {
             nvm: Some(region.medium()),
             ..DeviceInfo::in_memory(name, blocks)
         };
-        NvmDevice {
-            info,
-            region,
-            file: None,
-        }
+        NvmDevice::of(info, region, None)
     }
 
-    fn write(&self, lba: Lba, parts: &[&[u8]]) -> dure_pmem::Result<()> {
+    fn of(info: DeviceInfo, region: Region, file: Option<FileDevice>) -> NvmDevice {
+        let blocks = NvmBlocks(Arc::new(Mapped {
+            name: info.name.clone(),
+            region,
+            file,
+        }));
+        NvmDevice { info, blocks }
+    }
+}
+
+impl NvmBlocks {
+    /// Fills `out` with the bytes from block `lba` on.
+    ///
+    /// # Errors
+    /// A line that the medium lost; a range that is not in the region.
+    pub fn read(&self, lba: Lba, out: &mut [u8]) -> Result<()> {
+        let read = self.0.region.read(byte_offset(lba.number()), out);
+        self.done(read, Op::Read, lba, out.len())
+    }
+
+    /// Copies `parts`, one after the other, to block `lba` and what follows. Durable on return.
+    ///
+    /// # Errors
+    /// As [`NvmBlocks::read`]; some of it may have been written.
+    pub fn write(&self, lba: Lba, parts: &[&[u8]]) -> Result<()> {
+        let bytes = parts.iter().map(|part| part.len()).sum();
+        self.done(self.copy(lba, parts), Op::Write, lba, bytes)
+    }
+
+    fn copy(&self, lba: Lba, parts: &[&[u8]]) -> dure_pmem::Result<()> {
         let mut at = byte_offset(lba.number());
         let mut written = None;
         for part in parts {
-            let flushed = self.region.copy(at, part)?;
+            let flushed = self.0.region.copy(at, part)?;
             written = Some(match written {
                 None => flushed,
                 Some(before) => flushed.and(before),
@@ -151,9 +183,22 @@ impl NvmDevice {
         Ok(())
     }
 
-    fn zero(&self, lba: Lba, blocks: u64) -> dure_pmem::Result<()> {
+    fn discard(&self, lba: Lba, blocks: u64) -> Result<()> {
+        if let Some(file) = &self.0.file {
+            return file.execute(Io::Discard { lba, blocks });
+        }
         let zeroes = [0; BLOCK_BYTES];
         (0..blocks).try_for_each(|number| self.write(lba.offset(number), &[&zeroes]))
+    }
+
+    fn done(&self, done: dure_pmem::Result<()>, op: Op, lba: Lba, bytes: usize) -> Result<()> {
+        done.map_err(|_| Error::Io {
+            device: self.0.name.clone(),
+            op,
+            lba,
+            blocks: u64::try_from(bytes.div_ceil(BLOCK_BYTES)).expect("a usize fits in 64 bits"),
+            os: OsError::EIO,
+        })
     }
 }
 
@@ -163,22 +208,17 @@ impl Device for NvmDevice {
     }
 
     fn execute(&self, io: Io<'_>) -> Result<()> {
-        let (op, lba, blocks) = (io.op(), io.lba(), io.blocks());
-        let done = match (io, &self.file) {
-            (Io::Read { lba, out }, _) => self.region.read(byte_offset(lba.number()), out),
-            (Io::Write { lba, parts, .. }, _) => self.write(lba, parts),
+        match io {
+            Io::Read { lba, out } => self.blocks.read(lba, out),
+            Io::Write { lba, parts, .. } => self.blocks.write(lba, parts),
             // Each write was fenced before it returned.
-            (Io::Flush, _) => Ok(()),
-            (io @ Io::Discard { .. }, Some(file)) => return file.execute(io),
-            (Io::Discard { lba, blocks }, None) => self.zero(lba, blocks),
-        };
-        done.map_err(|_| Error::Io {
-            device: self.info.name.clone(),
-            op,
-            lba,
-            blocks,
-            os: OsError::EIO,
-        })
+            Io::Flush => Ok(()),
+            Io::Discard { lba, blocks } => self.blocks.discard(lba, blocks),
+        }
+    }
+
+    fn nvm_blocks(&self) -> Option<NvmBlocks> {
+        Some(self.blocks.clone())
     }
 }
 

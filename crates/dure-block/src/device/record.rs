@@ -9,6 +9,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::ops::Range;
 
 use dure_sync::{Arc, Mutex};
 
@@ -17,6 +18,10 @@ use crate::rank::{HELD_RANK, LOG_RANK};
 use crate::{
     BLOCK_BYTES, Bio, Device, DeviceInfo, Io, Lba, Op, Poll, Request, Result, Slot, WriteFlags,
 };
+
+mod nvm;
+
+pub use nvm::{LostStores, NvmRecord};
 
 /// What one entry did to the medium.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +34,16 @@ pub enum Effect {
         data: Vec<SharedBlock>,
         /// Whether it was durable on completion.
         fua: bool,
+    },
+    /// Stored bytes in persistent memory: durable on completion, which is a fence, and until then
+    /// there or not word by word.
+    Store {
+        /// First block.
+        lba: Lba,
+        /// What the blocks hold then.
+        data: Vec<SharedBlock>,
+        /// The bytes of them that were stored.
+        bytes: Range<usize>,
     },
     /// Made the writes durable that had completed when it was submitted.
     Flush,
@@ -46,7 +61,9 @@ impl Effect {
     #[must_use]
     pub fn blocks(&self) -> u64 {
         match self {
-            Self::Write { data, .. } => u64::try_from(data.len()).expect("a usize fits in 64 bits"),
+            Self::Write { data, .. } | Self::Store { data, .. } => {
+                u64::try_from(data.len()).expect("a usize fits in 64 bits")
+            }
             Self::Flush => 0,
             Self::Discard { blocks, .. } => *blocks,
         }
@@ -109,7 +126,7 @@ impl RecordLog {
         self.log.lock().entries.clone()
     }
 
-    fn submit(&self, effect: Effect) -> usize {
+    pub(super) fn submit(&self, effect: Effect) -> usize {
         let mut log = self.log.lock();
         log.step += 1;
         let submitted = log.step;
@@ -119,6 +136,18 @@ impl RecordLog {
             outcome: Outcome::InFlight,
         });
         log.entries.len() - 1
+    }
+
+    /// All of these end in one step.
+    pub(super) fn complete_all(&self, indices: &[usize]) {
+        let mut log = self.log.lock();
+        log.step += 1;
+        let step = log.step;
+        for index in indices {
+            let outcome = &mut log.entries[*index].outcome;
+            assert_eq!(*outcome, Outcome::InFlight, "a store is fenced once");
+            *outcome = Outcome::Completed(step);
+        }
     }
 
     fn complete(&self, index: usize, result: &Result<()>) {
@@ -192,11 +221,21 @@ impl RecordDevice {
     /// As [`RecordDevice::new`], of a device with such a cache that loses these flushes.
     #[must_use]
     pub fn with_cache(inner: Arc<dyn Device>, cache: Cache, lost: LostFlushes) -> Self {
+        Self::into_log(inner, cache, lost, Arc::default())
+    }
+
+    /// The same, recording into a log that others record into.
+    #[must_use]
+    pub fn into_log(
+        inner: Arc<dyn Device>,
+        cache: Cache,
+        lost: LostFlushes,
+        log: Arc<RecordLog>,
+    ) -> Self {
         let mut info = inner.info().clone();
         // The recorded device guarantees only flushes and the atomicity of sectors, or of words.
         info.volatile_cache = cache == Cache::Volatile;
         info.atomic_write_blocks = 0;
-        let log = Arc::new(RecordLog::default());
         Self {
             inner,
             info,

@@ -42,6 +42,36 @@ pub struct Counters {
     pub timeouts: u64,
 }
 
+impl Counters {
+    /// The sum with those of another queue.
+    pub(crate) fn add(&mut self, other: &Counters) {
+        let Counters {
+            reads,
+            blocks_read,
+            writes,
+            blocks_written,
+            discards,
+            flush_requests,
+            device_flushes,
+            errors,
+            tag_waits,
+            merges,
+            timeouts,
+        } = other;
+        self.reads += reads;
+        self.blocks_read += blocks_read;
+        self.writes += writes;
+        self.blocks_written += blocks_written;
+        self.discards += discards;
+        self.flush_requests += flush_requests;
+        self.device_flushes += device_flushes;
+        self.errors += errors;
+        self.tag_waits += tag_waits;
+        self.merges += merges;
+        self.timeouts += timeouts;
+    }
+}
+
 /// Where a core is among the hardware queues.
 #[derive(Debug)]
 pub(super) struct Place {

@@ -31,7 +31,11 @@ impl Source {
             region.read(BlockNo(at), &mut block)?;
             SuperBlock::open(&block, at)
         };
-        let superblock = read(0).or_else(|first| read(last).map_err(|_| first))?;
+        let superblock = match read(0) {
+            Err(error @ Error::Medium { .. }) => return Err(error),
+            Err(first) => read(last).map_err(|_| first)?,
+            Ok(superblock) => superblock,
+        };
         let layout = Layout::from_superblock(superblock)?;
         Ok(Source { region, layout })
     }

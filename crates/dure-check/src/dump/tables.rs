@@ -15,6 +15,7 @@ use dure_store::format::superblock::SuperBlock;
 use dure_store::format::volume::{
     PACK_PAIRS, STATE_CLEAN, STATE_DIRTY, STATE_UNLOGGED, SlotCode, VolumeHeader,
 };
+use dure_store::layout::Layout;
 use dure_store::packs::read_pack;
 use dure_store::space::{pair_index, summaries_from};
 use dure_store::units::{BLOCK_BYTES, JournalId, Nid, SegNo, to_u64, to_usize};
@@ -54,6 +55,7 @@ pub(super) fn superblocks(source: &Source, out: &mut Out<'_>) -> Result<()> {
         superblock.incompat.get()
     )?;
     line!(out, "blocks: {}", layout.total_blocks)?;
+    media(layout, out)?;
     line!(
         out,
         "segments: {} of {} blocks",
@@ -91,6 +93,31 @@ pub(super) fn superblocks(source: &Source, out: &mut Out<'_>) -> Result<()> {
     line!(out, "main area: from {}", layout.main)?;
     line!(out, "checksum seed: {:#010x}", layout.crc_seed)?;
     line!(out, "hash seed: {:#018x}", layout.hash_seed)
+}
+
+/// The table of media, if there are several.
+fn media(layout: &Layout, out: &mut Out<'_>) -> Result<()> {
+    let media = layout.superblock.media();
+    if media.len() == 1 {
+        return Ok(());
+    }
+    for medium in &media {
+        line!(
+            out,
+            "medium: {} blocks from {}, {} from its block {}, uuid {}, was \"{}\"",
+            medium.blocks,
+            medium.first,
+            medium.kind.name(),
+            medium.start,
+            uuid::Uuid::from_bytes(medium.uuid),
+            medium.path.escape_default()
+        )?;
+    }
+    line!(
+        out,
+        "segments in persistent memory: {}",
+        layout.nvm_segments
+    )
 }
 
 /// All slots of the volume header that are valid, and the packs.

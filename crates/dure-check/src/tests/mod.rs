@@ -159,7 +159,7 @@ fn a_sit_entry_behind_the_last_segment_must_be_zero() {
 fn a_superblock_that_needs_a_newer_dure_is_not_damage() {
     let disk = TestVolume::new().write();
     let mut superblock = disk.layout.superblock;
-    superblock.incompat.set(1);
+    superblock.incompat.set(1 << 40);
     disk.put(0, &superblock.seal(0));
     let error = check(disk.device(), &CheckOptions::default()).unwrap_err();
     assert!(

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 use dure_bench::{note, say};
+use dure_block::nvm::Nvm;
 use dure_check::{CheckOptions, Data, Progress, Repair, Report, Severity, check};
 use dure_fs::{FileSystem, MountOptions, Recover, VolumeInfo, VolumeState};
 
@@ -17,7 +18,7 @@ pub(crate) fn run(args: &Check) -> Result<u8> {
     } else {
         Access::Read
     };
-    let mut device = volume::device(&args.volume, access)?;
+    let mut device = volume::device_as(&args.volume, access, &args.regions, Nvm::Auto)?;
     let mut saving = None;
     if let Some(path) = &args.undo {
         let begun = Saving::begin(device, path)?;

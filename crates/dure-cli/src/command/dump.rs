@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use dure_bench::print;
+use dure_block::nvm::Nvm;
 use dure_check::dump::{What, dump};
 use dure_fs::units::{BlockNo, Ino, JournalId, Nid, SegNo};
 
@@ -10,7 +11,7 @@ use crate::exit;
 use crate::volume::{self, Access};
 
 pub(crate) fn run(args: &Dump) -> Result<u8> {
-    let device = volume::device(&args.volume, Access::Read)?;
+    let device = volume::device_as(&args.volume, Access::Read, &args.regions, Nvm::Auto)?;
     let what = what(args)?;
     let mut text = String::new();
     let done = dump(device, what, &mut text);

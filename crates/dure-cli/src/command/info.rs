@@ -4,7 +4,10 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use dure_bench::say;
-use dure_fs::VolumeInfo;
+use dure_block::nvm::Nvm;
+use dure_fs::format::media::{Medium, MediumKind};
+use dure_fs::format::sit::SegmentUse;
+use dure_fs::{Layout, VolumeInfo};
 
 use crate::args::Info;
 use crate::exit;
@@ -24,7 +27,7 @@ pub(crate) fn run(args: &Info) -> Result<u8> {
     if let Some(client) = mounted(&args.volume)? {
         return of_mounted(args, client);
     }
-    let device = volume::device(&args.volume, Access::Read)?;
+    let device = volume::device_as(&args.volume, Access::Read, &args.regions, Nvm::Auto)?;
     let info = VolumeInfo::read(device).with_context(|| args.volume.display().to_string())?;
     show(rows(&info), args.json);
     Ok(exit::OK)
@@ -154,5 +157,42 @@ fn rows(info: &VolumeInfo) -> Vec<Row> {
     ] {
         rows.push(blocks(key, count));
     }
+    rows.extend(media(layout));
     rows
+}
+
+/// Which medium holds what, if there are several.
+fn media(layout: &Layout) -> Option<Row> {
+    let media = layout.superblock.media();
+    if media.len() == 1 {
+        return None;
+    }
+    let holds = |medium: &Medium| {
+        let in_nvm = medium.kind == MediumKind::Nvm;
+        let tables = (medium.first < layout.main).then_some("tables");
+        let logs = layout.areas(SegmentUse::Log)[0].start == 0;
+        let nodes = (in_nvm == logs).then_some("logs, nodes");
+        let data = (!in_nvm).then_some("data");
+        let all: Vec<&str> = [tables, nodes, data].into_iter().flatten().collect();
+        all.join(", ")
+    };
+    let line = |medium: &Medium| {
+        let (kind, size) = (medium.kind.name(), Size(medium.blocks * 4096));
+        format!("{kind}, {size}, was {}: {}", medium.path, holds(medium))
+    };
+    let lines: Vec<String> = media.iter().map(line).collect();
+    let value = media.iter().map(|medium| {
+        serde_json::json!({
+            "kind": medium.kind.name(),
+            "blocks": medium.blocks,
+            "was": medium.path,
+            "holds": holds(medium),
+        })
+    });
+    let value: Vec<_> = value.collect();
+    Some((
+        "media",
+        value.into(),
+        Some(lines.join(&format!("\n{:<20} ", ""))),
+    ))
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use anyhow::{Context, Result};
+use dure_block::nvm::Nvm;
 use dure_fs::{JournalInfo, JournalsInfo, RecoveryPlan};
 use serde_json::json;
 
@@ -19,7 +20,7 @@ pub(crate) fn run(args: &Info) -> Result<u8> {
         top::print_once(&snapshot, args.json)?;
         return Ok(exit::OK);
     }
-    let device = volume::device(&args.volume, Access::Read)?;
+    let device = volume::device_as(&args.volume, Access::Read, &args.regions, Nvm::Auto)?;
     let info = JournalsInfo::read(device).with_context(|| args.volume.display().to_string())?;
     let text = if args.json {
         format!("{:#}\n", to_json(&info))

@@ -1,16 +1,17 @@
 //! `dure mkfs`.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use dure_bench::say;
 use dure_block::file::FileDevice;
+use dure_block::nvm::{self, Nvm};
 use dure_block::{Device, share};
-use dure_fs::{Error, FileSystem, FormatOptions, Layout, Owner, VolumeInfo};
+use dure_fs::{Error, FileSystem, FormatOptions, Layout, NodeLog, NvmRegion, Owner, VolumeInfo};
 use dure_sync::Arc;
 
-use crate::args::Mkfs;
+use crate::args::{self, Mkfs};
 use crate::exit;
 use crate::size::Size;
 use crate::volume::{self, Access, Allocation};
@@ -19,13 +20,16 @@ const BLOCK: u64 = 4096;
 
 pub(crate) fn run(args: &Mkfs) -> Result<u8> {
     let path = args.volume.as_path();
-    let (device, made) = prepare(args, path)?;
-    // The lock is held until a half-made image has been removed.
-    let result = format(args, path, device.clone(), made);
-    if result.is_err() && made == Made::New {
-        let _ = fs::remove_file(path);
+    let mut new = Vec::new();
+    // Locks are held until half-made files have been removed.
+    let mut held = Vec::new();
+    let result = make(args, path, &mut new, &mut held);
+    if result.is_err() {
+        for path in new {
+            let _ = fs::remove_file(path);
+        }
     }
-    drop(device);
+    drop(held);
     let layout = result?;
     let segments = u64::from(layout.segments) * u64::from(layout.segment_blocks) * BLOCK;
     say!(
@@ -39,6 +43,64 @@ pub(crate) fn run(args: &Mkfs) -> Result<u8> {
     Ok(exit::OK)
 }
 
+/// Makes the volume; what it makes files for is in `new`, and in `held` what is opened.
+fn make(
+    args: &Mkfs,
+    path: &Path,
+    new: &mut Vec<PathBuf>,
+    held: &mut Vec<Arc<dyn Device>>,
+) -> Result<Layout> {
+    let mut options = options(args);
+    for file in &args.nvm {
+        let region = region(args, file, new)?;
+        held.push(region.device.clone());
+        options.nvm.push(region);
+    }
+    let (device, made) = prepare(args, path, &options)?;
+    held.push(device.clone());
+    if made == Made::New {
+        new.push(path.to_owned());
+    }
+    options.path = hint(path);
+    format(args, path, device, made, &options)
+}
+
+/// A region of persistent memory; a new file if there is none.
+fn region(args: &Mkfs, path: &Path, new: &mut Vec<PathBuf>) -> Result<NvmRegion> {
+    let nvm = if args.require_dax {
+        Nvm::Direct
+    } else {
+        Nvm::Auto
+    };
+    let made = !path.exists();
+    let file = if made {
+        let Some(Size(bytes)) = args.nvm_size else {
+            bail!(
+                "{}: no such file; give --nvm-size to make one",
+                path.display()
+            );
+        };
+        let (how, options) = (Allocation::Preallocated, volume::exclusively(Access::Write));
+        let file = volume::create_image(path, bytes / BLOCK, how, options)?;
+        new.push(path.to_owned());
+        file
+    } else {
+        volume::file_device(path, Access::Write)?
+    };
+    let device = nvm::open(file, nvm)?;
+    if !args.force && !made {
+        refuse_to_overwrite(path, &device)?;
+    }
+    let path = hint(path);
+    Ok(NvmRegion { device, path })
+}
+
+/// Where a medium is, for the table of media and for messages.
+fn hint(path: &Path) -> String {
+    let whole = path.canonicalize();
+    whole.as_deref().unwrap_or(path).display().to_string()
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Made {
     New,
@@ -47,7 +109,7 @@ enum Made {
 
 /// Opens and locks the image or device, before anything is changed; makes the image if there is
 /// none.
-fn prepare(args: &Mkfs, path: &Path) -> Result<(Arc<dyn Device>, Made)> {
+fn prepare(args: &Mkfs, path: &Path, plans: &FormatOptions) -> Result<(Arc<dyn Device>, Made)> {
     let Ok(found) = fs::metadata(path) else {
         let Some(Size(bytes)) = args.size else {
             bail!(
@@ -60,7 +122,7 @@ fn prepare(args: &Mkfs, path: &Path) -> Result<(Arc<dyn Device>, Made)> {
         } else {
             Allocation::Sparse
         };
-        plan(args, path, bytes / BLOCK)?;
+        plan(plans, path, bytes / BLOCK)?;
         let options = volume::exclusively(Access::Write);
         let device = volume::create_image(path, bytes / BLOCK, how, options)?;
         return Ok((share(device), Made::New));
@@ -84,20 +146,21 @@ fn prepare(args: &Mkfs, path: &Path) -> Result<(Arc<dyn Device>, Made)> {
         );
     }
     let device = volume::file_device(path, Access::Write)?;
-    let device = resized(args, path, device)?;
+    let device = resized(args, plans, device)?;
     Ok((share(device), Made::Existing))
 }
 
 /// What a volume of so many blocks would be, to refuse what cannot be before anything is changed.
-fn plan(args: &Mkfs, path: &Path, blocks: u64) -> Result<()> {
+fn plan(options: &FormatOptions, path: &Path, blocks: u64) -> Result<()> {
     let cores = u32::try_from(dure_sync::core_count()).unwrap_or(u32::MAX);
-    let planned = Layout::plan(blocks, &options(args), cores);
+    let planned = Layout::plan(blocks, options, cores);
     planned.with_context(|| path.display().to_string())?;
     Ok(())
 }
 
 /// Gives an existing image, which is locked, the size asked for.
-fn resized(args: &Mkfs, path: &Path, device: FileDevice) -> Result<FileDevice> {
+fn resized(args: &Mkfs, plans: &FormatOptions, device: FileDevice) -> Result<FileDevice> {
+    let path = args.volume.as_path();
     let Some(Size(bytes)) = args.size else {
         return Ok(device);
     };
@@ -113,7 +176,7 @@ fn resized(args: &Mkfs, path: &Path, device: FileDevice) -> Result<FileDevice> {
             Size(bytes)
         );
     }
-    plan(args, path, bytes / BLOCK)?;
+    plan(plans, path, bytes / BLOCK)?;
     Ok(volume::resize_image(path, device, bytes / BLOCK)?)
 }
 
@@ -122,6 +185,10 @@ fn options(args: &Mkfs) -> FormatOptions {
         journals: args.journals,
         label: args.label.clone(),
         owner: args.owner.unwrap_or_else(caller),
+        node_log: match args.node_log {
+            args::NodeLog::Nvm => NodeLog::Nvm,
+            args::NodeLog::Block => NodeLog::Block,
+        },
         ..FormatOptions::default()
     }
 }
@@ -134,11 +201,17 @@ fn caller() -> Owner {
     }
 }
 
-fn format(args: &Mkfs, path: &Path, device: Arc<dyn Device>, made: Made) -> Result<Layout> {
+fn format(
+    args: &Mkfs,
+    path: &Path,
+    device: Arc<dyn Device>,
+    made: Made,
+    options: &FormatOptions,
+) -> Result<Layout> {
     if !args.force && made == Made::Existing {
         refuse_to_overwrite(path, &device)?;
     }
-    FileSystem::format(device, &options(args)).with_context(|| path.display().to_string())
+    FileSystem::format(device, options).with_context(|| path.display().to_string())
 }
 
 /// A device that holds anything but zeroes in its first 64 KiB holds something.

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use dure::tree::{self, Content, Failed, Source};
 use dure::{Cause, Error, FileKind, Metadata};
 use dure_bench::say;
+use dure_block::nvm::Nvm;
 use dure_check::{CheckOptions, Loss, Progress, Rescue};
 use dure_fs::Attributes;
 use dure_fs::format::inode::{InodeRecord, Time};
@@ -24,7 +25,7 @@ use crate::volume::{self, Access};
 
 pub(crate) fn run(args: &args::Rescue) -> Result<u8> {
     require_empty(&args.directory)?;
-    let device = volume::device(&args.volume, Access::Read)?;
+    let device = volume::device_as(&args.volume, Access::Read, &args.regions, Nvm::Auto)?;
     let bar = progress::bar(1, "reading");
     let step = |now: &Progress| {
         bar.set_message(now.pass);

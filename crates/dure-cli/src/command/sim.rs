@@ -8,12 +8,13 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
 use dure_bench::say;
-use dure_fs::{DataMode, MountOptions};
+use dure_block::record::Cache;
+use dure_fs::{DataMode, MountOptions, NodeLog};
 use dure_sim::crash::campaign::{Campaign, Plan, Tally};
-use dure_sim::crash::{Options, Workload};
+use dure_sim::crash::{On, Options, Workload};
 use serde::{Deserialize, Serialize};
 
-use crate::args::{Sim, SimCrash};
+use crate::args::{Media, Sim, SimCrash};
 use crate::{exit, progress};
 
 pub(crate) fn run(args: &Sim) -> Result<u8> {
@@ -34,6 +35,9 @@ struct Report {
     /// Policies of the mounts, as given; empty: the defaults.
     #[serde(default)]
     mount: String,
+    /// What the volumes lay on.
+    #[serde(default)]
+    media: Media,
     /// Groups of workloads that share their operations.
     groups: u64,
     groups_done: u64,
@@ -65,6 +69,7 @@ impl Report {
             cores: args.cores,
             seed: args.seed,
             mount: args.mount.join(","),
+            media: args.media,
             groups,
             groups_done: 0,
             workloads: 0,
@@ -78,7 +83,7 @@ impl Report {
     }
 
     fn is_of(&self, other: &Report) -> bool {
-        let plan = |of: &Report| (of.seq, of.cores, of.seed, of.groups);
+        let plan = |of: &Report| (of.seq, of.cores, of.seed, of.groups, of.media);
         plan(self) == plan(other) && self.suite == other.suite && self.mount == other.mount
     }
 
@@ -232,6 +237,12 @@ fn options(args: &SimCrash) -> Result<Options> {
         .filter(|policy| !is_nvm(policy))
         .cloned()
         .collect();
+    options.media = match (args.media, options.cache) {
+        (Media::Disk, _) => On::Disk,
+        (_, Cache::None) => bail!("--media: nvm=emulated is one device in persistent memory"),
+        (Media::Hybrid, _) => On::Hybrid(NodeLog::Nvm),
+        (Media::HybridLogsOnDisk, _) => On::Hybrid(NodeLog::Block),
+    };
     options.mount = with_policies(options.mount, &policies)?;
     if options.mount.data == DataMode::Writeback {
         bail!(

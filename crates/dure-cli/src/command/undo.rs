@@ -8,6 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use dure_bench::{note, say};
 use dure_block::Device;
+use dure_block::nvm::Nvm;
 use dure_check::{UndoDevice, UndoFile};
 use dure_sync::Arc;
 
@@ -19,7 +20,7 @@ pub(crate) fn run(args: &Undo) -> Result<u8> {
     let at = || args.file.display().to_string();
     let file = OpenOptions::new().read(true).write(true).open(&args.file);
     let file = HostFile(file.with_context(at)?);
-    let device = volume::device(&args.volume, Access::Write)?;
+    let device = volume::device_as(&args.volume, Access::Write, &args.regions, Nvm::Auto)?;
     let undone = dure_check::undo(device, &file).with_context(at)?;
     let repair = if undone.finished {
         "the repair is taken back"

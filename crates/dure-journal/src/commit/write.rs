@@ -65,7 +65,7 @@ impl<S: Settle> Journal<S> {
             durable_upto: log.reached.valid(),
             seed: self.seed,
         };
-        let transaction = writer.buffer.seal(&what, &writer.marks, records);
+        let (transaction, used) = writer.buffer.seal(&what, &writer.marks, records);
         let blocks = to_u32(transaction.len() / BLOCK_BYTES);
         let sequence = writer.sequence;
         self.trace.record(Some(log.id), || TraceEvent::Write {
@@ -74,7 +74,7 @@ impl<S: Settle> Journal<S> {
             last,
             blocks,
         });
-        if let Err(error) = self.medium.append(at, transaction) {
+        if let Err(error) = self.medium.append(at, transaction, used) {
             let place = Some((log.id, at));
             return Err(self.stop_for(StopCause::LogWrite, place, &error));
         }

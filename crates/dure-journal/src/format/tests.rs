@@ -176,12 +176,12 @@ fn transaction() -> Vec<u8> {
         Mark::new(what.journal, 98),
     ];
     let mut buffer = SealBuffer::default();
-    let fresh = buffer.seal(&what, &marks, &records().0).to_vec();
+    let fresh = buffer.seal(&what, &marks, &records().0).0.to_vec();
     assert_eq!(fresh.len(), 2 * BLOCK_BYTES);
     // Neither a longer one before it nor a shorter one leaves anything in it.
     for before in [vec![0xee; 3 * BLOCK_BYTES], vec![0xee; 1]] {
         buffer.seal(&what, &marks, &before);
-        assert_eq!(buffer.seal(&what, &marks, &records().0), fresh);
+        assert_eq!(buffer.seal(&what, &marks, &records().0).0, fresh);
     }
     fresh
 }
@@ -211,7 +211,8 @@ fn a_transaction_survives_the_medium() {
 #[test]
 fn every_single_wrong_byte_makes_it_incomplete() {
     let good = transaction();
-    for place in 0..good.len() {
+    let used = good.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    for place in 0..used {
         let mut bad = good.clone();
         bad[place] ^= 0x40;
         assert!(
@@ -219,6 +220,20 @@ fn every_single_wrong_byte_makes_it_incomplete() {
             "byte {place} is not covered"
         );
     }
+}
+
+/// Persistent memory keeps there what it had.
+#[test]
+fn what_lies_behind_the_records_does_not_count() {
+    let good = transaction();
+    let used = good.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    // The last bytes of a record may be zeroes.
+    let behind = used.next_multiple_of(64);
+    let mut other = good.clone();
+    assert!(behind < other.len(), "the transaction has padding");
+    other[behind..].fill(0x40);
+    let parsed = open(&other, &expected()).unwrap();
+    assert_eq!(parsed.records.iter().collect::<Vec<_>>(), records().1);
 }
 
 #[test]

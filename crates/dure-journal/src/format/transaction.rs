@@ -3,14 +3,16 @@
 //! **Problem.** A commit must be all or nothing, with one write and without a second one for a
 //! commit block. **Structure.** A header whose checksum covers everything up to the last block.
 //! **Invariants.** A transaction is complete iff magic, checksum, address, epoch, journal and
-//! sequence hold; it lies in one log segment. **Crash.** A torn write fails the checksum; a write
+//! sequence hold; it lies in one log segment. What lies behind its records in its last block does
+//! not count: the checksum takes zeroes for it, since persistent memory keeps what it had there.
+//! **Crash.** A torn write fails the checksum; a write
 //! of an older life of the segment fails epoch or sequence.
 
 use dure_block::{BLOCK_BYTES, BlockBuf, Lba};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::checksum::crc_without_field;
+use super::checksum::{crc_of_zeroes, crc_without_field};
 use super::record::LoggedRecords;
 use crate::ids::{JournalId, Mark};
 use crate::rules::Rules;
@@ -22,7 +24,8 @@ use crate::units::{BLOCK_BYTES_U32, to_u32, to_usize};
 pub struct TransactionHeaderV1 {
     /// "DRtx".
     pub magic: U32,
-    /// CRC32C of all its blocks with this field zero, seeded by the volume's seed.
+    /// CRC32C of all its blocks with this field zero, and zeroes behind the records, seeded by the
+    /// volume's seed.
     pub crc: U32,
     /// The block number it was written to.
     pub address: U64,
@@ -93,9 +96,9 @@ impl Default for SealBuffer {
 }
 
 impl SealBuffer {
-    /// Makes a transaction of these parts. Returns its blocks; everything after the records is
-    /// zero.
-    pub(crate) fn seal(&mut self, what: &Seal, marks: &[Mark], records: &[u8]) -> &[u8] {
+    /// Makes a transaction of these parts. Returns its blocks, and how many of their bytes it takes;
+    /// everything after the records is zero.
+    pub(crate) fn seal(&mut self, what: &Seal, marks: &[Mark], records: &[u8]) -> (&[u8], usize) {
         assert!(what.first <= what.last, "a transaction holds handles");
         assert!(
             what.durable_upto < what.first,
@@ -124,7 +127,7 @@ impl SealBuffer {
         out[records_at..end].copy_from_slice(records);
         header.crc = crc_without_field(what.seed, out, CRC_FIELD).into();
         out[..TRANSACTION_HEADER_BYTES].copy_from_slice(header.as_bytes());
-        out
+        (out, end)
     }
 }
 
@@ -187,16 +190,18 @@ pub(crate) fn peek(block: &[u8], at: Lba, expected: &Expected) -> Option<(u64, u
 /// complete.
 pub(crate) fn open(blocks: &[u8], expected: &Expected) -> Option<ParsedTransaction> {
     let (header, rest) = TransactionHeaderV1::ref_from_prefix(blocks).ok()?;
-    let crc = crc_without_field(expected.seed, blocks, CRC_FIELD);
-    if expected.rules.checksum.holds() && header.crc.get() != crc {
-        return None;
-    }
     let (first, last) = (header.first.get(), header.last.get());
     let mark_bytes = to_usize(header.mark_count.get()).checked_mul(MARK_BYTES)?;
     let record_bytes = to_usize(header.record_bytes.get());
     let bytes = TRANSACTION_HEADER_BYTES
         .checked_add(mark_bytes)?
         .checked_add(record_bytes)?;
+    let (used, padding) = blocks.split_at_checked(bytes)?;
+    let crc = crc_without_field(expected.seed, used, CRC_FIELD);
+    let crc = crc_of_zeroes(crc, padding.len());
+    if expected.rules.checksum.holds() && header.crc.get() != crc {
+        return None;
+    }
     let consistent = header.block_count.get() == to_u32(blocks.len()) / BLOCK_BYTES_U32
         && bytes.div_ceil(BLOCK_BYTES) == blocks.len() / BLOCK_BYTES
         && first > 0

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use dure_block::ram::RamDevice;
-use dure_block::{Device, Lba, Queue, QueueConfig, share};
+use dure_block::{Device, Lba, Media, Queue, QueueConfig, share};
 use dure_sync::atomic::{AtomicBool, Ordering};
 use dure_sync::{Arc, Condvar, CoreId, Mutex, thread};
 
@@ -46,7 +46,10 @@ fn config(journals: u64, segments: u64, order: Order) -> JournalConfig {
 }
 
 fn medium_on(device: impl Device + 'static) -> LogMedium {
-    LogMedium::Blocks(Queue::new(share(device), QueueConfig::default()))
+    LogMedium::on(Media::behind(Queue::new(
+        share(device),
+        QueueConfig::default(),
+    )))
 }
 
 fn start(config: JournalConfig) -> (Journal<Collected>, Arc<Collected>, LogMedium) {

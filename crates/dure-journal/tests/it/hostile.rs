@@ -12,7 +12,7 @@ use crate::support::medium::queue_on;
 use crate::support::recover::mount;
 use crate::support::workload::{Work, run};
 use dure_block::ram::{Image, SharedBlock};
-use dure_block::{BLOCK_BYTES, Lba};
+use dure_block::{BLOCK_BYTES, Lba, Media};
 use dure_journal::format::{JournalHeader, TailPosition};
 use dure_journal::recovery::{LogLayout, scan};
 use dure_journal::{Error, JournalId, LogMedium, Rules};
@@ -48,7 +48,7 @@ fn layout(rules: Rules) -> LogLayout {
 }
 
 fn scan_both_ways(image: &Image, rules: Rules) -> Result<usize, Error> {
-    let medium = LogMedium::Blocks(queue_on(image.clone()));
+    let medium = LogMedium::on(Media::behind(queue_on(image.clone())));
     let alone = scan(&medium, &layout(rules), 1, 1);
     let together = scan(&medium, &layout(rules), 1, 2);
     match (alone, together) {

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use dure_block::ram::RamDevice;
-use dure_block::{Device, DeviceInfo, Io, Lba, Op, Queue, QueueConfig, share};
+use dure_block::{Device, DeviceInfo, Io, Lba, Media, Op, Queue, QueueConfig, share};
 use dure_journal::recovery::write_fresh_headers;
 use dure_journal::{
     BeginError, GranuleId, Journal, JournalConfig, LogMedium, LogStatistics, Mark, Nid, Order,
@@ -68,7 +68,7 @@ fn start() -> (Journal<Nothing>, Arc<Gate>) {
         opened: Condvar::new(),
     });
     let queue = Queue::new(share(Arc::clone(&gate)), QueueConfig::default());
-    let medium = LogMedium::Blocks(queue);
+    let medium = LogMedium::on(Media::behind(queue));
     let rings: Vec<_> = (0..2)
         .map(|journal| RingStart {
             header: Lba::new(4 * journal),

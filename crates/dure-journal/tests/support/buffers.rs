@@ -7,7 +7,7 @@ use dure_block::fault::{FaultDevice, Rule};
 use dure_block::overlay::OverlayRam;
 use dure_block::ram::Image;
 use dure_block::record::{LostFlushes, RecordDevice, RecordLog};
-use dure_block::{FlushPolicy, Queue, QueueConfig, share};
+use dure_block::{FlushPolicy, Media, Queue, QueueConfig, share};
 use dure_journal::{
     BeginError, Buffer, BufferUse, CommitError, Cut, GranuleId, Hold, ImageJoin, Journal,
     JournalConfig, JournalId, LogMedium, Mark, Nid, Order, Records, RingStart, Rules, Settle,
@@ -294,7 +294,7 @@ impl Buffers {
                 ..QueueConfig::default()
             },
         );
-        let log_medium = LogMedium::Blocks(Arc::clone(&queue));
+        let log_medium = LogMedium::on(Media::behind(Arc::clone(&queue)));
         let journals = rings.len();
         let numbers = Mutex::new(vec![Vec::new(); journals]);
         let settled = Arc::new(Settled { numbers });

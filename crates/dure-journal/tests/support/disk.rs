@@ -1,7 +1,7 @@
 //! The medium of the crash tests' file system: where things are, and how they are written.
 
 use dure_block::ram::Image;
-use dure_block::{BLOCK_BYTES, Lba, Queue, WriteFlags, share};
+use dure_block::{BLOCK_BYTES, Lba, Media, Queue, WriteFlags, share};
 use dure_journal::format::slotted::{self, SlotKind};
 use dure_journal::recovery::write_fresh_headers;
 use dure_journal::{LogMedium, RingStart};
@@ -166,7 +166,7 @@ pub(crate) fn format(journals: usize, segments: u64) -> Image {
             }
         })
         .collect();
-    let medium = LogMedium::Blocks(Arc::clone(&queue));
+    let medium = LogMedium::on(Media::behind(Arc::clone(&queue)));
     write_fresh_headers(&medium, SEED, SEGMENT_BLOCKS, &rings).unwrap();
     Nat {
         generation: 1,

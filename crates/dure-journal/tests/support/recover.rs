@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dure_block::Queue;
+use dure_block::{Media, Queue};
 use dure_journal::recovery::{LogLayout, Record, Scan, scan};
 use dure_journal::{LogMedium, RingStart};
 use dure_sync::Arc;
@@ -53,7 +53,7 @@ pub(crate) fn read(
         clean: false,
         rules: rules.journal,
     };
-    let medium = LogMedium::Blocks(Arc::clone(queue));
+    let medium = LogMedium::on(Media::behind(Arc::clone(queue)));
     let scan = scan(&medium, &layout, volume.epoch, threads).map_err(|error| error.to_string())?;
     if let Some(hole) = scan.holes().first() {
         return Err(hole.to_string());

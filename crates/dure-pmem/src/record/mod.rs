@@ -34,9 +34,10 @@ mod crash;
 #[cfg(test)]
 mod tests;
 
+use std::fmt::Debug;
 use std::ops::Range;
 
-use dure_sync::{Mutex, thread};
+use dure_sync::{Arc, Mutex, thread};
 
 use crate::{LINE_BYTES, WORD_BYTES};
 
@@ -44,6 +45,19 @@ pub use crash::{Crash, Selection};
 
 /// Rank of the log of a recorded region: held for no other lock.
 const LOG_RANK: u8 = 240;
+
+/// Who is told what is done to a region, in the order in which it is done: by the task that does it,
+/// before a store and after a write-back or a fence.
+pub trait Observer: Send + Sync + Debug {
+    /// Bytes are stored from offset `at` on, through the cache.
+    fn stored(&self, at: usize, bytes: &[u8]);
+    /// Bytes are stored from offset `at` on, past the cache.
+    fn streamed(&self, at: usize, bytes: &[u8]);
+    /// The lines of these bytes were written back.
+    fn written_back(&self, bytes: &Range<usize>);
+    /// The task waited for what it had streamed and written back.
+    fn fenced(&self);
+}
 
 /// Whether a store went through the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,23 +121,6 @@ impl Recorder {
         self.log.lock().push(Event { thread, act });
     }
 
-    pub(crate) fn stored(&self, at: usize, bytes: &[u8]) {
-        self.push(Act::Store(words(at, bytes, Way::Cached)));
-    }
-
-    pub(crate) fn streamed(&self, at: usize, bytes: &[u8]) {
-        self.push(Act::Store(words(at, bytes, Way::Streamed)));
-    }
-
-    pub(crate) fn written_back(&self, bytes: &Range<usize>) {
-        let lines = bytes.start / LINE_BYTES..bytes.end.div_ceil(LINE_BYTES);
-        self.push(Act::WriteBack(lines));
-    }
-
-    pub(crate) fn fenced(&self) {
-        self.push(Act::Fence);
-    }
-
     /// How much was done so far. What was promised by then must hold in every state that a crash
     /// after so many events, or later, leaves.
     #[must_use]
@@ -158,6 +155,25 @@ impl Recorder {
         let events = log.iter().enumerate();
         let fences = events.filter(|(_, event)| event.act == Act::Fence);
         fences.map(|(index, _)| index + 1).collect()
+    }
+}
+
+impl Observer for Arc<Recorder> {
+    fn stored(&self, at: usize, bytes: &[u8]) {
+        self.push(Act::Store(words(at, bytes, Way::Cached)));
+    }
+
+    fn streamed(&self, at: usize, bytes: &[u8]) {
+        self.push(Act::Store(words(at, bytes, Way::Streamed)));
+    }
+
+    fn written_back(&self, bytes: &Range<usize>) {
+        let lines = bytes.start / LINE_BYTES..bytes.end.div_ceil(LINE_BYTES);
+        self.push(Act::WriteBack(lines));
+    }
+
+    fn fenced(&self) {
+        self.push(Act::Fence);
     }
 }
 

@@ -5,8 +5,10 @@
 
 use dure_block::overlay::OverlayRam;
 use dure_block::ram::{Image, RamDevice};
-use dure_block::share;
-use dure_fs::{FileSystem, FormatOptions};
+use dure_block::{BLOCK_BYTES, Device, Io, Lba, WriteFlags, share};
+use dure_fs::members::{Member, join};
+use dure_fs::units::is_zero;
+use dure_fs::{FileSystem, FormatOptions, NodeLog, NvmRegion};
 use dure_sync::clock::pretend_wall;
 use dure_sync::{Arc, CoreId, thread};
 
@@ -27,7 +29,21 @@ pub struct Base {
     /// Of the image.
     digests: Digests,
     history: History,
+    /// The first blocks, which are in persistent memory; the others are on a disk.
+    nvm_blocks: u64,
 }
+
+/// The media of a volume, and what goes where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum On {
+    /// One device.
+    Disk,
+    /// Persistent memory for tables and, as it says, logs and nodes; a disk for the rest.
+    Hybrid(NodeLog),
+}
+
+/// Blocks of persistent memory of a volume that has a disk, too.
+const NVM_BLOCKS: u64 = 896;
 
 impl Base {
     /// Makes a volume and, on it, what `calls` make.
@@ -49,28 +65,31 @@ impl Base {
     /// # Panics
     /// If making it does.
     pub fn with_journals(calls: &[Call], journals: u32) -> dure_fs::Result<Base> {
+        Base::on(On::Disk, calls, journals)
+    }
+
+    /// As [`Base::with_journals`], on such media.
+    ///
+    /// # Errors
+    /// Of the file system.
+    ///
+    /// # Panics
+    /// If making it does.
+    pub fn on(media: On, calls: &[Call], journals: u32) -> dure_fs::Result<Base> {
         let calls = calls.to_vec();
         // Runs on one core with a fixed time, so that the volume is the same each time.
         let make = move || {
             pretend_wall(Some(START));
-            Base::make(&calls, journals)
+            Base::make(media, &calls, journals)
         };
         let thread = thread::spawn_on("base", CoreId::new(0), make);
         thread.join().expect("making a volume does not panic")
     }
 
-    fn make(calls: &[Call], journals: u32) -> dure_fs::Result<Base> {
-        let ram = Arc::new(RamDevice::new("base", VOLUME_BLOCKS));
-        let format = FormatOptions {
-            journals: Some(journals),
-            segment_blocks: Some(32),
-            uuid: Some([7; 16]),
-            ..FormatOptions::default()
-        };
-        let device = share(Arc::clone(&ram));
-        FileSystem::format(device.clone(), &format)?;
+    fn make(media: On, calls: &[Call], journals: u32) -> dure_fs::Result<Base> {
+        let (device, nvm_blocks) = format(media, journals)?;
         let stage = Stage::default();
-        let fs = FileSystem::open(device, on_stage(&mount_options(), &stage))?;
+        let fs = FileSystem::open(device.clone(), on_stage(&mount_options(), &stage))?;
         let mut history = History::default();
         let mut performer = Performer::new(fs.clone(), stage);
         for call in calls {
@@ -80,15 +99,21 @@ impl Base {
         drop(performer);
         fs.close()?;
         history.settle();
-        Ok(Base::of(ram.snapshot(), history))
+        Ok(Base::of(image_of(&device), history, nvm_blocks))
     }
 
-    fn of(image: Image, history: History) -> Base {
+    fn of(image: Image, history: History, nvm_blocks: u64) -> Base {
         Base {
             digests: Digests::of(&image),
             image: Arc::new(image),
             history,
+            nvm_blocks,
         }
+    }
+
+    /// The first blocks, which are in persistent memory.
+    pub(super) fn nvm_blocks(&self) -> u64 {
+        self.nvm_blocks
     }
 
     pub(super) fn digests(&self) -> &Digests {
@@ -105,7 +130,50 @@ impl Base {
 
     /// The volume that a crash left; `tree` is what recovery makes of it.
     #[must_use]
-    pub fn crashed(image: &OverlayRam, tree: &Tree) -> Base {
-        Base::of(image.snapshot(), History::of_tree(tree))
+    pub fn crashed(image: &OverlayRam, tree: &Tree, nvm_blocks: u64) -> Base {
+        Base::of(image.snapshot(), History::of_tree(tree), nvm_blocks)
     }
+}
+
+/// A new volume in memory, and how much of it is persistent.
+fn format(media: On, journals: u32) -> dure_fs::Result<(Arc<dyn Device>, u64)> {
+    let mut format = FormatOptions {
+        journals: Some(journals),
+        segment_blocks: Some(32),
+        uuid: Some([7; 16]),
+        ..FormatOptions::default()
+    };
+    let disk = share(RamDevice::new("base", VOLUME_BLOCKS));
+    let On::Hybrid(node_log) = media else {
+        FileSystem::format(disk.clone(), &format)?;
+        return Ok((disk, 0));
+    };
+    format.node_log = node_log;
+    let (device, path) = (share(RamDevice::new("nvm", NVM_BLOCKS)), "nvm".to_owned());
+    let nvm = NvmRegion { device, path };
+    format.nvm = vec![nvm.clone()];
+    FileSystem::format(disk.clone(), &format)?;
+    let (nvm, path) = (nvm.device, String::new());
+    let members = [nvm, disk].map(|device| Member {
+        device,
+        path: path.clone(),
+    });
+    Ok((join(&members)?, NVM_BLOCKS))
+}
+
+/// The content of all media.
+fn image_of(device: &Arc<dyn Device>) -> Image {
+    let ram = RamDevice::new("base", device.info().blocks);
+    let mut block = [0; BLOCK_BYTES];
+    for at in 0..device.info().blocks {
+        let (lba, out) = (Lba::new(at), &mut block[..]);
+        let read = device.execute(Io::Read { lba, out });
+        read.expect("memory can be read");
+        if !is_zero(&block) {
+            let (parts, flags) = (&[&block[..]][..], WriteFlags::NONE);
+            let written = ram.execute(Io::Write { lba, parts, flags });
+            written.expect("memory can be written");
+        }
+    }
+    ram.snapshot()
 }

@@ -12,7 +12,7 @@ use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::thread;
 
 use super::ace::{Ace, Made, shuffled};
-use super::base::Base;
+use super::base::{Base, On};
 use super::call::{Step, Workload};
 use super::memo::Memo;
 use super::options::{CrashFrom, CrashSteps, Options, Times};
@@ -115,8 +115,8 @@ fn journals(workload: &Workload) -> usize {
     cores.max().unwrap_or(2).max(2)
 }
 
-fn bases_of(setup: usize) -> Vec<Base> {
-    let made = (2..=3).map(|journals| Base::with_journals(SETUPS[setup], journals));
+fn bases_of(setup: usize, media: On) -> Vec<Base> {
+    let made = (2..=3).map(|journals| Base::on(media, SETUPS[setup], journals));
     made.map(|base| base.expect("a volume can be made"))
         .collect()
 }
@@ -132,7 +132,9 @@ impl Campaign {
         Campaign {
             plan,
             ace: Ace::new(plan.operations, plan.cores),
-            bases: (0..SETUPS.len()).map(bases_of).collect(),
+            bases: (0..SETUPS.len())
+                .map(|setup| bases_of(setup, options.media))
+                .collect(),
             threads,
             memo: Memo::default(),
             options,
@@ -188,7 +190,7 @@ impl Campaign {
     #[must_use]
     pub fn replay(workload: &Workload, options: &Options) -> Tally {
         let mut bases: Vec<Vec<Base>> = SETUPS.iter().map(|_| Vec::new()).collect();
-        bases[workload.setup] = bases_of(workload.setup);
+        bases[workload.setup] = bases_of(workload.setup, options.media);
         let made = Made {
             workload: workload.clone(),
             from: 0,

@@ -34,7 +34,7 @@ mod suite;
 mod tree;
 pub mod workload;
 
-pub use base::{Base, VOLUME_BLOCKS};
+pub use base::{Base, On, VOLUME_BLOCKS};
 pub use call::{At, Call, Path, Step, Workload, pattern};
 pub use gate::{Gate, GateDevice};
 pub use history::{Atom, History, Version};

@@ -4,12 +4,13 @@
 //! writes the same each time.
 
 use dure_block::crash::{Selection, Tear};
-use dure_block::record::{Cache, LostFlushes};
+use dure_block::record::{Cache, LostFlushes, LostStores};
 use dure_fs::{Background, MountOptions};
 use dure_sync::Arc;
 use dure_sync::clock::Timestamp;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::base::On;
 use super::call::Workload;
 use super::perform::Stage;
 
@@ -20,10 +21,14 @@ pub struct Options {
     pub selection: Selection,
     /// Which steps of the record the power fails after.
     pub steps: CrashSteps,
+    /// What the volumes of a campaign lie on.
+    pub media: On,
     /// When a write to the device is durable: [`Cache::None`] as in persistent memory.
     pub cache: Cache,
     /// Flushes the device loses: a canary.
     pub lost_flushes: LostFlushes,
+    /// Instructions that persistent memory beside a disk loses: a canary.
+    pub lost_stores: LostStores,
     /// How the volume is mounted, in the run and in recovery.
     pub mount: MountOptions,
     /// Violations after which a workload is given up.
@@ -92,8 +97,10 @@ impl Default for Options {
         Options {
             selection: Selection::default(),
             steps: CrashSteps::Every,
+            media: On::Disk,
             cache: Cache::Volatile,
             lost_flushes: LostFlushes::None,
+            lost_stores: LostStores::None,
             mount: mount_options(),
             violations_max: 1,
             from: CrashFrom::FirstStep,

@@ -175,6 +175,7 @@ fn keep(images: &CrashImages, step: u64, device: &Arc<dyn Device>) {
     for entry in images.entries() {
         let what = match &entry.effect {
             Effect::Write { lba, data, .. } => format!("write {lba} +{}", data.len()),
+            Effect::Store { lba, bytes, .. } => format!("store {lba} {bytes:?}"),
             Effect::Discard { lba, blocks } => format!("discard {lba} +{blocks}"),
             Effect::Flush => "flush".to_owned(),
         };

@@ -4,7 +4,9 @@
 //! * `ro_compat`: it may read but must not write.
 //! * `compat`: it may ignore the flag.
 
-/// Incompatible features this version knows. None yet.
-pub const INCOMPAT_KNOWN: u64 = 0;
+/// Incompatible: the volume lies on several media, and the superblock has their table.
+pub const INCOMPAT_MEDIA: u64 = 1;
+/// Incompatible features this version knows.
+pub const INCOMPAT_KNOWN: u64 = INCOMPAT_MEDIA;
 /// Read-only compatible features this version knows. None yet.
 pub const RO_COMPAT_KNOWN: u64 = 0;

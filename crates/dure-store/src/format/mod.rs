@@ -11,6 +11,7 @@ pub mod bucket;
 pub mod feature;
 pub mod fields;
 pub mod inode;
+pub mod media;
 pub mod name;
 pub mod nat;
 pub mod node;

@@ -1,10 +1,13 @@
 //! The superblock: what mkfs decided and nothing ever changes. Two copies, in the first and the
-//! last block of the volume; each is valid by itself (magic, checksum, own address).
+//! last block of the volume; each is valid by itself (magic, checksum, own address). If the volume
+//! lies on several media, another copy is the *head* of each medium: its first block, which says
+//! which medium of which volume it is (`media`). The head of the first is the first copy.
 
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::feature;
+pub use super::media::{DEVICES_MAX, DeviceEntryV1, PATH_BYTES};
 use crate::error::{Error, Result};
 use crate::units::BLOCK_BYTES;
 
@@ -12,28 +15,6 @@ use crate::units::BLOCK_BYTES;
 pub const MAGIC: [u8; 8] = *b"DUREVOL3";
 /// Format version written by this code.
 pub const VERSION: u32 = 3;
-/// Entries of the device table.
-pub const DEVICES_MAX: usize = 16;
-
-/// One medium of the volume.
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
-#[repr(C)]
-pub struct DeviceEntryV1 {
-    /// Identity of the medium; the volume's own uuid for the first.
-    pub uuid: [u8; 16],
-    /// 1 = block device or image file; 2 = NVM (reserved).
-    pub kind: U32,
-    /// NUMA node it is attached to.
-    pub numa_node: U32,
-    /// First block in the volume's linear space.
-    pub first_block: U64,
-    /// Its length in blocks.
-    pub blocks: U64,
-    /// Written zero, checked zero.
-    pub reserved: [u8; 24],
-}
-const _: () = assert!(size_of::<DeviceEntryV1>() == 64);
-
 /// The superblock. All block numbers are absolute; "pairs" are slotted pairs of two blocks.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]
@@ -98,8 +79,15 @@ pub struct SuperBlockV1 {
     pub hash_seed: U64,
     /// The media.
     pub devices: [DeviceEntryV1; DEVICES_MAX],
+    /// The entry of `devices` on whose medium this copy lies.
+    pub member: U32,
+    /// With several media, where log rings and node images go: 1 = persistent memory, 2 = the block
+    /// device.
+    pub node_log: U32,
+    /// With several media, where each was when the volume was made: a hint. Zero padded.
+    pub paths: [[u8; PATH_BYTES]; DEVICES_MAX],
     /// Written zero, checked zero.
-    pub reserved: [u8; 2824],
+    pub reserved: [u8; 256],
 }
 const _: () = assert!(size_of::<SuperBlockV1>() == BLOCK_BYTES);
 
@@ -109,8 +97,20 @@ pub type SuperBlock = SuperBlockV1;
 impl SuperBlock {
     /// The bytes of the copy that lives in block `address`, checksum included.
     #[must_use]
-    pub fn seal(mut self, address: u64) -> [u8; BLOCK_BYTES] {
+    pub fn seal(self, address: u64) -> [u8; BLOCK_BYTES] {
+        let member = self.member_at(address);
+        self.seal_as(address, member)
+    }
+
+    /// The bytes of the head of a medium.
+    #[must_use]
+    pub fn seal_head(self, member: u32) -> [u8; BLOCK_BYTES] {
+        self.seal_as(0, member)
+    }
+
+    fn seal_as(mut self, address: u64, member: u32) -> [u8; BLOCK_BYTES] {
         self.address = U64::new(address);
+        self.member = U32::new(member);
         self.crc = U32::new(0);
         self.crc = U32::new(dure_block::crc32c::crc32c(self.as_bytes()));
         let mut block = [0; BLOCK_BYTES];
@@ -122,8 +122,47 @@ impl SuperBlock {
     ///
     /// # Errors
     /// `NotDure` when the magic is not there, `Corrupt` when checksum, address or reserved bytes
-    /// are wrong, `Unsupported` for another version or unknown incompatible features.
+    /// are wrong, `Unsupported` for another version or unknown incompatible features, `Medium` when
+    /// it is the head of a medium, and the others are missing.
     pub fn open(block: &[u8], address: u64) -> Result<SuperBlock> {
+        let sb = SuperBlock::open_copy(block, address)?;
+        if sb.member.get() == sb.member_at(address) {
+            return Ok(sb);
+        }
+        Err(sb.alone())
+    }
+
+    /// That a medium of several was opened without the others.
+    #[must_use]
+    pub fn alone(&self) -> Error {
+        let this = self.member.get().saturating_add(1);
+        Error::Medium {
+            name: format!("volume {}", uuid::Uuid::from_bytes(self.uuid)),
+            why: format!(
+                "this is medium {this} of the {} it lies on; it cannot be used without the others",
+                self.device_count
+            ),
+        }
+    }
+
+    /// Reads the head of a medium.
+    ///
+    /// # Errors
+    /// As [`SuperBlock::open`], whichever medium it is.
+    pub fn open_head(block: &[u8]) -> Result<SuperBlock> {
+        SuperBlock::open_copy(block, 0)
+    }
+
+    /// Reads the copy in the last block of a volume of whatever length.
+    ///
+    /// # Errors
+    /// As [`SuperBlock::open`].
+    pub fn open_last(block: &[u8]) -> Result<SuperBlock> {
+        let (sb, _) = SuperBlock::read_from_prefix(block).map_err(|_| Error::NotDure)?;
+        SuperBlock::open(block, sb.total_blocks.get().saturating_sub(1))
+    }
+
+    fn open_copy(block: &[u8], address: u64) -> Result<SuperBlock> {
         let (sb, _) = SuperBlock::read_from_prefix(block).map_err(|_| Error::NotDure)?;
         if sb.magic[..7] != MAGIC[..7] {
             return Err(Error::NotDure);

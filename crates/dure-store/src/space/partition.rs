@@ -4,11 +4,13 @@
 //!
 //! **Structure.** Partition p owns every P-th stripe of 64 segments, so that what is in use lies at
 //! the beginning of a large volume and the tables that describe it stay small (of a small volume:
-//! segments `p*n/P .. (p+1)*n/P`), and has one open segment for node images and up to three for
+//! segments `p*n/P .. (p+1)*n/P`; of a volume with persistent memory beside a block device: both in
+//! each of the two areas), and has one open segment for node images and up to three for
 //! data, by how long it is likely to live; while free segments are few, one. A core uses the
 //! partition of its number. When an open segment is full, the partition takes the next one: a
 //! wholly free one of its own range, then of the others' from near to far (segments whose lock is
-//! taken are skipped), then the segment with most free blocks (*slack allocation*: the log is
+//! taken are skipped); where there are two areas, first in that which suits the use, there also one
+//! with a fair number of free blocks; then the segment with most free blocks (*slack allocation*: the log is
 //! threaded through the holes; nothing live is ever overwritten), and when all that is left lies in
 //! segments that others have open, single blocks of those.
 //!
@@ -97,7 +99,6 @@ impl Open {
 #[derive(Debug)]
 pub(crate) struct Partitions {
     open: PerCore<Mutex<PARTITION, Open>>,
-    segments: u32,
 }
 
 impl Partitions {
@@ -109,7 +110,6 @@ impl Partitions {
         );
         Partitions {
             open: PerCore::new(count as usize, |_| Mutex::default()),
-            segments,
         }
     }
 
@@ -118,9 +118,14 @@ impl Partitions {
         u32::try_from(core.index() % self.open.len()).expect("partitions are counted in u32")
     }
 
-    /// The segments of a partition, ascending.
-    pub(crate) fn ranges(&self, index: u32) -> impl Iterator<Item = Range<u32>> + use<> {
-        let (count, segments) = (u64::from(self.count()), u64::from(self.segments));
+    /// The segments of a partition in an area, ascending.
+    pub(crate) fn ranges(
+        &self,
+        index: u32,
+        area: &Range<u32>,
+    ) -> impl Iterator<Item = Range<u32>> + use<> {
+        let (count, base) = (u64::from(self.count()), area.start);
+        let segments = u64::from(area.end - area.start);
         let index = u64::from(index);
         let striped = segments >= 2 * STRIPE * count;
         let nth = move |n: u64| match (striped, n) {
@@ -128,7 +133,7 @@ impl Partitions {
             (false, 0) => index * segments / count..(index + 1) * segments / count,
             (false, _) => segments..segments,
         };
-        let place = |at: u64| u32::try_from(at).expect("the layout has u32 segments");
+        let place = move |at: u64| base + u32::try_from(at).expect("the layout has u32 segments");
         (0..)
             .map(nth)
             .take_while(move |range| range.start < segments)
@@ -170,21 +175,37 @@ impl Space {
             *partition.of(what, plenty) = None;
         }
         let index = self.partitions.index(core);
-        let piece = self
-            .open_whole(index, what.usage(), want)
-            .or_else(|| self.open_slack(index, want));
+        let piece = self.open_next(index, what.usage(), want);
         *partition.of(what, plenty) = piece.map(|piece| piece.segment);
         drop(partition);
         piece.or_else(|| self.scrape(index, want))
     }
 
-    /// Takes a wholly free segment for a log ring.
+    /// Opens another segment and takes blocks from it.
+    fn open_next(&self, index: u32, usage: SegmentUse, want: u32) -> Option<Piece> {
+        let fair = self.segments.segment_blocks / 8;
+        let areas = self.layout.areas(usage);
+        let mut suitable = areas.iter().filter(|area| !area.is_empty());
+        suitable
+            .find_map(|area| {
+                let whole = self.open_whole(index, area, usage, want);
+                whole.or_else(|| self.open_slack(index, area, fair, want))
+            })
+            .or_else(|| {
+                let mut areas = areas.iter();
+                areas.find_map(|area| self.open_slack(index, area, 1, want))
+            })
+    }
+
+    /// Takes a wholly free segment for a log ring, where the logs are to lie.
     pub(super) fn take_log_segment(&self, core: CoreId) -> Option<SegNo> {
         let index = self.partitions.index(core);
+        let areas = self.layout.areas(SegmentUse::Log);
+        let area = areas.iter().find(|area| !area.is_empty())?;
         let take = |state: &mut SegmentState| {
             (state.role == Role::Closed && state.allocated.is_empty()).then(|| state.become_log())
         };
-        for range in self.ranges_from(index) {
+        for range in self.ranges_from(index, area) {
             for segment in self.segments.whole_in(range) {
                 if self.segments.with(segment, take).is_some() {
                     return Some(segment);
@@ -194,18 +215,24 @@ impl Space {
         None
     }
 
-    /// The ranges of all partitions, `index` first, then from near to far.
-    fn ranges_from(&self, index: u32) -> impl Iterator<Item = Range<u32>> {
+    /// The ranges of all partitions in an area, `index` first, then from near to far.
+    fn ranges_from(&self, index: u32, area: &Range<u32>) -> impl Iterator<Item = Range<u32>> {
         pick::near_to_far(index, self.partitions.count())
-            .flat_map(|index| self.partitions.ranges(index))
+            .flat_map(|index| self.partitions.ranges(index, area))
     }
 
-    /// Opens a wholly free segment and takes blocks from it.
-    fn open_whole(&self, index: u32, usage: SegmentUse, want: u32) -> Option<Piece> {
+    /// Opens a wholly free segment of an area and takes blocks from it.
+    fn open_whole(
+        &self,
+        index: u32,
+        area: &Range<u32>,
+        usage: SegmentUse,
+        want: u32,
+    ) -> Option<Piece> {
         if self.segments.used_for(SegmentUse::Free) == 0 {
             return None;
         }
-        for range in self.ranges_from(index) {
+        for range in self.ranges_from(index, area) {
             for segment in self.segments.whole_in(range) {
                 // Try and skip: the holder of the lock is about to take the segment, or is done
                 // before a wait would end.
@@ -229,10 +256,12 @@ impl Space {
         None
     }
 
-    /// Opens the segment with most free blocks and takes blocks from it.
-    fn open_slack(&self, index: u32, want: u32) -> Option<Piece> {
+    /// Opens the segment with most free blocks of an area, if it has at least `least`, and takes
+    /// blocks from it.
+    fn open_slack(&self, index: u32, area: &Range<u32>, least: u32, want: u32) -> Option<Piece> {
         for _ in 0..ROUNDS_MAX {
-            let segment = pick::slackest(&self.segments, self.partitions.ranges(index))?;
+            let own = self.partitions.ranges(index, area);
+            let segment = pick::slackest(&self.segments, own, area, least)?;
             let taken = self.segments.with(segment, |state| {
                 if state.role != Role::Closed {
                     return None;
@@ -259,7 +288,8 @@ impl Space {
     fn scrape(&self, index: u32, want: u32) -> Option<Piece> {
         self.scrapes.add(1);
         for _ in 0..ROUNDS_MAX {
-            for segment in self.ranges_from(index).flatten().map(SegNo) {
+            let all = 0..self.segments.count();
+            for segment in self.ranges_from(index, &all).flatten().map(SegNo) {
                 let taken = self.segments.with(segment, |state| {
                     if state.role == Role::Log {
                         return None;

@@ -30,15 +30,19 @@ pub(crate) fn near_to_far(from: u32, count: u32) -> impl Iterator<Item = u32> {
     })
 }
 
-/// The closed segment with most free blocks: of `own` if that one has a fair number, else of all.
+/// The closed segment with most free blocks: of `own` if that one has a fair number, else of the
+/// area, if it has `least`.
 pub(crate) fn slackest(
     segments: &Segments,
     own: impl Iterator<Item = Range<u32>>,
+    area: &Range<u32>,
+    least: u32,
 ) -> Option<SegNo> {
     let fair = segments.segment_blocks / 8;
+    let slack = |segment: &SegNo| segments.slack(*segment);
     best(segments, own.flatten())
-        .filter(|&segment| segments.slack(segment) >= fair)
-        .or_else(|| best(segments, 0..segments.count()))
+        .filter(|segment| slack(segment) >= fair)
+        .or_else(|| best(segments, area.clone()).filter(|segment| slack(segment) >= least))
 }
 
 /// The one of these with most free blocks, if it has any; a wholly free one ends the search.

@@ -16,6 +16,7 @@ use crate::format::sit::SegmentUse;
 use crate::format::volume::{STATE_CLEAN, VolumeHeader};
 use crate::layout::{FormatOptions, Layout, Owner};
 use crate::media::Region;
+use crate::members;
 use crate::node::nat::Nat;
 use crate::packs::Packs;
 use crate::rules::StoreRules;
@@ -25,17 +26,28 @@ use crate::units::{BlockNo, Ino, Nid, to_u64, to_usize};
 /// Log segments each journal begins with.
 pub const RING_SEGMENTS: u32 = 2;
 
-/// Makes a volume on `device`, destroying what it holds.
+/// Makes a volume on `device`, and on the regions of persistent memory in `options`, destroying what
+/// they hold.
 ///
 /// # Errors
-/// `TooSmall`, `BadOption`, or a failed write.
+/// `TooSmall`, `BadOption`, `Medium`, or a failed write.
 pub fn make_volume(device: Arc<dyn Device>, options: &FormatOptions) -> Result<Layout> {
-    let region = Region::open(device);
     let cores = u32::try_from(dure_sync::core_count()).unwrap_or(u32::MAX);
-    let layout = Layout::plan(region.blocks(), options, cores)?;
+    let layout = Layout::plan(device.info().blocks, options, cores)?;
+    let devices = options.nvm.iter().map(|region| region.device.clone());
+    let devices: Vec<_> = devices.chain([device]).collect();
+    let media = layout.superblock.media();
+    let region = match &devices[..] {
+        [only] => Region::open(only.clone()),
+        several => Region::open(members::compose(&media, several.iter().cloned())),
+    };
     // Whatever volume was here ends first: a crash in the middle must not leave the old
     // superblock over new tables.
-    zero(&region, 0, 2)?;
+    for device in &devices {
+        let region = Region::open(device.clone());
+        zero(&region, 0, 2)?;
+        region.flush()?;
+    }
     zero(&region, layout.total_blocks - 1, 1)?;
     region.flush()?;
     // The tables are made on first use: only the header says which pairs were ever written.
@@ -72,6 +84,13 @@ pub fn make_volume(device: Arc<dyn Device>, options: &FormatOptions) -> Result<L
     assert_eq!(state.header.inodes.get(), 1, "one inode, the root");
     state.write(&region, &layout)?;
     region.flush()?;
+    // The first copy of the superblock is the head of the first medium.
+    for (member, device) in (0..).zip(&devices).skip(1) {
+        let region = Region::open(device.clone());
+        let block = BlockBuf::from_slice(&layout.superblock.seal_head(member));
+        region.write(BlockNo(0), block.as_slice())?;
+        region.flush()?;
+    }
     for address in [layout.total_blocks - 1, 0] {
         let block = BlockBuf::from_slice(&layout.superblock.seal(address));
         region.write(BlockNo(address), block.as_slice())?;

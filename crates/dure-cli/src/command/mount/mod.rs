@@ -10,10 +10,13 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use dure_bench::{note, say};
+use dure_block::Device;
+use dure_block::file::DeviceClaim;
 use dure_block::nvm::Medium;
 use dure_fs::{FileSystem, MountOptions, RecoveryStatistics};
 use dure_fuse::mount::Lazy;
 use dure_fuse::{MountSettings, Session};
+use dure_sync::Arc;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -72,7 +75,7 @@ fn check_place(args: &Mount) -> Result<()> {
 /// Everything but the mount: checks that the volume can be opened and mounted, changing nothing.
 fn look(args: &Mount, options: MountOptions) -> Result<u8> {
     let access = access(&options);
-    let device = volume::device_as(&args.volume, access, options::nvm(args)?)?;
+    let device = volume::device_as(&args.volume, access, &args.regions, options::nvm(args)?)?;
     let options = MountOptions {
         read_only: true,
         ..options
@@ -111,6 +114,9 @@ fn start_server(args: &Mount) -> Result<u8> {
     }
     if args.sloppy {
         command.arg("--sloppy");
+    }
+    for region in &args.regions.files {
+        command.arg("--nvm").arg(region);
     }
     if let Some(file) = &args.log {
         command.arg("--log").arg(file);
@@ -173,16 +179,7 @@ fn serve_logged(
     let access = access(&options);
     // After the mount, the path may lead into it, and no worker serves it yet.
     let address = live::address(&args.volume);
-    let (device, claim) = if settings.block_device {
-        let (device, claim) = volume::claimed_block_device(&args.volume, access)?;
-        (device, Some(claim))
-    } else {
-        let nvm = options::nvm(args)?;
-        (volume::device_as(&args.volume, access, nvm)?, None)
-    };
-    if let Some(medium) = device.info().nvm {
-        tell(args, Level::Info, memory(medium));
-    }
+    let (device, claim) = open_volume(args, settings, access)?;
     let file_system =
         FileSystem::open(device, options).with_context(|| args.volume.display().to_string())?;
     drop(claim);
@@ -238,6 +235,31 @@ fn serve_logged(
     closed.with_context(|| format!("{}: closing", args.volume.display()))?;
     served?;
     Ok(exit::OK)
+}
+
+/// The volume on all its media, which it tells about; and the claim on its block device.
+fn open_volume(
+    args: &Mount,
+    settings: &MountSettings,
+    access: Access,
+) -> Result<(Arc<dyn Device>, Option<DeviceClaim>)> {
+    let (file, claim) = if settings.block_device {
+        let (file, claim) = volume::claimed_block_device(&args.volume, access)?;
+        (file, Some(claim))
+    } else {
+        (volume::file_device(&args.volume, access)?, None)
+    };
+    let nvm = options::nvm(args)?;
+    let device = volume::join(&args.volume, file, access, &args.regions, nvm)?;
+    for part in device.parts() {
+        let info = part.device.info();
+        let how = info.nvm.map_or("by requests", memory);
+        tell(args, Level::Info, &format!("{}: {how}", info.name));
+    }
+    if let Some(medium) = device.info().nvm {
+        tell(args, Level::Info, memory(medium));
+    }
+    Ok((device, claim))
 }
 
 /// The mount in one line.

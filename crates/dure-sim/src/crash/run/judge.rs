@@ -146,7 +146,9 @@ impl<'r> Judge<'r> {
                 && news != News::Equal
                 && let Ok((_, tree)) = &outcome
             {
-                self.kept.push(Base::crashed(&point.image(&choice), tree));
+                let image = point.image(&choice);
+                self.kept
+                    .push(Base::crashed(&image, tree, recording.nvm_blocks));
             }
             digests.undo(undo);
             let verdict = match outcome {
@@ -177,6 +179,9 @@ impl<'r> Judge<'r> {
         let open = point.open().map(|entry| match &entry.effect {
             dure_block::record::Effect::Write { lba, data, .. } => {
                 format!("{}+{}", lba.number(), data.len())
+            }
+            dure_block::record::Effect::Store { lba, bytes, .. } => {
+                format!("nvm {}:{}..{}", lba.number(), bytes.start, bytes.end)
             }
             other => format!("{other:?}"),
         });

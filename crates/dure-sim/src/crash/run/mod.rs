@@ -1,4 +1,4 @@
-//! Runs a workload on a recording device, cuts the power everywhere, and judges what recovery makes
+//! Runs a workload on recording devices, cuts the power everywhere, and judges what recovery makes
 //! of it.
 //!
 //! **Structure.** [`Recording`] is a workload that ran on an overlay of a [`Base`]: what was
@@ -13,11 +13,14 @@ mod judge;
 use std::collections::BTreeSet;
 
 use dure_block::crash::CrashImages;
+use dure_block::linear::LinearDevice;
+use dure_block::nvm::NvmDevice;
 use dure_block::overlay::OverlayRam;
-use dure_block::record::RecordDevice;
-use dure_block::share;
+use dure_block::record::{NvmRecord, RecordDevice, RecordLog};
+use dure_block::{BLOCK_BYTES, Device, Io, Lba, share};
 use dure_fs::FileSystem;
-use dure_fs::units::to_u64;
+use dure_fs::units::{to_u64, to_usize};
+use dure_pmem::Region;
 use dure_sync::Arc;
 use dure_sync::clock::pretend_wall;
 use xxhash_rust::xxh3::Xxh3;
@@ -57,6 +60,8 @@ pub struct Recording {
     /// The record step from which on the power may fail.
     first: u64,
     files_with_ranges: u64,
+    /// See [`Base::nvm_blocks`].
+    nvm_blocks: u64,
 }
 
 impl Recording {
@@ -76,10 +81,10 @@ impl Recording {
         let overlay = OverlayRam::new("crash", base.image());
         let gate = Arc::new(Gate::default());
         let gated = GateDevice::new(share(overlay), Arc::clone(&gate));
-        let record = RecordDevice::with_cache(share(gated), options.cache, options.lost_flushes);
-        let (log, core) = (record.log(), Arc::default());
+        let (log, core) = (Arc::new(RecordLog::default()), Arc::default());
+        let device = recorded(base, share(gated), options, &log)?;
         let stage = Stage { gate, core };
-        let fs = FileSystem::open(share(record), on_stage(&options.mount, &stage));
+        let fs = FileSystem::open(device, on_stage(&options.mount, &stage));
         let fs = fs.map_err(|error| format!("mount: {error}"))?;
         let mut first = match options.from {
             CrashFrom::Mount => 0,
@@ -130,6 +135,7 @@ impl Recording {
             spans,
             first,
             files_with_ranges,
+            nvm_blocks: base.nvm_blocks(),
         })
     }
 
@@ -177,6 +183,10 @@ impl Recording {
             match &entry.effect {
                 dure_block::record::Effect::Write { lba, data, fua } => {
                     hash.update(format!("{lba:?} {fua} ").as_bytes());
+                    data.iter().for_each(|block| hash.update(block.bytes()));
+                }
+                dure_block::record::Effect::Store { lba, data, bytes } => {
+                    hash.update(format!("{lba:?} {bytes:?} ").as_bytes());
                     data.iter().for_each(|block| hash.update(block.bytes()));
                 }
                 other => hash.update(format!("{other:?} ").as_bytes()),
@@ -233,6 +243,39 @@ impl Recording {
         let kept = self.spans.iter().filter(|span| span.end <= step);
         kept.flat_map(|span| span.promise.iter().copied()).collect()
     }
+}
+
+/// The media of `base`, recorded in `log`; `disk` has the content of all of them.
+fn recorded(
+    base: &Base,
+    disk: Arc<dyn Device>,
+    options: &Options,
+    log: &Arc<RecordLog>,
+) -> Result<Arc<dyn Device>, String> {
+    let (nvm_blocks, blocks) = (base.nvm_blocks(), disk.info().blocks);
+    let (cache, lost) = (options.cache, options.lost_flushes);
+    let recorded = |log| RecordDevice::into_log(disk.clone(), cache, lost, log);
+    if nvm_blocks == 0 {
+        return Ok(share(recorded(Arc::clone(log))));
+    }
+    let mut content = vec![0; to_usize(nvm_blocks) * BLOCK_BYTES];
+    let (lba, out) = (Lba::new(0), &mut content[..]);
+    let read = disk.execute(Io::Read { lba, out });
+    read.map_err(|error| format!("the base: {error}"))?;
+    let record = NvmRecord::new(&content, Arc::clone(log), options.lost_stores);
+    let region = Region::observed(&content, Box::new(record));
+    let region = region.map_err(|error| format!("emulated NVM: {error}"))?;
+    let nvm = share(NvmDevice::in_memory("nvm", region));
+    // Blocks of the disk have the number that they have on the volume.
+    let parts = vec![
+        (nvm, Lba::new(0), nvm_blocks),
+        (
+            share(recorded(Arc::clone(log))),
+            Lba::new(nvm_blocks),
+            blocks - nvm_blocks,
+        ),
+    ];
+    Ok(share(LinearDevice::new(parts)))
 }
 
 /// What must be there once `step` has returned.

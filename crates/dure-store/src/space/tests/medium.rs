@@ -193,7 +193,7 @@ fn big_segments_have_two_summary_pairs() {
         label: String::new(),
         segment_blocks: Some(512),
         uuid: Some([7; 16]),
-        owner: crate::layout::Owner::default(),
+        ..FormatOptions::default()
     };
     let layout = Layout::plan(8192, &options, 1).unwrap();
     let packs = Arc::new(Packs::new(&layout));

@@ -30,7 +30,7 @@ fn layout(partitions: u32) -> Layout {
         label: String::new(),
         segment_blocks: Some(32),
         uuid: Some([7; 16]),
-        owner: crate::layout::Owner::default(),
+        ..FormatOptions::default()
     };
     Layout::plan(2048, &options, 4).unwrap()
 }
@@ -287,7 +287,10 @@ fn cores_allocate_in_their_own_partitions_one_block_after_the_other() {
         }
     }
     for (number, blocks) in (0..).zip(&blocks) {
-        let ranges: Vec<_> = space.partitions.ranges(number).collect();
+        let ranges: Vec<_> = space
+            .partitions
+            .ranges(number, &(0..space.segments.count()))
+            .collect();
         let [range] = &ranges[..] else {
             panic!("one range on a small volume: {ranges:?}");
         };
@@ -324,7 +327,12 @@ fn an_allocation_needs_no_lock_of_another_partition() {
 #[test]
 fn a_held_segment_is_skipped() {
     let space = empty(2);
-    let first = space.partitions.ranges(0).next().unwrap().start;
+    let first = space
+        .partitions
+        .ranges(0, &(0..space.segments.count()))
+        .next()
+        .unwrap()
+        .start;
     let _held = space.segments.hold(SegNo(first));
     let taken = dure_sync::thread::scope(|scope| scope.spawn(|| take(&space, 0)).join().unwrap());
     assert_eq!(space.locate(taken).0, SegNo(first + 1));

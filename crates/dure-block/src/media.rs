@@ -1,0 +1,259 @@
+//! One linear space of blocks, on one device or on several of different kinds.
+//!
+//! **Problem.** Who reads and writes a volume must not ask where a block lies, but what it costs to
+//! make it durable differs: a device with a cache needs a flush, persistent memory a fence after
+//! each copy, and a flush of a device that nobody wrote to is milliseconds for nothing.
+//! **Structure.** A [`Media`] is made from a device and what it is put together from
+//! ([`crate::linear`]): a queue for each, or the blocks themselves if they are in persistent memory.
+//! This is the only place that asks for the kind.
+//!
+//! # Which writes a flush covers
+//! **Invariants.** All that were complete before it began, on every device. Where there are several
+//! devices, one is flushed only if it was written since its last flush: a write counts itself in
+//! `written` when it is complete; a flush takes that count, flushes, then raises `flushed` to it.
+//!
+//! ```text
+//! A: write a ... complete, written = 1
+//! B:                                   takes 1 ... flush starts ........ ends, flushed = 1
+//! A:                                   flush: takes 1, 1 is not flushed: flushes too
+//! A: write b ... complete, written = 2 (B's flush does not cover b)
+//! A:                                   flush: takes 2, not flushed: flushes
+//! ```
+//!
+//! **On a crash** each block of a device written since its last flush has its old or its new
+//! content, or both in sectors; one of persistent memory, while its write has not returned, any
+//! words of 8 bytes of each.
+
+use dure_pmem::LINE_BYTES;
+use dure_sync::atomic::{AtomicU64, Ordering};
+use dure_sync::{Arc, CachePadded};
+
+use crate::linear::{Part, bytes, pieces};
+use crate::nvm::NvmBlocks;
+use crate::{Counters, Device, Error, Lba, Op, Queue, QueueConfig, Result, WriteFlags, blocks_of};
+
+/// The blocks of a volume.
+#[derive(Debug)]
+pub struct Media {
+    places: Vec<Place>,
+    blocks: u64,
+}
+
+/// A run of blocks of the space.
+#[derive(Debug)]
+struct Place {
+    first: Lba,
+    start: Lba,
+    blocks: u64,
+    medium: Medium,
+}
+
+#[derive(Debug)]
+enum Medium {
+    /// Behind a queue.
+    Blocks {
+        queue: Arc<Queue>,
+        since: Box<CachePadded<SinceFlush>>,
+    },
+    /// In persistent memory.
+    Nvm(NvmBlocks),
+}
+
+/// Whether a device was written since it was flushed. Written by each writer of the device, which
+/// has just waited for it; used only where there are several devices.
+#[derive(Debug, Default)]
+struct SinceFlush {
+    written: AtomicU64,
+    flushed: AtomicU64,
+}
+
+impl SinceFlush {
+    fn wrote(&self) {
+        // Release: pairs with the Acquire in `flush`; who sees the count flushes after the write.
+        self.written.fetch_add(1, Ordering::Release);
+    }
+
+    /// Flushes `queue`, unless all that is written was flushed.
+    ///
+    /// Crash scenario if `flushed` were raised to the count as it is after the flush: a write that
+    /// completed while the flush ran counts as flushed, and the next caller, whose write it is,
+    /// returns without one.
+    fn flush(&self, queue: &Queue) -> Result<()> {
+        let written = self.written.load(Ordering::Acquire);
+        // Acquire: pairs with the Release below; that flush began when at least so many were
+        // complete.
+        if self.flushed.load(Ordering::Acquire) >= written {
+            return Ok(());
+        }
+        queue.flush()?;
+        self.flushed.fetch_max(written, Ordering::Release);
+        Ok(())
+    }
+}
+
+impl Media {
+    /// The blocks of `device`; each device that it is put together from behind queues of its own.
+    #[must_use]
+    pub fn open(device: Arc<dyn Device>, config: QueueConfig) -> Arc<Media> {
+        let parts = match device.parts() {
+            [] => vec![Part::whole(device)],
+            parts => parts.to_vec(),
+        };
+        let place = |part: Part| Place {
+            first: part.first,
+            start: part.start,
+            blocks: part.blocks,
+            medium: match part.device.nvm_blocks() {
+                Some(blocks) => Medium::Nvm(blocks),
+                None => Medium::of(Queue::new(part.device, config)),
+            },
+        };
+        Media::of(parts.into_iter().map(place).collect())
+    }
+
+    /// The blocks behind `queue`.
+    #[must_use]
+    pub fn behind(queue: Arc<Queue>) -> Arc<Media> {
+        Media::of(vec![Place {
+            first: Lba::new(0),
+            start: Lba::new(0),
+            blocks: queue.info().blocks,
+            medium: Medium::of(queue),
+        }])
+    }
+
+    fn of(places: Vec<Place>) -> Arc<Media> {
+        let blocks = places.iter().map(|place| place.blocks).sum();
+        Arc::new(Media { places, blocks })
+    }
+
+    /// Number of blocks.
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// Whether a read is a copy of memory, for which nobody needs to wait.
+    #[must_use]
+    pub fn is_in_memory(&self) -> bool {
+        self.queues().all(|queue| queue.info().in_memory)
+    }
+
+    /// The requests so far. Copies to and from persistent memory are none.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        let mut sum = Counters::default();
+        for queue in self.queues() {
+            sum.add(&queue.counters());
+        }
+        sum
+    }
+
+    /// The queues, in the order of the space.
+    pub fn queues(&self) -> impl Iterator<Item = &Arc<Queue>> {
+        self.places.iter().filter_map(|place| match &place.medium {
+            Medium::Blocks { queue, .. } => Some(queue),
+            Medium::Nvm(_) => None,
+        })
+    }
+
+    /// Reads whole blocks from `lba` on.
+    ///
+    /// # Errors
+    /// A failed read; a range that is not in the space.
+    pub fn read(&self, lba: Lba, out: &mut [u8]) -> Result<()> {
+        for (index, at, skip, count) in self.pieces(Op::Read, lba, blocks_of(out.len()))? {
+            let out = &mut out[bytes(skip)..][..bytes(count)];
+            match &self.places[index].medium {
+                Medium::Blocks { queue, .. } => queue.read(at, out)?,
+                Medium::Nvm(blocks) => blocks.read(at, out)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes whole blocks from `lba` on. Durable after the next flush.
+    ///
+    /// # Errors
+    /// As [`Media::read`]; some of the blocks may have been written.
+    pub fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
+        self.append(lba, data, data.len())
+    }
+
+    /// As [`Media::write`], where only the first `used` bytes of `data` count, and zeroes follow
+    /// them: persistent memory keeps what it had behind their last cache line.
+    ///
+    /// # Errors
+    /// As [`Media::write`].
+    pub fn append(&self, lba: Lba, data: &[u8], used: usize) -> Result<()> {
+        for (index, at, skip, count) in self.pieces(Op::Write, lba, blocks_of(data.len()))? {
+            let place = &self.places[index];
+            match &place.medium {
+                Medium::Blocks { queue, since } => {
+                    let data = &data[bytes(skip)..][..bytes(count)];
+                    let written = queue.write(at, data, WriteFlags::NONE);
+                    if self.places.len() > 1 {
+                        since.wrote();
+                    }
+                    written?;
+                }
+                Medium::Nvm(blocks) => {
+                    let end = used.next_multiple_of(LINE_BYTES).min(bytes(skip + count));
+                    if bytes(skip) < end {
+                        blocks.write(at, &[&data[bytes(skip)..end]])?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes durable what was written before the call.
+    ///
+    /// # Errors
+    /// A failed flush: nothing is known then of any write to that device since the last one.
+    pub fn flush(&self) -> Result<()> {
+        for place in &self.places {
+            match &place.medium {
+                Medium::Blocks { queue, since } if self.places.len() > 1 => since.flush(queue)?,
+                Medium::Blocks { queue, .. } => queue.flush()?,
+                // Each write was fenced before it returned.
+                Medium::Nvm(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn pieces(
+        &self,
+        op: Op,
+        lba: Lba,
+        blocks: u64,
+    ) -> Result<impl Iterator<Item = (usize, Lba, u64, u64)>> {
+        let end = lba.number().checked_add(blocks);
+        // A queue says by itself what it is asked too much.
+        if self.places.len() > 1 && end.is_none_or(|end| end > self.blocks) {
+            return Err(Error::OutOfRange {
+                device: "the media of the volume".into(),
+                op,
+                lba,
+                blocks,
+                device_blocks: self.blocks,
+            });
+        }
+        let only = (self.places.len() == 1).then_some((0, lba, 0, blocks));
+        let places = self.places.iter().map(|p| (p.first, p.start, p.blocks));
+        let several = pieces(places, lba, if only.is_some() { 0 } else { blocks });
+        Ok(only.into_iter().chain(several))
+    }
+}
+
+impl Medium {
+    fn of(queue: Arc<Queue>) -> Medium {
+        let since = Box::default();
+        Medium::Blocks { queue, since }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+use dure_pmem::Region;
+use dure_pmem::record::Selection;
+use dure_sync::Mutex;
+
+use super::*;
+use crate::linear::LinearDevice;
+use crate::nvm::NvmDevice;
+use crate::ram::RamDevice;
+use crate::record::RecordDevice;
+use crate::{BLOCK_BYTES, DeviceInfo, Io, share};
+
+const NVM_BLOCKS: u64 = 4;
+
+/// Persistent memory of four blocks, then `disk`.
+fn two(region: Region, disk: Arc<dyn Device>) -> Arc<Media> {
+    let blocks = disk.info().blocks;
+    let nvm = share(NvmDevice::in_memory("nvm", region));
+    let parts = vec![(nvm, Lba::new(0), NVM_BLOCKS), (disk, Lba::new(0), blocks)];
+    let device = share(LinearDevice::new(parts));
+    Media::open(device, QueueConfig::default())
+}
+
+fn memory() -> Region {
+    Region::anonymous(bytes(NVM_BLOCKS)).unwrap()
+}
+
+#[test]
+fn only_a_device_that_was_written_is_flushed() {
+    let disk = share(RecordDevice::new(share(RamDevice::new("disk", 8))));
+    let media = two(memory(), disk);
+    let flushes = || media.counters().device_flushes;
+    let block = [1; BLOCK_BYTES];
+    media.write(Lba::new(0), &block).unwrap();
+    media.flush().unwrap();
+    assert_eq!(flushes(), 0, "nothing was written to the disk");
+    media.write(Lba::new(NVM_BLOCKS), &block).unwrap();
+    media.flush().unwrap();
+    media.flush().unwrap();
+    assert_eq!(flushes(), 1);
+    // Over the border: both.
+    let both = [block, block].concat();
+    media.write(Lba::new(NVM_BLOCKS - 1), &both).unwrap();
+    media.flush().unwrap();
+    assert_eq!(flushes(), 2);
+    let mut found = vec![0; both.len()];
+    media.read(Lba::new(NVM_BLOCKS - 1), &mut found).unwrap();
+    assert!(found == both);
+    let beyond = media.write(Lba::new(NVM_BLOCKS + 8), &block);
+    assert!(
+        matches!(beyond, Err(Error::OutOfRange { .. })),
+        "{beyond:?}"
+    );
+}
+
+#[test]
+fn one_device_is_flushed_whenever_that_is_asked() {
+    let disk = RecordDevice::new(share(RamDevice::new("disk", 8)));
+    let media = Media::open(share(disk), QueueConfig::default());
+    media.flush().unwrap();
+    media.flush().unwrap();
+    assert_eq!(media.counters().device_flushes, 2);
+}
+
+/// A disk during whose flushes something happens.
+#[derive(Debug)]
+struct Meanwhile {
+    ram: Arc<dyn Device>,
+    info: DeviceInfo,
+    media: Mutex<1, Option<Arc<Media>>>,
+}
+
+impl Device for Meanwhile {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn execute(&self, io: Io<'_>) -> Result<()> {
+        if matches!(io, Io::Flush)
+            && let Some(media) = self.media.lock().take()
+        {
+            media.write(Lba::new(NVM_BLOCKS), &[2; BLOCK_BYTES])?;
+        }
+        self.ram.execute(io)
+    }
+}
+
+#[test]
+fn a_write_during_a_flush_needs_the_next_one() {
+    let ram = share(RamDevice::new("disk", 8));
+    let info = DeviceInfo {
+        volatile_cache: true,
+        ..ram.info().clone()
+    };
+    let media = Mutex::new(None);
+    let disk = Arc::new(Meanwhile { ram, info, media });
+    let media = two(memory(), share(Arc::clone(&disk)));
+    media
+        .write(Lba::new(NVM_BLOCKS), &[1; BLOCK_BYTES])
+        .unwrap();
+    *disk.media.lock() = Some(Arc::clone(&media));
+    media.flush().unwrap();
+    media.flush().unwrap();
+    let flushes = media.counters().device_flushes;
+    assert_eq!(flushes, 2, "the second write was never flushed");
+}
+
+#[test]
+fn an_appended_prefix_is_durable_on_return_and_takes_the_lines_it_uses() {
+    let (region, recorder) = Region::recording(&vec![9; bytes(NVM_BLOCKS)]).unwrap();
+    let media = two(region, share(RamDevice::new("disk", 8)));
+    let mut prefix = vec![0; 2 * BLOCK_BYTES];
+    prefix[..100].fill(7);
+    media.append(Lba::new(1), &prefix, 100).unwrap();
+    let states: Vec<_> = recorder
+        .crash_after(recorder.events())
+        .states(&Selection::default())
+        .collect();
+    assert_eq!(states.len(), 1, "something of it is not durable");
+    let state = &states[0][BLOCK_BYTES..];
+    assert_eq!(
+        (state[99], state[100], state[127], state[128]),
+        (7, 0, 0, 9)
+    );
+}
