@@ -131,7 +131,9 @@ impl Target {
                 let device = if path.is_dir() {
                     temporary(path, TEMPORARY_BYTES, nvm)?
                 } else {
-                    nvm::open(open_file(path, OpenOptions::default())?, nvm)?
+                    let open = |path: &Path| Ok(open_file(path, OpenOptions::default())?);
+                    let file = open(path)?;
+                    dure::members::join::<anyhow::Error>(path, file, &[], nvm, open)?
                 };
                 let opened = Target::volume(name, policy, device);
                 opened.with_context(|| path.display().to_string())

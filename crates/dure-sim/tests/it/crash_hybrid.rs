@@ -192,10 +192,3 @@ fn canary_data_that_is_not_checked() {
         options.mount.volume_rules.store.data_check = Rule::LEFT_OUT;
     });
 }
-
-#[test]
-fn canary_records_that_are_not_checked() {
-    must_notice("fsync", |options| {
-        options.mount.rules.checksum = Rule::LEFT_OUT
-    });
-}

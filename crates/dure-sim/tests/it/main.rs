@@ -9,4 +9,5 @@ mod crash_recovery;
 mod crash_seq1;
 mod crash_sequences;
 mod faults;
+mod hybrid_costs;
 mod model;
