@@ -71,7 +71,7 @@ pub struct MountSettings {
     pub block_device: bool,
     /// Which cache takes the data of a write(2).
     pub write_cache: WriteCache,
-    /// How requests come from the kernel.
+    /// How requests come from the kernel, where it offers that.
     pub transport: Transport,
     /// Every file appears to belong to this user, and cannot be given to another.
     pub uid: Option<u32>,
@@ -90,7 +90,8 @@ impl Default for MountSettings {
             flags: flags::DEFAULT,
             block_device: false,
             write_cache: WriteCache::default(),
-            transport: Transport::default(),
+            // By figures: docs/design/mount.md.
+            transport: Transport::Uring,
             uid: None,
             gid: None,
             workers: None,

@@ -485,6 +485,41 @@ fn malformed_and_unknown_requests_are_answered() {
     world.end();
 }
 
+/// Gluster puts the number of a brick into the low bits of positions.
+#[test]
+fn a_directory_is_listed_once_also_by_who_cuts_the_low_bits_of_positions() {
+    const NAMES: usize = 300;
+    let mut world = World::new();
+    for name in 0..NAMES {
+        world.create(format!("n{name}").as_bytes());
+    }
+    for size in [64_u32, 300, 1 << 20] {
+        let (mut position, mut names) = (0_u64, Vec::new());
+        loop {
+            let place = [0, position & !0x7fff];
+            let place = if position < 3 { [0, position] } else { place };
+            let record = [place.as_bytes(), [size, 0].as_bytes(), &[0; 16]].concat();
+            let body = world.done(op::READDIR, ROOT, &[&record]);
+            let mut rest = &body[..];
+            if rest.is_empty() {
+                break;
+            }
+            while !rest.is_empty() {
+                let (entry, behind) = Dirent::read_from_prefix(rest).unwrap();
+                let len = usize::try_from(entry.name_len).unwrap();
+                names.push(behind[..len].to_vec());
+                assert!(entry.next > position, "positions rise");
+                position = entry.next;
+                rest = &behind[len.next_multiple_of(8)..];
+            }
+            assert!(names.len() <= NAMES + 2, "an entry is listed again");
+        }
+        let unique: BTreeSet<_> = names.iter().collect();
+        assert_eq!((names.len(), unique.len()), (NAMES + 2, NAMES + 2));
+    }
+    world.end();
+}
+
 /// Requests that mostly name something: the root or one of the first nodes, a handful of names.
 fn wild() -> impl Strategy<Value = Bytes> {
     let opcode = prop_oneof![9 => 1_u32..54, 1 => any::<u32>()];

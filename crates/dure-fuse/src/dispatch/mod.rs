@@ -54,7 +54,10 @@ impl Service for Server {
     }
 
     fn answer_promptly(&self, request: &Request<'_>, reply: &mut Reply) -> Option<Outcome> {
-        if waits::asks_the_kernel(&request.operation) || self.may_wait(request) {
+        if waits::asks_the_kernel(&request.operation)
+            || waits::takes_long(&request.operation)
+            || self.may_wait(request)
+        {
             return None;
         }
         // None of the operations that are left asks the kernel about an inode.

@@ -20,6 +20,13 @@ pub(super) fn asks_the_kernel(operation: &Operation<'_>) -> bool {
     )
 }
 
+/// Whether the answer means to read and check so much that another core had better do it, while
+/// this one hands the part before to its reader.
+pub(super) fn takes_long(operation: &Operation<'_>) -> bool {
+    const READ_BYTES: u32 = 64 << 10;
+    matches!(operation, Operation::Read { size, .. } if *size >= READ_BYTES)
+}
+
 /// Whether the answer may have to wait for the device or for another task.
 pub(super) fn may_wait(server: &Server, request: &Request<'_>) -> bool {
     let (operation, node) = (&request.operation, request.node);

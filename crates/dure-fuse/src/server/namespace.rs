@@ -202,6 +202,8 @@ impl Server {
         self.volume
             .read_directory(&directory, from, &mut take)
             .map_err(errno)?;
+        let ended = listed.len() < BATCH;
+        space_out(&mut listed, ended);
         Ok(listed)
     }
 
@@ -215,6 +217,27 @@ impl Server {
             Ok(inode) => Ok(Some(self.entry(&inode)?)),
             Err(dure_fs::Error::NotFound | dure_fs::Error::Stale(_)) => Ok(None),
             Err(error) => Err(errno(error)),
+        }
+    }
+}
+
+/// Makes positions that may lose their low bits, as in programs that put something of their own
+/// there (Gluster: the number of a brick, in up to 16): an entry's position is moved up to where
+/// these bits are zero, unless the next entry lies before that. A position that is cut would
+/// otherwise lie before its entry, which would be listed again, the last one for ever.
+fn space_out(listed: &mut Vec<Listed>, ended: bool) {
+    const LOW: u64 = (1 << 16) - 1;
+    const END: u64 = i64::MAX.cast_unsigned();
+    // What follows the last one is not known: it begins the next batch.
+    let next = match ended {
+        true => END,
+        false => listed.pop().map_or(END, |last| last.cookie),
+    };
+    let nexts: Vec<u64> = listed.iter().skip(1).map(|entry| entry.cookie).collect();
+    for (entry, next) in listed.iter_mut().zip(nexts.into_iter().chain([next])) {
+        let up = entry.cookie.saturating_add(LOW) & !LOW;
+        if entry.cookie > AFTER_DOTDOT && up < next {
+            entry.cookie = up;
         }
     }
 }

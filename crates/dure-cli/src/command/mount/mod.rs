@@ -194,7 +194,16 @@ fn serve_logged(
         }
     };
     if let Some(why) = session.fallback() {
-        note!("dure: transport=uring: {why}; requests go through /dev/fuse");
+        let said = format!("transport=uring: {why}; requests go through /dev/fuse");
+        match args
+            .options
+            .iter()
+            .any(|option| option == "transport=uring")
+        {
+            true => note!("dure: {said}"),
+            // Nobody asked for rings.
+            false => log::said(Level::Info, &said),
+        }
     }
     let directory = session.path().to_owned();
     let mounted = mounted(args, &file_system, &directory, read_only);
