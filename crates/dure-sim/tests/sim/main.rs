@@ -5,6 +5,7 @@
 #![cfg(dure_backend = "sim")]
 
 mod attributes;
+mod checkpoint_waits;
 mod conflicts;
 mod directories;
 mod dirty_limit;
