@@ -17,7 +17,7 @@ use dure_block::ram::RamDevice;
 use dure_block::{Device, Io, Lba, WriteFlags, file, share};
 use dure_sync::Arc;
 
-use super::load::{Engine, Work, block_bytes};
+use super::load::{Engine, Waiting, Work, block_bytes};
 
 /// Size of a device in memory.
 const MEMORY_BYTES: u64 = 256 << 20;
@@ -76,6 +76,8 @@ fn engine(args: &Work, jobs: u16) -> Result<file::Engine> {
         Engine::Uring => file::Engine::Uring(RingOptions {
             iopoll: ring.hipri,
             sqpoll: ring.sqthread_poll,
+            // Each job is bound to a core, and waits for itself.
+            own_waits: args.wait.poll == Waiting::Sleep,
             registered: match ring.registered {
                 true => Some(Buffers {
                     count: u16::try_from(u32::from(jobs) * args.iodepth)

@@ -10,6 +10,7 @@
 //! |---|---|---|
 //! | `iopoll` | interrupts: who waits polls the device | direct I/O, a driver with poll queues |
 //! | `sqpoll` | calls: a kernel thread takes entries, until nothing came for 50 ms | a core for it |
+//! | `own_waits` | interrupting the submitter to complete its request | who submits waits itself |
 //! | `registered` | looking up file and memory for each request | memory that may be locked |
 
 use std::io::ErrorKind;
@@ -46,6 +47,10 @@ pub struct RingOptions {
     pub iopoll: bool,
     /// A thread of the kernel takes requests; without it a call passes them.
     pub sqpoll: bool,
+    /// Tasks wait only for what they submitted, and asleep: the kernel then completes a request when
+    /// its task enters the kernel, and interrupts no task (`COOP_TASKRUN`). Otherwise somebody else's
+    /// wait would last until it does.
+    pub own_waits: bool,
     /// The kernel knows the file, and these buffers, which `Queue::buffer` returns.
     pub registered: Option<Buffers>,
 }
@@ -71,8 +76,9 @@ impl Uring {
         if options.sqpoll {
             builder.setup_sqpoll(SUBMITTER_IDLE_MS);
         }
-        // Without COOP_TASKRUN: completions must arrive while the submitter computes and another
-        // task waits.
+        if options.own_waits && !options.sqpoll {
+            builder.setup_coop_taskrun();
+        }
         let uring = builder.build(ENTRIES).map_err(|error| os(&error))?;
         if let Some(pool) = pool {
             let submitter = uring.submitter();

@@ -77,6 +77,7 @@ fn ring(iopoll: bool, sqpoll: bool, registered: Option<Buffers>) -> Engine {
         iopoll,
         sqpoll,
         registered,
+        own_waits: false,
     })
 }
 
@@ -91,6 +92,10 @@ fn engines(path: &Path) -> Vec<Engine> {
         ring(false, true, None),
         ring(false, false, Some(SMALL_BUFFERS)),
         ring(true, false, None),
+        Engine::Uring(RingOptions {
+            own_waits: true,
+            ..RingOptions::default()
+        }),
     ];
     let is_there = |engine: &Engine| match open_file(path, with(*engine, Direct::Auto)) {
         Ok(_) => true,
