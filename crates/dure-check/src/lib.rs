@@ -45,6 +45,7 @@ mod repairs;
 mod replay;
 mod report;
 mod sit;
+mod space;
 mod summaries;
 mod summary;
 mod superblock;

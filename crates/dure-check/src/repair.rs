@@ -19,10 +19,9 @@ use dure_store::checkpoint::{CheckpointState, Target, Writer};
 use dure_store::error::Result;
 use dure_store::format::inode::{AttributesRecord, InodeData};
 use dure_store::format::node::NodeImage;
-use dure_store::format::sit::ENTRIES;
 use dure_store::node::nat::Nat;
-use dure_store::space::{OpClass, Space};
-use dure_store::units::{BlockNo, GranuleId, Nid, Run, SegNo};
+use dure_store::space::OpClass;
+use dure_store::units::{BlockNo, GranuleId, Nid};
 use dure_store::{StoreRules, read_header};
 use dure_sync::CoreId;
 use zerocopy::FromBytes;
@@ -30,6 +29,7 @@ use zerocopy::little_endian::{U32, U64};
 
 use crate::context::Context;
 use crate::issue::IssueKind;
+use crate::space::{self, Unowned};
 
 /// Repairs what can be repaired and marks those issues.
 ///
@@ -57,7 +57,8 @@ pub(super) fn run(context: &mut Context<'_>) -> Result<()> {
         &context.layout,
         context.packs.clone(),
     );
-    let space = space(context, whole)?;
+    let unowned = if whole { Unowned::Freed } else { Unowned::Kept };
+    let space = space::owned(context, unowned)?;
     let targets: Vec<(Nid, Target)> = images
         .into_iter()
         .map(|(nid, image)| (nid, Target::Image(image)))
@@ -110,49 +111,6 @@ pub(super) fn run(context: &mut Context<'_>) -> Result<()> {
 fn issues_any(context: &Context<'_>, which: fn(&IssueKind) -> bool) -> bool {
     let mut issues = context.report.issues().iter();
     issues.any(|issue| which(&issue.kind))
-}
-
-/// The space map as it should be: owned blocks are live; live blocks without an owner become free
-/// if nothing can have been lost; and wrong owners in summaries are corrected.
-fn space(context: &Context<'_>, frees: bool) -> Result<Space> {
-    let layout = &context.layout;
-    let space = Space::new_empty(context.region.clone(), layout, context.packs.clone());
-    for (index, block) in &context.sit {
-        for (segment, entry) in (index * ENTRIES..layout.segments).zip(&block.entries) {
-            space.load_damaged(SegNo(segment), entry);
-        }
-    }
-    for segment in &context.log_segments {
-        space.mark_log(layout.segment_start(*segment))?;
-    }
-    let first = |index: u64| Run {
-        first: BlockNo(layout.main + index),
-        count: 1,
-    };
-    let log = |index: u64| {
-        let place = layout.locate(BlockNo(layout.main + index));
-        place.is_some_and(|(segment, _)| context.log_segments.contains(&segment))
-    };
-    for index in context.owned.touched().flatten() {
-        if context.owned.get(index) && !log(index) {
-            space.mend_live(first(index))?;
-        }
-    }
-    let per_segment = u64::from(layout.segment_blocks);
-    let in_sit = context
-        .sit
-        .keys()
-        .flat_map(|pair| pair * ENTRIES..(pair + 1) * ENTRIES);
-    for segment in in_sit.filter(|segment| frees && *segment < layout.segments) {
-        let start = u64::from(segment) * per_segment;
-        for index in (start..start + per_segment).filter(|index| !context.owned.get(*index)) {
-            space.mend_dead(first(index))?;
-        }
-    }
-    for (block, owner) in &context.repairs.summaries {
-        space.set_owner(*block, *owner);
-    }
-    Ok(space)
 }
 
 fn is_sit(kind: &IssueKind) -> bool {

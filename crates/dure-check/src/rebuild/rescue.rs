@@ -61,8 +61,6 @@ pub struct Rescue<'o> {
     directories: BTreeMap<Ino, Entries>,
     /// How many names of each inode are in `directories`.
     names: BTreeMap<Ino, u32>,
-    losses: Vec<Loss>,
-    lost: Vec<String>,
 }
 
 impl<'o> Rescue<'o> {
@@ -87,37 +85,24 @@ impl<'o> Rescue<'o> {
         lost.extend(left.iter().map(|issue| format!("not understood: {issue}")));
         let losses = names::losses(&mut edit);
         let found = all_names(&mut edit);
-        Ok(Rescue::of(context, found, losses, lost))
+        (context.report.losses, context.report.lost) = (losses, lost);
+        Ok(Rescue::of(context, found))
     }
 
-    fn of(
-        context: Context<'o>,
-        mut found: Names,
-        losses: Vec<Loss>,
-        lost: Vec<String>,
-    ) -> Rescue<'o> {
+    fn of(context: Context<'o>, mut found: Names) -> Rescue<'o> {
         let mut rescue = Rescue {
             context,
             directories: BTreeMap::new(),
             names: BTreeMap::new(),
-            losses,
-            lost,
         };
         rescue.plant(&mut found);
         rescue
     }
 
-    /// Losses of files and directories, as far as the structures tell; [`Rescue::content`] finds
-    /// more.
+    /// What is lost, as far as the structures tell; [`Rescue::content`] finds more.
     #[must_use]
-    pub fn losses(&self) -> &[Loss] {
-        &self.losses
-    }
-
-    /// What is lost that belongs to no file that is known.
-    #[must_use]
-    pub fn lost(&self) -> &[String] {
-        &self.lost
+    pub fn report(&self) -> &Report {
+        &self.context.report
     }
 
     /// Names to be read.
@@ -349,7 +334,7 @@ impl<'o> Rescue<'o> {
             let path = [b"/", &name[..], b"/", &own[..]].concat();
             let what = "its name is lost".to_owned();
             let path = Some(path);
-            self.losses.push(Loss { ino, path, what });
+            self.context.report.losses.push(Loss { ino, path, what });
             place.insert(own, ino);
         }
         self.directories.insert(NAMELESS, place);
@@ -365,7 +350,7 @@ impl<'o> Rescue<'o> {
                 let Some(record) = record else {
                     let what = format!("inode {ino} is lost");
                     let (ino, path) = (directory, Some(name));
-                    self.losses.push(Loss { ino, path, what });
+                    self.context.report.losses.push(Loss { ino, path, what });
                     continue;
                 };
                 let names = self.names.entry(ino).or_insert(0);
@@ -434,7 +419,7 @@ mod tests {
         let mut found = all_names(&mut edit);
         let whole = found.clone();
         found.remove(&Ino::ROOT);
-        let rescue = Rescue::of(context, found, Vec::new(), Vec::new());
+        let rescue = Rescue::of(context, found);
         let root: Vec<_> = rescue.entries(Ino::ROOT).collect();
         assert_eq!(root, [(&b"lost+found"[..], NAMELESS)]);
         let nameless: BTreeSet<Ino> = rescue.entries(NAMELESS).map(|(_, ino)| ino).collect();
@@ -445,6 +430,13 @@ mod tests {
         assert_eq!(below, [Ino(SMALL)]);
         let own = format!("#{SUB}").into_bytes();
         let named = rescue.entries(NAMELESS).any(|(name, _)| name == own);
-        assert!(named && rescue.losses().iter().any(|loss| loss.ino == Ino(SUB)));
+        assert!(
+            named
+                && rescue
+                    .report()
+                    .losses()
+                    .iter()
+                    .any(|loss| loss.ino == Ino(SUB))
+        );
     }
 }

@@ -30,6 +30,7 @@ use super::salvage::Salvage;
 use crate::context::Context;
 use crate::issue::IssueKind;
 use crate::owner::PairKind;
+use crate::space::{self, Unowned};
 
 const _: () = assert!(SLOT_HEADER_BYTES == 32);
 
@@ -128,31 +129,7 @@ fn wipe_bad_slots(context: &Context<'_>) -> Result<()> {
 /// The space map: exactly what has an owner is live.
 fn space(context: &Context<'_>, salvage: &Salvage) -> Result<Space> {
     let layout = &context.layout;
-    let space = Space::new_empty(context.region.clone(), layout, context.packs.clone());
-    for (index, block) in &context.sit {
-        for (segment, entry) in (index * sit::ENTRIES..layout.segments).zip(&block.entries) {
-            space.load_damaged(SegNo(segment), entry);
-        }
-    }
-    for segment in &context.log_segments {
-        space.mark_log(layout.segment_start(*segment))?;
-    }
-    let per_segment = u64::from(layout.segment_blocks);
-    for segment in (0..layout.segments).filter(|n| !context.log_segments.contains(&SegNo(*n))) {
-        let known = context.sit.contains_key(&(segment / sit::ENTRIES));
-        let start = u64::from(segment) * per_segment;
-        for index in start..start + per_segment {
-            let run = Run {
-                first: BlockNo(layout.main + index),
-                count: 1,
-            };
-            if context.owned.get(index) {
-                space.mend_live(run)?;
-            } else if known {
-                space.mend_dead(run)?;
-            }
-        }
-    }
+    let space = space::owned(context, Unowned::Freed)?;
     for pair in &salvage.sit_lost {
         let segment = pair * sit::ENTRIES;
         if segment < layout.segments {
@@ -161,9 +138,6 @@ fn space(context: &Context<'_>, salvage: &Salvage) -> Result<Space> {
     }
     for (segment, n) in lost_summaries(context) {
         space.forget_summary(segment, n);
-    }
-    for (block, owner) in &context.repairs.summaries {
-        space.set_owner(*block, *owner);
     }
     for first in salvage.named_blocks(layout) {
         space.fence(Run { first, count: 1 })?;

@@ -93,8 +93,8 @@ pub(super) fn compare(case: &Case<'_>) {
         let same = got.is_some_and(|got| got.bytes == want.bytes);
         if case.hit(*ino) {
             let named = destroyed.contains(ino)
-                || !rescue.lost().is_empty()
-                || rescue.losses().iter().any(|loss| {
+                || !rescue.report().lost().is_empty()
+                || rescue.report().losses().iter().any(|loss| {
                     let path = loss.path.as_ref();
                     loss.ino.nid() == ino.nid() || path.is_some_and(|p| want.paths.contains(p))
                 });

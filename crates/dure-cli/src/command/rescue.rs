@@ -41,7 +41,7 @@ pub(crate) fn run(args: &args::Rescue) -> Result<u8> {
     let rescue = rescue.with_context(|| args.volume.display().to_string())?;
     let bar = progress::bar(rescue.names(), "copying");
     let mut source = Left {
-        losses: rescue.losses().to_vec(),
+        losses: rescue.report().losses().to_vec(),
         rescue,
         known: BTreeMap::from([(PathBuf::from("/"), Ino::ROOT)]),
     };
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &args::Rescue) -> Result<u8> {
     };
     let copied = tree::get_from(&mut source, Path::new("/"), &args.directory, &mut tell);
     bar.finish_and_clear();
-    for lost in source.rescue.lost() {
+    for lost in source.rescue.report().lost() {
         say!("lost: {lost}");
     }
     for loss in &source.losses {
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &args::Rescue) -> Result<u8> {
         copied.files,
         Size(copied.bytes)
     );
-    let whole = source.losses.is_empty() && source.rescue.lost().is_empty();
+    let whole = source.losses.is_empty() && source.rescue.report().lost().is_empty();
     Ok(if whole { exit::OK } else { exit::RESCUE_LOST })
 }
 
