@@ -17,8 +17,8 @@ pub(crate) fn put(args: &Copy) -> Result<u8> {
     let volume = volume::open(&args.volume, Access::Write)?;
     let session = volume.root();
     let into = |path: &Path| session.metadata(path).is_ok_and(|data| data.is_dir());
-    let copied = copy(args, into, |from, to, step| {
-        tree::put(&session, from, to, step)
+    let copied = copy(args, into, |copies, step| {
+        tree::put_all(&session, copies, step)
     });
     // What was copied before an error stays, whole.
     volume::close(&volume, &args.volume)?;
@@ -29,8 +29,8 @@ pub(crate) fn put(args: &Copy) -> Result<u8> {
 pub(crate) fn get(args: &Copy) -> Result<u8> {
     let volume = volume::open(&args.volume, Access::Read)?;
     let session: Session = volume.root();
-    let copied = copy(args, Path::is_dir, |from, to, step| {
-        tree::get(&session, from, to, step)
+    let copied = copy(args, Path::is_dir, |copies, step| {
+        tree::get_all(&session, copies, step)
     })?;
     report(args, &copied);
     Ok(exit::OK)
@@ -39,9 +39,8 @@ pub(crate) fn get(args: &Copy) -> Result<u8> {
 fn copy(
     args: &Copy,
     is_directory: impl Fn(&Path) -> bool,
-    one: impl Fn(
-        &Path,
-        &Path,
+    all: impl Fn(
+        &[(PathBuf, PathBuf)],
         &mut dyn FnMut(&tree::Progress) -> ControlFlow<()>,
     ) -> dure::Result<tree::Progress>,
 ) -> Result<tree::Progress> {
@@ -56,24 +55,22 @@ fn copy(
             target.display()
         );
     }
-    let bar = progress::counter("files copied");
-    let mut total = tree::Progress::default();
-    for source in sources {
+    let place = |source: &PathBuf| {
         let to = if into {
             inside(target, source)?
         } else {
             target.clone()
         };
-        let before = total;
-        let copied = one(source, &to, &mut |now| {
-            bar.set_position(before.files + now.files);
-            ControlFlow::Continue(())
-        })?;
-        total.files += copied.files;
-        total.bytes += copied.bytes;
-    }
+        Ok((source.clone(), to))
+    };
+    let copies: Vec<(PathBuf, PathBuf)> = sources.iter().map(place).collect::<Result<_>>()?;
+    let bar = progress::counter("files copied");
+    let copied = all(&copies, &mut |now| {
+        bar.set_position(now.files);
+        ControlFlow::Continue(())
+    })?;
     bar.finish_and_clear();
-    Ok(total)
+    Ok(copied)
 }
 
 /// `target/` plus the last part of `source`; all of `/` and `.` go straight into the target.

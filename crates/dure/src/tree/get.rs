@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use dure_fs::FileKind;
 use rustix::fs::FileType;
@@ -48,6 +48,19 @@ pub fn get(
     get_from(&mut Volume(session), from.as_ref(), host.as_ref(), callback)
 }
 
+/// The same of several, each with where it goes: hard links between those that go into one directory
+/// stay hard links.
+///
+/// # Errors
+/// As [`get`].
+pub fn get_all(
+    session: &Session,
+    copies: &[(PathBuf, PathBuf)],
+    callback: Callback<'_>,
+) -> Result<Progress> {
+    each(&mut Volume(session), copies, callback)
+}
+
 /// The same of another source, which also says what happens when something cannot be copied.
 ///
 /// # Errors
@@ -59,17 +72,34 @@ pub fn get_from(
     host: &Path,
     callback: Callback<'_>,
 ) -> Result<Progress> {
-    let account = Account {
-        progress: Progress::default(),
-        callback,
-    };
-    // `.`, `..` and `/` have no name: what is copied goes straight into them.
+    each(source, &[(from.to_owned(), host.to_owned())], callback)
+}
+
+/// The directory in which a copy begins, and its name there. `.`, `..` and `/` have no name: what is
+/// copied goes straight into them.
+fn place(host: &Path) -> (&Path, Option<&OsStr>) {
     let name = host.file_name();
     let parent = match (host.parent(), name) {
         (Some(parent), Some(_)) if parent != Path::new("") => parent,
         (_, Some(_)) => Path::new("."),
         (_, None) => host,
     };
+    (parent, name)
+}
+
+fn each(
+    source: &mut dyn Source,
+    copies: &[(PathBuf, PathBuf)],
+    callback: Callback<'_>,
+) -> Result<Progress> {
+    let account = Account {
+        progress: Progress::default(),
+        callback,
+    };
+    let [(_, first), ..] = copies else {
+        return Ok(account.progress);
+    };
+    let mut parent = place(first).0;
     let mut get = Get {
         source,
         account,
@@ -78,10 +108,18 @@ pub fn get_from(
         links: BTreeMap::new(),
         names: Vec::new(),
     };
-    let top = Inode::directory_at(parent).at("write", parent)?;
-    match name {
-        Some(name) => get.any(from, &top, name, host)?,
-        None => get.merge(from, &top, host)?,
+    for (from, host) in copies {
+        let (own, name) = place(host);
+        let top = Inode::directory_at(own).at("write", own)?;
+        if own != parent {
+            parent = own;
+            get.top = Inode::directory_at(own).at("write", own)?;
+            get.links.clear();
+        }
+        match name {
+            Some(name) => get.any(from, &top, name, host)?,
+            None => get.merge(from, &top, host)?,
+        }
     }
     Ok(get.account.progress)
 }

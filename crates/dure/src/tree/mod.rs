@@ -23,8 +23,8 @@ mod tests;
 
 use std::ops::ControlFlow;
 
-pub use get::{get, get_from};
-pub use put::put;
+pub use get::{get, get_all, get_from};
+pub use put::{put, put_all};
 pub use source::{Content, Failed, Source};
 
 use crate::error::Cause;

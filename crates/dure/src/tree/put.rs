@@ -35,6 +35,19 @@ pub fn put(
     to: impl AsRef<Path>,
     callback: Callback<'_>,
 ) -> Result<Progress> {
+    let one = (host.as_ref().to_owned(), to.as_ref().to_owned());
+    put_all(session, &[one], callback)
+}
+
+/// The same of several, each with where it goes: hard links between them stay hard links.
+///
+/// # Errors
+/// As [`put`].
+pub fn put_all(
+    session: &Session,
+    copies: &[(PathBuf, PathBuf)],
+    callback: Callback<'_>,
+) -> Result<Progress> {
     let account = Account {
         progress: Progress::default(),
         callback,
@@ -44,8 +57,9 @@ pub fn put(
         account,
         links: BTreeMap::new(),
     };
-    let host = host.as_ref();
-    put.any(&Inode::at(host).at("read", host)?, host, to.as_ref())?;
+    for (host, to) in copies {
+        put.any(&Inode::at(host).at("read", host)?, host, to)?;
+    }
     Ok(put.account.progress)
 }
 
