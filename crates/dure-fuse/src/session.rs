@@ -24,6 +24,7 @@ const NEEDED: u32 = init::HANDLE_KILLPRIV_V2;
 const WANTED: u32 = init::ASYNC_READ
     | init::DONT_MASK
     | init::DO_READDIRPLUS
+    | init::EXPORT_SUPPORT
     | init::NO_OPEN_SUPPORT
     | init::NO_OPENDIR_SUPPORT
     | init::PARALLEL_DIROPS

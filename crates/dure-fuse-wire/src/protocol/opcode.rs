@@ -89,6 +89,8 @@ pub const COPY_FILE_RANGE_64: u32 = 53;
 pub mod init {
     /// READs of one file may be sent side by side.
     pub const ASYNC_READ: u32 = 1 << 0;
+    /// LOOKUP of "." and ".." is served: so the kernel finds again what a file handle names.
+    pub const EXPORT_SUPPORT: u32 = 1 << 4;
     /// WRITEs of more than a page.
     pub const BIG_WRITES: u32 = 1 << 5;
     /// The server applies the umask, because a default ACL replaces it.

@@ -1,6 +1,7 @@
 //! Mounts that the kernel sees.
 
 mod cache;
+mod handles;
 mod mount;
 mod room;
 mod uring;
