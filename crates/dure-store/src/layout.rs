@@ -5,8 +5,9 @@
 //! 0 | 1 free | 2..5 volume header | packs | journal headers | NAT | SIT | summaries | main ... | last: superblock 2
 //! ```
 //! Volume header, packs and journal headers are mirrored pairs of four blocks, all others pairs of
-//! two. The main area starts at a multiple of the segment size. Of a volume on several media the
-//! space begins in persistent memory (`offer`): the tables lie there, and the first segments.
+//! two. The main area starts at a multiple of the segment size. Of a volume that has grown, all but
+//! the journal headers lie behind the main area. Of a volume on several media the space begins in
+//! persistent memory (`offer`): the tables lie there, and the first segments.
 
 use std::ops::Range;
 
@@ -241,8 +242,7 @@ impl Layout {
             (1..=JOURNALS_MAX).contains(&self.journals),
             u64::from(self.journals),
         )?;
-        let mut end = 0;
-        for (what, start, blocks) in [
+        let mut areas = [
             ("volume header", self.volume_header, MIRRORED),
             ("packs", self.pack, MIRRORED * u64::from(self.pack_pairs)),
             (
@@ -258,7 +258,11 @@ impl Layout {
                 (2 * u64::from(self.summary_pairs)).saturating_mul(u64::from(self.segments)),
             ),
             ("main area", self.main, u64::from(self.segments) * segment),
-        ] {
+        ];
+        // Of a volume that has grown, tables lie behind the main area.
+        areas.sort_by_key(|(_, start, _)| *start);
+        let mut end = 0;
+        for (what, start, blocks) in areas {
             ok(what, start >= end && start >= 2 && blocks > 0, start)?;
             end = start.saturating_add(blocks);
             ok(what, end < self.total_blocks, end)?;

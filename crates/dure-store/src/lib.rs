@@ -58,5 +58,6 @@ pub use rules::StoreRules;
 pub use settle::Settler;
 pub use store::{
     Above, IMAGES_MIN, JournalInfo, JournalsInfo, LoggedCounts, Mount, OpKind, RING_SEGMENTS,
-    RecoveryPlan, RecoveryStatistics, Store, StoreCounters, VolumeInfo, VolumeState, make_volume,
+    RecoveryPlan, RecoveryStatistics, Store, StoreCounters, VolumeInfo, VolumeState, grow_volume,
+    make_volume,
 };

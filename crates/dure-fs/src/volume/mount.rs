@@ -25,6 +25,16 @@ impl FileSystem {
         dure_store::make_volume(device, options)
     }
 
+    /// Lets the volume on `device`, which is not mounted, use all of it; the layouts before and
+    /// after. A crash leaves the one or the other.
+    ///
+    /// # Errors
+    /// `BadOption` when it was not unmounted, `TooSmall` when the device is not larger by what the
+    /// new tables need, `Corrupt`, or a failed read or write: then the volume is as it was.
+    pub fn grow(device: Arc<dyn Device>) -> Result<(Layout, Layout)> {
+        dure_store::grow_volume(device)
+    }
+
     /// Mounts the volume on `device`; after a crash it recovers it first.
     ///
     /// # Errors

@@ -6,6 +6,7 @@ mod faults;
 mod golden;
 mod hostile;
 mod large;
+mod resize;
 mod rot;
 mod workers;
 mod workload;

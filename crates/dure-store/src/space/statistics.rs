@@ -1,9 +1,13 @@
 //! Numbers about space.
 
+use std::ops::Range;
+
 use dure_sync::Counter;
 
 use super::Space;
+use super::segment::Role;
 use crate::format::sit::SegmentUse;
+use crate::units::SegNo;
 
 /// Numbers for statfs and for people, each a sum over few counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,5 +59,31 @@ impl Space {
             scrapes: count(&self.scrapes),
             summaries_lost: count(&self.summaries_lost),
         }
+    }
+
+    /// The blocks that hold nothing and are part of no log, as ranges of block numbers, ascending.
+    pub(crate) fn free_runs(&self) -> Vec<Range<u64>> {
+        let blocks = self.layout.segment_blocks;
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        let mut add = |run: Range<u64>| match runs.last_mut() {
+            Some(last) if last.end == run.start => last.end = run.end,
+            _ => runs.push(run),
+        };
+        for segment in (0..self.layout.segments).map(SegNo) {
+            let start = self.layout.segment_start(segment).0;
+            let seen = self
+                .segments
+                .peek(segment, |state| (state.role, state.allocated));
+            let Some((role, taken)) = seen else {
+                add(start..start + u64::from(blocks));
+                continue;
+            };
+            let mut at = if role == Role::Log { blocks } else { 0 };
+            while let Some(first) = taken.next_absent(at, blocks) {
+                at = taken.next_present(first, blocks).unwrap_or(blocks);
+                add(start + u64::from(first)..start + u64::from(at));
+            }
+        }
+        runs
     }
 }

@@ -1,5 +1,7 @@
 //! What `dure info` prints of a volume that is not mounted.
 
+use std::ops::Range;
+
 use dure_block::Device;
 use dure_journal::recovery::scan;
 use dure_sync::Arc;
@@ -55,6 +57,8 @@ pub struct VolumeInfo {
     pub blocks_in_logs: u64,
     /// Blocks that hold nothing.
     pub blocks_free: u64,
+    /// Where they are, in block numbers. Of a volume that is not clean the logs may use them.
+    pub free_runs: Vec<Range<u64>>,
 }
 
 impl VolumeInfo {
@@ -93,6 +97,7 @@ impl VolumeInfo {
             blocks_used: (statistics.total - logs).saturating_sub(statistics.free),
             blocks_in_logs: logs,
             blocks_free: statistics.free,
+            free_runs: space.free_runs(),
             layout,
         })
     }

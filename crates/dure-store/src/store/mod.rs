@@ -22,6 +22,7 @@ mod mkfs;
 mod mount;
 mod recovered;
 mod replace;
+mod resize;
 mod room;
 mod service;
 #[cfg(test)]
@@ -35,6 +36,7 @@ pub use kind::OpKind;
 pub use mkfs::{RING_SEGMENTS, make_volume};
 pub use mount::Mount;
 pub use recovered::RecoveryStatistics;
+pub use resize::grow_volume;
 pub(crate) use service::LogRoom;
 
 use std::fmt;
