@@ -212,7 +212,13 @@ fn run_all(named: &[(String, PathBuf)]) -> Result<()> {
             command.arg("test");
             command
         };
-        command.args(["-p", &package]);
+        // The library has another name in the registry than here.
+        let name = if package == "dure" {
+            "durefs"
+        } else {
+            &package
+        };
+        command.args(["-p", name]);
         match &program {
             Some(program) => command.args(["--test", program]),
             None => command.arg("--lib"),

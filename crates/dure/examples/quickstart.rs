@@ -1,4 +1,4 @@
-//! A volume in a file, in a minute: `cargo run -p dure --example quickstart -- /tmp/volume.img`.
+//! A volume in a file, in a minute: `cargo run -p durefs --example quickstart -- /tmp/volume.img`.
 
 use std::io::Write;
 
