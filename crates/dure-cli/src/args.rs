@@ -35,6 +35,11 @@ pub enum Command {
     /// Copy what can be read of a damaged volume to a directory of the host, and say what is lost.
     #[command(after_long_help = RESCUE_HELP)]
     Rescue(Rescue),
+    /// Let a volume that is not mounted use more room.
+    #[command(after_long_help = RESIZE_HELP)]
+    Resize(Resize),
+    /// Tell the device or the host's file system which blocks of a volume hold nothing.
+    Trim(Trim),
     /// Show what a volume is and holds.
     Info(Info),
     /// Show what the journals of a mounted volume are doing, again and again.
@@ -301,6 +306,7 @@ pub struct Mount {
     /// server, not a power cut), trace=EVENTS
     /// (keep so many events of the journals per core, for `dure top --trace`), log=FILE and
     /// log-level=error|warning|info|debug (where the server says why it stopped, and how much),
+    /// metrics=unix:PATH|FILE (where Prometheus finds the numbers of `dure top`),
     /// recover=whole|tolerate (if synced changes are missing in the logs: refuse, or show the rest,
     /// read-only), allow_other; uid=N, gid=N (all files show this owner, and none can be given
     /// another). The generic ones of mount(8): ro, nosuid, nodev (both unless root says suid, dev),
@@ -324,6 +330,10 @@ pub struct Mount {
     /// Say nothing that matters less, as -o log-level=LEVEL does [default: info].
     #[arg(long, value_enum, value_name = "LEVEL")]
     pub log_level: Option<Level>,
+    /// Show the numbers of `dure top` to Prometheus, as -o metrics=PLACE does: unix:PATH, a socket that
+    /// answers HTTP, or a file that is written every 10 seconds.
+    #[arg(long, value_name = "PLACE")]
+    pub metrics: Option<String>,
     /// The file system type, as mount(8) passes it.
     #[arg(short = 't', hide = true, value_parser = ["dure", "fuse.dure", "fuseblk.dure"])]
     pub kind: Option<String>,
@@ -396,9 +406,7 @@ impl Check {
 
 const UNDO_HELP: &str = "\
 The volume must be as the repair left it: once it was mounted for writing, or repaired again, the undo is \
-refused. A repair that was cut off is taken back too, and an undo that was cut off is done again.
-
-Exit status: 0 the volume is as it was; 1 refused or failed; 2 wrong arguments.";
+refused. A repair that was cut off is taken back too, and an undo that was cut off is done again.";
 
 /// `dure undo`.
 #[derive(Debug, clap::Args)]
@@ -414,10 +422,7 @@ pub struct Undo {
 
 const RESCUE_HELP: &str = "\
 Nothing is written to the volume. Modes, times, symbolic links, hard links, holes, extended attributes \
-and, for root, owners and devices are kept. What lost its name is in lost+found. A destroyed page reads as zeroes.
-
-Exit status: 0 all is there; 4 something is lost, each in a line that begins with 'lost:'; 1 the rescue failed, \
-what was copied stays; 2 wrong arguments.";
+and, for root, owners and devices are kept. What lost its name is in lost+found. A destroyed page reads as zeroes.";
 
 /// `dure rescue`.
 #[derive(Debug, clap::Args)]
@@ -429,6 +434,30 @@ pub struct Rescue {
     /// Its persistent memory.
     #[command(flatten)]
     pub regions: Regions,
+}
+
+const RESIZE_HELP: &str = "\
+A volume never becomes smaller: files, nodes and logs may lie anywhere on it. For a smaller one make a new \
+volume and copy (`dure get`, `dure put`, or cp(1) between two mounts). Nor does it grow while it is mounted: \
+its server has the places of all tables in memory.
+
+The new tables are written behind the old end of the volume, then one block makes them count: a crash leaves \
+the volume with the old or with the new size.";
+
+/// `dure resize`.
+#[derive(Debug, clap::Args)]
+pub struct Resize {
+    /// A block device or image file that is not mounted.
+    pub volume: PathBuf,
+    /// The new size of an image file, as in 2G; a block device is used as it is.
+    pub size: Option<Size>,
+}
+
+/// `dure trim`.
+#[derive(Debug, clap::Args)]
+pub struct Trim {
+    /// A block device or image file that is not mounted.
+    pub volume: PathBuf,
 }
 
 /// `dure info`.

@@ -15,6 +15,8 @@ mod command;
 pub mod exit;
 mod live;
 mod log;
+pub mod manual;
+mod metrics;
 mod mounts;
 pub mod name;
 mod progress;
@@ -24,7 +26,7 @@ mod volume;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::FromArgMatches;
 use dure_bench::{note, print};
 
 use args::{Args, Command};
@@ -34,7 +36,8 @@ use args::{Args, Command};
 pub fn main(argv: Vec<OsString>) -> ExitCode {
     let argv = name::expand(argv);
     let checking = argv.get(1).is_some_and(|command| command == "check");
-    let args = match Args::try_parse_from(argv) {
+    let matches = manual::command().try_get_matches_from(argv);
+    let args = match matches.and_then(|matches| Args::from_arg_matches(&matches)) {
         Ok(args) => args,
         Err(error) => {
             // clap prints help and version to standard output, errors to standard error.
@@ -86,6 +89,8 @@ fn run(command: Command) -> anyhow::Result<u8> {
         Command::Check(args) => command::check::run(&args),
         Command::Undo(args) => command::undo::run(&args),
         Command::Rescue(args) => command::rescue::run(&args),
+        Command::Resize(args) => command::resize::run(&args),
+        Command::Trim(args) => command::trim::run(&args),
         Command::Info(args) => command::info::run(&args),
         Command::Top(args) => command::top::run(&args),
         Command::Ls(args) => command::ls::run(&args),

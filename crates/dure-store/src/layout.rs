@@ -218,6 +218,31 @@ impl Layout {
         Ok(layout)
     }
 
+    /// The parts of the volume: name, first block, blocks.
+    fn parts(&self) -> [(&'static str, u64, u64); 7] {
+        [
+            ("volume header", self.volume_header, MIRRORED),
+            ("packs", self.pack, MIRRORED * u64::from(self.pack_pairs)),
+            (
+                "journal headers",
+                self.journal_headers,
+                MIRRORED * u64::from(self.journals),
+            ),
+            ("NAT", self.nat, 2 * u64::from(self.nat_pairs)),
+            ("SIT", self.sit, 2 * u64::from(self.sit_pairs)),
+            (
+                "summaries",
+                self.summary,
+                (2 * u64::from(self.summary_pairs)).saturating_mul(u64::from(self.segments)),
+            ),
+            (
+                "main area",
+                self.main,
+                u64::from(self.segments) * u64::from(self.segment_blocks),
+            ),
+        ]
+    }
+
     fn validate(&self) -> Result<()> {
         let ok = |what: &str, holds: bool, got: u64| {
             if holds {
@@ -242,23 +267,7 @@ impl Layout {
             (1..=JOURNALS_MAX).contains(&self.journals),
             u64::from(self.journals),
         )?;
-        let mut areas = [
-            ("volume header", self.volume_header, MIRRORED),
-            ("packs", self.pack, MIRRORED * u64::from(self.pack_pairs)),
-            (
-                "journal headers",
-                self.journal_headers,
-                MIRRORED * u64::from(self.journals),
-            ),
-            ("NAT", self.nat, 2 * u64::from(self.nat_pairs)),
-            ("SIT", self.sit, 2 * u64::from(self.sit_pairs)),
-            (
-                "summaries",
-                self.summary,
-                (2 * u64::from(self.summary_pairs)).saturating_mul(u64::from(self.segments)),
-            ),
-            ("main area", self.main, u64::from(self.segments) * segment),
-        ];
+        let mut areas = self.parts();
         // Of a volume that has grown, tables lie behind the main area.
         areas.sort_by_key(|(_, start, _)| *start);
         let mut end = 0;

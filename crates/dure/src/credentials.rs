@@ -10,6 +10,17 @@ pub enum Capabilities {
 }
 
 /// An identity, as a process has it.
+///
+/// ```
+/// use dure::Credentials;
+/// let volume = dure::Volume::in_memory(32 << 20)?;
+/// volume.root().write("/secret", b"sown")?;
+/// volume.root().set_permissions("/secret", 0o600)?;
+/// let somebody = volume.session(Credentials::user(1000, 1000, &[]));
+/// let refused = somebody.read("/secret").unwrap_err();
+/// assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied);
+/// # Ok::<(), dure::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Credentials {
     /// User; owner of new inodes.

@@ -22,6 +22,18 @@ struct Listed {
 }
 
 /// One entry of a directory. It keeps the directory open.
+///
+/// ```
+/// # let session = dure::Volume::in_memory(32 << 20)?.root();
+/// session.create_dir("/notes")?;
+/// session.write("/notes/today", b"sown")?;
+/// for entry in session.read_dir("/notes")? {
+///     let entry = entry?;
+///     assert_eq!(entry.path(), std::path::Path::new("/notes/today"));
+///     assert_eq!(entry.metadata()?.len(), 4);
+/// }
+/// # Ok::<(), dure::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct DirEntry {
     listed: Arc<Listed>,

@@ -17,6 +17,7 @@ mod known;
 mod manifest;
 mod memory;
 mod mount;
+mod package;
 mod permissions;
 mod pjdfstest;
 mod postgres;
@@ -113,6 +114,8 @@ enum Suite {
     Permissions,
     /// Damaged images, with checksums made right.
     Images,
+    /// The Debian package, installed and used in a clean root.
+    Package,
 }
 
 /// What every suite is given.
@@ -157,6 +160,7 @@ impl Suite {
             Suite::Enospc => enospc::NEEDS,
             Suite::Permissions => permissions::NEEDS,
             Suite::Images => images::NEEDS,
+            Suite::Package => package::NEEDS,
         }
     }
 
@@ -174,6 +178,7 @@ impl Suite {
             Suite::Enospc => enospc::run(cx, report),
             Suite::Permissions => permissions::run(cx, report),
             Suite::Images => images::run(cx, report),
+            Suite::Package => package::run(cx, report),
         }
     }
 }

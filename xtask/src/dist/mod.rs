@@ -1,21 +1,24 @@
 //! `cargo xtask dist`: what is installed, as it lies below a prefix such as `/usr`.
 //!
 //! **Structure.** The program; the names by which mkfs(8), mount(8) and fsck(8) call it, as links;
-//! manual pages and completions made from the arguments themselves; documents and licences.
+//! manual pages ([`manual`]) and completions ([`completions`]) made from the arguments themselves;
+//! documents and licences. [`debian`] makes a package of it.
 //! **Invariants.** The folder is made anew and holds nothing else. **Crash.** A half-made folder
 //! has another name; run it again.
 
-use std::fs;
-use std::io::Write;
-use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+mod completions;
+mod debian;
+mod manual;
 
-use anyhow::{Context, Result, ensure};
-use clap::{Args, CommandFactory};
-use clap_complete::Shell;
-use clap_mangen::Man;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use clap::Args;
 
 use crate::cargo;
+pub(crate) use debian::{judge, package};
 
 /// Arguments of `cargo xtask dist`.
 #[derive(Debug, Args)]
@@ -23,6 +26,10 @@ pub(crate) struct Dist {
     /// Also build the program for simulated cores, which `dure sim conflicts` needs.
     #[arg(long)]
     simulation: bool,
+    /// Also make a Debian package, and judge it with lintian. Needs the packages dpkg-dev, binutils
+    /// and lintian.
+    #[arg(long)]
+    deb: bool,
 }
 
 /// The name by which a tool of the system calls a subcommand.
@@ -35,12 +42,6 @@ const NAMES: [(&str, Option<&str>); 6] = [
     // umount(8), the same way.
     ("umount.dure", Some("umount")),
     ("umount.fuse.dure", None),
-];
-
-const COMPLETIONS: [(Shell, &str); 3] = [
-    (Shell::Bash, "share/bash-completion/completions/dure"),
-    (Shell::Zsh, "share/zsh/site-functions/_dure"),
-    (Shell::Fish, "share/fish/vendor_completions.d/dure.fish"),
 ];
 
 const DOCUMENTS: [&str; 5] = [
@@ -65,6 +66,11 @@ impl Dist {
         remove(&dist)?;
         fs::rename(&making, &dist).with_context(|| dist.display().to_string())?;
         println!("{}", dist.display());
+        if self.deb {
+            let package = package(&program)?;
+            println!("{}", package.display());
+            judge(&package)?;
+        }
         Ok(())
     }
 }
@@ -82,8 +88,8 @@ fn install(program: &Path, dist: &Path) -> Result<()> {
     for (name, _) in NAMES {
         symlink("../bin/dure", dist.join("sbin").join(name))?;
     }
-    manual(&dist.join("share/man"))?;
-    completions(dist)?;
+    manual::write(&dist.join("share/man"))?;
+    completions::write(dist)?;
     let documents = dist.join("share/doc/dure");
     for name in DOCUMENTS {
         copy(&cargo::root().join(name), &documents.join(name))?;
@@ -112,57 +118,10 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// One page per subcommand in section 1, one per name of a system tool in section 8.
-fn manual(folder: &Path) -> Result<()> {
-    let (user, system) = (folder.join("man1"), folder.join("man8"));
-    fs::create_dir_all(&user)?;
-    fs::create_dir_all(&system)?;
-    let dure = dure_cli::args::Args::command().disable_help_subcommand(true);
-    clap_mangen::generate_to(dure.clone(), &user)?;
-    for (name, subcommand) in NAMES {
-        let Some(subcommand) = subcommand else {
-            continue;
-        };
-        let found = dure.find_subcommand(subcommand);
-        let command = found.with_context(|| format!("dure {subcommand}"))?;
-        let page = command
-            .clone()
-            .name(name)
-            .display_name(name)
-            .bin_name(name)
-            .version(env!("CARGO_PKG_VERSION"));
-        let mut text = Vec::new();
-        Man::new(page).section("8").render(&mut text)?;
-        fs::write(system.join(format!("{name}.8")), text)?;
-    }
-    // As manual pages do it: the one page under both names.
-    for name in ["mount", "umount"] {
-        let page = format!(".so man8/{name}.dure.8\n");
-        fs::write(system.join(format!("{name}.fuse.dure.8")), page)?;
-    }
-    Ok(())
-}
-
-fn completions(dist: &Path) -> Result<()> {
-    for (shell, place) in COMPLETIONS {
-        let mut text = Vec::new();
-        clap_complete::generate(
-            shell,
-            &mut dure_cli::args::Args::command(),
-            "dure",
-            &mut text,
-        );
-        ensure!(!text.is_empty(), "no completion for {shell}");
-        let path: PathBuf = dist.join(place);
-        fs::create_dir_all(path.parent().context("it has a folder")?)?;
-        let mut file = fs::File::create(&path)?;
-        file.write_all(&text)?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
 
     #[test]
@@ -184,16 +143,22 @@ mod tests {
         for command in dure_cli::args::Args::command().get_subcommands() {
             let page = format!("share/man/man1/dure-{}.1", command.get_name());
             let text = fs::read_to_string(dist.join(&page)).unwrap();
-            assert!(text.contains(".SH SYNOPSIS"), "{page}");
+            assert!(
+                text.contains(".SH SYNOPSIS") && text.contains(".SH EXAMPLES"),
+                "{page}"
+            );
         }
         let system = fs::read_to_string(dist.join("share/man/man8/mkfs.dure.8")).unwrap();
         assert!(
             system.contains("mkfs.dure 8") && system.contains("journals"),
             "{system}"
         );
-        for (_, place) in COMPLETIONS {
+        for (_, place) in completions::PLACES {
             let text = fs::read_to_string(dist.join(place)).unwrap();
-            assert!(text.contains("mkfs"), "{place}");
+            assert!(
+                text.contains("mkfs") && text.contains("journal=per-core"),
+                "{place}"
+            );
         }
         assert!(
             dist.join("share/doc/dure/docs/design/durability.md")

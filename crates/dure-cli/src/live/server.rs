@@ -25,11 +25,36 @@ pub(crate) struct Server {
     thread: Option<thread::JoinHandle<()>>,
 }
 
-#[derive(Debug)]
-struct Shared {
+/// What can be asked about a mount.
+#[derive(Debug, Clone)]
+pub(crate) struct Observed {
     file_system: FileSystem,
     mounted: Mounted,
     since_ns: u64,
+}
+
+impl Observed {
+    /// A mount that begins now.
+    pub(crate) fn new(file_system: &FileSystem, mounted: Mounted) -> Observed {
+        Observed {
+            file_system: file_system.clone(),
+            mounted,
+            since_ns: clock::monotonic_ns(),
+        }
+    }
+
+    /// All numbers.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let clock_ns = clock::monotonic_ns();
+        let activity = self.file_system.activity();
+        let up_ns = clock_ns.saturating_sub(self.since_ns);
+        Snapshot::of(self.mounted.clone(), clock_ns, up_ns, &activity)
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    observed: Observed,
     /// Set when the server is dropped.
     is_ending: AtomicBool,
     connections: AtomicUsize,
@@ -83,16 +108,10 @@ impl Server {
     ///
     /// # Errors
     /// When a server listens there already.
-    pub(crate) fn start(
-        address: &SocketAddr,
-        file_system: &FileSystem,
-        mounted: Mounted,
-    ) -> Result<Server> {
+    pub(crate) fn start(address: &SocketAddr, observed: Observed) -> Result<Server> {
         let listener = UnixListener::bind_addr(address).context("its socket")?;
         let shared = Arc::new(Shared {
-            file_system: file_system.clone(),
-            mounted,
-            since_ns: clock::monotonic_ns(),
+            observed,
             is_ending: AtomicBool::new(false),
             connections: AtomicUsize::new(0),
             closing: Mutex::new(Closing::default()),
@@ -175,18 +194,20 @@ fn serve(shared: &Shared, stream: &UnixStream) -> Result<()> {
             return Ok(());
         }
         let reply = match serde_json::from_slice(&line) {
-            Ok(Request::Snapshot) => Reply::Snapshot(Box::new(snapshot(shared))),
-            Ok(Request::StartTrace { events_per_core }) => match shared.file_system.trace() {
-                Some(trace) => {
-                    tracing.get_or_insert_with(|| {
-                        trace.start(events_per_core);
-                        Tracing(trace)
-                    });
-                    Reply::Tracing { is_on: true }
+            Ok(Request::Snapshot) => Reply::Snapshot(Box::new(shared.observed.snapshot())),
+            Ok(Request::StartTrace { events_per_core }) => {
+                match shared.observed.file_system.trace() {
+                    Some(trace) => {
+                        tracing.get_or_insert_with(|| {
+                            trace.start(events_per_core);
+                            Tracing(trace)
+                        });
+                        Reply::Tracing { is_on: true }
+                    }
+                    None => Reply::Tracing { is_on: false },
                 }
-                None => Reply::Tracing { is_on: false },
-            },
-            Ok(Request::Trace { from }) => match shared.file_system.trace() {
+            }
+            Ok(Request::Trace { from }) => match shared.observed.file_system.trace() {
                 Some(trace) if trace.is_on() => {
                     let batch = trace.read(&from);
                     Reply::Trace {
@@ -199,6 +220,7 @@ fn serve(shared: &Shared, stream: &UnixStream) -> Result<()> {
             },
             Ok(Request::Sync) => Reply::Done {
                 error: shared
+                    .observed
                     .file_system
                     .sync()
                     .err()
@@ -221,11 +243,4 @@ fn serve(shared: &Shared, stream: &UnixStream) -> Result<()> {
         };
         answer(stream, &reply)?;
     }
-}
-
-fn snapshot(shared: &Shared) -> Snapshot {
-    let clock_ns = clock::monotonic_ns();
-    let activity = shared.file_system.activity();
-    let up_ns = clock_ns.saturating_sub(shared.since_ns);
-    Snapshot::of(shared.mounted.clone(), clock_ns, up_ns, &activity)
 }

@@ -9,7 +9,7 @@ use dure_sync::Arc;
 use rustix::process::Uid;
 
 use super::client::Client;
-use super::server::Server;
+use super::server::{Observed, Server};
 use super::wire::{JournalCounts, Mounted, Reply, Request};
 use super::{address, trusts};
 
@@ -36,7 +36,8 @@ fn served(volume: &Path, read_only: bool) -> (FileSystem, Server) {
         options: "default options".into(),
         read_only,
     };
-    let server = Server::start(&address(volume).unwrap(), &file_system, mounted).unwrap();
+    let observed = Observed::new(&file_system, mounted);
+    let server = Server::start(&address(volume).unwrap(), observed).unwrap();
     (file_system, server)
 }
 
@@ -203,7 +204,8 @@ fn a_client_sees_the_workers_and_what_waits_for_them() {
         options: "default options".into(),
         read_only: false,
     };
-    let _server = Server::start(&address(volume.path()).unwrap(), &file_system, mounted).unwrap();
+    let observed = Observed::new(&file_system, mounted);
+    let _server = Server::start(&address(volume.path()).unwrap(), observed).unwrap();
     let mut client = Client::connect(volume.path()).unwrap().unwrap();
     create(&file_system, "a");
     let root = file_system.root().unwrap();

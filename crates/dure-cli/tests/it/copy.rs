@@ -1,7 +1,5 @@
 //! `dure put` and `dure get` of several sources at once.
 
-#![expect(clippy::unwrap_used, reason = "tests panic")]
-
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 

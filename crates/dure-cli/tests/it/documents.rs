@@ -1,46 +1,99 @@
-//! The commands on the pages for users do what the pages say.
+//! The commands on the pages for users, and the examples of the manual, do what they say.
 
 #![expect(clippy::unwrap_used, reason = "tests panic")]
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::program::can_mount;
+use dure_cli::manual::PAGES;
+
+use crate::program::{can_mount, printed, text, volume};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
 
 /// Shell commands of a page: the blocks that begin with "```sh", or, if something can be mounted,
 /// with "```sh mount".
 fn commands(page: &str, mounts: bool) -> Vec<String> {
-    let mut blocks = page.split("```");
-    let (mut found, mut inside) = (Vec::new(), false);
-    for block in blocks.by_ref() {
-        if inside {
-            let (head, body) = block.split_once('\n').unwrap_or((block, ""));
-            let runs = head == "sh" || (mounts && head == "sh mount");
-            if runs {
-                found.push(body.to_owned());
-            }
-        }
-        inside = !inside;
+    let blocks = page.split("\n```").skip(1).step_by(2);
+    let blocks = blocks.map(|block| block.split_once('\n').unwrap_or((block, "")));
+    let runs = |head: &str| head == "sh" || (mounts && head == "sh mount");
+    let chosen = blocks.filter(|(head, _)| runs(head));
+    chosen.map(|(_, body)| body.to_owned()).collect()
+}
+
+/// Runs a line of the shell where `dure` and the names of system tools are this program.
+fn run(line: &str, folder: &Path) {
+    let names = folder.join("names");
+    fs::create_dir_all(&names).unwrap();
+    for name in ["dure", "mkfs.dure", "fsck.dure"] {
+        let program = env!("CARGO_BIN_EXE_dure");
+        // It may be there from an earlier line.
+        let _ = std::os::unix::fs::symlink(program, names.join(name));
     }
-    found
+    let path = format!("{}:{}", names.display(), std::env::var("PATH").unwrap());
+    let mut shell = Command::new("sh");
+    shell.args(["-e", "-c", line]).env("PATH", &path);
+    let output = shell.current_dir(folder).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{line}\n{errors}");
 }
 
 #[test]
-fn the_quick_start_works() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let page = std::fs::read_to_string(root.join("docs/user/quick-start.md")).unwrap();
-    let blocks = commands(&page, can_mount());
-    assert!(!blocks.is_empty(), "the page has commands");
-    let folder = tempfile::tempdir().unwrap();
-    let program = Path::new(env!("CARGO_BIN_EXE_dure")).parent().unwrap();
-    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
-    for block in blocks {
-        let mut shell = Command::new("sh");
-        shell.args(["-e", "-c", &block]).env("PATH", &path);
-        let output = shell.current_dir(folder.path()).output().unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{block}\n{errors}");
+fn the_commands_of_every_page_work() {
+    let mounts = can_mount();
+    let mut pages = 0;
+    for entry in fs::read_dir(root().join("docs/user")).unwrap() {
+        let path = entry.unwrap().path();
+        if !path.is_file() {
+            continue;
+        }
+        let blocks = commands(&fs::read_to_string(&path).unwrap(), mounts);
+        let folder = tempfile::tempdir().unwrap();
+        pages += u32::from(!blocks.is_empty());
+        for block in blocks {
+            run(&block, folder.path());
+        }
+        if path.ends_with("quick-start.md") {
+            let copied = fs::read(folder.path().join("copied")).unwrap();
+            assert_eq!(copied, b"hello\n");
+        }
     }
-    let copied = std::fs::read(folder.path().join("copied")).unwrap();
-    assert_eq!(copied, b"hello\n");
+    assert!(pages >= 3, "only {pages} pages have commands");
+}
+
+/// Of pages whose examples take long, or need what is not here.
+const NOT_RUN: [&str; 5] = ["demo", "sim", "sim crash", "sim conflicts", "top"];
+
+#[test]
+fn the_examples_of_the_manual_work() {
+    let mounts = can_mount();
+    for page in PAGES {
+        let needs_mount = ["mount", "umount"].contains(&page.command);
+        if NOT_RUN.contains(&page.command) || (needs_mount && !mounts) {
+            continue;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let image = volume(folder.path());
+        let note = folder.path().join("note");
+        fs::write(&note, "hello").unwrap();
+        fs::create_dir(folder.path().join("dir")).unwrap();
+        printed(&["put", "-q", text(&image), text(&note), "/"]);
+        printed(&["mkdir", text(&image), "/tree"]);
+        for (_, line) in page.examples {
+            // A line of a file, a device of the reader, a repair that there is none of.
+            let foreign = ["/srv/", "/dev/sd", "dure undo"];
+            if foreign.iter().any(|start| line.contains(start)) {
+                continue;
+            }
+            let line = line.replace("/run/", &format!("{}/", folder.path().display()));
+            match page.command {
+                "mount" => run(&format!("{line}\ndure umount dir"), folder.path()),
+                "umount" => run(&format!("dure mount v.img dir\n{line}"), folder.path()),
+                _ => run(&line, folder.path()),
+            }
+        }
+    }
 }

@@ -1,7 +1,5 @@
 //! The log of a mount's server, and what `dure info` says of a mounted volume.
 
-#![expect(clippy::unwrap_used, reason = "tests panic")]
-
 use std::fs;
 
 use crate::program::{Mounted, can_mount, printed, refused, text, volume};

@@ -1,13 +1,16 @@
 //! The program `dure`, as a user runs it.
 
 mod bench;
+mod copy;
 mod documents;
 mod full;
 mod log;
 mod memory;
 mod messages;
+mod metrics;
 mod mount_options;
 mod program;
 mod rescue;
+mod resize;
 mod top;
 mod trust;

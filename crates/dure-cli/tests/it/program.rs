@@ -1,6 +1,8 @@
 //! The program itself, and mounts that end with a test. What needs a mount is played only where one
 //! can be made (root and /dev/fuse).
 
+#![expect(clippy::unwrap_used, reason = "tests panic")]
+
 use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};

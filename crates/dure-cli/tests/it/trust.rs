@@ -1,7 +1,5 @@
 //! What strangers hand to the program: volumes in use, names, sockets, readers that go away.
 
-#![expect(clippy::unwrap_used, reason = "tests panic")]
-
 use std::fs;
 use std::io::{Read, Write};
 use std::os::linux::net::SocketAddrExt;

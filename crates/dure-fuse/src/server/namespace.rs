@@ -5,7 +5,6 @@ use std::ops::ControlFlow;
 use dure_fs::{FileKind, InodeRef, New, NewInode, RenameMode};
 
 use super::{Answer, Attr, Server, errno};
-use crate::nodes;
 
 /// Entries collected under the directory's lock at a time: about as many as a program asks for, 32
 /// KiB of them, have room in one reply with their attributes.
@@ -59,7 +58,9 @@ impl Server {
         // The kernel itself asks for these two, to find what a file handle names when it has
         // dropped the inode (open_by_handle_at(2), NFS).
         let found = match name {
-            b"." => self.named(parent).map(Some)?,
+            // Without a name and dropped by the kernel: its end is near.
+            b"." if parent.is_unlinked() => return Err(libc::ESTALE),
+            b"." => Some(parent),
             b".." => {
                 let above = self.volume.parent(&parent).map_err(errno)?;
                 Some(self.volume.inode(above).map_err(errno)?)
@@ -67,15 +68,6 @@ impl Server {
             _ => self.volume.lookup(&parent, name).map_err(errno)?,
         };
         found.map(|inode| self.entry(&inode)).transpose()
-    }
-
-    /// The inode, unless it has no name and nothing pins it: it may end at any moment.
-    fn named(&self, inode: InodeRef) -> Answer<InodeRef> {
-        let node = nodes::node_of(inode.ino(), inode.generation());
-        if inode.is_unlinked() && !self.unlinked.keeps(node) {
-            return Err(libc::ESTALE);
-        }
-        Ok(inode)
     }
 
     /// MKNOD and CREATE: every type but directories and symlinks.

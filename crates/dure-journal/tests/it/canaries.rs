@@ -1,11 +1,5 @@
 //! Each rule left out must be noticed by a crash test of the same kind as in `crash.rs`.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "tests panic and print"
-)]
-
 use crate::support::buffers::TestRules;
 use crate::support::power::Effort;
 use crate::support::scatter::{Scatter, ScatterRun, exhaust};

@@ -5,12 +5,6 @@
 //! the result does not depend on threads, nor on how often recovery was cut; an old epoch's log is
 //! never replayed. `canaries.rs` shows that each rule's absence is noticed.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "tests panic and print"
-)]
-
 use crate::support::buffers::TestRules;
 use crate::support::power::{Effort, cut_everywhere};
 use crate::support::scatter::{Scatter, ScatterRun, exhaust};

@@ -1,8 +1,6 @@
 //! Devices that fail: the journal stops at the first failure, says why to everybody, retries
 //! nothing, and has lost nothing it promised.
 
-#![expect(clippy::unwrap_used, reason = "tests panic")]
-
 use crate::support::buffers::{Buffers, Change, TestRules};
 use crate::support::disk::format;
 use crate::support::power::{Effort, cut_everywhere};

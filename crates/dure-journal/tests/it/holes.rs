@@ -5,12 +5,6 @@
 //! recovered is consistent, except that an operation may stay that only read what is lost
 //! (docs/design/durability.md, "What the medium loses from a log").
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "tests panic and print"
-)]
-
 use crate::support::buffers::TestRules;
 use crate::support::disk::segment_at;
 use crate::support::medium::queue_on;

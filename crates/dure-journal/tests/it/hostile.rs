@@ -1,11 +1,5 @@
 //! Logs made by an enemy: the scan ends, panics nowhere, and says the same with any threads.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "tests panic and print"
-)]
-
 use crate::support::buffers::TestRules;
 use crate::support::disk::{DEVICE_BLOCKS, SEED, SEGMENT_BLOCKS, format, header_at, segment_at};
 use crate::support::medium::queue_on;

@@ -1,11 +1,5 @@
 //! compound transactions: the same crashes as with deltas, and every rule of its own left out once.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "tests panic and print"
-)]
-
 use crate::support::buffers::TestRules;
 use crate::support::power::Effort;
 use crate::support::script::{Mix, Run, Step, change, long_scripts, random_scripts, run_random};

@@ -1,5 +1,11 @@
 //! The journal, on devices that crash, fail and lie.
 
+#![expect(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "tests panic and print"
+)]
+
 mod canaries;
 mod crash;
 mod faults;

@@ -5,8 +5,6 @@
 //! are those of docs/testing/races.md. **Invariants.** What must be noticed is found in the very
 //! script.
 
-#![expect(clippy::unwrap_used, reason = "tests panic")]
-
 use crate::support::buffers::TestRules;
 use crate::support::power::Effort;
 use crate::support::scatter::{Scatter, ScatterRun};

@@ -1,7 +1,5 @@
 //! What the journal counts and traces: each event on two cores, and while the device hangs.
 
-#![expect(clippy::unwrap_used, reason = "tests panic")]
-
 use std::time::Duration;
 
 use dure_block::ram::RamDevice;

@@ -1,11 +1,5 @@
 //! Real threads on the real journal, then every crash.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "tests panic and print"
-)]
-
 use crate::support::buffers::TestRules;
 use crate::support::disk::format;
 use crate::support::power::{Effort, cut_everywhere};

@@ -57,6 +57,17 @@ pub enum Seek {
 ///
 /// [`File::read_at`] and [`File::write_at`] may be called by any number of threads at once and take
 /// no lock of the descriptor. `read`, `write` and `seek` share one position between clones.
+///
+/// ```
+/// # let session = dure::Volume::in_memory(32 << 20)?.root();
+/// use std::io::Write;
+/// let mut file = session.create("/notes")?;
+/// writeln!(file, "sown together").unwrap();
+/// file.write_all_at(b"reap", 5)?;
+/// file.sync_all()?; // durable, with its name, when it returns
+/// assert_eq!(session.read_to_string("/notes")?, "sown reapther\n");
+/// # Ok::<(), dure::Error>(())
+/// ```
 pub struct File(Arc<Description>);
 
 impl fmt::Debug for File {

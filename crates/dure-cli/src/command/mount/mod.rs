@@ -23,11 +23,12 @@ use signal_hook::iterator::Signals;
 use crate::args::Mount;
 use crate::exit;
 use crate::live;
-use crate::live::server::Server;
+use crate::live::server::{Observed, Server};
 use crate::live::wire::Mounted;
 use crate::log::sink::Sink;
 use crate::log::watch::Watch;
 use crate::log::{self, Level};
+use crate::metrics::Metrics;
 use crate::volume::{self, Access};
 
 /// Set for the server process that `dure mount` starts: it reports on standard output when it
@@ -124,6 +125,9 @@ fn start_server(args: &Mount) -> Result<u8> {
     if let Some(level) = args.log_level {
         command.arg("--log-level").arg(level.name());
     }
+    if let Some(place) = &args.metrics {
+        command.arg("--metrics").arg(place);
+    }
     command
         .env(SERVER, "1")
         .stdin(Stdio::null())
@@ -208,9 +212,11 @@ fn serve_logged(
     let directory = session.path().to_owned();
     let mounted = mounted(args, &file_system, &directory, read_only);
     log::said(Level::Info, &summary(&mounted, &file_system));
+    let observed = Observed::new(&file_system, mounted);
+    let metrics = metrics(args, &observed);
     let live = address
         .context("its socket")
-        .and_then(|address| Server::start(&address, &file_system, mounted));
+        .and_then(|address| Server::start(&address, observed));
     if let Err(error) = &live {
         tell(
             args,
@@ -228,6 +234,7 @@ fn serve_logged(
     }
     let watch = Watch::begin(&file_system);
     let served = session.run();
+    drop(metrics);
     let closed = file_system.close();
     drop(watch);
     log::said(
@@ -269,6 +276,18 @@ fn open_volume(
         tell(args, Level::Info, memory(medium));
     }
     Ok((device, claim))
+}
+
+/// Begins to show the numbers for Prometheus. A mount without them is better than none.
+fn metrics(args: &Mount, observed: &Observed) -> Option<Metrics> {
+    let place = options::metrics(args).ok().flatten()?;
+    match Metrics::start(place, observed.clone()) {
+        Ok(metrics) => Some(metrics),
+        Err(error) => {
+            tell(args, Level::Warning, &format!("no metrics: {error:#}"));
+            None
+        }
+    }
 }
 
 /// The mount in one line.

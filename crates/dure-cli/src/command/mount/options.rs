@@ -22,6 +22,7 @@ use rustix::process::geteuid;
 
 use crate::args::Mount;
 use crate::log::Level;
+use crate::metrics::Place;
 use crate::size::Size;
 use crate::volume;
 
@@ -92,6 +93,8 @@ pub(super) fn parse(args: &Mount) -> Result<(MountOptions, MountSettings)> {
             ("gid", Some(value)) => settings.gid = Some(number(key, value)?),
             // Of the server: see `log`.
             ("log", Some(_)) => {}
+            // See `metrics`.
+            ("metrics", Some(place)) => drop(Place::parse(place)?),
             ("log-level", Some(value)) => drop(level(value)?),
             // Of the device: see `nvm`.
             ("nvm", Some(value)) => drop(nvm_of(value)?),
@@ -122,6 +125,14 @@ pub(super) fn log(args: &Mount) -> Result<(Option<PathBuf>, Level)> {
     let file = args.log.clone().or_else(|| of("log").map(PathBuf::from));
     let said = of("log-level").map(level).transpose()?;
     Ok((file, args.log_level.or(said).unwrap_or(Level::Info)))
+}
+
+/// Where the numbers for Prometheus go, if anywhere.
+pub(super) fn metrics(args: &Mount) -> Result<Option<Place>> {
+    let mut values = args.options.iter().rev();
+    let said = values.find_map(|option| option.strip_prefix("metrics="));
+    let place = args.metrics.as_deref().or(said);
+    place.map(Place::parse).transpose()
 }
 
 fn level(value: &str) -> Result<Level> {
@@ -305,6 +316,35 @@ mod tests {
         ] {
             let error = parsed(bad).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
+        }
+    }
+
+    /// What completions offer is what the parser takes, and what the page for users lists.
+    #[test]
+    fn words_of_completions_are_options() {
+        let value = |key: &str| match key {
+            "log=" | "metrics=" => "/l",
+            "cache=" | "segment_size=" | "dirty_limit=" => "16M",
+            _ => "1",
+        };
+        for word in crate::manual::MOUNT_WORDS {
+            let value = if word.ends_with('=') { value(word) } else { "" };
+            let word = format!("{word}{value}");
+            assert!(parsed(&[&word]).is_ok(), "{word}");
+        }
+        let page = include_str!("../../../../../docs/user/options.md");
+        let (_, page) = page.split_once("## Of a mount that people set").unwrap();
+        let rows = page.lines().filter(|line| line.starts_with("| `"));
+        for row in rows {
+            let cell = row.split('|').nth(1).unwrap();
+            let options = cell.split('`').skip(1).step_by(2);
+            for option in options.map(|option| option.trim_end_matches("FILE")) {
+                let offered = |word: &str| word.starts_with(option);
+                assert!(
+                    crate::manual::MOUNT_WORDS.iter().any(|word| offered(word)),
+                    "{option}"
+                );
+            }
         }
     }
 

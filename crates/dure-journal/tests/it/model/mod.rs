@@ -16,12 +16,6 @@
 //! **Cases.** The letters are those of docs/design/journal-model.md. A case that must fail is a
 //! canary: the rule it leaves out is needed.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "tests panic and print"
-)]
-
 mod cases;
 mod crash;
 mod image;

@@ -7,8 +7,6 @@
 //!
 //! **Cases.** The letters are those of the journal model (C1 to C9). What must fail is a canary.
 
-#![expect(clippy::print_stdout, reason = "tests print")]
-
 mod change;
 mod rules;
 mod tree;
