@@ -20,6 +20,12 @@ pub(crate) fn run(args: &Resize) -> Result<u8> {
     let at = || path.display().to_string();
     // What is no volume is not made larger.
     let info = VolumeInfo::read(volume::device(path, Access::Read)?).with_context(at)?;
+    if info.layout.superblock.media().len() > 1 {
+        bail!(
+            "{}: lies on several media, and cannot grow: make a new volume and copy",
+            at()
+        );
+    }
     let device = volume::file_device(path, Access::Write)?;
     let have = device.info().blocks;
     let want = args.size.map_or(have, |Size(bytes)| bytes / BLOCK);
