@@ -4,8 +4,8 @@ use dure_block::crash::{CrashImages, CrashPoint, Selection, Tear};
 use dure_block::ram::Image;
 use dure_block::record::{Effect, RecordDevice, RecordLog};
 use dure_block::{Device, share};
-use dure_check::{CheckOptions, Data, IssueKind, check};
-use dure_fs::{FileSystem, MountOptions, NewInode};
+use dure_check::{CheckOptions, Data, IssueKind, Repair, check};
+use dure_fs::{FileSystem, MountOptions, NewInode, RecordPolicy};
 use dure_sync::Arc;
 use dure_sync::sim::Rng;
 
@@ -60,6 +60,10 @@ impl<'h> Cutter<'h> {
         let (device, subset) = choose(&point, &mut self.random);
         self.crashes += 1;
         let why = |what: String| format!("crash at step {step}, writes {subset}: {what}");
+        if self.options.records == RecordPolicy::None {
+            repair(&device).map_err(why)?;
+            return self.live_on(&device).map_err(why);
+        }
         let again = self.random.one_in(6);
         let (first, recovered, cut_again) =
             recover(device, &self.options, again, &mut self.random).map_err(why)?;
@@ -137,6 +141,21 @@ fn choose(point: &CrashPoint<'_>, random: &mut Rng) -> (Arc<dyn Device>, String)
     let number = random.index(choices.len());
     let choice = choices.get(number);
     (share(point.image(&choice)), choice.to_string())
+}
+
+/// Repairs a volume without a log. Its checkpoint may have half of an operation that another core
+/// was in.
+fn repair(device: &Arc<dyn Device>) -> Result<(), String> {
+    let full = CheckOptions {
+        repair: Repair::Full,
+        ..CheckOptions::default()
+    };
+    let text = |error: dure_fs::Error| format!("repair: {error}");
+    let report = check(Arc::clone(device), &full).map_err(text)?;
+    match report.issues().iter().find(|issue| !issue.repaired) {
+        Some(left) => Err(format!("repair: {left}")),
+        None => Ok(()),
+    }
 }
 
 type Recovered = (Found, Arc<dyn Device>, Option<Arc<dyn Device>>);

@@ -103,6 +103,12 @@ fn sim_fs_images_survive_crashes() {
     explore_with(&[("journal", "zjournal")]);
 }
 
+/// Without a log nothing is promised, but that a repair brings back a volume that can be used.
+#[test]
+fn sim_fs_without_a_log_crashes_can_be_repaired() {
+    explore_with(&[("journal", "none"), ("no-crash-guarantee", "")]);
+}
+
 /// JBD2.
 #[test]
 fn sim_fs_the_baseline_survives_crashes() {
