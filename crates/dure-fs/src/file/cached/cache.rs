@@ -472,7 +472,7 @@ impl Volume {
             self.pages.drop_frame(core, frame);
             blocks += u32::from(dirty);
         });
-        self.pages.dirty_pages.release(file, blocks);
+        self.pages.dirty_pages.release(core, file, blocks);
         file.pages.tidy();
         // Map nodes go with the slots of such pages.
         file.room.forget();

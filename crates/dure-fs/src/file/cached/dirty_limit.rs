@@ -1,9 +1,9 @@
 //! How many pages may be dirty, and how writers slow down before that.
 //!
 //! **Problem.** A writer is faster than the device. Without a limit it fills memory with dirty
-//! pages, and then waits in one call for a whole file to be written. **Structure.** [`DirtyPages`]
-//! counts the dirty pages of each partition: of the inodes on its list. Three marks, for all
-//! partitions together and for each its part:
+//! pages, and then waits in one call for a whole file to be written. **Structure.** The dirty pages
+//! of each partition are counted ([`DirtyCounts`]). Three marks, for all partitions together and
+//! for each its part:
 //!
 //! | dirty pages | the partition's worker | a writer |
 //! |---|---|---|
@@ -20,13 +20,12 @@
 //! limit per device; its pauses are not longer than [`PAUSE_MAX_NS`], too.)
 //!
 //! # Lines
-//! A step that makes pages dirty adds to the count of the partition whose list has the inode, on a
-//! line that a private file shares with its worker only. Above its own mark it looks at the counts
-//! of the others, once in some dozen pages.
+//! A step that makes pages dirty counts them on a line of its partition, which it shares with the
+//! partition's worker only. Above its mark it looks at the counts of the others, once in some dozen
+//! pages.
 //!
-//! **Invariants.** A partition's count is that of the dirty pages of the inodes on its list, and of
-//! those in write-back (twice if they are both): it changes under the lock that the page's state
-//! changes under. No lock of an inode is held while a writer sleeps. **On a crash** nothing remains.
+//! **Invariants.** No lock of an inode is held while a writer sleeps. **On a crash** nothing
+//! remains.
 
 use std::time::Duration;
 
@@ -34,6 +33,7 @@ use dure_store::units::to_u64;
 use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use dure_sync::{CoreId, Mutex, PerCore, clock, thread};
 
+use super::dirty_count::DirtyCounts;
 use crate::file::state::FileState;
 use crate::ranks::DIRTY_METER;
 use crate::volume::Volume;
@@ -101,16 +101,15 @@ struct Meter {
 
 #[derive(Debug, Default)]
 struct Partition {
-    /// Dirty pages and pages in write-back. Relaxed: a count that publishes nothing.
-    pages: AtomicU64,
-    /// Pages made dirty since a task looked at the counts of all. Relaxed, as `pages`.
+    /// Pages made dirty since a task looked at the counts of all. Relaxed: a count that publishes
+    /// nothing.
     unpaid: AtomicU64,
-    /// When what the tasks owe is paid. Relaxed, as `pages`.
+    /// When what the tasks owe is paid. Relaxed, as `unpaid`.
     paid_ns: AtomicU64,
     /// The worker was asked to write back, and has not begun. Relaxed: the worker's own lock orders
     /// it; a task that reads an old value asks once more, or at its next look.
     asked: AtomicBool,
-    /// Pages per second that write-back does; 0: not measured. Relaxed, as `pages`.
+    /// Pages per second that write-back does; 0: not measured. Relaxed, as `unpaid`.
     rate: AtomicU64,
     meter: Mutex<DIRTY_METER, Meter>,
 }
@@ -121,13 +120,14 @@ struct Partition {
 pub(super) struct Dirtied {
     core: CoreId,
     pages: u64,
-    /// Dirty pages of the partition, with these.
+    /// Dirty pages of the partition, with these, as far as the task's own partition knows.
     now: u64,
 }
 
 /// The dirty pages of all partitions.
 #[derive(Debug)]
 pub(crate) struct DirtyPages {
+    counts: DirtyCounts,
     partitions: PerCore<Partition>,
     limits: Option<Limits>,
 }
@@ -142,57 +142,44 @@ impl DirtyPages {
             stride: STRIDE.max(cores_u64),
         });
         DirtyPages {
+            counts: DirtyCounts::new(cores),
             partitions: PerCore::new(cores, |_| Partition::default()),
             limits,
         }
     }
 
-    /// A step has made `pages` pages of this file dirty. The caller holds the inode.
+    /// A step of a task of partition `by` has made `pages` pages of this file dirty. The caller
+    /// holds the inode.
     #[inline]
-    pub(super) fn charge(&self, file: &FileState, pages: u32) -> Option<Dirtied> {
+    pub(super) fn charge(&self, by: CoreId, file: &FileState, pages: u32) -> Option<Dirtied> {
         if pages == 0 {
             return None;
         }
         let core = file.dirty_on.expect("an inode with dirty pages is listed");
-        let pages = u64::from(pages);
-        let before = self.at(core).pages.fetch_add(pages, Ordering::Relaxed);
-        Some(Dirtied {
-            core,
-            pages,
-            now: before + pages,
-        })
+        let now = self.counts.add(by, core, pages.into());
+        let pages = pages.into();
+        Some(Dirtied { core, pages, now })
     }
 
-    /// `pages` pages of this file are written back, or gone. The caller holds the inode.
+    /// A task of partition `by` has written back `pages` pages of this file, or dropped them. The
+    /// caller holds the inode.
     #[inline]
-    pub(super) fn release(&self, file: &FileState, pages: u32) {
-        if pages == 0 {
-            return;
+    pub(super) fn release(&self, by: CoreId, file: &FileState, pages: u32) {
+        if pages > 0 {
+            let core = file.dirty_on.expect("an inode with dirty pages is listed");
+            self.counts.add(by, core, -i64::from(pages));
         }
-        let core = file.dirty_on.expect("an inode with dirty pages is listed");
-        let pages = u64::from(pages);
-        let before = self.at(core).pages.fetch_sub(pages, Ordering::Relaxed);
-        assert!(before >= pages, "pages leave that were not counted");
-    }
-
-    /// Dirty pages of a partition.
-    fn of(&self, core: CoreId) -> u64 {
-        self.at(core).pages.load(Ordering::Relaxed)
     }
 
     fn at(&self, core: CoreId) -> &Partition {
         self.partitions.get(core)
     }
 
-    fn all(&self) -> u64 {
-        let count = |partition: &Partition| partition.pages.load(Ordering::Relaxed);
-        self.partitions.iter().map(count).sum()
-    }
-
     /// Whether the worker of this partition is to write back before the interval is over.
     pub(super) fn is_over(&self, core: CoreId) -> bool {
         self.limits.is_some_and(|limits| {
-            self.of(core) > limits.part.background && self.all() > limits.all.background
+            self.counts.of(core) > limits.part.background
+                && self.counts.all() > limits.all.background
         })
     }
 
@@ -214,7 +201,7 @@ impl DirtyPages {
         let partition = self.at(core);
         let marks = self.limits.map(|limits| limits.part.background / 2);
         // What is written while there is little to write does not say what could be.
-        if marks.is_none_or(|low| partition.pages.load(Ordering::Relaxed) <= low) {
+        if marks.is_none_or(|low| self.counts.of(core) <= low) {
             return;
         }
         let mut meter = partition.meter.lock();
@@ -289,22 +276,22 @@ impl Volume {
     pub(super) fn writers_pause(&self) -> bool {
         let dirty = &self.pages.dirty_pages;
         dirty.limits.is_some_and(|limits| {
-            let own = dirty.of(self.partition());
-            own > limits.part.free && dirty.all() > limits.all.free
+            let own = dirty.counts.of(self.partition());
+            own > limits.part.free && dirty.counts.all() > limits.all.free
         })
     }
 
     #[cold]
     fn pace_above(&self, dirtied: Dirtied, limits: Limits) {
-        let Dirtied { core, pages, now } = dirtied;
+        let Dirtied { core, pages, .. } = dirtied;
         let dirty = &self.pages.dirty_pages;
         let unpaid = &dirty.at(core).unpaid;
         if unpaid.fetch_add(pages, Ordering::Relaxed) + pages < limits.stride {
             return;
         }
         let pages = unpaid.swap(0, Ordering::Relaxed);
-        let all = dirty.all();
-        if all <= limits.all.background {
+        let (now, all) = (dirty.counts.of(core), dirty.counts.all());
+        if now <= limits.part.background || all <= limits.all.background {
             return;
         }
         if !dirty.at(core).asked.swap(true, Ordering::Relaxed) {
@@ -324,7 +311,7 @@ impl Volume {
 
     /// Dirty pages of a partition, and those in write-back.
     pub(crate) fn dirty_pages(&self, core: CoreId) -> u64 {
-        self.pages.dirty_pages.of(core)
+        self.pages.dirty_pages.counts.of(core)
     }
 
     /// [`Body::write_back_over`](crate::file::body::Body::write_back_over).
@@ -332,13 +319,14 @@ impl Volume {
         let dirty = &self.pages.dirty_pages;
         // First: who asks from now on asks for another look.
         dirty.at(core).asked.store(false, Ordering::Relaxed);
+        dirty.counts.gather(core);
         if !dirty.is_over(core) {
             dirty.end(core);
             return false;
         }
         dirty.begin(core);
         // A failure is reported by an fsync of its file.
-        let written = self.write_back_some_of(core, dirty.of(core), &mut None);
+        let written = self.write_back_some_of(core, dirty.counts.of(core), &mut None);
         *pages += written;
         let more = written > 0 && dirty.is_over(core);
         if !more {

@@ -6,7 +6,7 @@
 //! **Structure.** [`page`] holds pages per inode and counts their memory; `read`, `write` and
 //! [`write_shared`] copy out of them and into them; `seek` and `truncate` look at them besides the
 //! map; `waits` tells callers that must not wait; [`pending_pages`] has new pages of contended files; [`writeback`] turns dirty pages into
-//! operations; [`dirty_limit`] counts them and slows writers down; [`cache`] ties pages to the
+//! operations; [`dirty_count`] counts them, [`dirty_limit`] slows writers down; [`cache`] ties pages to the
 //! volume. All calls from outside come through
 //! [`Body::Cached`](super::body::Body::Cached); apart from that the state of a file has its
 //! [`PageStore`], and what tasks share of it the [`PendingPages`].
@@ -18,6 +18,7 @@
 //! **On a crash** pages are gone: what was not written back was never promised.
 
 mod cache;
+mod dirty_count;
 mod dirty_limit;
 mod page;
 mod pending_pages;

@@ -260,7 +260,7 @@ impl Volume {
                 let blocks = grant.blocks();
                 let written = self.fill(inode, &mut state, offset, source, stamp, grant)?;
                 let dirty = &self.pages.dirty_pages;
-                let dirtied = dirty.charge(state.file(), blocks - grant.blocks());
+                let dirtied = dirty.charge(self.partition(), state.file(), blocks - grant.blocks());
                 drop(state);
                 drop(access);
                 self.pace(dirtied);

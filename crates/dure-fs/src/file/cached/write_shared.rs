@@ -196,7 +196,7 @@ impl Volume {
                 let before = blocks(&grant);
                 let done = self.add(inode, &state, &plan, source, grant.as_mut());
                 let dirty = &self.pages.dirty_pages;
-                let dirtied = dirty.charge(state.file(), before - blocks(&grant));
+                let dirtied = dirty.charge(self.partition(), state.file(), before - blocks(&grant));
                 if done {
                     let change = match state.file().stamp(stamp, self.now()) {
                         // More pages wait for blocks, which stat counts.

@@ -236,7 +236,9 @@ impl Volume {
             // A page that was changed meanwhile has reserved another block.
             surplus += u32::from(!state.file_mut().pages.fail_writing(page));
         }
-        self.pages.dirty_pages.release(state.file(), surplus);
+        self.pages
+            .dirty_pages
+            .release(self.partition(), state.file(), surplus);
         inode.hide_unless(&state, &shown);
         drop(state);
         self.unreserve(self.partition(), surplus);

@@ -153,7 +153,9 @@ impl Volume {
             state.file_mut().pages.end_writing(page);
         }
         let written = u32::try_from(batch.pages.len()).expect("a batch has few pages");
-        self.pages.dirty_pages.release(state.file(), written);
+        self.pages
+            .dirty_pages
+            .release(self.partition(), state.file(), written);
         self.unreserve(self.partition(), state.file_mut().spare_room());
         inode.hide_unless(&state, &shown);
         Ok(Left::of(&state))
