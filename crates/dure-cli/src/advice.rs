@@ -8,25 +8,34 @@
 use std::path::Path;
 
 use dure_block::Error;
+use dure_fuse::MountError;
+use dure_fuse::mount::says_server_gone;
 use rustix::io::Errno;
 
 use crate::mounts;
 
 /// What can be done about `error`, if it is one of those that leave a choice.
 pub(crate) fn of(error: &anyhow::Error) -> Option<String> {
-    error.chain().find_map(|cause| match cause.downcast_ref()? {
-        Error::Locked { path, .. } | Error::Busy { path } => in_use(path),
-        Error::Open { path, os, .. } if os.errno() == Errno::NOTCONN.raw_os_error() => {
-            let path = path.display();
-            Some(format!(
-                "the server of a mount there is gone; `dure umount {path}` clears it"
-            ))
+    error.chain().find_map(|cause| {
+        if let Some(MountError::ServerGone { path }) = cause.downcast_ref() {
+            return Some(clear(path));
         }
-        Error::Open { os, .. } if os.errno() == Errno::ROFS.raw_os_error() => {
-            Some("it can only be read; `dure mount -o ro` shows it".to_owned())
+        match cause.downcast_ref()? {
+            Error::Locked { path, .. } | Error::Busy { path } => in_use(path),
+            Error::Open { path, os, .. } if says_server_gone(os.errno()) => Some(format!(
+                "the server of a mount there is gone; {}",
+                clear(path)
+            )),
+            Error::Open { os, .. } if os.errno() == Errno::ROFS.raw_os_error() => {
+                Some("it can only be read; `dure mount -o ro` shows it".to_owned())
+            }
+            _ => None,
         }
-        _ => None,
     })
+}
+
+fn clear(path: &Path) -> String {
+    format!("`dure umount {}` clears it", path.display())
 }
 
 fn in_use(path: &Path) -> Option<String> {

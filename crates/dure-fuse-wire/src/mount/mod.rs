@@ -80,6 +80,12 @@ pub enum MountError {
         /// What is wrong with it, and what to do.
         why: String,
     },
+    /// A mount there has lost its server.
+    #[error("{}: the server of a mount there is gone", .path.display())]
+    ServerGone {
+        /// The mount point.
+        path: PathBuf,
+    },
     /// There is no `/dev/fuse`, or it may not be opened.
     #[error("/dev/fuse: {0}; FUSE is needed to mount (load the fuse module)")]
     NoFuse(io::Error),
@@ -275,10 +281,19 @@ pub enum Lazy {
     Yes,
 }
 
+/// Whether the kernel says with this error number that a mount has lost its server: `ENOTCONN`,
+/// or `ECONNABORTED` to who asked while the connection of a dead server was being taken down.
+#[must_use]
+pub fn says_server_gone(error: i32) -> bool {
+    [Errno::NOTCONN, Errno::CONNABORTED]
+        .iter()
+        .any(|gone| gone.raw_os_error() == error)
+}
+
 /// The directory to mount on, as the kernel will name it.
 ///
 /// # Errors
-/// `MountPoint`: missing, or no directory.
+/// `MountPoint`: missing, or no directory. `ServerGone`.
 pub fn directory(at: &Path) -> Result<PathBuf, MountError> {
     let bad = |why: String| MountError::MountPoint {
         path: at.to_owned(),
@@ -291,11 +306,10 @@ pub fn directory(at: &Path) -> Result<PathBuf, MountError> {
     match found {
         Ok((path, true)) => Ok(path),
         Ok(_) => Err(bad("not a directory; give an existing directory".into())),
-        Err(error) if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => {
-            let at = at.display();
-            Err(bad(format!(
-                "the server of a mount there is gone; `umount -l {at}` clears it"
-            )))
+        Err(error) if error.raw_os_error().is_some_and(says_server_gone) => {
+            Err(MountError::ServerGone {
+                path: at.to_owned(),
+            })
         }
         Err(error) => Err(bad(format!("{error}; give an existing directory"))),
     }
