@@ -93,7 +93,7 @@ pub struct Medium {
 }
 
 impl SuperBlock {
-    /// The media, in the order of the space. What [`SuperBlock::media_fault`] finds wrong with the
+    /// The media, in the order of the space. What `SuperBlock::media_fault` finds wrong with the
     /// table is left out.
     #[must_use]
     pub fn media(&self) -> Vec<Medium> {
