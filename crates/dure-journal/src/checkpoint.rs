@@ -178,7 +178,11 @@ impl<S: Settle> Journal<S> {
             generation: state.generation + 1,
             segment_blocks: self.segment_blocks,
             tail,
-            durable_upto: log.reached.valid(),
+            // Who scans the log misses what is durable and not in it: without records nothing is.
+            durable_upto: match self.is_unlogged() {
+                true => tail.number - 1,
+                false => log.reached.valid(),
+            },
             checkpoint: state.checkpoint,
             segments,
         }

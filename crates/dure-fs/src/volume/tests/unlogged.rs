@@ -3,6 +3,7 @@
 use dure_block::ram::RamDevice;
 use dure_block::share;
 use dure_check::{CheckOptions, Repair, check};
+use dure_journal::JournalId;
 use dure_store::VolumeInfo;
 use dure_store::VolumeState;
 use dure_sync::Arc;
@@ -93,6 +94,24 @@ fn an_unmounted_volume_is_one_like_others() {
     assert!(written.handles > 0 && written.flushes > 0);
     let state = VolumeInfo::read(shared(&device)).expect("a volume").state;
     assert_eq!(state, VolumeState::Unlogged);
+    fs.close().expect("nothing fails");
+    let report = check(shared(&device), &CheckOptions::default()).expect("a volume");
+    assert!(report.is_spotless(), "{:?}", report.issues());
+    let fs = FileSystem::open(shared(&device), options()).expect("it was unmounted");
+    assert!(holds(&fs, "kept", 1));
+}
+
+/// Regression: a header that was written for another reason than a checkpoint said that handles
+/// behind the tail were durable, and the unmounted volume was refused for a hole in its log.
+#[test]
+fn a_ring_that_grows_and_shrinks_has_no_hole() {
+    let device = ram(8192, 2);
+    let fs = FileSystem::open(shared(&device), unlogged()).expect("it was asked for");
+    file(&fs, "kept", 1);
+    // Both grow.
+    let ids = (0..2).map(|id| JournalId::new(id).expect("a volume may have two"));
+    let blocks: u64 = ids.map(|id| fs.0.journal().usage(id).capacity).sum();
+    fs.0.grow_rings(2 * blocks).expect("there is room");
     fs.close().expect("nothing fails");
     let report = check(shared(&device), &CheckOptions::default()).expect("a volume");
     assert!(report.is_spotless(), "{:?}", report.issues());
