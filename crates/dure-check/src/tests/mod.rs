@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 use dure_block::fault::{Fault, FaultDevice, Rule, When};
 use dure_block::ram::RamDevice;
 use dure_block::{Lba, Op, OsError, share};
-use dure_fs::{FileSystem, FormatOptions};
+use dure_fs::{FileSystem, FormatOptions, MountOptions};
 
 use dure_store::format::pair_kind;
 use dure_store::format::volume::{STATE_UNLOGGED, VolumeHeader};
@@ -225,4 +225,26 @@ fn a_page_that_changed_is_found_only_when_asked() {
         report.issues()[0].kind,
         IssueKind::DataChecksum { page: 28, .. }
     ));
+}
+
+/// Regression: the superblock at the end of a device was believed after another file system had
+/// been made on the device, and a mount or a repair would have written into that.
+#[test]
+fn a_volume_under_another_file_system_is_refused_and_left() {
+    let disk = TestVolume::new().write();
+    disk.damage(0, |block| block[..4].copy_from_slice(b"XFSB"));
+    let image = || -> Vec<_> { (0..1024).map(|at| disk.get(at)).collect() };
+    let before = image();
+    let options = CheckOptions {
+        repair: Repair::Full,
+        ..CheckOptions::default()
+    };
+    let device = || share(disk.device.clone());
+    let checked = check(device(), &options).map(|_| ());
+    let mounted = FileSystem::open(device(), MountOptions::default()).map(|_| ());
+    for refused in [checked, mounted] {
+        let why = refused.expect_err("it is not dure's").to_string();
+        assert!(why.contains("block 0 is the beginning of XFS"), "{why}");
+    }
+    assert!(image() == before, "something was written");
 }

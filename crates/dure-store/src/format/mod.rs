@@ -10,6 +10,7 @@ pub mod blob;
 pub mod bucket;
 pub mod feature;
 pub mod fields;
+mod foreign;
 pub mod inode;
 pub mod media;
 pub mod name;

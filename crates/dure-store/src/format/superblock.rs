@@ -7,6 +7,7 @@ use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::feature;
+use super::foreign;
 pub use super::media::{DEVICES_MAX, DeviceEntryV1, PATH_BYTES};
 use crate::error::{Error, Result};
 use crate::units::BLOCK_BYTES;
@@ -165,7 +166,7 @@ impl SuperBlock {
     fn open_copy(block: &[u8], address: u64) -> Result<SuperBlock> {
         let (sb, _) = SuperBlock::read_from_prefix(block).map_err(|_| Error::NotDure)?;
         if sb.magic[..7] != MAGIC[..7] {
-            return Err(Error::NotDure);
+            return Err(not_dure(block, address));
         }
         if sb.magic != MAGIC || sb.version.get() != VERSION {
             return Err(Error::Unsupported {
@@ -205,5 +206,19 @@ impl SuperBlock {
     #[must_use]
     pub fn writable(&self) -> bool {
         self.ro_compat.get() & !feature::RO_COMPAT_KNOWN == 0
+    }
+}
+
+/// A block without a superblock's magic. In front, the beginning of something else is not damage:
+/// the copy at the end must not be believed instead.
+fn not_dure(block: &[u8], address: u64) -> Error {
+    match foreign::name(block).filter(|_| address == 0) {
+        None => Error::NotDure,
+        Some(name) => Error::Unsupported {
+            what: format!(
+                "block 0 is the beginning of {name}; only if that is not wanted any more, clear the block to \
+                 get back what is left of a volume that was here before"
+            ),
+        },
     }
 }
