@@ -203,7 +203,7 @@ fn submitted_costs() {
     }
 }
 
-/// Writes to a device in memory, beside plain copies of the same blocks.
+/// Writes to a device in memory, compared with plain copies of the same blocks.
 fn ram_costs() {
     const BLOCKS: u64 = 16_384;
     let ram = Queue::new(share(RamDevice::new("ram", BLOCKS)), QueueConfig::default());

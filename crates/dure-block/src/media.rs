@@ -1,6 +1,6 @@
 //! One linear space of blocks, on one device or on several of different kinds.
 //!
-//! **Problem.** Who reads and writes a volume must not ask where a block lies, but what it costs to
+//! **Problem.** Code that reads and writes a volume need not know where a block lies, but what it costs to
 //! make it durable differs: a device with a cache needs a flush, persistent memory a fence after
 //! each copy, and a flush of a device that nobody wrote to is milliseconds for nothing.
 //! **Structure.** A [`Media`] is made from a device and what it is put together from

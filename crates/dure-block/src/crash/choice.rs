@@ -309,7 +309,7 @@ impl Choices {
                 0 => Fate::Lost,
                 1 => Fate::Kept,
                 2 => self.torn(write, (0..*units).map(|_| bits.coin()).collect()),
-                // What a checksum alone can notice.
+                // What only a checksum can notice.
                 _ => {
                     let missing = bits.index(*units);
                     self.torn(write, (0..*units).map(|unit| unit != missing).collect())

@@ -18,7 +18,8 @@ use crate::ids::{JournalId, Mark};
 use crate::rules::Rules;
 use crate::units::{BLOCK_BYTES_U32, to_u32, to_usize};
 
-/// First bytes of a transaction; 8 bytes per mark follow, then the records, then zeros.
+/// First bytes of a transaction; 8 bytes per mark follow, then the records; the rest of the
+/// last block does not count.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct TransactionHeaderV1 {

@@ -187,9 +187,8 @@ fn an_fsync_without_much_data_asks_nothing_of_the_disk() {
     }
 }
 
-/// `cargo test -p dure-sim --test it hybrid_costs -- --ignored --nocapture`
 #[test]
-#[ignore = "a measurement"]
+#[ignore = "a measurement: cargo test -p dure-sim --test it hybrid_costs -- --ignored --nocapture"]
 fn times_with_a_flush_of_a_millisecond() {
     let flush = Duration::from_millis(1);
     for node_log in [None, Some(NodeLog::Block), Some(NodeLog::Nvm)] {

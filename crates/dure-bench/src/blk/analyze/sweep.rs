@@ -180,7 +180,7 @@ fn fio_name(engine: Engine) -> &'static str {
 /// The rate by fio, the phases by a run of our own.
 fn point_by_fio(engine: &'static str, load: &Load) -> Result<Point> {
     let measured = fio::measure(load)?;
-    // Open only now: who has it open exclusively keeps fio out.
+    // Opened only now: while this process has the device open exclusively, fio cannot open it.
     let device = device::open(&load.work, load.jobs)?;
     let phases = stamped(load, &device)?;
     let cpu_ns = 1e9 * measured.cpu_share * f64::from(load.jobs);

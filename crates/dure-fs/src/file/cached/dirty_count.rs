@@ -55,7 +55,7 @@ impl DirtyCounts {
         let now = if by == of {
             own.pages.fetch_add(pages, Ordering::Relaxed) + pages
         } else {
-            let notes = own.notes.get_or_init(|| Notes::new(self.0.iter().count()));
+            let notes = own.notes.get_or_init(|| Notes::new(self.0.len()));
             notes.all.fetch_add(pages, Ordering::Relaxed);
             notes.of[of.index()].fetch_add(pages, Ordering::Relaxed) + pages
         };
