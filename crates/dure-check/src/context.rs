@@ -79,6 +79,8 @@ pub(super) struct Context<'o> {
     pub(super) log_segments: BTreeSet<SegNo>,
     /// Greatest handle number in the logs.
     pub(super) replay_number: u64,
+    /// Transactions of the logs that do not count, and all of them.
+    pub(super) replay_dropped: (usize, usize),
     /// What a repair may do.
     pub(super) repairs: Repairs,
 }
@@ -114,6 +116,7 @@ impl<'o> Context<'o> {
             summaries: Summaries::default(),
             log_segments: BTreeSet::new(),
             replay_number: 0,
+            replay_dropped: (0, 0),
             repairs: Repairs::default(),
             layout,
         };

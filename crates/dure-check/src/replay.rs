@@ -127,7 +127,14 @@ pub(super) fn load(context: &mut Context<'_>, header: &VolumeHeader) -> bool {
     match recover(context, header) {
         Ok((replayed, moved, logs)) => {
             context.replay_number = logs.max_number();
-            let transactions = dure_store::units::to_u64(logs.transactions().len());
+            let all = logs.transactions().len();
+            let counting = logs
+                .survivors()
+                .into_iter()
+                .filter(|counts| *counts)
+                .count();
+            context.replay_dropped = (all - counting, all);
+            let transactions = dure_store::units::to_u64(all);
             context.issue(IssueKind::NotClean { transactions });
             for hole in logs.holes() {
                 let why = hole.to_string();

@@ -380,6 +380,13 @@ fn apply_logs(context: &mut Context<'_>, found: &mut Salvage) {
             .lost
             .push("the logs: what was written after the last checkpoint is lost".into());
     }
+    // A crash alone leaves some, too; which of them were durable, what is lost said.
+    if let (dropped @ 1.., all) = context.replay_dropped {
+        found.lost.push(format!(
+            "the logs: {dropped} of {all} transactions are not whole, or follow one that is not; \
+             what only they say is lost, if it was durable"
+        ));
+    }
     // What follows looks at tables and replayed nodes alike.
     context.clean = true;
     let tail = context.replay_number;

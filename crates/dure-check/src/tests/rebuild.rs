@@ -10,11 +10,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use dure_block::crash::{CrashImages, Selection, Tear};
 use dure_block::ram::RamDevice;
 use dure_block::record::{Effect, RecordDevice};
-use dure_block::share;
+use dure_block::{Device, Io, Lba, WriteFlags, share};
+use dure_fs::{Background, FileSystem, MountOptions, NewInode, Stamp, SyncScope};
 use dure_store::error::Error;
+use dure_store::layout::FormatOptions;
 use dure_store::media::Region;
 use dure_store::read_layout;
-use dure_store::units::{Ino, to_u64, to_usize};
+use dure_store::units::{BLOCK_BYTES, Ino, to_u64, to_usize};
 use dure_sync::Arc;
 
 use super::aged::{Base, Case, Content, Left, base, files, mount};
@@ -235,3 +237,55 @@ const TORN: Selection = Selection {
     seed: 1,
     tear: Tear::Sectors,
 };
+
+/// A transaction in the logs whose page is destroyed falls, and with it what only it says: a
+/// rebuild says so.
+#[test]
+fn transactions_that_a_rebuild_leaves_out_are_counted() {
+    let used = Arc::new(RamDevice::new("used", 64 * 256));
+    FileSystem::format(share(Arc::clone(&used)), &FormatOptions::default()).unwrap();
+    let options = MountOptions {
+        background: Background::None,
+        log_data_pages: 0,
+        ..MountOptions::default()
+    };
+    let fs = FileSystem::open(share(Arc::clone(&used)), options).unwrap();
+    fs.checkpoint_now().unwrap();
+    let new = NewInode {
+        mode: 0o100_644,
+        ..NewInode::default()
+    };
+    let file = fs.create(&fs.root().unwrap(), b"file", &new).unwrap();
+    let page = [0xa7; BLOCK_BYTES];
+    fs.write(&file, 0, &page, Stamp::Set).unwrap();
+    fs.fsync(&file, SyncScope::All).unwrap();
+    let crashed = RamDevice::from_image("crashed", &used.snapshot());
+    drop(file);
+    fs.close().unwrap();
+
+    let region = Region::open(share(Arc::new(RamDevice::from_image(
+        "read",
+        &used.snapshot(),
+    ))));
+    let layout = read_layout(&region).unwrap();
+    let bytes = crashed.snapshot().to_bytes();
+    let is_page = |block: &&[u8]| **block == page;
+    let at = bytes
+        .chunks(BLOCK_BYTES)
+        .position(|block| is_page(&block))
+        .unwrap();
+    let destroy = |first: u64, blocks: usize| {
+        let zeroes = vec![0; blocks * BLOCK_BYTES];
+        let parts: &[&[u8]] = &[&zeroes];
+        let (lba, flags) = (Lba::new(first), WriteFlags::NONE);
+        crashed.execute(Io::Write { lba, parts, flags }).unwrap();
+    };
+    destroy(to_u64(at), 1);
+    destroy(layout.nat_pair(0), 2);
+    let report = check(share(Arc::new(crashed)), &REBUILD).unwrap();
+    let said = report
+        .lost()
+        .iter()
+        .any(|lost| lost.contains("1 of 1 transactions"));
+    assert!(said, "{:?}", report.lost());
+}
