@@ -18,8 +18,7 @@ mod cut;
 mod history;
 mod script;
 mod tree;
-
-use std::time::Duration;
+mod trial;
 
 use dure_block::overlay::OverlayRam;
 use dure_block::ram::{Image, RamDevice};
@@ -31,18 +30,17 @@ use dure_fs::{
     RangeRule, Rules, Stamp, VolumeRules, WorkerActivity,
 };
 use dure_sync::atomic::AtomicU64;
-use dure_sync::sim::{Config, seeds, try_run};
+use dure_sync::sim::{Config, try_run};
 use dure_sync::{Arc, CoreId, thread};
 
 use cut::Cutter;
 use history::{DATA, History, LOG, PRIVATE, SHARED};
 pub use script::Scene;
 use script::{Core, Shape};
+pub use trial::{Trial, play_each, play_under};
 
 /// The most cores a run has.
 pub const CORES_MAX: u16 = 8;
-/// The commit interval of workers: some rounds in a run.
-const ROUNDS: Duration = Duration::from_micros(100);
 /// Blocks of the volume.
 const VOLUME_BLOCKS: u64 = 2048;
 
@@ -62,18 +60,26 @@ pub fn small_volume(blocks: u64) -> Arc<RamDevice> {
     ram
 }
 
-/// Mounts one with a small cache and without threads.
+/// Options of a small cache, without threads: for counts of lines, which workers would move.
+#[must_use]
+pub fn quiet() -> MountOptions {
+    MountOptions {
+        background: Background::None,
+        cache_bytes: 2 << 20,
+        recovery_threads: Some(1),
+        ..MountOptions::default()
+    }
+}
+
+/// Mounts a small volume with these.
 ///
 /// # Panics
 /// If it cannot be mounted.
 #[must_use]
 pub fn mount_small(ram: &Arc<RamDevice>, volume_rules: VolumeRules) -> FileSystem {
     let options = MountOptions {
-        background: Background::None,
-        cache_bytes: 2 << 20,
-        recovery_threads: Some(1),
         volume_rules,
-        ..MountOptions::default()
+        ..quiet()
     };
     FileSystem::open(share(Arc::clone(ram)), options).expect("a small volume is mounted")
 }
@@ -85,34 +91,6 @@ pub fn mount_small(ram: &Arc<RamDevice>, volume_rules: VolumeRules) -> FileSyste
 pub fn assert_whole(ram: Arc<RamDevice>) {
     let report = check(share(ram), &CheckOptions::default()).expect("it can be read");
     assert_eq!(report.issues(), [], "after unmount");
-}
-
-/// One of three schedules for `cores` cores, chosen by `way`.
-#[must_use]
-pub fn searched(way: u64, cores: usize, seed: u64) -> Config {
-    match way % 3 {
-        0 => Config::random(cores, seed),
-        1 => Config::stall(cores, seed),
-        _ => Config::priority(cores, seed),
-    }
-}
-
-/// Runs `play` under each of the rules, with `count` seeds or as many as the environment says.
-///
-/// # Panics
-/// If it ends with an error.
-pub fn play_under<R: Copy + std::fmt::Debug>(
-    rules: &[R],
-    count: u64,
-    play: impl Fn(R, u64) -> Result<(), String>,
-) {
-    for &rule in rules {
-        for seed in seeds(count) {
-            if let Err(what) = play(rule, seed) {
-                panic!("{rule:?} seed={seed}: {what}");
-            }
-        }
-    }
 }
 
 /// What is played, and how hard it is looked at.
@@ -231,16 +209,14 @@ fn mount_options(
     policies: &[(&'static str, &'static str)],
 ) -> MountOptions {
     let mut options = MountOptions {
-        background: Background::None,
         cache_bytes: if variety % 5 == 4 { 128 << 10 } else { 2 << 20 },
-        recovery_threads: Some(1),
         flush: if variety % 7 == 6 {
             FlushRule::Two
         } else {
             FlushRule::One
         },
         rules,
-        ..MountOptions::default()
+        ..quiet()
     };
     if variety % 3 == 1 {
         options.volume_rules.ranges = RangeRule::AtOnce;
@@ -313,13 +289,8 @@ fn on_machine(image: &Arc<Image>, plan: &Plan) -> Played {
     let seed = plan.config.seed;
     let record = RecordDevice::new(share(OverlayRam::new("volume", Arc::clone(image))));
     let log = record.log();
-    let mut options = mount_options(seed, plan.rules, plan.policies);
-    // Also of the seeds that are multiples of 5.
-    if (seed + seed / 5) % 5 >= 3 {
-        options.background = Background::Workers;
-        options.workers = Some(usize::from(1 + plan.cores / 4));
-        options.commit_interval = ROUNDS;
-    }
+    let options = mount_options(seed, plan.rules, plan.policies);
+    let options = Trial::new(seed, plan.cores).with_workers(options);
     let fs = FileSystem::open(share(record), options).expect("a clean volume mounts");
     let clock = AtomicU64::new(1);
     let notes = thread::scope(|scope| {

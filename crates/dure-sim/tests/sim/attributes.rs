@@ -6,14 +6,15 @@
 #![expect(clippy::unwrap_used, reason = "tests say what they expect")]
 
 use dure_block::ram::RamDevice;
+use dure_block::share;
 use dure_fs::{
     AllocateMode, AttributeRule, Attributes, FileSystem, InodeRef, NewInode, ReadMode,
     SetAttributes, Stamp, SyncScope, VolumeRules, XattrMode,
 };
-use dure_sim::schedules::{assert_whole, mount_small, play_under, searched, small_volume};
+use dure_sim::schedules::{Trial, assert_whole, mount_small, play_each, play_under, small_volume};
 use dure_sync::canary::LeftOut;
 use dure_sync::clock::wall_coarse;
-use dure_sync::sim::{Config, Rng, run, seeds, try_run};
+use dure_sync::sim::{Config, Rng, run};
 use dure_sync::{Arc, CoreId, thread};
 
 const PAGE: usize = 4096;
@@ -30,12 +31,15 @@ fn file(fs: &FileSystem) -> InodeRef {
     found.unwrap_or_else(|| fs.create(&root, b"file", &new).unwrap())
 }
 
-fn mount(ram: &Arc<RamDevice>, attributes: AttributeRule) -> FileSystem {
-    let rules = VolumeRules {
+fn rules(attributes: AttributeRule) -> VolumeRules {
+    VolumeRules {
         attributes,
         ..VolumeRules::default()
-    };
-    mount_small(ram, rules)
+    }
+}
+
+fn mount(trial: Trial, ram: &Arc<RamDevice>, rule: AttributeRule) -> FileSystem {
+    trial.mount(share(Arc::clone(ram)), rules(rule))
 }
 
 /// What a core did last: number of its mode (core 0 only) and of its extended attribute.
@@ -158,12 +162,11 @@ fn check_file(fs: &FileSystem, last: &[Last]) {
     assert_eq!(permissions(&seen), last[0].mode);
 }
 
-fn share_a_file(rule: AttributeRule, seed: u64) -> Result<(), String> {
-    let cores: u16 = [2, 3, 4][usize::try_from(seed % 3).unwrap()];
-    let config = searched(seed / 3, usize::from(cores), seed);
-    let done = try_run(config, move || {
+fn share_a_file(rule: AttributeRule, trial: Trial) -> Result<(), String> {
+    let Trial { seed, cores } = trial;
+    trial.play(move || {
         let ram = small_volume(2048);
-        let fs = mount(&ram, rule);
+        let fs = mount(trial, &ram, rule);
         let pages = vec![0; usize::from(cores) * PAGE];
         fs.write(&file(&fs), 0, &pages, Stamp::Set).unwrap();
         let last = thread::scope(|scope| {
@@ -180,13 +183,12 @@ fn share_a_file(rule: AttributeRule, seed: u64) -> Result<(), String> {
         // What a crash leaves is what was promised.
         fs.fsync(&file(&fs), SyncScope::All).unwrap();
         let crashed = Arc::new(RamDevice::from_image("crashed", &ram.snapshot()));
-        let recovered = mount(&crashed, rule);
+        let recovered = mount(trial, &crashed, rule);
         check_file(&recovered, &last);
         recovered.close().unwrap();
         fs.close().unwrap();
         [ram, crashed].into_iter().for_each(assert_whole);
-    });
-    done.map(|_| ()).map_err(|failure| failure.to_string())
+    })
 }
 
 #[test]
@@ -196,9 +198,9 @@ fn sim_attributes_change_while_data_is_used() {
 
 #[test]
 fn sim_attributes_canary_attributes_that_stay_cached_are_noticed() {
-    let failed =
-        (0..20).find(|&seed| share_a_file(AttributeRule::KeptCached(LeftOut), seed).is_err());
-    assert!(failed.is_some(), "attributes of before were not noticed");
+    let rule = AttributeRule::KeptCached(LeftOut);
+    let failed = (0..20).any(|seed| share_a_file(rule, Trial::any(seed)).is_err());
+    assert!(failed, "attributes of before were not noticed");
 }
 
 /// The time of change that is shown, as the clock tells it.
@@ -214,69 +216,62 @@ fn clock() -> (i64, u32) {
 
 /// One core changes the mode, others write, read and sync: what that core is shown is not older
 /// than its change.
-fn stamp_a_file(seed: u64) -> Result<(), String> {
-    let config = searched(seed, 3, seed);
-    let done = try_run(config, move || {
-        let ram = small_volume(2048);
-        let fs = mount(&ram, AttributeRule::Apart);
-        let inode = file(&fs);
-        fs.write(&inode, 0, &[0; 3 * PAGE], Stamp::Set).unwrap();
-        let last = thread::scope(|scope| {
-            for core in 1..3_u16 {
-                let (fs, inode) = (&fs, &inode);
-                scope.spawn_on(CoreId::new(core), move || {
-                    let mut random = Rng::new(seed ^ u64::from(core) << 32);
-                    let mut page = [1; PAGE];
-                    let own = u64::from(core) * 4096;
-                    for _ in 0..CALLS {
-                        match random.index(8) {
-                            0 => fs.fsync(inode, SyncScope::All).unwrap(),
-                            1 | 2 => drop(fs.read(inode, own, &mut page, ReadMode::Cached)),
-                            3 => drop(fs.append(inode, &[1; 10]).unwrap()),
-                            _ => drop(fs.write(inode, own, &page, Stamp::Set).unwrap()),
-                        }
-                    }
-                });
-            }
+fn stamp_a_file(trial: Trial) {
+    let seed = trial.seed;
+    let ram = small_volume(2048);
+    let fs = mount(trial, &ram, AttributeRule::Apart);
+    let inode = file(&fs);
+    fs.write(&inode, 0, &[0; 3 * PAGE], Stamp::Set).unwrap();
+    let last = thread::scope(|scope| {
+        for core in 1..3_u16 {
             let (fs, inode) = (&fs, &inode);
-            let changes = scope.spawn_on(CoreId::new(0), move || {
-                let mut last = clock();
-                for n in 1..=CALLS {
-                    last = clock();
-                    let set = SetAttributes {
-                        mode: Some(n),
-                        ..SetAttributes::default()
-                    };
-                    fs.change_attributes(inode, &set).unwrap();
-                    for _ in 0..3 {
-                        assert!(change_time(fs, inode) >= last, "an older time is shown");
+            scope.spawn_on(CoreId::new(core), move || {
+                let mut random = Rng::new(seed ^ u64::from(core) << 32);
+                let mut page = [1; PAGE];
+                let own = u64::from(core) * 4096;
+                for _ in 0..CALLS {
+                    match random.index(8) {
+                        0 => fs.fsync(inode, SyncScope::All).unwrap(),
+                        1 | 2 => drop(fs.read(inode, own, &mut page, ReadMode::Cached)),
+                        3 => drop(fs.append(inode, &[1; 10]).unwrap()),
+                        _ => drop(fs.write(inode, own, &page, Stamp::Set).unwrap()),
                     }
                 }
-                last
             });
-            changes.join().unwrap()
+        }
+        let (fs, inode) = (&fs, &inode);
+        let changes = scope.spawn_on(CoreId::new(0), move || {
+            let mut last = clock();
+            for n in 1..=CALLS {
+                last = clock();
+                let set = SetAttributes {
+                    mode: Some(n),
+                    ..SetAttributes::default()
+                };
+                fs.change_attributes(inode, &set).unwrap();
+                for _ in 0..3 {
+                    assert!(change_time(fs, inode) >= last, "an older time is shown");
+                }
+            }
+            last
         });
-        assert!(change_time(&fs, &inode) >= last, "it has gone back");
-        fs.fsync(&inode, SyncScope::All).unwrap();
-        let crashed = Arc::new(RamDevice::from_image("crashed", &ram.snapshot()));
-        let recovered = mount(&crashed, AttributeRule::Apart);
-        assert!(
-            change_time(&recovered, &file(&recovered)) >= last,
-            "it was not kept"
-        );
-        recovered.close().unwrap();
-        fs.close().unwrap();
+        changes.join().unwrap()
     });
-    done.map(|_| ()).map_err(|failure| failure.to_string())
+    assert!(change_time(&fs, &inode) >= last, "it has gone back");
+    fs.fsync(&inode, SyncScope::All).unwrap();
+    let crashed = Arc::new(RamDevice::from_image("crashed", &ram.snapshot()));
+    let recovered = mount(trial, &crashed, AttributeRule::Apart);
+    assert!(
+        change_time(&recovered, &file(&recovered)) >= last,
+        "it was not kept"
+    );
+    recovered.close().unwrap();
+    fs.close().unwrap();
 }
 
 #[test]
 fn sim_attributes_the_time_of_change_does_not_go_back() {
-    for seed in seeds(100) {
-        if let Err(what) = stamp_a_file(seed) {
-            panic!("seed={seed}: {what}");
-        }
-    }
+    play_each(100, 3, stamp_a_file);
 }
 
 /// What is done to the data.
@@ -290,7 +285,7 @@ enum Use {
 /// own.
 fn transfers(rule: AttributeRule, used: Use, rounds: u32) -> u64 {
     let done = run(Config::min_clock(4), move || {
-        let fs = mount(&small_volume(2048), rule);
+        let fs = mount_small(&small_volume(2048), rules(rule));
         let inode = file(&fs);
         fs.write(&inode, 0, &[1; 4 * PAGE], Stamp::Set).unwrap();
         thread::scope(|scope| {

@@ -9,13 +9,14 @@
 use std::ops::ControlFlow;
 
 use dure_block::ram::RamDevice;
+use dure_block::share;
 use dure_fs::{
     DirectoryRule, Error, FileKind, FileSystem, InodeRef, NewInode, RenameMode, SyncScope,
     VolumeRules,
 };
-use dure_sim::schedules::{assert_whole, mount_small, play_under, searched, small_volume};
+use dure_sim::schedules::{Trial, assert_whole, mount_small, play_each, play_under, small_volume};
 use dure_sync::canary::LeftOut;
-use dure_sync::sim::{Config, Rng, run, seeds, try_run};
+use dure_sync::sim::{Config, Rng, run};
 use dure_sync::{Arc, CoreId, thread};
 
 /// Calls of one core.
@@ -27,12 +28,15 @@ const COMMON_NAMES: usize = 2;
 /// The directories in which all cores work.
 const SHARED: [&[u8]; 2] = [b"a", b"b"];
 
-fn mount(ram: &Arc<RamDevice>, directories: DirectoryRule) -> FileSystem {
-    let rules = VolumeRules {
+fn rules(directories: DirectoryRule) -> VolumeRules {
+    VolumeRules {
         directories,
         ..VolumeRules::default()
-    };
-    mount_small(ram, rules)
+    }
+}
+
+fn mount(trial: Trial, ram: &Arc<RamDevice>, rule: DirectoryRule) -> FileSystem {
+    trial.mount(share(Arc::clone(ram)), rules(rule))
 }
 
 fn new(mode: u32) -> NewInode {
@@ -248,12 +252,11 @@ fn prepare(fs: &FileSystem) {
     }
 }
 
-fn share_directories(rule: DirectoryRule, seed: u64) -> Result<(), String> {
-    let cores: u16 = [2, 3, 4][usize::try_from(seed % 3).unwrap()];
-    let config = searched(seed / 3, usize::from(cores), seed);
-    let done = try_run(config, move || {
+fn share_directories(rule: DirectoryRule, trial: Trial) -> Result<(), String> {
+    let Trial { seed, cores } = trial;
+    trial.play(move || {
         let ram = small_volume(2048);
-        let fs = mount(&ram, rule);
+        let fs = mount(trial, &ram, rule);
         prepare(&fs);
         thread::scope(|scope| {
             for core in 0..cores {
@@ -277,14 +280,13 @@ fn share_directories(rule: DirectoryRule, seed: u64) -> Result<(), String> {
         }
         let names = |fs: &FileSystem| shared(fs).map(|directory| subdirectories(fs, &directory));
         let crashed = Arc::new(RamDevice::from_image("crashed", &ram.snapshot()));
-        let recovered = mount(&crashed, rule);
+        let recovered = mount(trial, &crashed, rule);
         check_links(&recovered);
         assert_eq!(names(&recovered), names(&fs), "after a crash");
         recovered.close().unwrap();
         fs.close().unwrap();
         [ram, crashed].into_iter().for_each(assert_whole);
-    });
-    done.map(|_| ()).map_err(|failure| failure.to_string())
+    })
 }
 
 #[test]
@@ -298,47 +300,41 @@ fn sim_directories_are_made_and_moved_beside_each_other() {
 
 #[test]
 fn sim_directories_canary_subdirectories_that_nobody_counts_are_missed() {
-    let failed =
-        (0..20).find(|&seed| share_directories(DirectoryRule::Uncounted(LeftOut), seed).is_err());
-    assert!(failed.is_some(), "missing links were not noticed");
+    let rule = DirectoryRule::Uncounted(LeftOut);
+    let failed = (0..20).any(|seed| share_directories(rule, Trial::any(seed)).is_err());
+    assert!(failed, "missing links were not noticed");
 }
 
 /// One core makes a directory, another removes it, a third one counts: there is one more or not,
 /// never one fewer or two more.
 #[test]
 fn sim_directories_are_counted_at_one_moment() {
-    for seed in seeds(200) {
-        let config = searched(seed, 3, seed);
-        let done = try_run(config, || {
-            let fs = mount(&small_volume(2048), DirectoryRule::AtOnce);
-            prepare(&fs);
-            thread::scope(|scope| {
-                let fs = &fs;
-                scope.spawn_on(CoreId::new(0), move || {
-                    let [directory, _] = shared(fs);
-                    for _ in 0..20 {
-                        drop(fs.mkdir(&directory, b"x", &new(0o755)));
-                    }
-                });
-                scope.spawn_on(CoreId::new(1), move || {
-                    let [directory, _] = shared(fs);
-                    for _ in 0..20 {
-                        drop(fs.rmdir(&directory, b"x"));
-                    }
-                });
-                scope.spawn_on(CoreId::new(2), move || {
-                    let [directory, _] = shared(fs);
-                    for _ in 0..20 {
-                        let seen = links(fs, &directory);
-                        assert!((2..=3).contains(&seen), "{seen} links");
-                    }
-                });
+    play_each(200, 3, |trial| {
+        let fs = mount(trial, &small_volume(2048), DirectoryRule::AtOnce);
+        prepare(&fs);
+        thread::scope(|scope| {
+            let fs = &fs;
+            scope.spawn_on(CoreId::new(0), move || {
+                let [directory, _] = shared(fs);
+                for _ in 0..20 {
+                    drop(fs.mkdir(&directory, b"x", &new(0o755)));
+                }
+            });
+            scope.spawn_on(CoreId::new(1), move || {
+                let [directory, _] = shared(fs);
+                for _ in 0..20 {
+                    drop(fs.rmdir(&directory, b"x"));
+                }
+            });
+            scope.spawn_on(CoreId::new(2), move || {
+                let [directory, _] = shared(fs);
+                for _ in 0..20 {
+                    let seen = links(fs, &directory);
+                    assert!((2..=3).contains(&seen), "{seen} links");
+                }
             });
         });
-        if let Err(what) = done {
-            panic!("seed={seed}: {what}");
-        }
-    }
+    });
 }
 
 /// A directory has entries only while it goes by the name "full": whoever removes it as "empty"
@@ -368,37 +364,31 @@ fn fill_under_another_name(fs: &FileSystem) {
 
 #[test]
 fn sim_directories_that_are_empty_are_never_called_full() {
-    for seed in seeds(200) {
-        let config = searched(seed, 2, seed);
-        let done = try_run(config, || {
-            let fs = mount(&small_volume(2048), DirectoryRule::AtOnce);
-            prepare(&fs);
-            thread::scope(|scope| {
-                let fs = &fs;
-                scope.spawn_on(CoreId::new(0), move || fill_under_another_name(fs));
-                scope.spawn_on(CoreId::new(1), move || {
-                    let [at, _] = shared(fs);
-                    for _ in 0..30 {
-                        drop(fs.look_up_and_remember(&at, b"empty").unwrap());
-                        match fs.rmdir(&at, b"empty") {
-                            Ok(()) | Err(Error::NotFound) => {}
-                            Err(error) => panic!("rmdir: {error}"),
-                        }
+    play_each(200, 2, |trial| {
+        let fs = mount(trial, &small_volume(2048), DirectoryRule::AtOnce);
+        prepare(&fs);
+        thread::scope(|scope| {
+            let fs = &fs;
+            scope.spawn_on(CoreId::new(0), move || fill_under_another_name(fs));
+            scope.spawn_on(CoreId::new(1), move || {
+                let [at, _] = shared(fs);
+                for _ in 0..30 {
+                    drop(fs.look_up_and_remember(&at, b"empty").unwrap());
+                    match fs.rmdir(&at, b"empty") {
+                        Ok(()) | Err(Error::NotFound) => {}
+                        Err(error) => panic!("rmdir: {error}"),
                     }
-                });
+                }
             });
         });
-        if let Err(what) = done {
-            panic!("seed={seed}: {what}");
-        }
-    }
+    });
 }
 
 /// Cache lines that moved between two cores that make, move and remove directories in one
 /// directory.
 fn transfers(rule: DirectoryRule, rounds: u32) -> u64 {
     let done = run(Config::min_clock(2), move || {
-        let fs = mount(&small_volume(4096), rule);
+        let fs = mount_small(&small_volume(4096), rules(rule));
         prepare(&fs);
         let [directory, _] = shared(&fs);
         // So many that the two have different nodes.

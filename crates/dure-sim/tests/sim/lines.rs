@@ -5,7 +5,11 @@
 //! Runs with the sim backend only: `cargo xtask sim -p dure-sim`. The machine sees every atomic,
 //! lock and counted reference; plain memory is seen as far as a lock protects it.
 
-#![expect(clippy::unwrap_used, reason = "a panic is how a run fails")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a panic is how a run fails; tests print what they have seen"
+)]
 
 use dure::{File, OpenOptions, Session, Volume};
 use dure_block::ram::RamDevice;

@@ -9,13 +9,14 @@
 use std::collections::BTreeMap;
 
 use dure_block::ram::RamDevice;
+use dure_block::share;
 use dure_fs::{
     AttributeRule, Error, FileSystem, InodeRef, NewInode, ReadMode, RenameMode, SetAttributes,
     Stamp, SyncScope, VolumeRules,
 };
-use dure_sim::schedules::{assert_whole, mount_small, play_under, searched, small_volume};
+use dure_sim::schedules::{Trial, assert_whole, mount_small, play_under, small_volume};
 use dure_sync::canary::LeftOut;
-use dure_sync::sim::{Config, Rng, run, try_run};
+use dure_sync::sim::{Config, Rng, run};
 use dure_sync::{Arc, CoreId, thread};
 
 const PAGE: usize = 4096;
@@ -24,12 +25,11 @@ const CALLS: u32 = 20;
 /// Files of all cores, each with a name in the root.
 const FILES: [&[u8]; 2] = [b"file0", b"file1"];
 
-fn mount(ram: &Arc<RamDevice>, attributes: AttributeRule) -> FileSystem {
-    let rules = VolumeRules {
+fn rules(attributes: AttributeRule) -> VolumeRules {
+    VolumeRules {
         attributes,
         ..VolumeRules::default()
-    };
-    mount_small(ram, rules)
+    }
 }
 
 fn new(mode: u32) -> NewInode {
@@ -237,13 +237,12 @@ fn prepare(fs: &FileSystem, cores: u16) -> Vec<InodeRef> {
     FILES.iter().map(make).collect()
 }
 
-fn share_files(rule: AttributeRule, seed: u64) -> Result<(), String> {
-    let cores: u16 = [2, 3, 4][usize::try_from(seed % 3).unwrap()];
-    let config = searched(seed / 3, usize::from(cores), seed);
+fn share_files(rule: AttributeRule, trial: Trial) -> Result<(), String> {
+    let Trial { seed, cores } = trial;
     let anchors = [Anchors::Stay, Anchors::Go][usize::try_from(seed / 9 % 2).unwrap()];
-    let done = try_run(config, move || {
+    trial.play(move || {
         let ram = small_volume(2048);
-        let fs = mount(&ram, rule);
+        let fs = trial.mount(share(Arc::clone(&ram)), rules(rule));
         let files = prepare(&fs, cores);
         let all: Vec<Names> = thread::scope(|scope| {
             let work = |core| {
@@ -273,14 +272,13 @@ fn share_files(rule: AttributeRule, seed: u64) -> Result<(), String> {
             fs.fsync(file, SyncScope::All).unwrap();
         }
         let crashed = Arc::new(RamDevice::from_image("crashed", &ram.snapshot()));
-        let recovered = mount(&crashed, rule);
+        let recovered = trial.mount(share(Arc::clone(&crashed)), rules(rule));
         check_names(&recovered, &all, anchors);
         recovered.close().unwrap();
         drop(files);
         fs.close().unwrap();
         [ram, crashed].into_iter().for_each(assert_whole);
-    });
-    done.map(|_| ()).map_err(|failure| failure.to_string())
+    })
 }
 
 #[test]
@@ -290,16 +288,16 @@ fn sim_names_change_while_data_is_used() {
 
 #[test]
 fn sim_names_canary_attributes_that_stay_cached_are_noticed() {
-    let failed =
-        (0..20).find(|&seed| share_files(AttributeRule::KeptCached(LeftOut), seed).is_err());
-    assert!(failed.is_some(), "attributes of before were not noticed");
+    let rule = AttributeRule::KeptCached(LeftOut);
+    let failed = (0..20).any(|seed| share_files(rule, Trial::any(seed)).is_err());
+    assert!(failed, "attributes of before were not noticed");
 }
 
 /// Cache lines that moved between a core that gives a file names, moves and takes them, and three
 /// that read its pages.
 fn transfers(rule: AttributeRule, rounds: u32) -> u64 {
     let done = run(Config::min_clock(4), move || {
-        let fs = mount(&small_volume(2048), rule);
+        let fs = mount_small(&small_volume(2048), rules(rule));
         let root = fs.root().unwrap();
         let inode = fs.create(&root, b"file", &new(0o100_644)).unwrap();
         fs.write(&inode, 0, &[1; 4 * PAGE], Stamp::Set).unwrap();

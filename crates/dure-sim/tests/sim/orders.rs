@@ -7,13 +7,14 @@
 
 use std::time::Duration;
 
+use dure_block::share;
 use dure_fs::{
     DirectoryRule, Error, FileSystem, InodeRef, NewInode, RenameMode, SetAttributes, Stamp,
     VolumeRules, XattrMode,
 };
-use dure_sim::schedules::{assert_whole, mount_small, small_volume};
+use dure_sim::schedules::{Trial, assert_whole, play_each, small_volume};
 use dure_sync::sim::{Config, Rng, Schedule, seeds, try_run};
-use dure_sync::{CoreId, thread};
+use dure_sync::{Arc, CoreId, thread};
 
 const PAGE: u64 = 4096;
 
@@ -24,51 +25,41 @@ fn new(mode: u32) -> NewInode {
     }
 }
 
-fn config(cores: usize, seed: u64) -> Config {
-    let config = [Config::random, Config::stall, Config::priority];
-    config[usize::try_from(seed % 3).unwrap()](cores, seed)
-}
-
 /// Two tasks claim a job by moving its name, to the same place: one of them has it.
 #[test]
 fn sim_race_one_of_two_renames_to_one_name_moves_it() {
-    for seed in seeds(300) {
-        let done = try_run(config(2, seed), || {
-            let ram = small_volume(1024);
-            let fs = mount_small(&ram, VolumeRules::default());
-            let root = fs.root().unwrap();
-            let to = fs.mkdir(&root, b"taken", &new(0o755)).unwrap();
-            for round in 0..6 {
-                let job = match round % 2 {
-                    0 => fs.create(&root, b"job", &new(0o100_644)).unwrap(),
-                    _ => fs.mkdir(&root, b"job", &new(0o755)).unwrap(),
-                };
-                let claim = || match fs.rename(&root, b"job", &to, b"job", RenameMode::Replace) {
-                    Ok(()) => 1,
-                    Err(Error::NotFound) => 0,
-                    Err(error) => panic!("rename: {error}"),
-                };
-                let claims = thread::scope(|scope| {
-                    let other = scope.spawn_on(CoreId::new(1), claim);
-                    claim() + other.join().unwrap()
-                });
-                assert_eq!(claims, 1, "round {round}");
-                let moved = fs.lookup(&to, b"job").unwrap().unwrap();
-                assert_eq!(moved.id(), job.id());
-                drop((job, moved));
-                match round % 2 {
-                    0 => fs.unlink(&to, b"job").unwrap(),
-                    _ => fs.rmdir(&to, b"job").unwrap(),
-                }
+    play_each(300, 2, |trial| {
+        let ram = small_volume(1024);
+        let fs = trial.mount(share(Arc::clone(&ram)), VolumeRules::default());
+        let root = fs.root().unwrap();
+        let to = fs.mkdir(&root, b"taken", &new(0o755)).unwrap();
+        for round in 0..6 {
+            let job = match round % 2 {
+                0 => fs.create(&root, b"job", &new(0o100_644)).unwrap(),
+                _ => fs.mkdir(&root, b"job", &new(0o755)).unwrap(),
+            };
+            let claim = || match fs.rename(&root, b"job", &to, b"job", RenameMode::Replace) {
+                Ok(()) => 1,
+                Err(Error::NotFound) => 0,
+                Err(error) => panic!("rename: {error}"),
+            };
+            let claims = thread::scope(|scope| {
+                let other = scope.spawn_on(CoreId::new(1), claim);
+                claim() + other.join().unwrap()
+            });
+            assert_eq!(claims, 1, "round {round}");
+            let moved = fs.lookup(&to, b"job").unwrap().unwrap();
+            assert_eq!(moved.id(), job.id());
+            drop((job, moved));
+            match round % 2 {
+                0 => fs.unlink(&to, b"job").unwrap(),
+                _ => fs.rmdir(&to, b"job").unwrap(),
             }
-            drop((root, to));
-            fs.close().unwrap();
-            assert_whole(ram);
-        });
-        if let Err(failure) = done {
-            panic!("{failure}");
         }
-    }
+        drop((root, to));
+        fs.close().unwrap();
+        assert_whole(ram);
+    });
 }
 
 /// One core's calls on a file that all change.
@@ -117,7 +108,8 @@ fn sim_race_times_of_a_file_do_not_go_back() {
             ns: 8_000_000,
         };
         let done = try_run(Config::new(3, seed, schedule), move || {
-            let fs = mount_small(&small_volume(1024), VolumeRules::default());
+            let trial = Trial::new(seed, 3);
+            let fs = trial.mount(share(small_volume(1024)), VolumeRules::default());
             let root = fs.root().unwrap();
             let file = fs.create(&root, b"file", &new(0o100_644)).unwrap();
             for page in 0..4 {
@@ -159,46 +151,41 @@ fn sim_race_times_of_a_file_do_not_go_back() {
 /// subdirectories, also when only what changes with the files has to be looked up anew.
 #[test]
 fn sim_race_links_of_a_directory_do_not_go_back() {
-    for seed in seeds(300) {
-        let done = try_run(config(3, seed), || {
-            let rules = VolumeRules {
-                directories: DirectoryRule::AtOnce,
-                ..VolumeRules::default()
-            };
-            let fs = mount_small(&small_volume(2048), rules);
-            let root = fs.root().unwrap();
-            let directory = fs.mkdir(&root, b"directory", &new(0o755)).unwrap();
-            drop(fs.mkdir(&directory, b"first", &new(0o755)).unwrap());
-            assert_eq!(fs.attributes(&directory).unwrap().nlink, 3);
-            thread::scope(|scope| {
-                let (fs, directory) = (&fs, &directory);
-                scope.spawn_on(CoreId::new(0), move || {
-                    for n in 0..12 {
-                        let name = format!("directory{n}");
-                        drop(fs.mkdir(directory, name.as_bytes(), &new(0o755)).unwrap());
-                    }
-                });
-                scope.spawn_on(CoreId::new(1), move || {
-                    for n in 0..24 {
-                        let name = format!("file{n}");
-                        drop(
-                            fs.create(directory, name.as_bytes(), &new(0o100_644))
-                                .unwrap(),
-                        );
-                    }
-                });
-                scope.spawn_on(CoreId::new(2), move || {
-                    let mut before = 3;
-                    while before < 15 {
-                        let now = fs.attributes(directory).unwrap().nlink;
-                        assert!(now >= before, "{before} links, then {now}");
-                        before = now;
-                    }
-                });
+    play_each(300, 3, |trial| {
+        let rules = VolumeRules {
+            directories: DirectoryRule::AtOnce,
+            ..VolumeRules::default()
+        };
+        let fs = trial.mount(share(small_volume(2048)), rules);
+        let root = fs.root().unwrap();
+        let directory = fs.mkdir(&root, b"directory", &new(0o755)).unwrap();
+        drop(fs.mkdir(&directory, b"first", &new(0o755)).unwrap());
+        assert_eq!(fs.attributes(&directory).unwrap().nlink, 3);
+        thread::scope(|scope| {
+            let (fs, directory) = (&fs, &directory);
+            scope.spawn_on(CoreId::new(0), move || {
+                for n in 0..12 {
+                    let name = format!("directory{n}");
+                    drop(fs.mkdir(directory, name.as_bytes(), &new(0o755)).unwrap());
+                }
+            });
+            scope.spawn_on(CoreId::new(1), move || {
+                for n in 0..24 {
+                    let name = format!("file{n}");
+                    drop(
+                        fs.create(directory, name.as_bytes(), &new(0o100_644))
+                            .unwrap(),
+                    );
+                }
+            });
+            scope.spawn_on(CoreId::new(2), move || {
+                let mut before = 3;
+                while before < 15 {
+                    let now = fs.attributes(directory).unwrap().nlink;
+                    assert!(now >= before, "{before} links, then {now}");
+                    before = now;
+                }
             });
         });
-        if let Err(failure) = done {
-            panic!("{failure}");
-        }
-    }
+    });
 }

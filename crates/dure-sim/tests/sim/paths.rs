@@ -12,9 +12,10 @@
 use dure::{Credentials, OpenOptions, Session, Volume};
 use dure_block::ram::RamDevice;
 use dure_block::share;
-use dure_fs::{AccessTime, Background, FormatOptions, MountOptions};
+use dure_fs::{AccessTime, FormatOptions, MountOptions};
+use dure_sim::schedules::{Trial, play_each};
 use dure_sync::atomic::{AtomicU64, Ordering};
-use dure_sync::sim::{Config, Rng, seeds, try_run};
+use dure_sync::sim::Rng;
 use dure_sync::{CoreId, thread};
 use rustix::io::Errno;
 
@@ -23,7 +24,7 @@ const PATH: &str = "/a/dir/name";
 const ENOENT: i32 = Errno::NOENT.raw_os_error();
 const EACCES: i32 = Errno::ACCESS.raw_os_error();
 
-fn volume(access_time: AccessTime) -> Volume {
+fn volume(trial: Trial, access_time: AccessTime) -> Volume {
     let device = share(RamDevice::new("paths", 1024));
     let format = FormatOptions {
         journals: Some(2),
@@ -31,11 +32,8 @@ fn volume(access_time: AccessTime) -> Volume {
         ..FormatOptions::default()
     };
     let mount = MountOptions {
-        background: Background::None,
-        cache_bytes: 1 << 20,
-        recovery_threads: Some(1),
         access_time,
-        ..MountOptions::default()
+        ..trial.options()
     };
     Volume::create_on(device, &format, mount).unwrap()
 }
@@ -237,8 +235,9 @@ fn look(story: &Story, user: &Session, seed: u64) {
     }
 }
 
-fn walk_beside_changes(seed: u64) {
-    let volume = volume(AccessTime::Relative);
+fn walk_beside_changes(trial: Trial) {
+    let seed = trial.seed;
+    let volume = volume(trial, AccessTime::Relative);
     let root = volume.root();
     root.create_dir_all("/a/dir").unwrap();
     let story = Story {
@@ -268,32 +267,15 @@ fn walk_beside_changes(seed: u64) {
     });
 }
 
-fn explore(config: fn(usize, u64) -> Config, body: fn(u64)) {
-    for seed in seeds(60) {
-        if let Err(failure) = try_run(config(3, seed), move || body(seed)) {
-            panic!("{failure}");
-        }
-    }
-}
-
 #[test]
-fn sim_paths_random_walks_see_one_side_of_a_change() {
-    explore(Config::random, walk_beside_changes);
-}
-
-#[test]
-fn sim_paths_stalled_walks_see_one_side_of_a_change() {
-    explore(Config::stall, walk_beside_changes);
-}
-
-#[test]
-fn sim_paths_priorities_walks_see_one_side_of_a_change() {
-    explore(Config::priority, walk_beside_changes);
+fn sim_paths_walks_see_one_side_of_a_change() {
+    play_each(200, 3, walk_beside_changes);
 }
 
 /// A name that is only ever replaced is always there.
-fn replaced(seed: u64) {
-    let volume = volume(AccessTime::Never);
+fn replaced(trial: Trial) {
+    let seed = trial.seed;
+    let volume = volume(trial, AccessTime::Never);
     let root = volume.root();
     root.create_dir("/d").unwrap();
     root.write("/d/name", b"").unwrap();
@@ -339,13 +321,13 @@ fn replaced(seed: u64) {
 
 #[test]
 fn sim_paths_a_replaced_name_is_always_there() {
-    explore(Config::random, replaced);
-    explore(Config::stall, replaced);
+    play_each(150, 3, replaced);
 }
 
 /// Access times change under the shared lock.
-fn read_and_stat(seed: u64) {
-    let volume = volume(AccessTime::Always);
+fn read_and_stat(trial: Trial) {
+    let seed = trial.seed;
+    let volume = volume(trial, AccessTime::Always);
     let root = volume.root();
     root.write("/file", b"content").unwrap();
     let latest = AtomicU64::new(0);
@@ -379,14 +361,14 @@ fn read_and_stat(seed: u64) {
 
 #[test]
 fn sim_paths_access_times_do_not_go_back() {
-    explore(Config::random, read_and_stat);
-    explore(Config::stall, read_and_stat);
+    play_each(150, 3, read_and_stat);
 }
 
 /// A symbolic link that is only ever replaced leads to what it did before or does now.
-fn replaced_link(seed: u64) {
+fn replaced_link(trial: Trial) {
+    let seed = trial.seed;
     let policies = [AccessTime::Never, AccessTime::Relative, AccessTime::Always];
-    let volume = volume(policies[usize::try_from(seed % 3).unwrap()]);
+    let volume = volume(trial, policies[usize::try_from(seed / 3 % 3).unwrap()]);
     let root = volume.root();
     let rounds = 12;
     for round in 0..=rounds {
@@ -431,13 +413,13 @@ fn replaced_link(seed: u64) {
 
 #[test]
 fn sim_paths_a_replaced_link_leads_to_one_of_both() {
-    explore(Config::random, replaced_link);
-    explore(Config::stall, replaced_link);
+    play_each(150, 3, replaced_link);
 }
 
 /// Files that all cores open, while they lose their names: each goes with its last use.
-fn last_uses(seed: u64) {
-    let volume = volume(AccessTime::Relative);
+fn last_uses(trial: Trial) {
+    let seed = trial.seed;
+    let volume = volume(trial, AccessTime::Relative);
     let root = volume.root();
     let in_use = || volume.statistics().inodes - volume.statistics().inodes_free;
     let before = in_use();
@@ -465,7 +447,7 @@ fn last_uses(seed: u64) {
         for round in 1..=rounds {
             root.write("/file", &vec![7; 5000]).unwrap();
             for _ in 0..rng.below(12) {
-                drop(root.metadata("/file").unwrap());
+                root.metadata("/file").unwrap();
                 drop(root.open("/file").unwrap());
             }
             if rng.below(2) == 0 {
@@ -483,7 +465,5 @@ fn last_uses(seed: u64) {
 
 #[test]
 fn sim_paths_files_go_with_their_last_use() {
-    explore(Config::random, last_uses);
-    explore(Config::stall, last_uses);
-    explore(Config::priority, last_uses);
+    play_each(200, 3, last_uses);
 }

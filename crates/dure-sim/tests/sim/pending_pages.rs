@@ -15,10 +15,10 @@ use dure_block::ram::{Image, RamDevice};
 use dure_block::record::{RecordDevice, RecordLog};
 use dure_block::{Device, share};
 use dure_fs::{
-    AllocateMode, Background, FileSystem, InodeRef, MountOptions, NewInode, RangeRule, ReadMode,
-    SeekTarget, SetAttributes, Stamp, SyncScope, VolumeRules, XattrMode,
+    AllocateMode, FileSystem, InodeRef, MountOptions, NewInode, RangeRule, ReadMode, SeekTarget,
+    SetAttributes, Stamp, SyncScope, VolumeRules, XattrMode,
 };
-use dure_sim::schedules::{assert_whole, small_volume};
+use dure_sim::schedules::{Trial, assert_whole, quiet, small_volume};
 use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use dure_sync::canary::LeftOut;
 use dure_sync::sim::{Config, Rng, seeds, try_run};
@@ -35,16 +35,18 @@ const CALLS: u32 = 20;
 
 const POLICIES: [&str; 4] = ["tree", "bitmap", "segment", "inode"];
 
-fn mount(device: Arc<dyn Device>, policy: &str, ranges: RangeRule) -> FileSystem {
+fn mount(
+    device: Arc<dyn Device>,
+    options: MountOptions,
+    policy: &str,
+    ranges: RangeRule,
+) -> FileSystem {
     let mut options = MountOptions {
-        background: Background::None,
-        cache_bytes: 2 << 20,
-        recovery_threads: Some(1),
         volume_rules: VolumeRules {
             ranges,
             ..VolumeRules::default()
         },
-        ..MountOptions::default()
+        ..options
     };
     assert_eq!(options.set_policy("range_lock", policy), Ok(true));
     FileSystem::open(device, options).unwrap()
@@ -102,12 +104,12 @@ struct Disk {
 }
 
 impl Disk {
-    fn mount(policy: &str, ranges: RangeRule) -> (Disk, FileSystem) {
+    fn mount(trial: Trial, policy: &str, ranges: RangeRule) -> (Disk, FileSystem) {
         let ram = small_volume(2048);
         let base = Arc::new(ram.snapshot());
         let record = RecordDevice::new(share(Arc::clone(&ram)));
         let log = record.log();
-        let fs = mount(share(record), policy, ranges);
+        let fs = mount(share(record), trial.options(), policy, ranges);
         (Disk { ram, base, log }, fs)
     }
 
@@ -144,8 +146,8 @@ struct World {
 }
 
 impl World {
-    fn new(policy: &str, rule: RangeRule) -> World {
-        let (disk, fs) = Disk::mount(policy, rule);
+    fn new(trial: Trial, policy: &str, rule: RangeRule) -> World {
+        let (disk, fs) = Disk::mount(trial, policy, rule);
         let inode = file(&fs);
         fs.write(&inode, 0, &vec![0; len(BASE * PAGE)], Stamp::Set)
             .unwrap();
@@ -289,12 +291,13 @@ impl World {
     }
 
     /// After the power failure all is there that was promised, and nothing that never was.
-    fn check_crashed(&self, policy: &str, seed: u64) {
+    fn check_crashed(&self, trial: Trial, policy: &str) {
         let Some((step, promised)) = self.crashed.lock().take() else {
             return;
         };
-        for image in self.disk.crashed(step, seed) {
-            let fs = mount(share(Arc::clone(&image)), policy, RangeRule::WhenContended);
+        for image in self.disk.crashed(step, trial.seed) {
+            let device = share(Arc::clone(&image));
+            let fs = mount(device, trial.options(), policy, RangeRule::WhenContended);
             let inode = file(&fs);
             let size = fs.size(&inode).unwrap();
             assert!(size >= promised, "{size} of {promised} promised bytes");
@@ -309,14 +312,10 @@ impl World {
     }
 }
 
-fn config(cores: usize, seed: u64) -> Config {
-    let config = [Config::random, Config::stall, Config::priority];
-    config[usize::try_from(seed % 3).unwrap()](cores, seed)
-}
-
 fn use_together(policy: &'static str, rule: RangeRule, seed: u64) -> Result<(), String> {
-    let run = try_run(config(4, seed), move || {
-        let world = World::new(policy, rule);
+    let trial = Trial::new(seed, 4);
+    trial.play(move || {
+        let world = World::new(trial, policy, rule);
         thread::scope(|scope| {
             let world = &world;
             let works: [fn(&World, u64); 3] = [World::append, World::fill, World::disturb];
@@ -332,19 +331,19 @@ fn use_together(policy: &'static str, rule: RangeRule, seed: u64) -> Result<(), 
             }
             world.done.store(true, Ordering::SeqCst);
         });
-        world.check_crashed(policy, seed);
+        world.check_crashed(trial, policy);
         let size = world.ended.load(Ordering::SeqCst);
         world.fs.close().unwrap();
         let ram = Arc::clone(&world.disk.ram);
-        let again = mount(share(Arc::clone(&ram)), policy, RangeRule::WhenContended);
+        let device = share(Arc::clone(&ram));
+        let again = mount(device, trial.options(), policy, RangeRule::WhenContended);
         let bytes = read(&again, &file(&again), APPENDED, 1 << 20);
         assert_eq!(APPENDED + u64::try_from(bytes.len()).unwrap(), size);
         check_appended(APPENDED, &bytes, "mounted again");
         again.close().unwrap();
         drop(again);
         assert_whole(ram);
-    });
-    run.map(|_| ()).map_err(|failure| failure.to_string())
+    })
 }
 
 #[test]
@@ -398,8 +397,9 @@ fn append_pieces(fs: &FileSystem, inode: &InodeRef, seed: u64) {
 /// Two append, one makes the file shorter, one reads it and makes it durable.
 fn cut_beside(rule: RangeRule, seed: u64) {
     let policy = POLICIES[len(seed % 4)];
-    let run = try_run(config(4, seed), move || {
-        let (disk, fs) = Disk::mount(policy, rule);
+    let trial = Trial::new(seed, 4);
+    let played = trial.play(move || {
+        let (disk, fs) = Disk::mount(trial, policy, rule);
         let inode = file(&fs);
         let crashed = thread::scope(|scope| {
             let (fs, inode) = (&fs, &inode);
@@ -443,7 +443,7 @@ fn cut_beside(rule: RangeRule, seed: u64) {
         drop(fs);
         assert_whole(Arc::clone(&disk.ram));
         for crashed in disk.crashed(crashed, seed) {
-            let fs = mount(share(crashed), policy, rule);
+            let fs = mount(share(crashed), trial.options(), policy, rule);
             let found = fs.lookup(&fs.root().unwrap(), b"file").unwrap();
             if let Some(inode) = found {
                 let bytes = read(&fs, &inode, 0, 1 << 20);
@@ -452,8 +452,8 @@ fn cut_beside(rule: RangeRule, seed: u64) {
             fs.close().unwrap();
         }
     });
-    if let Err(failure) = run {
-        panic!("{policy} {rule:?} seed={seed}: {failure}");
+    if let Err(what) = played {
+        panic!("{policy} {rule:?} seed={seed}: {what}");
     }
 }
 
@@ -479,7 +479,12 @@ enum Use {
 /// Cache lines that moved between two cores: one appends, the other uses page 1.
 fn transfers(policy: &'static str, used: Use, rounds: u64) -> u64 {
     let run = try_run(Config::min_clock(2), move || {
-        let fs = mount(share(small_volume(4096)), policy, RangeRule::AtOnce);
+        let fs = mount(
+            share(small_volume(4096)),
+            quiet(),
+            policy,
+            RangeRule::AtOnce,
+        );
         let inode = file(&fs);
         resize(&fs, &inode, 64 * PAGE);
         fs.fsync(&inode, SyncScope::All).unwrap();

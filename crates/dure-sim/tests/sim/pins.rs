@@ -5,12 +5,13 @@
 
 #![expect(clippy::unwrap_used, reason = "tests say what they expect")]
 
+use dure_block::share;
 use dure_fs::{
     Error, FileKind, FileSystem, InodeRef, NewInode, ReadMode, RenameMode, Stamp, VolumeRules,
 };
-use dure_sim::schedules::{assert_whole, mount_small, small_volume};
-use dure_sync::sim::{Config, Rng, run, seeds, try_run};
-use dure_sync::{CoreId, thread};
+use dure_sim::schedules::{assert_whole, mount_small, play_each, small_volume};
+use dure_sync::sim::{Config, Rng, run};
+use dure_sync::{Arc, CoreId, thread};
 
 const FILE: NewInode = NewInode {
     mode: 0o100_644,
@@ -216,32 +217,25 @@ impl Task<'_> {
 /// Two tasks on each core: what one of them has open stays, whatever becomes of its name.
 #[test]
 fn sim_pins_of_tasks_that_share_cores_hold() {
-    for seed in seeds(300) {
-        let config = [Config::random, Config::stall, Config::priority];
-        let config = config[usize::try_from(seed % 3).unwrap()](2, seed);
-        let done = try_run(config, move || {
-            let ram = small_volume(2048);
-            let fs = mount_small(&ram, VolumeRules::default());
-            thread::scope(|scope| {
-                for number in 0..4_u16 {
-                    let task = Task {
-                        fs: &fs,
-                        root: fs.root().unwrap(),
-                        number: number.into(),
-                        open: Vec::new(),
-                        random: Rng::new(seed ^ u64::from(number) << 32),
-                    };
-                    scope.spawn_on(CoreId::new(number % 2), move || task.work());
-                }
-            });
-            fs.close().unwrap();
-            drop(fs);
-            assert_whole(ram);
+    play_each(300, 2, |trial| {
+        let ram = small_volume(2048);
+        let fs = trial.mount(share(Arc::clone(&ram)), VolumeRules::default());
+        thread::scope(|scope| {
+            for number in 0..4_u16 {
+                let task = Task {
+                    fs: &fs,
+                    root: fs.root().unwrap(),
+                    number: number.into(),
+                    open: Vec::new(),
+                    random: Rng::new(trial.seed ^ u64::from(number) << 32),
+                };
+                scope.spawn_on(CoreId::new(number % 2), move || task.work());
+            }
         });
-        if let Err(failure) = done {
-            panic!("{failure}");
-        }
-    }
+        fs.close().unwrap();
+        drop(fs);
+        assert_whole(ram);
+    });
 }
 
 /// Two cores take turns until each counts pins of its own.

@@ -84,7 +84,7 @@ fn call(fs: &FileSystem, inode: &InodeRef, load: Load, (core, cores): (u16, u16)
         Load::Drbm | Load::Drbh => false,
         Load::Dwom => true,
         Load::Dwom75 => round % 4 != 3,
-        Load::Dwom25 => round % 4 == 0,
+        Load::Dwom25 => round.is_multiple_of(4),
     };
     let at = match load {
         Load::Drbh => 0,

@@ -13,10 +13,10 @@
 use dure_block::ram::RamDevice;
 use dure_block::share;
 use dure_fs::{
-    AllocateMode, Background, Error, FileSystem, InodeRef, MountOptions, NewInode, RangeRule,
-    RangeWait, ReadMode, SetAttributes, Stamp, SyncScope, VolumeRules,
+    AllocateMode, Error, FileSystem, InodeRef, MountOptions, NewInode, RangeRule, RangeWait,
+    ReadMode, SetAttributes, Stamp, SyncScope,
 };
-use dure_sim::schedules::small_volume;
+use dure_sim::schedules::{Trial, play_each, play_under, quiet, small_volume};
 use dure_sync::canary::LeftOut;
 use dure_sync::sim::{Config, Rng, seeds, try_run};
 use dure_sync::{Arc, CoreId, thread};
@@ -39,21 +39,17 @@ fn file(fs: &FileSystem) -> InodeRef {
     found.unwrap_or_else(|| fs.create(&root, b"file", &new).unwrap())
 }
 
-fn mount(policy: &str, rule: RangeRule, blocks: u64, cache_bytes: u64) -> FileSystem {
-    mount_on(&small_volume(blocks), policy, rule, cache_bytes)
+fn mount(options: MountOptions, policy: &str, rule: RangeRule) -> FileSystem {
+    mount_on(&small_volume(2048), options, policy, rule)
 }
 
-fn mount_on(ram: &Arc<RamDevice>, policy: &str, rule: RangeRule, cache_bytes: u64) -> FileSystem {
-    let mut options = MountOptions {
-        background: Background::None,
-        cache_bytes,
-        recovery_threads: Some(1),
-        volume_rules: VolumeRules {
-            ranges: rule,
-            ..VolumeRules::default()
-        },
-        ..MountOptions::default()
-    };
+fn mount_on(
+    ram: &Arc<RamDevice>,
+    mut options: MountOptions,
+    policy: &str,
+    rule: RangeRule,
+) -> FileSystem {
+    options.volume_rules.ranges = rule;
     for word in policy.split(',') {
         let (key, value) = word.split_once('=').unwrap();
         assert_eq!(options.set_policy(key, value), Ok(true));
@@ -159,12 +155,10 @@ fn work(fs: &FileSystem, core: u16, seed: u64, (base, mode): (u64, ReadMode)) {
     }
 }
 
-fn share_a_file(policy: &'static str, rule: RangeRule, seed: u64) -> Result<(), String> {
-    let cores: u16 = [2, 3, 4][usize::try_from(seed % 3).unwrap()];
-    let config = [Config::random, Config::stall, Config::priority];
-    let config = config[usize::try_from(seed / 3 % 3).unwrap()](usize::from(cores), seed);
-    let run = try_run(config, move || {
-        let fs = mount(policy, rule, 2048, 2 << 20);
+fn share_a_file(policy: &'static str, rule: RangeRule, trial: Trial) -> Result<(), String> {
+    let Trial { seed, cores } = trial;
+    trial.play(move || {
+        let fs = mount(trial.options(), policy, rule);
         let start = vec![0; usize::try_from(UNITS).unwrap() * UNIT];
         fs.write(&file(&fs), 0, &start, Stamp::Set).unwrap();
         thread::scope(|scope| {
@@ -176,27 +170,19 @@ fn share_a_file(policy: &'static str, rule: RangeRule, seed: u64) -> Result<(), 
             }
         });
         fs.close().unwrap();
-    });
-    run.map(|_| ()).map_err(|failure| failure.to_string())
+    })
 }
 
 fn must_hold(policy: &'static str) {
-    for rule in [RangeRule::WhenContended, RangeRule::AtOnce] {
-        for seed in seeds(100) {
-            if let Err(what) = share_a_file(policy, rule, seed) {
-                panic!("{policy} {rule:?} seed={seed}: {what}");
-            }
-        }
-    }
+    let rules = [RangeRule::WhenContended, RangeRule::AtOnce];
+    play_under(&rules, 100, |rule, trial| share_a_file(policy, rule, trial));
 }
 
 #[test]
 fn sim_ranges_inode() {
-    for seed in seeds(100) {
-        if let Err(what) = share_a_file("range_lock=inode", RangeRule::WhenContended, seed) {
-            panic!("seed={seed}: {what}");
-        }
-    }
+    play_under(&[RangeRule::WhenContended], 100, |rule, trial| {
+        share_a_file("range_lock=inode", rule, trial)
+    });
 }
 
 #[test]
@@ -266,63 +252,55 @@ const QUEUES: [&str; 3] = [
 /// Tasks whose pages lie deep in a map: each walk goes through three nodes, which come and go with
 /// the pages they name (truncates free them, write-back moves them, another file's pages push these
 /// out).
-fn share_a_map(policy: &'static str, seed: u64) {
+fn share_a_map(policy: &'static str, trial: Trial) {
     // Behind the direct slots and the first leaves: an index is the root.
     let base = 4096 * (24 + 320 * 448 + 318);
-    let config = [Config::random, Config::stall, Config::priority];
-    let config = config[usize::try_from(seed % 3).unwrap()](3, seed);
-    let run = try_run(config, move || {
-        let fs = mount(policy, RangeRule::WhenContended, 2048, 96 << 10);
-        let inode = file(&fs);
-        let start = vec![0; usize::try_from(UNITS).unwrap() * UNIT];
-        fs.write(&inode, base, &start, Stamp::Set).unwrap();
-        fs.fsync(&inode, SyncScope::All).unwrap();
-        let other = fs.temporary(&fs.root().unwrap(), &NewInode::default());
-        let other = other.unwrap();
-        thread::scope(|scope| {
-            for core in 0..2 {
-                let fs = &fs;
-                let mode = [ReadMode::Cached, ReadMode::Bypass][usize::from(core)];
-                scope.spawn_on(CoreId::new(core), move || {
-                    work(fs, core, seed, (base, mode))
-                });
-            }
-            scope.spawn_on(CoreId::new(2), || {
-                for page in 0..12 {
-                    fs.write(&other, page * 4096, &[7; PAGE], Stamp::Set)
-                        .unwrap();
-                    if page % 4 == 3 {
-                        fs.sync().unwrap();
-                    }
-                }
+    let seed = trial.seed;
+    let options = MountOptions {
+        cache_bytes: 96 << 10,
+        ..trial.options()
+    };
+    let fs = mount(options, policy, RangeRule::WhenContended);
+    let inode = file(&fs);
+    let start = vec![0; usize::try_from(UNITS).unwrap() * UNIT];
+    fs.write(&inode, base, &start, Stamp::Set).unwrap();
+    fs.fsync(&inode, SyncScope::All).unwrap();
+    let other = fs.temporary(&fs.root().unwrap(), &NewInode::default());
+    let other = other.unwrap();
+    thread::scope(|scope| {
+        for core in 0..2 {
+            let fs = &fs;
+            let mode = [ReadMode::Cached, ReadMode::Bypass][usize::from(core)];
+            scope.spawn_on(CoreId::new(core), move || {
+                work(fs, core, seed, (base, mode))
             });
+        }
+        scope.spawn_on(CoreId::new(2), || {
+            for page in 0..12 {
+                fs.write(&other, page * 4096, &[7; PAGE], Stamp::Set)
+                    .unwrap();
+                if page % 4 == 3 {
+                    fs.sync().unwrap();
+                }
+            }
         });
-        fs.close().unwrap();
     });
-    if let Err(failure) = run {
-        panic!("{policy} seed={seed}: {failure}");
-    }
+    fs.close().unwrap();
 }
 
 #[test]
 fn sim_nodes_mutex() {
-    seeds(60)
-        .into_iter()
-        .for_each(|seed| share_a_map("node_lock=mutex", seed));
+    play_each(60, 3, |trial| share_a_map("node_lock=mutex", trial));
 }
 
 #[test]
 fn sim_nodes_rwsem() {
-    seeds(60)
-        .into_iter()
-        .for_each(|seed| share_a_map("node_lock=rwsem", seed));
+    play_each(60, 3, |trial| share_a_map("node_lock=rwsem", trial));
 }
 
 #[test]
 fn sim_nodes_optimistic() {
-    seeds(60)
-        .into_iter()
-        .for_each(|seed| share_a_map("node_lock=optimistic", seed));
+    play_each(60, 3, |trial| share_a_map("node_lock=optimistic", trial));
 }
 
 /// Canary: writers whose ranges keep no other out are seen half way through, under each lock: it is
@@ -351,7 +329,7 @@ fn sim_ranges_canary_readers_do_not_look() {
 
 fn must_be_noticed(policy: &'static str, rule: RangeRule, seen: &[&str]) {
     for seed in 0..200 {
-        if let Err(what) = share_a_file(policy, rule, seed) {
+        if let Err(what) = share_a_file(policy, rule, Trial::any(seed)) {
             assert!(seen.iter().any(|text| what.contains(text)), "{what}");
             println!("{policy}: noticed: {what}");
             return;
@@ -445,8 +423,9 @@ fn leave_room(fs: &FileSystem, blocks: u64) {
 }
 
 fn append_together(policy: &'static str, rule: RangeRule, fill: u64, seed: u64) {
-    let run = try_run(Config::random(3, seed), move || {
-        let fs = mount(policy, rule, 2048, 2 << 20);
+    let trial = Trial::new(seed, 3);
+    let played = trial.play(move || {
+        let fs = mount(trial.options(), policy, rule);
         file(&fs);
         if fill > 0 {
             leave_room(&fs, fill);
@@ -475,8 +454,8 @@ fn append_together(policy: &'static str, rule: RangeRule, fill: u64, seed: u64) 
             "what was appended is there, once and whole"
         );
     });
-    if let Err(failure) = run {
-        panic!("{policy} {rule:?} seed={seed}: {failure}");
+    if let Err(what) = played {
+        panic!("{policy} {rule:?} seed={seed}: {what}");
     }
 }
 
@@ -533,7 +512,7 @@ fn transfers(policy: &'static str, load: Load, rounds: u64) -> u64 {
     let done = try_run(Config::min_clock(4), move || {
         let ram = small_volume(2048);
         {
-            let fs = mount_on(&ram, policy, RangeRule::WhenContended, 2 << 20);
+            let fs = mount_on(&ram, quiet(), policy, RangeRule::WhenContended);
             for core in 0..4 {
                 let at = DEEP + core * DEEP_STEP;
                 fs.write(&file(&fs), at, &[1; PAGE], Stamp::Set).unwrap();
@@ -541,7 +520,7 @@ fn transfers(policy: &'static str, load: Load, rounds: u64) -> u64 {
             fs.close().unwrap();
         }
         // Nothing is in memory.
-        let fs = mount_on(&ram, policy, RangeRule::AtOnce, 2 << 20);
+        let fs = mount_on(&ram, quiet(), policy, RangeRule::AtOnce);
         let inode = file(&fs);
         // Chunks of 64 pages are apart.
         for page in 0..4 {

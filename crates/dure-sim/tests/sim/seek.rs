@@ -5,14 +5,15 @@
 
 #![expect(clippy::unwrap_used, reason = "tests say what they expect")]
 
+use dure_block::share;
 use dure_fs::{
     AllocateMode, FileSystem, InodeRef, NewInode, SeekTarget, SetAttributes, Stamp, SyncScope,
     VolumeRules,
 };
 use dure_sim::conflicts::{Options, survey};
-use dure_sim::schedules::{mount_small, searched, small_volume};
+use dure_sim::schedules::{Trial, play_each, small_volume};
 use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use dure_sync::sim::{Rng, seeds, try_run};
+use dure_sync::sim::Rng;
 use dure_sync::{CoreId, thread};
 
 const PAGE: u64 = 4096;
@@ -69,8 +70,8 @@ struct File {
 }
 
 impl File {
-    fn new() -> File {
-        let fs = mount_small(&small_volume(2048), VolumeRules::default());
+    fn new(trial: Trial) -> File {
+        let fs = trial.mount(share(small_volume(2048)), VolumeRules::default());
         let new = NewInode {
             mode: 0o100_644,
             ..NewInode::default()
@@ -188,47 +189,39 @@ impl File {
 }
 
 /// One core moves the end of the file and of its data, one its beginning, the others look.
-fn seek_beside(seed: u64) -> Result<(), String> {
-    let config = searched(seed, 4, seed);
-    let done = try_run(config, move || {
-        let file = File::new();
-        let phase = |falls: bool| {
-            file.done.store(false, Ordering::SeqCst);
-            thread::scope(|scope| {
-                let file = &file;
-                for core in 1..4 {
-                    scope.spawn_on(CoreId::new(core), move || {
-                        let mut random = Rng::new(seed ^ u64::from(core) << 32);
-                        match core {
-                            1 if !falls => file.punch(),
-                            _ => file.look(&mut random, falls),
-                        }
-                    });
-                }
-                scope.spawn_on(CoreId::new(0), move || {
-                    let mut random = Rng::new(seed);
-                    match falls {
-                        false => file.grow(&mut random),
-                        true => file.shrink(&mut random),
+fn seek_beside(trial: Trial) {
+    let (seed, file) = (trial.seed, File::new(trial));
+    let phase = |falls: bool| {
+        file.done.store(false, Ordering::SeqCst);
+        thread::scope(|scope| {
+            let file = &file;
+            for core in 1..4 {
+                scope.spawn_on(CoreId::new(core), move || {
+                    let mut random = Rng::new(seed ^ u64::from(core) << 32);
+                    match core {
+                        1 if !falls => file.punch(),
+                        _ => file.look(&mut random, falls),
                     }
-                    file.done.store(true, Ordering::SeqCst);
                 });
+            }
+            scope.spawn_on(CoreId::new(0), move || {
+                let mut random = Rng::new(seed);
+                match falls {
+                    false => file.grow(&mut random),
+                    true => file.shrink(&mut random),
+                }
+                file.done.store(true, Ordering::SeqCst);
             });
-        };
-        phase(false);
-        phase(true);
-        file.fs.close().unwrap();
-    });
-    done.map(|_| ()).map_err(|failure| failure.to_string())
+        });
+    };
+    phase(false);
+    phase(true);
+    file.fs.close().unwrap();
 }
 
 #[test]
 fn sim_seek_answers_what_was_so() {
-    for seed in seeds(100) {
-        if let Err(what) = seek_beside(seed) {
-            panic!("seed={seed}: {what}");
-        }
-    }
+    play_each(100, 4, seek_beside);
 }
 
 #[test]
