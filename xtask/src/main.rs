@@ -10,6 +10,7 @@ mod cargo;
 mod conformance;
 mod cost;
 mod dist;
+mod guest;
 mod loom;
 mod races;
 mod sim;
@@ -27,6 +28,8 @@ enum Command {
     Sim(sim::Sim),
     /// Run test suites of other projects, and real programs, on a volume.
     Conformance(conformance::Conformance),
+    /// Run suites in a virtual machine that has persistent memory and ublk.
+    Guest(guest::Guest),
     /// Count the instructions of each call, against their budgets.
     Cost(cost::Cost),
     /// Judge damaged images, one after another, in this process.
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
         Command::Loom(loom) => loom.run(),
         Command::Sim(sim) => sim.run(),
         Command::Conformance(conformance) => conformance.run(),
+        Command::Guest(guest) => guest.run(),
         Command::Cost(cost) => cost.run(),
         Command::ImageCases(cases) => cases.run(),
         Command::Races(races) => races.run(),

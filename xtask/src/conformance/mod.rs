@@ -7,7 +7,7 @@
 //! run is named, and is a failure unless `--allow-skip`. **Crash.** Scratch directories are
 //! temporary; everything can be run again.
 
-mod draw;
+pub(crate) mod draw;
 mod enospc;
 mod fsx;
 mod git;
@@ -22,22 +22,22 @@ mod permissions;
 mod pjdfstest;
 mod postgres;
 mod put_get;
-mod python;
-mod report;
+pub(crate) mod python;
+pub(crate) mod report;
 mod sqlite;
-mod step;
+pub(crate) mod step;
 pub(crate) mod tools;
 mod tree;
 
 use std::path::PathBuf;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 use dure_sync::clock::monotonic_ns;
 
 use crate::cargo;
 pub(crate) use images::ImageCases;
-use report::{Outcome, Report};
+use report::Report;
 use tools::{Needs, Tools};
 
 /// Arguments of `cargo xtask conformance`.
@@ -204,20 +204,8 @@ impl Conformance {
             },
         };
         let reports: Vec<Report> = suites.iter().map(|suite| run_one(&cx, *suite)).collect();
-        if self.json {
-            report::print_json(&reports);
-        } else {
-            report::print_table(&reports);
-        }
-        let count = |outcome| reports.iter().filter(|r| r.outcome() == outcome).count();
-        let (failed, skipped) = (count(Outcome::Failed), count(Outcome::Skipped));
-        ensure!(failed == 0, "{failed} of {} suites failed", reports.len());
-        ensure!(
-            skipped == 0 || self.allow_skip,
-            "{skipped} of {} suites could not run here (--allow-skip to accept that)",
-            reports.len()
-        );
-        Ok(())
+        report::print(&reports, self.json);
+        report::judge(&reports, self.allow_skip)
     }
 }
 

@@ -3,7 +3,7 @@
 //! **Structure.** A [`Report`] per suite: cases that passed, cases that failed with the reason,
 //! remarks. **Invariants.** A suite without a single case has failed. **Crash.** Nothing is kept.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use serde_json::json;
 
 /// The findings of one suite.
@@ -112,8 +112,30 @@ impl Report {
     }
 }
 
+/// The table, or JSON.
+pub(crate) fn print(reports: &[Report], json: bool) {
+    if json {
+        print_json(reports);
+    } else {
+        print_table(reports);
+    }
+}
+
+/// An error if a suite failed, or could not run and must.
+pub(crate) fn judge(reports: &[Report], allow_skip: bool) -> Result<()> {
+    let count = |outcome| reports.iter().filter(|r| r.outcome() == outcome).count();
+    let (failed, skipped) = (count(Outcome::Failed), count(Outcome::Skipped));
+    ensure!(failed == 0, "{failed} of {} suites failed", reports.len());
+    ensure!(
+        skipped == 0 || allow_skip,
+        "{skipped} of {} suites could not run here (--allow-skip to accept that)",
+        reports.len()
+    );
+    Ok(())
+}
+
 /// One line per suite, then each failure again, in full.
-pub(crate) fn print_table(reports: &[Report]) {
+fn print_table(reports: &[Report]) {
     println!();
     println!("suite      result   passed  failed  seconds");
     for report in reports {
@@ -138,7 +160,7 @@ pub(crate) fn print_table(reports: &[Report]) {
 }
 
 /// The same as one JSON object.
-pub(crate) fn print_json(reports: &[Report]) {
+fn print_json(reports: &[Report]) {
     let suites: Vec<_> = reports.iter().map(as_json).collect();
     println!("{:#}", json!({ "suites": suites }));
 }
