@@ -34,6 +34,7 @@ pub mod print;
 mod random;
 pub mod recovery;
 pub mod report;
+pub mod requests;
 pub mod target;
 
 #[cfg(test)]

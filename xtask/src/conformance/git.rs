@@ -76,7 +76,7 @@ pub(crate) fn run(cx: &Cx, report: &mut Report) -> Result<()> {
 }
 
 /// git without the configuration of the user who runs this.
-fn git(directory: &Path) -> Command {
+pub(crate) fn git(directory: &Path) -> Command {
     let mut command = tools::command("git");
     environment(&mut command);
     command.arg("-C").arg(directory);

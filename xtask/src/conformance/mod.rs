@@ -10,13 +10,13 @@
 pub(crate) mod draw;
 mod enospc;
 mod fsx;
-mod git;
+pub(crate) mod git;
 mod images;
 mod kill;
 mod known;
 mod manifest;
 mod memory;
-mod mount;
+pub(crate) mod mount;
 mod package;
 mod permissions;
 mod pjdfstest;

@@ -207,6 +207,12 @@ impl Volume {
         Ok(())
     }
 
+    /// Unmounts and mounts again.
+    pub(crate) fn remount(&mut self) -> Result<()> {
+        self.unmount()?;
+        self.mount()
+    }
+
     /// Unmounts and checks.
     pub(crate) fn close(&mut self) -> Result<()> {
         self.unmount()?;

@@ -1,12 +1,15 @@
-//! `cargo xtask cost`: instructions of each call, counted by callgrind, against their budgets.
+//! `cargo xtask cost`: instructions of each call, counted by callgrind, and requests of programs on
+//! a mount, counted by trace events, against their budgets.
 //!
 //! **Problem.** A call that has become a tenth slower does not show on a shared machine.
 //! **Structure.** [`callgrind`] runs the program `dure-cost` and reads what was counted; [`table`]
-//! holds the budgets. docs/performance/cost.md says what each row is and how it is counted.
+//! holds the budgets; [`requests`] has the programs and theirs. docs/performance/cost.md says what
+//! each row is and how it is counted.
 //! **Invariants.** A row over its budget is a failure; what cannot run is named, and is a failure
 //! unless `--allow-skip`. **Crash.** Images are temporary; everything can be run again.
 
 mod callgrind;
+mod requests;
 mod table;
 
 use std::path::{Path, PathBuf};
@@ -15,6 +18,7 @@ use anyhow::{Result, bail, ensure};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 
+use crate::cargo;
 use crate::conformance::tools::{Needs, Tools};
 use table::{Line, ROWS, Row, Size};
 
@@ -24,11 +28,15 @@ const NEEDS: Needs = Needs {
     programs: &[("valgrind", "valgrind")],
 };
 
+/// Stands for the requests of programs on a mount.
+const REQUESTS: &str = "requests";
+
 /// Arguments of `cargo xtask cost`.
 #[derive(Debug, Args)]
 pub(crate) struct Cost {
-    /// Which calls [default: all].
-    #[arg(value_parser = PossibleValuesParser::new(ROWS.iter().map(|row| row.call)))]
+    /// Which calls; `requests`: those of programs on a mount [default: all].
+    #[arg(value_parser = PossibleValuesParser::new(
+        ROWS.iter().map(|row| row.call).chain([REQUESTS])))]
     operations: Vec<String>,
     /// Only in a directory of 100 names, not of 100,000.
     #[arg(long)]
@@ -36,6 +44,9 @@ pub(crate) struct Cost {
     /// Leave what callgrind wrote in this folder, for callgrind_annotate.
     #[arg(long, value_name = "FOLDER")]
     keep: Option<PathBuf>,
+    /// Count the requests to this program instead of building dure.
+    #[arg(long, value_name = "PROGRAM")]
+    dure: Option<PathBuf>,
     /// It is not a failure if this machine cannot count.
     #[arg(long)]
     allow_skip: bool,
@@ -43,14 +54,42 @@ pub(crate) struct Cost {
 
 impl Cost {
     pub(crate) fn run(self) -> Result<()> {
-        if let Err(reason) = can_count() {
-            ensure!(
-                self.allow_skip,
-                "{reason:#} (--allow-skip to accept that nothing is counted)"
-            );
-            println!("skipped: {reason:#}");
-            return Ok(());
+        let mut exceeded = 0;
+        if self.rows().next().is_some() && self.can(can_count())? {
+            exceeded += self.instructions()?;
         }
+        if self.is_chosen(REQUESTS) && self.can(requests::can_count())? {
+            let dure = match &self.dure {
+                Some(program) => program.canonicalize()?,
+                None => cargo::build_dure()?,
+            };
+            exceeded += requests::run(dure)?;
+        }
+        if exceeded > 0 {
+            bail!("{exceeded} rows exceed their budgets (docs/performance/cost.md)");
+        }
+        Ok(())
+    }
+
+    fn is_chosen(&self, name: &str) -> bool {
+        self.operations.is_empty() || self.operations.iter().any(|chosen| chosen == name)
+    }
+
+    /// Whether it can be counted here; if not, and that may not be, an error.
+    fn can(&self, able: Result<()>) -> Result<bool> {
+        let Err(reason) = able else {
+            return Ok(true);
+        };
+        ensure!(
+            self.allow_skip,
+            "{reason:#} (--allow-skip to accept that it is not counted)"
+        );
+        println!("skipped: {reason:#}");
+        Ok(false)
+    }
+
+    /// Counts those of the calls and prints the table; how many exceed their budgets.
+    fn instructions(&self) -> Result<usize> {
         let program = callgrind::build()?;
         let scratch = tempfile::tempdir()?;
         let out = self.keep.as_deref().unwrap_or(scratch.path());
@@ -64,10 +103,7 @@ impl Cost {
                 exceeded += lines.iter().filter(|line| line.is_exceeded()).count();
             }
         }
-        if exceeded > 0 {
-            bail!("{exceeded} rows exceed their budgets (docs/performance/cost.md)");
-        }
-        Ok(())
+        Ok(exceeded)
     }
 
     fn sizes(&self) -> &[Size] {
@@ -79,9 +115,7 @@ impl Cost {
     }
 
     fn rows(&self) -> impl Iterator<Item = &'static Row> {
-        let is_chosen = |row: &&Row| self.operations.iter().any(|name| name == row.call);
-        ROWS.iter()
-            .filter(move |row| self.operations.is_empty() || is_chosen(row))
+        ROWS.iter().filter(|row| self.is_chosen(row.call))
     }
 }
 

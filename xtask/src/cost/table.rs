@@ -145,15 +145,7 @@ impl Line {
 
     /// Whether the budget is exceeded.
     pub(super) fn is_exceeded(&self) -> bool {
-        self.counted * 100.0 > f64::from(self.budget) * (100.0 + TOLERANCE_PERCENT)
-    }
-
-    fn verdict(&self) -> &'static str {
-        match self.ratio() {
-            _ if self.is_exceeded() => "  EXCEEDED",
-            ratio if ratio < SLACK => "  lower it",
-            _ => "",
-        }
+        is_exceeded(self.counted, self.budget.into())
     }
 }
 
@@ -186,6 +178,20 @@ impl Row {
     }
 }
 
+/// Whether what was counted exceeds a budget.
+pub(super) fn is_exceeded(counted: f64, budget: f64) -> bool {
+    counted * 100.0 > budget * (100.0 + TOLERANCE_PERCENT)
+}
+
+/// What is to be done about a count, as it is printed.
+pub(super) fn verdict(counted: f64, budget: f64) -> &'static str {
+    match counted / budget {
+        _ if is_exceeded(counted, budget) => "  EXCEEDED",
+        ratio if ratio < SLACK => "  lower it",
+        _ => "",
+    }
+}
+
 /// Its first line.
 pub(super) fn heading() -> String {
     format!(
@@ -207,7 +213,7 @@ pub(super) fn show(line: &Line) -> String {
         line.budget,
         line.ratio(),
         goal,
-        line.verdict()
+        verdict(line.counted, line.budget.into())
     )
 }
 

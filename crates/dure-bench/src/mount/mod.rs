@@ -2,11 +2,10 @@
 //!
 //! **Structure.** Each target is a directory: a tmpfs, ext4 and xfs on a loop device in memory, and
 //! volumes in memory that this program mounts, a transport each. `workload` is what is measured,
-//! `requests` counts what the kernel asks a server. **Invariants.** The targets take turns within
+//! [`Requests`] counts what the kernel asks a server. **Invariants.** The targets take turns within
 //! each round. The first round is not timed, but has its requests counted. **Crash.** Mounts and
 //! loop devices stay behind: `umount`, `losetup -d`.
 
-mod requests;
 #[cfg(test)]
 mod tests;
 mod workload;
@@ -19,11 +18,11 @@ use comfy_table::Table;
 use serde::Serialize;
 use tempfile::TempDir;
 
-use self::requests::Requests;
 use self::workload::{ALL, Stuff, Workload};
 use crate::measure::f64_of;
 use crate::medium::{Medium, Mounted, Source};
 use crate::report::{self, Columns, plain_table};
+use crate::requests::Requests;
 
 /// Where everything lies: a tmpfs.
 const MEMORY: &str = "/dev/shm";
@@ -241,7 +240,7 @@ impl Target {
                 (Some(Some(requests)), Place::Dure(_)) if workload.is_time() => {
                     let work = || stuff.run(workload, directory).map(drop);
                     let count = requests.during(directory, work).with_context(context)?;
-                    self.requests[number] = Some(count);
+                    self.requests[number] = Some(count.total);
                 }
                 (first, _) => {
                     let figure = stuff.run(workload, directory).with_context(context)?;
